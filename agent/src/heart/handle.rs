@@ -1,0 +1,210 @@
+//! The API's way to the heart.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tenure::wire::{LatenessStatus, Problem};
+use tokio::sync::{mpsc, oneshot};
+use uuid::Uuid;
+
+use crate::keeper::{Numbered, Peer, Reply, Request, StreamEnd, StreamId, Ticket};
+use crate::model::Resource;
+use crate::upstream::Health;
+
+/// Messages that may wait for the heart; a caller beyond waits with its own connection.
+pub const MESSAGES_MAX: usize = 1024;
+/// Events that may wait for a reader; a slower one is cut off.
+pub const STREAM_BACKLOG_MAX: usize = 256;
+
+/// Who calls, and the kernel's handle on the calling process where there is one.
+#[derive(Debug, Clone)]
+pub struct Caller {
+    /// What the keeper knows of it.
+    pub peer: Peer,
+    /// A pidfd; readable when the process has ended.
+    pub pidfd: Option<Arc<OwnedFd>>,
+}
+
+/// What an event stream is about.
+#[derive(Debug, Clone)]
+pub enum StreamTarget {
+    /// `GET /v1/events`.
+    Session {
+        /// The session.
+        session: Uuid,
+        /// The last event that the client has seen.
+        last_event_id: Option<u64>,
+    },
+    /// `GET /v1/observe`.
+    Resource(Resource),
+}
+
+/// What comes out of an event stream.
+#[derive(Debug, Clone)]
+pub enum StreamItem {
+    /// An event.
+    Event(Arc<Numbered>),
+    /// The last item.
+    End(StreamEnd),
+}
+
+/// What the heart says of itself and its upstream.
+#[derive(Debug, Clone)]
+pub struct Probe {
+    /// The upstream.
+    pub health: Health,
+    /// How late beats were sent.
+    pub lateness: LatenessStatus,
+}
+
+/// The heart has ended: the agent is stopping.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the agent is stopping")]
+pub struct HeartGone;
+
+/// What the API sends.
+pub(super) enum Message {
+    Request {
+        ticket: Ticket,
+        caller: Caller,
+        request: Box<Request>,
+        reply: oneshot::Sender<Result<Reply, Box<Problem>>>,
+    },
+    Cancel(Ticket),
+    OpenStream {
+        stream: StreamId,
+        peer: Peer,
+        target: StreamTarget,
+        events: mpsc::Sender<StreamItem>,
+        reply: oneshot::Sender<Result<(), Box<Problem>>>,
+    },
+    CloseStream(StreamId),
+    Probe(oneshot::Sender<Probe>),
+}
+
+/// A way to the heart. Cheap to clone.
+#[derive(Clone)]
+pub struct Handle {
+    messages: mpsc::Sender<Message>,
+    /// Cancellations and closings, which must get through when `messages` is full. Each takes the
+    /// place of an accepted request or stream, so their number is bounded by those.
+    urgent: mpsc::UnboundedSender<Message>,
+    next: Arc<AtomicU64>,
+}
+
+/// The heart's end of a [`Handle`].
+pub(super) struct Inbox {
+    pub(super) messages: mpsc::Receiver<Message>,
+    pub(super) urgent: mpsc::UnboundedReceiver<Message>,
+}
+
+pub(super) fn channel() -> (Handle, Inbox) {
+    let (messages, messages_out) = mpsc::channel(MESSAGES_MAX);
+    let (urgent, urgent_out) = mpsc::unbounded_channel();
+    let handle = Handle { messages, urgent, next: Arc::new(AtomicU64::new(1)) };
+    (handle, Inbox { messages: messages_out, urgent: urgent_out })
+}
+
+impl Handle {
+    /// Asks the keeper. Dropping the future cancels: a caller that goes away while it waits for a
+    /// grant leaves no waiter behind.
+    ///
+    /// # Errors
+    ///
+    /// What the keeper refused; [`HeartGone`] as `stopping`.
+    pub async fn call(&self, caller: Caller, request: Request) -> Result<Reply, Box<Problem>> {
+        let ticket = Ticket(self.next.fetch_add(1, Ordering::Relaxed));
+        let (reply, answer) = oneshot::channel();
+        let message = Message::Request { ticket, caller, request: Box::new(request), reply };
+        self.messages.send(message).await.map_err(|_| stopping())?;
+        let mut cancel = CancelOnDrop { urgent: &self.urgent, ticket: Some(ticket) };
+        let result = answer.await.unwrap_or_else(|_| Err(stopping()));
+        cancel.ticket = None;
+        result
+    }
+
+    /// Opens an event stream. Dropping it closes it.
+    ///
+    /// # Errors
+    ///
+    /// What the keeper refused; [`HeartGone`] as `stopping`.
+    pub async fn open_stream(
+        &self,
+        peer: Peer,
+        target: StreamTarget,
+    ) -> Result<EventStream, Box<Problem>> {
+        let stream = StreamId(self.next.fetch_add(1, Ordering::Relaxed));
+        let (events, items) = mpsc::channel(STREAM_BACKLOG_MAX);
+        let (reply, answer) = oneshot::channel();
+        let opened = EventStream { items, urgent: self.urgent.clone(), stream };
+        let message = Message::OpenStream { stream, peer, target, events, reply };
+        self.messages.send(message).await.map_err(|_| stopping())?;
+        answer.await.unwrap_or_else(|_| Err(stopping()))?;
+        Ok(opened)
+    }
+
+    /// Asks the heart how it does; answered only when a turn of its loop completed.
+    ///
+    /// # Errors
+    ///
+    /// When the heart has ended.
+    pub async fn probe(&self) -> Result<Probe, HeartGone> {
+        let (reply, answer) = oneshot::channel();
+        self.messages.send(Message::Probe(reply)).await.map_err(|_| HeartGone)?;
+        answer.await.map_err(|_| HeartGone)
+    }
+}
+
+fn stopping() -> Box<Problem> {
+    Box::new(Problem::new(
+        tenure::wire::Code::Stopping,
+        "the agent is stopping; connect again when it is back",
+    ))
+}
+
+struct CancelOnDrop<'a> {
+    urgent: &'a mpsc::UnboundedSender<Message>,
+    ticket: Option<Ticket>,
+}
+
+impl Drop for CancelOnDrop<'_> {
+    fn drop(&mut self) {
+        if let Some(ticket) = self.ticket.take() {
+            // Fails only when the heart has ended, and with it every waiter.
+            let _ = self.urgent.send(Message::Cancel(ticket));
+        }
+    }
+}
+
+/// An open event stream.
+///
+/// Ends (`None`) after [`StreamItem::End`], or without one when the reader was too slow: the agent
+/// never waits for it.
+pub struct EventStream {
+    items: mpsc::Receiver<StreamItem>,
+    urgent: mpsc::UnboundedSender<Message>,
+    stream: StreamId,
+}
+
+impl EventStream {
+    /// The next item.
+    pub async fn next(&mut self) -> Option<StreamItem> {
+        self.items.recv().await
+    }
+
+    /// The next item, for hand-written bodies.
+    pub fn poll_next(
+        &mut self,
+        context: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Option<StreamItem>> {
+        self.items.poll_recv(context)
+    }
+}
+
+impl Drop for EventStream {
+    fn drop(&mut self) {
+        // Fails only when the heart has ended.
+        let _ = self.urgent.send(Message::CloseStream(self.stream));
+    }
+}

@@ -1,0 +1,6 @@
+//! The one thread that runs the keeper: timers first, then upstream answers, then tethers, then
+//! client requests, a bounded number per turn.
+
+mod handle;
+
+pub use handle::{Caller, EventStream, Handle, HeartGone, Probe, StreamItem, StreamTarget};

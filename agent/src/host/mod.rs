@@ -1,0 +1,3 @@
+//! What differs by operating system: clock, peer identity, process watch, page files.
+
+pub mod clock;

@@ -1,0 +1,234 @@
+//! What the keeper wants done. The shell does it in the order given.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tenure::wire::{Event, HoldState, Kind, LostReason, Problem, ReleasedCause, Tether};
+
+use super::journal::Entry;
+use super::request::{Process, Reply, StreamId, Ticket};
+use crate::host::clock::Boottime;
+use crate::model::{self, CallId, ClaimId, Resource, SessionId};
+
+/// An event with its number in the session's stream.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Numbered {
+    /// Grows within a session, also across restarts of the agent; 0 on a stream without a session.
+    pub id: u64,
+    /// What happened.
+    pub event: Event,
+}
+
+/// Why the agent ends a stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StreamEnd {
+    /// The session ended.
+    SessionEnded,
+    /// The agent is stopping; holds are released.
+    Stopping,
+    /// The agent restarts; holds survive.
+    Restarting,
+}
+
+/// Something that the shell must do.
+#[derive(Debug)]
+pub enum Command {
+    /// Answer a caller. Nothing else comes under this ticket.
+    Reply {
+        /// Which caller.
+        ticket: Ticket,
+        /// With what.
+        reply: Result<Reply, Box<Problem>>,
+    },
+    /// Ask the upstream. An answer or a failure must come back, with the instant just before the
+    /// request was sent.
+    Call {
+        /// The number under which it comes back.
+        call: CallId,
+        /// What is asked.
+        request: model::Request,
+    },
+    /// Write to a stream; never waits for a slow reader.
+    Send {
+        /// Which stream.
+        stream: StreamId,
+        /// What.
+        event: Arc<Numbered>,
+    },
+    /// Close a stream after what was written to it.
+    CloseStream {
+        /// Which stream.
+        stream: StreamId,
+        /// Why.
+        end: StreamEnd,
+    },
+    /// Watch the process of a session; its exit must come back. With the pidfd that came along with
+    /// the ticket, or after a restart by number and start time.
+    Watch {
+        /// The session.
+        session: SessionId,
+        /// The request that brought the process, if this is not a restart.
+        ticket: Option<Ticket>,
+        /// Which process, where its number is known.
+        process: Option<Process>,
+    },
+    /// Stop watching.
+    Unwatch {
+        /// The session.
+        session: SessionId,
+    },
+    /// Make the session's page, readable by that user alone; keep it if it is there already.
+    OpenPage {
+        /// The session.
+        session: SessionId,
+        /// Its user.
+        uid: u32,
+    },
+    /// Write a slot. `valid_until` is [`Boottime::ZERO`] for *not held*.
+    WritePage {
+        /// The session.
+        session: SessionId,
+        /// 0–62.
+        slot: u32,
+        /// The hold.
+        hold: ClaimId,
+        /// Its token; 0 before a grant.
+        token: u64,
+        /// When its holder must stop.
+        valid_until: Boottime,
+        /// For people who look at the page.
+        state: HoldState,
+    },
+    /// Remove the session's page, after zeroing it for whoever still maps it.
+    ClosePage {
+        /// The session.
+        session: SessionId,
+    },
+    /// Write to the journal. Everything of a turn is on disk before any [`Command::Reply`],
+    /// [`Command::Send`] or [`Command::WritePage`] of that turn is done.
+    Persist(Entry),
+    /// Log and count.
+    Note(Note),
+}
+
+/// One state change, for the log and the metrics.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Note {
+    /// A program registered.
+    Registered {
+        /// The session.
+        session: SessionId,
+        /// Its name.
+        name: Arc<str>,
+        /// Its user.
+        uid: u32,
+        /// Its process.
+        pid: Option<u32>,
+        /// What ties it to life.
+        tether: Tether,
+        /// Whether an earlier session was taken up.
+        resumed: bool,
+    },
+    /// A session ended.
+    Ended {
+        /// The session.
+        session: SessionId,
+        /// Its name.
+        name: Arc<str>,
+        /// Why, in words.
+        why: &'static str,
+        /// How its process ended: the exit code, or 128 + the signal.
+        exit: Option<i32>,
+    },
+    /// A process exited; what that means for its session depends on the tether.
+    Exited {
+        /// The session.
+        session: SessionId,
+        /// Its process.
+        pid: Option<u32>,
+        /// The exit code, or 128 + the signal, where the kernel tells.
+        exit: Option<i32>,
+    },
+    /// A hold was granted.
+    Granted {
+        /// The hold.
+        hold: ClaimId,
+        /// The session.
+        session: SessionId,
+        /// Of what.
+        resource: Resource,
+        /// The fencing token.
+        token: u64,
+        /// From the request to the grant.
+        waited: Duration,
+    },
+    /// A renewal is unknown.
+    Jeopardy {
+        /// The hold.
+        hold: ClaimId,
+        /// The session.
+        session: SessionId,
+        /// Of what.
+        resource: Resource,
+        /// The fencing token.
+        token: u64,
+        /// What went wrong.
+        cause: Arc<str>,
+    },
+    /// Out of danger.
+    Safe {
+        /// The hold.
+        hold: ClaimId,
+        /// The session.
+        session: SessionId,
+        /// Of what.
+        resource: Resource,
+        /// The fencing token.
+        token: u64,
+    },
+    /// A hold was lost.
+    Lost {
+        /// The hold.
+        hold: ClaimId,
+        /// The session.
+        session: SessionId,
+        /// Of what.
+        resource: Resource,
+        /// The fencing token.
+        token: u64,
+        /// Why.
+        reason: LostReason,
+    },
+    /// A hold or a wait ended as wished.
+    Released {
+        /// The hold.
+        hold: ClaimId,
+        /// The session.
+        session: SessionId,
+        /// Of what.
+        resource: Resource,
+        /// The fencing token, if it was granted.
+        token: Option<u64>,
+        /// Why.
+        cause: ReleasedCause,
+    },
+    /// A beat was sent.
+    Beat {
+        /// How long after it was due.
+        late: Duration,
+    },
+    /// A request was refused for a limit.
+    Refused {
+        /// Which limit.
+        limit: &'static str,
+        /// The user.
+        uid: u32,
+    },
+    /// Holds of a kind were taken up again after a restart.
+    Adopted {
+        /// The kind.
+        kind: Kind,
+        /// How many.
+        holds: u64,
+    },
+}

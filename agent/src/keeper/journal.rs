@@ -1,0 +1,105 @@
+//! What must survive a restart of the agent.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tenure::wire::{Tether, Wait};
+
+use super::request::Process;
+use crate::host::clock::Boottime;
+use crate::model::{Claim, ClaimId, SessionId};
+
+/// A session as the journal keeps it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SavedSession {
+    /// Its id.
+    pub id: SessionId,
+    /// What resuming it takes.
+    pub secret: String,
+    /// Its user.
+    pub uid: u32,
+    /// Its group.
+    pub gid: u32,
+    /// The process that registered.
+    pub process: Option<Process>,
+    /// Whether that process was watched.
+    pub watched: bool,
+    /// Its name.
+    pub name: Arc<str>,
+    /// The kind of program.
+    pub surface: Arc<str>,
+    /// Its tenant.
+    pub tenant: Arc<str>,
+    /// Its project.
+    pub project: Arc<str>,
+    /// Whether it is announced in its project.
+    pub announced: bool,
+    /// What ties it to life.
+    pub tether: Tether,
+    /// For a keepalive tether.
+    pub keepalive: Duration,
+    /// For a connection tether.
+    pub linger: Duration,
+    /// The program's own promise.
+    pub progress: Option<Duration>,
+    /// How long it outlives its last beat upstream.
+    pub ttl: Duration,
+    /// Whether the guarded work goes on until the tether ends.
+    pub guarded: bool,
+}
+
+/// A hold as the journal keeps it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SavedHold {
+    /// Its row: grows with every hold, so that beats of neighbours touch neighbouring rows.
+    pub row: u64,
+    /// What was claimed, and by whom.
+    pub claim: Claim,
+    /// How its client waits.
+    pub wait: Wait,
+    /// When the wait ends.
+    pub wait_until: Option<Boottime>,
+    /// The client's id for it.
+    pub request: Option<String>,
+    /// Its slot on the page.
+    pub slot: u32,
+    /// The token; `None` while waiting.
+    pub token: Option<u64>,
+    /// When it was granted.
+    pub granted_at: Option<Boottime>,
+}
+
+/// One change of the journal.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Entry {
+    /// Write or overwrite.
+    Session(Box<SavedSession>),
+    /// Remove.
+    SessionEnded(SessionId),
+    /// Write or overwrite.
+    Hold(Box<SavedHold>),
+    /// A held hold is valid until then; comes after its [`Entry::Hold`].
+    Valid {
+        /// The hold's row.
+        row: u64,
+        /// When its holder must stop.
+        valid_until: Boottime,
+    },
+    /// Remove.
+    HoldEnded {
+        /// The hold's row.
+        row: u64,
+        /// The hold.
+        hold: ClaimId,
+    },
+}
+
+/// Everything that the journal knows of this boot.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Saved {
+    /// Sessions.
+    pub sessions: Vec<SavedSession>,
+    /// Holds, each with its valid-until ([`Boottime::ZERO`] while waiting).
+    pub holds: Vec<(SavedHold, Boottime)>,
+}

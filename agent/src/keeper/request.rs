@@ -1,0 +1,134 @@
+//! What clients ask of the keeper, and what it replies.
+
+use std::sync::Arc;
+
+use tenure::wire;
+use uuid::Uuid;
+
+use crate::model::{Resource, SessionId};
+
+/// A request in flight: the shell keeps the way back to the caller under this number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ticket(pub u64);
+
+/// An open event stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct StreamId(pub u64);
+
+/// A process that cannot be mistaken for a later one with the same number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+pub struct Process {
+    /// Its number.
+    pub pid: u32,
+    /// When it started, in clock ticks since boot.
+    pub start_ticks: u64,
+}
+
+/// Who is at the other end of a connection, by the kernel's word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Peer {
+    /// The user.
+    pub uid: u32,
+    /// The user's group.
+    pub gid: u32,
+    /// The process that connected; `None` where it cannot be seen from here.
+    pub process: Option<Process>,
+    /// Whether the shell can watch that process.
+    pub watchable: bool,
+}
+
+/// A request whose form has been checked. Names are within their limits, defaults of policy and
+/// priority are filled in; the keeper checks the rest.
+#[derive(Debug, Clone)]
+pub enum Request {
+    /// `POST /v1/register`.
+    Register(wire::Register),
+    /// `POST /v1/acquire`.
+    Acquire(wire::Acquire),
+    /// `POST /v1/release`.
+    Release(wire::Release),
+    /// `POST /v1/checkpoint`.
+    Checkpoint(Uuid),
+    /// `POST /v1/beat`.
+    Beat(Uuid),
+    /// `POST /v1/revoke`; the API has checked that the peer may.
+    Revoke {
+        /// What is taken away.
+        resource: Resource,
+        /// Only the grant with this token.
+        token: Option<u64>,
+    },
+    /// `GET /v1/standing`.
+    Standing(Resource),
+    /// `GET /v1/routes`.
+    Routes {
+        /// Whose table.
+        tenant: Arc<str>,
+        /// Only this lease.
+        name: Option<Arc<str>>,
+    },
+    /// `GET /v1/status`.
+    Status,
+    /// What the policy must know of a session before it can judge an acquire.
+    Lookup(Uuid),
+}
+
+/// A session as the policy sees it.
+#[derive(Debug, Clone)]
+pub struct SessionFacts {
+    /// Its tenant.
+    pub tenant: Arc<str>,
+    /// Its project.
+    pub project: Arc<str>,
+    /// The kind of program.
+    pub surface: Arc<str>,
+}
+
+/// The keeper's own view for `/v1/status` and `/metrics`.
+#[derive(Debug, Clone, Default)]
+pub struct StatusView {
+    /// Sessions of all users.
+    pub sessions: u64,
+    /// Holds of all users by kind in the order of [`wire::Kind::ALL`]: held, in jeopardy, waiting.
+    pub holds: [[u64; 3]; 4],
+    /// The sessions that the caller may see.
+    pub visible: Vec<wire::SessionStatus>,
+}
+
+/// What a request is answered. Refusals are [`wire::Problem`]s.
+#[derive(Debug, Clone)]
+pub enum Reply {
+    /// To [`Request::Register`]; `agent` and `page` are filled in by the API.
+    Registered {
+        /// The session.
+        session: SessionId,
+        /// Hex.
+        secret: String,
+        /// How long it outlives its last beat upstream, ms.
+        ttl_ms: u64,
+        /// How often it is beaten upstream, ms.
+        beat_ms: u64,
+        /// Whether an earlier session was taken up.
+        resumed: bool,
+    },
+    /// To [`Request::Acquire`]: granted.
+    Acquired(wire::Acquired),
+    /// To [`Request::Acquire`]: in the queue.
+    Waiting(wire::Waiting),
+    /// To [`Request::Release`].
+    Released(bool),
+    /// To [`Request::Checkpoint`].
+    Checkpointed(wire::Checkpointed),
+    /// To [`Request::Beat`].
+    Beaten,
+    /// To [`Request::Revoke`].
+    Revoked(u64),
+    /// To [`Request::Standing`].
+    Standing(wire::Standing),
+    /// To [`Request::Routes`].
+    Routes(wire::Routes),
+    /// To [`Request::Status`].
+    Status(StatusView),
+    /// To [`Request::Lookup`].
+    Facts(SessionFacts),
+}

@@ -1,0 +1,12 @@
+//! The Tenure agent: one daemon per host that keeps leadership, leases and semaphore permits for
+//! every process on it.
+//!
+//! ARCHITECTURE.md at the root of the repository names the rooms; imports point one way:
+//! `main → api → heart → keeper`, `heart → upstream → engine`, and anyone may use [`model`],
+//! [`host::clock`], [`config`] types and the wire types of the `tenure` crate.
+
+pub mod heart;
+pub mod host;
+pub mod keeper;
+pub mod model;
+pub mod upstream;

@@ -1,0 +1,3 @@
+//! The `tenured` daemon.
+
+fn main() {}

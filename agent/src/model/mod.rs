@@ -1,0 +1,15 @@
+//! PURE. The vocabulary that keeper, engine and upstreams share: ids, resources, and the requests,
+//! answers and hints that pass between an agent and its upstream.
+//!
+//! Invariant: nothing here decides anything.
+
+mod change;
+mod request;
+mod resource;
+
+pub use change::Change;
+pub use request::{
+    Answer, Beat, BeatAnswer, CallId, Claim, ClaimAnswer, Failure, GoneReason, Owner, Request,
+    SessionRecord, StandingEntry, Subject, Terms, UpstreamStanding,
+};
+pub use resource::{ClaimId, HostId, Resource, SessionId};

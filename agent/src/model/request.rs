@@ -1,0 +1,294 @@
+//! What an agent asks of its upstream, and what it is answered.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tenure::wire::{Attributes, Role, Routes};
+
+use super::{ClaimId, HostId, Resource, SessionId};
+
+/// A call to the upstream; its answer comes back under this number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CallId(pub u64);
+
+/// Who claims, as others may see it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Owner {
+    /// The session; also what *former holder* means during a lease's grace.
+    pub session: SessionId,
+    /// The host's name.
+    pub host: HostId,
+    /// The session's name.
+    pub name: Arc<str>,
+}
+
+/// What is particular to a kind.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Terms {
+    /// One per role.
+    Leader,
+    /// One per project; a higher priority preempts.
+    Master {
+        /// Higher preempts lower; equal does not.
+        priority: i32,
+    },
+    /// As many as the limit says, in the order of claiming.
+    Semaphore {
+        /// The limit from now on, for everybody.
+        limit: u32,
+    },
+    /// One, listed in the routing table.
+    Lease {
+        /// How long after expiry only the former holder's session is granted it.
+        grace: Duration,
+        /// What the routing table says.
+        attributes: Attributes,
+    },
+}
+
+/// A wish to hold a resource.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Claim {
+    /// The hold to be; the same id again is the same claim.
+    pub id: ClaimId,
+    /// What is claimed.
+    pub resource: Resource,
+    /// By whom.
+    pub owner: Owner,
+    /// How long the grant, or the place in the queue, outlives its last beat.
+    pub ttl: Duration,
+    /// How long the grant may last in all.
+    pub max_hold: Option<Duration>,
+    /// What is particular to the kind.
+    pub terms: Terms,
+    /// Semaphore only: stay in the queue if it is full. Other kinds have no queue upstream.
+    pub enqueue: bool,
+}
+
+/// What a beat keeps alive.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Subject {
+    /// A grant or a place in a queue.
+    Claim {
+        /// Which.
+        claim: ClaimId,
+        /// Of what.
+        resource: Resource,
+    },
+    /// An announced session.
+    Session(SessionId),
+}
+
+/// One renewal. For a waiting claim it also confirms a grant that was announced by a hint.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Beat {
+    /// What is kept alive.
+    pub subject: Subject,
+    /// For how long from now on.
+    pub ttl: Duration,
+}
+
+/// A session that is announced in its project.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SessionRecord {
+    /// The session, its host and name.
+    pub owner: Owner,
+    /// Its tenant.
+    pub tenant: Arc<str>,
+    /// Its project.
+    pub project: Arc<str>,
+    /// The kind of program.
+    pub surface: Arc<str>,
+    /// How long it outlives its last beat.
+    pub ttl: Duration,
+}
+
+/// An operation upstream. Every one can be sent again after a lost reply.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Request {
+    /// Answered by [`Answer::Claim`].
+    Claim(Claim),
+    /// Answered by [`Answer::Renew`], in the same order.
+    Renew(Vec<Beat>),
+    /// Answered by [`Answer::Released`]. Leaves a mark, so that a claim of the same id that was
+    /// sent earlier and arrives later is refused.
+    Release {
+        /// Which.
+        claim: ClaimId,
+        /// Of what.
+        resource: Resource,
+    },
+    /// Answered by [`Answer::Announced`].
+    Announce(SessionRecord),
+    /// Answered by [`Answer::Ended`].
+    EndSession {
+        /// Which.
+        session: SessionId,
+        /// Its tenant and project, to find it by.
+        tenant: Arc<str>,
+        /// See `tenant`.
+        project: Arc<str>,
+    },
+    /// Answered by [`Answer::Standing`].
+    Inspect(Resource),
+    /// Answered by [`Answer::Routes`].
+    Routes {
+        /// Whose table.
+        tenant: Arc<str>,
+        /// Only this lease.
+        name: Option<Arc<str>>,
+    },
+    /// Answered by [`Answer::Revoked`].
+    Revoke {
+        /// What is taken away.
+        resource: Resource,
+        /// Only the grant with this token.
+        token: Option<u64>,
+    },
+}
+
+/// Who holds, or waits, as the upstream knows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StandingEntry {
+    /// Which claim.
+    pub claim: ClaimId,
+    /// Whose.
+    pub owner: Owner,
+    /// The token; 0 while waiting.
+    pub token: u64,
+    /// How long it has been held, or waited for.
+    pub since: Duration,
+}
+
+/// Who holds a resource and who waits, as the upstream knows it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct UpstreamStanding {
+    /// Semaphore only.
+    pub limit: Option<u32>,
+    /// Oldest grant first.
+    pub holders: Vec<StandingEntry>,
+    /// Next first; empty for kinds without a queue upstream.
+    pub waiters: Vec<StandingEntry>,
+    /// Master only: names of the project's sessions.
+    pub sessions: Vec<Arc<str>>,
+}
+
+/// The answer to [`Request::Claim`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ClaimAnswer {
+    /// Granted, now or by an earlier copy of the same claim.
+    Held {
+        /// The fencing token of the grant.
+        token: u64,
+        /// Semaphore only: the limit in force.
+        limit: Option<u32>,
+    },
+    /// In the queue.
+    Waiting {
+        /// 1 is next.
+        position: u64,
+        /// The limit in force.
+        limit: Option<u32>,
+    },
+    /// Taken.
+    Contended {
+        /// By whom, where known.
+        holder: Option<StandingEntry>,
+        /// When it ends unless it is renewed; a good time to try again.
+        free_in: Option<Duration>,
+        /// Semaphore only: the limit in force.
+        limit: Option<u32>,
+    },
+    /// This claim has been granted or queued and has ended; it is never granted again.
+    Gone(GoneReason),
+    /// Not now: earlier grants that this upstream has forgotten may still be valid.
+    Quarantined {
+        /// For how long.
+        free_in: Duration,
+    },
+}
+
+/// Why a claim is no longer there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum GoneReason {
+    /// Released, with this id.
+    Released,
+    /// Not renewed in time.
+    Expired,
+    /// It lasted as long as it was allowed to.
+    MaxHold,
+    /// A higher priority took it.
+    Preempted,
+    /// An administrator took it.
+    Revoked,
+    /// Never heard of it.
+    Unknown,
+    /// Somebody else has it.
+    Conflict,
+}
+
+/// The answer to one [`Beat`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum BeatAnswer {
+    /// The claim is granted and renewed.
+    Held {
+        /// The fencing token of the grant.
+        token: u64,
+        /// Semaphore only: the limit in force.
+        limit: Option<u32>,
+    },
+    /// The claim is still in the queue.
+    Waiting {
+        /// 1 is next.
+        position: u64,
+        /// The limit in force.
+        limit: Option<u32>,
+    },
+    /// The claim, or the session, is not there.
+    Gone(GoneReason),
+    /// The session is renewed.
+    Session {
+        /// What it is in its project.
+        role: Role,
+    },
+}
+
+/// What the upstream answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Answer {
+    /// To [`Request::Claim`].
+    Claim(ClaimAnswer),
+    /// To [`Request::Renew`], in the same order.
+    Renew(Vec<BeatAnswer>),
+    /// To [`Request::Release`]: whether it was there.
+    Released(bool),
+    /// To [`Request::Announce`].
+    Announced,
+    /// To [`Request::EndSession`]: whether it was there.
+    Ended(bool),
+    /// To [`Request::Inspect`].
+    Standing(UpstreamStanding),
+    /// To [`Request::Routes`].
+    Routes(Routes),
+    /// To [`Request::Revoke`]: how many grants were taken away.
+    Revoked(u64),
+}
+
+/// No answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Failure {
+    /// It was never sent: nothing happened upstream.
+    Unavailable(String),
+    /// No answer came in time, or the connection broke: it may or may not have happened.
+    Unknown(String),
+}
+
+impl Failure {
+    /// What went wrong, for people.
+    pub fn cause(&self) -> &str {
+        match self {
+            Failure::Unavailable(cause) | Failure::Unknown(cause) => cause,
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! Where truth is kept.
+
+use std::task::{Context, Poll};
+
+use tenure::wire::UpstreamState;
+
+use crate::host::clock::Boottime;
+use crate::model::{Answer, CallId, Change, Failure, Request};
+
+/// Something that the upstream has to say.
+#[derive(Debug)]
+pub enum Report {
+    /// What became of a call.
+    Answer {
+        /// Which call.
+        call: CallId,
+        /// The instant just before the request, or the last repetition of it, was sent.
+        sent_at: Boottime,
+        /// The answer, or why there is none.
+        result: Result<Answer, Failure>,
+    },
+    /// A hint.
+    Change(Change),
+    /// Hints may have been lost: read everything again.
+    FeedLost,
+    /// The upstream lost its data; what was held there is held no longer.
+    Reset,
+}
+
+/// What people should know of the upstream.
+#[derive(Debug, Clone)]
+pub struct Health {
+    /// Whether it answers.
+    pub state: UpstreamState,
+    /// What went wrong last.
+    pub last_error: Option<String>,
+}
+
+/// Where truth is kept. Lives on the heart's thread; whatever it waits for it waits for elsewhere.
+pub trait Upstream {
+    /// `embedded`, `redis` or `gateway`.
+    fn kind(&self) -> &'static str;
+
+    /// What it can promise, in one sentence.
+    fn guarantee(&self) -> &'static str;
+
+    /// Whether it answers.
+    fn health(&self) -> Health;
+
+    /// Starts a call. Every call is answered by exactly one [`Report::Answer`], within a deadline
+    /// of the upstream's own.
+    fn submit(&mut self, now: Boottime, call: CallId, request: Request);
+
+    /// The next thing it has to say.
+    fn poll_report(&mut self, context: &mut Context<'_>) -> Poll<Report>;
+
+    /// When [`Upstream::handle_timeout`] wants to be called.
+    fn poll_timeout(&self) -> Option<Boottime>;
+
+    /// Does what is due.
+    fn handle_timeout(&mut self, now: Boottime);
+}

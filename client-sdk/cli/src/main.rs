@@ -1,0 +1,3 @@
+//! The `tenure` command.
+
+fn main() {}

@@ -1,0 +1,4 @@
+//! Client of the Tenure agent.
+
+pub mod page;
+pub mod wire;

@@ -1,0 +1,37 @@
+//! The validity page: a file of one memory page per session, on which a client sees its holds'
+//! valid-until without asking the agent.
+//!
+//! Little endian. Header, 64 bytes: magic, `u32` version, `u32` slots, 16 bytes session uuid,
+//! 16 bytes boot id, `u64` revision, zeros. Slot i at 64·(i+1): 16 bytes hold uuid, `u64` token,
+//! `u64` valid-until (CLOCK_BOOTTIME ns, 0 = not held, one atomic store), `u32` state, zeros.
+
+/// First eight bytes of a page.
+pub const MAGIC: [u8; 8] = *b"TENUREP1";
+/// Version of the layout.
+pub const VERSION: u32 = 1;
+/// Slots on a page.
+pub const SLOTS: usize = 63;
+/// Size of a page, bytes.
+pub const SIZE: usize = 4096;
+/// Size of the header and of each slot, bytes.
+pub const SLOT_SIZE: usize = 64;
+
+/// Offset of the layout version in the header, bytes.
+pub const VERSION_AT: usize = 8;
+/// Offset of the number of slots in the header, bytes.
+pub const SLOTS_AT: usize = 12;
+/// Offset of the session uuid in the header, bytes.
+pub const SESSION_AT: usize = 16;
+/// Offset of the boot id in the header, bytes.
+pub const BOOT_ID_AT: usize = 32;
+/// Offset of the revision in the header, bytes. Grows with every write to the page.
+pub const REVISION_AT: usize = 48;
+
+/// Offset of the hold uuid in a slot, bytes.
+pub const HOLD_AT: usize = 0;
+/// Offset of the token in a slot, bytes.
+pub const TOKEN_AT: usize = 16;
+/// Offset of valid-until in a slot, bytes.
+pub const VALID_UNTIL_AT: usize = 24;
+/// Offset of the state in a slot, bytes: 0 free, 1 waiting, 2 held, 3 jeopardy, 4 released, 5 lost.
+pub const STATE_AT: usize = 32;

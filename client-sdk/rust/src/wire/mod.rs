@@ -1,0 +1,27 @@
+//! The shapes that travel over the agent's socket.
+//!
+//! The agent and every client use these types, so that the two cannot drift apart. Times are
+//! integers with the unit last in the name. Requests refuse unknown fields; replies may grow.
+
+mod acquire;
+mod event;
+mod problem;
+mod register;
+mod session;
+mod standing;
+mod status;
+
+pub use acquire::{
+    Acquire, Acquired, Attributes, HoldState, Kind, Release, Released, Wait, Waiting,
+};
+pub use event::{
+    Event, GrantedEvent, HoldEvent, JeopardyEvent, LostEvent, LostReason, MessageEvent,
+    QueuedEvent, ReleasedCause, ReleasedEvent, ShutdownEvent, SnapshotEvent,
+};
+pub use problem::{Code, Problem};
+pub use register::{AgentInfo, Register, Registered, Resume, Tether};
+pub use session::{Beat, Checkpoint, Checkpointed, HoldView, Role};
+pub use standing::{Holder, Revoke, Revoked, Route, Routes, Standing, Waiter};
+pub use status::{
+    AgentStatus, LatenessStatus, SessionStatus, Status, UpstreamState, UpstreamStatus,
+};

@@ -1,0 +1,85 @@
+//! `POST /v1/beat` and `POST /v1/checkpoint`.
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use super::{HoldState, Kind};
+
+/// Says that the program lives and gets on. Local only.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct Beat {
+    /// The session.
+    pub session: Uuid,
+}
+
+/// Renews everything of the session upstream now.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct Checkpoint {
+    /// The session.
+    pub session: Uuid,
+}
+
+/// What a session is in its project.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// Holds the project's master.
+    Master,
+    /// Announced in the project, not its master.
+    Peer,
+    /// Not announced in any project.
+    None,
+}
+
+/// A hold as its owner sees it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct HoldView {
+    /// The hold.
+    pub hold: Uuid,
+    /// Its kind.
+    pub kind: Kind,
+    /// Its name; for a master the project.
+    pub name: String,
+    /// Where it is in its life.
+    pub state: HoldState,
+    /// The token of the grant; absent while waiting.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token: Option<u64>,
+    /// How long the hold outlives its last beat, ms.
+    pub ttl_ms: u64,
+    /// How long it is valid from now on unless renewed, ms; 0 while waiting.
+    pub valid_ms: u64,
+    /// The same as an instant of CLOCK_BOOTTIME, ns; 0 while waiting.
+    pub valid_until_boottime_ns: u64,
+    /// The slot on the session's page.
+    pub slot: u32,
+    /// Place in the queue while waiting.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub position: Option<u64>,
+    /// Semaphore only: the limit in force.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u32>,
+    /// The client's id for the request that made it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request: Option<String>,
+}
+
+/// The answer to [`Checkpoint`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Checkpointed {
+    /// True.
+    pub ok: bool,
+    /// How long the session outlives this beat upstream, ms.
+    pub ttl_remaining_ms: u64,
+    /// What the session is in its project.
+    pub role: Role,
+    /// Everything it holds or waits for.
+    pub holds: Vec<HoldView>,
+}

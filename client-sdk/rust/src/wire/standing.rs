@@ -1,0 +1,125 @@
+//! `GET /v1/standing`, `GET /v1/routes` and `POST /v1/revoke`.
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use super::Kind;
+
+/// Who has a resource.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Holder {
+    /// The host's name.
+    pub host: String,
+    /// The session's name.
+    pub name: String,
+    /// How long it has been held, ms.
+    pub since_ms: u64,
+    /// The fencing token of the grant.
+    pub token: u64,
+    /// The process, when it is on this host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pid: Option<u32>,
+    /// Its user, when it is on this host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uid: Option<u32>,
+    /// The hold itself, when it is the caller's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hold: Option<Uuid>,
+}
+
+/// Who waits for a resource.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Waiter {
+    /// The host's name.
+    pub host: String,
+    /// The session's name.
+    pub name: String,
+    /// 1 is next.
+    pub position: u64,
+    /// The process, when it is on this host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pid: Option<u32>,
+}
+
+/// Who holds a resource and who waits for it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Standing {
+    /// The tenant.
+    pub tenant: String,
+    /// The kind.
+    pub kind: Kind,
+    /// The name; for a master the project.
+    pub name: String,
+    /// Semaphore only: the limit in force; absent when nobody ever named one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u32>,
+    /// Who has it, oldest grant first.
+    pub holders: Vec<Holder>,
+    /// Who waits, next first. For exclusive kinds only this host's.
+    pub waiters: Vec<Waiter>,
+    /// Master only: the names of the project's sessions.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sessions: Vec<String>,
+}
+
+/// One line of the routing table.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Route {
+    /// The lease's name.
+    pub name: String,
+    /// The host that holds it.
+    pub host: String,
+    /// The session's name.
+    pub holder: String,
+    /// Where the holder can be reached.
+    pub address: String,
+    /// The proxy in front of it.
+    pub proxy_id: String,
+    /// 0–255.
+    pub partition: u16,
+    /// A word of the holder's own, or `expiring` during grace.
+    pub status: String,
+    /// The fencing token of the grant.
+    pub token: u64,
+    /// The table's version when this line changed last.
+    pub version: u64,
+}
+
+/// The routing table.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Routes {
+    /// Grows with every change.
+    pub version: u64,
+    /// Its lines, by name.
+    pub routes: Vec<Route>,
+}
+
+/// Takes a resource away from its holder.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct Revoke {
+    /// The kind.
+    pub kind: Kind,
+    /// The name; for a master the project.
+    pub name: String,
+    /// The tenant. Default `default`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tenant: Option<String>,
+    /// Only the grant with this token; without one all grants of the resource.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token: Option<u64>,
+}
+
+/// The answer to [`Revoke`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Revoked {
+    /// How many grants were taken away.
+    pub revoked: u64,
+}

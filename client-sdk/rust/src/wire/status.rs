@@ -1,0 +1,117 @@
+//! `GET /v1/status`.
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use super::{HoldView, Role, Tether};
+
+/// Whether the upstream answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "lowercase")]
+pub enum UpstreamState {
+    /// Not reached yet.
+    Connecting,
+    /// Answers.
+    Up,
+    /// Does not answer.
+    Down,
+    /// Answers, but grants nothing yet: earlier holds that this agent knows nothing of may be valid.
+    Quarantined,
+}
+
+/// The agent itself.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct AgentStatus {
+    /// Its version.
+    pub version: String,
+    /// Its process.
+    pub pid: u32,
+    /// A hash of the machine id keyed for Tenure.
+    pub host_id: String,
+    /// The host's name.
+    pub host: String,
+    /// This boot.
+    pub boot_id: Uuid,
+    /// How long it has run, ms.
+    pub uptime_ms: u64,
+    /// Sessions of all users.
+    pub sessions: u64,
+    /// Holds of all users, waiting ones not counted.
+    pub holds: u64,
+    /// Waiting holds of all users.
+    pub waiters: u64,
+}
+
+/// How late beats were sent.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct LatenessStatus {
+    /// Beats sent since the start.
+    pub beats: u64,
+    /// The latest one of all, µs after it was due.
+    pub max_us: u64,
+    /// Half of the last 4096 beats were at most this late, µs.
+    pub p50_us: u64,
+    /// 999 of 1000 of the last 4096 beats were at most this late, µs.
+    pub p999_us: u64,
+}
+
+/// Where truth is kept.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct UpstreamStatus {
+    /// `embedded`, `redis` or `gateway`.
+    pub kind: String,
+    /// Whether it answers.
+    pub state: UpstreamState,
+    /// What it can promise.
+    pub guarantee: String,
+    /// What went wrong last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_error: Option<String>,
+    /// How late beats were sent.
+    pub beat_lateness: LatenessStatus,
+}
+
+/// A session and its holds.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct SessionStatus {
+    /// The session.
+    pub session: Uuid,
+    /// Its name.
+    pub name: String,
+    /// The kind of program.
+    pub surface: String,
+    /// Its tenant.
+    pub tenant: String,
+    /// Its project.
+    pub project: String,
+    /// Its user.
+    pub uid: u32,
+    /// The process that registered; absent where it cannot be seen from here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pid: Option<u32>,
+    /// What ties it to life.
+    pub tether: Tether,
+    /// What it is in its project.
+    pub role: Role,
+    /// Open event streams.
+    pub streams: u32,
+    /// Its holds.
+    pub holds: Vec<HoldView>,
+}
+
+/// The answer to `GET /v1/status`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Status {
+    /// The agent.
+    pub agent: AgentStatus,
+    /// The upstream.
+    pub upstream: UpstreamStatus,
+    /// The caller's sessions; for root and the agent's own user, everybody's.
+    pub sessions: Vec<SessionStatus>,
+}
