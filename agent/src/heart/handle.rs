@@ -6,10 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tenure::wire::{LatenessStatus, Problem};
 use tokio::sync::{mpsc, oneshot};
-use uuid::Uuid;
 
-use crate::keeper::{Numbered, Peer, Reply, Request, StreamEnd, StreamId, Ticket};
-use crate::model::Resource;
+use crate::keeper::{Numbered, Peer, Reply, Request, StreamEnd, StreamId, StreamTarget, Ticket};
 use crate::upstream::Health;
 
 /// Messages that may wait for the heart; a caller beyond waits with its own connection.
@@ -24,20 +22,6 @@ pub struct Caller {
     pub peer: Peer,
     /// A pidfd; readable when the process has ended.
     pub pidfd: Option<Arc<OwnedFd>>,
-}
-
-/// What an event stream is about.
-#[derive(Debug, Clone)]
-pub enum StreamTarget {
-    /// `GET /v1/events`.
-    Session {
-        /// The session.
-        session: Uuid,
-        /// The last event that the client has seen.
-        last_event_id: Option<u64>,
-    },
-    /// `GET /v1/observe`.
-    Resource(Resource),
 }
 
 /// What comes out of an event stream.

@@ -3,4 +3,4 @@
 
 mod handle;
 
-pub use handle::{Caller, EventStream, Handle, HeartGone, Probe, StreamItem, StreamTarget};
+pub use handle::{Caller, EventStream, Handle, HeartGone, Probe, StreamItem};

@@ -7,7 +7,9 @@ mod request;
 mod settings;
 
 pub use command::{Command, Note, Numbered, StreamEnd};
-pub use request::{Peer, Process, Reply, Request, SessionFacts, StatusView, StreamId, Ticket};
+pub use request::{
+    Peer, Process, Reply, Request, SessionFacts, StatusView, StreamId, StreamTarget, Ticket,
+};
 pub use settings::{
     BEAT_MIN, BEATS_PER_CALL_MAX, HOLDS_PER_SESSION_MAX, Rhythm, STREAMS_PER_SESSION_MAX, Settings,
 };

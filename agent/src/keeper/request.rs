@@ -15,6 +15,20 @@ pub struct Ticket(pub u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamId(pub u64);
 
+/// What an event stream is about.
+#[derive(Debug, Clone)]
+pub enum StreamTarget {
+    /// `GET /v1/events`.
+    Session {
+        /// The session.
+        session: Uuid,
+        /// The last event that the client has seen.
+        last_event_id: Option<u64>,
+    },
+    /// `GET /v1/observe`.
+    Resource(Resource),
+}
+
 /// A process that cannot be mistaken for a later one with the same number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub struct Process {
