@@ -66,8 +66,12 @@ pub struct SavedHold {
     pub slot: u32,
     /// The token; `None` while waiting.
     pub token: Option<u64>,
-    /// When it was granted.
+    /// The instant just before the granting request was sent.
     pub granted_at: Option<Boottime>,
+    /// When its holder must stop, as of the grant; later beats come as [`Entry::Valid`].
+    pub valid_until: Boottime,
+    /// It has ended for its client, and its release upstream is not confirmed yet.
+    pub departing: bool,
 }
 
 /// One change of the journal.
@@ -79,7 +83,7 @@ pub enum Entry {
     SessionEnded(SessionId),
     /// Write or overwrite.
     Hold(Box<SavedHold>),
-    /// A held hold is valid until then; comes after its [`Entry::Hold`].
+    /// A beat made a hold valid until then; comes after its [`Entry::Hold`].
     Valid {
         /// The hold's row.
         row: u64,
@@ -100,6 +104,6 @@ pub enum Entry {
 pub struct Saved {
     /// Sessions.
     pub sessions: Vec<SavedSession>,
-    /// Holds, each with its valid-until ([`Boottime::ZERO`] while waiting).
-    pub holds: Vec<(SavedHold, Boottime)>,
+    /// Holds by row, each with the valid-until of its last beat.
+    pub holds: Vec<SavedHold>,
 }
