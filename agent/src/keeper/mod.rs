@@ -1,10 +1,51 @@
 //! PURE. The agent's mind: local sessions, holds, waiters, timers, which beat is due, what to tell
-//! whom. Takes `now` and inputs, returns commands.
+//! whom.
+//!
+//! [`Keeper`] has four kinds of method:
+//!
+//! - *inputs* that bring news, each with `now`: [`Keeper::handle_timeout`],
+//!   [`Keeper::handle_answer`], [`Keeper::handle_change`], [`Keeper::handle_exit`],
+//!   [`Keeper::open_stream`], [`Keeper::handle_request`] and their like;
+//! - [`Keeper::poll_command`], which must be drained after every input, or after the inputs of one
+//!   turn; the commands are to be done in the order in which they come;
+//! - [`Keeper::poll_timeout`], which says when [`Keeper::handle_timeout`] wants to be called, and may
+//!   have changed after every input;
+//! - questions that change nothing, such as [`Keeper::stopped`].
+//!
+//! Within a turn timers come first, then answers, then exits and closed streams, then requests: a
+//! hold whose valid-until has passed is lost before anybody can be told otherwise. After a sleep
+//! of the machine [`Keeper::handle_wake`] comes before everything.
+//!
+//! Invariant: nothing here reads a clock, draws from the operating system's randomness, or waits.
 
+mod acquire;
+mod beats;
+mod claims;
 mod command;
+mod contest;
+mod departure;
+mod hold;
 pub mod journal;
+mod lifecycle;
+mod loss;
+mod map;
+mod memory;
+mod query;
+mod register;
 mod request;
+mod session;
 mod settings;
+mod streams;
+mod tether;
+mod timers;
+mod watch;
+
+use std::collections::{BTreeMap, VecDeque};
+
+use rand_chacha::ChaCha12Rng;
+use rand_chacha::rand_core::SeedableRng;
+use tenure::wire::{Code, Problem};
+use uuid::Uuid;
 
 pub use command::{Command, Note, Numbered, StreamEnd};
 pub use request::{
@@ -13,3 +54,316 @@ pub use request::{
 pub use settings::{
     BEAT_MIN, BEATS_PER_CALL_MAX, HOLDS_PER_SESSION_MAX, Rhythm, STREAMS_PER_SESSION_MAX, Settings,
 };
+
+use crate::host::clock::Boottime;
+use crate::model::{self, Answer, CallId, ClaimId, Failure, Resource, SessionId};
+use contest::Contest;
+use departure::{Departure, Farewell};
+use hold::Hold;
+use map::Map;
+use memory::Memory;
+use session::Session;
+use timers::{ContestId, Timer, Timers};
+use watch::Watch;
+
+/// A call to the upstream whose answer has not come.
+#[derive(Debug)]
+enum Call {
+    Claim(ClaimId),
+    Renew {
+        items: Vec<Renewed>,
+        checkpoint: Option<(Ticket, SessionId)>,
+    },
+    Release(ClaimId),
+    Announce(SessionId),
+    Farewell(SessionId),
+    /// For a caller that asked for it.
+    Standing(Ticket, Resource),
+    /// For a caller that tried once while others of this agent wait.
+    Contended(Ticket, Resource),
+    /// For those who watch it.
+    Watch(Resource),
+    Routes(Ticket),
+    Revoke(Ticket),
+}
+
+/// What a renewal renews.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Renewed {
+    Hold(ClaimId),
+    Session(SessionId),
+}
+
+/// Whether the agent goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Running,
+    Stopping,
+    Restarting,
+}
+
+/// An open stream.
+#[derive(Debug)]
+enum Stream {
+    Session(SessionId),
+    Resource(Resource),
+}
+
+/// The agent's mind.
+#[derive(Debug)]
+pub struct Keeper {
+    settings: Settings,
+    random: ChaCha12Rng,
+    phase: Phase,
+    /// While overdue holds are to be lost as `slept`.
+    woke: bool,
+    sessions: Map<SessionId, Session>,
+    sessions_by_uid: BTreeMap<u32, usize>,
+    holds: Map<ClaimId, Hold>,
+    /// Releases that the upstream has not confirmed.
+    departures: Map<ClaimId, Departure>,
+    /// Ends of sessions that the upstream has not confirmed.
+    farewells: Map<SessionId, Farewell>,
+    /// Ended sessions and holds that still answer.
+    memory: Memory,
+    /// Waiters by resource.
+    contests: BTreeMap<Resource, Contest>,
+    contest_names: Map<ContestId, Resource>,
+    /// Who wants to know of a resource's standing.
+    watches: BTreeMap<Resource, Watch>,
+    streams: Map<StreamId, Stream>,
+    blocked: Map<Ticket, ClaimId>,
+    calls: Map<CallId, Call>,
+    timers: Timers,
+    /// Beats that came due in this call of `handle_timeout`.
+    due: Vec<Renewed>,
+    commands: VecDeque<Command>,
+    first_event: u64,
+    next_call: u64,
+    next_row: u64,
+    next_contest: u64,
+}
+
+impl Keeper {
+    /// A keeper that knows nothing yet. Ids and secrets are drawn from `seed`, which must come from
+    /// the operating system's generator outside of tests.
+    pub fn new(settings: Settings, seed: [u8; 32], now: Boottime) -> Keeper {
+        Keeper {
+            memory: Memory::new(settings.remember),
+            settings,
+            random: ChaCha12Rng::from_seed(seed),
+            phase: Phase::Running,
+            woke: false,
+            sessions: Map::default(),
+            sessions_by_uid: BTreeMap::new(),
+            holds: Map::default(),
+            departures: Map::default(),
+            farewells: Map::default(),
+            contests: BTreeMap::new(),
+            contest_names: Map::default(),
+            watches: BTreeMap::new(),
+            streams: Map::default(),
+            blocked: Map::default(),
+            calls: Map::default(),
+            timers: Timers::default(),
+            due: Vec::new(),
+            commands: VecDeque::new(),
+            // µs since boot: numbers go on growing when the agent is started again.
+            first_event: now.as_nanos() / 1000 + 1,
+            next_call: 1,
+            next_row: 1,
+            next_contest: 1,
+        }
+    }
+
+    /// When [`Keeper::handle_timeout`] wants to be called.
+    pub fn poll_timeout(&self) -> Option<Boottime> {
+        self.timers.next()
+    }
+
+    /// The next thing to do.
+    pub fn poll_command(&mut self) -> Option<Command> {
+        self.commands.pop_front()
+    }
+
+    /// Whether nothing is left of any client, and nothing is owed to the upstream.
+    pub fn is_empty(&self) -> bool {
+        self.sessions.is_empty()
+            && self.holds.is_empty()
+            && self.departures.is_empty()
+            && self.farewells.is_empty()
+            && self.contests.is_empty()
+            && self.blocked.is_empty()
+            && self.streams.is_empty()
+            && self.watches.is_empty()
+            && self.calls.is_empty()
+    }
+
+    /// How many entries each of its tables has, by name: what memory depends on.
+    pub fn sizes(&self) -> [(&'static str, usize); 8] {
+        [
+            ("sessions", self.sessions.len()),
+            ("holds", self.holds.len()),
+            ("departures", self.departures.len()),
+            ("contests", self.contests.len()),
+            ("streams", self.streams.len()),
+            ("calls", self.calls.len()),
+            ("timers", self.timers.len()),
+            ("remembered", self.memory.len()),
+        ]
+    }
+
+    /// Takes over bounds and defaults for requests from now on.
+    pub fn reload(&mut self, settings: Settings) {
+        self.settings = settings;
+    }
+
+    /// Does what is due.
+    pub fn handle_timeout(&mut self, now: Boottime) {
+        while let Some((_, timer)) = self.timers.pop(now) {
+            match timer {
+                Timer::Deadline(hold) => self.deadline_fired(now, hold),
+                Timer::Tether(session) => self.tether_fired(now, session),
+                Timer::Progress(session) => self.progress_fired(now, session),
+                Timer::Patience(hold) => self.patience_fired(now, hold),
+                Timer::Beat(hold) => self.beat_fired(now, hold),
+                Timer::SessionBeat(session) => self.session_beat_fired(now, session),
+                Timer::Departure(hold) => self.departure_fired(now, hold),
+                Timer::Contest(contest) => self.contest_fired(now, contest),
+                Timer::Farewell(session) => self.farewell_fired(now, session),
+                Timer::Forget => self.forget_fired(now),
+            }
+        }
+        self.flush_beats();
+    }
+
+    /// The machine slept: holds that are overdue are lost for that reason, before anything else is
+    /// served.
+    pub fn handle_wake(&mut self, now: Boottime) {
+        self.woke = true;
+        self.handle_timeout(now);
+        self.woke = false;
+    }
+
+    /// The upstream answered, or did not. `sent_at` is the instant just before the request, or its
+    /// last repetition, was sent.
+    pub fn handle_answer(
+        &mut self,
+        now: Boottime,
+        call: CallId,
+        sent_at: Boottime,
+        result: Result<Answer, Failure>,
+    ) {
+        let Some(asked) = self.calls.remove(&call) else { return };
+        match asked {
+            Call::Claim(hold) => self.claim_answered(now, call, hold, sent_at, result),
+            Call::Renew { items, checkpoint } => {
+                self.renew_answered(now, call, items, sent_at, result);
+                if let Some((ticket, session)) = checkpoint {
+                    self.checkpoint_answered(now, ticket, session);
+                }
+            }
+            Call::Release(hold) => self.release_answered(now, hold, result),
+            Call::Announce(session) => self.announce_answered(now, session, result),
+            Call::Farewell(session) => self.farewell_answered(now, session, result),
+            Call::Standing(ticket, resource) => {
+                self.standing_answered(ticket, &resource, result);
+            }
+            Call::Contended(ticket, resource) => {
+                self.contended_answered(ticket, &resource, result);
+            }
+            Call::Watch(resource) => self.watch_answered(now, &resource, result),
+            Call::Routes(ticket) => self.routes_answered(ticket, result),
+            Call::Revoke(ticket) => self.revoke_answered(ticket, result),
+        }
+        self.flush_beats();
+    }
+
+    /// A client asks. The reply comes as [`Command::Reply`] under the same ticket, at once or later.
+    pub fn handle_request(&mut self, now: Boottime, ticket: Ticket, peer: Peer, request: Request) {
+        if self.phase != Phase::Running && !matches!(request, Request::Status | Request::Release(_))
+        {
+            self.refuse(ticket, stopping());
+            return;
+        }
+        match request {
+            Request::Register(register) => self.register(now, ticket, peer, register),
+            Request::Acquire(acquire) => self.acquire(now, ticket, peer, acquire),
+            Request::Release(release) => self.release(now, ticket, peer, release),
+            Request::Checkpoint(session) => self.checkpoint(now, ticket, peer, session),
+            Request::Beat(session) => self.beat(now, ticket, peer, session),
+            Request::Revoke { resource, token } => {
+                self.ask(model::Request::Revoke { resource, token }, Call::Revoke(ticket));
+            }
+            Request::Standing(resource) => {
+                let request = model::Request::Inspect(resource.clone());
+                self.ask(request, Call::Standing(ticket, resource));
+            }
+            Request::Routes { tenant, name } => {
+                self.ask(model::Request::Routes { tenant, name }, Call::Routes(ticket));
+            }
+            Request::Status => self.status(now, ticket, peer),
+            Request::Lookup(session) => self.lookup(ticket, peer, session),
+        }
+        self.flush_beats();
+    }
+
+    fn ask(&mut self, request: model::Request, asked: Call) -> CallId {
+        let call = CallId(self.next_call);
+        self.next_call += 1;
+        self.calls.insert(call, asked);
+        self.commands.push_back(Command::Call { call, request });
+        call
+    }
+
+    fn answer(&mut self, ticket: Ticket, reply: Reply) {
+        self.commands.push_back(Command::Reply { ticket, reply: Ok(reply) });
+    }
+
+    fn refuse(&mut self, ticket: Ticket, problem: impl Into<Box<Problem>>) {
+        self.commands.push_back(Command::Reply { ticket, reply: Err(problem.into()) });
+    }
+
+    fn note(&mut self, note: Note) {
+        self.commands.push_back(Command::Note(note));
+    }
+
+    /// The peer's session of that id. Another user's session is as unknown as one that never was.
+    fn session_of(&self, peer: Peer, session: Uuid) -> Result<SessionId, Box<Problem>> {
+        let id = SessionId(session);
+        if let Some(found) = self.sessions.get(&id) {
+            if self.sees_all(peer) || found.saved.uid == peer.uid {
+                return Ok(id);
+            }
+        } else if let Some((uid, why)) = self.memory.session(id)
+            && (self.sees_all(peer) || uid == peer.uid)
+        {
+            let detail = format!("session {session} has ended: {why}; register again");
+            return Err(Problem::new(Code::SessionLost, detail).into());
+        }
+        let detail = format!("there is no session {session} of user {}; register first", peer.uid);
+        Err(Problem::new(Code::SessionUnknown, detail).into())
+    }
+
+    fn sees_all(&self, peer: Peer) -> bool {
+        peer.uid == 0 || peer.uid == self.settings.agent_uid
+    }
+
+    fn back_off(&self, failures: u32) -> std::time::Duration {
+        let doubled = self.settings.retry_min.saturating_mul(1 << failures.min(16));
+        doubled.min(self.settings.retry_max)
+    }
+}
+
+fn stopping() -> Problem {
+    Problem::new(Code::Stopping, "the agent is stopping; try again when it is back")
+        .retry_after_ms(1000)
+}
+
+fn unavailable(cause: &str) -> Problem {
+    Problem::new(
+        Code::UpstreamUnavailable,
+        format!("the upstream does not answer ({cause}); `tenure doctor` tells more"),
+    )
+    .retry_after_ms(1000)
+}

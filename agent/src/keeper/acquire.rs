@@ -1,0 +1,289 @@
+//! Clients ask for holds and give them back.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tenure::wire::{Acquire, Code, Kind, Problem, Release, ReleasedCause, Wait};
+
+use super::Keeper;
+use super::command::{Command, Note};
+use super::hold::{Hold, Stage};
+use super::journal::Entry;
+use super::request::{Peer, Reply, Ticket};
+use super::settings::HOLDS_PER_SESSION_MAX;
+use super::timers::{Alarm, Timer};
+use crate::host::clock::Boottime;
+use crate::model::{Claim, ClaimId, Resource, SessionId, Terms};
+
+impl Keeper {
+    pub(super) fn acquire(&mut self, now: Boottime, ticket: Ticket, peer: Peer, acquire: Acquire) {
+        if let Err(problem) = self.try_acquire(now, ticket, peer, acquire) {
+            self.refuse(ticket, problem);
+        }
+    }
+
+    fn try_acquire(
+        &mut self,
+        now: Boottime,
+        ticket: Ticket,
+        peer: Peer,
+        acquire: Acquire,
+    ) -> Result<(), Box<Problem>> {
+        let id = self.session_of(peer, acquire.session)?;
+        self.alive(now, id);
+        if let Some(request) = &acquire.request
+            && let Some(hold) = self.sessions.get(&id).and_then(|s| s.requests.get(&**request))
+        {
+            return self.acquire_again(now, ticket, id, *hold, &acquire);
+        }
+        self.check_hold_quota(peer, id)?;
+        let Some(hold) = self.new_hold(now, id, &acquire) else {
+            return Err(
+                Problem::new(Code::SessionUnknown, format!("there is no session {id}")).into()
+            );
+        };
+        let waits = hold.wait != Wait::None;
+        let (claim, kind) = (hold.id(), hold.kind());
+        if waits {
+            self.commands.push_back(Command::Persist(Entry::Hold(Box::new(hold.saved()))));
+        }
+        self.holds.insert(claim, hold);
+        if kind == Kind::Master {
+            self.make_announced(id);
+        }
+        self.await_hold(now, ticket, claim);
+        self.seek(now, claim);
+        Ok(())
+    }
+
+    fn check_hold_quota(&mut self, peer: Peer, id: SessionId) -> Result<(), Box<Problem>> {
+        let own = self.sessions.get(&id).map_or(0, |session| session.slots.count_ones() as usize);
+        let (limit, max) = if own >= HOLDS_PER_SESSION_MAX {
+            ("holds_per_session", HOLDS_PER_SESSION_MAX)
+        } else if self.holds.len() >= self.settings.holds_max {
+            ("holds", self.settings.holds_max)
+        } else {
+            return Ok(());
+        };
+        self.note(Note::Refused { limit, uid: peer.uid });
+        let detail = match limit {
+            "holds_per_session" => format!(
+                "session {id} has {max} holds, as many as its page has slots; release one, or \
+                 register another session"
+            ),
+            _ => format!("there are {max} holds, the most that limits.holds_max allows"),
+        };
+        Err(Problem::new(Code::QuotaExceeded, detail).retry_after_ms(1000).into())
+    }
+
+    fn new_hold(&mut self, now: Boottime, id: SessionId, acquire: &Acquire) -> Option<Hold> {
+        let claim_id = ClaimId(self.new_uuid());
+        let row = self.next_row;
+        let priority = self.default_priority(id);
+        let session = self.sessions.get_mut(&id)?;
+        let slot = session.take_slot()?;
+        self.next_row += 1;
+        let kind = acquire.kind;
+        let name = match &acquire.name {
+            Some(name) => Arc::from(name.as_str()),
+            None => Arc::clone(&session.saved.project),
+        };
+        let request: Option<Arc<str>> = acquire.request.as_deref().map(Arc::from);
+        if let Some(request) = &request {
+            session.requests.insert(Arc::clone(request), claim_id);
+        }
+        session.holds.insert(claim_id);
+        let resource = Resource { tenant: Arc::clone(&session.saved.tenant), kind, name };
+        let ttl = acquire.ttl_ms.map_or(self.settings.rhythm(kind).ttl, Duration::from_millis);
+        let terms = match kind {
+            Kind::Leader => Terms::Leader,
+            Kind::Master => Terms::Master { priority: acquire.priority.unwrap_or(priority) },
+            Kind::Semaphore => Terms::Semaphore { limit: acquire.limit.unwrap_or(1) },
+            Kind::Lease => Terms::Lease {
+                grace: acquire.grace_ms.map_or(self.settings.grace, Duration::from_millis),
+                attributes: acquire.attributes.clone().unwrap_or_default(),
+            },
+        };
+        let claim = Claim {
+            id: claim_id,
+            resource,
+            owner: session.owner.clone(),
+            ttl,
+            max_hold: acquire.max_hold_ms.map(Duration::from_millis),
+            terms,
+            enqueue: kind == Kind::Semaphore && acquire.wait != Wait::None,
+        };
+        let mut hold = self.hold_of(claim, row, slot, acquire.wait);
+        hold.request = request;
+        hold.asked_at = now;
+        if acquire.wait != Wait::None
+            && let Some(timeout) = acquire.timeout_ms
+        {
+            let due = Some(now + Duration::from_millis(timeout));
+            self.timers.set(&mut hold.patience, Timer::Patience(claim_id), due);
+        }
+        Some(hold)
+    }
+
+    /// A hold that nothing has happened to yet.
+    pub(super) fn hold_of(&self, claim: Claim, row: u64, slot: u32, wait: Wait) -> Hold {
+        Hold {
+            beat_every: self.hold_beat(claim.resource.kind, claim.ttl),
+            margin: self.settings.margin(claim.ttl),
+            claim,
+            row,
+            slot,
+            stage: Stage::Queued,
+            wait,
+            tickets: Vec::new(),
+            request: None,
+            token: 0,
+            limit: None,
+            asked_at: Boottime::ZERO,
+            granted_at: Boottime::ZERO,
+            valid_until: Boottime::ZERO,
+            position: None,
+            beating: None,
+            again: false,
+            uncertain: false,
+            failures: 0,
+            beat: Alarm::default(),
+            deadline: Alarm::default(),
+            patience: Alarm::default(),
+        }
+    }
+
+    /// The same request id again: the same hold, whatever has become of it.
+    fn acquire_again(
+        &mut self,
+        now: Boottime,
+        ticket: Ticket,
+        session: SessionId,
+        id: ClaimId,
+        acquire: &Acquire,
+    ) -> Result<(), Box<Problem>> {
+        let Some(hold) = self.holds.get_mut(&id) else {
+            let forgotten = || {
+                let detail = format!("hold {id} is gone; acquire again with a new request id");
+                Problem::new(Code::HoldLost, detail)
+            };
+            return Err(self.memory.hold(session, id).unwrap_or_else(forgotten).into());
+        };
+        let same_name =
+            acquire.name.as_deref().is_none_or(|name| *name == *hold.claim.resource.name);
+        if hold.kind() != acquire.kind || !same_name {
+            let detail = format!(
+                "request {:?} was used for {} already; use a new id for another resource",
+                acquire.request.as_deref().unwrap_or_default(),
+                hold.claim.resource
+            );
+            return Err(Problem::invalid("request", detail).into());
+        }
+        if hold.is_held() {
+            let acquired = hold.acquired(now);
+            self.answer(ticket, Reply::Acquired(acquired));
+        } else if hold.wait == Wait::Queue && !matches!(hold.stage, Stage::Claiming(_)) {
+            let waiting = hold.waiting();
+            self.answer(ticket, Reply::Waiting(waiting));
+        } else {
+            // A wait that a restart orphaned has its caller back: its patience is the caller's.
+            let due = acquire.timeout_ms.map(|timeout| now + Duration::from_millis(timeout));
+            self.timers.set(&mut hold.patience, Timer::Patience(id), due);
+            self.await_hold(now, ticket, id);
+        }
+        Ok(())
+    }
+
+    /// Notes that a caller waits for a hold.
+    fn await_hold(&mut self, now: Boottime, ticket: Ticket, id: ClaimId) {
+        let Some(hold) = self.holds.get_mut(&id) else { return };
+        hold.tickets.push(ticket);
+        self.blocked.insert(ticket, id);
+        let session = hold.session();
+        if let Some(session) = self.sessions.get_mut(&session) {
+            session.blocked += 1;
+        }
+        self.tether_moved(now, session);
+    }
+
+    /// Takes the callers that wait for a hold, to be answered.
+    pub(super) fn take_tickets(&mut self, now: Boottime, id: ClaimId) -> Vec<Ticket> {
+        let Some(hold) = self.holds.get_mut(&id) else { return Vec::new() };
+        let tickets = std::mem::take(&mut hold.tickets);
+        let session = hold.session();
+        for ticket in &tickets {
+            self.blocked.remove(ticket);
+        }
+        if !tickets.is_empty() {
+            if let Some(session) = self.sessions.get_mut(&session) {
+                session.blocked = session.blocked.saturating_sub(tickets.len() as u32);
+            }
+            self.tether_moved(now, session);
+        }
+        tickets
+    }
+
+    /// The caller of a request went away. If nobody else waits for the hold it asked for, the wait
+    /// is cancelled; a grant that is on its way is given back.
+    pub fn handle_cancel(&mut self, now: Boottime, ticket: Ticket) {
+        let Some(id) = self.blocked.remove(&ticket) else { return };
+        let Some(hold) = self.holds.get_mut(&id) else { return };
+        hold.tickets.retain(|waiting| *waiting != ticket);
+        let abandoned = hold.tickets.is_empty() && hold.wait != Wait::Queue && !hold.is_held();
+        let session = hold.session();
+        if let Some(session) = self.sessions.get_mut(&session) {
+            session.blocked = session.blocked.saturating_sub(1);
+        }
+        self.tether_moved(now, session);
+        if abandoned {
+            self.end_released(now, id, ReleasedCause::Client);
+        }
+        self.flush_beats();
+    }
+
+    pub(super) fn patience_fired(&mut self, now: Boottime, id: ClaimId) {
+        let Some(hold) = self.holds.get_mut(&id) else { return };
+        if !self.timers.fired(&mut hold.patience, Timer::Patience(id), now) || hold.is_held() {
+            return;
+        }
+        let waited = now.since(hold.asked_at).as_millis();
+        let problem = Problem::new(
+            Code::WaitTimeout,
+            format!(
+                "{} was not free within {waited} ms; wait longer, or see `tenure standing {} {}`",
+                hold.claim.resource, hold.claim.resource.kind, hold.claim.resource.name
+            ),
+        )
+        .about(id.0);
+        for ticket in self.take_tickets(now, id) {
+            self.refuse(ticket, problem.clone());
+        }
+        self.end_released(now, id, ReleasedCause::WaitTimeout);
+    }
+
+    /// `POST /v1/release`.
+    pub(super) fn release(&mut self, now: Boottime, ticket: Ticket, peer: Peer, release: Release) {
+        let id = match self.session_of(peer, release.session) {
+            Ok(id) => id,
+            Err(problem) => return self.refuse(ticket, problem),
+        };
+        let Some(hold) = release.hold else {
+            self.end_session(now, id, "it was released", None);
+            return self.answer(ticket, Reply::Released(true));
+        };
+        self.alive(now, id);
+        let claim = ClaimId(hold);
+        let own = self.holds.get(&claim).is_some_and(|hold| hold.session() == id);
+        if !own {
+            return match self.memory.lost_hold(id, claim) {
+                Some(problem) => self.refuse(ticket, problem),
+                None => self.answer(ticket, Reply::Released(false)),
+            };
+        }
+        self.end_released(now, claim, ReleasedCause::Client);
+        match self.departures.get_mut(&claim) {
+            Some(departure) => departure.tickets.push(ticket),
+            None => self.answer(ticket, Reply::Released(true)),
+        }
+    }
+}

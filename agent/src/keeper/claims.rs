@@ -1,0 +1,321 @@
+//! Claims are answered: granted, queued, refused, or unknown.
+
+use std::time::Duration;
+
+use tenure::wire::{
+    Code, Event, Holder, Kind, LostReason, Problem, QueuedEvent, ReleasedCause, Wait,
+};
+
+use super::command::{Command, Note};
+use super::hold::{Stage, millis};
+use super::journal::Entry;
+use super::request::{Reply, Ticket};
+use super::timers::Timer;
+use super::{Call, Keeper, Renewed, unavailable};
+use crate::host::clock::Boottime;
+use crate::model::{
+    self, Answer, CallId, ClaimAnswer, ClaimId, Failure, GoneReason, Resource, StandingEntry,
+};
+
+impl Keeper {
+    pub(super) fn claim_answered(
+        &mut self,
+        now: Boottime,
+        call: CallId,
+        id: ClaimId,
+        sent_at: Boottime,
+        result: Result<Answer, Failure>,
+    ) {
+        // A hold that ended meanwhile has sent its release already.
+        let Some(hold) = self.holds.get_mut(&id) else { return };
+        if hold.stage != Stage::Claiming(call) {
+            return;
+        }
+        let resource = hold.claim.resource.clone();
+        match result {
+            Ok(Answer::Claim(answer)) => {
+                hold.failures = 0;
+                self.claim_decided(now, id, &resource, sent_at, answer);
+            }
+            Ok(other) => self.claim_failed(
+                now,
+                id,
+                &resource,
+                &Failure::Unknown(format!("unexpected answer to a claim: {other:?}")),
+            ),
+            Err(failure) => self.claim_failed(now, id, &resource, &failure),
+        }
+    }
+
+    fn claim_decided(
+        &mut self,
+        now: Boottime,
+        id: ClaimId,
+        resource: &Resource,
+        sent_at: Boottime,
+        answer: ClaimAnswer,
+    ) {
+        match answer {
+            ClaimAnswer::Held { token, limit } => self.granted(now, id, sent_at, token, limit),
+            ClaimAnswer::Waiting { position, limit } => {
+                if let Some(hold) = self.holds.get_mut(&id) {
+                    hold.stage = Stage::Waiting;
+                    hold.limit = limit;
+                    let due = Some(super::beats::next_beat(now, hold.beat_every));
+                    self.timers.set(&mut hold.beat, Timer::Beat(id), due);
+                }
+                self.placed(id, position);
+                self.answer_queued(now, id);
+                self.ask_places_later(now, resource, self.settings.poll);
+                let asked_again =
+                    self.holds.get_mut(&id).is_some_and(|hold| std::mem::take(&mut hold.again));
+                if asked_again {
+                    self.due_now(Renewed::Hold(id));
+                }
+            }
+            ClaimAnswer::Contended { holder, free_in, .. } => {
+                let Some(hold) = self.holds.get_mut(&id) else { return };
+                hold.stage = Stage::Queued;
+                if hold.wait == Wait::None {
+                    let holder = holder.map(|entry| self.holder(&entry));
+                    let problem = contended(resource, holder);
+                    self.give_up(now, id, problem);
+                } else {
+                    self.head_refused(now, resource, free_in);
+                }
+            }
+            ClaimAnswer::Gone(reason) => {
+                let reason = lost_reason(reason);
+                let problem = Problem::new(
+                    Code::HoldLost,
+                    format!(
+                        "{resource} was granted and taken away again ({reason}); acquire again"
+                    ),
+                );
+                for ticket in self.take_tickets(now, id) {
+                    self.refuse(ticket, problem.clone().about(id.0));
+                }
+                self.lose(now, id, reason);
+            }
+            ClaimAnswer::Quarantined { free_in } => {
+                let Some(hold) = self.holds.get_mut(&id) else { return };
+                hold.stage = Stage::Queued;
+                if hold.wait == Wait::None {
+                    let ms = millis(free_in);
+                    let problem = Problem::new(
+                        Code::UpstreamUnavailable,
+                        format!(
+                            "the agent lost its record of earlier holds, and grants nothing for another \
+                             {ms} ms, in which they may be valid; try again then"
+                        ),
+                    );
+                    self.give_up(now, id, problem.retry_after_ms(ms));
+                } else if hold.kind() == Kind::Semaphore {
+                    self.answer_queued(now, id);
+                    self.claim_later(now, id, free_in);
+                } else {
+                    self.head_refused(now, resource, Some(free_in));
+                }
+            }
+        }
+    }
+
+    fn claim_failed(&mut self, now: Boottime, id: ClaimId, resource: &Resource, failure: &Failure) {
+        let Some(hold) = self.holds.get_mut(&id) else { return };
+        hold.stage = Stage::Queued;
+        hold.uncertain |= matches!(failure, Failure::Unknown(_));
+        hold.failures += 1;
+        let failures = hold.failures;
+        if hold.wait == Wait::None {
+            self.give_up(now, id, unavailable(failure.cause()));
+            return;
+        }
+        let wait = self.back_off(failures);
+        if resource.kind == Kind::Semaphore {
+            self.answer_queued(now, id);
+            self.claim_later(now, id, wait);
+        } else {
+            self.head_refused(now, resource, Some(wait));
+        }
+    }
+
+    /// A semaphore's claim is sent again after a while; the timer of its beat serves.
+    fn claim_later(&mut self, now: Boottime, id: ClaimId, wait: Duration) {
+        let Some(hold) = self.holds.get_mut(&id) else { return };
+        self.timers.set(&mut hold.beat, Timer::Beat(id), Some(now + wait));
+    }
+
+    /// Refuses whoever tried once, and leaves nothing behind.
+    pub(super) fn give_up(&mut self, now: Boottime, id: ClaimId, problem: Problem) {
+        for ticket in self.take_tickets(now, id) {
+            self.refuse(ticket, problem.clone());
+        }
+        self.end_untold(now, id);
+    }
+
+    /// The upstream says that a claim is granted.
+    pub(super) fn granted(
+        &mut self,
+        now: Boottime,
+        id: ClaimId,
+        sent_at: Boottime,
+        token: u64,
+        limit: Option<u32>,
+    ) {
+        let Some(hold) = self.holds.get_mut(&id) else { return };
+        hold.granted_at = sent_at;
+        let valid_until = hold.valid_until_if_sent_at(sent_at);
+        if valid_until <= now {
+            // The answer was so late that it promises nothing: ask again.
+            hold.stage = Stage::Waiting;
+            self.due_now(Renewed::Hold(id));
+            return;
+        }
+        hold.stage = Stage::Held;
+        hold.token = token;
+        hold.limit = limit;
+        hold.valid_until = valid_until;
+        hold.uncertain = false;
+        hold.failures = 0;
+        let again = std::mem::take(&mut hold.again);
+        let beat = if again { now } else { super::beats::next_beat(now, hold.beat_every) };
+        self.timers.set(&mut hold.beat, Timer::Beat(id), Some(beat));
+        self.timers.set(&mut hold.deadline, Timer::Deadline(id), Some(valid_until));
+        self.timers.set(&mut hold.patience, Timer::Patience(id), None);
+
+        let session = hold.session();
+        let resource = hold.claim.resource.clone();
+        let waits = hold.wait != Wait::None;
+        self.commands.push_back(Command::Persist(Entry::Hold(Box::new(hold.saved()))));
+        self.commands.push_back(Command::WritePage {
+            session,
+            slot: hold.slot,
+            hold: id,
+            token,
+            valid_until,
+            state: hold.state(),
+        });
+        self.commands.push_back(Command::Note(Note::Granted {
+            hold: id,
+            session,
+            resource: resource.clone(),
+            token,
+            waited: now.since(hold.asked_at),
+        }));
+        let acquired = hold.acquired(now);
+        hold.position.get_or_insert(1);
+        let queued = (hold.wait == Wait::Queue).then(|| hold.waiting());
+        let event = hold.granted_event(now);
+        if resource.kind == Kind::Master
+            && let Some(session) = self.sessions.get_mut(&session)
+        {
+            session.role = tenure::wire::Role::Master;
+        }
+        self.tell(session, || Event::Granted(event));
+        for ticket in self.take_tickets(now, id) {
+            let reply = match &queued {
+                // Whoever asked to be queued is told of the grant by its event.
+                Some(waiting) => Reply::Waiting(waiting.clone()),
+                None => Reply::Acquired(acquired.clone()),
+            };
+            self.answer(ticket, reply);
+        }
+        if waits {
+            self.leave_contest(now, id, &resource);
+        }
+    }
+
+    /// A claim asked to be queued, and is: its caller is told so at once.
+    pub(super) fn answer_queued(&mut self, now: Boottime, id: ClaimId) {
+        let Some(hold) = self.holds.get(&id) else { return };
+        if hold.wait != Wait::Queue || hold.is_held() {
+            return;
+        }
+        let waiting = hold.waiting();
+        for ticket in self.take_tickets(now, id) {
+            self.answer(ticket, Reply::Waiting(waiting.clone()));
+        }
+    }
+
+    /// A waiting hold has that place now.
+    pub(super) fn placed(&mut self, id: ClaimId, position: u64) {
+        let Some(hold) = self.holds.get_mut(&id) else { return };
+        if hold.position == Some(position) || hold.is_held() {
+            return;
+        }
+        hold.position = Some(position);
+        let (session, of) = (hold.session(), hold.event());
+        self.tell(session, || Event::Queued(QueuedEvent { of, position }));
+    }
+
+    /// Refuses somebody who tried once while others of this agent wait; asks who holds it, to name
+    /// them.
+    pub(super) fn refuse_behind_queue(&mut self, now: Boottime, id: ClaimId, resource: Resource) {
+        let tickets: Vec<Ticket> = self.take_tickets(now, id);
+        self.end_untold(now, id);
+        for ticket in tickets {
+            let request = model::Request::Inspect(resource.clone());
+            self.ask(request, Call::Contended(ticket, resource.clone()));
+        }
+    }
+
+    pub(super) fn contended_answered(
+        &mut self,
+        ticket: Ticket,
+        resource: &Resource,
+        result: Result<Answer, Failure>,
+    ) {
+        let holder = match &result {
+            Ok(Answer::Standing(standing)) => {
+                standing.holders.first().map(|entry| self.holder(entry))
+            }
+            Ok(_) | Err(_) => None,
+        };
+        self.refuse(ticket, contended(resource, holder));
+    }
+
+    /// A holder or waiter as people see it; its process if it is one of this host.
+    pub(super) fn holder(&self, entry: &StandingEntry) -> Holder {
+        let local = self.sessions.get(&entry.owner.session);
+        Holder {
+            host: entry.owner.host.to_string(),
+            name: entry.owner.name.to_string(),
+            since_ms: millis(entry.since),
+            token: entry.token,
+            pid: local.and_then(super::Session::pid),
+            uid: local.map(|session| session.saved.uid),
+            hold: None,
+        }
+    }
+
+    /// Ends a hold that its client never heard of.
+    fn end_untold(&mut self, now: Boottime, id: ClaimId) {
+        self.end_released(now, id, ReleasedCause::Client);
+    }
+}
+
+fn contended(resource: &Resource, holder: Option<Holder>) -> Problem {
+    let detail = match &holder {
+        Some(holder) => format!(
+            "{resource} is held by {:?} on {} for {} ms with token {}; wait with \"wait\":\"block\" or \
+             \"queue\", or try again later",
+            holder.name, holder.host, holder.since_ms, holder.token
+        ),
+        None => format!(
+            "{resource} is taken; wait with \"wait\":\"block\" or \"queue\", or try again later"
+        ),
+    };
+    Problem { holder, ..Problem::new(Code::Contended, detail) }
+}
+
+/// Why a holder lost what the upstream no longer has.
+pub(super) fn lost_reason(reason: GoneReason) -> LostReason {
+    match reason {
+        GoneReason::Expired => LostReason::Expired,
+        GoneReason::MaxHold => LostReason::MaxHold,
+        GoneReason::Preempted => LostReason::Preempted,
+        GoneReason::Revoked => LostReason::Revoked,
+        GoneReason::Unknown => LostReason::UpstreamReset,
+        GoneReason::Released | GoneReason::Conflict => LostReason::Conflict,
+    }
+}

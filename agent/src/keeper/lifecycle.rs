@@ -1,0 +1,214 @@
+//! The agent starts, stops, or is started again; the upstream loses its data.
+
+use std::sync::Arc;
+
+use tenure::wire::{Kind, LostReason, Tether, Wait};
+
+use super::command::{Command, Note, StreamEnd};
+use super::hold::Stage;
+use super::journal::{Saved, SavedHold};
+use super::timers::Timer;
+use super::{Keeper, Phase, Renewed, stopping};
+use crate::host::clock::Boottime;
+use crate::model::{ClaimId, SessionId};
+
+impl Keeper {
+    /// Takes up again what the journal knows: sessions are watched, valid holds are beaten first,
+    /// overdue ones are lost, waiters keep their order.
+    pub fn adopt(&mut self, now: Boottime, saved: Saved) {
+        for session in saved.sessions {
+            let (id, uid) = (session.id, session.uid);
+            let (watched, process) = (session.watched, session.process);
+            self.insert_session(now, session);
+            self.commands.push_back(Command::OpenPage { session: id, uid });
+            if watched {
+                self.commands.push_back(Command::Watch { session: id, ticket: None, process });
+            }
+        }
+        let mut adopted = [0; 4];
+        for hold in saved.holds {
+            self.next_row = self.next_row.max(hold.row + 1);
+            let kind = Kind::ALL.iter().position(|kind| *kind == hold.claim.resource.kind);
+            if self.adopt_hold(now, hold)
+                && let Some(kind) = kind
+            {
+                adopted[kind] += 1;
+            }
+        }
+        for (kind, holds) in Kind::ALL.into_iter().zip(adopted) {
+            if holds > 0 {
+                self.note(Note::Adopted { kind, holds });
+            }
+        }
+        self.beat_everything();
+        self.flush_beats();
+    }
+
+    /// Whether the hold is held or waits again.
+    fn adopt_hold(&mut self, now: Boottime, saved: SavedHold) -> bool {
+        let SavedHold { row, claim, wait, wait_until, request, slot, token, .. } = saved;
+        let (id, session_id) = (claim.id, claim.owner.session);
+        let resource = claim.resource.clone();
+        let mut hold = self.hold_of(claim, row, slot, wait);
+        hold.asked_at = now;
+        hold.token = token.unwrap_or(0);
+        hold.granted_at = saved.granted_at.unwrap_or(Boottime::ZERO);
+        hold.valid_until = saved.valid_until;
+        hold.stage = match (token, resource.kind) {
+            (Some(_), _) => Stage::Held,
+            (None, Kind::Semaphore) => Stage::Waiting,
+            (None, _) => Stage::Queued,
+        };
+        // Its claim may have been on its way when the agent ended.
+        hold.uncertain = token.is_none();
+        let Some(session) = self.sessions.get_mut(&session_id) else {
+            self.depart(now, hold);
+            return false;
+        };
+        if saved.departing {
+            if session.saved.guarded && hold.valid_until > now {
+                self.depart_later(hold);
+            } else {
+                self.depart(now, hold);
+            }
+            return false;
+        }
+        session.holds.insert(id);
+        session.slots |= 1 << slot;
+        if let Some(request) = request {
+            let request: Arc<str> = Arc::from(request);
+            session.requests.insert(Arc::clone(&request), id);
+            hold.request = Some(request);
+        }
+        let linger = session.saved.linger;
+        let valid = hold.valid_until > now;
+        if hold.is_held() {
+            let due = Some(hold.valid_until);
+            self.timers.set(&mut hold.deadline, Timer::Deadline(id), due);
+            if resource.kind == Kind::Master {
+                session.role = tenure::wire::Role::Master;
+            }
+        } else {
+            // The caller of a blocked acquire is gone with the old agent, and may ask again.
+            let orphaned = (wait == Wait::Block).then_some(now + linger);
+            let due = [wait_until, orphaned].into_iter().flatten().min();
+            self.timers.set(&mut hold.patience, Timer::Patience(id), due);
+        }
+        let (held, stage) = (hold.is_held(), hold.stage);
+        self.holds.insert(id, hold);
+        match (held, stage) {
+            (true, _) if !valid => {
+                self.lose(now, id, LostReason::Expired);
+                return false;
+            }
+            (true, _) => {}
+            (false, _) => self.seek_again(now, id, &resource),
+        }
+        true
+    }
+
+    /// Stops: everything is released and everybody told. Where guarded work still runs its hold is
+    /// kept until that ended.
+    pub fn handle_stop(&mut self, now: Boottime) {
+        self.phase = Phase::Stopping;
+        self.refuse_blocked();
+        let mut ids: Vec<_> = self.sessions.keys().copied().collect();
+        ids.sort_unstable();
+        for id in ids {
+            self.stop_session(now, id);
+        }
+        let observers: Vec<_> = self.streams.keys().copied().collect();
+        for stream in observers {
+            let of_session = matches!(self.streams.get(&stream), Some(super::Stream::Session(_)));
+            if !of_session {
+                self.handle_stream_closed(now, stream);
+                self.commands.push_back(Command::CloseStream { stream, end: StreamEnd::Stopping });
+            }
+        }
+        self.flush_beats();
+    }
+
+    fn stop_session(&mut self, now: Boottime, id: SessionId) {
+        let Some(session) = self.sessions.get(&id) else { return };
+        let held: Vec<ClaimId> = session
+            .holds
+            .iter()
+            .copied()
+            .filter(|hold| self.holds.get(hold).is_some_and(super::Hold::is_held))
+            .collect();
+        let works_on = session.saved.guarded
+            && session.saved.tether == Tether::Connection
+            && !session.streams.is_empty()
+            && !held.is_empty();
+        for hold in held {
+            self.lose(now, hold, LostReason::AgentStopping);
+        }
+        if !works_on {
+            self.end_session(now, id, "the agent is stopping", None);
+        }
+    }
+
+    /// Ends without releasing anything: the next agent takes over.
+    pub fn handle_restart(&mut self, _now: Boottime) {
+        self.phase = Phase::Restarting;
+        self.refuse_blocked();
+        let mut streams: Vec<_> = self.streams.keys().copied().collect();
+        streams.sort_unstable();
+        for stream in streams {
+            self.commands.push_back(Command::CloseStream { stream, end: StreamEnd::Restarting });
+        }
+    }
+
+    /// Whether the agent may exit: nothing is held for anybody, and the upstream knows.
+    pub fn stopped(&self) -> bool {
+        match self.phase {
+            Phase::Running => false,
+            Phase::Restarting => true,
+            Phase::Stopping => {
+                self.sessions.is_empty() && self.departures.is_empty() && self.farewells.is_empty()
+            }
+        }
+    }
+
+    fn refuse_blocked(&mut self) {
+        let mut blocked: Vec<_> = std::mem::take(&mut self.blocked).into_keys().collect();
+        blocked.sort_unstable();
+        for hold in self.holds.values_mut() {
+            hold.tickets.clear();
+        }
+        for ticket in blocked {
+            self.refuse(ticket, stopping());
+        }
+    }
+
+    /// The upstream lost its data: what was held is lost, what waited is queued again.
+    pub fn handle_reset(&mut self, now: Boottime) {
+        let mut rows: Vec<_> = self.holds.values().map(|hold| (hold.row, hold.id())).collect();
+        rows.sort_unstable();
+        for (_, id) in rows {
+            let Some(hold) = self.holds.get(&id) else { continue };
+            if hold.is_held() {
+                self.lose(now, id, LostReason::UpstreamReset);
+            } else if hold.stage == Stage::Waiting {
+                self.due_now(Renewed::Hold(id));
+            }
+        }
+        let resources: Vec<_> = self.contests.keys().cloned().collect();
+        for resource in resources {
+            if resource.kind != Kind::Semaphore {
+                self.try_head(now, &resource);
+            }
+        }
+        let mut announced: Vec<_> = self
+            .sessions
+            .values()
+            .filter(|session| session.saved.announced)
+            .map(super::Session::id)
+            .collect();
+        announced.sort_unstable();
+        for id in announced {
+            self.announce(id);
+        }
+        self.flush_beats();
+    }
+}

@@ -1,0 +1,143 @@
+//! Holds end: lost, released, or never granted.
+
+use tenure::wire::{Event, HoldState, LostEvent, LostReason, ReleasedCause, ReleasedEvent, Wait};
+
+use super::Keeper;
+use super::command::{Command, Note};
+use super::hold::{Hold, Stage};
+use super::journal::Entry;
+use super::timers::Timer;
+use crate::host::clock::Boottime;
+use crate::model::ClaimId;
+
+impl Keeper {
+    /// Valid-until has passed, whatever has been heard since.
+    pub(super) fn deadline_fired(&mut self, now: Boottime, id: ClaimId) {
+        let Some(hold) = self.holds.get_mut(&id) else { return };
+        if !self.timers.fired(&mut hold.deadline, Timer::Deadline(id), now) {
+            return;
+        }
+        let reason = if hold.last_instant().is_some_and(|last| last <= now) {
+            LostReason::MaxHold
+        } else if self.woke {
+            LostReason::Slept
+        } else {
+            LostReason::Expired
+        };
+        self.lose(now, id, reason);
+    }
+
+    /// A hold is gone, and its holder must have stopped. A wait that is lost ends as well.
+    pub(super) fn lose(&mut self, now: Boottime, id: ClaimId, reason: LostReason) {
+        let Some(hold) = self.holds.get(&id) else { return };
+        let refusal = tenure::wire::Problem::new(
+            tenure::wire::Code::HoldLost,
+            format!("the wait for {} ended ({reason}); acquire again", hold.claim.resource),
+        )
+        .about(id.0);
+        for ticket in self.take_tickets(now, id) {
+            self.refuse(ticket, refusal.clone());
+        }
+        let Some(hold) = self.finish(now, id, Some(reason)) else { return };
+        let (session, token) = (hold.session(), hold.token);
+        let event = LostEvent { of: hold.event(), token, reason };
+        let resource = hold.claim.resource.clone();
+        self.note(Note::Lost { hold: id, session, resource, token, reason });
+        self.tell(session, || Event::Lost(event));
+
+        let gone_upstream = match reason {
+            // The upstream's own expiry frees it: somebody may have been late to notice.
+            LostReason::Expired | LostReason::Slept => true,
+            LostReason::Preempted | LostReason::Revoked | LostReason::UpstreamReset => true,
+            LostReason::Stalled
+            | LostReason::MaxHold
+            | LostReason::Conflict
+            | LostReason::AgentStopping => false,
+        };
+        if gone_upstream && hold.is_held() {
+            self.commands.push_back(Command::Persist(Entry::HoldEnded { row: hold.row, hold: id }));
+            let resource = hold.claim.resource;
+            self.try_head(now, &resource);
+            return;
+        }
+        let works_on = self.sessions.get(&session).is_some_and(|session| session.saved.guarded);
+        if works_on && hold.is_held() && hold.valid_until > now {
+            // Stopped comes before released: the guarded work may still run.
+            self.depart_later(hold);
+        } else {
+            self.depart(now, hold);
+        }
+    }
+
+    /// A hold was given back, or a wait ended without a grant.
+    pub(super) fn end_released(&mut self, now: Boottime, id: ClaimId, cause: ReleasedCause) {
+        let refusal = match cause {
+            ReleasedCause::SessionEnded => tenure::wire::Problem::new(
+                tenure::wire::Code::SessionLost,
+                "the session ended while its caller waited; register again",
+            ),
+            ReleasedCause::Client | ReleasedCause::WaitTimeout => tenure::wire::Problem::new(
+                tenure::wire::Code::HoldLost,
+                "the wait was cancelled by a release; acquire again with a new request id",
+            ),
+        };
+        for ticket in self.take_tickets(now, id) {
+            self.refuse(ticket, refusal.clone().about(id.0));
+        }
+        let Some(hold) = self.finish(now, id, None) else { return };
+        let session = hold.session();
+        // Whoever tried once and was refused never had a hold to tell of.
+        if hold.is_held() || hold.wait != Wait::None {
+            let token = hold.is_held().then_some(hold.token);
+            let event = ReleasedEvent { of: hold.event(), token, cause };
+            let resource = hold.claim.resource.clone();
+            self.note(Note::Released { hold: id, session, resource, token, cause });
+            self.tell(session, || Event::Released(event));
+        }
+        self.depart(now, hold);
+    }
+
+    /// Takes a hold out of every table but the upstream's and the journal's.
+    fn finish(&mut self, now: Boottime, id: ClaimId, lost: Option<LostReason>) -> Option<Hold> {
+        let mut hold = self.holds.remove(&id)?;
+        self.timers.set(&mut hold.beat, Timer::Beat(id), None);
+        self.timers.set(&mut hold.deadline, Timer::Deadline(id), None);
+        self.timers.set(&mut hold.patience, Timer::Patience(id), None);
+        if hold.wait != Wait::None && !hold.is_held() {
+            let resource = hold.claim.resource.clone();
+            self.leave_contest(now, id, &resource);
+        }
+        if hold.is_held() {
+            self.commands.push_back(Command::WritePage {
+                session: hold.session(),
+                slot: hold.slot,
+                hold: id,
+                token: hold.token,
+                valid_until: Boottime::ZERO,
+                state: if lost.is_some() { HoldState::Lost } else { HoldState::Released },
+            });
+        }
+        let session = hold.session();
+        if let Some(session) = self.sessions.get_mut(&session) {
+            session.holds.remove(&id);
+            session.free_slot(hold.slot);
+            if hold.kind() == tenure::wire::Kind::Master && hold.is_held() {
+                session.role = tenure::wire::Role::Peer;
+            }
+        }
+        if hold.request.is_some() || lost.is_some() {
+            self.remember_hold(now, id, session, hold.request.clone(), lost);
+        }
+        Some(hold)
+    }
+
+    /// Whether the upstream may know of a hold.
+    pub(super) fn known_upstream(hold: &Hold) -> bool {
+        hold.uncertain || hold.stage != Stage::Queued
+    }
+
+    /// Whether the journal knows of a hold.
+    pub(super) fn known_to_journal(hold: &Hold) -> bool {
+        hold.is_held() || hold.wait != Wait::None
+    }
+}

@@ -1,0 +1,278 @@
+//! Sessions come, are taken up again, and end.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rand_chacha::rand_core::Rng;
+use tenure::wire::{Code, Kind, Problem, Register, ReleasedCause, Resume, Tether};
+use uuid::Uuid;
+
+use super::Keeper;
+use super::command::{Command, Note, StreamEnd};
+use super::hold::millis;
+use super::journal::{Entry, SavedSession};
+use super::request::{Peer, Reply, Ticket};
+use super::session::Session;
+use super::timers::Timer;
+use crate::host::clock::Boottime;
+use crate::model::SessionId;
+
+/// Bytes of a session's secret.
+const SECRET_BYTES: usize = 16;
+/// The priority of surface `claude_desktop`, from the session plane that Tenure implements.
+pub(super) const DESKTOP_PRIORITY: i32 = 100;
+pub(super) const DESKTOP_SURFACE: &str = "claude_desktop";
+
+impl Keeper {
+    pub(super) fn register(
+        &mut self,
+        now: Boottime,
+        ticket: Ticket,
+        peer: Peer,
+        register: Register,
+    ) {
+        let result = match register.resume {
+            Some(resume) => self.resume(now, ticket, peer, &resume),
+            None => self.register_new(now, ticket, peer, register),
+        };
+        match result {
+            Ok(reply) => self.answer(ticket, reply),
+            Err(problem) => self.refuse(ticket, problem),
+        }
+    }
+
+    fn register_new(
+        &mut self,
+        now: Boottime,
+        ticket: Ticket,
+        peer: Peer,
+        register: Register,
+    ) -> Result<Reply, Box<Problem>> {
+        let tether = register.tether.unwrap_or(Tether::Keepalive);
+        if tether == Tether::Process && !peer.watchable {
+            let detail = "tether is \"process\", but this kernel gives no handle on the calling process; \
+                          use \"connection\" or \"keepalive\"";
+            return Err(Problem::invalid("tether", detail).into());
+        }
+        self.check_session_quota(peer)?;
+
+        let id = SessionId(self.new_uuid());
+        let name = register.name.unwrap_or_else(|| match peer.process {
+            Some(process) => format!("pid-{}", process.pid),
+            None => format!("uid-{}", peer.uid),
+        });
+        let announced = register.project.is_some();
+        let saved = SavedSession {
+            id,
+            secret: self.new_secret(),
+            uid: peer.uid,
+            gid: peer.gid,
+            process: peer.process,
+            watched: peer.watchable,
+            name: Arc::from(name),
+            surface: Arc::from(register.surface.as_deref().unwrap_or("unknown")),
+            tenant: Arc::from(register.tenant.as_deref().unwrap_or("default")),
+            project: Arc::from(register.project.as_deref().unwrap_or("default")),
+            announced,
+            tether,
+            keepalive: given(register.keepalive_ms, self.settings.keepalive),
+            linger: given(register.linger_ms, self.settings.linger),
+            progress: register.progress_ms.map(Duration::from_millis),
+            ttl: given(register.ttl_ms, self.settings.session.ttl),
+            guarded: register.guarded.unwrap_or(false),
+        };
+        if peer.watchable {
+            let process = saved.process;
+            self.commands.push_back(Command::Watch { session: id, ticket: Some(ticket), process });
+        }
+        self.commands.push_back(Command::OpenPage { session: id, uid: saved.uid });
+        self.commands.push_back(Command::Persist(Entry::Session(Box::new(saved.clone()))));
+        self.note_registered(&saved, false);
+        let reply = self.registered(&saved, false);
+        self.insert_session(now, saved);
+        Ok(reply)
+    }
+
+    /// Puts a new or an adopted session in its place and starts its timers.
+    pub(super) fn insert_session(&mut self, now: Boottime, saved: SavedSession) {
+        let (id, uid, announced) = (saved.id, saved.uid, saved.announced);
+        *self.sessions_by_uid.entry(uid).or_default() += 1;
+        let session = Session::new(saved, &self.settings, self.first_event);
+        self.sessions.insert(id, session);
+        self.tether_moved(now, id);
+        self.progress_moved(now, id);
+        if announced {
+            self.announce(id);
+        }
+    }
+
+    fn resume(
+        &mut self,
+        now: Boottime,
+        ticket: Ticket,
+        peer: Peer,
+        resume: &Resume,
+    ) -> Result<Reply, Box<Problem>> {
+        let id = self.session_of(peer, resume.session)?;
+        let Some(session) = self.sessions.get_mut(&id) else {
+            return Err(
+                Problem::new(Code::SessionUnknown, format!("there is no session {id}")).into()
+            );
+        };
+        if !same(resume.secret.as_bytes(), session.saved.secret.as_bytes()) {
+            let detail = format!(
+                "the secret is not that of session {id}; use the one its registration returned"
+            );
+            return Err(Problem::new(Code::Unauthorized, detail).into());
+        }
+        if peer.watchable && peer.process != session.saved.process {
+            session.saved.process = peer.process;
+            session.saved.watched = true;
+            session.process_gone = false;
+            let entry = Entry::Session(Box::new(session.saved.clone()));
+            let process = session.saved.process;
+            self.commands.push_back(Command::Watch { session: id, ticket: Some(ticket), process });
+            self.commands.push_back(Command::Persist(entry));
+        }
+        let saved = self.sessions[&id].saved.clone();
+        self.note_registered(&saved, true);
+        self.alive(now, id);
+        Ok(self.registered(&saved, true))
+    }
+
+    fn check_session_quota(&mut self, peer: Peer) -> Result<(), Box<Problem>> {
+        let own = self.sessions_by_uid.get(&peer.uid).copied().unwrap_or(0);
+        let (limit, max) = if own >= self.settings.sessions_per_uid_max {
+            ("sessions_per_uid", self.settings.sessions_per_uid_max)
+        } else if self.sessions.len() >= self.settings.sessions_max {
+            ("sessions", self.settings.sessions_max)
+        } else {
+            return Ok(());
+        };
+        self.note(Note::Refused { limit, uid: peer.uid });
+        let detail = format!(
+            "there are {max} sessions already, the most that limits.{limit}_max allows; end some \
+             with POST /v1/release, or raise the limit"
+        );
+        Err(Problem::new(Code::QuotaExceeded, detail).retry_after_ms(1000).into())
+    }
+
+    fn registered(&self, saved: &SavedSession, resumed: bool) -> Reply {
+        Reply::Registered {
+            session: saved.id,
+            secret: saved.secret.clone(),
+            ttl_ms: millis(saved.ttl),
+            beat_ms: millis(self.session_beat(saved.ttl)),
+            resumed,
+        }
+    }
+
+    fn note_registered(&mut self, saved: &SavedSession, resumed: bool) {
+        self.note(Note::Registered {
+            session: saved.id,
+            name: Arc::clone(&saved.name),
+            uid: saved.uid,
+            pid: saved.process.map(|process| process.pid),
+            tether: saved.tether,
+            resumed,
+        });
+    }
+
+    /// Ends a session: all its holds and waiters are released upstream, and nothing of it remains.
+    pub(super) fn end_session(
+        &mut self,
+        now: Boottime,
+        id: SessionId,
+        why: &'static str,
+        exit: Option<i32>,
+    ) {
+        let Some(session) = self.sessions.get(&id) else { return };
+        let holds: Vec<_> = session.holds.iter().copied().collect();
+        for hold in holds {
+            self.end_released(now, hold, ReleasedCause::SessionEnded);
+        }
+        let end = if self.phase == super::Phase::Running {
+            StreamEnd::SessionEnded
+        } else {
+            StreamEnd::Stopping
+        };
+        self.end_streams(id, end);
+        let Some(mut session) = self.sessions.remove(&id) else { return };
+        for hold in std::mem::take(&mut session.kept) {
+            self.depart_now(now, hold);
+        }
+        let tether = &mut session.tether;
+        self.timers.set(tether, Timer::Tether(id), None);
+        self.timers.set(&mut session.progress, Timer::Progress(id), None);
+        self.timers.set(&mut session.beat, Timer::SessionBeat(id), None);
+        if let Some(count) = self.sessions_by_uid.get_mut(&session.saved.uid) {
+            *count -= 1;
+            if *count == 0 {
+                self.sessions_by_uid.remove(&session.saved.uid);
+            }
+        }
+        if session.saved.announced {
+            self.unwatch_session(&session.master(), id);
+            self.say_farewell(now, &session);
+        }
+        if session.saved.watched {
+            self.commands.push_back(Command::Unwatch { session: id });
+        }
+        self.commands.push_back(Command::ClosePage { session: id });
+        self.commands.push_back(Command::Persist(Entry::SessionEnded(id)));
+        let name = Arc::clone(&session.saved.name);
+        self.note(Note::Ended { session: id, name, why, exit });
+        self.remember_session(now, &session, why);
+    }
+
+    /// Announces a session in its project, as the first master claim or a named project wants it.
+    pub(super) fn make_announced(&mut self, id: SessionId) {
+        let Some(session) = self.sessions.get_mut(&id) else { return };
+        if session.saved.announced {
+            return;
+        }
+        session.saved.announced = true;
+        session.role = tenure::wire::Role::Peer;
+        let entry = Entry::Session(Box::new(session.saved.clone()));
+        self.commands.push_back(Command::Persist(entry));
+        self.announce(id);
+    }
+
+    /// The priority of a session's master claim unless it says otherwise.
+    pub(super) fn default_priority(&self, id: SessionId) -> i32 {
+        let surface = self.sessions.get(&id).map(|session| &*session.saved.surface);
+        if surface == Some(DESKTOP_SURFACE) { DESKTOP_PRIORITY } else { 0 }
+    }
+
+    /// How often a session with that ttl is beaten.
+    pub(super) fn session_beat(&self, ttl: Duration) -> Duration {
+        self.settings.session.beat.min(ttl / 3)
+    }
+
+    /// How often a hold of that kind with that ttl is beaten.
+    pub(super) fn hold_beat(&self, kind: Kind, ttl: Duration) -> Duration {
+        self.settings.rhythm(kind).beat.min(ttl / 3)
+    }
+
+    pub(super) fn new_uuid(&mut self) -> Uuid {
+        let mut bytes = [0; 16];
+        self.random.fill_bytes(&mut bytes);
+        uuid::Builder::from_random_bytes(bytes).into_uuid()
+    }
+
+    fn new_secret(&mut self) -> String {
+        let mut bytes = [0; SECRET_BYTES];
+        self.random.fill_bytes(&mut bytes);
+        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+}
+
+fn given(ms: Option<u64>, default: Duration) -> Duration {
+    ms.map_or(default, Duration::from_millis)
+}
+
+/// Compares in a time that tells nothing of where the two differ.
+fn same(left: &[u8], right: &[u8]) -> bool {
+    left.len() == right.len()
+        && left.iter().zip(right).fold(0, |differs, (a, b)| differs | (a ^ b)) == 0
+}

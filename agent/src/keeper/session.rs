@@ -1,0 +1,130 @@
+//! A program's registration.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tenure::wire::{Role, Tether};
+
+use super::Settings;
+use super::command::Numbered;
+use super::journal::SavedSession;
+use super::map::Map;
+use super::request::StreamId;
+use super::timers::Alarm;
+use crate::model::{CallId, ClaimId, Owner, Resource, SessionId};
+
+/// One local program's registration with the agent.
+#[derive(Debug)]
+pub(super) struct Session {
+    /// What the journal keeps of it.
+    pub(super) saved: SavedSession,
+    /// Shared by every claim of the session.
+    pub(super) owner: Owner,
+    /// Its holds, waiting ones counted.
+    pub(super) holds: BTreeSet<ClaimId>,
+    /// Lost holds of a guarded session that are kept from others until its tether ends.
+    pub(super) kept: BTreeSet<ClaimId>,
+    /// Taken slots of its page, a bit each.
+    pub(super) slots: u64,
+    /// Request ids of its live and of its remembered holds.
+    pub(super) requests: Map<Arc<str>, ClaimId>,
+    /// Its open event streams.
+    pub(super) streams: Vec<StreamId>,
+    /// Callers that wait for a grant; while there is one, the program is alive.
+    pub(super) blocked: u32,
+    /// Whether the process that registered is known to have ended.
+    pub(super) process_gone: bool,
+    /// What it is in its project, as of the last beat.
+    pub(super) role: Role,
+    /// The number of its next event.
+    pub(super) next_event: u64,
+    /// Its last events; kept only once somebody has listened.
+    pub(super) ring: VecDeque<Arc<Numbered>>,
+    /// Whether somebody has listened.
+    pub(super) heard: bool,
+    /// A beat, or the announcement, that is on its way.
+    pub(super) beating: Option<CallId>,
+    /// End of the tether.
+    pub(super) tether: Alarm,
+    /// End of the program's promise.
+    pub(super) progress: Alarm,
+    /// Next beat upstream.
+    pub(super) beat: Alarm,
+    /// Failed beats in a row.
+    pub(super) failures: u32,
+}
+
+impl Session {
+    /// A session without holds or streams.
+    pub(super) fn new(saved: SavedSession, settings: &Settings, first_event: u64) -> Session {
+        let owner = Owner {
+            session: saved.id,
+            host: Arc::clone(&settings.host),
+            name: Arc::clone(&saved.name),
+        };
+        Session {
+            role: if saved.announced { Role::Peer } else { Role::None },
+            saved,
+            owner,
+            holds: BTreeSet::new(),
+            kept: BTreeSet::new(),
+            slots: 0,
+            requests: Map::default(),
+            streams: Vec::new(),
+            blocked: 0,
+            process_gone: false,
+            next_event: first_event,
+            ring: VecDeque::new(),
+            heard: false,
+            beating: None,
+            tether: Alarm::default(),
+            progress: Alarm::default(),
+            beat: Alarm::default(),
+            failures: 0,
+        }
+    }
+
+    /// Its id.
+    pub(super) fn id(&self) -> SessionId {
+        self.saved.id
+    }
+
+    /// The process as people know it.
+    pub(super) fn pid(&self) -> Option<u32> {
+        self.saved.process.map(|process| process.pid)
+    }
+
+    /// The resource whose holder is the master of its project.
+    pub(super) fn master(&self) -> Resource {
+        Resource {
+            tenant: Arc::clone(&self.saved.tenant),
+            kind: tenure::wire::Kind::Master,
+            name: Arc::clone(&self.saved.project),
+        }
+    }
+
+    /// Takes a free slot of the page.
+    pub(super) fn take_slot(&mut self) -> Option<u32> {
+        let slot = self.slots.trailing_ones();
+        if slot as usize >= tenure::page::SLOTS {
+            return None;
+        }
+        self.slots |= 1 << slot;
+        Some(slot)
+    }
+
+    /// Gives a slot back.
+    pub(super) fn free_slot(&mut self, slot: u32) {
+        self.slots &= !(1 << slot);
+    }
+
+    /// How long its tether lasts without a sign of life; `None` where only the kernel can tell.
+    pub(super) fn patience(&self) -> Option<Duration> {
+        match self.saved.tether {
+            Tether::Keepalive if self.blocked == 0 => Some(self.saved.keepalive),
+            Tether::Connection if self.streams.is_empty() => Some(self.saved.linger),
+            Tether::Keepalive | Tether::Connection | Tether::Process => None,
+        }
+    }
+}

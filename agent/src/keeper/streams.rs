@@ -1,0 +1,137 @@
+//! Event streams: who hears what, and replay.
+
+use std::sync::Arc;
+
+use tenure::wire::{Code, Event, Problem, SnapshotEvent};
+
+use super::command::{Command, Note, Numbered, StreamEnd};
+use super::request::{Peer, StreamId, StreamTarget};
+use super::settings::STREAMS_PER_SESSION_MAX;
+use super::{Keeper, Phase, Stream, stopping};
+use crate::host::clock::Boottime;
+use crate::model::SessionId;
+
+impl Keeper {
+    /// A client opens an event stream. What it has missed, or a snapshot, is sent at once.
+    ///
+    /// # Errors
+    ///
+    /// `session_unknown`, `session_lost`, `quota_exceeded`, `stopping`.
+    pub fn open_stream(
+        &mut self,
+        now: Boottime,
+        stream: StreamId,
+        peer: Peer,
+        target: StreamTarget,
+    ) -> Result<(), Box<Problem>> {
+        if self.phase != Phase::Running {
+            return Err(Box::new(stopping()));
+        }
+        match target {
+            StreamTarget::Session { session, last_event_id } => {
+                let id = self.session_of(peer, session)?;
+                self.open_session_stream(now, stream, peer, id, last_event_id)?;
+            }
+            StreamTarget::Resource(resource) => {
+                self.streams.insert(stream, Stream::Resource(resource.clone()));
+                self.watch_stream(&resource, stream);
+            }
+        }
+        Ok(())
+    }
+
+    fn open_session_stream(
+        &mut self,
+        now: Boottime,
+        stream: StreamId,
+        peer: Peer,
+        id: SessionId,
+        last_event_id: Option<u64>,
+    ) -> Result<(), Box<Problem>> {
+        let Some(session) = self.sessions.get_mut(&id) else { return Ok(()) };
+        if session.streams.len() >= STREAMS_PER_SESSION_MAX {
+            self.note(Note::Refused { limit: "streams_per_session", uid: peer.uid });
+            let detail = format!(
+                "session {id} has {STREAMS_PER_SESSION_MAX} event streams open, the most allowed; \
+                 close one first"
+            );
+            return Err(Box::new(Problem::new(Code::QuotaExceeded, detail).retry_after_ms(1000)));
+        }
+        session.streams.push(stream);
+        session.heard = true;
+        self.streams.insert(stream, Stream::Session(id));
+        let missed: Option<Vec<_>> = last_event_id.and_then(|last| {
+            let next = session.next_event;
+            let first = session.ring.front().map_or(next, |oldest| oldest.id);
+            (last < next && last.saturating_add(1) >= first)
+                .then(|| session.ring.iter().filter(|event| event.id > last).cloned().collect())
+        });
+        match missed {
+            Some(missed) => {
+                let sends = missed.into_iter().map(|event| Command::Send { stream, event });
+                self.commands.extend(sends);
+            }
+            None => {
+                // Numbered as the last event that happened, so that a reconnect asks for the next.
+                let id_of_last = session.next_event.saturating_sub(1);
+                let event = Event::Snapshot(self.snapshot(now, id));
+                let event = Arc::new(Numbered { id: id_of_last, event });
+                self.commands.push_back(Command::Send { stream, event });
+            }
+        }
+        self.tether_moved(now, id);
+        Ok(())
+    }
+
+    fn snapshot(&self, now: Boottime, id: SessionId) -> SnapshotEvent {
+        let session = &self.sessions[&id];
+        let holds = session.holds.iter().filter_map(|hold| self.holds.get(hold));
+        SnapshotEvent {
+            session: id.0,
+            role: session.role,
+            holds: holds.map(|hold| hold.view(now)).collect(),
+        }
+    }
+
+    /// A stream was closed by its reader, or was cut off by the shell.
+    pub fn handle_stream_closed(&mut self, now: Boottime, stream: StreamId) {
+        match self.streams.remove(&stream) {
+            Some(Stream::Session(id)) => {
+                if let Some(session) = self.sessions.get_mut(&id) {
+                    session.streams.retain(|open| *open != stream);
+                    self.stream_gone(now, id);
+                }
+            }
+            Some(Stream::Resource(resource)) => self.unwatch_stream(&resource, stream),
+            None => {}
+        }
+        self.flush_beats();
+    }
+
+    /// Tells a session. Nothing is built for a session that nobody ever listened to.
+    pub(super) fn tell(&mut self, id: SessionId, event: impl FnOnce() -> Event) {
+        let Some(session) = self.sessions.get_mut(&id) else { return };
+        let number = session.next_event;
+        session.next_event += 1;
+        if !session.heard {
+            return;
+        }
+        let event = Arc::new(Numbered { id: number, event: event() });
+        for stream in &session.streams {
+            self.commands.push_back(Command::Send { stream: *stream, event: Arc::clone(&event) });
+        }
+        session.ring.push_back(event);
+        if session.ring.len() > self.settings.ring_max {
+            session.ring.pop_front();
+        }
+    }
+
+    /// Ends the streams of a session.
+    pub(super) fn end_streams(&mut self, id: SessionId, end: StreamEnd) {
+        let Some(session) = self.sessions.get_mut(&id) else { return };
+        for stream in std::mem::take(&mut session.streams) {
+            self.streams.remove(&stream);
+            self.commands.push_back(Command::CloseStream { stream, end });
+        }
+    }
+}

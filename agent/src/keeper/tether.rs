@@ -1,0 +1,105 @@
+//! What ties a session to life.
+
+use tenure::wire::{LostReason, Tether};
+
+use super::Keeper;
+use super::command::Note;
+use super::request::{Peer, Reply, Ticket};
+use super::timers::Timer;
+use crate::host::clock::Boottime;
+use crate::model::SessionId;
+
+impl Keeper {
+    /// `POST /v1/beat`.
+    pub(super) fn beat(&mut self, now: Boottime, ticket: Ticket, peer: Peer, session: uuid::Uuid) {
+        match self.session_of(peer, session) {
+            Ok(id) => {
+                self.alive(now, id);
+                self.progress_moved(now, id);
+                self.answer(ticket, Reply::Beaten);
+            }
+            Err(problem) => self.refuse(ticket, problem),
+        }
+    }
+
+    /// Any call on a session shows that its program lives.
+    pub(super) fn alive(&mut self, now: Boottime, id: SessionId) {
+        self.tether_moved(now, id);
+        let stalled =
+            self.sessions.get(&id).is_some_and(|session| session.progress.due().is_none());
+        if stalled {
+            self.progress_moved(now, id);
+        }
+    }
+
+    /// Sets the end of the tether anew from now on.
+    pub(super) fn tether_moved(&mut self, now: Boottime, id: SessionId) {
+        let Some(session) = self.sessions.get_mut(&id) else { return };
+        let due = session.patience().map(|patience| now + patience);
+        self.timers.set(&mut session.tether, Timer::Tether(id), due);
+    }
+
+    /// Sets the end of the program's promise anew from now on.
+    pub(super) fn progress_moved(&mut self, now: Boottime, id: SessionId) {
+        let Some(session) = self.sessions.get_mut(&id) else { return };
+        let due = session.saved.progress.map(|promise| now + promise);
+        self.timers.set(&mut session.progress, Timer::Progress(id), due);
+    }
+
+    pub(super) fn tether_fired(&mut self, now: Boottime, id: SessionId) {
+        let Some(session) = self.sessions.get_mut(&id) else { return };
+        if !self.timers.fired(&mut session.tether, Timer::Tether(id), now) {
+            return;
+        }
+        let why = match session.saved.tether {
+            Tether::Keepalive => "no call came within keepalive_ms",
+            Tether::Connection => "no event stream was open for linger_ms",
+            Tether::Process => return,
+        };
+        self.end_session(now, id, why, None);
+    }
+
+    /// The program broke its promise: what it holds is lost, what it waits for is not granted.
+    pub(super) fn progress_fired(&mut self, now: Boottime, id: SessionId) {
+        let Some(session) = self.sessions.get_mut(&id) else { return };
+        if !self.timers.fired(&mut session.progress, Timer::Progress(id), now) {
+            return;
+        }
+        let holds: Vec<_> = session.holds.iter().copied().collect();
+        for hold in holds {
+            self.lose(now, hold, LostReason::Stalled);
+        }
+    }
+
+    /// A stream of the session closed.
+    pub(super) fn stream_gone(&mut self, now: Boottime, id: SessionId) {
+        let Some(session) = self.sessions.get(&id) else { return };
+        if session.saved.tether != Tether::Connection || !session.streams.is_empty() {
+            return;
+        }
+        if session.process_gone || self.phase != super::Phase::Running {
+            self.end_session(now, id, "its event stream closed and its process is gone", None);
+        } else {
+            self.tether_moved(now, id);
+        }
+    }
+
+    /// A watched process ended. `exit` is its exit code, or 128 + the signal, where the kernel
+    /// tells.
+    pub fn handle_exit(&mut self, now: Boottime, id: SessionId, exit: Option<i32>) {
+        let Some(session) = self.sessions.get_mut(&id) else { return };
+        session.process_gone = true;
+        let (tether, pid) = (session.saved.tether, session.pid());
+        let streams = session.streams.len();
+        self.note(Note::Exited { session: id, pid, exit });
+        match tether {
+            Tether::Process => self.end_session(now, id, "its process ended", exit),
+            // A child that inherited the stream keeps the session alive.
+            Tether::Connection if streams == 0 => {
+                self.end_session(now, id, "its event stream closed and its process is gone", exit);
+            }
+            Tether::Connection | Tether::Keepalive => {}
+        }
+        self.flush_beats();
+    }
+}

@@ -1,0 +1,157 @@
+//! The one timer table.
+
+use std::collections::BTreeSet;
+
+use crate::host::clock::Boottime;
+use crate::model::{ClaimId, SessionId};
+
+/// A queue of waiters for a resource, as timers name it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct ContestId(pub(super) u64);
+
+/// What is to happen. The order breaks ties: losses come before renewals.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Timer {
+    /// A hold's valid-until, or the end of its longest duration.
+    Deadline(ClaimId),
+    /// A connection tether without a stream, or a keepalive tether without a call.
+    Tether(SessionId),
+    /// A program's promise of progress.
+    Progress(SessionId),
+    /// The end of a client's patience, or of an orphaned wait after a restart.
+    Patience(ClaimId),
+    /// A hold's, or a waiter's, next renewal.
+    Beat(ClaimId),
+    /// An announced session's next renewal.
+    SessionBeat(SessionId),
+    /// The next attempt of a release.
+    Departure(ClaimId),
+    /// The next attempt of a contest.
+    Contest(ContestId),
+    /// The next attempt to end a session upstream.
+    Farewell(SessionId),
+    /// The oldest ended hold or session may be forgotten.
+    Forget,
+}
+
+/// A deadline that somebody keeps, and the entry of the table that will remind of it.
+///
+/// Deadlines mostly move away: the entry stays where it is until it fires, and is then moved, so
+/// that a renewal costs no work on the table.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Alarm {
+    due: Option<Boottime>,
+    armed: Option<Boottime>,
+}
+
+impl Alarm {
+    /// When it is due.
+    pub(super) fn due(&self) -> Option<Boottime> {
+        self.due
+    }
+}
+
+/// Every deadline of the keeper, in order.
+#[derive(Debug, Default)]
+pub(super) struct Timers {
+    entries: BTreeSet<(Boottime, Timer)>,
+}
+
+impl Timers {
+    /// When the next entry fires. May be earlier than the deadline it stands for.
+    pub(super) fn next(&self) -> Option<Boottime> {
+        self.entries.first().map(|(at, _)| *at)
+    }
+
+    /// Takes the next entry that is due.
+    pub(super) fn pop(&mut self, now: Boottime) -> Option<(Boottime, Timer)> {
+        match self.entries.first() {
+            Some((at, _)) if *at <= now => self.entries.pop_first(),
+            _ => None,
+        }
+    }
+
+    /// Sets, moves or (with `None`) clears a deadline.
+    pub(super) fn set(&mut self, alarm: &mut Alarm, timer: Timer, due: Option<Boottime>) {
+        alarm.due = due;
+        match (due, alarm.armed) {
+            (Some(due), Some(armed)) if armed <= due => {}
+            (Some(due), armed) => {
+                if let Some(armed) = armed {
+                    self.entries.remove(&(armed, timer));
+                }
+                self.entries.insert((due, timer));
+                alarm.armed = Some(due);
+            }
+            (None, Some(armed)) => {
+                self.entries.remove(&(armed, timer));
+                alarm.armed = None;
+            }
+            (None, None) => {}
+        }
+    }
+
+    /// An entry fired: whether the deadline itself is due. If not, it is armed again.
+    pub(super) fn fired(&mut self, alarm: &mut Alarm, timer: Timer, now: Boottime) -> bool {
+        alarm.armed = None;
+        match alarm.due {
+            Some(due) if due <= now => {
+                alarm.due = None;
+                true
+            }
+            Some(due) => {
+                self.set(alarm, timer, Some(due));
+                false
+            }
+            None => false,
+        }
+    }
+
+    /// How many entries there are.
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ns: u64) -> Boottime {
+        Boottime::from_nanos(ns)
+    }
+
+    #[test]
+    fn a_deadline_that_moves_away_is_armed_again_when_it_fires() {
+        let mut timers = Timers::default();
+        let mut alarm = Alarm::default();
+        timers.set(&mut alarm, Timer::Forget, Some(at(10)));
+        timers.set(&mut alarm, Timer::Forget, Some(at(30)));
+        assert_eq!(timers.next(), Some(at(10)), "moving away costs nothing");
+        assert_eq!(timers.pop(at(10)), Some((at(10), Timer::Forget)));
+        assert!(!timers.fired(&mut alarm, Timer::Forget, at(10)));
+        assert_eq!(timers.next(), Some(at(30)));
+        assert_eq!(timers.pop(at(29)), None);
+        assert!(timers.pop(at(30)).is_some());
+        assert!(timers.fired(&mut alarm, Timer::Forget, at(30)));
+        assert_eq!(timers.len(), 0);
+    }
+
+    #[test]
+    fn a_deadline_that_comes_nearer_replaces_its_entry() {
+        let mut timers = Timers::default();
+        let mut alarm = Alarm::default();
+        timers.set(&mut alarm, Timer::Forget, Some(at(30)));
+        timers.set(&mut alarm, Timer::Forget, Some(at(10)));
+        assert_eq!((timers.next(), timers.len()), (Some(at(10)), 1));
+    }
+
+    #[test]
+    fn a_cleared_deadline_leaves_nothing() {
+        let mut timers = Timers::default();
+        let mut alarm = Alarm::default();
+        timers.set(&mut alarm, Timer::Forget, Some(at(30)));
+        timers.set(&mut alarm, Timer::Forget, None);
+        assert_eq!((timers.next(), timers.len(), alarm.due()), (None, 0, None));
+    }
+}
