@@ -1,0 +1,196 @@
+//! This machine: its boot, its names, what the agent uses of it.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::time::Duration;
+
+use hmac::{Hmac, KeyInit, Mac};
+use nix::sys::resource::{Resource, UsageWho, getrlimit, getrusage, setrlimit};
+use nix::sys::time::TimeValLike;
+use sha2::Sha256;
+use uuid::Uuid;
+
+/// Tenure's application id for [`host_id`]. Another value would be another set of host ids.
+const APPLICATION: &str = "5f1e1f0c-54e5-4a53-9a1e-7a1de1b1c0de";
+const MACHINE_ID_FILES: [&str; 2] = ["/etc/machine-id", "/var/lib/dbus/machine-id"];
+
+/// The id of this boot: BOOTTIME instants mean something only together with it.
+///
+/// # Errors
+///
+/// When the kernel does not tell.
+#[cfg(target_os = "linux")]
+pub fn boot_id() -> io::Result<Uuid> {
+    let text = fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
+    Uuid::try_parse(text.trim()).map_err(io::Error::other)
+}
+
+/// The id of this boot: BOOTTIME instants mean something only together with it.
+///
+/// # Errors
+///
+/// When the kernel does not tell.
+#[cfg(target_os = "macos")]
+pub fn boot_id() -> io::Result<Uuid> {
+    let mut text = [0_u8; 64];
+    let mut length = text.len();
+    // SAFETY: the name ends with a zero, and the kernel writes at most `length` bytes.
+    let done = unsafe {
+        libc::sysctlbyname(
+            c"kern.bootsessionuuid".as_ptr(),
+            text.as_mut_ptr().cast(),
+            &raw mut length,
+            std::ptr::null_mut(),
+            0,
+        )
+    };
+    nix::errno::Errno::result(done)?;
+    let text = text[..length].split(|&byte| byte == 0).next().unwrap_or_default();
+    Uuid::try_parse_ascii(text).map_err(io::Error::other)
+}
+
+/// The host's name as people know it.
+///
+/// # Errors
+///
+/// When the kernel does not tell, or the name is not UTF-8.
+pub fn host_name() -> io::Result<String> {
+    let name = nix::unistd::gethostname()?;
+    name.into_string().map_err(|name| io::Error::other(format!("host name {name:?} is not UTF-8")))
+}
+
+/// A stable id of this machine that does not disclose its machine id: HMAC-SHA256 of Tenure's
+/// application id, keyed with the machine id, as machine-id(5) asks for. 32 hexadecimal digits.
+///
+/// Machines without a machine id get a random one, kept in the state directory.
+///
+/// # Errors
+///
+/// When there is no machine id and none can be kept.
+pub fn host_id(state_dir: &Path) -> io::Result<String> {
+    host_id_of(&MACHINE_ID_FILES.map(Path::new), state_dir)
+}
+
+fn host_id_of(machine_id_files: &[&Path], state_dir: &Path) -> io::Result<String> {
+    let given = machine_id_files.iter().find_map(|file| {
+        // Images ship it empty, or as "uninitialized".
+        Uuid::try_parse(fs::read_to_string(file).ok()?.trim()).ok().filter(|id| !id.is_nil())
+    });
+    let machine = match given {
+        Some(machine) => machine,
+        None => kept_id(&state_dir.join("host-id"))?,
+    };
+    #[expect(clippy::expect_used, reason = "HMAC takes keys of any length")]
+    let mut mac = Hmac::<Sha256>::new_from_slice(machine.as_bytes()).expect("a key");
+    mac.update(APPLICATION.as_bytes());
+    let digest = mac.finalize().into_bytes();
+    Ok(digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect())
+}
+
+fn kept_id(file: &Path) -> io::Result<Uuid> {
+    let read = || Uuid::try_parse(fs::read_to_string(file)?.trim()).map_err(io::Error::other);
+    match OpenOptions::new().write(true).create_new(true).mode(0o600).open(file) {
+        Ok(mut created) => {
+            let id = Uuid::new_v4();
+            writeln!(created, "{id}")?;
+            created.sync_all()?;
+            Ok(id)
+        }
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => read(),
+        Err(error) => Err(error),
+    }
+}
+
+/// Raises the limit of open descriptors as far as the administrator allows, and returns it. Every
+/// connection takes two.
+///
+/// # Errors
+///
+/// When the kernel refuses; the limit is then as it was.
+pub fn raise_descriptor_limit() -> io::Result<u64> {
+    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
+    // macOS says "infinity" and refuses it; see setrlimit(2) there.
+    let wanted = if cfg!(target_os = "macos") { hard.min(10_240) } else { hard };
+    if soft < wanted {
+        setrlimit(Resource::RLIMIT_NOFILE, wanted, hard)?;
+    }
+    Ok(soft.max(wanted))
+}
+
+/// What this process uses.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Resident memory, bytes.
+    pub resident_bytes: u64,
+    /// Processor time, of the program and of the kernel for it.
+    pub cpu: Duration,
+}
+
+/// What this process uses now; zeros for what the system does not tell.
+pub fn usage() -> Usage {
+    let Ok(usage) = getrusage(UsageWho::RUSAGE_SELF) else {
+        return Usage::default();
+    };
+    let us = (usage.user_time() + usage.system_time()).num_microseconds();
+    Usage {
+        resident_bytes: resident_bytes(usage.max_rss()).unwrap_or_default(),
+        cpu: Duration::from_micros(u64::try_from(us).unwrap_or_default()),
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn resident_bytes(_max: i64) -> Option<u64> {
+    let pages = fs::read_to_string("/proc/self/statm").ok()?;
+    let pages: u64 = pages.split_ascii_whitespace().nth(1)?.parse().ok()?;
+    let size = nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE).ok()??;
+    Some(pages * u64::try_from(size).ok()?)
+}
+
+// The present size takes a Mach call on macOS; the largest so far, in bytes there, has to do.
+#[cfg(not(target_os = "linux"))]
+fn resident_bytes(max: i64) -> Option<u64> {
+    u64::try_from(max).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_boot_has_an_id() {
+        assert_eq!(boot_id().unwrap(), boot_id().unwrap());
+        assert!(!boot_id().unwrap().is_nil());
+        assert!(!host_name().unwrap().is_empty());
+    }
+
+    #[test]
+    fn the_host_id_is_stable_and_does_not_show_the_machine_id() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("machine-id");
+        fs::write(&file, "3d1219c7c4c5404aaa1f6d2a48adfda4\n").unwrap();
+        let id = host_id_of(&[&file], dir.path()).unwrap();
+        // printf APPLICATION | openssl dgst -sha256 -mac HMAC -macopt hexkey:3d12…
+        assert_eq!(id, "79b49c286d6b2e4b39095e6f6932dfa2");
+        assert!(!dir.path().join("host-id").exists());
+    }
+
+    #[test]
+    fn a_machine_without_id_keeps_a_random_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("machine-id");
+        fs::write(&file, "uninitialized\n").unwrap();
+        let id = host_id_of(&[&file], dir.path()).unwrap();
+        assert_eq!(host_id_of(&[&file], dir.path()).unwrap(), id);
+        let elsewhere = tempfile::tempdir().unwrap();
+        assert_ne!(host_id_of(&[&file], elsewhere.path()).unwrap(), id);
+    }
+
+    #[test]
+    fn limits_and_usage() {
+        let raised = raise_descriptor_limit().unwrap();
+        assert_eq!(getrlimit(Resource::RLIMIT_NOFILE).unwrap().0, raised);
+        assert!(usage().resident_bytes > 0);
+    }
+}
