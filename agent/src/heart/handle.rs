@@ -1,12 +1,12 @@
 //! The API's way to the heart.
 
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tenure::wire::{LatenessStatus, Problem};
 use tokio::sync::{mpsc, oneshot};
 
+use crate::host::peer::Caller;
 use crate::keeper::{Numbered, Peer, Reply, Request, StreamEnd, StreamId, StreamTarget, Ticket};
 use crate::upstream::Health;
 
@@ -14,15 +14,6 @@ use crate::upstream::Health;
 pub const MESSAGES_MAX: usize = 1024;
 /// Events that may wait for a reader; a slower one is cut off.
 pub const STREAM_BACKLOG_MAX: usize = 256;
-
-/// Who calls, and the kernel's handle on the calling process where there is one.
-#[derive(Debug, Clone)]
-pub struct Caller {
-    /// What the keeper knows of it.
-    pub peer: Peer,
-    /// A pidfd; readable when the process has ended.
-    pub pidfd: Option<Arc<OwnedFd>>,
-}
 
 /// What comes out of an event stream.
 #[derive(Debug, Clone)]

@@ -3,4 +3,5 @@
 
 mod handle;
 
-pub use handle::{Caller, EventStream, Handle, HeartGone, Probe, StreamItem};
+pub use crate::host::peer::Caller;
+pub use handle::{EventStream, Handle, HeartGone, Probe, StreamItem};

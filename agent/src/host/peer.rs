@@ -7,8 +7,16 @@ use std::sync::{Arc, OnceLock};
 use tokio::net::UnixStream;
 
 use super::process;
-use crate::heart::Caller;
-use crate::keeper::{Peer, Process};
+use crate::model::{Peer, Process};
+
+/// Who calls, and the kernel's handle on the calling process where there is one.
+#[derive(Debug, Clone)]
+pub struct Caller {
+    /// What the keeper knows of it.
+    pub peer: Peer,
+    /// A pidfd; readable when the process has ended.
+    pub pidfd: Option<Arc<OwnedFd>>,
+}
 
 /// The user and process that connected.
 ///

@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 
 use tokio::net::UnixStream;
 
-use crate::keeper::Process;
+use crate::model::Process;
 
 #[cfg(target_os = "linux")]
 use self::linux as system;

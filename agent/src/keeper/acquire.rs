@@ -9,10 +9,11 @@ use super::Keeper;
 use super::command::{Command, Note};
 use super::hold::{Hold, Stage};
 use super::journal::Entry;
-use super::request::{Peer, Reply, Ticket};
+use super::request::{Reply, Ticket};
 use super::settings::HOLDS_PER_SESSION_MAX;
 use super::timers::{Alarm, Timer};
 use crate::host::clock::Boottime;
+use crate::model::Peer;
 use crate::model::{Claim, ClaimId, Resource, SessionId, Terms};
 
 impl Keeper {

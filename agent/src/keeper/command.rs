@@ -6,8 +6,9 @@ use std::time::Duration;
 use tenure::wire::{Event, HoldState, Kind, LostReason, Problem, ReleasedCause, Tether};
 
 use super::journal::Entry;
-use super::request::{Process, Reply, StreamId, Ticket};
+use super::request::{Reply, StreamId, Ticket};
 use crate::host::clock::Boottime;
+use crate::model::Process;
 use crate::model::{self, CallId, ClaimId, Resource, SessionId};
 
 /// An event with its number in the session's stream.

@@ -6,8 +6,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tenure::wire::{Tether, Wait};
 
-use super::request::Process;
 use crate::host::clock::Boottime;
+use crate::model::Process;
 use crate::model::{Claim, ClaimId, SessionId};
 
 /// A session as the journal keeps it.

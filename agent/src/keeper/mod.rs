@@ -47,10 +47,9 @@ use rand_chacha::rand_core::SeedableRng;
 use tenure::wire::{Code, Problem};
 use uuid::Uuid;
 
+pub use crate::model::{Peer, Process};
 pub use command::{Command, Note, Numbered, StreamEnd};
-pub use request::{
-    Peer, Process, Reply, Request, SessionFacts, StatusView, StreamId, StreamTarget, Ticket,
-};
+pub use request::{Reply, Request, SessionFacts, StatusView, StreamId, StreamTarget, Ticket};
 pub use settings::{
     BEAT_MIN, BEATS_PER_CALL_MAX, HOLDS_PER_SESSION_MAX, Rhythm, STREAMS_PER_SESSION_MAX, Settings,
 };

@@ -6,10 +6,11 @@ use tenure::wire::{Checkpointed, Code, HoldState, Kind, Problem, SessionStatus};
 use uuid::Uuid;
 
 use super::hold::millis;
-use super::request::{Peer, Reply, SessionFacts, StatusView, Ticket};
+use super::request::{Reply, SessionFacts, StatusView, Ticket};
 use super::session::Session;
 use super::{Keeper, unavailable};
 use crate::host::clock::Boottime;
+use crate::model::Peer;
 use crate::model::{Answer, Failure, Resource, SessionId};
 
 impl Keeper {

@@ -11,10 +11,11 @@ use super::Keeper;
 use super::command::{Command, Note, StreamEnd};
 use super::hold::millis;
 use super::journal::{Entry, SavedSession};
-use super::request::{Peer, Reply, Ticket};
+use super::request::{Reply, Ticket};
 use super::session::Session;
 use super::timers::Timer;
 use crate::host::clock::Boottime;
+use crate::model::Peer;
 use crate::model::SessionId;
 
 /// Bytes of a session's secret.

@@ -29,28 +29,6 @@ pub enum StreamTarget {
     Resource(Resource),
 }
 
-/// A process that cannot be mistaken for a later one with the same number.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
-pub struct Process {
-    /// Its number.
-    pub pid: u32,
-    /// When it started, in clock ticks since boot.
-    pub start_ticks: u64,
-}
-
-/// Who is at the other end of a connection, by the kernel's word.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Peer {
-    /// The user.
-    pub uid: u32,
-    /// The user's group.
-    pub gid: u32,
-    /// The process that connected; `None` where it cannot be seen from here.
-    pub process: Option<Process>,
-    /// Whether the shell can watch that process.
-    pub watchable: bool,
-}
-
 /// A request whose form has been checked. Names are within their limits, defaults of policy and
 /// priority are filled in; the keeper checks the rest.
 #[derive(Debug, Clone)]

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use tenure::wire::{Code, Event, Problem, SnapshotEvent};
 
 use super::command::{Command, Note, Numbered, StreamEnd};
-use super::request::{Peer, StreamId, StreamTarget};
+use super::request::{StreamId, StreamTarget};
 use super::settings::STREAMS_PER_SESSION_MAX;
 use super::{Keeper, Phase, Stream, stopping};
 use crate::host::clock::Boottime;
+use crate::model::Peer;
 use crate::model::SessionId;
 
 impl Keeper {

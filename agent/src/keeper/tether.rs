@@ -4,9 +4,10 @@ use tenure::wire::{LostReason, Tether};
 
 use super::Keeper;
 use super::command::Note;
-use super::request::{Peer, Reply, Ticket};
+use super::request::{Reply, Ticket};
 use super::timers::Timer;
 use crate::host::clock::Boottime;
+use crate::model::Peer;
 use crate::model::SessionId;
 
 impl Keeper {

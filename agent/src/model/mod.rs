@@ -4,10 +4,12 @@
 //! Invariant: nothing here decides anything.
 
 mod change;
+mod peer;
 mod request;
 mod resource;
 
 pub use change::Change;
+pub use peer::{Peer, Process};
 pub use request::{
     Answer, Beat, BeatAnswer, CallId, Claim, ClaimAnswer, Failure, GoneReason, Owner, Request,
     SessionRecord, StandingEntry, Subject, Terms, UpstreamStanding,
