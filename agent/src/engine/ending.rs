@@ -1,0 +1,135 @@
+//! How claims end: release, revocation, expiry.
+
+use tenure::wire::Kind;
+
+use super::claims::{State, Tracked, last_instant};
+use super::journal::Entry;
+use super::{Ended, Engine, Occupation, Timer};
+use crate::host::clock::Boottime;
+use crate::model::{Change, ClaimId, GoneReason, Resource};
+
+impl Engine {
+    pub(super) fn release(&mut self, now: Boottime, id: ClaimId, resource: &Resource) -> bool {
+        match self.claims.get(&id) {
+            Some(tracked) if tracked.claim.resource == *resource => {
+                self.end_claim(now, id, Ended::For(GoneReason::Released));
+                true
+            }
+            Some(_) => false,
+            None => {
+                self.tombstones.insert(now, id, Ended::For(GoneReason::Released));
+                false
+            }
+        }
+    }
+
+    pub(super) fn revoke(&mut self, now: Boottime, resource: &Resource, token: Option<u64>) -> u64 {
+        let revoked: Vec<ClaimId> = match self.resources.get(resource) {
+            None => Vec::new(),
+            Some(Occupation::Exclusive(id)) => {
+                let tracked = self.claims.get(id);
+                let meant = tracked.filter(|holder| token.is_none_or(|it| it == holder.token()));
+                meant.map(|holder| holder.id()).into_iter().collect()
+            }
+            Some(Occupation::Semaphore(semaphore)) => match token {
+                Some(token) => semaphore.holders.get(&token).copied().into_iter().collect(),
+                None => semaphore.holders.values().copied().collect(),
+            },
+        };
+        for id in &revoked {
+            self.end_claim(now, *id, Ended::For(GoneReason::Revoked));
+        }
+        revoked.len() as u64
+    }
+
+    /// Does everything that is due. Returns the latest instant seen, which becomes that of the step.
+    pub(super) fn advance(&mut self, now: Boottime) -> Boottime {
+        let now = self.latest.max(now);
+        self.latest = now;
+        while let Some(timer) = self.timers.pop_due(now) {
+            match timer {
+                Timer::Claim(id) => self.claim_due(now, id),
+                Timer::Session(id) => self.session_due(now, id),
+            }
+        }
+        self.tombstones.handle_timeout(now);
+        if !self.blocked.is_empty() && now >= self.quarantined_until && !self.tokens.is_exhausted()
+        {
+            for resource in std::mem::take(&mut self.blocked) {
+                self.grant_heads(now, &resource);
+            }
+        }
+        now
+    }
+
+    fn claim_due(&mut self, now: Boottime, id: ClaimId) {
+        let Some(tracked) = self.claims.get_mut(&id) else { return };
+        let deadline = tracked.deadline();
+        if deadline > now {
+            tracked.armed = deadline;
+            self.timers.arm(deadline, Timer::Claim(id));
+            return;
+        }
+        let State::Granted(grant) = &mut tracked.state else {
+            self.end_claim(now, id, Ended::Purged);
+            return;
+        };
+        let grace_end = grant.grace_end(&tracked.claim);
+        if now < grace_end {
+            grant.grace_until = Some(grace_end);
+            tracked.armed = grace_end;
+            self.timers.arm(grace_end, Timer::Claim(id));
+            let resource = tracked.claim.resource.clone();
+            self.route_changed(id);
+            self.tell_changed(&resource);
+            return;
+        }
+        let last = last_instant(&tracked.claim, grant.granted_at);
+        let reason = if last.is_some_and(|last| last <= grant.expires) {
+            GoneReason::MaxHold
+        } else {
+            GoneReason::Expired
+        };
+        self.end_claim(now, id, Ended::For(reason));
+    }
+
+    /// Ends a claim, frees what it held, and gives that to whoever waits.
+    fn end_claim(&mut self, now: Boottime, id: ClaimId, ended: Ended) {
+        let Some(tracked) = self.retire(now, id, ended) else { return };
+        let resource = tracked.claim.resource.clone();
+        if let Some(semaphore) = self.semaphore_mut(&resource) {
+            match &tracked.state {
+                State::Granted(grant) => semaphore.holders.remove(&grant.token),
+                State::Waiting(_) => semaphore.queue.remove(tracked.row),
+            };
+        } else {
+            self.resources.remove(&resource);
+        }
+        self.tell_changed(&resource);
+        if ended != Ended::For(GoneReason::Released) {
+            self.tell(Change::Lost { claim: id, resource: resource.clone() });
+        }
+        match resource.kind {
+            Kind::Semaphore => {
+                self.grant_heads(now, &resource);
+                self.drop_unused(&resource);
+            }
+            Kind::Lease => self.route_removed(&resource),
+            Kind::Master => self.orphaned.push(tracked),
+            Kind::Leader => {}
+        }
+    }
+
+    /// Stops tracking a claim and marks it as ended. What it held is the caller's concern.
+    pub(super) fn retire(&mut self, now: Boottime, id: ClaimId, ended: Ended) -> Option<Tracked> {
+        let tracked = self.claims.remove(&id)?;
+        self.timers.disarm(tracked.armed, Timer::Claim(id));
+        self.tombstones.insert(now, id, ended);
+        let row = tracked.row;
+        self.persist(match tracked.state {
+            State::Granted(_) => Entry::GrantEnded { row },
+            State::Waiting(_) => Entry::WaiterEnded { row },
+        });
+        Some(*tracked)
+    }
+}

@@ -1,0 +1,105 @@
+//! What must survive a restart of the engine.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::host::clock::Boottime;
+use crate::model::{Claim, Resource, SessionId, SessionRecord};
+
+/// A grant as the journal keeps it. When it expires is not kept: a restart gives it a whole ttl.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SavedGrant {
+    /// Its row: grows with every claim.
+    pub row: u64,
+    /// What was claimed, and by whom.
+    pub claim: Claim,
+    /// The fencing token.
+    pub token: u64,
+    /// When it was granted.
+    pub granted_at: Boottime,
+    /// Lease only: it has expired and waits for its former holder.
+    pub in_grace: bool,
+    /// Lease only: the version of the routing table when this line of it changed last.
+    pub route_version: u64,
+}
+
+/// A waiter as the journal keeps it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SavedWaiter {
+    /// Its row: grows with every claim, so rows are the order of the queue.
+    pub row: u64,
+    /// What was claimed, and by whom.
+    pub claim: Claim,
+    /// Since when it waits.
+    pub since: Boottime,
+}
+
+/// One change of the journal.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Entry {
+    /// Write or overwrite.
+    Grant(Box<SavedGrant>),
+    /// Remove.
+    GrantEnded {
+        /// The grant's row.
+        row: u64,
+    },
+    /// Write.
+    Waiter(Box<SavedWaiter>),
+    /// Remove.
+    WaiterEnded {
+        /// The waiter's row.
+        row: u64,
+    },
+    /// Write or overwrite. A semaphore without one has the limit of its claims.
+    Limit {
+        /// The semaphore.
+        resource: Resource,
+        /// The limit in force.
+        limit: u32,
+    },
+    /// Remove, if there.
+    LimitEnded {
+        /// The semaphore.
+        resource: Resource,
+    },
+    /// Write or overwrite.
+    Session(Box<SessionRecord>),
+    /// Remove.
+    SessionEnded(SessionId),
+    /// Write or overwrite the version of a routing table.
+    Routes {
+        /// Whose; `None` for every tenant without leases.
+        tenant: Option<Arc<str>>,
+        /// The version.
+        version: u64,
+    },
+    /// Remove, if there.
+    RoutesEnded {
+        /// Whose.
+        tenant: Arc<str>,
+    },
+}
+
+/// Everything that the journal knows.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Saved {
+    /// Grants, in any order.
+    pub grants: Vec<SavedGrant>,
+    /// Waiters, in any order.
+    pub waiters: Vec<SavedWaiter>,
+    /// Limits of semaphores whose users disagree.
+    pub limits: Vec<(Resource, u32)>,
+    /// Announced sessions, in the order in which they were announced.
+    pub sessions: Vec<SessionRecord>,
+    /// Versions of routing tables.
+    pub routes: Vec<(Option<Arc<str>>, u64)>,
+}
+
+impl Saved {
+    /// The greatest token of any grant; 0 without grants.
+    pub fn token_max(&self) -> u64 {
+        self.grants.iter().map(|grant| grant.token).max().unwrap_or(0)
+    }
+}

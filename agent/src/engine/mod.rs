@@ -1,0 +1,254 @@
+//! PURE. What *held* means: sessions, resources, queues, tokens, expiry.
+//!
+//! Runs as the embedded upstream, and is the oracle that other upstreams are tested against.
+//!
+//! Invariant: nothing here reads a clock, a file, a socket or a source of randomness; the same
+//! calls give the same answers and effects.
+
+mod claims;
+mod ending;
+mod exclusive;
+pub mod journal;
+mod queue;
+mod restore;
+mod routes;
+mod semaphore;
+mod sessions;
+mod settings;
+mod standing;
+#[cfg(test)]
+mod tests;
+mod timers;
+mod tokens;
+mod tombstones;
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+
+use tenure::wire::Kind;
+
+use crate::host::clock::Boottime;
+use crate::model::{
+    Answer, Beat, BeatAnswer, Change, ClaimAnswer, ClaimId, Request, Resource, Subject,
+};
+
+use claims::{State, Tracked};
+use routes::RouteTables;
+use semaphore::Semaphore;
+use sessions::Sessions;
+pub use settings::EngineSettings;
+use timers::{Timer, Timers};
+pub use tokens::TokenRange;
+use tokens::Tokens;
+use tombstones::{Ended, Tombstones};
+
+/// Something that the engine's shell must do.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Effect {
+    /// Tell the agents.
+    Change(Change),
+    /// Write to the journal, before any answer or change of the same call is told.
+    Persist(journal::Entry),
+    /// Less than half of the tokens are left: make more of them durable and call
+    /// [`Engine::extend_tokens`].
+    ReserveTokens,
+}
+
+/// What a resource's claims are to each other. A resource that is not in the table is free.
+#[derive(Debug)]
+enum Occupation {
+    /// One holder, or during a lease's grace its former one.
+    Exclusive(ClaimId),
+    Semaphore(Semaphore),
+}
+
+/// The state machine.
+///
+/// Its methods are of four kinds:
+///
+/// - *Inputs*, each with the instant at which it happens: [`handle`](Engine::handle),
+///   [`handle_timeout`](Engine::handle_timeout). An earlier instant than one given before counts as
+///   that one.
+/// - *The next deadline*: [`poll_timeout`](Engine::poll_timeout). Ask again after every input.
+/// - *Effects*: [`poll_effect`](Engine::poll_effect). Drain it after every input, and use an answer
+///   only afterwards: what takes a hold from somebody stands before what gives it to somebody else.
+/// - *Provisions*: [`extend_tokens`](Engine::extend_tokens), [`quarantine`](Engine::quarantine).
+///
+/// `handle` is right even when deadlines have passed for which `handle_timeout` was not called.
+///
+/// Tokens that may be granted must be durable before the engine learns of them; without any left it
+/// answers [`ClaimAnswer::Quarantined`] and keeps queues waiting.
+///
+/// How many claims and sessions there are is bounded by whoever calls; queues of one resource and
+/// marks of ended claims are bounded by [`EngineSettings`].
+#[derive(Debug)]
+pub struct Engine {
+    settings: EngineSettings,
+    /// The latest instant of any input.
+    latest: Boottime,
+    tokens: Tokens,
+    quarantined_until: Boottime,
+    /// The row of the next claim; also its place in a queue.
+    next_row: u64,
+    /// Boxed, so that a growing table moves pointers.
+    claims: HashMap<ClaimId, Box<Tracked>>,
+    resources: HashMap<Resource, Occupation>,
+    sessions: Sessions,
+    routes: RouteTables,
+    tombstones: Tombstones,
+    timers: Timers,
+    /// Semaphores with a free permit and waiters that wait for tokens or the end of a quarantine.
+    blocked: BTreeSet<Resource>,
+    /// Masters that ended in this step; told only if nobody followed within it.
+    orphaned: Vec<Tracked>,
+    effects: VecDeque<Effect>,
+}
+
+impl Engine {
+    /// An engine that has never granted anything.
+    pub fn new(settings: EngineSettings, tokens: TokenRange) -> Engine {
+        Engine {
+            latest: Boottime::ZERO,
+            tokens: Tokens::new(tokens),
+            quarantined_until: Boottime::ZERO,
+            next_row: 1,
+            claims: HashMap::new(),
+            resources: HashMap::new(),
+            sessions: Sessions::default(),
+            routes: RouteTables::default(),
+            tombstones: Tombstones::new(settings.tombstone, settings.tombstones_max),
+            timers: Timers::default(),
+            blocked: BTreeSet::new(),
+            orphaned: Vec::new(),
+            effects: VecDeque::new(),
+            settings,
+        }
+    }
+
+    /// Answers a request.
+    pub fn handle(&mut self, now: Boottime, request: Request) -> Answer {
+        let now = self.advance(now);
+        let answer = match request {
+            Request::Claim(claim) => Answer::Claim(self.claim(now, claim)),
+            Request::Renew(beats) => {
+                Answer::Renew(beats.iter().map(|beat| self.renew(now, beat)).collect())
+            }
+            Request::Release { claim, resource } => {
+                Answer::Released(self.release(now, claim, &resource))
+            }
+            Request::Announce(record) => {
+                self.announce(now, record);
+                Answer::Announced
+            }
+            Request::EndSession { session, .. } => Answer::Ended(self.end_session(session)),
+            Request::Inspect(resource) => Answer::Standing(self.inspect(now, &resource)),
+            Request::Routes { tenant, name } => {
+                Answer::Routes(self.routing_table(&tenant, name.as_deref()))
+            }
+            Request::Revoke { resource, token } => {
+                Answer::Revoked(self.revoke(now, &resource, token))
+            }
+        };
+        self.tell_orphaned();
+        answer
+    }
+
+    /// The next instant at which something happens without a request. May be in the past.
+    pub fn poll_timeout(&self) -> Option<Boottime> {
+        let unblocked = if self.blocked.is_empty() || self.tokens.is_exhausted() {
+            None
+        } else {
+            Some(self.quarantined_until)
+        };
+        [self.timers.next(), self.tombstones.next(), unblocked].into_iter().flatten().min()
+    }
+
+    /// Does what is due: expiry, the end of grace, purge of waiters that are not beaten, the end of
+    /// marks.
+    pub fn handle_timeout(&mut self, now: Boottime) {
+        self.advance(now);
+        self.tell_orphaned();
+    }
+
+    /// The next thing to do for the shell.
+    pub fn poll_effect(&mut self) -> Option<Effect> {
+        self.effects.pop_front()
+    }
+
+    /// Tokens up to and including this one are durable. Ask [`Engine::poll_timeout`] again: waiters
+    /// may have waited for it.
+    pub fn extend_tokens(&mut self, upto: u64) {
+        self.tokens.extend(upto);
+    }
+
+    /// How many grants can be made before [`Engine::extend_tokens`] is needed.
+    pub fn tokens_left(&self) -> u64 {
+        self.tokens.left()
+    }
+
+    /// Grants nothing until then; what is granted already can be renewed and released.
+    pub fn quarantine(&mut self, until: Boottime) {
+        self.quarantined_until = self.quarantined_until.max(until);
+    }
+
+    /// When the quarantine ends; `None` if there is none at this instant.
+    pub fn quarantined_until(&self, now: Boottime) -> Option<Boottime> {
+        (now < self.quarantined_until).then_some(self.quarantined_until)
+    }
+
+    /// Whether anything is granted. Takes time in proportion to the number of claims.
+    pub fn has_grants(&self) -> bool {
+        self.claims.values().any(|tracked| matches!(tracked.state, State::Granted(_)))
+    }
+
+    fn claim(&mut self, now: Boottime, claim: crate::model::Claim) -> ClaimAnswer {
+        if self.claims.contains_key(&claim.id) {
+            return self.claim_again(now, &claim);
+        }
+        match self.tombstones.get(now, claim.id) {
+            // Whoever waited and was thought dead may queue again, at the end.
+            Some(Ended::Purged) => self.tombstones.remove(claim.id),
+            Some(Ended::For(reason)) => return ClaimAnswer::Gone(reason),
+            None => {}
+        }
+        if now < self.quarantined_until {
+            return ClaimAnswer::Quarantined { free_in: self.quarantined_until - now };
+        }
+        if self.tokens.is_exhausted() {
+            return ClaimAnswer::Quarantined { free_in: settings::TOKEN_WAIT };
+        }
+        match (claim.resource.kind, &claim.terms) {
+            (Kind::Semaphore, &crate::model::Terms::Semaphore { limit }) => {
+                self.claim_permit(now, claim, limit)
+            }
+            _ => self.claim_exclusive(now, claim),
+        }
+    }
+
+    fn renew(&mut self, now: Boottime, beat: &Beat) -> BeatAnswer {
+        match &beat.subject {
+            Subject::Claim { claim, resource } => self.renew_claim(now, *claim, resource, beat.ttl),
+            Subject::Session(session) => self.renew_session(now, *session, beat.ttl),
+        }
+    }
+
+    fn persist(&mut self, entry: journal::Entry) {
+        self.effects.push_back(Effect::Persist(entry));
+    }
+
+    fn tell(&mut self, change: Change) {
+        self.effects.push_back(Effect::Change(change));
+    }
+
+    /// Says that the resource's holders, waiters or limit changed; once is enough for neighbouring
+    /// changes.
+    fn tell_changed(&mut self, resource: &Resource) {
+        let told = self.effects.iter().rev().find_map(|effect| match effect {
+            Effect::Change(Change::Resource(last)) => Some(last == resource),
+            Effect::Persist(_) | Effect::ReserveTokens => None,
+            Effect::Change(_) => Some(false),
+        });
+        if told != Some(true) {
+            self.tell(Change::Resource(resource.clone()));
+        }
+    }
+}

@@ -1,0 +1,27 @@
+//! The engine's limits.
+
+use std::time::Duration;
+
+/// How soon to ask again when no durable token is left.
+pub(super) const TOKEN_WAIT: Duration = Duration::from_millis(50);
+
+/// The engine's limits.
+#[derive(Debug, Clone)]
+pub struct EngineSettings {
+    /// How long an ended claim is remembered, so that a late copy of it is refused.
+    pub tombstone: Duration,
+    /// Most ended claims remembered; beyond, the oldest is forgotten.
+    pub tombstones_max: usize,
+    /// Most waiters of one semaphore; beyond, a claim is answered as if it would not queue.
+    pub queue_max: usize,
+}
+
+impl Default for EngineSettings {
+    fn default() -> EngineSettings {
+        EngineSettings {
+            tombstone: Duration::from_secs(60),
+            tombstones_max: 100_000,
+            queue_max: 100_000,
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! Tokens, quarantine, and the limits of [`EngineSettings`].
+
+use super::super::{EngineSettings, TokenRange};
+use super::check;
+use super::transcript::{TOKENS, check_with};
+
+#[test]
+fn tokens_are_asked_for_in_time_and_never_overdrawn() {
+    check_with(
+        EngineSettings::default(),
+        TokenRange { first: 100, last: 103 },
+        "0 claim a by s1 semaphore/g limit=9
+         = held 100 of 9
+         ! changed semaphore/g
+         0 claim b by s1 semaphore/g limit=9
+         = held 101 of 9
+         ! changed semaphore/g
+         0 claim c by s1 semaphore/g limit=3
+         = held 102 of 3
+         ! changed semaphore/g
+         ! reserve tokens
+         0 claim d by s1 semaphore/g limit=3
+         = waiting 1 of 3
+         ! changed semaphore/g
+         0 claim e by s1 leader/x
+         = held 103
+         ! changed leader/x
+         0 claim f by s1 leader/y
+         = quarantined 0.05
+         # Nobody is granted what is not durable.
+         1 release a semaphore/g
+         = true
+         ! changed semaphore/g
+         2 extend upto=200
+         2 wait
+         ! changed semaphore/g
+         ! granted d
+         2 renew d semaphore/g
+         = held 104 of 3",
+    );
+}
+
+#[test]
+fn a_quarantine_grants_nothing_but_renews_and_releases() {
+    check(
+        "0 claim a by s1 semaphore/g
+         = held 1 of 1
+         ! changed semaphore/g
+         0 claim b by s2 semaphore/g
+         = waiting 1 of 1
+         ! changed semaphore/g
+         5 quarantine until=20
+         5 claim c by s1 leader/x
+         = quarantined 15
+         6 renew a semaphore/g
+         = held 1 of 1
+         6 claim a by s1 semaphore/g
+         = held 1 of 1
+         7 release a semaphore/g
+         = true
+         ! changed semaphore/g
+         19 wait
+         20 wait
+         ! changed semaphore/g
+         ! granted b
+         20 claim c by s1 leader/x
+         = held 3
+         ! changed leader/x",
+    );
+}
+
+#[test]
+fn a_full_queue_answers_as_if_nobody_wanted_to_queue() {
+    check_with(
+        EngineSettings { queue_max: 1, ..EngineSettings::default() },
+        TOKENS,
+        "0 claim a by s1 semaphore/g
+         = held 1 of 1
+         ! changed semaphore/g
+         0 claim b by s1 semaphore/g
+         = waiting 1 of 1
+         ! changed semaphore/g
+         0 claim c by s1 semaphore/g
+         = contended a free_in=30 of 1",
+    );
+}
+
+#[test]
+fn the_oldest_mark_gives_way() {
+    check_with(
+        EngineSettings { tombstones_max: 2, ..EngineSettings::default() },
+        TOKENS,
+        "0 release a leader/x
+         = false
+         0 release b leader/x
+         = false
+         0 release c leader/x
+         = false
+         0 claim c by s1 leader/x
+         = gone Released
+         0 claim b by s1 leader/x
+         = gone Released
+         0 claim a by s1 leader/x
+         = held 1
+         ! changed leader/x",
+    );
+}
+
+#[test]
+fn time_does_not_run_backwards() {
+    check(
+        "50 claim a by s1 leader/x
+         = held 1
+         ! changed leader/x
+         10 claim b by s2 leader/x
+         = contended a free_in=30",
+    );
+}

@@ -1,0 +1,104 @@
+//! Marks of ended claims, so that late copies of them are refused.
+
+use std::collections::{HashMap, VecDeque};
+use std::time::Duration;
+
+use crate::host::clock::Boottime;
+use crate::model::{ClaimId, GoneReason};
+
+/// How a claim ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ended {
+    /// It waited and was not beaten. The same claim may queue again.
+    Purged,
+    /// For good.
+    For(GoneReason),
+}
+
+impl Ended {
+    pub(super) fn reason(self) -> GoneReason {
+        match self {
+            Ended::Purged => GoneReason::Expired,
+            Ended::For(reason) => reason,
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Tombstones {
+    keep: Duration,
+    count_max: usize,
+    marks: HashMap<ClaimId, (Ended, Boottime)>,
+    /// In the order in which they end. May name a mark that was replaced by a later one.
+    order: VecDeque<(Boottime, ClaimId)>,
+    /// When to look again. Not the first end: one look per `keep` is enough.
+    look_at: Option<Boottime>,
+}
+
+impl Tombstones {
+    pub(super) fn new(keep: Duration, count_max: usize) -> Tombstones {
+        Tombstones { keep, count_max, marks: HashMap::new(), order: VecDeque::new(), look_at: None }
+    }
+
+    pub(super) fn get(&self, now: Boottime, claim: ClaimId) -> Option<Ended> {
+        self.marks.get(&claim).filter(|(_, until)| now < *until).map(|(ended, _)| *ended)
+    }
+
+    /// Marks a claim as ended. The first reason stays, except that whatever happened to a waiter
+    /// gives way to the end for good.
+    pub(super) fn insert(&mut self, now: Boottime, claim: ClaimId, ended: Ended) {
+        self.drop_due(now);
+        let ended = match self.get(now, claim) {
+            Some(first @ Ended::For(_)) => first,
+            _ => ended,
+        };
+        let until = now + self.keep;
+        self.marks.insert(claim, (ended, until));
+        self.order.push_back((until, claim));
+        if self.order.len() > self.count_max {
+            self.drop_first();
+        }
+        self.look_at.get_or_insert(until);
+    }
+
+    pub(super) fn remove(&mut self, claim: ClaimId) {
+        self.marks.remove(&claim);
+    }
+
+    pub(super) fn next(&self) -> Option<Boottime> {
+        self.look_at
+    }
+
+    pub(super) fn handle_timeout(&mut self, now: Boottime) {
+        if self.look_at.is_none_or(|at| now < at) {
+            return;
+        }
+        self.drop_due(now);
+        if self.order.is_empty() {
+            // Gives back what a burst of releases took.
+            self.marks.shrink_to_fit();
+            self.order.shrink_to_fit();
+            self.look_at = None;
+        } else {
+            self.look_at = Some(now + self.keep);
+        }
+    }
+
+    fn drop_due(&mut self, now: Boottime) {
+        while self.order.front().is_some_and(|(until, _)| *until <= now) {
+            self.drop_first();
+        }
+    }
+
+    fn drop_first(&mut self) {
+        let Some((until, claim)) = self.order.pop_front() else { return };
+        if self.marks.get(&claim).is_some_and(|(_, current)| *current == until) {
+            self.marks.remove(&claim);
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.marks.len()
+    }
+}
