@@ -205,8 +205,11 @@ impl Engine {
             return self.claim_again(now, &claim);
         }
         match self.tombstones.get(now, claim.id) {
-            // Whoever waited and was thought dead may queue again, at the end.
-            Some(Ended::Purged) => self.tombstones.remove(claim.id),
+            // Whoever waited and was thought dead may queue again, at the end; so may whoever was
+            // granted while it waited, and never heard of it. A holder that was told never does.
+            Some(Ended::Purged | Ended::For(crate::model::GoneReason::Expired)) => {
+                self.tombstones.remove(claim.id);
+            }
             Some(Ended::For(reason)) => return ClaimAnswer::Gone(reason),
             None => {}
         }
