@@ -59,4 +59,7 @@ pub trait Upstream {
 
     /// Does what is due.
     fn handle_timeout(&mut self, now: Boottime);
+
+    /// Everything has been released, and the agent ends: the next one finds nothing unexplained.
+    fn close(&mut self);
 }
