@@ -1,0 +1,25 @@
+//! Who is at the other end of a connection.
+
+use serde::{Deserialize, Serialize};
+
+/// A process that cannot be mistaken for a later one with the same number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Process {
+    /// Its number.
+    pub pid: u32,
+    /// When it started, in clock ticks since boot.
+    pub start_ticks: u64,
+}
+
+/// Who is at the other end of a connection, by the kernel's word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Peer {
+    /// The user.
+    pub uid: u32,
+    /// The user's group.
+    pub gid: u32,
+    /// The process that connected; `None` where it cannot be seen from here.
+    pub process: Option<Process>,
+    /// Whether the shell can watch that process.
+    pub watchable: bool,
+}
