@@ -37,7 +37,7 @@ fn a_release_that_overtakes_its_claim_wins() {
 }
 
 #[test]
-fn an_expired_claim_stays_lost() {
+fn an_expired_claim_is_lost_to_beats_but_may_be_claimed_anew() {
     check(
         "0 claim a by s1 leader/x
          = held 1
@@ -46,12 +46,11 @@ fn an_expired_claim_stays_lost() {
          = gone Expired
          ! changed leader/x
          ! lost a
-         31 claim a by s1 leader/x
-         = gone Expired
-         31 release a leader/x
-         = false
          31 renew a leader/x
-         = gone Expired",
+         = gone Expired
+         31 claim a by s1 leader/x
+         = held 2
+         ! changed leader/x",
     );
 }
 
