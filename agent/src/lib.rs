@@ -9,4 +9,5 @@ pub mod heart;
 pub mod host;
 pub mod keeper;
 pub mod model;
+pub mod telemetry;
 pub mod upstream;
