@@ -5,6 +5,7 @@
 //! `main → api → heart → keeper`, `heart → upstream → engine`, and anyone may use [`model`],
 //! [`host::clock`], [`config`] types and the wire types of the `tenure` crate.
 
+pub mod api;
 pub mod engine;
 pub mod heart;
 pub mod host;
