@@ -6,9 +6,11 @@
 //! [`host::clock`], [`config`] types and the wire types of the `tenure` crate.
 
 pub mod api;
+pub mod config;
 pub mod engine;
 pub mod heart;
 pub mod host;
 pub mod keeper;
 pub mod model;
+pub mod telemetry;
 pub mod upstream;

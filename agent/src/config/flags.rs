@@ -1,0 +1,100 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+/// Keeps leadership, leases and semaphore permits for every process on this host.
+///
+/// Without arguments it serves the user that starts it, or as root the whole host, and keeps
+/// everything itself. Every setting can also be given in a file or in the environment: the key
+/// `leader.ttl` as TENURED_LEADER_TTL. Flags win over the environment, the environment over files.
+#[derive(Debug, Parser)]
+#[command(
+    name = "tenured",
+    version,
+    args_conflicts_with_subcommands = false,
+    after_help = "Exit status: 0 stopped as asked, 64 wrong usage, 69 the socket cannot be bound, \
+                  78 wrong configuration."
+)]
+pub struct Cli {
+    /// What to do; `agent` when nothing is said.
+    #[command(subcommand)]
+    pub command: Option<Command>,
+    /// Settings.
+    #[command(flatten)]
+    pub flags: Flags,
+}
+
+/// What to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Subcommand)]
+pub enum Command {
+    /// Serve the programs of this host.
+    Agent,
+    /// Check the configuration, and print what is in effect as TOML.
+    CheckConfig,
+}
+
+/// Settings that have a flag.
+#[derive(Debug, Clone, Default, Args)]
+pub struct Flags {
+    /// Read this file instead of /etc/tenured/tenured.toml and
+    /// $XDG_CONFIG_HOME/tenured/tenured.toml [env: TENURED_CONFIG].
+    #[arg(long, value_name = "FILE", global = true)]
+    pub config: Option<PathBuf>,
+    /// Where programs connect: a path, or a unix: URI [env: TENURED_SOCKET, TENURE_SOCKET].
+    #[arg(long, value_name = "PATH", global = true)]
+    pub socket: Option<String>,
+    /// Where truth is kept; this version knows embedded: [env: TENURED_UPSTREAM].
+    #[arg(long, value_name = "URL", global = true)]
+    pub upstream: Option<String>,
+    /// A file with the upstream's password [env: TENURED_UPSTREAM_SECRET_FILE].
+    #[arg(long, value_name = "FILE", global = true)]
+    pub upstream_secret_file: Option<String>,
+    /// What must survive a reboot [env: TENURED_STATE_DIR].
+    #[arg(long, value_name = "DIR", global = true)]
+    pub state_dir: Option<String>,
+    /// Socket, pages and journal; may be lost at a reboot [env: TENURED_RUNTIME_DIR].
+    #[arg(long, value_name = "DIR", global = true)]
+    pub runtime_dir: Option<String>,
+    /// error, warn, info, debug or trace, or a filter such as info,tenured::api=debug
+    /// [env: TENURED_LOG].
+    #[arg(long, value_name = "LEVEL", global = true)]
+    pub log: Option<String>,
+}
+
+impl Flags {
+    /// Flag, key and value of everything that was given and is a key.
+    pub(super) fn values(&self) -> impl Iterator<Item = (&'static str, &'static str, &str)> {
+        [
+            ("--socket", "socket", &self.socket),
+            ("--upstream", "upstream", &self.upstream),
+            ("--upstream-secret-file", "upstream_secret_file", &self.upstream_secret_file),
+            ("--state-dir", "state_dir", &self.state_dir),
+            ("--runtime-dir", "runtime_dir", &self.runtime_dir),
+            ("--log", "log", &self.log),
+        ]
+        .into_iter()
+        .filter_map(|(flag, key, value)| Some((flag, key, value.as_deref()?)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_stand_on_either_side() {
+        use clap::CommandFactory;
+        Cli::command().debug_assert();
+        for line in ["tenured check-config --log debug", "tenured --log debug check-config"] {
+            let cli = Cli::try_parse_from(line.split(' ')).unwrap();
+            assert_eq!(cli.command, Some(Command::CheckConfig));
+            assert_eq!(cli.flags.log.as_deref(), Some("debug"));
+        }
+        assert_eq!(Cli::try_parse_from(["tenured"]).unwrap().command, None);
+        let agent = Cli::try_parse_from(["tenured", "agent", "--socket", "/s"]).unwrap();
+        assert_eq!(agent.command, Some(Command::Agent));
+        assert!(Cli::try_parse_from(["tenured", "gateway"]).is_err());
+    }
+}

@@ -1,0 +1,195 @@
+//! Every key, once: how it is written, where it goes, how it is shown.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::value::{self, Refusal, Shape};
+use super::{Config, UpstreamUrl};
+
+/// A setting.
+pub(super) struct Key {
+    /// As in a file: `section.key`.
+    pub(super) name: &'static str,
+    pub(super) shape: Shape,
+    /// Whether SIGHUP puts it into effect.
+    pub(super) reloads: bool,
+    pub(super) set: fn(&mut Config, &str) -> Result<(), Refusal>,
+    /// `None` when it is not set and has no default.
+    pub(super) get: fn(&Config) -> Option<toml::Value>,
+}
+
+impl Key {
+    /// `leader.ttl` is TENURED_LEADER_TTL.
+    pub(super) fn variable(&self) -> String {
+        format!("TENURED_{}", self.name.to_uppercase().replace('.', "_"))
+    }
+
+    pub(super) fn section(&self) -> Option<&'static str> {
+        self.name.split_once('.').map(|(section, _)| section)
+    }
+
+    /// The value for people, and for error messages: never a secret.
+    pub(super) fn show(&self, config: &Config) -> String {
+        (self.get)(config).map(|value| value.to_string()).unwrap_or_default()
+    }
+}
+
+pub(super) fn find(name: &str) -> Option<&'static Key> {
+    KEYS.iter().find(|key| key.name == name)
+}
+
+/// Durations that a client or an administrator may wish for end here; a longer one is a slip.
+const LONGEST: Duration = Duration::from_secs(30 * 24 * 3600);
+/// Counts end here: above, the agent's memory would not be bounded by anything sensible.
+const MOST: u64 = 1_000_000;
+
+macro_rules! duration {
+    ($name:literal, $($field:ident).+) => { duration!($name, $($field).+, Duration::ZERO, LONGEST) };
+    ($name:literal, $($field:ident).+, $min:expr, $max:expr) => {
+        Key {
+            name: $name,
+            shape: Shape::Duration,
+            reloads: false,
+            set: |config, text| {
+                config.$($field).+ = value::duration_in(text, $min, $max)?;
+                Ok(())
+            },
+            get: |config| Some(value::show(config.$($field).+).into()),
+        }
+    };
+}
+
+macro_rules! count {
+    ($name:literal, $($field:ident).+, $min:expr, $max:expr) => {
+        Key {
+            name: $name,
+            shape: Shape::Count,
+            reloads: false,
+            set: |config, text| {
+                config.$($field).+ = value::count(text, $min, $max)? as _;
+                Ok(())
+            },
+            get: |config| Some(toml::Value::Integer(config.$($field).+ as _)),
+        }
+    };
+}
+
+macro_rules! path {
+    ($name:literal, $field:ident, $parse:path) => {
+        Key {
+            name: $name,
+            shape: Shape::Text,
+            reloads: false,
+            set: |config, text| {
+                config.$field = $parse(text)?;
+                Ok(())
+            },
+            get: |config| Some(config.$field.display().to_string().into()),
+        }
+    };
+}
+
+/// In the order in which `check-config` prints them.
+pub(super) static KEYS: [Key; 36] = [
+    path!("socket", socket, value::socket),
+    Key {
+        name: "upstream",
+        shape: Shape::Secret,
+        reloads: false,
+        set: |config, text| {
+            config.upstream = UpstreamUrl::parse(text)?;
+            Ok(())
+        },
+        get: |config| Some(config.upstream.shown().into()),
+    },
+    Key {
+        name: "upstream_secret_file",
+        shape: Shape::Text,
+        reloads: false,
+        set: |config, text| {
+            config.upstream_secret_file = Some(value::path(text)?);
+            Ok(())
+        },
+        get: |config| Some(config.upstream_secret_file.as_ref()?.display().to_string().into()),
+    },
+    path!("state_dir", state_dir, value::path),
+    path!("runtime_dir", runtime_dir, value::path),
+    Key {
+        name: "log",
+        shape: Shape::Text,
+        reloads: true,
+        set: |config, text| {
+            crate::telemetry::log::check(text)?;
+            config.log = text.to_owned();
+            Ok(())
+        },
+        get: |config| Some(config.log.clone().into()),
+    },
+    Key {
+        name: "host_name",
+        shape: Shape::Text,
+        reloads: false,
+        set: |config, text| {
+            if text.is_empty() || text.len() > 200 || text.chars().any(char::is_control) {
+                return Err("must be 1 to 200 bytes without control characters".to_owned());
+            }
+            config.settings.host = Arc::from(text);
+            Ok(())
+        },
+        get: |config| Some(config.settings.host.to_string().into()),
+    },
+    duration!("session.ttl", settings.session.ttl),
+    duration!("session.beat", settings.session.beat),
+    duration!("master.ttl", settings.master.ttl),
+    duration!("master.beat", settings.master.beat),
+    duration!("leader.ttl", settings.leader.ttl),
+    duration!("leader.beat", settings.leader.beat),
+    duration!("lease.ttl", settings.lease.ttl),
+    duration!("lease.beat", settings.lease.beat),
+    duration!("lease.grace", settings.grace),
+    duration!("semaphore.ttl", settings.semaphore.ttl),
+    duration!("semaphore.beat", settings.semaphore.beat),
+    duration!("margin.floor", settings.margin_floor, Duration::from_millis(10), LONGEST),
+    count!("margin.divisor", settings.margin_divisor, 1, 200),
+    duration!("tether.keepalive", settings.keepalive, Duration::from_millis(100), LONGEST),
+    duration!("tether.linger", settings.linger),
+    duration!("limits.ttl_min", settings.ttl_min),
+    duration!("limits.ttl_max", settings.ttl_max),
+    count!("limits.sessions_max", settings.sessions_max, 1, MOST),
+    count!("limits.sessions_per_uid_max", settings.sessions_per_uid_max, 1, MOST),
+    count!("limits.holds_max", settings.holds_max, 1, MOST),
+    count!("limits.events_kept_max", settings.ring_max, 1, 65_536),
+    duration!("limits.remember", settings.remember, Duration::ZERO, Duration::from_secs(3600)),
+    count!("limits.connections_max", limits.connections_max, 1, MOST),
+    count!("limits.connections_per_uid_max", limits.connections_per_uid_max, 1, MOST),
+    count!("limits.streams_max", limits.streams_max, 1, MOST),
+    duration!(
+        "limits.header_timeout",
+        limits.header_timeout,
+        Duration::from_millis(100),
+        Duration::from_secs(60)
+    ),
+    duration!("retry.first", settings.retry_min, Duration::from_millis(10), LONGEST),
+    duration!("retry.longest", settings.retry_max, Duration::from_millis(10), LONGEST),
+    duration!(
+        "stop.deadline",
+        limits.stop_deadline,
+        Duration::from_millis(100),
+        Duration::from_secs(5)
+    ),
+];
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn names_and_variables_are_unique() {
+        let names: HashSet<_> = KEYS.iter().map(|key| key.name).collect();
+        let variables: HashSet<_> = KEYS.iter().map(Key::variable).collect();
+        assert_eq!((names.len(), variables.len()), (KEYS.len(), KEYS.len()));
+        assert_eq!(find("leader.ttl").unwrap().variable(), "TENURED_LEADER_TTL");
+    }
+}

@@ -1,0 +1,102 @@
+//! File, environment and flags → one validated [`Config`].
+//!
+//! Flags win over the environment, the environment over files, files over defaults. The key
+//! `leader.ttl` is `ttl` in the section `[leader]` of a file, and TENURED_LEADER_TTL in the
+//! environment. `packaging/tenured.toml` documents every key.
+
+mod allow;
+mod directories;
+mod effective;
+mod error;
+mod flags;
+mod keys;
+mod layers;
+mod policy;
+mod rules;
+mod upstream;
+mod value;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+pub use directories::Environment;
+pub use error::{ConfigError, Origin};
+pub use flags::{Cli, Command, Flags};
+pub use layers::{Loaded, load};
+pub use policy::{Ask, Denied, Policy, Quota, Rule, SharedPolicy, Who};
+pub use upstream::UpstreamUrl;
+
+use crate::host::socket::Audience;
+use crate::keeper::Settings;
+
+/// Everything that can be set, checked.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Where programs connect.
+    pub socket: PathBuf,
+    /// Whom the agent serves.
+    pub audience: Audience,
+    /// Where truth is kept.
+    pub upstream: UpstreamUrl,
+    /// A file with the upstream's password.
+    pub upstream_secret_file: Option<PathBuf>,
+    /// What must survive a reboot.
+    pub state_dir: PathBuf,
+    /// Socket, pages and journal.
+    pub runtime_dir: PathBuf,
+    /// What is logged.
+    pub log: String,
+    /// What the keeper must know.
+    pub settings: Settings,
+    /// What the API must know.
+    pub limits: Limits,
+    /// Who may do what.
+    pub policy: Policy,
+    /// The rules of the policy as they were written.
+    allow: Vec<toml::Table>,
+}
+
+/// What the API accepts at most; everything beyond is refused or closed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Limits {
+    /// Open connections in all.
+    pub connections_max: usize,
+    /// Open connections of one user, so that no user locks out another.
+    pub connections_per_uid_max: usize,
+    /// Open event streams in all.
+    pub streams_max: usize,
+    /// From a connection's first byte, or the end of its last answer, to the end of the headers.
+    pub header_timeout: Duration,
+    /// From the wish to stop to the end of the process.
+    pub stop_deadline: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            connections_max: 16_384,
+            connections_per_uid_max: 12_288,
+            streams_max: 12_288,
+            header_timeout: Duration::from_secs(5),
+            stop_deadline: Duration::from_secs(5),
+        }
+    }
+}
+
+impl Config {
+    /// Keys whose values differ in `new`, each with whether a reload puts it into effect.
+    pub fn changes(&self, new: &Config) -> Vec<(&'static str, bool)> {
+        let mut changes: Vec<_> = keys::KEYS
+            .iter()
+            .filter(|key| (key.get)(self) != (key.get)(new))
+            .map(|key| (key.name, key.reloads))
+            .collect();
+        if self.allow != new.allow {
+            changes.push(("allow", true));
+        }
+        changes
+    }
+}
+
+#[cfg(test)]
+mod tests;

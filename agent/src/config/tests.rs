@@ -1,0 +1,239 @@
+//! The layers together, as people meet them.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::keys::KEYS;
+use super::*;
+
+struct Room {
+    dir: tempfile::TempDir,
+    flags: Flags,
+    environment: Environment,
+}
+
+impl Room {
+    /// With this as the only file.
+    fn with(text: &str) -> Room {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("t.toml");
+        fs::write(&file, text).unwrap();
+        let flags = Flags { config: Some(file), ..Flags::default() };
+        let environment = Environment { uid: 0, ..Environment::default() };
+        Room { dir, flags, environment }
+    }
+
+    fn variable(mut self, name: &str, value: &str) -> Room {
+        self.environment.variables.insert(name.to_owned(), OsString::from(value));
+        self
+    }
+
+    fn load(&self) -> Result<Loaded, ConfigError> {
+        load(&self.flags, &self.environment)
+    }
+
+    #[track_caller]
+    fn refused(&self, expected: &str) {
+        let file = self.dir.path().join("t.toml");
+        let error = self.load().map(|loaded| loaded.effective()).unwrap_err();
+        assert_eq!(error.to_string().replace(file.to_str().unwrap(), "FILE"), expected);
+    }
+}
+
+#[test]
+fn nothing_said_is_the_defaults() {
+    let config = Room::with("").load().unwrap().config;
+    assert_eq!(config.socket, PathBuf::from("/run/tenured/api.sock"));
+    assert_eq!(config.state_dir, PathBuf::from("/var/lib/tenured"));
+    assert_eq!(config.upstream, UpstreamUrl::Embedded);
+    assert_eq!(config.limits, Limits::default());
+    assert_eq!(&*config.settings.host, crate::host::machine::host_name().unwrap());
+}
+
+#[test]
+fn flags_over_environment_over_file_over_default() {
+    let mut room = Room::with("log = \"error\"\nsocket = \"/file\"\n[leader]\nttl = \"40s\"");
+    let log = |room: &Room| {
+        let loaded = room.load().unwrap();
+        (loaded.config.log.clone(), loaded.origin("log").to_string())
+    };
+    assert!(log(&room).1.ends_with("t.toml"));
+    room = room.variable("TENURED_LOG", "warn").variable("TENURED_LEADER_TTL", "50s");
+    assert_eq!(log(&room), ("warn".into(), "TENURED_LOG".into()));
+    assert_eq!(room.load().unwrap().config.settings.leader.ttl, Duration::from_secs(50));
+    room.flags.log = Some("debug".into());
+    assert_eq!(log(&room), ("debug".into(), "--log".into()));
+    assert_eq!(room.load().unwrap().config.socket, PathBuf::from("/file"));
+
+    // The clients' variable counts less than the agent's own.
+    room = room.variable("TENURE_SOCKET", "unix:///client");
+    assert_eq!(room.load().unwrap().config.socket, PathBuf::from("/client"));
+    room = room.variable("TENURED_SOCKET", "/own");
+    assert_eq!(room.load().unwrap().config.socket, PathBuf::from("/own"));
+}
+
+#[test]
+fn the_socket_follows_the_runtime_directory() {
+    let mut room = Room::with("");
+    room.flags.runtime_dir = Some("/elsewhere".into());
+    assert_eq!(room.load().unwrap().config.socket, PathBuf::from("/elsewhere/api.sock"));
+}
+
+#[test]
+fn unknown_keys_are_refused_with_the_nearest() {
+    let check = |text, expected| Room::with(text).refused(expected);
+    check("[leader]\ntll = \"1s\"", "FILE: there is no key leader.tll; did you mean leader.ttl?");
+    check("[ttl]\nleader = \"1s\"", "FILE: there is no key ttl.leader; did you mean leader.ttl?");
+    check("sokcet = \"/a\"", "FILE: there is no key sokcet; did you mean socket?");
+    check("zzz = 1", "FILE: there is no key zzz");
+    check(
+        "[leader.ttl]\nx = 1",
+        "FILE: leader.ttl = { x = 1 }: must be a duration such as \"15s\" or \"500ms\"",
+    );
+}
+
+#[test]
+fn broken_rules_name_key_value_and_rule() {
+    let check = |text, expected| Room::with(text).refused(expected);
+    check(
+        "[leader]\nttl = \"15s\"",
+        "FILE: leader.ttl = \"15s\": must be more than twice leader.beat = 10s, so that one lost beat \
+         loses nothing; raise it above 20s, or beat more often",
+    );
+    check("[lease]\nbeat = \"99ms\"", "FILE: lease.beat = \"99ms\": must be at least 100ms");
+    check(
+        "[margin]\nfloor = \"9ms\"",
+        "FILE: margin.floor = \"9ms\": must be from 10ms to 2592000s",
+    );
+    check(
+        "[margin]\ndivisor = 201",
+        "FILE: margin.divisor = \"201\": must be a number from 1 to 200",
+    );
+    check(
+        "[margin]\nfloor = \"40s\"",
+        // The default is what breaks the rule with it.
+        "default: leader.ttl = \"30s\": must be more than its safety margin of 40s 150ms (itself \
+         divided by margin.divisor = 200, plus margin.floor = 40s); raise it, or lower margin.floor",
+    );
+    check(
+        "[limits]\nttl_max = \"60s\"",
+        "default: session.ttl = \"90s\": must be from limits.ttl_min = 300ms to limits.ttl_max = 60s",
+    );
+    check(
+        "[leader]\nttl = 30",
+        "FILE: leader.ttl = 30: must be a duration such as \"15s\" or \"500ms\"",
+    );
+    check(
+        "[limits]\nholds_max = \"1\"",
+        "FILE: limits.holds_max = \"1\": must be a number without quotes",
+    );
+    check("state_dir = \"here\"", "FILE: state_dir = \"here\": must be an absolute path");
+    check("a = 1\nlog = bare", "FILE:2: string values must be quoted, expected literal string");
+}
+
+#[test]
+fn a_broken_layer_is_refused_also_when_it_is_overridden() {
+    let mut room = Room::with("log = \"chatty\"");
+    room.flags.log = Some("info".into());
+    assert!(room.load().is_err());
+    let room = Room::with("").variable("TENURED_LEADER_TTL", "soon");
+    room.refused("TENURED_LEADER_TTL: leader.ttl = \"soon\": must be a duration such as \"15s\" or \"500ms\"");
+}
+
+#[test]
+fn no_password_is_ever_shown() {
+    for (room, start) in [
+        (
+            Room::with("upstream = \"redis://:hunter2@h/0\""),
+            "FILE: upstream = ***: redis: upstreams",
+        ),
+        (Room::with("upstream = \"redis://:hunter2@h/0"), "FILE:1: "),
+        (Room::with("upstream = [\"hunter2\"]"), "FILE: upstream = ***: must be"),
+        (
+            Room::with("").variable("TENURED_UPSTREAM", "hunter2"),
+            "TENURED_UPSTREAM: upstream = ***: not",
+        ),
+    ] {
+        let error = room.load().map(|loaded| loaded.effective()).unwrap_err();
+        let file = room.dir.path().join("t.toml");
+        let text = format!("{error:?} {error}").replace(file.to_str().unwrap(), "FILE");
+        assert!(!text.contains("hunter2"), "{text}");
+        assert!(text.contains(start), "{text}");
+    }
+}
+
+#[test]
+fn a_named_file_must_exist() {
+    let mut room = Room::with("");
+    room.flags.config = Some(room.dir.path().join("no such file"));
+    assert!(matches!(room.load(), Err(ConfigError::Read { .. })));
+}
+
+#[test]
+fn foreign_variables_are_only_a_warning() {
+    let room = Room::with("").variable("TENURED_PORT", "tcp://10.0.0.1:80");
+    let warnings = room.load().unwrap().warnings;
+    assert_eq!(warnings, ["environment variable TENURED_PORT is no key: ignored"]);
+}
+
+#[test]
+fn what_is_in_effect_means_the_same_again() {
+    let text = "host_name = \"build-7\"\n[leader]\nttl = \"45s\"\n[[allow]]\nuid = \"*\"\n\
+                names = [\"a*\"]\n[[allow]]\ngid = 7\n";
+    let first = Room::with(text).variable("TENURED_LOG", "debug").load().unwrap();
+    let printed = first.effective();
+    assert!(printed.contains("ttl = \"45s\"  # /"), "{printed}");
+    assert!(printed.contains("log = \"debug\"  # TENURED_LOG"), "{printed}");
+    let second = Room::with(&printed).load().unwrap_or_else(|error| panic!("{error}:\n{printed}"));
+    assert_eq!(first.config.changes(&second.config), []);
+    assert_eq!(second.config.log, "debug");
+
+    let other = Room::with("log = \"warn\"\n[leader]\nttl = \"46s\"").load().unwrap();
+    let changes = first.config.changes(&other.config);
+    let expected = [("log", true), ("host_name", false), ("leader.ttl", false), ("allow", true)];
+    assert_eq!(changes, expected);
+}
+
+#[test]
+fn the_sample_file_says_the_defaults() {
+    let sample = include_str!("../../../packaging/tenured.toml");
+    let sampled = Room::with(sample).load().unwrap();
+    let default = Room::with("").load().unwrap();
+    assert_eq!(default.config.changes(&sampled.config), []);
+    for key in &KEYS {
+        let depends_on_the_host =
+            ["socket", "upstream_secret_file", "state_dir", "runtime_dir", "host_name"];
+        let name = key.name.rsplit('.').next().unwrap();
+        if depends_on_the_host.contains(&key.name) {
+            assert!(sample.contains(&format!("\n#{name} = ")), "{name} is not documented");
+        } else {
+            assert_ne!(sampled.origin(key.name), &Origin::Default, "{} is missing", key.name);
+        }
+    }
+
+    // Also what is only an example is right.
+    let example: String = sample
+        .lines()
+        .skip_while(|line| *line != "#[[allow]]")
+        .map(|line| format!("{}\n", line.trim_start_matches('#').replace("\"alice\"", "\"root\"")))
+        .collect();
+    Room::with(&example).load().unwrap();
+}
+
+#[test]
+fn every_flag_is_a_key() {
+    let mut room = Room::with("");
+    room.flags.socket = Some("/s".into());
+    room.flags.upstream = Some("embedded:".into());
+    room.flags.upstream_secret_file = Some("/p".into());
+    room.flags.state_dir = Some("/st".into());
+    room.flags.runtime_dir = Some("/r".into());
+    room.flags.log = Some("off".into());
+    let loaded = room.load().unwrap();
+    assert_eq!(room.flags.values().count(), 6);
+    for (flag, key, _) in room.flags.values() {
+        assert_eq!(loaded.origin(key), &Origin::Flag(flag));
+    }
+}

@@ -1,0 +1,269 @@
+//! The log: for people on a terminal, JSON otherwise; one line per state change, with stable fields.
+
+use std::io::{self, IsTerminal};
+use std::time::Instant;
+
+use tracing::{debug, info, warn};
+use tracing_subscriber::filter::EnvFilter;
+use tracing_subscriber::layer::{Layer, SubscriberExt};
+use tracing_subscriber::registry::Registry;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{fmt, reload};
+
+use super::repeats::Repeats;
+use super::writer::Writer;
+use crate::keeper::Note;
+
+/// Why there is no log.
+#[derive(Debug, thiserror::Error)]
+pub enum LogError {
+    /// What is to be logged is not said properly.
+    #[error("log = {text:?}: {rule}")]
+    Filter {
+        /// What was said.
+        text: String,
+        /// What it must be.
+        rule: String,
+    },
+    /// There is a log already.
+    #[error("the log is started twice")]
+    Twice,
+    /// The system refused a thread.
+    #[error("cannot start the log's thread")]
+    Thread(#[source] io::Error),
+}
+
+/// The log of this process.
+pub struct Log {
+    filter: reload::Handle<EnvFilter, Registry>,
+    writer: Writer,
+}
+
+/// Starts to log to standard error.
+///
+/// # Errors
+///
+/// See [`LogError`].
+pub fn start(filter: &str) -> Result<Log, LogError> {
+    let writer = Writer::to(io::stderr()).map_err(LogError::Thread)?;
+    let (filter, handle) = reload::Layer::new(parse(filter)?);
+    let lines = fmt::layer().with_writer(writer.clone());
+    let lines = if io::stderr().is_terminal() {
+        let colours = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+        lines.with_target(false).with_ansi(colours).boxed()
+    } else {
+        lines.json().flatten_event(true).boxed()
+    };
+    let started = tracing_subscriber::registry().with(filter).with(lines).try_init();
+    started.map_err(|_| LogError::Twice)?;
+    Ok(Log { filter: handle, writer })
+}
+
+impl Log {
+    /// Logs something else from now on.
+    ///
+    /// # Errors
+    ///
+    /// [`LogError::Filter`]; the log then goes on as before.
+    pub fn set(&self, filter: &str) -> Result<(), LogError> {
+        // Fails only when the subscriber is gone, and with it the log.
+        let _ = self.filter.reload(parse(filter)?);
+        Ok(())
+    }
+}
+
+impl Drop for Log {
+    fn drop(&mut self) {
+        self.writer.flush();
+    }
+}
+
+/// Whether a text says what to log.
+///
+/// # Errors
+///
+/// The rule that it breaks.
+pub fn check(text: &str) -> Result<(), String> {
+    const RULE: &str =
+        "must be error, warn, info, debug or trace, or a filter such as info,tenured::api=debug";
+    const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
+    // The parser takes any word for the name of a module, `verbose` too.
+    let level = |part: &str| {
+        part.contains('=') || LEVELS.iter().any(|level| part.trim().eq_ignore_ascii_case(level))
+    };
+    if !text.split(',').all(level) {
+        return Err(RULE.to_owned());
+    }
+    EnvFilter::builder().parse(text).map(drop).map_err(|_| RULE.to_owned())
+}
+
+fn parse(text: &str) -> Result<EnvFilter, LogError> {
+    check(text).map_err(|rule| LogError::Filter { text: text.to_owned(), rule })?;
+    Ok(EnvFilter::builder().parse_lossy(text))
+}
+
+/// Writes state changes to the log.
+#[derive(Debug, Default)]
+pub(super) struct Notes {
+    jeopardy: Repeats,
+    safe: Repeats,
+    refused: Repeats,
+}
+
+impl Notes {
+    pub(super) fn note(&mut self, note: &Note) {
+        match note {
+            Note::Registered { session, name, uid, pid, tether, resumed } => {
+                info!(%session, %name, uid, pid, ?tether, resumed, "registered");
+            }
+            Note::Ended { session, name, why, exit } => {
+                info!(%session, %name, reason = why, exit_status = exit, "session ended");
+            }
+            Note::Exited { session, pid, exit } => {
+                info!(%session, pid, exit_status = exit, "process exited");
+            }
+            Note::Granted { hold, session, resource, token, waited } => {
+                let waited_us = u64::try_from(waited.as_micros()).unwrap_or(u64::MAX);
+                let (tenant, kind, name) = (&resource.tenant, resource.kind, &resource.name);
+                info!(%hold, %session, %tenant, %kind, %name, token, waited_us, "granted");
+            }
+            Note::Jeopardy { hold, session, resource, token, cause } => {
+                // One upstream that does not answer endangers every hold at once.
+                let Some(withheld) = self.jeopardy.admit(Instant::now()) else {
+                    return;
+                };
+                let (tenant, kind, name) = (&resource.tenant, resource.kind, &resource.name);
+                let reason = cause;
+                warn!(%hold, %session, %tenant, %kind, %name, token, %reason, withheld, "in jeopardy");
+            }
+            Note::Safe { hold, session, resource, token } => {
+                let Some(withheld) = self.safe.admit(Instant::now()) else {
+                    return;
+                };
+                let (tenant, kind, name) = (&resource.tenant, resource.kind, &resource.name);
+                info!(%hold, %session, %tenant, %kind, %name, token, withheld, "safe again");
+            }
+            Note::Lost { hold, session, resource, token, reason } => {
+                let (tenant, kind, name) = (&resource.tenant, resource.kind, &resource.name);
+                warn!(%hold, %session, %tenant, %kind, %name, token, %reason, "lost");
+            }
+            Note::Released { hold, session, resource, token, cause } => {
+                let (tenant, kind, name) = (&resource.tenant, resource.kind, &resource.name);
+                let reason = super::metrics::released_word(*cause);
+                info!(%hold, %session, %tenant, %kind, %name, token, reason, "released");
+            }
+            Note::Beat { late } => debug!(late_us = late.as_micros(), "beat sent"),
+            Note::Refused { limit, uid } => {
+                let Some(withheld) = self.refused.admit(Instant::now()) else {
+                    return;
+                };
+                warn!(limit, uid, withheld, "refused: a limit is reached");
+            }
+            Note::Adopted { kind, holds } => info!(%kind, holds, "holds taken up again"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::sync::{Arc, Mutex};
+
+    use tenure::wire::{Kind, LostReason, Tether};
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::model::{ClaimId, Resource, SessionId};
+    use crate::telemetry::repeats::LINES_MAX;
+
+    #[derive(Clone, Default)]
+    struct Buffer(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Buffer {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn logged(notes: &[Note]) -> Vec<serde_json::Value> {
+        let buffer = Buffer::default();
+        let out = buffer.clone();
+        let lines = fmt::layer().json().flatten_event(true).with_writer(move || out.clone());
+        tracing::subscriber::with_default(tracing_subscriber::registry().with(lines), || {
+            let mut log = Notes::default();
+            notes.iter().for_each(|note| log.note(note));
+        });
+        let text = buffer.0.lock().unwrap().clone();
+        text.split(|&byte| byte == b'\n')
+            .filter(|line| !line.is_empty())
+            .map(|line| serde_json::from_slice(line).unwrap())
+            .collect()
+    }
+
+    fn resource() -> Resource {
+        Resource { tenant: "default".into(), kind: Kind::Leader, name: "cleanup".into() }
+    }
+
+    #[test]
+    fn lines_have_stable_fields() {
+        let (session, hold) = (SessionId(Uuid::nil()), ClaimId(Uuid::max()));
+        let lines = logged(&[
+            Note::Registered {
+                session,
+                name: "nightly".into(),
+                uid: 7,
+                pid: Some(8),
+                tether: Tether::Process,
+                resumed: false,
+            },
+            Note::Lost {
+                hold,
+                session,
+                resource: resource(),
+                token: 9,
+                reason: LostReason::Expired,
+            },
+            Note::Ended { session, name: "nightly".into(), why: "process exited", exit: Some(137) },
+        ]);
+        assert_eq!(lines.len(), 3);
+        assert_eq!(lines[0]["message"], "registered");
+        assert_eq!((&lines[0]["uid"], &lines[0]["pid"]), (&7.into(), &8.into()));
+        let lost = &lines[1];
+        assert_eq!(lost["level"], "WARN");
+        assert_eq!(
+            (&lost["hold"], &lost["session"]),
+            (&hold.to_string().into(), &session.to_string().into())
+        );
+        assert_eq!((&lost["kind"], &lost["name"]), (&"leader".into(), &"cleanup".into()));
+        assert_eq!((&lost["token"], &lost["reason"]), (&9.into(), &"expired".into()));
+        assert_eq!(lines[2]["exit_status"], 137);
+    }
+
+    #[test]
+    fn one_cause_does_not_fill_the_log() {
+        let note = Note::Jeopardy {
+            hold: ClaimId(Uuid::nil()),
+            session: SessionId(Uuid::nil()),
+            resource: resource(),
+            token: 1,
+            cause: "connection refused".into(),
+        };
+        let notes = vec![note; 1000];
+        assert_eq!(logged(&notes).len(), LINES_MAX as usize);
+    }
+
+    #[test]
+    fn filters_are_levels_or_modules_with_levels() {
+        for text in ["info", "WARN", "off", "info,tenured::api=debug", "tenured=trace"] {
+            assert_eq!(check(text), Ok(()), "{text}");
+        }
+        for text in ["", "verbose", "info,chatty", "tenured=loud"] {
+            assert!(check(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,34 @@
+//! Logs and metrics. Neither ever waits for whoever reads them: what delays a log line must not
+//! delay a beat.
+
+pub mod log;
+pub mod metrics;
+mod repeats;
+mod writer;
+
+use std::sync::Arc;
+
+pub use metrics::Metrics;
+pub use repeats::Repeats;
+
+use crate::keeper::Note;
+
+/// Where state changes go: the log and the metrics.
+#[derive(Debug)]
+pub struct Recorder {
+    metrics: Arc<Metrics>,
+    notes: log::Notes,
+}
+
+impl Recorder {
+    /// Records to the log of this process and to these metrics.
+    pub fn new(metrics: Arc<Metrics>) -> Recorder {
+        Recorder { metrics, notes: log::Notes::default() }
+    }
+
+    /// Records a state change.
+    pub fn note(&mut self, note: &Note) {
+        self.metrics.note(note);
+        self.notes.note(note);
+    }
+}
