@@ -5,14 +5,9 @@
 //! `main → api → heart → keeper`, `heart → upstream → engine`, and anyone may use [`model`],
 //! [`host::clock`], [`config`] types and the wire types of the `tenure` crate.
 
+pub mod api;
 pub mod config;
 pub mod engine;
-pub mod heart;
-pub mod host;
-pub mod keeper;
-pub mod model;
-pub mod telemetry;
-pub mod upstream;
 pub mod heart;
 pub mod host;
 pub mod keeper;

@@ -1,6 +1,8 @@
 //! The one thread that runs the keeper: timers first, then upstream answers, then tethers, then
 //! client requests, a bounded number per turn.
 
+#[cfg(test)]
+pub(crate) mod fake;
 mod handle;
 
 pub use crate::host::peer::Caller;

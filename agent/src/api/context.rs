@@ -1,0 +1,51 @@
+//! What every endpoint needs.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Instant;
+
+use tenure::wire::AgentInfo;
+use uuid::Uuid;
+
+use super::limits::Limits;
+use super::policy::Policy;
+use crate::heart::Handle;
+use crate::keeper::Settings;
+
+/// What clients are told about the agent.
+#[derive(Debug, Clone)]
+pub struct About {
+    /// Version, host id, upstream and its guarantee.
+    pub agent: AgentInfo,
+    /// The host's name.
+    pub host: String,
+    /// This boot.
+    pub boot_id: Uuid,
+    /// Where session pages are.
+    pub pages: PathBuf,
+}
+
+/// What every endpoint needs; one for all connections.
+pub struct Context {
+    /// The way to the keeper.
+    pub heart: Handle,
+    /// Bounds of what clients may ask for.
+    pub settings: Arc<Settings>,
+    /// Bounds of connections and bodies.
+    pub limits: Limits,
+    /// What clients are told about the agent.
+    pub about: About,
+    /// Who may do what.
+    pub policy: Arc<dyn Policy>,
+    /// Renders the text of `/metrics`.
+    pub metrics: Arc<dyn Fn() -> String + Send + Sync>,
+    /// When the agent started.
+    pub started: Instant,
+}
+
+impl Context {
+    /// Whether this user sees everything: root and the agent's own.
+    pub(super) fn is_administrator(&self, uid: u32) -> bool {
+        uid == 0 || uid == self.settings.agent_uid
+    }
+}

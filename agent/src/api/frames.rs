@@ -1,0 +1,104 @@
+//! The body of an event stream.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use axum::body::Bytes;
+use bytes::{BufMut, BytesMut};
+use hyper::body::{Body, Frame};
+use tenure::wire::{Event, ShutdownEvent};
+
+use crate::heart::{EventStream, StreamItem};
+use crate::keeper::{Numbered, StreamEnd};
+
+/// Events are joined into one write until they are this long, bytes.
+const WRITE_MAX: usize = 16 * 1024;
+
+/// The frames of an event stream.
+///
+/// Ends after a last `shutdown` event, or at once when the reader has hung up. Without a last item
+/// from the heart the reader was too slow, and is told `lagged`. There are no keep-alive comments:
+/// a stream that a stopped program has inherited must never fill up.
+pub(super) struct Frames {
+    stream: EventStream,
+    hangup: Pin<Box<dyn Future<Output = ()> + Send>>,
+    has_ended: bool,
+    /// Whether the keeper has said itself that the stream ends.
+    is_told: bool,
+}
+
+impl Frames {
+    pub(super) fn new(
+        stream: EventStream,
+        hangup: Pin<Box<dyn Future<Output = ()> + Send>>,
+    ) -> Frames {
+        Frames { stream, hangup, has_ended: false, is_told: false }
+    }
+
+    fn push(&mut self, bytes: &mut BytesMut, item: Option<StreamItem>) {
+        let cause = match item {
+            Some(StreamItem::Event(event)) => {
+                self.is_told |= matches!(event.event, Event::Shutdown(_));
+                return write(bytes, &event);
+            }
+            Some(StreamItem::End(end)) => cause(end),
+            None => "lagged",
+        };
+        self.has_ended = true;
+        if !self.is_told {
+            let event = Event::Shutdown(ShutdownEvent { cause: cause.to_owned() });
+            write(bytes, &Arc::new(Numbered { id: 0, event }));
+        }
+    }
+}
+
+impl Body for Frames {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let mut bytes = BytesMut::new();
+        while !self.has_ended && bytes.len() < WRITE_MAX {
+            let Poll::Ready(item) = self.stream.poll_next(context) else { break };
+            self.push(&mut bytes, item);
+        }
+        if !bytes.is_empty() {
+            return Poll::Ready(Some(Ok(Frame::data(bytes.freeze()))));
+        }
+        if !self.has_ended && self.hangup.as_mut().poll(context).is_pending() {
+            return Poll::Pending;
+        }
+        self.has_ended = true;
+        Poll::Ready(None)
+    }
+}
+
+const fn cause(end: StreamEnd) -> &'static str {
+    match end {
+        StreamEnd::SessionEnded => "session_ended",
+        StreamEnd::Stopping => "stopping",
+        StreamEnd::Restarting => "restarting",
+    }
+}
+
+/// Writes one frame. What has no number keeps the reader's last one.
+fn write(bytes: &mut BytesMut, numbered: &Arc<Numbered>) {
+    let Numbered { id, event } = &**numbered;
+    // No event has a map with keys that are not strings, nor a Serialize that fails.
+    let Ok(data) = event.data() else { return };
+    if *id != 0 {
+        bytes.put_slice(b"id: ");
+        bytes.put_slice(id.to_string().as_bytes());
+        bytes.put_u8(b'\n');
+    }
+    bytes.put_slice(b"event: ");
+    bytes.put_slice(event.name().as_bytes());
+    bytes.put_slice(b"\ndata: ");
+    bytes.put_slice(data.as_bytes());
+    bytes.put_slice(b"\n\n");
+}

@@ -1,0 +1,24 @@
+//! `GET /metrics`.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::response::Response;
+
+use super::context::Context;
+use super::query::{NoQuery, Queried};
+use super::respond::text;
+
+/// The media type of OpenMetrics 1.0.
+const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// Metrics for whoever scrapes them.
+#[utoipa::path(get, path = "/metrics", tag = "agent",
+    responses((status = 200, description = "OpenMetrics 1.0", body = String,
+        content_type = "application/openmetrics-text")))]
+pub(super) async fn metrics(
+    State(context): State<Arc<Context>>,
+    Queried(NoQuery): Queried<NoQuery>,
+) -> Response {
+    text(OPENMETRICS, (context.metrics)())
+}

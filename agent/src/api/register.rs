@@ -1,0 +1,72 @@
+//! `POST /v1/register`.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::Response;
+use tenure::wire::{Problem, Register, Registered};
+
+use super::context::Context;
+use super::parse::{Ask as Body, Parsed};
+use super::policy::{self, Ask};
+use super::query::DEFAULT_TENANT;
+use super::respond::{Refusal, json, mismatch};
+use super::server::Connected;
+use super::validate;
+use crate::keeper::{Reply, Request};
+
+impl Body for Register {
+    const EXAMPLE: &'static str = r#"{"name":"nightly","tether":"keepalive"}"#;
+
+    fn from_nothing() -> Option<Register> {
+        Some(Register::default())
+    }
+}
+
+/// Register a program, or resume an earlier registration.
+///
+/// Every field is optional; so is the body.
+#[utoipa::path(post, path = "/v1/register", tag = "session", request_body = Option<Register>,
+    responses(
+        (status = 201, description = "Registered", body = Registered),
+        (status = 200, description = "An earlier registration was resumed", body = Registered),
+        (status = 403, description = "`forbidden`", body = Problem, content_type = "application/problem+json"),
+        (status = 404, description = "`session_unknown`: nothing to resume", body = Problem, content_type = "application/problem+json"),
+        (status = 410, description = "`session_lost`: the session to resume has ended", body = Problem, content_type = "application/problem+json"),
+        (status = 429, description = "`quota_exceeded`", body = Problem, content_type = "application/problem+json"),
+        super::openapi::Common, super::openapi::BadBody,
+    ))]
+pub(super) async fn register(
+    State(context): State<Arc<Context>>,
+    Connected(connection): Connected,
+    Parsed(ask): Parsed<Register>,
+) -> Result<Response, Refusal> {
+    validate::register(&ask, &context.settings)?;
+    let caller = connection.caller_with_process();
+    // A resumption was allowed when the session was made, and is proved by its secret.
+    if ask.resume.is_none() {
+        let tenant = ask.tenant.as_deref().unwrap_or(DEFAULT_TENANT);
+        let project = ask.project.as_deref();
+        let wish = Ask { project, ..Ask::tenant(tenant) };
+        policy::check(&*context.policy, &caller.peer, &wish)?;
+    }
+    match context.heart.call(caller, Request::Register(ask)).await? {
+        Reply::Registered { session, secret, ttl_ms, beat_ms, resumed } => {
+            let page = context.about.pages.join(session.to_string());
+            let registered = Registered {
+                session: session.0,
+                secret,
+                ttl_ms,
+                beat_ms,
+                page: page.to_string_lossy().into_owned(),
+                boot_id: context.about.boot_id,
+                resumed,
+                agent: context.about.agent.clone(),
+            };
+            let status = if resumed { StatusCode::OK } else { StatusCode::CREATED };
+            Ok(json(status, &registered))
+        }
+        other => Ok(mismatch("register", &other)),
+    }
+}

@@ -1,0 +1,56 @@
+//! `GET /v1/routes`.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::Response;
+use tenure::wire::{Problem, Routes};
+
+use super::context::Context;
+use super::policy::{self, Ask};
+use super::query::{Pairs, Queried, Query};
+use super::respond::{Refusal, json, mismatch};
+use super::server::Connected;
+use super::validate::visible;
+use crate::keeper::{Reply, Request};
+
+/// `[?name=…][&tenant=…]`.
+pub(super) struct RoutesQuery {
+    tenant: String,
+    name: Option<String>,
+}
+
+impl Query for RoutesQuery {
+    const KEYS: &'static [&'static str] = &["name", "tenant"];
+
+    fn from_pairs(mut pairs: Pairs) -> Result<RoutesQuery, Box<Problem>> {
+        let name = pairs.take("name");
+        name.as_deref().map_or(Ok(()), |name| visible("name", name))?;
+        Ok(RoutesQuery { tenant: pairs.tenant()?, name })
+    }
+}
+
+/// The routing table: who holds which lease, and where to reach it.
+#[utoipa::path(get, path = "/v1/routes", tag = "fleet",
+    params(
+        ("name" = Option<String>, Query, description = "Only this lease"),
+        ("tenant" = Option<String>, Query, description = "The tenant; default `default`"),
+    ),
+    responses(
+        (status = 200, description = "The table", body = Routes),
+        (status = 403, description = "`forbidden`", body = Problem, content_type = "application/problem+json"),
+        super::openapi::Common,
+    ))]
+pub(super) async fn routes(
+    State(context): State<Arc<Context>>,
+    Connected(connection): Connected,
+    Queried(RoutesQuery { tenant, name }): Queried<RoutesQuery>,
+) -> Result<Response, Refusal> {
+    policy::check(&*context.policy, &connection.peer(), &Ask::tenant(&tenant))?;
+    let request = Request::Routes { tenant: tenant.into(), name: name.map(Into::into) };
+    match context.heart.call(connection.caller(), request).await? {
+        Reply::Routes(routes) => Ok(json(StatusCode::OK, &routes)),
+        other => Ok(mismatch("routes", &other)),
+    }
+}

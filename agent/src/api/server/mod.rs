@@ -1,0 +1,231 @@
+//! The accept loop: who may connect, how long a connection may take, and how all of it ends.
+
+mod activity;
+mod connection;
+mod refuse;
+mod socket;
+mod table;
+
+use std::future::pending;
+use std::io;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use axum::body::Body;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::{Service, service_fn};
+use hyper_util::rt::TokioIo;
+use hyper_util::service::TowerToHyperService;
+use tokio::net::{UnixListener, UnixStream};
+use tokio::time::MissedTickBehavior;
+use tokio_util::sync::CancellationToken;
+
+pub(super) use connection::{Connected, Connection};
+
+use super::context::Context;
+use super::limits::HEAD_MAX;
+use super::query::unauthorized;
+use super::router;
+use crate::heart::Caller;
+use connection::{Identify, Order, SEES_HANGUP};
+use refuse::Refuser;
+use socket::Socket;
+use table::{Seat, Table};
+
+/// How often overdue connections are looked for. They may so last longer by as much.
+const SWEEP_EVERY: Duration = Duration::from_millis(500);
+/// How long nothing is accepted after accepting failed, mostly for lack of descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// How long after the drain's deadline the cut connections have to leave.
+const CUT_TIMEOUT: Duration = Duration::from_millis(500);
+/// A failure to accept is logged at most this often.
+const LOG_EVERY: Duration = Duration::from_secs(10);
+
+/// How serving ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Drained {
+    /// Connections that were cut at the deadline, with a request or a stream open.
+    pub cut: usize,
+}
+
+/// Serves the API until `shutdown`, then drains.
+///
+/// Takes connections from `listener`; `identify` says who is at the other end of one, called when
+/// it is accepted and again when somebody registers on it. On `shutdown` it stops accepting, closes
+/// idle connections, lets requests finish and streams end (the heart ends them), and cuts what is
+/// left at the drain deadline of the limits.
+pub async fn serve(
+    listener: UnixListener,
+    identify: impl Fn(&UnixStream) -> io::Result<Caller> + Send + Sync + 'static,
+    context: Arc<Context>,
+    shutdown: CancellationToken,
+) -> Drained {
+    let limits = context.limits;
+    let table = Table::new(limits);
+    let server = Server {
+        table: table.clone(),
+        refuser: Refuser::new(),
+        identify: Arc::new(identify),
+        router: router(context),
+        http: http(),
+        epoch: Instant::now(),
+    };
+    server.accept_until(listener, &shutdown).await;
+
+    table.order(Order::Drain);
+    let drained = sweeping(&table, table.emptied());
+    if tokio::time::timeout(limits.drain_timeout, drained).await.is_ok() {
+        return Drained { cut: 0 };
+    }
+    let cut = table.len();
+    table.order(Order::Close);
+    // Those that do not leave in time hang in a handler; the process ends without them.
+    let _ = tokio::time::timeout(CUT_TIMEOUT, table.emptied()).await;
+    Drained { cut }
+}
+
+async fn sweeping(table: &Table, until: impl Future<Output = ()>) {
+    let mut until = pin!(until);
+    loop {
+        tokio::select! {
+            biased;
+            () = &mut until => return,
+            () = tokio::time::sleep(SWEEP_EVERY) => table.sweep(),
+        }
+    }
+}
+
+fn http() -> http1::Builder {
+    let mut http = http1::Builder::new();
+    // The deadline of heads is the sweep's: hyper's would close idle connections as early, and
+    // cost an allocation per request.
+    http.header_read_timeout(None)
+        .max_buf_size(HEAD_MAX)
+        // Bodies are small: one copy is cheaper than a second buffer in a vectored write.
+        .writev(false)
+        .auto_date_header(false)
+        // Where the end can be seen otherwise, requests that do not wait are still answered to a
+        // client that has closed its writing half.
+        .half_close(SEES_HANGUP);
+    http
+}
+
+struct Server {
+    table: Arc<Table>,
+    refuser: Refuser,
+    identify: Arc<Identify>,
+    router: Router,
+    http: http1::Builder,
+    epoch: Instant,
+}
+
+impl Server {
+    async fn accept_until(&self, listener: UnixListener, shutdown: &CancellationToken) {
+        let mut sweep = tokio::time::interval(SWEEP_EVERY);
+        sweep.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut logged: Option<Instant> = None;
+        loop {
+            // Without connections there is nothing to sweep, and nothing to wake up for.
+            let tick =
+                async { if self.table.len() > 0 { sweep.tick().await } else { pending().await } };
+            let accepted = tokio::select! {
+                biased;
+                () = shutdown.cancelled() => return,
+                _ = tick => {
+                    self.table.sweep();
+                    continue;
+                }
+                accepted = listener.accept() => accepted,
+            };
+            match accepted {
+                Ok((stream, _)) => {
+                    if self.admit(stream) {
+                        // Whoever was accepted before gets to send its request before it is the
+                        // longest idle one.
+                        tokio::task::yield_now().await;
+                    }
+                }
+                Err(error) => {
+                    if logged.is_none_or(|logged| logged.elapsed() > LOG_EVERY) {
+                        logged = Some(Instant::now());
+                        let open = self.table.len();
+                        tracing::warn!(%error, open, "cannot accept; closing the longest idle connection");
+                    }
+                    self.table.make_room();
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
+    }
+
+    /// Starts serving a connection, or refuses it; says whether a limit is reached.
+    fn admit(&self, stream: UnixStream) -> bool {
+        let connection = match Connection::new(stream, self.identify.clone(), self.epoch) {
+            Ok(connection) => Arc::new(connection),
+            Err((stream, error)) => {
+                tracing::debug!(%error, "cannot identify a peer");
+                self.refuser.refuse(stream, unauthorized());
+                return false;
+            }
+        };
+        match self.table.admit(&connection) {
+            Ok((seat, is_full)) => {
+                tokio::spawn(run(connection, seat, self.router.clone(), self.http.clone()));
+                is_full
+            }
+            Err(full) => {
+                let uid = connection.peer().uid;
+                if let Some(connection) = Arc::into_inner(connection) {
+                    self.refuser.refuse(connection.stream, refuse::full(full, uid));
+                }
+                true
+            }
+        }
+    }
+}
+
+/// One connection's task. Ends with the connection, or when it is told to close; dropping hyper's
+/// future drops the handler in flight, and with it a wait for a grant.
+async fn run(connection: Arc<Connection>, seat: Seat, router: Router, http: http1::Builder) {
+    let _seat = seat;
+    // hyper takes a buffer before the first byte is there; a client that says nothing gets none.
+    tokio::select! {
+        biased;
+        _ = connection.stream.readable() => {}
+        _ = connection.ordered() => return,
+    }
+    let exchange = exchange(connection.clone(), router, http);
+    Box::pin(exchange).await;
+}
+
+async fn exchange(connection: Arc<Connection>, router: Router, http: http1::Builder) {
+    let router = TowerToHyperService::new(router);
+    let service = service_fn(|mut request: hyper::Request<Incoming>| {
+        connection.activity.busy();
+        request.extensions_mut().insert(connection.clone());
+        let response = router.call(request.map(Body::new));
+        let connection = &connection;
+        async move {
+            let response = response.await;
+            connection.activity.answered();
+            response
+        }
+    });
+    let socket = TokioIo::new(Socket(connection.clone()));
+    let mut exchange = pin!(http.serve_connection(socket, service));
+    loop {
+        tokio::select! {
+            biased;
+            // Errors are the client's: garbage, or gone in the middle of something.
+            _ = exchange.as_mut() => return,
+            order = connection.ordered() => match order {
+                Order::Serve => {}
+                Order::Drain => exchange.as_mut().graceful_shutdown(),
+                Order::Close => return,
+            },
+        }
+    }
+}

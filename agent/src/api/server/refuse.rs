@@ -1,0 +1,83 @@
+//! A few last words to a connection that is not served.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use nix::sys::socket::{Shutdown, shutdown};
+use std::os::fd::AsRawFd;
+use tenure::wire::{Code, Problem};
+use tokio::net::UnixStream;
+use tokio::sync::Semaphore;
+
+use super::table::Full;
+use crate::api::limits::REFUSALS_MAX;
+use crate::api::respond::{PROBLEM_JSON, retry_after_seconds};
+
+/// How long a refused client has to send its request, so that it reads the answer to it instead of
+/// failing to write.
+const LAST_WORDS: Duration = Duration::from_millis(200);
+/// When a refused client should come again.
+const RETRY_AFTER_MS: u64 = 1000;
+
+/// Refuses connections, a bounded number at a time; the rest are closed without a word.
+#[derive(Clone)]
+pub(super) struct Refuser(Arc<Semaphore>);
+
+impl Refuser {
+    pub(super) fn new() -> Refuser {
+        Refuser(Arc::new(Semaphore::new(REFUSALS_MAX)))
+    }
+
+    /// Starts a task that tells the client why, and ends within 200 ms.
+    pub(super) fn refuse(&self, stream: UnixStream, problem: Problem) {
+        let Ok(permit) = self.0.clone().try_acquire_owned() else { return };
+        tokio::spawn(async move {
+            let _permit = permit;
+            let _ = tokio::time::timeout(LAST_WORDS, tell(&stream, &problem)).await;
+        });
+    }
+}
+
+async fn tell(stream: &UnixStream, problem: &Problem) {
+    let body = serde_json::to_string(problem).unwrap_or_default();
+    // 503 for full: the agent's limit, not a quota of the request.
+    let status = if problem.status == 401 { "401 Unauthorized" } else { "503 Service Unavailable" };
+    let retry_after = problem
+        .retry_after_ms
+        .map(|ms| format!("retry-after: {}\r\n", retry_after_seconds(ms)))
+        .unwrap_or_default();
+    let response = format!(
+        "HTTP/1.1 {status}\r\ncontent-type: {PROBLEM_JSON}\r\ncontent-length: {}\r\n\
+         {retry_after}connection: close\r\n\r\n{body}",
+        body.len()
+    );
+    if stream.writable().await.is_err() || stream.try_write(response.as_bytes()).is_err() {
+        return;
+    }
+    // Whatever fails here fails because the client is gone.
+    let _ = shutdown(stream.as_raw_fd(), Shutdown::Write);
+    let mut scrap = [0; 4096];
+    loop {
+        let _ = stream.readable().await;
+        match stream.try_read(&mut scrap) {
+            Ok(0) => return,
+            Ok(_) => {}
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+            Err(_) => return,
+        }
+    }
+}
+
+/// What a connection beyond a limit is told.
+pub(super) fn full(full: Full, uid: u32) -> Problem {
+    let detail = match full {
+        Full::User(max) => format!(
+            "uid {uid} has {max} connections with requests or streams, as many as it may; close some"
+        ),
+        Full::All(max) => {
+            format!("the agent has {max} connections, as many as it may; try again later")
+        }
+    };
+    let problem = Problem::new(Code::QuotaExceeded, detail).retry_after_ms(RETRY_AFTER_MS);
+    Problem { status: 503, ..problem }
+}

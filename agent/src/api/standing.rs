@@ -1,0 +1,39 @@
+//! `GET /v1/standing`.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::Response;
+use tenure::wire::{Kind, Problem, Standing};
+
+use super::context::Context;
+use super::policy::{self, Ask};
+use super::query::{Queried, ResourceQuery};
+use super::respond::{Refusal, json, mismatch};
+use super::server::Connected;
+use crate::keeper::{Reply, Request};
+
+/// Who holds a resource and who waits, across the fleet.
+#[utoipa::path(get, path = "/v1/standing", tag = "fleet",
+    params(
+        ("kind" = Kind, Query, description = "The kind"),
+        ("name" = String, Query, description = "The name; for a master the project"),
+        ("tenant" = Option<String>, Query, description = "The tenant; default `default`"),
+    ),
+    responses(
+        (status = 200, description = "Holders and queue", body = Standing),
+        (status = 403, description = "`forbidden`", body = Problem, content_type = "application/problem+json"),
+        super::openapi::Common,
+    ))]
+pub(super) async fn standing(
+    State(context): State<Arc<Context>>,
+    Connected(connection): Connected,
+    Queried(ResourceQuery(resource)): Queried<ResourceQuery>,
+) -> Result<Response, Refusal> {
+    policy::check(&*context.policy, &connection.peer(), &Ask::tenant(&resource.tenant))?;
+    match context.heart.call(connection.caller(), Request::Standing(resource)).await? {
+        Reply::Standing(standing) => Ok(json(StatusCode::OK, &standing)),
+        other => Ok(mismatch("standing", &other)),
+    }
+}

@@ -1,0 +1,156 @@
+//! How many connections there may be, and how the end of one is noticed.
+
+use std::sync::atomic::Ordering;
+
+use tokio::io::AsyncWriteExt;
+
+use super::super::Limits;
+use super::client::post;
+use super::{Client, Rig, SESSION};
+
+fn wait() -> String {
+    let body = format!(r#"{{"session":"{SESSION}","kind":"leader","name":"a","wait":"block"}}"#);
+    post("/v1/acquire", &body)
+}
+
+#[tokio::test]
+async fn a_caller_that_goes_while_it_waits_cancels() {
+    let mut rig = Rig::new();
+    let mut client = rig.connect().await;
+    client.send(wait()).await;
+    let ticket = rig.waiting().await;
+    drop(client);
+    rig.cancelled(ticket).await;
+}
+
+#[tokio::test]
+async fn a_caller_that_closes_its_writing_half_while_it_waits_cancels() {
+    let mut rig = Rig::new();
+    let mut client = rig.connect().await;
+    client.send(wait()).await;
+    let ticket = rig.waiting().await;
+    client.stream.shutdown().await.unwrap();
+    rig.cancelled(ticket).await;
+    client.answer().await.unwrap().problem(409, "wait_timeout");
+    assert!(client.answer().await.is_none());
+}
+
+#[tokio::test]
+async fn a_caller_with_requests_behind_its_wait_cancels() {
+    let mut rig = Rig::new();
+    let mut client = rig.connect().await;
+    client.send(format!("{}GET /healthz HTTP/1.1\r\nhost: x\r\n\r\nGET", wait())).await;
+    let ticket = rig.waiting().await;
+    drop(client);
+    rig.cancelled(ticket).await;
+}
+
+#[tokio::test]
+async fn a_killed_caller_cancels() {
+    let mut rig = Rig::new();
+    let request = rig.path.with_file_name("request");
+    std::fs::write(&request, wait()).unwrap();
+    // A process of its own, that connects and waits for an answer that does not come.
+    let script = "import socket, sys\n\
+                  s = socket.socket(socket.AF_UNIX)\n\
+                  s.connect(sys.argv[1])\n\
+                  s.sendall(open(sys.argv[2], 'rb').read())\n\
+                  s.recv(1)";
+    let spawned = std::process::Command::new("python3")
+        .args(["-c", script])
+        .args([&rig.path, &request])
+        .spawn();
+    // Without Python the same is seen by dropping the connection.
+    let Ok(mut child) = spawned else { return };
+    let ticket = rig.waiting().await;
+    child.kill().unwrap();
+    child.wait().unwrap();
+    rig.cancelled(ticket).await;
+}
+
+#[tokio::test]
+async fn half_closed_connections_are_answered_and_closed() {
+    let rig = Rig::new();
+    for _ in 0..50 {
+        let mut client = rig.connect().await;
+        client.send("GET /v1/status HTTP/1.1\r\nhost: x\r\n\r\n").await;
+        client.stream.shutdown().await.unwrap();
+        assert_eq!(client.answer().await.unwrap().status, 200);
+        assert!(client.answer().await.is_none());
+    }
+    let mut client = rig.connect().await;
+    client.stream.shutdown().await.unwrap();
+    assert_eq!(client.rest().await, "");
+}
+
+#[tokio::test]
+async fn idle_connections_make_room() {
+    let rig = Rig::with_limits(Limits { connections_per_uid_max: 100, ..Limits::default() });
+    let mut idle: Vec<Client> = Vec::new();
+    for round in 0..1000 {
+        idle.push(rig.connect().await);
+        if round % 10 == 0 {
+            let mut good = rig.connect().await;
+            assert_eq!(good.get("/v1/status").await.status, 200, "round {round}");
+        }
+    }
+    // The oldest went first; at most as many are left as may be.
+    for client in &mut idle[..850] {
+        assert_eq!(client.rest().await, "");
+    }
+    let last = idle.last_mut().unwrap();
+    assert_eq!(last.get("/healthz").await.status, 200);
+}
+
+#[tokio::test]
+async fn another_user_is_not_disturbed() {
+    let rig = Rig::with_limits(Limits {
+        connections_max: 30,
+        connections_per_uid_max: 20,
+        ..Limits::default()
+    });
+    let mut theirs = rig.connect().await;
+    assert_eq!(theirs.get("/healthz").await.status, 200);
+    rig.uid.store(2000, Ordering::Relaxed);
+    let mut idle: Vec<Client> = Vec::new();
+    for _ in 0..200 {
+        idle.push(rig.connect().await);
+    }
+    assert_eq!(idle.last_mut().unwrap().get("/healthz").await.status, 200);
+    assert_eq!(theirs.get("/healthz").await.status, 200);
+}
+
+#[tokio::test]
+async fn busy_connections_do_not_make_room() {
+    for limits in [
+        Limits { connections_per_uid_max: 3, ..Limits::default() },
+        Limits { connections_max: 3, ..Limits::default() },
+    ] {
+        let mut rig = Rig::with_limits(limits);
+        let mut busy = Vec::new();
+        for _ in 0..3 {
+            let mut client = rig.connect().await;
+            client.send(wait()).await;
+            rig.waiting().await;
+            busy.push(client);
+        }
+        let mut refused = rig.connect().await;
+        let answer = refused.get("/healthz").await;
+        let problem = answer.problem(503, "quota_exceeded");
+        assert!(problem["detail"].as_str().unwrap().contains('3'), "{problem}");
+        assert_eq!(answer.header("retry-after"), Some("1"));
+        assert!(refused.answer().await.is_none());
+        busy.pop();
+        // The place is free once the end has been noticed.
+        super::within("a free place", async {
+            loop {
+                let mut client = rig.connect().await;
+                client.send("GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").await;
+                if client.answer().await.is_some_and(|answer| answer.status == 200) {
+                    return;
+                }
+            }
+        })
+        .await;
+    }
+}

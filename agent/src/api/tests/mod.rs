@@ -1,0 +1,13 @@
+//! The API over real sockets, with a heart that does what the test says.
+
+mod client;
+mod connections;
+mod drain;
+mod endpoints;
+mod fields;
+mod hostile;
+mod rig;
+mod streams;
+
+use client::Client;
+use rig::{Noted, Rig, SESSION, within};

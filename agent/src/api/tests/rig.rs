@@ -1,0 +1,263 @@
+//! A served API, a heart behind it, and a log of what the heart heard.
+
+use std::collections::HashMap;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use tenure::wire::{self, AgentInfo, Code, Holder, Kind, Problem, UpstreamState};
+use tokio::net::UnixListener;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use super::super::{About, Context, Drained, Limits, Open, Policy, serve};
+use super::Client;
+use crate::heart::fake::{FakeHeart, Heard};
+use crate::heart::{Caller, Probe, StreamItem};
+use crate::keeper::{
+    Peer, Reply, Request, SessionFacts, Settings, StatusView, StreamId, StreamTarget, Ticket,
+};
+use crate::model::SessionId;
+use crate::upstream::Health;
+
+pub(super) const SESSION: &str = "00000000-0000-4000-8000-000000000001";
+/// The user whose connections the kernel does not identify.
+pub(super) const NOBODY: u32 = 65_534;
+
+/// Waits for something that must happen.
+pub(super) async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
+    match tokio::time::timeout(Duration::from_secs(20), future).await {
+        Ok(value) => value,
+        Err(_) => panic!("{what} did not happen within 20 s"),
+    }
+}
+
+/// What the heart heard.
+pub(super) enum Noted {
+    Request(Ticket, Box<Request>),
+    Cancelled(Ticket),
+    Opened(StreamId, StreamTarget, mpsc::Sender<StreamItem>),
+    Closed(StreamId),
+}
+
+pub(super) struct Rig {
+    pub(super) path: PathBuf,
+    pub(super) noted: mpsc::UnboundedReceiver<Noted>,
+    pub(super) uid: Arc<AtomicU32>,
+    pub(super) shutdown: CancellationToken,
+    pub(super) served: JoinHandle<Drained>,
+    _directory: tempfile::TempDir,
+}
+
+impl Rig {
+    pub(super) fn new() -> Rig {
+        Rig::with(Limits::default(), Arc::new(Open))
+    }
+
+    pub(super) fn with_limits(limits: Limits) -> Rig {
+        Rig::with(limits, Arc::new(Open))
+    }
+
+    pub(super) fn with(limits: Limits, policy: Arc<dyn Policy>) -> Rig {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("api.sock");
+        let (heart, fake) = FakeHeart::new();
+        let (notes, noted) = mpsc::unbounded_channel();
+        tokio::spawn(beat(fake, notes));
+        let context = Arc::new(Context {
+            heart,
+            settings: Arc::new(Settings { agent_uid: 990, ..Settings::default() }),
+            limits,
+            about: About {
+                agent: AgentInfo {
+                    version: "1.2.3".into(),
+                    host_id: "abc".into(),
+                    upstream: "embedded".into(),
+                    guarantee: "one host".into(),
+                },
+                host: "here".into(),
+                boot_id: Uuid::from_u128(7),
+                pages: "/run/tenured/pages".into(),
+            },
+            policy,
+            metrics: Arc::new(|| "# EOF\n".to_owned()),
+            started: Instant::now(),
+        });
+        let uid = Arc::new(AtomicU32::new(1000));
+        let current = uid.clone();
+        let identify = move |_: &_| match current.load(Ordering::Relaxed) {
+            NOBODY => Err(io::Error::other("no credentials")),
+            uid => {
+                let peer = Peer { uid, gid: uid, process: None, watchable: false };
+                Ok(Caller { peer, pidfd: None })
+            }
+        };
+        let listener = UnixListener::bind(&path).unwrap();
+        let shutdown = CancellationToken::new();
+        let served = tokio::spawn(serve(listener, identify, context, shutdown.clone()));
+        Rig { path, noted, uid, shutdown, served, _directory: directory }
+    }
+
+    pub(super) async fn connect(&self) -> Client {
+        Client::connect(&self.path).await
+    }
+
+    /// The next thing that the heart heard.
+    pub(super) async fn heard(&mut self) -> Noted {
+        within("a message to the heart", self.noted.recv()).await.unwrap()
+    }
+
+    /// The next stream.
+    pub(super) async fn opened(&mut self) -> (StreamId, StreamTarget, mpsc::Sender<StreamItem>) {
+        loop {
+            if let Noted::Opened(stream, target, events) = self.heard().await {
+                return (stream, target, events);
+            }
+        }
+    }
+
+    pub(super) async fn closed(&mut self, expected: StreamId) {
+        loop {
+            if let Noted::Closed(stream) = self.heard().await {
+                assert_eq!(stream, expected);
+                return;
+            }
+        }
+    }
+
+    /// The next request that waits for a grant, skipping others.
+    pub(super) async fn waiting(&mut self) -> Ticket {
+        loop {
+            if let Noted::Request(ticket, request) = self.heard().await
+                && matches!(&*request, Request::Acquire(ask) if ask.wait == wire::Wait::Block)
+            {
+                return ticket;
+            }
+        }
+    }
+
+    pub(super) async fn cancelled(&mut self, expected: Ticket) {
+        loop {
+            if let Noted::Cancelled(ticket) = self.heard().await {
+                assert_eq!(ticket, expected);
+                return;
+            }
+        }
+    }
+}
+
+async fn beat(mut heart: FakeHeart, notes: mpsc::UnboundedSender<Noted>) {
+    // A wait ends when its request does; so it is kept, not answered.
+    let mut waits = HashMap::new();
+    while let Some(heard) = heart.next().await {
+        let note = match heard {
+            Heard::Request { ticket, caller, request, reply } => {
+                let is_wait =
+                    matches!(&request, Request::Acquire(ask) if ask.wait == wire::Wait::Block);
+                if is_wait {
+                    waits.insert(ticket, reply);
+                } else {
+                    // Fails when the client is gone.
+                    let _ = reply.send(answer(&request, &caller));
+                }
+                Noted::Request(ticket, Box::new(request))
+            }
+            Heard::Cancel(ticket) => {
+                waits.remove(&ticket);
+                Noted::Cancelled(ticket)
+            }
+            Heard::OpenStream { stream, target, events, reply } => {
+                let _ = reply.send(Ok(()));
+                Noted::Opened(stream, target, events)
+            }
+            Heard::CloseStream(stream) => Noted::Closed(stream),
+            Heard::Probe(reply) => {
+                let health =
+                    Health { state: UpstreamState::Down, last_error: Some("refused".into()) };
+                let _ = reply.send(Probe { health, lateness: Default::default() });
+                continue;
+            }
+        };
+        // Fails when the test has ended.
+        if notes.send(note).is_err() {
+            return;
+        }
+    }
+}
+
+fn answer(request: &Request, caller: &Caller) -> Result<Reply, Box<Problem>> {
+    Ok(match request {
+        Request::Register(ask) => Reply::Registered {
+            session: SessionId(Uuid::parse_str(SESSION).unwrap()),
+            secret: "5ec1e7".into(),
+            ttl_ms: 90_000,
+            beat_ms: 30_000,
+            resumed: ask.resume.is_some(),
+        },
+        Request::Acquire(ask) => acquire(ask)?,
+        Request::Release(ask) => Reply::Released(ask.hold.is_some()),
+        Request::Checkpoint(_) => Reply::Checkpointed(wire::Checkpointed {
+            ok: true,
+            ttl_remaining_ms: 90_000,
+            role: wire::Role::None,
+            holds: vec![],
+        }),
+        Request::Beat(_) => Reply::Beaten,
+        Request::Revoke { .. } => Reply::Revoked(1),
+        Request::Standing(resource) => Reply::Standing(wire::Standing {
+            tenant: resource.tenant.to_string(),
+            kind: resource.kind,
+            name: resource.name.to_string(),
+            limit: None,
+            holders: vec![],
+            waiters: vec![],
+            sessions: vec![],
+        }),
+        Request::Routes { .. } => Reply::Routes(wire::Routes { version: 3, routes: vec![] }),
+        Request::Status => Reply::Status(StatusView {
+            sessions: u64::from(caller.peer.uid),
+            holds: [[1, 2, 3]; 4],
+            visible: vec![],
+        }),
+        Request::Lookup(_) => Reply::Facts(SessionFacts {
+            tenant: "default".into(),
+            project: "apollo".into(),
+            surface: "claude_desktop".into(),
+        }),
+    })
+}
+
+fn acquire(ask: &wire::Acquire) -> Result<Reply, Box<Problem>> {
+    let name = ask.name.clone().unwrap_or_default();
+    match &*name {
+        "taken" => {
+            let mut problem = Problem::new(Code::Contended, "it is taken").retry_after_ms(1500);
+            problem.holder = Some(Holder { host: "there".into(), ..Holder::default() });
+            Err(Box::new(problem))
+        }
+        "lost" => Err(Box::new(Problem::new(Code::SessionLost, "it has ended"))),
+        _ if ask.wait == wire::Wait::Queue => Ok(Reply::Waiting(wire::Waiting {
+            hold: Uuid::from_u128(9),
+            kind: ask.kind,
+            name,
+            state: wire::HoldState::Waiting,
+            position: Some(2),
+        })),
+        _ => Ok(Reply::Acquired(wire::Acquired {
+            hold: Uuid::from_u128(9),
+            kind: ask.kind,
+            name,
+            state: wire::HoldState::Held,
+            token: 42,
+            ttl_ms: 30_000,
+            valid_ms: 29_840,
+            valid_until_boottime_ns: 1,
+            slot: 0,
+            limit: (ask.kind == Kind::Semaphore).then_some(1),
+        })),
+    }
+}

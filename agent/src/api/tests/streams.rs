@@ -1,0 +1,145 @@
+//! Event streams: frames, their end, and readers that are slow or gone.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tenure::wire::{Event, MessageEvent, Role, SnapshotEvent};
+use uuid::Uuid;
+
+use super::super::Limits;
+use super::{Client, Rig, SESSION, within};
+use crate::heart::StreamItem;
+use crate::keeper::{Numbered, StreamEnd, StreamTarget};
+
+fn snapshot(id: u64) -> StreamItem {
+    let event =
+        Event::Snapshot(SnapshotEvent { session: Uuid::nil(), role: Role::None, holds: vec![] });
+    StreamItem::Event(Arc::new(Numbered { id, event }))
+}
+
+async fn open(rig: &Rig, more: &str) -> Client {
+    let mut client = rig.connect().await;
+    client
+        .send(format!("GET /v1/events?session={SESSION} HTTP/1.1\r\nhost: x\r\n{more}\r\n"))
+        .await;
+    client
+}
+
+#[tokio::test]
+async fn frames_come_at_once_and_end_with_shutdown() {
+    let mut rig = Rig::new();
+    let mut client = open(&rig, "last-event-id: 7\r\n").await;
+    let (stream, target, events) = rig.opened().await;
+    assert!(matches!(target, StreamTarget::Session { last_event_id: Some(7), .. }));
+    // The head comes before there is anything to tell.
+    let head = client.head().await.unwrap();
+    assert_eq!(head.status, 200);
+    assert_eq!(head.header("content-type"), Some("text/event-stream"));
+    assert_eq!(head.header("cache-control"), Some("no-store"));
+    events.send(snapshot(8)).await.unwrap();
+    let frame = client.until("\n\n").await.unwrap();
+    assert!(frame.contains("id: 8\nevent: snapshot\ndata: {\"session\":"), "{frame:?}");
+    events.send(StreamItem::End(StreamEnd::Restarting)).await.unwrap();
+    let rest = client.rest().await;
+    assert!(rest.contains("event: shutdown\ndata: {\"cause\":\"restarting\"}\n\n"), "{rest:?}");
+    assert!(!rest.contains("id:"), "{rest:?}");
+    rig.closed(stream).await;
+}
+
+#[tokio::test]
+async fn a_bad_last_event_id_means_a_fresh_stream() {
+    let mut rig = Rig::new();
+    let _client = open(&rig, "last-event-id: \u{fc}x\r\n").await;
+    let (_, target, _) = rig.opened().await;
+    assert!(matches!(target, StreamTarget::Session { last_event_id: None, .. }));
+}
+
+#[tokio::test]
+async fn every_end_has_its_cause() {
+    for (end, cause) in [
+        (Some(StreamEnd::SessionEnded), "session_ended"),
+        (Some(StreamEnd::Stopping), "stopping"),
+        (None, "lagged"),
+    ] {
+        let mut rig = Rig::new();
+        let mut client = rig.connect().await;
+        client.send("GET /v1/observe?kind=leader&name=a HTTP/1.1\r\nhost: x\r\n\r\n").await;
+        let (_, target, events) = rig.opened().await;
+        assert!(matches!(target, StreamTarget::Resource(_)));
+        if let Some(end) = end {
+            events.send(StreamItem::End(end)).await.unwrap();
+        }
+        drop(events);
+        let all = client.rest().await;
+        let frame = format!("event: shutdown\ndata: {{\"cause\":\"{cause}\"}}\n\n");
+        assert_eq!(all.matches("event: shutdown").count(), 1, "{all:?}");
+        assert!(all.contains(&frame), "{all:?}");
+        assert!(all.ends_with("0\r\n\r\n"), "{all:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_reader_that_goes_closes_its_stream() {
+    let mut rig = Rig::new();
+    let mut client = open(&rig, "").await;
+    let (stream, _, _events) = rig.opened().await;
+    client.head().await.unwrap();
+    drop(client);
+    rig.closed(stream).await;
+}
+
+#[tokio::test]
+async fn a_reader_that_goes_before_its_stream_is_open_closes_it() {
+    let mut rig = Rig::new();
+    drop(open(&rig, "").await);
+    let (stream, _, _events) = rig.opened().await;
+    rig.closed(stream).await;
+}
+
+#[tokio::test]
+async fn a_reader_with_requests_behind_its_stream_closes_it() {
+    let mut rig = Rig::new();
+    let mut client = open(&rig, "").await;
+    let (stream, _, _events) = rig.opened().await;
+    client.send("GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").await;
+    drop(client);
+    rig.closed(stream).await;
+}
+
+#[tokio::test]
+async fn a_reader_that_reads_nothing_is_cut_off() {
+    let mut rig =
+        Rig::with_limits(Limits { write_timeout: Duration::from_millis(50), ..Limits::default() });
+    let client = open(&rig, "").await;
+    let (stream, _, events) = rig.opened().await;
+    let payload = serde_json::Value::String("x".repeat(10_000));
+    let message = MessageEvent { project: "p".into(), direct: true, payload };
+    let event = Arc::new(Numbered { id: 1, event: Event::Message(message) });
+    // Until the buffers between here and there are full, and the connection is closed for it.
+    within("the end of the stream", async {
+        while events.send(StreamItem::Event(event.clone())).await.is_ok() {}
+    })
+    .await;
+    rig.closed(stream).await;
+    assert_eq!(rig.connect().await.get("/healthz").await.status, 200);
+    drop(client);
+}
+
+#[tokio::test]
+async fn a_quiet_stream_outlives_every_timeout() {
+    let short = Duration::from_millis(1);
+    let mut rig = Rig::with_limits(Limits {
+        head_timeout: short,
+        idle_timeout: short,
+        write_timeout: short,
+        ..Limits::default()
+    });
+    let mut client = open(&rig, "").await;
+    let (_, _, events) = rig.opened().await;
+    client.head().await.unwrap();
+    // Another connection that says nothing is swept: so the sweep has passed the stream too.
+    assert_eq!(rig.connect().await.rest().await, "");
+    assert_eq!(rig.connect().await.rest().await, "");
+    events.send(snapshot(1)).await.unwrap();
+    assert!(client.until("event: snapshot").await.is_some());
+}

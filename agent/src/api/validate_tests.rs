@@ -1,0 +1,168 @@
+use serde_json::json;
+
+use super::*;
+
+fn check_name(name: &str, is_good: bool) {
+    let result = visible("name", name);
+    assert_eq!(result.is_ok(), is_good, "{name:?}: {result:?}");
+    if let Err(problem) = result {
+        assert_eq!(problem.field.as_deref(), Some("name"));
+        let hidden = problem.detail.chars().find(|&c| is_hidden(c));
+        assert_eq!(hidden, None, "the detail repeats a hidden character: {:?}", problem.detail);
+        assert!(problem.detail.len() < 500, "{:?}", problem.detail);
+    }
+}
+
+#[test]
+fn names() {
+    let (longest, too_long, too_long_in_bytes) =
+        ("x".repeat(200), "x".repeat(201), "é".repeat(101));
+    for good in
+        ["a", "cleanup", "a b", "größe", "名前", "a/b:c", "..", "{}%s", "👩\u{200d}🔬", &longest]
+    {
+        check_name(good, true);
+    }
+    for bad in [
+        "",
+        " ",
+        " a",
+        "a ",
+        "\ta",
+        "a\u{a0}",
+        "a\nb",
+        "a\0b",
+        "a\u{7f}",
+        "a\u{85}b",
+        "a\u{2028}b",
+        "a\u{2029}b",
+        "a\u{202e}b",
+        "a\u{2066}b",
+        "a\u{200f}b",
+        "a\u{61c}b",
+        "\u{feff}a",
+        "a\u{200b}b",
+        "a\u{fffd}b",
+        "a\u{e0041}b",
+        "\u{200d}",
+        "a\u{2060}",
+        "a\u{ad}b",
+        &too_long,
+        &too_long_in_bytes,
+    ] {
+        check_name(bad, false);
+    }
+}
+
+#[test]
+fn tenants_and_projects_have_no_colon() {
+    assert!(scope("tenant", "a:b").is_err());
+    assert!(scope("tenant", "a/b").is_ok());
+    assert!(scope("tenant", "").is_err());
+}
+
+#[track_caller]
+fn check_acquire(fields: serde_json::Value, wrong: Option<&str>) {
+    let mut ask = json!({"session": "00000000-0000-4000-8000-000000000001"});
+    for (key, value) in fields.as_object().unwrap() {
+        ask[key] = value.clone();
+    }
+    let result = acquire(&serde_json::from_value(ask).unwrap(), &Settings::default());
+    let field = result.as_ref().err().and_then(|problem| problem.field.as_deref());
+    assert_eq!(field, wrong, "{fields}: {result:?}");
+}
+
+#[test]
+fn acquires() {
+    let check = check_acquire;
+    check(json!({"kind": "leader", "name": "a"}), None);
+    check(json!({"kind": "leader"}), Some("name"));
+    check(json!({"kind": "lease"}), Some("name"));
+    check(json!({"kind": "semaphore"}), Some("name"));
+    check(json!({"kind": "master"}), None);
+    check(json!({"kind": "master", "name": "p"}), Some("name"));
+    check(json!({"kind": "leader", "name": "a\nb"}), Some("name"));
+    check(json!({"kind": "leader", "name": "a", "limit": 2}), Some("limit"));
+    check(json!({"kind": "leader", "name": "a", "priority": 2}), Some("priority"));
+    check(json!({"kind": "leader", "name": "a", "grace_ms": 2}), Some("grace_ms"));
+    check(json!({"kind": "leader", "name": "a", "attributes": {}}), Some("attributes"));
+    check(json!({"kind": "semaphore", "name": "a", "limit": 0}), Some("limit"));
+    check(json!({"kind": "semaphore", "name": "a", "limit": 1}), None);
+    check(json!({"kind": "semaphore", "name": "a", "limit": 1_000_000}), None);
+    check(json!({"kind": "semaphore", "name": "a", "limit": 1_000_001}), Some("limit"));
+    check(json!({"kind": "semaphore", "name": "a", "attributes": {}}), Some("attributes"));
+    check(json!({"kind": "master", "priority": -5}), None);
+    check(json!({"kind": "master", "limit": 1}), Some("limit"));
+    check(json!({"kind": "lease", "name": "a", "grace_ms": 0}), None);
+    check(json!({"kind": "lease", "name": "a", "grace_ms": 86_400_001}), Some("grace_ms"));
+    check(json!({"kind": "lease", "name": "a", "attributes": {"partition": 255}}), None);
+    check(
+        json!({"kind": "lease", "name": "a", "attributes": {"partition": 256}}),
+        Some("attributes.partition"),
+    );
+    check(
+        json!({"kind": "lease", "name": "a", "attributes": {"address": "a\rb"}}),
+        Some("attributes.address"),
+    );
+    check(
+        json!({"kind": "lease", "name": "a", "attributes": {"proxy_id": ""}}),
+        Some("attributes.proxy_id"),
+    );
+    check(
+        json!({"kind": "lease", "name": "a", "attributes": {"status": " x"}}),
+        Some("attributes.status"),
+    );
+    check(json!({"kind": "leader", "name": "a", "timeout_ms": 5}), Some("timeout_ms"));
+    check(json!({"kind": "leader", "name": "a", "wait": "block", "timeout_ms": 0}), None);
+    check(json!({"kind": "leader", "name": "a", "wait": "queue", "timeout_ms": 5}), None);
+    check(json!({"kind": "leader", "name": "a", "ttl_ms": 299}), Some("ttl_ms"));
+    check(json!({"kind": "leader", "name": "a", "ttl_ms": 300}), None);
+    check(json!({"kind": "leader", "name": "a", "ttl_ms": 86_400_000}), None);
+    check(json!({"kind": "leader", "name": "a", "ttl_ms": 86_400_001}), Some("ttl_ms"));
+    check(json!({"kind": "leader", "name": "a", "max_hold_ms": 0}), Some("max_hold_ms"));
+    check(json!({"kind": "leader", "name": "a", "max_hold_ms": 1}), None);
+    check(json!({"kind": "leader", "name": "a", "request": ""}), Some("request"));
+}
+
+#[track_caller]
+fn check_register(ask: serde_json::Value, wrong: Option<&str>) {
+    let result = register(&serde_json::from_value(ask.clone()).unwrap(), &Settings::default());
+    let field = result.as_ref().err().and_then(|problem| problem.field.as_deref());
+    assert_eq!(field, wrong, "{ask}: {result:?}");
+}
+
+#[test]
+fn registers() {
+    let check = check_register;
+    check(json!({}), None);
+    check(json!({"name": "x", "surface": "cli", "tenant": "t", "project": "p"}), None);
+    check(json!({"name": ""}), Some("name"));
+    check(json!({"surface": "a\u{202e}"}), Some("surface"));
+    check(json!({"tenant": "a:b"}), Some("tenant"));
+    check(json!({"project": "a:b"}), Some("project"));
+    check(json!({"keepalive_ms": 99}), Some("keepalive_ms"));
+    check(json!({"keepalive_ms": 100}), None);
+    check(json!({"keepalive_ms": 86_400_001}), Some("keepalive_ms"));
+    check(json!({"linger_ms": 0}), None);
+    check(json!({"linger_ms": 86_400_001}), Some("linger_ms"));
+    check(json!({"progress_ms": 99}), Some("progress_ms"));
+    check(json!({"progress_ms": 100}), None);
+    check(json!({"ttl_ms": 1}), Some("ttl_ms"));
+    let session = "00000000-0000-4000-8000-000000000001";
+    check(json!({"resume": {"session": session, "secret": ""}}), Some("resume.secret"));
+    check(json!({"resume": {"session": session, "secret": "ab"}, "name": ""}), None);
+}
+
+#[test]
+fn the_ttl_rule_is_named() {
+    let problem = ttl(Some(100), &Settings::default()).unwrap_err();
+    let expected = "ttl_ms is 100; the rule: ttl > 2 × beat with beat ≥ 100 ms, so 300 to 86400000 ms \
+                    here; choose a number in between, or leave it out for the default";
+    assert_eq!(problem.detail, expected);
+}
+
+#[test]
+fn quotes_are_short_and_on_one_line() {
+    assert_eq!(quote("7"), "7");
+    assert_eq!(quote("a\nb\u{202e}"), "'a\\nb\\u{202e}'");
+    assert_eq!(quote(&"x".repeat(1000)).chars().count(), QUOTED_MAX + 3);
+}

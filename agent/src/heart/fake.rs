@@ -1,0 +1,58 @@
+//! A heart for tests of whoever talks to one: it hands out what it hears.
+
+use tokio::sync::oneshot;
+
+use super::handle::{Inbox, Message, channel};
+use super::{Caller, Handle, Probe, StreamItem};
+use crate::keeper::{Reply, Request, StreamId, StreamTarget, Ticket};
+use tenure::wire::Problem;
+use tokio::sync::mpsc;
+
+/// What a heart hears.
+pub(crate) enum Heard {
+    Request {
+        ticket: Ticket,
+        caller: Caller,
+        request: Request,
+        reply: oneshot::Sender<Result<Reply, Box<Problem>>>,
+    },
+    Cancel(Ticket),
+    OpenStream {
+        stream: StreamId,
+        target: StreamTarget,
+        events: mpsc::Sender<StreamItem>,
+        reply: oneshot::Sender<Result<(), Box<Problem>>>,
+    },
+    CloseStream(StreamId),
+    Probe(oneshot::Sender<Probe>),
+}
+
+/// A heart that does nothing by itself.
+pub(crate) struct FakeHeart(Inbox);
+
+impl FakeHeart {
+    pub(crate) fn new() -> (Handle, FakeHeart) {
+        let (handle, inbox) = channel();
+        (handle, FakeHeart(inbox))
+    }
+
+    /// The next message; `None` when no handle is left.
+    pub(crate) async fn next(&mut self) -> Option<Heard> {
+        let message = tokio::select! {
+            biased;
+            Some(message) = self.0.urgent.recv() => message,
+            message = self.0.messages.recv() => message?,
+        };
+        Some(match message {
+            Message::Request { ticket, caller, request, reply } => {
+                Heard::Request { ticket, caller, request: *request, reply }
+            }
+            Message::Cancel(ticket) => Heard::Cancel(ticket),
+            Message::OpenStream { stream, target, events, reply, .. } => {
+                Heard::OpenStream { stream, target, events, reply }
+            }
+            Message::CloseStream(stream) => Heard::CloseStream(stream),
+            Message::Probe(reply) => Heard::Probe(reply),
+        })
+    }
+}
