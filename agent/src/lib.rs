@@ -10,6 +10,7 @@ pub mod config;
 pub mod engine;
 pub mod heart;
 pub mod host;
+pub mod journal;
 pub mod keeper;
 pub mod model;
 pub mod telemetry;
