@@ -11,6 +11,7 @@ pub mod engine;
 pub mod heart;
 pub mod host;
 pub mod keeper;
+pub mod lifecycle;
 pub mod model;
 pub mod telemetry;
 pub mod upstream;
