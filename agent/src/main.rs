@@ -51,10 +51,10 @@ fn check(loaded: &Loaded) -> Result<(), (u8, Error)> {
 
 /// Binds, serves and drains.
 fn serve(started: Instant, cli: Cli, loaded: Loaded) -> Result<(), (u8, Error)> {
-    let Loaded { mut config, warnings, .. } = loaded;
+    let Loaded { config, warnings, .. } = loaded;
     let log = log::start(&config.log).map_err(unavailable)?;
     warnings.iter().for_each(|warning| warn!("{warning}"));
-    lifecycle::prepare(&mut config).map_err(unavailable)?;
+    let limits = lifecycle::prepare(&config).map_err(unavailable)?;
     let (_listener, place) = socket::bind(&config.socket, config.audience).map_err(unavailable)?;
 
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -73,7 +73,7 @@ fn serve(started: Instant, cli: Cli, loaded: Loaded) -> Result<(), (u8, Error)> 
             Signals::listen().context("cannot listen to signals").map_err(unavailable)?;
         announce(started, &reload, &place);
         let ending = live(&mut signals, &mut reload).await;
-        let deadline = reload.config.limits.stop_deadline;
+        let deadline = limits.stop_deadline;
         match lifecycle::drain(async {}, deadline, &mut signals).await {
             Drained::Done => info!("stopped"),
             Drained::DeadlinePassed => warn!(?deadline, "stopped before everything was done"),

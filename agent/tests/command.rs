@@ -5,7 +5,7 @@
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, ChildStderr, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
@@ -17,7 +17,13 @@ struct Room {
 
 impl Room {
     fn new() -> Room {
-        Room { dir: tempfile::tempdir().unwrap() }
+        let room = Room { dir: tempfile::tempdir().unwrap() };
+        room.configure("");
+        room
+    }
+
+    fn configure(&self, text: &str) {
+        std::fs::write(self.path("tenured.toml"), text).unwrap();
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -30,7 +36,7 @@ impl Room {
             .env_clear()
             .env("TENURED_RUNTIME_DIR", self.path("run"))
             .env("TENURED_STATE_DIR", self.path("state"))
-            .args(["--config", "/dev/null"])
+            .env("TENURED_CONFIG", self.path("tenured.toml"))
             .args(arguments);
         command
     }
@@ -43,11 +49,12 @@ impl Room {
 
     fn start(&self) -> Agent {
         let mut child =
-            self.command(&[]).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+            self.command(&[]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let log = BufReader::new(child.stderr.take().unwrap());
         let mut said = BufReader::new(child.stdout.take().unwrap()).lines();
         let ready = said.next().unwrap().unwrap();
         let hint = said.next().unwrap().unwrap();
-        Agent { child, ready, hint }
+        Agent { child, ready, hint, log }
     }
 }
 
@@ -55,11 +62,24 @@ struct Agent {
     child: Child,
     ready: String,
     hint: String,
+    log: BufReader<ChildStderr>,
 }
 
 impl Agent {
     fn signal(&self, signal: Signal) {
         kill(Pid::from_raw(self.child.id().cast_signed()), signal).unwrap();
+    }
+
+    /// Reads the log up to a line with this message.
+    fn logged(&mut self, message: &str) -> serde_json::Value {
+        loop {
+            let mut line = String::new();
+            assert_ne!(self.log.read_line(&mut line).unwrap(), 0, "{message:?} is not logged");
+            let line: serde_json::Value = serde_json::from_str(&line).unwrap();
+            if line["message"].as_str().unwrap().starts_with(message) {
+                return line;
+            }
+        }
     }
 
     fn exit_code(&mut self) -> Option<i32> {
@@ -97,7 +117,10 @@ fn exit_codes() {
          everything itself: use \"embedded:\"\n"
     );
     let (code, _, stderr) = room.run(&["--config", "/no/such/file", "check-config"]);
-    assert_eq!(code, 64, "a flag given twice: {stderr}");
+    assert_eq!(code, 78);
+    let expected =
+        "tenured: cannot read configuration file /no/such/file: No such file or directory";
+    assert!(stderr.starts_with(expected), "{stderr}");
     let long = format!("/tmp/{}", "x".repeat(200));
     let (code, _, stderr) = room.run(&["--socket", &long]);
     assert_eq!(code, 69, "{stderr}");
@@ -134,7 +157,6 @@ fn starts_stops_and_restarts() {
         "{stderr}"
     );
 
-    agent.signal(Signal::SIGHUP);
     agent.signal(Signal::SIGUSR2);
     assert_eq!(agent.exit_code(), Some(0));
     assert!(socket.exists(), "left for the next agent");
@@ -150,4 +172,26 @@ fn starts_stops_and_restarts() {
     let mut agent = room.start();
     agent.signal(Signal::SIGINT);
     assert_eq!(agent.exit_code(), Some(0));
+}
+
+#[test]
+fn reloads_what_it_can() {
+    let room = Room::new();
+    let mut agent = room.start();
+    room.configure("log = \"debug\"\n[leader]\nttl = \"40s\"\n[[allow]]\nuid = 0\n");
+    agent.signal(Signal::SIGHUP);
+    assert_eq!(agent.logged("configuration reloaded")["changed"], "log, allow");
+    let rest = agent.logged("these changes take a restart");
+    assert_eq!((&rest["level"], &rest["keys"]), (&"WARN".into(), &"leader.ttl".into()));
+
+    // A slip changes nothing.
+    room.configure("[leader]\ntll = \"40s\"\n");
+    agent.signal(Signal::SIGHUP);
+    let refused = agent.logged("configuration not reloaded");
+    let message = refused["message"].as_str().unwrap();
+    assert!(message.ends_with("there is no key leader.tll; did you mean leader.ttl?"), "{message}");
+
+    agent.signal(Signal::SIGTERM);
+    assert_eq!(agent.exit_code(), Some(0));
+    agent.logged("stopped");
 }

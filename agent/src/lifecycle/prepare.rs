@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use nix::sys::stat::{Mode, umask};
 use tracing::warn;
 
-use crate::config::Config;
+use crate::config::{Config, Limits};
 use crate::host::machine;
 use crate::host::socket::create_directory;
 
@@ -45,23 +45,26 @@ pub enum PrepareError {
     },
 }
 
-/// Makes the directories, and sees that there are descriptors for all connections, or lowers their
-/// number.
+/// Makes the directories, and returns the limits that this process can keep: as configured, or with
+/// fewer connections where there are not descriptors for all of them.
 ///
 /// # Errors
 ///
 /// See [`PrepareError`].
-pub fn prepare(config: &mut Config) -> Result<(), PrepareError> {
+pub fn prepare(config: &Config) -> Result<Limits, PrepareError> {
     // Whatever is created without a mode of its own, such as databases with the secrets of
     // sessions, is for the agent alone.
     umask(Mode::from_bits_truncate(0o077));
     directory(&config.runtime_dir, "--runtime-dir", 0o755)?;
     directory(&config.state_dir, "--state-dir", 0o700)?;
-    match machine::raise_descriptor_limit() {
-        Ok(limit) => fit_connections(config, limit),
-        Err(error) => warn!(%error, "the limit of open files cannot be raised"),
-    }
-    Ok(())
+    let limits = config.limits.clone();
+    Ok(match machine::raise_descriptor_limit() {
+        Ok(descriptors) => fit(limits, descriptors),
+        Err(error) => {
+            warn!(%error, "the limit of open files cannot be raised");
+            limits
+        }
+    })
 }
 
 fn directory(path: &Path, flag: &'static str, mode: u32) -> Result<(), PrepareError> {
@@ -88,18 +91,18 @@ fn directory(path: &Path, flag: &'static str, mode: u32) -> Result<(), PrepareEr
     Err(PrepareError::NotOurs { path: path.to_owned(), flag, reason })
 }
 
-fn fit_connections(config: &mut Config, descriptors: u64) {
+fn fit(limits: Limits, descriptors: u64) -> Limits {
     let possible = descriptors.saturating_sub(DESCRIPTORS_OTHER) / DESCRIPTORS_PER_CONNECTION;
     let possible = usize::try_from(possible).unwrap_or(usize::MAX).max(1);
-    let limits = &mut config.limits;
-    if limits.connections_max > possible {
-        warn!(
-            "only {possible} connections instead of limits.connections_max = {}: the limit of open \
-             files is {descriptors}; raise it (ulimit -n, LimitNOFILE=)",
-            limits.connections_max
-        );
-        limits.connections_max = possible;
+    if limits.connections_max <= possible {
+        return limits;
     }
+    warn!(
+        "only {possible} connections instead of limits.connections_max = {}: the limit of open files \
+         is {descriptors}; raise it (ulimit -n, LimitNOFILE=)",
+        limits.connections_max
+    );
+    Limits { connections_max: possible, ..limits }
 }
 
 #[cfg(test)]
@@ -107,7 +110,6 @@ mod tests {
     use std::os::unix::fs::{PermissionsExt, chown, symlink};
 
     use super::*;
-    use crate::config::{Environment, Flags, load};
 
     fn mode(path: &Path) -> u32 {
         fs::symlink_metadata(path).unwrap().mode() & 0o7777
@@ -159,11 +161,8 @@ mod tests {
 
     #[test]
     fn connections_fit_the_descriptors() {
-        let flags = Flags { config: Some("/dev/null".into()), ..Flags::default() };
-        let mut config = load(&flags, &Environment::default()).unwrap().config;
-        fit_connections(&mut config, 1_000_000);
-        assert_eq!(config.limits.connections_max, 16_384);
-        fit_connections(&mut config, 1024);
-        assert_eq!(config.limits.connections_max, 298);
+        assert_eq!(fit(Limits::default(), 1_000_000), Limits::default());
+        let fitted = fit(Limits::default(), 1024);
+        assert_eq!(fitted, Limits { connections_max: 298, ..Limits::default() });
     }
 }
