@@ -12,6 +12,7 @@ pub mod heart;
 pub mod host;
 pub mod journal;
 pub mod keeper;
+pub mod lifecycle;
 pub mod model;
 pub mod telemetry;
 pub mod upstream;
