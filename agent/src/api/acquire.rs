@@ -9,10 +9,10 @@ use tenure::wire::{Acquire, Acquired, Code, Kind, Problem, Waiting};
 
 use super::context::Context;
 use super::parse::{Ask as Body, Parsed};
-use super::policy::{self, Ask};
 use super::respond::{Refusal, json, mismatch};
 use super::server::{Connected, Connection};
 use super::validate;
+use crate::config::Ask;
 use crate::keeper::{Reply, Request};
 
 /// Priority of a master that names none, on the surface where people sit in front of it.
@@ -62,7 +62,7 @@ async fn ask_keeper(
     mut ask: Acquire,
 ) -> Result<Reply, Refusal> {
     let needs_priority = ask.kind == Kind::Master && ask.priority.is_none();
-    if needs_priority || context.policy.has_rules() {
+    if needs_priority || !context.policy.current().is_open() {
         complete(context, connection, &mut ask).await?;
     }
     Ok(context.heart.call(connection.caller(), Request::Acquire(ask)).await?)
@@ -89,12 +89,13 @@ async fn complete(
     }
     let wish = Ask {
         tenant: &facts.tenant,
-        project: Some(&facts.project),
+        // Of all resources only a master belongs to a project.
+        project: (ask.kind == Kind::Master).then_some(&facts.project),
         kind: Some(ask.kind),
         name: ask.name.as_deref(),
         priority: ask.priority,
     };
-    Ok(policy::check(&*context.policy, &connection.peer(), &wish)?)
+    Ok(context.check(&connection.peer(), &wish)?)
 }
 
 /// Seen only by a client that has closed just its writing half.

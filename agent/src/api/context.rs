@@ -4,13 +4,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
-use tenure::wire::AgentInfo;
+use tenure::wire::{AgentInfo, Code, Problem};
 use uuid::Uuid;
 
 use super::limits::Limits;
-use super::policy::Policy;
+use crate::config::{Ask, SharedPolicy};
 use crate::heart::Handle;
 use crate::keeper::Settings;
+use crate::model::Peer;
 
 /// What clients are told about the agent.
 #[derive(Debug, Clone)]
@@ -36,7 +37,7 @@ pub struct Context {
     /// What clients are told about the agent.
     pub about: About,
     /// Who may do what.
-    pub policy: Arc<dyn Policy>,
+    pub policy: SharedPolicy,
     /// Renders the text of `/metrics`.
     pub metrics: Arc<dyn Fn() -> String + Send + Sync>,
     /// When the agent started.
@@ -44,6 +45,17 @@ pub struct Context {
 }
 
 impl Context {
+    /// Refuses with `forbidden` what no rule allows.
+    pub(super) fn check(&self, peer: &Peer, ask: &Ask<'_>) -> Result<(), Box<Problem>> {
+        let allowed = self.policy.current().allows(peer.uid, peer.gid, ask);
+        allowed.map_err(|denied| Box::new(Problem::new(Code::Forbidden, denied.to_string())))
+    }
+
+    /// Refuses who may do nothing in a tenant.
+    pub(super) fn check_tenant(&self, peer: &Peer, tenant: &str) -> Result<(), Box<Problem>> {
+        self.check(peer, &Ask { tenant, ..Ask::default() })
+    }
+
     /// Whether this user sees everything: root and the agent's own.
     pub(super) fn is_administrator(&self, uid: u32) -> bool {
         uid == 0 || uid == self.settings.agent_uid

@@ -11,7 +11,6 @@ use uuid::Uuid;
 
 use super::context::Context;
 use super::frames::Frames;
-use super::policy::{self, Ask};
 use super::query::{Pairs, Queried, Query, ResourceQuery};
 use super::respond::{Refusal, text};
 use super::server::{Connected, Connection};
@@ -73,7 +72,7 @@ pub(super) async fn observe(
     Connected(connection): Connected,
     Queried(ResourceQuery(resource)): Queried<ResourceQuery>,
 ) -> Result<Response, Refusal> {
-    policy::check(&*context.policy, &connection.peer(), &Ask::tenant(&resource.tenant))?;
+    context.check_tenant(&connection.peer(), &resource.tenant)?;
     open(&context, connection, StreamTarget::Resource(resource)).await
 }
 

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::config;
+
 /// Largest request body, bytes; more is refused with 413 `too_large`.
 pub const BODY_MAX: usize = 64 * 1024;
 /// Largest request head, bytes; more is refused with status 431 and closed.
@@ -10,6 +12,9 @@ pub const HEAD_MAX: usize = 16 * 1024;
 pub(super) const REFUSALS_MAX: usize = 64;
 /// A value that an error repeats is cut after so many characters.
 pub(super) const QUOTED_MAX: usize = 60;
+
+/// What is left of the deadline to stop when the drain is over, for everything else.
+const LEFT_TO_STOP: Duration = Duration::from_secs(2);
 
 /// Limits that a deployment may want to change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,6 +36,19 @@ pub struct Limits {
     pub write_timeout: Duration,
     /// How long requests and streams may go on after the shutdown signal.
     pub drain_timeout: Duration,
+}
+
+impl Limits {
+    /// The configured limits; the rest as by default.
+    pub fn of(config: &config::Limits) -> Limits {
+        Limits {
+            connections_max: config.connections_max,
+            connections_per_uid_max: config.connections_per_uid_max,
+            head_timeout: config.header_timeout,
+            drain_timeout: config.stop_deadline.saturating_sub(LEFT_TO_STOP),
+            ..Limits::default()
+        }
+    }
 }
 
 impl Default for Limits {

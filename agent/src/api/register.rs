@@ -9,11 +9,11 @@ use tenure::wire::{Problem, Register, Registered};
 
 use super::context::Context;
 use super::parse::{Ask as Body, Parsed};
-use super::policy::{self, Ask};
 use super::query::DEFAULT_TENANT;
 use super::respond::{Refusal, json, mismatch};
 use super::server::Connected;
 use super::validate;
+use crate::config::Ask;
 use crate::keeper::{Reply, Request};
 
 impl Body for Register {
@@ -43,13 +43,12 @@ pub(super) async fn register(
     Parsed(ask): Parsed<Register>,
 ) -> Result<Response, Refusal> {
     validate::register(&ask, &context.settings)?;
-    let caller = connection.caller_with_process();
+    let caller = connection.registrant();
     // A resumption was allowed when the session was made, and is proved by its secret.
     if ask.resume.is_none() {
         let tenant = ask.tenant.as_deref().unwrap_or(DEFAULT_TENANT);
         let project = ask.project.as_deref();
-        let wish = Ask { project, ..Ask::tenant(tenant) };
-        policy::check(&*context.policy, &caller.peer, &wish)?;
+        context.check(&caller.peer, &Ask { tenant, project, ..Ask::default() })?;
     }
     match context.heart.call(caller, Request::Register(ask)).await? {
         Reply::Registered { session, secret, ttl_ms, beat_ms, resumed } => {

@@ -8,7 +8,6 @@ use axum::response::Response;
 use tenure::wire::{Problem, Routes};
 
 use super::context::Context;
-use super::policy::{self, Ask};
 use super::query::{Pairs, Queried, Query};
 use super::respond::{Refusal, json, mismatch};
 use super::server::Connected;
@@ -47,7 +46,7 @@ pub(super) async fn routes(
     Connected(connection): Connected,
     Queried(RoutesQuery { tenant, name }): Queried<RoutesQuery>,
 ) -> Result<Response, Refusal> {
-    policy::check(&*context.policy, &connection.peer(), &Ask::tenant(&tenant))?;
+    context.check_tenant(&connection.peer(), &tenant)?;
     let request = Request::Routes { tenant: tenant.into(), name: name.map(Into::into) };
     match context.heart.call(connection.caller(), request).await? {
         Reply::Routes(routes) => Ok(json(StatusCode::OK, &routes)),

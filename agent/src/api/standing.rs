@@ -8,7 +8,6 @@ use axum::response::Response;
 use tenure::wire::{Kind, Problem, Standing};
 
 use super::context::Context;
-use super::policy::{self, Ask};
 use super::query::{Queried, ResourceQuery};
 use super::respond::{Refusal, json, mismatch};
 use super::server::Connected;
@@ -31,7 +30,7 @@ pub(super) async fn standing(
     Connected(connection): Connected,
     Queried(ResourceQuery(resource)): Queried<ResourceQuery>,
 ) -> Result<Response, Refusal> {
-    policy::check(&*context.policy, &connection.peer(), &Ask::tenant(&resource.tenant))?;
+    context.check_tenant(&connection.peer(), &resource.tenant)?;
     match context.heart.call(connection.caller(), Request::Standing(resource)).await? {
         Reply::Standing(standing) => Ok(json(StatusCode::OK, &standing)),
         other => Ok(mismatch("standing", &other)),

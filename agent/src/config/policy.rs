@@ -117,9 +117,9 @@ impl Policy {
         self.rules.extend(rules);
     }
 
-    /// Whether there are any; without, there is nothing to judge.
-    pub fn has_rules(&self) -> bool {
-        !self.rules.is_empty()
+    /// Whether there are no rules, and so nothing to find out before asking.
+    pub fn is_open(&self) -> bool {
+        self.rules.is_empty()
     }
 
     /// Whether somebody may have what they ask for: one rule must allow all of it.
@@ -128,7 +128,7 @@ impl Policy {
     ///
     /// [`Denied`] with the reason.
     pub fn allows(&self, uid: u32, gid: u32, ask: &Ask<'_>) -> Result<(), Denied> {
-        if !self.has_rules() {
+        if self.is_open() {
             return Ok(());
         }
         let mut ceiling = None;

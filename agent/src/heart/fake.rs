@@ -13,7 +13,7 @@ pub(crate) enum Heard {
     Request {
         ticket: Ticket,
         caller: Caller,
-        request: Request,
+        request: Box<Request>,
         reply: oneshot::Sender<Result<Reply, Box<Problem>>>,
     },
     Cancel(Ticket),
@@ -45,7 +45,7 @@ impl FakeHeart {
         };
         Some(match message {
             Message::Request { ticket, caller, request, reply } => {
-                Heard::Request { ticket, caller, request: *request, reply }
+                Heard::Request { ticket, caller, request, reply }
             }
             Message::Cancel(ticket) => Heard::Cancel(ticket),
             Message::OpenStream { stream, target, events, reply, .. } => {

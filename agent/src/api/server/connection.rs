@@ -1,7 +1,6 @@
 //! One client's connection: who is at the other end, and whether it is still there.
 
 use std::future::Future;
-use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -17,10 +16,27 @@ use crate::api::context::Context;
 use crate::api::query::unauthorized;
 use crate::api::respond::Refusal;
 use crate::heart::Caller;
-use crate::keeper::Peer;
+use crate::host;
+use crate::model::Peer;
 
-/// Says who is at the other end of a connection.
-pub(super) type Identify = dyn Fn(&UnixStream) -> io::Result<Caller> + Send + Sync;
+/// Who is at the other end of a connection, as the kernel said when it was accepted.
+pub trait Identity: Send + Sync + 'static {
+    /// For requests that are not about the process.
+    fn caller(&self) -> Caller;
+
+    /// For a registration: with the process that the session may be tied to.
+    fn registrant(&self) -> Caller;
+}
+
+impl Identity for host::peer::Identity {
+    fn caller(&self) -> Caller {
+        self.caller()
+    }
+
+    fn registrant(&self) -> Caller {
+        self.registrant()
+    }
+}
 
 /// Whether an end of the connection can be noticed while nothing is read from it.
 pub(super) const SEES_HANGUP: bool = cfg!(any(target_os = "linux", target_os = "android"));
@@ -41,35 +57,27 @@ pub(super) enum Order {
 pub(in crate::api) struct Connection {
     pub(super) stream: UnixStream,
     pub(super) activity: Activity,
+    identity: Box<dyn Identity>,
+    /// Its user, asked for once.
     peer: Peer,
-    identify: Arc<Identify>,
     order: AtomicU8,
     ordered: Notify,
 }
 
 impl Connection {
-    /// # Errors
-    ///
-    /// When the kernel does not say who connected.
     pub(super) fn new(
         stream: UnixStream,
-        identify: Arc<Identify>,
+        identity: Box<dyn Identity>,
         epoch: Instant,
-    ) -> Result<Connection, (UnixStream, io::Error)> {
-        // The process handle is fetched again when somebody registers: kept for every connection
-        // it would double the file descriptors.
-        let peer = match identify(&stream) {
-            Ok(caller) => caller.peer,
-            Err(error) => return Err((stream, error)),
-        };
-        Ok(Connection {
+    ) -> Connection {
+        Connection {
             stream,
             activity: Activity::new(epoch),
-            peer,
-            identify,
+            peer: identity.caller().peer,
+            identity,
             order: AtomicU8::new(Order::Serve as u8),
             ordered: Notify::new(),
-        })
+        }
     }
 
     /// Who connected.
@@ -82,13 +90,9 @@ impl Connection {
         Caller { peer: self.peer, pidfd: None }
     }
 
-    /// Who calls, with a handle on the process that connected; without one, and not watchable, if
-    /// that has ended and its number may be another's.
-    pub(in crate::api) fn caller_with_process(&self) -> Caller {
-        match (self.identify)(&self.stream) {
-            Ok(caller) if caller.peer.process == self.peer.process => caller,
-            _ => Caller { peer: Peer { watchable: false, ..self.peer }, pidfd: None },
-        }
+    /// Who registers, with the process that the session may be tied to.
+    pub(in crate::api) fn registrant(&self) -> Caller {
+        self.identity.registrant()
     }
 
     /// Marks the response under way as a stream that goes on until either side ends it.

@@ -23,14 +23,14 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
+pub use connection::Identity;
 pub(super) use connection::{Connected, Connection};
 
 use super::context::Context;
 use super::limits::HEAD_MAX;
 use super::query::unauthorized;
 use super::router;
-use crate::heart::Caller;
-use connection::{Identify, Order, SEES_HANGUP};
+use connection::{Order, SEES_HANGUP};
 use refuse::Refuser;
 use socket::Socket;
 use table::{Seat, Table};
@@ -53,13 +53,12 @@ pub struct Drained {
 
 /// Serves the API until `shutdown`, then drains.
 ///
-/// Takes connections from `listener`; `identify` says who is at the other end of one, called when
-/// it is accepted and again when somebody registers on it. On `shutdown` it stops accepting, closes
-/// idle connections, lets requests finish and streams end (the heart ends them), and cuts what is
-/// left at the drain deadline of the limits.
-pub async fn serve(
+/// Takes connections from `listener`; `identify` says who is at the other end of one when it is
+/// accepted. On `shutdown` it stops accepting, closes idle connections, lets requests finish and
+/// streams end (the heart ends them), and cuts what is left at the drain deadline of the limits.
+pub async fn serve<I: Identity>(
     listener: UnixListener,
-    identify: impl Fn(&UnixStream) -> io::Result<Caller> + Send + Sync + 'static,
+    identify: impl Fn(&UnixStream) -> io::Result<I>,
     context: Arc<Context>,
     shutdown: CancellationToken,
 ) -> Drained {
@@ -68,12 +67,11 @@ pub async fn serve(
     let server = Server {
         table: table.clone(),
         refuser: Refuser::new(),
-        identify: Arc::new(identify),
         router: router(context),
         http: http(),
         epoch: Instant::now(),
     };
-    server.accept_until(listener, &shutdown).await;
+    server.accept_until(listener, identify, &shutdown).await;
 
     table.order(Order::Drain);
     let drained = sweeping(&table, table.emptied());
@@ -116,14 +114,18 @@ fn http() -> http1::Builder {
 struct Server {
     table: Arc<Table>,
     refuser: Refuser,
-    identify: Arc<Identify>,
     router: Router,
     http: http1::Builder,
     epoch: Instant,
 }
 
 impl Server {
-    async fn accept_until(&self, listener: UnixListener, shutdown: &CancellationToken) {
+    async fn accept_until<I: Identity>(
+        &self,
+        listener: UnixListener,
+        identify: impl Fn(&UnixStream) -> io::Result<I>,
+        shutdown: &CancellationToken,
+    ) {
         let mut sweep = tokio::time::interval(SWEEP_EVERY);
         sweep.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut logged: Option<Instant> = None;
@@ -142,7 +144,8 @@ impl Server {
             };
             match accepted {
                 Ok((stream, _)) => {
-                    if self.admit(stream) {
+                    let identity = identify(&stream);
+                    if self.admit(stream, identity) {
                         // Whoever was accepted before gets to send its request before it is the
                         // longest idle one.
                         tokio::task::yield_now().await;
@@ -162,15 +165,16 @@ impl Server {
     }
 
     /// Starts serving a connection, or refuses it; says whether a limit is reached.
-    fn admit(&self, stream: UnixStream) -> bool {
-        let connection = match Connection::new(stream, self.identify.clone(), self.epoch) {
-            Ok(connection) => Arc::new(connection),
-            Err((stream, error)) => {
+    fn admit<I: Identity>(&self, stream: UnixStream, identity: io::Result<I>) -> bool {
+        let identity = match identity {
+            Ok(identity) => Box::new(identity),
+            Err(error) => {
                 tracing::debug!(%error, "cannot identify a peer");
                 self.refuser.refuse(stream, unauthorized());
                 return false;
             }
         };
+        let connection = Arc::new(Connection::new(stream, identity, self.epoch));
         match self.table.admit(&connection) {
             Ok((seat, is_full)) => {
                 tokio::spawn(run(connection, seat, self.router.clone(), self.http.clone()));

@@ -1,14 +1,15 @@
 //! What each endpoint answers when nothing is wrong, and what the policy refuses.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use globset::{Glob, GlobSetBuilder};
 use serde_json::json;
 use tenure::wire::Kind;
 
-use super::super::{Ask, Limits, Policy};
+use super::super::Limits;
 use super::rig::NOBODY;
 use super::{Noted, Rig, SESSION};
+use crate::config::{Policy, Rule, SharedPolicy, Who};
 use crate::keeper::Request;
 
 fn acquire(more: &str) -> String {
@@ -131,28 +132,28 @@ async fn a_master_gets_the_priority_of_its_surface() {
     }
 }
 
-/// Leaders named `a…` in tenant `default` and project `apollo`, priority up to 5.
-struct Rules;
-
-impl Policy for Rules {
-    fn has_rules(&self) -> bool {
-        true
-    }
-
-    fn allows(&self, uid: u32, gid: u32, ask: &Ask<'_>) -> bool {
-        uid == 1000
-            && gid == 1000
-            && ask.tenant == "default"
-            && ask.project.is_none_or(|project| project == "apollo")
-            && ask.kind.is_none_or(|kind| matches!(kind, Kind::Leader | Kind::Master))
-            && ask.name.is_none_or(|name| name.starts_with('a'))
-            && ask.priority.is_none_or(|priority| priority <= 5)
-    }
+fn rules() -> SharedPolicy {
+    let glob = |text: &str| {
+        let mut set = GlobSetBuilder::new();
+        set.add(Glob::new(text).unwrap());
+        Some(set.build().unwrap())
+    };
+    SharedPolicy::new(Policy::new(vec![Rule {
+        uid: Who::Ids(vec![1000]),
+        gid: Who::Ids(vec![1000]),
+        tenants: glob("default"),
+        projects: glob("apollo"),
+        kinds: vec![Kind::Leader, Kind::Master],
+        names: glob("a*"),
+        priority_max: Some(5),
+        sessions_max: None,
+        holds_max: None,
+    }]))
 }
 
 #[tokio::test]
 async fn the_policy_is_asked() {
-    let rig = Rig::with(Limits::default(), Arc::new(Rules));
+    let rig = Rig::with(Limits::default(), rules());
     let mut client = rig.connect().await;
     for (path, body, status) in [
         ("/v1/register", "{}".to_owned(), 201),

@@ -14,19 +14,32 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::super::{About, Context, Drained, Limits, Open, Policy, serve};
+use super::super::{About, Context, Drained, Identity, Limits, serve};
 use super::Client;
+use crate::config::SharedPolicy;
 use crate::heart::fake::{FakeHeart, Heard};
 use crate::heart::{Caller, Probe, StreamItem};
 use crate::keeper::{
-    Peer, Reply, Request, SessionFacts, Settings, StatusView, StreamId, StreamTarget, Ticket,
+    Reply, Request, SessionFacts, Settings, StatusView, StreamId, StreamTarget, Ticket,
 };
-use crate::model::SessionId;
+use crate::model::{Peer, Process, SessionId};
 use crate::upstream::Health;
 
 pub(super) const SESSION: &str = "00000000-0000-4000-8000-000000000001";
 /// The user whose connections the kernel does not identify.
 pub(super) const NOBODY: u32 = 65_534;
+
+impl Identity for Peer {
+    fn caller(&self) -> Caller {
+        Caller { peer: *self, pidfd: None }
+    }
+
+    /// Told apart by its process.
+    fn registrant(&self) -> Caller {
+        let process = Some(Process { pid: 77, start_ticks: 1 });
+        Caller { peer: Peer { process, ..*self }, pidfd: None }
+    }
+}
 
 /// Waits for something that must happen.
 pub(super) async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
@@ -55,14 +68,14 @@ pub(super) struct Rig {
 
 impl Rig {
     pub(super) fn new() -> Rig {
-        Rig::with(Limits::default(), Arc::new(Open))
+        Rig::with(Limits::default(), SharedPolicy::default())
     }
 
     pub(super) fn with_limits(limits: Limits) -> Rig {
-        Rig::with(limits, Arc::new(Open))
+        Rig::with(limits, SharedPolicy::default())
     }
 
-    pub(super) fn with(limits: Limits, policy: Arc<dyn Policy>) -> Rig {
+    pub(super) fn with(limits: Limits, policy: SharedPolicy) -> Rig {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("api.sock");
         let (heart, fake) = FakeHeart::new();
@@ -91,10 +104,7 @@ impl Rig {
         let current = uid.clone();
         let identify = move |_: &_| match current.load(Ordering::Relaxed) {
             NOBODY => Err(io::Error::other("no credentials")),
-            uid => {
-                let peer = Peer { uid, gid: uid, process: None, watchable: false };
-                Ok(Caller { peer, pidfd: None })
-            }
+            uid => Ok(Peer { uid, gid: uid, process: None, watchable: false }),
         };
         let listener = UnixListener::bind(&path).unwrap();
         let shutdown = CancellationToken::new();
@@ -156,15 +166,17 @@ async fn beat(mut heart: FakeHeart, notes: mpsc::UnboundedSender<Noted>) {
     while let Some(heard) = heart.next().await {
         let note = match heard {
             Heard::Request { ticket, caller, request, reply } => {
+                let is_registration = matches!(*request, Request::Register(_));
+                assert_eq!(caller.peer.process.is_some(), is_registration, "{request:?}");
                 let is_wait =
-                    matches!(&request, Request::Acquire(ask) if ask.wait == wire::Wait::Block);
+                    matches!(&*request, Request::Acquire(ask) if ask.wait == wire::Wait::Block);
                 if is_wait {
                     waits.insert(ticket, reply);
                 } else {
                     // Fails when the client is gone.
                     let _ = reply.send(answer(&request, &caller));
                 }
-                Noted::Request(ticket, Box::new(request))
+                Noted::Request(ticket, request)
             }
             Heard::Cancel(ticket) => {
                 waits.remove(&ticket);
