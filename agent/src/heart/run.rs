@@ -289,7 +289,9 @@ impl Run {
         if now < stop_by {
             return false;
         }
-        tracing::warn!("stopping although not everything could be released; the rest expires upstream");
+        tracing::warn!(
+            "stopping although not everything could be released; the rest expires upstream"
+        );
         true
     }
 

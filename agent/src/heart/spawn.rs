@@ -37,7 +37,9 @@ pub struct Heart {
 /// # Errors
 ///
 /// When the thread cannot be started, or its parts cannot be made.
-pub fn spawn<E>(make: impl FnOnce() -> Result<Parts, E> + Send + 'static) -> Result<(Heart, Handle), E>
+pub fn spawn<E>(
+    make: impl FnOnce() -> Result<Parts, E> + Send + 'static,
+) -> Result<(Heart, Handle), E>
 where
     E: From<io::Error> + Send + 'static,
 {
@@ -54,7 +56,8 @@ where
             }
         };
         runtime.block_on(async move {
-            let heart = make().and_then(|parts| run::Run::new(parts, inbox, control_out).map_err(E::from));
+            let heart =
+                make().and_then(|parts| run::Run::new(parts, inbox, control_out).map_err(E::from));
             match heart {
                 Ok(heart) => {
                     let _ = made.send(Ok(()));

@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::time::Duration;
 
+use crate::heart::Control;
 use crate::host::signals::{Signal, Signals};
 
 /// How the agent ends.
@@ -12,6 +13,16 @@ pub enum Ending {
     Stop,
     /// For the next agent: holds stay, and so does the socket.
     Restart,
+}
+
+impl Ending {
+    /// What the heart is asked to do.
+    pub fn control(self) -> Control {
+        match self {
+            Ending::Stop => Control::Stop,
+            Ending::Restart => Control::Restart,
+        }
+    }
 }
 
 /// How draining went.

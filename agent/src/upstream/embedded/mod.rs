@@ -18,6 +18,9 @@ use crate::host::clock::Boottime;
 use crate::journal::{Database, LedgerError, TokenLedger};
 use crate::model::{CallId, Failure, Request};
 
+/// What the embedded store can promise.
+pub const GUARANTEE: &str = "one host";
+
 /// How long after a failure the ledger is asked again for tokens.
 const RETRY: Duration = Duration::from_secs(1);
 
@@ -163,7 +166,7 @@ impl Upstream for Embedded {
     }
 
     fn guarantee(&self) -> &'static str {
-        "one host"
+        GUARANTEE
     }
 
     fn health(&self) -> Health {
