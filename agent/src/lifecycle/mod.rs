@@ -1,11 +1,13 @@
 //! The parts of the agent's life that `main` puts in order: what must be there before it serves,
 //! what it says when it does, what a signal does to it.
 
+mod adapt;
 mod drain;
 mod prepare;
 mod ready;
 mod reload;
 
+pub use adapt::api_limits;
 pub use drain::{Drained, Ending, drain};
 pub use prepare::{PrepareError, prepare};
 pub use ready::Ready;
