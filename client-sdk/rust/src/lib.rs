@@ -1,4 +1,5 @@
 //! Client of the Tenure agent.
 
+pub mod client;
 pub mod page;
 pub mod wire;
