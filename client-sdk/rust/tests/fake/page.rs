@@ -9,13 +9,13 @@ use std::time::Duration;
 use tenure::page;
 use uuid::Uuid;
 
-pub struct PageFile {
+pub(crate) struct PageFile {
     file: File,
-    pub path: PathBuf,
+    pub(crate) path: PathBuf,
 }
 
 impl PageFile {
-    pub fn create(path: &Path, session: Uuid, boot_id: Uuid) -> PageFile {
+    pub(crate) fn create(path: &Path, session: Uuid, boot_id: Uuid) -> PageFile {
         // A new file in the place of an old one, as after a restart.
         let _ = std::fs::remove_file(path);
         let mut bytes = vec![0; page::SIZE];
@@ -29,12 +29,12 @@ impl PageFile {
         PageFile { file, path: path.to_owned() }
     }
 
-    pub fn patch(&self, at: usize, bytes: &[u8]) {
+    pub(crate) fn patch(&self, at: usize, bytes: &[u8]) {
         self.file.write_all_at(bytes, at as u64).expect("written");
     }
 
     /// The agent's order: not valid, the new owner, valid.
-    pub fn hold(&self, slot: u32, hold: Uuid, token: u64, state: u32, valid_until: u64) {
+    pub(crate) fn hold(&self, slot: u32, hold: Uuid, token: u64, state: u32, valid_until: u64) {
         let base = page::SLOT_SIZE * (slot as usize + 1);
         self.patch(base + page::VALID_UNTIL_AT, &0u64.to_le_bytes());
         self.patch(base + page::HOLD_AT, hold.as_bytes());
@@ -45,6 +45,6 @@ impl PageFile {
 }
 
 /// That long from now, in ns since boot.
-pub fn boottime_in(from_now: Duration) -> u64 {
+pub(crate) fn boottime_in(from_now: Duration) -> u64 {
     page::boottime_ns() + from_now.as_nanos() as u64
 }
