@@ -1,7 +1,5 @@
 //! What the command's exit status means. Numbers of BSD `sysexits.h` where one fits.
 
-use std::process::ExitCode;
-
 /// The request was refused.
 pub(crate) const REFUSED: u8 = 1;
 /// The command line is wrong (`EX_USAGE`).
@@ -22,11 +20,6 @@ pub(crate) const NOT_FOUND: u8 = 127;
 /// The status of something that a signal ended, as shells say it.
 pub(crate) fn by_signal(signal: i32) -> u8 {
     u8::try_from(128 + signal).unwrap_or(u8::MAX)
-}
-
-/// The status of a command that ended by itself with this code.
-pub(crate) fn by_code(code: i32) -> ExitCode {
-    ExitCode::from(u8::try_from(code).unwrap_or(u8::MAX))
 }
 
 #[cfg(test)]

@@ -65,17 +65,17 @@ pub(crate) struct RunArgs {
     pub(crate) resource: ResourceArgs,
 
     /// Permits in all, from now on and for everybody; with --semaphore
-    #[arg(long, value_name = "N", requires = "semaphore",
+    #[arg(long, value_name = "N", conflicts_with_all = ["leader", "lease", "master"],
           value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) limit: Option<u32>,
     /// A higher priority preempts a lower one; with --master
-    #[arg(long, value_name = "N", requires = "master", allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", conflicts_with_all = ["leader", "lease", "semaphore"], allow_negative_numbers = true)]
     pub(crate) priority: Option<i32>,
     /// How long after its expiry only the former holder may have the lease; with --lease
-    #[arg(long, value_name = "DURATION", requires = "lease", value_parser = duration::parse)]
+    #[arg(long, value_name = "DURATION", conflicts_with_all = ["leader", "semaphore", "master"], value_parser = duration::parse)]
     pub(crate) grace: Option<Duration>,
     /// Where the holder can be reached, for the routing table; with --lease
-    #[arg(long, value_name = "HOST:PORT", requires = "lease")]
+    #[arg(long, value_name = "HOST:PORT", conflicts_with_all = ["leader", "semaphore", "master"])]
     pub(crate) address: Option<String>,
 
     /// Wait at most this long. Default: for ever

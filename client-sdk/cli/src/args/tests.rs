@@ -60,10 +60,10 @@ fn what_belongs_to_another_kind_is_refused() {
     refused("tenure run --leader a --lease b -- c", "cannot be used with");
     refused("tenure run --semaphore a -- c", "--limit <N>");
     refused("tenure run --semaphore a --limit 0 -- c", "0 is not in 1..");
-    refused("tenure run --leader a --limit 2 -- c", "--semaphore");
-    refused("tenure run --leader a --priority 2 -- c", "--master");
-    refused("tenure run --leader a --address x -- c", "--lease");
-    refused("tenure run --leader a --grace 1s -- c", "--lease");
+    refused("tenure run --leader a --limit 2 -- c", "cannot be used with");
+    refused("tenure run --leader a --priority 2 -- c", "cannot be used with");
+    refused("tenure run --leader a --address x -- c", "cannot be used with");
+    refused("tenure run --leader a --grace 1s -- c", "cannot be used with");
     refused("tenure run --leader a --wait 1s --no-wait -- c", "cannot be used with");
     refused("tenure run --leader a", "<CMD>");
     refused("tenure run --leader a --ttl 10 -- c", "500ms, 10s, 2m");
