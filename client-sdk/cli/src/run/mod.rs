@@ -95,6 +95,9 @@ pub(crate) async fn run(args: &RunArgs, client: Client) -> Result<u8, Failure> {
     let guarded = match spawned {
         Ok(guarded) => guarded,
         Err(error) => {
+            if let Some(terminal) = &terminal {
+                terminal.reclaim();
+            }
             campaign.abandon().await;
             return Err(not_started(&args.command, &error));
         }

@@ -41,6 +41,12 @@ impl Terminal {
         }
     }
 
+    /// Puts this process group back into the foreground, whoever is there: for a command that took
+    /// it and then could not be executed.
+    pub(super) fn reclaim(&self) {
+        self.set(getpgrp());
+    }
+
     fn is_ours(&self) -> bool {
         tcgetpgrp(&self.input) == Ok(getpgrp())
     }
