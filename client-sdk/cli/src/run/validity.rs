@@ -56,9 +56,11 @@ impl Validity {
         }
     }
 
-    /// What the agent said of the hold in an event.
+    /// What the agent said of the hold in an event. It may be older than what was asked for.
     pub(super) fn told(&mut self, valid_until: u64) {
-        self.told = Reading::Until(valid_until);
+        if let Reading::Until(known) = self.told {
+            self.told = Reading::Until(known.max(valid_until));
+        }
     }
 
     /// Looks.

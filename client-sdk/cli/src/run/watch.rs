@@ -57,6 +57,9 @@ pub(super) struct Watch<'a> {
     registered: Registered,
     stream: Option<EventStream>,
     attaching: Option<Attaching>,
+    /// The stream was opened when the hold was there: a snapshot without it means its end. The
+    /// first stream is opened while the hold is still asked for.
+    snapshot_counts: bool,
     validity: Validity,
     hold: Uuid,
     ttl: Duration,
@@ -96,6 +99,7 @@ impl<'a> Watch<'a> {
             registered: tether.registered,
             stream: Some(tether.stream),
             attaching: None,
+            snapshot_counts: false,
             validity,
             hold: acquired.hold,
             ttl: Duration::from_millis(acquired.ttl_ms),
@@ -275,7 +279,7 @@ impl<'a> Watch<'a> {
             }
             Event::Lost(event) if event.of.hold == hold => self.lose(event.reason.as_str()),
             Event::Released(event) if event.of.hold == hold => self.lose("released"),
-            Event::Snapshot(snapshot) => {
+            Event::Snapshot(snapshot) if self.snapshot_counts => {
                 match snapshot.holds.iter().find(|view| view.hold == hold) {
                     Some(view) => match view.state {
                         HoldState::Held | HoldState::Jeopardy => {
@@ -317,6 +321,7 @@ impl<'a> Watch<'a> {
                 self.validity.attached_again(&tether.registered);
                 self.registered = tether.registered;
                 self.stream = Some(tether.stream);
+                self.snapshot_counts = true;
             }
             Err(error) => self.lose(if error.is_session_gone() { "ended" } else { "detached" }),
         }

@@ -350,10 +350,8 @@ async fn events(State(fake): State<Arc<Fake>>) -> Response {
     let held = fake.seen(|seen| seen.valid_until != 0);
     let holds = if held { vec![fake.view("held")] } else { vec![] };
     let snapshot = json!({"session": fake.session, "role": "none", "holds": holds});
-    if held {
-        let first = format!("event: snapshot\ndata: {snapshot}\n\n");
-        sender.try_send(Bytes::from(first)).expect("room");
-    }
+    let first = format!("event: snapshot\ndata: {snapshot}\n\n");
+    sender.try_send(Bytes::from(first)).expect("room");
     fake.streams.lock().expect("unpoisoned").push(sender);
     fake.change(|seen| seen.streams += 1);
     let body = Body::new(EventBody { frames, _counted: Open(fake) });
