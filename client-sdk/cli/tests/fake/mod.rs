@@ -347,7 +347,8 @@ impl Drop for Open {
 
 async fn events(State(fake): State<Arc<Fake>>) -> Response {
     let (sender, frames) = mpsc::channel::<Bytes>(64);
-    let held = fake.seen(|seen| seen.valid_until != 0);
+    // The first stream is told of a time before the grant.
+    let held = fake.seen(|seen| seen.valid_until != 0 && seen.registered.len() > 1);
     let holds = if held { vec![fake.view("held")] } else { vec![] };
     let snapshot = json!({"session": fake.session, "role": "none", "holds": holds});
     let first = format!("event: snapshot\ndata: {snapshot}\n\n");
