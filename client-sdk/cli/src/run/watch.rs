@@ -22,6 +22,10 @@ use super::tether::{Tether, attach_again};
 use super::validity::{Reading, Validity};
 use crate::output::say;
 
+/// How long the page's word is ahead of the event that says why: the agent writes the page first.
+/// Nobody else is granted the resource meanwhile, since the session is a guarded one.
+const NEWS_MAX_NS: u64 = 50_000_000;
+
 type Attaching = Pin<Box<dyn Future<Output = Result<Tether, CallError>>>>;
 
 /// How the user's program for a loss is started: with the reason and the command's process id.
@@ -66,6 +70,8 @@ pub(super) struct Watch<'a> {
     valid_until: u64,
     jeopardy: bool,
     lost: Option<&'static str>,
+    /// When the page was first seen to have no valid-until.
+    blank_since: Option<u64>,
     program: Option<Child>,
     stage: Stage,
     ended: bool,
@@ -106,6 +112,7 @@ impl<'a> Watch<'a> {
             valid_until: acquired.valid_until_boottime_ns,
             jeopardy: acquired.state == HoldState::Jeopardy,
             lost: None,
+            blank_since: None,
             program: None,
             stage: Stage::Running,
             ended: false,
@@ -174,12 +181,7 @@ impl<'a> Watch<'a> {
 
     /// Does what is due, and says when to look again.
     fn act(&mut self) -> Option<u64> {
-        match self.validity.read() {
-            // A hold that was lost may still be told of as valid; what was known before counts.
-            Reading::Until(instant) if self.lost.is_none() => self.valid_until = instant,
-            Reading::Ended if self.lost.is_none() => self.lose("ended"),
-            _ => {}
-        }
+        let news_at = self.read_validity();
         loop {
             let now = boottime_ns();
             let program_ended =
@@ -198,7 +200,7 @@ impl<'a> Watch<'a> {
                 },
             );
             match action {
-                Action::Wait(at) => return at,
+                Action::Wait(at) => return at.into_iter().chain(news_at).min(),
                 Action::StartProgram => {
                     self.warn();
                     self.start_program();
@@ -220,6 +222,31 @@ impl<'a> Watch<'a> {
                     self.warn();
                     self.stage = Stage::Killed;
                 }
+            }
+        }
+    }
+
+    /// Takes over what is known now; returns when a page without valid-until is to be believed even
+    /// though no event says why.
+    fn read_validity(&mut self) -> Option<u64> {
+        if self.lost.is_some() {
+            // What was known before counts.
+            return None;
+        }
+        match self.validity.read() {
+            Reading::Until(instant) => {
+                self.valid_until = instant;
+                self.blank_since = None;
+                None
+            }
+            Reading::Ended => {
+                let now = boottime_ns();
+                let news_at = *self.blank_since.get_or_insert(now) + NEWS_MAX_NS;
+                if self.stream.is_some() && now < news_at {
+                    return Some(news_at);
+                }
+                self.lose("ended");
+                None
             }
         }
     }
