@@ -1,1 +1,3 @@
-//! x
+//! What the end-to-end tests and the benchmarks share: real agents, real programs, real sockets.
+
+pub mod harness;
