@@ -15,6 +15,7 @@ mod process;
 mod puppet;
 mod tenure_run;
 mod until;
+mod users;
 
 pub use agent::{Agent, Setup};
 pub use answer::Answer;
@@ -28,3 +29,4 @@ pub use process::{Program, cpu_ns, rss_kib};
 pub use puppet::Puppet;
 pub use tenure_run::{TenureRun, run_to_end};
 pub use until::{DEADLINE, boottime_ns, eventually, until};
+pub use users::other_users;
