@@ -219,7 +219,8 @@ fn a_wrong_secret_resumes_nothing() {
     let session = http.register(&json!({"keepalive_ms": 600_000}));
     agent.kill();
     agent.start_again();
-    let wrong = json!({"resume": {"session": session.session, "secret": "0".repeat(session.secret.len())}});
+    let wrong =
+        json!({"resume": {"session": session.session, "secret": "0".repeat(session.secret.len())}});
     http.post("/v1/register", &wrong).problem(Code::SessionUnknown);
     let right = json!({"resume": {"session": session.session, "secret": session.secret}});
     assert!(http.register(&right).resumed);
@@ -245,7 +246,10 @@ fn after_a_lost_journal_nothing_is_granted_while_an_old_hold_may_be_valid() {
         let granted: Acquired = answer.expect(200);
         let valid_until = [short.valid_until_boottime_ns, long.valid_until_boottime_ns];
         for earlier in valid_until {
-            assert!(boottime_ns() >= earlier, "{kind}/{name} was granted while an old hold was valid");
+            assert!(
+                boottime_ns() >= earlier,
+                "{kind}/{name} was granted while an old hold was valid"
+            );
         }
         grants.push(granted.token);
     }

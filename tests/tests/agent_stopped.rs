@@ -40,8 +40,10 @@ fn a_guarded_command_is_ended_without_the_agent() {
     for trap in ["", "trap '' TERM; "] {
         let mut agent = Agent::start();
         let path = agent.dir().join("pid");
-        let script =
-            format!("{trap}echo $$ $TENURE_PAGE > {}; while :; do sleep 0.02; done", path.display());
+        let script = format!(
+            "{trap}echo $$ $TENURE_PAGE > {}; while :; do sleep 0.02; done",
+            path.display()
+        );
         let args = ["--leader", "role", "--ttl", "3s", "--kill-after", "1s"];
         let mut command = TenureRun::new(&agent.socket(), &args, &["sh", "-c", &script]);
         command.command().stdout(Stdio::null()).stderr(Stdio::null());
@@ -71,7 +73,9 @@ fn a_waiter_is_served_after_the_agent_goes_on() {
         let held = http.acquire(holder, kind, "role", &json!({"ttl_ms": 1000}));
         let waiting = http.queue(waiter, kind, "role", &json!({"ttl_ms": 600_000}));
         agent.pause();
-        until("valid-until to pass", || boottime_ns() >= held.valid_until_boottime_ns + 1_000_000_000);
+        until("valid-until to pass", || {
+            boottime_ns() >= held.valid_until_boottime_ns + 1_000_000_000
+        });
         agent.signal(Signal::SIGCONT);
         assert!(events.granted(waiting.hold).token > held.token);
     }

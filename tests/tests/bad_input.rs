@@ -77,7 +77,8 @@ fn a_body_that_never_comes_holds_nobody_up() {
 fn huge_headers_are_refused() {
     let agent = Agent::start();
     let mut stream = connect(&agent);
-    let head = format!("GET /v1/status HTTP/1.1\r\nhost: a\r\nx: {}\r\n\r\n", "y".repeat(20 * 1024));
+    let head =
+        format!("GET /v1/status HTTP/1.1\r\nhost: a\r\nx: {}\r\n\r\n", "y".repeat(20 * 1024));
     // The agent may close before it has read everything.
     let _ = stream.write_all(head.as_bytes());
     let said = read_to_close(stream);
@@ -88,7 +89,13 @@ fn huge_headers_are_refused() {
 #[test]
 fn what_is_not_http_is_closed() {
     let agent = Agent::start();
-    for garbage in [&b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"[..], b"\0\0\0\0\0\0\0\0\r\n\r\n", b"EHLO there\r\n\r\n", b"GET\r\n\r\n", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"] {
+    for garbage in [
+        &b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"[..],
+        b"\0\0\0\0\0\0\0\0\r\n\r\n",
+        b"EHLO there\r\n\r\n",
+        b"GET\r\n\r\n",
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+    ] {
         let mut stream = connect(&agent);
         stream.write_all(garbage).expect("it listens");
         let said = read_to_close(stream);
@@ -108,7 +115,9 @@ fn contradictory_lengths_are_refused() {
         "transfer-encoding: gzip",
     ] {
         let mut stream = connect(&agent);
-        let request = format!("POST /v1/register HTTP/1.1\r\nhost: a\r\nconnection: close\r\n{head}\r\n\r\n{{}}");
+        let request = format!(
+            "POST /v1/register HTTP/1.1\r\nhost: a\r\nconnection: close\r\n{head}\r\n\r\n{{}}"
+        );
         stream.write_all(request.as_bytes()).expect("it listens");
         stream.shutdown(Shutdown::Write).expect("it is open");
         let said = read_to_close(stream);
@@ -212,7 +221,18 @@ fn hostile_names_are_names() {
     let agent = Agent::start();
     let mut http = agent.http();
     let session = http.register(&json!({"name": "'; DROP TABLE holds; --"})).session;
-    for name in ["../../etc/passwd", "'; DROP TABLE holds; --", "a/b c?d=e&f#g", "${HOME}", "%00", "<script>", "日本語", "\u{1f512}", "null", " "] {
+    for name in [
+        "../../etc/passwd",
+        "'; DROP TABLE holds; --",
+        "a/b c?d=e&f#g",
+        "${HOME}",
+        "%00",
+        "<script>",
+        "日本語",
+        "\u{1f512}",
+        "null",
+        " ",
+    ] {
         let held = http.acquire(session, "leader", name, &json!({}));
         assert_eq!(held.name, name);
         assert!(http.release(session, held.hold));

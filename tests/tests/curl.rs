@@ -15,7 +15,8 @@ struct CurlEvents {
 impl CurlEvents {
     fn open(agent: &Agent, session: uuid::Uuid) -> CurlEvents {
         let output = agent.dir().join(format!("events-{session}"));
-        let mut command = Curl::new(&agent.socket()).command(&format!("/v1/events?session={session}"));
+        let mut command =
+            Curl::new(&agent.socket()).command(&format!("/v1/events?session={session}"));
         command.stdout(File::create(&output).expect("the agent's directory is ours"));
         CurlEvents { _curl: Program::start(&mut command), output }
     }
@@ -25,7 +26,8 @@ impl CurlEvents {
         let read = || fs::read_to_string(&self.output).expect("the file was made before");
         // The blank line ends the frame: before it the data may be half there.
         let complete = |text: &str| {
-            text.split_once(&format!("event: {event}\n")).is_some_and(|(_, rest)| rest.contains("\n\n"))
+            text.split_once(&format!("event: {event}\n"))
+                .is_some_and(|(_, rest)| rest.contains("\n\n"))
         };
         until(&format!("event {event} in {:?}", self.output), || complete(&read()));
         read()
@@ -106,9 +108,12 @@ fn wait_none_is_refused_and_names_the_holder() {
     let mut curl = Curl::new(&agent.socket());
     let first = curl.register(&json!({"name": "first"}));
     let second = curl.register(&json!({"name": "second"}));
-    for (kind, more) in
-        [("leader", json!({})), ("lease", json!({})), ("semaphore", json!({})), ("master", json!({}))]
-    {
+    for (kind, more) in [
+        ("leader", json!({})),
+        ("lease", json!({})),
+        ("semaphore", json!({})),
+        ("master", json!({})),
+    ] {
         let granted = curl.acquire(first.session, kind, "taken", &more);
         let problem = curl.ask(second.session, kind, "taken", &more).problem(Code::Contended);
         let holder = problem.holder.expect("on this host everybody is known");
@@ -116,7 +121,10 @@ fn wait_none_is_refused_and_names_the_holder() {
         assert_eq!(holder.token, granted.token, "{kind}");
         assert!(!holder.host.is_empty(), "{kind}");
         assert!(holder.uid.is_some(), "{kind}");
-        assert_eq!(curl.standing(kind, if kind == "master" { "default" } else { "taken" }).waiters, []);
+        assert_eq!(
+            curl.standing(kind, if kind == "master" { "default" } else { "taken" }).waiters,
+            []
+        );
     }
 }
 
@@ -163,7 +171,8 @@ fn wait_queue_answers_at_once_and_grants_by_event() {
     let second = curl.register(&json!({}));
     let events = CurlEvents::open(&agent, second.session);
     let held = curl.acquire(first.session, "semaphore", "gpu", &json!({"limit": 1}));
-    let answer = curl.ask(second.session, "semaphore", "gpu", &json!({"limit": 1, "wait": "queue"}));
+    let answer =
+        curl.ask(second.session, "semaphore", "gpu", &json!({"limit": 1, "wait": "queue"}));
     let waiting: Waiting = answer.expect(202);
     assert_eq!(waiting.state, HoldState::Waiting);
     assert_eq!(waiting.position, Some(1));

@@ -23,9 +23,8 @@ fn wait_standing(events: &Events, what: &str, pick: impl Fn(&Standing) -> bool) 
 fn standing_shows_who_holds_and_who_waits() {
     let agent = Agent::start();
     let mut http = agent.http();
-    let sessions: Vec<_> = (0..5)
-        .map(|i| http.register(&json!({"name": format!("s{i}")})).session)
-        .collect();
+    let sessions: Vec<_> =
+        (0..5).map(|i| http.register(&json!({"name": format!("s{i}")})).session).collect();
     let mut tokens = Vec::new();
     for (i, &session) in sessions.iter().enumerate() {
         let more = json!({"limit": 2});
@@ -192,9 +191,8 @@ fn revoke_takes_away_one_grant_or_all() {
     let mut http = agent.http();
     let session = http.register(&json!({})).session;
     let events = agent.events(session);
-    let holds: Vec<_> = (0..3)
-        .map(|_| http.acquire(session, "semaphore", "gpu", &json!({"limit": 3})))
-        .collect();
+    let holds: Vec<_> =
+        (0..3).map(|_| http.acquire(session, "semaphore", "gpu", &json!({"limit": 3}))).collect();
     let mut revoke = |body: Value| http.post("/v1/revoke", &body).json(200)["revoked"].clone();
     let one = revoke(json!({"kind": "semaphore", "name": "gpu", "token": holds[1].token}));
     assert_eq!(one, 1);

@@ -105,12 +105,10 @@ fn permits_released_in_turn_go_to_fifty_waiters_in_order() {
     let mut http = agent.http();
     let session = http.register(&json!({"keepalive_ms": 600_000})).session;
     let events = agent.events(session);
-    let mut held: Vec<Uuid> = (0..3)
-        .map(|_| http.acquire(session, "semaphore", "gpu", &more).hold)
-        .collect();
-    let waiting: Vec<Uuid> = (0..WAITERS)
-        .map(|_| http.queue(session, "semaphore", "gpu", &more).hold)
-        .collect();
+    let mut held: Vec<Uuid> =
+        (0..3).map(|_| http.acquire(session, "semaphore", "gpu", &more).hold).collect();
+    let waiting: Vec<Uuid> =
+        (0..WAITERS).map(|_| http.queue(session, "semaphore", "gpu", &more).hold).collect();
     let mut last_token = 0;
     for hold in waiting {
         http.release(session, held.remove(0));

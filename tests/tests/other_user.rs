@@ -44,7 +44,8 @@ fn every_call_on_a_strangers_session_says_that_there_is_none() {
     let unknown = unknown.problem(Code::SessionUnknown).detail;
 
     for path in ["/v1/beat", "/v1/checkpoint", "/v1/release"] {
-        let problem = stranger.post(path, &json!({"session": session})).problem(Code::SessionUnknown);
+        let problem =
+            stranger.post(path, &json!({"session": session})).problem(Code::SessionUnknown);
         assert_eq!(
             problem.detail.replace(&session.to_string(), ""),
             unknown.replace(&Uuid::nil().to_string(), ""),

@@ -7,9 +7,7 @@ use std::process::Stdio;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::json;
-use tenure_tests::harness::{
-    Agent, Client, Program, TenureRun, eventually, run_to_end, until,
-};
+use tenure_tests::harness::{Agent, Client, Program, TenureRun, eventually, run_to_end, until};
 use uuid::Uuid;
 
 const LEADER: [&str; 2] = ["--leader", "role"];
@@ -175,7 +173,8 @@ fn on_lost_ignore_lets_the_command_finish() {
 #[test]
 fn the_command_is_told_what_it_holds() {
     let agent = Agent::start();
-    let script = "echo $TENURE_HOLD $TENURE_TOKEN $TENURE_PAGE $TENURE_SOCKET; test -r $TENURE_PAGE";
+    let script =
+        "echo $TENURE_HOLD $TENURE_TOKEN $TENURE_PAGE $TENURE_SOCKET; test -r $TENURE_PAGE";
     let run = TenureRun::new(&agent.socket(), &LEADER, &["sh", "-c", script]);
     let (code, out, err) = run.finish();
     assert_eq!(code, 0, "{err}");
@@ -189,9 +188,12 @@ fn the_command_is_told_what_it_holds() {
 
 #[test]
 fn signals_are_forwarded_while_the_command_runs() {
-    for (signal, name) in
-        [(Signal::SIGTERM, "TERM"), (Signal::SIGINT, "INT"), (Signal::SIGHUP, "HUP"), (Signal::SIGUSR1, "USR1")]
-    {
+    for (signal, name) in [
+        (Signal::SIGTERM, "TERM"),
+        (Signal::SIGINT, "INT"),
+        (Signal::SIGHUP, "HUP"),
+        (Signal::SIGUSR1, "USR1"),
+    ] {
         let agent = Agent::start();
         let (ready, text) = file(&agent, "ready");
         let script = format!("trap 'exit 7' {name}; echo x > {text}; while :; do sleep 0.02; done");
@@ -246,9 +248,7 @@ fn a_killed_wrapper_leaves_the_hold_to_the_last_of_its_children() {
     run.kill();
     kill(child, Signal::SIGKILL).expect("the child is running");
     witness.signal(Signal::SIGTERM);
-    until("the witness to be gone", || {
-        agent.http().standing("leader", "other").holders.is_empty()
-    });
+    until("the witness to be gone", || agent.http().standing("leader", "other").holders.is_empty());
     assert!(runs(grandchild));
     let standing = agent.http().standing("leader", "role");
     assert_eq!(standing.holders[0].token, token, "the grandchild still works under this hold");

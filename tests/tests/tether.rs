@@ -102,7 +102,8 @@ fn a_reconnect_within_the_linger_keeps_the_hold() {
 fn a_closed_stream_of_a_killed_program_does_not_linger() {
     let agent = Agent::start();
     let mut puppet = Puppet::start(&agent);
-    let session = puppet.register(&json!({"tether": "connection", "linger_ms": 86_400_000})).session;
+    let session =
+        puppet.register(&json!({"tether": "connection", "linger_ms": 86_400_000})).session;
     puppet.open_events(session).snapshot();
     puppet.acquire(session, "leader", "role", &json!({}));
     let next = Heir::wait_for(&agent, "leader", "role");

@@ -116,7 +116,8 @@ fn forward(events: &Events, session: Uuid) {
 fn spawn_heir(events: &Events) -> anyhow::Result<u32> {
     let stream = events.socket().as_fd();
     fcntl(stream, FcntlArg::F_SETFD(FdFlag::empty()))?;
-    let child = Command::new("sleep").arg("1000").stdin(Stdio::null()).stdout(Stdio::null()).spawn();
+    let child =
+        Command::new("sleep").arg("1000").stdin(Stdio::null()).stdout(Stdio::null()).spawn();
     fcntl(stream, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC))?;
     Ok(child?.id())
 }

@@ -71,9 +71,7 @@ fn parse(output: &[u8]) -> Answer {
         headers: head
             .headers
             .iter()
-            .map(|h| {
-                (h.name.to_ascii_lowercase(), String::from_utf8_lossy(h.value).into_owned())
-            })
+            .map(|h| (h.name.to_ascii_lowercase(), String::from_utf8_lossy(h.value).into_owned()))
             .collect(),
         body: output[length..].to_vec(),
     }

@@ -181,7 +181,10 @@ impl EventLog {
 
     /// Whether an event of the hold with this name has come so far.
     pub fn has(&self, name: &str, hold: Uuid) -> bool {
-        self.lock().seen.iter().any(|seen| seen.event.name() == name && hold_of(&seen.event) == Some(hold))
+        self.lock()
+            .seen
+            .iter()
+            .any(|seen| seen.event.name() == name && hold_of(&seen.event) == Some(hold))
     }
 
     #[track_caller]

@@ -3,16 +3,12 @@
 //! Small so that a thousand of them fit in a test and so that a benchmark measures the server.
 
 use std::io::{self, Read, Write};
-use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::thread::JoinHandle;
 
 use serde_json::Value;
-use uuid::Uuid;
 
-use super::{Answer, Client, DEADLINE, EventLog};
+use super::{Answer, Client, DEADLINE};
 
 /// Most headers of an answer.
 const HEADERS_MAX: usize = 32;
@@ -73,19 +69,8 @@ impl Http {
     fn exchange_connected(&mut self, request: &[u8]) -> io::Result<Answer> {
         let stream = self.stream.as_mut().ok_or(io::ErrorKind::NotConnected)?;
         stream.write_all(request)?;
-        let (status, headers) = read_head(stream, &mut self.unread)?;
-        let mut answer = Answer { status, headers, body: Vec::new() };
-        if answer.header("transfer-encoding") == Some("chunked") {
-            while let Some(chunk) = read_chunk(stream, &mut self.unread)? {
-                answer.body.extend_from_slice(&chunk);
-            }
-        } else if let Some(length) = answer.header("content-length") {
-            let length: usize = length.parse().map_err(invalid)?;
-            while self.unread.len() < length {
-                fill(stream, &mut self.unread)?;
-            }
-            answer.body = self.unread.drain(..length).collect();
-        }
+        let mut answer = read_head(stream, &mut self.unread)?;
+        read_body(stream, &mut self.unread, &mut answer)?;
         Ok(answer)
     }
 }
@@ -100,7 +85,7 @@ impl Client for Http {
 }
 
 /// The bytes of a request.
-pub(super) fn request_bytes(method: &str, path: &str, body: &[u8]) -> Vec<u8> {
+fn request_bytes(method: &str, path: &str, body: &[u8]) -> Vec<u8> {
     let mut request = format!(
         "{method} {path} HTTP/1.1\r\nhost: agent\r\ncontent-type: application/json\r\n\
          content-length: {}\r\n\r\n",
@@ -111,7 +96,7 @@ pub(super) fn request_bytes(method: &str, path: &str, body: &[u8]) -> Vec<u8> {
     request
 }
 
-fn connect(socket: &Path) -> io::Result<UnixStream> {
+pub(super) fn connect(socket: &Path) -> io::Result<UnixStream> {
     let stream = UnixStream::connect(socket)?;
     stream.set_read_timeout(Some(DEADLINE))?;
     stream.set_write_timeout(Some(DEADLINE))?;
@@ -137,10 +122,7 @@ fn fill(stream: &mut UnixStream, unread: &mut Vec<u8>) -> io::Result<()> {
     Ok(())
 }
 
-fn read_head(
-    stream: &mut UnixStream,
-    unread: &mut Vec<u8>,
-) -> io::Result<(u16, Vec<(String, String)>)> {
+pub(super) fn read_head(stream: &mut UnixStream, unread: &mut Vec<u8>) -> io::Result<Answer> {
     loop {
         let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
         let mut head = httparse::Response::new(&mut headers);
@@ -155,14 +137,36 @@ fn read_head(
                 })
                 .collect();
             unread.drain(..length);
-            return Ok((status, headers));
+            return Ok(Answer { status, headers, body: Vec::new() });
         }
         fill(stream, unread)?;
     }
 }
 
+pub(super) fn read_body(
+    stream: &mut UnixStream,
+    unread: &mut Vec<u8>,
+    answer: &mut Answer,
+) -> io::Result<()> {
+    if answer.header("transfer-encoding") == Some("chunked") {
+        while let Some(chunk) = read_chunk(stream, unread)? {
+            answer.body.extend_from_slice(&chunk);
+        }
+    } else if let Some(length) = answer.header("content-length") {
+        let length: usize = length.parse().map_err(invalid)?;
+        while unread.len() < length {
+            fill(stream, unread)?;
+        }
+        answer.body = unread.drain(..length).collect();
+    }
+    Ok(())
+}
+
 /// The next chunk of a chunked body; `None` at its end.
-fn read_chunk(stream: &mut UnixStream, unread: &mut Vec<u8>) -> io::Result<Option<Vec<u8>>> {
+pub(super) fn read_chunk(
+    stream: &mut UnixStream,
+    unread: &mut Vec<u8>,
+) -> io::Result<Option<Vec<u8>>> {
     loop {
         if let httparse::Status::Complete((start, size)) =
             httparse::parse_chunk_size(unread).map_err(|_| invalid("a broken chunk"))?
@@ -177,107 +181,5 @@ fn read_chunk(stream: &mut UnixStream, unread: &mut Vec<u8>) -> io::Result<Optio
             return Ok((size > 0).then_some(chunk));
         }
         fill(stream, unread)?;
-    }
-}
-
-/// Why a stream could not be opened.
-#[derive(Debug)]
-pub enum StreamError {
-    /// The agent refused.
-    Refused(Answer),
-    /// The socket failed.
-    Io(io::Error),
-}
-
-/// An open event stream, read by a thread into its [`EventLog`]. Dropping it closes the stream.
-pub struct Events {
-    log: Arc<EventLog>,
-    stream: UnixStream,
-    reader: Option<JoinHandle<()>>,
-}
-
-impl Events {
-    /// Opens the stream of a session; it must open.
-    ///
-    /// # Panics
-    ///
-    /// When it does not.
-    #[track_caller]
-    pub fn open(socket: &Path, session: Uuid) -> Events {
-        Events::try_open(socket, &format!("/v1/events?session={session}"), None)
-            .unwrap_or_else(|error| panic!("the stream of {session} did not open: {error:?}"))
-    }
-
-    /// Opens a stream, after the event that was seen last.
-    ///
-    /// # Errors
-    ///
-    /// What the agent, or the socket, said instead.
-    pub fn try_open(
-        socket: &Path,
-        path: &str,
-        last_event_id: Option<u64>,
-    ) -> Result<Events, StreamError> {
-        let mut stream = connect(socket).map_err(StreamError::Io)?;
-        let last =
-            last_event_id.map(|id| format!("last-event-id: {id}\r\n")).unwrap_or_default();
-        let request = format!("GET {path} HTTP/1.1\r\nhost: agent\r\n{last}\r\n");
-        stream.write_all(request.as_bytes()).map_err(StreamError::Io)?;
-        let mut unread = Vec::new();
-        let (status, headers) = read_head(&mut stream, &mut unread).map_err(StreamError::Io)?;
-        let mut answer = Answer { status, headers, body: Vec::new() };
-        if status != 200 {
-            let length = answer.header("content-length").and_then(|n| n.parse().ok()).unwrap_or(0);
-            while unread.len() < length {
-                fill(&mut stream, &mut unread).map_err(StreamError::Io)?;
-            }
-            answer.body = unread;
-            return Err(StreamError::Refused(answer));
-        }
-        let content_type = answer.header("content-type").unwrap_or_default();
-        assert!(content_type.starts_with("text/event-stream"), "{content_type}");
-
-        // The stream may be silent for ever; `drop` shuts it down.
-        stream.set_read_timeout(None).map_err(StreamError::Io)?;
-        let log = Arc::new(EventLog::default());
-        let reader = std::thread::spawn({
-            let log = Arc::clone(&log);
-            let mut stream = stream.try_clone().map_err(StreamError::Io)?;
-            move || {
-                while let Ok(Some(chunk)) = read_chunk(&mut stream, &mut unread) {
-                    log.feed(&chunk);
-                }
-                log.finish();
-            }
-        });
-        Ok(Events { log, stream, reader: Some(reader) })
-    }
-
-    /// The socket under the stream.
-    pub fn socket(&self) -> &UnixStream {
-        &self.stream
-    }
-
-    /// What came, and what is still to come.
-    pub fn log(&self) -> &Arc<EventLog> {
-        &self.log
-    }
-}
-
-impl std::ops::Deref for Events {
-    type Target = EventLog;
-
-    fn deref(&self) -> &EventLog {
-        &self.log
-    }
-}
-
-impl Drop for Events {
-    fn drop(&mut self) {
-        // Fails only when the agent closed it first.
-        let _ = self.stream.shutdown(Shutdown::Both);
-        if let Some(reader) = self.reader.take() {
-            let _ = reader.join();
-        }
     }
 }

@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
@@ -14,6 +14,9 @@ use tenure::wire::Event;
 use uuid::Uuid;
 
 use super::{Agent, Answer, Client, DEADLINE, EventLog, Program, Seen, binary};
+
+/// Replies that a test has not asked for yet; a puppet beyond waits.
+const REPLIES_MAX: usize = 64;
 
 /// A separate client process. Dropping it kills it.
 pub struct Puppet {
@@ -53,7 +56,7 @@ impl Puppet {
         );
         let out = program.pipes().stdout.take().expect("standard output is piped");
         let logs: Arc<Mutex<HashMap<Uuid, Arc<EventLog>>>> = Arc::default();
-        let (to_test, replies) = channel();
+        let (to_test, replies) = sync_channel(REPLIES_MAX);
         std::thread::spawn({
             let logs = Arc::clone(&logs);
             move || {
@@ -157,9 +160,7 @@ impl Client for Puppet {
     #[track_caller]
     fn call(&mut self, method: &str, path: &str, body: Option<&Value>) -> Answer {
         let body = body.map(Value::to_string).unwrap_or_default();
-        answer_in(
-            &self.tell(&json!({"do": "call", "method": method, "path": path, "body": body})),
-        )
+        answer_in(&self.tell(&json!({"do": "call", "method": method, "path": path, "body": body})))
     }
 }
 
