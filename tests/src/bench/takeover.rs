@@ -64,8 +64,7 @@ fn kill_holders(effort: &Effort, kind: &str) -> Vec<f64> {
             holder.program().signal(Signal::SIGKILL);
             let (seen, _) = events.granted_seen(waiting.hold);
             http.release(waiter, waiting.hold);
-            let ms = (seen.at_ns - killed_at) as f64 / 1e6;
-            ms
+            (seen.at_ns - killed_at) as f64 / 1e6
         })
         .collect()
 }
