@@ -172,10 +172,14 @@ impl Engine {
             self.route_changed(id);
             self.tell_changed(resource);
         }
-        let (limit, position) = match self.resources.get(resource) {
-            Some(Occupation::Semaphore(semaphore)) if token.is_some() => (Some(semaphore.limit), 0),
+        let semaphore = match resource.kind {
+            Kind::Semaphore => self.resources.get(resource),
+            _ => None,
+        };
+        let (limit, position) = match semaphore {
             Some(Occupation::Semaphore(semaphore)) => {
-                (Some(semaphore.limit), semaphore.queue.position(row))
+                let position = if token.is_some() { 0 } else { semaphore.queue.position(row) };
+                (Some(semaphore.limit), position)
             }
             _ => (None, 0),
         };

@@ -11,16 +11,10 @@ use crate::engine::journal::{Entry, Saved, SavedGrant, SavedWaiter};
 use crate::host::clock::Boottime;
 use crate::model::Resource;
 
-/// The generated columns are for people; SQLite works them out when somebody reads them.
-///
-/// In `routes` an empty tenant stands for every tenant without leases.
+/// The view is for people. In `routes` an empty tenant stands for every tenant without leases.
 pub(super) const TABLES: &str = "
 CREATE TABLE grants (
     row           INTEGER PRIMARY KEY,
-    id            TEXT AS (claim ->> '$.id'),
-    tenant        TEXT AS (claim ->> '$.resource.tenant'),
-    kind          TEXT AS (claim ->> '$.resource.kind'),
-    name          TEXT AS (claim ->> '$.resource.name'),
     token         INTEGER NOT NULL,
     granted_at_ns INTEGER NOT NULL,
     in_grace      INTEGER NOT NULL,
@@ -29,12 +23,19 @@ CREATE TABLE grants (
 );
 CREATE TABLE waiters (
     row      INTEGER PRIMARY KEY,
-    id       TEXT AS (claim ->> '$.id'),
-    tenant   TEXT AS (claim ->> '$.resource.tenant'),
-    name     TEXT AS (claim ->> '$.resource.name'),
     since_ns INTEGER NOT NULL,
     claim    TEXT NOT NULL
 );
+CREATE VIEW readable_grants AS SELECT
+    row,
+    claim ->> '$.id'              AS id,
+    claim ->> '$.owner.session'   AS session,
+    claim ->> '$.resource.tenant' AS tenant,
+    claim ->> '$.resource.kind'   AS kind,
+    claim ->> '$.resource.name'   AS name,
+    token,
+    granted_at_ns
+FROM grants;
 CREATE TABLE limits (
     tenant  TEXT NOT NULL,
     name    TEXT NOT NULL,

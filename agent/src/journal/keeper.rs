@@ -9,31 +9,36 @@ use super::{Database, signed, unsigned};
 use crate::host::clock::Boottime;
 use crate::keeper::journal::{Entry, Saved, SavedHold, SavedSession};
 
-/// The generated columns are for people; SQLite works them out when somebody reads them.
+/// The view is for people. Generated columns would do as well, but SQLite works those out at every
+/// insert too, and parsing a body takes longer than writing it.
 pub(super) const TABLES: &str = "
 CREATE TABLE sessions (
     id   TEXT PRIMARY KEY,
-    name TEXT AS (body ->> '$.name'),
-    uid  INTEGER AS (body ->> '$.uid'),
     body TEXT NOT NULL
 ) WITHOUT ROWID;
 CREATE TABLE holds (
-    row    INTEGER PRIMARY KEY,
-    id     TEXT AS (body ->> '$.claim.id'),
-    tenant TEXT AS (body ->> '$.claim.resource.tenant'),
-    kind   TEXT AS (body ->> '$.claim.resource.kind'),
-    name   TEXT AS (body ->> '$.claim.resource.name'),
-    token  INTEGER AS (body ->> '$.token'),
-    state  TEXT AS (CASE
-        WHEN body ->> '$.departing' THEN 'departing'
-        WHEN body ->> '$.token' IS NULL THEN 'waiting'
-        ELSE 'held' END),
-    body   TEXT NOT NULL
+    row  INTEGER PRIMARY KEY,
+    body TEXT NOT NULL
 );
 CREATE TABLE valid (
     row            INTEGER PRIMARY KEY,
     valid_until_ns INTEGER NOT NULL
 );
+CREATE VIEW readable_holds AS SELECT
+    row,
+    body ->> '$.claim.id'              AS id,
+    body ->> '$.claim.owner.session'   AS session,
+    body ->> '$.claim.resource.tenant' AS tenant,
+    body ->> '$.claim.resource.kind'   AS kind,
+    body ->> '$.claim.resource.name'   AS name,
+    CASE
+        WHEN body ->> '$.departing' THEN 'departing'
+        WHEN body ->> '$.token' IS NULL THEN 'waiting'
+        ELSE 'held'
+    END                                AS state,
+    body ->> '$.token'                 AS token,
+    max(body ->> '$.valid_until', coalesce(valid_until_ns, 0)) AS valid_until_ns
+FROM holds LEFT JOIN valid USING (row);
 ";
 
 impl Database {

@@ -11,6 +11,9 @@ use rusqlite::Connection;
 use super::ledger::LedgerError;
 use super::signed;
 
+/// Answers that may wait. There is one request for tokens at a time, so the thread never waits.
+const ANSWERS_MAX: usize = 1;
+
 /// Something to be made durable.
 enum Job {
     Tokens { upto: u64 },
@@ -24,20 +27,22 @@ pub(super) struct Reserve {
     path: PathBuf,
     /// Bounded by its users: one request for tokens at a time, and notes are waited for.
     jobs: Option<mpsc::Sender<Job>>,
-    answers: tokio::sync::mpsc::UnboundedReceiver<Result<u64, LedgerError>>,
+    answers: tokio::sync::mpsc::Receiver<Result<u64, LedgerError>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Reserve {
     pub(super) fn start(connection: Connection, path: PathBuf) -> io::Result<Reserve> {
         let (jobs, jobs_out) = mpsc::channel();
-        let (answers, answers_out) = tokio::sync::mpsc::unbounded_channel();
+        let (answers, answers_out) = tokio::sync::mpsc::channel(ANSWERS_MAX);
         let file = path.clone();
         let work = move || {
             for job in jobs_out {
                 // A receiver that is gone is an agent that is stopping.
                 match job {
-                    Job::Tokens { upto } => drop(answers.send(reserve(&connection, &file, upto))),
+                    Job::Tokens { upto } => {
+                        drop(answers.blocking_send(reserve(&connection, &file, upto)))
+                    }
                     Job::Ttl { ttl_ns, done } => {
                         let sql = "UPDATE ledger SET longest_ttl_ns = ?1";
                         drop(done.send(execute(&connection, &file, sql, ttl_ns)));

@@ -184,14 +184,18 @@ fn others_can_read_it_while_it_is_used() {
     database.write(&keeper::Entry::Hold(Box::new(hold(2))));
     let reader = Connection::open(journal(directory.path())).unwrap();
     let row: (String, String, String, String, i64) = reader
-        .query_row("SELECT id, kind, name, state, token FROM holds", [], |row| {
+        .query_row("SELECT id, kind, name, state, token FROM readable_holds", [], |row| {
             Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?))
         })
         .unwrap();
     let id = claim(1, Kind::Leader).id.to_string();
     let token = 1_763_000_000_000_001;
     assert_eq!(row, (id, "leader".into(), "a-name".into(), "held".into(), token));
-    let count: i64 = reader.query_row("SELECT count(*) FROM grants", [], |row| row.get(0)).unwrap();
+    let count: i64 = reader
+        .query_row("SELECT count(*) FROM readable_grants WHERE kind = 'leader'", [], |row| {
+            row.get(0)
+        })
+        .unwrap();
     assert_eq!(count, 1);
     database.commit().unwrap();
 }

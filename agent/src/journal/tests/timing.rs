@@ -1,6 +1,8 @@
 //! What a commit costs. Prints, and asserts nothing:
 //! `cargo test --release -p tenured --lib journal::tests::timing -- --ignored --nocapture`.
 
+#![expect(clippy::disallowed_methods, reason = "a sleep would spoil the measurement anyway")]
+
 use std::time::{Duration, Instant};
 
 use tenure::wire::Kind;

@@ -14,7 +14,7 @@ use tenure::wire::{Kind, UpstreamState};
 use uuid::Uuid;
 
 use super::Embedded;
-use crate::host::clock::Boottime;
+use crate::host::clock::{self, Boottime};
 use crate::journal::{Database, TOKENS_PER_RANGE};
 use crate::model::{
     Answer, Beat, BeatAnswer, CallId, Change, Claim, ClaimAnswer, ClaimId, Failure, Owner, Request,
@@ -279,12 +279,12 @@ fn more_tokens_come_in_time() {
     // More than a range, as if so many had been granted and released.
     for round in 0..4 {
         host.store().engine.skip_tokens(TOKENS_PER_RANGE / 3);
-        let deadline = std::time::Instant::now() + Duration::from_secs(30);
+        let deadline = clock::now() + Duration::from_secs(30);
         let token = loop {
             match host.call(Request::Claim(claim(2 + round, &round.to_string(), TTL))).0 {
                 Ok(Answer::Claim(ClaimAnswer::Held { token, .. })) => break token,
                 // The disk may be slower than this loop, but must not be for ever.
-                Err(Failure::Unavailable(_)) if std::time::Instant::now() < deadline => {
+                Err(Failure::Unavailable(_)) if clock::now() < deadline => {
                     std::thread::yield_now();
                 }
                 other => panic!("{other:?}"),
