@@ -3,14 +3,24 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use super::SessionState;
+use super::pages::FollowError;
 use super::shared::Shared;
-use super::{SessionError, SessionState};
 use crate::backoff::Backoff;
 use crate::client::{CallError, EventStream};
 use crate::wire::{Code, Event, Register, Resume};
 
 /// The causes of a `shutdown` event after which there is nothing to come back to.
 const SESSION_ENDED: &str = "session_ended";
+
+/// Why the stream is not open yet.
+#[derive(Debug, thiserror::Error)]
+enum ReopenError {
+    #[error(transparent)]
+    Call(#[from] CallError),
+    #[error(transparent)]
+    Follow(#[from] FollowError),
+}
 
 /// Takes an open stream; applies and passes on its events; opens it again whenever it breaks.
 /// Ends when the session is gone, or nobody uses it any more.
@@ -53,8 +63,11 @@ async fn follow(shared: &Shared, mut stream: EventStream) {
             number = shared.streams.fetch_add(1, Ordering::AcqRel) + 1;
             match reopen(shared, last_event_id).await {
                 Ok(stream) => break stream,
-                Err(SessionError::Call(error)) if is_final(&error) => {
+                Err(ReopenError::Call(error)) if is_final(&error) => {
                     shared.agent_knows.store(true, Ordering::Release);
+                    return shared.end(error.to_string());
+                }
+                Err(ReopenError::Follow(error @ FollowError::TooMany)) => {
                     return shared.end(error.to_string());
                 }
                 Err(_) => backoff.wait().await,
@@ -65,7 +78,7 @@ async fn follow(shared: &Shared, mut stream: EventStream) {
 }
 
 /// Proves that the session is ours, since the agent may be another than before; then listens.
-async fn reopen(shared: &Shared, last_event_id: Option<u64>) -> Result<EventStream, SessionError> {
+async fn reopen(shared: &Shared, last_event_id: Option<u64>) -> Result<EventStream, ReopenError> {
     let resume = Resume { session: shared.session(), secret: shared.registered.secret.clone() };
     let register = Register { resume: Some(resume), ..Register::default() };
     let registered = shared.client.register(&register).await?;

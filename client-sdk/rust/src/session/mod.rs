@@ -2,6 +2,7 @@
 
 mod builder;
 mod driver;
+mod pages;
 mod shared;
 mod state;
 mod warden;

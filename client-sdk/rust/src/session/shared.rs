@@ -3,18 +3,19 @@
 use std::collections::{HashMap, VecDeque};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, broadcast, watch};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
+use super::pages::{FollowError, Pages};
 use super::{SessionGone, SessionState};
 use crate::backoff::Backoff;
 use crate::client::{AcquireReply, Client};
 use crate::hold::{Cell, Grant, Reason, Stage};
-use crate::page::{Page, PageError};
+use crate::page::Page;
 use crate::wire::{Event, HoldState, Register, Registered, SnapshotEvent};
 
 /// Events that a subscriber may leave unread; a slower one is told how many it missed.
@@ -30,8 +31,7 @@ pub(crate) struct Shared {
     pub(crate) registered: Registered,
     /// Where the session's tasks run, also when a guard is dropped elsewhere.
     pub(crate) runtime: Handle,
-    /// Replaced when a restarted agent made a new file.
-    pub(super) page: RwLock<Page>,
+    pages: Pages,
     registry: Mutex<Registry>,
     pub(super) events: broadcast::Sender<Event>,
     pub(super) state: watch::Sender<SessionState>,
@@ -64,7 +64,7 @@ impl Shared {
             register,
             registered,
             runtime,
-            page: RwLock::new(page),
+            pages: Pages::new(page),
             registry: Mutex::default(),
             events: broadcast::Sender::new(EVENTS_MAX),
             state: watch::Sender::new(SessionState::Connected),
@@ -79,18 +79,15 @@ impl Shared {
         self.registered.session
     }
 
-    /// Reads the page; poisoning is no concern, as nobody panics while replacing it.
-    pub(crate) fn with_page<T>(&self, read: impl FnOnce(&Page) -> T) -> T {
-        read(&self.page.read().unwrap_or_else(PoisonError::into_inner))
+    /// Reads the newest page.
+    #[inline]
+    pub(crate) fn with_page<T: Default>(&self, read: impl FnOnce(&Page) -> T) -> T {
+        self.pages.newest().map(read).unwrap_or_default()
     }
 
     /// Maps the file that is now at `path`, if that is another than the mapped one.
-    pub(super) fn follow_page(&self, path: &Path) -> Result<(), PageError> {
-        if !self.with_page(|page| page.is_at(path)) {
-            let page = Page::open(path, self.session(), self.registered.boot_id)?;
-            *self.page.write().unwrap_or_else(PoisonError::into_inner) = page;
-        }
-        Ok(())
+    pub(super) fn follow_page(&self, path: &Path) -> Result<(), FollowError> {
+        self.pages.follow(path, self.session(), self.registered.boot_id)
     }
 
     /// Makes sure that a new grant can be seen: a restarted agent may have made a new page, and
