@@ -1,3 +1,146 @@
-//! The `tenured` daemon.
+//! The `tenured` daemon: its whole life, from the command line to the exit code.
 
-fn main() {}
+use std::io::Write;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use anyhow::{Context, Error};
+use clap::Parser;
+use tenured::api;
+use tenured::config::{self, Cli, Command, Environment, Loaded, SharedPolicy};
+use tenured::heart::{Control, Heart};
+use tenured::host::peer::Identity;
+use tenured::host::signals::{Signal, Signals};
+use tenured::host::socket::{self, Place};
+use tenured::lifecycle::{self, Assembled, Drained, Ending, Ready, Reload, exit};
+use tenured::telemetry::log;
+use tokio::net::UnixListener;
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+/// Threads of the API. The heart has its own.
+const API_THREADS: usize = 2;
+
+fn main() -> ExitCode {
+    let started = Instant::now();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Fails when nobody reads; the exit code says the same.
+            let _ = error.print();
+            let code = if error.use_stderr() { exit::USAGE } else { 0 };
+            return ExitCode::from(code);
+        }
+    };
+    let outcome = match config::load(&cli.flags, &Environment::of_process()) {
+        Err(error) => Err((exit::CONFIG, error.into())),
+        Ok(loaded) => match cli.command.unwrap_or(Command::Agent) {
+            Command::CheckConfig => check(&loaded),
+            Command::Agent => serve(started, cli, loaded),
+        },
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err((code, error)) => {
+            eprintln!("tenured: {error:#}");
+            ExitCode::from(code)
+        }
+    }
+}
+
+/// Prints what is in effect.
+fn check(loaded: &Loaded) -> Result<(), (u8, Error)> {
+    for warning in &loaded.warnings {
+        eprintln!("tenured: {warning}");
+    }
+    let written = std::io::stdout().write_all(loaded.effective().as_bytes());
+    written.context("cannot write").map_err(unavailable)
+}
+
+/// Binds, serves and drains.
+fn serve(started: Instant, cli: Cli, loaded: Loaded) -> Result<(), (u8, Error)> {
+    let Loaded { config, warnings, .. } = loaded;
+    let log = log::start(&config.log).map_err(unavailable)?;
+    warnings.iter().for_each(|warning| warn!("{warning}"));
+    let limits = lifecycle::prepare(&config).map_err(unavailable)?;
+    let (listener, place) = socket::bind(&config.socket, config.audience).map_err(unavailable)?;
+    let policy = SharedPolicy::new(config.policy.clone());
+    let parts = lifecycle::assemble(started, &config, &limits, &policy).map_err(unavailable)?;
+    let Assembled { mut heart, context, guarantee } = parts;
+
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(API_THREADS)
+        .thread_name("api")
+        .enable_all()
+        .build()
+        .context("cannot start the threads of the API")
+        .map_err(unavailable)?;
+    let (flags, environment) = (cli.flags, Environment::of_process());
+    let mut reload = Reload { flags, environment, config, log, policy };
+
+    let ending = runtime.block_on(async {
+        let mut signals =
+            Signals::listen().context("cannot listen to signals").map_err(unavailable)?;
+        let listener =
+            UnixListener::from_std(listener).context("cannot listen").map_err(unavailable)?;
+        let drain = CancellationToken::new();
+        let api = api::serve(listener, Identity::of, context, drain.clone());
+        let api = tokio::spawn(api);
+        announce(started, &reload, &place, &guarantee);
+        let ending = live(&mut signals, &mut reload, &heart).await;
+
+        drain.cancel();
+        heart.control(ending.control()).await;
+        let work = async {
+            heart.ended().await;
+            // Fails only if the API's task panicked; there is nothing left of it to wait for.
+            let _ = api.await;
+        };
+        let deadline = limits.stop_deadline;
+        match lifecycle::drain(work, deadline, &mut signals).await {
+            Drained::Done => info!("stopped"),
+            Drained::DeadlinePassed => warn!(?deadline, "stopped before everything was done"),
+            Drained::Interrupted => warn!("second signal: stopped before everything was done"),
+        }
+        Ok(ending)
+    })?;
+    if ending == Ending::Stop {
+        place.remove();
+    }
+    // What has not ended by now is not waited for.
+    runtime.shutdown_background();
+    Ok(())
+}
+
+/// Serves until a signal ends it.
+async fn live(signals: &mut Signals, reload: &mut Reload, heart: &Heart) -> Ending {
+    loop {
+        match signals.next().await {
+            Signal::Stop => {
+                info!("stopping: every hold is released");
+                return Ending::Stop;
+            }
+            Signal::Restart => {
+                info!("restarting: every hold is kept for the next agent");
+                return Ending::Restart;
+            }
+            Signal::Reload => {
+                reload.reload();
+                let settings = Box::new(reload.config.settings.clone());
+                heart.control(Control::Reload(settings)).await;
+            }
+        }
+    }
+}
+
+fn announce(started: Instant, reload: &Reload, place: &Place, guarantee: &str) {
+    let upstream = reload.config.upstream.kind();
+    let (took, socket) = (started.elapsed(), place.path());
+    let ready = Ready { took, socket, upstream, guarantee };
+    // Fails when nobody reads; the agent serves all the same.
+    let _ = writeln!(std::io::stdout(), "{ready}");
+}
+
+fn unavailable(error: impl Into<Error>) -> (u8, Error) {
+    (exit::UNAVAILABLE, error.into())
+}

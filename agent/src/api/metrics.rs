@@ -20,5 +20,7 @@ pub(super) async fn metrics(
     State(context): State<Arc<Context>>,
     Queried(NoQuery): Queried<NoQuery>,
 ) -> Response {
+    // The heart counts what is there; without one the numbers are those of its last word.
+    let _ = context.heart.probe().await;
     text(OPENMETRICS, (context.metrics)())
 }

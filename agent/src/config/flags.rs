@@ -14,8 +14,8 @@ use clap::{Args, Parser, Subcommand};
     name = "tenured",
     version,
     args_conflicts_with_subcommands = false,
-    after_help = "Exit status: 0 stopped as asked, 64 wrong usage, 69 the socket cannot be bound, \
-                  78 wrong configuration."
+    after_help = "Exit status: 0 stopped as asked, 64 wrong usage, 69 the socket or a directory \
+                  cannot be used, 78 wrong configuration."
 )]
 pub struct Cli {
     /// What to do; `agent` when nothing is said.

@@ -96,6 +96,13 @@ impl Config {
         }
         changes
     }
+
+    /// Takes over what a reload puts into effect, and only that.
+    pub fn take_reloadable(&mut self, new: Config) {
+        self.log = new.log;
+        self.policy = new.policy;
+        self.allow = new.allow;
+    }
 }
 
 #[cfg(test)]

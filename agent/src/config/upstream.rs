@@ -23,6 +23,13 @@ impl UpstreamUrl {
         }
     }
 
+    /// What sort of upstream it is.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            UpstreamUrl::Embedded => "embedded",
+        }
+    }
+
     /// The URL without any password.
     pub fn shown(&self) -> String {
         match self {

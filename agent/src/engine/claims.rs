@@ -187,7 +187,7 @@ impl Engine {
 
     fn why_gone(&self, now: Boottime, id: ClaimId, resource: &Resource) -> GoneReason {
         match self.tombstones.get(now, id) {
-            Some(ended) => ended.reason(),
+            Some(reason) => reason,
             None if resource.kind != Kind::Semaphore && self.resources.contains_key(resource) => {
                 GoneReason::Conflict
             }

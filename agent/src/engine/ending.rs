@@ -4,7 +4,7 @@ use tenure::wire::Kind;
 
 use super::claims::{State, Tracked, last_instant};
 use super::journal::Entry;
-use super::{Ended, Engine, Occupation, Timer};
+use super::{Engine, Occupation, Timer};
 use crate::host::clock::Boottime;
 use crate::model::{Change, ClaimId, GoneReason, Resource};
 
@@ -12,12 +12,12 @@ impl Engine {
     pub(super) fn release(&mut self, now: Boottime, id: ClaimId, resource: &Resource) -> bool {
         match self.claims.get(&id) {
             Some(tracked) if tracked.claim.resource == *resource => {
-                self.end_claim(now, id, Ended::For(GoneReason::Released));
+                self.end_claim(now, id, GoneReason::Released);
                 true
             }
             Some(_) => false,
             None => {
-                self.tombstones.insert(now, id, Ended::For(GoneReason::Released));
+                self.tombstones.insert(now, id, GoneReason::Released);
                 false
             }
         }
@@ -37,7 +37,7 @@ impl Engine {
             },
         };
         for id in &revoked {
-            self.end_claim(now, *id, Ended::For(GoneReason::Revoked));
+            self.end_claim(now, *id, GoneReason::Revoked);
         }
         revoked.len() as u64
     }
@@ -71,7 +71,7 @@ impl Engine {
             return;
         }
         let State::Granted(grant) = &mut tracked.state else {
-            self.end_claim(now, id, Ended::Purged);
+            self.end_claim(now, id, GoneReason::Expired);
             return;
         };
         let grace_end = grant.grace_end(&tracked.claim);
@@ -90,12 +90,12 @@ impl Engine {
         } else {
             GoneReason::Expired
         };
-        self.end_claim(now, id, Ended::For(reason));
+        self.end_claim(now, id, reason);
     }
 
     /// Ends a claim, frees what it held, and gives that to whoever waits.
-    fn end_claim(&mut self, now: Boottime, id: ClaimId, ended: Ended) {
-        let Some(tracked) = self.retire(now, id, ended) else { return };
+    fn end_claim(&mut self, now: Boottime, id: ClaimId, reason: GoneReason) {
+        let Some(tracked) = self.retire(now, id, reason) else { return };
         let resource = tracked.claim.resource.clone();
         if let Some(semaphore) = self.semaphore_mut(&resource) {
             match &tracked.state {
@@ -106,7 +106,7 @@ impl Engine {
             self.resources.remove(&resource);
         }
         self.tell_changed(&resource);
-        if ended != Ended::For(GoneReason::Released) {
+        if reason != GoneReason::Released {
             self.tell(Change::Lost { claim: id, resource: resource.clone() });
         }
         match resource.kind {
@@ -121,10 +121,15 @@ impl Engine {
     }
 
     /// Stops tracking a claim and marks it as ended. What it held is the caller's concern.
-    pub(super) fn retire(&mut self, now: Boottime, id: ClaimId, ended: Ended) -> Option<Tracked> {
+    pub(super) fn retire(
+        &mut self,
+        now: Boottime,
+        id: ClaimId,
+        reason: GoneReason,
+    ) -> Option<Tracked> {
         let tracked = self.claims.remove(&id)?;
         self.timers.disarm(tracked.armed, Timer::Claim(id));
-        self.tombstones.insert(now, id, ended);
+        self.tombstones.insert(now, id, reason);
         let row = tracked.row;
         self.persist(match tracked.state {
             State::Granted(_) => Entry::GrantEnded { row },

@@ -5,7 +5,7 @@ use tenure::wire::Kind;
 
 use super::claims::{Grant, State, Tracked};
 use super::settings::TOKEN_WAIT;
-use super::{Ended, Engine, Occupation};
+use super::{Engine, Occupation};
 use crate::host::clock::Boottime;
 use crate::model::{Change, Claim, ClaimAnswer, ClaimId, GoneReason, Resource, Terms};
 
@@ -34,7 +34,7 @@ impl Engine {
         match incumbent {
             Some((former, Incumbent::Preempted)) => self.preempt(now, former, &claim, token),
             Some((former, _)) => {
-                self.retire(now, former, Ended::For(GoneReason::Expired));
+                self.retire(now, former, GoneReason::Expired);
             }
             None => {}
         }
@@ -75,7 +75,7 @@ impl Engine {
     }
 
     fn preempt(&mut self, now: Boottime, former: ClaimId, by: &Claim, token: u64) {
-        let Some(former) = self.retire(now, former, Ended::For(GoneReason::Preempted)) else {
+        let Some(former) = self.retire(now, former, GoneReason::Preempted) else {
             return;
         };
         let resource = &by.resource;

@@ -28,7 +28,7 @@ use tenure::wire::Kind;
 
 use crate::host::clock::Boottime;
 use crate::model::{
-    Answer, Beat, BeatAnswer, Change, ClaimAnswer, ClaimId, Request, Resource, Subject,
+    Answer, Beat, BeatAnswer, Change, ClaimAnswer, ClaimId, GoneReason, Request, Resource, Subject,
 };
 
 use claims::{State, Tracked};
@@ -39,7 +39,7 @@ pub use settings::EngineSettings;
 use timers::{Timer, Timers};
 pub use tokens::TokenRange;
 use tokens::Tokens;
-use tombstones::{Ended, Tombstones};
+use tombstones::Tombstones;
 
 /// Something that the engine's shell must do.
 #[derive(Debug, Clone, PartialEq)]
@@ -185,6 +185,12 @@ impl Engine {
         self.tokens.left()
     }
 
+    /// As if that many grants had been made and had ended.
+    #[cfg(test)]
+    pub(crate) fn skip_tokens(&mut self, count: u64) {
+        self.tokens.skip(count);
+    }
+
     /// Grants nothing until then; what is granted already can be renewed and released.
     pub fn quarantine(&mut self, until: Boottime) {
         self.quarantined_until = self.quarantined_until.max(until);
@@ -207,10 +213,8 @@ impl Engine {
         match self.tombstones.get(now, claim.id) {
             // Whoever waited and was thought dead may queue again, at the end; so may whoever was
             // granted while it waited, and never heard of it. A holder that was told never does.
-            Some(Ended::Purged | Ended::For(crate::model::GoneReason::Expired)) => {
-                self.tombstones.remove(claim.id);
-            }
-            Some(Ended::For(reason)) => return ClaimAnswer::Gone(reason),
+            Some(GoneReason::Expired) => self.tombstones.remove(claim.id),
+            Some(reason) => return ClaimAnswer::Gone(reason),
             None => {}
         }
         if now < self.quarantined_until {

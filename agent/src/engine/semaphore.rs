@@ -6,9 +6,9 @@ use super::claims::{Grant, State, Waiter};
 use super::journal::{Entry, SavedWaiter};
 use super::queue::Queue;
 use super::settings::TOKEN_WAIT;
-use super::{Ended, Engine, Occupation};
+use super::{Engine, Occupation};
 use crate::host::clock::Boottime;
-use crate::model::{Change, Claim, ClaimAnswer, ClaimId, Resource};
+use crate::model::{Change, Claim, ClaimAnswer, ClaimId, GoneReason, Resource};
 
 #[derive(Debug)]
 pub(super) struct Semaphore {
@@ -132,7 +132,7 @@ impl Engine {
                 if let Some(semaphore) = self.semaphore_mut(resource) {
                     semaphore.queue.remove(row);
                 }
-                self.retire(now, id, Ended::Purged);
+                self.retire(now, id, GoneReason::Expired);
                 self.tell_changed(resource);
                 self.tell(Change::Lost { claim: id, resource: resource.clone() });
                 continue;

@@ -6,29 +6,11 @@ use std::time::Duration;
 use crate::host::clock::Boottime;
 use crate::model::{ClaimId, GoneReason};
 
-/// How a claim ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Ended {
-    /// It waited and was not beaten. The same claim may queue again.
-    Purged,
-    /// For good.
-    For(GoneReason),
-}
-
-impl Ended {
-    pub(super) fn reason(self) -> GoneReason {
-        match self {
-            Ended::Purged => GoneReason::Expired,
-            Ended::For(reason) => reason,
-        }
-    }
-}
-
 #[derive(Debug)]
 pub(super) struct Tombstones {
     keep: Duration,
     count_max: usize,
-    marks: HashMap<ClaimId, (Ended, Boottime)>,
+    marks: HashMap<ClaimId, (GoneReason, Boottime)>,
     /// In the order in which they end. May name a mark that was replaced by a later one.
     order: VecDeque<(Boottime, ClaimId)>,
     /// When to look again. Not the first end: one look per `keep` is enough.
@@ -40,20 +22,20 @@ impl Tombstones {
         Tombstones { keep, count_max, marks: HashMap::new(), order: VecDeque::new(), look_at: None }
     }
 
-    pub(super) fn get(&self, now: Boottime, claim: ClaimId) -> Option<Ended> {
-        self.marks.get(&claim).filter(|(_, until)| now < *until).map(|(ended, _)| *ended)
+    pub(super) fn get(&self, now: Boottime, claim: ClaimId) -> Option<GoneReason> {
+        self.marks.get(&claim).filter(|(_, until)| now < *until).map(|(reason, _)| *reason)
     }
 
-    /// Marks a claim as ended. The first reason stays, except that whatever happened to a waiter
-    /// gives way to the end for good.
-    pub(super) fn insert(&mut self, now: Boottime, claim: ClaimId, ended: Ended) {
+    /// Marks a claim as ended. The first reason stays, except that expiry gives way: an expired
+    /// claim may be claimed again, and one released after that must not.
+    pub(super) fn insert(&mut self, now: Boottime, claim: ClaimId, reason: GoneReason) {
         self.drop_due(now);
-        let ended = match self.get(now, claim) {
-            Some(first @ Ended::For(_)) => first,
-            _ => ended,
+        let reason = match self.get(now, claim) {
+            None | Some(GoneReason::Expired) => reason,
+            Some(first) => first,
         };
         let until = now + self.keep;
-        self.marks.insert(claim, (ended, until));
+        self.marks.insert(claim, (reason, until));
         self.order.push_back((until, claim));
         if self.order.len() > self.count_max {
             self.drop_first();

@@ -11,9 +11,9 @@ use crate::keeper::{Numbered, Peer, Reply, Request, StreamEnd, StreamId, StreamT
 use crate::upstream::Health;
 
 /// Messages that may wait for the heart; a caller beyond waits with its own connection.
-pub const MESSAGES_MAX: usize = 1024;
+const MESSAGES_MAX: usize = 1024;
 /// Events that may wait for a reader; a slower one is cut off.
-pub const STREAM_BACKLOG_MAX: usize = 256;
+const STREAM_BACKLOG_MAX: usize = 256;
 
 /// What comes out of an event stream.
 #[derive(Debug, Clone)]

@@ -1,9 +1,19 @@
 //! The one thread that runs the keeper: timers first, then upstream answers, then tethers, then
 //! client requests, a bounded number per turn.
+//!
+//! Invariant: nothing here waits for a client. Replies and events are handed over without waiting,
+//! and a reader that cannot keep up is cut off.
 
+mod effects;
 #[cfg(test)]
 pub(crate) mod fake;
 mod handle;
+mod lateness;
+mod run;
+mod spawn;
+mod watches;
 
 pub use crate::host::peer::Caller;
 pub use handle::{EventStream, Handle, HeartGone, Probe, StreamItem};
+pub use run::Parts;
+pub use spawn::{Control, Heart, spawn};

@@ -45,6 +45,13 @@ impl Signals {
     }
 }
 
+/// Tests that raise signals take turns: a signal goes to the whole process.
+#[cfg(test)]
+pub(crate) async fn alone() -> tokio::sync::MutexGuard<'static, ()> {
+    static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+    TURN.lock().await
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -53,6 +60,7 @@ mod tests {
 
     #[tokio::test]
     async fn each_has_its_meaning() {
+        let _alone = alone().await;
         let mut signals = Signals::listen().unwrap();
         for (raised, meant) in [
             (SIGHUP, Signal::Reload),

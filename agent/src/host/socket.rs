@@ -75,20 +75,24 @@ fn kill(pid: Option<u32>) -> String {
     pid.map(|pid| format!(" (kill {pid})")).unwrap_or_default()
 }
 
+/// The right to a socket's path. The file stays when the agent ends: if it were removed, one agent
+/// could lock the old file while another makes a new one.
+#[derive(Debug)]
+struct Lock(File);
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // Closing alone would leave the lock to a child that was forked and has not exec'd yet.
+        let _ = self.0.unlock();
+    }
+}
+
 /// A bound socket's place in the file system, and the right to it.
 #[derive(Debug)]
 pub struct Place {
     path: PathBuf,
-    /// Locked for life. The lock file stays when the agent ends: if it were removed, one agent
-    /// could lock the old file while another makes a new one.
-    lock: File,
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        // Closing alone would leave the lock to a child that was forked and has not exec'd yet.
-        let _ = self.lock.unlock();
-    }
+    /// Held for life.
+    _lock: Lock,
 }
 
 impl Place {
@@ -151,7 +155,7 @@ pub fn bind(path: &Path, audience: Audience) -> Result<(UnixListener, Place), Bi
     let unready = path.with_file_name(unready);
     let listener = listen(&unready, audience).map_err(fail("bind socket", path))?;
     fs::rename(&unready, path).map_err(fail("bind socket", path))?;
-    Ok((listener, Place { path: path.to_owned(), lock }))
+    Ok((listener, Place { path: path.to_owned(), _lock: lock }))
 }
 
 /// Creates a directory that is missing, with its parents, in that mode whatever the umask.
@@ -174,7 +178,7 @@ pub fn create_directory(path: &Path, mode: u32) -> io::Result<()> {
 }
 
 /// Locked by us, with our pid in it.
-fn lock(path: &Path, socket: &Path) -> Result<File, BindError> {
+fn lock(path: &Path, socket: &Path) -> Result<Lock, BindError> {
     let fail = |source| BindError::System { what: "lock", path: path.to_owned(), source };
     // 0600, because whoever may read a file may lock it, and keep the agent from starting.
     let mut file = OpenOptions::new()
@@ -195,8 +199,10 @@ fn lock(path: &Path, socket: &Path) -> Result<File, BindError> {
         }
         Err(fs::TryLockError::Error(error)) => return Err(fail(error)),
     }
-    file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id())).map_err(fail)?;
-    Ok(file)
+    let mut lock = Lock(file);
+    let written = lock.0.set_len(0).and_then(|()| writeln!(lock.0, "{}", std::process::id()));
+    written.map_err(fail)?;
+    Ok(lock)
 }
 
 fn listen(path: &Path, audience: Audience) -> io::Result<UnixListener> {

@@ -36,6 +36,8 @@ mod request;
 mod session;
 mod settings;
 mod streams;
+#[cfg(test)]
+mod tests;
 mod tether;
 mod timers;
 mod watch;

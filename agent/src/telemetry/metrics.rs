@@ -18,9 +18,6 @@ use crate::host::machine;
 use crate::keeper::Note;
 use crate::model::Failure;
 
-/// The content type of [`Metrics::encode`].
-pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-
 const STATES: [&str; 3] = ["held", "jeopardy", "waiting"];
 const LOST: [LostReason; 9] = [
     LostReason::Expired,

@@ -1,5 +1,7 @@
 //! Where truth is kept.
 
+pub mod embedded;
+
 use std::task::{Context, Poll};
 
 use tenure::wire::UpstreamState;

@@ -1,4 +1,52 @@
-//! Client of the Tenure agent.
+//! Client of the Tenure agent: leadership, leases and semaphore permits for programs that must
+//! not act twice.
+//!
+//! # What is promised
+//!
+//! A hold is a *lease with a fence*, never an absolute lock: no service can keep two programs
+//! apart in an asynchronous network, where any of them may stop at any instant and go on later.
+//! The promise is twofold.
+//!
+//! - A holder *knows* when it must stop, before anybody else can be granted the same resource.
+//!   [`Hold::is_held`] compares the clock with the hold's *valid until* on a page of memory; it is
+//!   right even when the agent is dead, the network is down, or the program was asleep.
+//!   [`Hold::lost`] completes at that instant at the latest.
+//! - Every grant has a [token](Hold::token), greater than all before it. A store that refuses
+//!   writes with a smaller token than it has seen keeps out a writer that was too late to notice.
+//!
+//! Heartbeats are the agent's business: this crate sends none, and a blocked event loop here
+//! costs no hold. When the program ends, the agent notices and gives its holds to the next.
+//!
+//! # Example
+//!
+//! ```no_run
+//! # async fn clean_up(token: u64) {}
+//! #[tokio::main]
+//! async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//!     let agent = tenure::Agent::connect().await?;
+//!     let session = agent.session().name("nightly").open().await?;
+//!     let hold = session.leader("cleanup").acquire().await?;
+//!     match hold.guard(clean_up(hold.token())).await {
+//!         Ok(()) => hold.release().await?,
+//!         Err(lost) => eprintln!("{lost}"),
+//!     }
+//!     Ok(())
+//! }
+//! ```
+//!
+//! # Layers
+//!
+//! [`Agent`], [`Session`], [`Resource`] and [`Hold`] are for programs; [`client`] has the agent's
+//! calls one by one, [`page`] the validity page, [`wire`] the shapes that travel.
 
+mod agent;
+mod backoff;
+pub mod client;
+mod hold;
 pub mod page;
+mod session;
 pub mod wire;
+
+pub use self::agent::Agent;
+pub use self::hold::{AcquireError, Attempt, Campaign, Hold, Lost, Reason, ReleaseError, Resource};
+pub use self::session::{Session, SessionBuilder, SessionError, SessionGone, SessionState};

@@ -50,7 +50,14 @@ fn an_expired_claim_is_lost_to_beats_but_may_be_claimed_anew() {
          = gone Expired
          31 claim a by s1 leader/x
          = held 2
-         ! changed leader/x",
+         ! changed leader/x
+         61 release a leader/x
+         = false
+         ! changed leader/x
+         ! lost a
+         # Whoever released it has given it up.
+         62 claim a by s1 leader/x
+         = gone Released",
     );
 }
 

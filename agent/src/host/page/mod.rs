@@ -326,7 +326,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o777)).unwrap();
         let copy = dir.path().join("tests");
-        fs::copy(program, &copy).unwrap();
+        // By another process: were it open for writing here, a child forked meanwhile by another
+        // test would keep it from being executed.
+        assert!(Command::new("cp").arg(program).arg(&copy).status().unwrap().success());
         let ids = ["--reuid=65533", "--regid=65533", "--clear-groups"];
         let output = Command::new("setpriv")
             .args(ids)
@@ -335,6 +337,6 @@ mod tests {
             .env("TMPDIR", dir.path())
             .output()
             .unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+        assert!(output.status.success(), "{output:?}");
     }
 }

@@ -4,6 +4,16 @@
 //! Little endian. Header, 64 bytes: magic, `u32` version, `u32` slots, 16 bytes session uuid,
 //! 16 bytes boot id, `u64` revision, zeros. Slot i at 64·(i+1): 16 bytes hold uuid, `u64` token,
 //! `u64` valid-until (CLOCK_BOOTTIME ns, 0 = not held, one atomic store), `u32` state, zeros.
+//!
+//! [`Page`] reads it: one load and one clock read, no system call into the agent, and right even
+//! when the agent is stopped or dead.
+
+mod clock;
+mod map;
+mod reader;
+
+pub use self::clock::boottime_ns;
+pub use self::reader::{Page, PageError};
 
 /// First eight bytes of a page.
 pub const MAGIC: [u8; 8] = *b"TENUREP1";
@@ -35,3 +45,16 @@ pub const TOKEN_AT: usize = 16;
 pub const VALID_UNTIL_AT: usize = 24;
 /// Offset of the state in a slot, bytes: 0 free, 1 waiting, 2 held, 3 jeopardy, 4 released, 5 lost.
 pub const STATE_AT: usize = 32;
+
+/// State of a slot nobody uses.
+pub const STATE_FREE: u32 = 0;
+/// State of a hold that waits for its grant.
+pub const STATE_WAITING: u32 = 1;
+/// State of a hold that is renewed in time.
+pub const STATE_HELD: u32 = 2;
+/// State of a hold whose last renewal is unknown.
+pub const STATE_JEOPARDY: u32 = 3;
+/// State of a hold that was given back.
+pub const STATE_RELEASED: u32 = 4;
+/// State of a hold that is gone.
+pub const STATE_LOST: u32 = 5;

@@ -1,0 +1,96 @@
+//! What the keeper wants done outside: pages, replies, events, notes.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use tenure::wire::Problem;
+use tokio::sync::mpsc::error::TrySendError;
+use tokio::sync::{mpsc, oneshot};
+
+use super::handle::StreamItem;
+use super::lateness::Lateness;
+use super::watches::Watches;
+use crate::host::page::Pages;
+use crate::host::peer::Caller;
+use crate::keeper::{Command, Note, Reply, StreamId, Ticket};
+use crate::telemetry::{Metrics, Recorder};
+
+/// The way back to a caller.
+pub(super) type ReplySender = oneshot::Sender<Result<Reply, Box<Problem>>>;
+
+/// Everything that commands touch outside of keeper, upstream and journal.
+pub(super) struct Effects {
+    pub(super) pages: Pages,
+    pub(super) replies: HashMap<Ticket, ReplySender>,
+    pub(super) streams: HashMap<StreamId, mpsc::Sender<StreamItem>>,
+    /// Streams whose readers were too slow, to be told to the keeper.
+    pub(super) cut_off: Vec<StreamId>,
+    pub(super) watches: Watches,
+    /// The callers of registrations in this turn, whose processes may be watched.
+    pub(super) registrants: HashMap<Ticket, Caller>,
+    pub(super) lateness: Lateness,
+    pub(super) recorder: Recorder,
+    pub(super) metrics: Arc<Metrics>,
+}
+
+impl Effects {
+    /// Does one command that is not for the upstream or the journal.
+    pub(super) fn perform(&mut self, command: Command) {
+        match command {
+            Command::Reply { ticket, reply } => {
+                if let Some(sender) = self.replies.remove(&ticket) {
+                    // A caller that has gone is told to the keeper as a cancellation.
+                    let _ = sender.send(reply);
+                }
+            }
+            Command::Send { stream, event } => self.send(stream, StreamItem::Event(event)),
+            Command::CloseStream { stream, end } => {
+                self.send(stream, StreamItem::End(end));
+                self.streams.remove(&stream);
+            }
+            Command::Watch { session, ticket: Some(ticket), .. } => {
+                let pidfd = self.registrants.get(&ticket).and_then(|caller| caller.pidfd.clone());
+                if let Some(pidfd) = pidfd {
+                    self.watches.watch(session, &pidfd);
+                }
+            }
+            Command::Watch { session, ticket: None, process } => {
+                self.watches.watch_again(session, process);
+            }
+            Command::Unwatch { session } => self.watches.unwatch(session),
+            Command::OpenPage { session, uid } => {
+                if let Err(error) = self.pages.open(session, uid) {
+                    tracing::error!(%session, %error, "the session has no page");
+                }
+            }
+            Command::WritePage { session, slot, hold, token, valid_until, state } => {
+                self.pages.write_slot(session, slot, hold, token, valid_until, state);
+            }
+            Command::ClosePage { session } => self.pages.close(session),
+            Command::Note(note) => {
+                if let Note::Beat { late } = note {
+                    self.lateness.note(late);
+                }
+                self.recorder.note(&note);
+            }
+            // Done by the turn itself, before anything of it is told.
+            Command::Call { .. } | Command::Persist(_) => {}
+        }
+    }
+
+    fn send(&mut self, stream: StreamId, item: StreamItem) {
+        let Some(sender) = self.streams.get(&stream) else { return };
+        match sender.try_send(item) {
+            Ok(()) => {}
+            Err(TrySendError::Full(_)) => {
+                self.metrics.streams_cut_off.inc();
+                self.streams.remove(&stream);
+                self.cut_off.push(stream);
+            }
+            // The reader has gone; its closing is on its way.
+            Err(TrySendError::Closed(_)) => {
+                self.streams.remove(&stream);
+            }
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! Entries to write.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tenure::wire::{Attributes, Kind, Tether, Wait};
+use uuid::Uuid;
+
+use crate::engine::journal::{SavedGrant, SavedWaiter};
+use crate::host::clock::Boottime;
+use crate::keeper::journal::{SavedHold, SavedSession};
+use crate::model::{Claim, ClaimId, Owner, Process, Resource, SessionId, SessionRecord, Terms};
+
+pub(super) const BOOT: Uuid = Uuid::from_u128(7);
+
+pub(super) fn owner(session: u128) -> Owner {
+    Owner {
+        session: SessionId(Uuid::from_u128(session)),
+        host: Arc::from("build-17"),
+        name: Arc::from("nightly \"quoted\" ünïcode"),
+    }
+}
+
+pub(super) fn resource(kind: Kind, name: &str) -> Resource {
+    Resource { tenant: Arc::from("default"), kind, name: Arc::from(name) }
+}
+
+pub(super) fn claim(row: u64, kind: Kind) -> Claim {
+    let terms = match kind {
+        Kind::Leader => Terms::Leader,
+        Kind::Master => Terms::Master { priority: -3 },
+        Kind::Semaphore => Terms::Semaphore { limit: 9 },
+        Kind::Lease => Terms::Lease {
+            grace: Duration::from_secs(60),
+            attributes: Attributes {
+                address: Some("10.0.0.7:8982".to_owned()),
+                ..Attributes::default()
+            },
+        },
+    };
+    Claim {
+        id: ClaimId(Uuid::from_u128(0x0123_4567_89ab_4def << 64 | u128::from(row))),
+        resource: resource(kind, "a-name"),
+        owner: owner(u128::from(row) / 50 + 1),
+        ttl: Duration::from_millis(30_500),
+        max_hold: (kind == Kind::Master).then_some(Duration::from_secs(99)),
+        terms,
+        enqueue: true,
+    }
+}
+
+pub(super) fn grant(row: u64, kind: Kind) -> SavedGrant {
+    SavedGrant {
+        row,
+        claim: claim(row, kind),
+        token: 1_763_000_000_000_000 + row,
+        granted_at: Boottime::from_nanos(123_456_789_012 + row),
+        in_grace: kind == Kind::Lease,
+        route_version: row,
+    }
+}
+
+pub(super) fn waiter(row: u64) -> SavedWaiter {
+    SavedWaiter {
+        row,
+        claim: claim(row, Kind::Semaphore),
+        since: Boottime::from_nanos(5_000_000_000),
+    }
+}
+
+pub(super) fn record(session: u128) -> SessionRecord {
+    SessionRecord {
+        owner: owner(session),
+        tenant: Arc::from("default"),
+        project: Arc::from("web"),
+        surface: Arc::from("cli"),
+        ttl: Duration::from_secs(90),
+    }
+}
+
+pub(super) fn session(id: u128) -> SavedSession {
+    SavedSession {
+        id: SessionId(Uuid::from_u128(id)),
+        secret: "0badc0de".to_owned(),
+        uid: 1000,
+        gid: 1000,
+        process: Some(Process { pid: 4711, start_ticks: 99 }),
+        watched: true,
+        name: Arc::from("nightly"),
+        surface: Arc::from("cli"),
+        tenant: Arc::from("default"),
+        project: Arc::from("default"),
+        announced: false,
+        tether: Tether::Keepalive,
+        keepalive: Duration::from_secs(30),
+        linger: Duration::from_secs(3),
+        progress: None,
+        ttl: Duration::from_secs(90),
+        guarded: false,
+    }
+}
+
+pub(super) fn hold(row: u64) -> SavedHold {
+    SavedHold {
+        row,
+        claim: claim(row, Kind::Leader),
+        wait: Wait::Block,
+        wait_until: None,
+        request: Some("job-1".to_owned()),
+        slot: 3,
+        token: Some(1_763_000_000_000_000 + row),
+        granted_at: Some(Boottime::from_nanos(1_000)),
+        valid_until: Boottime::from_nanos(2_000),
+        departing: false,
+    }
+}

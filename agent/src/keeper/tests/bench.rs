@@ -1,0 +1,302 @@
+//! One keeper and one engine in simulated time.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tenure::wire::{Event, HoldState, LostReason, Problem};
+use uuid::Uuid;
+
+use crate::engine::{Effect, Engine, EngineSettings, TokenRange};
+use crate::host::clock::Boottime;
+use crate::keeper::journal::{Entry, Saved, SavedHold, SavedSession};
+use crate::keeper::{
+    Command, Keeper, Peer, Process, Reply, Request, Settings, StreamEnd, StreamId, StreamTarget,
+    Ticket,
+};
+use crate::model::{self, CallId, ClaimId, Failure, SessionId};
+
+/// What the upstream does with calls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Link {
+    Up,
+    /// Calls are done, answers are lost.
+    RepliesLost,
+    /// Calls are not done.
+    Down,
+    /// Nothing comes back until the link is set again.
+    Hung,
+}
+
+pub(super) struct Bench {
+    pub(super) keeper: Keeper,
+    pub(super) engine: Engine,
+    pub(super) now: Boottime,
+    pub(super) link: Link,
+    pub(super) replies: BTreeMap<Ticket, Result<Reply, Box<Problem>>>,
+    pub(super) events: BTreeMap<StreamId, Vec<Event>>,
+    pub(super) ids: BTreeMap<StreamId, Vec<u64>>,
+    pub(super) ended: BTreeMap<StreamId, StreamEnd>,
+    pub(super) page: BTreeMap<ClaimId, (u64, Boottime, HoldState)>,
+    pub(super) sessions: BTreeMap<SessionId, SavedSession>,
+    pub(super) rows: BTreeMap<u64, SavedHold>,
+    hung: VecDeque<(CallId, model::Request, Boottime)>,
+    next: u64,
+}
+
+pub(super) const ALICE: u32 = 1000;
+pub(super) const MALLORY: u32 = 1001;
+
+pub(super) fn peer(uid: u32) -> Peer {
+    let process = Some(Process { pid: 4000 + uid, start_ticks: 1 });
+    Peer { uid, gid: uid, process, watchable: true }
+}
+
+impl Bench {
+    pub(super) fn new() -> Bench {
+        let now = Boottime::from_nanos(1_000_000_000_000);
+        let tokens = TokenRange { first: 1, last: 1_000_000 };
+        Bench {
+            keeper: Keeper::new(Settings::default(), [7; 32], now),
+            engine: Engine::new(EngineSettings::default(), tokens),
+            now,
+            link: Link::Up,
+            replies: BTreeMap::new(),
+            events: BTreeMap::new(),
+            ids: BTreeMap::new(),
+            ended: BTreeMap::new(),
+            page: BTreeMap::new(),
+            sessions: BTreeMap::new(),
+            rows: BTreeMap::new(),
+            hung: VecDeque::new(),
+            next: 1,
+        }
+    }
+
+    fn fresh(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+
+    /// Asks, and returns the ticket under which the reply comes.
+    pub(super) fn ask(&mut self, uid: u32, request: Request) -> Ticket {
+        let ticket = Ticket(self.fresh());
+        self.keeper.handle_request(self.now, ticket, peer(uid), request);
+        self.settle();
+        ticket
+    }
+
+    pub(super) fn reply(&mut self, ticket: Ticket) -> Option<Result<Reply, Box<Problem>>> {
+        self.replies.remove(&ticket)
+    }
+
+    pub(super) fn register(&mut self, fields: Value) -> Uuid {
+        let register = serde_json::from_value(fields).unwrap();
+        let ticket = self.ask(ALICE, Request::Register(register));
+        match self.reply(ticket) {
+            Some(Ok(Reply::Registered { session, .. })) => session.0,
+            other => panic!("not registered: {other:?}"),
+        }
+    }
+
+    /// Asks for a hold; the fields are those of the wire.
+    pub(super) fn acquire(&mut self, session: Uuid, mut fields: Value) -> Ticket {
+        fields["session"] = json!(session);
+        let acquire = serde_json::from_value(fields).unwrap();
+        self.ask(ALICE, Request::Acquire(acquire))
+    }
+
+    /// Asks for a hold that is free.
+    pub(super) fn hold(&mut self, session: Uuid, fields: Value) -> Uuid {
+        let ticket = self.acquire(session, fields);
+        match self.reply(ticket) {
+            Some(Ok(Reply::Acquired(acquired))) => acquired.hold,
+            other => panic!("not acquired: {other:?}"),
+        }
+    }
+
+    pub(super) fn release(
+        &mut self,
+        session: Uuid,
+        hold: Option<Uuid>,
+    ) -> Result<bool, Box<Problem>> {
+        let release = tenure::wire::Release { session, hold };
+        let ticket = self.ask(ALICE, Request::Release(release));
+        match self.reply(ticket) {
+            Some(Ok(Reply::Released(released))) => Ok(released),
+            Some(Err(problem)) => Err(problem),
+            other => panic!("no answer to a release: {other:?}"),
+        }
+    }
+
+    pub(super) fn listen(&mut self, session: Uuid, last_event_id: Option<u64>) -> StreamId {
+        let stream = StreamId(self.fresh());
+        let target = StreamTarget::Session { session, last_event_id };
+        self.keeper.open_stream(self.now, stream, peer(ALICE), target).unwrap();
+        self.settle();
+        stream
+    }
+
+    pub(super) fn close(&mut self, stream: StreamId) {
+        self.keeper.handle_stream_closed(self.now, stream);
+        self.settle();
+    }
+
+    /// The names of the events since the last look, with the reason of losses.
+    pub(super) fn heard(&mut self, stream: StreamId) -> Vec<String> {
+        let events = std::mem::take(self.events.entry(stream).or_default());
+        events
+            .iter()
+            .map(|event| match event {
+                Event::Lost(lost) => format!("lost {}", lost.reason),
+                Event::Queued(queued) => format!("queued {}", queued.position),
+                other => other.name().to_owned(),
+            })
+            .collect()
+    }
+
+    /// Lets time pass, doing everything when it is due.
+    pub(super) fn pass(&mut self, by: Duration) {
+        let end = self.now + by;
+        loop {
+            let due = [self.keeper.poll_timeout(), self.engine.poll_timeout()];
+            let next = due.into_iter().flatten().min().filter(|due| *due <= end);
+            let Some(next) = next else { break };
+            self.now = self.now.max(next);
+            self.keeper.handle_timeout(self.now);
+            self.engine.handle_timeout(self.now);
+            self.settle();
+        }
+        self.now = end;
+    }
+
+    pub(super) fn set_link(&mut self, link: Link) {
+        self.link = link;
+        for (call, request, sent_at) in std::mem::take(&mut self.hung) {
+            let answer = self.engine.handle(self.now, request);
+            self.changes();
+            self.keeper.handle_answer(self.now, call, sent_at, Ok(answer));
+        }
+        self.settle();
+    }
+
+    /// The agent is killed and started again from its journal.
+    pub(super) fn restart(&mut self) {
+        self.keeper = Keeper::new(Settings::default(), [8; 32], self.now);
+        self.replies.clear();
+        self.hung.clear();
+        let saved = Saved {
+            sessions: self.sessions.values().cloned().collect(),
+            holds: self.rows.values().cloned().collect(),
+        };
+        self.keeper.adopt(self.now, saved);
+        self.settle();
+    }
+
+    pub(super) fn settle(&mut self) {
+        while let Some(command) = self.keeper.poll_command() {
+            self.perform(command);
+            self.changes();
+        }
+        self.changes();
+    }
+
+    fn changes(&mut self) {
+        while let Some(effect) = self.engine.poll_effect() {
+            if let Effect::Change(change) = effect
+                && self.link == Link::Up
+            {
+                self.keeper.handle_change(self.now, change);
+            }
+        }
+        if let Some(command) = self.keeper.poll_command() {
+            self.perform(command);
+            self.changes();
+        }
+    }
+
+    fn perform(&mut self, command: Command) {
+        match command {
+            Command::Call { call, request } => self.call(call, request),
+            Command::Reply { ticket, reply } => {
+                assert!(self.replies.insert(ticket, reply).is_none(), "one reply a ticket");
+            }
+            Command::Send { stream, event } => {
+                self.ids.entry(stream).or_default().push(event.id);
+                self.events.entry(stream).or_default().push(event.event.clone());
+            }
+            Command::CloseStream { stream, end } => {
+                self.ended.insert(stream, end);
+            }
+            Command::WritePage { hold, token, valid_until, state, .. } => {
+                self.page.insert(hold, (token, valid_until, state));
+            }
+            Command::Persist(entry) => self.persist(entry),
+            Command::Watch { .. }
+            | Command::Unwatch { .. }
+            | Command::OpenPage { .. }
+            | Command::ClosePage { .. }
+            | Command::Note(_) => {}
+        }
+    }
+
+    fn call(&mut self, call: CallId, request: model::Request) {
+        let sent_at = self.now;
+        let result = match self.link {
+            Link::Up => Ok(self.engine.handle(self.now, request)),
+            Link::RepliesLost => {
+                self.engine.handle(self.now, request);
+                Err(Failure::Unknown("timed out".to_owned()))
+            }
+            Link::Down => Err(Failure::Unavailable("connection refused".to_owned())),
+            Link::Hung => {
+                self.hung.push_back((call, request, sent_at));
+                return;
+            }
+        };
+        self.changes();
+        self.keeper.handle_answer(self.now, call, sent_at, result);
+    }
+
+    fn persist(&mut self, entry: Entry) {
+        match entry {
+            Entry::Session(session) => {
+                self.sessions.insert(session.id, *session);
+            }
+            Entry::SessionEnded(id) => {
+                self.sessions.remove(&id);
+            }
+            Entry::Hold(hold) => {
+                self.rows.insert(hold.row, *hold);
+            }
+            Entry::Valid { row, valid_until } => {
+                self.rows.get_mut(&row).unwrap().valid_until = valid_until;
+            }
+            Entry::HoldEnded { row, .. } => {
+                self.rows.remove(&row);
+            }
+        }
+    }
+
+    pub(super) fn is_valid(&self, hold: Uuid) -> bool {
+        self.page.get(&ClaimId(hold)).is_some_and(|(_, valid_until, _)| self.now < *valid_until)
+    }
+
+    pub(super) fn token(&self, hold: Uuid) -> u64 {
+        self.page[&ClaimId(hold)].0
+    }
+
+    /// Nothing of any client is left anywhere.
+    pub(super) fn assert_nothing_left(&mut self) {
+        self.pass(Duration::from_secs(400));
+        assert!(self.keeper.is_empty(), "{:?}", self.keeper.sizes());
+        assert_eq!(self.keeper.poll_timeout(), None);
+        assert!(!self.engine.has_grants());
+        assert!(self.rows.is_empty() && self.sessions.is_empty());
+        assert!(self.page.values().all(|(_, valid_until, _)| *valid_until == Boottime::ZERO));
+    }
+}
+
+pub(super) fn lost(reason: LostReason) -> String {
+    format!("lost {reason}")
+}

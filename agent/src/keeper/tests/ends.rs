@@ -1,0 +1,142 @@
+//! Tethers, guarded work, stops.
+
+use std::time::Duration;
+
+use serde_json::json;
+use tenure::wire::LostReason;
+
+use super::bench::{ALICE, Bench, lost};
+use crate::keeper::{Reply, Request, StreamEnd};
+use crate::model::SessionId;
+
+#[test]
+fn a_keepalive_tether_ends_at_its_deadline() {
+    let mut bench = Bench::new();
+    let session = bench.register(json!({"keepalive_ms": 1000}));
+    let stream = bench.listen(session, None);
+    bench.hold(session, json!({"kind": "leader", "name": "x"}));
+    bench.pass(Duration::from_millis(900));
+    bench.ask(ALICE, Request::Beat(session));
+    bench.pass(Duration::from_millis(999));
+    assert_eq!(bench.keeper.count_sessions(), 1);
+    bench.pass(Duration::from_millis(1));
+    assert_eq!(bench.heard(stream), ["snapshot", "granted", "released"]);
+    assert_eq!(bench.ended.get(&stream), Some(&StreamEnd::SessionEnded));
+    let ticket = bench.ask(ALICE, Request::Beat(session));
+    let problem = bench.reply(ticket).unwrap().unwrap_err();
+    assert_eq!(problem.code, tenure::wire::Code::SessionLost);
+    bench.assert_nothing_left();
+}
+
+#[test]
+fn a_caller_that_blocks_keeps_its_keepalive_session_alive() {
+    let mut bench = Bench::new();
+    let holder = bench.register(json!({"tether": "process"}));
+    bench.hold(holder, json!({"kind": "leader", "name": "x"}));
+    let session = bench.register(json!({"keepalive_ms": 1000}));
+    let fields = json!({"kind": "leader", "name": "x", "wait": "block", "timeout_ms": 60_000});
+    let ticket = bench.acquire(session, fields);
+    bench.pass(Duration::from_secs(59));
+    assert!(bench.reply(ticket).is_none());
+    bench.release(holder, None).unwrap();
+    assert!(matches!(bench.reply(ticket), Some(Ok(Reply::Acquired(_)))));
+    bench.pass(Duration::from_secs(2));
+    assert_eq!(bench.keeper.count_sessions(), 0);
+}
+
+#[test]
+fn a_connection_tether_outlives_its_stream_for_linger_while_the_process_lives() {
+    let mut bench = Bench::new();
+    let session = bench.register(json!({"tether": "connection"}));
+    let hold = bench.hold(session, json!({"kind": "leader", "name": "x"}));
+    let stream = bench.listen(session, None);
+    bench.pass(Duration::from_secs(100));
+    bench.close(stream);
+    bench.pass(Duration::from_millis(2900));
+    assert!(bench.is_valid(hold));
+    let stream = bench.listen(session, None);
+    bench.pass(Duration::from_secs(100));
+    assert!(bench.is_valid(hold));
+    bench.close(stream);
+    bench.pass(Duration::from_millis(3000));
+    assert!(!bench.is_valid(hold));
+    bench.assert_nothing_left();
+}
+
+#[test]
+fn a_connection_tether_ends_at_once_when_stream_and_process_are_gone() {
+    for stream_first in [true, false] {
+        let mut bench = Bench::new();
+        let session = bench.register(json!({"tether": "connection"}));
+        let stream = bench.listen(session, None);
+        let hold = bench.hold(session, json!({"kind": "leader", "name": "x"}));
+        if stream_first {
+            bench.close(stream);
+            bench.keeper.handle_exit(bench.now, SessionId(session), Some(137));
+        } else {
+            // A child that inherited the stream keeps the hold.
+            bench.keeper.handle_exit(bench.now, SessionId(session), Some(137));
+            bench.pass(Duration::from_secs(60));
+            assert!(bench.is_valid(hold));
+            bench.close(stream);
+        }
+        bench.settle();
+        assert!(!bench.is_valid(hold));
+        assert_eq!(bench.keeper.count_sessions(), 0);
+    }
+}
+
+#[test]
+fn guarded_work_stops_before_its_hold_is_given_to_others() {
+    let mut bench = Bench::new();
+    let fields = json!({"tether": "connection", "guarded": true, "progress_ms": 1000});
+    let session = bench.register(fields);
+    let stream = bench.listen(session, None);
+    let hold = bench.hold(session, json!({"kind": "leader", "name": "x"}));
+    let other = bench.register(json!({"tether": "process"}));
+    let fields = json!({"kind": "leader", "name": "x", "wait": "block"});
+    let waiting = bench.acquire(other, fields);
+    bench.pass(Duration::from_millis(1500));
+    assert_eq!(bench.heard(stream).last(), Some(&lost(LostReason::Stalled)));
+    assert!(!bench.is_valid(hold), "told at once");
+    assert!(bench.reply(waiting).is_none(), "but kept from others");
+    bench.keeper.handle_exit(bench.now, SessionId(session), Some(0));
+    bench.close(stream);
+    assert!(matches!(bench.reply(waiting), Some(Ok(Reply::Acquired(_)))));
+}
+
+#[test]
+fn a_lost_guarded_hold_is_kept_no_longer_than_its_valid_until() {
+    let mut bench = Bench::new();
+    let fields = json!({"tether": "connection", "guarded": true, "progress_ms": 1000});
+    let session = bench.register(fields);
+    bench.listen(session, None);
+    bench.hold(session, json!({"kind": "leader", "name": "x", "ttl_ms": 5000}));
+    let other = bench.register(json!({"tether": "process"}));
+    let waiting = bench.acquire(other, json!({"kind": "leader", "name": "x", "wait": "block"}));
+    bench.pass(Duration::from_secs(5));
+    assert!(matches!(bench.reply(waiting), Some(Ok(Reply::Acquired(_)))));
+}
+
+#[test]
+fn a_stop_releases_everything_and_tells_everybody() {
+    let mut bench = Bench::new();
+    let session = bench.register(json!({"tether": "process", "project": "p"}));
+    let stream = bench.listen(session, None);
+    bench.hold(session, json!({"kind": "leader", "name": "x"}));
+    let waiting = bench.acquire(session, json!({"kind": "leader", "name": "x", "wait": "block"}));
+    let guarded = bench.register(json!({"tether": "connection", "guarded": true}));
+    let work = bench.listen(guarded, None);
+    bench.hold(guarded, json!({"kind": "leader", "name": "y"}));
+    bench.heard(stream);
+    bench.keeper.handle_stop(bench.now);
+    bench.settle();
+    assert_eq!(bench.heard(stream)[0], lost(LostReason::AgentStopping));
+    assert_eq!(bench.ended.get(&stream), Some(&StreamEnd::Stopping));
+    assert_eq!(bench.reply(waiting).unwrap().unwrap_err().code, tenure::wire::Code::Stopping);
+    assert_eq!(bench.heard(work).last(), Some(&lost(LostReason::AgentStopping)));
+    assert!(!bench.keeper.stopped(), "guarded work still runs");
+    bench.close(work);
+    assert!(bench.keeper.stopped());
+    assert!(bench.rows.is_empty() && bench.sessions.is_empty());
+}

@@ -1,0 +1,190 @@
+//! Grants, renewals, danger, loss.
+
+use std::time::Duration;
+
+use serde_json::json;
+use tenure::wire::{Code, LostReason};
+
+use super::bench::{Bench, Link, lost};
+use crate::keeper::{Reply, Request};
+
+#[test]
+fn a_hold_is_renewed_for_as_long_as_its_session_lives() {
+    let mut bench = Bench::new();
+    let session = bench.register(json!({"tether": "process"}));
+    let hold = bench.hold(session, json!({"kind": "leader", "name": "x"}));
+    for _ in 0..100 {
+        bench.pass(Duration::from_secs(10));
+        assert!(bench.is_valid(hold));
+    }
+    assert!(bench.release(session, Some(hold)).unwrap());
+    assert!(!bench.is_valid(hold));
+    assert!(!bench.release(session, Some(hold)).unwrap(), "there is nothing left to give back");
+    bench.release(session, None).unwrap();
+    bench.assert_nothing_left();
+}
+
+#[test]
+fn an_exclusive_resource_is_contended_by_the_same_session_too() {
+    let mut bench = Bench::new();
+    let session = bench.register(json!({"name": "one"}));
+    bench.hold(session, json!({"kind": "leader", "name": "x"}));
+    let ticket = bench.acquire(session, json!({"kind": "leader", "name": "x"}));
+    let problem = bench.reply(ticket).unwrap().unwrap_err();
+    assert_eq!(problem.code, Code::Contended);
+    let holder = problem.holder.unwrap();
+    assert_eq!((holder.name.as_str(), holder.pid), ("one", Some(5000)));
+}
+
+#[test]
+fn a_failed_renewal_is_danger_and_not_loss_until_valid_until() {
+    let mut bench = Bench::new();
+    let session = bench.register(json!({"tether": "process"}));
+    let stream = bench.listen(session, None);
+    let hold = bench.hold(session, json!({"kind": "leader", "name": "x"}));
+    bench.link = Link::Down;
+    bench.pass(Duration::from_secs(12));
+    assert_eq!(bench.heard(stream), ["snapshot", "granted", "jeopardy"]);
+    assert!(bench.is_valid(hold));
+    bench.link = Link::Up;
+    bench.pass(Duration::from_secs(3));
+    assert_eq!(bench.heard(stream), ["safe"]);
+    bench.link = Link::Down;
+    bench.pass(Duration::from_secs(31));
+    assert_eq!(bench.heard(stream), ["jeopardy".to_owned(), lost(LostReason::Expired)]);
+    assert!(!bench.is_valid(hold));
+    let problem = bench.release(session, Some(hold)).unwrap_err();
+    assert_eq!(problem.code, Code::HoldLost, "lost stays lost");
+}
+
+#[test]
+fn valid_until_counts_from_the_sending_and_not_from_the_answer() {
+    let mut bench = Bench::new();
+    let session = bench.register(json!({"tether": "process"}));
+    let ttl = Duration::from_secs(30);
+    let hold = bench.hold(session, json!({"kind": "leader", "name": "x", "ttl_ms": 30_000}));
+    let before = bench.page[&crate::model::ClaimId(hold)].1;
+    assert!(before <= bench.now + (ttl - ttl / 200 - Duration::from_millis(10)));
+    bench.link = Link::Hung;
+    bench.pass(Duration::from_secs(20));
+    let sent_by = bench.now;
+    bench.set_link(Link::Up);
+    let after = bench.page[&crate::model::ClaimId(hold)].1;
+    assert!(after > before && after < sent_by + Duration::from_secs(20));
+}
+
+#[test]
+fn a_program_that_breaks_its_promise_loses_what_it_holds() {
+    let mut bench = Bench::new();
+    let session = bench.register(json!({"tether": "process", "progress_ms": 1000}));
+    let other = bench.register(json!({"tether": "process"}));
+    let stream = bench.listen(session, None);
+    let hold = bench.hold(session, json!({"kind": "leader", "name": "x"}));
+    for _ in 0..5 {
+        bench.pass(Duration::from_millis(900));
+        bench.ask(super::bench::ALICE, Request::Beat(session));
+    }
+    assert!(bench.is_valid(hold));
+    bench.pass(Duration::from_millis(1001));
+    assert_eq!(
+        bench.heard(stream),
+        ["snapshot".to_owned(), "granted".to_owned(), lost(LostReason::Stalled)]
+    );
+    bench.hold(other, json!({"kind": "leader", "name": "x"}));
+}
+
+#[test]
+fn a_hold_lasts_as_long_as_it_may_and_not_longer() {
+    let mut bench = Bench::new();
+    let session = bench.register(json!({"tether": "process"}));
+    let stream = bench.listen(session, None);
+    let hold =
+        bench.hold(session, json!({"kind": "semaphore", "name": "x", "max_hold_ms": 45_000}));
+    bench.pass(Duration::from_secs(44));
+    assert!(bench.is_valid(hold));
+    bench.pass(Duration::from_secs(1));
+    assert!(!bench.is_valid(hold));
+    assert_eq!(bench.heard(stream).last(), Some(&lost(LostReason::MaxHold)));
+    bench.hold(session, json!({"kind": "semaphore", "name": "x"}));
+}
+
+#[test]
+fn the_same_request_id_is_the_same_hold() {
+    let mut bench = Bench::new();
+    let session = bench.register(json!({}));
+    let fields = json!({"kind": "leader", "name": "x", "request": "r1"});
+    let hold = bench.hold(session, fields.clone());
+    assert_eq!(bench.hold(session, fields.clone()), hold);
+    bench.release(session, Some(hold)).unwrap();
+    let ticket = bench.acquire(session, fields);
+    assert_eq!(bench.reply(ticket).unwrap().unwrap_err().code, Code::HoldLost);
+    let ticket = bench.acquire(session, json!({"kind": "leader", "name": "y", "request": "r1"}));
+    let again = bench.reply(ticket).unwrap().unwrap_err().code;
+    assert_eq!(again, Code::HoldLost, "remembered");
+}
+
+#[test]
+fn an_unknown_acquire_leaves_nothing_held_behind() {
+    let mut bench = Bench::new();
+    let session = bench.register(json!({"tether": "process"}));
+    bench.link = Link::RepliesLost;
+    let ticket = bench.acquire(session, json!({"kind": "leader", "name": "x"}));
+    assert_eq!(bench.reply(ticket).unwrap().unwrap_err().code, Code::UpstreamUnavailable);
+    bench.link = Link::Up;
+    bench.pass(Duration::from_secs(1));
+    bench.hold(session, json!({"kind": "leader", "name": "x"}));
+}
+
+#[test]
+fn a_checkpoint_renews_now_and_says_how_things_are() {
+    let mut bench = Bench::new();
+    let session = bench.register(json!({"tether": "process", "project": "p"}));
+    let hold = bench.hold(session, json!({"kind": "master"}));
+    bench.pass(Duration::from_secs(5));
+    let ticket = bench.ask(super::bench::ALICE, Request::Checkpoint(session));
+    match bench.reply(ticket) {
+        Some(Ok(Reply::Checkpointed(done))) => {
+            assert_eq!(done.role, tenure::wire::Role::Master);
+            assert_eq!((done.holds.len(), done.holds[0].hold), (1, hold));
+            assert!(done.holds[0].valid_ms > 89_000);
+        }
+        other => panic!("{other:?}"),
+    }
+    bench.link = Link::Down;
+    let ticket = bench.ask(super::bench::ALICE, Request::Checkpoint(session));
+    assert_eq!(bench.reply(ticket).unwrap().unwrap_err().code, Code::UpstreamUnavailable);
+    assert!(bench.is_valid(hold));
+}
+
+#[test]
+fn another_user_finds_no_such_session() {
+    let mut bench = Bench::new();
+    let session = bench.register(json!({}));
+    for request in [
+        Request::Beat(session),
+        Request::Checkpoint(session),
+        Request::Release(tenure::wire::Release { session, hold: None }),
+        Request::Lookup(session),
+    ] {
+        let ticket = bench.ask(super::bench::MALLORY, request);
+        let problem = bench.reply(ticket).unwrap().unwrap_err();
+        assert_eq!(problem.code, Code::SessionUnknown);
+    }
+    let ticket = bench.ask(super::bench::MALLORY, Request::Status);
+    match bench.reply(ticket) {
+        Some(Ok(Reply::Status(view))) => assert!(view.visible.is_empty()),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_sleep_loses_overdue_holds_for_that_reason() {
+    let mut bench = Bench::new();
+    let session = bench.register(json!({"tether": "process"}));
+    let stream = bench.listen(session, None);
+    bench.hold(session, json!({"kind": "leader", "name": "x"}));
+    bench.now = bench.now + Duration::from_secs(3600);
+    bench.keeper.handle_wake(bench.now);
+    bench.settle();
+    assert_eq!(bench.heard(stream).last(), Some(&lost(LostReason::Slept)));
+}

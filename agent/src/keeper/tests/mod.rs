@@ -1,0 +1,7 @@
+//! The keeper against the engine, without network, sockets or clock.
+
+mod bench;
+mod ends;
+mod holds;
+mod restarts;
+mod waits;

@@ -1,0 +1,135 @@
+//! The agent is killed and started again.
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::bench::{ALICE, Bench, Link};
+use crate::keeper::{Reply, Request, StreamEnd};
+
+#[test]
+fn a_restart_keeps_valid_holds_with_their_tokens() {
+    let mut bench = Bench::new();
+    let session = bench.register(json!({"tether": "connection", "project": "p"}));
+    let mut holds = vec![bench.hold(session, json!({"kind": "master"}))];
+    for kind in ["leader", "lease", "semaphore"] {
+        holds.push(bench.hold(session, json!({"kind": kind, "name": "x"})));
+    }
+    let tokens: Vec<_> = holds.iter().map(|hold| bench.token(*hold)).collect();
+    bench.pass(Duration::from_secs(2));
+    bench.restart();
+    let stream = bench.listen(session, Some(1));
+    assert_eq!(bench.heard(stream)[0], "snapshot", "the numbers of the old agent are not known");
+    bench.pass(Duration::from_secs(200));
+    for (hold, token) in holds.iter().zip(tokens) {
+        assert!(bench.is_valid(*hold));
+        assert_eq!(bench.token(*hold), token);
+    }
+    bench.release(session, None).unwrap();
+    bench.assert_nothing_left();
+}
+
+#[test]
+fn waiters_keep_their_order_over_a_restart() {
+    for kind in ["leader", "semaphore"] {
+        let mut bench = Bench::new();
+        let session = bench.register(json!({"tether": "process"}));
+        let hold = bench.hold(session, json!({"kind": kind, "name": "x"}));
+        let fields =
+            |request: &str| json!({"kind": kind, "name": "x", "wait": "block", "request": request});
+        bench.acquire(session, fields("first"));
+        bench.acquire(session, fields("second"));
+        bench.restart();
+        let second = bench.acquire(session, fields("second"));
+        let first = bench.acquire(session, fields("first"));
+        bench.release(session, Some(hold)).unwrap();
+        assert!(bench.reply(second).is_none());
+        assert!(matches!(bench.reply(first), Some(Ok(Reply::Acquired(_)))), "{kind}");
+    }
+}
+
+#[test]
+fn a_blocked_wait_that_nobody_takes_up_again_is_cancelled() {
+    let mut bench = Bench::new();
+    let session = bench.register(json!({"tether": "process"}));
+    let hold = bench.hold(session, json!({"kind": "semaphore", "name": "x"}));
+    bench.acquire(session, json!({"kind": "semaphore", "name": "x", "wait": "block"}));
+    bench.restart();
+    bench.pass(Duration::from_secs(4));
+    bench.release(session, Some(hold)).unwrap();
+    bench.hold(session, json!({"kind": "semaphore", "name": "x"}));
+}
+
+#[test]
+fn a_release_that_was_not_confirmed_is_sent_again_after_a_restart() {
+    let mut bench = Bench::new();
+    let session = bench.register(json!({"tether": "process"}));
+    let hold = bench.hold(session, json!({"kind": "leader", "name": "x"}));
+    bench.link = Link::Down;
+    assert!(bench.release(session, Some(hold)).unwrap(), "for the client it is over");
+    bench.link = Link::Up;
+    bench.restart();
+    bench.hold(session, json!({"kind": "leader", "name": "x"}));
+}
+
+#[test]
+fn a_planned_restart_tells_readers_to_come_back() {
+    let mut bench = Bench::new();
+    let session = bench.register(json!({"tether": "connection"}));
+    let stream = bench.listen(session, None);
+    let hold = bench.hold(session, json!({"kind": "leader", "name": "x"}));
+    bench.keeper.handle_restart(bench.now);
+    bench.settle();
+    assert_eq!(bench.ended.get(&stream), Some(&StreamEnd::Restarting));
+    assert!(bench.keeper.stopped() && bench.is_valid(hold));
+    bench.restart();
+    assert!(bench.is_valid(hold));
+}
+
+#[test]
+fn missed_events_are_replayed() {
+    let mut bench = Bench::new();
+    let session = bench.register(json!({"tether": "process"}));
+    let stream = bench.listen(session, None);
+    bench.hold(session, json!({"kind": "leader", "name": "x"}));
+    let last = *bench.ids[&stream].last().unwrap();
+    bench.close(stream);
+    let hold = bench.hold(session, json!({"kind": "leader", "name": "y"}));
+    bench.release(session, Some(hold)).unwrap();
+    let stream = bench.listen(session, Some(last));
+    assert_eq!(bench.heard(stream), ["granted", "released"]);
+    let stream = bench.listen(session, Some(last + 1000));
+    assert_eq!(bench.heard(stream), ["snapshot"], "a number that never was");
+}
+
+#[test]
+fn a_session_is_resumed_by_its_secret_only() {
+    let mut bench = Bench::new();
+    let ticket = bench.ask(ALICE, Request::Register(serde_json::from_value(json!({})).unwrap()));
+    let Some(Ok(Reply::Registered { session, secret, .. })) = bench.reply(ticket) else { panic!() };
+    bench.restart();
+    let resume = |secret: &str| {
+        let fields = json!({"resume": {"session": session.0, "secret": secret}});
+        Request::Register(serde_json::from_value(fields).unwrap())
+    };
+    let ticket = bench.ask(ALICE, resume(&secret));
+    assert!(matches!(bench.reply(ticket), Some(Ok(Reply::Registered { resumed: true, .. }))));
+    let ticket = bench.ask(ALICE, resume("00"));
+    assert_eq!(bench.reply(ticket).unwrap().unwrap_err().code, tenure::wire::Code::Unauthorized);
+}
+
+#[test]
+fn an_upstream_that_lost_its_data_loses_holds_and_queues_waiters_again() {
+    let mut bench = Bench::new();
+    let session = bench.register(json!({"tether": "process", "project": "p"}));
+    let stream = bench.listen(session, None);
+    bench.hold(session, json!({"kind": "semaphore", "name": "x"}));
+    let waiting =
+        bench.acquire(session, json!({"kind": "semaphore", "name": "x", "wait": "block"}));
+    let tokens = crate::engine::TokenRange { first: 1000, last: 2000 };
+    bench.engine = crate::engine::Engine::new(crate::engine::EngineSettings::default(), tokens);
+    bench.keeper.handle_reset(bench.now);
+    bench.settle();
+    assert!(bench.heard(stream).contains(&"lost upstream_reset".to_owned()));
+    assert!(matches!(bench.reply(waiting), Some(Ok(Reply::Acquired(_)))));
+}

@@ -1,0 +1,133 @@
+//! The agent's parts, put together.
+
+use std::cell::RefCell;
+use std::io;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Instant;
+
+use tenure::wire::AgentInfo;
+use tracing::{info, warn};
+use uuid::Uuid;
+
+use crate::api::{self, About};
+use crate::config::{Config, Limits, SharedPolicy};
+use crate::heart::{self, Handle, Heart, Parts};
+use crate::host::page::{PageError, Pages};
+use crate::host::{clock, machine};
+use crate::journal::{Database, Fresh, OpenError};
+use crate::telemetry::Metrics;
+use crate::upstream::Upstream;
+use crate::upstream::embedded::{self, Embedded};
+
+/// Why the agent cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum AssembleError {
+    /// The kernel does not say which boot this is, or gives no randomness, or no thread.
+    #[error("the system does not give what the agent needs")]
+    System(#[from] io::Error),
+    /// The journal.
+    #[error(transparent)]
+    Journal(#[from] OpenError),
+    /// The pages.
+    #[error(transparent)]
+    Pages(#[from] PageError),
+    /// The embedded store.
+    #[error(transparent)]
+    Embedded(#[from] embedded::OpenError),
+}
+
+/// A running heart, and what the API needs to know of it.
+pub struct Assembled {
+    /// The heart's thread.
+    pub heart: Heart,
+    /// What every endpoint needs.
+    pub context: Arc<api::Context>,
+    /// What the upstream can promise.
+    pub guarantee: String,
+}
+
+/// Opens the journal and the store, takes up what they know, and starts the heart.
+///
+/// # Errors
+///
+/// See [`AssembleError`].
+pub fn assemble(
+    started: Instant,
+    config: &Config,
+    limits: &Limits,
+    policy: &SharedPolicy,
+) -> Result<Assembled, AssembleError> {
+    let boot_id = machine::boot_id()?;
+    let metrics = Arc::new(Metrics::new());
+    let parts = PartsMaker {
+        settings: config.settings.clone(),
+        runtime_dir: config.runtime_dir.clone(),
+        state_dir: config.state_dir.clone(),
+        boot_id,
+        metrics: Arc::clone(&metrics),
+    };
+    let guarantee = embedded::GUARANTEE.to_owned();
+    let (heart, handle): (Heart, Handle) = heart::spawn(move || parts.make())?;
+    let about = About {
+        agent: AgentInfo {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            host_id: machine::host_id(&config.state_dir)?,
+            upstream: config.upstream.kind().to_owned(),
+            guarantee: guarantee.clone(),
+        },
+        host: config.settings.host.to_string(),
+        boot_id,
+        pages: config.runtime_dir.join("pages"),
+    };
+    let context = api::Context {
+        heart: handle,
+        settings: Arc::new(config.settings.clone()),
+        limits: api::Limits::of(limits),
+        about,
+        policy: policy.clone(),
+        metrics: Arc::new(move || metrics.encode().unwrap_or_default()),
+        started,
+    };
+    Ok(Assembled { heart, context: Arc::new(context), guarantee })
+}
+
+/// What the heart's thread needs to make its own parts.
+struct PartsMaker {
+    settings: crate::keeper::Settings,
+    runtime_dir: PathBuf,
+    state_dir: PathBuf,
+    boot_id: Uuid,
+    metrics: Arc<Metrics>,
+}
+
+impl PartsMaker {
+    fn make(self) -> Result<Parts, AssembleError> {
+        let mut seed = [0; 32];
+        getrandom::fill(&mut seed).map_err(|error| io::Error::other(error.to_string()))?;
+        let mut database = Database::open(&self.runtime_dir, self.boot_id)?;
+        match database.fresh() {
+            Some(Fresh::Missing) | None => {}
+            Some(Fresh::OtherBoot) => info!("the machine was booted: the journal starts anew"),
+            Some(why) => warn!("{why}; it starts anew"),
+        }
+        let saved = database.load();
+        let journal = Rc::new(RefCell::new(database));
+        let embedded =
+            Embedded::open(Rc::clone(&journal), &self.state_dir, clock::now(), clock::wall_us())?;
+        if let Some(error) = embedded.health().last_error {
+            warn!("{error}");
+        }
+        let pages = Pages::in_directory(&self.runtime_dir, self.boot_id)?;
+        Ok(Parts {
+            settings: self.settings,
+            seed,
+            saved,
+            journal,
+            pages,
+            upstream: Box::new(embedded),
+            metrics: self.metrics,
+        })
+    }
+}

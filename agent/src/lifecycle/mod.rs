@@ -1,0 +1,24 @@
+//! The parts of the agent's life that `main` puts in order: what must be there before it serves,
+//! what it says when it does, what a signal does to it.
+
+mod assemble;
+mod drain;
+mod prepare;
+mod ready;
+mod reload;
+
+pub use assemble::{AssembleError, Assembled, assemble};
+pub use drain::{Drained, Ending, drain};
+pub use prepare::{PrepareError, prepare};
+pub use ready::Ready;
+pub use reload::Reload;
+
+/// Exit codes, as sysexits(3) has them.
+pub mod exit {
+    /// Wrong usage.
+    pub const USAGE: u8 = 64;
+    /// The socket cannot be bound, or a directory cannot be used.
+    pub const UNAVAILABLE: u8 = 69;
+    /// Wrong configuration.
+    pub const CONFIG: u8 = 78;
+}

@@ -1,0 +1,197 @@
+//! The daemon as a person or a service manager meets it: arguments, exit codes, signals.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::process::{Child, ChildStderr, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+struct Room {
+    dir: tempfile::TempDir,
+}
+
+impl Room {
+    fn new() -> Room {
+        let room = Room { dir: tempfile::tempdir().unwrap() };
+        room.configure("");
+        room
+    }
+
+    fn configure(&self, text: &str) {
+        std::fs::write(self.path("tenured.toml"), text).unwrap();
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tenured"));
+        command
+            .env_clear()
+            .env("TENURED_RUNTIME_DIR", self.path("run"))
+            .env("TENURED_STATE_DIR", self.path("state"))
+            .env("TENURED_CONFIG", self.path("tenured.toml"))
+            .args(arguments);
+        command
+    }
+
+    fn run(&self, arguments: &[&str]) -> (i32, String, String) {
+        let Output { status, stdout, stderr } = self.command(arguments).output().unwrap();
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        (status.code().unwrap(), text(stdout), text(stderr))
+    }
+
+    fn start(&self) -> Agent {
+        let mut child =
+            self.command(&[]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let log = BufReader::new(child.stderr.take().unwrap());
+        let mut said = BufReader::new(child.stdout.take().unwrap()).lines();
+        let ready = said.next().unwrap().unwrap();
+        let hint = said.next().unwrap().unwrap();
+        Agent { child, ready, hint, log }
+    }
+}
+
+struct Agent {
+    child: Child,
+    ready: String,
+    hint: String,
+    log: BufReader<ChildStderr>,
+}
+
+impl Agent {
+    fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.child.id().cast_signed()), signal).unwrap();
+    }
+
+    /// Reads the log up to a line with this message.
+    fn logged(&mut self, message: &str) -> serde_json::Value {
+        loop {
+            let mut line = String::new();
+            assert_ne!(self.log.read_line(&mut line).unwrap(), 0, "{message:?} is not logged");
+            let line: serde_json::Value = serde_json::from_str(&line).unwrap();
+            if line["message"].as_str().unwrap().starts_with(message) {
+                return line;
+            }
+        }
+    }
+
+    fn exit_code(&mut self) -> Option<i32> {
+        let deadline = Instant::now() + Duration::from_secs(30);
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status.code();
+            }
+            assert!(Instant::now() < deadline, "the agent does not end");
+            std::thread::yield_now();
+        }
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn exit_codes() {
+    let room = Room::new();
+    assert_eq!(room.run(&["--version"]), (0, "tenured 0.1.0\n".into(), String::new()));
+    assert_eq!(room.run(&["--help"]).0, 0);
+    for wrong in [&["--sokcet", "/s"][..], &["gateway"], &["check-config", "x"]] {
+        assert_eq!(room.run(wrong).0, 64, "{wrong:?}");
+    }
+    let (code, _, stderr) = room.run(&["--upstream", "redis://:hunter2@h/0"]);
+    assert_eq!(code, 78);
+    assert_eq!(
+        stderr,
+        "tenured: --upstream: upstream = ***: redis: upstreams are not supported; this version keeps \
+         everything itself: use \"embedded:\"\n"
+    );
+    let (code, _, stderr) = room.run(&["--config", "/no/such/file", "check-config"]);
+    assert_eq!(code, 78);
+    let expected =
+        "tenured: cannot read configuration file /no/such/file: No such file or directory";
+    assert!(stderr.starts_with(expected), "{stderr}");
+    let long = format!("/tmp/{}", "x".repeat(200));
+    let (code, _, stderr) = room.run(&["--socket", &long]);
+    assert_eq!(code, 69, "{stderr}");
+    assert!(stderr.contains("has 205 bytes, at most"), "{stderr}");
+}
+
+#[test]
+fn check_config_prints_what_is_in_effect() {
+    let room = Room::new();
+    let (code, stdout, stderr) = room.run(&["check-config", "--log", "debug"]);
+    assert_eq!((code, stderr.as_str()), (0, ""));
+    assert!(stdout.contains("log = \"debug\"  # --log\n"), "{stdout}");
+    assert!(stdout.contains("[leader]\nttl = \"30s\"\nbeat = \"10s\"\n"), "{stdout}");
+    assert!(!room.path("run").exists(), "checking changes nothing");
+}
+
+#[test]
+fn starts_stops_and_restarts() {
+    let room = Room::new();
+    let socket = room.path("run/api.sock");
+    let mut agent = room.start();
+    let shown = socket.display();
+    assert!(agent.ready.starts_with("tenured 0.1.0 ready in "), "{}", agent.ready);
+    let rest = format!(" ms — socket {shown}, upstream embedded, guarantee: one host");
+    assert!(agent.ready.ends_with(&rest), "{}", agent.ready);
+    assert_eq!(agent.hint, format!("try: curl --unix-socket {shown} http://localhost/v1/status"));
+    assert_eq!(room.path("state").metadata().unwrap().mode() & 0o7777, 0o700);
+
+    let (code, _, stderr) = room.run(&[]);
+    assert_eq!(code, 69);
+    let pid = agent.child.id();
+    assert!(
+        stderr.contains(&format!("another agent (pid {pid}) serves {shown}; stop it (kill {pid})")),
+        "{stderr}"
+    );
+
+    agent.signal(Signal::SIGUSR2);
+    assert_eq!(agent.exit_code(), Some(0));
+    assert!(socket.exists(), "left for the next agent");
+
+    let mut agent = room.start();
+    agent.signal(Signal::SIGTERM);
+    assert_eq!(agent.exit_code(), Some(0));
+    assert!(!socket.exists());
+
+    let mut agent = room.start();
+    agent.signal(Signal::SIGKILL);
+    assert_eq!(agent.exit_code(), None);
+    let mut agent = room.start();
+    agent.signal(Signal::SIGINT);
+    assert_eq!(agent.exit_code(), Some(0));
+}
+
+#[test]
+fn reloads_what_it_can() {
+    let room = Room::new();
+    let mut agent = room.start();
+    room.configure("log = \"debug\"\n[leader]\nttl = \"40s\"\n[[allow]]\nuid = 0\n");
+    agent.signal(Signal::SIGHUP);
+    assert_eq!(agent.logged("configuration reloaded")["changed"], "log, allow");
+    let rest = agent.logged("these changes take a restart");
+    assert_eq!((&rest["level"], &rest["keys"]), (&"WARN".into(), &"leader.ttl".into()));
+
+    // A slip changes nothing.
+    room.configure("[leader]\ntll = \"40s\"\n");
+    agent.signal(Signal::SIGHUP);
+    let refused = agent.logged("configuration not reloaded");
+    let message = refused["message"].as_str().unwrap();
+    assert!(message.ends_with("there is no key leader.tll; did you mean leader.ttl?"), "{message}");
+
+    agent.signal(Signal::SIGTERM);
+    assert_eq!(agent.exit_code(), Some(0));
+    agent.logged("stopped");
+}

@@ -1,0 +1,218 @@
+//! The command line.
+
+pub(crate) mod duration;
+mod run;
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+use clap_complete::Shell;
+use tenure::wire::Kind;
+use uuid::Uuid;
+
+pub(crate) use run::{OnLost, RunArgs, Tether};
+
+/// Longest name that the agent takes, bytes.
+pub(crate) const NAME_MAX: usize = 200;
+
+const MORE: &str = "\
+Examples:
+  tenure run --leader cleanup -- ./cleanup.sh     one at a time in the whole fleet
+  tenure status                                   the agent, its upstream, your holds
+  tenure standing leader cleanup                  who holds it, and who waits
+  tenure doctor                                   what is wrong, and the way out
+
+The agent's socket is --socket, else TENURE_SOCKET, else $XDG_RUNTIME_DIR/tenured/api.sock when
+there is one, else the system's. An error is one line on stderr. NO_COLOR=1 switches colours off.";
+
+/// Leadership, leases and permits that hold across a fleet, from the command line.
+#[derive(Debug, Parser)]
+#[command(
+    name = "tenure",
+    version,
+    after_help = MORE,
+    arg_required_else_help = true,
+    disable_help_subcommand = true,
+    max_term_width = 100
+)]
+pub(crate) struct Cli {
+    /// The agent's socket: a path or a unix: URI
+    #[arg(long, global = true, env = "TENURE_SOCKET", value_name = "PATH", hide_env_values = true)]
+    pub(crate) socket: Option<String>,
+
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    Run(Box<RunArgs>),
+    /// Shows the agent, its upstream, and your sessions and holds
+    ///
+    /// Root and the agent's own user see everybody's. Exit status 69 when the agent cannot be
+    /// reached.
+    #[command(after_help = "\
+Examples:
+  tenure status
+  tenure status --watch
+  tenure status --json | jq .upstream.state")]
+    Status(StatusArgs),
+    /// Shows who holds a resource and who waits for it, across the fleet
+    #[command(after_help = "\
+Examples:
+  tenure standing leader cleanup
+  tenure standing master my-project
+  tenure standing semaphore encode --json | jq '.holders | length'")]
+    Standing(ResourceNameArgs),
+    /// Prints the events of your sessions as they happen
+    ///
+    /// Without --session those of every session that you have now; ends when their streams end.
+    #[command(after_help = "\
+Examples:
+  tenure events
+  tenure events --session 0192f6c8-4c1e-7d0a-9b1f-0a8f4f1f7c11 --json
+
+A stream opened here counts like any other: a session with a connection tether does not end while
+one of its streams is open. At most 4 streams a session.")]
+    Events(EventsArgs),
+    /// Prints who holds a resource, and again at every change
+    #[command(after_help = "\
+Examples:
+  tenure observe leader cleanup
+  tenure observe semaphore encode --json | jq -c '[.holders[].host]'")]
+    Observe(ResourceNameArgs),
+    /// Shows the routing table: which lease is held where
+    #[command(after_help = "\
+Examples:
+  tenure routes
+  tenure routes web-7 --json | jq -r '.routes[0].address'")]
+    Routes(RoutesArgs),
+    /// Takes a resource away from its holder
+    ///
+    /// For root and the agent's own user. The holder is told `lost: revoked`; what it had guarded
+    /// with `tenure run` is stopped before the next one gets the resource.
+    #[command(after_help = "\
+Examples:
+  sudo tenure revoke leader cleanup
+  sudo tenure revoke semaphore encode --token 1763450000000000")]
+    Revoke(RevokeArgs),
+    /// Checks the socket, your rights, the agent, its upstream, the page and the clock
+    ///
+    /// Every line is ok, warn or fail, and says the way out. Exit status 0 when nothing failed, 1
+    /// when something did, 69 when the agent cannot be reached.
+    #[command(after_help = "\
+Examples:
+  tenure doctor
+  tenure --socket /run/tenured/api.sock doctor
+  tenure doctor --json | jq -r '.checks[] | select(.verdict != \"ok\") | .way_out'")]
+    Doctor(DoctorArgs),
+    /// Prints a completion script for a shell
+    #[command(after_help = "\
+Examples:
+  tenure completions bash > ~/.local/share/bash-completion/completions/tenure
+  tenure completions zsh > \"${fpath[1]}/_tenure\"
+  tenure completions fish > ~/.config/fish/completions/tenure.fish")]
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
+    /// Prints the manual page, or writes the pages of all subcommands into a directory
+    #[command(after_help = "\
+Examples:
+  tenure man | man -l -
+  tenure man /usr/local/share/man/man1")]
+    Man {
+        /// Where to write tenure.1, tenure-run.1 and so on
+        dir: Option<PathBuf>,
+    },
+}
+
+/// `tenure status`.
+#[derive(Debug, Args)]
+pub(crate) struct StatusArgs {
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+    /// Show it again every second, until interrupted
+    #[arg(long)]
+    pub(crate) watch: bool,
+}
+
+/// How to print.
+#[derive(Debug, Clone, Copy, Args)]
+pub(crate) struct OutputArgs {
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// A resource by kind and name.
+#[derive(Debug, Args)]
+pub(crate) struct ResourceNameArgs {
+    /// master, leader, lease or semaphore
+    #[arg(value_parser = kind())]
+    pub(crate) kind: Kind,
+    /// Its name; for a master the project
+    pub(crate) name: String,
+    /// The tenant in which the name is looked up
+    #[arg(long)]
+    pub(crate) tenant: Option<String>,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+}
+
+/// `tenure events`.
+#[derive(Debug, Args)]
+pub(crate) struct EventsArgs {
+    /// Only those of this session
+    #[arg(long, value_name = "UUID")]
+    pub(crate) session: Option<Uuid>,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+}
+
+/// `tenure routes`.
+#[derive(Debug, Args)]
+pub(crate) struct RoutesArgs {
+    /// Only the lease of this name
+    pub(crate) name: Option<String>,
+    /// The tenant in which the name is looked up
+    #[arg(long)]
+    pub(crate) tenant: Option<String>,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+}
+
+/// `tenure revoke`.
+#[derive(Debug, Args)]
+pub(crate) struct RevokeArgs {
+    /// master, leader, lease or semaphore
+    #[arg(value_parser = kind())]
+    pub(crate) kind: Kind,
+    /// Its name; for a master the project
+    pub(crate) name: String,
+    /// Only the grant with this token. Default: every grant of the resource
+    #[arg(long, value_name = "TOKEN")]
+    pub(crate) token: Option<u64>,
+    /// The tenant in which the name is looked up
+    #[arg(long)]
+    pub(crate) tenant: Option<String>,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+}
+
+/// `tenure doctor`.
+#[derive(Debug, Args)]
+pub(crate) struct DoctorArgs {
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+}
+
+/// Kinds with their words as possible values, so that completions and errors list them.
+fn kind() -> impl clap::builder::TypedValueParser<Value = Kind> {
+    use clap::builder::{PossibleValuesParser, TypedValueParser};
+    PossibleValuesParser::new(Kind::ALL.map(Kind::as_str)).try_map(|word| word.parse::<Kind>())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,188 @@
+//! `tenure run`.
+
+use std::convert::Infallible;
+use std::ffi::OsString;
+use std::str::FromStr;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use tenure::wire::Kind;
+
+use super::duration;
+
+/// Shown under `tenure run --help`.
+const MORE: &str = "\
+Examples:
+  # Only one host at a time runs the clean-up; the others wait for their turn:
+  tenure run --leader cleanup -- /usr/local/bin/cleanup --all
+
+  # From cron on every host: run it on one, and do nothing on the others:
+  tenure run --leader nightly --no-wait -- backup.sh || [ $? -eq 75 ]
+
+  # At most 4 encoders in the fleet; give up after ten minutes in the queue:
+  tenure run --semaphore encode --limit 4 --wait 10m -- ffmpeg -i in.mov out.mp4
+
+  # A lease that appears in `tenure routes` with an address:
+  tenure run --lease web-7 --address 10.0.0.7:8982 -- ./server
+
+The command gets:
+  TENURE_HOLD    the hold's id
+  TENURE_TOKEN   the fencing token: send it with every write, so that a store can refuse
+                 a holder that has been overtaken
+  TENURE_PAGE    the page on which the hold's valid-until can be read without a call
+  TENURE_SOCKET  the agent's socket
+
+Life and death:
+  The command never outlives its hold. When the hold is lost its process group gets SIGTERM,
+  and SIGKILL after --kill-after or when the hold stops being valid, whichever is first. When
+  the agent is silent and less than --kill-after is left: SIGTERM; SIGKILL before the hold
+  stops being valid. Its own processes count: the hold is not passed on before they ended.
+  With --tether tree (default) every process that the command leaves behind keeps the hold,
+  as with flock(1), also when this wrapper is killed; a process that closes all inherited
+  descriptors does not, and after a restart of the agent the hold hangs on this wrapper alone.
+  Signals that this wrapper gets are passed on to the command's process group; while it still
+  waits they end the wait. On a terminal the command is in the foreground, and Ctrl-Z stops
+  both; in a pipeline it does not read from the terminal.
+
+Exit status:
+  the command's own; 128+n when signal n ended it
+  64   the command line is wrong
+  69   the agent or its upstream cannot be reached
+  74   the command was stopped because its hold was lost
+  75   the resource was not acquired: taken, or the wait was too long
+  77   the agent's policy forbids it
+  126  the command cannot be executed
+  127  the command was not found";
+
+/// Runs a command while holding a resource.
+///
+/// Acquires the resource, runs the command without a shell, and gives the resource back when the
+/// command has ended.
+#[derive(Debug, Args)]
+#[command(after_long_help = MORE, after_help = "More, with examples and exit status: --help")]
+pub(crate) struct RunArgs {
+    #[command(flatten)]
+    pub(crate) resource: ResourceArgs,
+
+    /// Permits in all, from now on and for everybody; with --semaphore
+    #[arg(long, value_name = "N", conflicts_with_all = ["leader", "lease", "master"],
+          value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) limit: Option<u32>,
+    /// A higher priority preempts a lower one; with --master
+    #[arg(long, value_name = "N", conflicts_with_all = ["leader", "lease", "semaphore"], allow_negative_numbers = true)]
+    pub(crate) priority: Option<i32>,
+    /// How long after its expiry only the former holder may have the lease; with --lease
+    #[arg(long, value_name = "DURATION", conflicts_with_all = ["leader", "semaphore", "master"], value_parser = duration::parse)]
+    pub(crate) grace: Option<Duration>,
+    /// Where the holder can be reached, for the routing table; with --lease
+    #[arg(long, value_name = "HOST:PORT", conflicts_with_all = ["leader", "semaphore", "master"])]
+    pub(crate) address: Option<String>,
+
+    /// Wait at most this long. Default: for ever
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    pub(crate) wait: Option<Duration>,
+    /// Try once
+    #[arg(long, conflicts_with = "wait")]
+    pub(crate) no_wait: bool,
+
+    /// How long the hold outlives its last beat. Default: by kind
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse_positive)]
+    pub(crate) ttl: Option<Duration>,
+    /// How long the command may hold it in all. Default: no limit
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse_positive)]
+    pub(crate) max_hold: Option<Duration>,
+
+    /// What happens to the command when its hold is lost
+    ///
+    /// term: SIGTERM, SIGKILL after --kill-after or when the hold stops being valid.
+    /// kill: SIGKILL at once. ignore: nothing; its writes must be fenced with TENURE_TOKEN.
+    /// Anything else is run as a program (split at spaces, no shell) with TENURE_LOST_REASON in
+    /// its environment; SIGTERM follows when it ended or half of the time is over.
+    #[arg(long, value_name = "term|kill|ignore|CMD", default_value = "term")]
+    pub(crate) on_lost: OnLost,
+    /// How long after SIGTERM comes SIGKILL
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration::parse)]
+    pub(crate) kill_after: Duration,
+    /// What the hold is tied to
+    #[arg(long, value_enum, default_value_t = Tether::Tree)]
+    pub(crate) tether: Tether,
+
+    /// The project, for --master
+    #[arg(long)]
+    pub(crate) project: Option<String>,
+    /// The tenant in which the name is looked up
+    #[arg(long)]
+    pub(crate) tenant: Option<String>,
+    /// What others see as the holder's name. Default: the command's
+    #[arg(long = "name", value_name = "NAME")]
+    pub(crate) session_name: Option<String>,
+
+    /// The command and its arguments
+    #[arg(required = true, last = true, value_name = "CMD")]
+    pub(crate) command: Vec<OsString>,
+}
+
+/// Which resource; exactly one.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+pub(crate) struct ResourceArgs {
+    /// Be the one leader of this role
+    #[arg(long, value_name = "NAME")]
+    leader: Option<String>,
+    /// Have one of the --limit permits of this semaphore
+    #[arg(long, value_name = "NAME", requires = "limit")]
+    semaphore: Option<String>,
+    /// Have this lease, listed in the routing table
+    #[arg(long, value_name = "NAME")]
+    lease: Option<String>,
+    /// Be the master of the --project
+    #[arg(long)]
+    master: bool,
+}
+
+impl ResourceArgs {
+    /// Kind and name; a master has no name.
+    pub(crate) fn resource(&self) -> (Kind, Option<String>) {
+        let named = [
+            (Kind::Leader, &self.leader),
+            (Kind::Semaphore, &self.semaphore),
+            (Kind::Lease, &self.lease),
+        ];
+        named
+            .into_iter()
+            .find_map(|(kind, name)| name.clone().map(|name| (kind, Some(name))))
+            .unwrap_or((Kind::Master, None))
+    }
+}
+
+/// What the hold is tied to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Tether {
+    /// The command and every process that it leaves behind
+    Tree,
+    /// The command alone; it is killed when this wrapper is
+    Child,
+}
+
+/// What happens to the command when its hold is lost.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum OnLost {
+    Term,
+    Kill,
+    Ignore,
+    Command(Vec<String>),
+}
+
+impl FromStr for OnLost {
+    type Err = Infallible;
+
+    fn from_str(text: &str) -> Result<OnLost, Infallible> {
+        let words: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
+        Ok(match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+            [] | ["term"] => OnLost::Term,
+            ["kill"] => OnLost::Kill,
+            ["ignore"] => OnLost::Ignore,
+            _ => OnLost::Command(words),
+        })
+    }
+}

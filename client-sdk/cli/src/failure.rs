@@ -1,0 +1,131 @@
+//! What a subcommand fails with: one line for people, one number for programs.
+
+use std::fmt;
+use std::time::Duration;
+
+use tenure::client::CallError;
+use tenure::wire::{Code, Holder, Problem};
+
+use crate::exit;
+
+/// Why a subcommand failed. Shows as the one line on stderr, without `tenure: `.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) line: String,
+    pub(crate) code: u8,
+}
+
+impl Failure {
+    pub(crate) fn new(code: u8, line: impl Into<String>) -> Failure {
+        Failure { line: line.into(), code }
+    }
+
+    /// A call about `what` failed.
+    pub(crate) fn of_call(what: &str, error: &CallError) -> Failure {
+        let code = match error {
+            CallError::Refused(problem) => return Failure::of_problem(what, problem),
+            CallError::BadSocket { .. } => exit::USAGE,
+            _ => exit::UNAVAILABLE,
+        };
+        Failure::new(code, format!("{what}: {error}"))
+    }
+
+    fn of_problem(what: &str, problem: &Problem) -> Failure {
+        let code = match problem.code {
+            Code::Contended | Code::WaitTimeout | Code::QuotaExceeded => exit::NOT_ACQUIRED,
+            Code::UpstreamUnavailable | Code::Stopping => exit::UNAVAILABLE,
+            Code::Unauthorized | Code::Forbidden => exit::FORBIDDEN,
+            Code::Invalid | Code::TooLarge => exit::USAGE,
+            _ => exit::REFUSED,
+        };
+        let line = match (problem.code, &problem.holder) {
+            (Code::Contended, Some(holder)) => {
+                format!("{what}: taken by {}; to wait for it leave out --no-wait", Who(holder))
+            }
+            (Code::WaitTimeout, Some(holder)) => {
+                format!("{what}: still taken by {}; wait longer with --wait", Who(holder))
+            }
+            _ => format!("{what}: {}", problem.detail),
+        };
+        Failure::new(code, line)
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.line)
+    }
+}
+
+/// A holder in words.
+struct Who<'a>(&'a Holder);
+
+impl fmt::Display for Who<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Holder { host, name, since_ms, token, pid, uid, .. } = self.0;
+        write!(f, "{name} on {host} (")?;
+        if let Some(pid) = pid {
+            write!(f, "pid {pid}, ")?;
+        }
+        if let Some(uid) = uid {
+            write!(f, "uid {uid}, ")?;
+        }
+        write!(f, "token {token}, for {})", brief(Duration::from_millis(*since_ms)))
+    }
+}
+
+/// A duration as people say it: its two largest units, ms only below 10 s.
+pub(crate) fn brief(duration: Duration) -> String {
+    let ms = duration.as_millis();
+    let seconds = duration.as_secs();
+    let two = |large: u64, unit: &str, small: u64, sub: &str| {
+        if small == 0 { format!("{large}{unit}") } else { format!("{large}{unit}{small}{sub}") }
+    };
+    match seconds {
+        0 => format!("{ms}ms"),
+        1..10 => format!("{}.{}s", seconds, ms % 1000 / 100),
+        10..60 => format!("{seconds}s"),
+        60..3_600 => two(seconds / 60, "m", seconds % 60, "s"),
+        3_600..86_400 => two(seconds / 3_600, "h", seconds % 3_600 / 60, "m"),
+        _ => two(seconds / 86_400, "d", seconds % 86_400 / 3_600, "h"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_duration_is_brief() {
+        let check = |ms, text: &str| assert_eq!(brief(Duration::from_millis(ms)), text);
+        check(0, "0ms");
+        check(999, "999ms");
+        check(1_250, "1.2s");
+        check(59_999, "59s");
+        check(60_000, "1m");
+        check(61_000, "1m1s");
+        check(7_260_000, "2h1m");
+        check(90_000_000, "1d1h");
+    }
+
+    #[test]
+    fn a_contended_resource_names_its_holder_and_the_way_out() {
+        let holder = Holder {
+            host: "web-1".to_owned(),
+            name: "nightly".to_owned(),
+            since_ms: 61_000,
+            token: 7,
+            pid: Some(12),
+            ..Holder::default()
+        };
+        let problem = Problem { holder: Some(holder), ..Problem::new(Code::Contended, "taken") };
+        let error = CallError::Refused(Box::new(problem));
+        let failure = Failure::of_call("leader/cleanup", &error);
+        assert_eq!(failure.code, exit::NOT_ACQUIRED);
+        assert_eq!(
+            failure.to_string(),
+            "leader/cleanup: taken by nightly on web-1 (pid 12, token 7, for 1m1s); \
+             to wait for it leave out --no-wait"
+        );
+    }
+}

@@ -1,0 +1,55 @@
+//! Where lines go: stdout for what was asked, stderr for what went wrong.
+
+use std::io::{self, IsTerminal, Write};
+use std::os::fd::AsFd;
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use serde::Serialize;
+
+use crate::exit;
+use crate::failure::Failure;
+
+/// Prints what was asked for.
+///
+/// # Errors
+///
+/// When stdout cannot be written to; a reader that went away (`| head`) is a silent one.
+pub(crate) fn print(text: &str) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|error| match error.kind() {
+        io::ErrorKind::BrokenPipe => Failure::new(exit::by_signal(13), ""),
+        _ => Failure::new(exit::REFUSED, format!("standard output: {error}")),
+    })
+}
+
+/// Prints a value as JSON, indented.
+///
+/// # Errors
+///
+/// Those of [`print`].
+pub(crate) fn print_json(value: &impl Serialize) -> Result<(), Failure> {
+    let text = serde_json::to_string_pretty(value)
+        .map_err(|error| Failure::new(exit::REFUSED, format!("JSON: {error}")))?;
+    print(&(text + "\n"))
+}
+
+/// Says what went wrong, unless stderr would block: whoever guards a command must not wait for a
+/// reader that sleeps.
+pub(crate) fn say(line: &str) {
+    let mut err = io::stderr().lock();
+    let shared = io::stderr();
+    let mut ready = [PollFd::new(shared.as_fd(), PollFlags::POLLOUT)];
+    let writable = poll(&mut ready, PollTimeout::ZERO).is_ok_and(|count| count > 0)
+        && ready[0].revents().is_some_and(|events| events.contains(PollFlags::POLLOUT));
+    if writable {
+        // There is nowhere left to say that this failed.
+        let _lost = err.write_all(format!("tenure: {line}\n").as_bytes());
+    }
+}
+
+/// Whether stdout is a terminal that may be coloured (<https://no-color.org>).
+pub(crate) fn coloured() -> bool {
+    let forbidden = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    let dumb = std::env::var_os("TERM").is_some_and(|value| value == "dumb");
+    !forbidden && !dumb && io::stdout().is_terminal()
+}

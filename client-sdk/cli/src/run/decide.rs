@@ -1,0 +1,245 @@
+//! PURE. When the guarded command must stop: the one place that decides it.
+//!
+//! Instants are ns of the clock on which valid-until is told (CLOCK_BOOTTIME on Linux).
+
+use std::time::Duration;
+
+/// SIGKILL is sent this part of the ttl before valid-until, within [`LEAD_MIN`] and [`LEAD_MAX`]:
+/// the kernel needs a moment to end a process, and this one a moment to be scheduled.
+const LEAD_PART: u64 = 50;
+const LEAD_MIN: u64 = 10_000_000;
+const LEAD_MAX: u64 = 250_000_000;
+
+/// What the user wants to happen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reaction {
+    /// SIGTERM, then SIGKILL.
+    Term,
+    /// SIGKILL at loss.
+    Kill,
+    /// Nothing.
+    Ignore,
+    /// A program, then SIGTERM, then SIGKILL.
+    Program,
+}
+
+/// How far the stopping has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stage {
+    /// The command runs undisturbed.
+    Running,
+    /// The user's program runs; `since` the hold was lost or in danger.
+    Program { since: u64 },
+    /// SIGTERM was sent; `since` the hold was lost or in danger.
+    Terminated { since: u64 },
+    /// SIGKILL was sent.
+    Killed,
+}
+
+/// What is known.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct View {
+    pub(crate) reaction: Reaction,
+    pub(crate) kill_after: Duration,
+    /// How long the hold outlives its last beat.
+    pub(crate) ttl: Duration,
+    /// The last valid-until that was not 0.
+    pub(crate) valid_until: u64,
+    /// The agent says that a renewal is unknown.
+    pub(crate) jeopardy: bool,
+    /// The agent, or the page, says that the hold is gone.
+    pub(crate) lost: bool,
+    /// The user's program has ended.
+    pub(crate) program_ended: bool,
+    pub(crate) stage: Stage,
+}
+
+/// What to do now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Action {
+    /// Look again at this instant, or when something happens.
+    Wait(Option<u64>),
+    /// Start the user's program.
+    StartProgram,
+    /// SIGTERM to the process group.
+    Term,
+    /// SIGKILL to the process group.
+    Kill,
+}
+
+/// What to do at `now`.
+///
+/// In danger is a hold whose agent says so, or whose valid-until was not moved for more than two
+/// thirds of the ttl: a healthy one is renewed every third, so little time left is no danger by
+/// itself when the ttl is short.
+pub(crate) fn decide(now: u64, view: &View) -> Action {
+    if view.reaction == Reaction::Ignore || view.stage == Stage::Killed {
+        return Action::Wait(None);
+    }
+    let last_moment = view.valid_until.saturating_sub(lead(view.ttl));
+    let kill_after = nanos(view.kill_after);
+    let since = match view.stage {
+        Stage::Program { since } | Stage::Terminated { since } => Some(since),
+        Stage::Running | Stage::Killed => None,
+    };
+    let kill_at = since.map_or(last_moment, |since| last_moment.min(since + kill_after));
+    if now >= kill_at {
+        return Action::Kill;
+    }
+    match view.stage {
+        Stage::Terminated { .. } | Stage::Killed => Action::Wait(Some(kill_at)),
+        Stage::Program { since } => {
+            let term_at = since + kill_at.saturating_sub(since) / 2;
+            if view.program_ended || now >= term_at {
+                Action::Term
+            } else {
+                Action::Wait(Some(term_at))
+            }
+        }
+        Stage::Running => {
+            let quiet = if view.jeopardy { u64::MAX } else { nanos(view.ttl) / 3 };
+            let danger_at = view.valid_until.saturating_sub(kill_after.min(quiet));
+            match view.reaction {
+                Reaction::Kill if view.lost => Action::Kill,
+                Reaction::Kill => Action::Wait(Some(kill_at)),
+                _ if !view.lost && now < danger_at => Action::Wait(Some(danger_at.min(kill_at))),
+                Reaction::Program => Action::StartProgram,
+                _ => Action::Term,
+            }
+        }
+    }
+}
+
+fn lead(ttl: Duration) -> u64 {
+    (nanos(ttl) / LEAD_PART).clamp(LEAD_MIN, LEAD_MAX)
+}
+
+pub(crate) fn nanos(duration: Duration) -> u64 {
+    // Halved so that an instant and a duration can always be added.
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX).min(u64::MAX / 2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    /// A hold of 30 s, renewed just now, valid until 130 s.
+    fn healthy() -> View {
+        View {
+            reaction: Reaction::Term,
+            kill_after: Duration::from_secs(10),
+            ttl: Duration::from_secs(30),
+            valid_until: 130_000 * MS,
+            jeopardy: false,
+            lost: false,
+            program_ended: false,
+            stage: Stage::Running,
+        }
+    }
+
+    fn short() -> View {
+        View { ttl: Duration::from_secs(1), valid_until: 101_000 * MS, ..healthy() }
+    }
+
+    #[track_caller]
+    fn check(now_ms: u64, view: View, expected: Action) {
+        assert_eq!(decide(now_ms * MS, &view), expected, "at {now_ms} ms: {view:?}");
+    }
+
+    fn wait(ms: u64) -> Action {
+        Action::Wait(Some(ms * MS))
+    }
+
+    #[test]
+    fn a_healthy_hold_is_looked_at_when_two_thirds_of_its_ttl_are_over() {
+        check(100_000, healthy(), wait(120_000));
+        check(119_999, healthy(), wait(120_000));
+        check(120_000, healthy(), Action::Term);
+        let patient = View { kill_after: Duration::from_secs(3), ..healthy() };
+        check(120_000, patient, wait(127_000));
+        check(127_000, patient, Action::Term);
+    }
+
+    #[test]
+    fn a_short_healthy_hold_is_left_alone_although_less_than_kill_after_is_left() {
+        check(100_000, short(), Action::Wait(Some(101_000 * MS - 1_000 * MS / 3)));
+        check(100_600, short(), Action::Wait(Some(101_000 * MS - 1_000 * MS / 3)));
+        check(100_667, short(), Action::Term);
+    }
+
+    #[test]
+    fn in_jeopardy_it_is_stopped_when_kill_after_is_left() {
+        let view = View { jeopardy: true, ..healthy() };
+        check(100_000, view, wait(120_000));
+        check(120_000, view, Action::Term);
+        check(100_000, View { kill_after: Duration::from_secs(29), ..view }, wait(101_000));
+        check(100_001, View { jeopardy: true, ..short() }, Action::Term);
+    }
+
+    #[test]
+    fn it_is_killed_before_the_hold_stops_being_valid() {
+        check(129_749, View { stage: term(129_000), ..healthy() }, wait(129_750));
+        check(129_750, View { stage: term(129_000), ..healthy() }, Action::Kill);
+        check(129_750, healthy(), Action::Kill);
+        check(500_000, healthy(), Action::Kill);
+        check(100_980, short(), Action::Kill);
+        let patient = View { kill_after: Duration::ZERO, ..healthy() };
+        check(129_749, patient, wait(129_750));
+        check(129_750, patient, Action::Kill);
+    }
+
+    fn term(since_ms: u64) -> Stage {
+        Stage::Terminated { since: since_ms * MS }
+    }
+
+    #[test]
+    fn a_lost_one_is_stopped_at_once_and_killed_after_kill_after() {
+        let lost = View { lost: true, ..healthy() };
+        check(100_000, lost, Action::Term);
+        check(100_000, View { stage: term(100_000), ..lost }, wait(110_000));
+        check(110_000, View { stage: term(100_000), ..lost }, Action::Kill);
+        check(125_000, View { stage: term(125_000), ..lost }, wait(129_750));
+        check(130_001, lost, Action::Kill);
+    }
+
+    #[test]
+    fn stopping_does_not_go_back_when_the_hold_is_safe_again() {
+        let renewed = View { valid_until: 150_000 * MS, stage: term(120_000), ..healthy() };
+        check(121_000, renewed, wait(130_000));
+        check(130_000, renewed, Action::Kill);
+    }
+
+    #[test]
+    fn with_kill_there_is_no_warning() {
+        let view = View { reaction: Reaction::Kill, ..healthy() };
+        check(121_000, view, wait(129_750));
+        check(121_000, View { jeopardy: true, ..view }, wait(129_750));
+        check(100_000, View { lost: true, ..view }, Action::Kill);
+        check(129_750, view, Action::Kill);
+    }
+
+    #[test]
+    fn with_ignore_nothing_happens() {
+        let view = View { reaction: Reaction::Ignore, lost: true, ..healthy() };
+        check(100_000, view, Action::Wait(None));
+        check(200_000, view, Action::Wait(None));
+    }
+
+    #[test]
+    fn a_program_comes_first_but_has_half_of_the_time_at_most() {
+        let view = View { reaction: Reaction::Program, lost: true, ..healthy() };
+        check(100_000, view, Action::StartProgram);
+        let started = View { stage: Stage::Program { since: 100_000 * MS }, ..view };
+        check(100_001, started, wait(105_000));
+        check(100_001, View { program_ended: true, ..started }, Action::Term);
+        check(105_000, started, Action::Term);
+        check(110_000, started, Action::Kill);
+    }
+
+    #[test]
+    fn nothing_more_follows_the_kill() {
+        check(200_000, View { stage: Stage::Killed, ..healthy() }, Action::Wait(None));
+    }
+}

@@ -1,0 +1,168 @@
+//! What must happen between fork and exec, and calls of the kernel that have no safe form: the one
+//! place of the command with `unsafe`.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
+use nix::libc;
+use nix::sys::signal::{SigSet, SigmaskHow, Signal, kill, pthread_sigmask};
+use nix::unistd::{Pid, getpid, getppid, tcsetpgrp};
+
+/// How the command starts.
+pub(super) struct Start<'a> {
+    /// Descriptors that it inherits besides the standard three.
+    pub(super) inherited: Vec<BorrowedFd<'a>>,
+    /// The terminal whose foreground it gets.
+    pub(super) terminal: Option<BorrowedFd<'a>>,
+    /// The kernel kills it when this process ends (Linux only).
+    pub(super) dies_with_parent: bool,
+    /// The signal mask that whoever started this process had given it.
+    pub(super) mask: SigSet,
+}
+
+/// Makes `command` start like this, in a process group of its own.
+///
+/// `start` must be kept until the command was spawned: the numbers of its descriptors are used.
+pub(super) fn prepare(command: &mut Command, start: &Start<'_>) {
+    let inherited: Vec<RawFd> = start.inherited.iter().map(AsRawFd::as_raw_fd).collect();
+    let terminal = start.terminal.map(|terminal| terminal.as_raw_fd());
+    let dies_with_parent = start.dies_with_parent;
+    let mask = start.mask;
+    let parent = getpid();
+    command.process_group(0);
+    let between = move || {
+        for fd in &inherited {
+            // SAFETY: `start` outlives the spawn, so the descriptor is open in the forked child.
+            let fd = unsafe { BorrowedFd::borrow_raw(*fd) };
+            fcntl(fd, FcntlArg::F_SETFD(FdFlag::empty()))?;
+        }
+        if let Some(terminal) = terminal {
+            // SAFETY: as above.
+            let terminal = unsafe { BorrowedFd::borrow_raw(terminal) };
+            // SIGTTOU is still blocked here, else this would stop the child. That it fails means
+            // that the terminal went away: no reason not to run.
+            let _gone = tcsetpgrp(terminal, getpid());
+        }
+        if dies_with_parent {
+            die_with(parent)?;
+        }
+        pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&mask), None)?;
+        Ok(())
+    };
+    // SAFETY: between fork and exec the closure makes system calls that are async-signal-safe and
+    // reads what it owns; it allocates nothing and takes no lock.
+    unsafe { command.pre_exec(between) };
+}
+
+#[cfg(target_os = "linux")]
+fn die_with(parent: Pid) -> io::Result<()> {
+    nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?;
+    // It may have died before the kernel was told.
+    if getppid() == parent { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::ESRCH)) }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn die_with(_parent: Pid) -> io::Result<()> {
+    Ok(())
+}
+
+/// Whether the signal is ignored in this process.
+pub(super) fn is_ignored(signal: Signal) -> bool {
+    action(signal, None).is_ok_and(|old| old.sa_sigaction == libc::SIG_IGN)
+}
+
+/// Stops this process group as Ctrl-Z does, and returns when it goes on. The kernel does not stop a
+/// group that nobody could continue.
+pub(super) fn stop_own_group() {
+    // SAFETY: all zeros is the default action, no flags, an empty mask.
+    let default: libc::sigaction = unsafe { std::mem::zeroed() };
+    if let Ok(old) = action(Signal::SIGTSTP, Some(&default)) {
+        // The only failure would be that the signal does not exist.
+        let _sent = kill(Pid::from_raw(0), Signal::SIGTSTP);
+        let _restored = action(Signal::SIGTSTP, Some(&old));
+    }
+}
+
+/// Sets the action of a signal if there is a new one, and returns the old one.
+fn action(signal: Signal, new: Option<&libc::sigaction>) -> io::Result<libc::sigaction> {
+    let new = new.map_or(std::ptr::null(), std::ptr::from_ref);
+    // SAFETY: an action of all zeros is valid; it is overwritten below.
+    let mut old: libc::sigaction = unsafe { std::mem::zeroed() };
+    // SAFETY: both pointers are null or valid for the call. A new action is the default one or one
+    // that was in force before, whose handler is still there.
+    match unsafe { libc::sigaction(signal as libc::c_int, new, &raw mut old) } {
+        0 => Ok(old),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// What became of a child.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Change {
+    /// Nothing since the last look.
+    None,
+    /// This signal stopped it.
+    Stopped(libc::c_int),
+    /// It has ended and can be reaped.
+    Ended,
+}
+
+/// Looks at a child without reaping it.
+pub(super) fn look(child: Pid) -> io::Result<Change> {
+    // `nix` has this for Linux only, and has no word for a real-time signal.
+    if wait_state(child, libc::WEXITED | libc::WNOWAIT)?.is_some() {
+        return Ok(Change::Ended);
+    }
+    Ok(wait_state(child, libc::WSTOPPED)?.map_or(Change::None, Change::Stopped))
+}
+
+/// `si_status` of the child if it is in one of the asked states.
+fn wait_state(child: Pid, states: libc::c_int) -> io::Result<Option<libc::c_int>> {
+    let id = libc::id_t::try_from(child.as_raw()).map_err(io::Error::other)?;
+    // SAFETY: `siginfo_t` is plain data; zeros are what the call leaves when there is nothing.
+    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    // SAFETY: `info` is valid for the call.
+    match unsafe { libc::waitid(libc::P_PID, id, &raw mut info, states | libc::WNOHANG) } {
+        // SAFETY: waitid filled in the fields of SIGCHLD, or left zeros.
+        0 if unsafe { info.si_pid() } == 0 => Ok(None),
+        // SAFETY: as above.
+        0 => Ok(Some(unsafe { info.si_status() })),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// A timer on the clock of valid-until, as the runtime wants it.
+#[cfg(target_os = "linux")]
+pub(super) struct Timer(nix::sys::timerfd::TimerFd);
+
+#[cfg(target_os = "linux")]
+impl Timer {
+    /// One that is not set, registered with the runtime.
+    pub(super) fn register() -> io::Result<tokio::io::unix::AsyncFd<Timer>> {
+        use nix::sys::timerfd::{ClockId, TimerFd, TimerFlags};
+        let flags = TimerFlags::TFD_NONBLOCK | TimerFlags::TFD_CLOEXEC;
+        let timer = Timer(TimerFd::new(ClockId::CLOCK_BOOTTIME, flags)?);
+        // SAFETY: the timer owns its descriptor, which is neither replaced nor closed before it.
+        Ok(unsafe { tokio::io::unix::AsyncFd::register(timer) }?)
+    }
+}
+
+#[cfg(target_os = "linux")]
+impl std::ops::Deref for Timer {
+    type Target = nix::sys::timerfd::TimerFd;
+
+    fn deref(&self) -> &Self::Target {
+        &self.0
+    }
+}
+
+#[cfg(target_os = "linux")]
+impl AsRawFd for Timer {
+    fn as_raw_fd(&self) -> RawFd {
+        std::os::fd::AsFd::as_fd(&self.0).as_raw_fd()
+    }
+}

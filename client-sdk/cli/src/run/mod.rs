@@ -1,0 +1,268 @@
+//! `tenure run`: a command that does not outlive its hold.
+
+mod acquire;
+mod alarm;
+mod child;
+mod decide;
+mod kernel;
+mod signals;
+mod terminal;
+mod tether;
+mod validity;
+mod watch;
+
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use nix::sys::signal::{SigSet, SigmaskHow, Signal};
+use tenure::client::Client;
+use tenure::page::boottime_ns;
+use tenure::wire::{self, Acquire, Attributes, Kind, Register, Wait};
+use tokio::time::timeout;
+use uuid::Uuid;
+
+use self::acquire::{Campaign, Granted};
+use self::child::{Guarded, Recipe};
+use self::decide::Reaction;
+use self::signals::{Signals, ends_wait};
+use self::terminal::Terminal;
+use self::validity::{Reading, Validity};
+use self::watch::{Ending, Orders, Watch};
+use crate::args::duration::millis;
+use crate::args::{NAME_MAX, OnLost, RunArgs, Tether};
+use crate::exit;
+use crate::failure::Failure;
+
+/// How long giving back may take. The end of this process gives back as well, so that an agent that
+/// does not answer costs no more than this.
+const RELEASE_MAX: Duration = Duration::from_secs(1);
+
+/// Runs the command under its hold; returns its exit status.
+///
+/// # Errors
+///
+/// Why the command did not run, or was stopped.
+pub(crate) async fn run(args: &RunArgs, client: Client) -> Result<u8, Failure> {
+    let (kind, name) = args.resource.resource();
+    let what = resource_name(args, kind, name.as_deref());
+    let system = |error: io::Error| Failure::new(exit::REFUSED, format!("{what}: {error}"));
+
+    let mask = block_terminal_output_stops().map_err(system)?;
+    let mut signals = Signals::install().map_err(system)?;
+    let mut campaign = Campaign::new(client.clone(), register(args), acquire(args, kind, name));
+    let outcome = tokio::select! {
+        biased;
+        signal = wait_ending_signal(&mut signals) => Err(signal),
+        granted = campaign.run() => Ok(granted),
+    };
+    let Granted { tether, acquired } = match outcome {
+        Ok(Ok(granted)) => granted,
+        Ok(Err(error)) => {
+            campaign.abandon().await;
+            return Err(Failure::of_call(&what, &error));
+        }
+        Err(signal) => {
+            campaign.abandon().await;
+            return Ok(exit::by_signal(signal as i32));
+        }
+    };
+
+    // Time may have passed since the grant: Ctrl-Z, a busy machine.
+    let validity = Validity::new(&client, &tether.registered, &acquired);
+    let valid = matches!(validity.read(), Reading::Until(instant) if boottime_ns() < instant);
+    if !valid {
+        campaign.abandon().await;
+        let line = format!("{what}: the hold was lost before the command started; try again");
+        return Err(Failure::new(exit::LOST, line));
+    }
+    let environment = [
+        ("TENURE_HOLD", acquired.hold.to_string().into()),
+        ("TENURE_TOKEN", acquired.token.to_string().into()),
+        ("TENURE_PAGE", tether.registered.page.clone().into()),
+        ("TENURE_SOCKET", client.path().into()),
+    ];
+    let terminal = Terminal::find();
+    let spawned = Guarded::spawn(Recipe {
+        command: &args.command,
+        environment: environment.clone(),
+        tether: (args.tether == Tether::Tree).then(|| std::os::fd::AsFd::as_fd(&tether.stream)),
+        terminal: terminal.as_ref(),
+        mask,
+    });
+    let guarded = match spawned {
+        Ok(guarded) => guarded,
+        Err(error) => {
+            if let Some(terminal) = &terminal {
+                terminal.reclaim();
+            }
+            campaign.abandon().await;
+            return Err(not_started(&args.command, &error));
+        }
+    };
+    let session = tether.registered.session;
+    let start_program =
+        |reason: &str, pid: u32| on_lost_program(args, &environment, reason, pid, mask);
+    let orders = Orders {
+        what: &what,
+        reaction: reaction(&args.on_lost),
+        kill_after: args.kill_after,
+        start_program: &start_program,
+    };
+    let ending = Watch::new(orders, guarded, terminal, client.clone(), tether, &acquired, validity)
+        .run(&mut signals)
+        .await
+        .map_err(system)?;
+    give_back(&client, session, args.tether, &ending).await;
+    // Not before: a stream that closes says that the command has ended, too.
+    drop(ending.stream);
+    Ok(if ending.stopped { exit::LOST } else { child::exit_code(ending.status) })
+}
+
+/// Ends the session, unless what the command left behind is to keep its hold.
+async fn give_back(client: &Client, session: Uuid, tether: Tether, ending: &Ending) {
+    if tether == Tether::Child || ending.left_nothing {
+        // A refusal means that there is nothing left to give back.
+        let _answer = timeout(RELEASE_MAX, client.release(session, None)).await;
+    }
+}
+
+/// A terminal with `tostop`, and giving away its foreground, would stop this process. Returns the
+/// mask to start programs with.
+fn block_terminal_output_stops() -> io::Result<SigSet> {
+    let mut blocked = SigSet::empty();
+    blocked.add(Signal::SIGTTOU);
+    Ok(blocked.thread_swap_mask(SigmaskHow::SIG_BLOCK)?)
+}
+
+async fn wait_ending_signal(signals: &mut Signals) -> Signal {
+    loop {
+        match signals.next().await {
+            signal if ends_wait(signal) => return signal,
+            Signal::SIGTSTP => kernel::stop_own_group(),
+            _ => {}
+        }
+    }
+}
+
+fn resource_name(args: &RunArgs, kind: Kind, name: Option<&str>) -> String {
+    let project = args.project.as_deref().unwrap_or("default");
+    format!("{kind}/{}", name.unwrap_or(project))
+}
+
+fn register(args: &RunArgs) -> Register {
+    let name = args.session_name.clone().unwrap_or_else(|| command_name(&args.command));
+    Register {
+        name: Some(name),
+        surface: Some("cli".to_owned()),
+        tenant: args.tenant.clone(),
+        project: args.project.clone(),
+        tether: Some(wire::Tether::Connection),
+        guarded: Some(true),
+        ..Register::default()
+    }
+}
+
+fn acquire(args: &RunArgs, kind: Kind, name: Option<String>) -> Acquire {
+    let attributes = args
+        .address
+        .as_ref()
+        .map(|address| Attributes { address: Some(address.clone()), ..Attributes::default() });
+    Acquire {
+        // Set when there is one.
+        session: Uuid::nil(),
+        kind,
+        name,
+        wait: if args.no_wait { Wait::None } else { Wait::Block },
+        timeout_ms: args.wait.map(millis),
+        request: Some(Uuid::new_v4().to_string()),
+        ttl_ms: args.ttl.map(millis),
+        max_hold_ms: args.max_hold.map(millis),
+        limit: args.limit,
+        priority: args.priority,
+        grace_ms: args.grace.map(millis),
+        attributes,
+    }
+}
+
+fn reaction(on_lost: &OnLost) -> Reaction {
+    match on_lost {
+        OnLost::Term => Reaction::Term,
+        OnLost::Kill => Reaction::Kill,
+        OnLost::Ignore => Reaction::Ignore,
+        OnLost::Command(_) => Reaction::Program,
+    }
+}
+
+/// The command's base name, as far as a name may go.
+fn command_name(command: &[OsString]) -> String {
+    let base = command.first().and_then(|program| Path::new(program).file_name());
+    let base = base.unwrap_or(OsStr::new("")).to_string_lossy();
+    let mut name = String::new();
+    for letter in base.chars().filter(|letter| !letter.is_control() && !letter.is_whitespace()) {
+        if name.len() + letter.len_utf8() > NAME_MAX {
+            break;
+        }
+        name.push(letter);
+    }
+    if name.is_empty() { "tenure-run".to_owned() } else { name }
+}
+
+fn not_started(command: &[OsString], error: &io::Error) -> Failure {
+    let program = command.first().map(|program| program.to_string_lossy()).unwrap_or_default();
+    match error.kind() {
+        io::ErrorKind::NotFound => Failure::new(
+            exit::NOT_FOUND,
+            format!(
+                "{program}: command not found; there is no shell here: give a program or its path"
+            ),
+        ),
+        _ => Failure::new(
+            exit::NOT_EXECUTABLE,
+            format!("{program}: cannot be executed: {error}; check its mode and its format"),
+        ),
+    }
+}
+
+fn on_lost_program(
+    args: &RunArgs,
+    environment: &[(&'static str, OsString)],
+    reason: &str,
+    pid: u32,
+    mask: SigSet,
+) -> io::Result<Child> {
+    let OnLost::Command(words) = &args.on_lost else {
+        return Err(io::ErrorKind::InvalidInput.into());
+    };
+    let (program, arguments) = words.split_first().ok_or(io::ErrorKind::InvalidInput)?;
+    let mut command = Command::new(program);
+    command
+        .args(arguments)
+        .stdin(Stdio::null())
+        .envs(environment.iter().map(|(name, value)| (name, value)))
+        .env("TENURE_LOST_REASON", reason)
+        .env("TENURE_PID", pid.to_string());
+    let start =
+        kernel::Start { inherited: Vec::new(), terminal: None, dies_with_parent: false, mask };
+    kernel::prepare(&mut command, &start);
+    command.spawn()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_holder_is_named_after_the_command() {
+        let check = |program: &str, name: &str| {
+            assert_eq!(command_name(&[OsString::from(program)]), name);
+        };
+        check("/usr/bin/backup", "backup");
+        check("backup.sh", "backup.sh");
+        check("a b\u{7}", "ab");
+        check("/", "tenure-run");
+        check(&"ü".repeat(300), &"ü".repeat(100));
+    }
+}

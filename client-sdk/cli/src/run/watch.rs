@@ -1,0 +1,404 @@
+//! The watch over a running command: signals to it, news of its hold, and the clock.
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::process::{Child, ExitStatus};
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+use tenure::client::{CallError, Client, EventStream, Received};
+use tenure::page::boottime_ns;
+use tenure::wire::{Acquired, Event, HoldState, Registered};
+use uuid::Uuid;
+
+use super::alarm::Alarm;
+use super::child::Guarded;
+use super::decide::{Action, Reaction, Stage, View, decide};
+use super::kernel::{self, Change};
+use super::signals::Signals;
+use super::terminal::Terminal;
+use super::tether::{Tether, attach_again};
+use super::validity::{Reading, Validity};
+use crate::output::say;
+
+/// How long the page's word is ahead of the event that says why: the agent writes the page first.
+/// Nobody else is granted the resource meanwhile, since the session is a guarded one.
+const NEWS_MAX_NS: u64 = 50_000_000;
+
+type Attaching = Pin<Box<dyn Future<Output = Result<Tether, CallError>>>>;
+
+/// How the user's program for a loss is started: with the reason and the command's process id.
+pub(super) type StartProgram<'a> = dyn Fn(&str, u32) -> io::Result<Child> + 'a;
+
+/// What is fixed while the command runs.
+pub(super) struct Orders<'a> {
+    /// `leader/cleanup`, for messages.
+    pub(super) what: &'a str,
+    pub(super) reaction: Reaction,
+    pub(super) kill_after: Duration,
+    pub(super) start_program: &'a StartProgram<'a>,
+}
+
+/// How it ended.
+pub(super) struct Ending {
+    pub(super) status: ExitStatus,
+    /// It was stopped because of its hold.
+    pub(super) stopped: bool,
+    /// Nothing that it left behind still holds on to the tether.
+    pub(super) left_nothing: bool,
+    /// Kept open to the end: the hold must not end before the caller says so.
+    pub(super) stream: Option<EventStream>,
+}
+
+/// Watches one command. Takes signals, events and time; ends when the command has ended, and, when
+/// it was stopped, what it left in its process group as well.
+pub(super) struct Watch<'a> {
+    orders: Orders<'a>,
+    guarded: Guarded,
+    terminal: Option<Terminal>,
+    client: Client,
+    registered: Registered,
+    stream: Option<EventStream>,
+    attaching: Option<Attaching>,
+    /// The stream was opened when the hold was there: a snapshot without it means its end. The
+    /// first stream is opened while the hold is still asked for.
+    snapshot_counts: bool,
+    validity: Validity,
+    hold: Uuid,
+    ttl: Duration,
+    valid_until: u64,
+    jeopardy: bool,
+    lost: Option<&'static str>,
+    /// When the page was first seen to have no valid-until.
+    blank_since: Option<u64>,
+    program: Option<Child>,
+    stage: Stage,
+    ended: bool,
+}
+
+/// What woke the watch.
+enum News {
+    Signal(Signal),
+    Event(Option<Result<Received, CallError>>),
+    Attached(Box<Result<Tether, CallError>>),
+    Look,
+    LastOneEnded,
+}
+
+impl<'a> Watch<'a> {
+    /// Over a command that was just started under a fresh grant.
+    pub(super) fn new(
+        orders: Orders<'a>,
+        guarded: Guarded,
+        terminal: Option<Terminal>,
+        client: Client,
+        tether: Tether,
+        acquired: &Acquired,
+        validity: Validity,
+    ) -> Watch<'a> {
+        Watch {
+            orders,
+            guarded,
+            terminal,
+            client,
+            registered: tether.registered,
+            stream: Some(tether.stream),
+            attaching: None,
+            snapshot_counts: false,
+            validity,
+            hold: acquired.hold,
+            ttl: Duration::from_millis(acquired.ttl_ms),
+            valid_until: acquired.valid_until_boottime_ns,
+            jeopardy: acquired.state == HoldState::Jeopardy,
+            lost: None,
+            blank_since: None,
+            program: None,
+            stage: Stage::Running,
+            ended: false,
+        }
+    }
+
+    /// Runs to the end.
+    ///
+    /// # Errors
+    ///
+    /// When the system refuses what cannot be done without; the command is then killed.
+    pub(super) async fn run(mut self, signals: &mut Signals) -> io::Result<Ending> {
+        match self.watch(signals).await {
+            Ok(()) => {}
+            Err(error) => {
+                self.guarded.signal(Signal::SIGKILL);
+                return Err(error);
+            }
+        }
+        if self.stage != Stage::Running {
+            // Whoever of the group outlived the first process without holding on to the tether.
+            self.guarded.signal(Signal::SIGKILL);
+        }
+        if let Some(terminal) = &self.terminal {
+            terminal.take_back(self.guarded.group());
+        }
+        Ok(Ending {
+            stopped: self.stage != Stage::Running,
+            left_nothing: self.guarded.left_nothing(),
+            status: self.guarded.reap()?,
+            stream: self.stream,
+        })
+    }
+
+    async fn watch(&mut self, signals: &mut Signals) -> io::Result<()> {
+        let mut alarm = Alarm::new()?;
+        loop {
+            self.look_at_the_child()?;
+            let stopping = self.stage != Stage::Running;
+            if self.ended && (!stopping || self.stage == Stage::Killed) {
+                return Ok(());
+            }
+            alarm.set(self.act())?;
+            let news = {
+                let Watch { stream, attaching, validity, guarded, ended, .. } = self;
+                tokio::select! {
+                    biased;
+                    () = alarm.rung() => News::Look,
+                    signal = signals.next() => News::Signal(signal),
+                    event = next_event(stream) => News::Event(event),
+                    tether = attached(attaching) => News::Attached(Box::new(tether)),
+                    () = guarded.last_one_ended(), if *ended => News::LastOneEnded,
+                    () = validity.changed() => News::Look,
+                }
+            };
+            match news {
+                News::Look => {}
+                News::Signal(signal) => self.take_signal(signal),
+                News::Event(Some(Ok(received))) => self.take_event(&received.event),
+                News::Event(_) => self.attach(),
+                News::Attached(result) => self.take_tether(*result),
+                News::LastOneEnded => return Ok(()),
+            }
+        }
+    }
+
+    /// Does what is due, and says when to look again.
+    fn act(&mut self) -> Option<u64> {
+        let news_at = self.read_validity();
+        loop {
+            let now = boottime_ns();
+            let program_ended =
+                self.program.as_mut().is_none_or(|program| !matches!(program.try_wait(), Ok(None)));
+            let action = decide(
+                now,
+                &View {
+                    reaction: self.orders.reaction,
+                    kill_after: self.orders.kill_after,
+                    ttl: self.ttl,
+                    valid_until: self.valid_until,
+                    jeopardy: self.jeopardy,
+                    lost: self.lost.is_some(),
+                    program_ended,
+                    stage: self.stage,
+                },
+            );
+            match action {
+                Action::Wait(at) => return at.into_iter().chain(news_at).min(),
+                Action::StartProgram => {
+                    self.warn();
+                    self.start_program();
+                    self.stage = Stage::Program { since: now };
+                }
+                Action::Term => {
+                    self.guarded.signal(Signal::SIGTERM);
+                    // A stopped process takes no signal but SIGKILL.
+                    self.guarded.signal(Signal::SIGCONT);
+                    let since = match self.stage {
+                        Stage::Program { since } => since,
+                        _ => now,
+                    };
+                    self.warn();
+                    self.stage = Stage::Terminated { since };
+                }
+                Action::Kill => {
+                    self.guarded.signal(Signal::SIGKILL);
+                    self.warn();
+                    self.stage = Stage::Killed;
+                }
+            }
+        }
+    }
+
+    /// Takes over what is known now; returns when a page without valid-until is to be believed even
+    /// though no event says why.
+    fn read_validity(&mut self) -> Option<u64> {
+        if self.lost.is_some() {
+            // What was known before counts.
+            return None;
+        }
+        match self.validity.read() {
+            Reading::Until(instant) => {
+                self.valid_until = instant;
+                self.blank_since = None;
+                None
+            }
+            Reading::Ended => {
+                let now = boottime_ns();
+                let news_at = *self.blank_since.get_or_insert(now) + NEWS_MAX_NS;
+                if self.stream.is_some() && now < news_at {
+                    return Some(news_at);
+                }
+                self.lose("ended");
+                None
+            }
+        }
+    }
+
+    fn look_at_the_child(&mut self) -> io::Result<()> {
+        if self.ended {
+            return Ok(());
+        }
+        match self.guarded.look()? {
+            Change::None => {}
+            Change::Ended => self.ended = true,
+            Change::Stopped(signal) => {
+                let by_terminal = [Signal::SIGTSTP, Signal::SIGTTIN, Signal::SIGTTOU];
+                let by_terminal = by_terminal.iter().any(|stop| *stop as i32 == signal);
+                if self.stage == Stage::Running && (by_terminal || self.terminal.is_some()) {
+                    self.stop_with_the_child();
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives the terminal back to the shell and stops, as the shell expects of a stopped job. A
+    /// stopped command acts as little as a dead one, so nothing need be enforced meanwhile.
+    fn stop_with_the_child(&mut self) {
+        if let Some(terminal) = &self.terminal {
+            terminal.take_back(self.guarded.group());
+        }
+        kernel::stop_own_group();
+        // The hold may have been lost in the meantime: first the order to stop, then to go on.
+        self.act();
+        self.go_on();
+    }
+
+    fn go_on(&self) {
+        if let Some(terminal) = &self.terminal {
+            terminal.lend(self.guarded.group());
+        }
+        self.guarded.signal(Signal::SIGCONT);
+    }
+
+    fn take_signal(&mut self, signal: Signal) {
+        match signal {
+            Signal::SIGCHLD => {}
+            Signal::SIGCONT => self.go_on(),
+            _ => self.guarded.signal(signal),
+        }
+    }
+
+    fn take_event(&mut self, event: &Event) {
+        let hold = self.hold;
+        match event {
+            Event::Jeopardy(event) if event.of.hold == hold => self.jeopardy = true,
+            Event::Granted(event) | Event::Safe(event) if event.of.hold == hold => {
+                self.jeopardy = false;
+                self.validity.told(event.valid_until_boottime_ns);
+            }
+            Event::Lost(event) if event.of.hold == hold => self.lose(event.reason.as_str()),
+            Event::Released(event) if event.of.hold == hold => self.lose("released"),
+            Event::Snapshot(snapshot) if self.snapshot_counts => {
+                match snapshot.holds.iter().find(|view| view.hold == hold) {
+                    Some(view) => match view.state {
+                        HoldState::Held | HoldState::Jeopardy => {
+                            self.jeopardy = view.state == HoldState::Jeopardy;
+                            self.validity.told(view.valid_until_boottime_ns);
+                        }
+                        _ => self.lose("ended"),
+                    },
+                    None => self.lose("ended"),
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn lose(&mut self, reason: &'static str) {
+        // The first reason is the cause of the others.
+        if self.lost.is_none() {
+            self.lost = Some(reason);
+            if self.orders.reaction == Reaction::Ignore {
+                self.warn();
+            }
+        }
+    }
+
+    /// The stream broke: the agent restarts, or is gone.
+    fn attach(&mut self) {
+        self.stream = None;
+        if self.attaching.is_none() {
+            let again = attach_again(self.client.clone(), self.registered.clone());
+            self.attaching = Some(Box::pin(again));
+        }
+    }
+
+    fn take_tether(&mut self, result: Result<Tether, CallError>) {
+        self.attaching = None;
+        match result {
+            Ok(tether) => {
+                self.validity.attached_again(&tether.registered);
+                self.registered = tether.registered;
+                self.stream = Some(tether.stream);
+                self.snapshot_counts = true;
+            }
+            Err(error) => self.lose(if error.is_session_gone() { "ended" } else { "detached" }),
+        }
+    }
+
+    fn start_program(&mut self) {
+        let reason = self.lost.unwrap_or("jeopardy");
+        match (self.orders.start_program)(reason, self.guarded.group().as_raw().unsigned_abs()) {
+            Ok(program) => self.program = Some(program),
+            Err(error) => say(&format!(
+                "{}: the program of --on-lost cannot be started: {error}; give its full path",
+                self.orders.what
+            )),
+        }
+    }
+
+    /// Says, once, what happens to the command and why.
+    fn warn(&self) {
+        if self.stage != Stage::Running {
+            return;
+        }
+        let what = self.orders.what;
+        let fate = match self.orders.reaction {
+            Reaction::Ignore => "the command goes on, as --on-lost ignore says",
+            _ => "the command is stopped",
+        };
+        match self.lost {
+            Some(reason) => say(&format!("{what}: the hold was lost ({reason}): {fate}")),
+            None => {
+                let left = Duration::from_nanos(self.valid_until.saturating_sub(boottime_ns()));
+                let left = crate::failure::brief(left);
+                say(&format!(
+                    "{what}: the hold is not renewed and ends in {left}: {fate}; \
+                     see `tenure doctor`"
+                ));
+            }
+        }
+    }
+}
+
+async fn next_event(stream: &mut Option<EventStream>) -> Option<Result<Received, CallError>> {
+    match stream {
+        Some(stream) => stream.next().await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn attached(attaching: &mut Option<Attaching>) -> Result<Tether, CallError> {
+    match attaching {
+        Some(attaching) => attaching.await,
+        None => std::future::pending().await,
+    }
+}

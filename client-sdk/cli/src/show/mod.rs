@@ -1,0 +1,41 @@
+//! What the agent knows, for people and for programs.
+
+mod doctor;
+mod events;
+mod resource;
+mod status;
+mod table;
+
+use std::future::Future;
+use std::time::Duration;
+
+use tenure::client::{CallError, Client};
+use tokio::time::timeout;
+
+pub(crate) use doctor::doctor;
+pub(crate) use events::{events, observe};
+pub(crate) use resource::{revoke, routes, standing};
+pub(crate) use status::status;
+
+use crate::failure::Failure;
+
+/// How long a question may take: somebody looks at the terminal.
+const ANSWER_MAX: Duration = Duration::from_secs(5);
+
+/// The answer to a question about `what`, unless the agent sleeps.
+async fn ask<T>(
+    client: &Client,
+    what: &str,
+    question: impl Future<Output = Result<T, CallError>>,
+) -> Result<T, Failure> {
+    answer(client, question).await.map_err(|error| Failure::of_call(what, &error))
+}
+
+async fn answer<T>(
+    client: &Client,
+    question: impl Future<Output = Result<T, CallError>>,
+) -> Result<T, CallError> {
+    timeout(ANSWER_MAX, question).await.unwrap_or_else(|_| {
+        Err(CallError::TimedOut { path: client.path().to_owned(), after: ANSWER_MAX })
+    })
+}

@@ -1,0 +1,185 @@
+//! `tenure standing`, `tenure routes` and `tenure revoke`.
+
+use std::time::Duration;
+
+use tenure::client::Client;
+use tenure::wire::{Revoke, Revoked, Routes, Standing};
+
+use super::ask;
+use super::table::{Cell, Look, Table, or_dash, visible};
+use crate::args::{ResourceNameArgs, RevokeArgs, RoutesArgs};
+use crate::exit;
+use crate::failure::{Failure, brief};
+use crate::output::{coloured, print, print_json};
+
+/// Shows who holds a resource and who waits.
+///
+/// # Errors
+///
+/// When the agent refuses or cannot be asked.
+pub(crate) async fn standing(args: &ResourceNameArgs, client: &Client) -> Result<(), Failure> {
+    let ResourceNameArgs { kind, name, tenant, output } = args;
+    let what = format!("{kind}/{name}");
+    let standing = ask(client, &what, client.standing(*kind, name, tenant.as_deref())).await?;
+    if output.json { print_json(&standing) } else { print(&render(&standing, coloured())) }
+}
+
+pub(super) fn render(standing: &Standing, coloured: bool) -> String {
+    let Standing { kind, name, limit, holders, waiters, sessions, tenant } = standing;
+    let mut title = format!("{kind}/{}", visible(name));
+    if tenant != "default" {
+        title = format!("{title} of tenant {}", visible(tenant));
+    }
+    let of = limit.map(|limit| format!(" of {limit}")).unwrap_or_default();
+    title = match (holders.len(), limit) {
+        (0, None) => format!("{title}: free"),
+        (held, _) => format!("{title}: {held}{of} held"),
+    };
+    title = match waiters.len() {
+        0 => title,
+        waiting => format!("{title}, {waiting} waiting"),
+    };
+    let mut table = Table::new(&["", "HOST", "NAME", "PID", "UID", "TOKEN", "FOR"]);
+    for holder in holders {
+        table.row([
+            Cell::new("held", Look::Good),
+            Cell::from(&holder.host),
+            Cell::from(&holder.name),
+            Cell::from(or_dash(holder.pid)),
+            Cell::from(or_dash(holder.uid)),
+            Cell::from(holder.token),
+            Cell::from(brief(Duration::from_millis(holder.since_ms))),
+        ]);
+    }
+    for waiter in waiters {
+        table.row([
+            Cell::new(format!("{}.", waiter.position), Look::Warning),
+            Cell::from(&waiter.host),
+            Cell::from(&waiter.name),
+            Cell::from(or_dash(waiter.pid)),
+            Cell::from("-"),
+            Cell::from("-"),
+            Cell::from("-"),
+        ]);
+    }
+    let mut out = title + "\n";
+    if !table.is_empty() {
+        out.push_str(&table.render(coloured));
+    }
+    if !sessions.is_empty() {
+        let names: Vec<String> = sessions.iter().map(|name| visible(name)).collect();
+        out.push_str(&format!("sessions of the project: {}\n", names.join(", ")));
+    }
+    out
+}
+
+/// Shows the routing table.
+///
+/// # Errors
+///
+/// When the agent refuses or cannot be asked; when the one lease that was asked for is not in it.
+pub(crate) async fn routes(args: &RoutesArgs, client: &Client) -> Result<(), Failure> {
+    let question = client.routes(args.name.as_deref(), args.tenant.as_deref());
+    let routes = ask(client, "routes", question).await?;
+    if args.output.json {
+        print_json(&routes)?;
+    } else {
+        print(&render_routes(&routes, coloured()))?;
+    }
+    match &args.name {
+        Some(name) if routes.routes.is_empty() => Err(Failure::new(
+            exit::REFUSED,
+            format!("lease/{name}: not in the routing table; nobody holds it"),
+        )),
+        _ => Ok(()),
+    }
+}
+
+fn render_routes(routes: &Routes, coloured: bool) -> String {
+    let mut table = Table::new(&[
+        "LEASE",
+        "ADDRESS",
+        "STATUS",
+        "HOST",
+        "HOLDER",
+        "PROXY",
+        "PARTITION",
+        "TOKEN",
+        "VERSION",
+    ]);
+    let dashed = |text: &str| if text.is_empty() { "-".to_owned() } else { text.to_owned() };
+    for route in &routes.routes {
+        let look = if route.status == "expiring" { Look::Warning } else { Look::Plain };
+        table.row([
+            Cell::from(&route.name),
+            Cell::from(dashed(&route.address)),
+            Cell::new(dashed(&route.status), look),
+            Cell::from(&route.host),
+            Cell::from(&route.holder),
+            Cell::from(dashed(&route.proxy_id)),
+            Cell::from(route.partition),
+            Cell::from(route.token),
+            Cell::from(route.version),
+        ]);
+    }
+    let title = format!("version {}, {} leases\n", routes.version, routes.routes.len());
+    if table.is_empty() { title } else { title + &table.render(coloured) }
+}
+
+/// Takes a resource away.
+///
+/// # Errors
+///
+/// When the agent refuses or cannot be asked; when nobody held the resource.
+pub(crate) async fn revoke(args: &RevokeArgs, client: &Client) -> Result<(), Failure> {
+    let RevokeArgs { kind, name, token, tenant, output } = args;
+    let what = format!("{kind}/{name}");
+    let revoke = Revoke { kind: *kind, name: name.clone(), tenant: tenant.clone(), token: *token };
+    let revoked = ask(client, &what, client.revoke(&revoke)).await?;
+    if output.json {
+        return print_json(&Revoked { revoked });
+    }
+    if revoked == 0 {
+        let line = format!("{what}: nothing to revoke; see `tenure standing {kind} {name}`");
+        return Err(Failure::new(exit::REFUSED, line));
+    }
+    let grants = if revoked == 1 { "grant" } else { "grants" };
+    print(&format!("{what}: {revoked} {grants} revoked\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use tenure::wire::{Holder, Kind, Waiter};
+
+    use super::*;
+
+    #[test]
+    fn a_standing_counts_holders_and_waiters() {
+        let free = Standing {
+            tenant: "default".to_owned(),
+            kind: Kind::Leader,
+            name: "cleanup".to_owned(),
+            limit: None,
+            holders: vec![],
+            waiters: vec![],
+            sessions: vec![],
+        };
+        assert_eq!(render(&free, false), "leader/cleanup: free\n");
+        let holder = Holder { host: "a".into(), name: "x".into(), ..Holder::default() };
+        let waiter = Waiter { host: "b".into(), name: "y".into(), position: 1, pid: Some(3) };
+        let taken = Standing {
+            kind: Kind::Semaphore,
+            limit: Some(4),
+            holders: vec![holder],
+            waiters: vec![waiter],
+            ..free
+        };
+        assert_eq!(
+            render(&taken, false),
+            "semaphore/cleanup: 1 of 4 held, 1 waiting\n        \
+             HOST  NAME  PID  UID  TOKEN  FOR\n  \
+             held  a     x     -    -    0      0ms\n  \
+             1.    b     y     3    -    -      -\n"
+        );
+    }
+}

@@ -1,0 +1,148 @@
+//! What can go wrong with a call.
+
+use std::error::Error as StdError;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::wire::{Code, Problem};
+
+/// Why a call to the agent failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CallError {
+    /// The agent understood and said no; [`Problem::code`] says why.
+    #[error("{0}")]
+    Refused(Box<Problem>),
+    /// The agent could not be asked, or went away before it answered.
+    ///
+    /// Whether it acted is then unknown; calls that may be repeated have been.
+    #[error("{}", unreachable(path, source))]
+    Unreachable {
+        /// The socket.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// The agent took the call but gave no answer in time. Whether it acted is unknown.
+    #[error(
+        "the agent at {} gave no answer within {after:?}: it may be stopped; see `tenure doctor`",
+        path.display()
+    )]
+    TimedOut {
+        /// The socket.
+        path: PathBuf,
+        /// How long the call waited.
+        after: Duration,
+    },
+    /// The answer is not one of an agent.
+    #[error("{} does not answer like an agent: {what}; is it the socket of another program?", path.display())]
+    Protocol {
+        /// The socket.
+        path: PathBuf,
+        /// What was wrong.
+        what: String,
+        /// The cause, where there is one.
+        #[source]
+        source: Option<Box<dyn StdError + Send + Sync>>,
+    },
+    /// The name of the socket is none.
+    #[error("{value:?} does not name a socket: {rule}")]
+    BadSocket {
+        /// What was given.
+        value: String,
+        /// What is wrong with it.
+        rule: &'static str,
+    },
+}
+
+impl CallError {
+    /// The agent's code, if it refused the call.
+    pub fn code(&self) -> Option<Code> {
+        match self {
+            CallError::Refused(problem) => Some(problem.code),
+            _ => None,
+        }
+    }
+
+    /// The agent's problem, if it refused the call.
+    pub fn problem(&self) -> Option<&Problem> {
+        match self {
+            CallError::Refused(problem) => Some(problem),
+            _ => None,
+        }
+    }
+
+    /// Whether the same call may succeed a little later without anybody doing anything: the agent
+    /// restarts, or its upstream does not answer.
+    pub fn is_transient(&self) -> bool {
+        match self {
+            CallError::Refused(problem) => {
+                matches!(problem.code, Code::UpstreamUnavailable | Code::Stopping)
+            }
+            CallError::Unreachable { .. } | CallError::TimedOut { .. } => true,
+            CallError::Protocol { .. } | CallError::BadSocket { .. } => false,
+        }
+    }
+
+    /// Whether the agent says that there is no such session any more.
+    pub fn is_session_gone(&self) -> bool {
+        matches!(self.code(), Some(Code::SessionUnknown | Code::SessionLost))
+    }
+
+    pub(crate) fn protocol(path: &Path, what: impl Into<String>) -> CallError {
+        CallError::Protocol { path: path.to_owned(), what: what.into(), source: None }
+    }
+
+    pub(crate) fn garbled(
+        path: &Path,
+        what: impl Into<String>,
+        source: impl Into<Box<dyn StdError + Send + Sync>>,
+    ) -> CallError {
+        CallError::Protocol {
+            path: path.to_owned(),
+            what: what.into(),
+            source: Some(source.into()),
+        }
+    }
+}
+
+fn unreachable(path: &Path, source: &io::Error) -> String {
+    let path = path.display();
+    match source.kind() {
+        io::ErrorKind::NotFound => format!(
+            "there is no agent socket at {path}: start the agent with `tenured`, \
+             or name its socket in TENURE_SOCKET"
+        ),
+        io::ErrorKind::ConnectionRefused => {
+            format!("no agent listens at {path} any more: start it again with `tenured`")
+        }
+        io::ErrorKind::PermissionDenied => format!(
+            "you may not open the agent's socket at {path}: join the group that owns it, \
+             or start an agent of your own and name its socket in TENURE_SOCKET"
+        ),
+        io::ErrorKind::InvalidInput => {
+            format!("{path} cannot be a socket: its path must be shorter than 108 bytes")
+        }
+        _ => format!("the agent at {path} went away before it answered: try again"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_names_the_path_and_the_way_out() {
+        let check = |kind: io::ErrorKind, way_out: &str| {
+            let error = CallError::Unreachable { path: "/x.sock".into(), source: kind.into() };
+            let text = error.to_string();
+            assert!(text.contains("/x.sock") && text.contains(way_out), "{text}");
+        };
+        check(io::ErrorKind::NotFound, "start the agent");
+        check(io::ErrorKind::ConnectionRefused, "start it again");
+        check(io::ErrorKind::PermissionDenied, "join the group");
+        check(io::ErrorKind::InvalidInput, "shorter");
+        check(io::ErrorKind::ConnectionReset, "try again");
+    }
+}

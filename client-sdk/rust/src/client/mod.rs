@@ -1,0 +1,294 @@
+//! The agent's API, call by call.
+//!
+//! [`Client`] is the thin layer: one method per endpoint, the wire types in and out, no state but
+//! pooled connections.
+
+mod call;
+mod error;
+mod socket;
+mod sse;
+mod stream;
+
+use std::borrow::Cow;
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use form_urlencoded::Serializer;
+use hyper::Method;
+use hyper::StatusCode;
+use hyper::http::uri::PathAndQuery;
+use uuid::Uuid;
+
+use self::call::{Repeat, Transport};
+use crate::wire;
+
+pub use self::error::CallError;
+pub use self::socket::{SERVICE_SOCKET, SOCKET_VARIABLE};
+pub use self::stream::{EventStream, Received};
+
+/// How long a call waits for its answer; a blocking acquire has its own timeout on top.
+pub const CALL_DEADLINE: Duration = Duration::from_secs(30);
+/// How long opening an event stream may take.
+pub const STREAM_OPEN_DEADLINE: Duration = Duration::from_secs(10);
+
+/// What an acquire came to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AcquireReply {
+    /// Granted.
+    Acquired(wire::Acquired),
+    /// In the queue: `granted` comes as an event. Only with [`wire::Wait::Queue`].
+    Waiting(wire::Waiting),
+}
+
+/// A way to the agent. Cheap to clone; clones share their connections.
+///
+/// Connections are kept for a few seconds and made anew when the agent closed them; calls of which
+/// twice does the same as once are then repeated. Must be used inside a Tokio runtime.
+///
+/// ```no_run
+/// # async fn example() -> Result<(), tenure::client::CallError> {
+/// use tenure::client::Client;
+///
+/// let client = Client::connect(None)?;
+/// println!("agent {}", client.status().await?.agent.version);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Client {
+    transport: Arc<Transport>,
+}
+
+impl Client {
+    /// A client of the agent at `socket`, a path or a `unix:` URI; with `None` at `TENURE_SOCKET`,
+    /// else of this user's own agent (`$XDG_RUNTIME_DIR/tenured/api.sock`) if there is one, else of
+    /// the service (`/run/tenured/api.sock`).
+    ///
+    /// Opens no connection yet: the first call does.
+    ///
+    /// # Errors
+    ///
+    /// [`CallError::BadSocket`] when the name is no path.
+    pub fn connect(socket: Option<&Path>) -> Result<Client, CallError> {
+        let transport = Transport::new(socket::find(socket)?)?;
+        Ok(Client { transport: Arc::new(transport) })
+    }
+
+    /// The socket's path.
+    pub fn path(&self) -> &Path {
+        &self.transport.path
+    }
+
+    /// Registers a program, or resumes an earlier registration.
+    ///
+    /// # Errors
+    ///
+    /// [`CallError`]; `invalid`, `session_unknown` and `session_lost` (resume), `quota_exceeded`.
+    /// Never repeated by itself unless it resumes: each registration is a session of its own.
+    pub async fn register(&self, register: &wire::Register) -> Result<wire::Registered, CallError> {
+        let repeat = if register.resume.is_some() { Repeat::Harmless } else { Repeat::Never };
+        self.transport.post("/v1/register", register, repeat, Some(CALL_DEADLINE)).await
+    }
+
+    /// Asks for a hold. A request without an id is given one, so that it can be repeated.
+    ///
+    /// Dropping the future while it blocks cancels the wait.
+    ///
+    /// # Errors
+    ///
+    /// [`CallError`]; `contended` (the problem names the holder), `wait_timeout`, `quota_exceeded`,
+    /// `upstream_unavailable`, `session_lost`, `hold_lost` (a repeated request whose hold is gone).
+    pub async fn acquire(&self, acquire: &wire::Acquire) -> Result<AcquireReply, CallError> {
+        let acquire = match acquire.request {
+            Some(_) => Cow::Borrowed(acquire),
+            None => Cow::Owned(wire::Acquire {
+                request: Some(Uuid::new_v4().to_string()),
+                ..acquire.clone()
+            }),
+        };
+        let deadline = match (acquire.wait, acquire.timeout_ms) {
+            (wire::Wait::Block, None) => None,
+            (wire::Wait::Block, Some(ms)) => {
+                Some(CALL_DEADLINE.saturating_add(Duration::from_millis(ms)))
+            }
+            (wire::Wait::None | wire::Wait::Queue, _) => Some(CALL_DEADLINE),
+        };
+        let (status, reply) =
+            self.transport.post_raw("/v1/acquire", &*acquire, Repeat::Harmless, deadline).await?;
+        if status == StatusCode::ACCEPTED {
+            self.transport.parse(&reply).map(AcquireReply::Waiting)
+        } else {
+            self.transport.parse(&reply).map(AcquireReply::Acquired)
+        }
+    }
+
+    /// Gives back a hold, or cancels its wait; without a hold the session ends. Returns whether
+    /// there was something to give back.
+    ///
+    /// # Errors
+    ///
+    /// [`CallError`]; `session_unknown`, `session_lost`.
+    pub async fn release(&self, session: Uuid, hold: Option<Uuid>) -> Result<bool, CallError> {
+        let release = wire::Release { session, hold };
+        let reply = self
+            .transport
+            .post::<wire::Released>("/v1/release", &release, Repeat::Harmless, Some(CALL_DEADLINE))
+            .await?;
+        Ok(reply.released)
+    }
+
+    /// Renews everything of the session upstream now.
+    ///
+    /// # Errors
+    ///
+    /// [`CallError`]; `session_lost`, `upstream_unavailable` (holds stay valid until valid-until).
+    pub async fn checkpoint(&self, session: Uuid) -> Result<wire::Checkpointed, CallError> {
+        let body = wire::Checkpoint { session };
+        self.transport.post("/v1/checkpoint", &body, Repeat::Harmless, Some(CALL_DEADLINE)).await
+    }
+
+    /// Says that the program lives and gets on: feeds a keepalive tether and a progress promise.
+    ///
+    /// # Errors
+    ///
+    /// [`CallError`]; `session_unknown`, `session_lost`.
+    pub async fn beat(&self, session: Uuid) -> Result<(), CallError> {
+        let body = wire::Beat { session };
+        self.transport
+            .post_raw("/v1/beat", &body, Repeat::Harmless, Some(CALL_DEADLINE))
+            .await
+            .map(|_| ())
+    }
+
+    /// Takes a resource away from its holders; for root and the agent's own user. Returns how many
+    /// grants were taken away.
+    ///
+    /// # Errors
+    ///
+    /// [`CallError`]; `forbidden`. Repeated by itself only with a token: without one the next
+    /// holder could be hit.
+    pub async fn revoke(&self, revoke: &wire::Revoke) -> Result<u64, CallError> {
+        let repeat = if revoke.token.is_some() { Repeat::Harmless } else { Repeat::Never };
+        let reply = self
+            .transport
+            .post::<wire::Revoked>("/v1/revoke", revoke, repeat, Some(CALL_DEADLINE))
+            .await?;
+        Ok(reply.revoked)
+    }
+
+    /// Who holds a resource and who waits, across the fleet. A master's name is its project;
+    /// without a tenant it is `default`.
+    ///
+    /// # Errors
+    ///
+    /// [`CallError`]; `invalid`, `upstream_unavailable`.
+    pub async fn standing(
+        &self,
+        kind: wire::Kind,
+        name: &str,
+        tenant: Option<&str>,
+    ) -> Result<wire::Standing, CallError> {
+        let query = [("kind", Some(kind.as_str())), ("name", Some(name)), ("tenant", tenant)];
+        self.transport.get(self.target("/v1/standing", &query)?, CALL_DEADLINE).await
+    }
+
+    /// The routing table: all leases of a tenant, or the one with that name.
+    ///
+    /// # Errors
+    ///
+    /// [`CallError`]; `invalid`, `upstream_unavailable`.
+    pub async fn routes(
+        &self,
+        name: Option<&str>,
+        tenant: Option<&str>,
+    ) -> Result<wire::Routes, CallError> {
+        let query = [("name", name), ("tenant", tenant)];
+        self.transport.get(self.target("/v1/routes", &query)?, CALL_DEADLINE).await
+    }
+
+    /// The agent, its upstream, and the caller's sessions and holds.
+    ///
+    /// # Errors
+    ///
+    /// [`CallError`].
+    pub async fn status(&self) -> Result<wire::Status, CallError> {
+        self.transport.get(PathAndQuery::from_static("/v1/status"), CALL_DEADLINE).await
+    }
+
+    /// Succeeds when the agent answers.
+    ///
+    /// # Errors
+    ///
+    /// [`CallError`].
+    pub async fn healthz(&self) -> Result<(), CallError> {
+        self.probe("/healthz").await
+    }
+
+    /// Succeeds when the agent can grant: its upstream answers.
+    ///
+    /// # Errors
+    ///
+    /// [`CallError`]; `upstream_unavailable`, `stopping`.
+    pub async fn readyz(&self) -> Result<(), CallError> {
+        self.probe("/readyz").await
+    }
+
+    /// Opens the session's event stream, on a connection of its own. With the number of the last
+    /// event seen, only what was missed is told again; else the first event is a snapshot.
+    ///
+    /// # Errors
+    ///
+    /// [`CallError`]; `session_unknown`, `session_lost`, `quota_exceeded` (4 streams a session).
+    pub async fn events(
+        &self,
+        session: Uuid,
+        last_event_id: Option<u64>,
+    ) -> Result<EventStream, CallError> {
+        let session = session.to_string();
+        let target = self.target("/v1/events", &[("session", Some(&session))])?;
+        EventStream::open(self.path(), target, last_event_id).await
+    }
+
+    /// Opens a stream of a resource's standing; needs no session. A master's name is its project.
+    ///
+    /// # Errors
+    ///
+    /// [`CallError`]; `invalid`.
+    pub async fn observe(
+        &self,
+        kind: wire::Kind,
+        name: &str,
+        tenant: Option<&str>,
+    ) -> Result<EventStream, CallError> {
+        let query = [("kind", Some(kind.as_str())), ("name", Some(name)), ("tenant", tenant)];
+        EventStream::open(self.path(), self.target("/v1/observe", &query)?, None).await
+    }
+
+    async fn probe(&self, target: &'static str) -> Result<(), CallError> {
+        let target = PathAndQuery::from_static(target);
+        self.transport
+            .call(Method::GET, target, bytes::Bytes::new(), Repeat::Harmless, CALL_DEADLINE)
+            .await
+            .map(|_| ())
+    }
+
+    fn target(
+        &self,
+        path: &str,
+        query: &[(&str, Option<&str>)],
+    ) -> Result<PathAndQuery, CallError> {
+        let mut target = Serializer::for_suffix(format!("{path}?"), path.len() + 1);
+        target
+            .extend_pairs(query.iter().filter_map(|(key, value)| value.map(|value| (key, value))));
+        PathAndQuery::try_from(target.finish())
+            .map_err(|error| CallError::garbled(self.path(), "the request has no URI", error))
+    }
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client").field("path", &self.path()).finish_non_exhaustive()
+    }
+}

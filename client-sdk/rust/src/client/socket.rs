@@ -1,0 +1,143 @@
+//! Where the agent's socket is.
+
+use std::ffi::OsString;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use super::CallError;
+
+/// Names the agent's socket: a path, or a `unix:` URI.
+pub const SOCKET_VARIABLE: &str = "TENURE_SOCKET";
+
+/// The socket of an agent that runs as a service.
+#[cfg(not(target_os = "macos"))]
+pub const SERVICE_SOCKET: &str = "/run/tenured/api.sock";
+/// The socket of an agent that runs as a service.
+#[cfg(target_os = "macos")]
+pub const SERVICE_SOCKET: &str = "/var/run/tenured/api.sock";
+
+/// What the search looks at, so that it can be tested without touching the process.
+pub(super) struct Surroundings<'a> {
+    pub(super) variable: &'a dyn Fn(&str) -> Option<OsString>,
+    /// Whether there is a socket that is ours to trust.
+    pub(super) usable: &'a dyn Fn(&Path) -> bool,
+    pub(super) uid: u32,
+}
+
+/// The path in this order: `explicit`, `TENURE_SOCKET`, this user's own agent, the service's.
+pub(super) fn find(explicit: Option<&Path>) -> Result<PathBuf, CallError> {
+    let uid = nix::unistd::geteuid().as_raw();
+    let usable = |path: &Path| path.exists() && !planted(path, uid);
+    let variable = |name: &str| std::env::var_os(name);
+    find_in(explicit, &Surroundings { variable: &variable, usable: &usable, uid })
+}
+
+pub(super) fn find_in(
+    explicit: Option<&Path>,
+    around: &Surroundings<'_>,
+) -> Result<PathBuf, CallError> {
+    let set = |name| (around.variable)(name).filter(|value| !value.is_empty());
+    if let Some(path) = explicit {
+        return parse(path.to_owned());
+    }
+    if let Some(value) = set(SOCKET_VARIABLE) {
+        return parse(value.into());
+    }
+    let service = PathBuf::from(SERVICE_SOCKET);
+    let (own, otherwise) = match set("XDG_RUNTIME_DIR") {
+        Some(directory) => {
+            let own = PathBuf::from(directory).join("tenured/api.sock");
+            (own.clone(), own)
+        }
+        None if around.uid == 0 => return Ok(service),
+        None => (temporary_directory(around.uid).join("api.sock"), service.clone()),
+    };
+    if (around.usable)(&own) {
+        Ok(own)
+    } else if (around.usable)(&service) {
+        Ok(service)
+    } else {
+        Ok(otherwise)
+    }
+}
+
+/// Where a user's own agent listens when there is no `XDG_RUNTIME_DIR`.
+fn temporary_directory(uid: u32) -> PathBuf {
+    PathBuf::from(format!("/tmp/tenured-{uid}"))
+}
+
+/// Whether somebody else has taken this user's place under `/tmp`, where everybody may.
+fn planted(path: &Path, uid: u32) -> bool {
+    let directory = temporary_directory(uid);
+    path.starts_with(&directory)
+        && std::fs::symlink_metadata(&directory)
+            .map_or(true, |directory| directory.uid() != uid || !directory.is_dir())
+}
+
+/// Takes off `unix:` and refuses what cannot be a socket's path.
+fn parse(value: PathBuf) -> Result<PathBuf, CallError> {
+    let bad = |rule| CallError::BadSocket { value: value.display().to_string(), rule };
+    let Some(text) = value.to_str() else { return Err(bad("the path must be UTF-8")) };
+    let path = match text.strip_prefix("unix:") {
+        None if text.contains("://") => return Err(bad("the only scheme is `unix:`")),
+        None => text,
+        Some(rest) => match rest.strip_prefix("//") {
+            Some(rest) if !rest.starts_with('/') => {
+                return Err(bad("a `unix:` URI has no host: write `unix:///path`"));
+            }
+            Some(rest) => rest,
+            None => rest,
+        },
+    };
+    if path.is_empty() {
+        return Err(bad("the path must not be empty"));
+    }
+    Ok(PathBuf::from(path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(explicit: Option<&str>, variables: &[(&str, &str)], existing: &[&str], found: &str) {
+        let variable = |name: &str| {
+            variables.iter().find(|(key, _)| *key == name).map(|(_, value)| value.into())
+        };
+        let usable = |path: &Path| existing.iter().any(|other| Path::new(other) == path);
+        let around = Surroundings { variable: &variable, usable: &usable, uid: 1000 };
+        let path = match find_in(explicit.map(Path::new), &around) {
+            Ok(path) => path.display().to_string(),
+            Err(error) => error.to_string(),
+        };
+        assert!(path.contains(found), "{path:?} instead of {found:?}");
+    }
+
+    #[test]
+    fn the_nearest_socket_wins() {
+        let own = "/run/user/1000/tenured/api.sock";
+        let xdg = ("XDG_RUNTIME_DIR", "/run/user/1000");
+        let named = ("TENURE_SOCKET", "/a.sock");
+        check(Some("/b.sock"), &[named, xdg], &[own], "/b.sock");
+        check(None, &[named, xdg], &[own], "/a.sock");
+        check(None, &[("TENURE_SOCKET", ""), xdg], &[own, SERVICE_SOCKET], own);
+        check(None, &[xdg], &[SERVICE_SOCKET], SERVICE_SOCKET);
+        check(None, &[xdg], &[], own);
+        check(None, &[], &[], SERVICE_SOCKET);
+        check(None, &[], &["/tmp/tenured-1000/api.sock"], "/tmp/tenured-1000/api.sock");
+    }
+
+    #[test]
+    fn a_uri_is_a_path_with_a_scheme() {
+        check(Some("unix:/a.sock"), &[], &[], "/a.sock");
+        check(Some("unix:///a.sock"), &[], &[], "/a.sock");
+        check(Some("unix://host/a.sock"), &[], &[], "has no host");
+        check(Some("http://host/"), &[], &[], "only scheme");
+        check(Some("unix:"), &[], &[], "must not be empty");
+    }
+
+    #[test]
+    fn a_socket_under_a_directory_of_somebody_else_is_not_ours() {
+        assert!(planted(&temporary_directory(u32::MAX).join("api.sock"), u32::MAX));
+        assert!(!planted(Path::new("/run/user/1000/tenured/api.sock"), 1000));
+    }
+}

@@ -1,0 +1,236 @@
+//! What is known of one hold, shared by its guard, the event stream and the warden.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use super::{Lost, Reason};
+use crate::client::AcquireReply;
+use crate::wire::{Acquired, GrantedEvent, HoldView};
+
+/// What a grant says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Grant {
+    pub(crate) token: u64,
+    pub(crate) ttl_ms: u64,
+    pub(crate) slot: u32,
+    pub(crate) valid_ms: u64,
+    pub(crate) valid_until_ns: u64,
+    pub(crate) limit: Option<u32>,
+}
+
+impl From<&Acquired> for Grant {
+    fn from(from: &Acquired) -> Grant {
+        Grant {
+            token: from.token,
+            ttl_ms: from.ttl_ms,
+            slot: from.slot,
+            valid_ms: from.valid_ms,
+            valid_until_ns: from.valid_until_boottime_ns,
+            limit: from.limit,
+        }
+    }
+}
+
+impl From<&GrantedEvent> for Grant {
+    fn from(from: &GrantedEvent) -> Grant {
+        Grant {
+            token: from.token,
+            ttl_ms: from.ttl_ms,
+            slot: from.slot,
+            valid_ms: from.valid_ms,
+            valid_until_ns: from.valid_until_boottime_ns,
+            limit: from.limit,
+        }
+    }
+}
+
+impl Grant {
+    /// The grant of a hold that a snapshot shows as held.
+    pub(crate) fn of_view(view: &HoldView) -> Option<Grant> {
+        Some(Grant {
+            token: view.token?,
+            ttl_ms: view.ttl_ms,
+            slot: view.slot,
+            valid_ms: view.valid_ms,
+            valid_until_ns: view.valid_until_boottime_ns,
+            limit: view.limit,
+        })
+    }
+}
+
+/// Where a hold is in its life, as far as this process knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stage {
+    Waiting {
+        position: Option<u64>,
+    },
+    Held(Grant),
+    /// `told` by the agent; else concluded here, so that the agent may still think it held.
+    Lost {
+        lost: Lost,
+        told: bool,
+    },
+    Released,
+    /// A wait of which a restarted agent knows nothing: ask again.
+    Forgotten,
+}
+
+impl Stage {
+    pub(crate) fn is_over(&self) -> bool {
+        !matches!(self, Stage::Waiting { .. } | Stage::Held(_))
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Cell {
+    pub(crate) id: Uuid,
+    /// Of a master the project.
+    pub(crate) name: Box<str>,
+    /// The stream on which this hold's events come, counted: snapshots of earlier ones omit it.
+    pub(crate) born_in: u64,
+    stage: watch::Sender<Stage>,
+    /// The slot, token and end of life again where reading them takes one load.
+    slot: AtomicU32,
+    over: AtomicBool,
+    /// The latest valid-until seen, ns: when the page no longer says.
+    seen_valid_until: AtomicU64,
+    /// Since when the page says *not held* though nobody told why, ns; 0 when it does not.
+    pub(crate) doubted_since: AtomicU64,
+    cancelled: OnceLock<CancellationToken>,
+}
+
+impl Cell {
+    pub(crate) fn new(reply: &AcquireReply, born_in: u64) -> Cell {
+        let (id, name, stage, grant) = match reply {
+            AcquireReply::Acquired(acquired) => {
+                let grant = Grant::from(acquired);
+                (acquired.hold, &acquired.name, Stage::Held(grant), Some(grant))
+            }
+            AcquireReply::Waiting(waiting) => {
+                let stage = Stage::Waiting { position: waiting.position };
+                (waiting.hold, &waiting.name, stage, None)
+            }
+        };
+        Cell {
+            id,
+            name: name.as_str().into(),
+            born_in,
+            stage: watch::Sender::new(stage),
+            slot: AtomicU32::new(grant.map_or(u32::MAX, |grant| grant.slot)),
+            over: AtomicBool::new(false),
+            seen_valid_until: AtomicU64::new(grant.map_or(0, |grant| grant.valid_until_ns)),
+            doubted_since: AtomicU64::new(0),
+            cancelled: OnceLock::new(),
+        }
+    }
+
+    pub(crate) fn stage(&self) -> Stage {
+        *self.stage.borrow()
+    }
+
+    pub(crate) fn subscribe(&self) -> watch::Receiver<Stage> {
+        self.stage.subscribe()
+    }
+
+    pub(crate) fn slot(&self) -> u32 {
+        self.slot.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.over.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn seen_valid_until(&self) -> u64 {
+        self.seen_valid_until.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn see_valid_until(&self, ns: u64) {
+        self.seen_valid_until.store(ns, Ordering::Relaxed);
+    }
+
+    pub(crate) fn moved_to(&self, position: u64) {
+        let moved = Stage::Waiting { position: Some(position) };
+        self.advance(|stage| matches!(stage, Stage::Waiting { .. }).then_some(moved));
+    }
+
+    /// Granted, or granted still: a restarted agent may have given it another slot.
+    pub(crate) fn granted(&self, grant: Grant) {
+        self.advance(|stage| {
+            self.slot.store(grant.slot, Ordering::Relaxed);
+            self.see_valid_until(grant.valid_until_ns);
+            matches!(stage, Stage::Waiting { .. }).then_some(Stage::Held(grant))
+        });
+    }
+
+    /// Ends a hold as lost, whether it had been granted or not. Returns whether it was not over.
+    pub(crate) fn lose(&self, reason: Reason, told: bool) -> bool {
+        self.advance(|stage| {
+            let token = if let Stage::Held(grant) = stage { grant.token } else { 0 };
+            Some(Stage::Lost { lost: Lost { token, reason }, told })
+        })
+    }
+
+    /// Ends a hold as given back. Returns whether it was not over.
+    pub(crate) fn release(&self) -> bool {
+        self.advance(|_| Some(Stage::Released))
+    }
+
+    /// The agent says that it was given back, but not by its guard, which would have said so
+    /// before.
+    pub(crate) fn released_elsewhere(&self) {
+        self.advance(|stage| {
+            Some(match stage {
+                Stage::Held(grant) => {
+                    let lost = Lost { token: grant.token, reason: Reason::Released };
+                    Stage::Lost { lost, told: true }
+                }
+                _ => Stage::Released,
+            })
+        });
+    }
+
+    /// The agent has no such hold: a wait is to be asked for again, a hold is lost.
+    pub(crate) fn forget(&self) {
+        self.advance(|stage| {
+            Some(match stage {
+                Stage::Held(grant) => Stage::Lost {
+                    lost: Lost { token: grant.token, reason: Reason::Forgotten },
+                    told: true,
+                },
+                _ => Stage::Forgotten,
+            })
+        });
+    }
+
+    /// Cancelled once the hold is over, in whatever way.
+    pub(crate) fn cancellation_token(&self) -> CancellationToken {
+        let token = self.cancelled.get_or_init(CancellationToken::new).clone();
+        // It may have ended before there was a token to cancel.
+        if self.is_over() {
+            token.cancel();
+        }
+        token
+    }
+
+    /// A hold that is over stays over.
+    fn advance(&self, to: impl FnOnce(&Stage) -> Option<Stage>) -> bool {
+        let changed = self.stage.send_if_modified(|stage| {
+            let next = if stage.is_over() { None } else { to(stage) };
+            if next.is_some_and(|next| next.is_over()) {
+                self.over.store(true, Ordering::Release);
+            }
+            next.map(|next| *stage = next).is_some()
+        });
+        if changed
+            && self.is_over()
+            && let Some(token) = self.cancelled.get()
+        {
+            token.cancel();
+        }
+        changed
+    }
+}

@@ -1,0 +1,57 @@
+//! What can go wrong on the way to a hold, and on the way back.
+
+use std::time::Duration;
+
+use super::{Lost, Reason};
+use crate::client::CallError;
+use crate::session::SessionGone;
+use crate::wire::Problem;
+
+/// Why there is no hold.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AcquireError {
+    /// This very session holds it already: exclusive kinds are not re-entrant.
+    #[error("{}; this session holds it already: release that hold first, or share it", .0.detail)]
+    HeldBySelf(Box<Problem>),
+    /// Nobody let go in time.
+    #[error("{what} was not free within {after:?}: try again, or wait longer")]
+    TimedOut {
+        /// The resource, such as `leader/cleanup`.
+        what: String,
+        /// How long was waited.
+        after: Duration,
+    },
+    /// The wait was ended by the agent.
+    #[error("the wait for {what} was ended: {reason}; acquire again")]
+    WaitEnded {
+        /// The resource, such as `leader/cleanup`.
+        what: String,
+        /// Why.
+        reason: Reason,
+    },
+    /// The session is no more.
+    #[error(transparent)]
+    SessionGone(#[from] SessionGone),
+    /// This process reads another clock than the agent, so that valid-untils mean nothing to it.
+    #[error("the clock here is {behind:?} behind the agent's: run both in the same time namespace")]
+    ClocksDiffer {
+        /// How far at least.
+        behind: Duration,
+    },
+    /// The agent refused, or could not be asked.
+    #[error(transparent)]
+    Call(#[from] CallError),
+}
+
+/// Why a hold was not given back as it should.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReleaseError {
+    /// It had been lost before: what was done since may have met another holder.
+    #[error(transparent)]
+    Lost(#[from] Lost),
+    /// The agent could not be asked; it is asked again in the background.
+    #[error(transparent)]
+    Call(#[from] CallError),
+}

@@ -1,0 +1,214 @@
+//! Holds, and how to come by them.
+
+mod campaign;
+mod cell;
+mod claim;
+mod error;
+mod inquiry;
+mod lost;
+mod resource;
+
+use std::fmt;
+use std::future::Future;
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+pub use self::campaign::Campaign;
+pub(crate) use self::cell::{Cell, Grant, Stage};
+use self::claim::Claim;
+pub use self::error::{AcquireError, ReleaseError};
+pub use self::lost::{Lost, Reason};
+pub use self::resource::{Attempt, Resource};
+use crate::page::boottime_ns;
+use crate::wire::Kind;
+
+/// Something held: leadership of a role, a project's master, a lease, a permit.
+///
+/// It is a lease with a fence. Do guarded work only while it [is held](Hold::is_held), stop when
+/// it is [lost](Hold::lost), and hand its [token](Hold::token) to whatever the work writes to, so
+/// that a late write can be refused. Once lost it stays lost.
+///
+/// Dropping it gives it back in the background; [`release`](Hold::release) waits for that.
+///
+/// ```no_run
+/// # async fn example(session: tenure::Session) -> Result<(), Box<dyn std::error::Error>> {
+/// # async fn work(token: u64) {}
+/// let hold = session.leader("cleanup").acquire().await?;
+/// match hold.guard(work(hold.token())).await {
+///     Ok(()) => hold.release().await?,
+///     Err(lost) => eprintln!("{lost}"),
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[must_use = "a hold is given back when it is dropped"]
+pub struct Hold {
+    claim: Claim,
+    kind: Kind,
+    grant: Grant,
+}
+
+impl Hold {
+    /// Its id.
+    pub fn id(&self) -> Uuid {
+        self.claim.cell.id
+    }
+
+    /// What sort of thing is held.
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// What is held; of a master the project.
+    pub fn name(&self) -> &str {
+        &self.claim.cell.name
+    }
+
+    /// The fencing token of the grant: greater than every token granted before on the upstream.
+    pub fn token(&self) -> u64 {
+        self.grant.token
+    }
+
+    /// How long the hold outlives its last beat.
+    pub fn ttl(&self) -> Duration {
+        Duration::from_millis(self.grant.ttl_ms)
+    }
+
+    /// Semaphore only: the permits in all, as of the grant.
+    pub fn limit(&self) -> Option<u32> {
+        self.grant.limit
+    }
+
+    /// Whether it is valid at this instant, by the session's page: one load and one clock read,
+    /// some 40 ns, right even when the agent is stopped or this program was.
+    #[inline]
+    pub fn is_held(&self) -> bool {
+        let cell = &self.claim.cell;
+        !cell.is_over() && self.claim.core.shared.with_page(|page| page.held(cell.slot(), cell.id))
+    }
+
+    /// How long it is valid from now on unless renewed; zero when it is not held.
+    pub fn valid_for(&self) -> Duration {
+        let cell = &self.claim.cell;
+        if cell.is_over() {
+            return Duration::ZERO;
+        }
+        self.claim.core.shared.with_page(|page| page.valid_for(cell.slot(), cell.id))
+    }
+
+    /// Waits until it is lost: the agent says so, or valid-until passes without a word from it.
+    /// At most a timer's granularity late; after a sleep of the machine at most a second.
+    ///
+    /// The future borrows nothing, and never completes when the hold is released or dropped.
+    ///
+    /// ```no_run
+    /// # async fn example(hold: tenure::Hold) {
+    /// tokio::spawn(async move {
+    ///     let lost = hold.lost().await;
+    ///     eprintln!("{}: {lost}", hold.name());
+    /// });
+    /// # }
+    /// ```
+    pub fn lost(&self) -> impl Future<Output = Lost> + Send + use<> {
+        let mut stage = self.claim.cell.subscribe();
+        async move {
+            if let Ok(stage) = stage.wait_for(|stage| matches!(stage, Stage::Lost { .. })).await
+                && let Stage::Lost { lost, .. } = *stage
+            {
+                return lost;
+            }
+            std::future::pending().await
+        }
+    }
+
+    /// A token that is cancelled when the hold is over: lost, released or dropped.
+    ///
+    /// ```no_run
+    /// # async fn example(hold: tenure::Hold) {
+    /// let over = hold.cancellation_token();
+    /// tokio::spawn(async move {
+    ///     over.run_until_cancelled(async { /* guarded work */ }).await;
+    /// });
+    /// # }
+    /// ```
+    pub fn cancellation_token(&self) -> CancellationToken {
+        self.claim.cell.cancellation_token()
+    }
+
+    /// Runs `work`, and drops it where it stands when the hold is lost.
+    ///
+    /// # Errors
+    ///
+    /// [`Lost`], also when the work ended by itself but only after valid-until: what it did last
+    /// was not protected.
+    ///
+    /// ```no_run
+    /// # async fn example(hold: tenure::Hold) -> Result<(), tenure::Lost> {
+    /// let rows = hold.guard(async { 42 }).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn guard<F: Future>(&self, work: F) -> Result<F::Output, Lost> {
+        let done = tokio::select! {
+            biased;
+            lost = self.lost() => return Err(lost),
+            done = work => done,
+        };
+        if self.is_held() {
+            return Ok(done);
+        }
+        match self.claim.cell.stage() {
+            Stage::Lost { lost, .. } => Err(lost),
+            _ => Err(Lost { token: self.token(), reason: Reason::Expired }),
+        }
+    }
+
+    /// Gives it back, so that the next waiter anywhere has it at once. Stop the guarded work
+    /// before.
+    ///
+    /// # Errors
+    ///
+    /// [`ReleaseError::Lost`] when it had been lost before; [`ReleaseError::Call`] when the agent
+    /// could not be asked, which is then tried again in the background.
+    ///
+    /// ```no_run
+    /// # async fn example(hold: tenure::Hold) -> Result<(), tenure::ReleaseError> {
+    /// hold.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn release(self) -> Result<(), ReleaseError> {
+        if let Stage::Lost { lost, .. } = self.claim.cell.stage() {
+            return Err(lost.into());
+        }
+        self.claim.release().await.map_err(ReleaseError::Call)
+    }
+
+    /// Makes a guard of a granted claim.
+    fn new(claim: Claim, kind: Kind, grant: Grant) -> Result<Hold, AcquireError> {
+        /// Replies count whole ms.
+        const ROUNDING_NS: u64 = 2_000_000;
+        const NS_PER_MS: u64 = 1_000_000;
+        // The agent read its clock before this process reads the same one.
+        let latest = grant.valid_ms.saturating_mul(NS_PER_MS).saturating_add(ROUNDING_NS);
+        let behind = grant.valid_until_ns.saturating_sub(boottime_ns().saturating_add(latest));
+        if behind > 0 {
+            return Err(AcquireError::ClocksDiffer { behind: Duration::from_nanos(behind) });
+        }
+        claim.core.shared.expect_on_page(&claim.cell);
+        Ok(Hold { claim, kind, grant })
+    }
+}
+
+impl fmt::Debug for Hold {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Hold")
+            .field("id", &self.id())
+            .field("kind", &self.kind)
+            .field("name", &self.name())
+            .field("token", &self.token())
+            .finish_non_exhaustive()
+    }
+}

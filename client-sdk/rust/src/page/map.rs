@@ -1,0 +1,60 @@
+//! A page in memory. The only file of the crate with `unsafe`.
+
+use std::fs::File;
+use std::io;
+use std::path::Path;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use memmap2::{Mmap, MmapOptions};
+
+use super::SIZE;
+
+/// Another process writes what is read here, so that every read is an atomic load.
+#[derive(Debug)]
+pub(super) struct Map {
+    map: Mmap,
+}
+
+impl Map {
+    /// Maps the first [`SIZE`] bytes read-only; `None` when the file is shorter.
+    pub(super) fn open(path: &Path) -> io::Result<Option<(Map, std::fs::Metadata)>> {
+        let file = File::open(path)?;
+        let metadata = file.metadata()?;
+        if metadata.len() < SIZE as u64 {
+            return Ok(None);
+        }
+        // SAFETY: no reference into the map is ever made except to atomics, which another process
+        // may change. The agent makes the file in its full size and never truncates it, so that
+        // no access faults.
+        let map = unsafe { MmapOptions::new().len(SIZE).map(&file)? };
+        Ok(Some((Map { map }, metadata)))
+    }
+
+    /// The little-endian `u64` at `at`, a multiple of 8. What was written before it is seen after.
+    pub(super) fn load_u64(&self, at: usize) -> u64 {
+        assert!(at.is_multiple_of(8) && at <= SIZE - 8, "an offset of the page");
+        let address = self.map.as_ptr().wrapping_add(at).cast::<AtomicU64>();
+        // SAFETY: the map is SIZE bytes long, begins at a memory page and lives as long as `self`,
+        // so that the address is inside of it and aligned. The memory is only accessed atomically
+        // by this process, and never written: an atomic load of this size does not write.
+        let value = unsafe { &*address }.load(Ordering::Acquire);
+        u64::from_le(value)
+    }
+
+    /// The little-endian `u32` at `at`, a multiple of 4.
+    pub(super) fn load_u32(&self, at: usize) -> u32 {
+        assert!(at.is_multiple_of(4) && at <= SIZE - 4, "an offset of the page");
+        let address = self.map.as_ptr().wrapping_add(at).cast::<AtomicU32>();
+        // SAFETY: as in `load_u64`.
+        let value = unsafe { &*address }.load(Ordering::Acquire);
+        u32::from_le(value)
+    }
+
+    /// The 16 bytes at `at`, a multiple of 8.
+    pub(super) fn load_bytes(&self, at: usize) -> [u8; 16] {
+        let mut bytes = [0; 16];
+        bytes[..8].copy_from_slice(&self.load_u64(at).to_le_bytes());
+        bytes[8..].copy_from_slice(&self.load_u64(at + 8).to_le_bytes());
+        bytes
+    }
+}

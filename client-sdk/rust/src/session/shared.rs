@@ -1,0 +1,262 @@
+//! What a session's handles, holds and tasks share.
+
+use std::collections::{HashMap, VecDeque};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+
+use tokio::runtime::Handle;
+use tokio::sync::{Notify, broadcast, watch};
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use super::{SessionGone, SessionState};
+use crate::backoff::Backoff;
+use crate::client::{AcquireReply, Client};
+use crate::hold::{Cell, Grant, Reason, Stage};
+use crate::page::{Page, PageError};
+use crate::wire::{Event, HoldState, Register, Registered, SnapshotEvent};
+
+/// Events that a subscriber may leave unread; a slower one is told how many it missed.
+pub(super) const EVENTS_MAX: usize = 256;
+/// Losses remembered for holds whose grant is still on its way here; the oldest is forgotten, and
+/// the page then shows the loss without a reason.
+const EARLY_LOSSES_MAX: usize = 64;
+
+pub(crate) struct Shared {
+    pub(crate) client: Client,
+    /// What was asked for.
+    pub(crate) register: Register,
+    pub(crate) registered: Registered,
+    /// Where the session's tasks run, also when a guard is dropped elsewhere.
+    pub(crate) runtime: Handle,
+    /// Replaced when a restarted agent made a new file.
+    pub(super) page: RwLock<Page>,
+    registry: Mutex<Registry>,
+    pub(super) events: broadcast::Sender<Event>,
+    pub(super) state: watch::Sender<SessionState>,
+    /// There is something new to watch.
+    pub(super) watch_list: Notify,
+    /// Nobody uses the session any more: its tasks end.
+    pub(crate) closed: CancellationToken,
+    /// The agent has ended the session, so that it need not be told.
+    pub(super) agent_knows: AtomicBool,
+    /// Streams opened so far.
+    pub(super) streams: AtomicU64,
+}
+
+#[derive(Default)]
+struct Registry {
+    cells: HashMap<Uuid, Arc<Cell>>,
+    early_losses: VecDeque<(Uuid, Reason)>,
+}
+
+impl Shared {
+    pub(super) fn new(
+        client: Client,
+        register: Register,
+        registered: Registered,
+        page: Page,
+        runtime: Handle,
+    ) -> Shared {
+        Shared {
+            client,
+            register,
+            registered,
+            runtime,
+            page: RwLock::new(page),
+            registry: Mutex::default(),
+            events: broadcast::Sender::new(EVENTS_MAX),
+            state: watch::Sender::new(SessionState::Connected),
+            watch_list: Notify::new(),
+            closed: CancellationToken::new(),
+            agent_knows: AtomicBool::new(false),
+            streams: AtomicU64::new(1),
+        }
+    }
+
+    pub(crate) fn session(&self) -> Uuid {
+        self.registered.session
+    }
+
+    /// Reads the page; poisoning is no concern, as nobody panics while replacing it.
+    pub(crate) fn with_page<T>(&self, read: impl FnOnce(&Page) -> T) -> T {
+        read(&self.page.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Maps the file that is now at `path`, if that is another than the mapped one.
+    pub(super) fn follow_page(&self, path: &Path) -> Result<(), PageError> {
+        if !self.with_page(|page| page.is_at(path)) {
+            let page = Page::open(path, self.session(), self.registered.boot_id)?;
+            *self.page.write().unwrap_or_else(PoisonError::into_inner) = page;
+        }
+        Ok(())
+    }
+
+    /// Makes sure that a new grant can be seen: a restarted agent may have made a new page, and
+    /// answered before the event stream was open again.
+    pub(crate) fn expect_on_page(&self, cell: &Cell) {
+        if !self.with_page(|page| page.held(cell.slot(), cell.id)) {
+            // A page that cannot be read shows nothing as held; the warden concludes from that.
+            let _ = self.follow_page(self.registered.page.as_ref());
+        }
+    }
+
+    pub(crate) fn gone(&self) -> Option<SessionGone> {
+        match &*self.state.borrow() {
+            SessionState::Gone(gone) => Some(gone.clone()),
+            _ => None,
+        }
+    }
+
+    /// Takes note of a hold that the agent has just told about.
+    pub(crate) fn adopt(&self, reply: &AcquireReply) -> Arc<Cell> {
+        let fresh = Cell::new(reply, self.streams.load(Ordering::Acquire));
+        let mut registry = self.registry();
+        let cell = Arc::clone(registry.cells.entry(fresh.id).or_insert_with(|| Arc::new(fresh)));
+        if let AcquireReply::Acquired(acquired) = reply {
+            cell.granted(Grant::from(acquired));
+        }
+        let early = registry.early_losses.iter().position(|(hold, _)| *hold == cell.id);
+        if let Some((_, reason)) = early.and_then(|at| registry.early_losses.remove(at)) {
+            cell.lose(reason, true);
+        }
+        drop(registry);
+        // Looked at after the insertion, so that either this or `end` finds the other's work.
+        if self.gone().is_some() {
+            cell.lose(Reason::SessionGone, true);
+        }
+        self.watch_list.notify_one();
+        cell
+    }
+
+    pub(crate) fn drop_cell(&self, hold: Uuid) {
+        self.registry().cells.remove(&hold);
+    }
+
+    pub(crate) fn cell(&self, hold: Uuid) -> Option<Arc<Cell>> {
+        self.registry().cells.get(&hold).cloned()
+    }
+
+    pub(super) fn cells(&self) -> Vec<Arc<Cell>> {
+        self.registry().cells.values().cloned().collect()
+    }
+
+    /// Applies an event that came on the stream of that number.
+    pub(super) fn apply(&self, event: &Event, stream: u64) {
+        match event {
+            Event::Snapshot(snapshot) => self.reconcile(snapshot, stream),
+            Event::Queued(queued) => {
+                if let Some(cell) = self.cell(queued.of.hold) {
+                    cell.moved_to(queued.position);
+                }
+            }
+            Event::Granted(granted) | Event::Safe(granted) => {
+                if let Some(cell) = self.cell(granted.of.hold) {
+                    cell.granted(Grant::from(granted));
+                    self.watch_list.notify_one();
+                }
+            }
+            Event::Lost(lost) => self.lose(lost.of.hold, lost.reason.into()),
+            Event::Released(released) => {
+                if let Some(cell) = self.cell(released.of.hold) {
+                    cell.released_elsewhere();
+                }
+            }
+            Event::Jeopardy(_) | Event::Standing(_) | Event::Message(_) | Event::Shutdown(_) => {}
+        }
+    }
+
+    /// A hold of which the agent knows nothing any more is lost; a wait is to be asked for again.
+    fn reconcile(&self, snapshot: &SnapshotEvent, stream: u64) {
+        for cell in self.cells() {
+            let view = snapshot.holds.iter().find(|view| view.hold == cell.id);
+            match view.map(|view| (view.state, view)) {
+                Some((HoldState::Waiting, view)) => {
+                    if let Some(position) = view.position {
+                        cell.moved_to(position);
+                    }
+                }
+                Some((HoldState::Held | HoldState::Jeopardy, view)) => {
+                    if let Some(grant) = Grant::of_view(view) {
+                        cell.granted(grant);
+                    }
+                }
+                Some((HoldState::Released, _)) => cell.released_elsewhere(),
+                Some((HoldState::Lost, _)) => {
+                    cell.lose(Reason::Forgotten, true);
+                }
+                // Made after this stream was asked for: the snapshot may be older than the hold.
+                None if cell.born_in >= stream => {}
+                None => cell.forget(),
+            }
+        }
+        self.watch_list.notify_one();
+    }
+
+    fn lose(&self, hold: Uuid, reason: Reason) {
+        let mut registry = self.registry();
+        match registry.cells.get(&hold) {
+            Some(cell) => {
+                cell.lose(reason, true);
+            }
+            None => {
+                if registry.early_losses.len() == EARLY_LOSSES_MAX {
+                    registry.early_losses.pop_front();
+                }
+                registry.early_losses.push_back((hold, reason));
+            }
+        }
+    }
+
+    /// The session is no more.
+    pub(super) fn end(&self, why: impl Into<Arc<str>>) {
+        let gone = SessionState::Gone(SessionGone { why: why.into() });
+        self.state.send_if_modified(|state| {
+            let first = !matches!(state, SessionState::Gone(_));
+            if first {
+                *state = gone;
+            }
+            first
+        });
+        for cell in self.cells() {
+            cell.lose(Reason::SessionGone, true);
+        }
+    }
+
+    /// Gives back a hold, or cancels a wait, until the agent has answered or the session is over.
+    pub(crate) fn release_in_background(self: &Arc<Shared>, hold: Uuid) {
+        let shared = Arc::clone(self);
+        self.runtime.spawn(async move {
+            let release = async {
+                let mut backoff = Backoff::new();
+                while let Err(error) = shared.client.release(shared.session(), Some(hold)).await {
+                    if !error.is_transient() {
+                        break;
+                    }
+                    backoff.wait().await;
+                }
+            };
+            shared.closed.run_until_cancelled(release).await;
+        });
+    }
+
+    pub(super) fn set_state(&self, to: SessionState) {
+        self.state.send_if_modified(|state| {
+            let changed = *state != to && !matches!(state, SessionState::Gone(_));
+            if changed {
+                *state = to;
+            }
+            changed
+        });
+    }
+
+    fn registry(&self) -> MutexGuard<'_, Registry> {
+        self.registry.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whether a cell is one that the warden watches.
+pub(super) fn is_held(cell: &Cell) -> bool {
+    matches!(cell.stage(), Stage::Held(_))
+}

@@ -1,0 +1,259 @@
+//! A real `tenured` in a directory of its own.
+
+use std::fs::{self, File, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
+
+use nix::sys::signal::Signal;
+use tempfile::TempDir;
+use uuid::Uuid;
+
+use super::{Client, Events, Http, PageFile, Program, Session, binary, eventually};
+
+/// Lines of the agent's log that a failed test shows.
+const LOG_TAIL_LINES: usize = 60;
+
+/// How an agent is to be started.
+#[derive(Default)]
+pub struct Setup {
+    config: Option<String>,
+    open_to_all: bool,
+}
+
+impl Setup {
+    /// With this configuration file.
+    #[must_use]
+    pub fn config(mut self, toml: &str) -> Setup {
+        self.config = Some(toml.to_owned());
+        self
+    }
+
+    /// Lets every user of the machine connect, as a service's group does for its members.
+    #[must_use]
+    pub fn open_to_all(mut self) -> Setup {
+        self.open_to_all = true;
+        self
+    }
+
+    /// Starts it and waits until it answers.
+    ///
+    /// # Panics
+    ///
+    /// When it does not come up, with its log.
+    #[track_caller]
+    pub fn start(self) -> Agent {
+        let dir = TempDir::with_prefix("tenured-").expect("a temporary directory can be made");
+        if let Some(config) = &self.config {
+            fs::write(dir.path().join("tenured.toml"), config).expect("the directory is ours");
+        }
+        let process = spawn(dir.path());
+        let mut agent = Agent { setup: self, dir, process };
+        agent.wait_ready();
+        agent
+    }
+}
+
+fn spawn(dir: &Path) -> Program {
+    let log = File::options()
+        .create(true)
+        .append(true)
+        .open(dir.join("agent.log"))
+        .expect("the directory is ours");
+    let mut command = Command::new(binary("tenured"));
+    command
+        .arg("agent")
+        .arg("--socket")
+        .arg(dir.join("api.sock"))
+        .arg("--state-dir")
+        .arg(dir.join("state"))
+        .arg("--runtime-dir")
+        .arg(dir.join("run"))
+        .args(["--upstream", "embedded:", "--log", "info"])
+        .stdin(Stdio::null())
+        .stdout(log.try_clone().expect("a file can be shared"))
+        .stderr(log)
+        .env_remove("NOTIFY_SOCKET");
+    let config = dir.join("tenured.toml");
+    if config.exists() {
+        command.arg("--config").arg(config);
+    }
+    Program::start(&mut command)
+}
+
+/// A running agent. Dropping it kills it and removes its directory; a test that panics shows the
+/// end of its log.
+pub struct Agent {
+    setup: Setup,
+    dir: TempDir,
+    process: Program,
+}
+
+impl Agent {
+    /// How an agent is to be started.
+    pub fn setup() -> Setup {
+        Setup::default()
+    }
+
+    /// Starts one with the defaults.
+    ///
+    /// # Panics
+    ///
+    /// When it does not come up, with its log.
+    #[track_caller]
+    pub fn start() -> Agent {
+        Setup::default().start()
+    }
+
+    /// Its socket.
+    pub fn socket(&self) -> PathBuf {
+        self.dir.path().join("api.sock")
+    }
+
+    /// The directory that holds everything of this agent; ends with it.
+    pub fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// Its runtime directory.
+    pub fn runtime_dir(&self) -> PathBuf {
+        self.dir.path().join("run")
+    }
+
+    /// Its journal.
+    pub fn journal(&self) -> PathBuf {
+        self.runtime_dir().join("journal.db")
+    }
+
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.process.pid()
+    }
+
+    /// A new connection to it.
+    pub fn http(&self) -> Http {
+        Http::new(&self.socket())
+    }
+
+    /// A new event stream.
+    #[track_caller]
+    pub fn events(&self, session: Uuid) -> Events {
+        Events::open(&self.socket(), session)
+    }
+
+    /// The page of a session.
+    #[track_caller]
+    pub fn page(&self, session: &Session) -> PageFile {
+        PageFile::open(Path::new(&session.page))
+    }
+
+    /// All pages that exist.
+    pub fn pages(&self) -> Vec<PathBuf> {
+        let pages = fs::read_dir(self.runtime_dir().join("pages"));
+        pages.into_iter().flatten().flatten().map(|entry| entry.path()).collect()
+    }
+
+    /// Everything it logged.
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.dir.path().join("agent.log")).unwrap_or_default()
+    }
+
+    /// SIGKILL, and waits until it is gone.
+    #[track_caller]
+    pub fn kill(&mut self) {
+        self.process.kill();
+    }
+
+    /// SIGTERM, and waits until it has exited.
+    #[track_caller]
+    pub fn stop(&mut self) -> ExitStatus {
+        self.process.signal(Signal::SIGTERM);
+        self.process.wait()
+    }
+
+    /// Sends a signal.
+    #[track_caller]
+    pub fn signal(&self, signal: Signal) {
+        self.process.signal(signal);
+    }
+
+    /// Waits until it has exited.
+    #[track_caller]
+    pub fn wait_exit(&mut self) -> ExitStatus {
+        self.process.wait()
+    }
+
+    /// Stops all its threads.
+    #[track_caller]
+    pub fn pause(&mut self) {
+        self.process.pause();
+    }
+
+    /// Lets it go on.
+    #[track_caller]
+    pub fn resume(&self) {
+        self.process.resume();
+    }
+
+    /// Removes what the agent knows of sessions and holds, as a lost runtime directory would.
+    ///
+    /// # Panics
+    ///
+    /// When there was none, so that a test cannot pass by looking in the wrong place.
+    pub fn delete_journal(&self) {
+        let journal = self.journal();
+        fs::remove_file(&journal).expect("the agent wrote a journal");
+        for suffix in ["-wal", "-shm"] {
+            let mut beside = journal.clone().into_os_string();
+            beside.push(suffix);
+            // Absent after a clean close.
+            let _ = fs::remove_file(beside);
+        }
+    }
+
+    /// Starts it again in the same place, and waits until it answers.
+    #[track_caller]
+    pub fn start_again(&mut self) {
+        assert!(self.process.ended().is_some(), "the earlier one is still running");
+        self.process = spawn(self.dir.path());
+        self.wait_ready();
+    }
+
+    #[track_caller]
+    fn wait_ready(&mut self) {
+        let socket = self.socket();
+        let process = &mut self.process;
+        eventually("the agent to answer", || {
+            if let Some(status) = process.ended() {
+                panic!("the agent ended while starting: {status}");
+            }
+            let answer = Http::new(&socket).try_call("GET", "/healthz", b"").ok()?;
+            (answer.status == 200).then_some(())
+        });
+        if self.setup.open_to_all {
+            let open = |path: &Path, mode| {
+                fs::set_permissions(path, Permissions::from_mode(mode)).expect("it is ours");
+            };
+            open(self.dir.path(), 0o755);
+            open(&socket, 0o666);
+        }
+    }
+
+    /// The numbers of sessions, holds and waiters.
+    #[track_caller]
+    pub fn counts(&self) -> (u64, u64, u64) {
+        let agent = self.http().status().agent;
+        (agent.sessions, agent.holds, agent.waiters)
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let log = self.log();
+            let lines: Vec<&str> = log.lines().collect();
+            let tail = &lines[lines.len().saturating_sub(LOG_TAIL_LINES)..];
+            eprintln!("--- end of the agent's log\n{}\n---", tail.join("\n"));
+        }
+    }
+}

@@ -1,0 +1,237 @@
+//! What came out of an event stream so far.
+
+use std::sync::{Condvar, Mutex, MutexGuard};
+
+use tenure::wire::{
+    Event, GrantedEvent, JeopardyEvent, LostEvent, ReleasedEvent, ShutdownEvent, SnapshotEvent,
+};
+use uuid::Uuid;
+
+use super::{DEADLINE, boottime_ns};
+
+/// An event, when it was read, and its number.
+#[derive(Debug, Clone)]
+pub struct Seen {
+    /// The `id:` field.
+    pub id: u64,
+    /// CLOCK_BOOTTIME, ns.
+    pub at_ns: u64,
+    /// What happened.
+    pub event: Event,
+}
+
+/// Events in the order in which they came. Filled by a thread, searched by a test.
+#[derive(Default)]
+pub struct EventLog {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    seen: Vec<Seen>,
+    /// Bytes of a frame that is not complete yet.
+    partial: Vec<u8>,
+    finished: bool,
+}
+
+impl EventLog {
+    /// Takes in bytes of a `text/event-stream`.
+    ///
+    /// # Panics
+    ///
+    /// On a frame that api.md does not promise: every one has `id`, `event` and one line of `data`.
+    pub fn feed(&self, bytes: &[u8]) {
+        let at_ns = boottime_ns();
+        let mut state = self.lock();
+        state.partial.extend_from_slice(bytes);
+        while let Some(end) = state.partial.windows(2).position(|pair| pair == b"\n\n") {
+            let frame: Vec<u8> = state.partial.drain(..end + 2).collect();
+            let frame = String::from_utf8(frame).expect("events are UTF-8");
+            let (id, event) = parse_frame(&frame);
+            state.seen.push(Seen { id, at_ns, event });
+        }
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    /// Takes in an event that was read elsewhere.
+    pub fn push(&self, seen: Seen) {
+        self.lock().seen.push(seen);
+        self.changed.notify_all();
+    }
+
+    /// Nothing more will come.
+    pub fn finish(&self) {
+        self.lock().finished = true;
+        self.changed.notify_all();
+    }
+
+    /// Everything so far.
+    pub fn all(&self) -> Vec<Seen> {
+        self.lock().seen.clone()
+    }
+
+    /// Number of the last event so far.
+    pub fn last_id(&self) -> Option<u64> {
+        self.lock().seen.last().map(|seen| seen.id)
+    }
+
+    /// Waits for the first event for which `pick` finds something, earlier ones included.
+    ///
+    /// # Panics
+    ///
+    /// At [`DEADLINE`], or when the stream ended before.
+    #[track_caller]
+    pub fn wait_for<T>(&self, what: &str, mut pick: impl FnMut(&Event) -> Option<T>) -> (Seen, T) {
+        let found = self.wait(what, |state| {
+            let found = state.seen.iter().find_map(|seen| Some((seen.clone(), pick(&seen.event)?)));
+            match found {
+                Some(found) => Some(Ok(found)),
+                None if state.finished => Some(Err(state.seen.clone())),
+                None => None,
+            }
+        });
+        found.unwrap_or_else(|seen| panic!("the stream ended without {what}; it had {seen:#?}"))
+    }
+
+    /// Waits until the stream has ended, and returns everything that came.
+    ///
+    /// # Panics
+    ///
+    /// At [`DEADLINE`].
+    #[track_caller]
+    pub fn wait_end(&self) -> Vec<Seen> {
+        self.wait("the end of the stream", |state| state.finished.then(|| state.seen.clone()))
+    }
+
+    /// Waits without a deadline until there is more than `count` events, or the end: what is new,
+    /// and whether that was all.
+    pub fn wait_beyond(&self, count: usize) -> (Vec<Seen>, bool) {
+        let state = self.lock();
+        let more = |state: &mut State| state.seen.len() <= count && !state.finished;
+        let state = self.changed.wait_while(state, more).expect("a reader thread panicked");
+        (state.seen[count..].to_vec(), state.finished)
+    }
+
+    /// Waits for the first event of the stream, which must be a snapshot.
+    #[track_caller]
+    pub fn snapshot(&self) -> SnapshotEvent {
+        let (_, first) = self.wait_for("a snapshot", |event| Some(event.clone()));
+        match first {
+            Event::Snapshot(snapshot) => snapshot,
+            other => panic!("a stream starts with a snapshot, not with {other:?}"),
+        }
+    }
+
+    /// Waits until the hold is granted.
+    #[track_caller]
+    pub fn granted(&self, hold: Uuid) -> GrantedEvent {
+        self.granted_seen(hold).1
+    }
+
+    /// Waits until the hold is granted, and tells when that was read.
+    #[track_caller]
+    pub fn granted_seen(&self, hold: Uuid) -> (Seen, GrantedEvent) {
+        self.wait_for(&format!("granted of {hold}"), |event| match event {
+            Event::Granted(granted) if granted.of.hold == hold => Some(granted.clone()),
+            _ => None,
+        })
+    }
+
+    /// Waits until the hold is lost.
+    #[track_caller]
+    pub fn lost(&self, hold: Uuid) -> LostEvent {
+        let pick = |event: &Event| match event {
+            Event::Lost(lost) if lost.of.hold == hold => Some(lost.clone()),
+            _ => None,
+        };
+        self.wait_for(&format!("lost of {hold}"), pick).1
+    }
+
+    /// Waits until the hold is released.
+    #[track_caller]
+    pub fn released(&self, hold: Uuid) -> ReleasedEvent {
+        let pick = |event: &Event| match event {
+            Event::Released(released) if released.of.hold == hold => Some(released.clone()),
+            _ => None,
+        };
+        self.wait_for(&format!("released of {hold}"), pick).1
+    }
+
+    /// Waits until the hold is in jeopardy.
+    #[track_caller]
+    pub fn jeopardy(&self, hold: Uuid) -> JeopardyEvent {
+        let pick = |event: &Event| match event {
+            Event::Jeopardy(jeopardy) if jeopardy.of.hold == hold => Some(jeopardy.clone()),
+            _ => None,
+        };
+        self.wait_for(&format!("jeopardy of {hold}"), pick).1
+    }
+
+    /// Waits until the agent ends the stream.
+    #[track_caller]
+    pub fn shutdown(&self) -> ShutdownEvent {
+        let pick = |event: &Event| match event {
+            Event::Shutdown(shutdown) => Some(shutdown.clone()),
+            _ => None,
+        };
+        self.wait_for("shutdown", pick).1
+    }
+
+    /// Whether an event of the hold with this name has come so far.
+    pub fn has(&self, name: &str, hold: Uuid) -> bool {
+        self.lock()
+            .seen
+            .iter()
+            .any(|seen| seen.event.name() == name && hold_of(&seen.event) == Some(hold))
+    }
+
+    #[track_caller]
+    fn wait<T>(&self, what: &str, mut look: impl FnMut(&State) -> Option<T>) -> T {
+        let mut found = None;
+        let state = self.lock();
+        let (state, timeout) = self
+            .changed
+            .wait_timeout_while(state, DEADLINE, |state| {
+                found = look(state);
+                found.is_none()
+            })
+            .expect("a reader thread panicked");
+        assert!(
+            !timeout.timed_out() || found.is_some(),
+            "waited {DEADLINE:?} in vain for {what}; the stream had {:#?}",
+            state.seen
+        );
+        found.expect("the wait ends only with something found")
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("a reader thread panicked")
+    }
+}
+
+fn hold_of(event: &Event) -> Option<Uuid> {
+    match event {
+        Event::Queued(queued) => Some(queued.of.hold),
+        Event::Granted(granted) | Event::Safe(granted) => Some(granted.of.hold),
+        Event::Jeopardy(jeopardy) => Some(jeopardy.of.hold),
+        Event::Lost(lost) => Some(lost.of.hold),
+        Event::Released(released) => Some(released.of.hold),
+        _ => None,
+    }
+}
+
+fn parse_frame(frame: &str) -> (u64, Event) {
+    let field = |name: &str| {
+        frame
+            .lines()
+            .find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
+            .unwrap_or_else(|| panic!("an event without {name}: {frame:?}"))
+    };
+    let id = field("id").parse().unwrap_or_else(|_| panic!("not a number: {frame:?}"));
+    let event = Event::parse(field("event"), field("data"))
+        .unwrap_or_else(|error| panic!("{error} in {frame:?}"))
+        .unwrap_or_else(|| panic!("an event that the wire types do not know: {frame:?}"));
+    (id, event)
+}

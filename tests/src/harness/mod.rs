@@ -1,0 +1,34 @@
+//! Real agents, programs and sockets for tests.
+//!
+//! Everything waits for a condition with one generous deadline ([`DEADLINE`]); nothing asserts how
+//! long something took. What a test starts ends with the test.
+
+mod agent;
+mod answer;
+mod binaries;
+mod client;
+mod curl;
+mod event_log;
+mod events;
+mod http;
+mod page;
+mod process;
+mod puppet;
+mod tenure_run;
+mod until;
+mod users;
+
+pub use agent::{Agent, Setup};
+pub use answer::Answer;
+pub use binaries::binary;
+pub use client::{Client, Granted, Session};
+pub use curl::Curl;
+pub use event_log::{EventLog, Seen};
+pub use events::{Events, StreamError};
+pub use http::Http;
+pub use page::{PageFile, PageSlot};
+pub use process::{Program, cpu_ns, rss_kib};
+pub use puppet::Puppet;
+pub use tenure_run::{TenureRun, run_to_end};
+pub use until::{DEADLINE, boottime_ns, eventually, until};
+pub use users::other_users;

@@ -1,0 +1,191 @@
+//! A program of its own that does what a test tells it. See `src/bin/puppet.rs`.
+
+use std::collections::HashMap;
+use std::fs::{self, Permissions};
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::{Arc, Mutex};
+
+use serde_json::{Value, json};
+use tenure::wire::Event;
+use uuid::Uuid;
+
+use super::{Agent, Answer, Client, DEADLINE, EventLog, Program, Seen, binary};
+
+/// Replies that a test has not asked for yet; a puppet beyond waits.
+const REPLIES_MAX: usize = 64;
+
+/// A separate client process. Dropping it kills it.
+pub struct Puppet {
+    program: Program,
+    replies: Receiver<Value>,
+    logs: Arc<Mutex<HashMap<Uuid, Arc<EventLog>>>>,
+}
+
+impl Puppet {
+    /// Starts one as the user of the test.
+    #[track_caller]
+    pub fn start(agent: &Agent) -> Puppet {
+        Puppet::spawn(agent, &mut Command::new(binary("puppet")))
+    }
+
+    /// Starts one as another user and group. Takes root.
+    ///
+    /// The program is copied, since that user may not be able to reach the build directory.
+    ///
+    /// # Panics
+    ///
+    /// When it cannot be started.
+    #[track_caller]
+    pub fn start_as(agent: &Agent, uid: u32) -> Puppet {
+        let copy = agent.dir().join("puppet");
+        if !copy.exists() {
+            fs::copy(binary("puppet"), &copy).expect("the agent's directory is ours");
+            fs::set_permissions(&copy, Permissions::from_mode(0o755)).expect("the copy is ours");
+        }
+        Puppet::spawn(agent, Command::new(copy).uid(uid).gid(uid).current_dir("/"))
+    }
+
+    #[track_caller]
+    fn spawn(agent: &Agent, command: &mut Command) -> Puppet {
+        let mut program = Program::start(
+            command.arg(agent.socket()).stdin(Stdio::piped()).stdout(Stdio::piped()),
+        );
+        let out = program.pipes().stdout.take().expect("standard output is piped");
+        let logs: Arc<Mutex<HashMap<Uuid, Arc<EventLog>>>> = Arc::default();
+        let (to_test, replies) = sync_channel(REPLIES_MAX);
+        std::thread::spawn({
+            let logs = Arc::clone(&logs);
+            move || {
+                for line in BufReader::new(out).lines().map_while(Result::ok) {
+                    let line: Value = serde_json::from_str(&line).expect("puppets speak JSON");
+                    if let Some(session) = uuid_in(&line, "of") {
+                        log_of(&logs, session).push(event_in(&line));
+                    } else if let Some(session) = uuid_in(&line, "ended") {
+                        log_of(&logs, session).finish();
+                    } else if to_test.send(line).is_err() {
+                        return;
+                    }
+                }
+                for log in logs.lock().expect("no thread panics with it").values() {
+                    log.finish();
+                }
+            }
+        });
+        Puppet { program, replies, logs }
+    }
+
+    #[track_caller]
+    fn tell(&mut self, command: &Value) -> Value {
+        self.tell_only(command);
+        self.replies.recv_timeout(DEADLINE).expect("the puppet answers")
+    }
+
+    #[track_caller]
+    fn tell_only(&mut self, command: &Value) {
+        let stdin = self.program.pipes().stdin.as_mut().expect("standard input is piped");
+        stdin.write_all(format!("{command}\n").as_bytes()).expect("the puppet listens");
+    }
+
+    /// Opens the event stream of a session; it must open. Returns what comes out of it.
+    #[track_caller]
+    pub fn open_events(&mut self, session: Uuid) -> Arc<EventLog> {
+        self.open_events_after(session, None)
+    }
+
+    /// The same after the event that was seen last; events go on in the same log.
+    #[track_caller]
+    pub fn open_events_after(&mut self, session: Uuid, last: Option<u64>) -> Arc<EventLog> {
+        let reply = self.tell(&json!({"do": "events", "session": session, "last": last}));
+        assert_eq!(reply["status"], 200, "the stream did not open: {reply}");
+        log_of(&self.logs, session)
+    }
+
+    /// Tries to open the event stream of a session, which must be refused.
+    #[track_caller]
+    pub fn refused_events(&mut self, session: Uuid) -> Answer {
+        answer_in(&self.tell(&json!({"do": "events", "session": session})))
+    }
+
+    /// Closes the event stream of a session.
+    #[track_caller]
+    pub fn close_events(&mut self, session: Uuid) {
+        self.tell(&json!({"do": "close_events", "session": session}));
+        self.logs.lock().expect("no thread panics with it").remove(&session);
+    }
+
+    /// Starts a child that inherits the connection of the session's event stream. The test must
+    /// end it.
+    ///
+    /// # Panics
+    ///
+    /// When it cannot be started.
+    #[track_caller]
+    pub fn spawn_heir(&mut self, session: Uuid) -> u32 {
+        let reply = self.tell(&json!({"do": "heir", "session": session}));
+        let pid = reply["pid"].as_u64().unwrap_or_else(|| panic!("no child: {reply}"));
+        u32::try_from(pid).expect("process numbers are small")
+    }
+
+    /// Reads a file with the puppet's rights: its size, or the error.
+    #[track_caller]
+    pub fn read_file(&mut self, path: &str) -> Result<u64, String> {
+        let reply = self.tell(&json!({"do": "read_file", "path": path}));
+        reply["bytes"].as_u64().ok_or_else(|| reply["error"].to_string())
+    }
+
+    /// Starts a call without waiting for its answer; [`Puppet::answer`] gets it.
+    #[track_caller]
+    pub fn start_call(&mut self, method: &str, path: &str, body: &Value) {
+        let body = body.to_string();
+        self.tell_only(&json!({"do": "call", "method": method, "path": path, "body": body}));
+    }
+
+    /// The answer to the call that was started first.
+    #[track_caller]
+    pub fn answer(&mut self) -> Answer {
+        answer_in(&self.replies.recv_timeout(DEADLINE).expect("the puppet answers"))
+    }
+
+    /// Its process.
+    pub fn program(&mut self) -> &mut Program {
+        &mut self.program
+    }
+}
+
+impl Client for Puppet {
+    #[track_caller]
+    fn call(&mut self, method: &str, path: &str, body: Option<&Value>) -> Answer {
+        let body = body.map(Value::to_string).unwrap_or_default();
+        answer_in(&self.tell(&json!({"do": "call", "method": method, "path": path, "body": body})))
+    }
+}
+
+#[track_caller]
+fn answer_in(reply: &Value) -> Answer {
+    assert!(reply["error"].is_null(), "the puppet's call failed: {reply}");
+    Answer {
+        status: u16::try_from(reply["status"].as_u64().unwrap_or(0)).expect("an HTTP status"),
+        headers: serde_json::from_value(reply["headers"].clone()).expect("pairs of text"),
+        body: reply["body"].as_str().unwrap_or_default().as_bytes().to_vec(),
+    }
+}
+
+fn uuid_in(line: &Value, key: &str) -> Option<Uuid> {
+    line[key].as_str()?.parse().ok()
+}
+
+fn event_in(line: &Value) -> Seen {
+    let text = |key: &str| line[key].as_str().unwrap_or_default();
+    let number = |key: &str| line[key].as_u64().unwrap_or_default();
+    let event = Event::parse(text("name"), text("data")).expect("the puppet parsed it before");
+    let event = event.expect("the puppet knew its name");
+    Seen { id: number("id"), at_ns: number("at_ns"), event }
+}
+
+fn log_of(logs: &Mutex<HashMap<Uuid, Arc<EventLog>>>, session: Uuid) -> Arc<EventLog> {
+    Arc::clone(logs.lock().expect("no thread panics with it").entry(session).or_default())
+}

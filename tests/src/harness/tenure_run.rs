@@ -1,0 +1,65 @@
+//! The `tenure` command as a test runs it.
+
+use std::io::Read;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use super::{Program, binary};
+
+/// Builds a `tenure run` command line.
+pub struct TenureRun {
+    command: Command,
+}
+
+impl TenureRun {
+    /// `tenure run ARGS… -- COMMAND…` against the agent on that socket.
+    pub fn new(socket: &Path, args: &[&str], guarded: &[&str]) -> TenureRun {
+        let mut command = Command::new(binary("tenure"));
+        command
+            .env("TENURE_SOCKET", socket)
+            .arg("run")
+            .args(args)
+            .arg("--")
+            .args(guarded)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        TenureRun { command }
+    }
+
+    /// The command line, for what a test wants to change.
+    pub fn command(&mut self) -> &mut Command {
+        &mut self.command
+    }
+
+    /// Starts it.
+    #[track_caller]
+    pub fn start(mut self) -> Program {
+        Program::start(&mut self.command)
+    }
+
+    /// Runs it to its end: exit code, standard output, standard error.
+    #[track_caller]
+    pub fn finish(self) -> (i32, String, String) {
+        let mut program = self.start();
+        run_to_end(&mut program)
+    }
+}
+
+/// Waits for the end of a program: exit code, standard output, standard error.
+///
+/// # Panics
+///
+/// When its output is not piped, or is longer than a pipe takes.
+#[track_caller]
+pub fn run_to_end(program: &mut Program) -> (i32, String, String) {
+    let code = program.wait_code();
+    let mut out = String::new();
+    let mut err = String::new();
+    let child = program.pipes();
+    let stdout = child.stdout.as_mut().expect("standard output is piped");
+    stdout.read_to_string(&mut out).expect("output is UTF-8");
+    let stderr = child.stderr.as_mut().expect("standard error is piped");
+    stderr.read_to_string(&mut err).expect("output is UTF-8");
+    (code, out, err)
+}

@@ -1,0 +1,25 @@
+//! Other users of the machine.
+
+use nix::unistd::geteuid;
+
+/// Set to run the suite without root: the tests that need a second user then do nothing.
+const WITHOUT_ROOT: &str = "TENURE_TESTS_WITHOUT_ROOT";
+
+/// Two users that are neither root nor this test's own: `nobody`, and `daemon` of every Debian.
+/// `None` when the environment says that there is no root here.
+///
+/// # Panics
+///
+/// When this is not root and the environment does not say so.
+pub fn other_users() -> Option<[u32; 2]> {
+    if geteuid().is_root() {
+        return Some([65534, 1]);
+    }
+    assert!(
+        std::env::var_os(WITHOUT_ROOT).is_some(),
+        "starting a program as another user takes root: run the suite as root, or set {WITHOUT_ROOT}=1 \
+         to leave these tests out"
+    );
+    eprintln!("left out: {WITHOUT_ROOT} is set");
+    None
+}

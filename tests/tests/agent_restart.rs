@@ -1,0 +1,278 @@
+//! Holds survive a crash and a restart of the agent; a lost journal costs time, never safety.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use nix::sys::signal::Signal;
+use serde_json::{Value, json};
+use tenure::wire::{Acquired, Code, HoldState, UpstreamState};
+use tenure_tests::harness::{Agent, Client, EventLog, Puppet, Session, boottime_ns, until};
+use uuid::Uuid;
+
+const PROGRAMS: usize = 4;
+const SESSIONS_PER_PROGRAM: usize = 50;
+const HOLDS_PER_SESSION: usize = 5;
+
+/// Several programs with many sessions and holds, and one waiter each.
+struct Crowd {
+    programs: Vec<Program>,
+    /// Token by hold.
+    tokens: BTreeMap<Uuid, u64>,
+}
+
+struct Program {
+    puppet: Puppet,
+    sessions: Vec<(Session, Arc<EventLog>)>,
+    /// Held by the first session, waited for by the last one.
+    contended: Uuid,
+    waiting: Uuid,
+}
+
+impl Crowd {
+    fn gather(agent: &Agent) -> Crowd {
+        let mut tokens = BTreeMap::new();
+        let programs = (0..PROGRAMS)
+            .map(|p| {
+                let mut puppet = Puppet::start(agent);
+                let mut sessions = Vec::new();
+                let mut holds: Vec<Uuid> = Vec::new();
+                for s in 0..SESSIONS_PER_PROGRAM {
+                    let with = json!({
+                        "name": format!("program {p} session {s}"),
+                        "tether": "connection",
+                        "linger_ms": 600_000,
+                        "project": format!("project {p} {s}"),
+                    });
+                    let session = puppet.register(&with);
+                    let events = puppet.open_events(session.session);
+                    events.snapshot();
+                    for h in 0..HOLDS_PER_SESSION {
+                        let (kind, more) = kind_of(h);
+                        let name = format!("{p}-{s}-{h}");
+                        let granted = puppet.acquire(session.session, kind, &name, &more);
+                        tokens.insert(granted.hold, granted.token);
+                        holds.push(granted.hold);
+                    }
+                    sessions.push((session, events));
+                }
+                let last = sessions.last().expect("there are sessions").0.session;
+                let name = format!("{p}-0-1");
+                let waiting = puppet.queue(last, "semaphore", &name, &json!({"limit": 1}));
+                Program { puppet, sessions, contended: holds[1], waiting: waiting.hold }
+            })
+            .collect();
+        let crowd = Crowd { programs, tokens };
+        assert_eq!(crowd.tokens.len(), PROGRAMS * SESSIONS_PER_PROGRAM * HOLDS_PER_SESSION);
+        crowd
+    }
+
+    /// Every session comes back with its secret and its last event, and finds what it had.
+    fn come_back(&mut self, agent: &Agent) {
+        for program in &mut self.programs {
+            for (session, events) in &mut program.sessions {
+                let resume = json!({"session": session.session, "secret": session.secret});
+                let again = program.puppet.register(&json!({"resume": resume}));
+                assert!(again.resumed);
+                assert_eq!(again.session, session.session);
+                assert_eq!(again.page, session.page, "a client's mapping stays right");
+                let last = events.last_id();
+                program.puppet.close_events(session.session);
+                *events = program.puppet.open_events_after(session.session, last);
+            }
+        }
+        assert_eq!(self.seen_by(agent), self.tokens, "the same holds with the same tokens");
+    }
+
+    fn seen_by(&self, agent: &Agent) -> BTreeMap<Uuid, u64> {
+        let status = agent.http().status();
+        status
+            .sessions
+            .iter()
+            .flat_map(|session| &session.holds)
+            .filter(|hold| hold.state == HoldState::Held)
+            .filter_map(|hold| Some((hold.hold, hold.token?)))
+            .collect()
+    }
+
+    fn pages_say_held(&self, agent: &Agent) {
+        for program in &self.programs {
+            let (session, _) = &program.sessions[0];
+            assert!(agent.page(session).held(program.contended));
+        }
+    }
+
+    /// Streams work, queues are intact, tokens go on growing, and nothing was lost on the way.
+    fn goes_on(&mut self, agent: &Agent) {
+        let mut newest = *self.tokens.values().max().expect("there are holds");
+        for program in &mut self.programs {
+            let first = program.sessions[0].0.session;
+            assert!(program.puppet.release(first, program.contended));
+            let (_, events) = program.sessions.last().expect("there are sessions");
+            let granted = events.granted(program.waiting);
+            assert!(granted.token > newest, "greater than all before the restart");
+            newest = granted.token;
+            for (session, events) in &program.sessions {
+                let lost = events.all().into_iter().find(|seen| seen.event.name() == "lost");
+                assert!(lost.is_none(), "{} lost something: {lost:?}", session.session);
+            }
+        }
+        let status = agent.http().status();
+        assert_eq!(status.upstream.state, UpstreamState::Up);
+        assert_eq!(status.agent.sessions, (PROGRAMS * SESSIONS_PER_PROGRAM) as u64);
+        assert_eq!((status.agent.holds, status.agent.waiters), (self.tokens.len() as u64, 0));
+    }
+
+    /// The programs die, and nothing remains.
+    fn leave(mut self, agent: &Agent) {
+        for program in &mut self.programs {
+            program.puppet.program().kill();
+        }
+        until("nothing to be left", || agent.counts() == (0, 0, 0));
+        until("no page to be left", || agent.pages().is_empty());
+    }
+}
+
+fn kind_of(hold: usize) -> (&'static str, Value) {
+    match hold {
+        0 => ("leader", json!({})),
+        1 => ("semaphore", json!({"limit": 1})),
+        2 => ("semaphore", json!({"limit": 3})),
+        3 => ("lease", json!({"attributes": {"address": "10.0.0.7:1"}})),
+        _ => ("master", json!({})),
+    }
+}
+
+#[test]
+fn a_thousand_holds_survive_a_crash() {
+    let mut agent = Agent::start();
+    let mut crowd = Crowd::gather(&agent);
+    agent.kill();
+    crowd.pages_say_held(&agent);
+    agent.start_again();
+    assert_eq!(crowd.seen_by(&agent), crowd.tokens, "adopted before any client came back");
+    crowd.come_back(&agent);
+    crowd.goes_on(&agent);
+    crowd.leave(&agent);
+}
+
+#[test]
+fn a_thousand_holds_survive_a_restart() {
+    let mut agent = Agent::start();
+    let mut crowd = Crowd::gather(&agent);
+    agent.signal(Signal::SIGUSR2);
+    for program in &crowd.programs {
+        for (_, events) in &program.sessions {
+            assert_eq!(events.shutdown().cause, "restarting");
+        }
+    }
+    assert!(agent.wait_exit().success());
+    crowd.pages_say_held(&agent);
+    agent.start_again();
+    crowd.come_back(&agent);
+    crowd.goes_on(&agent);
+    crowd.leave(&agent);
+}
+
+#[test]
+fn crashes_in_a_row_lose_nothing() {
+    let mut agent = Agent::start();
+    let mut puppet = Puppet::start(&agent);
+    let with = json!({"tether": "connection", "linger_ms": 600_000});
+    let session = puppet.register(&with);
+    let mut events = puppet.open_events(session.session);
+    let held = puppet.acquire(session.session, "leader", "role", &json!({}));
+    let resume = json!({"session": session.session, "secret": session.secret});
+    for _ in 0..10 {
+        agent.kill();
+        agent.start_again();
+        assert!(puppet.register(&json!({"resume": resume})).resumed);
+        let last = events.last_id();
+        puppet.close_events(session.session);
+        events = puppet.open_events_after(session.session, last);
+        let standing = agent.http().standing("leader", "role");
+        assert_eq!(standing.holders.len(), 1);
+        assert_eq!(standing.holders[0].token, held.token);
+    }
+}
+
+#[test]
+fn a_program_that_died_while_the_agent_was_down_holds_nothing() {
+    let mut agent = Agent::start();
+    let mut puppet = Puppet::start(&agent);
+    let with = json!({"tether": "process"});
+    let session = puppet.register(&with).session;
+    puppet.acquire(session, "leader", "role", &json!({"ttl_ms": 86_400_000}));
+    agent.kill();
+    puppet.program().kill();
+    agent.start_again();
+    let mut http = agent.http();
+    let next = http.register(&json!({})).session;
+    let granted = http.ask(next, "leader", "role", &json!({"wait": "block"}));
+    granted.expect::<Acquired>(200);
+    assert_eq!(agent.counts(), (1, 1, 0));
+}
+
+#[test]
+fn a_wrong_secret_resumes_nothing() {
+    let mut agent = Agent::start();
+    let mut http = agent.http();
+    let session = http.register(&json!({"keepalive_ms": 600_000}));
+    agent.kill();
+    agent.start_again();
+    let wrong =
+        json!({"resume": {"session": session.session, "secret": "0".repeat(session.secret.len())}});
+    http.post("/v1/register", &wrong).problem(Code::SessionUnknown);
+    let right = json!({"resume": {"session": session.session, "secret": session.secret}});
+    assert!(http.register(&right).resumed);
+}
+
+#[test]
+fn after_a_lost_journal_nothing_is_granted_while_an_old_hold_may_be_valid() {
+    let mut agent = Agent::start();
+    let mut http = agent.http();
+    let before = http.register(&json!({"keepalive_ms": 600_000})).session;
+    let short = http.acquire(before, "leader", "short", &json!({"ttl_ms": 500}));
+    let long = http.acquire(before, "lease", "long", &json!({"ttl_ms": 4000, "grace_ms": 0}));
+
+    agent.kill();
+    agent.delete_journal();
+    agent.start_again();
+
+    let mut http = agent.http();
+    let after = http.register(&json!({"keepalive_ms": 600_000})).session;
+    let mut grants = Vec::new();
+    for (kind, name) in [("leader", "short"), ("lease", "long"), ("semaphore", "never held")] {
+        let answer = http.ask(after, kind, name, &json!({"wait": "block"}));
+        let granted: Acquired = answer.expect(200);
+        let valid_until = [short.valid_until_boottime_ns, long.valid_until_boottime_ns];
+        for earlier in valid_until {
+            assert!(
+                boottime_ns() >= earlier,
+                "{kind}/{name} was granted while an old hold was valid"
+            );
+        }
+        grants.push(granted.token);
+    }
+    assert!(grants.iter().all(|&token| token > short.token.max(long.token)), "{grants:?}");
+    assert!(grants.is_sorted_by(|a, b| a < b), "{grants:?}");
+    assert_eq!(agent.http().status().upstream.state, UpstreamState::Up);
+}
+
+#[test]
+fn after_a_lost_journal_the_status_says_so() {
+    let mut agent = Agent::start();
+    let mut http = agent.http();
+    let before = http.register(&json!({})).session;
+    http.acquire(before, "leader", "role", &json!({"ttl_ms": 600_000}));
+    agent.kill();
+    agent.delete_journal();
+    agent.start_again();
+    let mut http = agent.http();
+    assert_eq!(http.status().upstream.state, UpstreamState::Quarantined);
+    let after = http.register(&json!({})).session;
+    let refused = http.ask(after, "leader", "role", &json!({}));
+    let problem = refused.problem(Code::UpstreamUnavailable);
+    assert!(problem.retry_after_ms.is_some());
+    assert!(refused.header("retry-after").is_some());
+    http.post("/v1/beat", &json!({"session": before})).problem(Code::SessionUnknown);
+}

@@ -1,0 +1,68 @@
+//! After all clients end, nothing of theirs remains.
+
+use rusqlite::{Connection, OpenFlags};
+use serde_json::json;
+use tenure_tests::harness::{Agent, Client, Puppet, TenureRun, until};
+
+/// Rows by table.
+fn rows(agent: &Agent) -> Vec<(String, u64)> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY;
+    let journal = Connection::open_with_flags(agent.journal(), flags).expect("there is a journal");
+    let mut tables = journal
+        .prepare("SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'")
+        .expect("a schema can be read");
+    let names: Vec<String> = tables
+        .query_map([], |row| row.get(0))
+        .expect("a schema can be read")
+        .map(|name| name.expect("a table has a name"))
+        .collect();
+    names
+        .into_iter()
+        .map(|name| {
+            let count = format!("SELECT count(*) FROM \"{name}\"");
+            let rows: i64 = journal.query_row(&count, [], |row| row.get(0)).expect("rows count");
+            (name, u64::try_from(rows).expect("counts are not negative"))
+        })
+        .collect()
+}
+
+#[test]
+fn sessions_that_ended_in_any_way_leave_no_row_and_no_page() {
+    let agent = Agent::start();
+    let empty = rows(&agent);
+    assert!(empty.len() >= 2, "sessions and holds have tables: {empty:?}");
+
+    let mut http = agent.http();
+    let mut programs: Vec<Puppet> = (0..4).map(|_| Puppet::start(&agent)).collect();
+    for (i, program) in programs.iter_mut().enumerate() {
+        let tether = if i % 2 == 0 { "connection" } else { "process" };
+        let session = program.register(&json!({"tether": tether, "project": "p"})).session;
+        program.open_events(session);
+        program.acquire(session, "leader", &format!("own {i}"), &json!({}));
+        program.acquire(session, "semaphore", "shared", &json!({"limit": 8}));
+        program.ask(session, "lease", "mailbox", &json!({"wait": "queue", "grace_ms": 0}));
+        program.ask(session, "master", "", &json!({"wait": "queue", "priority": i}));
+        program.ask(session, "leader", "contended", &json!({"wait": "queue"}));
+    }
+    let ended = http.register(&json!({})).session;
+    http.acquire(ended, "lease", "ended", &json!({}));
+    let forgotten = http.register(&json!({"keepalive_ms": 400})).session;
+    http.acquire(forgotten, "semaphore", "shared", &json!({"limit": 8}));
+    let (code, _, err) = TenureRun::new(&agent.socket(), &["--leader", "run"], &["true"]).finish();
+    assert_eq!(code, 0, "{err}");
+    assert!(rows(&agent) != empty, "live sessions are in the journal");
+
+    http.end(ended);
+    for (i, program) in programs.iter_mut().enumerate() {
+        match i {
+            0 | 1 => program.program().kill(),
+            // Ends of its own accord when its standard input does.
+            _ => drop(program.program().pipes().stdin.take()),
+        }
+    }
+    until("no session to be left", || agent.counts() == (0, 0, 0));
+    until("no page to be left", || agent.pages().is_empty());
+    let routes = http.get("/v1/routes").json(200);
+    assert_eq!(routes["routes"], json!([]));
+    until("no row to be left", || rows(&agent) == empty);
+}

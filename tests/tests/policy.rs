@@ -1,0 +1,152 @@
+//! `[[allow]]` rules, quotas, and a configuration that is checked.
+
+use std::process::Command;
+
+use serde_json::json;
+use tenure::wire::Code;
+use tenure_tests::harness::{Agent, Client, Puppet, binary, other_users};
+
+const ONE: u32 = 65534;
+
+fn with_rules(rules: &str) -> Option<(Agent, Puppet, Puppet)> {
+    let [one, other] = other_users()?;
+    assert_eq!(one, ONE);
+    let agent = Agent::setup().config(rules).open_to_all().start();
+    let (one, other) = (Puppet::start_as(&agent, one), Puppet::start_as(&agent, other));
+    Some((agent, one, other))
+}
+
+#[test]
+fn without_a_matching_rule_nothing_is_allowed() {
+    let Some((_agent, mut one, mut other)) = with_rules("[[allow]]\nuid = 65534\n") else { return };
+    one.register(&json!({}));
+    other.post("/v1/register", &json!({})).problem(Code::Forbidden);
+    other.get("/v1/standing?kind=leader&name=role").problem(Code::Forbidden);
+    assert_eq!(other.get("/healthz").status, 200, "health is for everybody");
+}
+
+#[test]
+fn a_rule_bounds_tenant_project_kind_name_and_priority() {
+    let rules = "[[allow]]\nuid = 65534\ntenants = [\"acme\"]\nprojects = [\"build-*\"]\n\
+                 kinds = [\"leader\", \"master\"]\nnames = [\"ci-*\", \"build-*\"]\npriority_max = 5\n";
+    let Some((_agent, mut one, _)) = with_rules(rules) else { return };
+    one.post("/v1/register", &json!({})).problem(Code::Forbidden);
+    let wrong_tenant = json!({"tenant": "other", "project": "build-1"});
+    one.post("/v1/register", &wrong_tenant).problem(Code::Forbidden);
+    let wrong_project = json!({"tenant": "acme", "project": "deploy"});
+    one.post("/v1/register", &wrong_project).problem(Code::Forbidden);
+
+    let session = one.register(&json!({"tenant": "acme", "project": "build-1"})).session;
+    one.acquire(session, "leader", "ci-cleanup", &json!({}));
+    one.ask(session, "leader", "prod", &json!({})).problem(Code::Forbidden);
+    one.ask(session, "semaphore", "ci-gpu", &json!({})).problem(Code::Forbidden);
+    let refused = one.ask(session, "master", "", &json!({"priority": 6})).problem(Code::Forbidden);
+    assert!(refused.detail.contains('5'), "names the ceiling: {refused}");
+    one.acquire(session, "master", "", &json!({"priority": 5}));
+}
+
+#[test]
+fn a_rule_bounds_sessions_and_holds() {
+    let rules = "[[allow]]\nuid = 65534\nsessions_max = 2\nholds_max = 3\n[[allow]]\nuid = 1\n";
+    let Some((agent, mut one, mut other)) = with_rules(rules) else { return };
+    let first = one.register(&json!({})).session;
+    let second = one.register(&json!({})).session;
+    let refused = one.post("/v1/register", &json!({}));
+    let problem = refused.problem(Code::QuotaExceeded);
+    assert!(problem.retry_after_ms.is_some());
+    assert!(refused.header("retry-after").is_some());
+
+    let held = one.acquire(first, "leader", "a", &json!({}));
+    one.acquire(first, "leader", "b", &json!({}));
+    one.acquire(second, "leader", "c", &json!({}));
+    one.ask(second, "leader", "d", &json!({})).problem(Code::QuotaExceeded);
+    // A hold that is given back makes room; so does a session.
+    one.release(first, held.hold);
+    one.acquire(second, "leader", "d", &json!({}));
+    one.end(first);
+    one.register(&json!({}));
+
+    for _ in 0..4 {
+        let session = other.register(&json!({})).session;
+        other.acquire(session, "leader", &session.to_string(), &json!({}));
+    }
+    assert_eq!(agent.counts(), (6, 6, 0), "another user has its own room");
+}
+
+#[test]
+fn the_agents_own_limits_refuse_with_retry_after() {
+    let config = "[limits]\nsessions_max = 3\nholds_max = 2\n";
+    let agent = Agent::setup().config(config).start();
+    let mut http = agent.http();
+    let session = http.register(&json!({})).session;
+    http.register(&json!({}));
+    http.register(&json!({}));
+    http.post("/v1/register", &json!({})).problem(Code::QuotaExceeded);
+    http.acquire(session, "leader", "a", &json!({}));
+    http.acquire(session, "leader", "b", &json!({}));
+    let refused = http.ask(session, "leader", "c", &json!({}));
+    let problem = refused.problem(Code::QuotaExceeded);
+    assert!(problem.detail.contains('2'), "names the limit: {problem}");
+    assert!(refused.header("retry-after").is_some());
+}
+
+#[test]
+fn connections_are_limited_and_others_are_served_again() {
+    let config = "[limits]\nconnections_max = 20\n";
+    let agent = Agent::setup().config(config).start();
+    let mut open: Vec<_> = (0..20).map(|_| agent.http()).collect();
+    for http in &mut open {
+        assert_eq!(http.get("/healthz").status, 200);
+    }
+    // Refused in whatever way: an answer, or a close without one.
+    if let Ok(answer) = agent.http().try_call("GET", "/healthz", b"") {
+        assert!([429, 503].contains(&answer.status), "{}", answer.text());
+    }
+    drop(open);
+    tenure_tests::harness::until("room for one more", || {
+        agent.http().try_call("GET", "/healthz", b"").is_ok_and(|answer| answer.status == 200)
+    });
+}
+
+#[track_caller]
+fn check_refused(config: &str, expected: &[&str]) {
+    let file = tempfile::NamedTempFile::new().expect("a temporary file can be made");
+    std::fs::write(file.path(), config).expect("the file is ours");
+    let output = Command::new(binary("tenured"))
+        .args(["check-config", "--config"])
+        .arg(file.path())
+        .output()
+        .expect("it starts");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success(), "{config:?} was taken: {said}");
+    for word in expected {
+        assert!(said.contains(word), "{config:?}: {said:?} does not say {word:?}");
+    }
+}
+
+#[test]
+fn a_wrong_setting_names_the_key_the_value_and_the_rule() {
+    check_refused("[leader]\nttl = \"10s\"\nbeat = \"6s\"\n", &["leader.ttl", "10s", "beat"]);
+    check_refused("[leader]\nbeat = \"50ms\"\n", &["leader.beat", "50ms", "100"]);
+    check_refused("[leader]\nttl = \"soon\"\n", &["leader.ttl", "soon"]);
+    check_refused("[leeder]\nttl = \"10s\"\n", &["leeder"]);
+    check_refused("[leader]\ntll = \"10s\"\n", &["tll", "ttl"]);
+    check_refused("upstream = \"mysql://host\"\n", &["upstream", "mysql"]);
+    check_refused("[[allow]]\ntenants = [\"a\"]\n", &["allow", "uid"]);
+    check_refused("not toml", &["expected"]);
+}
+
+#[test]
+fn the_effective_configuration_shows_no_secret() {
+    let file = tempfile::NamedTempFile::new().expect("a temporary file can be made");
+    let config = "upstream = \"redis://:hunter2@127.0.0.1:6379/0\"\n[leader]\nttl = \"45s\"\n";
+    std::fs::write(file.path(), config).expect("the file is ours");
+    let output = Command::new(binary("tenured"))
+        .args(["check-config", "--config"])
+        .arg(file.path())
+        .output()
+        .expect("it starts");
+    let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("45s"), "{said}");
+    assert!(!said.contains("hunter2"), "{said}");
+}
