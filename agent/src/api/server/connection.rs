@@ -1,6 +1,8 @@
 //! One client's connection: who is at the other end, and whether it is still there.
 
 use std::future::Future;
+use std::io::{self, ErrorKind};
+use std::os::fd::AsRawFd;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -8,6 +10,8 @@ use std::time::Instant;
 
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
+use nix::sys::socket::{MsgFlags, recv};
+use tokio::io::Interest;
 use tokio::net::UnixStream;
 use tokio::sync::Notify;
 
@@ -100,6 +104,22 @@ impl Connection {
         self.activity.streaming();
     }
 
+    /// Ends when there is something to read, if only the end. Looks before it believes that, as a
+    /// new socket counts as readable until somebody has tried.
+    pub(super) async fn first_byte(&self) {
+        let peek = || {
+            let socket = self.stream.as_raw_fd();
+            recv(socket, &mut [0], MsgFlags::MSG_PEEK).map_err(io::Error::from)
+        };
+        // An error is for whoever reads.
+        while self.stream.readable().await.is_ok() {
+            match self.stream.try_io(Interest::READABLE, peek) {
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                _ => return,
+            }
+        }
+    }
+
     /// Ends when the client has closed its end, or half of it.
     ///
     /// hyper notices that only while it reads, and it does not read while requests that came after
@@ -109,7 +129,7 @@ impl Connection {
         {
             // Of all interests this is the one that nothing fulfils but the end. An error means
             // that the runtime is shutting down.
-            let _ = self.stream.ready(tokio::io::Interest::PRIORITY).await;
+            let _ = self.stream.ready(Interest::PRIORITY).await;
         }
         #[cfg(not(any(target_os = "linux", target_os = "android")))]
         std::future::pending().await

@@ -8,7 +8,7 @@ mod table;
 
 use std::future::pending;
 use std::io;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -198,11 +198,20 @@ async fn run(connection: Arc<Connection>, seat: Seat, router: Router, http: http
     // hyper takes a buffer before the first byte is there; a client that says nothing gets none.
     tokio::select! {
         biased;
-        _ = connection.stream.readable() => {}
+        () = connection.first_byte() => {}
         _ = connection.ordered() => return,
     }
-    let exchange = exchange(connection.clone(), router, http);
-    Box::pin(exchange).await;
+    boxed(connection.clone(), router, http).await;
+}
+
+/// On the heap, as most of a connection's memory is here; and made where a task that is still
+/// waiting for its first byte keeps no room for it.
+fn boxed(
+    connection: Arc<Connection>,
+    router: Router,
+    http: http1::Builder,
+) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+    Box::pin(exchange(connection, router, http))
 }
 
 async fn exchange(connection: Arc<Connection>, router: Router, http: http1::Builder) {
