@@ -70,10 +70,7 @@ impl Crowd {
     fn come_back(&mut self, agent: &Agent) {
         for program in &mut self.programs {
             for (session, events) in &mut program.sessions {
-                let resume = json!({"session": session.session, "secret": session.secret});
-                let again = program.puppet.register(&json!({"resume": resume}));
-                assert!(again.resumed);
-                assert_eq!(again.session, session.session);
+                let again = program.puppet.resume(session);
                 assert_eq!(again.page, session.page, "a client's mapping stays right");
                 let last = events.last_id();
                 program.puppet.close_events(session.session);
@@ -181,11 +178,10 @@ fn crashes_in_a_row_lose_nothing() {
     let session = puppet.register(&with);
     let mut events = puppet.open_events(session.session);
     let held = puppet.acquire(session.session, "leader", "role", &json!({}));
-    let resume = json!({"session": session.session, "secret": session.secret});
     for _ in 0..10 {
         agent.kill();
         agent.start_again();
-        assert!(puppet.register(&json!({"resume": resume})).resumed);
+        puppet.resume(&session);
         let last = events.last_id();
         puppet.close_events(session.session);
         events = puppet.open_events_after(session.session, last);
@@ -219,11 +215,10 @@ fn a_wrong_secret_resumes_nothing() {
     let session = http.register(&json!({"keepalive_ms": 600_000}));
     agent.kill();
     agent.start_again();
-    let wrong =
-        json!({"resume": {"session": session.session, "secret": "0".repeat(session.secret.len())}});
-    http.post("/v1/register", &wrong).problem(Code::SessionUnknown);
-    let right = json!({"resume": {"session": session.session, "secret": session.secret}});
-    assert!(http.register(&right).resumed);
+    let secret = "0".repeat(session.secret.len());
+    let wrong = json!({"resume": {"session": session.session, "secret": secret}});
+    http.post("/v1/register", &wrong).problem(Code::Unauthorized);
+    http.resume(&session);
 }
 
 #[test]

@@ -64,5 +64,13 @@ fn sessions_that_ended_in_any_way_leave_no_row_and_no_page() {
     until("no page to be left", || agent.pages().is_empty());
     let routes = http.get("/v1/routes").json(200);
     assert_eq!(routes["routes"], json!([]));
-    until("no row to be left", || rows(&agent) == empty);
+    let mut last = Vec::new();
+    until("no row to be left", || {
+        let now = rows(&agent);
+        if now != last {
+            eprintln!("{now:?}");
+        }
+        last = now;
+        last == empty
+    });
 }

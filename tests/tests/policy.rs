@@ -131,22 +131,23 @@ fn a_wrong_setting_names_the_key_the_value_and_the_rule() {
     check_refused("[leader]\nttl = \"soon\"\n", &["leader.ttl", "soon"]);
     check_refused("[leeder]\nttl = \"10s\"\n", &["leeder"]);
     check_refused("[leader]\ntll = \"10s\"\n", &["tll", "ttl"]);
-    check_refused("upstream = \"mysql://host\"\n", &["upstream", "mysql"]);
+    check_refused("upstream = \"mysql://host\"\n", &["upstream", "embedded:"]);
     check_refused("[[allow]]\ntenants = [\"a\"]\n", &["allow", "uid"]);
     check_refused("not toml", &["expected"]);
 }
 
 #[test]
-fn the_effective_configuration_shows_no_secret() {
+fn the_effective_configuration_is_shown() {
     let file = tempfile::NamedTempFile::new().expect("a temporary file can be made");
-    let config = "upstream = \"redis://:hunter2@127.0.0.1:6379/0\"\n[leader]\nttl = \"45s\"\n";
-    std::fs::write(file.path(), config).expect("the file is ours");
+    std::fs::write(file.path(), "[leader]\nttl = \"45s\"\n").expect("the file is ours");
     let output = Command::new(binary("tenured"))
         .args(["check-config", "--config"])
         .arg(file.path())
         .output()
         .expect("it starts");
     let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
-    assert!(said.contains("45s"), "{said}");
-    assert!(!said.contains("hunter2"), "{said}");
+    assert!(output.status.success(), "{said}");
+    for word in ["45s", "socket", "[limits]", "sessions_max"] {
+        assert!(said.contains(word), "{word} is not in {said}");
+    }
 }

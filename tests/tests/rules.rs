@@ -25,15 +25,17 @@ const IMPURE: [&str; 14] = [
 ];
 
 /// Where `unsafe` may stand: files, and folders with a trailing slash.
-const UNSAFE: [&str; 1] = ["agent/src/host/"];
+const UNSAFE: [&str; 3] =
+    ["agent/src/host/", "client-sdk/rust/src/page/map.rs", "client-sdk/cli/src/run/kernel.rs"];
 
 /// The rooms of the agent, and what each may import besides itself, `host::clock`, `model` and the
 /// settings types of `config`.
-const DOWNHILL: [(&str, &[&str]); 9] = [
+const DOWNHILL: [(&str, &[&str]); 10] = [
     ("api", &["heart", "keeper", "upstream", "host", "telemetry"]),
     ("gateway", &["heart", "keeper", "upstream", "host", "telemetry"]),
-    ("heart", &["keeper", "upstream", "host", "telemetry"]),
-    ("upstream", &["engine", "host"]),
+    ("heart", &["keeper", "upstream", "journal", "host", "telemetry"]),
+    ("upstream", &["engine", "journal", "host"]),
+    ("journal", &["keeper", "engine", "host"]),
     ("keeper", &[]),
     ("engine", &[]),
     ("telemetry", &["keeper", "host"]),
@@ -168,7 +170,12 @@ fn rooms_import_downhill() {
     let mut found = Vec::new();
     for (room, below) in DOWNHILL {
         for (name, text) in sources(&format!("agent/src/{room}")) {
-            for (line, path) in rooms_imported(&text) {
+            // A test may bring rooms together that the program keeps apart.
+            if name.contains("/tests/") || name.ends_with("tests.rs") {
+                continue;
+            }
+            let program = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+            for (line, path) in rooms_imported(program) {
                 let to = path.split(':').next().unwrap_or_default();
                 let for_anyone = to == room
                     || ["model", "config"].contains(&to)

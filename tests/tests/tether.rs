@@ -49,7 +49,7 @@ fn a_process_tether_ends_with_the_process() {
 fn a_child_that_inherited_the_connection_keeps_the_hold() {
     let agent = Agent::start();
     let mut puppet = Puppet::start(&agent);
-    let session = puppet.register(&json!({"tether": "connection", "linger_ms": 0})).session;
+    let session = puppet.register(&json!({"tether": "connection"})).session;
     puppet.open_events(session).snapshot();
     puppet.acquire(session, "leader", "inherited", &json!({}));
     // A second session of the same program, without any heir: its end proves that the agent has

@@ -15,6 +15,7 @@ mod run_cost;
 mod samples;
 mod takeover;
 mod throughput;
+mod validity;
 
 pub use floor::serve;
 pub use report::{Histogram, Limit, Report, Row};
@@ -70,10 +71,11 @@ impl Effort {
 type Bench = fn(&Effort, &mut Report) -> anyhow::Result<()>;
 
 /// In the order of the targets.
-const ALL: [(&str, Bench); 7] = [
+const ALL: [(&str, Bench); 8] = [
     ("P1", calls::acquire_and_release),
     ("P4", takeover::after_a_kill),
     ("P7", flood::lateness_under_flood),
+    ("P8", validity::of_a_hold),
     ("P9", throughput::of_many_clients),
     ("P10", idle::footprint),
     ("P11", run_cost::of_a_trivial_job),

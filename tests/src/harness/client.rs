@@ -32,6 +32,16 @@ pub trait Client {
         self.post("/v1/register", with).expect(201)
     }
 
+    /// Takes up an earlier session; the call must succeed.
+    #[track_caller]
+    fn resume(&mut self, earlier: &Session) -> Session {
+        let resume = json!({"session": earlier.session, "secret": earlier.secret});
+        let session: Session = self.post("/v1/register", &json!({"resume": resume})).expect(200);
+        assert!(session.resumed);
+        assert_eq!(session.session, earlier.session);
+        session
+    }
+
     /// Asks for a hold; `more` adds to, or replaces, the fields.
     fn ask(&mut self, session: Uuid, kind: &str, name: &str, more: &Value) -> Answer {
         let mut body = json!({"session": session, "kind": kind});

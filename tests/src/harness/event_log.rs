@@ -12,7 +12,7 @@ use super::{DEADLINE, boottime_ns};
 /// An event, when it was read, and its number.
 #[derive(Debug, Clone)]
 pub struct Seen {
-    /// The `id:` field.
+    /// The `id:` field; without one, the last before it.
     pub id: u64,
     /// CLOCK_BOOTTIME, ns.
     pub at_ns: u64,
@@ -40,7 +40,8 @@ impl EventLog {
     ///
     /// # Panics
     ///
-    /// On a frame that api.md does not promise: every one has `id`, `event` and one line of `data`.
+    /// On a frame that was not promised: every one has `event` and one line of `data`, and every
+    /// one but `shutdown`, and `standing` without a session, an `id`.
     pub fn feed(&self, bytes: &[u8]) {
         let at_ns = boottime_ns();
         let mut state = self.lock();
@@ -49,6 +50,8 @@ impl EventLog {
             let frame: Vec<u8> = state.partial.drain(..end + 2).collect();
             let frame = String::from_utf8(frame).expect("events are UTF-8");
             let (id, event) = parse_frame(&frame);
+            // As browsers do it: an event without a number leaves the last one in force.
+            let id = id.or_else(|| Some(state.seen.last()?.id)).unwrap_or(0);
             state.seen.push(Seen { id, at_ns, event });
         }
         drop(state);
@@ -222,15 +225,15 @@ fn hold_of(event: &Event) -> Option<Uuid> {
     }
 }
 
-fn parse_frame(frame: &str) -> (u64, Event) {
-    let field = |name: &str| {
-        frame
-            .lines()
-            .find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
-            .unwrap_or_else(|| panic!("an event without {name}: {frame:?}"))
-    };
-    let id = field("id").parse().unwrap_or_else(|_| panic!("not a number: {frame:?}"));
-    let event = Event::parse(field("event"), field("data"))
+fn parse_frame(frame: &str) -> (Option<u64>, Event) {
+    let field =
+        |name: &str| frame.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
+    let id =
+        field("id").map(|id| id.parse().unwrap_or_else(|_| panic!("an id is a number: {frame:?}")));
+    let name = field("event").unwrap_or_else(|| panic!("an event without name: {frame:?}"));
+    let data = field("data").unwrap_or_else(|| panic!("an event without data: {frame:?}"));
+    assert!(id.is_some() || ["shutdown", "standing"].contains(&name), "no id: {frame:?}");
+    let event = Event::parse(name, data)
         .unwrap_or_else(|error| panic!("{error} in {frame:?}"))
         .unwrap_or_else(|| panic!("an event that the wire types do not know: {frame:?}"));
     (id, event)

@@ -1,0 +1,131 @@
+//! The Rust SDK against a real agent.
+
+use std::time::Duration;
+
+use serde_json::json;
+use tenure::Reason;
+use tenure::wire::Tether;
+use tenure_tests::harness::{Agent, Client, DEADLINE, until};
+
+/// A session as a program makes it, with a linger that outlasts any restart of the agent here.
+async fn open(agent: &Agent) -> tenure::Session {
+    let connected = tenure::Agent::connect_to(agent.socket()).await.expect("it answers");
+    let builder = connected.session().name("program").tether(Tether::Connection);
+    builder.linger(Duration::from_secs(600)).open().await.expect("it registers")
+}
+
+async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
+    let result = tokio::time::timeout(DEADLINE, future).await;
+    result.unwrap_or_else(|_| panic!("waited {DEADLINE:?} in vain for {what}"))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stopped_agent_is_noticed_at_valid_until() {
+    let mut agent = Agent::start();
+    let session = open(&agent).await;
+    let hold = session.leader("role").ttl(Duration::from_millis(1500)).acquire().await;
+    let hold = hold.expect("nobody else wants it");
+    assert!(hold.is_held());
+    agent.pause();
+    let lost = within("the loss", hold.lost()).await;
+    assert_eq!(lost.reason, Reason::Expired);
+    assert_eq!(lost.token, hold.token());
+    assert!(!hold.is_held());
+    agent.resume();
+    assert!(!hold.is_held(), "once lost it stays lost");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_crash_of_the_agent_is_a_reconnect_not_a_loss() {
+    let mut agent = Agent::start();
+    let session = open(&agent).await;
+    let hold = session.semaphore("gpu", 2).acquire().await.expect("it is free");
+    let token = hold.token();
+    let mut lost = Box::pin(hold.lost());
+    for _ in 0..3 {
+        agent.kill();
+        assert!(hold.is_held(), "the page outlives the agent");
+        agent.start_again();
+        until("the session to be resumed", || {
+            agent
+                .http()
+                .status()
+                .sessions
+                .iter()
+                .any(|s| s.session == session.id() && s.streams > 0)
+        });
+        assert!(hold.is_held());
+    }
+    let at_once = tokio::time::timeout(Duration::ZERO, &mut lost).await;
+    assert!(at_once.is_err(), "nothing was lost: {at_once:?}");
+    let standing = agent.http().standing("semaphore", "gpu");
+    assert_eq!(standing.holders[0].token, token);
+    drop(lost);
+    hold.release().await.expect("it is held");
+    assert_eq!(agent.counts().1, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_campaign_sees_every_term() {
+    let agent = Agent::start();
+    let session = open(&agent).await;
+    let mut campaign = session.leader("role").campaign();
+    let mut last_token = 0;
+    for _ in 0..3 {
+        let term = within("a term", campaign.next()).await.expect("it goes on").expect("a hold");
+        assert!(term.token() > last_token);
+        last_token = term.token();
+        let revoke = json!({"kind": "leader", "name": "role"});
+        agent.http().post("/v1/revoke", &revoke).json(200);
+        assert_eq!(within("the loss", term.lost()).await.reason, Reason::Revoked);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dropped_hold_is_given_back() {
+    let agent = Agent::start();
+    let (first, second) = (open(&agent).await, open(&agent).await);
+    let held = first.leader("role").acquire().await.expect("it is free");
+    assert!(second.leader("role").try_acquire().await.expect("it answers").is_none());
+    let role = second.leader("role");
+    let waiting = tokio::spawn(async move { role.acquire().await });
+    until("the second to wait", || agent.counts().2 == 1);
+    drop(held);
+    let hold = within("the second", waiting).await.expect("no panic").expect("a hold");
+    assert!(hold.is_held());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dropped_wait_leaves_no_waiter() {
+    let agent = Agent::start();
+    let (first, second) = (open(&agent).await, open(&agent).await);
+    let _held = first.semaphore("gpu", 1).acquire().await.expect("it is free");
+    let gpu = second.semaphore("gpu", 1);
+    let waiting = tokio::spawn(async move { gpu.acquire().await });
+    until("the second to wait", || agent.counts().2 == 1);
+    waiting.abort();
+    until("the wait to be cancelled", || agent.counts().2 == 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn guarded_work_is_dropped_when_the_hold_is_lost() {
+    let mut agent = Agent::start();
+    let session = open(&agent).await;
+    let hold = session.lease("mailbox").ttl(Duration::from_millis(1000)).acquire().await;
+    let hold = hold.expect("it is free");
+    agent.pause();
+    let work = std::future::pending::<()>();
+    let lost = within("the loss", hold.guard(work)).await.expect_err("the work never ends");
+    assert_eq!(lost.reason, Reason::Expired);
+    agent.resume();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dropped_session_leaves_nothing() {
+    let agent = Agent::start();
+    let session = open(&agent).await;
+    let hold = session.leader("role").acquire().await.expect("it is free");
+    drop(hold);
+    drop(session);
+    until("nothing to be left", || agent.counts() == (0, 0, 0) && agent.pages().is_empty());
+}
