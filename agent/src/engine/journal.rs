@@ -36,7 +36,7 @@ pub struct SavedWaiter {
 }
 
 /// One change of the journal.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Entry {
     /// Write or overwrite.
     Grant(Box<SavedGrant>),

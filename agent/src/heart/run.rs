@@ -33,6 +33,8 @@ const EXITS_PER_TURN: usize = 256;
 const REPORTS_PER_TURN: usize = 4096;
 /// A jump of BOOTTIME against MONOTONIC by more than this was a sleep of the machine.
 const SLEEP_MIN: Duration = Duration::from_millis(100);
+/// How long the database may lag behind what was told; most holds of a busy host come and go meanwhile.
+const COMMIT_DELAY: Duration = Duration::from_millis(5);
 /// How long a stop waits for the upstream and for guarded work.
 const STOP_PATIENCE: Duration = Duration::from_millis(4500);
 
@@ -81,6 +83,8 @@ pub(super) struct Run {
     deferred: Vec<Command>,
     suspended: Duration,
     stop_by: Option<Boottime>,
+    /// When the database is to be brought up to date.
+    commit_by: Option<Boottime>,
     journal_errors: Repeats,
 }
 
@@ -117,6 +121,7 @@ impl Run {
             deferred: Vec::new(),
             suspended: clock::suspended_total(),
             stop_by: None,
+            commit_by: None,
             journal_errors: Repeats::new(),
         };
         run.settle();
@@ -140,8 +145,9 @@ impl Run {
 
     /// Waits until there is something to do.
     async fn wait(&mut self) -> Woken {
-        let due = [self.keeper.poll_timeout(), self.upstream.poll_timeout(), self.stop_by];
-        self.timer.set(due.into_iter().flatten().min());
+        let timeouts = [self.keeper.poll_timeout(), self.upstream.poll_timeout()];
+        let due = timeouts.into_iter().chain([self.stop_by, self.commit_by]);
+        self.timer.set(due.flatten().min());
         let more = !self.effects.cut_off.is_empty();
         poll_fn(|context| {
             let mut woken = Woken::default();
@@ -218,7 +224,11 @@ impl Run {
         let restarting = woken.control.is_some_and(|control| self.steer(now, control));
         self.settle();
         self.finish_turn();
-        restarting || self.stop_is_over(now)
+        let ending = restarting || self.stop_is_over(now);
+        if ending || self.commit_by.is_some_and(|due| due <= now) {
+            self.commit();
+        }
+        ending
     }
 
     fn receive(&mut self, now: Boottime, message: Message) {
@@ -305,7 +315,7 @@ impl Run {
                     Command::Call { call, request } => {
                         self.upstream.submit(clock::now(), call, request);
                     }
-                    Command::Persist(entry) => self.journal.borrow_mut().write(&entry),
+                    Command::Persist(entry) => self.journal.borrow_mut().write(entry),
                     told => self.deferred.push(told),
                 }
             }
@@ -338,15 +348,27 @@ impl Run {
         }
     }
 
-    /// Writes the journal, then tells.
+    /// Makes the turn survive the agent, then tells.
     fn finish_turn(&mut self) {
-        let committed = self.journal.borrow_mut().commit();
-        if let Err(error) = committed {
+        let secured = self.journal.borrow_mut().secure();
+        if let Err(error) = secured {
             self.journal_failed(&error);
         }
         for command in self.deferred.drain(..) {
             self.effects.perform(command);
         }
         self.effects.registrants.clear();
+        if self.commit_by.is_none() && self.journal.borrow().is_behind() {
+            self.commit_by = Some(clock::now() + COMMIT_DELAY);
+        }
+    }
+
+    /// Brings the database up to date, a moment after what it is to know was told.
+    fn commit(&mut self) {
+        self.commit_by = None;
+        let committed = self.journal.borrow_mut().commit();
+        if let Err(error) = committed {
+            self.journal_failed(&error);
+        }
     }
 }

@@ -7,18 +7,23 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rusqlite::{Connection, OpenFlags, OptionalExtension, Params};
+use serde::Serialize;
 use uuid::Uuid;
 
+use super::redo::{Change, Redo};
 use super::{signed, unsigned};
 use crate::host::clock::Boottime;
 
 const FILE_NAME: &str = "journal.db";
+const REDO_NAME: &str = "journal.redo";
 /// Where a database that cannot be read is left for people to look at.
 const DAMAGED_NAME: &str = "journal.db.damaged";
 /// Grows with every change of the tables or of what is in them.
 const SCHEMA: i64 = 1;
 /// How long a write waits for somebody who writes to the file with another program.
 const BUSY_TIMEOUT: Duration = Duration::from_millis(200);
+/// Changes that wait for a commit at most.
+const PENDING_MAX: usize = 4096;
 /// More than there are statements in this room.
 const STATEMENTS_MAX: usize = 64;
 /// 4 MiB of changes between two checkpoints: a beat of everything rewrites the same few pages, and
@@ -28,8 +33,9 @@ const CHECKPOINT_PAGES: i64 = 1024;
 /// `journal.db` in the runtime directory.
 ///
 /// SQLite in WAL mode, so that `sqlite3` can read it at any time; without fsync, because it is worth
-/// nothing after a reboot. The first write of a turn begins a transaction and
-/// [`commit`](Database::commit) ends it.
+/// nothing after a reboot. Changes are noted one by one; [`secure`](Database::secure) makes those of a
+/// turn survive the agent, before anything of that turn is told, and [`commit`](Database::commit) brings
+/// those of many turns into the database.
 ///
 /// After a failed commit the file is removed and nothing is written any more: a restart then starts
 /// from nothing, which it can know, and not from a state that was overtaken, which it could not.
@@ -37,19 +43,19 @@ const CHECKPOINT_PAGES: i64 = 1024;
 pub struct Database {
     /// `None` after a failure.
     connection: Option<Connection>,
+    redo: Redo,
+    /// Secured or not, but not in the database.
+    pending: Vec<Change>,
     path: PathBuf,
     boot_id: Uuid,
     fresh: Option<Fresh>,
     quarantined_until: Option<Boottime>,
-    in_transaction: bool,
-    /// The first failure of this transaction.
+    /// A failure that the next commit tells.
     failed: Option<rusqlite::Error>,
     /// What the commit that failed said.
     failure: Option<String>,
     pub(super) keeper: crate::keeper::journal::Saved,
     pub(super) engine: crate::engine::journal::Saved,
-    /// Reused for every body, so that writing one allocates nothing.
-    pub(super) body: Vec<u8>,
 }
 
 /// Why a database is new.
@@ -129,10 +135,16 @@ impl Database {
     /// When a new one is needed and cannot be made.
     pub fn open(runtime_dir: &Path, boot_id: Uuid) -> Result<Database, OpenError> {
         let path = runtime_dir.join(FILE_NAME);
+        let redo_path = runtime_dir.join(REDO_NAME);
+        let fail = |source| OpenError::File { path: redo_path.clone(), source };
+        let (mut redo, told) = Redo::open(&redo_path).map_err(fail)?;
         // An empty file is one whose maker was killed at once.
         let fresh = if path.metadata().is_ok_and(|file| file.len() > 0) {
-            match Database::read(&path, boot_id) {
-                Ok(database) => return Ok(database),
+            match Database::read(&path, boot_id, told) {
+                Ok(read) => {
+                    redo.reset().map_err(fail)?;
+                    return Ok(read.over(path, redo, boot_id));
+                }
                 Err(Unusable::Known(fresh)) => fresh,
                 Err(Unusable::Sqlite(error)) => Fresh::Damaged { cause: error.to_string() },
             }
@@ -142,10 +154,18 @@ impl Database {
         let aside = matches!(fresh, Fresh::Damaged { .. }).then(|| runtime_dir.join(DAMAGED_NAME));
         clear(&path, aside.as_deref())
             .map_err(|source| OpenError::File { path: path.clone(), source })?;
-        Database::make(&path, boot_id, fresh)
+        redo.reset().map_err(fail)?;
+        let connection = Database::make(&path, boot_id)?;
+        let read = Read {
+            connection,
+            quarantined_until: None,
+            keeper: Default::default(),
+            engine: Default::default(),
+        };
+        Ok(Database { fresh: Some(fresh), ..read.over(path, redo, boot_id) })
     }
 
-    fn read(path: &Path, boot_id: Uuid) -> Result<Database, Unusable> {
+    fn read(path: &Path, boot_id: Uuid, told: Vec<Change>) -> Result<Read, Unusable> {
         let connection = connect(path)?;
         let meta = |key: &str| -> rusqlite::Result<Option<i64>> {
             connection
@@ -167,13 +187,15 @@ impl Database {
         }
         let quarantined_until =
             meta("quarantined_until_ns")?.map(|ns| Boottime::from_nanos(unsigned(ns)));
+        if !told.is_empty() {
+            write_all(&connection, told)?;
+        }
         let keeper = super::keeper::load(&connection)?;
         let engine = super::engine::load(&connection)?;
-        let blank = Database::over(connection, path, boot_id);
-        Ok(Database { keeper, engine, quarantined_until, ..blank })
+        Ok(Read { connection, quarantined_until, keeper, engine })
     }
 
-    fn make(path: &Path, boot_id: Uuid, fresh: Fresh) -> Result<Database, OpenError> {
+    fn make(path: &Path, boot_id: Uuid) -> Result<Connection, OpenError> {
         OpenOptions::new()
             .write(true)
             .create_new(true)
@@ -192,25 +214,7 @@ impl Database {
             connection.execute_batch("COMMIT")?;
             Ok(connection)
         });
-        let connection =
-            made.map_err(|source| OpenError::Sqlite { path: path.to_owned(), source })?;
-        Ok(Database { fresh: Some(fresh), ..Database::over(connection, path, boot_id) })
-    }
-
-    fn over(connection: Connection, path: &Path, boot_id: Uuid) -> Database {
-        Database {
-            connection: Some(connection),
-            path: path.to_owned(),
-            boot_id,
-            fresh: None,
-            quarantined_until: None,
-            in_transaction: false,
-            failed: None,
-            failure: None,
-            keeper: crate::keeper::journal::Saved::default(),
-            engine: crate::engine::journal::Saved::default(),
-            body: Vec::new(),
-        }
+        made.map_err(|source| OpenError::Sqlite { path: path.to_owned(), source })
     }
 
     /// The boot it is of.
@@ -237,51 +241,149 @@ impl Database {
     /// Notes until when the embedded store grants nothing, so that another restart does not end it.
     pub fn set_quarantined_until(&mut self, until: Boottime) {
         self.quarantined_until = Some(until);
-        self.execute(
+        let Some(connection) = &self.connection else { return };
+        let noted = run(
+            connection,
             "INSERT INTO meta (key, value) VALUES ('quarantined_until_ns', ?1)
              ON CONFLICT (key) DO UPDATE SET value = excluded.value",
             [signed(until.as_nanos())],
         );
+        self.failed = noted.err();
     }
 
-    /// Makes everything written since the last commit visible to the next start. Costs nothing if
-    /// nothing was written.
+    /// Notes a change.
+    pub(super) fn note(&mut self, change: Change) {
+        if self.connection.is_some() {
+            self.redo.add(&change);
+            self.pending.push(change);
+        }
+    }
+
+    /// Whether there are changes that the database lacks.
+    pub fn is_behind(&self) -> bool {
+        !self.pending.is_empty() || self.failed.is_some()
+    }
+
+    /// Makes everything noted survive the agent. Costs nothing if nothing was noted, and one write to
+    /// memory if something was.
+    ///
+    /// # Errors
+    ///
+    /// As [`Database::commit`], which it does when too much waits for one.
+    pub fn secure(&mut self) -> Result<(), CommitError> {
+        if !self.redo.has_turn() {
+            return Ok(());
+        }
+        match self.redo.write_turn() {
+            Ok(true) if self.pending.len() < PENDING_MAX => Ok(()),
+            // Without room, or without its file, the database itself must have it.
+            Ok(_) | Err(_) => self.commit(),
+        }
+    }
+
+    /// Brings everything noted into the database. Costs nothing if there is nothing.
     ///
     /// # Errors
     ///
     /// When a write or the commit failed. Comes once: from then on nothing is written.
     pub fn commit(&mut self) -> Result<(), CommitError> {
-        if !self.in_transaction && self.failed.is_none() {
+        if !self.is_behind() {
             return Ok(());
         }
-        self.in_transaction = false;
+        let pending = std::mem::take(&mut self.pending);
         let Some(connection) = &self.connection else { return Ok(()) };
         let done = match self.failed.take() {
             Some(error) => Err(error),
-            None => run(connection, "COMMIT", []),
+            None => write_all(connection, pending),
         };
-        done.map_err(|source| self.give_up(source))
-    }
-
-    /// Runs a statement within the turn's transaction. A failure comes out of the commit.
-    pub(super) fn execute(&mut self, sql: &'static str, values: impl Params) {
-        if self.failed.is_some() {
-            return;
-        }
-        let Some(connection) = &self.connection else { return };
-        let begun =
-            if self.in_transaction { Ok(()) } else { run(connection, "BEGIN IMMEDIATE", []) };
-        self.in_transaction = true;
-        self.failed = begun.and_then(|()| run(connection, sql, values)).err();
+        done.map_err(|source| self.give_up(source))?;
+        let cleared = self.redo.clear();
+        cleared.map_err(|error| self.give_up(rusqlite::Error::ToSqlConversionFailure(error.into())))
     }
 
     fn give_up(&mut self, source: rusqlite::Error) -> CommitError {
         self.connection = None;
+        self.pending.clear();
         self.failure = Some(format!("the journal is given up: {source}"));
         // Removing needs no space: it fails only where the directory is gone, and the file with it,
         // or was made read-only under the agent, which nothing here can mend.
         let _ = clear(&self.path, None);
+        let _ = self.redo.reset();
         CommitError { path: self.path.clone(), source }
+    }
+}
+
+/// What a usable database holds.
+struct Read {
+    connection: Connection,
+    quarantined_until: Option<Boottime>,
+    keeper: crate::keeper::journal::Saved,
+    engine: crate::engine::journal::Saved,
+}
+
+impl Read {
+    fn over(self, path: PathBuf, redo: Redo, boot_id: Uuid) -> Database {
+        Database {
+            connection: Some(self.connection),
+            redo,
+            pending: Vec::new(),
+            path,
+            boot_id,
+            fresh: None,
+            quarantined_until: self.quarantined_until,
+            failed: None,
+            failure: None,
+            keeper: self.keeper,
+            engine: self.engine,
+        }
+    }
+}
+
+/// Writes changes in one transaction.
+fn write_all(connection: &Connection, changes: Vec<Change>) -> rusqlite::Result<()> {
+    run(connection, "BEGIN IMMEDIATE", [])?;
+    let mut writer = Writer { connection, body: Vec::new() };
+    let written = super::superseded::without(changes).iter().try_for_each(|change| match change {
+        Change::Keeper(entry) => writer.write_keeper(entry),
+        Change::Engine(entry) => writer.write_engine(entry),
+    });
+    match written {
+        Ok(()) => run(connection, "COMMIT", []),
+        Err(error) => {
+            // The error that matters is the first one.
+            let _ = run(connection, "ROLLBACK", []);
+            Err(error)
+        }
+    }
+}
+
+/// Writes changes, within a transaction.
+pub(super) struct Writer<'a> {
+    connection: &'a Connection,
+    /// Reused for every body, so that writing one allocates nothing.
+    body: Vec<u8>,
+}
+
+impl Writer<'_> {
+    /// Runs a statement.
+    pub(super) fn execute(&self, sql: &'static str, values: impl Params) -> rusqlite::Result<()> {
+        run(self.connection, sql, values)
+    }
+
+    /// Lends the buffer, filled with a value as JSON.
+    pub(super) fn execute_with_body(
+        &mut self,
+        value: &impl Serialize,
+        execute: impl FnOnce(&Self, &str) -> rusqlite::Result<()>,
+    ) -> rusqlite::Result<()> {
+        let mut body = std::mem::take(&mut self.body);
+        body.clear();
+        // Writing plain structs to memory cannot fail; if it did, the row would be unreadable and
+        // the next start would say so.
+        let _ = serde_json::to_writer(&mut body, value);
+        let done = execute(self, str::from_utf8(&body).unwrap_or_default());
+        self.body = body;
+        done
     }
 }
 

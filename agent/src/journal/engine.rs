@@ -5,7 +5,9 @@ use std::sync::Arc;
 use rusqlite::{Connection, Row};
 use tenure::wire::Kind;
 
+use super::database::Writer;
 use super::keeper::decode;
+use super::redo::Change;
 use super::{Database, signed, unsigned};
 use crate::engine::journal::{Entry, Saved, SavedGrant, SavedWaiter};
 use crate::host::clock::Boottime;
@@ -53,23 +55,33 @@ CREATE TABLE routes (
 ";
 
 impl Database {
+    /// Notes a change of the engine's.
+    pub fn write_engine(&mut self, entry: Entry) {
+        self.note(Change::Engine(entry));
+    }
+
+    /// What the engine had written before this start. Comes once; nothing the second time.
+    pub fn load_engine(&mut self) -> Saved {
+        std::mem::take(&mut self.engine)
+    }
+}
+
+impl Writer<'_> {
     /// Writes a change of the engine's.
-    pub fn write_engine(&mut self, entry: &Entry) {
+    pub(super) fn write_engine(&mut self, entry: &Entry) -> rusqlite::Result<()> {
         match entry {
             Entry::Grant(grant) => self.write_grant(grant),
             Entry::GrantEnded { row } => {
-                self.execute("DELETE FROM grants WHERE row = ?1", [signed(*row)]);
+                self.execute("DELETE FROM grants WHERE row = ?1", [signed(*row)])
             }
-            Entry::Waiter(waiter) => {
-                self.execute_with_body(&waiter.claim, |database, claim| {
-                    database.execute(
-                        "INSERT OR REPLACE INTO waiters (row, since_ns, claim) VALUES (?1, ?2, ?3)",
-                        (signed(waiter.row), signed(waiter.since.as_nanos()), claim),
-                    );
-                });
-            }
+            Entry::Waiter(waiter) => self.execute_with_body(&waiter.claim, |writer, claim| {
+                writer.execute(
+                    "INSERT OR REPLACE INTO waiters (row, since_ns, claim) VALUES (?1, ?2, ?3)",
+                    (signed(waiter.row), signed(waiter.since.as_nanos()), claim),
+                )
+            }),
             Entry::WaiterEnded { row } => {
-                self.execute("DELETE FROM waiters WHERE row = ?1", [signed(*row)]);
+                self.execute("DELETE FROM waiters WHERE row = ?1", [signed(*row)])
             }
             Entry::Limit { resource, limit } => self.execute(
                 "INSERT OR REPLACE INTO limits (tenant, name, permits) VALUES (?1, ?2, ?3)",
@@ -82,34 +94,29 @@ impl Database {
             // Replacing puts it at the end, where the engine has it too.
             Entry::Session(record) => {
                 let id = record.owner.session.to_string();
-                self.execute_with_body(record, |database, body| {
-                    database.execute(
+                self.execute_with_body(record, |writer, body| {
+                    writer.execute(
                         "INSERT OR REPLACE INTO announced (id, body) VALUES (?1, ?2)",
                         (id, body),
-                    );
-                });
+                    )
+                })
             }
             Entry::SessionEnded(id) => {
-                self.execute("DELETE FROM announced WHERE id = ?1", [id.to_string()]);
+                self.execute("DELETE FROM announced WHERE id = ?1", [id.to_string()])
             }
             Entry::Routes { tenant, version } => self.execute(
                 "INSERT OR REPLACE INTO routes (tenant, version) VALUES (?1, ?2)",
                 (tenant.as_deref().unwrap_or_default(), signed(*version)),
             ),
             Entry::RoutesEnded { tenant } => {
-                self.execute("DELETE FROM routes WHERE tenant = ?1", [&**tenant]);
+                self.execute("DELETE FROM routes WHERE tenant = ?1", [&**tenant])
             }
         }
     }
 
-    /// What the engine had written before this start. Comes once; nothing the second time.
-    pub fn load_engine(&mut self) -> Saved {
-        std::mem::take(&mut self.engine)
-    }
-
-    fn write_grant(&mut self, grant: &SavedGrant) {
-        self.execute_with_body(&grant.claim, |database, claim| {
-            database.execute(
+    fn write_grant(&mut self, grant: &SavedGrant) -> rusqlite::Result<()> {
+        self.execute_with_body(&grant.claim, |writer, claim| {
+            writer.execute(
                 "INSERT INTO grants (row, token, granted_at_ns, in_grace, route_version, claim)
                  VALUES (?1, ?2, ?3, ?4, ?5, ?6)
                  ON CONFLICT (row) DO UPDATE SET in_grace = excluded.in_grace,
@@ -122,8 +129,8 @@ impl Database {
                     signed(grant.route_version),
                     claim,
                 ),
-            );
-        });
+            )
+        })
     }
 }
 

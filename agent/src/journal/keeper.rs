@@ -2,9 +2,10 @@
 
 use rusqlite::types::Type;
 use rusqlite::{Connection, Row};
-use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::database::Writer;
+use super::redo::Change;
 use super::{Database, signed, unsigned};
 use crate::host::clock::Boottime;
 use crate::keeper::journal::{Entry, Saved, SavedHold, SavedSession};
@@ -42,61 +43,51 @@ FROM holds LEFT JOIN valid USING (row);
 ";
 
 impl Database {
-    /// Writes a change of the keeper's.
-    pub fn write(&mut self, entry: &Entry) {
-        match entry {
-            Entry::Session(session) => {
-                let id = session.id.to_string();
-                self.execute_with_body(session, |database, body| {
-                    database.execute(
-                        "INSERT INTO sessions (id, body) VALUES (?1, ?2)
-                         ON CONFLICT (id) DO UPDATE SET body = excluded.body",
-                        (id, body),
-                    );
-                });
-            }
-            Entry::SessionEnded(id) => {
-                self.execute("DELETE FROM sessions WHERE id = ?1", [id.to_string()]);
-            }
-            Entry::Hold(hold) => {
-                self.execute_with_body(hold, |database, body| {
-                    database.execute(
-                        "INSERT INTO holds (row, body) VALUES (?1, ?2)
-                         ON CONFLICT (row) DO UPDATE SET body = excluded.body",
-                        (signed(hold.row), body),
-                    );
-                });
-            }
-            Entry::Valid { row, valid_until } => self.execute(
-                "INSERT INTO valid (row, valid_until_ns) VALUES (?1, ?2)
-                 ON CONFLICT (row) DO UPDATE SET valid_until_ns = excluded.valid_until_ns",
-                (signed(*row), signed(valid_until.as_nanos())),
-            ),
-            Entry::HoldEnded { row, .. } => {
-                self.execute("DELETE FROM holds WHERE row = ?1", [signed(*row)]);
-                self.execute("DELETE FROM valid WHERE row = ?1", [signed(*row)]);
-            }
-        }
+    /// Notes a change of the keeper's.
+    pub fn write(&mut self, entry: Entry) {
+        self.note(Change::Keeper(entry));
     }
 
     /// What the keeper had written before this start. Comes once; nothing the second time.
     pub fn load(&mut self) -> Saved {
         std::mem::take(&mut self.keeper)
     }
+}
 
-    /// Lends the buffer, filled with a value as JSON.
-    pub(super) fn execute_with_body(
-        &mut self,
-        value: &impl Serialize,
-        execute: impl FnOnce(&mut Database, &str),
-    ) {
-        let mut body = std::mem::take(&mut self.body);
-        body.clear();
-        // Writing plain structs to memory cannot fail; if it did, the row would be unreadable and
-        // the next start would say so.
-        let _ = serde_json::to_writer(&mut body, value);
-        execute(self, str::from_utf8(&body).unwrap_or_default());
-        self.body = body;
+impl Writer<'_> {
+    /// Writes a change of the keeper's.
+    pub(super) fn write_keeper(&mut self, entry: &Entry) -> rusqlite::Result<()> {
+        match entry {
+            Entry::Session(session) => {
+                let id = session.id.to_string();
+                self.execute_with_body(session, |writer, body| {
+                    writer.execute(
+                        "INSERT INTO sessions (id, body) VALUES (?1, ?2)
+                         ON CONFLICT (id) DO UPDATE SET body = excluded.body",
+                        (id, body),
+                    )
+                })
+            }
+            Entry::SessionEnded(id) => {
+                self.execute("DELETE FROM sessions WHERE id = ?1", [id.to_string()])
+            }
+            Entry::Hold(hold) => self.execute_with_body(hold, |writer, body| {
+                writer.execute(
+                    "INSERT INTO holds (row, body) VALUES (?1, ?2)
+                     ON CONFLICT (row) DO UPDATE SET body = excluded.body",
+                    (signed(hold.row), body),
+                )
+            }),
+            Entry::Valid { row, valid_until } => self.execute(
+                "INSERT INTO valid (row, valid_until_ns) VALUES (?1, ?2)
+                 ON CONFLICT (row) DO UPDATE SET valid_until_ns = excluded.valid_until_ns",
+                (signed(*row), signed(valid_until.as_nanos())),
+            ),
+            Entry::HoldEnded { row, .. } => {
+                self.execute("DELETE FROM holds WHERE row = ?1", [signed(*row)])?;
+                self.execute("DELETE FROM valid WHERE row = ?1", [signed(*row)])
+            }
+        }
     }
 }
 

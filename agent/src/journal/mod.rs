@@ -12,7 +12,9 @@ mod database;
 mod engine;
 mod keeper;
 mod ledger;
+mod redo;
 mod reserve;
+mod superseded;
 #[cfg(test)]
 mod tests;
 

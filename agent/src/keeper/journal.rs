@@ -75,7 +75,7 @@ pub struct SavedHold {
 }
 
 /// One change of the journal.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Entry {
     /// Write or overwrite.
     Session(Box<SavedSession>),

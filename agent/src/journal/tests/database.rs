@@ -44,7 +44,7 @@ fn what_the_keeper_wrote_comes_back() {
         keeper::Entry::HoldEnded { row: 5, hold: hold(5).claim.id },
     ];
     for entry in &entries {
-        database.write(entry);
+        database.write(entry.clone());
     }
     database.commit().unwrap();
     drop(database);
@@ -91,7 +91,7 @@ fn what_the_engine_wrote_comes_back() {
         engine::Entry::RoutesEnded { tenant: "a".into() },
     ];
     for entry in &entries {
-        database.write_engine(entry);
+        database.write_engine(entry.clone());
     }
     database.commit().unwrap();
     drop(database);
@@ -109,19 +109,60 @@ fn what_the_engine_wrote_comes_back() {
 fn what_is_not_committed_does_not_come_back() {
     let directory = tempfile::tempdir().unwrap();
     let mut database = open(directory.path());
-    database.write(&keeper::Entry::Hold(Box::new(hold(1))));
+    database.write(keeper::Entry::Hold(Box::new(hold(1))));
     database.commit().unwrap();
     database.commit().unwrap();
-    database.write(&keeper::Entry::Hold(Box::new(hold(2))));
+    database.write(keeper::Entry::Hold(Box::new(hold(2))));
     drop(database);
     assert_eq!(open(directory.path()).load().holds, [hold(1)]);
+}
+
+#[test]
+fn what_is_secured_comes_back_without_a_commit_and_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut database = open(directory.path());
+    for row in 1..=3 {
+        database.write(keeper::Entry::Hold(Box::new(hold(row))));
+        database.write_engine(engine::Entry::Grant(Box::new(grant(row, Kind::Leader))));
+        database.secure().unwrap();
+    }
+    database.commit().unwrap();
+    // Over what the database has already, and for what it has not.
+    database.write(keeper::Entry::HoldEnded { row: 2, hold: hold(2).claim.id });
+    database.write_engine(engine::Entry::GrantEnded { row: 2 });
+    database.secure().unwrap();
+    database.write(keeper::Entry::Hold(Box::new(hold(4))));
+    database.write(keeper::Entry::Valid { row: 4, valid_until: Boottime::from_nanos(9_999) });
+    database.secure().unwrap();
+    database.write(keeper::Entry::Hold(Box::new(hold(5))));
+    drop(database);
+
+    for _ in 0..2 {
+        let mut database = open(directory.path());
+        let rows: Vec<_> = database.load().holds.iter().map(|hold| hold.row).collect();
+        assert_eq!(rows, [1, 3, 4]);
+        assert_eq!(database.load_engine().grants.len(), 2);
+    }
+}
+
+#[test]
+fn too_much_to_secure_is_committed_instead() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut database = open(directory.path());
+    for row in 1..=5000 {
+        database.write(keeper::Entry::Hold(Box::new(hold(row))));
+    }
+    database.secure().unwrap();
+    assert!(!database.is_behind());
+    drop(database);
+    assert_eq!(open(directory.path()).load().holds.len(), 5000);
 }
 
 #[test]
 fn another_boot_starts_from_nothing() {
     let directory = tempfile::tempdir().unwrap();
     let mut database = open(directory.path());
-    database.write(&keeper::Entry::Hold(Box::new(hold(1))));
+    database.write(keeper::Entry::Hold(Box::new(hold(1))));
     database.commit().unwrap();
     drop(database);
     let mut database = Database::open(directory.path(), Uuid::from_u128(8)).unwrap();
@@ -149,7 +190,7 @@ fn a_damaged_file_is_kept_aside() {
         assert!(matches!(database.fresh(), Some(Fresh::Damaged { .. })), "{:?}", database.fresh());
         let aside = directory.path().join("journal.db.damaged");
         assert!(std::fs::read(aside).unwrap() == content);
-        database.write(&keeper::Entry::Hold(Box::new(hold(1))));
+        database.write(keeper::Entry::Hold(Box::new(hold(1))));
         database.commit().unwrap();
     }
 }
@@ -165,7 +206,7 @@ fn an_empty_file_is_none() {
 fn a_row_that_cannot_be_read_is_damage() {
     let directory = tempfile::tempdir().unwrap();
     let mut database = open(directory.path());
-    database.write(&keeper::Entry::Hold(Box::new(hold(1))));
+    database.write(keeper::Entry::Hold(Box::new(hold(1))));
     database.commit().unwrap();
     drop(database);
     let connection = Connection::open(journal(directory.path())).unwrap();
@@ -178,10 +219,10 @@ fn a_row_that_cannot_be_read_is_damage() {
 fn others_can_read_it_while_it_is_used() {
     let directory = tempfile::tempdir().unwrap();
     let mut database = open(directory.path());
-    database.write(&keeper::Entry::Hold(Box::new(hold(1))));
-    database.write_engine(&engine::Entry::Grant(Box::new(grant(1, Kind::Leader))));
+    database.write(keeper::Entry::Hold(Box::new(hold(1))));
+    database.write_engine(engine::Entry::Grant(Box::new(grant(1, Kind::Leader))));
     database.commit().unwrap();
-    database.write(&keeper::Entry::Hold(Box::new(hold(2))));
+    database.write(keeper::Entry::Hold(Box::new(hold(2))));
     let reader = Connection::open(journal(directory.path())).unwrap();
     let row: (String, String, String, String, i64) = reader
         .query_row("SELECT id, kind, name, state, token FROM readable_holds", [], |row| {
@@ -204,7 +245,7 @@ fn others_can_read_it_while_it_is_used() {
 fn nobody_else_may_read_it() {
     let directory = tempfile::tempdir().unwrap();
     let mut database = open(directory.path());
-    database.write(&keeper::Entry::Hold(Box::new(hold(1))));
+    database.write(keeper::Entry::Hold(Box::new(hold(1))));
     database.commit().unwrap();
     for name in ["journal.db", "journal.db-wal", "journal.db-shm"] {
         let mode = std::fs::metadata(directory.path().join(name)).unwrap().permissions().mode();
@@ -216,15 +257,15 @@ fn nobody_else_may_read_it() {
 fn after_a_failed_commit_a_restart_knows_that_it_knows_nothing() {
     let directory = tempfile::tempdir().unwrap();
     let mut database = open(directory.path());
-    database.write(&keeper::Entry::Hold(Box::new(hold(1))));
+    database.write(keeper::Entry::Hold(Box::new(hold(1))));
     database.commit().unwrap();
     let other = Connection::open(journal(directory.path())).unwrap();
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
-    database.write(&keeper::Entry::Hold(Box::new(hold(2))));
+    database.write(keeper::Entry::Hold(Box::new(hold(2))));
     assert!(database.commit().unwrap_err().to_string().contains("journal.db"));
     assert!(database.failure().unwrap().contains("locked"));
     // Once is enough.
-    database.write(&keeper::Entry::Hold(Box::new(hold(3))));
+    database.write(keeper::Entry::Hold(Box::new(hold(3))));
     database.commit().unwrap();
     drop(database);
     drop(other);

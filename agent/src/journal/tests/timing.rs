@@ -32,9 +32,9 @@ fn time(runs: u64, mut run: impl FnMut(u64)) -> f64 {
 fn filled(directory: &std::path::Path, holds: u64) -> Database {
     let mut database = Database::open(directory, BOOT).unwrap();
     for row in 1..=holds {
-        database.write(&keeper::Entry::Hold(Box::new(hold(row))));
-        database.write(&keeper::Entry::Valid { row, valid_until: Boottime::from_nanos(row) });
-        database.write_engine(&engine::Entry::Grant(Box::new(grant(row, Kind::Leader))));
+        database.write(keeper::Entry::Hold(Box::new(hold(row))));
+        database.write(keeper::Entry::Valid { row, valid_until: Boottime::from_nanos(row) });
+        database.write_engine(engine::Entry::Grant(Box::new(grant(row, Kind::Leader))));
     }
     database.commit().unwrap();
     database
@@ -54,18 +54,18 @@ fn commits() {
             hold.row = row;
             let mut grant = grant_1.clone();
             grant.row = row;
-            database.write_engine(&engine::Entry::Grant(grant));
-            database.write(&keeper::Entry::Hold(hold));
+            database.write_engine(engine::Entry::Grant(grant));
+            database.write(keeper::Entry::Hold(hold));
             database.commit().unwrap();
         });
         let released = time(20_000, |index| {
             let row = holds + 1 + index;
-            database.write_engine(&engine::Entry::GrantEnded { row });
-            database.write(&keeper::Entry::HoldEnded { row, hold: hold_1.claim.id });
+            database.write_engine(engine::Entry::GrantEnded { row });
+            database.write(keeper::Entry::HoldEnded { row, hold: hold_1.claim.id });
             database.commit().unwrap();
         });
         let one = time(20_000, |index| {
-            database.write(&keeper::Entry::Valid {
+            database.write(keeper::Entry::Valid {
                 row: 1 + index % holds,
                 valid_until: Boottime::from_nanos(1 << 40 | index),
             });
@@ -74,7 +74,7 @@ fn commits() {
         let beats = time(1_000, |index| {
             let first = index * 512 % holds;
             for row in first..first + 512 {
-                database.write(&keeper::Entry::Valid {
+                database.write(keeper::Entry::Valid {
                     row: 1 + row % holds,
                     valid_until: Boottime::from_nanos(1 << 40 | index),
                 });

@@ -127,7 +127,7 @@ impl Embedded {
         while let Some(effect) = self.engine.poll_effect() {
             match effect {
                 Effect::Change(change) => self.reports.push_back(Report::Change(change)),
-                Effect::Persist(entry) => database.write_engine(&entry),
+                Effect::Persist(entry) => database.write_engine(entry),
                 Effect::ReserveTokens => self.ledger.ask_tokens(),
             }
         }
