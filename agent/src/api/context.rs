@@ -12,6 +12,7 @@ use crate::config::{Ask, SharedPolicy};
 use crate::heart::Handle;
 use crate::keeper::Settings;
 use crate::model::Peer;
+use crate::telemetry::Metrics;
 
 /// What clients are told about the agent.
 #[derive(Debug, Clone)]
@@ -38,8 +39,8 @@ pub struct Context {
     pub about: About,
     /// Who may do what.
     pub policy: SharedPolicy,
-    /// Renders the text of `/metrics`.
-    pub metrics: Arc<dyn Fn() -> String + Send + Sync>,
+    /// The agent's numbers.
+    pub metrics: Arc<Metrics>,
     /// When the agent started.
     pub started: Instant,
 }

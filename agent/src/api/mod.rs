@@ -10,6 +10,7 @@
 )]
 
 mod acquire;
+mod answered;
 mod beat;
 mod checkpoint;
 mod context;

@@ -87,7 +87,7 @@ pub fn assemble(
         limits: api::Limits::of(limits),
         about,
         policy: policy.clone(),
-        metrics: Arc::new(move || metrics.encode().unwrap_or_default()),
+        metrics,
         started,
     };
     Ok(Assembled { heart, context: Arc::new(context), guarantee })

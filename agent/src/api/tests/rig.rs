@@ -23,6 +23,7 @@ use crate::keeper::{
     Reply, Request, SessionFacts, Settings, StatusView, StreamId, StreamTarget, Ticket,
 };
 use crate::model::{Peer, Process, SessionId};
+use crate::telemetry::Metrics;
 use crate::upstream::Health;
 
 pub(super) const SESSION: &str = "00000000-0000-4000-8000-000000000001";
@@ -63,6 +64,7 @@ pub(super) struct Rig {
     pub(super) uid: Arc<AtomicU32>,
     pub(super) shutdown: CancellationToken,
     pub(super) served: JoinHandle<Drained>,
+    pub(super) metrics: Arc<Metrics>,
     _directory: tempfile::TempDir,
 }
 
@@ -80,6 +82,7 @@ impl Rig {
         let path = directory.path().join("api.sock");
         let (heart, fake) = FakeHeart::new();
         let (notes, noted) = mpsc::unbounded_channel();
+        let metrics = Arc::new(Metrics::new());
         tokio::spawn(beat(fake, notes));
         let context = Arc::new(Context {
             heart,
@@ -97,7 +100,7 @@ impl Rig {
                 pages: "/run/tenured/pages".into(),
             },
             policy,
-            metrics: Arc::new(|| "# EOF\n".to_owned()),
+            metrics: metrics.clone(),
             started: Instant::now(),
         });
         let uid = Arc::new(AtomicU32::new(1000));
@@ -109,7 +112,7 @@ impl Rig {
         let listener = UnixListener::bind(&path).unwrap();
         let shutdown = CancellationToken::new();
         let served = tokio::spawn(serve(listener, identify, context, shutdown.clone()));
-        Rig { path, noted, uid, shutdown, served, _directory: directory }
+        Rig { path, noted, uid, shutdown, served, metrics, _directory: directory }
     }
 
     pub(super) async fn connect(&self) -> Client {
