@@ -8,6 +8,7 @@ use tenure::wire::{AgentInfo, Code, Problem};
 use uuid::Uuid;
 
 use super::limits::Limits;
+use super::places::Places;
 use crate::config::{Ask, SharedPolicy};
 use crate::heart::Handle;
 use crate::keeper::Settings;
@@ -35,6 +36,8 @@ pub struct Context {
     pub settings: Arc<Settings>,
     /// Bounds of connections and bodies.
     pub limits: Limits,
+    /// Places for event streams.
+    pub places: Arc<Places>,
     /// What clients are told about the agent.
     pub about: About,
     /// Who may do what.

@@ -14,7 +14,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::super::{About, Context, Drained, Identity, Limits, serve};
+use super::super::{About, Context, Drained, Identity, Limits, Places, serve};
 use super::Client;
 use crate::config::SharedPolicy;
 use crate::heart::fake::{FakeHeart, Heard};
@@ -88,6 +88,7 @@ impl Rig {
             heart,
             settings: Arc::new(Settings { agent_uid: 990, ..Settings::default() }),
             limits,
+            places: Places::new(&limits, metrics.clone()),
             about: About {
                 agent: AgentInfo {
                     version: "1.2.3".into(),
