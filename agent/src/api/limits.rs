@@ -20,7 +20,7 @@ const LEFT_TO_STOP: Duration = Duration::from_secs(2);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// Connections in all. At the limit the longest idle one of the same user makes room, else
-    /// the new one is refused with 503.
+    /// the new one is refused with 429.
     pub connections_max: usize,
     /// Connections of one user; as above.
     pub connections_per_uid_max: usize,
