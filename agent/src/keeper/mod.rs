@@ -79,9 +79,9 @@ enum Call {
     Announce(SessionId),
     Farewell(SessionId),
     /// For a caller that asked for it.
-    Standing(Ticket, Resource),
-    /// For a caller that tried once while others of this agent wait.
-    Contended(Ticket, Resource),
+    Standing(Ticket, Peer, Resource),
+    /// For a caller that tried once while others of this agent wait, with the session it tried for.
+    Contended(Ticket, SessionId, Resource),
     /// For those who watch it.
     Watch(Resource),
     Routes(Ticket),
@@ -267,11 +267,11 @@ impl Keeper {
             Call::Release(hold) => self.release_answered(now, hold, result),
             Call::Announce(session) => self.announce_answered(now, session, result),
             Call::Farewell(session) => self.farewell_answered(now, session, result),
-            Call::Standing(ticket, resource) => {
-                self.standing_answered(ticket, &resource, result);
+            Call::Standing(ticket, peer, resource) => {
+                self.standing_answered(ticket, peer, &resource, result);
             }
-            Call::Contended(ticket, resource) => {
-                self.contended_answered(ticket, &resource, result);
+            Call::Contended(ticket, session, resource) => {
+                self.contended_answered(ticket, session, &resource, result);
             }
             Call::Watch(resource) => self.watch_answered(now, &resource, result),
             Call::Routes(ticket) => self.routes_answered(ticket, result),
@@ -298,7 +298,7 @@ impl Keeper {
             }
             Request::Standing(resource) => {
                 let request = model::Request::Inspect(resource.clone());
-                self.ask(request, Call::Standing(ticket, resource));
+                self.ask(request, Call::Standing(ticket, peer, resource));
             }
             Request::Routes { tenant, name } => {
                 self.ask(model::Request::Routes { tenant, name }, Call::Routes(ticket));
