@@ -23,7 +23,7 @@ pub use directories::Environment;
 pub use error::{ConfigError, Origin};
 pub use flags::{Cli, Command, Flags};
 pub use layers::{Loaded, load};
-pub use policy::{Ask, Denied, Policy, Quota, Rule, SharedPolicy, Who};
+pub use policy::{Ask, Denied, Policy, Rule, SharedPolicy, Who};
 pub use upstream::UpstreamUrl;
 
 use crate::host::socket::Audience;

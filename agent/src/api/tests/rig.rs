@@ -22,7 +22,7 @@ use crate::heart::{Caller, Probe, StreamItem};
 use crate::keeper::{
     Reply, Request, SessionFacts, Settings, StatusView, StreamId, StreamTarget, Ticket,
 };
-use crate::model::{Peer, Process, SessionId};
+use crate::model::{Peer, Process, Quota, SessionId};
 use crate::telemetry::Metrics;
 use crate::upstream::Health;
 
@@ -108,7 +108,9 @@ impl Rig {
         let current = uid.clone();
         let identify = move |_: &_| match current.load(Ordering::Relaxed) {
             NOBODY => Err(io::Error::other("no credentials")),
-            uid => Ok(Peer { uid, gid: uid, process: None, watchable: false }),
+            uid => {
+                Ok(Peer { uid, gid: uid, process: None, watchable: false, quota: Quota::default() })
+            }
         };
         let listener = UnixListener::bind(&path).unwrap();
         let shutdown = CancellationToken::new();
