@@ -275,6 +275,13 @@ fn metrics_are_openmetrics() {
     for what in ["sessions", "holds", "lateness", "upstream", "build"] {
         assert!(text.contains(what), "nothing about {what} in {text}");
     }
+    for line in [
+        r#"tenured_requests_total{endpoint="/v1/acquire",code="200"} 1"#,
+        "tenured_upstream_latency_seconds_count 1",
+        "tenured_connections 1",
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line} is missing in {text}");
+    }
     assert!(!text.contains(&session.to_string()), "ids are no labels");
 }
 

@@ -65,7 +65,8 @@ async fn ask_keeper(
     if needs_priority || !context.policy.current().is_open() {
         complete(context, connection, &mut ask).await?;
     }
-    Ok(context.heart.call(connection.caller(), Request::Acquire(ask)).await?)
+    let caller = context.with_quota(connection.caller());
+    Ok(context.heart.call(caller, Request::Acquire(ask)).await?)
 }
 
 /// Fills in what depends on the session, and asks the policy.

@@ -8,10 +8,12 @@ use tenure::wire::{AgentInfo, Code, Problem};
 use uuid::Uuid;
 
 use super::limits::Limits;
+use super::places::Places;
 use crate::config::{Ask, SharedPolicy};
-use crate::heart::Handle;
+use crate::heart::{Caller, Handle};
 use crate::keeper::Settings;
 use crate::model::Peer;
+use crate::telemetry::Metrics;
 
 /// What clients are told about the agent.
 #[derive(Debug, Clone)]
@@ -34,12 +36,14 @@ pub struct Context {
     pub settings: Arc<Settings>,
     /// Bounds of connections and bodies.
     pub limits: Limits,
+    /// Places for event streams.
+    pub places: Arc<Places>,
     /// What clients are told about the agent.
     pub about: About,
     /// Who may do what.
     pub policy: SharedPolicy,
-    /// Renders the text of `/metrics`.
-    pub metrics: Arc<dyn Fn() -> String + Send + Sync>,
+    /// The agent's numbers.
+    pub metrics: Arc<Metrics>,
     /// When the agent started.
     pub started: Instant,
 }
@@ -49,6 +53,12 @@ impl Context {
     pub(super) fn check(&self, peer: &Peer, ask: &Ask<'_>) -> Result<(), Box<Problem>> {
         let allowed = self.policy.current().allows(peer.uid, peer.gid, ask);
         allowed.map_err(|denied| Box::new(Problem::new(Code::Forbidden, denied.to_string())))
+    }
+
+    /// The caller with what the rules let its user have.
+    pub(super) fn with_quota(&self, mut caller: Caller) -> Caller {
+        caller.peer.quota = self.policy.current().quota(caller.peer.uid, caller.peer.gid);
+        caller
     }
 
     /// Refuses who may do nothing in a tenant.

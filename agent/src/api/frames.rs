@@ -10,6 +10,7 @@ use bytes::{BufMut, BytesMut};
 use hyper::body::{Body, Frame};
 use tenure::wire::{Event, ShutdownEvent};
 
+use super::places::Place;
 use crate::heart::{EventStream, StreamItem};
 use crate::keeper::{Numbered, StreamEnd};
 
@@ -23,6 +24,7 @@ const WRITE_MAX: usize = 16 * 1024;
 /// a stream that a stopped program has inherited must never fill up.
 pub(super) struct Frames {
     stream: EventStream,
+    _place: Place,
     hangup: Pin<Box<dyn Future<Output = ()> + Send>>,
     has_ended: bool,
     /// Whether the keeper has said itself that the stream ends.
@@ -32,9 +34,10 @@ pub(super) struct Frames {
 impl Frames {
     pub(super) fn new(
         stream: EventStream,
+        place: Place,
         hangup: Pin<Box<dyn Future<Output = ()> + Send>>,
     ) -> Frames {
-        Frames { stream, hangup, has_ended: false, is_told: false }
+        Frames { stream, _place: place, hangup, has_ended: false, is_told: false }
     }
 
     fn push(&mut self, bytes: &mut BytesMut, item: Option<StreamItem>) {

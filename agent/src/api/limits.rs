@@ -20,10 +20,14 @@ const LEFT_TO_STOP: Duration = Duration::from_secs(2);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// Connections in all. At the limit the longest idle one of the same user makes room, else
-    /// the new one is refused with 503.
+    /// the new one is refused with 429.
     pub connections_max: usize,
     /// Connections of one user; as above.
     pub connections_per_uid_max: usize,
+    /// Event streams in all; one more is refused with 429.
+    pub streams_max: usize,
+    /// Event streams of one user; as above.
+    pub streams_per_uid_max: usize,
     /// From the first byte of a request, or from the connection's start, until the head is
     /// complete; then the connection is closed.
     pub head_timeout: Duration,
@@ -44,6 +48,8 @@ impl Limits {
         Limits {
             connections_max: config.connections_max,
             connections_per_uid_max: config.connections_per_uid_max,
+            streams_max: config.streams_max,
+            streams_per_uid_max: config.streams_per_uid(),
             head_timeout: config.header_timeout,
             drain_timeout: config.stop_deadline.saturating_sub(LEFT_TO_STOP),
             ..Limits::default()
@@ -56,6 +62,8 @@ impl Default for Limits {
         Limits {
             connections_max: 16_384,
             connections_per_uid_max: 12_288,
+            streams_max: 12_288,
+            streams_per_uid_max: 9_216,
             head_timeout: Duration::from_secs(5),
             body_timeout: Duration::from_secs(5),
             idle_timeout: Duration::from_secs(60),

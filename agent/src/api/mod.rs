@@ -10,6 +10,7 @@
 )]
 
 mod acquire;
+mod answered;
 mod beat;
 mod checkpoint;
 mod context;
@@ -20,6 +21,7 @@ mod limits;
 mod metrics;
 mod openapi;
 mod parse;
+mod places;
 mod query;
 mod register;
 mod release;
@@ -43,6 +45,7 @@ use tenure::wire::{Code, Problem};
 
 pub use context::{About, Context};
 pub use limits::{BODY_MAX, HEAD_MAX, Limits};
+pub use places::Places;
 pub use server::{Drained, Identity, serve};
 
 use respond::Refusal;

@@ -43,7 +43,7 @@ pub(super) async fn register(
     Parsed(ask): Parsed<Register>,
 ) -> Result<Response, Refusal> {
     validate::register(&ask, &context.settings)?;
-    let caller = connection.registrant();
+    let caller = context.with_quota(connection.registrant());
     // A resumption was allowed when the session was made, and is proved by its secret.
     if ask.resume.is_none() {
         let tenant = ask.tenant.as_deref().unwrap_or(DEFAULT_TENANT);

@@ -90,7 +90,7 @@ macro_rules! path {
 }
 
 /// In the order in which `check-config` prints them.
-pub(super) static KEYS: [Key; 36] = [
+pub(super) static KEYS: [Key; 37] = [
     path!("socket", socket, value::socket),
     Key {
         name: "upstream",
@@ -163,6 +163,16 @@ pub(super) static KEYS: [Key; 36] = [
     count!("limits.connections_max", limits.connections_max, 1, MOST),
     count!("limits.connections_per_uid_max", limits.connections_per_uid_max, 1, MOST),
     count!("limits.streams_max", limits.streams_max, 1, MOST),
+    Key {
+        name: "limits.streams_per_uid_max",
+        shape: Shape::Count,
+        reloads: false,
+        set: |config, text| {
+            config.limits.streams_per_uid_max = Some(value::count(text, 1, MOST)? as _);
+            Ok(())
+        },
+        get: |config| Some(toml::Value::Integer(config.limits.streams_per_uid() as _)),
+    },
     duration!(
         "limits.header_timeout",
         limits.header_timeout,

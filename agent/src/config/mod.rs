@@ -23,7 +23,7 @@ pub use directories::Environment;
 pub use error::{ConfigError, Origin};
 pub use flags::{Cli, Command, Flags};
 pub use layers::{Loaded, load};
-pub use policy::{Ask, Denied, Policy, Quota, Rule, SharedPolicy, Who};
+pub use policy::{Ask, Denied, Policy, Rule, SharedPolicy, Who};
 pub use upstream::UpstreamUrl;
 
 use crate::host::socket::Audience;
@@ -65,6 +65,8 @@ pub struct Limits {
     pub connections_per_uid_max: usize,
     /// Open event streams in all.
     pub streams_max: usize,
+    /// Open event streams of one user; `None` for three quarters of all.
+    pub streams_per_uid_max: Option<usize>,
     /// From a connection's first byte, or the end of its last answer, to the end of the headers.
     pub header_timeout: Duration,
     /// From the wish to stop to the end of the process.
@@ -77,9 +79,17 @@ impl Default for Limits {
             connections_max: 16_384,
             connections_per_uid_max: 12_288,
             streams_max: 12_288,
+            streams_per_uid_max: None,
             header_timeout: Duration::from_secs(5),
             stop_deadline: Duration::from_secs(5),
         }
+    }
+}
+
+impl Limits {
+    /// Open event streams of one user: as configured, or so many that some are left for others.
+    pub fn streams_per_uid(&self) -> usize {
+        self.streams_per_uid_max.unwrap_or_else(|| (self.streams_max - self.streams_max / 4).max(1))
     }
 }
 

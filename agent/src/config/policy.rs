@@ -6,6 +6,8 @@ use std::sync::{Arc, PoisonError, RwLock};
 use globset::GlobSet;
 use tenure::wire::Kind;
 
+use crate::model::Quota;
+
 /// A set of users or groups.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Who {
@@ -60,15 +62,6 @@ pub struct Ask<'a> {
     pub name: Option<&'a str>,
     /// With which priority.
     pub priority: Option<i32>,
-}
-
-/// How much a user may have; `None` for what `[limits]` says.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Quota {
-    /// Sessions.
-    pub sessions_max: Option<usize>,
-    /// Holds, waiting ones counted.
-    pub holds_max: Option<usize>,
 }
 
 /// No rule lets them. Says who, what, and whom to ask.

@@ -53,6 +53,19 @@ fn nothing_said_is_the_defaults() {
 }
 
 #[test]
+fn one_user_gets_three_quarters_of_the_streams() {
+    let streams = |text: &str| Room::with(text).load().unwrap().config.limits.streams_per_uid();
+    for (text, expected) in [
+        ("", 9216),
+        ("[limits]\nstreams_max = 100", 75),
+        ("[limits]\nstreams_max = 1", 1),
+        ("[limits]\nstreams_max = 100\nstreams_per_uid_max = 100", 100),
+    ] {
+        assert_eq!(streams(text), expected, "{text}");
+    }
+}
+
+#[test]
 fn flags_over_environment_over_file_over_default() {
     let mut room = Room::with("log = \"error\"\nsocket = \"/file\"\n[leader]\nttl = \"40s\"");
     let log = |room: &Room| {
@@ -203,10 +216,16 @@ fn the_sample_file_says_the_defaults() {
     let default = Room::with("").load().unwrap();
     assert_eq!(default.config.changes(&sampled.config), []);
     for key in &KEYS {
-        let depends_on_the_host =
-            ["socket", "upstream_secret_file", "state_dir", "runtime_dir", "host_name"];
+        let follows_from_others = [
+            "socket",
+            "upstream_secret_file",
+            "state_dir",
+            "runtime_dir",
+            "host_name",
+            "limits.streams_per_uid_max",
+        ];
         let name = key.name.rsplit('.').next().unwrap();
-        if depends_on_the_host.contains(&key.name) {
+        if follows_from_others.contains(&key.name) {
             assert!(sample.contains(&format!("\n#{name} = ")), "{name} is not documented");
         } else {
             assert_ne!(sampled.origin(key.name), &Origin::Default, "{} is missing", key.name);

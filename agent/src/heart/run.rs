@@ -332,6 +332,8 @@ impl Run {
     fn hear(&mut self, now: Boottime, report: Report) {
         match report {
             Report::Answer { call, sent_at, result } => {
+                let failure = result.as_ref().err();
+                self.effects.metrics.upstream_answered(now.since(sent_at), failure);
                 self.keeper.handle_answer(now, call, sent_at, result);
             }
             Report::Change(change) => self.keeper.handle_change(now, change),

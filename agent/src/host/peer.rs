@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use tokio::net::UnixStream;
 
 use super::process;
-use crate::model::{Peer, Process};
+use crate::model::{Peer, Process, Quota};
 
 /// Who calls, and the kernel's handle on the calling process where there is one.
 #[derive(Debug, Clone)]
@@ -85,7 +85,13 @@ impl Identity {
     }
 
     fn with(&self, process: Option<Process>) -> Caller {
-        let peer = Peer { uid: self.uid, gid: self.gid, process, watchable: self.pidfd.is_some() };
+        let peer = Peer {
+            uid: self.uid,
+            gid: self.gid,
+            process,
+            watchable: self.pidfd.is_some(),
+            quota: Quota::default(),
+        };
         Caller { peer, pidfd: self.pidfd.clone() }
     }
 }

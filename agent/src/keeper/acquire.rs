@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use tenure::wire::{Acquire, Code, Kind, Problem, Release, ReleasedCause, Wait};
 
-use super::Keeper;
 use super::command::{Command, Note};
 use super::hold::{Hold, Stage};
 use super::journal::Entry;
 use super::request::{Reply, Ticket};
 use super::settings::HOLDS_PER_SESSION_MAX;
 use super::timers::{Alarm, Timer};
+use super::{Keeper, over_quota};
 use crate::host::clock::Boottime;
 use crate::model::Peer;
 use crate::model::{Claim, ClaimId, Resource, SessionId, Terms};
@@ -58,8 +58,14 @@ impl Keeper {
     }
 
     fn check_hold_quota(&mut self, peer: Peer, id: SessionId) -> Result<(), Box<Problem>> {
-        let own = self.sessions.get(&id).map_or(0, |session| session.slots.count_ones() as usize);
-        let (limit, max) = if own >= HOLDS_PER_SESSION_MAX {
+        let Some(session) = self.sessions.get(&id) else { return Ok(()) };
+        let own = session.slots.count_ones() as usize;
+        let uid = session.saved.uid;
+        let of_user = self.holds_by_uid.get(&uid).copied().unwrap_or(0);
+        let (limit, max) = if let Some(max) = peer.quota.holds_max.filter(|max| of_user >= *max) {
+            self.note(Note::Refused { limit: "allow_holds", uid: peer.uid });
+            return Err(over_quota(uid, of_user, "holds", max));
+        } else if own >= HOLDS_PER_SESSION_MAX {
             ("holds_per_session", HOLDS_PER_SESSION_MAX)
         } else if self.holds.len() >= self.settings.holds_max {
             ("holds", self.settings.holds_max)
@@ -94,6 +100,7 @@ impl Keeper {
             session.requests.insert(Arc::clone(request), claim_id);
         }
         session.holds.insert(claim_id);
+        *self.holds_by_uid.entry(session.saved.uid).or_default() += 1;
         let resource = Resource { tenant: Arc::clone(&session.saved.tenant), kind, name };
         let ttl = acquire.ttl_ms.map_or(self.settings.rhythm(kind).ttl, Duration::from_millis);
         let terms = match kind {

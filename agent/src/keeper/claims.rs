@@ -7,14 +7,15 @@ use tenure::wire::{
 };
 
 use super::command::{Command, Note};
-use super::hold::{Stage, millis};
+use super::hold::{Hold, Stage, millis};
 use super::journal::Entry;
 use super::request::{Reply, Ticket};
 use super::timers::Timer;
 use super::{Call, Keeper, Renewed, unavailable};
 use crate::host::clock::Boottime;
 use crate::model::{
-    self, Answer, CallId, ClaimAnswer, ClaimId, Failure, GoneReason, Resource, StandingEntry,
+    self, Answer, CallId, ClaimAnswer, ClaimId, Failure, GoneReason, Resource, SessionId,
+    StandingEntry,
 };
 
 impl Keeper {
@@ -77,7 +78,8 @@ impl Keeper {
                 let Some(hold) = self.holds.get_mut(&id) else { return };
                 hold.stage = Stage::Queued;
                 if hold.wait == Wait::None {
-                    let holder = holder.map(|entry| self.holder(&entry));
+                    let session = hold.session();
+                    let holder = holder.map(|entry| self.holder_for(session, &entry));
                     let problem = contended(resource, holder);
                     self.give_up(now, id, problem);
                 } else {
@@ -251,31 +253,40 @@ impl Keeper {
     /// Refuses somebody who tried once while others of this agent wait; asks who holds it, to name
     /// them.
     pub(super) fn refuse_behind_queue(&mut self, now: Boottime, id: ClaimId, resource: Resource) {
+        let Some(session) = self.holds.get(&id).map(Hold::session) else { return };
         let tickets: Vec<Ticket> = self.take_tickets(now, id);
         self.end_untold(now, id);
         for ticket in tickets {
             let request = model::Request::Inspect(resource.clone());
-            self.ask(request, Call::Contended(ticket, resource.clone()));
+            self.ask(request, Call::Contended(ticket, session, resource.clone()));
         }
     }
 
     pub(super) fn contended_answered(
         &mut self,
         ticket: Ticket,
+        session: SessionId,
         resource: &Resource,
         result: Result<Answer, Failure>,
     ) {
         let holder = match &result {
             Ok(Answer::Standing(standing)) => {
-                standing.holders.first().map(|entry| self.holder(entry))
+                standing.holders.first().map(|entry| self.holder_for(session, entry))
             }
             Ok(_) | Err(_) => None,
         };
         self.refuse(ticket, contended(resource, holder));
     }
 
-    /// A holder or waiter as people see it; its process if it is one of this host.
-    pub(super) fn holder(&self, entry: &StandingEntry) -> Holder {
+    /// A holder as one of its rivals sees it: the hold too if both are of the same user.
+    fn holder_for(&self, rival: SessionId, entry: &StandingEntry) -> Holder {
+        let uid = self.sessions.get(&rival).map(|session| session.saved.uid);
+        self.holder(entry, |holder| uid == Some(holder))
+    }
+
+    /// A holder as people see it: its process if it is one of this host, and the hold if they see
+    /// the holds of its user.
+    pub(super) fn holder(&self, entry: &StandingEntry, sees: impl Fn(u32) -> bool) -> Holder {
         let local = self.sessions.get(&entry.owner.session);
         Holder {
             host: entry.owner.host.to_string(),
@@ -284,7 +295,7 @@ impl Keeper {
             token: entry.token,
             pid: local.and_then(super::Session::pid),
             uid: local.map(|session| session.saved.uid),
-            hold: None,
+            hold: local.filter(|session| sees(session.saved.uid)).map(|_| entry.claim.0),
         }
     }
 

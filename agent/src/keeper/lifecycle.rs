@@ -73,6 +73,7 @@ impl Keeper {
             }
             return false;
         }
+        *self.holds_by_uid.entry(session.saved.uid).or_default() += 1;
         session.holds.insert(id);
         session.slots |= 1 << slot;
         if let Some(request) = request {

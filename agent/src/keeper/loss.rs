@@ -2,11 +2,11 @@
 
 use tenure::wire::{Event, HoldState, LostEvent, LostReason, ReleasedCause, ReleasedEvent, Wait};
 
-use super::Keeper;
 use super::command::{Command, Note};
 use super::hold::{Hold, Stage};
 use super::journal::Entry;
 use super::timers::Timer;
+use super::{Keeper, one_less};
 use crate::host::clock::Boottime;
 use crate::model::ClaimId;
 
@@ -121,6 +121,7 @@ impl Keeper {
         if let Some(session) = self.sessions.get_mut(&session) {
             session.holds.remove(&id);
             session.free_slot(hold.slot);
+            one_less(&mut self.holds_by_uid, session.saved.uid);
             if hold.kind() == tenure::wire::Kind::Master && hold.is_held() {
                 session.role = tenure::wire::Role::Peer;
             }

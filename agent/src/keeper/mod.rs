@@ -49,7 +49,7 @@ use rand_chacha::rand_core::SeedableRng;
 use tenure::wire::{Code, Problem};
 use uuid::Uuid;
 
-pub use crate::model::{Peer, Process};
+pub use crate::model::{Peer, Process, Quota};
 pub use command::{Command, Note, Numbered, StreamEnd};
 pub use request::{Reply, Request, SessionFacts, StatusView, StreamId, StreamTarget, Ticket};
 pub use settings::{
@@ -79,9 +79,9 @@ enum Call {
     Announce(SessionId),
     Farewell(SessionId),
     /// For a caller that asked for it.
-    Standing(Ticket, Resource),
-    /// For a caller that tried once while others of this agent wait.
-    Contended(Ticket, Resource),
+    Standing(Ticket, Peer, Resource),
+    /// For a caller that tried once while others of this agent wait, with the session it tried for.
+    Contended(Ticket, SessionId, Resource),
     /// For those who watch it.
     Watch(Resource),
     Routes(Ticket),
@@ -121,6 +121,8 @@ pub struct Keeper {
     sessions: Map<SessionId, Session>,
     sessions_by_uid: BTreeMap<u32, usize>,
     holds: Map<ClaimId, Hold>,
+    /// How many holds there are of each user's sessions.
+    holds_by_uid: BTreeMap<u32, usize>,
     /// Releases that the upstream has not confirmed.
     departures: Map<ClaimId, Departure>,
     /// Ends of sessions that the upstream has not confirmed.
@@ -158,6 +160,7 @@ impl Keeper {
             sessions: Map::default(),
             sessions_by_uid: BTreeMap::new(),
             holds: Map::default(),
+            holds_by_uid: BTreeMap::new(),
             departures: Map::default(),
             farewells: Map::default(),
             contests: BTreeMap::new(),
@@ -190,7 +193,9 @@ impl Keeper {
     /// Whether nothing is left of any client, and nothing is owed to the upstream.
     pub fn is_empty(&self) -> bool {
         self.sessions.is_empty()
+            && self.sessions_by_uid.is_empty()
             && self.holds.is_empty()
+            && self.holds_by_uid.is_empty()
             && self.departures.is_empty()
             && self.farewells.is_empty()
             && self.contests.is_empty()
@@ -267,11 +272,11 @@ impl Keeper {
             Call::Release(hold) => self.release_answered(now, hold, result),
             Call::Announce(session) => self.announce_answered(now, session, result),
             Call::Farewell(session) => self.farewell_answered(now, session, result),
-            Call::Standing(ticket, resource) => {
-                self.standing_answered(ticket, &resource, result);
+            Call::Standing(ticket, peer, resource) => {
+                self.standing_answered(ticket, peer, &resource, result);
             }
-            Call::Contended(ticket, resource) => {
-                self.contended_answered(ticket, &resource, result);
+            Call::Contended(ticket, session, resource) => {
+                self.contended_answered(ticket, session, &resource, result);
             }
             Call::Watch(resource) => self.watch_answered(now, &resource, result),
             Call::Routes(ticket) => self.routes_answered(ticket, result),
@@ -298,7 +303,7 @@ impl Keeper {
             }
             Request::Standing(resource) => {
                 let request = model::Request::Inspect(resource.clone());
-                self.ask(request, Call::Standing(ticket, resource));
+                self.ask(request, Call::Standing(ticket, peer, resource));
             }
             Request::Routes { tenant, name } => {
                 self.ask(model::Request::Routes { tenant, name }, Call::Routes(ticket));
@@ -354,6 +359,26 @@ impl Keeper {
         let doubled = self.settings.retry_min.saturating_mul(1 << failures.min(16));
         doubled.min(self.settings.retry_max)
     }
+}
+
+/// Counts one less of a user's.
+fn one_less(counts: &mut BTreeMap<u32, usize>, uid: u32) {
+    if let Some(count) = counts.get_mut(&uid) {
+        *count -= 1;
+        if *count == 0 {
+            counts.remove(&uid);
+        }
+    }
+}
+
+/// A user has as many `what` as the rules for it allow.
+fn over_quota(uid: u32, has: usize, what: &str, max: usize) -> Box<Problem> {
+    let detail = format!(
+        "uid {uid} has {has} {what}, and {what}_max = {max} is the most that the [[allow]] rules of \
+         the agent's configuration let it have; end some with POST /v1/release, or ask the \
+         administrator of this host for more"
+    );
+    Box::new(Problem::new(Code::QuotaExceeded, detail).retry_after_ms(1000))
 }
 
 fn stopping() -> Problem {

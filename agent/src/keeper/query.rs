@@ -122,12 +122,14 @@ impl Keeper {
     pub(super) fn standing_answered(
         &mut self,
         ticket: Ticket,
+        peer: Peer,
         resource: &Resource,
         result: Result<Answer, Failure>,
     ) {
         match result {
             Ok(Answer::Standing(standing)) => {
-                let standing = self.standing(resource, &standing);
+                let sees = |uid| self.sees_all(peer) || uid == peer.uid;
+                let standing = self.standing(resource, &standing, sees);
                 self.answer(ticket, Reply::Standing(standing));
             }
             other => self.refuse_unanswered(ticket, other),

@@ -7,13 +7,13 @@ use rand_chacha::rand_core::Rng;
 use tenure::wire::{Code, Kind, Problem, Register, ReleasedCause, Resume, Tether};
 use uuid::Uuid;
 
-use super::Keeper;
 use super::command::{Command, Note, StreamEnd};
 use super::hold::millis;
 use super::journal::{Entry, SavedSession};
 use super::request::{Reply, Ticket};
 use super::session::Session;
 use super::timers::Timer;
+use super::{Keeper, one_less, over_quota};
 use crate::host::clock::Boottime;
 use crate::model::Peer;
 use crate::model::SessionId;
@@ -143,7 +143,11 @@ impl Keeper {
 
     fn check_session_quota(&mut self, peer: Peer) -> Result<(), Box<Problem>> {
         let own = self.sessions_by_uid.get(&peer.uid).copied().unwrap_or(0);
-        let (limit, max) = if own >= self.settings.sessions_per_uid_max {
+        let quota = peer.quota.sessions_max;
+        let (limit, max) = if let Some(max) = quota.filter(|max| own >= *max) {
+            self.note(Note::Refused { limit: "allow_sessions", uid: peer.uid });
+            return Err(over_quota(peer.uid, own, "sessions", max));
+        } else if quota.is_none() && own >= self.settings.sessions_per_uid_max {
             ("sessions_per_uid", self.settings.sessions_per_uid_max)
         } else if self.sessions.len() >= self.settings.sessions_max {
             ("sessions", self.settings.sessions_max)
@@ -206,12 +210,7 @@ impl Keeper {
         self.timers.set(tether, Timer::Tether(id), None);
         self.timers.set(&mut session.progress, Timer::Progress(id), None);
         self.timers.set(&mut session.beat, Timer::SessionBeat(id), None);
-        if let Some(count) = self.sessions_by_uid.get_mut(&session.saved.uid) {
-            *count -= 1;
-            if *count == 0 {
-                self.sessions_by_uid.remove(&session.saved.uid);
-            }
-        }
+        one_less(&mut self.sessions_by_uid, session.saved.uid);
         if session.saved.announced {
             self.unwatch_session(&session.master(), id);
             self.say_farewell(now, &session);

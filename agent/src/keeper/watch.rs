@@ -79,7 +79,8 @@ impl Keeper {
         result: Result<Answer, Failure>,
     ) {
         let standing = match result {
-            Ok(Answer::Standing(standing)) => Some(self.standing(resource, &standing)),
+            // One standing for everybody who watches, whoever they are.
+            Ok(Answer::Standing(standing)) => Some(self.standing(resource, &standing, |_| false)),
             // The next hint, or the feed's return, asks again.
             Ok(_) | Err(_) => None,
         };
@@ -110,8 +111,13 @@ impl Keeper {
     }
 
     /// A standing as people see it: processes of this host by number, and for kinds without a queue
-    /// upstream the waiters of this host.
-    pub(super) fn standing(&self, resource: &Resource, upstream: &UpstreamStanding) -> Standing {
+    /// upstream the waiters of this host. Holds are named of users that the reader sees.
+    pub(super) fn standing(
+        &self,
+        resource: &Resource,
+        upstream: &UpstreamStanding,
+        sees: impl Fn(u32) -> bool,
+    ) -> Standing {
         let mut waiters: Vec<Waiter> = Vec::new();
         if resource.kind == Kind::Semaphore {
             waiters.extend(upstream.waiters.iter().zip(1..).map(|(entry, position)| Waiter {
@@ -134,7 +140,7 @@ impl Keeper {
             kind: resource.kind,
             name: resource.name.to_string(),
             limit: upstream.limit,
-            holders: upstream.holders.iter().map(|entry| self.holder(entry)).collect(),
+            holders: upstream.holders.iter().map(|entry| self.holder(entry, &sees)).collect(),
             waiters,
             sessions: upstream.sessions.iter().map(|name| name.to_string()).collect(),
         }

@@ -81,13 +81,15 @@ pub fn assemble(
         boot_id,
         pages: config.runtime_dir.join("pages"),
     };
+    let limits = api::Limits::of(limits);
     let context = api::Context {
         heart: handle,
         settings: Arc::new(config.settings.clone()),
-        limits: api::Limits::of(limits),
+        limits,
+        places: api::Places::new(&limits, Arc::clone(&metrics)),
         about,
         policy: policy.clone(),
-        metrics: Arc::new(move || metrics.encode().unwrap_or_default()),
+        metrics,
         started,
     };
     Ok(Assembled { heart, context: Arc::new(context), guarantee })

@@ -9,7 +9,7 @@ mod request;
 mod resource;
 
 pub use change::Change;
-pub use peer::{Peer, Process};
+pub use peer::{Peer, Process, Quota};
 pub use request::{
     Answer, Beat, BeatAnswer, CallId, Claim, ClaimAnswer, Failure, GoneReason, Owner, Request,
     SessionRecord, StandingEntry, Subject, Terms, UpstreamStanding,

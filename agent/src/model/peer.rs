@@ -11,6 +11,15 @@ pub struct Process {
     pub start_ticks: u64,
 }
 
+/// How much a user may have, by the rules for it; `None` for what `[limits]` says.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Quota {
+    /// Sessions.
+    pub sessions_max: Option<usize>,
+    /// Holds, waiting ones counted.
+    pub holds_max: Option<usize>,
+}
+
 /// Who is at the other end of a connection, by the kernel's word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Peer {
@@ -22,4 +31,6 @@ pub struct Peer {
     pub process: Option<Process>,
     /// Whether the shell can watch that process.
     pub watchable: bool,
+    /// How much its user may have; filled in for requests that need more.
+    pub quota: Quota,
 }

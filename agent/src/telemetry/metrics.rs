@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::counter::{ConstCounter, Counter};
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
@@ -14,6 +14,7 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 use tenure::wire::{Kind, LostReason, ReleasedCause, UpstreamState};
 
+use super::answers::{Answers, Requests};
 use crate::host::machine;
 use crate::keeper::Note;
 use crate::model::Failure;
@@ -40,14 +41,8 @@ const UPSTREAM: [(UpstreamState, &str); 4] = [
 type Count = Gauge<u64, AtomicU64>;
 type Label = [(&'static str, &'static str); 1];
 
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct RequestLabels {
-    endpoint: &'static str,
-    code: u32,
-}
-
 /// All numbers of the agent. Shared; every update is an atomic operation or, for histograms and
-/// requests, a short lock.
+/// what is rare, a short lock.
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
@@ -63,7 +58,7 @@ pub struct Metrics {
     upstream_unknown: Counter,
     upstream_state: [Count; 4],
     refusals: Family<Label, Counter>,
-    requests: Family<RequestLabels, Counter>,
+    requests: Requests,
     /// Open connections.
     pub connections: Count,
     /// Open event streams.
@@ -116,7 +111,7 @@ impl Metrics {
         );
         let refusals = Family::<Label, Counter>::default();
         registry.register("refusals", "Requests refused, by the limit they hit", refusals.clone());
-        let requests = Family::<RequestLabels, Counter>::default();
+        let requests = Requests::default();
         registry.register("requests", "Answered requests by endpoint and status", requests.clone());
         let connections = Count::default();
         registry.register("connections", "Open connections", connections.clone());
@@ -209,11 +204,10 @@ impl Metrics {
         }
     }
 
-    /// Counts a request that was answered. `endpoint` is the route, never the path as it came: the
-    /// number of series must be bounded.
-    pub fn answered(&self, endpoint: &'static str, status: u16) {
-        let labels = RequestLabels { endpoint, code: u32::from(status) };
-        self.requests.get_or_create(&labels).inc();
+    /// Where the answers of an endpoint are counted. `endpoint` is the route, never the path as it
+    /// came: the number of series must be bounded.
+    pub fn answers(&self, endpoint: &'static str) -> Answers {
+        Answers::new(endpoint, self.requests.clone())
     }
 
     /// Counts a refusal for a limit.
@@ -320,7 +314,11 @@ mod tests {
         metrics.upstream_answered(waited, Some(&Failure::Unknown("timeout".to_owned())));
         metrics.set_upstream_state(UpstreamState::Down);
         metrics.set_upstream_state(UpstreamState::Up);
-        metrics.answered("/v1/acquire", 409);
+        let answers = metrics.answers("/v1/acquire");
+        for status in [409, 409, 418] {
+            answers.count(status);
+        }
+        metrics.answers("/v1/acquire").count(409);
         metrics.connections.inc();
         metrics.streams_cut_off.inc();
 
@@ -341,7 +339,8 @@ mod tests {
             "tenured_upstream_errors_total{outcome=\"unknown\"} 1",
             "tenured_upstream_state{state=\"up\"} 1",
             "tenured_upstream_state{state=\"down\"} 0",
-            "tenured_requests_total{endpoint=\"/v1/acquire\",code=\"409\"} 1",
+            "tenured_requests_total{endpoint=\"/v1/acquire\",code=\"409\"} 3",
+            "tenured_requests_total{endpoint=\"/v1/acquire\",code=\"418\"} 1",
             "tenured_connections 1",
             "tenured_streams_cut_off_total 1",
             "tenured_build_info{version=\"0.1.0\"} 1",

@@ -1,6 +1,7 @@
 //! Logs and metrics. Neither ever waits for whoever reads them: what delays a log line must not
 //! delay a beat.
 
+mod answers;
 pub mod log;
 pub mod metrics;
 mod repeats;
@@ -8,6 +9,7 @@ mod writer;
 
 use std::sync::Arc;
 
+pub use answers::Answers;
 pub use metrics::Metrics;
 pub use repeats::Repeats;
 

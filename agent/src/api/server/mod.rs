@@ -6,6 +6,7 @@ mod refuse;
 mod socket;
 mod table;
 
+use std::convert::Infallible;
 use std::future::pending;
 use std::io;
 use std::pin::{Pin, pin};
@@ -16,7 +17,7 @@ use axum::Router;
 use axum::body::Body;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
-use hyper::service::{Service, service_fn};
+use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{UnixListener, UnixStream};
@@ -26,10 +27,12 @@ use tokio_util::sync::CancellationToken;
 pub use connection::Identity;
 pub(super) use connection::{Connected, Connection};
 
+use super::answered::Answered;
 use super::context::Context;
 use super::limits::HEAD_MAX;
 use super::query::unauthorized;
 use super::router;
+use crate::telemetry::Metrics;
 use connection::{Order, SEES_HANGUP};
 use refuse::Refuser;
 use socket::Socket;
@@ -63,9 +66,12 @@ pub async fn serve<I: Identity>(
     shutdown: CancellationToken,
 ) -> Drained {
     let limits = context.limits;
-    let table = Table::new(limits);
+    let metrics = context.metrics.clone();
+    let table = Table::new(limits, metrics.clone());
     let server = Server {
         table: table.clone(),
+        answered: Arc::new(Answered::new(&metrics)),
+        metrics,
         refuser: Refuser::new(),
         router: router(context),
         http: http(),
@@ -113,6 +119,8 @@ fn http() -> http1::Builder {
 
 struct Server {
     table: Arc<Table>,
+    answered: Arc<Answered>,
+    metrics: Arc<Metrics>,
     refuser: Refuser,
     router: Router,
     http: http1::Builder,
@@ -177,11 +185,13 @@ impl Server {
         let connection = Arc::new(Connection::new(stream, identity, self.epoch));
         match self.table.admit(&connection) {
             Ok((seat, is_full)) => {
-                tokio::spawn(run(connection, seat, self.router.clone(), self.http.clone()));
+                let service = (self.router.clone(), self.answered.clone());
+                tokio::spawn(run(connection, seat, service, self.http.clone()));
                 is_full
             }
             Err(full) => {
                 let uid = connection.peer().uid;
+                self.metrics.refused(full.limit());
                 if let Some(connection) = Arc::into_inner(connection) {
                     self.refuser.refuse(connection.stream, refuse::full(full, uid));
                 }
@@ -191,9 +201,12 @@ impl Server {
     }
 }
 
+/// What answers the requests of a connection, and where that is counted.
+type Service = (Router, Arc<Answered>);
+
 /// One connection's task. Ends with the connection, or when it is told to close; dropping hyper's
 /// future drops the handler in flight, and with it a wait for a grant.
-async fn run(connection: Arc<Connection>, seat: Seat, router: Router, http: http1::Builder) {
+async fn run(connection: Arc<Connection>, seat: Seat, service: Service, http: http1::Builder) {
     let _seat = seat;
     // hyper takes a buffer before the first byte is there; a client that says nothing gets none.
     tokio::select! {
@@ -201,30 +214,32 @@ async fn run(connection: Arc<Connection>, seat: Seat, router: Router, http: http
         () = connection.first_byte() => {}
         _ = connection.ordered() => return,
     }
-    boxed(connection.clone(), router, http).await;
+    boxed(connection.clone(), service, http).await;
 }
 
 /// On the heap, as most of a connection's memory is here; and made where a task that is still
 /// waiting for its first byte keeps no room for it.
 fn boxed(
     connection: Arc<Connection>,
-    router: Router,
+    service: Service,
     http: http1::Builder,
 ) -> Pin<Box<dyn Future<Output = ()> + Send>> {
-    Box::pin(exchange(connection, router, http))
+    Box::pin(exchange(connection, service, http))
 }
 
-async fn exchange(connection: Arc<Connection>, router: Router, http: http1::Builder) {
+async fn exchange(connection: Arc<Connection>, (router, answered): Service, http: http1::Builder) {
     let router = TowerToHyperService::new(router);
     let service = service_fn(|mut request: hyper::Request<Incoming>| {
         connection.activity.busy();
         request.extensions_mut().insert(connection.clone());
+        let answers = answered.of(request.uri().path());
         let response = router.call(request.map(Body::new));
         let connection = &connection;
         async move {
-            let response = response.await;
+            let Ok(response) = response.await;
             connection.activity.answered();
-            response
+            answers.count(response.status().as_u16());
+            Ok::<_, Infallible>(response)
         }
     });
     let socket = TokioIo::new(Socket(connection.clone()));

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::http::StatusCode;
 use nix::sys::socket::{Shutdown, shutdown};
 use std::os::fd::AsRawFd;
 use tenure::wire::{Code, Problem};
@@ -40,8 +41,7 @@ impl Refuser {
 
 async fn tell(stream: &UnixStream, problem: &Problem) {
     let body = serde_json::to_string(problem).unwrap_or_default();
-    // 503 for full: the agent's limit, not a quota of the request.
-    let status = if problem.status == 401 { "401 Unauthorized" } else { "503 Service Unavailable" };
+    let status = StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let retry_after = problem
         .retry_after_ms
         .map(|ms| format!("retry-after: {}\r\n", retry_after_seconds(ms)))
@@ -72,12 +72,15 @@ async fn tell(stream: &UnixStream, problem: &Problem) {
 pub(super) fn full(full: Full, uid: u32) -> Problem {
     let detail = match full {
         Full::User(max) => format!(
-            "uid {uid} has {max} connections with requests or streams, as many as it may; close some"
+            "uid {uid} has {max} connections with requests or streams, the most that \
+             limits.connections_per_uid_max allows; close some, or have the limit raised"
         ),
         Full::All(max) => {
-            format!("the agent has {max} connections, as many as it may; try again later")
+            format!(
+                "{max} connections have requests or streams, the most that limits.connections_max \
+                 allows; try again later, or have the limit raised"
+            )
         }
     };
-    let problem = Problem::new(Code::QuotaExceeded, detail).retry_after_ms(RETRY_AFTER_MS);
-    Problem { status: 503, ..problem }
+    Problem::new(Code::QuotaExceeded, detail).retry_after_ms(RETRY_AFTER_MS)
 }

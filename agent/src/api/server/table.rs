@@ -7,10 +7,12 @@ use tokio::sync::Notify;
 
 use super::connection::{Connection, Order};
 use crate::api::Limits;
+use crate::telemetry::Metrics;
 
 /// All open connections. Bounded by the limits; at a limit an idle connection makes room.
 pub(super) struct Table {
     limits: Limits,
+    metrics: Arc<Metrics>,
     seats: Mutex<Seats>,
     emptied: Notify,
 }
@@ -38,9 +40,19 @@ pub(super) enum Full {
     All(usize),
 }
 
+impl Full {
+    /// As in the configuration, without the `_max`.
+    pub(super) const fn limit(self) -> &'static str {
+        match self {
+            Full::User(_) => "connections_per_uid",
+            Full::All(_) => "connections",
+        }
+    }
+}
+
 impl Table {
-    pub(super) fn new(limits: Limits) -> Arc<Table> {
-        Arc::new(Table { limits, seats: Mutex::default(), emptied: Notify::new() })
+    pub(super) fn new(limits: Limits, metrics: Arc<Metrics>) -> Arc<Table> {
+        Arc::new(Table { limits, metrics, seats: Mutex::default(), emptied: Notify::new() })
     }
 
     /// No code panics while it holds the lock, and what it guards is right between any two calls.
@@ -73,12 +85,20 @@ impl Table {
         seats.next += 1;
         seats.total += 1;
         seats.by_uid.entry(uid).or_default().insert(id, connection.clone());
+        self.tell(&seats);
         Ok((Seat { table: self.clone(), uid, id }, full.is_some()))
     }
 
     /// Closes the longest idle connection of all, when the process is out of descriptors.
     pub(super) fn make_room(&self) -> bool {
-        self.seats().evict(|_| true)
+        let mut seats = self.seats();
+        let made = seats.evict(|_| true);
+        self.tell(&seats);
+        made
+    }
+
+    fn tell(&self, seats: &Seats) {
+        self.metrics.connections.set(seats.total as u64);
     }
 
     /// Closes what takes longer than the limits allow.
@@ -149,6 +169,7 @@ impl Drop for Seat {
         let mut seats = self.table.seats();
         // Gone already if it had to make room.
         let _ = seats.remove(self.uid, self.id);
+        self.table.tell(&seats);
         if seats.total == 0 {
             self.table.emptied.notify_one();
         }

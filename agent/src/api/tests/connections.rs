@@ -122,9 +122,9 @@ async fn another_user_is_not_disturbed() {
 
 #[tokio::test]
 async fn busy_connections_do_not_make_room() {
-    for limits in [
-        Limits { connections_per_uid_max: 3, ..Limits::default() },
-        Limits { connections_max: 3, ..Limits::default() },
+    for (limit, limits) in [
+        ("connections_per_uid", Limits { connections_per_uid_max: 3, ..Limits::default() }),
+        ("connections", Limits { connections_max: 3, ..Limits::default() }),
     ] {
         let mut rig = Rig::with_limits(limits);
         let mut busy = Vec::new();
@@ -136,8 +136,14 @@ async fn busy_connections_do_not_make_room() {
         }
         let mut refused = rig.connect().await;
         let answer = refused.get("/healthz").await;
-        let problem = answer.problem(503, "quota_exceeded");
-        assert!(problem["detail"].as_str().unwrap().contains('3'), "{problem}");
+        let problem = answer.problem(429, "quota_exceeded");
+        let detail = problem["detail"].as_str().unwrap();
+        assert!(
+            detail.contains('3') && detail.contains(&format!("limits.{limit}_max")),
+            "{detail}"
+        );
+        let counted = format!("tenured_refusals_total{{limit=\"{limit}\"}} 1\n");
+        assert!(rig.metrics.encode().unwrap().contains(&counted));
         assert_eq!(answer.header("retry-after"), Some("1"));
         assert!(refused.answer().await.is_none());
         busy.pop();

@@ -2,6 +2,7 @@
 
 mod client;
 mod connections;
+mod counts;
 mod drain;
 mod endpoints;
 mod fields;

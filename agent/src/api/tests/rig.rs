@@ -14,7 +14,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::super::{About, Context, Drained, Identity, Limits, serve};
+use super::super::{About, Context, Drained, Identity, Limits, Places, serve};
 use super::Client;
 use crate::config::SharedPolicy;
 use crate::heart::fake::{FakeHeart, Heard};
@@ -22,7 +22,8 @@ use crate::heart::{Caller, Probe, StreamItem};
 use crate::keeper::{
     Reply, Request, SessionFacts, Settings, StatusView, StreamId, StreamTarget, Ticket,
 };
-use crate::model::{Peer, Process, SessionId};
+use crate::model::{Peer, Process, Quota, SessionId};
+use crate::telemetry::Metrics;
 use crate::upstream::Health;
 
 pub(super) const SESSION: &str = "00000000-0000-4000-8000-000000000001";
@@ -63,6 +64,7 @@ pub(super) struct Rig {
     pub(super) uid: Arc<AtomicU32>,
     pub(super) shutdown: CancellationToken,
     pub(super) served: JoinHandle<Drained>,
+    pub(super) metrics: Arc<Metrics>,
     _directory: tempfile::TempDir,
 }
 
@@ -80,11 +82,13 @@ impl Rig {
         let path = directory.path().join("api.sock");
         let (heart, fake) = FakeHeart::new();
         let (notes, noted) = mpsc::unbounded_channel();
+        let metrics = Arc::new(Metrics::new());
         tokio::spawn(beat(fake, notes));
         let context = Arc::new(Context {
             heart,
             settings: Arc::new(Settings { agent_uid: 990, ..Settings::default() }),
             limits,
+            places: Places::new(&limits, metrics.clone()),
             about: About {
                 agent: AgentInfo {
                     version: "1.2.3".into(),
@@ -97,19 +101,21 @@ impl Rig {
                 pages: "/run/tenured/pages".into(),
             },
             policy,
-            metrics: Arc::new(|| "# EOF\n".to_owned()),
+            metrics: metrics.clone(),
             started: Instant::now(),
         });
         let uid = Arc::new(AtomicU32::new(1000));
         let current = uid.clone();
         let identify = move |_: &_| match current.load(Ordering::Relaxed) {
             NOBODY => Err(io::Error::other("no credentials")),
-            uid => Ok(Peer { uid, gid: uid, process: None, watchable: false }),
+            uid => {
+                Ok(Peer { uid, gid: uid, process: None, watchable: false, quota: Quota::default() })
+            }
         };
         let listener = UnixListener::bind(&path).unwrap();
         let shutdown = CancellationToken::new();
         let served = tokio::spawn(serve(listener, identify, context, shutdown.clone()));
-        Rig { path, noted, uid, shutdown, served, _directory: directory }
+        Rig { path, noted, uid, shutdown, served, metrics, _directory: directory }
     }
 
     pub(super) async fn connect(&self) -> Client {

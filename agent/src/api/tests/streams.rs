@@ -126,6 +126,32 @@ async fn a_reader_that_reads_nothing_is_cut_off() {
 }
 
 #[tokio::test]
+async fn streams_beyond_the_limit_are_refused_until_one_ends() {
+    let limits = Limits { streams_max: 3, streams_per_uid_max: 2, ..Limits::default() };
+    let mut rig = Rig::with_limits(limits);
+    let mut first = open(&rig, "").await;
+    let (stream, _, events) = rig.opened().await;
+    first.head().await.unwrap();
+    let mut second = open(&rig, "").await;
+    second.head().await.unwrap();
+    let mut refused = open(&rig, "").await;
+    let answer = refused.answer().await.unwrap();
+    let detail = answer.problem(429, "quota_exceeded")["detail"].to_string();
+    assert!(detail.contains("limits.streams_per_uid_max"), "{detail}");
+    assert_eq!(answer.header("retry-after"), Some("1"));
+    assert_eq!(rig.metrics.streams.get(), 2);
+    // The connection itself serves on.
+    assert_eq!(refused.get("/healthz").await.status, 200);
+    events.send(StreamItem::End(StreamEnd::SessionEnded)).await.unwrap();
+    first.rest().await;
+    rig.closed(stream).await;
+    within("a free place", async {
+        while open(&rig, "").await.head().await.unwrap().status != 200 {}
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_quiet_stream_outlives_every_timeout() {
     let short = Duration::from_millis(1);
     let mut rig = Rig::with_limits(Limits {

@@ -14,7 +14,7 @@ use crate::keeper::{
     Command, Keeper, Peer, Process, Reply, Request, Settings, StreamEnd, StreamId, StreamTarget,
     Ticket,
 };
-use crate::model::{self, CallId, ClaimId, Failure, SessionId};
+use crate::model::{self, CallId, ClaimId, Failure, Quota, SessionId};
 
 /// What the upstream does with calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,7 +49,7 @@ pub(super) const MALLORY: u32 = 1001;
 
 pub(super) fn peer(uid: u32) -> Peer {
     let process = Some(Process { pid: 4000 + uid, start_ticks: 1 });
-    Peer { uid, gid: uid, process, watchable: true }
+    Peer { uid, gid: uid, process, watchable: true, quota: Quota::default() }
 }
 
 impl Bench {
@@ -80,8 +80,13 @@ impl Bench {
 
     /// Asks, and returns the ticket under which the reply comes.
     pub(super) fn ask(&mut self, uid: u32, request: Request) -> Ticket {
+        self.ask_within(Quota::default(), uid, request)
+    }
+
+    pub(super) fn ask_within(&mut self, quota: Quota, uid: u32, request: Request) -> Ticket {
         let ticket = Ticket(self.fresh());
-        self.keeper.handle_request(self.now, ticket, peer(uid), request);
+        let peer = Peer { quota, ..peer(uid) };
+        self.keeper.handle_request(self.now, ticket, peer, request);
         self.settle();
         ticket
     }

@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use serde_json::json;
-use tenure::wire::{Code, LostReason};
+use tenure::wire::{Code, Kind, LostReason, Register};
 
-use super::bench::{Bench, Link, lost};
-use crate::keeper::{Reply, Request};
+use super::bench::{ALICE, Bench, Link, MALLORY, lost};
+use crate::keeper::{Reply, Request, Settings};
+use crate::model::Resource;
 
 #[test]
 fn a_hold_is_renewed_for_as_long_as_its_session_lives() {
@@ -28,12 +29,43 @@ fn a_hold_is_renewed_for_as_long_as_its_session_lives() {
 fn an_exclusive_resource_is_contended_by_the_same_session_too() {
     let mut bench = Bench::new();
     let session = bench.register(json!({"name": "one"}));
-    bench.hold(session, json!({"kind": "leader", "name": "x"}));
+    let hold = bench.hold(session, json!({"kind": "leader", "name": "x"}));
     let ticket = bench.acquire(session, json!({"kind": "leader", "name": "x"}));
     let problem = bench.reply(ticket).unwrap().unwrap_err();
     assert_eq!(problem.code, Code::Contended);
     let holder = problem.holder.unwrap();
     assert_eq!((holder.name.as_str(), holder.pid), ("one", Some(5000)));
+    assert_eq!(holder.hold, Some(hold));
+}
+
+#[test]
+fn a_holder_is_named_by_its_hold_to_its_own_user_alone() {
+    let mut bench = Bench::new();
+    let alices = bench.register(json!({}));
+    let hold = bench.hold(alices, json!({"kind": "leader", "name": "x"}));
+    let agent = Settings::default().agent_uid;
+    let root = 0;
+    for (uid, seen) in [(ALICE, true), (MALLORY, false), (root, true), (agent, true)] {
+        let resource = Resource { tenant: "default".into(), kind: Kind::Leader, name: "x".into() };
+        let ticket = bench.ask(uid, Request::Standing(resource));
+        let Some(Ok(Reply::Standing(standing))) = bench.reply(ticket) else { panic!("{uid}") };
+        assert_eq!(standing.holders[0].hold, seen.then_some(hold), "standing for {uid}");
+    }
+
+    let refused = |bench: &mut Bench, uid| {
+        let ticket = bench.ask(uid, Request::Register(Register::default()));
+        let Some(Ok(Reply::Registered { session, .. })) = bench.reply(ticket) else { panic!() };
+        let fields = json!({"session": session, "kind": "leader", "name": "x"});
+        let ticket = bench.ask(uid, Request::Acquire(serde_json::from_value(fields).unwrap()));
+        bench.reply(ticket).unwrap().unwrap_err().holder.unwrap().hold
+    };
+    // Refused by the upstream; then, behind a waiter, by the queue of this agent.
+    for _ in 0..2 {
+        for (uid, seen) in [(ALICE, true), (MALLORY, false), (root, false)] {
+            assert_eq!(refused(&mut bench, uid), seen.then_some(hold), "contended for {uid}");
+        }
+        bench.acquire(alices, json!({"kind": "leader", "name": "x", "wait": "queue"}));
+    }
 }
 
 #[test]

@@ -3,5 +3,6 @@
 mod bench;
 mod ends;
 mod holds;
+mod quotas;
 mod restarts;
 mod waits;

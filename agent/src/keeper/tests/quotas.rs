@@ -1,0 +1,103 @@
+//! How much one user may have.
+
+use std::time::Duration;
+
+use serde_json::json;
+use tenure::wire::{Code, Problem, Register};
+use uuid::Uuid;
+
+use super::bench::{ALICE, Bench, Link, MALLORY};
+use crate::keeper::{Quota, Reply, Request, Settings};
+
+fn register(bench: &mut Bench, quota: Quota, uid: u32) -> Result<Uuid, Box<Problem>> {
+    let ticket = bench.ask_within(quota, uid, Request::Register(Register::default()));
+    bench.reply(ticket).unwrap().map(|reply| match reply {
+        Reply::Registered { session, .. } => session.0,
+        other => panic!("not registered: {other:?}"),
+    })
+}
+
+/// Asks for a leader role; waits in the queue if need be.
+fn acquire(bench: &mut Bench, max: usize, session: Uuid, name: &str) -> Result<Uuid, Box<Problem>> {
+    let quota = Quota { holds_max: Some(max), ..Quota::default() };
+    let fields = json!({"session": session, "kind": "leader", "name": name, "wait": "queue"});
+    let request = Request::Acquire(serde_json::from_value(fields).unwrap());
+    let ticket = bench.ask_within(quota, ALICE, request);
+    bench.reply(ticket).unwrap().map(|reply| match reply {
+        Reply::Waiting(waiting) => waiting.hold,
+        other => panic!("not queued: {other:?}"),
+    })
+}
+
+#[test]
+fn the_rules_bound_the_sessions_of_a_user() {
+    let mut bench = Bench::new();
+    let two = Quota { sessions_max: Some(2), ..Quota::default() };
+    let first = register(&mut bench, two, ALICE).unwrap();
+    register(&mut bench, two, ALICE).unwrap();
+    let problem = register(&mut bench, two, ALICE).unwrap_err();
+    assert_eq!((problem.code, problem.status), (Code::QuotaExceeded, 429));
+    assert!(problem.detail.contains("uid 1000 has 2 sessions"), "{problem}");
+    assert!(problem.detail.contains("sessions_max = 2"), "{problem}");
+    assert!(problem.detail.contains("[[allow]]"), "{problem}");
+    register(&mut bench, two, MALLORY).unwrap();
+    bench.release(first, None).unwrap();
+    register(&mut bench, two, ALICE).unwrap();
+}
+
+#[test]
+fn the_rules_replace_the_limit_for_one_user() {
+    let mut bench = Bench::new();
+    bench.keeper.reload(Settings {
+        sessions_per_uid_max: 1,
+        sessions_max: 2,
+        ..Settings::default()
+    });
+    register(&mut bench, Quota::default(), ALICE).unwrap();
+    let problem = register(&mut bench, Quota::default(), ALICE).unwrap_err();
+    assert!(problem.detail.contains("limits.sessions_per_uid_max"), "{problem}");
+    let many = Quota { sessions_max: Some(100), ..Quota::default() };
+    register(&mut bench, many, ALICE).unwrap();
+    // But not that for all.
+    let problem = register(&mut bench, many, ALICE).unwrap_err();
+    assert!(problem.detail.contains("limits.sessions_max"), "{problem}");
+}
+
+#[test]
+fn the_rules_bound_the_holds_of_a_user() {
+    let mut bench = Bench::new();
+    let one = bench.register(json!({"tether": "process"}));
+    let two = bench.register(json!({"tether": "process"}));
+    let first = acquire(&mut bench, 3, one, "a").unwrap();
+    acquire(&mut bench, 3, two, "b").unwrap();
+    // A waiting one is counted too.
+    let waiting = acquire(&mut bench, 3, two, "a").unwrap();
+    let full = |bench: &mut Bench| {
+        let problem = acquire(bench, 3, one, "c").unwrap_err();
+        assert_eq!(problem.code, Code::QuotaExceeded);
+        assert!(problem.detail.contains("uid 1000 has 3 holds"), "{problem}");
+        assert!(problem.detail.contains("holds_max = 3"), "{problem}");
+    };
+    full(&mut bench);
+    bench.restart();
+    full(&mut bench);
+
+    // Every end makes room: a release, a cancelled wait, an expiry, the session's.
+    bench.release(two, Some(waiting)).unwrap();
+    acquire(&mut bench, 3, one, "c").unwrap();
+    full(&mut bench);
+    bench.release(one, Some(first)).unwrap();
+    acquire(&mut bench, 3, two, "a").unwrap();
+    full(&mut bench);
+    bench.release(two, None).unwrap();
+    acquire(&mut bench, 2, one, "a").unwrap();
+    bench.set_link(Link::Down);
+    bench.pass(Duration::from_secs(40));
+    bench.set_link(Link::Up);
+    for name in ["d", "e", "f"] {
+        acquire(&mut bench, 3, one, name).unwrap();
+    }
+    full(&mut bench);
+    bench.release(one, None).unwrap();
+    bench.assert_nothing_left();
+}
