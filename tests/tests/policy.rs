@@ -94,15 +94,24 @@ fn the_agents_own_limits_refuse_with_retry_after() {
 fn connections_are_limited_and_others_are_served_again() {
     let config = "[limits]\nconnections_max = 20\n";
     let agent = Agent::setup().config(config).start();
-    let mut open: Vec<_> = (0..20).map(|_| agent.http()).collect();
-    for http in &mut open {
+    // Idle connections make room.
+    let mut idle: Vec<_> = (0..60).map(|_| agent.http()).collect();
+    for http in &mut idle {
         assert_eq!(http.get("/healthz").status, 200);
     }
-    // Refused in whatever way: an answer, or a close without one.
-    if let Ok(answer) = agent.http().try_call("GET", "/healthz", b"") {
-        answer.problem(Code::QuotaExceeded);
+    // Open streams do not: the next one is refused, with an answer or without.
+    let mut http = agent.http();
+    let sessions: Vec<_> = (0..5).map(|_| http.register(&json!({})).session).collect();
+    let streams: Vec<_> = sessions
+        .iter()
+        .flat_map(|&session| [session; 4])
+        .map(|session| agent.events(session))
+        .collect();
+    match agent.http().try_call("GET", "/healthz", b"") {
+        Ok(answer) => drop(answer.problem(Code::QuotaExceeded)),
+        Err(error) => eprintln!("closed: {error}"),
     }
-    drop(open);
+    drop(streams);
     tenure_tests::harness::until("room for one more", || {
         agent.http().try_call("GET", "/healthz", b"").is_ok_and(|answer| answer.status == 200)
     });

@@ -30,7 +30,9 @@ const UNSAFE: [&str; 3] =
 
 /// The rooms of the agent, and what each may import besides itself, `host::clock`, `model` and the
 /// settings types of `config`.
-const DOWNHILL: [(&str, &[&str]); 10] = [
+const DOWNHILL: [(&str, &[&str]); 11] = [
+    // The rest of main: it puts the others together.
+    ("lifecycle", &["api", "heart", "keeper", "upstream", "journal", "host", "telemetry"]),
     ("api", &["heart", "keeper", "upstream", "host", "telemetry"]),
     ("gateway", &["heart", "keeper", "upstream", "host", "telemetry"]),
     ("heart", &["keeper", "upstream", "journal", "host", "telemetry"]),

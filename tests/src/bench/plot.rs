@@ -4,10 +4,10 @@ use std::fmt::Write;
 
 use super::report::{Limit, Report, number};
 
-const WIDTH: u32 = 960;
+const WIDTH: u32 = 1000;
 const ROW: u32 = 30;
 const TOP: u32 = 84;
-const LABELS: u32 = 360;
+const LABELS: u32 = 392;
 /// Where the target's line stands.
 const TARGET: u32 = 420;
 /// Bars end here, with a mark if they are longer.

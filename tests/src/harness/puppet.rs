@@ -1,9 +1,7 @@
 //! A program of its own that does what a test tells it. See `src/bin/puppet.rs`.
 
 use std::collections::HashMap;
-use std::fs::{self, Permissions};
 use std::io::{BufRead, BufReader, Write};
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::sync::mpsc::{Receiver, sync_channel};
@@ -43,8 +41,11 @@ impl Puppet {
     pub fn start_as(agent: &Agent, uid: u32) -> Puppet {
         let copy = agent.dir().join("puppet");
         if !copy.exists() {
-            fs::copy(binary("puppet"), &copy).expect("the agent's directory is ours");
-            fs::set_permissions(&copy, Permissions::from_mode(0o755)).expect("the copy is ours");
+            // By another process: a child that some other test forks while this one has the file
+            // open for writing would keep it from being executed.
+            let mut install = Command::new("install");
+            install.arg("--mode=755").arg(binary("puppet")).arg(&copy);
+            assert!(install.status().is_ok_and(|status| status.success()), "{install:?} failed");
         }
         Puppet::spawn(agent, Command::new(copy).uid(uid).gid(uid).current_dir("/"))
     }
