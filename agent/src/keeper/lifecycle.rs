@@ -69,7 +69,7 @@ impl Keeper {
             if session.saved.guarded && hold.valid_until > now {
                 self.depart_later(hold);
             } else {
-                self.depart(now, hold);
+                self.depart_again(now, hold);
             }
             return false;
         }
