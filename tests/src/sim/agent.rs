@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use tenured::host::clock::Boottime;
 use tenured::keeper::{Keeper, Process, Reply, StreamId, StreamTarget, Ticket};
-use tenured::model::{Answer, BeatAnswer, CallId, Change, ClaimAnswer, ClaimId, Request, SessionId};
+use tenured::model::{
+    Answer, BeatAnswer, CallId, Change, ClaimAnswer, ClaimId, Request, SessionId,
+};
 
 use super::core::{Core, Happening, Message, Report, Told};
 use super::invariants::Invariant;
@@ -339,7 +341,8 @@ impl Agent {
                 // Every hold that ends may leave one until the upstream answers; a program makes
                 // a few holds a second at most.
                 "departures" => holds_max + 400,
-                "contests" => core.plan.prizes.len() * 2,
+                // A master may be of three projects, and everything of two tenants.
+                "contests" => (core.plan.prizes.len() + 2) * 2,
                 "streams" => clients * 4 + sessions_max * 4,
                 "calls" => holds_max + 400,
                 "timers" => 8 * (holds_max + sessions_max) + 800,

@@ -66,8 +66,7 @@ impl Client {
         let Some(page) = agent.pages.get(&SessionId(session.id)) else { return };
         let now = agent.boottime(core);
         self.holds.retain(|id, hold| {
-            !hold.held
-                || page.values().any(|slot| slot.hold.0 == *id && slot.valid_until > now)
+            !hold.held || page.values().any(|slot| slot.hold.0 == *id && slot.valid_until > now)
         });
     }
 

@@ -182,9 +182,11 @@ impl Client {
             }
             (_, Reply::Waiting(waiting)) => {
                 let release_at = core.now;
-                self.holds
-                    .entry(waiting.hold)
-                    .or_insert(MyHold { kind: waiting.kind, held: false, release_at });
+                self.holds.entry(waiting.hold).or_insert(MyHold {
+                    kind: waiting.kind,
+                    held: false,
+                    release_at,
+                });
             }
             (Asking::Release(None), Reply::Released(_)) => self.forget(),
             (_, Reply::Checkpointed(checked)) => self.reconcile(core, &checked.holds),

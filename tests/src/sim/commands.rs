@@ -65,12 +65,7 @@ impl Agent {
     }
 
     /// Writes what is to be journaled, and gives the commands that are left.
-    fn write_journal(
-        &mut self,
-        core: &mut Core,
-        now: Boottime,
-        commands: Vec<Deed>,
-    ) -> Vec<Deed> {
+    fn write_journal(&mut self, core: &mut Core, now: Boottime, commands: Vec<Deed>) -> Vec<Deed> {
         for entry in std::mem::take(&mut self.unwritten) {
             self.rows.write(entry);
         }

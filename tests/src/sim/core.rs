@@ -4,14 +4,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use tenure::wire::Problem;
-use tenured::keeper::{
-    Numbered, Peer, Reply, Request, StreamEnd, StreamId, StreamTarget, Ticket,
-};
+use tenured::keeper::{Numbered, Peer, Reply, Request, StreamEnd, StreamId, StreamTarget, Ticket};
 use tenured::model::{Answer, CallId, Change, Failure, SessionId};
 
 use super::invariants::{
-    BeatsInTime, Bounded, Exclusion, Fifo, Invariant, Ledger, Moment, NoStarvation, NothingLeft, OneEnd,
-    RestartKeeps, RisingTokens, TruthFirst, Verdict, Violation,
+    BeatsInTime, Bounded, Exclusion, Fifo, Invariant, Ledger, Moment, NoStarvation, NothingLeft,
+    OneEnd, RestartKeeps, RisingTokens, TruthFirst, Verdict, Violation,
 };
 use super::plan::{Plan, Weather};
 use super::planted::Planted;
@@ -238,7 +236,11 @@ impl Core {
 
     /// The network as it is now.
     pub fn weather(&self) -> Weather {
-        if self.phase == Phase::Storm { self.plan.weather.clone() } else { self.plan.weather.calm() }
+        if self.phase == Phase::Storm {
+            self.plan.weather.clone()
+        } else {
+            self.plan.weather.calm()
+        }
     }
 
     /// Whether this fault is planted.

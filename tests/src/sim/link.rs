@@ -37,7 +37,14 @@ pub struct Link {
 impl Link {
     /// A link that works.
     pub fn new() -> Link {
-        Link { there: true, back: true, generation: 0, epoch: None, in_flight: BTreeMap::new(), asked: BTreeMap::new() }
+        Link {
+            there: true,
+            back: true,
+            generation: 0,
+            epoch: None,
+            in_flight: BTreeMap::new(),
+            asked: BTreeMap::new(),
+        }
     }
 
     /// Whether anything gets through in both directions.

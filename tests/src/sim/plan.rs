@@ -155,9 +155,8 @@ impl Plan {
     pub fn draw(random: &mut Random, planted: Option<Planted>) -> Plan {
         let embedded = random.per_mille(150) && planted.is_none_or(Planted::shows_embedded);
         let hosts = if embedded { 1 } else { random.number(2, 4) as usize };
-        let drift = |random: &mut Random| {
-            random.number(0, 2 * DRIFT_PPM_MAX) as i64 - DRIFT_PPM_MAX as i64
-        };
+        let drift =
+            |random: &mut Random| random.number(0, 2 * DRIFT_PPM_MAX) as i64 - DRIFT_PPM_MAX as i64;
         Plan {
             hosts,
             clients: random.number(2, 4) as usize,

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use tenured::engine::journal::{Entry as EngineEntry, Saved as EngineSaved, SavedGrant, SavedWaiter};
+use tenured::engine::journal::{
+    Entry as EngineEntry, Saved as EngineSaved, SavedGrant, SavedWaiter,
+};
 use tenured::keeper::journal::{Entry, Saved, SavedHold, SavedSession};
 use tenured::model::{ClaimId, Resource, SessionId, SessionRecord};
 
@@ -155,12 +157,14 @@ impl EngineRows {
 
     /// What is in it, for people.
     pub fn names(&self) -> Vec<String> {
-        let grants = self.grants.values().map(|saved| {
-            format!("grant {} of {}", saved.claim.id, saved.claim.resource)
-        });
-        let waiters = self.waiters.values().map(|saved| {
-            format!("waiter {} of {}", saved.claim.id, saved.claim.resource)
-        });
+        let grants = self
+            .grants
+            .values()
+            .map(|saved| format!("grant {} of {}", saved.claim.id, saved.claim.resource));
+        let waiters = self
+            .waiters
+            .values()
+            .map(|saved| format!("waiter {} of {}", saved.claim.id, saved.claim.resource));
         let limits = self.limits.keys().map(|resource| format!("limit of {resource}"));
         let sessions =
             self.sessions.iter().map(|record| format!("session {}", record.owner.session));

@@ -90,8 +90,7 @@ impl World {
         self.core.phase = Phase::Calm;
         self.core.line(|| "the faults stop".to_owned());
         if self.upstream.frozen {
-            self.upstream.frozen = false;
-            self.upstream.plan_turn(&mut self.core);
+            self.thaw_upstream();
         }
         for host in 0..self.agents.len() {
             self.agents[host].crash_at_commit = false;

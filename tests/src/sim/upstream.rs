@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use tenured::engine::journal::Entry;
 use tenured::engine::{Effect, Engine, EngineSettings, TokenRange};
 use tenured::host::clock::Boottime;
 use tenured::model::{Answer, BeatAnswer, Change, ClaimId, Request, Resource, Subject};
@@ -171,10 +172,16 @@ impl Upstream {
     fn settle(&mut self, core: &mut Core) -> Vec<Change> {
         let mut changes = Vec::new();
         let mut touched = Vec::new();
+        let mut left = Vec::new();
         while let Some(effect) = self.engine.poll_effect() {
             match effect {
                 Effect::Change(change) => changes.push(change),
-                Effect::Persist(entry) => touched.extend(self.rows.write(entry)),
+                Effect::Persist(entry) => {
+                    if let Entry::WaiterEnded { row } = &entry {
+                        left.extend(self.rows.waiters.get(row).map(|saved| saved.claim.id));
+                    }
+                    touched.extend(self.rows.write(entry));
+                }
                 Effect::ReserveTokens => {
                     self.token_high = self.token_high.max(TOKENS) + TOKENS;
                     self.engine.extend_tokens(self.token_high);
@@ -183,26 +190,28 @@ impl Upstream {
         }
         touched.sort_unstable();
         touched.dedup();
-        self.compare(core, &touched);
+        self.compare(core, &touched, &left);
         changes
     }
 
-    fn compare(&mut self, core: &mut Core, touched: &[Resource]) {
+    fn compare(&mut self, core: &mut Core, touched: &[Resource], left: &[ClaimId]) {
         let now = self.clock.at(core.now);
         let mut grants = Vec::new();
         for resource in touched {
             let answer = self.engine.handle(now, Request::Inspect(resource.clone()));
             let Answer::Standing(standing) = answer else { continue };
-            let step = core.checks.ledger.observe(resource, standing.clone());
+            let step = core.checks.ledger.observe(resource, standing.clone(), left);
             for claim in &step.ended {
                 let end = End::Gone(self.why_gone(now, *claim, resource));
                 core.line(|| format!("upstream: {claim} of {resource} ended: {end:?}"));
                 core.checks.ledger.ended(*claim, end);
                 self.moments.push(Moment::Ended(*claim, end));
             }
-            let expired = self.rows.grants.values().filter(|saved| {
-                saved.in_grace && saved.claim.resource == *resource
-            });
+            let expired = self
+                .rows
+                .grants
+                .values()
+                .filter(|saved| saved.in_grace && saved.claim.resource == *resource);
             for saved in expired {
                 let end = End::Gone(tenured::model::GoneReason::Expired);
                 self.moments.push(Moment::Ended(saved.claim.id, end));
@@ -250,8 +259,7 @@ impl Upstream {
     /// Planted: releases whoever holds what was released before.
     fn release_again(&mut self, now: Boottime) {
         for resource in std::mem::take(&mut self.again) {
-            let holder =
-                self.rows.grants.values().find(|saved| saved.claim.resource == resource);
+            let holder = self.rows.grants.values().find(|saved| saved.claim.resource == resource);
             let Some(claim) = holder.map(|saved| saved.claim.id) else {
                 self.again.push(resource);
                 continue;

@@ -1,11 +1,12 @@
 //! A run: the loop, and who gets what.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 use std::time::Duration;
 
 use tenure::wire::{HoldState, Kind};
 use tenured::keeper::Process;
-use tenured::model::{Answer, Change, Resource};
+use tenured::model::{Answer, CallId, Change, Request, Resource};
 
 use super::agent::Agent;
 use super::client::Client;
@@ -71,6 +72,8 @@ pub struct World {
     pub(super) agents: Vec<Agent>,
     pub(super) clients: Vec<Client>,
     pub(super) upstream: Upstream,
+    /// Requests that wait for an upstream that stands still.
+    held_up: Vec<((usize, u64, u64), CallId, Rc<Request>)>,
     pub(super) next_pid: u32,
 }
 
@@ -111,20 +114,17 @@ impl World {
     fn new(seed: u64, options: &Options) -> World {
         let mut random = Random::new(seed);
         let plan = Plan::draw(&mut random, options.planted);
-        let mut clock = |drift_ppm| {
-            Clock::new(random.number(1_000_000_000, 90_000_000_000_000), drift_ppm)
-        };
+        let mut clock =
+            |drift_ppm| Clock::new(random.number(1_000_000_000, 90_000_000_000_000), drift_ppm);
         let upstream_clock = clock(plan.drifts_ppm[0]);
         let agents: Vec<Agent> = plan.drifts_ppm[1..]
             .iter()
             .enumerate()
             .map(|(host, drift)| Agent::new(host, clock(*drift)))
             .collect();
-        let upstream =
-            Upstream::new(if plan.embedded { agents[0].clock } else { upstream_clock });
-        let clients = (0..plan.hosts * plan.clients)
-            .map(|id| Client::new(id, id % plan.hosts))
-            .collect();
+        let upstream = Upstream::new(if plan.embedded { agents[0].clock } else { upstream_clock });
+        let clients =
+            (0..plan.hosts * plan.clients).map(|id| Client::new(id, id % plan.hosts)).collect();
         let trace = Trace::new(options.trace || options.print, options.print);
         let core = Core {
             now: TrueTime::default(),
@@ -141,7 +141,7 @@ impl World {
             told_until: Vec::new(),
             said_until: Vec::new(),
         };
-        World { core, agents, clients, upstream, next_pid: 100 }
+        World { core, agents, clients, upstream, held_up: Vec::new(), next_pid: 100 }
     }
 
     fn begin(&mut self) {
@@ -199,8 +199,7 @@ impl World {
                 if !self.upstream.frozen {
                     self.answer(sender, call, &request);
                 } else {
-                    let at = self.core.now + self.core.random.ms(5, 50);
-                    self.core.queue.push(at, Happening::ToUpstream(sender, call, request));
+                    self.held_up.push((sender, call, request));
                 }
             }
             Happening::FromUpstream(host, incarnation, report) => {
@@ -210,10 +209,7 @@ impl World {
                 }
             }
             Happening::UpstreamTurn => self.upstream_turn(),
-            Happening::UpstreamThaw => {
-                self.upstream.frozen = false;
-                self.upstream.plan_turn(&mut self.core);
-            }
+            Happening::UpstreamThaw => self.thaw_upstream(),
             Happening::Mended(host, generation) => self.mend(host, generation),
             Happening::Trouble => self.trouble(),
             Happening::Look => self.look(),
@@ -248,8 +244,8 @@ impl World {
     fn answer(
         &mut self,
         (host, incarnation, life): (usize, u64, u64),
-        call: tenured::model::CallId,
-        request: &tenured::model::Request,
+        call: CallId,
+        request: &Request,
     ) {
         if life != self.upstream.life {
             // The connection broke when the upstream went down.
@@ -262,13 +258,7 @@ impl World {
         self.upstream.plan_turn(&mut self.core);
     }
 
-    fn reply(
-        &mut self,
-        host: usize,
-        incarnation: u64,
-        call: tenured::model::CallId,
-        answer: Answer,
-    ) {
+    fn reply(&mut self, host: usize, incarnation: u64, call: CallId, answer: Answer) {
         if !self.agents[host].link.back {
             return;
         }
@@ -293,12 +283,21 @@ impl World {
                 for delay in network::hint(&mut self.core.random, &weather) {
                     let report =
                         Report::Change { change: change.clone(), epoch: self.upstream.epoch };
-                    let happening =
-                        Happening::FromUpstream(agent.host, agent.incarnation, report);
+                    let happening = Happening::FromUpstream(agent.host, agent.incarnation, report);
                     self.core.after(delay, happening);
                 }
             }
         }
+    }
+
+    /// The upstream goes on, and finds what has come meanwhile.
+    pub(super) fn thaw_upstream(&mut self) {
+        self.upstream.frozen = false;
+        for (sender, call, request) in std::mem::take(&mut self.held_up) {
+            let after = self.core.random.us(0, 2000);
+            self.core.after(after, Happening::ToUpstream(sender, call, request));
+        }
+        self.upstream.plan_turn(&mut self.core);
     }
 
     pub(super) fn upstream_turn(&mut self) {
@@ -405,17 +404,19 @@ impl World {
         let free: BTreeSet<Resource> = waiting
             .keys()
             .filter(|resource| {
-                !quarantined && standings.get(resource).is_none_or(|standing| {
-                    let limit = match resource.kind {
-                        Kind::Semaphore => standing.limit.unwrap_or(1) as usize,
-                        _ => 1,
-                    };
-                    standing.holders.len() < limit
-                })
+                !quarantined
+                    && standings.get(resource).is_none_or(|standing| {
+                        let limit = match resource.kind {
+                            Kind::Semaphore => standing.limit.unwrap_or(1) as usize,
+                            _ => 1,
+                        };
+                        standing.holders.len() < limit
+                    })
             })
             .cloned()
             .collect();
-        let known: Vec<Resource> = self.core.checks.ledger.standings().map(|it| it.0.clone()).collect();
+        let known: Vec<Resource> =
+            self.core.checks.ledger.standings().map(|it| it.0.clone()).collect();
         for resource in known.iter().chain(waiting.keys()) {
             let waiters = waiting.get(resource).map_or(&[][..], Vec::as_slice);
             let is_free = free.contains(resource);

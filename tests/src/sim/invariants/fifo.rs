@@ -22,9 +22,13 @@ impl Fifo {
         waiting: &[StandingEntry],
     ) -> Verdict {
         let arrivals = self.arrivals.entry(resource.clone()).or_default();
-        for claim in &step.queued {
-            if !arrivals.contains(claim) {
-                arrivals.push(*claim);
+        // Who left the queue and came back within the step has lost the place.
+        arrivals.retain(|claim| {
+            !step.left.contains(claim) || step.granted.iter().any(|it| it.claim == *claim)
+        });
+        for entry in waiting {
+            if !arrivals.contains(&entry.claim) {
+                arrivals.push(entry.claim);
             }
         }
         for grant in &step.granted {

@@ -52,8 +52,8 @@ pub struct Step {
     pub granted: Vec<StandingEntry>,
     /// Grants that ended.
     pub ended: Vec<ClaimId>,
-    /// New in the queue, next first.
-    pub queued: Vec<ClaimId>,
+    /// Who left the queue, perhaps to queue again.
+    pub left: Vec<ClaimId>,
     /// Permits in all.
     pub limit: usize,
 }
@@ -84,8 +84,14 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// Takes down how a resource stands now, and tells what is different.
-    pub fn observe(&mut self, resource: &Resource, after: UpstreamStanding) -> Step {
+    /// Takes down how a resource stands now, and tells what is different. `left` is who left the
+    /// queue meanwhile.
+    pub fn observe(
+        &mut self,
+        resource: &Resource,
+        after: UpstreamStanding,
+        left: &[ClaimId],
+    ) -> Step {
         let before = self.standings.remove(resource).unwrap_or_default();
         let has = |list: &[StandingEntry], claim| list.iter().any(|entry| entry.claim == claim);
         let mut granted: Vec<_> = after
@@ -96,10 +102,9 @@ impl Ledger {
             .collect();
         granted.sort_by_key(|entry| entry.token);
         let ended = before.holders.iter().filter(|entry| !has(&after.holders, entry.claim));
-        let queued = after.waiters.iter().filter(|entry| !has(&before.waiters, entry.claim));
         let step = Step {
             ended: ended.map(|entry| entry.claim).collect(),
-            queued: queued.map(|entry| entry.claim).collect(),
+            left: left.to_vec(),
             limit: after.limit.map_or(1, |limit| limit as usize),
             granted,
         };
