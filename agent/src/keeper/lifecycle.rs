@@ -140,7 +140,9 @@ impl Keeper {
             && session.saved.tether == Tether::Connection
             && !session.streams.is_empty()
             && !held.is_empty();
-        for hold in held {
+        // Where the session stays until its work has ended, nobody will claim for its waits.
+        let lost = if works_on { session.holds.iter().copied().collect() } else { held };
+        for hold in lost {
             self.lose(now, hold, LostReason::AgentStopping);
         }
         if !works_on {
