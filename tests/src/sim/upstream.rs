@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use tenured::engine::journal::Entry;
 use tenured::engine::{Effect, Engine, EngineSettings, TokenRange};
 use tenured::host::clock::Boottime;
 use tenured::model::{Answer, BeatAnswer, Change, ClaimId, Request, Resource, Subject};
@@ -91,9 +90,12 @@ impl Upstream {
                 self.again.push(resource.clone());
             }
         }
+        // What is overdue is a step of its own, so that each step has one cause.
+        self.engine.handle_timeout(now);
+        let mut changes = self.settle(core);
         let beaten = waiting_of(core, &request);
         let answer = self.engine.handle(now, request);
-        let changes = self.settle(core);
+        changes.extend(self.settle(core));
         for claim in beaten {
             self.to_the_end(core, claim);
         }
@@ -172,16 +174,10 @@ impl Upstream {
     fn settle(&mut self, core: &mut Core) -> Vec<Change> {
         let mut changes = Vec::new();
         let mut touched = Vec::new();
-        let mut left = Vec::new();
         while let Some(effect) = self.engine.poll_effect() {
             match effect {
                 Effect::Change(change) => changes.push(change),
-                Effect::Persist(entry) => {
-                    if let Entry::WaiterEnded { row } = &entry {
-                        left.extend(self.rows.waiters.get(row).map(|saved| saved.claim.id));
-                    }
-                    touched.extend(self.rows.write(entry));
-                }
+                Effect::Persist(entry) => touched.extend(self.rows.write(entry)),
                 Effect::ReserveTokens => {
                     self.token_high = self.token_high.max(TOKENS) + TOKENS;
                     self.engine.extend_tokens(self.token_high);
@@ -190,17 +186,17 @@ impl Upstream {
         }
         touched.sort_unstable();
         touched.dedup();
-        self.compare(core, &touched, &left);
+        self.compare(core, &touched);
         changes
     }
 
-    fn compare(&mut self, core: &mut Core, touched: &[Resource], left: &[ClaimId]) {
+    fn compare(&mut self, core: &mut Core, touched: &[Resource]) {
         let now = self.clock.at(core.now);
         let mut grants = Vec::new();
         for resource in touched {
             let answer = self.engine.handle(now, Request::Inspect(resource.clone()));
             let Answer::Standing(standing) = answer else { continue };
-            let step = core.checks.ledger.observe(resource, standing.clone(), left);
+            let step = core.checks.ledger.observe(resource, standing.clone());
             for claim in &step.ended {
                 let end = End::Gone(self.why_gone(now, *claim, resource));
                 core.line(|| format!("upstream: {claim} of {resource} ended: {end:?}"));

@@ -22,10 +22,6 @@ impl Fifo {
         waiting: &[StandingEntry],
     ) -> Verdict {
         let arrivals = self.arrivals.entry(resource.clone()).or_default();
-        // Who left the queue and came back within the step has lost the place.
-        arrivals.retain(|claim| {
-            !step.left.contains(claim) || step.granted.iter().any(|it| it.claim == *claim)
-        });
         for entry in waiting {
             if !arrivals.contains(&entry.claim) {
                 arrivals.push(entry.claim);

@@ -52,8 +52,6 @@ pub struct Step {
     pub granted: Vec<StandingEntry>,
     /// Grants that ended.
     pub ended: Vec<ClaimId>,
-    /// Who left the queue, perhaps to queue again.
-    pub left: Vec<ClaimId>,
     /// Permits in all.
     pub limit: usize,
 }
@@ -84,14 +82,8 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// Takes down how a resource stands now, and tells what is different. `left` is who left the
-    /// queue meanwhile.
-    pub fn observe(
-        &mut self,
-        resource: &Resource,
-        after: UpstreamStanding,
-        left: &[ClaimId],
-    ) -> Step {
+    /// Takes down how a resource stands now, and tells what is different.
+    pub fn observe(&mut self, resource: &Resource, after: UpstreamStanding) -> Step {
         let before = self.standings.remove(resource).unwrap_or_default();
         let has = |list: &[StandingEntry], claim| list.iter().any(|entry| entry.claim == claim);
         let mut granted: Vec<_> = after
@@ -104,7 +96,6 @@ impl Ledger {
         let ended = before.holders.iter().filter(|entry| !has(&after.holders, entry.claim));
         let step = Step {
             ended: ended.map(|entry| entry.claim).collect(),
-            left: left.to_vec(),
             limit: after.limit.map_or(1, |limit| limit as usize),
             granted,
         };
