@@ -7,6 +7,7 @@
 //! simulate --faults [--seeds A..B]
 //! ```
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::process::ExitCode;
 use std::sync::Mutex;
@@ -80,7 +81,8 @@ fn search(seeds: Range<u64>, arguments: &Arguments) -> ExitCode {
     let next = AtomicU64::new(seeds.start);
     let stop = AtomicBool::new(false);
     let found: Mutex<Vec<Outcome>> = Mutex::new(Vec::new());
-    let (steps, grants, done) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
+    let (steps, done) = (AtomicU64::new(0), AtomicU64::new(0));
+    let seen: Mutex<BTreeMap<&'static str, u64>> = Mutex::default();
     std::thread::scope(|scope| {
         for _ in 0..arguments.threads.unwrap_or(2) {
             scope.spawn(|| {
@@ -91,7 +93,11 @@ fn search(seeds: Range<u64>, arguments: &Arguments) -> ExitCode {
                     }
                     let outcome = run(seed, &arguments.options);
                     steps.fetch_add(outcome.steps, Ordering::Relaxed);
-                    grants.fetch_add(outcome.grants as u64, Ordering::Relaxed);
+                    if let Ok(mut seen) = seen.lock() {
+                        for (what, count) in &outcome.seen {
+                            *seen.entry(what).or_default() += count;
+                        }
+                    }
                     done.fetch_add(1, Ordering::Relaxed);
                     if let Some(violation) = &outcome.violation {
                         if arguments.go_on {
@@ -107,12 +113,14 @@ fn search(seeds: Range<u64>, arguments: &Arguments) -> ExitCode {
         }
     });
     println!(
-        "{} runs, {} steps, {} grants, {:.1} s",
+        "{} runs, {} steps, {:.1} s",
         done.into_inner(),
         steps.into_inner(),
-        grants.into_inner(),
         began.elapsed().as_secs_f64()
     );
+    for (what, count) in seen.into_inner().unwrap_or_default() {
+        println!("{count:>10}  {what}");
+    }
     let mut found = found.into_inner().unwrap_or_default();
     found.sort_by_key(|outcome| outcome.seed);
     if let Some(first) = found.first().filter(|_| !arguments.go_on) {
@@ -147,7 +155,7 @@ fn table(arguments: &Arguments) -> ExitCode {
 }
 
 fn report(outcome: &Outcome, options: &Options) {
-    let Outcome { seed, steps, ended_at, grants, hash, violation, lines } = outcome;
+    let Outcome { seed, steps, ended_at, grants, hash, violation, lines, .. } = outcome;
     if let Some(violation) = violation {
         if !options.print {
             for line in lines {

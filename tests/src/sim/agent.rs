@@ -9,7 +9,7 @@ use tenured::model::{
     Answer, BeatAnswer, CallId, Change, ClaimAnswer, ClaimId, Request, SessionId,
 };
 
-use super::core::{Core, Happening, Message, Report, Told};
+use super::core::{Caller, Core, Happening, Message, Report, Told};
 use super::invariants::Invariant;
 use super::link::Link;
 use super::planted::Planted;
@@ -22,7 +22,7 @@ const MESSAGES_PER_TURN: usize = 8;
 /// Most reports of the upstream in a turn.
 const REPORTS_PER_TURN: usize = 16;
 /// The agent's own user.
-pub const AGENT_UID: u32 = 990;
+pub(crate) const AGENT_UID: u32 = 990;
 
 /// An open stream.
 pub(super) struct OpenStream {
@@ -33,15 +33,15 @@ pub(super) struct OpenStream {
 
 /// What a slot of a page says.
 #[derive(Debug, Clone, Copy)]
-pub struct PageSlot {
+pub(crate) struct PageSlot {
     /// Which hold.
-    pub hold: ClaimId,
+    pub(crate) hold: ClaimId,
     /// Until when.
-    pub valid_until: Boottime,
+    pub(crate) valid_until: Boottime,
 }
 
 /// An agent on its host.
-pub struct Agent {
+pub(crate) struct Agent {
     pub(super) host: usize,
     pub(super) clock: Clock,
     pub(super) keeper: Option<Keeper>,
@@ -61,12 +61,12 @@ pub struct Agent {
     /// Planted: entries that are written late.
     pub(super) unwritten: Vec<tenured::keeper::journal::Entry>,
     /// Pages by session. They are files, and outlive the agent.
-    pub pages: BTreeMap<SessionId, BTreeMap<u32, PageSlot>>,
+    pub(crate) pages: BTreeMap<SessionId, BTreeMap<u32, PageSlot>>,
     pub(super) link: Link,
     pub(super) reports: VecDeque<Report>,
     pub(super) exits: VecDeque<SessionId>,
-    pub(super) messages: VecDeque<((usize, u64), Message)>,
-    pub(super) tickets: BTreeMap<Ticket, (usize, u64)>,
+    pub(super) messages: VecDeque<(Caller, Message)>,
+    pub(super) tickets: BTreeMap<Ticket, Caller>,
     pub(super) streams: BTreeMap<StreamId, OpenStream>,
     pub(super) watches: BTreeMap<SessionId, Process>,
     /// Processes of the host that live.
@@ -84,7 +84,7 @@ const IDLE_TURNS_MAX: u32 = 2000;
 
 impl Agent {
     /// An agent that is not started yet.
-    pub fn new(host: usize, clock: Clock) -> Agent {
+    pub(crate) fn new(host: usize, clock: Clock) -> Agent {
         Agent {
             host,
             clock,
@@ -114,29 +114,29 @@ impl Agent {
     }
 
     /// What the host's clock shows.
-    pub fn boottime(&self, core: &Core) -> Boottime {
+    pub(crate) fn boottime(&self, core: &Core) -> Boottime {
         self.clock.at(core.now)
     }
 
     /// Whether there is a process.
-    pub fn is_up(&self) -> bool {
+    pub(crate) fn is_up(&self) -> bool {
         self.keeper.is_some()
     }
 
     /// A program's message has arrived.
-    pub fn receive(&mut self, core: &mut Core, sender: (usize, u64), message: Message) {
+    pub(crate) fn receive(&mut self, core: &mut Core, sender: Caller, message: Message) {
         self.messages.push_back((sender, message));
         self.wake(core);
     }
 
     /// A report of the upstream has arrived.
-    pub fn receive_report(&mut self, core: &mut Core, report: Report) {
+    pub(crate) fn receive_report(&mut self, core: &mut Core, report: Report) {
         self.reports.push_back(report);
         self.wake(core);
     }
 
     /// A watched process has ended.
-    pub fn receive_exit(&mut self, core: &mut Core, session: SessionId) {
+    pub(crate) fn receive_exit(&mut self, core: &mut Core, session: SessionId) {
         self.exits.push_back(session);
         self.wake(core);
     }
@@ -156,7 +156,7 @@ impl Agent {
     }
 
     /// One turn: timers, then reports, then exits, then messages.
-    pub fn turn(&mut self, core: &mut Core, upstream: &mut Upstream) {
+    pub(crate) fn turn(&mut self, core: &mut Core, upstream: &mut Upstream) {
         if self.frozen || self.due.is_none_or(|due| due > core.now) {
             return;
         }
@@ -291,7 +291,7 @@ impl Agent {
         &mut self,
         core: &mut Core,
         now: Boottime,
-        (client, life): (usize, u64),
+        (client, life): Caller,
         message: Message,
     ) {
         let Some(keeper) = &mut self.keeper else { return };

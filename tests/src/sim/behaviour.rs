@@ -34,7 +34,7 @@ enum Action {
 
 impl Client {
     /// Does what is due, and perhaps something of its own.
-    pub fn think(&mut self, core: &mut Core, agent: &Agent) {
+    pub(crate) fn think(&mut self, core: &mut Core, agent: &Agent) {
         if !self.alive || self.frozen || self.done {
             return;
         }
@@ -84,7 +84,7 @@ impl Client {
     }
 
     /// Requests that do not depend on other programs, and should have been answered long ago.
-    pub fn unanswered(&self, now: TrueTime) -> Option<&Asked> {
+    pub(crate) fn unanswered(&self, now: TrueTime) -> Option<&Asked> {
         self.asked.values().find(|asked| {
             let waits = match &asked.what {
                 Asking::Acquire(acquire) => acquire.wait == Wait::Block,
@@ -308,7 +308,7 @@ impl Client {
     }
 
     /// Ends in one way or another; true if it has to be killed.
-    pub fn farewell(&mut self, core: &mut Core) -> bool {
+    pub(crate) fn farewell(&mut self, core: &mut Core) -> bool {
         if !self.alive || self.frozen {
             return true;
         }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use tenure::wire::{Acquire, Code, Event, HoldState, Kind, Problem, Tether};
+use tenure::wire::{Acquire, Code, Event, HoldState, Problem, Tether};
 use tenured::keeper::{Peer, Reply, StreamEnd, StreamId, Ticket};
 use uuid::Uuid;
 
@@ -15,7 +15,7 @@ const BACKLOG_MAX: usize = 64;
 
 /// A session as its program knows it.
 #[derive(Debug, Clone)]
-pub struct MySession {
+pub(crate) struct MySession {
     pub(super) id: Uuid,
     pub(super) secret: String,
     pub(super) tether: Tether,
@@ -30,8 +30,7 @@ pub struct MySession {
 
 /// A hold as its program knows it.
 #[derive(Debug, Clone)]
-pub struct MyHold {
-    pub(super) kind: Kind,
+pub(crate) struct MyHold {
     pub(super) held: bool,
     /// When it is given back.
     pub(super) release_at: TrueTime,
@@ -39,7 +38,7 @@ pub struct MyHold {
 
 /// A request whose answer has not come.
 #[derive(Debug, Clone)]
-pub struct Asked {
+pub(crate) struct Asked {
     pub(super) what: Asking,
     pub(super) at: TrueTime,
     pub(super) cancel_at: Option<TrueTime>,
@@ -47,7 +46,7 @@ pub struct Asked {
 
 /// What was asked.
 #[derive(Debug, Clone)]
-pub enum Asking {
+pub(crate) enum Asking {
     Register(Box<MySession>),
     Resume,
     Acquire(Box<Acquire>),
@@ -56,7 +55,7 @@ pub enum Asking {
 }
 
 /// A program.
-pub struct Client {
+pub(crate) struct Client {
     pub(super) id: usize,
     pub(super) host: usize,
     /// Grows with every process that runs it.
@@ -79,7 +78,7 @@ pub struct Client {
 
 impl Client {
     /// A program that has not started.
-    pub fn new(id: usize, host: usize) -> Client {
+    pub(crate) fn new(id: usize, host: usize) -> Client {
         Client {
             id,
             host,
@@ -107,7 +106,7 @@ impl Client {
     }
 
     /// A message has arrived. Gives the stream that is to be cut off, if its reader is too slow.
-    pub fn hear(&mut self, core: &mut Core, told: Told) -> Option<StreamId> {
+    pub(crate) fn hear(&mut self, core: &mut Core, told: Told) -> Option<StreamId> {
         if self.frozen {
             self.backlog.push_back(told);
             return (self.backlog.len() > BACKLOG_MAX).then(|| self.stream.take()).flatten();
@@ -178,15 +177,11 @@ impl Client {
                 }
             }
             (_, Reply::Acquired(acquired)) => {
-                self.granted(core, acquired.hold, acquired.kind);
+                self.granted(core, acquired.hold);
             }
             (_, Reply::Waiting(waiting)) => {
                 let release_at = core.now;
-                self.holds.entry(waiting.hold).or_insert(MyHold {
-                    kind: waiting.kind,
-                    held: false,
-                    release_at,
-                });
+                self.holds.entry(waiting.hold).or_insert(MyHold { held: false, release_at });
             }
             (Asking::Release(None), Reply::Released(_)) => self.forget(),
             (_, Reply::Checkpointed(checked)) => self.reconcile(core, &checked.holds),
@@ -218,7 +213,7 @@ impl Client {
     fn event(&mut self, core: &mut Core, event: &Event) {
         match event {
             Event::Snapshot(snapshot) => self.reconcile(core, &snapshot.holds),
-            Event::Granted(granted) => self.granted(core, granted.of.hold, granted.of.kind),
+            Event::Granted(granted) => self.granted(core, granted.of.hold),
             Event::Lost(lost) => {
                 self.holds.remove(&lost.of.hold);
             }
@@ -233,18 +228,18 @@ impl Client {
         self.holds.retain(|id, _| views.iter().any(|view| view.hold == *id));
         for view in views {
             if matches!(view.state, HoldState::Held | HoldState::Jeopardy) {
-                self.granted(core, view.hold, view.kind);
+                self.granted(core, view.hold);
             }
         }
     }
 
-    fn granted(&mut self, core: &mut Core, id: Uuid, kind: Kind) {
+    fn granted(&mut self, core: &mut Core, id: Uuid) {
         let known = self.holds.get(&id).is_some_and(|hold| hold.held);
         if known {
             return;
         }
         let longest = if core.phase == Phase::Storm { 4000 } else { 250 };
         let release_at = core.now + core.random.ms(5, longest);
-        self.holds.insert(id, MyHold { kind, held: true, release_at });
+        self.holds.insert(id, MyHold { held: true, release_at });
     }
 }

@@ -17,7 +17,7 @@ const INSPECTION: Ticket = Ticket(u64::MAX);
 /// What is done in a turn, in order.
 enum Deed {
     /// What the keeper wants done.
-    Command(Command),
+    Command(Box<Command>),
     /// What an upstream within the agent did in between. It is in the same transaction as the
     /// journal; the pages that were written before it count as written.
     Inner(Vec<Moment>),
@@ -41,7 +41,7 @@ impl Agent {
                     keeper.handle_answer(now, call, now, Ok(answer));
                     Agent::hint(keeper, now, changes);
                 }
-                command => commands.push(Deed::Command(command)),
+                command => commands.push(Deed::Command(Box::new(command))),
             }
         }
         let commands = self.write_journal(core, now, commands);
@@ -53,7 +53,7 @@ impl Agent {
         };
         for command in commands.into_iter().take(doing) {
             match command {
-                Deed::Command(command) => self.command(core, upstream, now, command),
+                Deed::Command(command) => self.command(core, upstream, now, *command),
                 Deed::Inner(moments) => core.judge_moments(moments),
             }
         }
@@ -71,17 +71,24 @@ impl Agent {
         }
         let mut left = Vec::with_capacity(commands.len());
         for command in commands {
+            let command = match command {
+                Deed::Command(command) => *command,
+                inner @ Deed::Inner(_) => {
+                    left.push(inner);
+                    continue;
+                }
+            };
             match command {
-                Deed::Command(Command::Persist(entry)) if core.has(Planted::LateJournal) => {
+                Command::Persist(entry) if core.has(Planted::LateJournal) => {
                     self.unwritten.push(entry);
                 }
-                Deed::Command(Command::Persist(entry)) => {
+                Command::Persist(entry) => {
                     core.line(|| format!("agent {}: journal {entry:?}", self.host));
                     self.rows.write(entry);
                 }
                 // What is noted has happened, even if the agent dies before it says so.
-                Deed::Command(Command::Note(note)) => self.note(core, now, &note),
-                command => left.push(command),
+                Command::Note(note) => self.note(core, now, &note),
+                command => left.push(Deed::Command(Box::new(command))),
             }
         }
         left
@@ -94,6 +101,13 @@ impl Agent {
             return;
         }
         core.line(|| format!("agent {}: notes {note:?}", self.host));
+        if let Note::Lost { hold, token: 1.., reason, .. } = note {
+            core.seen(reason.as_str());
+            if core.is_calm() {
+                let verdict = core.checks.beats.lost_in_calm(*hold, *reason);
+                core.judge(Invariant::BeatsInTime, verdict);
+            }
+        }
         let verdict = core.checks.one_end.noted(self.host, note);
         core.judge(Invariant::OneEnd, verdict);
     }

@@ -1,7 +1,9 @@
 //! What all parts of a run share: true time, chance, the queue, the trace and the rules.
 
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tenure::wire::Problem;
 use tenured::keeper::{Numbered, Peer, Reply, Request, StreamEnd, StreamId, StreamTarget, Ticket};
@@ -18,9 +20,13 @@ use super::random::Random;
 use super::time::TrueTime;
 use super::trace::Trace;
 
+/// What came of the faults is over this long after them: waits between attempts, and the grants of
+/// hosts that were cut off.
+pub(crate) const RECOVERY: Duration = Duration::from_secs(2);
+
 /// What a program asks of its agent.
 #[derive(Debug)]
-pub enum Message {
+pub(crate) enum Message {
     /// A request.
     Request {
         /// Under this ticket.
@@ -47,7 +53,7 @@ pub enum Message {
 
 /// What a program hears from its agent.
 #[derive(Debug)]
-pub enum Told {
+pub(crate) enum Told {
     /// The answer to a request.
     Reply(Ticket, Result<Reply, Box<Problem>>),
     /// The connection broke: no answer will come.
@@ -62,7 +68,7 @@ pub enum Told {
 
 /// What an agent hears from its upstream.
 #[derive(Debug, Clone)]
-pub enum Report {
+pub(crate) enum Report {
     /// The answer to a call, from the upstream in that life of its data.
     Answer {
         /// Which call.
@@ -85,9 +91,14 @@ pub enum Report {
     Connected(u64),
 }
 
+/// A program, and in which life of it.
+pub(crate) type Caller = (usize, u64);
+/// A host, in which life of its agent, and over a connection to which life of the upstream.
+pub(crate) type Origin = (usize, u64, u64);
+
 /// What happens next.
 #[derive(Debug)]
-pub enum Happening {
+pub(crate) enum Happening {
     /// An agent may have something to do.
     Turn(usize),
     /// An agent goes on after it was stopped, or its machine wakes.
@@ -99,7 +110,7 @@ pub enum Happening {
     /// A process that the agent of a host watches has ended.
     Exited(usize, u64, SessionId),
     /// A program's message reaches its agent.
-    ToAgent(usize, (usize, u64), Message),
+    ToAgent(usize, Caller, Message),
     /// An agent's message reaches a program in that life.
     ToClient(usize, u64, Told),
     /// A program may have something to do.
@@ -109,7 +120,7 @@ pub enum Happening {
     /// A killed program is started anew.
     Reborn(usize),
     /// A call reaches the upstream.
-    ToUpstream((usize, u64, u64), CallId, Rc<tenured::model::Request>),
+    ToUpstream(Origin, CallId, Rc<tenured::model::Request>),
     /// Something of the upstream reaches an agent in that life.
     FromUpstream(usize, u64, Report),
     /// The upstream may have something to do.
@@ -134,7 +145,7 @@ pub enum Happening {
 
 /// Which part of a run this is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Phase {
+pub(crate) enum Phase {
     /// Faults.
     Storm,
     /// No faults: whoever waits is served.
@@ -145,52 +156,53 @@ pub enum Phase {
 
 /// The rules and what they remember.
 #[derive(Default)]
-pub struct Checks {
-    pub ledger: Ledger,
-    pub exclusion: Exclusion,
-    pub tokens: RisingTokens,
-    pub fifo: Fifo,
-    pub starvation: NoStarvation,
-    pub left: NothingLeft,
-    pub one_end: OneEnd,
-    pub beats: BeatsInTime,
-    pub truth: TruthFirst,
-    pub restart: RestartKeeps,
-    pub bounded: Bounded,
+pub(crate) struct Checks {
+    pub(crate) ledger: Ledger,
+    pub(crate) exclusion: Exclusion,
+    pub(crate) tokens: RisingTokens,
+    pub(crate) fifo: Fifo,
+    pub(crate) starvation: NoStarvation,
+    pub(crate) left: NothingLeft,
+    pub(crate) one_end: OneEnd,
+    pub(crate) beats: BeatsInTime,
+    pub(crate) truth: TruthFirst,
+    pub(crate) restart: RestartKeeps,
+    pub(crate) bounded: Bounded,
 }
 
 /// What all parts of a run share.
-pub struct Core {
-    pub now: TrueTime,
-    pub step: u64,
-    pub phase: Phase,
-    pub random: Random,
-    pub queue: Queue<Happening>,
-    pub trace: Trace,
-    pub checks: Checks,
-    pub plan: Plan,
-    pub planted: Option<Planted>,
-    pub violation: Option<Violation>,
-    pub next_number: u64,
-    pub told_until: Vec<TrueTime>,
-    pub said_until: Vec<TrueTime>,
+pub(crate) struct Core {
+    pub(crate) now: TrueTime,
+    pub(crate) step: u64,
+    pub(crate) phase: Phase,
+    pub(crate) random: Random,
+    pub(crate) queue: Queue<Happening>,
+    pub(crate) trace: Trace,
+    pub(crate) checks: Checks,
+    pub(crate) plan: Plan,
+    pub(crate) planted: Option<Planted>,
+    pub(crate) violation: Option<Violation>,
+    pub(crate) seen: BTreeMap<&'static str, u64>,
+    pub(crate) next_number: u64,
+    pub(crate) told_until: Vec<TrueTime>,
+    pub(crate) said_until: Vec<TrueTime>,
 }
 
 impl Core {
     /// Plans a happening for `after` from now.
-    pub fn after(&mut self, after: std::time::Duration, what: Happening) {
+    pub(crate) fn after(&mut self, after: Duration, what: Happening) {
         self.queue.push(self.now + after, what);
     }
 
     /// Sends something to a program. What is said to one program stays in order.
-    pub fn tell(&mut self, client: usize, life: u64, told: Told) {
+    pub(crate) fn tell(&mut self, client: usize, life: u64, told: Told) {
         let at = self.now + self.random.us(10, 200);
         let at = Core::in_order(&mut self.told_until, client, at);
         self.queue.push(at, Happening::ToClient(client, life, told));
     }
 
     /// Sends something from a program to its agent. What one program says stays in order.
-    pub fn say(&mut self, host: usize, sender: (usize, u64), message: Message) {
+    pub(crate) fn say(&mut self, host: usize, sender: Caller, message: Message) {
         let at = self.now + self.random.us(5, 150);
         let at = Core::in_order(&mut self.said_until, sender.0, at);
         self.queue.push(at, Happening::ToAgent(host, sender, message));
@@ -205,18 +217,18 @@ impl Core {
     }
 
     /// A number that was not used before.
-    pub fn number(&mut self) -> u64 {
+    pub(crate) fn number(&mut self) -> u64 {
         self.next_number += 1;
         self.next_number
     }
 
     /// Adds a line to the trace.
-    pub fn line(&mut self, line: impl FnOnce() -> String) {
+    pub(crate) fn line(&mut self, line: impl FnOnce() -> String) {
         self.trace.line(self.step, self.now, line);
     }
 
     /// Keeps the first violation.
-    pub fn judge(&mut self, invariant: Invariant, verdict: Verdict) {
+    pub(crate) fn judge(&mut self, invariant: Invariant, verdict: Verdict) {
         if let Err(what) = verdict
             && self.violation.is_none()
         {
@@ -226,7 +238,7 @@ impl Core {
     }
 
     /// Holds what the upstream did against what pages say.
-    pub fn judge_moments(&mut self, moments: Vec<Moment>) {
+    pub(crate) fn judge_moments(&mut self, moments: Vec<Moment>) {
         for moment in moments {
             let checks = &mut self.checks;
             let verdict = checks.exclusion.moment(self.now, &checks.ledger, &moment);
@@ -235,7 +247,7 @@ impl Core {
     }
 
     /// The network as it is now.
-    pub fn weather(&self) -> Weather {
+    pub(crate) fn weather(&self) -> Weather {
         if self.phase == Phase::Storm {
             self.plan.weather.clone()
         } else {
@@ -243,8 +255,18 @@ impl Core {
         }
     }
 
+    /// Whether the faults are over, and what came of them as well.
+    pub(crate) fn is_calm(&self) -> bool {
+        self.phase == Phase::Calm && self.now >= TrueTime::default() + self.plan.storm + RECOVERY
+    }
+
+    /// Counts something, so that a search can tell what its runs have seen.
+    pub(crate) fn seen(&mut self, what: &'static str) {
+        *self.seen.entry(what).or_default() += 1;
+    }
+
     /// Whether this fault is planted.
-    pub fn has(&self, planted: Planted) -> bool {
+    pub(crate) fn has(&self, planted: Planted) -> bool {
         self.planted == Some(planted)
     }
 }

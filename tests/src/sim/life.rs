@@ -8,14 +8,14 @@ use tenured::keeper::Keeper;
 use tenured::model::ClaimId;
 
 use super::agent::{AGENT_UID, Agent};
-use super::core::{Core, Happening, Report, Told};
+use super::core::{Caller, Core, Happening, Report, Told};
 use super::invariants::Invariant;
 use super::rows::AgentRows;
 use super::upstream::Upstream;
 
 impl Agent {
     /// Starts from the journal.
-    pub fn start(&mut self, core: &mut Core, upstream: &mut Upstream) {
+    pub(crate) fn start(&mut self, core: &mut Core, upstream: &mut Upstream) {
         if self.is_up() {
             return;
         }
@@ -43,6 +43,9 @@ impl Agent {
         self.keeper = Some(keeper);
         self.commit(core, upstream, now);
         self.check_kept(core, &believed);
+        for _ in &believed {
+            core.seen("hold kept over a start");
+        }
         if core.random.per_mille(500) {
             self.receive_report(core, Report::Connected(upstream.epoch));
         }
@@ -88,7 +91,7 @@ impl Agent {
     }
 
     /// Dies, by SIGKILL or a bug: connections break, pages and journal stay.
-    pub fn crash(&mut self, core: &mut Core) {
+    pub(crate) fn crash(&mut self, core: &mut Core) {
         if !self.is_up() {
             return;
         }
@@ -127,7 +130,7 @@ impl Agent {
     }
 
     /// Dies, and its journal with it. What it promised runs out by itself.
-    pub fn lose_journal(&mut self, core: &mut Core) {
+    pub(crate) fn lose_journal(&mut self, core: &mut Core) {
         core.line(|| format!("agent {}: its journal is lost", self.host));
         self.crash(core);
         self.rows = AgentRows::default();
@@ -139,7 +142,7 @@ impl Agent {
     }
 
     /// SIGTERM.
-    pub fn stop(&mut self, core: &mut Core, upstream: &mut Upstream) {
+    pub(crate) fn stop(&mut self, core: &mut Core, upstream: &mut Upstream) {
         let now = self.boottime(core);
         let Some(keeper) = &mut self.keeper else { return };
         if std::mem::replace(&mut self.stopping, true) {
@@ -154,7 +157,7 @@ impl Agent {
     }
 
     /// SIGUSR2.
-    pub fn restart(&mut self, core: &mut Core, upstream: &mut Upstream) {
+    pub(crate) fn restart(&mut self, core: &mut Core, upstream: &mut Upstream) {
         let now = self.boottime(core);
         let Some(keeper) = &mut self.keeper else { return };
         keeper.handle_restart(now);
@@ -164,7 +167,7 @@ impl Agent {
     }
 
     /// SIGSTOP, or the machine sleeps.
-    pub fn freeze(&mut self, core: &mut Core) -> bool {
+    pub(crate) fn freeze(&mut self, core: &mut Core) -> bool {
         if self.frozen {
             return false;
         }
@@ -176,7 +179,7 @@ impl Agent {
     }
 
     /// SIGCONT, or the machine wakes.
-    pub fn thaw(&mut self, core: &mut Core) {
+    pub(crate) fn thaw(&mut self, core: &mut Core) {
         if !std::mem::replace(&mut self.frozen, false) {
             return;
         }
@@ -190,7 +193,7 @@ impl Agent {
     }
 
     /// Nobody listens on the socket.
-    pub fn refuse(core: &mut Core, (client, life): (usize, u64), message: super::core::Message) {
+    pub(crate) fn refuse(core: &mut Core, (client, life): Caller, message: super::core::Message) {
         use super::core::Message;
         let told = match message {
             Message::Request { ticket, .. } => Told::Broken(ticket),

@@ -6,37 +6,37 @@ use std::rc::Rc;
 use tenured::host::clock::Boottime;
 use tenured::model::{CallId, ClaimId, Failure, Request};
 
-use super::core::{Core, Happening, Report};
+use super::core::{Core, Happening, Origin, Report};
 use super::network;
 
 /// A call that has not come back.
 #[derive(Debug, Clone, Copy)]
-pub struct InFlight {
+pub(crate) struct InFlight {
     /// The instant just before it was sent.
-    pub sent_at: Boottime,
+    pub(crate) sent_at: Boottime,
     /// What it releases.
-    pub releases: Option<ClaimId>,
+    pub(crate) releases: Option<ClaimId>,
 }
 
 /// The connection of one agent.
-pub struct Link {
+pub(crate) struct Link {
     /// Whether requests get through.
-    pub there: bool,
+    pub(crate) there: bool,
     /// Whether replies and hints get through.
-    pub back: bool,
+    pub(crate) back: bool,
     /// Grows when either changes, so that an older mending does not count.
-    pub generation: u64,
+    pub(crate) generation: u64,
     /// The life of the upstream's data that it last heard of.
-    pub epoch: Option<u64>,
+    pub(crate) epoch: Option<u64>,
     /// Calls that have not come back.
-    pub in_flight: BTreeMap<CallId, InFlight>,
+    pub(crate) in_flight: BTreeMap<CallId, InFlight>,
     /// Which claims they are about, in order.
-    pub asked: BTreeMap<CallId, Vec<Option<ClaimId>>>,
+    pub(crate) asked: BTreeMap<CallId, Vec<Option<ClaimId>>>,
 }
 
 impl Link {
     /// A link that works.
-    pub fn new() -> Link {
+    pub(crate) fn new() -> Link {
         Link {
             there: true,
             back: true,
@@ -48,16 +48,16 @@ impl Link {
     }
 
     /// Whether anything gets through in both directions.
-    pub fn works(&self) -> bool {
+    pub(crate) fn works(&self) -> bool {
         self.there && self.back
     }
 
     /// Sends a call. Its answer, or that there is none, comes as a happening.
-    pub fn submit(
+    pub(crate) fn submit(
         &mut self,
         core: &mut Core,
         now: Boottime,
-        (host, incarnation, upstream_life): (usize, u64, u64),
+        (host, incarnation, upstream_life): Origin,
         call: CallId,
         request: Request,
     ) {

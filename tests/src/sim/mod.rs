@@ -29,4 +29,5 @@ mod world;
 
 pub use invariants::{Invariant, Violation};
 pub use planted::Planted;
+pub use time::TrueTime;
 pub use world::{Options, Outcome, run};

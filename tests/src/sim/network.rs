@@ -9,14 +9,14 @@ use super::random::Random;
 const FASTEST: Duration = Duration::from_micros(50);
 
 /// How long a message takes.
-pub fn delay(random: &mut Random, weather: &Weather) -> Duration {
+pub(crate) fn delay(random: &mut Random, weather: &Weather) -> Duration {
     let longest =
         if random.per_mille(weather.slow_per_mille) { weather.worst } else { weather.usual };
     random.between(FASTEST, longest)
 }
 
 /// When the copies of a request arrive: none, one or two of them.
-pub fn request(random: &mut Random, weather: &Weather) -> Vec<Duration> {
+pub(crate) fn request(random: &mut Random, weather: &Weather) -> Vec<Duration> {
     if random.per_mille(weather.lost_per_mille) {
         return Vec::new();
     }
@@ -28,12 +28,12 @@ pub fn request(random: &mut Random, weather: &Weather) -> Vec<Duration> {
 }
 
 /// When a reply arrives, if it does.
-pub fn reply(random: &mut Random, weather: &Weather) -> Option<Duration> {
+pub(crate) fn reply(random: &mut Random, weather: &Weather) -> Option<Duration> {
     (!random.per_mille(weather.lost_per_mille)).then(|| delay(random, weather))
 }
 
 /// When the copies of a hint arrive: none, one or two of them.
-pub fn hint(random: &mut Random, weather: &Weather) -> Vec<Duration> {
+pub(crate) fn hint(random: &mut Random, weather: &Weather) -> Vec<Duration> {
     if random.per_mille(weather.hint_per_mille) {
         return Vec::new();
     }

@@ -13,16 +13,16 @@ use super::random::Random;
 /// ttl / 200 covers.
 const DRIFT_PPM_MAX: u64 = 2000;
 /// Shortest and longest ttl that programs ask for, ms.
-pub const TTL_MS: (u64, u64) = (600, 5000);
+pub(crate) const TTL_MS: (u64, u64) = (600, 5000);
 /// Longest grace of a lease, ms.
-pub const GRACE_MS_MAX: u64 = 1500;
+pub(crate) const GRACE_MS_MAX: u64 = 1500;
 /// Ended holds are remembered for so long.
-pub const REMEMBER: Duration = Duration::from_secs(3);
+pub(crate) const REMEMBER: Duration = Duration::from_secs(3);
 
 /// What can go wrong from outside. Each run draws the ones it has, so that some runs have few and
 /// get far with them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Trouble {
+pub(crate) enum Trouble {
     /// The agent is stopped (SIGSTOP) for a while.
     AgentPause,
     /// The agent is killed between two turns.
@@ -56,6 +56,27 @@ pub enum Trouble {
 }
 
 impl Trouble {
+    /// Its name, for people.
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Trouble::AgentPause => "agent paused",
+            Trouble::AgentCrash => "agent killed",
+            Trouble::AgentCrashAtCommit => "agent killed at commit",
+            Trouble::AgentStop => "agent stopped",
+            Trouble::AgentRestart => "agent restarted",
+            Trouble::JournalLoss => "journal lost",
+            Trouble::ClientKill => "program killed",
+            Trouble::ClientPause => "program paused",
+            Trouble::Sleep => "machine slept",
+            Trouble::UpstreamPause => "upstream paused",
+            Trouble::UpstreamRestart => "upstream restarted",
+            Trouble::UpstreamReset => "upstream reset",
+            Trouble::Partition => "link cut",
+            Trouble::WallStep => "wall clock set",
+            Trouble::Revoke => "revoked",
+        }
+    }
+
     const ALL: [Trouble; 15] = [
         Trouble::AgentPause,
         Trouble::AgentCrash,
@@ -77,26 +98,26 @@ impl Trouble {
 
 /// How bad the network is.
 #[derive(Debug, Clone)]
-pub struct Weather {
+pub(crate) struct Weather {
     /// Most messages take this long at most.
-    pub usual: Duration,
+    pub(crate) usual: Duration,
     /// The others take this long at most.
-    pub worst: Duration,
+    pub(crate) worst: Duration,
     /// So many out of a thousand are among the others.
-    pub slow_per_mille: u32,
+    pub(crate) slow_per_mille: u32,
     /// So many requests out of a thousand are lost, and so many replies.
-    pub lost_per_mille: u32,
+    pub(crate) lost_per_mille: u32,
     /// So many requests out of a thousand arrive twice.
-    pub twice_per_mille: u32,
+    pub(crate) twice_per_mille: u32,
     /// So many hints out of a thousand are lost, and as many come twice.
-    pub hint_per_mille: u32,
+    pub(crate) hint_per_mille: u32,
     /// The agent gives up on a call after this.
-    pub call_deadline: Duration,
+    pub(crate) call_deadline: Duration,
 }
 
 impl Weather {
     /// A network without faults.
-    pub fn calm(&self) -> Weather {
+    pub(crate) fn calm(&self) -> Weather {
         Weather {
             usual: Duration::from_millis(2),
             worst: Duration::from_millis(2),
@@ -111,48 +132,48 @@ impl Weather {
 
 /// Something that programs fight about.
 #[derive(Debug, Clone)]
-pub struct Prize {
+pub(crate) struct Prize {
     /// Its kind.
-    pub kind: Kind,
+    pub(crate) kind: Kind,
     /// Its name; none for a master, which is its session's project.
-    pub name: Option<Arc<str>>,
+    pub(crate) name: Option<Arc<str>>,
     /// The limit that programs usually name, for a semaphore.
-    pub limit: u32,
+    pub(crate) limit: u32,
 }
 
 /// A run.
-pub struct Plan {
+pub(crate) struct Plan {
     /// Hosts, each with an agent.
-    pub hosts: usize,
+    pub(crate) hosts: usize,
     /// Programs on each host.
-    pub clients: usize,
+    pub(crate) clients: usize,
     /// Whether the upstream lives within the agent of the only host.
-    pub embedded: bool,
+    pub(crate) embedded: bool,
     /// Drift of the upstream's clock and then of each host's, ppm.
-    pub drifts_ppm: Vec<i64>,
+    pub(crate) drifts_ppm: Vec<i64>,
     /// What programs fight about.
-    pub prizes: Vec<Prize>,
+    pub(crate) prizes: Vec<Prize>,
     /// What the keepers are told.
-    pub settings: Settings,
+    pub(crate) settings: Settings,
     /// The network while there are faults.
-    pub weather: Weather,
+    pub(crate) weather: Weather,
     /// What goes wrong.
-    pub troubles: Vec<Trouble>,
+    pub(crate) troubles: Vec<Trouble>,
     /// The usual time from one trouble to the next.
-    pub trouble_every: Duration,
+    pub(crate) trouble_every: Duration,
     /// The usual time that a program thinks.
-    pub think: Duration,
+    pub(crate) think: Duration,
     /// How long there are faults.
-    pub storm: Duration,
+    pub(crate) storm: Duration,
     /// How long programs go on without faults.
-    pub calm: Duration,
+    pub(crate) calm: Duration,
     /// How long everything then has to settle.
-    pub settle: Duration,
+    pub(crate) settle: Duration,
 }
 
 impl Plan {
     /// Draws the run of a seed.
-    pub fn draw(random: &mut Random, planted: Option<Planted>) -> Plan {
+    pub(crate) fn draw(random: &mut Random, planted: Option<Planted>) -> Plan {
         let embedded = random.per_mille(150) && planted.is_none_or(Planted::shows_embedded);
         let hosts = if embedded { 1 } else { random.number(2, 4) as usize };
         let drift =
@@ -173,7 +194,7 @@ impl Plan {
             think: random.ms(60, 500),
             storm: random.ms(12_000, 30_000),
             calm: Duration::from_secs(9),
-            settle: Duration::from_secs(20),
+            settle: Duration::from_secs(30),
         }
     }
 }

@@ -33,7 +33,7 @@ impl<T> PartialEq for Entry<T> {
 impl<T> Eq for Entry<T> {}
 
 /// Happenings in the order of true time; those of one instant in the order of planning.
-pub struct Queue<T> {
+pub(crate) struct Queue<T> {
     heap: BinaryHeap<Entry<T>>,
     next: u64,
 }
@@ -46,13 +46,13 @@ impl<T> Default for Queue<T> {
 
 impl<T> Queue<T> {
     /// Plans a happening.
-    pub fn push(&mut self, at: TrueTime, what: T) {
+    pub(crate) fn push(&mut self, at: TrueTime, what: T) {
         self.heap.push(Entry { at, order: self.next, what });
         self.next += 1;
     }
 
     /// Takes the next happening.
-    pub fn pop(&mut self) -> Option<(TrueTime, T)> {
+    pub(crate) fn pop(&mut self) -> Option<(TrueTime, T)> {
         self.heap.pop().map(|entry| (entry.at, entry.what))
     }
 }

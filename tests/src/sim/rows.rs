@@ -11,14 +11,14 @@ use tenured::model::{ClaimId, Resource, SessionId, SessionRecord};
 
 /// The journal of an agent.
 #[derive(Default)]
-pub struct AgentRows {
+pub(crate) struct AgentRows {
     sessions: BTreeMap<SessionId, SavedSession>,
     holds: BTreeMap<u64, SavedHold>,
 }
 
 impl AgentRows {
     /// Writes an entry.
-    pub fn write(&mut self, entry: Entry) {
+    pub(crate) fn write(&mut self, entry: Entry) {
         match entry {
             Entry::Session(saved) => {
                 self.sessions.insert(saved.id, *saved);
@@ -41,7 +41,7 @@ impl AgentRows {
     }
 
     /// Everything, as a new agent reads it.
-    pub fn saved(&self) -> Saved {
+    pub(crate) fn saved(&self) -> Saved {
         Saved {
             sessions: self.sessions.values().cloned().collect(),
             holds: self.holds.values().cloned().collect(),
@@ -49,24 +49,24 @@ impl AgentRows {
     }
 
     /// Whether a session is in it.
-    pub fn has_session(&self, session: SessionId) -> bool {
+    pub(crate) fn has_session(&self, session: SessionId) -> bool {
         self.sessions.contains_key(&session)
     }
 
     /// Whether a grant is in it that its client may still use.
-    pub fn has_grant(&self, claim: ClaimId) -> bool {
+    pub(crate) fn has_grant(&self, claim: ClaimId) -> bool {
         self.holds
             .values()
             .any(|saved| saved.claim.id == claim && saved.token.is_some() && !saved.departing)
     }
 
     /// How many sessions and holds are in it.
-    pub fn len(&self) -> (usize, usize) {
+    pub(crate) fn len(&self) -> (usize, usize) {
         (self.sessions.len(), self.holds.len())
     }
 
     /// What is in it, for people.
-    pub fn names(&self) -> Vec<String> {
+    pub(crate) fn names(&self) -> Vec<String> {
         let sessions = self.sessions.keys().map(|session| format!("session {session}"));
         let holds = self.holds.values().map(|saved| format!("hold {}", saved.claim.id));
         sessions.chain(holds).collect()
@@ -75,11 +75,11 @@ impl AgentRows {
 
 /// The journal of an engine.
 #[derive(Default)]
-pub struct EngineRows {
+pub(crate) struct EngineRows {
     /// Grants by row.
-    pub grants: BTreeMap<u64, SavedGrant>,
+    pub(crate) grants: BTreeMap<u64, SavedGrant>,
     /// Waiters by row.
-    pub waiters: BTreeMap<u64, SavedWaiter>,
+    pub(crate) waiters: BTreeMap<u64, SavedWaiter>,
     limits: BTreeMap<Resource, u32>,
     /// In the order in which they were announced.
     sessions: Vec<SessionRecord>,
@@ -88,7 +88,7 @@ pub struct EngineRows {
 
 impl EngineRows {
     /// Writes an entry, and tells which resource it is about.
-    pub fn write(&mut self, entry: EngineEntry) -> Option<Resource> {
+    pub(crate) fn write(&mut self, entry: EngineEntry) -> Option<Resource> {
         match entry {
             EngineEntry::Grant(saved) => {
                 let resource = saved.claim.resource.clone();
@@ -135,7 +135,7 @@ impl EngineRows {
     }
 
     /// Everything, as a new engine reads it.
-    pub fn saved(&self) -> EngineSaved {
+    pub(crate) fn saved(&self) -> EngineSaved {
         EngineSaved {
             grants: self.grants.values().cloned().collect(),
             waiters: self.waiters.values().cloned().collect(),
@@ -146,7 +146,7 @@ impl EngineRows {
     }
 
     /// Every resource that somebody holds or waits for.
-    pub fn resources(&self) -> Vec<Resource> {
+    pub(crate) fn resources(&self) -> Vec<Resource> {
         let grants = self.grants.values().map(|saved| &saved.claim.resource);
         let waiters = self.waiters.values().map(|saved| &saved.claim.resource);
         let mut all: Vec<_> = grants.chain(waiters).cloned().collect();
@@ -156,7 +156,7 @@ impl EngineRows {
     }
 
     /// What is in it, for people.
-    pub fn names(&self) -> Vec<String> {
+    pub(crate) fn names(&self) -> Vec<String> {
         let grants = self
             .grants
             .values()

@@ -38,24 +38,24 @@ impl fmt::Debug for TrueTime {
 
 /// A machine's BOOTTIME clock: an offset, and a rate that is not quite right.
 #[derive(Debug, Clone, Copy)]
-pub struct Clock {
+pub(crate) struct Clock {
     offset_ns: u64,
     drift_ppm: i64,
 }
 
 impl Clock {
     /// A clock that showed `offset` when the run began, and gains `drift_ppm` µs per second.
-    pub const fn new(offset_ns: u64, drift_ppm: i64) -> Clock {
+    pub(crate) const fn new(offset_ns: u64, drift_ppm: i64) -> Clock {
         Clock { offset_ns, drift_ppm }
     }
 
     /// What it shows.
-    pub fn at(&self, now: TrueTime) -> Boottime {
+    pub(crate) fn at(&self, now: TrueTime) -> Boottime {
         Boottime::from_nanos(self.offset_ns + self.elapsed(now.0))
     }
 
     /// The first instant at which it shows `shown` or later.
-    pub fn when(&self, shown: Boottime) -> TrueTime {
+    pub(crate) fn when(&self, shown: Boottime) -> TrueTime {
         let elapsed = shown.as_nanos().saturating_sub(self.offset_ns);
         let guess = u128::from(elapsed) * 1_000_000 / self.rate();
         let mut at = u64::try_from(guess).unwrap_or(u64::MAX);

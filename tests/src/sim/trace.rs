@@ -5,14 +5,14 @@ use std::collections::VecDeque;
 use super::time::TrueTime;
 
 /// Lines shown with a violation.
-pub const LINES_MAX: usize = 60;
+pub(crate) const LINES_MAX: usize = 60;
 
 /// The last lines of a run, and a hash of all of it.
 ///
 /// Lines cost more than the run itself, so they are only made when asked for; a violation is shown
 /// by running its seed again.
 #[derive(Default)]
-pub struct Trace {
+pub(crate) struct Trace {
     lines: VecDeque<String>,
     hash: u64,
     on: bool,
@@ -21,18 +21,18 @@ pub struct Trace {
 
 impl Trace {
     /// A trace with lines, printed at once or not, or without.
-    pub fn new(on: bool, print: bool) -> Trace {
+    pub(crate) fn new(on: bool, print: bool) -> Trace {
         Trace { on, print, ..Trace::default() }
     }
 
     /// Takes note of a happening.
-    pub fn mix(&mut self, value: u64) {
+    pub(crate) fn mix(&mut self, value: u64) {
         // FNV-1a, a word at a time: cheap, and the same on every machine.
         self.hash = (self.hash ^ value).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(23);
     }
 
     /// Takes note of a line.
-    pub fn line(&mut self, step: u64, now: TrueTime, line: impl FnOnce() -> String) {
+    pub(crate) fn line(&mut self, step: u64, now: TrueTime, line: impl FnOnce() -> String) {
         if !self.on {
             return;
         }
@@ -52,12 +52,12 @@ impl Trace {
     }
 
     /// A hash of everything that happened.
-    pub fn hash(&self) -> u64 {
+    pub(crate) fn hash(&self) -> u64 {
         self.hash
     }
 
     /// The last lines.
-    pub fn into_lines(self) -> Vec<String> {
+    pub(crate) fn into_lines(self) -> Vec<String> {
         self.lines.into()
     }
 }

@@ -21,6 +21,7 @@ impl World {
         let host = self.core.random.below(self.agents.len() as u64) as usize;
         let client = self.core.random.below(self.clients.len() as u64) as usize;
         self.core.line(|| format!("trouble: {trouble:?}"));
+        self.core.seen(trouble.as_str());
         match trouble {
             Trouble::AgentPause => {
                 if self.agents[host].is_up() && self.agents[host].freeze(&mut self.core) {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use tenure::wire::Kind;
 use tenured::engine::{Effect, Engine, EngineSettings, TokenRange};
 use tenured::host::clock::Boottime;
 use tenured::model::{Answer, BeatAnswer, Change, ClaimId, Request, Resource, Subject};
@@ -16,12 +17,12 @@ use super::time::{Clock, TrueTime};
 /// Tokens made durable at a time. Few, so that runs see them run out.
 const TOKENS: u64 = 16;
 /// How long ended claims are remembered. Longer than any message is under way.
-const TOMBSTONE: Duration = Duration::from_secs(12);
+const TOMBSTONE: Duration = Duration::from_secs(10);
 /// Most waiters of a semaphore.
 const QUEUE_MAX: usize = 6;
 
 /// Where truth is kept.
-pub struct Upstream {
+pub(crate) struct Upstream {
     clock: Clock,
     engine: Engine,
     rows: EngineRows,
@@ -30,11 +31,11 @@ pub struct Upstream {
     /// What its wall clock shows at the beginning of the run, µs.
     wall_us: u64,
     /// Grows when its data is lost.
-    pub epoch: u64,
+    pub(crate) epoch: u64,
     /// Grows with every start: connections of an earlier life are broken.
-    pub life: u64,
+    pub(crate) life: u64,
     /// Whether it stands still.
-    pub frozen: bool,
+    pub(crate) frozen: bool,
     /// Until when it grants nothing. Kept with its data.
     quarantine: Boottime,
     /// What it did and nobody has judged yet.
@@ -47,7 +48,7 @@ pub struct Upstream {
 
 impl Upstream {
     /// An upstream that has never granted anything.
-    pub fn new(clock: Clock) -> Upstream {
+    pub(crate) fn new(clock: Clock) -> Upstream {
         let range = TokenRange { first: 1, last: TOKENS };
         Upstream {
             clock,
@@ -66,17 +67,17 @@ impl Upstream {
     }
 
     /// Whether it grants nothing for a while.
-    pub fn is_quarantined(&self, core: &Core) -> bool {
+    pub(crate) fn is_quarantined(&self, core: &Core) -> bool {
         self.engine.quarantined_until(self.clock.at(core.now)).is_some()
     }
 
     /// The true instant at which it has something to do.
-    pub fn due(&self) -> Option<TrueTime> {
+    pub(crate) fn due(&self) -> Option<TrueTime> {
         self.engine.poll_timeout().map(|at| self.clock.when(at))
     }
 
     /// Answers a request, and gives the hints that follow from it.
-    pub fn call(&mut self, core: &mut Core, request: Request) -> (Answer, Vec<Change>) {
+    pub(crate) fn call(&mut self, core: &mut Core, request: Request) -> (Answer, Vec<Change>) {
         let now = self.clock.at(core.now);
         if core.has(Planted::DoubleRelease) {
             self.release_again(now);
@@ -97,19 +98,19 @@ impl Upstream {
         let answer = self.engine.handle(now, request);
         changes.extend(self.settle(core));
         for claim in beaten {
-            self.to_the_end(core, claim);
+            self.send_to_the_end(core, claim);
         }
         (answer, changes)
     }
 
     /// Does what is due.
-    pub fn handle_timeout(&mut self, core: &mut Core) -> Vec<Change> {
+    pub(crate) fn handle_timeout(&mut self, core: &mut Core) -> Vec<Change> {
         self.engine.handle_timeout(self.clock.at(core.now));
         self.settle(core)
     }
 
     /// Starts again with its data.
-    pub fn restart(&mut self, core: &mut Core) {
+    pub(crate) fn restart(&mut self, core: &mut Core) {
         self.life += 1;
         let range = self.fresh_tokens(core);
         let now = self.clock.at(core.now);
@@ -120,7 +121,7 @@ impl Upstream {
 
     /// Starts again without its data. With `quarantine` it grants nothing until every grant that it
     /// has forgotten must have ended.
-    pub fn reset(&mut self, core: &mut Core, quarantine: bool) {
+    pub(crate) fn reset(&mut self, core: &mut Core, quarantine: bool) {
         self.life += 1;
         self.epoch += 1;
         self.rows = EngineRows::default();
@@ -135,25 +136,28 @@ impl Upstream {
     }
 
     /// Somebody sets its wall clock.
-    pub fn step_wall_clock(&mut self, us: u64) {
+    pub(crate) fn step_wall_clock(&mut self, us: u64) {
         self.wall_us = us;
     }
 
     /// What it did since this was asked last.
-    pub fn moments(&mut self) -> Vec<Moment> {
+    pub(crate) fn moments(&mut self) -> Vec<Moment> {
         std::mem::take(&mut self.moments)
     }
 
     /// Every resource that somebody holds or waits for.
-    pub fn resources(&self) -> Vec<Resource> {
+    pub(crate) fn resources(&self) -> Vec<Resource> {
         self.rows.resources()
     }
 
     /// What is left of anybody, for people.
-    pub fn names(&self) -> Vec<String> {
+    pub(crate) fn names(&self) -> Vec<String> {
         let mut names = self.rows.names();
         if self.engine.has_grants() {
             names.push("grants of the engine".to_owned());
+        }
+        if let Some(at) = self.engine.poll_timeout() {
+            names.push(format!("a timer at {at:?}"));
         }
         names
     }
@@ -201,6 +205,7 @@ impl Upstream {
                 let end = End::Gone(self.why_gone(now, *claim, resource));
                 core.line(|| format!("upstream: {claim} of {resource} ended: {end:?}"));
                 core.checks.ledger.ended(*claim, end);
+                core.seen(end.as_str());
                 self.moments.push(Moment::Ended(*claim, end));
             }
             let expired = self
@@ -213,6 +218,12 @@ impl Upstream {
                 self.moments.push(Moment::Ended(saved.claim.id, end));
             }
             for grant in &step.granted {
+                core.seen(match resource.kind {
+                    Kind::Master => "grant of a master",
+                    Kind::Leader => "grant of a leader",
+                    Kind::Lease => "grant of a lease",
+                    Kind::Semaphore => "grant of a permit",
+                });
                 core.line(|| {
                     let (claim, token) = (grant.claim, grant.token);
                     format!("upstream: {claim} granted {resource}, token {token}")
@@ -265,7 +276,7 @@ impl Upstream {
     }
 
     /// Planted: a waiter that was beaten goes to the end of the queue.
-    fn to_the_end(&mut self, core: &mut Core, claim: ClaimId) {
+    fn send_to_the_end(&mut self, core: &mut Core, claim: ClaimId) {
         let place = self.rows.waiters.iter().find(|(_, saved)| saved.claim.id == claim);
         let Some(row) = place.map(|(row, _)| *row) else { return };
         let Some(last) = self.rows.waiters.keys().next_back().copied() else { return };
@@ -283,7 +294,7 @@ impl Upstream {
     }
 
     /// Plans its next turn.
-    pub fn plan_turn(&mut self, core: &mut Core) {
+    pub(crate) fn plan_turn(&mut self, core: &mut Core) {
         let Some(due) = self.due().filter(|_| !self.frozen) else { return };
         let planned = self.planned.filter(|planned| *planned > core.now);
         if planned.is_none_or(|planned| due < planned) {

@@ -6,11 +6,13 @@ use std::time::Duration;
 
 use tenure::wire::{HoldState, Kind};
 use tenured::keeper::Process;
-use tenured::model::{Answer, CallId, Change, Request, Resource};
+use tenured::model::{Answer, CallId, Change, ClaimId, Request, Resource, SessionId};
 
 use super::agent::Agent;
 use super::client::Client;
-use super::core::{Checks, Core, Happening, Message, Phase, Report, Told};
+use super::core::{
+    Caller, Checks, Core, Happening, Message, Origin, Phase, RECOVERY, Report, Told,
+};
 use super::invariants::{Invariant, Violation};
 use super::network;
 use super::plan::Plan;
@@ -23,9 +25,6 @@ use super::upstream::Upstream;
 
 /// A look at everything that waits, this often.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// Nobody is blamed for starvation this soon after the faults: waits between attempts run out
-/// first.
-const RECOVERY: Duration = Duration::from_secs(2);
 /// A waiter must be served this soon after its resource became free, besides the time in which lost
 /// hints are made up for.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -58,6 +57,8 @@ pub struct Outcome {
     pub ended_at: TrueTime,
     /// How many grants there were.
     pub grants: usize,
+    /// What happened how often.
+    pub seen: BTreeMap<&'static str, u64>,
     /// A hash of everything that happened.
     pub hash: u64,
     /// The rule that was broken, if one was.
@@ -67,13 +68,13 @@ pub struct Outcome {
 }
 
 /// A run.
-pub struct World {
+pub(super) struct World {
     pub(super) core: Core,
     pub(super) agents: Vec<Agent>,
     pub(super) clients: Vec<Client>,
     pub(super) upstream: Upstream,
     /// Requests that wait for an upstream that stands still.
-    held_up: Vec<((usize, u64, u64), CallId, Rc<Request>)>,
+    held_up: Vec<(Origin, CallId, Rc<Request>)>,
     pub(super) next_pid: u32,
 }
 
@@ -104,6 +105,7 @@ pub fn run(seed: u64, options: &Options) -> Outcome {
         steps: core.step,
         ended_at: core.now,
         grants: core.checks.ledger.grants(),
+        seen: core.seen,
         hash: core.trace.hash(),
         violation: core.violation,
         lines: core.trace.into_lines(),
@@ -137,6 +139,7 @@ impl World {
             plan,
             planted: options.planted,
             violation: None,
+            seen: BTreeMap::new(),
             next_number: 1,
             told_until: Vec::new(),
             said_until: Vec::new(),
@@ -159,7 +162,7 @@ impl World {
             (self.core.plan.storm, self.core.plan.calm, self.core.plan.settle);
         self.core.after(self.core.plan.trouble_every, Happening::Trouble);
         self.core.after(storm, Happening::Calm);
-        self.core.after(storm + RECOVERY, Happening::Look);
+        self.core.after(LOOK_EVERY, Happening::Look);
         self.core.after(storm + calm, Happening::Farewell);
         self.core.after(storm + calm + LAST_ORDERS, Happening::LastOrders);
         self.core.after(storm + calm + settle, Happening::Finish);
@@ -184,8 +187,10 @@ impl World {
                     agent.receive_exit(&mut self.core, session);
                 }
             }
-            Happening::ToAgent(host, sender, message) => self.to_agent(host, sender, message),
-            Happening::ToClient(client, life, told) => self.to_client(client, life, told),
+            Happening::ToAgent(host, sender, message) => {
+                self.deliver_to_agent(host, sender, message)
+            }
+            Happening::ToClient(client, life, told) => self.deliver_to_client(client, life, told),
             Happening::Think(client, thought) => {
                 let client = &mut self.clients[client];
                 if client.thoughts == thought {
@@ -220,7 +225,7 @@ impl World {
         }
     }
 
-    fn to_agent(&mut self, host: usize, sender: (usize, u64), message: Message) {
+    fn deliver_to_agent(&mut self, host: usize, sender: Caller, message: Message) {
         let agent = &mut self.agents[host];
         if agent.is_up() {
             agent.receive(&mut self.core, sender, message);
@@ -229,7 +234,7 @@ impl World {
         }
     }
 
-    fn to_client(&mut self, id: usize, life: u64, told: Told) {
+    fn deliver_to_client(&mut self, id: usize, life: u64, told: Told) {
         let client = &mut self.clients[id];
         if !client.alive || client.life != life {
             return;
@@ -237,16 +242,11 @@ impl World {
         let cut_off = client.hear(&mut self.core, told);
         if let Some(stream) = cut_off {
             let host = client.host;
-            self.to_agent(host, (id, life), Message::CloseStream(stream));
+            self.deliver_to_agent(host, (id, life), Message::CloseStream(stream));
         }
     }
 
-    fn answer(
-        &mut self,
-        (host, incarnation, life): (usize, u64, u64),
-        call: CallId,
-        request: &Request,
-    ) {
+    fn answer(&mut self, (host, incarnation, life): Origin, call: CallId, request: &Request) {
         if life != self.upstream.life {
             // The connection broke when the upstream went down.
             return;
@@ -383,8 +383,36 @@ impl World {
         client.think(&mut self.core, agent);
     }
 
-    /// Who waits for what, by the agents' own word, and whether it is free upstream.
     fn look(&mut self) {
+        self.look_at_pages();
+        if self.core.is_calm() {
+            self.look_at_waiters();
+        }
+        if self.core.phase != Phase::Farewell {
+            self.core.after(LOOK_EVERY, Happening::Look);
+        }
+    }
+
+    /// What pages say, and what agents say.
+    fn look_at_pages(&mut self) {
+        for agent in self.agents.iter_mut().filter(|agent| agent.is_up()) {
+            let now = agent.boottime(&self.core).as_nanos();
+            let held: Vec<(SessionId, ClaimId)> = agent
+                .inspect(&self.core)
+                .iter()
+                .flat_map(|session| session.holds.iter().map(|view| (session.session, view)))
+                .filter(|(_, view)| view.valid_until_boottime_ns > now)
+                .map(|(session, view)| (SessionId(session), ClaimId(view.hold)))
+                .collect();
+            let core = &mut self.core;
+            let pages = core.checks.exclusion.believed(core.now, agent.host);
+            let verdict = core.checks.truth.agree(agent.host, &pages, &held);
+            core.judge(Invariant::TruthFirst, verdict);
+        }
+    }
+
+    /// Who waits for what, by the agents' own word, and whether it is free upstream.
+    fn look_at_waiters(&mut self) {
         let mut waiting: BTreeMap<Resource, Vec<String>> = BTreeMap::new();
         for agent in &mut self.agents {
             for session in agent.inspect(&self.core) {
@@ -432,9 +460,6 @@ impl World {
                     self.core.checks.starvation.answered_late(&what, asked.at, self.core.now);
                 self.core.judge(Invariant::NoStarvation, verdict);
             }
-        }
-        if self.core.phase == Phase::Calm {
-            self.core.after(LOOK_EVERY, Happening::Look);
         }
     }
 

@@ -1,8 +1,11 @@
-//! I7: a beat is sent at most 50 ms after it was due while its agent runs.
+//! I7: a beat is sent at most 50 ms after it was due while its agent runs, and while nothing is
+//! wrong no hold expires.
 
 use std::time::Duration;
 
+use tenure::wire::LostReason;
 use tenured::host::clock::Boottime;
+use tenured::model::ClaimId;
 
 use super::Verdict;
 
@@ -13,13 +16,13 @@ const INTERRUPTIONS_MAX: usize = 16;
 
 /// When each agent did not run.
 #[derive(Default)]
-pub struct BeatsInTime {
+pub(crate) struct BeatsInTime {
     interruptions: Vec<Vec<(Boottime, Boottime)>>,
 }
 
 impl BeatsInTime {
     /// The agent of that host did not run in between.
-    pub fn interrupted(&mut self, host: usize, from: Boottime, to: Boottime) {
+    pub(crate) fn interrupted(&mut self, host: usize, from: Boottime, to: Boottime) {
         if self.interruptions.len() <= host {
             self.interruptions.resize(host + 1, Vec::new());
         }
@@ -30,8 +33,18 @@ impl BeatsInTime {
         list.push((from, to));
     }
 
+    /// A hold was lost, well after the faults stopped.
+    pub(crate) fn lost_in_calm(&self, hold: ClaimId, reason: LostReason) -> Verdict {
+        match reason {
+            LostReason::Expired | LostReason::Slept => Err(format!(
+                "{hold} was lost ({reason}) although everything ran and the network was good"
+            )),
+            _ => Ok(()),
+        }
+    }
+
     /// A beat was sent.
-    pub fn sent(&self, now: Boottime, host: usize, late: Duration) -> Verdict {
+    pub(crate) fn sent(&self, now: Boottime, host: usize, late: Duration) -> Verdict {
         if late <= LATE_MAX {
             return Ok(());
         }

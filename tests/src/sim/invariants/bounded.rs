@@ -4,11 +4,11 @@ use super::Verdict;
 
 /// Compares sizes with their limits.
 #[derive(Default)]
-pub struct Bounded;
+pub(crate) struct Bounded;
 
 impl Bounded {
     /// There are `count` of `what`, and must be at most `max`.
-    pub fn within(&self, host: usize, what: &str, count: usize, max: usize) -> Verdict {
+    pub(crate) fn within(&self, host: usize, what: &str, count: usize, max: usize) -> Verdict {
         if count <= max {
             return Ok(());
         }

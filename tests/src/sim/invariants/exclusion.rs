@@ -17,13 +17,13 @@ use super::ledger::{End, Ledger, Moment};
 
 /// A slot of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Slot {
+pub(crate) struct Slot {
     /// On which host.
-    pub host: usize,
+    pub(crate) host: usize,
     /// Whose page.
-    pub session: SessionId,
+    pub(crate) session: SessionId,
     /// Which slot.
-    pub slot: u32,
+    pub(crate) slot: u32,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -34,7 +34,7 @@ struct Belief {
 
 /// Everything that pages say.
 #[derive(Default)]
-pub struct Exclusion {
+pub(crate) struct Exclusion {
     beliefs: BTreeMap<Slot, Belief>,
     /// Those of pages without an agent.
     orphans: Vec<Belief>,
@@ -43,7 +43,7 @@ pub struct Exclusion {
 
 impl Exclusion {
     /// A page was written; `until` is the true instant at which it stops saying *held*.
-    pub fn written(
+    pub(crate) fn written(
         &mut self,
         now: TrueTime,
         ledger: &Ledger,
@@ -67,12 +67,12 @@ impl Exclusion {
     }
 
     /// A page was removed.
-    pub fn removed(&mut self, host: usize, session: SessionId) {
+    pub(crate) fn removed(&mut self, host: usize, session: SessionId) {
         self.beliefs.retain(|slot, _| (slot.host, slot.session) != (host, session));
     }
 
     /// The upstream did something.
-    pub fn moment(&mut self, now: TrueTime, ledger: &Ledger, moment: &Moment) -> Verdict {
+    pub(crate) fn moment(&mut self, now: TrueTime, ledger: &Ledger, moment: &Moment) -> Verdict {
         match moment {
             Moment::Ended(claim, end) => self.ended(now, *claim, *end),
             Moment::Granted { resource, claim, holders, limit } => {
@@ -133,12 +133,12 @@ impl Exclusion {
     }
 
     /// The agent was told by the upstream that it has this claim no longer.
-    pub fn heard(&mut self, host: usize, claim: ClaimId) {
+    pub(crate) fn heard(&mut self, host: usize, claim: ClaimId) {
         self.heard.push((host, claim));
     }
 
     /// The agent was told that the upstream lost its data: everything it held before is gone.
-    pub fn heard_reset(&mut self, host: usize, ledger: &Ledger) {
+    pub(crate) fn heard_reset(&mut self, host: usize, ledger: &Ledger) {
         let gone = self.beliefs.iter().filter(|(slot, belief)| {
             let end = ledger.fact(belief.claim).and_then(|fact| fact.end);
             slot.host == host && matches!(end, Some(End::Reset | End::ResetAndQuarantine))
@@ -148,7 +148,7 @@ impl Exclusion {
 
     /// The pages of a host are removed without being zeroed: who maps them goes on by them, but no
     /// agent will ever write them again.
-    pub fn orphaned(&mut self, host: usize) {
+    pub(crate) fn orphaned(&mut self, host: usize) {
         let slots: Vec<Slot> = self.beliefs.keys().filter(|at| at.host == host).copied().collect();
         for slot in slots {
             if let Some(belief) = self.beliefs.remove(&slot) {
@@ -158,12 +158,12 @@ impl Exclusion {
     }
 
     /// What the agent was going to do is lost with it.
-    pub fn crashed(&mut self, host: usize) {
+    pub(crate) fn crashed(&mut self, host: usize) {
         self.heard.retain(|(heard_on, _)| *heard_on != host);
     }
 
     /// The agent did what it had to do after what it heard.
-    pub fn turn_ended(&mut self, now: TrueTime, host: usize) -> Verdict {
+    pub(crate) fn turn_ended(&mut self, now: TrueTime, host: usize) -> Verdict {
         for (heard_on, claim) in std::mem::take(&mut self.heard) {
             let still = self.beliefs.iter().any(|(slot, belief)| {
                 slot.host == host && belief.claim == claim && belief.until > now
@@ -179,7 +179,7 @@ impl Exclusion {
     }
 
     /// What the pages of a host say is held now.
-    pub fn believed(&self, now: TrueTime, host: usize) -> Vec<(SessionId, ClaimId)> {
+    pub(crate) fn believed(&self, now: TrueTime, host: usize) -> Vec<(SessionId, ClaimId)> {
         let believed = self.beliefs.iter();
         believed
             .filter(|(slot, belief)| slot.host == host && belief.until > now)

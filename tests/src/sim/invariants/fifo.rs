@@ -9,13 +9,13 @@ use super::ledger::Step;
 
 /// Who queued when. Kept here, not taken from the upstream's own order.
 #[derive(Default)]
-pub struct Fifo {
+pub(crate) struct Fifo {
     arrivals: BTreeMap<Resource, Vec<ClaimId>>,
 }
 
 impl Fifo {
     /// A step of the upstream; `waiting` is who still waits after it.
-    pub fn observe(
+    pub(crate) fn observe(
         &mut self,
         resource: &Resource,
         step: &Step,
@@ -45,7 +45,7 @@ impl Fifo {
     }
 
     /// The upstream forgot everything.
-    pub fn reset(&mut self) {
+    pub(crate) fn reset(&mut self) {
         self.arrivals.clear();
     }
 }

@@ -6,7 +6,7 @@ use tenured::model::{ClaimId, GoneReason, Resource, StandingEntry, UpstreamStand
 
 /// How a grant ended upstream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum End {
+pub(crate) enum End {
     /// As the upstream says.
     Gone(GoneReason),
     /// The upstream lost its data.
@@ -16,10 +16,23 @@ pub enum End {
 }
 
 impl End {
+    /// For people.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            End::Gone(GoneReason::Released) => "upstream: released",
+            End::Gone(GoneReason::Expired) => "upstream: expired",
+            End::Gone(GoneReason::MaxHold) => "upstream: max_hold",
+            End::Gone(GoneReason::Preempted) => "upstream: preempted",
+            End::Gone(GoneReason::Revoked) => "upstream: revoked",
+            End::Gone(GoneReason::Unknown | GoneReason::Conflict) => "upstream: unknown",
+            End::Reset | End::ResetAndQuarantine => "upstream: reset",
+        }
+    }
+
     /// Whether the holder could not know: from that instant until its agent hears of it, its page is
     /// behind the truth. These are the only exceptions from exclusion; a fenced resource refuses
     /// such a holder by its token.
-    pub fn is_unannounced(self) -> bool {
+    pub(crate) fn is_unannounced(self) -> bool {
         matches!(
             self,
             End::Reset
@@ -29,36 +42,36 @@ impl End {
     }
 
     /// Whether somebody else may be granted the same before the holder knows.
-    pub fn is_overlapping(self) -> bool {
+    pub(crate) fn is_overlapping(self) -> bool {
         self.is_unannounced() && self != End::ResetAndQuarantine
     }
 }
 
 /// What is known of a claim.
 #[derive(Debug, Clone)]
-pub struct Fact {
+pub(crate) struct Fact {
     /// Of what.
-    pub resource: Resource,
+    pub(crate) resource: Resource,
     /// Its token.
-    pub token: u64,
+    pub(crate) token: u64,
     /// How it ended, if it has.
-    pub end: Option<End>,
+    pub(crate) end: Option<End>,
 }
 
 /// What changed about a resource in one step of the upstream.
 #[derive(Debug, Default)]
-pub struct Step {
+pub(crate) struct Step {
     /// New grants, lowest token first.
-    pub granted: Vec<StandingEntry>,
+    pub(crate) granted: Vec<StandingEntry>,
     /// Grants that ended.
-    pub ended: Vec<ClaimId>,
+    pub(crate) ended: Vec<ClaimId>,
     /// Permits in all.
-    pub limit: usize,
+    pub(crate) limit: usize,
 }
 
 /// What the upstream did to somebody, to be held against what pages say at that instant.
 #[derive(Debug)]
-pub enum Moment {
+pub(crate) enum Moment {
     /// It let go of a grant.
     Ended(ClaimId, End),
     /// It granted a claim.
@@ -76,14 +89,14 @@ pub enum Moment {
 
 /// Every grant of the run.
 #[derive(Default)]
-pub struct Ledger {
+pub(crate) struct Ledger {
     facts: BTreeMap<ClaimId, Fact>,
     standings: BTreeMap<Resource, UpstreamStanding>,
 }
 
 impl Ledger {
     /// Takes down how a resource stands now, and tells what is different.
-    pub fn observe(&mut self, resource: &Resource, after: UpstreamStanding) -> Step {
+    pub(crate) fn observe(&mut self, resource: &Resource, after: UpstreamStanding) -> Step {
         let before = self.standings.remove(resource).unwrap_or_default();
         let has = |list: &[StandingEntry], claim| list.iter().any(|entry| entry.claim == claim);
         let mut granted: Vec<_> = after
@@ -108,14 +121,14 @@ impl Ledger {
     }
 
     /// Takes down how a grant ended.
-    pub fn ended(&mut self, claim: ClaimId, end: End) {
+    pub(crate) fn ended(&mut self, claim: ClaimId, end: End) {
         if let Some(fact) = self.facts.get_mut(&claim) {
             fact.end = Some(end);
         }
     }
 
     /// The upstream forgot everything.
-    pub fn reset(&mut self, end: End) {
+    pub(crate) fn reset(&mut self, end: End) {
         self.standings.clear();
         for fact in self.facts.values_mut().filter(|fact| fact.end.is_none()) {
             fact.end = Some(end);
@@ -123,17 +136,17 @@ impl Ledger {
     }
 
     /// What is known of a claim that was granted.
-    pub fn fact(&self, claim: ClaimId) -> Option<&Fact> {
+    pub(crate) fn fact(&self, claim: ClaimId) -> Option<&Fact> {
         self.facts.get(&claim)
     }
 
     /// How every resource stands.
-    pub fn standings(&self) -> impl Iterator<Item = (&Resource, &UpstreamStanding)> {
+    pub(crate) fn standings(&self) -> impl Iterator<Item = (&Resource, &UpstreamStanding)> {
         self.standings.iter()
     }
 
     /// How many grants there were.
-    pub fn grants(&self) -> usize {
+    pub(crate) fn grants(&self) -> usize {
         self.facts.len()
     }
 }

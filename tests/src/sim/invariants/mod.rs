@@ -14,20 +14,20 @@ mod truth_first;
 
 use std::fmt;
 
-pub use beats_in_time::BeatsInTime;
-pub use bounded::Bounded;
-pub use exclusion::{Exclusion, Slot};
-pub use fifo::Fifo;
-pub use ledger::{End, Ledger, Moment};
-pub use no_starvation::NoStarvation;
-pub use nothing_left::NothingLeft;
-pub use one_end::OneEnd;
-pub use restart_keeps::RestartKeeps;
-pub use rising_tokens::RisingTokens;
-pub use truth_first::TruthFirst;
+pub(crate) use beats_in_time::BeatsInTime;
+pub(crate) use bounded::Bounded;
+pub(crate) use exclusion::{Exclusion, Slot};
+pub(crate) use fifo::Fifo;
+pub(crate) use ledger::{End, Ledger, Moment};
+pub(crate) use no_starvation::NoStarvation;
+pub(crate) use nothing_left::NothingLeft;
+pub(crate) use one_end::OneEnd;
+pub(crate) use restart_keeps::RestartKeeps;
+pub(crate) use rising_tokens::RisingTokens;
+pub(crate) use truth_first::TruthFirst;
 
 /// What was found wrong, in words.
-pub type Verdict = Result<(), String>;
+pub(crate) type Verdict = Result<(), String>;
 
 /// The rules of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

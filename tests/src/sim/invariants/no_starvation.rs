@@ -10,13 +10,13 @@ use super::Verdict;
 
 /// Since when each resource has been free while somebody waited for it.
 #[derive(Default)]
-pub struct NoStarvation {
+pub(crate) struct NoStarvation {
     since: BTreeMap<Resource, TrueTime>,
 }
 
 impl NoStarvation {
     /// A look at a resource: whether it is free, and who waits for it.
-    pub fn looked(
+    pub(crate) fn looked(
         &mut self,
         now: TrueTime,
         resource: &Resource,
@@ -40,7 +40,7 @@ impl NoStarvation {
     }
 
     /// A program has waited for an answer that does not depend on anybody else.
-    pub fn answered_late(&self, what: &str, asked: TrueTime, now: TrueTime) -> Verdict {
+    pub(crate) fn answered_late(&self, what: &str, asked: TrueTime, now: TrueTime) -> Verdict {
         Err(format!("{what} was asked at {asked:?} and is not answered at {now:?}"))
     }
 }

@@ -8,18 +8,18 @@ use super::Verdict;
 
 /// Claims that the upstream has confirmed to be released.
 #[derive(Default)]
-pub struct NothingLeft {
+pub(crate) struct NothingLeft {
     released: BTreeSet<ClaimId>,
 }
 
 impl NothingLeft {
     /// An agent was told that its release of this claim is done.
-    pub fn released(&mut self, claim: ClaimId) {
+    pub(crate) fn released(&mut self, claim: ClaimId) {
         self.released.insert(claim);
     }
 
     /// The upstream has these, held or waiting.
-    pub fn present(&self, claims: impl Iterator<Item = ClaimId>) -> Verdict {
+    pub(crate) fn present(&self, claims: impl Iterator<Item = ClaimId>) -> Verdict {
         for claim in claims {
             if self.released.contains(&claim) {
                 return Err(format!(
@@ -31,7 +31,7 @@ impl NothingLeft {
     }
 
     /// The run is over, and there must be nothing of `what`.
-    pub fn finished(&self, what: &str, left: &[String]) -> Verdict {
+    pub(crate) fn finished(&self, what: &str, left: &[String]) -> Verdict {
         if left.is_empty() {
             return Ok(());
         }

@@ -19,14 +19,14 @@ enum Life {
 
 /// The life of every hold.
 #[derive(Default)]
-pub struct OneEnd {
+pub(crate) struct OneEnd {
     lives: BTreeMap<ClaimId, (usize, Life)>,
     streams: BTreeMap<SessionId, BTreeMap<u64, Event>>,
 }
 
 impl OneEnd {
     /// The agent noted something.
-    pub fn noted(&mut self, host: usize, note: &Note) -> Verdict {
+    pub(crate) fn noted(&mut self, host: usize, note: &Note) -> Verdict {
         match note {
             Note::Granted { hold, .. } => match self.lives.insert(*hold, (host, Life::Granted)) {
                 None => Ok(()),
@@ -45,12 +45,12 @@ impl OneEnd {
     }
 
     /// The journal of a host is gone, and with it the ends of its holds.
-    pub fn forgot(&mut self, host: usize) {
+    pub(crate) fn forgot(&mut self, host: usize) {
         self.lives.retain(|_, (of, life)| *of != host || *life == Life::Ended);
     }
 
     /// A stream carried an event.
-    pub fn carried(&mut self, session: SessionId, numbered: &Numbered) -> Verdict {
+    pub(crate) fn carried(&mut self, session: SessionId, numbered: &Numbered) -> Verdict {
         if matches!(numbered.event, Event::Snapshot(_) | Event::Shutdown(_)) {
             // Made for one stream, not part of the session's sequence.
             return Ok(());
@@ -66,7 +66,7 @@ impl OneEnd {
     }
 
     /// The run is over: everything must have ended, and every stream told it in order.
-    pub fn finished(&self) -> Verdict {
+    pub(crate) fn finished(&self) -> Verdict {
         if let Some((hold, _)) = self.lives.iter().find(|(_, (_, life))| *life == Life::Granted) {
             return Err(format!("{hold} was granted and never ended"));
         }

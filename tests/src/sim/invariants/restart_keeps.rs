@@ -6,11 +6,11 @@ use super::Verdict;
 
 /// Compares what pages said before a start with what the agent knows after it.
 #[derive(Default)]
-pub struct RestartKeeps;
+pub(crate) struct RestartKeeps;
 
 impl RestartKeeps {
     /// An agent started; `believed` is what the pages said, `known` what it has taken up.
-    pub fn started(
+    pub(crate) fn started(
         &self,
         host: usize,
         believed: &[(SessionId, ClaimId)],

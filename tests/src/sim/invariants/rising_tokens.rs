@@ -6,13 +6,13 @@ use super::Verdict;
 
 /// The highest token so far, of all resources: a namespace has one sequence.
 #[derive(Default)]
-pub struct RisingTokens {
+pub(crate) struct RisingTokens {
     last: u64,
 }
 
 impl RisingTokens {
     /// What the upstream granted in one step, of all resources.
-    pub fn granted(&mut self, grants: &[(Resource, StandingEntry)]) -> Verdict {
+    pub(crate) fn granted(&mut self, grants: &[(Resource, StandingEntry)]) -> Verdict {
         let mut tokens: Vec<u64> = grants.iter().map(|(_, entry)| entry.token).collect();
         tokens.sort_unstable();
         for token in tokens {
