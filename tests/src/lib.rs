@@ -1,4 +1,6 @@
-//! What the end-to-end tests and the benchmarks share: real agents, real programs, real sockets.
+//! Tests of the whole: what the end-to-end tests and the benchmarks share (real agents, real
+//! programs, real sockets), and the simulation.
 
 pub mod bench;
 pub mod harness;
+pub mod sim;

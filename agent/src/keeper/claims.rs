@@ -82,6 +82,12 @@ impl Keeper {
                     let holder = holder.map(|entry| self.holder_for(session, &entry));
                     let problem = contended(resource, holder);
                     self.give_up(now, id, problem);
+                } else if hold.kind() == Kind::Semaphore {
+                    // The queue upstream is full: its place is here until there is room.
+                    let wait = free_in.unwrap_or_default();
+                    let wait = wait.clamp(self.settings.retry_min, self.settings.retry_max);
+                    self.answer_queued(now, id);
+                    self.claim_later(now, id, wait);
                 } else {
                     self.head_refused(now, resource, free_in);
                 }

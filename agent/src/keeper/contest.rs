@@ -142,7 +142,10 @@ impl Keeper {
     /// Sends the claim of a hold.
     pub(super) fn claim(&mut self, id: ClaimId) {
         let Some(hold) = self.holds.get(&id) else { return };
-        let request = model::Request::Claim(hold.claim.clone());
+        // Its longest duration is counted here alone: the upstream would count from a grant of which
+        // this agent may hear late, and let go while the holder is told that it is valid.
+        let claim = model::Claim { max_hold: None, ..hold.claim.clone() };
+        let request = model::Request::Claim(claim);
         let call = self.ask(request, Call::Claim(id));
         if let Some(hold) = self.holds.get_mut(&id) {
             hold.stage = Stage::Claiming(call);

@@ -48,6 +48,16 @@ impl Keeper {
             }
             return;
         }
+        if Self::known_to_journal(&hold) {
+            // Its client is told of the end in this turn: an agent that starts again before the
+            // upstream has confirmed must not take the hold up.
+            self.save_departing(&hold);
+        }
+        self.depart_again(now, hold);
+    }
+
+    /// Goes on releasing a hold that is marked in the journal already.
+    pub(super) fn depart_again(&mut self, now: Boottime, hold: Hold) {
         let id = hold.id();
         self.insert_departure(now, hold);
         self.send_release(id);
@@ -123,11 +133,6 @@ impl Keeper {
             let wait = self.back_off(failures);
             let Some(departure) = self.departures.get_mut(&id) else { return };
             self.timers.set(&mut departure.alarm, Timer::Departure(id), Some(now + wait));
-            if failures == 1 && Self::known_to_journal(&departure.hold) {
-                let mut saved = departure.hold.saved();
-                saved.departing = true;
-                self.commands.push_back(Command::Persist(Entry::Hold(Box::new(saved))));
-            }
             return;
         }
         let Some(mut departure) = self.departures.remove(&id) else { return };

@@ -69,7 +69,7 @@ impl Keeper {
             if session.saved.guarded && hold.valid_until > now {
                 self.depart_later(hold);
             } else {
-                self.depart(now, hold);
+                self.depart_again(now, hold);
             }
             return false;
         }
@@ -141,7 +141,9 @@ impl Keeper {
             && session.saved.tether == Tether::Connection
             && !session.streams.is_empty()
             && !held.is_empty();
-        for hold in held {
+        // Where the session stays until its work has ended, nobody will claim for its waits.
+        let lost = if works_on { session.holds.iter().copied().collect() } else { held };
+        for hold in lost {
             self.lose(now, hold, LostReason::AgentStopping);
         }
         if !works_on {

@@ -1,0 +1,383 @@
+//! The shell around a keeper, as the heart is in a real agent: turns, commands, start and end.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+use tenured::host::clock::Boottime;
+use tenured::keeper::{Keeper, Process, Reply, StreamId, StreamTarget, Ticket};
+use tenured::model::{
+    Answer, BeatAnswer, CallId, Change, ClaimAnswer, ClaimId, Request, SessionId,
+};
+
+use super::core::{Caller, Core, Happening, Message, Report, Told};
+use super::invariants::Invariant;
+use super::link::Link;
+use super::planted::Planted;
+use super::rows::AgentRows;
+use super::time::{Clock, TrueTime};
+use super::upstream::Upstream;
+
+/// Most messages of programs in a turn; the others wait for the next.
+const MESSAGES_PER_TURN: usize = 8;
+/// Most reports of the upstream in a turn.
+const REPORTS_PER_TURN: usize = 16;
+/// The agent's own user.
+pub(crate) const AGENT_UID: u32 = 990;
+
+/// An open stream.
+pub(super) struct OpenStream {
+    pub(super) client: usize,
+    pub(super) life: u64,
+    pub(super) session: Option<SessionId>,
+}
+
+/// What a slot of a page says.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PageSlot {
+    /// Which hold.
+    pub(crate) hold: ClaimId,
+    /// Until when.
+    pub(crate) valid_until: Boottime,
+}
+
+/// An agent on its host.
+pub(crate) struct Agent {
+    pub(super) host: usize,
+    pub(super) clock: Clock,
+    pub(super) keeper: Option<Keeper>,
+    /// Grows with every start.
+    pub(super) incarnation: u64,
+    pub(super) frozen: bool,
+    /// The machine slept, and the keeper does not know yet.
+    pub(super) slept: bool,
+    /// Since when it does not run.
+    pub(super) idle_since: Boottime,
+    /// To be killed when it has written its journal next time.
+    pub(super) crash_at_commit: bool,
+    pub(super) stopping: bool,
+    pub(super) rows: AgentRows,
+    /// The journal is gone, and the next start does not find it.
+    pub(super) journal_lost: bool,
+    /// Planted: entries that are written late.
+    pub(super) unwritten: Vec<tenured::keeper::journal::Entry>,
+    /// Pages by session. They are files, and outlive the agent.
+    pub(crate) pages: BTreeMap<SessionId, BTreeMap<u32, PageSlot>>,
+    pub(super) link: Link,
+    pub(super) reports: VecDeque<Report>,
+    pub(super) exits: VecDeque<SessionId>,
+    pub(super) messages: VecDeque<(Caller, Message)>,
+    pub(super) tickets: BTreeMap<Ticket, Caller>,
+    pub(super) streams: BTreeMap<StreamId, OpenStream>,
+    pub(super) watches: BTreeMap<SessionId, Process>,
+    /// Processes of the host that live.
+    pub(super) processes: BTreeSet<u32>,
+    /// When it wants its next turn.
+    pub(super) due: Option<TrueTime>,
+    /// Replies to the harness itself.
+    pub(super) inspected: Option<Reply>,
+    /// Turns since something came from outside.
+    pub(super) idle_turns: u32,
+}
+
+/// More turns than this without anything from outside within a second mean that timers spin.
+const IDLE_TURNS_MAX: u32 = 2000;
+
+impl Agent {
+    /// An agent that is not started yet.
+    pub(crate) fn new(host: usize, clock: Clock) -> Agent {
+        Agent {
+            host,
+            clock,
+            keeper: None,
+            incarnation: 0,
+            frozen: false,
+            slept: false,
+            idle_since: Boottime::ZERO,
+            crash_at_commit: false,
+            stopping: false,
+            rows: AgentRows::default(),
+            journal_lost: false,
+            unwritten: Vec::new(),
+            pages: BTreeMap::new(),
+            link: Link::new(),
+            reports: VecDeque::new(),
+            exits: VecDeque::new(),
+            messages: VecDeque::new(),
+            tickets: BTreeMap::new(),
+            streams: BTreeMap::new(),
+            watches: BTreeMap::new(),
+            processes: BTreeSet::new(),
+            due: None,
+            inspected: None,
+            idle_turns: 0,
+        }
+    }
+
+    /// What the host's clock shows.
+    pub(crate) fn boottime(&self, core: &Core) -> Boottime {
+        self.clock.at(core.now)
+    }
+
+    /// Whether there is a process.
+    pub(crate) fn is_up(&self) -> bool {
+        self.keeper.is_some()
+    }
+
+    /// A program's message has arrived.
+    pub(crate) fn receive(&mut self, core: &mut Core, sender: Caller, message: Message) {
+        self.messages.push_back((sender, message));
+        self.wake(core);
+    }
+
+    /// A report of the upstream has arrived.
+    pub(crate) fn receive_report(&mut self, core: &mut Core, report: Report) {
+        self.reports.push_back(report);
+        self.wake(core);
+    }
+
+    /// A watched process has ended.
+    pub(crate) fn receive_exit(&mut self, core: &mut Core, session: SessionId) {
+        self.exits.push_back(session);
+        self.wake(core);
+    }
+
+    /// Something is there to be done.
+    pub(super) fn wake(&mut self, core: &mut Core) {
+        self.idle_turns = 0;
+        let at = core.now + core.random.us(5, 120);
+        self.plan(core, at);
+    }
+
+    fn plan(&mut self, core: &mut Core, at: TrueTime) {
+        if self.due.is_none_or(|due| at < due) {
+            self.due = Some(at);
+            core.queue.push(at, Happening::Turn(self.host));
+        }
+    }
+
+    /// One turn: timers, then reports, then exits, then messages.
+    pub(crate) fn turn(&mut self, core: &mut Core, upstream: &mut Upstream) {
+        if self.frozen || self.due.is_none_or(|due| due > core.now) {
+            return;
+        }
+        self.due = None;
+        let now = self.boottime(core);
+        let Some(keeper) = &mut self.keeper else { return };
+        if std::mem::take(&mut self.slept) {
+            core.line(|| format!("agent {}: wakes", self.host));
+            keeper.handle_wake(now);
+        }
+        if keeper.poll_timeout().is_some_and(|at| at <= now) {
+            keeper.handle_timeout(now);
+        }
+        if core.plan.embedded {
+            let overdue = upstream.due().is_some_and(|due| due <= core.now);
+            let changes = if overdue { upstream.handle_timeout(core) } else { Vec::new() };
+            for change in changes {
+                keeper.handle_change(now, change);
+            }
+        }
+        for _ in 0..REPORTS_PER_TURN {
+            let Some(report) = self.reports.pop_front() else { break };
+            self.report(core, now, report);
+        }
+        while let Some(session) = self.exits.pop_front() {
+            let Some(keeper) = &mut self.keeper else { break };
+            core.line(|| format!("agent {}: process of session {session} exited", self.host));
+            keeper.handle_exit(now, session, None);
+        }
+        for _ in 0..MESSAGES_PER_TURN {
+            let Some((sender, message)) = self.messages.pop_front() else { break };
+            self.message(core, now, sender, message);
+        }
+        self.commit(core, upstream, now);
+        let verdict = core.checks.exclusion.turn_ended(core.now, self.host);
+        core.judge(Invariant::Exclusion, verdict);
+        self.check_sizes(core);
+        if self.keeper.as_ref().is_some_and(Keeper::stopped) {
+            self.exit(core);
+        }
+        self.plan_next(core, upstream);
+    }
+
+    /// Plans the next turn: soon if something waits, else when a timer is due.
+    pub(super) fn plan_next(&mut self, core: &mut Core, upstream: &Upstream) {
+        let Some(keeper) = &self.keeper else { return };
+        if !(self.messages.is_empty() && self.reports.is_empty() && self.exits.is_empty()) {
+            let at = core.now + core.random.us(5, 60);
+            self.plan(core, at);
+            return;
+        }
+        self.idle_turns += 1;
+        if self.idle_turns > IDLE_TURNS_MAX {
+            let what = format!("agent {} turns without end and does nothing", self.host);
+            core.judge(Invariant::Bounded, Err(what));
+        }
+        let own = keeper.poll_timeout().map(|at| self.clock.when(at));
+        let inner = if core.plan.embedded { upstream.due() } else { None };
+        if let Some(due) = [own, inner].into_iter().flatten().min() {
+            // A busy machine lets a thread wait now and then, but not for 50 ms.
+            let late = if core.random.per_mille(10) {
+                core.random.us(0, 30_000)
+            } else {
+                core.random.us(0, 800)
+            };
+            let at = due.max(core.now) + late + Duration::from_micros(1);
+            self.plan(core, at);
+        }
+    }
+
+    fn report(&mut self, core: &mut Core, now: Boottime, report: Report) {
+        let Some(keeper) = &mut self.keeper else { return };
+        core.line(|| format!("agent {}: hears {report:?}", self.host));
+        let epoch = match &report {
+            Report::Answer { epoch, .. }
+            | Report::Change { epoch, .. }
+            | Report::Connected(epoch) => Some(*epoch),
+            Report::Failed(..) => None,
+        };
+        if let Some(epoch) = epoch {
+            let last = *self.link.epoch.get_or_insert(epoch);
+            if epoch < last {
+                // From a connection to a life of the upstream that is over.
+                return;
+            }
+            if epoch > last {
+                self.link.epoch = Some(epoch);
+                core.checks.exclusion.heard_reset(self.host, &core.checks.ledger);
+                keeper.handle_reset(now);
+            }
+        }
+        match report {
+            Report::Answer { call, answer, .. } => {
+                let Some(asked) = self.link.in_flight.remove(&call) else { return };
+                if let (Some(claim), Answer::Released(_)) = (asked.releases, &answer) {
+                    core.checks.left.released(claim);
+                }
+                let sent_at = if core.has(Planted::FromArrival) { now } else { asked.sent_at };
+                self.note_gone(core, call, &answer);
+                if let Some(keeper) = &mut self.keeper {
+                    keeper.handle_answer(now, call, sent_at, Ok(answer));
+                }
+            }
+            Report::Failed(call, failure) => {
+                let Some(asked) = self.link.in_flight.remove(&call) else { return };
+                keeper.handle_answer(now, call, asked.sent_at, Err(failure));
+            }
+            Report::Change { change, .. } => keeper.handle_change(now, change),
+            Report::Connected(_) => keeper.handle_feed_lost(now),
+        }
+    }
+
+    /// What the upstream says is gone must be off the page when the turn ends.
+    fn note_gone(&mut self, core: &mut Core, call: CallId, answer: &Answer) {
+        let Some(claims) = self.link.asked.remove(&call) else { return };
+        let gone: Vec<ClaimId> = match answer {
+            Answer::Renew(answers) => claims
+                .iter()
+                .zip(answers)
+                .filter(|(_, answer)| matches!(answer, BeatAnswer::Gone(_)))
+                .filter_map(|(claim, _)| *claim)
+                .collect(),
+            Answer::Claim(ClaimAnswer::Gone(_)) => claims.into_iter().flatten().collect(),
+            _ => Vec::new(),
+        };
+        for claim in gone {
+            core.checks.exclusion.heard(self.host, claim);
+        }
+    }
+
+    fn message(
+        &mut self,
+        core: &mut Core,
+        now: Boottime,
+        (client, life): Caller,
+        message: Message,
+    ) {
+        let Some(keeper) = &mut self.keeper else { return };
+        core.line(|| format!("agent {}: client {client} says {message:?}", self.host));
+        match message {
+            Message::Request { ticket, peer, request } => {
+                self.tickets.insert(ticket, (client, life));
+                keeper.handle_request(now, ticket, peer, *request);
+            }
+            Message::Cancel(ticket) => {
+                if self.tickets.remove(&ticket).is_some() {
+                    keeper.handle_cancel(now, ticket);
+                }
+            }
+            Message::OpenStream { stream, peer, target } => {
+                let session = match &target {
+                    StreamTarget::Session { session, .. } => Some(SessionId(*session)),
+                    StreamTarget::Resource(_) => None,
+                };
+                match keeper.open_stream(now, stream, peer, target) {
+                    Ok(()) => {
+                        self.streams.insert(stream, OpenStream { client, life, session });
+                    }
+                    Err(problem) => {
+                        let told = Told::Refused(stream, problem);
+                        core.tell(client, life, told);
+                    }
+                }
+            }
+            Message::CloseStream(stream) => {
+                if self.streams.remove(&stream).is_some() {
+                    keeper.handle_stream_closed(now, stream);
+                }
+            }
+        }
+    }
+
+    fn check_sizes(&self, core: &mut Core) {
+        let Some(keeper) = &self.keeper else { return };
+        let settings = &core.plan.settings;
+        let (sessions_max, holds_max) = (settings.sessions_max, settings.holds_max);
+        let clients = core.plan.clients;
+        for (name, count) in keeper.sizes() {
+            let max = match name {
+                "sessions" => sessions_max,
+                "holds" => holds_max,
+                // Every hold that ends may leave one until the upstream answers; a program makes
+                // a few holds a second at most.
+                "departures" => holds_max + 400,
+                // A master may be of three projects, and everything of two tenants.
+                "contests" => (core.plan.prizes.len() + 2) * 2,
+                "streams" => clients * 4 + sessions_max * 4,
+                "calls" => holds_max + 400,
+                "timers" => 8 * (holds_max + sessions_max) + 800,
+                _ => continue,
+            };
+            let verdict = core.checks.bounded.within(self.host, name, count, max);
+            core.judge(Invariant::Bounded, verdict);
+        }
+        let (sessions, holds) = self.rows.len();
+        let bounded = &core.checks.bounded;
+        let first = bounded.within(self.host, "sessions in its journal", sessions, sessions_max);
+        let second = bounded.within(self.host, "holds in its journal", holds, holds_max + 400);
+        core.judge(Invariant::Bounded, first);
+        core.judge(Invariant::Bounded, second);
+    }
+
+    /// Hands a hint to the keeper, where the upstream is within the agent.
+    pub(super) fn hint(keeper: &mut Keeper, now: Boottime, changes: Vec<Change>) {
+        for change in changes {
+            keeper.handle_change(now, change);
+        }
+    }
+
+    /// What a request renews or claims, in order.
+    pub(super) fn claims_of(request: &Request) -> Vec<Option<ClaimId>> {
+        match request {
+            Request::Renew(beats) => beats
+                .iter()
+                .map(|beat| match &beat.subject {
+                    tenured::model::Subject::Claim { claim, .. } => Some(*claim),
+                    tenured::model::Subject::Session(_) => None,
+                })
+                .collect(),
+            Request::Claim(claim) => vec![Some(claim.id)],
+            _ => Vec::new(),
+        }
+    }
+}

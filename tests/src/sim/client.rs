@@ -1,0 +1,245 @@
+//! A program: what it knows, and what it makes of what it hears.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use tenure::wire::{Acquire, Code, Event, HoldState, Problem, Tether};
+use tenured::keeper::{Peer, Reply, StreamEnd, StreamId, Ticket};
+use uuid::Uuid;
+
+use super::core::{Core, Phase, Told};
+use super::time::TrueTime;
+
+/// Messages that a stopped program's sockets take; beyond, its streams are cut off.
+const BACKLOG_MAX: usize = 64;
+
+/// A session as its program knows it.
+#[derive(Debug, Clone)]
+pub(crate) struct MySession {
+    pub(super) id: Uuid,
+    pub(super) secret: String,
+    pub(super) tether: Tether,
+    /// How often it has promised to call.
+    pub(super) beat_every: Option<Duration>,
+    pub(super) next_beat: TrueTime,
+    pub(super) guarded: bool,
+    pub(super) last_event_id: Option<u64>,
+    /// The connection broke: it must be taken up again.
+    pub(super) broken: bool,
+}
+
+/// A hold as its program knows it.
+#[derive(Debug, Clone)]
+pub(crate) struct MyHold {
+    pub(super) held: bool,
+    /// When it is given back.
+    pub(super) release_at: TrueTime,
+}
+
+/// A request whose answer has not come.
+#[derive(Debug, Clone)]
+pub(crate) struct Asked {
+    pub(super) what: Asking,
+    pub(super) at: TrueTime,
+    pub(super) cancel_at: Option<TrueTime>,
+}
+
+/// What was asked.
+#[derive(Debug, Clone)]
+pub(crate) enum Asking {
+    Register(Box<MySession>),
+    Resume,
+    Acquire(Box<Acquire>),
+    Release(Option<Uuid>),
+    Other,
+}
+
+/// A program.
+pub(crate) struct Client {
+    pub(super) id: usize,
+    pub(super) host: usize,
+    /// Grows with every process that runs it.
+    pub(super) life: u64,
+    pub(super) peer: Peer,
+    pub(super) alive: bool,
+    pub(super) frozen: bool,
+    /// It has ended for good.
+    pub(super) done: bool,
+    pub(super) backlog: VecDeque<Told>,
+    pub(super) thoughts: u64,
+    pub(super) session: Option<MySession>,
+    pub(super) holds: BTreeMap<Uuid, MyHold>,
+    pub(super) asked: BTreeMap<Ticket, Asked>,
+    pub(super) stream: Option<StreamId>,
+    /// An acquire that broke off, or is to be sent once more.
+    pub(super) again: Option<Acquire>,
+    pub(super) requests: u64,
+}
+
+impl Client {
+    /// A program that has not started.
+    pub(crate) fn new(id: usize, host: usize) -> Client {
+        Client {
+            id,
+            host,
+            life: 0,
+            peer: Peer { uid: 1000 + (id % 2) as u32, gid: 1000, process: None, watchable: false },
+            alive: false,
+            frozen: false,
+            done: false,
+            backlog: VecDeque::new(),
+            thoughts: 0,
+            session: None,
+            holds: BTreeMap::new(),
+            asked: BTreeMap::new(),
+            stream: None,
+            again: None,
+            requests: 0,
+        }
+    }
+
+    /// Forgets its session and everything in it.
+    pub(super) fn forget(&mut self) {
+        self.session = None;
+        self.holds.clear();
+        self.again = None;
+    }
+
+    /// A message has arrived. Gives the stream that is to be cut off, if its reader is too slow.
+    pub(crate) fn hear(&mut self, core: &mut Core, told: Told) -> Option<StreamId> {
+        if self.frozen {
+            self.backlog.push_back(told);
+            return (self.backlog.len() > BACKLOG_MAX).then(|| self.stream.take()).flatten();
+        }
+        core.line(|| format!("client {}: hears {told:?}", self.id));
+        match told {
+            Told::Reply(ticket, reply) => {
+                let asked = self.asked.remove(&ticket)?;
+                match reply {
+                    Ok(reply) => self.accepted(core, asked, reply),
+                    Err(problem) => self.refused(&asked, &problem),
+                }
+            }
+            Told::Broken(ticket) => {
+                if let Some(asked) = self.asked.remove(&ticket)
+                    && let Asking::Acquire(acquire) = asked.what
+                    && core.random.per_mille(700)
+                {
+                    self.again = Some(*acquire);
+                }
+                self.mark_broken();
+            }
+            Told::Refused(stream, problem) => {
+                if self.stream == Some(stream) {
+                    self.stream = None;
+                    self.session_refused(&problem);
+                }
+            }
+            Told::Event(stream, numbered) => {
+                if self.stream == Some(stream) {
+                    if let Some(session) = &mut self.session {
+                        session.last_event_id = Some(numbered.id);
+                    }
+                    self.event(core, &numbered.event);
+                }
+            }
+            Told::Closed(stream, end) => {
+                if self.stream == Some(stream) {
+                    self.stream = None;
+                    match end {
+                        Some(StreamEnd::SessionEnded | StreamEnd::Stopping) => self.forget(),
+                        Some(StreamEnd::Restarting) | None => self.mark_broken(),
+                    }
+                }
+            }
+        }
+        None
+    }
+
+    fn mark_broken(&mut self) {
+        if let Some(session) = &mut self.session {
+            session.broken = true;
+        }
+    }
+
+    fn accepted(&mut self, core: &mut Core, asked: Asked, reply: Reply) {
+        match (asked.what, reply) {
+            (Asking::Register(mut mine), Reply::Registered { session, secret, .. }) => {
+                mine.id = session.0;
+                mine.secret = secret;
+                mine.next_beat = core.now;
+                self.holds.clear();
+                self.session = Some(*mine);
+            }
+            (Asking::Resume, Reply::Registered { .. }) => {
+                if let Some(session) = &mut self.session {
+                    session.broken = false;
+                }
+            }
+            (_, Reply::Acquired(acquired)) => {
+                self.granted(core, acquired.hold);
+            }
+            (_, Reply::Waiting(waiting)) => {
+                let release_at = core.now;
+                self.holds.entry(waiting.hold).or_insert(MyHold { held: false, release_at });
+            }
+            (Asking::Release(None), Reply::Released(_)) => self.forget(),
+            (_, Reply::Checkpointed(checked)) => self.reconcile(core, &checked.holds),
+            _ => {}
+        }
+    }
+
+    fn refused(&mut self, asked: &Asked, problem: &Problem) {
+        if let Asking::Register(_) = asked.what {
+            return;
+        }
+        if let Asking::Resume = asked.what
+            && problem.code == Code::Unauthorized
+        {
+            self.forget();
+        }
+        if let Some(hold) = problem.hold {
+            self.holds.remove(&hold);
+        }
+        self.session_refused(problem);
+    }
+
+    fn session_refused(&mut self, problem: &Problem) {
+        if matches!(problem.code, Code::SessionUnknown | Code::SessionLost) {
+            self.forget();
+        }
+    }
+
+    fn event(&mut self, core: &mut Core, event: &Event) {
+        match event {
+            Event::Snapshot(snapshot) => self.reconcile(core, &snapshot.holds),
+            Event::Granted(granted) => self.granted(core, granted.of.hold),
+            Event::Lost(lost) => {
+                self.holds.remove(&lost.of.hold);
+            }
+            Event::Released(released) => {
+                self.holds.remove(&released.of.hold);
+            }
+            _ => {}
+        }
+    }
+
+    fn reconcile(&mut self, core: &mut Core, views: &[tenure::wire::HoldView]) {
+        self.holds.retain(|id, _| views.iter().any(|view| view.hold == *id));
+        for view in views {
+            if matches!(view.state, HoldState::Held | HoldState::Jeopardy) {
+                self.granted(core, view.hold);
+            }
+        }
+    }
+
+    fn granted(&mut self, core: &mut Core, id: Uuid) {
+        let known = self.holds.get(&id).is_some_and(|hold| hold.held);
+        if known {
+            return;
+        }
+        let longest = if core.phase == Phase::Storm { 4000 } else { 250 };
+        let release_at = core.now + core.random.ms(5, longest);
+        self.holds.insert(id, MyHold { held: true, release_at });
+    }
+}

@@ -1,0 +1,89 @@
+//! I7: a beat is sent at most 50 ms after it was due while its agent runs, and while nothing is
+//! wrong no hold expires.
+
+use std::time::Duration;
+
+use tenure::wire::LostReason;
+use tenured::host::clock::Boottime;
+use tenured::model::ClaimId;
+
+use super::Verdict;
+
+/// What the design allows.
+const LATE_MAX: Duration = Duration::from_millis(50);
+/// Interruptions remembered per host; older ones are longer ago than any beat can be late.
+const INTERRUPTIONS_MAX: usize = 16;
+
+/// When each agent did not run.
+#[derive(Default)]
+pub(crate) struct BeatsInTime {
+    interruptions: Vec<Vec<(Boottime, Boottime)>>,
+}
+
+impl BeatsInTime {
+    /// The agent of that host did not run in between.
+    pub(crate) fn interrupted(&mut self, host: usize, from: Boottime, to: Boottime) {
+        if self.interruptions.len() <= host {
+            self.interruptions.resize(host + 1, Vec::new());
+        }
+        let list = &mut self.interruptions[host];
+        if list.len() == INTERRUPTIONS_MAX {
+            list.remove(0);
+        }
+        list.push((from, to));
+    }
+
+    /// A hold was lost, well after the faults stopped.
+    pub(crate) fn lost_in_calm(&self, hold: ClaimId, reason: LostReason) -> Verdict {
+        match reason {
+            LostReason::Expired | LostReason::Slept => Err(format!(
+                "{hold} was lost ({reason}) although everything ran and the network was good"
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// A beat was sent.
+    pub(crate) fn sent(&self, now: Boottime, host: usize, late: Duration) -> Verdict {
+        if late <= LATE_MAX {
+            return Ok(());
+        }
+        let due = now.before(late);
+        let interruptions = self.interruptions.get(host).map_or(&[][..], Vec::as_slice);
+        // Overlapping interruptions, such as a pause within a sleep, count once.
+        let mut stood_still = Duration::ZERO;
+        let mut counted_to = due;
+        for (from, to) in interruptions {
+            let from = (*from).max(counted_to);
+            stood_still += to.since(from);
+            counted_to = counted_to.max(*to);
+        }
+        if late.saturating_sub(stood_still) <= LATE_MAX {
+            return Ok(());
+        }
+        Err(format!(
+            "host {host} sent a beat {late:?} after it was due; it stood still for {stood_still:?} \
+             of that"
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ms: u64) -> Boottime {
+        Boottime::from_nanos(ms * 1_000_000)
+    }
+
+    #[test]
+    fn only_time_in_which_the_agent_ran_counts() {
+        let mut beats = BeatsInTime::default();
+        assert!(beats.sent(at(1000), 0, Duration::from_millis(50)).is_ok());
+        assert!(beats.sent(at(1000), 0, Duration::from_millis(51)).is_err());
+        beats.interrupted(0, at(100), at(600));
+        beats.interrupted(0, at(300), at(500));
+        assert!(beats.sent(at(610), 0, Duration::from_millis(540)).is_ok());
+        assert!(beats.sent(at(610), 0, Duration::from_millis(580)).is_err());
+    }
+}

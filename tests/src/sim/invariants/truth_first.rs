@@ -1,0 +1,48 @@
+//! I8: no reply, event or page says *held* before the upstream said so, and pages say what the
+//! agent knows.
+
+use tenured::model::{ClaimId, SessionId};
+
+use super::Verdict;
+use super::ledger::Ledger;
+
+/// Compares what is said with what the upstream granted.
+#[derive(Default)]
+pub(crate) struct TruthFirst;
+
+impl TruthFirst {
+    /// What the pages of a host say is held, and what its agent says.
+    pub(crate) fn agree(
+        &self,
+        host: usize,
+        pages: &[(SessionId, ClaimId)],
+        agent: &[(SessionId, ClaimId)],
+    ) -> Verdict {
+        if let Some((session, claim)) = pages.iter().find(|held| !agent.contains(held)) {
+            return Err(format!(
+                "the page of session {session} on host {host} says that {claim} is held; its \
+                 agent does not"
+            ));
+        }
+        if let Some((session, claim)) = agent.iter().find(|held| !pages.contains(held)) {
+            return Err(format!(
+                "the agent of host {host} says that {claim} of session {session} is held; its page \
+                 does not"
+            ));
+        }
+        Ok(())
+    }
+
+    /// `by` says that the claim is held with that token.
+    pub(crate) fn said(&self, ledger: &Ledger, by: &str, claim: ClaimId, token: u64) -> Verdict {
+        match ledger.fact(claim) {
+            Some(fact) if fact.token == token => Ok(()),
+            Some(fact) => Err(format!(
+                "{by} says that {claim} is held with token {token}; the upstream granted it with \
+                 {}",
+                fact.token
+            )),
+            None => Err(format!("{by} says that {claim} is held; the upstream never granted it")),
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! How an agent starts, stops, is stopped and dies.
+
+use std::sync::Arc;
+
+use tenure::wire::HoldState;
+use tenured::host::clock::Boottime;
+use tenured::keeper::Keeper;
+use tenured::model::ClaimId;
+
+use super::agent::{AGENT_UID, Agent};
+use super::core::{Caller, Core, Happening, Report, Told};
+use super::invariants::Invariant;
+use super::rows::AgentRows;
+use super::upstream::Upstream;
+
+impl Agent {
+    /// Starts from the journal.
+    pub(crate) fn start(&mut self, core: &mut Core, upstream: &mut Upstream) {
+        if self.is_up() {
+            return;
+        }
+        let now = self.boottime(core);
+        self.incarnation += 1;
+        self.stopping = false;
+        self.crash_at_commit = false;
+        self.slept = false;
+        core.line(|| format!("agent {}: starts, {now:?}", self.host));
+        core.checks.beats.interrupted(self.host, self.idle_since, now);
+        self.sweep_pages(core);
+        let journal_lost = std::mem::take(&mut self.journal_lost);
+        if core.plan.embedded && self.incarnation > 1 {
+            if journal_lost { upstream.reset(core, true) } else { upstream.restart(core) }
+        }
+        let settings = tenured::keeper::Settings {
+            host: Arc::from(format!("host{}", self.host)),
+            agent_uid: AGENT_UID,
+            ..core.plan.settings.clone()
+        };
+        let believed = core.checks.exclusion.believed(core.now, self.host);
+        let saved = self.rows.saved();
+        let mut keeper = Keeper::new(settings, core.random.seed(), now);
+        keeper.adopt(now, saved);
+        self.keeper = Some(keeper);
+        self.commit(core, upstream, now);
+        self.check_kept(core, &believed);
+        for _ in &believed {
+            core.seen("hold kept over a start");
+        }
+        if core.random.per_mille(500) {
+            self.receive_report(core, Report::Connected(upstream.epoch));
+        }
+        self.plan_next(core, upstream);
+    }
+
+    /// What pages say, the agent must know.
+    fn check_kept(&mut self, core: &mut Core, believed: &[(tenured::model::SessionId, ClaimId)]) {
+        let known: Vec<ClaimId> = self
+            .inspect(core)
+            .iter()
+            .flat_map(|session| &session.holds)
+            .filter(|view| matches!(view.state, HoldState::Held | HoldState::Jeopardy))
+            .map(|view| ClaimId(view.hold))
+            .collect();
+        let verdict = core.checks.restart.started(self.host, believed, &known);
+        core.judge(Invariant::RestartKeeps, verdict);
+    }
+
+    /// A start takes off the pages what the journal says has ended: the last agent may have died
+    /// before it could. Pages of sessions that the journal does not know are removed.
+    fn sweep_pages(&mut self, core: &mut Core) {
+        let sessions: Vec<_> = self.pages.keys().copied().collect();
+        for session in sessions {
+            if !self.rows.has_session(session) {
+                self.pages.remove(&session);
+                core.checks.exclusion.removed(self.host, session);
+                continue;
+            }
+            let Some(page) = self.pages.get_mut(&session) else { continue };
+            for (slot, on_page) in page.iter_mut() {
+                let stale = on_page.valid_until > Boottime::ZERO;
+                if stale && !self.rows.has_grant(on_page.hold) {
+                    on_page.valid_until = Boottime::ZERO;
+                    let at = super::invariants::Slot { host: self.host, session, slot: *slot };
+                    let checks = &mut core.checks;
+                    let (ledger, hold) = (&checks.ledger, on_page.hold);
+                    let verdict = checks.exclusion.written(core.now, ledger, at, hold, None);
+                    core.judge(Invariant::Exclusion, verdict);
+                }
+            }
+        }
+    }
+
+    /// Dies, by SIGKILL or a bug: connections break, pages and journal stay.
+    pub(crate) fn crash(&mut self, core: &mut Core) {
+        if !self.is_up() {
+            return;
+        }
+        core.line(|| format!("agent {}: is gone", self.host));
+        self.keeper = None;
+        self.unwritten.clear();
+        self.due = None;
+        core.checks.exclusion.crashed(self.host);
+        if !self.frozen {
+            self.idle_since = self.boottime(core);
+        }
+        self.link.in_flight.clear();
+        self.link.asked.clear();
+        self.link.epoch = None;
+        self.reports.clear();
+        self.exits.clear();
+        self.watches.clear();
+        for (sender, message) in std::mem::take(&mut self.messages) {
+            Agent::refuse(core, sender, message);
+        }
+        for (ticket, (client, life)) in std::mem::take(&mut self.tickets) {
+            core.tell(client, life, Told::Broken(ticket));
+        }
+        for (stream, open) in std::mem::take(&mut self.streams) {
+            let told = Told::Closed(stream, None);
+            core.tell(open.client, open.life, told);
+        }
+        let after = core.random.ms(5, 1500);
+        core.after(after, Happening::Start(self.host));
+    }
+
+    /// Ends after it was told to.
+    pub(super) fn exit(&mut self, core: &mut Core) {
+        core.line(|| format!("agent {}: exits", self.host));
+        self.crash(core);
+    }
+
+    /// Dies, and its journal with it. What it promised runs out by itself.
+    pub(crate) fn lose_journal(&mut self, core: &mut Core) {
+        core.line(|| format!("agent {}: its journal is lost", self.host));
+        self.crash(core);
+        self.rows = AgentRows::default();
+        // Pages are files: programs that map them still see what they said.
+        self.pages.clear();
+        core.checks.one_end.forgot(self.host);
+        core.checks.exclusion.orphaned(self.host);
+        self.journal_lost = true;
+    }
+
+    /// SIGTERM.
+    pub(crate) fn stop(&mut self, core: &mut Core, upstream: &mut Upstream) {
+        let now = self.boottime(core);
+        let Some(keeper) = &mut self.keeper else { return };
+        if std::mem::replace(&mut self.stopping, true) {
+            return;
+        }
+        keeper.handle_stop(now);
+        core.line(|| format!("agent {}: stops", self.host));
+        self.commit(core, upstream, now);
+        let deadline = Happening::StopDeadline(self.host, self.incarnation);
+        core.after(std::time::Duration::from_secs(5), deadline);
+        self.wake(core);
+    }
+
+    /// SIGUSR2.
+    pub(crate) fn restart(&mut self, core: &mut Core, upstream: &mut Upstream) {
+        let now = self.boottime(core);
+        let Some(keeper) = &mut self.keeper else { return };
+        keeper.handle_restart(now);
+        core.line(|| format!("agent {}: restarts", self.host));
+        self.commit(core, upstream, now);
+        self.wake(core);
+    }
+
+    /// SIGSTOP, or the machine sleeps.
+    pub(crate) fn freeze(&mut self, core: &mut Core) -> bool {
+        if self.frozen {
+            return false;
+        }
+        self.frozen = true;
+        if self.is_up() {
+            self.idle_since = self.boottime(core);
+        }
+        true
+    }
+
+    /// SIGCONT, or the machine wakes.
+    pub(crate) fn thaw(&mut self, core: &mut Core) {
+        if !std::mem::replace(&mut self.frozen, false) {
+            return;
+        }
+        let now = self.boottime(core);
+        core.line(|| format!("agent {}: goes on", self.host));
+        if self.is_up() {
+            core.checks.beats.interrupted(self.host, self.idle_since, now);
+            self.due = None;
+            self.wake(core);
+        }
+    }
+
+    /// Nobody listens on the socket.
+    pub(crate) fn refuse(core: &mut Core, (client, life): Caller, message: super::core::Message) {
+        use super::core::Message;
+        let told = match message {
+            Message::Request { ticket, .. } => Told::Broken(ticket),
+            Message::OpenStream { stream, .. } => Told::Closed(stream, None),
+            Message::Cancel(_) | Message::CloseStream(_) => return,
+        };
+        core.tell(client, life, told);
+    }
+}

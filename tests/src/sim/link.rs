@@ -1,0 +1,90 @@
+//! An agent's way to its upstream, as a client of a remote one keeps it.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use tenured::host::clock::Boottime;
+use tenured::model::{CallId, ClaimId, Failure, Request};
+
+use super::core::{Core, Happening, Origin, Report};
+use super::network;
+
+/// A call that has not come back.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct InFlight {
+    /// The instant just before it was sent.
+    pub(crate) sent_at: Boottime,
+    /// What it releases.
+    pub(crate) releases: Option<ClaimId>,
+}
+
+/// The connection of one agent.
+pub(crate) struct Link {
+    /// Whether requests get through.
+    pub(crate) there: bool,
+    /// Whether replies and hints get through.
+    pub(crate) back: bool,
+    /// Grows when either changes, so that an older mending does not count.
+    pub(crate) generation: u64,
+    /// The life of the upstream's data that it last heard of.
+    pub(crate) epoch: Option<u64>,
+    /// Calls that have not come back.
+    pub(crate) in_flight: BTreeMap<CallId, InFlight>,
+    /// Which claims they are about, in order.
+    pub(crate) asked: BTreeMap<CallId, Vec<Option<ClaimId>>>,
+}
+
+impl Link {
+    /// A link that works.
+    pub(crate) fn new() -> Link {
+        Link {
+            there: true,
+            back: true,
+            generation: 0,
+            epoch: None,
+            in_flight: BTreeMap::new(),
+            asked: BTreeMap::new(),
+        }
+    }
+
+    /// Whether anything gets through in both directions.
+    pub(crate) fn works(&self) -> bool {
+        self.there && self.back
+    }
+
+    /// Sends a call. Its answer, or that there is none, comes as a happening.
+    pub(crate) fn submit(
+        &mut self,
+        core: &mut Core,
+        now: Boottime,
+        (host, incarnation, upstream_life): Origin,
+        call: CallId,
+        request: Request,
+    ) {
+        let weather = core.weather();
+        let releases = match &request {
+            Request::Release { claim, .. } => Some(*claim),
+            _ => None,
+        };
+        self.in_flight.insert(call, InFlight { sent_at: now, releases });
+        if !self.works() && core.random.per_mille(400) {
+            // The connection is known to be broken and cannot be made anew.
+            let failure = Failure::Unavailable("no connection".to_owned());
+            let report = Report::Failed(call, failure);
+            let after = core.random.us(50, 20_000);
+            core.after(after, Happening::FromUpstream(host, incarnation, report));
+            return;
+        }
+        let failure = Failure::Unknown("no answer in time".to_owned());
+        let report = Report::Failed(call, failure);
+        core.after(weather.call_deadline, Happening::FromUpstream(host, incarnation, report));
+        if !self.there {
+            return;
+        }
+        let request = Rc::new(request);
+        for delay in network::request(&mut core.random, &weather) {
+            let sender = (host, incarnation, upstream_life);
+            core.after(delay, Happening::ToUpstream(sender, call, Rc::clone(&request)));
+        }
+    }
+}

@@ -1,0 +1,33 @@
+//! A deterministic simulation of agents, programs and an upstream, in one thread and one process.
+//!
+//! [`run`] draws a [`plan::Plan`] from a seed, and then everything from the same generator: which
+//! message is late, lost or doubled, who is stopped, killed or put to sleep, what programs ask for.
+//! The keepers and the engine are those of the product; what is simulated is everything around
+//! them. A run has a safety phase with faults, a liveness phase without, and a last phase in which
+//! all programs end. After every step the rules of `invariants` are checked; the first
+//! violation ends the run, and its seed shows it again.
+
+mod agent;
+mod behaviour;
+mod client;
+mod commands;
+mod core;
+mod invariants;
+mod life;
+mod link;
+mod network;
+mod plan;
+mod planted;
+mod queue;
+mod random;
+mod rows;
+mod time;
+mod trace;
+mod trouble;
+mod upstream;
+mod world;
+
+pub use invariants::{Invariant, Violation};
+pub use planted::Planted;
+pub use time::TrueTime;
+pub use world::{Options, Outcome, run};

@@ -1,0 +1,288 @@
+//! What a run is made of, drawn from its seed before it begins.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tenure::wire::Kind;
+use tenured::keeper::{Rhythm, Settings};
+
+use super::planted::Planted;
+use super::random::Random;
+
+/// Largest drift of a clock, ppm. Between two clocks it is twice that: 0.4 %, which the margin's
+/// ttl / 200 covers.
+const DRIFT_PPM_MAX: u64 = 2000;
+/// Shortest and longest ttl that programs ask for, ms.
+pub(crate) const TTL_MS: (u64, u64) = (600, 5000);
+/// Longest grace of a lease, ms.
+pub(crate) const GRACE_MS_MAX: u64 = 1500;
+/// Ended holds are remembered for so long.
+pub(crate) const REMEMBER: Duration = Duration::from_secs(3);
+
+/// What can go wrong from outside. Each run draws the ones it has, so that some runs have few and
+/// get far with them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Trouble {
+    /// The agent is stopped (SIGSTOP) for a while.
+    AgentPause,
+    /// The agent is killed between two turns.
+    AgentCrash,
+    /// The agent is killed after it wrote its journal and before it said all that it had to say.
+    AgentCrashAtCommit,
+    /// The agent stops cleanly and is started again.
+    AgentStop,
+    /// The agent restarts and keeps its holds.
+    AgentRestart,
+    /// The agent is killed and its journal is gone.
+    JournalLoss,
+    /// A program is killed.
+    ClientKill,
+    /// A program is stopped (SIGSTOP) for a while.
+    ClientPause,
+    /// A machine sleeps.
+    Sleep,
+    /// The upstream stands still.
+    UpstreamPause,
+    /// The upstream restarts with its data.
+    UpstreamRestart,
+    /// The upstream restarts without its data.
+    UpstreamReset,
+    /// Nothing gets from a host to the upstream, or back, or both.
+    Partition,
+    /// Somebody sets the upstream's wall clock.
+    WallStep,
+    /// An administrator takes something away.
+    Revoke,
+}
+
+impl Trouble {
+    /// Its name, for people.
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Trouble::AgentPause => "agent paused",
+            Trouble::AgentCrash => "agent killed",
+            Trouble::AgentCrashAtCommit => "agent killed at commit",
+            Trouble::AgentStop => "agent stopped",
+            Trouble::AgentRestart => "agent restarted",
+            Trouble::JournalLoss => "journal lost",
+            Trouble::ClientKill => "program killed",
+            Trouble::ClientPause => "program paused",
+            Trouble::Sleep => "machine slept",
+            Trouble::UpstreamPause => "upstream paused",
+            Trouble::UpstreamRestart => "upstream restarted",
+            Trouble::UpstreamReset => "upstream reset",
+            Trouble::Partition => "link cut",
+            Trouble::WallStep => "wall clock set",
+            Trouble::Revoke => "revoked",
+        }
+    }
+
+    const ALL: [Trouble; 15] = [
+        Trouble::AgentPause,
+        Trouble::AgentCrash,
+        Trouble::AgentCrashAtCommit,
+        Trouble::AgentStop,
+        Trouble::AgentRestart,
+        Trouble::JournalLoss,
+        Trouble::ClientKill,
+        Trouble::ClientPause,
+        Trouble::Sleep,
+        Trouble::UpstreamPause,
+        Trouble::UpstreamRestart,
+        Trouble::UpstreamReset,
+        Trouble::Partition,
+        Trouble::WallStep,
+        Trouble::Revoke,
+    ];
+}
+
+/// How bad the network is.
+#[derive(Debug, Clone)]
+pub(crate) struct Weather {
+    /// Most messages take this long at most.
+    pub(crate) usual: Duration,
+    /// The others take this long at most.
+    pub(crate) worst: Duration,
+    /// So many out of a thousand are among the others.
+    pub(crate) slow_per_mille: u32,
+    /// So many requests out of a thousand are lost, and so many replies.
+    pub(crate) lost_per_mille: u32,
+    /// So many requests out of a thousand arrive twice.
+    pub(crate) twice_per_mille: u32,
+    /// So many hints out of a thousand are lost, and as many come twice.
+    pub(crate) hint_per_mille: u32,
+    /// The agent gives up on a call after this.
+    pub(crate) call_deadline: Duration,
+}
+
+impl Weather {
+    /// A network without faults.
+    pub(crate) fn calm(&self) -> Weather {
+        Weather {
+            usual: Duration::from_millis(2),
+            worst: Duration::from_millis(2),
+            slow_per_mille: 0,
+            lost_per_mille: 0,
+            twice_per_mille: 0,
+            hint_per_mille: 0,
+            call_deadline: self.call_deadline,
+        }
+    }
+}
+
+/// Something that programs fight about.
+#[derive(Debug, Clone)]
+pub(crate) struct Prize {
+    /// Its kind.
+    pub(crate) kind: Kind,
+    /// Its name; none for a master, which is its session's project.
+    pub(crate) name: Option<Arc<str>>,
+    /// The limit that programs usually name, for a semaphore.
+    pub(crate) limit: u32,
+}
+
+/// A run.
+pub(crate) struct Plan {
+    /// Hosts, each with an agent.
+    pub(crate) hosts: usize,
+    /// Programs on each host.
+    pub(crate) clients: usize,
+    /// Whether the upstream lives within the agent of the only host.
+    pub(crate) embedded: bool,
+    /// Drift of the upstream's clock and then of each host's, ppm.
+    pub(crate) drifts_ppm: Vec<i64>,
+    /// What programs fight about.
+    pub(crate) prizes: Vec<Prize>,
+    /// What the keepers are told.
+    pub(crate) settings: Settings,
+    /// The network while there are faults.
+    pub(crate) weather: Weather,
+    /// What goes wrong.
+    pub(crate) troubles: Vec<Trouble>,
+    /// The usual time from one trouble to the next.
+    pub(crate) trouble_every: Duration,
+    /// The usual time that a program thinks.
+    pub(crate) think: Duration,
+    /// How long there are faults.
+    pub(crate) storm: Duration,
+    /// How long programs go on without faults.
+    pub(crate) calm: Duration,
+    /// How long everything then has to settle.
+    pub(crate) settle: Duration,
+}
+
+impl Plan {
+    /// Draws the run of a seed.
+    pub(crate) fn draw(random: &mut Random, planted: Option<Planted>) -> Plan {
+        let embedded = random.per_mille(150) && planted.is_none_or(Planted::shows_embedded);
+        let hosts = if embedded { 1 } else { random.number(2, 4) as usize };
+        let drift =
+            |random: &mut Random| random.number(0, 2 * DRIFT_PPM_MAX) as i64 - DRIFT_PPM_MAX as i64;
+        Plan {
+            hosts,
+            clients: random.number(2, 4) as usize,
+            embedded,
+            drifts_ppm: (0..=hosts).map(|_| drift(random)).collect(),
+            prizes: prizes(random),
+            settings: settings(random, planted, embedded),
+            weather: weather(random),
+            troubles: Trouble::ALL
+                .into_iter()
+                .filter(|trouble| random.per_mille(450) || planted.needs(*trouble))
+                .collect(),
+            trouble_every: random.ms(800, 5000),
+            think: random.ms(60, 500),
+            storm: random.ms(12_000, 30_000),
+            calm: Duration::from_secs(9),
+            settle: Duration::from_secs(30),
+        }
+    }
+}
+
+/// What a planted fault needs to show.
+trait Needs {
+    fn needs(&self, trouble: Trouble) -> bool;
+}
+
+impl Needs for Option<Planted> {
+    fn needs(&self, trouble: Trouble) -> bool {
+        match self {
+            Some(Planted::TokenReset) => trouble == Trouble::UpstreamRestart,
+            Some(Planted::LateJournal) => trouble == Trouble::AgentCrash,
+            Some(Planted::NoMargin | Planted::FromArrival) => trouble == Trouble::Partition,
+            _ => false,
+        }
+    }
+}
+
+impl Planted {
+    /// Whether a run with the upstream inside the agent can show it.
+    fn shows_embedded(self) -> bool {
+        matches!(self, Planted::LateJournal)
+    }
+}
+
+fn prizes(random: &mut Random) -> Vec<Prize> {
+    let named = |kind, name: &str, limit| Prize { kind, name: Some(Arc::from(name)), limit };
+    let mut prizes = vec![
+        named(Kind::Leader, "cleanup", 1),
+        named(Kind::Semaphore, "gpu", random.number(1, 3) as u32),
+        named(Kind::Lease, "front", 1),
+        Prize { kind: Kind::Master, name: None, limit: 1 },
+    ];
+    if random.per_mille(400) {
+        prizes.push(named(Kind::Leader, "index", 1));
+    }
+    if random.per_mille(400) {
+        prizes.push(named(Kind::Semaphore, "disk", 1));
+    }
+    prizes
+}
+
+fn settings(random: &mut Random, planted: Option<Planted>, embedded: bool) -> Settings {
+    let mut rhythm = || {
+        let ttl = random.ms(1200, 4500);
+        // Between the shortest that is allowed and a little less than half of the ttl.
+        let beat = random.between(Duration::from_millis(300), ttl * 45 / 100);
+        Rhythm { ttl, beat }
+    };
+    let mut settings = Settings {
+        session: rhythm(),
+        master: rhythm(),
+        leader: rhythm(),
+        lease: rhythm(),
+        semaphore: rhythm(),
+        ..Settings::default()
+    };
+    settings.grace = random.ms(0, GRACE_MS_MAX);
+    settings.keepalive = random.ms(600, 2500);
+    settings.linger = random.ms(200, 1500);
+    settings.poll = (!embedded).then(|| random.ms(300, 700));
+    settings.retry_max = random.ms(200, 800);
+    settings.remember = REMEMBER;
+    settings.sessions_max = random.number(4, 12) as usize;
+    settings.sessions_per_uid_max = random.number(3, 8) as usize;
+    settings.holds_max = random.number(8, 40) as usize;
+    settings.ring_max = random.number(4, 64) as usize;
+    match planted {
+        Some(Planted::NoMargin) => {
+            settings.margin_floor = Duration::ZERO;
+            settings.margin_divisor = u32::MAX;
+        }
+        Some(Planted::NoHints) => settings.poll = None,
+        _ => {}
+    }
+    settings
+}
+
+fn weather(random: &mut Random) -> Weather {
+    Weather {
+        usual: *random.pick(&[1, 5, 40]).max(&1) * Duration::from_millis(1),
+        worst: random.ms(500, 4000),
+        slow_per_mille: random.number(0, 30) as u32,
+        lost_per_mille: random.number(0, 60) as u32,
+        twice_per_mille: random.number(0, 60) as u32,
+        hint_per_mille: random.number(0, 150) as u32,
+        call_deadline: random.ms(150, 700),
+    }
+}

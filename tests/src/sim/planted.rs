@@ -1,0 +1,71 @@
+//! Faults built in on purpose, to prove that the harness notices.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// A mistake of the kind that the invariants are there to catch. Each is made at the edge of the
+/// pure rooms, by settings or by the simulated shell; the rooms themselves are as shipped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Planted {
+    /// Holders are not told to stop earlier than the upstream's expiry.
+    NoMargin,
+    /// Valid-until counts from the arrival of the reply instead of the sending of the request.
+    FromArrival,
+    /// Tokens begin anew when the upstream restarts.
+    TokenReset,
+    /// The release of a waiting claim is answered and not done.
+    WaiterKept,
+    /// Every beat of a waiting claim sends it to the end of the queue.
+    OrderOfBeats,
+    /// A release is done once more, to whoever holds the resource by then.
+    DoubleRelease,
+    /// The journal is written after the replies.
+    LateJournal,
+    /// Hints are lost and nobody asks.
+    NoHints,
+}
+
+impl Planted {
+    /// All of them, in the order of the table.
+    pub const ALL: [Planted; 8] = [
+        Planted::NoMargin,
+        Planted::FromArrival,
+        Planted::TokenReset,
+        Planted::WaiterKept,
+        Planted::OrderOfBeats,
+        Planted::DoubleRelease,
+        Planted::LateJournal,
+        Planted::NoHints,
+    ];
+
+    /// Its name on the command line.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Planted::NoMargin => "no-margin",
+            Planted::FromArrival => "from-arrival",
+            Planted::TokenReset => "token-reset",
+            Planted::WaiterKept => "waiter-kept",
+            Planted::OrderOfBeats => "order-of-beats",
+            Planted::DoubleRelease => "double-release",
+            Planted::LateJournal => "late-journal",
+            Planted::NoHints => "no-hints",
+        }
+    }
+}
+
+impl fmt::Display for Planted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl FromStr for Planted {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Planted, String> {
+        Planted::ALL.into_iter().find(|planted| planted.as_str() == text).ok_or_else(|| {
+            let names: Vec<_> = Planted::ALL.iter().map(|planted| planted.as_str()).collect();
+            format!("{text:?} is not a planted fault: use one of {}", names.join(", "))
+        })
+    }
+}

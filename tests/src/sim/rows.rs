@@ -1,0 +1,173 @@
+//! The journals of agent and upstream, as tables in memory.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use tenured::engine::journal::{
+    Entry as EngineEntry, Saved as EngineSaved, SavedGrant, SavedWaiter,
+};
+use tenured::keeper::journal::{Entry, Saved, SavedHold, SavedSession};
+use tenured::model::{ClaimId, Resource, SessionId, SessionRecord};
+
+/// The journal of an agent.
+#[derive(Default)]
+pub(crate) struct AgentRows {
+    sessions: BTreeMap<SessionId, SavedSession>,
+    holds: BTreeMap<u64, SavedHold>,
+}
+
+impl AgentRows {
+    /// Writes an entry.
+    pub(crate) fn write(&mut self, entry: Entry) {
+        match entry {
+            Entry::Session(saved) => {
+                self.sessions.insert(saved.id, *saved);
+            }
+            Entry::SessionEnded(session) => {
+                self.sessions.remove(&session);
+            }
+            Entry::Hold(saved) => {
+                self.holds.insert(saved.row, *saved);
+            }
+            Entry::Valid { row, valid_until } => {
+                if let Some(saved) = self.holds.get_mut(&row) {
+                    saved.valid_until = valid_until;
+                }
+            }
+            Entry::HoldEnded { row, .. } => {
+                self.holds.remove(&row);
+            }
+        }
+    }
+
+    /// Everything, as a new agent reads it.
+    pub(crate) fn saved(&self) -> Saved {
+        Saved {
+            sessions: self.sessions.values().cloned().collect(),
+            holds: self.holds.values().cloned().collect(),
+        }
+    }
+
+    /// Whether a session is in it.
+    pub(crate) fn has_session(&self, session: SessionId) -> bool {
+        self.sessions.contains_key(&session)
+    }
+
+    /// Whether a grant is in it that its client may still use.
+    pub(crate) fn has_grant(&self, claim: ClaimId) -> bool {
+        self.holds
+            .values()
+            .any(|saved| saved.claim.id == claim && saved.token.is_some() && !saved.departing)
+    }
+
+    /// How many sessions and holds are in it.
+    pub(crate) fn len(&self) -> (usize, usize) {
+        (self.sessions.len(), self.holds.len())
+    }
+
+    /// What is in it, for people.
+    pub(crate) fn names(&self) -> Vec<String> {
+        let sessions = self.sessions.keys().map(|session| format!("session {session}"));
+        let holds = self.holds.values().map(|saved| format!("hold {}", saved.claim.id));
+        sessions.chain(holds).collect()
+    }
+}
+
+/// The journal of an engine.
+#[derive(Default)]
+pub(crate) struct EngineRows {
+    /// Grants by row.
+    pub(crate) grants: BTreeMap<u64, SavedGrant>,
+    /// Waiters by row.
+    pub(crate) waiters: BTreeMap<u64, SavedWaiter>,
+    limits: BTreeMap<Resource, u32>,
+    /// In the order in which they were announced.
+    sessions: Vec<SessionRecord>,
+    routes: BTreeMap<Option<Arc<str>>, u64>,
+}
+
+impl EngineRows {
+    /// Writes an entry, and tells which resource it is about.
+    pub(crate) fn write(&mut self, entry: EngineEntry) -> Option<Resource> {
+        match entry {
+            EngineEntry::Grant(saved) => {
+                let resource = saved.claim.resource.clone();
+                self.grants.insert(saved.row, *saved);
+                Some(resource)
+            }
+            EngineEntry::GrantEnded { row } => {
+                self.grants.remove(&row).map(|saved| saved.claim.resource)
+            }
+            EngineEntry::Waiter(saved) => {
+                let resource = saved.claim.resource.clone();
+                self.waiters.insert(saved.row, *saved);
+                Some(resource)
+            }
+            EngineEntry::WaiterEnded { row } => {
+                self.waiters.remove(&row).map(|saved| saved.claim.resource)
+            }
+            EngineEntry::Limit { resource, limit } => {
+                self.limits.insert(resource.clone(), limit);
+                Some(resource)
+            }
+            EngineEntry::LimitEnded { resource } => {
+                self.limits.remove(&resource);
+                Some(resource)
+            }
+            EngineEntry::Session(record) => {
+                self.sessions.retain(|known| known.owner.session != record.owner.session);
+                self.sessions.push(*record);
+                None
+            }
+            EngineEntry::SessionEnded(session) => {
+                self.sessions.retain(|known| known.owner.session != session);
+                None
+            }
+            EngineEntry::Routes { tenant, version } => {
+                self.routes.insert(tenant, version);
+                None
+            }
+            EngineEntry::RoutesEnded { tenant } => {
+                self.routes.remove(&Some(tenant));
+                None
+            }
+        }
+    }
+
+    /// Everything, as a new engine reads it.
+    pub(crate) fn saved(&self) -> EngineSaved {
+        EngineSaved {
+            grants: self.grants.values().cloned().collect(),
+            waiters: self.waiters.values().cloned().collect(),
+            limits: self.limits.iter().map(|(name, limit)| (name.clone(), *limit)).collect(),
+            sessions: self.sessions.clone(),
+            routes: self.routes.iter().map(|(name, version)| (name.clone(), *version)).collect(),
+        }
+    }
+
+    /// Every resource that somebody holds or waits for.
+    pub(crate) fn resources(&self) -> Vec<Resource> {
+        let grants = self.grants.values().map(|saved| &saved.claim.resource);
+        let waiters = self.waiters.values().map(|saved| &saved.claim.resource);
+        let mut all: Vec<_> = grants.chain(waiters).cloned().collect();
+        all.sort_unstable();
+        all.dedup();
+        all
+    }
+
+    /// What is in it, for people.
+    pub(crate) fn names(&self) -> Vec<String> {
+        let grants = self
+            .grants
+            .values()
+            .map(|saved| format!("grant {} of {}", saved.claim.id, saved.claim.resource));
+        let waiters = self
+            .waiters
+            .values()
+            .map(|saved| format!("waiter {} of {}", saved.claim.id, saved.claim.resource));
+        let limits = self.limits.keys().map(|resource| format!("limit of {resource}"));
+        let sessions =
+            self.sessions.iter().map(|record| format!("session {}", record.owner.session));
+        grants.chain(waiters).chain(limits).chain(sessions).collect()
+    }
+}

@@ -1,0 +1,526 @@
+//! A run: the loop, and who gets what.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+use std::time::Duration;
+
+use tenure::wire::{HoldState, Kind};
+use tenured::keeper::Process;
+use tenured::model::{Answer, CallId, Change, ClaimId, Request, Resource, SessionId};
+
+use super::agent::Agent;
+use super::client::Client;
+use super::core::{
+    Caller, Checks, Core, Happening, Message, Origin, Phase, RECOVERY, Report, Told,
+};
+use super::invariants::{Invariant, Violation};
+use super::network;
+use super::plan::Plan;
+use super::planted::Planted;
+use super::queue::Queue;
+use super::random::Random;
+use super::time::{Clock, TrueTime};
+use super::trace::Trace;
+use super::upstream::Upstream;
+
+/// A look at everything that waits, this often.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// A waiter must be served this soon after its resource became free, besides the time in which lost
+/// hints are made up for.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// Programs that would not end are killed this long after they should have.
+const LAST_ORDERS: Duration = Duration::from_secs(3);
+/// More steps than this mean that something spins.
+const STEPS_MAX: u64 = 5_000_000;
+
+/// What a run is to do besides running.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Options {
+    /// A fault built in on purpose.
+    pub planted: Option<Planted>,
+    /// Stop after so many steps.
+    pub steps_max: Option<u64>,
+    /// Keep the last lines.
+    pub trace: bool,
+    /// Print every line.
+    pub print: bool,
+}
+
+/// What came of a run.
+#[derive(Debug)]
+pub struct Outcome {
+    /// Its seed.
+    pub seed: u64,
+    /// How many steps it had.
+    pub steps: u64,
+    /// How long it lasted in true time.
+    pub ended_at: TrueTime,
+    /// How many grants there were.
+    pub grants: usize,
+    /// What happened how often.
+    pub seen: BTreeMap<&'static str, u64>,
+    /// A hash of everything that happened.
+    pub hash: u64,
+    /// The rule that was broken, if one was.
+    pub violation: Option<Violation>,
+    /// The last lines, if they were kept.
+    pub lines: Vec<String>,
+}
+
+/// A run.
+pub(super) struct World {
+    pub(super) core: Core,
+    pub(super) agents: Vec<Agent>,
+    pub(super) clients: Vec<Client>,
+    pub(super) upstream: Upstream,
+    /// Requests that wait for an upstream that stands still.
+    held_up: Vec<(Origin, CallId, Rc<Request>)>,
+    pub(super) next_pid: u32,
+}
+
+/// Runs a seed to its end, or to the first violation.
+pub fn run(seed: u64, options: &Options) -> Outcome {
+    let mut world = World::new(seed, options);
+    world.begin();
+    let steps_max = options.steps_max.unwrap_or(STEPS_MAX);
+    while world.core.violation.is_none() && world.core.step < steps_max {
+        let Some((at, happening)) = world.core.queue.pop() else { break };
+        world.core.now = at;
+        world.core.step += 1;
+        world.core.trace.mix(at.as_nanos());
+        if matches!(happening, Happening::Finish) {
+            world.finish();
+            break;
+        }
+        world.happen(happening);
+        world.core.judge_moments(world.upstream.moments());
+    }
+    if world.core.step >= STEPS_MAX {
+        let what = format!("{STEPS_MAX} steps, and the run is not over");
+        world.core.judge(Invariant::Bounded, Err(what));
+    }
+    let core = world.core;
+    Outcome {
+        seed,
+        steps: core.step,
+        ended_at: core.now,
+        grants: core.checks.ledger.grants(),
+        seen: core.seen,
+        hash: core.trace.hash(),
+        violation: core.violation,
+        lines: core.trace.into_lines(),
+    }
+}
+
+impl World {
+    fn new(seed: u64, options: &Options) -> World {
+        let mut random = Random::new(seed);
+        let plan = Plan::draw(&mut random, options.planted);
+        let mut clock =
+            |drift_ppm| Clock::new(random.number(1_000_000_000, 90_000_000_000_000), drift_ppm);
+        let upstream_clock = clock(plan.drifts_ppm[0]);
+        let agents: Vec<Agent> = plan.drifts_ppm[1..]
+            .iter()
+            .enumerate()
+            .map(|(host, drift)| Agent::new(host, clock(*drift)))
+            .collect();
+        let upstream = Upstream::new(if plan.embedded { agents[0].clock } else { upstream_clock });
+        let clients =
+            (0..plan.hosts * plan.clients).map(|id| Client::new(id, id % plan.hosts)).collect();
+        let trace = Trace::new(options.trace || options.print, options.print);
+        let core = Core {
+            now: TrueTime::default(),
+            step: 0,
+            phase: Phase::Storm,
+            random,
+            queue: Queue::default(),
+            trace,
+            checks: Checks::default(),
+            plan,
+            planted: options.planted,
+            violation: None,
+            seen: BTreeMap::new(),
+            next_number: 1,
+            told_until: Vec::new(),
+            said_until: Vec::new(),
+        };
+        World { core, agents, clients, upstream, held_up: Vec::new(), next_pid: 100 }
+    }
+
+    fn begin(&mut self) {
+        let core = &mut self.core;
+        let plan = core_plan_line(&core.plan);
+        core.line(|| plan);
+        for host in 0..self.agents.len() {
+            self.core.queue.push(TrueTime::default(), Happening::Start(host));
+        }
+        for client in 0..self.clients.len() {
+            let after = self.core.random.ms(1, 600);
+            self.core.after(after, Happening::Reborn(client));
+        }
+        let (storm, calm, settle) =
+            (self.core.plan.storm, self.core.plan.calm, self.core.plan.settle);
+        self.core.after(self.core.plan.trouble_every, Happening::Trouble);
+        self.core.after(storm, Happening::Calm);
+        self.core.after(LOOK_EVERY, Happening::Look);
+        self.core.after(storm + calm, Happening::Farewell);
+        self.core.after(storm + calm + LAST_ORDERS, Happening::LastOrders);
+        self.core.after(storm + calm + settle, Happening::Finish);
+    }
+
+    fn happen(&mut self, happening: Happening) {
+        match happening {
+            Happening::Turn(host) => {
+                self.agents[host].turn(&mut self.core, &mut self.upstream);
+            }
+            Happening::Thaw(host) => self.agents[host].thaw(&mut self.core),
+            Happening::Start(host) => self.agents[host].start(&mut self.core, &mut self.upstream),
+            Happening::StopDeadline(host, incarnation) => {
+                let agent = &mut self.agents[host];
+                if agent.incarnation == incarnation {
+                    agent.exit(&mut self.core);
+                }
+            }
+            Happening::Exited(host, incarnation, session) => {
+                let agent = &mut self.agents[host];
+                if agent.incarnation == incarnation && agent.is_up() {
+                    agent.receive_exit(&mut self.core, session);
+                }
+            }
+            Happening::ToAgent(host, sender, message) => {
+                self.deliver_to_agent(host, sender, message)
+            }
+            Happening::ToClient(client, life, told) => self.deliver_to_client(client, life, told),
+            Happening::Think(client, thought) => {
+                let client = &mut self.clients[client];
+                if client.thoughts == thought {
+                    let host = client.host;
+                    client.think(&mut self.core, &self.agents[host]);
+                }
+            }
+            Happening::ClientThaw(client) => self.thaw_client(client),
+            Happening::Reborn(client) => self.give_birth(client),
+            Happening::ToUpstream(sender, call, request) => {
+                if !self.upstream.frozen {
+                    self.answer(sender, call, &request);
+                } else {
+                    self.held_up.push((sender, call, request));
+                }
+            }
+            Happening::FromUpstream(host, incarnation, report) => {
+                let agent = &mut self.agents[host];
+                if agent.incarnation == incarnation && agent.is_up() {
+                    agent.receive_report(&mut self.core, report);
+                }
+            }
+            Happening::UpstreamTurn => self.upstream_turn(),
+            Happening::UpstreamThaw => self.thaw_upstream(),
+            Happening::Mended(host, generation) => self.mend(host, generation),
+            Happening::Trouble => self.trouble(),
+            Happening::Look => self.look(),
+            Happening::Calm => self.calm(),
+            Happening::Farewell => self.farewell(),
+            Happening::LastOrders => self.last_orders(),
+            Happening::Finish => {}
+        }
+    }
+
+    fn deliver_to_agent(&mut self, host: usize, sender: Caller, message: Message) {
+        let agent = &mut self.agents[host];
+        if agent.is_up() {
+            agent.receive(&mut self.core, sender, message);
+        } else {
+            Agent::refuse(&mut self.core, sender, message);
+        }
+    }
+
+    fn deliver_to_client(&mut self, id: usize, life: u64, told: Told) {
+        let client = &mut self.clients[id];
+        if !client.alive || client.life != life {
+            return;
+        }
+        let cut_off = client.hear(&mut self.core, told);
+        if let Some(stream) = cut_off {
+            let host = client.host;
+            self.deliver_to_agent(host, (id, life), Message::CloseStream(stream));
+        }
+    }
+
+    fn answer(&mut self, (host, incarnation, life): Origin, call: CallId, request: &Request) {
+        if life != self.upstream.life {
+            // The connection broke when the upstream went down.
+            return;
+        }
+        self.core.line(|| format!("upstream: host {host} asks {call:?} {request:?}"));
+        let (answer, changes) = self.upstream.call(&mut self.core, request.clone());
+        self.reply(host, incarnation, call, answer);
+        self.tell(changes);
+        self.upstream.plan_turn(&mut self.core);
+    }
+
+    fn reply(&mut self, host: usize, incarnation: u64, call: CallId, answer: Answer) {
+        if !self.agents[host].link.back {
+            return;
+        }
+        let weather = self.core.weather();
+        let report = Report::Answer { call, answer, epoch: self.upstream.epoch };
+        if let Some(delay) = network::reply(&mut self.core.random, &weather) {
+            self.core.after(delay, Happening::FromUpstream(host, incarnation, report));
+        }
+    }
+
+    /// Tells every agent.
+    pub(super) fn tell(&mut self, changes: Vec<Change>) {
+        if self.core.plan.embedded || self.core.has(Planted::NoHints) {
+            return;
+        }
+        let weather = self.core.weather();
+        for agent in &self.agents {
+            if !agent.link.back || !agent.is_up() {
+                continue;
+            }
+            for change in &changes {
+                for delay in network::hint(&mut self.core.random, &weather) {
+                    let report =
+                        Report::Change { change: change.clone(), epoch: self.upstream.epoch };
+                    let happening = Happening::FromUpstream(agent.host, agent.incarnation, report);
+                    self.core.after(delay, happening);
+                }
+            }
+        }
+    }
+
+    /// The upstream goes on, and finds what has come meanwhile.
+    pub(super) fn thaw_upstream(&mut self) {
+        self.upstream.frozen = false;
+        for (sender, call, request) in std::mem::take(&mut self.held_up) {
+            let after = self.core.random.us(0, 2000);
+            self.core.after(after, Happening::ToUpstream(sender, call, request));
+        }
+        self.upstream.plan_turn(&mut self.core);
+    }
+
+    pub(super) fn upstream_turn(&mut self) {
+        let core = &mut self.core;
+        if core.plan.embedded || self.upstream.frozen {
+            return;
+        }
+        if self.upstream.due().is_some_and(|due| due <= core.now) {
+            let changes = self.upstream.handle_timeout(core);
+            self.tell(changes);
+        }
+        self.upstream.plan_turn(&mut self.core);
+    }
+
+    pub(super) fn give_birth(&mut self, id: usize) {
+        let client = &mut self.clients[id];
+        if client.alive || self.core.phase == Phase::Farewell {
+            return;
+        }
+        self.next_pid += 1;
+        let process = Process { pid: self.next_pid, start_ticks: self.core.step };
+        client.peer.process = Some(process);
+        client.peer.watchable = self.core.random.per_mille(850);
+        client.alive = true;
+        client.life += 1;
+        client.frozen = false;
+        self.agents[client.host].processes.insert(process.pid);
+        self.core.line(|| format!("client {id}: process {} begins", process.pid));
+        let agent = &self.agents[client.host];
+        client.think(&mut self.core, agent);
+    }
+
+    pub(super) fn kill(&mut self, id: usize) {
+        let client = &mut self.clients[id];
+        if !client.alive {
+            return;
+        }
+        self.core.line(|| format!("client {id}: is killed"));
+        let host = client.host;
+        let guarded = client.session.as_ref().is_some_and(|session| session.guarded);
+        if let Some(stream) = client.stream.take() {
+            let message = Message::CloseStream(stream);
+            if guarded && self.core.random.per_mille(500) {
+                // A child has inherited the stream, and goes on for a while.
+                let after = self.core.random.ms(10, 2000);
+                self.core.after(after, Happening::ToAgent(host, (id, client.life), message));
+            } else {
+                self.core.say(host, (id, client.life), message);
+            }
+        }
+        for (ticket, _) in std::mem::take(&mut client.asked) {
+            client.say(&mut self.core, Message::Cancel(ticket));
+        }
+        client.alive = false;
+        client.frozen = false;
+        client.backlog.clear();
+        client.forget();
+        let Some(process) = client.peer.process else { return };
+        let agent = &mut self.agents[host];
+        agent.processes.remove(&process.pid);
+        let watched: Vec<_> = agent
+            .watches
+            .iter()
+            .filter(|(_, of)| of.pid == process.pid)
+            .map(|(session, _)| *session)
+            .collect();
+        for session in watched {
+            let after = self.core.random.us(5, 300);
+            self.core.after(after, Happening::Exited(host, agent.incarnation, session));
+        }
+    }
+
+    pub(super) fn thaw_client(&mut self, id: usize) {
+        let client = &mut self.clients[id];
+        if !std::mem::replace(&mut client.frozen, false) {
+            return;
+        }
+        self.core.line(|| format!("client {id}: goes on"));
+        for told in std::mem::take(&mut client.backlog) {
+            client.hear(&mut self.core, told);
+        }
+        let agent = &self.agents[client.host];
+        client.think(&mut self.core, agent);
+    }
+
+    fn look(&mut self) {
+        self.look_at_pages();
+        if self.core.is_calm() {
+            self.look_at_waiters();
+        }
+        if self.core.phase != Phase::Farewell {
+            self.core.after(LOOK_EVERY, Happening::Look);
+        }
+    }
+
+    /// What pages say, and what agents say.
+    fn look_at_pages(&mut self) {
+        for agent in self.agents.iter_mut().filter(|agent| agent.is_up()) {
+            let now = agent.boottime(&self.core).as_nanos();
+            let held: Vec<(SessionId, ClaimId)> = agent
+                .inspect(&self.core)
+                .iter()
+                .flat_map(|session| session.holds.iter().map(|view| (session.session, view)))
+                .filter(|(_, view)| view.valid_until_boottime_ns > now)
+                .map(|(session, view)| (SessionId(session), ClaimId(view.hold)))
+                .collect();
+            let core = &mut self.core;
+            let pages = core.checks.exclusion.believed(core.now, agent.host);
+            let verdict = core.checks.truth.agree(agent.host, &pages, &held);
+            core.judge(Invariant::TruthFirst, verdict);
+        }
+    }
+
+    /// Who waits for what, by the agents' own word, and whether it is free upstream.
+    fn look_at_waiters(&mut self) {
+        let mut waiting: BTreeMap<Resource, Vec<String>> = BTreeMap::new();
+        for agent in &mut self.agents {
+            for session in agent.inspect(&self.core) {
+                for view in session.holds.iter().filter(|it| it.state == HoldState::Waiting) {
+                    let resource = Resource {
+                        tenant: session.tenant.as_str().into(),
+                        kind: view.kind,
+                        name: view.name.as_str().into(),
+                    };
+                    waiting.entry(resource).or_default().push(view.hold.to_string());
+                }
+            }
+        }
+        let patience = PATIENCE + self.core.plan.settings.poll.unwrap_or_default();
+        let quarantined = self.upstream.is_quarantined(&self.core);
+        let standings: BTreeMap<&Resource, _> = self.core.checks.ledger.standings().collect();
+        let free: BTreeSet<Resource> = waiting
+            .keys()
+            .filter(|resource| {
+                !quarantined
+                    && standings.get(resource).is_none_or(|standing| {
+                        let limit = match resource.kind {
+                            Kind::Semaphore => standing.limit.unwrap_or(1) as usize,
+                            _ => 1,
+                        };
+                        standing.holders.len() < limit
+                    })
+            })
+            .cloned()
+            .collect();
+        let known: Vec<Resource> =
+            self.core.checks.ledger.standings().map(|it| it.0.clone()).collect();
+        for resource in known.iter().chain(waiting.keys()) {
+            let waiters = waiting.get(resource).map_or(&[][..], Vec::as_slice);
+            let is_free = free.contains(resource);
+            let core = &mut self.core;
+            let verdict =
+                core.checks.starvation.looked(core.now, resource, is_free, waiters, patience);
+            core.judge(Invariant::NoStarvation, verdict);
+        }
+        for client in &self.clients {
+            if let Some(asked) = client.unanswered(self.core.now) {
+                let what = format!("{:?} of client {}", asked.what, client.id);
+                let verdict =
+                    self.core.checks.starvation.answered_late(&what, asked.at, self.core.now);
+                self.core.judge(Invariant::NoStarvation, verdict);
+            }
+        }
+    }
+
+    fn farewell(&mut self) {
+        self.core.phase = Phase::Farewell;
+        self.core.line(|| "programs end".to_owned());
+        for id in 0..self.clients.len() {
+            if self.clients[id].farewell(&mut self.core) {
+                self.kill(id);
+            }
+            self.clients[id].done = true;
+        }
+    }
+
+    fn last_orders(&mut self) {
+        for id in 0..self.clients.len() {
+            self.kill(id);
+        }
+    }
+
+    fn finish(&mut self) {
+        let verdict = self.core.checks.one_end.finished();
+        self.core.judge(Invariant::OneEnd, verdict);
+        for agent in &self.agents {
+            let mut left = Vec::new();
+            if let Some(keeper) = &agent.keeper {
+                let sizes = keeper.sizes();
+                let some = sizes.iter().filter(|(_, count)| *count > 0);
+                left.extend(some.map(|(name, count)| format!("{count} {name}")));
+                if !keeper.is_empty() {
+                    left.push("something of the keeper".to_owned());
+                }
+                if let Some(at) = keeper.poll_timeout() {
+                    left.push(format!("a timer at {at:?}"));
+                }
+            } else {
+                left.push("no agent".to_owned());
+            }
+            left.extend(agent.rows.names());
+            left.extend(agent.pages.keys().map(|session| format!("page {session}")));
+            left.extend(agent.watches.keys().map(|session| format!("watch of {session}")));
+            left.extend(agent.tickets.keys().map(|ticket| format!("unanswered {ticket:?}")));
+            left.extend(agent.streams.keys().map(|stream| format!("open {stream:?}")));
+            let place = format!("on host {}", agent.host);
+            let verdict = self.core.checks.left.finished(&place, &left);
+            self.core.judge(Invariant::NothingLeft, verdict);
+        }
+        let verdict = self.core.checks.left.finished("upstream", &self.upstream.names());
+        self.core.judge(Invariant::NothingLeft, verdict);
+    }
+}
+
+fn core_plan_line(plan: &Plan) -> String {
+    format!(
+        "{} hosts with {} programs each, embedded: {}, drifts {:?} ppm, {:?}, {:?}, {:?}",
+        plan.hosts,
+        plan.clients,
+        plan.embedded,
+        plan.drifts_ppm,
+        plan.weather,
+        plan.troubles,
+        plan.settings
+    )
+}
