@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tenure::wire::{Acquire, Code, Event, HoldState, Problem, Tether};
 use tenured::keeper::{Peer, Reply, StreamEnd, StreamId, Ticket};
+use tenured::model::Quota;
 use uuid::Uuid;
 
 use super::core::{Core, Phase, Told};
@@ -83,7 +84,13 @@ impl Client {
             id,
             host,
             life: 0,
-            peer: Peer { uid: 1000 + (id % 2) as u32, gid: 1000, process: None, watchable: false },
+            peer: Peer {
+                uid: 1000 + (id % 2) as u32,
+                gid: 1000,
+                process: None,
+                watchable: false,
+                quota: Quota::default(),
+            },
             alive: false,
             frozen: false,
             done: false,

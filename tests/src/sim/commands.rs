@@ -3,7 +3,7 @@
 use tenure::wire::{Event, HoldState};
 use tenured::host::clock::Boottime;
 use tenured::keeper::{Command, Note, Peer, Reply, Request, Ticket};
-use tenured::model::{ClaimId, SessionId};
+use tenured::model::{ClaimId, Quota, SessionId};
 
 use super::agent::{AGENT_UID, Agent, PageSlot};
 use super::core::{Core, Happening, Told};
@@ -224,7 +224,13 @@ impl Agent {
     /// Everything that the keeper knows, by its own status.
     pub(super) fn inspect(&mut self, core: &Core) -> Vec<tenure::wire::SessionStatus> {
         let now = self.boottime(core);
-        let peer = Peer { uid: AGENT_UID, gid: AGENT_UID, process: None, watchable: false };
+        let peer = Peer {
+            uid: AGENT_UID,
+            gid: AGENT_UID,
+            process: None,
+            watchable: false,
+            quota: Quota::default(),
+        };
         let Some(keeper) = &mut self.keeper else { return Vec::new() };
         keeper.handle_request(now, INSPECTION, peer, Request::Status);
         while let Some(command) = keeper.poll_command() {
