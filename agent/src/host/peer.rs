@@ -2,10 +2,11 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use tokio::net::UnixStream;
 
+use super::clock::{self, Boottime};
 use super::process;
 use crate::model::{Peer, Process, Quota};
 
@@ -21,19 +22,19 @@ pub struct Caller {
 /// The user and process that connected.
 ///
 /// It names the process that called connect(2); a child that inherited the connection goes by the
-/// same identity.
+/// same identity. It costs no descriptor: a handle on the process is asked for when a session may
+/// be tied to it, and the kernel remembers until then which process it was.
 #[derive(Debug)]
 pub struct Identity {
     uid: u32,
     gid: u32,
     /// `None` for a process of another PID namespace, which the kernel calls 0.
     pid: Option<u32>,
-    pidfd: Option<Arc<OwnedFd>>,
-    process: OnceLock<Option<Process>>,
+    accepted_at: Boottime,
 }
 
 impl Identity {
-    /// Asks the kernel; two system calls.
+    /// Asks the kernel; one system call.
     ///
     /// # Errors
     ///
@@ -41,13 +42,11 @@ impl Identity {
     pub fn of(stream: &UnixStream) -> io::Result<Identity> {
         let credentials = stream.peer_cred()?;
         let pid = credentials.pid().and_then(|pid| u32::try_from(pid).ok()).filter(|&pid| pid != 0);
-        let pidfd = process::of_peer(stream, pid, credentials.uid()).map(Arc::new);
         Ok(Identity {
             uid: credentials.uid(),
             gid: credentials.gid(),
             pid,
-            pidfd,
-            process: OnceLock::new(),
+            accepted_at: clock::now(),
         })
     }
 
@@ -66,33 +65,31 @@ impl Identity {
         self.pid
     }
 
-    /// The caller of anything but a registration: without the start time of its process, which it
-    /// takes three system calls to find out.
+    /// The caller of anything but a registration: without its process.
     pub fn caller(&self) -> Caller {
-        self.with(self.process.get().copied().flatten())
+        self.with(None, None)
     }
 
-    /// The caller of a registration, with the process that its session may be tied to.
-    pub fn registrant(&self) -> Caller {
-        let process = *self.process.get_or_init(|| {
-            let pid = self.pid?;
-            let start_ticks = process::start_ticks(pid)?;
-            // If the process still runs now, the number was its own a moment ago.
-            let alive = self.pidfd.as_ref().is_none_or(|pidfd| !process::has_exited(pidfd));
-            alive.then_some(Process { pid, start_ticks })
-        });
-        self.with(process)
+    /// The caller of a registration, with the process that its session may be tied to, unless that
+    /// has ended. `stream` is the connection that this is the identity of.
+    pub fn registrant(&self, stream: &UnixStream) -> Caller {
+        let pidfd = process::of_peer(stream, self.pid, self.uid, self.accepted_at);
+        let start_ticks = self.pid.and_then(process::start_ticks);
+        // If the process still runs now, the number was its own a moment ago.
+        let pidfd = pidfd.filter(|pidfd| !process::has_exited(pidfd)).map(Arc::new);
+        let process = pidfd.as_ref().and(self.pid).zip(start_ticks);
+        self.with(process.map(|(pid, start_ticks)| Process { pid, start_ticks }), pidfd)
     }
 
-    fn with(&self, process: Option<Process>) -> Caller {
+    fn with(&self, process: Option<Process>, pidfd: Option<Arc<OwnedFd>>) -> Caller {
         let peer = Peer {
             uid: self.uid,
             gid: self.gid,
             process,
-            watchable: self.pidfd.is_some(),
+            watchable: pidfd.is_some(),
             quota: Quota::default(),
         };
-        Caller { peer, pidfd: self.pidfd.clone() }
+        Caller { peer, pidfd }
     }
 }
 
@@ -108,14 +105,75 @@ mod tests {
         assert_eq!(identity.gid(), nix::unistd::getegid().as_raw());
         assert_eq!(identity.pid(), Some(std::process::id()));
 
-        assert_eq!(identity.caller().peer.process, None, "not asked for yet");
-        let registrant = identity.registrant();
-        let process = registrant.peer.process.unwrap();
-        assert_eq!(process.pid, std::process::id());
-        assert_eq!(Some(process.start_ticks), process::start_ticks(process.pid));
-        assert_eq!(identity.caller().peer.process, Some(process), "kept");
-
+        assert_eq!(identity.caller().peer.process, None, "not asked for");
+        let registrant = identity.registrant(&one);
         #[cfg(target_os = "linux")]
-        assert!(registrant.peer.watchable && !process::has_exited(&registrant.pidfd.unwrap()));
+        {
+            let process = registrant.peer.process.unwrap();
+            assert_eq!(process.pid, std::process::id());
+            assert_eq!(Some(process.start_ticks), process::start_ticks(process.pid));
+            assert!(registrant.peer.watchable && !process::has_exited(&registrant.pidfd.unwrap()));
+        }
+        #[cfg(not(target_os = "linux"))]
+        assert!(!registrant.peer.watchable);
+    }
+
+    #[cfg(target_os = "linux")]
+    mod gone {
+        use std::io::{Read, Write};
+        use std::os::unix::net;
+        use std::process::Command;
+
+        use nix::sys::wait::{Id, WaitPidFlag, waitid};
+        use nix::unistd::Pid;
+        use tokio::net::UnixListener;
+
+        use super::*;
+
+        const SOCKET: &str = "TENURED_TEST_SOCKET";
+
+        /// Run by the other test as a process of its own: connects, and ends when it is told.
+        #[test]
+        fn connects() {
+            let Some(path) = std::env::var_os(SOCKET) else { return };
+            let mut stream = net::UnixStream::connect(path).unwrap();
+            stream.read_exact(&mut [0]).unwrap();
+        }
+
+        #[tokio::test]
+        async fn a_process_that_has_ended_cannot_be_watched() {
+            let directory = tempfile::tempdir().unwrap();
+            let path = directory.path().join("socket");
+            let listener = UnixListener::bind(&path).unwrap();
+            #[expect(clippy::zombie_processes, reason = "waited for at the end")]
+            let mut child = Command::new(std::env::current_exe().unwrap())
+                .args(["--exact", "host::peer::tests::gone::connects"])
+                .env(SOCKET, &path)
+                .stdout(std::process::Stdio::null())
+                .spawn()
+                .unwrap();
+            let accepted =
+                tokio::time::timeout(std::time::Duration::from_secs(20), listener.accept());
+            let (stream, _) = accepted.await.unwrap().unwrap();
+            let identity = Identity::of(&stream).unwrap();
+            let alive = identity.registrant(&stream);
+            assert_eq!(alive.peer.process.unwrap().pid, child.id());
+            assert!(alive.peer.watchable);
+
+            let stream = stream.into_std().unwrap();
+            (&stream).write_all(b"x").unwrap();
+            let stream = UnixStream::from_std(stream).unwrap();
+            let pid = Pid::from_raw(child.id().try_into().unwrap());
+            waitid(Id::Pid(pid), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT).unwrap();
+            for reaped in [false, true] {
+                if reaped {
+                    child.wait().unwrap();
+                }
+                let ended = identity.registrant(&stream);
+                assert!(ended.pidfd.is_none() && !ended.peer.watchable, "reaped: {reaped}");
+                assert_eq!(ended.peer.process, None, "reaped: {reaped}");
+                assert_eq!(ended.peer.uid, identity.uid());
+            }
+        }
     }
 }

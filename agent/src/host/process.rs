@@ -6,6 +6,7 @@ use std::os::fd::OwnedFd;
 
 use tokio::net::UnixStream;
 
+use super::clock::Boottime;
 use crate::model::Process;
 
 #[cfg(target_os = "linux")]
@@ -41,9 +42,15 @@ pub(super) fn start_ticks(pid: u32) -> Option<u64> {
     system::start_ticks(pid)
 }
 
-/// A handle on the process at the other end, where the kernel offers one.
-pub(super) fn of_peer(stream: &UnixStream, pid: Option<u32>, uid: u32) -> Option<OwnedFd> {
-    system::of_peer(stream, pid, uid)
+/// A handle on the process at the other end, where the kernel offers one. `None`, or a handle on
+/// an ended process, when it has ended.
+pub(super) fn of_peer(
+    stream: &UnixStream,
+    pid: Option<u32>,
+    uid: u32,
+    accepted_at: Boottime,
+) -> Option<OwnedFd> {
+    system::of_peer(stream, pid, uid, accepted_at)
 }
 
 #[cfg(target_os = "linux")]
@@ -58,9 +65,12 @@ mod linux {
     use nix::errno::Errno;
     use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
     use nix::sys::socket::{getsockopt, sockopt::PeerPidfd};
+    use nix::unistd::{SysconfVar, sysconf};
     use tokio::io::Interest;
     use tokio::io::unix::AsyncFd;
     use tokio::net::UnixStream;
+
+    use crate::host::clock::Boottime;
 
     pub(super) fn exited(
         pidfd: &OwnedFd,
@@ -160,19 +170,29 @@ mod linux {
         Some(unsafe { OwnedFd::from_raw_fd(i32::try_from(descriptor).ok()?) })
     }
 
-    pub(super) fn of_peer(stream: &UnixStream, pid: Option<u32>, uid: u32) -> Option<OwnedFd> {
+    pub(super) fn of_peer(
+        stream: &UnixStream,
+        pid: Option<u32>,
+        uid: u32,
+        accepted_at: Boottime,
+    ) -> Option<OwnedFd> {
         match getsockopt(stream, PeerPidfd) {
+            // Since Linux 6.16 also for a process that is gone.
             Ok(pidfd) => Some(pidfd),
-            Err(Errno::ENOPROTOOPT) => by_number(pid?, uid),
-            // The process is gone already.
+            Err(Errno::ENOPROTOOPT) => by_number(pid?, uid, accepted_at),
+            // The process is gone, or this one is out of descriptors.
             Err(_) => None,
         }
     }
 
-    /// Before Linux 6.5: the number may have got another owner since it connected. What started in
-    /// between with the same number and the same user is not told apart.
-    pub(super) fn by_number(pid: u32, uid: u32) -> Option<OwnedFd> {
+    /// Before Linux 6.5: the number may have got another owner since it connected. What started
+    /// before the connection was accepted, with the same number and the same user, is not told
+    /// apart.
+    pub(super) fn by_number(pid: u32, uid: u32, accepted_at: Boottime) -> Option<OwnedFd> {
         let before = start_ticks(pid)?;
+        if started_after(before, accepted_at)? {
+            return None;
+        }
         let pidfd = open(pid)?;
         let owner = fs::metadata(format!("/proc/{pid}")).ok()?.uid();
         // A process that may not be looked into shows root as its owner; see proc(5).
@@ -182,6 +202,14 @@ mod linux {
 
     pub(super) fn start_ticks(pid: u32) -> Option<u64> {
         field(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?, START_TIME)
+    }
+
+    /// Whether a process that started at those ticks did so after that instant.
+    fn started_after(start_ticks: u64, instant: Boottime) -> Option<bool> {
+        let ticks_per_second = sysconf(SysconfVar::CLK_TCK).ok()??;
+        let ticks_per_second = u64::try_from(ticks_per_second).ok().filter(|&ticks| ticks > 0)?;
+        let start_ns = u128::from(start_ticks) * 1_000_000_000 / u128::from(ticks_per_second);
+        Some(start_ns > u128::from(instant.as_nanos()))
     }
 
     const START_TIME: usize = 22;
@@ -197,6 +225,7 @@ mod linux {
     #[cfg(test)]
     mod tests {
         use super::*;
+        use crate::host::clock;
 
         #[test]
         fn reads_past_hostile_names() {
@@ -217,10 +246,12 @@ mod linux {
         fn opens_by_number_only_the_right_user() {
             let me = nix::unistd::geteuid().as_raw();
             let pid = std::process::id();
-            assert!(by_number(pid, me).is_some());
+            let now = clock::now();
+            assert!(by_number(pid, me, now).is_some());
             if me != 0 {
-                assert!(by_number(pid, me + 1).is_none());
+                assert!(by_number(pid, me + 1, now).is_none());
             }
+            assert!(by_number(pid, me, Boottime::ZERO).is_none(), "started after it connected");
         }
     }
 }
@@ -233,6 +264,8 @@ mod unwatched {
     use std::os::fd::OwnedFd;
 
     use tokio::net::UnixStream;
+
+    use crate::host::clock::Boottime;
 
     pub(super) fn exited(
         _: &OwnedFd,
@@ -248,7 +281,7 @@ mod unwatched {
         None
     }
 
-    pub(super) fn of_peer(_: &UnixStream, _: Option<u32>, _: u32) -> Option<OwnedFd> {
+    pub(super) fn of_peer(_: &UnixStream, _: Option<u32>, _: u32, _: Boottime) -> Option<OwnedFd> {
         None
     }
 

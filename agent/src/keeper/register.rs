@@ -51,8 +51,9 @@ impl Keeper {
     ) -> Result<Reply, Box<Problem>> {
         let tether = register.tether.unwrap_or(Tether::Keepalive);
         if tether == Tether::Process && !peer.watchable {
-            let detail = "tether is \"process\", but this kernel gives no handle on the calling process; \
-                          use \"connection\" or \"keepalive\"";
+            let detail = "tether is \"process\", but there is no handle on the process that \
+                          connected: it has ended, or this kernel gives none; connect from the \
+                          process itself, or use \"connection\" or \"keepalive\"";
             return Err(Problem::invalid("tether", detail).into());
         }
         self.check_session_quota(peer)?;

@@ -14,8 +14,8 @@ use crate::host::socket::create_directory;
 
 /// Descriptors for everything but connections and sessions: databases, timers, logs.
 const DESCRIPTORS_OTHER: u64 = 128;
-/// A connection has its own and one for its process, which a session needs once more.
-const DESCRIPTORS_PER_CONNECTION: u64 = 3;
+/// A connection has its own, and a session one for its process.
+const DESCRIPTORS_PER_CONNECTION: u64 = 2;
 
 /// Why the agent cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -163,6 +163,6 @@ mod tests {
     fn connections_fit_the_descriptors() {
         assert_eq!(fit(Limits::default(), 1_000_000), Limits::default());
         let fitted = fit(Limits::default(), 1024);
-        assert_eq!(fitted, Limits { connections_max: 298, ..Limits::default() });
+        assert_eq!(fitted, Limits { connections_max: 448, ..Limits::default() });
     }
 }

@@ -28,8 +28,9 @@ pub trait Identity: Send + Sync + 'static {
     /// For requests that are not about the process.
     fn caller(&self) -> Caller;
 
-    /// For a registration: with the process that the session may be tied to.
-    fn registrant(&self) -> Caller;
+    /// For a registration: with the process that the session may be tied to. `stream` is the
+    /// connection itself.
+    fn registrant(&self, stream: &UnixStream) -> Caller;
 }
 
 impl Identity for host::peer::Identity {
@@ -37,8 +38,8 @@ impl Identity for host::peer::Identity {
         self.caller()
     }
 
-    fn registrant(&self) -> Caller {
-        self.registrant()
+    fn registrant(&self, stream: &UnixStream) -> Caller {
+        self.registrant(stream)
     }
 }
 
@@ -96,7 +97,7 @@ impl Connection {
 
     /// Who registers, with the process that the session may be tied to.
     pub(in crate::api) fn registrant(&self) -> Caller {
-        self.identity.registrant()
+        self.identity.registrant(&self.stream)
     }
 
     /// Marks the response under way as a stream that goes on until either side ends it.

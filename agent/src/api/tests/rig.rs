@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use tenure::wire::{self, AgentInfo, Code, Holder, Kind, Problem, UpstreamState};
-use tokio::net::UnixListener;
+use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -36,7 +36,7 @@ impl Identity for Peer {
     }
 
     /// Told apart by its process.
-    fn registrant(&self) -> Caller {
+    fn registrant(&self, _: &UnixStream) -> Caller {
         let process = Some(Process { pid: 77, start_ticks: 1 });
         Caller { peer: Peer { process, ..*self }, pidfd: None }
     }
