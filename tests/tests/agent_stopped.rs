@@ -1,13 +1,16 @@
 //! A stopped agent: everybody knows in time that nothing is held any more.
 
 use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::json;
 use tenure::wire::LostReason;
-use tenure_tests::harness::{Agent, Client, TenureRun, boottime_ns, eventually, until};
+use tenure_tests::harness::{
+    Agent, Client, PageFile, Program, TenureRun, boottime_ns, eventually, until,
+};
 
 #[test]
 fn the_page_ends_by_itself_and_the_agent_owns_up_when_it_goes_on() {
@@ -34,32 +37,68 @@ fn the_page_ends_by_itself_and_the_agent_owns_up_when_it_goes_on() {
     assert!(next.token > held.token);
 }
 
-#[test]
-fn a_guarded_command_is_ended_without_the_agent() {
-    // The first obeys SIGTERM, the second must be killed.
-    for trap in ["", "trap '' TERM; "] {
-        let mut agent = Agent::start();
-        let path = agent.dir().join("pid");
+/// A guarded command that writes down, again and again, how long the machine has been up: the same
+/// clock as valid-until.
+struct Guarded {
+    run: Program,
+    child: Pid,
+    page: PageFile,
+    signs_of_life: PathBuf,
+}
+
+impl Guarded {
+    fn start(agent: &Agent, trap: &str) -> Guarded {
+        let about = agent.dir().join("about");
+        let signs_of_life = agent.dir().join("signs-of-life");
         let script = format!(
-            "{trap}echo $$ $TENURE_PAGE > {}; while :; do sleep 0.02; done",
-            path.display()
+            "{trap}echo $$ $TENURE_PAGE > {}; while :; do cat /proc/uptime >> {}; sleep 0.02; done",
+            about.display(),
+            signs_of_life.display()
         );
-        let args = ["--leader", "role", "--ttl", "3s", "--kill-after", "1s"];
+        let args = ["--leader", "role", "--ttl", "6s", "--kill-after", "2s"];
         let mut command = TenureRun::new(&agent.socket(), &args, &["sh", "-c", &script]);
         command.command().stdout(Stdio::null()).stderr(Stdio::null());
-        let mut run = command.start();
+        let run = command.start();
         let said = eventually("the command to run", || {
-            fs::read_to_string(&path).ok().filter(|text| text.ends_with('\n'))
+            fs::read_to_string(&about).ok().filter(|text| text.ends_with('\n'))
         });
-        let (pid, _) = said.split_once(' ').expect("two words");
+        let (pid, page) = said.trim_end().split_once(' ').expect("two words");
         let child = Pid::from_raw(pid.parse().expect("a process number"));
-
-        agent.pause();
-        until("the command to be ended", || kill(child, None).is_err());
-        assert_eq!(run.wait_code(), 74);
-        agent.resume();
-        until("nothing to be left", || agent.counts() == (0, 0, 0));
+        Guarded { run, child, page: PageFile::open(Path::new(page)), signs_of_life }
     }
+
+    /// The last time it wrote, ns of CLOCK_BOOTTIME; the kernel tells hundredths of a second.
+    fn last_sign_ns(&self) -> u64 {
+        let signs = fs::read_to_string(&self.signs_of_life).expect("it wrote some");
+        let last = signs.lines().last().and_then(|line| line.split(' ').next());
+        let seconds: f64 = last.and_then(|text| text.parse().ok()).expect("seconds since boot");
+        (seconds * 1e9) as u64
+    }
+}
+
+#[test]
+fn a_guarded_command_is_told_to_end_in_time_without_the_agent() {
+    let mut agent = Agent::start();
+    let mut guarded = Guarded::start(&agent, "");
+    agent.pause();
+    let valid_until = guarded.page.slot(0).valid_until_ns;
+    assert_eq!(guarded.run.wait_code(), 74);
+    assert!(kill(guarded.child, None).is_err(), "it is gone");
+    // Not a measure of speed: SIGTERM comes two seconds before.
+    assert!(guarded.last_sign_ns() < valid_until, "it never worked without a hold");
+    agent.resume();
+    until("nothing to be left", || agent.counts() == (0, 0, 0));
+}
+
+#[test]
+fn a_guarded_command_that_ignores_sigterm_is_killed_without_the_agent() {
+    let mut agent = Agent::start();
+    let mut guarded = Guarded::start(&agent, "trap '' TERM; ");
+    agent.pause();
+    assert_eq!(guarded.run.wait_code(), 74);
+    assert!(kill(guarded.child, None).is_err(), "it is gone");
+    agent.resume();
+    until("nothing to be left", || agent.counts() == (0, 0, 0));
 }
 
 #[test]

@@ -54,7 +54,7 @@ fn obey(
             let path = format!("/v1/events?session={}", session());
             match Events::try_open(socket, &path, command["last"].as_u64()) {
                 Ok(events) => {
-                    forward(&events, session());
+                    forward(&events, &command["stream"]);
                     streams.insert(session(), events);
                     json!({"status": 200})
                 }
@@ -85,15 +85,15 @@ fn obey(
 }
 
 /// Prints what comes out of a stream until it ends.
-fn forward(events: &Events, session: Uuid) {
-    let log = std::sync::Arc::clone(events.log());
+fn forward(events: &Events, stream: &Value) {
+    let (log, stream) = (std::sync::Arc::clone(events.log()), stream.clone());
     std::thread::spawn(move || {
         let mut told = 0;
         loop {
             let (seen, finished) = log.wait_beyond(told);
             for seen in &seen {
                 let line = json!({
-                    "of": session,
+                    "of": stream,
                     "id": seen.id,
                     "at_ns": seen.at_ns,
                     "name": seen.event.name(),
@@ -106,7 +106,7 @@ fn forward(events: &Events, session: Uuid) {
             told += seen.len();
             if finished {
                 // Fails only when nobody listens any more.
-                let _ = say(&json!({"ended": session}));
+                let _ = say(&json!({"ended": stream}));
                 return;
             }
         }

@@ -20,7 +20,10 @@ const REPLIES_MAX: usize = 64;
 pub struct Puppet {
     program: Program,
     replies: Receiver<Value>,
-    logs: Arc<Mutex<HashMap<Uuid, Arc<EventLog>>>>,
+    /// By the number of the stream: a session's next stream may open before the last words of its
+    /// earlier one have come.
+    logs: Arc<Mutex<HashMap<u64, Arc<EventLog>>>>,
+    streams: u64,
 }
 
 impl Puppet {
@@ -56,17 +59,17 @@ impl Puppet {
             command.arg(agent.socket()).stdin(Stdio::piped()).stdout(Stdio::piped()),
         );
         let out = program.pipes().stdout.take().expect("standard output is piped");
-        let logs: Arc<Mutex<HashMap<Uuid, Arc<EventLog>>>> = Arc::default();
+        let logs: Arc<Mutex<HashMap<u64, Arc<EventLog>>>> = Arc::default();
         let (to_test, replies) = sync_channel(REPLIES_MAX);
         std::thread::spawn({
             let logs = Arc::clone(&logs);
             move || {
                 for line in BufReader::new(out).lines().map_while(Result::ok) {
                     let line: Value = serde_json::from_str(&line).expect("puppets speak JSON");
-                    if let Some(session) = uuid_in(&line, "of") {
-                        log_of(&logs, session).push(event_in(&line));
-                    } else if let Some(session) = uuid_in(&line, "ended") {
-                        log_of(&logs, session).finish();
+                    if let Some(stream) = line["of"].as_u64() {
+                        log_of(&logs, stream).push(event_in(&line));
+                    } else if let Some(stream) = line["ended"].as_u64() {
+                        log_of(&logs, stream).finish();
                     } else if to_test.send(line).is_err() {
                         return;
                     }
@@ -76,7 +79,7 @@ impl Puppet {
                 }
             }
         });
-        Puppet { program, replies, logs }
+        Puppet { program, replies, logs, streams: 0 }
     }
 
     #[track_caller]
@@ -91,18 +94,21 @@ impl Puppet {
         stdin.write_all(format!("{command}\n").as_bytes()).expect("the puppet listens");
     }
 
-    /// Opens the event stream of a session; it must open. Returns what comes out of it.
+    /// Opens an event stream of a session; it must open. Returns what comes out of it.
     #[track_caller]
     pub fn open_events(&mut self, session: Uuid) -> Arc<EventLog> {
         self.open_events_after(session, None)
     }
 
-    /// The same after the event that was seen last; events go on in the same log.
+    /// The same after the event that was seen last.
     #[track_caller]
     pub fn open_events_after(&mut self, session: Uuid, last: Option<u64>) -> Arc<EventLog> {
-        let reply = self.tell(&json!({"do": "events", "session": session, "last": last}));
+        self.streams += 1;
+        let stream = self.streams;
+        let open = json!({"do": "events", "session": session, "stream": stream, "last": last});
+        let reply = self.tell(&open);
         assert_eq!(reply["status"], 200, "the stream did not open: {reply}");
-        log_of(&self.logs, session)
+        log_of(&self.logs, stream)
     }
 
     /// Tries to open the event stream of a session, which must be refused.
@@ -115,7 +121,6 @@ impl Puppet {
     #[track_caller]
     pub fn close_events(&mut self, session: Uuid) {
         self.tell(&json!({"do": "close_events", "session": session}));
-        self.logs.lock().expect("no thread panics with it").remove(&session);
     }
 
     /// Starts a child that inherits the connection of the session's event stream. The test must
@@ -175,10 +180,6 @@ fn answer_in(reply: &Value) -> Answer {
     }
 }
 
-fn uuid_in(line: &Value, key: &str) -> Option<Uuid> {
-    line[key].as_str()?.parse().ok()
-}
-
 fn event_in(line: &Value) -> Seen {
     let text = |key: &str| line[key].as_str().unwrap_or_default();
     let number = |key: &str| line[key].as_u64().unwrap_or_default();
@@ -187,6 +188,6 @@ fn event_in(line: &Value) -> Seen {
     Seen { id: number("id"), at_ns: number("at_ns"), event }
 }
 
-fn log_of(logs: &Mutex<HashMap<Uuid, Arc<EventLog>>>, session: Uuid) -> Arc<EventLog> {
-    Arc::clone(logs.lock().expect("no thread panics with it").entry(session).or_default())
+fn log_of(logs: &Mutex<HashMap<u64, Arc<EventLog>>>, stream: u64) -> Arc<EventLog> {
+    Arc::clone(logs.lock().expect("no thread panics with it").entry(stream).or_default())
 }
