@@ -58,11 +58,10 @@ impl Effects {
                 self.watches.watch_again(session, process);
             }
             Command::Unwatch { session } => self.watches.unwatch(session),
-            Command::OpenPage { session, uid } => {
-                if let Err(error) = self.pages.open(session, uid) {
-                    tracing::error!(%session, %error, "the session has no page");
-                }
-            }
+            Command::OpenPage { session, uid, keep } => match self.pages.open(session, uid) {
+                Ok(()) => self.pages.void_all_but(session, keep),
+                Err(error) => tracing::error!(%session, %error, "the session has no page"),
+            },
             Command::WritePage { session, slot, hold, token, valid_until, state } => {
                 self.pages.write_slot(session, slot, hold, token, valid_until, state);
             }

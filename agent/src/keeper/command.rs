@@ -78,12 +78,16 @@ pub enum Command {
         /// The session.
         session: SessionId,
     },
-    /// Make the session's page, readable by that user alone; keep it if it is there already.
+    /// Make the session's page, readable by that user alone. If it is there already, keep those
+    /// slots and void the others: the last agent may have died between writing the journal and
+    /// writing the page.
     OpenPage {
         /// The session.
         session: SessionId,
         /// Its user.
         uid: u32,
+        /// The slots to keep, a bit each.
+        keep: u64,
     },
     /// Write a slot. `valid_until` is [`Boottime::ZERO`] for *not held*.
     WritePage {

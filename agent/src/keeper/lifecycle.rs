@@ -16,11 +16,12 @@ impl Keeper {
     /// Takes up again what the journal knows: sessions are watched, valid holds are beaten first,
     /// overdue ones are lost, waiters keep their order.
     pub fn adopt(&mut self, now: Boottime, saved: Saved) {
+        let mut opened = Vec::with_capacity(saved.sessions.len());
         for session in saved.sessions {
-            let (id, uid) = (session.id, session.uid);
+            let id = session.id;
             let (watched, process) = (session.watched, session.process);
+            opened.push(id);
             self.insert_session(now, session);
-            self.commands.push_back(Command::OpenPage { session: id, uid });
             if watched {
                 self.commands.push_back(Command::Watch { session: id, ticket: None, process });
             }
@@ -35,6 +36,9 @@ impl Keeper {
                 adopted[kind] += 1;
             }
         }
+        for id in opened {
+            self.adopt_page(id);
+        }
         for (kind, holds) in Kind::ALL.into_iter().zip(adopted) {
             if holds > 0 {
                 self.note(Note::Adopted { kind, holds });
@@ -42,6 +46,25 @@ impl Keeper {
         }
         self.beat_everything();
         self.flush_beats();
+    }
+
+    /// Makes a session's page say what the journal says.
+    fn adopt_page(&mut self, id: SessionId) {
+        let Some(session) = self.sessions.get(&id) else { return };
+        let holds = session.holds.iter().filter_map(|hold| self.holds.get(hold));
+        let held: Vec<_> = holds.filter(|hold| hold.is_held()).collect();
+        let keep = held.iter().fold(0, |keep, hold| keep | 1 << hold.slot);
+        self.commands.push_back(Command::OpenPage { session: id, uid: session.saved.uid, keep });
+        for hold in held {
+            self.commands.push_back(Command::WritePage {
+                session: id,
+                slot: hold.slot,
+                hold: hold.id(),
+                token: hold.token,
+                valid_until: hold.valid_until,
+                state: hold.state(),
+            });
+        }
     }
 
     /// Whether the hold is held or waits again.

@@ -87,7 +87,7 @@ impl Keeper {
             let process = saved.process;
             self.commands.push_back(Command::Watch { session: id, ticket: Some(ticket), process });
         }
-        self.commands.push_back(Command::OpenPage { session: id, uid: saved.uid });
+        self.commands.push_back(Command::OpenPage { session: id, uid: saved.uid, keep: 0 });
         self.commands.push_back(Command::Persist(Entry::Session(Box::new(saved.clone()))));
         self.note_registered(&saved, false);
         let reply = self.registered(&saved, false);

@@ -159,8 +159,10 @@ impl Agent {
             Command::Unwatch { session } => {
                 self.watches.remove(&session);
             }
-            Command::OpenPage { session, .. } => {
-                self.pages.entry(session).or_default();
+            Command::OpenPage { session, keep, .. } => {
+                let page = self.pages.entry(session).or_default();
+                page.retain(|slot, _| keep & (1 << slot) != 0);
+                core.checks.exclusion.voided(self.host, session, keep);
             }
             Command::WritePage { session, slot, hold, token, valid_until, .. } => {
                 self.write_page(core, session, slot, (hold, token, valid_until));

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use tenure::wire::HoldState;
-use tenured::host::clock::Boottime;
 use tenured::keeper::Keeper;
 use tenured::model::ClaimId;
 
@@ -26,7 +25,7 @@ impl Agent {
         self.slept = false;
         core.line(|| format!("agent {}: starts, {now:?}", self.host));
         core.checks.beats.interrupted(self.host, self.idle_since, now);
-        self.sweep_pages(core);
+        self.remove_strays(core);
         let journal_lost = std::mem::take(&mut self.journal_lost);
         if core.plan.embedded && self.incarnation > 1 {
             if journal_lost { upstream.reset(core, true) } else { upstream.restart(core) }
@@ -36,7 +35,10 @@ impl Agent {
             agent_uid: AGENT_UID,
             ..core.plan.settings.clone()
         };
-        let believed = core.checks.exclusion.believed(core.now, self.host);
+        let mut believed = core.checks.exclusion.believed(core.now, self.host);
+        // The last agent may have died when the end of a hold was in the journal and not on the
+        // page yet.
+        believed.retain(|(_, claim)| core.checks.one_end.is_open(*claim));
         let saved = self.rows.saved();
         let mut keeper = Keeper::new(settings, core.random.seed(), now);
         keeper.adopt(now, saved);
@@ -65,28 +67,12 @@ impl Agent {
         core.judge(Invariant::RestartKeeps, verdict);
     }
 
-    /// A start takes off the pages what the journal says has ended: the last agent may have died
-    /// before it could. Pages of sessions that the journal does not know are removed.
-    fn sweep_pages(&mut self, core: &mut Core) {
+    /// Pages of sessions that the journal does not know are voided and removed, as the shell does.
+    fn remove_strays(&mut self, core: &mut Core) {
         let sessions: Vec<_> = self.pages.keys().copied().collect();
-        for session in sessions {
-            if !self.rows.has_session(session) {
-                self.pages.remove(&session);
-                core.checks.exclusion.removed(self.host, session);
-                continue;
-            }
-            let Some(page) = self.pages.get_mut(&session) else { continue };
-            for (slot, on_page) in page.iter_mut() {
-                let stale = on_page.valid_until > Boottime::ZERO;
-                if stale && !self.rows.has_grant(on_page.hold) {
-                    on_page.valid_until = Boottime::ZERO;
-                    let at = super::invariants::Slot { host: self.host, session, slot: *slot };
-                    let checks = &mut core.checks;
-                    let (ledger, hold) = (&checks.ledger, on_page.hold);
-                    let verdict = checks.exclusion.written(core.now, ledger, at, hold, None);
-                    core.judge(Invariant::Exclusion, verdict);
-                }
-            }
+        for session in sessions.into_iter().filter(|session| !self.rows.has_session(*session)) {
+            self.pages.remove(&session);
+            core.checks.exclusion.removed(self.host, session);
         }
     }
 

@@ -7,7 +7,7 @@ use tenured::engine::journal::{
     Entry as EngineEntry, Saved as EngineSaved, SavedGrant, SavedWaiter,
 };
 use tenured::keeper::journal::{Entry, Saved, SavedHold, SavedSession};
-use tenured::model::{ClaimId, Resource, SessionId, SessionRecord};
+use tenured::model::{Resource, SessionId, SessionRecord};
 
 /// The journal of an agent.
 #[derive(Default)]
@@ -51,13 +51,6 @@ impl AgentRows {
     /// Whether a session is in it.
     pub(crate) fn has_session(&self, session: SessionId) -> bool {
         self.sessions.contains_key(&session)
-    }
-
-    /// Whether a grant is in it that its client may still use.
-    pub(crate) fn has_grant(&self, claim: ClaimId) -> bool {
-        self.holds
-            .values()
-            .any(|saved| saved.claim.id == claim && saved.token.is_some() && !saved.departing)
     }
 
     /// How many sessions and holds are in it.

@@ -159,11 +159,15 @@ impl Page {
         self.revise();
     }
 
-    pub(super) fn take_back(&self) {
-        for slot in 1..=SLOTS {
-            self.word(slot * SLOT_SIZE + VALID_UNTIL_AT).store(0, Ordering::Release);
+    pub(super) fn void_all_but(&self, keep: u64) {
+        for slot in (0..SLOTS).filter(|slot| keep & (1 << slot) == 0) {
+            self.word((slot + 1) * SLOT_SIZE + VALID_UNTIL_AT).store(0, Ordering::Release);
         }
         self.revise();
+    }
+
+    pub(super) fn take_back(&self) {
+        self.void_all_but(0);
     }
 
     fn revise(&self) {

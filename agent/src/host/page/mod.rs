@@ -102,6 +102,13 @@ impl Pages {
         }
     }
 
+    /// Voids the slots of an open page that have no bit in `keep`.
+    pub fn void_all_but(&self, session: SessionId, keep: u64) {
+        if let Some(page) = self.open.get(&session) {
+            page.void_all_but(keep);
+        }
+    }
+
     /// Takes everything on the page back, for whoever still maps it, and removes the file.
     pub fn close(&mut self, session: SessionId) {
         if let Some(page) = self.open.remove(&session) {
@@ -246,12 +253,16 @@ mod tests {
 
         let mut second = room.pages();
         second.open(known, me()).unwrap();
+        second.void_all_but(known, 1 << 3);
         assert_eq!(second.remove_strays().unwrap(), 1);
         let content = fs::read(second.path(known)).unwrap();
         assert_eq!(word(&content, 4 * 64 + 24), 5, "valid until it is rewritten");
         assert_eq!(fs::metadata(second.path(known)).unwrap().mode() & 0o7777, 0o400);
         assert_eq!(word(&mapped, 4 * 64 + 24), 0);
         assert!(!second.path(stray).exists());
+        second.void_all_but(known, 0);
+        let content = fs::read(second.path(known)).unwrap();
+        assert_eq!(word(&content, 4 * 64 + 24), 0, "the journal knows no hold in this slot");
 
         // After a reboot nothing on a page means anything.
         drop(second);

@@ -66,6 +66,12 @@ impl Exclusion {
         }
     }
 
+    /// The slots of a page that have no bit in `keep` were voided.
+    pub(crate) fn voided(&mut self, host: usize, session: SessionId, keep: u64) {
+        self.beliefs
+            .retain(|at, _| (at.host, at.session) != (host, session) || keep & (1 << at.slot) != 0);
+    }
+
     /// A page was removed.
     pub(crate) fn removed(&mut self, host: usize, session: SessionId) {
         self.beliefs.retain(|slot, _| (slot.host, slot.session) != (host, session));

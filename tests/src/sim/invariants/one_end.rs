@@ -44,6 +44,11 @@ impl OneEnd {
         }
     }
 
+    /// Whether a hold was granted and has not ended.
+    pub(crate) fn is_open(&self, hold: ClaimId) -> bool {
+        self.lives.get(&hold).is_some_and(|(_, life)| *life == Life::Granted)
+    }
+
     /// The journal of a host is gone, and with it the ends of its holds.
     pub(crate) fn forgot(&mut self, host: usize) {
         self.lives.retain(|_, (of, life)| *of != host || *life == Life::Ended);
