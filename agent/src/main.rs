@@ -18,8 +18,8 @@ use tokio::net::UnixListener;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-/// Threads of the API. The heart has its own.
-const API_THREADS: usize = 2;
+/// Threads of the API at most; on a small machine one, which leaves a core to the heart.
+const API_THREADS_MAX: usize = 4;
 
 fn main() -> ExitCode {
     let started = Instant::now();
@@ -48,6 +48,11 @@ fn main() -> ExitCode {
     }
 }
 
+fn api_threads() -> usize {
+    let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
+    (cores / 2).clamp(1, API_THREADS_MAX)
+}
+
 /// Prints what is in effect.
 fn check(loaded: &Loaded) -> Result<(), (u8, Error)> {
     for warning in &loaded.warnings {
@@ -69,7 +74,7 @@ fn serve(started: Instant, cli: Cli, loaded: Loaded) -> Result<(), (u8, Error)> 
     let Assembled { mut heart, context, guarantee } = parts;
 
     let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(API_THREADS)
+        .worker_threads(api_threads())
         .thread_name("api")
         .enable_all()
         .build()
