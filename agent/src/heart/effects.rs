@@ -66,15 +66,18 @@ impl Effects {
                 self.pages.write_slot(session, slot, hold, token, valid_until, state);
             }
             Command::ClosePage { session } => self.pages.close(session),
-            Command::Note(note) => {
-                if let Note::Beat { late } = note {
-                    self.lateness.note(late);
-                }
-                self.recorder.note(&note);
-            }
+            Command::Note(note) => self.note(&note),
             // Done by the turn itself, before anything of it is told.
             Command::Call { .. } | Command::Persist(_) => {}
         }
+    }
+
+    /// Logs and counts.
+    pub(super) fn note(&mut self, note: &Note) {
+        if let Note::Beat { late } = note {
+            self.lateness.note(*late);
+        }
+        self.recorder.note(note);
     }
 
     fn send(&mut self, stream: StreamId, item: StreamItem) {

@@ -21,7 +21,7 @@ use crate::host::page::Pages;
 use crate::host::timer::Timer;
 use crate::journal::{CommitError, Database};
 use crate::keeper::journal::Saved;
-use crate::keeper::{Command, Keeper, Request, Settings};
+use crate::keeper::{Command, Keeper, Note, Request, Settings};
 use crate::telemetry::{Metrics, Recorder, Repeats};
 use crate::upstream::{Report, Upstream};
 
@@ -81,6 +81,8 @@ pub(super) struct Run {
     timer: Timer,
     /// Commands of this turn that wait for the journal.
     deferred: Vec<Command>,
+    /// Notes of this turn, which come after everything else.
+    notes: Vec<Note>,
     suspended: Duration,
     stop_by: Option<Boottime>,
     /// When the database is to be brought up to date.
@@ -119,6 +121,7 @@ impl Run {
             control,
             timer: Timer::new()?,
             deferred: Vec::new(),
+            notes: Vec::new(),
             suspended: clock::suspended_total(),
             stop_by: None,
             commit_by: None,
@@ -357,7 +360,14 @@ impl Run {
             self.journal_failed(&error);
         }
         for command in self.deferred.drain(..) {
-            self.effects.perform(command);
+            match command {
+                Command::Note(note) => self.notes.push(note),
+                told => self.effects.perform(told),
+            }
+        }
+        // Nobody waits for the log.
+        for note in self.notes.drain(..) {
+            self.effects.note(&note);
         }
         self.effects.registrants.clear();
         if self.commit_by.is_none() && self.journal.borrow().is_behind() {
