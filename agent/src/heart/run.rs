@@ -79,6 +79,8 @@ pub(super) struct Run {
     exits: mpsc::UnboundedReceiver<Exit>,
     control: mpsc::Receiver<Control>,
     timer: Timer,
+    /// What the timer is set to.
+    armed: Option<Boottime>,
     /// Commands of this turn that wait for the journal.
     deferred: Vec<Command>,
     /// Notes of this turn, which come after everything else.
@@ -120,6 +122,7 @@ impl Run {
             exits,
             control,
             timer: Timer::new()?,
+            armed: None,
             deferred: Vec::new(),
             notes: Vec::new(),
             suspended: clock::suspended_total(),
@@ -150,11 +153,21 @@ impl Run {
     async fn wait(&mut self) -> Woken {
         let timeouts = [self.keeper.poll_timeout(), self.upstream.poll_timeout()];
         let due = timeouts.into_iter().chain([self.stop_by, self.commit_by]);
-        self.timer.set(due.flatten().min());
+        let due = due.flatten().min();
+        // Deadlines mostly move away: to wake up once too early costs less than to set the timer
+        // at every move.
+        if due.is_some_and(|due| self.armed.is_none_or(|armed| due < armed)) {
+            self.timer.set(due);
+            self.armed = due;
+        }
         let more = !self.effects.cut_off.is_empty();
         poll_fn(|context| {
             let mut woken = Woken::default();
-            let mut ready = self.timer.poll_fired(context).is_ready() || more;
+            let fired = self.timer.poll_fired(context).is_ready();
+            if fired {
+                self.armed = None;
+            }
+            let mut ready = fired || more;
             if let Poll::Ready(report) = self.upstream.poll_report(context) {
                 woken.report = Some(report);
                 ready = true;

@@ -11,6 +11,8 @@ use tracing_subscriber::fmt::MakeWriter;
 
 /// Lines that may wait for a slow reader of the log; those beyond are dropped and counted.
 const LINES_MAX: usize = 8192;
+/// How long lines are gathered.
+const GATHER: Duration = Duration::from_millis(5);
 /// How long the end of the process waits for the log to be written.
 const FLUSH_MAX: Duration = Duration::from_millis(500);
 
@@ -47,24 +49,28 @@ impl Writer {
 }
 
 fn run(queue: &Receiver<Message>, dropped: &AtomicU64, mut out: impl Write) {
+    let mut text = Vec::new();
     while let Ok(first) = queue.recv() {
-        // Where a log cannot be written, there is nowhere to say so.
+        let mut flushed = Vec::new();
         for message in std::iter::once(first).chain(queue.try_iter()) {
             match message {
-                Message::Line(line) => {
-                    let _ = out.write_all(&line);
-                }
-                Message::Flush(done) => {
-                    let _ = out.flush();
-                    let _ = done.try_send(());
-                }
+                Message::Line(line) => text.extend_from_slice(&line),
+                Message::Flush(done) => flushed.push(done),
             }
         }
         let lost = dropped.swap(0, Ordering::Relaxed);
         if lost > 0 {
-            let _ = writeln!(out, "{lost} log lines dropped: the log is read too slowly");
+            let _ = writeln!(text, "{lost} log lines dropped: the log is read too slowly");
         }
+        // Where a log cannot be written, there is nowhere to say so.
+        let _ = out.write_all(&text);
         let _ = out.flush();
+        text.clear();
+        for done in flushed {
+            let _ = done.try_send(());
+        }
+        // Whoever logs meanwhile need not wake this thread for every line.
+        thread::sleep(GATHER);
     }
 }
 
