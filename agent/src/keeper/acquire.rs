@@ -190,7 +190,11 @@ impl Keeper {
         if hold.is_held() {
             let acquired = hold.acquired(now);
             self.answer(ticket, Reply::Acquired(acquired));
-        } else if hold.wait == Wait::Queue && !matches!(hold.stage, Stage::Claiming(_)) {
+        } else if hold.wait == Wait::Queue
+            && (hold.kind() != Kind::Semaphore || !matches!(hold.stage, Stage::Claiming(_)))
+        {
+            // The place in an exclusive kind's queue is this agent's to tell; a semaphore's comes
+            // with the answer to its claim.
             let waiting = hold.waiting();
             self.answer(ticket, Reply::Waiting(waiting));
         } else {

@@ -212,11 +212,15 @@ impl Keeper {
         let mut rows: Vec<_> = self.holds.values().map(|hold| (hold.row, hold.id())).collect();
         rows.sort_unstable();
         for (_, id) in rows {
-            let Some(hold) = self.holds.get(&id) else { continue };
+            let Some(hold) = self.holds.get_mut(&id) else { continue };
             if hold.is_held() {
                 self.lose(now, id, LostReason::UpstreamReset);
             } else if hold.stage == Stage::Waiting {
                 self.due_now(Renewed::Hold(id));
+            } else if hold.stage == Stage::Queued && hold.kind() == Kind::Semaphore {
+                // What it was told to wait for, a quarantine perhaps, is over.
+                self.timers.set(&mut hold.beat, Timer::Beat(id), None);
+                self.claim(id);
             }
         }
         let resources: Vec<_> = self.contests.keys().cloned().collect();

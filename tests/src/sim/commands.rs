@@ -41,8 +41,15 @@ impl Agent {
                     keeper.handle_answer(now, call, now, Ok(answer));
                     Agent::hint(keeper, now, changes);
                 }
+                Command::Call { call, request } if core.has(Planted::EarlyCalls) => {
+                    self.command(core, upstream, now, Command::Call { call, request });
+                }
                 command => commands.push(Deed::Command(Box::new(command))),
             }
+        }
+        if core.has(Planted::EarlyCalls) && self.crash_at_commit && !commands.is_empty() {
+            self.crash(core);
+            return;
         }
         let commands = self.write_journal(core, now, commands);
         let all = commands.len();

@@ -190,7 +190,7 @@ impl Plan {
                 .into_iter()
                 .filter(|trouble| random.per_mille(450) || planted.needs(*trouble))
                 .collect(),
-            trouble_every: random.ms(800, 5000),
+            trouble_every: random.ms(250, 2500),
             think: random.ms(60, 500),
             storm: random.ms(12_000, 30_000),
             calm: Duration::from_secs(9),
@@ -209,6 +209,7 @@ impl Needs for Option<Planted> {
         match self {
             Some(Planted::TokenReset) => trouble == Trouble::UpstreamRestart,
             Some(Planted::LateJournal) => trouble == Trouble::AgentCrash,
+            Some(Planted::EarlyCalls) => trouble == Trouble::AgentCrashAtCommit,
             Some(Planted::NoMargin | Planted::FromArrival) => trouble == Trouble::Partition,
             _ => false,
         }

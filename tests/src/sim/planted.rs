@@ -23,11 +23,13 @@ pub enum Planted {
     LateJournal,
     /// Hints are lost and nobody asks.
     NoHints,
+    /// Requests leave before the journal and the pages are written.
+    EarlyCalls,
 }
 
 impl Planted {
     /// All of them, in the order of the table.
-    pub const ALL: [Planted; 8] = [
+    pub const ALL: [Planted; 9] = [
         Planted::NoMargin,
         Planted::FromArrival,
         Planted::TokenReset,
@@ -36,6 +38,7 @@ impl Planted {
         Planted::DoubleRelease,
         Planted::LateJournal,
         Planted::NoHints,
+        Planted::EarlyCalls,
     ];
 
     /// Its name on the command line.
@@ -49,6 +52,7 @@ impl Planted {
             Planted::DoubleRelease => "double-release",
             Planted::LateJournal => "late-journal",
             Planted::NoHints => "no-hints",
+            Planted::EarlyCalls => "early-calls",
         }
     }
 }
