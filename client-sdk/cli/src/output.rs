@@ -26,7 +26,7 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
 ///
 /// # Errors
 ///
-/// Those of [`print`].
+/// Those of [`print()`].
 pub(crate) fn print_json(value: &impl Serialize) -> Result<(), Failure> {
     let text = serde_json::to_string_pretty(value)
         .map_err(|error| Failure::new(exit::REFUSED, format!("JSON: {error}")))?;

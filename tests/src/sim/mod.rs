@@ -1,6 +1,6 @@
 //! A deterministic simulation of agents, programs and an upstream, in one thread and one process.
 //!
-//! [`run`] draws a [`plan::Plan`] from a seed, and then everything from the same generator: which
+//! [`run`] draws a `Plan` from a seed, and then everything from the same generator: which
 //! message is late, lost or doubled, who is stopped, killed or put to sleep, what programs ask for.
 //! The keepers and the engine are those of the product; what is simulated is everything around
 //! them. A run has a safety phase with faults, a liveness phase without, and a last phase in which
