@@ -361,7 +361,7 @@ impl Run {
     /// Holds go on without their journal: they would be lost if the agent were killed now, which is
     /// better than to lose them at once.
     fn journal_failed(&mut self, error: &CommitError) {
-        if let Some(withheld) = self.journal_errors.admit(std::time::Instant::now()) {
+        if let Some(withheld) = self.journal_errors.admit() {
             tracing::error!(%error, withheld, "cannot write the journal; a restart would lose holds");
         }
     }

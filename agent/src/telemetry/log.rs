@@ -1,7 +1,6 @@
 //! The log: for people on a terminal, JSON otherwise; one line per state change, with stable fields.
 
 use std::io::{self, IsTerminal};
-use std::time::Instant;
 
 use tracing::{debug, info, warn};
 use tracing_subscriber::filter::EnvFilter;
@@ -129,7 +128,7 @@ impl Notes {
             }
             Note::Jeopardy { hold, session, resource, token, cause } => {
                 // One upstream that does not answer endangers every hold at once.
-                let Some(withheld) = self.jeopardy.admit(Instant::now()) else {
+                let Some(withheld) = self.jeopardy.admit() else {
                     return;
                 };
                 let (tenant, kind, name) = (&resource.tenant, resource.kind, &resource.name);
@@ -137,7 +136,7 @@ impl Notes {
                 warn!(%hold, %session, %tenant, %kind, %name, token, %reason, withheld, "in jeopardy");
             }
             Note::Safe { hold, session, resource, token } => {
-                let Some(withheld) = self.safe.admit(Instant::now()) else {
+                let Some(withheld) = self.safe.admit() else {
                     return;
                 };
                 let (tenant, kind, name) = (&resource.tenant, resource.kind, &resource.name);
@@ -154,7 +153,7 @@ impl Notes {
             }
             Note::Beat { late } => debug!(late_us = late.as_micros(), "beat sent"),
             Note::Refused { limit, uid } => {
-                let Some(withheld) = self.refused.admit(Instant::now()) else {
+                let Some(withheld) = self.refused.admit() else {
                     return;
                 };
                 warn!(limit, uid, withheld, "refused: a limit is reached");
