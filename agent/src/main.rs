@@ -22,6 +22,10 @@ use tracing::{info, warn};
 const API_THREADS_MAX: usize = 4;
 
 fn main() -> ExitCode {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "elapsed time for the log and the status, no deadline"
+    )]
     let started = Instant::now();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,

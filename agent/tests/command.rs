@@ -1,6 +1,6 @@
 //! The daemon as a person or a service manager meets it: arguments, exit codes, signals.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+#![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::MetadataExt;
@@ -82,6 +82,7 @@ impl Agent {
         }
     }
 
+    #[expect(clippy::disallowed_methods, reason = "only for how long the test is patient")]
     fn exit_code(&mut self) -> Option<i32> {
         let deadline = Instant::now() + Duration::from_secs(30);
         loop {

@@ -4,7 +4,7 @@
 //! Invariant: nothing here decides who holds what, and nothing here waits for a slow client while
 //! another one could be served.
 
-#![allow(
+#![expect(
     clippy::disallowed_methods,
     reason = "no deadline here decides a hold: one that stands still while the machine sleeps does no harm"
 )]

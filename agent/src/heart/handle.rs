@@ -76,6 +76,10 @@ pub(super) struct Inbox {
 
 pub(super) fn channel() -> (Handle, Inbox) {
     let (messages, messages_out) = mpsc::channel(MESSAGES_MAX);
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "one per accepted request or stream at most, and those are bounded"
+    )]
     let (urgent, urgent_out) = mpsc::unbounded_channel();
     let handle = Handle { messages, urgent, next: Arc::new(AtomicU64::new(1)) };
     (handle, Inbox { messages: messages_out, urgent: urgent_out })

@@ -26,6 +26,10 @@ pub(super) struct Watches {
 
 impl Watches {
     pub(super) fn new() -> (Watches, mpsc::UnboundedReceiver<Exit>) {
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "one per watched process at most, and sessions are bounded"
+        )]
         let (exits, exits_out) = mpsc::unbounded_channel();
         (Watches { tasks: HashMap::new(), exits }, exits_out)
     }

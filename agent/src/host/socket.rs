@@ -258,6 +258,7 @@ mod tests {
     }
 
     /// Children that other tests fork keep a closed socket alive until they exec.
+    #[expect(clippy::disallowed_methods, reason = "only for how long the test is patient")]
     fn until_refused(path: &Path) {
         let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
         while UnixStream::connect(path).is_ok() {

@@ -137,6 +137,7 @@ mod tests {
     }
 
     #[test]
+    #[expect(clippy::disallowed_methods, reason = "only for how long the test is patient")]
     fn a_stuck_reader_costs_lines_and_no_time() {
         let (release, gate) = sync_channel(1);
         let written = Arc::new(Mutex::new(Vec::new()));

@@ -16,6 +16,10 @@ impl Backoff {
         Backoff { next: FIRST }
     }
 
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a pause before a repetition: after a sleep of the machine it is only a little longer"
+    )]
     pub(crate) async fn wait(&mut self) {
         tokio::time::sleep(self.step()).await;
     }

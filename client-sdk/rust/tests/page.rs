@@ -31,6 +31,7 @@ impl Fixture {
 }
 
 #[test]
+#[expect(clippy::disallowed_methods, reason = "only for how long the test is patient")]
 fn a_hold_ends_at_valid_until_though_nobody_writes() {
     let fixture = fixture();
     let page = fixture.open().expect("a page");

@@ -94,6 +94,10 @@ async fn a_renewal_on_the_page_is_enough() {
     agent.state().page.as_ref().expect("a page").patch(slot + page::VALID_UNTIL_AT, &renew);
     let past_first = async {
         while page::boottime_ns() < first.valid_until + 50_000_000 {
+            #[expect(
+                clippy::disallowed_methods,
+                reason = "between looks at the clock that is asked about"
+            )]
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };

@@ -93,6 +93,10 @@ mod timer {
         pub(crate) async fn rung(&self) {
             let Some(at) = self.at else { return std::future::pending().await };
             while boottime_ns() < at {
+                #[expect(
+                    clippy::disallowed_methods,
+                    reason = "no nap is longer than LOOK; the clock that counts sleep decides"
+                )]
                 tokio::time::sleep(
                     LOOK.min(Duration::from_nanos(at.saturating_sub(boottime_ns()))),
                 )

@@ -40,6 +40,7 @@ pub(super) async fn attach_again(
         if !(error.is_transient() || error.code() == Some(Code::QuotaExceeded)) {
             return Err(error);
         }
+        #[expect(clippy::disallowed_methods, reason = "a pause before a repetition, 1 s at most")]
         sleep(pause).await;
         pause = PAUSE_MAX.min(pause * 2);
     }

@@ -82,6 +82,10 @@ impl Validity {
             return std::future::pending().await;
         }
         loop {
+            #[expect(
+                clippy::disallowed_methods,
+                reason = "the pace of questions; when validity ends is up to the alarm"
+            )]
             sleep_until(self.ask_at).await;
             self.ask_at = Instant::now() + self.ask_every;
             if let Some(reading) = self.ask().await

@@ -35,6 +35,7 @@ pub(crate) async fn status(args: &StatusArgs, client: &Client) -> Result<(), Fai
         if !args.watch {
             return Ok(());
         }
+        #[expect(clippy::disallowed_methods, reason = "the pace of a display")]
         sleep(WATCH_EVERY).await;
     }
 }

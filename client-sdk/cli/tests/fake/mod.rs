@@ -92,6 +92,7 @@ impl Fake {
         let renewing = fake.clone();
         tokio::spawn(async move {
             loop {
+                #[expect(clippy::disallowed_methods, reason = "the pace of a fake")]
                 sleep(Duration::from_millis(ttl_ms / 3)).await;
                 let seen = renewing.seen.borrow();
                 let due = seen.renew && seen.valid_until != 0;

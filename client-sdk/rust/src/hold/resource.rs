@@ -170,6 +170,7 @@ impl Resource {
                 CallError::Unreachable { .. } if waited < RESTART_PATIENCE => {
                     let step = backoff.step();
                     waited += step;
+                    #[expect(clippy::disallowed_methods, reason = "a pause before a repetition")]
                     tokio::time::sleep(step).await;
                 }
                 error => return Err(self.refused(error)),
@@ -230,6 +231,10 @@ impl Resource {
                 error if error.is_transient() => {}
                 _ => return Err(self.refused(error)),
             }
+            #[expect(
+                clippy::disallowed_methods,
+                reason = "a pause before a repetition, 5 s at most"
+            )]
             tokio::time::sleep(advice(&error).max(backoff.step())).await;
         }
     }

@@ -16,6 +16,10 @@ const UNTOLD_MAX_NS: u64 = 100_000_000;
 
 /// Takes the session's holds and its page; loses every hold whose valid-until has passed, or that
 /// the page no longer shows. Ends when nobody uses the session any more.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "no nap is longer than LOOK_AGAIN; the page's clock decides"
+)]
 pub(super) async fn watch(shared: Arc<Shared>) {
     let closed = shared.closed.clone();
     closed
