@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tenure::wire::{LatenessStatus, Problem};
 use tokio::sync::{mpsc, oneshot};
 
+use super::pace::{self, Pace};
 use crate::host::peer::Caller;
 use crate::keeper::{Numbered, Peer, Reply, Request, StreamEnd, StreamId, StreamTarget, Ticket};
 use crate::upstream::Health;
@@ -66,12 +67,14 @@ pub struct Handle {
     /// place of an accepted request or stream, so their number is bounded by those.
     urgent: mpsc::UnboundedSender<Message>,
     next: Arc<AtomicU64>,
+    pace: Arc<Pace>,
 }
 
 /// The heart's end of a [`Handle`].
 pub(super) struct Inbox {
     pub(super) messages: mpsc::Receiver<Message>,
     pub(super) urgent: mpsc::UnboundedReceiver<Message>,
+    pub(super) pace: Arc<Pace>,
 }
 
 pub(super) fn channel() -> (Handle, Inbox) {
@@ -81,8 +84,10 @@ pub(super) fn channel() -> (Handle, Inbox) {
         reason = "one per accepted request or stream at most, and those are bounded"
     )]
     let (urgent, urgent_out) = mpsc::unbounded_channel();
-    let handle = Handle { messages, urgent, next: Arc::new(AtomicU64::new(1)) };
-    (handle, Inbox { messages: messages_out, urgent: urgent_out })
+    let pace = Arc::new(Pace::default());
+    let next = Arc::new(AtomicU64::new(1));
+    let handle = Handle { messages, urgent, next, pace: Arc::clone(&pace) };
+    (handle, Inbox { messages: messages_out, urgent: urgent_out, pace })
 }
 
 impl Handle {
@@ -94,11 +99,17 @@ impl Handle {
     /// What the keeper refused; [`HeartGone`] as `stopping`.
     pub async fn call(&self, caller: Caller, request: Request) -> Result<Reply, Box<Problem>> {
         let ticket = Ticket(self.next.fetch_add(1, Ordering::Relaxed));
-        let (reply, answer) = oneshot::channel();
+        let (reply, mut answer) = oneshot::channel();
         let message = Message::Request { ticket, caller, request: Box::new(request), reply };
+        let alone = self.pace.asked();
         self.messages.send(message).await.map_err(|_| stopping())?;
         let mut cancel = CancelOnDrop { urgent: &self.urgent, ticket: Some(ticket) };
-        let result = answer.await.unwrap_or_else(|_| Err(stopping()));
+        let seen = if alone { pace::look(|| answer.try_recv().ok()) } else { None };
+        let result = match seen {
+            Some(result) => result,
+            None => answer.await.unwrap_or_else(|_| Err(stopping())),
+        };
+        self.pace.answered();
         cancel.ticket = None;
         result
     }

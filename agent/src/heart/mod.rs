@@ -9,6 +9,7 @@ mod effects;
 pub(crate) mod fake;
 mod handle;
 mod lateness;
+mod pace;
 mod run;
 mod spawn;
 mod watches;

@@ -14,6 +14,7 @@ use tokio::sync::mpsc;
 use super::effects::Effects;
 use super::handle::{Inbox, Message, Probe};
 use super::lateness::Lateness;
+use super::pace::Watchfulness;
 use super::spawn::Control;
 use super::watches::{Exit, Watches};
 use crate::host::clock::{self, Boottime};
@@ -81,6 +82,9 @@ pub(super) struct Run {
     timer: Timer,
     /// What the timer is set to.
     armed: Option<Boottime>,
+    /// Whether the last turn had something from a client.
+    served: bool,
+    watchfulness: Watchfulness,
     /// Commands of this turn that wait for the journal.
     deferred: Vec<Command>,
     /// Notes of this turn, which come after everything else.
@@ -123,6 +127,8 @@ impl Run {
             control,
             timer: Timer::new()?,
             armed: None,
+            served: false,
+            watchfulness: Watchfulness::default(),
             deferred: Vec::new(),
             notes: Vec::new(),
             suspended: clock::suspended_total(),
@@ -161,6 +167,13 @@ impl Run {
             self.armed = due;
         }
         let more = !self.effects.cut_off.is_empty();
+        if self.served && !more {
+            let Inbox { messages, pace, .. } = &mut self.inbox;
+            let next = self.watchfulness.look(pace, || messages.try_recv().ok());
+            if next.is_some() {
+                return Woken { message: next, ..Woken::default() };
+            }
+        }
         poll_fn(|context| {
             let mut woken = Woken::default();
             let fired = self.timer.poll_fired(context).is_ready();
@@ -229,6 +242,7 @@ impl Run {
         }
         self.settle();
 
+        self.served = woken.message.is_some();
         if let Some(message) = woken.message {
             self.receive(now, message);
         }

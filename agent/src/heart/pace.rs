@@ -1,0 +1,127 @@
+//! Whether it pays to wait with open eyes.
+//!
+//! To wake a sleeping thread takes longer than to serve a request, most of all on a machine that is
+//! otherwise idle. One client that asks again as soon as it is answered finds both threads awake; as
+//! soon as requests come faster than that, or slower, both sleep as usual.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use crate::host::clock;
+
+/// Requests that follow the answer before sooner than this come from several clients: there is
+/// other work to do than to wait.
+const TURNAROUND_MIN: u64 = 6_000;
+/// How long the API looks for its answer.
+const ANSWER_MAX: Duration = Duration::from_micros(40);
+/// How long the heart looks for the next request.
+const REQUEST_MAX: Duration = Duration::from_micros(60);
+/// After so many requests without sleep the heart sleeps once: everything else that can wake it, such
+/// as signals and ends of processes, comes through sleep.
+const HITS_MAX: u32 = 16;
+/// After so many looks in vain the heart stops looking …
+const MISSES_MAX: u32 = 4;
+/// … for so many requests.
+const REST: u32 = 256;
+
+/// What API and heart know of each other's pace.
+#[derive(Debug, Default)]
+pub(super) struct Pace {
+    answered_ns: AtomicU64,
+    alone: AtomicBool,
+}
+
+impl Pace {
+    /// A request is sent. Whether it is likely the only one.
+    pub(super) fn asked(&self) -> bool {
+        let gap = clock::now().as_nanos().saturating_sub(self.answered_ns.load(Ordering::Relaxed));
+        let alone = gap > TURNAROUND_MIN;
+        self.alone.store(alone, Ordering::Relaxed);
+        alone
+    }
+
+    /// A request is answered.
+    pub(super) fn answered(&self) {
+        self.answered_ns.store(clock::now().as_nanos(), Ordering::Relaxed);
+    }
+}
+
+/// Looks for an answer for a moment.
+pub(super) fn look<T>(mut found: impl FnMut() -> Option<T>) -> Option<T> {
+    look_for(ANSWER_MAX, &mut found)
+}
+
+fn look_for<T>(at_most: Duration, found: &mut impl FnMut() -> Option<T>) -> Option<T> {
+    let until = clock::now() + at_most;
+    loop {
+        let result = found();
+        if result.is_some() || clock::now() >= until {
+            return result;
+        }
+        std::hint::spin_loop();
+    }
+}
+
+/// Whether the heart looks for the next request before it sleeps.
+#[derive(Debug, Default)]
+pub(super) struct Watchfulness {
+    hits: u32,
+    misses: u32,
+    rest: u32,
+}
+
+impl Watchfulness {
+    /// Looks for the next request, if the last ones came one by one.
+    pub(super) fn look<T>(
+        &mut self,
+        pace: &Pace,
+        mut found: impl FnMut() -> Option<T>,
+    ) -> Option<T> {
+        if !pace.alone.load(Ordering::Relaxed) {
+            return None;
+        }
+        if self.rest > 0 {
+            self.rest -= 1;
+            return None;
+        }
+        if self.hits == HITS_MAX {
+            self.hits = 0;
+            return None;
+        }
+        let result = look_for(REQUEST_MAX, &mut found);
+        match result {
+            Some(_) => (self.hits, self.misses) = (self.hits + 1, 0),
+            None => (self.hits, self.misses) = (0, self.misses + 1),
+        }
+        if self.misses == MISSES_MAX {
+            *self = Watchfulness { rest: REST, ..Watchfulness::default() };
+        }
+        result
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn looks_only_while_requests_come_one_by_one_and_rests_after_looks_in_vain() {
+        let pace = Pace::default();
+        let mut watchfulness = Watchfulness::default();
+        assert_eq!(watchfulness.look(&pace, || Some(())), None, "nobody asked yet");
+        assert!(pace.asked(), "the first");
+        assert_eq!(watchfulness.look(&pace, || Some(())), Some(()));
+        for _ in 0..MISSES_MAX {
+            assert_eq!(watchfulness.look(&pace, || None::<()>), None);
+        }
+        for _ in 0..REST {
+            assert_eq!(watchfulness.look(&pace, || Some(())), None);
+        }
+        assert_eq!(watchfulness.look(&pace, || Some(())), Some(()));
+        let hits = (0..HITS_MAX * 2).filter(|_| watchfulness.look(&pace, || Some(())).is_some());
+        assert!(hits.count() < HITS_MAX as usize * 2, "sleeps now and then");
+        pace.answered_ns.store(u64::MAX, Ordering::Relaxed);
+        assert!(!pace.asked(), "the next one came at once");
+        assert_eq!(watchfulness.look(&pace, || Some(())), None);
+    }
+}
