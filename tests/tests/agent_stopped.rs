@@ -18,7 +18,7 @@ fn the_page_ends_by_itself_and_the_agent_owns_up_when_it_goes_on() {
     let mut http = agent.http();
     let session = http.register(&json!({"keepalive_ms": 600_000}));
     let events = agent.events(session.session);
-    let held = http.acquire(session.session, "leader", "role", &json!({"ttl_ms": 1500}));
+    let held = http.acquire(session.session, "leader", "role", &json!({"ttl_ms": 3000}));
     let page = agent.page(&session);
     assert!(page.held(held.hold));
 
@@ -109,11 +109,11 @@ fn a_waiter_is_served_after_the_agent_goes_on() {
     let waiter = http.register(&json!({"keepalive_ms": 600_000})).session;
     let events = agent.events(waiter);
     for kind in ["leader", "semaphore"] {
-        let held = http.acquire(holder, kind, "role", &json!({"ttl_ms": 1000}));
+        let held = http.acquire(holder, kind, "role", &json!({"ttl_ms": 2000}));
         let waiting = http.queue(waiter, kind, "role", &json!({"ttl_ms": 600_000}));
         agent.pause();
         until("valid-until to pass", || {
-            boottime_ns() >= held.valid_until_boottime_ns + 1_000_000_000
+            boottime_ns() >= held.valid_until_boottime_ns + 2_000_000_000
         });
         agent.signal(Signal::SIGCONT);
         assert!(events.granted(waiting.hold).token > held.token);

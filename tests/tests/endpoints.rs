@@ -146,11 +146,11 @@ fn during_grace_only_the_former_holder_may_have_a_lease() {
     let former = http.register(&json!({"name": "former", "keepalive_ms": 600_000})).session;
     let other = http.register(&json!({"name": "other", "keepalive_ms": 600_000})).session;
     let events = agent.events(former);
-    let more = json!({"ttl_ms": 600, "grace_ms": 600_000, "attributes": {"address": "here"}});
+    let more = json!({"ttl_ms": 2000, "grace_ms": 600_000, "attributes": {"address": "here"}});
     let held = http.acquire(former, "lease", "mailbox", &more);
     agent.pause();
     until("the upstream's expiry", || {
-        let ttl_ns = 600_000_000;
+        let ttl_ns = 2_000_000_000;
         tenure_tests::harness::boottime_ns() > held.valid_until_boottime_ns + ttl_ns
     });
     agent.resume();

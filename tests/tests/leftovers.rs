@@ -50,7 +50,7 @@ fn sessions_that_ended_in_any_way_leave_no_row_and_no_page() {
     }
     let ended = http.register(&json!({})).session;
     http.acquire(ended, "lease", "ended", &json!({}));
-    let forgotten = http.register(&json!({"keepalive_ms": 400})).session;
+    let forgotten = http.register(&json!({"keepalive_ms": 3000})).session;
     http.acquire(forgotten, "semaphore", "shared", &json!({"limit": 8}));
     let (code, _, err) = TenureRun::new(&agent.socket(), &["--leader", "run"], &["true"]).finish();
     assert_eq!(code, 0, "{err}");

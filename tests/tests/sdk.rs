@@ -23,7 +23,7 @@ async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
 async fn a_stopped_agent_is_noticed_at_valid_until() {
     let mut agent = Agent::start();
     let session = open(&agent).await;
-    let hold = session.leader("role").ttl(Duration::from_millis(1500)).acquire().await;
+    let hold = session.leader("role").ttl(Duration::from_millis(3000)).acquire().await;
     let hold = hold.expect("nobody else wants it");
     assert!(hold.is_held());
     agent.pause();
@@ -111,7 +111,7 @@ async fn a_dropped_wait_leaves_no_waiter() {
 async fn guarded_work_is_dropped_when_the_hold_is_lost() {
     let mut agent = Agent::start();
     let session = open(&agent).await;
-    let hold = session.lease("mailbox").ttl(Duration::from_millis(1000)).acquire().await;
+    let hold = session.lease("mailbox").ttl(Duration::from_millis(3000)).acquire().await;
     let hold = hold.expect("it is free");
     agent.pause();
     let work = std::future::pending::<()>();

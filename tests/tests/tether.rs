@@ -74,7 +74,7 @@ fn a_child_that_inherited_the_connection_keeps_the_hold() {
 fn a_closed_stream_of_a_living_program_lingers_and_then_ends() {
     let agent = Agent::start();
     let mut puppet = Puppet::start(&agent);
-    let session = puppet.register(&json!({"tether": "connection", "linger_ms": 300})).session;
+    let session = puppet.register(&json!({"tether": "connection", "linger_ms": 3000})).session;
     puppet.open_events(session).snapshot();
     puppet.acquire(session, "semaphore", "gpu", &json!({}));
     let next = Heir::wait_for(&agent, "semaphore", "gpu");
@@ -115,7 +115,7 @@ fn a_closed_stream_of_a_killed_program_does_not_linger() {
 fn a_keepalive_that_stops_ends_the_session() {
     let agent = Agent::start();
     let mut http = agent.http();
-    let session = http.register(&json!({"tether": "keepalive", "keepalive_ms": 500})).session;
+    let session = http.register(&json!({"tether": "keepalive", "keepalive_ms": 3000})).session;
     let held = http.acquire(session, "leader", "role", &json!({}));
     let next = Heir::wait_for(&agent, "leader", "role");
     next.gets_it();
@@ -128,13 +128,13 @@ fn a_keepalive_that_stops_ends_the_session() {
 fn a_stopped_program_that_promised_progress_is_stalled() {
     let agent = Agent::start();
     let mut puppet = Puppet::start(&agent);
-    let with = json!({"tether": "connection", "progress_ms": 1000});
+    let with = json!({"tether": "connection", "progress_ms": 5000});
     let session = puppet.register(&with).session;
     puppet.open_events(session).snapshot();
-    let held = puppet.acquire(session, "leader", "role", &json!({"ttl_ms": 600_000}));
-    let next = Heir::wait_for(&agent, "leader", "role");
     // The program cannot read its own stream while it is stopped.
     let witness = agent.events(session);
+    let held = puppet.acquire(session, "leader", "role", &json!({"ttl_ms": 600_000}));
+    let next = Heir::wait_for(&agent, "leader", "role");
     assert_eq!(puppet.post("/v1/beat", &json!({"session": session})).status, 204);
     puppet.program().pause();
     assert_eq!(witness.lost(held.hold).reason, LostReason::Stalled);
@@ -147,7 +147,7 @@ fn a_hold_ends_at_its_longest_time() {
     let mut http = agent.http();
     let session = http.register(&json!({})).session;
     let events = agent.events(session);
-    let held = http.acquire(session, "semaphore", "gpu", &json!({"max_hold_ms": 200}));
+    let held = http.acquire(session, "semaphore", "gpu", &json!({"max_hold_ms": 2000}));
     let next = Heir::wait_for(&agent, "semaphore", "gpu");
     assert_eq!(events.lost(held.hold).reason, LostReason::MaxHold);
     next.gets_it();
