@@ -101,7 +101,10 @@ impl Keeper {
         items.retain(|item| match item {
             Renewed::Hold(id) => {
                 let Some(hold) = self.holds.get_mut(id) else { return false };
-                if hold.beating.is_some() {
+                // It may have been claimed anew since it came due: an answer to this beat could then
+                // be older than the grant, and would take it for gone.
+                let claims = matches!(hold.stage, Stage::Queued | Stage::Claiming(_));
+                if hold.beating.is_some() || claims {
                     return false;
                 }
                 hold.beating = Some(call);

@@ -50,6 +50,8 @@ pub(crate) struct Agent {
     pub(super) frozen: bool,
     /// The machine slept, and the keeper does not know yet.
     pub(super) slept: bool,
+    /// This is the first turn after a sleep.
+    pub(super) waking: bool,
     /// Since when it does not run.
     pub(super) idle_since: Boottime,
     /// To be killed when it has written its journal next time.
@@ -92,6 +94,7 @@ impl Agent {
             incarnation: 0,
             frozen: false,
             slept: false,
+            waking: false,
             idle_since: Boottime::ZERO,
             crash_at_commit: false,
             stopping: false,
@@ -163,7 +166,8 @@ impl Agent {
         self.due = None;
         let now = self.boottime(core);
         let Some(keeper) = &mut self.keeper else { return };
-        if std::mem::take(&mut self.slept) {
+        self.waking = std::mem::take(&mut self.slept);
+        if self.waking {
             core.line(|| format!("agent {}: wakes", self.host));
             keeper.handle_wake(now);
         }
@@ -327,6 +331,14 @@ impl Agent {
                 }
             }
         }
+    }
+
+    /// Whether it runs and reaches its upstream, and has released all that it wants to.
+    pub(crate) fn is_settled(&self) -> bool {
+        let departing = self.keeper.as_ref().is_none_or(|keeper| {
+            keeper.sizes().iter().any(|(name, count)| *name == "departures" && *count > 0)
+        });
+        !departing && !self.frozen && self.link.works()
     }
 
     fn check_sizes(&self, core: &mut Core) {

@@ -1,6 +1,6 @@
 //! Doing what the keeper wants: the journal first, then the rest in the order given.
 
-use tenure::wire::{Event, HoldState};
+use tenure::wire::{Event, HoldState, LostReason};
 use tenured::host::clock::Boottime;
 use tenured::keeper::{Command, Note, Peer, Reply, Request, Ticket};
 use tenured::model::{ClaimId, Quota, SessionId};
@@ -110,6 +110,15 @@ impl Agent {
         core.line(|| format!("agent {}: notes {note:?}", self.host));
         if let Note::Lost { hold, token: 1.., reason, .. } = note {
             core.seen(reason.as_str());
+            if matches!(reason, LostReason::Expired | LostReason::Slept) {
+                let believed = core.checks.exclusion.believed(core.now, self.host);
+                let verdict = core.checks.beats.ran_out(*hold, *reason, &believed);
+                core.judge(Invariant::BeatsInTime, verdict);
+            }
+            if self.waking {
+                let verdict = core.checks.truth.after_sleep(*hold, *reason);
+                core.judge(Invariant::TruthFirst, verdict);
+            }
             if core.is_calm() {
                 let verdict = core.checks.beats.lost_in_calm(*hold, *reason);
                 core.judge(Invariant::BeatsInTime, verdict);
@@ -130,7 +139,7 @@ impl Agent {
             Command::Reply { ticket: INSPECTION, reply } => self.inspected = reply.ok(),
             Command::Reply { ticket, reply } => {
                 let Some((client, life)) = self.tickets.remove(&ticket) else { return };
-                self.check_reply(core, reply.as_ref().ok());
+                self.check_reply(core, now, reply.as_ref().ok());
                 core.tell(client, life, Told::Reply(ticket, reply));
             }
             Command::Call { call, request } => {
@@ -205,7 +214,12 @@ impl Agent {
         core.judge(Invariant::Exclusion, verdict);
     }
 
-    fn check_reply(&self, core: &mut Core, reply: Option<&Reply>) {
+    fn check_reply(&self, core: &mut Core, now: Boottime, reply: Option<&Reply>) {
+        if let Some(Reply::Acquired(acquired)) = reply {
+            let (claim, until) = (ClaimId(acquired.hold), acquired.valid_until_boottime_ns);
+            let verdict = core.checks.truth.in_time("a reply", claim, until, now);
+            core.judge(Invariant::TruthFirst, verdict);
+        }
         let held: Vec<(ClaimId, u64)> = match reply {
             Some(Reply::Acquired(acquired)) => vec![(ClaimId(acquired.hold), acquired.token)],
             Some(Reply::Checkpointed(checked)) => held(&checked.holds),

@@ -23,6 +23,7 @@ impl Agent {
         self.stopping = false;
         self.crash_at_commit = false;
         self.slept = false;
+        self.waking = false;
         core.line(|| format!("agent {}: starts, {now:?}", self.host));
         core.checks.beats.interrupted(self.host, self.idle_since, now);
         self.remove_strays(core);
@@ -89,9 +90,7 @@ impl Agent {
         if !self.frozen {
             self.idle_since = self.boottime(core);
         }
-        self.link.in_flight.clear();
-        self.link.asked.clear();
-        self.link.epoch = None;
+        self.link.start_anew();
         self.reports.clear();
         self.exits.clear();
         self.watches.clear();

@@ -1,6 +1,6 @@
 //! An agent's way to its upstream, as a client of a remote one keeps it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use tenured::host::clock::Boottime;
@@ -30,6 +30,10 @@ pub(crate) struct Link {
     pub(crate) epoch: Option<u64>,
     /// Calls that have not come back.
     pub(crate) in_flight: BTreeMap<CallId, InFlight>,
+    /// Claims that were sent in this life of the agent.
+    pub(crate) claimed: BTreeSet<ClaimId>,
+    /// Claims of which there were two copies.
+    pub(crate) doubled: BTreeSet<ClaimId>,
     /// Which claims they are about, in order.
     pub(crate) asked: BTreeMap<CallId, Vec<Option<ClaimId>>>,
 }
@@ -43,6 +47,8 @@ impl Link {
             generation: 0,
             epoch: None,
             in_flight: BTreeMap::new(),
+            claimed: BTreeSet::new(),
+            doubled: BTreeSet::new(),
             asked: BTreeMap::new(),
         }
     }
@@ -50,6 +56,19 @@ impl Link {
     /// Whether anything gets through in both directions.
     pub(crate) fn works(&self) -> bool {
         self.there && self.back
+    }
+
+    /// The agent is another one, and has sent nothing yet.
+    pub(crate) fn start_anew(&mut self) {
+        self.claimed.clear();
+        self.in_flight.clear();
+        self.asked.clear();
+        self.epoch = None;
+    }
+
+    /// Whether the agent must know of a claim that is upstream: it sent it, once.
+    pub(crate) fn must_know(&self, claim: ClaimId) -> bool {
+        self.claimed.contains(&claim) && !self.doubled.contains(&claim)
     }
 
     /// Sends a call. Its answer, or that there is none, comes as a happening.
@@ -82,7 +101,16 @@ impl Link {
             return;
         }
         let request = Rc::new(request);
-        for delay in network::request(&mut core.random, &weather) {
+        let copies = network::request(&mut core.random, &weather);
+        if let Request::Claim(claim) = &*request {
+            // A second copy may arrive when the first is answered and over; what that leaves runs
+            // out by itself.
+            self.claimed.insert(claim.id);
+            if copies.len() > 1 {
+                self.doubled.insert(claim.id);
+            }
+        }
+        for delay in copies {
             let sender = (host, incarnation, upstream_life);
             core.after(delay, Happening::ToUpstream(sender, call, Rc::clone(&request)));
         }

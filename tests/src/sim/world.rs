@@ -383,12 +383,43 @@ impl World {
 
     fn look(&mut self) {
         self.look_at_pages();
+        self.look_for_ghosts();
         if self.core.is_calm() {
             self.look_at_waiters();
         }
         if self.core.phase != Phase::Farewell {
             self.core.after(LOOK_EVERY, Happening::Look);
         }
+    }
+
+    /// What is upstream that nobody owns up to.
+    fn look_for_ghosts(&mut self) {
+        let mut known: BTreeMap<usize, BTreeSet<ClaimId>> = BTreeMap::new();
+        for agent in self.agents.iter_mut().filter(|agent| agent.is_settled()) {
+            let sessions = agent.inspect(&self.core);
+            let holds = sessions.iter().flat_map(|session| &session.holds);
+            known.insert(agent.host, holds.map(|view| ClaimId(view.hold)).collect());
+        }
+        let checks = &self.core.checks;
+        let present = checks
+            .ledger
+            .standings()
+            .flat_map(|(_, standing)| standing.holders.iter().chain(&standing.waiters));
+        let ghosts: Vec<ClaimId> = present
+            .filter(|entry| {
+                let host = entry.owner.host.strip_prefix("host").and_then(|it| it.parse().ok());
+                let Some(agent) = host.and_then(|host: usize| self.agents.get(host)) else {
+                    return false;
+                };
+                known.get(&agent.host).is_some_and(|known| !known.contains(&entry.claim))
+                    && agent.link.must_know(entry.claim)
+                    && !checks.one_end.has_expired(entry.claim)
+            })
+            .map(|entry| entry.claim)
+            .collect();
+        let ghosts = if self.upstream.frozen { Vec::new() } else { ghosts };
+        let verdict = self.core.checks.left.unowned(self.core.now, &ghosts);
+        self.core.judge(Invariant::NothingLeft, verdict);
     }
 
     /// What pages say, and what agents say.

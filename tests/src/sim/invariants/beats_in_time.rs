@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tenure::wire::LostReason;
 use tenured::host::clock::Boottime;
-use tenured::model::ClaimId;
+use tenured::model::{ClaimId, SessionId};
 
 use super::Verdict;
 
@@ -31,6 +31,19 @@ impl BeatsInTime {
             list.remove(0);
         }
         list.push((from, to));
+    }
+
+    /// A hold is said to have run out; `believed` is what the pages of its host say is held.
+    pub(crate) fn ran_out(
+        &self,
+        hold: ClaimId,
+        reason: LostReason,
+        believed: &[(SessionId, ClaimId)],
+    ) -> Verdict {
+        if believed.iter().all(|(_, claim)| *claim != hold) {
+            return Ok(());
+        }
+        Err(format!("{hold} was lost ({reason}) while its page said that it was held"))
     }
 
     /// A hold was lost, well after the faults stopped.

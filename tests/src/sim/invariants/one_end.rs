@@ -3,9 +3,9 @@
 //! Checked twice: by what the agent notes, which is complete, and by what streams carry, which is
 //! what programs see, with gaps where no stream was open.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use tenure::wire::Event;
+use tenure::wire::{Event, LostReason};
 use tenured::keeper::{Note, Numbered};
 use tenured::model::{ClaimId, SessionId};
 
@@ -20,6 +20,7 @@ enum Life {
 /// The life of every hold.
 #[derive(Default)]
 pub(crate) struct OneEnd {
+    expired: BTreeSet<ClaimId>,
     lives: BTreeMap<ClaimId, (usize, Life)>,
     streams: BTreeMap<SessionId, BTreeMap<u64, Event>>,
 }
@@ -27,6 +28,9 @@ pub(crate) struct OneEnd {
 impl OneEnd {
     /// The agent noted something.
     pub(crate) fn noted(&mut self, host: usize, note: &Note) -> Verdict {
+        if let Note::Lost { hold, reason: LostReason::Expired | LostReason::Slept, .. } = note {
+            self.expired.insert(*hold);
+        }
         match note {
             Note::Granted { hold, .. } => match self.lives.insert(*hold, (host, Life::Granted)) {
                 None => Ok(()),
@@ -42,6 +46,11 @@ impl OneEnd {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Whether a hold ran out: the upstream may keep it a little longer.
+    pub(crate) fn has_expired(&self, hold: ClaimId) -> bool {
+        self.expired.contains(&hold)
     }
 
     /// Whether a hold was granted and has not ended.

@@ -1,6 +1,8 @@
 //! I8: no reply, event or page says *held* before the upstream said so, and pages say what the
 //! agent knows.
 
+use tenure::wire::LostReason;
+use tenured::host::clock::Boottime;
 use tenured::model::{ClaimId, SessionId};
 
 use super::Verdict;
@@ -31,6 +33,24 @@ impl TruthFirst {
             ));
         }
         Ok(())
+    }
+
+    /// `by` says that the claim is held until then.
+    pub(crate) fn in_time(&self, by: &str, claim: ClaimId, until: u64, now: Boottime) -> Verdict {
+        if until > now.as_nanos() {
+            return Ok(());
+        }
+        Err(format!("{by} says at {now:?} that {claim} is held, until {until} ns"))
+    }
+
+    /// Something ran out while the machine slept, and is said to be lost for that reason.
+    pub(crate) fn after_sleep(&self, claim: ClaimId, reason: LostReason) -> Verdict {
+        match reason {
+            LostReason::Expired => {
+                Err(format!("{claim} ran out while its machine slept, and was lost: {reason}"))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// `by` says that the claim is held with that token.
