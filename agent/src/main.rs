@@ -74,7 +74,7 @@ fn serve(started: Instant, cli: Cli, loaded: Loaded) -> Result<(), (u8, Error)> 
     let limits = lifecycle::prepare(&config).map_err(unavailable)?;
     let (listener, place) = socket::bind(&config.socket, config.audience).map_err(unavailable)?;
     let policy = SharedPolicy::new(config.policy.clone());
-    let parts = lifecycle::assemble(started, &config, &limits, &policy).map_err(unavailable)?;
+    let parts = lifecycle::assemble(&config, &limits, &policy).map_err(unavailable)?;
     let Assembled { mut heart, context, guarantee } = parts;
 
     let runtime = tokio::runtime::Builder::new_multi_thread()

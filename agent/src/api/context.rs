@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Instant;
 
 use tenure::wire::{AgentInfo, Code, Problem};
 use uuid::Uuid;
@@ -11,6 +10,7 @@ use super::limits::Limits;
 use super::places::Places;
 use crate::config::{Ask, SharedPolicy};
 use crate::heart::{Caller, Handle};
+use crate::host::clock::Boottime;
 use crate::keeper::Settings;
 use crate::model::Peer;
 use crate::telemetry::Metrics;
@@ -45,7 +45,7 @@ pub struct Context {
     /// The agent's numbers.
     pub metrics: Arc<Metrics>,
     /// When the agent started.
-    pub started: Instant,
+    pub started: Boottime,
 }
 
 impl Context {

@@ -11,6 +11,7 @@ use super::context::Context;
 use super::query::{NoQuery, Queried};
 use super::respond::{Refusal, json, mismatch};
 use super::server::Connected;
+use crate::host::clock;
 use crate::keeper::{Reply, Request};
 
 /// The agent, its upstream, and the caller's sessions and holds.
@@ -38,7 +39,8 @@ pub(super) async fn status(
             host_id: about.agent.host_id.clone(),
             host: about.host.clone(),
             boot_id: about.boot_id,
-            uptime_ms: u64::try_from(context.started.elapsed().as_millis()).unwrap_or(u64::MAX),
+            uptime_ms: u64::try_from(clock::now().since(context.started).as_millis())
+                .unwrap_or(u64::MAX),
             sessions: view.sessions,
             holds: view.holds.iter().map(|[held, jeopardy, _]| held + jeopardy).sum(),
             waiters: view.holds.iter().map(|[_, _, waiting]| waiting).sum(),

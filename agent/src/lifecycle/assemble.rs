@@ -5,7 +5,6 @@ use std::io;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Instant;
 
 use tenure::wire::AgentInfo;
 use tracing::{info, warn};
@@ -54,7 +53,6 @@ pub struct Assembled {
 ///
 /// See [`AssembleError`].
 pub fn assemble(
-    started: Instant,
     config: &Config,
     limits: &Limits,
     policy: &SharedPolicy,
@@ -90,7 +88,7 @@ pub fn assemble(
         about,
         policy: policy.clone(),
         metrics,
-        started,
+        started: clock::now(),
     };
     Ok(Assembled { heart, context: Arc::new(context), guarantee })
 }

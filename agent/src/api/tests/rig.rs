@@ -5,7 +5,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tenure::wire::{self, AgentInfo, Code, Holder, Kind, Problem, UpstreamState};
 use tokio::net::{UnixListener, UnixStream};
@@ -102,7 +102,7 @@ impl Rig {
             },
             policy,
             metrics: metrics.clone(),
-            started: Instant::now(),
+            started: crate::host::clock::now(),
         });
         let uid = Arc::new(AtomicU32::new(1000));
         let current = uid.clone();
