@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tenure::wire::{Acquire, Attributes, Kind, Problem, Register, Wait};
+use tenure::wire::{Acquire, Attributes, Kind, Problem, Register};
 
 use super::limits::QUOTED_MAX;
 use crate::keeper::{BEAT_MIN, Settings};
@@ -52,14 +52,6 @@ pub(super) fn acquire(ask: &Acquire, settings: &Settings) -> Checked {
             )
             .into());
         }
-    }
-    if let (Some(ms), Wait::None) = (ask.timeout_ms, ask.wait) {
-        return refuse(
-            "timeout_ms",
-            ms,
-            "only a request that waits can time out",
-            "leave it out, or set wait to \"block\" or \"queue\"",
-        );
     }
     optional("request", ask.request.as_deref(), visible)?;
     ttl(ask.ttl_ms, settings)?;
