@@ -1,6 +1,8 @@
 //! Holds end: lost, released, or never granted.
 
-use tenure::wire::{Event, HoldState, LostEvent, LostReason, ReleasedCause, ReleasedEvent, Wait};
+use tenure::wire::{
+    Event, HoldState, Kind, LostEvent, LostReason, ReleasedCause, ReleasedEvent, Wait,
+};
 
 use super::Keeper;
 use super::command::{Command, Note};
@@ -57,7 +59,10 @@ impl Keeper {
         if gone_upstream && hold.is_held() {
             self.commands.push_back(Command::Persist(Entry::HoldEnded { row: hold.row, hold: id }));
             let resource = hold.claim.resource;
-            self.try_head(now, &resource);
+            // A semaphore's waiters are in the queue upstream already.
+            if resource.kind != Kind::Semaphore {
+                self.try_head(now, &resource);
+            }
             return;
         }
         let works_on = self.sessions.get(&session).is_some_and(|session| session.saved.guarded);
@@ -121,7 +126,7 @@ impl Keeper {
         if let Some(session) = self.sessions.get_mut(&session) {
             session.holds.remove(&id);
             session.free_slot(hold.slot);
-            if hold.kind() == tenure::wire::Kind::Master && hold.is_held() {
+            if hold.kind() == Kind::Master && hold.is_held() {
                 session.role = tenure::wire::Role::Peer;
             }
         }
