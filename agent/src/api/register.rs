@@ -29,8 +29,7 @@ impl Body for Register {
 /// Every field is optional; so is the body.
 #[utoipa::path(post, path = "/v1/register", tag = "session", request_body = Option<Register>,
     responses(
-        (status = 201, description = "Registered", body = Registered),
-        (status = 200, description = "An earlier registration was resumed", body = Registered),
+        (status = 201, description = "Registered, or an earlier registration resumed", body = Registered),
         (status = 403, description = "`forbidden`", body = Problem, content_type = "application/problem+json"),
         (status = 404, description = "`session_unknown`: nothing to resume", body = Problem, content_type = "application/problem+json"),
         (status = 410, description = "`session_lost`: the session to resume has ended", body = Problem, content_type = "application/problem+json"),
@@ -63,8 +62,7 @@ pub(super) async fn register(
                 resumed,
                 agent: context.about.agent.clone(),
             };
-            let status = if resumed { StatusCode::OK } else { StatusCode::CREATED };
-            Ok(json(status, &registered))
+            Ok(json(StatusCode::CREATED, &registered))
         }
         other => Ok(mismatch("register", &other)),
     }

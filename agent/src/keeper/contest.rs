@@ -149,6 +149,8 @@ impl Keeper {
         let call = self.ask(request, Call::Claim(id));
         if let Some(hold) = self.holds.get_mut(&id) {
             hold.stage = Stage::Claiming(call);
+            // What an earlier beat is answered is older than what the claim is answered.
+            hold.beating = None;
         }
     }
 

@@ -1,6 +1,8 @@
 //! Holds end: lost, released, or never granted.
 
-use tenure::wire::{Event, HoldState, LostEvent, LostReason, ReleasedCause, ReleasedEvent, Wait};
+use tenure::wire::{
+    Event, HoldState, Kind, LostEvent, LostReason, ReleasedCause, ReleasedEvent, Wait,
+};
 
 use super::command::{Command, Note};
 use super::hold::{Hold, Stage};
@@ -57,7 +59,10 @@ impl Keeper {
         if gone_upstream && hold.is_held() {
             self.commands.push_back(Command::Persist(Entry::HoldEnded { row: hold.row, hold: id }));
             let resource = hold.claim.resource;
-            self.try_head(now, &resource);
+            // A semaphore's waiters are in the queue upstream already.
+            if resource.kind != Kind::Semaphore {
+                self.try_head(now, &resource);
+            }
             return;
         }
         let works_on = self.sessions.get(&session).is_some_and(|session| session.saved.guarded);
@@ -122,7 +127,7 @@ impl Keeper {
             session.holds.remove(&id);
             session.free_slot(hold.slot);
             one_less(&mut self.holds_by_uid, session.saved.uid);
-            if hold.kind() == tenure::wire::Kind::Master && hold.is_held() {
+            if hold.kind() == Kind::Master && hold.is_held() {
                 session.role = tenure::wire::Role::Peer;
             }
         }

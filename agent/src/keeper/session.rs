@@ -14,6 +14,10 @@ use super::request::StreamId;
 use super::timers::Alarm;
 use crate::model::{CallId, ClaimId, Owner, Resource, SessionId};
 
+/// How long a session of a connection tether has at least to open its first stream, also after a
+/// restart of the agent.
+const FIRST_STREAM: Duration = Duration::from_secs(3);
+
 /// One local program's registration with the agent.
 #[derive(Debug)]
 pub(super) struct Session {
@@ -123,6 +127,10 @@ impl Session {
     pub(super) fn patience(&self) -> Option<Duration> {
         match self.saved.tether {
             Tether::Keepalive if self.blocked == 0 => Some(self.saved.keepalive),
+            // Until its first stream it has the time that it takes to open one.
+            Tether::Connection if self.streams.is_empty() && !self.heard => {
+                Some(self.saved.linger.max(FIRST_STREAM))
+            }
             Tether::Connection if self.streams.is_empty() => Some(self.saved.linger),
             Tether::Keepalive | Tether::Connection | Tether::Process => None,
         }

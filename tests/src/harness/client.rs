@@ -36,7 +36,7 @@ pub trait Client {
     #[track_caller]
     fn resume(&mut self, earlier: &Session) -> Session {
         let resume = json!({"session": earlier.session, "secret": earlier.secret});
-        let session: Session = self.post("/v1/register", &json!({"resume": resume})).expect(200);
+        let session: Session = self.post("/v1/register", &json!({"resume": resume})).expect(201);
         assert!(session.resumed);
         assert_eq!(session.session, earlier.session);
         session
