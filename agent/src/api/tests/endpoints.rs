@@ -29,7 +29,7 @@ async fn every_endpoint_answers() {
     assert_eq!(registered["agent"]["guarantee"], "one host");
     assert_eq!(registered["resumed"], false);
     let resume = format!(r#"{{"resume":{{"session":"{SESSION}","secret":"ab"}}}}"#);
-    assert_eq!(client.post("/v1/register", &resume).await.status, 200);
+    assert_eq!(client.post("/v1/register", &resume).await.status, 201);
 
     let leader = acquire(r#""kind":"leader","name":"a""#);
     let held = client.post("/v1/acquire", &leader).await;
