@@ -100,8 +100,8 @@ impl Handle {
     pub async fn call(&self, caller: Caller, request: Request) -> Result<Reply, Box<Problem>> {
         let ticket = Ticket(self.next.fetch_add(1, Ordering::Relaxed));
         let (reply, mut answer) = oneshot::channel();
+        let alone = self.pace.asked(caller.connection);
         let message = Message::Request { ticket, caller, request: Box::new(request), reply };
-        let alone = self.pace.asked();
         self.messages.send(message).await.map_err(|_| stopping())?;
         let mut cancel = CancelOnDrop { urgent: &self.urgent, ticket: Some(ticket) };
         let seen = if alone { pace::look(|| answer.try_recv().ok()) } else { None };
@@ -109,7 +109,6 @@ impl Handle {
             Some(result) => result,
             None => answer.await.unwrap_or_else(|_| Err(stopping())),
         };
-        self.pace.answered();
         cancel.ticket = None;
         result
     }

@@ -1,17 +1,16 @@
 //! Whether it pays to wait with open eyes.
 //!
 //! To wake a sleeping thread takes longer than to serve a request, most of all on a machine that is
-//! otherwise idle. One client that asks again as soon as it is answered finds both threads awake; as
-//! soon as requests come faster than that, or slower, both sleep as usual.
+//! otherwise idle. A client that asks again as soon as it is answered finds both threads awake, as
+//! long as it is the only one that asks; with several there is other work to do than to wait.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use crate::host::clock;
 
-/// Requests that follow the answer before sooner than this come from several clients: there is
-/// other work to do than to wait.
-const TURNAROUND_MIN: u64 = 6_000;
+/// So many requests in a row must have come over the same connection.
+const STREAK_MIN: u32 = 8;
 /// How long the API looks for its answer.
 const ANSWER_MAX: Duration = Duration::from_micros(40);
 /// How long the heart looks for the next request.
@@ -27,22 +26,25 @@ const REST: u32 = 256;
 /// What API and heart know of each other's pace.
 #[derive(Debug, Default)]
 pub(super) struct Pace {
-    answered_ns: AtomicU64,
-    alone: AtomicBool,
+    last: AtomicU32,
+    /// Requests in a row over that connection.
+    streak: AtomicU32,
 }
 
 impl Pace {
-    /// A request is sent. Whether it is likely the only one.
-    pub(super) fn asked(&self) -> bool {
-        let gap = clock::now().as_nanos().saturating_sub(self.answered_ns.load(Ordering::Relaxed));
-        let alone = gap > TURNAROUND_MIN;
-        self.alone.store(alone, Ordering::Relaxed);
-        alone
+    /// A request is sent. Whether it is likely the only one under way.
+    pub(super) fn asked(&self, connection: u32) -> bool {
+        if self.last.swap(connection, Ordering::Relaxed) == connection {
+            let streak = self.streak.load(Ordering::Relaxed).saturating_add(1);
+            self.streak.store(streak, Ordering::Relaxed);
+        } else {
+            self.streak.store(0, Ordering::Relaxed);
+        }
+        self.is_alone()
     }
 
-    /// A request is answered.
-    pub(super) fn answered(&self) {
-        self.answered_ns.store(clock::now().as_nanos(), Ordering::Relaxed);
+    fn is_alone(&self) -> bool {
+        self.streak.load(Ordering::Relaxed) >= STREAK_MIN
     }
 }
 
@@ -77,7 +79,7 @@ impl Watchfulness {
         pace: &Pace,
         mut found: impl FnMut() -> Option<T>,
     ) -> Option<T> {
-        if !pace.alone.load(Ordering::Relaxed) {
+        if !pace.is_alone() {
             return None;
         }
         if self.rest > 0 {
@@ -105,11 +107,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn looks_only_while_requests_come_one_by_one_and_rests_after_looks_in_vain() {
+    fn looks_only_while_one_connection_asks_and_rests_after_looks_in_vain() {
         let pace = Pace::default();
         let mut watchfulness = Watchfulness::default();
         assert_eq!(watchfulness.look(&pace, || Some(())), None, "nobody asked yet");
-        assert!(pace.asked(), "the first");
+        assert!(!pace.asked(7), "the first");
+        assert_eq!((1..=STREAK_MIN).filter(|_| pace.asked(7)).count(), 1);
         assert_eq!(watchfulness.look(&pace, || Some(())), Some(()));
         for _ in 0..MISSES_MAX {
             assert_eq!(watchfulness.look(&pace, || None::<()>), None);
@@ -120,8 +123,7 @@ mod tests {
         assert_eq!(watchfulness.look(&pace, || Some(())), Some(()));
         let hits = (0..HITS_MAX * 2).filter(|_| watchfulness.look(&pace, || Some(())).is_some());
         assert!(hits.count() < HITS_MAX as usize * 2, "sleeps now and then");
-        pace.answered_ns.store(u64::MAX, Ordering::Relaxed);
-        assert!(!pace.asked(), "the next one came at once");
+        assert!(!pace.asked(8), "another one");
         assert_eq!(watchfulness.look(&pace, || Some(())), None);
     }
 }

@@ -92,12 +92,16 @@ impl Connection {
 
     /// Who calls, for requests that are not about the process.
     pub(in crate::api) fn caller(&self) -> Caller {
-        Caller { peer: self.peer, pidfd: None }
+        Caller { peer: self.peer, pidfd: None, connection: self.number() }
     }
 
     /// Who registers, with the process that the session may be tied to.
     pub(in crate::api) fn registrant(&self) -> Caller {
-        self.identity.registrant(&self.stream)
+        Caller { connection: self.number(), ..self.identity.registrant(&self.stream) }
+    }
+
+    fn number(&self) -> u32 {
+        self.stream.as_raw_fd().unsigned_abs()
     }
 
     /// Marks the response under way as a stream that goes on until either side ends it.
