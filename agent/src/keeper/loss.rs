@@ -31,6 +31,26 @@ impl Keeper {
 
     /// A hold is gone, and its holder must have stopped. A wait that is lost ends as well.
     pub(super) fn lose(&mut self, now: Boottime, id: ClaimId, reason: LostReason) {
+        let released_here = match reason {
+            // The upstream's own expiry frees it: somebody may have been late to notice.
+            LostReason::Expired | LostReason::Slept => false,
+            LostReason::Preempted | LostReason::Revoked | LostReason::UpstreamReset => false,
+            LostReason::Stalled
+            | LostReason::MaxHold
+            | LostReason::Conflict
+            | LostReason::AgentStopping => true,
+        };
+        self.lose_as(now, id, reason, released_here);
+    }
+
+    /// A hold is gone; `released_here` if the upstream does not know that yet.
+    pub(super) fn lose_as(
+        &mut self,
+        now: Boottime,
+        id: ClaimId,
+        reason: LostReason,
+        released_here: bool,
+    ) {
         let Some(hold) = self.holds.get(&id) else { return };
         let refusal = tenure::wire::Problem::new(
             tenure::wire::Code::HoldLost,
@@ -47,16 +67,7 @@ impl Keeper {
         self.note(Note::Lost { hold: id, session, resource, token, reason });
         self.tell(session, || Event::Lost(event));
 
-        let gone_upstream = match reason {
-            // The upstream's own expiry frees it: somebody may have been late to notice.
-            LostReason::Expired | LostReason::Slept => true,
-            LostReason::Preempted | LostReason::Revoked | LostReason::UpstreamReset => true,
-            LostReason::Stalled
-            | LostReason::MaxHold
-            | LostReason::Conflict
-            | LostReason::AgentStopping => false,
-        };
-        if gone_upstream && hold.is_held() {
+        if !released_here && hold.is_held() {
             self.commands.push_back(Command::Persist(Entry::HoldEnded { row: hold.row, hold: id }));
             let resource = hold.claim.resource;
             // A semaphore's waiters are in the queue upstream already.
@@ -65,8 +76,7 @@ impl Keeper {
             }
             return;
         }
-        let works_on = self.sessions.get(&session).is_some_and(|session| session.saved.guarded);
-        if works_on && hold.is_held() && hold.valid_until > now {
+        if self.works_on(&hold) && hold.is_held() && hold.valid_until > now {
             // Stopped comes before released: the guarded work may still run.
             self.depart_later(hold);
         } else {

@@ -33,6 +33,7 @@ mod memory;
 mod query;
 mod register;
 mod request;
+mod revoke;
 mod session;
 mod settings;
 mod streams;
@@ -85,7 +86,12 @@ enum Call {
     /// For those who watch it.
     Watch(Resource),
     Routes(Ticket),
-    Revoke(Ticket),
+    /// For a caller that asked for it, after so many were taken away on this host already.
+    Revoke(Ticket, u64),
+    /// Who else holds what was taken away from these.
+    Others(Ticket, Resource, Vec<ClaimId>),
+    /// One of several; the last of them answers the caller.
+    RevokeOne,
 }
 
 /// What a renewal renews.
@@ -280,7 +286,11 @@ impl Keeper {
             }
             Call::Watch(resource) => self.watch_answered(now, &resource, result),
             Call::Routes(ticket) => self.routes_answered(ticket, result),
-            Call::Revoke(ticket) => self.revoke_answered(ticket, result),
+            Call::Revoke(ticket, already) => self.revoke_answered(ticket, already, result),
+            Call::Others(ticket, resource, taken) => {
+                self.others_answered(ticket, &resource, &taken, result);
+            }
+            Call::RevokeOne => {}
         }
         self.flush_beats();
     }
@@ -299,7 +309,7 @@ impl Keeper {
             Request::Checkpoint(session) => self.checkpoint(now, ticket, peer, session),
             Request::Beat(session) => self.beat(now, ticket, peer, session),
             Request::Revoke { resource, token } => {
-                self.ask(model::Request::Revoke { resource, token }, Call::Revoke(ticket));
+                self.revoke(now, ticket, resource, token);
             }
             Request::Standing(resource) => {
                 let request = model::Request::Inspect(resource.clone());

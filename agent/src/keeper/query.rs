@@ -143,14 +143,7 @@ impl Keeper {
         }
     }
 
-    pub(super) fn revoke_answered(&mut self, ticket: Ticket, result: Result<Answer, Failure>) {
-        match result {
-            Ok(Answer::Revoked(revoked)) => self.answer(ticket, Reply::Revoked(revoked)),
-            other => self.refuse_unanswered(ticket, other),
-        }
-    }
-
-    fn refuse_unanswered(&mut self, ticket: Ticket, result: Result<Answer, Failure>) {
+    pub(super) fn refuse_unanswered(&mut self, ticket: Ticket, result: Result<Answer, Failure>) {
         let problem = match result {
             Ok(other) => unavailable(&format!("unexpected answer {other:?}")),
             Err(failure) => unavailable(failure.cause()),

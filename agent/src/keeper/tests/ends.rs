@@ -140,3 +140,51 @@ fn a_stop_releases_everything_and_tells_everybody() {
     assert!(bench.keeper.stopped());
     assert!(bench.rows.is_empty() && bench.sessions.is_empty());
 }
+
+#[test]
+fn a_revoked_guarded_hold_is_kept_from_others_until_its_work_has_ended() {
+    for kind in ["leader", "semaphore"] {
+        let mut bench = Bench::new();
+        let guarded = bench.register(json!({"tether": "connection", "guarded": true}));
+        let work = bench.listen(guarded, None);
+        let fields = json!({"kind": kind, "name": "x"});
+        let hold = bench.hold(guarded, fields);
+        let other = bench.register(json!({"tether": "process"}));
+        let waits = json!({"kind": kind, "name": "x", "wait": "block"});
+        let waiting = bench.acquire(other, waits);
+        let resource = crate::model::Resource {
+            tenant: "default".into(),
+            kind: kind.parse().unwrap(),
+            name: "x".into(),
+        };
+        let ticket = bench.ask(0, Request::Revoke { resource, token: None });
+        assert!(matches!(bench.reply(ticket), Some(Ok(Reply::Revoked(1)))));
+        assert_eq!(bench.heard(work).last(), Some(&lost(LostReason::Revoked)));
+        assert!(!bench.is_valid(hold) && bench.reply(waiting).is_none());
+        bench.keeper.handle_exit(bench.now, SessionId(guarded), Some(143));
+        bench.close(work);
+        assert!(matches!(bench.reply(waiting), Some(Ok(Reply::Acquired(_)))), "{kind}");
+    }
+}
+
+#[test]
+fn a_revocation_spares_nobody_for_the_sake_of_guarded_work() {
+    let mut bench = Bench::new();
+    let fields = json!({"kind": "semaphore", "name": "x", "limit": 3});
+    let guarded = bench.register(json!({"tether": "connection", "guarded": true}));
+    bench.listen(guarded, None);
+    bench.hold(guarded, fields.clone());
+    let plain = bench.register(json!({"tether": "process"}));
+    let stream = bench.listen(plain, None);
+    bench.hold(plain, fields.clone());
+    bench.hold(plain, fields);
+    let resource = crate::model::Resource {
+        tenant: "default".into(),
+        kind: tenure::wire::Kind::Semaphore,
+        name: "x".into(),
+    };
+    let ticket = bench.ask(0, Request::Revoke { resource, token: None });
+    assert!(matches!(bench.reply(ticket), Some(Ok(Reply::Revoked(3)))));
+    let revoked = bench.heard(stream).into_iter().filter(|it| *it == lost(LostReason::Revoked));
+    assert_eq!(revoked.count(), 2);
+}
