@@ -77,6 +77,7 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Arguments> {
 
 /// Runs a range of seeds, one run per thread at a time. Stops at the first violation.
 fn search(seeds: Range<u64>, arguments: &Arguments) -> ExitCode {
+    #[expect(clippy::disallowed_methods, reason = "tells how long a search took, awake")]
     let began = Instant::now();
     let next = AtomicU64::new(seeds.start);
     let stop = AtomicBool::new(false);

@@ -10,9 +10,7 @@ use tenured::model::{Answer, CallId, Change, ClaimId, Request, Resource, Session
 
 use super::agent::Agent;
 use super::client::Client;
-use super::core::{
-    Caller, Checks, Core, Happening, Message, Origin, Phase, RECOVERY, Report, Told,
-};
+use super::core::{Caller, Checks, Core, Happening, Message, Origin, Phase, Report, Told};
 use super::invariants::{Invariant, Violation};
 use super::network;
 use super::plan::Plan;
