@@ -59,7 +59,7 @@ impl Planted {
 
 impl fmt::Display for Planted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
+        f.pad(self.as_str())
     }
 }
 
