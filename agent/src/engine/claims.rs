@@ -5,6 +5,7 @@ use std::time::Duration;
 use tenure::wire::Kind;
 
 use super::journal::{Entry, SavedGrant};
+use super::timers::look_at;
 use super::{Engine, Occupation, Timer};
 use crate::host::clock::Boottime;
 use crate::model::{
@@ -203,7 +204,7 @@ impl Engine {
     pub(super) fn track(&mut self, row: u64, claim: Claim, state: State) {
         let id = claim.id;
         let mut tracked = Box::new(Tracked { row, claim, armed: Boottime::ZERO, state });
-        tracked.armed = tracked.deadline();
+        tracked.armed = look_at(self.latest, tracked.deadline());
         self.timers.arm(tracked.armed, Timer::Claim(id));
         self.claims.insert(id, tracked);
     }

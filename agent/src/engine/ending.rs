@@ -4,6 +4,7 @@ use tenure::wire::Kind;
 
 use super::claims::{State, Tracked, last_instant};
 use super::journal::Entry;
+use super::timers::look_at;
 use super::{Engine, Occupation, Timer};
 use crate::host::clock::Boottime;
 use crate::model::{Change, ClaimId, GoneReason, Resource};
@@ -66,8 +67,8 @@ impl Engine {
         let Some(tracked) = self.claims.get_mut(&id) else { return };
         let deadline = tracked.deadline();
         if deadline > now {
-            tracked.armed = deadline;
-            self.timers.arm(deadline, Timer::Claim(id));
+            tracked.armed = look_at(now, deadline);
+            self.timers.arm(tracked.armed, Timer::Claim(id));
             return;
         }
         let State::Granted(grant) = &mut tracked.state else {

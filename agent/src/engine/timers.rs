@@ -17,6 +17,16 @@ pub(super) enum Timer {
     Session(SessionId),
 }
 
+/// Deadlines that are likely to move are looked at on a grid of this, ns.
+const GRID_NS: u64 = 32_000_000;
+
+/// When to look whether a deadline has moved. Those of thousands of claims meet on a grid, which saves
+/// a wake-up for each; what has not moved by then is armed exactly.
+pub(super) fn look_at(now: Boottime, deadline: Boottime) -> Boottime {
+    let early = Boottime::from_nanos(deadline.as_nanos() / GRID_NS * GRID_NS);
+    if early > now { early } else { deadline }
+}
+
 /// A set and not a heap: what ends early is taken out, or claims released within a long ttl would
 /// pile up.
 #[derive(Debug, Default)]

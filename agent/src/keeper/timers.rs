@@ -5,6 +5,9 @@ use std::collections::BTreeSet;
 use crate::host::clock::Boottime;
 use crate::model::{ClaimId, SessionId};
 
+/// Deadlines that are likely to move are looked at on a grid of this, ns.
+const GRID_NS: u64 = 32_000_000;
+
 /// A queue of waiters for a resource, as timers name it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct ContestId(pub(super) u64);
@@ -71,6 +74,15 @@ impl Timers {
         }
     }
 
+    /// When to look whether a deadline has moved. Valid-untils do at every beat: those of thousands of
+    /// holds meet on a grid, which saves a wake-up for each.
+    fn look_at(timer: Timer, due: Boottime) -> Boottime {
+        match timer {
+            Timer::Deadline(_) => Boottime::from_nanos(due.as_nanos() / GRID_NS * GRID_NS),
+            _ => due,
+        }
+    }
+
     /// Sets, moves or (with `None`) clears a deadline.
     pub(super) fn set(&mut self, alarm: &mut Alarm, timer: Timer, due: Option<Boottime>) {
         alarm.due = due;
@@ -80,8 +92,7 @@ impl Timers {
                 if let Some(armed) = armed {
                     self.entries.remove(&(armed, timer));
                 }
-                self.entries.insert((due, timer));
-                alarm.armed = Some(due);
+                self.arm(alarm, timer, Timers::look_at(timer, due));
             }
             (None, Some(armed)) => {
                 self.entries.remove(&(armed, timer));
@@ -89,6 +100,11 @@ impl Timers {
             }
             (None, None) => {}
         }
+    }
+
+    fn arm(&mut self, alarm: &mut Alarm, timer: Timer, at: Boottime) {
+        self.entries.insert((at, timer));
+        alarm.armed = Some(at);
     }
 
     /// An entry fired: whether the deadline itself is due. If not, it is armed again.
@@ -100,7 +116,9 @@ impl Timers {
                 true
             }
             Some(due) => {
-                self.set(alarm, timer, Some(due));
+                // What has not moved by now is armed exactly.
+                let early = Timers::look_at(timer, due);
+                self.arm(alarm, timer, if early > now { early } else { due });
                 false
             }
             None => false,
@@ -153,5 +171,22 @@ mod tests {
         timers.set(&mut alarm, Timer::Forget, Some(at(30)));
         timers.set(&mut alarm, Timer::Forget, None);
         assert_eq!((timers.next(), timers.len(), alarm.due()), (None, 0, None));
+    }
+
+    #[test]
+    fn a_valid_until_is_looked_at_early_and_fires_exactly() {
+        let mut timers = Timers::default();
+        let mut alarm = Alarm::default();
+        let timer = Timer::Deadline(ClaimId(uuid::Uuid::nil()));
+        let due = at(10 * GRID_NS + 5);
+        timers.set(&mut alarm, timer, Some(due));
+        let early = at(10 * GRID_NS);
+        assert_eq!(timers.next(), Some(early));
+        assert!(timers.pop(early).is_some());
+        assert!(!timers.fired(&mut alarm, timer, early));
+        assert_eq!(timers.next(), Some(due));
+        assert!(timers.pop(due).is_some());
+        assert!(timers.fired(&mut alarm, timer, due));
+        assert_eq!(timers.len(), 0);
     }
 }
