@@ -32,7 +32,12 @@ impl Failure {
 
     fn of_problem(what: &str, problem: &Problem) -> Failure {
         let code = match problem.code {
-            Code::Contended | Code::WaitTimeout | Code::QuotaExceeded => exit::NOT_ACQUIRED,
+            // A session or a wait that ended meanwhile has acquired nothing.
+            Code::Contended
+            | Code::WaitTimeout
+            | Code::QuotaExceeded
+            | Code::SessionLost
+            | Code::HoldLost => exit::NOT_ACQUIRED,
             Code::UpstreamUnavailable | Code::Stopping => exit::UNAVAILABLE,
             Code::Unauthorized | Code::Forbidden => exit::FORBIDDEN,
             Code::Invalid | Code::TooLarge => exit::USAGE,
