@@ -437,6 +437,9 @@ impl World {
             let pages = core.checks.exclusion.believed(core.now, agent.host);
             let verdict = core.checks.truth.agree(agent.host, &pages, &held);
             core.judge(Invariant::TruthFirst, verdict);
+            let abandoned = agent.abandoned(core);
+            let verdict = core.checks.left.abandoned(agent.host, abandoned);
+            core.judge(Invariant::NothingLeft, verdict);
         }
     }
 
