@@ -3,11 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
+use tenure::wire::Wait;
 use tenured::host::clock::Boottime;
-use tenured::keeper::{Keeper, Process, Reply, StreamId, StreamTarget, Ticket};
-use tenured::model::{
-    Answer, BeatAnswer, CallId, Change, ClaimAnswer, ClaimId, Request, SessionId,
-};
+use tenured::keeper::{Keeper, Process, Reply, Request, StreamId, StreamTarget, Ticket};
+use tenured::model::{Answer, BeatAnswer, CallId, Change, ClaimAnswer, ClaimId, SessionId};
 
 use super::core::{Caller, Core, Happening, Message, Report, Told};
 use super::invariants::Invariant;
@@ -68,7 +67,10 @@ pub(crate) struct Agent {
     pub(super) reports: VecDeque<Report>,
     pub(super) exits: VecDeque<SessionId>,
     pub(super) messages: VecDeque<(Caller, Message)>,
-    pub(super) tickets: BTreeMap<Ticket, Caller>,
+    /// Whose request each is, and whether its caller is blocked until it is granted something.
+    pub(super) tickets: BTreeMap<Ticket, (Caller, bool)>,
+    /// When it was started.
+    pub(super) started_at: TrueTime,
     pub(super) streams: BTreeMap<StreamId, OpenStream>,
     pub(super) watches: BTreeMap<SessionId, Process>,
     /// Processes of the host that live.
@@ -81,6 +83,8 @@ pub(crate) struct Agent {
     pub(super) idle_turns: u32,
 }
 
+/// Longer than any linger: by then a wait whose caller went with the last agent has ended.
+const ORPHANED: Duration = Duration::from_secs(2);
 /// More turns than this without anything from outside within a second mean that timers spin.
 const IDLE_TURNS_MAX: u32 = 2000;
 
@@ -107,6 +111,7 @@ impl Agent {
             exits: VecDeque::new(),
             messages: VecDeque::new(),
             tickets: BTreeMap::new(),
+            started_at: TrueTime::default(),
             streams: BTreeMap::new(),
             watches: BTreeMap::new(),
             processes: BTreeSet::new(),
@@ -302,7 +307,11 @@ impl Agent {
         core.line(|| format!("agent {}: client {client} says {message:?}", self.host));
         match message {
             Message::Request { ticket, peer, request } => {
-                self.tickets.insert(ticket, (client, life));
+                let blocks = match &*request {
+                    Request::Acquire(acquire) => acquire.wait == Wait::Block,
+                    _ => false,
+                };
+                self.tickets.insert(ticket, ((client, life), blocks));
                 keeper.handle_request(now, ticket, peer, *request);
             }
             Message::Cancel(ticket) => {
@@ -331,6 +340,16 @@ impl Agent {
                 }
             }
         }
+    }
+
+    /// Waits in its journal whose callers are gone, and have had time to come back after a start.
+    pub(crate) fn abandoned(&self, core: &Core) -> usize {
+        let held_up = self.frozen || self.slept || self.stopping;
+        if !self.is_up() || held_up || core.now.since(self.started_at) < ORPHANED {
+            return 0;
+        }
+        let callers = self.tickets.values().filter(|(_, blocks)| *blocks).count();
+        self.rows.blocked().saturating_sub(callers)
     }
 
     /// Whether it runs and reaches its upstream, and has released all that it wants to.
@@ -379,16 +398,16 @@ impl Agent {
     }
 
     /// What a request renews or claims, in order.
-    pub(super) fn claims_of(request: &Request) -> Vec<Option<ClaimId>> {
+    pub(super) fn claims_of(request: &tenured::model::Request) -> Vec<Option<ClaimId>> {
         match request {
-            Request::Renew(beats) => beats
+            tenured::model::Request::Renew(beats) => beats
                 .iter()
                 .map(|beat| match &beat.subject {
                     tenured::model::Subject::Claim { claim, .. } => Some(*claim),
                     tenured::model::Subject::Session(_) => None,
                 })
                 .collect(),
-            Request::Claim(claim) => vec![Some(claim.id)],
+            tenured::model::Request::Claim(claim) => vec![Some(claim.id)],
             _ => Vec::new(),
         }
     }

@@ -29,6 +29,7 @@ enum Action {
     Ask,
     Stream,
     EndSession,
+    Revoke,
     Nothing,
 }
 
@@ -189,6 +190,7 @@ impl Client {
             (3, Action::Ask),
             (4, Action::Stream),
             (1, Action::EndSession),
+            (1, Action::Revoke),
             (10, Action::Nothing),
         ];
         let action = core.random.weighted(&weights);
@@ -235,6 +237,10 @@ impl Client {
                 None => self.open_stream(core, session),
             },
             Action::EndSession => self.release(core, session, None),
+            Action::Revoke => {
+                let resource = self.some_resource(core);
+                self.ask(core, Request::Revoke { resource, token: None }, Asking::Other);
+            }
             Action::Nothing => {}
         }
     }

@@ -138,7 +138,7 @@ impl Agent {
         match command {
             Command::Reply { ticket: INSPECTION, reply } => self.inspected = reply.ok(),
             Command::Reply { ticket, reply } => {
-                let Some((client, life)) = self.tickets.remove(&ticket) else { return };
+                let Some(((client, life), _)) = self.tickets.remove(&ticket) else { return };
                 self.check_reply(core, now, reply.as_ref().ok());
                 core.tell(client, life, Told::Reply(ticket, reply));
             }

@@ -24,6 +24,7 @@ impl Agent {
         self.crash_at_commit = false;
         self.slept = false;
         self.waking = false;
+        self.started_at = core.now;
         core.line(|| format!("agent {}: starts, {now:?}", self.host));
         core.checks.beats.interrupted(self.host, self.idle_since, now);
         self.remove_strays(core);
@@ -97,7 +98,7 @@ impl Agent {
         for (sender, message) in std::mem::take(&mut self.messages) {
             Agent::refuse(core, sender, message);
         }
-        for (ticket, (client, life)) in std::mem::take(&mut self.tickets) {
+        for (ticket, ((client, life), _)) in std::mem::take(&mut self.tickets) {
             core.tell(client, life, Told::Broken(ticket));
         }
         for (stream, open) in std::mem::take(&mut self.streams) {
@@ -145,6 +146,7 @@ impl Agent {
     pub(crate) fn restart(&mut self, core: &mut Core, upstream: &mut Upstream) {
         let now = self.boottime(core);
         let Some(keeper) = &mut self.keeper else { return };
+        self.stopping = true;
         keeper.handle_restart(now);
         core.line(|| format!("agent {}: restarts", self.host));
         self.commit(core, upstream, now);

@@ -15,6 +15,7 @@ mod core;
 mod invariants;
 mod life;
 mod link;
+mod looks;
 mod network;
 mod plan;
 mod planted;

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use tenure::wire::Wait;
 use tenured::engine::journal::{
     Entry as EngineEntry, Saved as EngineSaved, SavedGrant, SavedWaiter,
 };
@@ -51,6 +52,14 @@ impl AgentRows {
     /// Whether a session is in it.
     pub(crate) fn has_session(&self, session: SessionId) -> bool {
         self.sessions.contains_key(&session)
+    }
+
+    /// How many wait for callers that are blocked until they are granted.
+    pub(crate) fn blocked(&self) -> usize {
+        let waits = |saved: &&SavedHold| {
+            saved.wait == Wait::Block && saved.token.is_none() && !saved.departing
+        };
+        self.holds.values().filter(waits).count()
     }
 
     /// How many sessions and holds are in it.

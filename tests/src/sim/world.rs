@@ -1,12 +1,11 @@
 //! A run: the loop, and who gets what.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
-use tenure::wire::{HoldState, Kind};
 use tenured::keeper::Process;
-use tenured::model::{Answer, CallId, Change, ClaimId, Request, Resource, SessionId};
+use tenured::model::{Answer, CallId, Change, Request};
 
 use super::agent::Agent;
 use super::client::Client;
@@ -22,10 +21,7 @@ use super::trace::Trace;
 use super::upstream::Upstream;
 
 /// A look at everything that waits, this often.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// A waiter must be served this soon after its resource became free, besides the time in which lost
-/// hints are made up for.
-const PATIENCE: Duration = Duration::from_secs(1);
+pub(super) const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Programs that would not end are killed this long after they should have.
 const LAST_ORDERS: Duration = Duration::from_secs(3);
 /// More steps than this mean that something spins.
@@ -381,117 +377,6 @@ impl World {
         client.think(&mut self.core, agent);
     }
 
-    fn look(&mut self) {
-        self.look_at_pages();
-        self.look_for_ghosts();
-        if self.core.is_calm() {
-            self.look_at_waiters();
-        }
-        if self.core.phase != Phase::Farewell {
-            self.core.after(LOOK_EVERY, Happening::Look);
-        }
-    }
-
-    /// What is upstream that nobody owns up to.
-    fn look_for_ghosts(&mut self) {
-        let mut known: BTreeMap<usize, BTreeSet<ClaimId>> = BTreeMap::new();
-        for agent in self.agents.iter_mut().filter(|agent| agent.is_settled()) {
-            let sessions = agent.inspect(&self.core);
-            let holds = sessions.iter().flat_map(|session| &session.holds);
-            known.insert(agent.host, holds.map(|view| ClaimId(view.hold)).collect());
-        }
-        let checks = &self.core.checks;
-        let present = checks
-            .ledger
-            .standings()
-            .flat_map(|(_, standing)| standing.holders.iter().chain(&standing.waiters));
-        let ghosts: Vec<ClaimId> = present
-            .filter(|entry| {
-                let host = entry.owner.host.strip_prefix("host").and_then(|it| it.parse().ok());
-                let Some(agent) = host.and_then(|host: usize| self.agents.get(host)) else {
-                    return false;
-                };
-                known.get(&agent.host).is_some_and(|known| !known.contains(&entry.claim))
-                    && agent.link.must_know(entry.claim)
-                    && !checks.one_end.has_expired(entry.claim)
-            })
-            .map(|entry| entry.claim)
-            .collect();
-        let ghosts = if self.upstream.frozen { Vec::new() } else { ghosts };
-        let verdict = self.core.checks.left.unowned(self.core.now, &ghosts);
-        self.core.judge(Invariant::NothingLeft, verdict);
-    }
-
-    /// What pages say, and what agents say.
-    fn look_at_pages(&mut self) {
-        for agent in self.agents.iter_mut().filter(|agent| agent.is_up()) {
-            let now = agent.boottime(&self.core).as_nanos();
-            let held: Vec<(SessionId, ClaimId)> = agent
-                .inspect(&self.core)
-                .iter()
-                .flat_map(|session| session.holds.iter().map(|view| (session.session, view)))
-                .filter(|(_, view)| view.valid_until_boottime_ns > now)
-                .map(|(session, view)| (SessionId(session), ClaimId(view.hold)))
-                .collect();
-            let core = &mut self.core;
-            let pages = core.checks.exclusion.believed(core.now, agent.host);
-            let verdict = core.checks.truth.agree(agent.host, &pages, &held);
-            core.judge(Invariant::TruthFirst, verdict);
-        }
-    }
-
-    /// Who waits for what, by the agents' own word, and whether it is free upstream.
-    fn look_at_waiters(&mut self) {
-        let mut waiting: BTreeMap<Resource, Vec<String>> = BTreeMap::new();
-        for agent in &mut self.agents {
-            for session in agent.inspect(&self.core) {
-                for view in session.holds.iter().filter(|it| it.state == HoldState::Waiting) {
-                    let resource = Resource {
-                        tenant: session.tenant.as_str().into(),
-                        kind: view.kind,
-                        name: view.name.as_str().into(),
-                    };
-                    waiting.entry(resource).or_default().push(view.hold.to_string());
-                }
-            }
-        }
-        let patience = PATIENCE + self.core.plan.settings.poll.unwrap_or_default();
-        let quarantined = self.upstream.is_quarantined(&self.core);
-        let standings: BTreeMap<&Resource, _> = self.core.checks.ledger.standings().collect();
-        let free: BTreeSet<Resource> = waiting
-            .keys()
-            .filter(|resource| {
-                !quarantined
-                    && standings.get(resource).is_none_or(|standing| {
-                        let limit = match resource.kind {
-                            Kind::Semaphore => standing.limit.unwrap_or(1) as usize,
-                            _ => 1,
-                        };
-                        standing.holders.len() < limit
-                    })
-            })
-            .cloned()
-            .collect();
-        let known: Vec<Resource> =
-            self.core.checks.ledger.standings().map(|it| it.0.clone()).collect();
-        for resource in known.iter().chain(waiting.keys()) {
-            let waiters = waiting.get(resource).map_or(&[][..], Vec::as_slice);
-            let is_free = free.contains(resource);
-            let core = &mut self.core;
-            let verdict =
-                core.checks.starvation.looked(core.now, resource, is_free, waiters, patience);
-            core.judge(Invariant::NoStarvation, verdict);
-        }
-        for client in &self.clients {
-            if let Some(asked) = client.unanswered(self.core.now) {
-                let what = format!("{:?} of client {}", asked.what, client.id);
-                let verdict =
-                    self.core.checks.starvation.answered_late(&what, asked.at, self.core.now);
-                self.core.judge(Invariant::NoStarvation, verdict);
-            }
-        }
-    }
-
     fn farewell(&mut self) {
         self.core.phase = Phase::Farewell;
         self.core.line(|| "programs end".to_owned());
@@ -507,37 +392,6 @@ impl World {
         for id in 0..self.clients.len() {
             self.kill(id);
         }
-    }
-
-    fn finish(&mut self) {
-        let verdict = self.core.checks.one_end.finished();
-        self.core.judge(Invariant::OneEnd, verdict);
-        for agent in &self.agents {
-            let mut left = Vec::new();
-            if let Some(keeper) = &agent.keeper {
-                let sizes = keeper.sizes();
-                let some = sizes.iter().filter(|(_, count)| *count > 0);
-                left.extend(some.map(|(name, count)| format!("{count} {name}")));
-                if !keeper.is_empty() {
-                    left.push("something of the keeper".to_owned());
-                }
-                if let Some(at) = keeper.poll_timeout() {
-                    left.push(format!("a timer at {at:?}"));
-                }
-            } else {
-                left.push("no agent".to_owned());
-            }
-            left.extend(agent.rows.names());
-            left.extend(agent.pages.keys().map(|session| format!("page {session}")));
-            left.extend(agent.watches.keys().map(|session| format!("watch of {session}")));
-            left.extend(agent.tickets.keys().map(|ticket| format!("unanswered {ticket:?}")));
-            left.extend(agent.streams.keys().map(|stream| format!("open {stream:?}")));
-            let place = format!("on host {}", agent.host);
-            let verdict = self.core.checks.left.finished(&place, &left);
-            self.core.judge(Invariant::NothingLeft, verdict);
-        }
-        let verdict = self.core.checks.left.finished("upstream", &self.upstream.names());
-        self.core.judge(Invariant::NothingLeft, verdict);
     }
 }
 

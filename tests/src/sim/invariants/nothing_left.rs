@@ -56,6 +56,14 @@ impl NothingLeft {
         Ok(())
     }
 
+    /// An agent keeps so many waits whose callers are gone.
+    pub(crate) fn abandoned(&self, host: usize, count: usize) -> Verdict {
+        if count == 0 {
+            return Ok(());
+        }
+        Err(format!("host {host} keeps {count} waits whose callers are gone"))
+    }
+
     /// The run is over, and there must be nothing of `what`.
     pub(crate) fn finished(&self, what: &str, left: &[String]) -> Verdict {
         if left.is_empty() {
