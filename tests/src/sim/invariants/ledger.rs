@@ -54,6 +54,9 @@ pub(crate) struct Fact {
     pub(crate) resource: Resource,
     /// Its token.
     pub(crate) token: u64,
+    /// Tokens that it was granted with before: a doubled request that comes late can have a claim
+    /// granted anew after it expired.
+    pub(crate) earlier: Vec<u64>,
     /// How it ended, if it has.
     pub(crate) end: Option<End>,
 }
@@ -113,8 +116,13 @@ impl Ledger {
             granted,
         };
         for entry in &step.granted {
-            let fact = Fact { resource: resource.clone(), token: entry.token, end: None };
-            self.facts.insert(entry.claim, fact);
+            let mut earlier = Vec::new();
+            if let Some(former) = self.facts.remove(&entry.claim) {
+                earlier = former.earlier;
+                earlier.push(former.token);
+            }
+            let (resource, token) = (resource.clone(), entry.token);
+            self.facts.insert(entry.claim, Fact { resource, token, earlier, end: None });
         }
         self.standings.insert(resource.clone(), after);
         step

@@ -56,7 +56,8 @@ impl TruthFirst {
     /// `by` says that the claim is held with that token.
     pub(crate) fn said(&self, ledger: &Ledger, by: &str, claim: ClaimId, token: u64) -> Verdict {
         match ledger.fact(claim) {
-            Some(fact) if fact.token == token => Ok(()),
+            // A replayed event may speak of an earlier grant.
+            Some(fact) if fact.token == token || fact.earlier.contains(&token) => Ok(()),
             Some(fact) => Err(format!(
                 "{by} says that {claim} is held with token {token}; the upstream granted it with \
                  {}",
