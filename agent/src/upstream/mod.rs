@@ -1,6 +1,7 @@
 //! Where truth is kept.
 
 pub mod embedded;
+pub mod redis;
 
 use std::task::{Context, Poll};
 

@@ -1,0 +1,1 @@
+//! Where a Redis is, and how to sign in.

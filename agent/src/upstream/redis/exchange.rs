@@ -1,0 +1,1 @@
+//! PURE. Requests become script calls, and their replies answers.

@@ -1,0 +1,1 @@
+//! PURE. Names of keys and channels, and what a name is about.
