@@ -6,9 +6,11 @@ pub mod exchange;
 pub mod layout;
 pub mod link;
 mod pushes;
+mod sentinel;
 mod sign_in;
+mod stream;
 mod trouble;
 
-pub use pushes::{Heard, Pushes, pushes};
+pub use pushes::{Heard, Pushes};
 pub use sign_in::Server;
 pub use trouble::Trouble;
