@@ -20,7 +20,8 @@ use crate::model::Failure;
 const BACK_OFF_MIN: Duration = Duration::from_millis(50);
 /// Longest wait before connecting again.
 const BACK_OFF_MAX: Duration = Duration::from_secs(2);
-/// A connection that lasted this long was a good one: the next is made at once.
+/// A connection that lasted this long was a good one. After a good one the next is made at once; after
+/// another that was not, too, but only once.
 const STEADY: Duration = Duration::from_secs(1);
 /// Between two looks at a connection that may be dead, or lead to a server that is no master any more.
 const LOOK_EVERY: Duration = Duration::from_secs(3);
@@ -124,6 +125,7 @@ impl Link {
             suspicion: Arc::clone(&suspicion),
             generation: 0,
             failed: 0,
+            flighty: false,
         };
         tokio::spawn(keeper.keep_up());
         Link { phase: phase_out, suspicion }
@@ -209,8 +211,10 @@ struct Keeper {
     phase: watch::Sender<Phase>,
     suspicion: Arc<Suspicion>,
     generation: u64,
-    /// Attempts in a row that came to nothing, and connections that did not last.
+    /// Attempts in a row that came to nothing, or to a connection that did not last.
     failed: u32,
+    /// The last connection did not last, and the next one was made at once all the same.
+    flighty: bool,
 }
 
 impl Keeper {
@@ -232,8 +236,9 @@ impl Keeper {
             Ok((line, motor)) => {
                 let since = Instant::now();
                 let trouble = self.live(line, motor).await;
-                if since.elapsed() >= STEADY {
-                    self.failed = 0;
+                let steady = since.elapsed() >= STEADY;
+                if steady || !self.flighty {
+                    (self.failed, self.flighty) = (0, !steady);
                     return self.down(Phase::Connecting, &trouble);
                 }
                 trouble
