@@ -10,11 +10,10 @@ use std::time::Duration;
 
 use futures_util::future::{AbortHandle, Abortable};
 use futures_util::stream::{FuturesUnordered, Stream};
-use redis::aio::MultiplexedConnection;
 use redis::{ErrorKind, RedisError, ServerErrorKind, Value};
 
 use super::exchange::Invocation;
-use super::link::{Connected, Link};
+use super::link::{Connected, Link, LinkState, is_suspicious};
 use crate::host::clock::{self, Boottime};
 use crate::model::Failure;
 
@@ -137,7 +136,7 @@ impl<P, R: 'static> Calls<P, R> {
                 }
                 Failure::Unknown(format!("Redis gave no answer within {} ms", waited.as_millis()))
             }
-            None => Failure::Unavailable(running.link.why_not()),
+            None => Failure::Unavailable(why_not(&running.link, waited)),
         };
         Some(running.done(Err(failure)))
     }
@@ -161,7 +160,12 @@ impl Line {
         self.link.ready().await
     }
 
-    /// Runs a script, by its hash if the server knows it.
+    /// Whether the connection is gone, so that an error was no refusal of the server.
+    pub(super) fn is_broken(&self, connected: &Connected) -> bool {
+        self.link.state() != LinkState::Up || self.link.is_suspected(connected.generation)
+    }
+
+    /// Runs a script, and makes the server know it first if it must.
     ///
     /// # Errors
     ///
@@ -171,19 +175,21 @@ impl Line {
         connected: &mut Connected,
         invocation: &Invocation,
     ) -> Result<Value, Failure> {
-        self.sends(connected);
-        let reply = send(&mut connected.connection, "EVALSHA", invocation.script.sha(), invocation);
-        match reply.await {
-            Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
-                let source = invocation.script.source();
-                let reply = send(&mut connected.connection, "EVAL", source, invocation);
-                reply.await.map_err(|error| self.failed(connected, &error))
+        const UNKNOWN_SCRIPT: ErrorKind = ErrorKind::Server(ServerErrorKind::NoScript);
+        let call = invocation.command();
+        match self.ask(connected, &call).await {
+            Err(error) if error.kind() == UNKNOWN_SCRIPT => {
+                // It did not run: its instant does not count.
+                self.progress.sent.set(None);
+                self.send(connected, &invocation.script.load()).await?;
+                self.progress.sent.set(None);
+                self.send(connected, &call).await
             }
             reply => reply.map_err(|error| self.failed(connected, &error)),
         }
     }
 
-    /// Sends a plain command.
+    /// Sends a command.
     ///
     /// # Errors
     ///
@@ -193,50 +199,45 @@ impl Line {
         connected: &mut Connected,
         command: &redis::Cmd,
     ) -> Result<Value, Failure> {
-        self.sends(connected);
-        let reply = connected.connection.send_packed_command(command).await;
-        reply.and_then(Value::extract_error).map_err(|error| self.failed(connected, &error))
+        self.ask(connected, command).await.map_err(|error| self.failed(connected, &error))
     }
 
-    /// From here on nothing is known until an answer comes. The first instant counts: what was sent
-    /// again may have taken effect the first time.
-    fn sends(&self, connected: &Connected) {
+    async fn ask(
+        &self,
+        connected: &mut Connected,
+        command: &redis::Cmd,
+    ) -> Result<Value, RedisError> {
+        // From here on nothing is known until an answer comes. The first instant counts: an answer in
+        // several steps tells only of what was there since.
         if self.progress.sent.get().is_none() {
             self.progress.sent.set(Some((clock::now(), connected.generation)));
         }
+        connected.connection.send_packed_command(command).await.and_then(Value::extract_error)
     }
 
     fn failed(&self, connected: &Connected, error: &RedisError) -> Failure {
-        use ServerErrorKind::{BusyLoading, MasterDown, ReadOnly};
         let text = tell(error);
+        let suspicious = is_suspicious(error);
+        if suspicious {
+            self.link.suspect(connected.generation);
+        }
         match error.kind() {
-            // The server refuses before it runs anything, and another one may be the master now.
-            ErrorKind::Server(BusyLoading | MasterDown | ReadOnly) => {
-                self.link.suspect(connected.generation);
-                Failure::Unavailable(text)
-            }
+            // It refuses before it runs anything, and another server may be the master now.
+            ErrorKind::Server(_) if suspicious => Failure::Unavailable(text),
             // Of a script that was refused halfway something may remain.
-            ErrorKind::Server(_) | ErrorKind::Extension => Failure::Unknown(text),
-            _ => {
-                self.link.suspect(connected.generation);
-                Failure::Unknown(text)
-            }
+            _ => Failure::Unknown(text),
         }
     }
 }
 
-async fn send(
-    connection: &mut MultiplexedConnection,
-    command: &str,
-    script: &str,
-    invocation: &Invocation,
-) -> Result<Value, RedisError> {
-    let mut command = redis::cmd(command);
-    command.arg(script).arg(invocation.keys.len());
-    for argument in invocation.keys.iter().chain(&invocation.args) {
-        command.arg(argument.as_slice());
+/// Why a call could not be sent.
+fn why_not(link: &Link, waited: Duration) -> String {
+    match link.state() {
+        LinkState::Down { error } => error,
+        LinkState::Connecting | LinkState::Up => {
+            format!("there was no connection to Redis within {} ms", waited.as_millis())
+        }
     }
-    connection.send_packed_command(&command).await.and_then(Value::extract_error)
 }
 
 /// An error for people: what the server said, or what happened to the connection.

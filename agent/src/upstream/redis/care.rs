@@ -8,6 +8,9 @@
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
+use tenure::wire::Kind;
+
+use super::exchange::{CareOf, Cared};
 use crate::host::clock::Boottime;
 use crate::model::Resource;
 
@@ -27,19 +30,8 @@ const RETRY: Duration = Duration::from_millis(500);
 /// Redis keeps a key through the very ms of its expiry.
 const JUST_AFTER: Duration = Duration::from_millis(1);
 
-/// What a look at a semaphore found, after what was due had been done.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Found {
-    /// Permits that are held.
-    pub holders: u64,
-    /// Who waits.
-    pub waiting: u64,
-    /// When the earliest of them runs out.
-    pub next: Option<Duration>,
-}
-
 #[derive(Debug)]
-struct Cared {
+struct Watched {
     due: Boottime,
     /// Claims of own clients.
     shares: usize,
@@ -54,7 +46,7 @@ struct Cared {
 /// Semaphores in need of care.
 #[derive(Debug, Default)]
 pub(super) struct Care {
-    cared: HashMap<Resource, Cared>,
+    cared: HashMap<Resource, Watched>,
     due: BTreeSet<(Boottime, Resource)>,
     strangers: usize,
     calling: bool,
@@ -95,7 +87,7 @@ impl Care {
         }
         let due = now + RAISE_EVERY;
         self.due.insert((due, semaphore.clone()));
-        let cared = Cared { due, shares: 1, contended: false, asked: false, again: false };
+        let cared = Watched { due, shares: 1, contended: false, asked: false, again: false };
         self.cared.insert(semaphore.clone(), cared);
     }
 
@@ -116,18 +108,20 @@ impl Care {
         self.due.first().map(|(due, _)| *due)
     }
 
-    /// What is due: each semaphore with whether own clients share it. One call at a time.
-    pub(super) fn take(&mut self, now: Boottime) -> Vec<(Resource, bool)> {
+    /// What is due. One call at a time.
+    pub(super) fn take(&mut self, now: Boottime) -> Vec<CareOf> {
         let mut taken = Vec::new();
         if self.calling {
             return taken;
         }
-        while taken.len() < CARE_PER_CALL_MAX && self.due.first().is_some_and(|(at, _)| *at <= now) {
+        while taken.len() < CARE_PER_CALL_MAX && self.due.first().is_some_and(|(at, _)| *at <= now)
+        {
             let Some((_, semaphore)) = self.due.pop_first() else { break };
             let Some(cared) = self.cared.get_mut(&semaphore) else { continue };
             cared.asked = true;
             cared.again = false;
-            taken.push((semaphore, cared.shares > 0));
+            let Resource { tenant, name, .. } = semaphore;
+            taken.push(CareOf { tenant, name, shared: cared.shares > 0 });
         }
         self.calling = !taken.is_empty();
         taken
@@ -137,12 +131,13 @@ impl Care {
     pub(super) fn handle_answer(
         &mut self,
         now: Boottime,
-        asked: Vec<(Resource, bool)>,
-        found: Option<Vec<Found>>,
+        asked: Vec<CareOf>,
+        found: Option<Vec<Cared>>,
     ) {
         self.calling = false;
         let found = found.filter(|found| found.len() == asked.len());
-        for (place, (semaphore, _)) in asked.into_iter().enumerate() {
+        for (place, CareOf { tenant, name, .. }) in asked.into_iter().enumerate() {
+            let semaphore = Resource { tenant, kind: Kind::Semaphore, name };
             let Some(cared) = self.cared.get_mut(&semaphore) else { continue };
             cared.asked = false;
             let due = match found.as_ref().map(|found| found[place]) {
@@ -172,7 +167,7 @@ impl Care {
         }
         self.strangers += 1;
         self.due.insert((due, semaphore.clone()));
-        let cared = Cared { due, shares: 0, contended, asked: false, again: false };
+        let cared = Watched { due, shares: 0, contended, asked: false, again: false };
         self.cared.insert(semaphore.clone(), cared);
     }
 
@@ -199,7 +194,6 @@ impl Care {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tenure::wire::Kind;
 
     const NOW: Boottime = Boottime::from_nanos(1_000_000_000_000);
 
@@ -207,12 +201,12 @@ mod tests {
         Resource { tenant: "default".into(), kind: Kind::Semaphore, name: name.into() }
     }
 
-    fn names(taken: &[(Resource, bool)]) -> Vec<(&str, bool)> {
-        taken.iter().map(|(semaphore, shared)| (&*semaphore.name, *shared)).collect()
+    fn names(taken: &[CareOf]) -> Vec<(&str, bool)> {
+        taken.iter().map(|care| (&*care.name, care.shared)).collect()
     }
 
-    fn found(holders: u64, waiting: u64, next_ms: Option<u64>) -> Found {
-        Found { holders, waiting, next: next_ms.map(Duration::from_millis) }
+    fn found(holders: u64, waiting: u64, next_ms: Option<u64>) -> Cared {
+        Cared { holders, waiting, next: next_ms.map(Duration::from_millis) }
     }
 
     #[test]

@@ -23,14 +23,11 @@ pub(super) enum Hint {
     Said { channel: Vec<u8>, payload: Vec<u8> },
     /// Everything may have changed.
     Everything,
-    /// The connection is gone.
-    Deaf,
 }
 
 /// The hints in a push.
 pub(super) fn hints(push: PushInfo) -> Vec<Hint> {
     match push.kind {
-        PushKind::Disconnection => vec![Hint::Deaf],
         PushKind::Invalidate => match push.data.into_iter().next() {
             Some(Value::Array(keys)) => keys.into_iter().filter_map(bytes).map(Hint::Key).collect(),
             // Without keys: the database was emptied.
@@ -62,7 +59,7 @@ fn bytes(value: Value) -> Option<Vec<u8>> {
     }
 }
 
-/// Starts to listen.
+/// Starts to listen, unless this connection does `already`. Returns which connection that is.
 ///
 /// # Errors
 ///
@@ -71,9 +68,13 @@ fn bytes(value: Value) -> Option<Vec<u8>> {
 pub(super) async fn listen(
     line: Line,
     layout: &Layout,
-    database: i64,
-) -> Result<Option<String>, Failure> {
+    database: u32,
+    already: u64,
+) -> Result<(u64, Option<String>), Failure> {
     let mut connected = line.connect().await?;
+    if connected.generation == already {
+        return Ok((already, None));
+    }
     let mut tracking = redis::cmd("CLIENT");
     tracking.arg("TRACKING").arg("ON").arg("BCAST");
     for prefix in layout.tracking_prefixes() {
@@ -82,7 +83,7 @@ pub(super) async fn listen(
     let mut complaints = Vec::new();
     match line.send(&mut connected, &tracking).await {
         Ok(_) => {}
-        Err(Failure::Unknown(refusal)) if connected.is_up() => complaints.push(refusal),
+        Err(Failure::Unknown(refusal)) if !line.is_broken(&connected) => complaints.push(refusal),
         Err(failure) => return Err(failure),
     }
     let mut patterns = redis::cmd("PSUBSCRIBE");
@@ -94,11 +95,13 @@ pub(super) async fn listen(
     for subscription in [patterns, channels] {
         match line.send(&mut connected, &subscription).await {
             Ok(_) => {}
-            Err(Failure::Unknown(refusal)) if connected.is_up() => complaints.push(refusal),
+            Err(Failure::Unknown(refusal)) if !line.is_broken(&connected) => {
+                complaints.push(refusal)
+            }
             Err(failure) => return Err(failure),
         }
     }
-    Ok(complaints.into_iter().next())
+    Ok((connected.generation, complaints.into_iter().next()))
 }
 
 /// Finds semaphores that have users already, so that they are looked after.

@@ -116,8 +116,8 @@ impl Known {
         self.look_at = Some(self.look_at.map_or(look_at, |earlier| earlier.min(look_at)));
     }
 
-    /// Somebody said that this hold, or what a session holds of it, was taken away.
-    pub(super) fn taken(&mut self, claim: ClaimId) -> Option<Resource> {
+    /// What a claim of this agent is of.
+    pub(super) fn resource_of(&self, claim: ClaimId) -> Option<Resource> {
         self.claims.get(&claim).map(|claimed| claimed.resource.clone())
     }
 
@@ -303,6 +303,6 @@ mod tests {
         let (mut known, mut care, id) = holding(&resource);
         let gone = Ok(Answer::Renew(vec![BeatAnswer::Gone(GoneReason::Preempted)]));
         known.handle_answer(NOW, &renewal(id, &resource), &gone, &mut care);
-        assert_eq!((known.taken(id), known.hold_of(&resource)), (None, None));
+        assert_eq!((known.resource_of(id), known.hold_of(&resource)), (None, None));
     }
 }

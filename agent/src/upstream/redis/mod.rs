@@ -13,6 +13,13 @@ mod feed;
 mod known;
 pub mod layout;
 pub mod link;
+mod pushes;
+mod sign_in;
+mod trouble;
+
+pub use pushes::{Heard, Pushes, pushes};
+pub use sign_in::Server;
+pub use trouble::Trouble;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::rc::Rc;
@@ -21,20 +28,20 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use redis::PushInfo;
-use tenure::wire::UpstreamState;
-use tokio::sync::mpsc;
+use tenure::wire::{Kind, UpstreamState};
+use uuid::Uuid;
 
 use self::address::Address;
 use self::calls::{Calls, Done};
-use self::care::{Care, Found};
-use self::exchange::{Exchange, Step};
+use self::care::Care;
+use self::exchange::{CareOf, Cared, Exchange, Step};
 use self::feed::Hint;
 use self::known::Known;
 use self::layout::{About, Channel, Layout};
 use self::link::{Link, LinkState, Purpose};
 use super::{Health, Report, Upstream};
 use crate::host::clock::{self, Boottime};
-use crate::model::{Answer, BeatAnswer, CallId, Change, ClaimAnswer, ClaimId, Failure, Request, Resource};
+use crate::model::{Answer, CallId, Change, ClaimId, Failure, Request, Resource, SessionId};
 
 /// What a Redis can promise.
 pub const GUARANTEE: &str = "single Redis; asynchronous failover can lose a grant";
@@ -58,7 +65,7 @@ const JUST_AFTER: Duration = Duration::from_millis(1);
 #[derive(Debug)]
 enum Task {
     Request { call: CallId, request: Request },
-    Care(Vec<(Resource, bool)>),
+    Care(Vec<CareOf>),
     Verify(Vec<(ClaimId, Resource)>),
     Listen,
     Survey,
@@ -67,12 +74,14 @@ enum Task {
 /// What came back.
 #[derive(Debug)]
 enum Reply {
-    /// With when the holder's time is up, if that was asked.
-    Answer(Answer, Option<Duration>),
-    Cared(Vec<Found>),
+    Answer(Answer),
+    Cared(Vec<Cared>),
     Verified(Vec<bool>),
     /// What the server refused of it.
-    Listening(Option<String>),
+    Listening {
+        connection: u64,
+        refused: Option<String>,
+    },
     Surveyed(Vec<Resource>),
 }
 
@@ -97,15 +106,17 @@ pub struct RedisSettings {
 pub struct Redis {
     settings: RedisSettings,
     layout: Rc<Layout>,
-    database: i64,
+    database: u32,
     beats: Link,
     commands: Link,
     pushes: Link,
-    heard: mpsc::Receiver<PushInfo>,
+    heard: Pushes,
     calls: Calls<Task, Reply>,
     known: Known,
     care: Care,
     ear: Ear,
+    /// The connection that tracks and subscribes.
+    listening_on: u64,
     /// Why hints do not come, although the connection is up.
     hard_of_hearing: Option<String>,
     /// Resources that somebody asked about, by when their holder's time is up.
@@ -121,20 +132,21 @@ pub struct Redis {
 impl Redis {
     /// Starts to connect. Must be called on the thread, and in the runtime, that will use it.
     pub fn open(address: Arc<Address>, settings: RedisSettings) -> Redis {
-        let database = address.database();
-        let (pushes, heard) = Link::open_with_pushes(Arc::clone(&address));
+        let database = address.db();
+        let (sink, heard) = pushes::pushes();
         Redis {
             layout: Rc::new(settings.layout.clone()),
             settings,
             database,
             beats: Link::open(Arc::clone(&address), Purpose::Beats),
+            pushes: Link::open(Arc::clone(&address), Purpose::Pushes(sink)),
             commands: Link::open(address, Purpose::Commands),
-            pushes,
             heard,
             calls: Calls::new(),
             known: Known::default(),
             care: Care::default(),
             ear: Ear::Deaf { retry_at: Boottime::ZERO },
+            listening_on: 0,
             hard_of_hearing: None,
             inspected: BTreeSet::new(),
             floor: 0,
@@ -155,9 +167,11 @@ impl Redis {
         if matches!(self.ear, Ear::Deaf { retry_at } if retry_at <= now) {
             self.ear = Ear::Starting;
             let (layout, database) = (Rc::clone(&self.layout), self.database);
+            let already = self.listening_on;
             let within = self.settings.timeout;
-            self.calls.start(now, within, &self.pushes, Task::Listen, |line| async move {
-                feed::listen(line, &layout, database).await.map(Reply::Listening)
+            self.calls.start(now, within, &self.pushes, Task::Listen, move |line| async move {
+                let (connection, refused) = feed::listen(line, &layout, database, already).await?;
+                Ok(Reply::Listening { connection, refused })
             });
         }
         self.known.sweep(now, &mut self.care);
@@ -170,7 +184,7 @@ impl Redis {
         }
         let due = self.care.take(now);
         if !due.is_empty() {
-            let invocation = exchange::care(&self.layout, &due);
+            let invocation = exchange::care(&self.layout, &due, self.floor);
             self.start(now, Task::Care(due), invocation, |reply| {
                 exchange::cared(reply).map(Reply::Cared)
             });
@@ -208,11 +222,10 @@ impl Redis {
                 }
                 Hint::Said { channel, payload } => {
                     if let Some(channel) = self.layout.channel(&channel) {
-                        self.handle_said(now, channel, &payload);
+                        self.handle_said(channel, &payload);
                     }
                 }
                 Hint::Everything => self.reports.push_back(Report::FeedLost),
-                Hint::Deaf => self.ear = Ear::Deaf { retry_at: now },
             }
         }
     }
@@ -228,7 +241,7 @@ impl Redis {
                 self.reports.push_back(Report::Change(Change::Resource(semaphore)));
             }
             About::Queue(semaphore) => self.care.queue_changed(now, &semaphore),
-            About::Notification(claim) => {
+            About::Notification { id: claim } => {
                 if let Some(resource) = self.known.waits_for(claim).cloned() {
                     self.reports.push_back(Report::Change(Change::Granted { claim, resource }));
                 }
@@ -236,36 +249,42 @@ impl Redis {
         }
     }
 
-    fn handle_said(&mut self, now: Boottime, channel: Channel, payload: &[u8]) {
-        let payload = || {
+    fn handle_said(&mut self, channel: Channel, payload: &[u8]) {
+        let message = || {
             serde_json::from_slice(payload)
                 .unwrap_or_else(|_| String::from_utf8_lossy(payload).into_owned().into())
         };
         match channel {
             Channel::ProjectEvents { tenant, project } => {
-                let change =
-                    Change::Message { tenant, project, session: None, payload: payload() };
+                let change = Change::Message { tenant, project, session: None, payload: message() };
                 self.reports.push_back(Report::Change(change));
             }
             Channel::SessionEvents { session } => {
-                let Some((tenant, project)) = self.known.project_of(session).cloned() else { return };
+                let Ok(session) = Uuid::try_parse(&session).map(SessionId) else { return };
+                let Some((tenant, project)) = self.known.project_of(session).cloned() else {
+                    return;
+                };
                 // Most of what is said to a session is that its master was preempted.
-                let master = Layout::master_of(&tenant, &project);
+                let (kind, name) = (Kind::Master, Arc::clone(&project));
+                let master = Resource { tenant: Arc::clone(&tenant), kind, name };
                 if let Some(claim) = self.known.hold_of(&master) {
-                    self.reports.push_back(Report::Change(Change::Lost { claim, resource: master }));
+                    self.reports
+                        .push_back(Report::Change(Change::Lost { claim, resource: master }));
                 }
                 let session = Some(session);
-                let change = Change::Message { tenant, project, session, payload: payload() };
+                let change = Change::Message { tenant, project, session, payload: message() };
                 self.reports.push_back(Report::Change(change));
             }
-            Channel::Lost(claim) => {
+            Channel::Lost => {
+                let claim =
+                    std::str::from_utf8(payload).ok().and_then(|id| Uuid::try_parse(id).ok());
+                let Some(claim) = claim.map(ClaimId) else { return };
                 if let Some(resource) = self.known.resource_of(claim) {
                     self.reports.push_back(Report::Change(Change::Lost { claim, resource }));
                 }
             }
-            Channel::Routes => {}
+            Channel::Routes { .. } => {}
         }
-        let _ = now;
     }
 
     fn handle_done(&mut self, now: Boottime, done: Done<Task, Reply>) {
@@ -281,8 +300,8 @@ impl Redis {
         match (purpose, result) {
             (Task::Request { call, request }, result) => {
                 let result = match result {
-                    Ok(Reply::Answer(answer, expires_in)) => {
-                        self.remember(now, &request, &answer, expires_in);
+                    Ok(Reply::Answer(answer)) => {
+                        self.floor = self.floor.max(exchange::greatest_token(&answer).unwrap_or(0));
                         Ok(answer)
                     }
                     Ok(_) => Err(Failure::Unknown("an answer to another question".to_owned())),
@@ -307,15 +326,22 @@ impl Redis {
                     }
                 }
             }
-            (Task::Listen, Ok(Reply::Listening(complaint))) => {
+            (Task::Listen, Ok(Reply::Listening { connection, refused })) => {
                 self.ear = Ear::Listening;
-                self.hard_of_hearing = complaint;
+                if connection != self.listening_on {
+                    self.listening_on = connection;
+                    self.hard_of_hearing = refused;
+                }
                 // Whatever happened before this instant was not heard.
                 self.reports.push_back(Report::FeedLost);
                 let layout = Rc::clone(&self.layout);
-                self.calls.start(now, SURVEY_DEADLINE, &self.commands, Task::Survey, |line| async move {
-                    feed::survey(line, &layout).await.map(Reply::Surveyed)
-                });
+                self.calls.start(
+                    now,
+                    SURVEY_DEADLINE,
+                    &self.commands,
+                    Task::Survey,
+                    |line| async move { feed::survey(line, &layout).await.map(Reply::Surveyed) },
+                );
             }
             (Task::Listen, _) => self.ear = Ear::Deaf { retry_at: now + LISTEN_AGAIN },
             (Task::Survey, Ok(Reply::Surveyed(semaphores))) => {
@@ -325,31 +351,6 @@ impl Redis {
             }
             // Semaphores are met when they change, too.
             (Task::Survey, _) => {}
-        }
-    }
-
-    /// Notes what an answer tells beyond what was asked.
-    fn remember(
-        &mut self,
-        now: Boottime,
-        request: &Request,
-        answer: &Answer,
-        expires_in: Option<Duration>,
-    ) {
-        let greatest = match answer {
-            Answer::Claim(ClaimAnswer::Held { token, .. }) => Some(*token),
-            Answer::Renew(answers) => answers
-                .iter()
-                .filter_map(|answer| match answer {
-                    BeatAnswer::Held { token, .. } => Some(*token),
-                    _ => None,
-                })
-                .max(),
-            _ => None,
-        };
-        self.floor = self.floor.max(greatest.unwrap_or(0));
-        if let (Request::Inspect(resource), Some(expires_in)) = (request, expires_in) {
-            self.inspected.insert((now + expires_in + JUST_AFTER, resource.clone()));
         }
     }
 
@@ -408,10 +409,8 @@ impl Upstream for Redis {
             loop {
                 let reply = line.run(&mut connected, &invocation).await?;
                 match exchange.step(&layout, reply) {
-                    Ok(Step::Done { answer, expires_in }) => {
-                        return Ok(Reply::Answer(answer, expires_in));
-                    }
-                    Ok(Step::Next(next)) => invocation = next,
+                    Ok(Step::Done(answer)) => return Ok(Reply::Answer(answer)),
+                    Ok(Step::Next(rest, next)) => (exchange, invocation) = (rest, next),
                     Err(error) => return Err(Failure::Unknown(error.to_string())),
                 }
             }
@@ -427,8 +426,11 @@ impl Upstream for Redis {
             let now = clock::now();
             let mut moved = false;
             for _ in 0..PUSHES_PER_TURN {
-                let Poll::Ready(Some(push)) = self.heard.poll_recv(context) else { break };
-                self.handle_push(now, push);
+                let Poll::Ready(heard) = self.heard.poll_next(context) else { break };
+                match heard {
+                    Heard::Push(push) => self.handle_push(now, push),
+                    Heard::Lost => self.ear = Ear::Deaf { retry_at: now },
+                }
                 moved = true;
             }
             self.look_after(now);
