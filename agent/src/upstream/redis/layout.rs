@@ -301,6 +301,17 @@ impl Layout {
         ]
     }
 
+    /// What to subscribe to with `PSUBSCRIBE`: messages to every project and session.
+    pub fn channel_patterns(&self) -> Vec<String> {
+        let prefix = &self.prefixes.session_prefix;
+        vec![format!("{prefix}:events:project:*"), format!("{prefix}:events:session:*")]
+    }
+
+    /// What finds every semaphore's holders and waiters with `SCAN … MATCH`, of all tenants.
+    pub fn permits_pattern(&self) -> String {
+        format!("*{}:semaphore_*", self.prefixes.semaphore_namespace)
+    }
+
     /// What a key is about; `None` if nobody waits for it.
     pub fn about(&self, key: &[u8]) -> Option<About> {
         let key = std::str::from_utf8(key).ok()?;
