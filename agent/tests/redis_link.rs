@@ -10,9 +10,10 @@ use std::sync::Arc;
 use redis::PushKind;
 use server::{DEADLINE, Server, access};
 use tenured::config::{RedisAccess, RedisServer};
-use tenured::upstream::redis::Heard;
+
 use tenured::upstream::redis::address::Address;
 use tenured::upstream::redis::link::{Connected, Link, LinkState, Purpose};
+use tenured::upstream::redis::{Heard, pushes};
 use tokio::time::timeout;
 
 fn open(access: RedisAccess, purpose: Purpose) -> Link {
@@ -72,7 +73,8 @@ async fn calls_go_through_sockets_and_ports() {
 #[tokio::test]
 async fn pushes_are_heard_and_their_loss_too() {
     let server = Server::start(&[]);
-    let (link, mut heard) = Link::open_with_pushes(Arc::new(Address::new(server.unix())));
+    let (sink, mut heard) = pushes();
+    let link = open(server.unix(), Purpose::Pushes(sink));
     let mut connected = up(&link).await;
     redis::cmd("CLIENT")
         .arg(&["TRACKING", "ON", "BCAST", "PREFIX", "a"])

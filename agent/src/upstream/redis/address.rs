@@ -40,8 +40,8 @@ impl Address {
     }
 
     /// The number of the database.
-    pub fn database(&self) -> i64 {
-        self.access.db.into()
+    pub(super) fn db(&self) -> u32 {
+        self.access.db
     }
 
     /// How long a call may take; its caller's to keep.

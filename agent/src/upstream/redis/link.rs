@@ -10,7 +10,7 @@ use tokio::time::{Instant, timeout};
 use tracing::{info, warn};
 
 use super::address::{Address, Spot};
-use super::pushes::{PushSink, Pushes, pushes};
+use super::pushes::PushSink;
 use super::sign_in::{self, Motor, Server};
 use super::stream;
 use super::trouble::Trouble;
@@ -26,13 +26,32 @@ const STEADY: Duration = Duration::from_secs(1);
 /// Between two looks at a connection that may be dead, or lead to a server that is no master any more.
 const LOOK_EVERY: Duration = Duration::from_secs(3);
 
-/// What a connection is for; one that listens is made by [`Link::open_with_pushes`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What a connection is for.
+#[derive(Debug, Clone)]
 pub enum Purpose {
     /// Renewals, which nothing else may delay.
     Beats,
     /// Everything else that is asked.
     Commands,
+    /// What the server says unasked; it goes in here.
+    Pushes(PushSink),
+}
+
+impl Purpose {
+    fn name(&self) -> &'static str {
+        match self {
+            Purpose::Beats => "beats",
+            Purpose::Commands => "commands",
+            Purpose::Pushes(_) => "pushes",
+        }
+    }
+
+    fn sink(&self) -> Option<&PushSink> {
+        match self {
+            Purpose::Pushes(sink) => Some(sink),
+            Purpose::Beats | Purpose::Commands => None,
+        }
+    }
 }
 
 /// How a link is.
@@ -58,28 +77,12 @@ pub struct Connected {
     pub generation: u64,
     /// What the server says of itself.
     pub server: Arc<Server>,
-    phase: watch::Receiver<Phase>,
-}
-
-/// The same inside; without a receiver, which would keep the task going.
-#[derive(Debug, Clone)]
-struct Line {
-    connection: MultiplexedConnection,
-    generation: u64,
-    server: Arc<Server>,
-}
-
-impl Connected {
-    /// Whether nothing is known against it yet.
-    pub fn is_up(&self) -> bool {
-        matches!(&*self.phase.borrow(), Phase::Up(latest) if latest.generation == self.generation)
-    }
 }
 
 #[derive(Debug, Clone)]
 enum Phase {
     Connecting,
-    Up(Line),
+    Up(Connected),
     Down(Arc<Trouble>),
 }
 
@@ -101,26 +104,11 @@ struct Suspicion {
 impl Link {
     /// Starts to connect, on a task of the current runtime, which needs I/O and time.
     pub fn open(address: Arc<Address>, purpose: Purpose) -> Link {
-        let purpose = match purpose {
-            Purpose::Beats => "beats",
-            Purpose::Commands => "commands",
-        };
-        Link::start(address, purpose, None)
-    }
-
-    /// As [`Link::open`], for a connection on which the server says things unasked.
-    pub fn open_with_pushes(address: Arc<Address>) -> (Link, Pushes) {
-        let (sink, pushes) = pushes();
-        (Link::start(address, "pushes", Some(sink)), pushes)
-    }
-
-    fn start(address: Arc<Address>, purpose: &'static str, sink: Option<PushSink>) -> Link {
         let (phase, phase_out) = watch::channel(Phase::Connecting);
         let suspicion = Arc::new(Suspicion::default());
         let keeper = Keeper {
             address,
             purpose,
-            sink,
             phase,
             suspicion: Arc::clone(&suspicion),
             generation: 0,
@@ -140,15 +128,6 @@ impl Link {
         }
     }
 
-    /// Why there is no connection.
-    pub fn why_not(&self) -> String {
-        match &*self.phase.borrow() {
-            Phase::Down(trouble) => trouble.told(),
-            Phase::Connecting => "Redis is being connected to".to_owned(),
-            Phase::Up(_) => "Redis is connected".to_owned(),
-        }
-    }
-
     /// The connection. Waits while one is made for the first time or right after a loss, which is no
     /// longer than it takes to connect, twice with Sentinel.
     ///
@@ -159,7 +138,7 @@ impl Link {
         let mut phase = self.phase.clone();
         let settled = phase.wait_for(|phase| !matches!(phase, Phase::Connecting)).await;
         match settled.as_deref() {
-            Ok(Phase::Up(line)) => Ok(self.connected(line)),
+            Ok(Phase::Up(connected)) => Ok(connected.clone()),
             Ok(Phase::Down(trouble)) => Err(Failure::Unavailable(trouble.told())),
             Ok(Phase::Connecting) | Err(_) => {
                 Err(Failure::Unavailable("the agent stops".to_owned()))
@@ -172,14 +151,9 @@ impl Link {
         let mut phase = self.phase.clone();
         let up = phase.wait_for(|phase| matches!(phase, Phase::Up(_))).await;
         match up.as_deref() {
-            Ok(Phase::Up(line)) => Some(self.connected(line)),
+            Ok(Phase::Up(connected)) => Some(connected.clone()),
             _ => None,
         }
-    }
-
-    fn connected(&self, line: &Line) -> Connected {
-        let Line { connection, generation, server } = line.clone();
-        Connected { connection, generation, server, phase: self.phase.clone() }
     }
 
     /// Says that a connection is not to be trusted: a call did not come back in time, or the server
@@ -188,6 +162,11 @@ impl Link {
     pub fn suspect(&self, generation: u64) {
         self.suspicion.generation.fetch_max(generation, Ordering::Relaxed);
         self.suspicion.raised.notify_one();
+    }
+
+    /// Whether somebody suspects this connection, or a later one.
+    pub(super) fn is_suspected(&self, generation: u64) -> bool {
+        self.suspicion.generation.load(Ordering::Relaxed) >= generation
     }
 }
 
@@ -206,8 +185,7 @@ pub fn is_suspicious(error: &redis::RedisError) -> bool {
 /// any more.
 struct Keeper {
     address: Arc<Address>,
-    purpose: &'static str,
-    sink: Option<PushSink>,
+    purpose: Purpose,
     phase: watch::Sender<Phase>,
     suspicion: Arc<Suspicion>,
     generation: u64,
@@ -233,9 +211,9 @@ impl Keeper {
     async fn once(&mut self) {
         let trouble = match self.connect().await {
             Err(trouble) => trouble,
-            Ok((line, motor)) => {
+            Ok((connected, motor)) => {
                 let since = Instant::now();
-                let trouble = self.live(line, motor).await;
+                let trouble = self.live(connected, motor).await;
                 let steady = since.elapsed() >= STEADY;
                 if steady || !self.flighty {
                     (self.failed, self.flighty) = (0, !steady);
@@ -251,7 +229,7 @@ impl Keeper {
     }
 
     /// A connection to a server that was found fit.
-    async fn connect(&mut self) -> Result<(Line, Motor), Trouble> {
+    async fn connect(&mut self) -> Result<(Connected, Motor), Trouble> {
         let spot = self.address.locate().await?;
         let place = spot.to_string();
         let whom = whom(&place);
@@ -270,8 +248,9 @@ impl Keeper {
         whom: &str,
         spot: &Spot,
         place: &str,
-    ) -> Result<(Line, Motor), Trouble> {
-        let (address, sink, generation) = (&*self.address, self.sink.clone(), self.generation + 1);
+    ) -> Result<(Connected, Motor), Trouble> {
+        let (address, generation) = (&*self.address, self.generation + 1);
+        let sink = self.purpose.sink().cloned();
         let heard = move |push| {
             if let Some(sink) = &sink {
                 sink.push(generation, push);
@@ -281,7 +260,7 @@ impl Keeper {
         let patience = address.connect_timeout();
         let stream = stream::connect(whom, spot, address.tls(), patience).await?;
         let (mut connection, mut motor) = sign_in::sign_in(address, whom, stream, heard).await?;
-        let name = format!("tenured-{}", self.purpose);
+        let name = format!("tenured-{}", self.purpose.name());
         let check = async {
             let named = sign_in::name(&mut connection, &name).await;
             named.map_err(|error| Trouble::of(whom, address.login(), &error))?;
@@ -292,25 +271,25 @@ impl Keeper {
             () = &mut motor => return Err(Trouble::lost(whom, "it hung up")),
         };
         self.generation = generation;
-        Ok((Line { connection, generation, server: Arc::new(server) }, motor))
+        Ok((Connected { connection, generation, server: Arc::new(server) }, motor))
     }
 
     /// Stays with a connection until it ends, and says how it did.
-    async fn live(&mut self, line: Line, mut motor: Motor) -> Trouble {
-        let Line { mut connection, generation, server } = line.clone();
+    async fn live(&mut self, connected: Connected, mut motor: Motor) -> Trouble {
+        let Connected { mut connection, generation, server } = connected.clone();
         let whom = whom(&server.place);
         info!(
             place = server.place,
             version = server.version,
-            purpose = self.purpose,
+            purpose = self.purpose.name(),
             "upstream connected"
         );
-        if let Some(sink) = &self.sink {
+        if let Some(sink) = self.purpose.sink() {
             sink.connected(generation);
         }
-        self.phase.send_replace(Phase::Up(line));
+        self.phase.send_replace(Phase::Up(connected));
         let overflown = async {
-            match &self.sink {
+            match self.purpose.sink() {
                 Some(sink) => sink.overflown().await,
                 None => std::future::pending().await,
             }
@@ -361,11 +340,11 @@ impl Keeper {
             Phase::Connecting | Phase::Up(_) => true,
         };
         if is_news {
-            warn!(purpose = self.purpose, "upstream not connected: {told}");
+            warn!(purpose = self.purpose.name(), "upstream not connected: {told}");
         }
         // First the phase: whoever hears of the loss must not meet the old connection.
         self.phase.send_replace(phase);
-        if let Some(sink) = &self.sink {
+        if let Some(sink) = self.purpose.sink() {
             sink.disconnected();
         }
     }

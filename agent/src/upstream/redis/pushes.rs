@@ -26,14 +26,14 @@ pub enum Heard {
 }
 
 /// A way for pushes; its two ends.
-pub(super) fn pushes() -> (PushSink, Pushes) {
+pub fn pushes() -> (PushSink, Pushes) {
     let shared = Arc::new(Shared::default());
     (PushSink(Arc::clone(&shared)), Pushes { shared })
 }
 
 /// Where pushes go in. Never blocks, and never grows without bound.
 #[derive(Debug, Clone)]
-pub(super) struct PushSink(Arc<Shared>);
+pub struct PushSink(Arc<Shared>);
 
 /// Where pushes come out.
 #[derive(Debug)]

@@ -40,7 +40,7 @@ pub(super) async fn sign_in(
     let login = address.login();
     let mut info = RedisConnectionInfo::default()
         .set_protocol(ProtocolVersion::RESP3)
-        .set_db(address.database())
+        .set_db(address.db().into())
         .set_lib_name("tenured", env!("CARGO_PKG_VERSION"));
     if let Some(user) = &login.user {
         info = info.set_username(user);
