@@ -5,3 +5,5 @@ pub mod address;
 pub mod exchange;
 pub mod layout;
 pub mod link;
+#[cfg(test)]
+mod tests;
