@@ -21,7 +21,7 @@ mod trouble;
 
 pub use pushes::{Heard, PushSink, Pushes, pushes};
 pub use sign_in::Server;
-pub use trouble::Trouble;
+pub use trouble::{Trouble, Whom};
 
 use std::collections::{BTreeSet, VecDeque};
 use std::rc::Rc;
