@@ -30,6 +30,13 @@ impl UpstreamUrl {
         }
     }
 
+    /// Where it is, without any password; `None` when it is in the agent itself.
+    pub fn address(&self) -> Option<String> {
+        match self {
+            UpstreamUrl::Embedded => None,
+        }
+    }
+
     /// The URL without any password.
     pub fn shown(&self) -> String {
         match self {
