@@ -12,6 +12,7 @@ mod flags;
 mod keys;
 mod layers;
 mod policy;
+mod redis;
 mod rules;
 mod upstream;
 mod value;
@@ -24,6 +25,7 @@ pub use error::{ConfigError, Origin};
 pub use flags::{Cli, Command, Flags};
 pub use layers::{Loaded, load};
 pub use policy::{Ask, Denied, Policy, Rule, SharedPolicy, Who};
+pub use redis::{Login, Place, RedisServer, RedisUrl, Secret};
 pub use upstream::UpstreamUrl;
 
 use crate::host::socket::Audience;

@@ -5,3 +5,10 @@ pub mod address;
 pub mod exchange;
 pub mod layout;
 pub mod link;
+mod pushes;
+mod sign_in;
+mod trouble;
+
+pub use pushes::{Heard, Pushes, pushes};
+pub use sign_in::Server;
+pub use trouble::Trouble;
