@@ -183,6 +183,14 @@ impl Upstream for Embedded {
         self.examination()
     }
 
+    fn shares_journal(&self) -> bool {
+        true
+    }
+
+    fn is_calling(&self) -> bool {
+        false
+    }
+
     fn submit(&mut self, now: Boottime, call: CallId, request: Request) {
         self.latest = self.latest.max(now);
         let result = self.prepare(&request).map(|()| self.engine.handle(now, request));

@@ -156,6 +156,13 @@ impl Link {
     }
 }
 
+impl Link {
+    /// Whether somebody suspects this connection, or a later one.
+    pub(super) fn is_suspected(&self, generation: u64) -> bool {
+        self.suspicion.generation.load(Ordering::Relaxed) >= generation
+    }
+}
+
 /// Whether a server's error means that it is not, or not any more, a master that serves.
 pub fn is_suspicious(error: &redis::RedisError) -> bool {
     use redis::{ErrorKind, ServerErrorKind as Kind};

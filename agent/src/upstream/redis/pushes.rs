@@ -1,10 +1,11 @@
 //! What the server says unasked, on its way from the connection to whoever listens.
 
 use std::collections::VecDeque;
+use std::future::poll_fn;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
 
 use redis::{PushInfo, PushKind, Value};
-use tokio::sync::Notify;
 
 /// Names of keys and messages that wait to be heard, at most. Each is some hundred bytes. When there
 /// are more, all are thrown away, and the listener hears [`Heard::Lost`]: it reads everything again,
@@ -38,11 +39,7 @@ pub struct PushSink(Arc<Shared>);
 pub struct Pushes(Arc<Shared>);
 
 #[derive(Debug, Default)]
-struct Shared {
-    waiting: Mutex<Waiting>,
-    /// Something can be heard.
-    heard: Notify,
-}
+struct Shared(Mutex<Waiting>);
 
 #[derive(Debug, Default)]
 struct Waiting {
@@ -52,17 +49,27 @@ struct Waiting {
     lost: bool,
     /// The connection whose pushes are taken; those of an earlier one come too late.
     generation: u64,
+    /// Who listens.
+    waker: Option<Waker>,
 }
 
 impl Shared {
     fn waiting(&self) -> MutexGuard<'_, Waiting> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Waiting {
     fn lose(&mut self) {
-        *self = Waiting { lost: true, generation: self.generation, ..Waiting::default() };
+        self.pushes = VecDeque::new();
+        self.names = 0;
+        self.lost = true;
+    }
+
+    fn wake(&mut self) {
+        if let Some(waker) = self.waker.take() {
+            waker.wake();
+        }
     }
 }
 
@@ -78,8 +85,7 @@ impl PushSink {
         // No connection has this number.
         waiting.generation = 0;
         waiting.lose();
-        drop(waiting);
-        self.0.heard.notify_one();
+        waiting.wake();
     }
 
     pub(super) fn push(&self, generation: u64, push: PushInfo) {
@@ -95,8 +101,7 @@ impl PushSink {
             waiting.names += names;
             waiting.pushes.push_back(push);
         }
-        drop(waiting);
-        self.0.heard.notify_one();
+        waiting.wake();
     }
 }
 
@@ -113,22 +118,30 @@ fn names(push: &PushInfo) -> usize {
 impl Pushes {
     /// The next thing. Can be dropped and called again without losing anything.
     pub async fn next(&mut self) -> Heard {
-        loop {
-            if let Some(heard) = self.take() {
-                return heard;
-            }
-            self.0.heard.notified().await;
-        }
+        poll_fn(|context| self.poll_next(context)).await
     }
 
-    /// The next thing, if there is one already.
-    pub fn take(&mut self) -> Option<Heard> {
+    /// The next thing.
+    pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Heard> {
         let mut waiting = self.0.waiting();
-        if std::mem::take(&mut waiting.lost) {
+        match waiting.take() {
+            Some(heard) => Poll::Ready(heard),
+            None => {
+                waiting.waker = Some(context.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+}
+
+impl Waiting {
+    /// The next thing, if there is one already.
+    fn take(&mut self) -> Option<Heard> {
+        if std::mem::take(&mut self.lost) {
             return Some(Heard::Lost);
         }
-        let push = waiting.pushes.pop_front()?;
-        waiting.names -= names(&push);
+        let push = self.pushes.pop_front()?;
+        self.names -= names(&push);
         Some(Heard::Push(push))
     }
 }
@@ -144,42 +157,42 @@ mod tests {
 
     #[test]
     fn in_order_and_only_of_this_connection() {
-        let (sink, mut pushes) = pushes();
+        let (sink, pushes) = pushes();
         sink.push(1, invalidated(1));
-        assert_eq!(pushes.take(), None, "nothing is connected");
+        assert_eq!(pushes.0.waiting().take(), None, "nothing is connected");
         sink.connected(1);
         sink.push(1, invalidated(1));
         sink.push(1, PushInfo { kind: PushKind::Subscribe, data: Vec::new() });
         sink.push(1, invalidated(2));
         sink.push(2, invalidated(3));
-        assert_eq!(pushes.take(), Some(Heard::Push(invalidated(1))));
-        assert_eq!(pushes.take(), Some(Heard::Push(invalidated(2))));
-        assert_eq!(pushes.take(), None);
+        assert_eq!(pushes.0.waiting().take(), Some(Heard::Push(invalidated(1))));
+        assert_eq!(pushes.0.waiting().take(), Some(Heard::Push(invalidated(2))));
+        assert_eq!(pushes.0.waiting().take(), None);
 
         sink.push(1, invalidated(1));
         sink.disconnected();
         sink.push(1, invalidated(1));
         sink.connected(2);
-        assert_eq!(pushes.take(), Some(Heard::Lost));
-        assert_eq!(pushes.take(), None);
+        assert_eq!(pushes.0.waiting().take(), Some(Heard::Lost));
+        assert_eq!(pushes.0.waiting().take(), None);
         sink.push(2, invalidated(1));
-        assert_eq!(pushes.take(), Some(Heard::Push(invalidated(1))));
+        assert_eq!(pushes.0.waiting().take(), Some(Heard::Push(invalidated(1))));
     }
 
     #[test]
     fn too_many_are_lost_and_said_to_be() {
-        let (sink, mut pushes) = pushes();
+        let (sink, pushes) = pushes();
         sink.connected(1);
         sink.push(1, invalidated(WAITING_MAX));
         sink.push(1, invalidated(1));
         sink.push(1, invalidated(1));
         assert_eq!(sink.0.waiting().pushes.len(), 0);
-        assert_eq!(pushes.take(), Some(Heard::Lost));
-        assert_eq!(pushes.take(), None);
+        assert_eq!(pushes.0.waiting().take(), Some(Heard::Lost));
+        assert_eq!(pushes.0.waiting().take(), None);
         // It goes on, and counts right.
         for _ in 0..3 {
             sink.push(1, invalidated(WAITING_MAX));
-            assert!(matches!(pushes.take(), Some(Heard::Push(_))));
+            assert!(matches!(pushes.0.waiting().take(), Some(Heard::Push(_))));
         }
     }
 
