@@ -3,6 +3,7 @@
 mod clocks;
 mod hints;
 mod info;
+mod judge;
 mod rights;
 
 use std::sync::Arc;
@@ -16,10 +17,12 @@ use tokio::time::timeout;
 use super::address::Address;
 use super::layout::Layout;
 use super::link::{Connected, Link, Purpose};
+use super::sign_in::words;
 use crate::upstream::Examination;
 use info::Info;
+use judge::{Denial, judge};
 pub use rights::rules as acl_rules;
-use rights::{Denial, Need, grant};
+use rights::{Need, grant};
 
 /// Names of checks: stable, since programs look for them.
 mod names {
@@ -154,10 +157,10 @@ async fn look(asker: &mut Asker, layout: &Layout, checks: &mut Vec<Check>) {
             };
             checks.extend(info.checks(policy.as_deref()));
         }
-        Err(trouble) => {
+        Err(why) => {
             checks.push(Check::unknown(
                 names::INFO,
-                format!("version, memory, replicas, persistence and clients: {trouble}"),
+                format!("version, memory, replicas, persistence and clients: {why}"),
                 grant(&client.user, "+info"),
             ));
             let policy = asker.setting("maxmemory-policy").await.ok();
@@ -213,10 +216,10 @@ async fn rights(asker: &mut Asker, layout: &Layout, user: &str) -> Vec<Check> {
         Err(_) => asker.queue_only(&needs).await,
     };
     match tried {
-        Ok(denials) => rights::judge(layout, user, &needs, &denials),
-        Err(trouble) => vec![Check::unknown(
+        Ok(denials) => judge(layout, user, &needs, &denials),
+        Err(why) => vec![Check::unknown(
             names::RIGHTS,
-            format!("cannot be tried without doing harm: {trouble}"),
+            format!("cannot be tried without doing harm: {why}"),
             grant(user, "+multi +discard"),
         )],
     }
@@ -224,7 +227,7 @@ async fn rights(asker: &mut Asker, layout: &Layout, user: &str) -> Vec<Check> {
 
 /// Why a question has no answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-enum Trouble {
+enum NoAnswer {
     /// The user may not ask it, or the command was renamed.
     #[error("the agent's user may not ask: {0}")]
     Forbidden(String),
@@ -236,21 +239,13 @@ enum Trouble {
     Silent,
 }
 
-impl From<RedisError> for Trouble {
-    fn from(error: RedisError) -> Trouble {
+impl From<RedisError> for NoAnswer {
+    fn from(error: RedisError) -> NoAnswer {
         let text = words(&error);
         match Denial::read(&text) {
-            Some(_) => Trouble::Forbidden(text),
-            None => Trouble::Failed(text),
+            Some(_) => NoAnswer::Forbidden(text),
+            None => NoAnswer::Failed(text),
         }
-    }
-}
-
-/// A server's error in the server's words.
-fn words(error: &RedisError) -> String {
-    match (error.code(), error.detail()) {
-        (Some(code), Some(detail)) => format!("{code} {detail}"),
-        _ => error.to_string(),
     }
 }
 
@@ -260,26 +255,26 @@ struct Asker {
 }
 
 impl Asker {
-    async fn ask<T: FromRedisValue>(&mut self, words: &[&str]) -> Result<T, Trouble> {
+    async fn ask<T: FromRedisValue>(&mut self, words: &[&str]) -> Result<T, NoAnswer> {
         let command = command(words);
         let asked = timeout(ANSWER_MAX, command.query_async(&mut self.connection)).await;
-        Ok(asked.map_err(|_| Trouble::Silent)??)
+        Ok(asked.map_err(|_| NoAnswer::Silent)??)
     }
 
     /// Answers, or errors, to each of several questions.
     async fn ask_all(
         &mut self,
         questions: &mut Pipeline,
-    ) -> Result<Vec<Result<Value, RedisError>>, Trouble> {
+    ) -> Result<Vec<Result<Value, RedisError>>, NoAnswer> {
         let asked = questions.ignore_errors().query_async(&mut self.connection);
-        Ok(timeout(ANSWER_MAX, asked).await.map_err(|_| Trouble::Silent)??)
+        Ok(timeout(ANSWER_MAX, asked).await.map_err(|_| NoAnswer::Silent)??)
     }
 
     /// What CONFIG says.
-    async fn setting(&mut self, name: &str) -> Result<String, Trouble> {
+    async fn setting(&mut self, name: &str) -> Result<String, NoAnswer> {
         let pair: Vec<(String, String)> = self.ask(&["CONFIG", "GET", name]).await?;
         let value = pair.into_iter().next().map(|(_, value)| value);
-        value.ok_or_else(|| Trouble::Failed(format!("there is no {name}")))
+        value.ok_or_else(|| NoAnswer::Failed(format!("there is no {name}")))
     }
 
     /// Has the server say what it would deny. Needs a right that few users have, and Redis 7.
@@ -287,7 +282,7 @@ impl Asker {
         &mut self,
         user: &str,
         needs: &[Need],
-    ) -> Result<Vec<Option<Denial>>, Trouble> {
+    ) -> Result<Vec<Option<Denial>>, NoAnswer> {
         self.ask::<Value>(&["ACL", "DRYRUN", user, "PING"]).await?;
         let mut questions = pipe();
         for need in needs {
@@ -299,7 +294,7 @@ impl Asker {
 
     /// Has the server queue everything for a transaction that is then discarded: it looks at rights
     /// when it queues.
-    async fn queue_only(&mut self, needs: &[Need]) -> Result<Vec<Option<Denial>>, Trouble> {
+    async fn queue_only(&mut self, needs: &[Need]) -> Result<Vec<Option<Denial>>, NoAnswer> {
         // Without the right to begin a transaction everything would be done.
         for answer in self.ask_all(pipe().cmd("MULTI").cmd("DISCARD")).await? {
             answer?;

@@ -10,7 +10,7 @@ use tenure::wire::Check;
 use uuid::Uuid;
 
 use super::rights::grant;
-use super::{Asker, Trouble, names};
+use super::{Asker, NoAnswer, names};
 use crate::host::clock;
 use crate::model::Resource;
 use crate::upstream::redis::layout::{About, Layout, hyphenated};
@@ -38,9 +38,9 @@ pub(super) async fn look(asker: &mut Asker, layout: &Layout, user: &str) -> Vec<
     for _ in 0..LOOKS {
         match Look::take(asker).await {
             Ok(look) => looks.push(look),
-            Err(trouble) => {
+            Err(why) => {
                 let remedy = grant(user, "+time");
-                return vec![Check::unknown(names::CLOCK, trouble.to_string(), remedy)];
+                return vec![Check::unknown(names::CLOCK, why.to_string(), remedy)];
             }
         }
     }
@@ -52,12 +52,12 @@ pub(super) async fn look(asker: &mut Asker, layout: &Layout, user: &str) -> Vec<
         skew(ahead_us, round_trip_us),
         match scores(asker, layout, server_us).await {
             Ok(check) => check,
-            Err(trouble @ Trouble::Forbidden(_)) => Check::unknown(
+            Err(why @ NoAnswer::Forbidden(_)) => Check::unknown(
                 names::SCORES,
-                format!("whether other programs' clocks are right: {trouble}"),
+                format!("whether other programs' clocks are right: {why}"),
                 grant(user, "+scan +zrangebyscore"),
             ),
-            Err(trouble) => Check::unknown(names::SCORES, trouble.to_string(), "run this again"),
+            Err(why) => Check::unknown(names::SCORES, why.to_string(), "run this again"),
         },
     ]
 }
@@ -71,7 +71,7 @@ struct Look {
 }
 
 impl Look {
-    async fn take(asker: &mut Asker) -> Result<Look, Trouble> {
+    async fn take(asker: &mut Asker) -> Result<Look, NoAnswer> {
         let (sent, wall_us) = (clock::now(), clock::wall_us());
         let (seconds, micros): (u64, u64) = asker.ask(&["TIME"]).await?;
         let round_trip_us = u64::try_from(clock::now().since(sent).as_micros()).unwrap_or(u64::MAX);
@@ -141,7 +141,7 @@ struct Scored {
 
 /// Looks at some semaphores for scores that lie further in the future than they can, if they were
 /// written by a right clock. Clocks that are behind cannot be told from entries that are old.
-async fn scores(asker: &mut Asker, layout: &Layout, server_us: u64) -> Result<Check, Trouble> {
+async fn scores(asker: &mut Asker, layout: &Layout, server_us: u64) -> Result<Check, NoAnswer> {
     let (keys, is_whole) = semaphores(asker, layout).await?;
     let now = Duration::from_micros(server_us).as_secs_f64();
     let skew = Duration::from_micros(SKEW_MAX_US).as_secs_f64();
@@ -171,7 +171,7 @@ async fn foreign(
     scored: &Scored,
     members: &[(String, f64)],
     now: f64,
-) -> Result<Option<String>, Trouble> {
+) -> Result<Option<String>, NoAnswer> {
     let Scored { resource, is_queue, .. } = scored;
     if members.is_empty() {
         return Ok(None);
@@ -199,7 +199,7 @@ async fn foreign(
 }
 
 /// Semaphores' keys, and whether the whole keyspace was looked at.
-async fn semaphores(asker: &mut Asker, layout: &Layout) -> Result<(Vec<Scored>, bool), Trouble> {
+async fn semaphores(asker: &mut Asker, layout: &Layout) -> Result<(Vec<Scored>, bool), NoAnswer> {
     let pattern = layout.permits_pattern();
     let mut keys = Vec::new();
     let mut cursor = "0".to_owned();

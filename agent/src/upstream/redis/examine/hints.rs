@@ -3,7 +3,7 @@
 use tenure::wire::Check;
 
 use super::rights::grant;
-use super::{Asker, Trouble, names};
+use super::{Asker, NoAnswer, names};
 use crate::upstream::redis::layout::Layout;
 
 pub(super) async fn look(asker: &mut Asker, layout: &Layout, user: &str) -> [Check; 2] {
@@ -22,12 +22,12 @@ async fn tracking(asker: &mut Asker, layout: &Layout, user: &str) -> Check {
             let _ = asker.ask::<()>(&["CLIENT", "TRACKING", "OFF"]).await;
             Check::ok(NAME, "the server tells at once which keys were changed, by any program")
         }
-        Err(trouble @ Trouble::Forbidden(_)) => Check::warning(
+        Err(why @ NoAnswer::Forbidden(_)) => Check::warning(
             NAME,
-            format!("{trouble}; what others change is found by asking, up to a second late"),
+            format!("{why}; what others change is found by asking, up to a second late"),
             grant(user, "+client|tracking"),
         ),
-        Err(trouble) => Check::unknown(NAME, trouble.to_string(), "run this again"),
+        Err(why) => Check::unknown(NAME, why.to_string(), "run this again"),
     }
 }
 
@@ -36,14 +36,12 @@ async fn keyspace_events(asker: &mut Asker, user: &str) -> Check {
     const NAME: &str = names::KEYSPACE_EVENTS;
     match asker.setting("notify-keyspace-events").await {
         Ok(flags) => Check::ok(NAME, events(&flags)),
-        Err(trouble @ Trouble::Forbidden(_)) => Check::unknown(
+        Err(why @ NoAnswer::Forbidden(_)) => Check::unknown(
             NAME,
-            format!("{trouble}; nothing of Tenure depends on it"),
+            format!("{why}; nothing of Tenure depends on it"),
             format!("leave it, or {}", grant(user, "+config|get")),
         ),
-        Err(trouble) => {
-            Check::unknown(NAME, trouble.to_string(), "leave it: nothing depends on it")
-        }
+        Err(why) => Check::unknown(NAME, why.to_string(), "leave it: nothing depends on it"),
     }
 }
 
