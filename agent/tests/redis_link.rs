@@ -8,14 +8,16 @@ mod server;
 use std::sync::Arc;
 
 use redis::PushKind;
-use server::{DEADLINE, Server, address};
-use tenured::config::RedisUrl;
+use server::{DEADLINE, Server, access};
+use tenured::config::{RedisAccess, RedisServer};
+
+use tenured::upstream::redis::address::Address;
 use tenured::upstream::redis::link::{Connected, Link, LinkState, Purpose};
 use tenured::upstream::redis::{Heard, pushes};
 use tokio::time::timeout;
 
-fn open(url: RedisUrl, purpose: Purpose) -> Link {
-    Link::open(Arc::new(address(url)), purpose)
+fn open(access: RedisAccess, purpose: Purpose) -> Link {
+    Link::open(Arc::new(Address::new(access)), purpose)
 }
 
 async fn up(link: &Link) -> Connected {
@@ -36,8 +38,8 @@ async fn state(link: &Link, wanted: impl Fn(&LinkState) -> bool) -> LinkState {
     timeout(DEADLINE, waiting).await.expect("it gets there")
 }
 
-async fn refused(url: RedisUrl, expected: &str) {
-    let link = open(url, Purpose::Commands);
+async fn refused(access: RedisAccess, expected: &str) {
+    let link = open(access, Purpose::Commands);
     let failure = timeout(DEADLINE, link.ready()).await.unwrap().unwrap_err();
     assert!(failure.cause().contains(expected), "{failure:?} does not say {expected:?}");
     let LinkState::Down { error } = link.state() else { panic!("{:?}", link.state()) };
@@ -53,8 +55,8 @@ async fn get(connected: &Connected, key: &str) -> Option<String> {
 async fn calls_go_through_sockets_and_ports() {
     let server = Server::start(&[]);
     server.say(&["SET", "a", "1"]);
-    for url in [server.unix(), server.tcp()] {
-        let link = open(url, Purpose::Beats);
+    for access in [server.unix(), server.tcp()] {
+        let link = open(access, Purpose::Beats);
         let connected = link.ready().await.unwrap();
         assert_eq!((connected.generation, link.state()), (1, LinkState::Up));
         assert_eq!(get(&connected, "a").await.as_deref(), Some("1"));
@@ -128,6 +130,6 @@ async fn servers_that_will_not_do_are_refused() {
     refused(server.unix(), "is a read-only replica; name its master").await;
     let cluster = Server::start(&["--cluster-enabled", "yes"]);
     refused(cluster.unix(), "is part of a Cluster, which is not supported").await;
-    let nowhere = server::unix(&server.path("nowhere"));
+    let nowhere = access(RedisServer::Unix(server.path("nowhere")));
     refused(nowhere, "nowhere: No such file or directory").await;
 }

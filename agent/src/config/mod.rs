@@ -14,6 +14,8 @@ mod layers;
 mod policy;
 mod redis;
 mod rules;
+mod secret;
+mod trust;
 mod upstream;
 mod value;
 
@@ -25,7 +27,9 @@ pub use error::{ConfigError, Origin};
 pub use flags::{Cli, Command, Flags};
 pub use layers::{Loaded, load};
 pub use policy::{Ask, Denied, Policy, Rule, SharedPolicy, Who};
-pub use redis::{Login, Place, RedisServer, RedisUrl, Secret};
+pub use redis::{Login, Place, RedisAccess, RedisServer};
+pub use secret::Secret;
+pub use trust::Trust;
 pub use upstream::UpstreamUrl;
 
 use crate::host::socket::Audience;

@@ -1,40 +1,11 @@
-//! Where a Redis is, and as whom to sign in, as configured.
+//! How to get to a Redis, as configured.
 
 use std::fmt;
 use std::path::PathBuf;
+use std::time::Duration;
 
-use secrecy::{ExposeSecret, SecretString};
-
-/// A password. Printed as `***`, and wiped from memory when it is dropped.
-#[derive(Clone)]
-pub struct Secret(SecretString);
-
-impl Secret {
-    /// Takes a password.
-    pub fn new(password: impl Into<String>) -> Secret {
-        Secret(SecretString::from(password.into()))
-    }
-
-    /// The password itself, for the server alone.
-    pub fn expose(&self) -> &str {
-        self.0.expose_secret()
-    }
-}
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("***")
-    }
-}
-
-/// To notice that a password was changed; nobody is let in by this comparison.
-impl PartialEq for Secret {
-    fn eq(&self, other: &Secret) -> bool {
-        self.expose() == other.expose()
-    }
-}
-
-impl Eq for Secret {}
+use super::secret::Secret;
+use super::trust::Trust;
 
 /// As whom to sign in.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -70,7 +41,7 @@ pub enum RedisServer {
     Unix(PathBuf),
     /// These know which one is the master.
     Sentinel {
-        /// Whom to ask.
+        /// Whom to ask; at least one.
         sentinels: Vec<Place>,
         /// What they call the master.
         master: String,
@@ -79,15 +50,36 @@ pub enum RedisServer {
     },
 }
 
-/// Which Redis, and how to get in.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RedisUrl {
+/// Everything that it takes to get in.
+#[derive(Debug, Clone)]
+pub struct RedisAccess {
     /// Where it is.
     pub server: RedisServer,
-    /// Whether to speak TLS, with Sentinels too.
-    pub tls: bool,
+    /// What TLS needs, which Sentinels then speak too; `None` for plain TCP and Unix sockets.
+    pub tls: Option<Trust>,
     /// As whom to sign in.
     pub login: Login,
     /// The number of the database.
     pub db: u32,
+    /// From the wish to connect to a server that has let us in.
+    pub connect_timeout: Duration,
+    /// From a call to its answer.
+    pub timeout: Duration,
+}
+
+/// Default of [`RedisAccess::connect_timeout`] and [`RedisAccess::timeout`].
+pub(super) const TIMEOUT: Duration = Duration::from_secs(2);
+
+impl RedisAccess {
+    /// Without a login, TLS or any other setting.
+    pub fn plain(server: RedisServer) -> RedisAccess {
+        RedisAccess {
+            server,
+            tls: None,
+            login: Login::default(),
+            db: 0,
+            connect_timeout: TIMEOUT,
+            timeout: TIMEOUT,
+        }
+    }
 }

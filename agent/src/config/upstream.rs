@@ -3,10 +3,12 @@
 use super::value::Refusal;
 
 /// Where truth is kept.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub enum UpstreamUrl {
     /// In the agent itself, for this host alone.
     Embedded,
+    /// In a Redis.
+    Redis(Box<super::RedisAccess>),
 }
 
 impl UpstreamUrl {
@@ -16,6 +18,11 @@ impl UpstreamUrl {
         match text.split_once(':').map(|(scheme, rest)| (scheme, rest.is_empty())) {
             Some(("embedded", true)) => Ok(UpstreamUrl::Embedded),
             Some(("embedded", false)) => Err("embedded: takes nothing after the colon".to_owned()),
+            Some(("redis+unix", false)) => {
+                let path = text.trim_start_matches("redis+unix://").into();
+                let server = super::RedisServer::Unix(path);
+                Ok(UpstreamUrl::Redis(Box::new(super::RedisAccess::plain(server))))
+            }
             Some((scheme @ ("redis" | "rediss" | "redis+unix" | "http" | "https"), _)) => {
                 Err(format!("{scheme}: upstreams are not supported; {KNOWN}"))
             }
@@ -27,6 +34,7 @@ impl UpstreamUrl {
     pub fn kind(&self) -> &'static str {
         match self {
             UpstreamUrl::Embedded => "embedded",
+            UpstreamUrl::Redis(_) => "redis",
         }
     }
 
@@ -39,6 +47,7 @@ impl UpstreamUrl {
     pub fn shown(&self) -> String {
         match self {
             UpstreamUrl::Embedded => "embedded:".to_owned(),
+            UpstreamUrl::Redis(_) => "redis:".to_owned(),
         }
     }
 }

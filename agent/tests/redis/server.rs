@@ -1,14 +1,13 @@
 //! A Redis of the test's own.
 
 use std::net::{SocketAddr, TcpListener};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use tenured::config::{Login, Place, RedisServer, RedisUrl, Secret};
-use tenured::upstream::redis::address::{Address, Patience};
+use tenured::config::{Login, Place, RedisAccess, RedisServer, Secret};
 
 /// How long anything may take before a test gives up on it.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
@@ -80,13 +79,12 @@ impl Server {
         String::from_utf8(output.stdout).unwrap().trim().to_owned()
     }
 
-    pub(crate) fn unix(&self) -> RedisUrl {
-        unix(&self.socket())
+    pub(crate) fn unix(&self) -> RedisAccess {
+        access(RedisServer::Unix(self.socket()))
     }
 
-    pub(crate) fn tcp(&self) -> RedisUrl {
-        let place = Place { host: "127.0.0.1".to_owned(), port: self.port };
-        RedisUrl { server: RedisServer::Tcp(place), ..self.unix() }
+    pub(crate) fn tcp(&self) -> RedisAccess {
+        access(RedisServer::Tcp(local(self.port)))
     }
 }
 
@@ -99,23 +97,18 @@ impl Drop for Server {
     }
 }
 
-pub(crate) fn unix(path: &Path) -> RedisUrl {
-    RedisUrl {
-        server: RedisServer::Unix(path.to_owned()),
-        tls: false,
-        login: Login::default(),
-        db: 0,
-    }
+pub(crate) fn local(port: u16) -> Place {
+    Place { host: "127.0.0.1".to_owned(), port }
+}
+
+/// With deadlines that a loaded machine keeps.
+pub(crate) fn access(server: RedisServer) -> RedisAccess {
+    let patience = Duration::from_secs(10);
+    RedisAccess { connect_timeout: patience, timeout: patience, ..RedisAccess::plain(server) }
 }
 
 pub(crate) fn login(user: Option<&str>, password: &str) -> Login {
     Login { user: user.map(str::to_owned), password: Some(Secret::new(password)) }
-}
-
-/// With deadlines that a loaded machine keeps.
-pub(crate) fn address(url: RedisUrl) -> Address {
-    let patience = Patience { connect: Duration::from_secs(10), call: Duration::from_secs(10) };
-    Address::new(url, patience)
 }
 
 pub(crate) fn free_port() -> u16 {

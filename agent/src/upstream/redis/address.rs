@@ -1,120 +1,90 @@
-//! Where a Redis is, and how to reach it.
+//! Where a Redis is, now and in general.
 
-use std::path::Path;
-use std::sync::Arc;
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpStream, UnixStream, lookup_host};
-use tokio::time::timeout;
-
+use super::sentinel;
 use super::trouble::Trouble;
-use crate::config::{Login, Place, RedisServer, RedisUrl};
+use crate::config::{Login, Place, RedisAccess, RedisServer, Trust};
 
-/// How long things may take.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Patience {
-    /// From the wish to connect to a server that has let us in.
-    pub connect: Duration,
-    /// From a call to its answer. The caller's to keep; also that of the looks at an idle connection.
-    pub call: Duration,
+/// Where a Redis is, how to get in, and how long to try. Shared by the links to it.
+#[derive(Debug)]
+pub struct Address {
+    access: RedisAccess,
+    /// Which Sentinel is asked first: the last one that knew.
+    informant: AtomicUsize,
 }
 
-impl Default for Patience {
-    fn default() -> Patience {
-        Patience { connect: Duration::from_secs(2), call: Duration::from_secs(2) }
+/// Where a server is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Spot {
+    Tcp(Place),
+    Unix(PathBuf),
+}
+
+impl fmt::Display for Spot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Spot::Tcp(place) => place.fmt(f),
+            Spot::Unix(path) => path.display().fmt(f),
+        }
     }
 }
-
-/// Where a Redis is, how to get in, and how long to try.
-#[derive(Debug, Clone)]
-pub struct Address {
-    url: RedisUrl,
-    patience: Patience,
-}
-
-/// A byte stream to a server.
-pub(super) trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
-
-impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
 
 impl Address {
     /// What was configured.
-    pub fn new(url: RedisUrl, patience: Patience) -> Address {
-        Address { url, patience }
+    pub fn new(access: RedisAccess) -> Address {
+        Address { access, informant: AtomicUsize::new(0) }
     }
 
-    /// How long things may take.
-    pub fn patience(&self) -> Patience {
-        self.patience
+    /// The number of the database.
+    pub(super) fn db(&self) -> u32 {
+        self.access.db
     }
 
-    /// Where it is, for people.
-    pub fn shown(&self) -> String {
-        match &self.url.server {
-            RedisServer::Tcp(place) => place.to_string(),
-            RedisServer::Unix(path) => path.display().to_string(),
-            RedisServer::Sentinel { master, .. } => master.clone(),
-        }
+    /// How long a call may take; its caller's to keep.
+    pub fn timeout(&self) -> Duration {
+        self.access.timeout
+    }
+
+    pub(super) fn connect_timeout(&self) -> Duration {
+        self.access.connect_timeout
     }
 
     pub(super) fn login(&self) -> &Login {
-        &self.url.login
+        &self.access.login
     }
 
-    pub(super) fn db(&self) -> u32 {
-        self.url.db
+    pub(super) fn tls(&self) -> Option<&Trust> {
+        self.access.tls.as_ref()
     }
 
-    /// Connects, and says to where.
-    pub(super) async fn dial(&self) -> Result<(Box<dyn Stream>, String), Trouble> {
-        match &self.url.server {
-            RedisServer::Tcp(place) => {
-                Ok((Box::new(tcp(place, self.patience.connect).await?), place.to_string()))
-            }
-            RedisServer::Unix(path) => {
-                Ok((Box::new(unix(path).await?), path.display().to_string()))
-            }
-            RedisServer::Sentinel { master, .. } => Err(Trouble::Unfit {
-                place: master.clone(),
-                what: "is behind Sentinel, which is not followed".to_owned(),
-            }),
-        }
+    /// Whether Sentinels say where the master is.
+    pub(super) fn moves(&self) -> bool {
+        matches!(self.access.server, RedisServer::Sentinel { .. })
     }
-}
 
-/// Tries every address of a host, each with its share of the time: one that swallows everything does
-/// not hide the others.
-async fn tcp(place: &Place, patience: Duration) -> Result<TcpStream, Trouble> {
-    let resolve = |error| Trouble::Resolve { place: place.to_string(), source: Arc::new(error) };
-    let found = lookup_host((place.host.as_str(), place.port)).await.map_err(resolve)?;
-    let addresses: Vec<_> = found.collect();
-    let share = patience / u32::try_from(addresses.len().max(1)).unwrap_or(1);
-    let mut trouble = resolve(std::io::Error::other("it has no address"));
-    for address in addresses {
-        trouble = match timeout(share, TcpStream::connect(address)).await {
-            Ok(Ok(stream)) => {
-                // Small requests wait for nothing. What cannot be set costs time, and no more.
-                let _ = stream.set_nodelay(true);
-                return Ok(stream);
-            }
-            Ok(Err(error)) => {
-                Trouble::Connect { place: place.to_string(), source: Arc::new(error) }
-            }
-            Err(_) => silent(&place.to_string(), "connecting", patience),
+    /// Where the master is now. Asks Sentinels, if there are any, for no longer than it may take to
+    /// connect.
+    pub(super) async fn locate(&self) -> Result<Spot, Trouble> {
+        let (sentinels, master, login) = match &self.access.server {
+            RedisServer::Tcp(place) => return Ok(Spot::Tcp(place.clone())),
+            RedisServer::Unix(path) => return Ok(Spot::Unix(path.clone())),
+            RedisServer::Sentinel { sentinels, master, login } => (sentinels, master, login),
         };
+        let first = self.informant.load(Ordering::Relaxed) % sentinels.len().max(1);
+        let (later, sooner) = sentinels.split_at(first);
+        let asked: Vec<&Place> = sooner.iter().chain(later).collect();
+        let query = sentinel::Query { master, login, tls: self.tls() };
+        let (answered, spot) = query.ask(&asked, self.connect_timeout()).await?;
+        self.informant.store(first + answered, Ordering::Relaxed);
+        Ok(spot)
     }
-    Err(trouble)
-}
 
-async fn unix(path: &Path) -> Result<UnixStream, Trouble> {
-    let stream = UnixStream::connect(path).await;
-    stream.map_err(|error| Trouble::Connect {
-        place: path.display().to_string(),
-        source: Arc::new(error),
-    })
-}
-
-pub(super) fn silent(place: &str, doing: &'static str, after: Duration) -> Trouble {
-    Trouble::Silent { whom: format!("Redis at {place}"), doing, after }
+    /// What the Sentinel said was of no use: next time another one is asked first.
+    pub(super) fn misled(&self) {
+        self.informant.fetch_add(1, Ordering::Relaxed);
+    }
 }

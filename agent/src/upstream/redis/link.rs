@@ -1,6 +1,5 @@
 //! One connection, kept up.
 
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -10,9 +9,10 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, timeout};
 use tracing::{info, warn};
 
-use super::address::{Address, silent};
+use super::address::{Address, Spot};
 use super::pushes::PushSink;
 use super::sign_in::{self, Motor, Server};
+use super::stream;
 use super::trouble::Trouble;
 use crate::model::Failure;
 
@@ -20,7 +20,8 @@ use crate::model::Failure;
 const BACK_OFF_MIN: Duration = Duration::from_millis(50);
 /// Longest wait before connecting again.
 const BACK_OFF_MAX: Duration = Duration::from_secs(2);
-/// A connection that lasted this long was a good one: the next is made at once.
+/// A connection that lasted this long was a good one. After a good one the next is made at once; after
+/// another that was not, too, but only once.
 const STEADY: Duration = Duration::from_secs(1);
 /// Between two looks at a connection that may be dead, or lead to a server that is no master any more.
 const LOOK_EVERY: Duration = Duration::from_secs(3);
@@ -36,13 +37,20 @@ pub enum Purpose {
     Pushes(PushSink),
 }
 
-impl fmt::Display for Purpose {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
+impl Purpose {
+    fn name(&self) -> &'static str {
+        match self {
             Purpose::Beats => "beats",
             Purpose::Commands => "commands",
             Purpose::Pushes(_) => "pushes",
-        })
+        }
+    }
+
+    fn sink(&self) -> Option<&PushSink> {
+        match self {
+            Purpose::Pushes(sink) => Some(sink),
+            Purpose::Beats | Purpose::Commands => None,
+        }
     }
 }
 
@@ -94,7 +102,7 @@ struct Suspicion {
 }
 
 impl Link {
-    /// Starts to connect, on a task of the current runtime. The runtime needs I/O and time.
+    /// Starts to connect, on a task of the current runtime, which needs I/O and time.
     pub fn open(address: Arc<Address>, purpose: Purpose) -> Link {
         let (phase, phase_out) = watch::channel(Phase::Connecting);
         let suspicion = Arc::new(Suspicion::default());
@@ -105,6 +113,7 @@ impl Link {
             suspicion: Arc::clone(&suspicion),
             generation: 0,
             failed: 0,
+            flighty: false,
         };
         tokio::spawn(keeper.keep_up());
         Link { phase: phase_out, suspicion }
@@ -154,9 +163,7 @@ impl Link {
         self.suspicion.generation.fetch_max(generation, Ordering::Relaxed);
         self.suspicion.raised.notify_one();
     }
-}
 
-impl Link {
     /// Whether somebody suspects this connection, or a later one.
     pub(super) fn is_suspected(&self, generation: u64) -> bool {
         self.suspicion.generation.load(Ordering::Relaxed) >= generation
@@ -182,14 +189,16 @@ struct Keeper {
     phase: watch::Sender<Phase>,
     suspicion: Arc<Suspicion>,
     generation: u64,
-    /// Attempts in a row, or connections that did not last.
+    /// Attempts in a row that came to nothing, or to a connection that did not last.
     failed: u32,
+    /// The last connection did not last, and the next one was made at once all the same.
+    flighty: bool,
 }
 
 impl Keeper {
     async fn keep_up(mut self) {
+        let phase = self.phase.clone();
         loop {
-            let phase = self.phase.clone();
             tokio::select! {
                 biased;
                 () = phase.closed() => return,
@@ -201,15 +210,17 @@ impl Keeper {
     /// One connection from beginning to end, or one attempt.
     async fn once(&mut self) {
         let trouble = match self.connect().await {
-            Ok((connected, motor)) => {
-                let lost = self.live(connected, motor).await;
-                if self.failed == 0 {
-                    self.down(Phase::Connecting, &lost);
-                    return;
-                }
-                lost
-            }
             Err(trouble) => trouble,
+            Ok((connected, motor)) => {
+                let since = Instant::now();
+                let trouble = self.live(connected, motor).await;
+                let steady = since.elapsed() >= STEADY;
+                if steady || !self.flighty {
+                    (self.failed, self.flighty) = (0, !steady);
+                    return self.down(Phase::Connecting, &trouble);
+                }
+                trouble
+            }
         };
         self.down(Phase::Down(Arc::new(trouble.clone())), &trouble);
         let wait = back_off(self.failed);
@@ -217,87 +228,123 @@ impl Keeper {
         rest(wait).await;
     }
 
-    /// A connection whose server was found fit.
+    /// A connection to a server that was found fit.
     async fn connect(&mut self) -> Result<(Connected, Motor), Trouble> {
-        let patience = self.address.patience().connect;
-        let generation = self.generation + 1;
-        let sink = match &self.purpose {
-            Purpose::Pushes(sink) => Some(sink.clone()),
-            Purpose::Beats | Purpose::Commands => None,
-        };
+        let spot = self.address.locate().await?;
+        let place = spot.to_string();
+        let whom = whom(&place);
+        let patience = self.address.connect_timeout();
+        let signed_in = timeout(patience, self.sign_in(&whom, &spot, &place)).await;
+        let signed_in =
+            signed_in.unwrap_or_else(|_| Err(Trouble::silent(&whom, "connecting", patience)));
+        if signed_in.is_err() {
+            self.address.misled();
+        }
+        signed_in
+    }
+
+    async fn sign_in(
+        &mut self,
+        whom: &str,
+        spot: &Spot,
+        place: &str,
+    ) -> Result<(Connected, Motor), Trouble> {
+        let (address, generation) = (&*self.address, self.generation + 1);
+        let sink = self.purpose.sink().cloned();
         let heard = move |push| {
             if let Some(sink) = &sink {
                 sink.push(generation, push);
             }
             Ok(())
         };
-        let name = format!("tenured-{}", self.purpose);
-        let place = self.address.shown();
-        let signing_in = async {
-            let (stream, place) = self.address.dial().await?;
-            let (mut connection, mut motor) =
-                sign_in::sign_in(&self.address, &place, stream, heard).await?;
-            let server = tokio::select! {
-                server = sign_in::check(&mut connection, &place, &name) => server?,
-                () = &mut motor => return Err(lost(&place)),
-            };
-            Ok((connection, motor, server))
+        let patience = address.connect_timeout();
+        let stream = stream::connect(whom, spot, address.tls(), patience).await?;
+        let (mut connection, mut motor) = sign_in::sign_in(address, whom, stream, heard).await?;
+        let name = format!("tenured-{}", self.purpose.name());
+        let check = async {
+            let named = sign_in::name(&mut connection, &name).await;
+            named.map_err(|error| Trouble::of(whom, address.login(), &error))?;
+            sign_in::look(address, &mut connection, whom, place).await
         };
-        let signed_in = timeout(patience, signing_in).await;
-        let (connection, motor, server) =
-            signed_in.unwrap_or_else(|_| Err(silent(&place, "connecting", patience)))?;
+        let server = tokio::select! {
+            server = check => server?,
+            () = &mut motor => return Err(Trouble::lost(whom, "it hung up")),
+        };
         self.generation = generation;
         Ok((Connected { connection, generation, server: Arc::new(server) }, motor))
     }
 
     /// Stays with a connection until it ends, and says how it did.
     async fn live(&mut self, connected: Connected, mut motor: Motor) -> Trouble {
-        let Server { place, version } = &*Arc::clone(&connected.server);
-        let generation = connected.generation;
-        let mut connection = connected.connection.clone();
-        info!(place, version, purpose = %self.purpose, "upstream connected");
-        if let Purpose::Pushes(sink) = &self.purpose {
+        let Connected { mut connection, generation, server } = connected.clone();
+        let whom = whom(&server.place);
+        info!(
+            place = server.place,
+            version = server.version,
+            purpose = self.purpose.name(),
+            "upstream connected"
+        );
+        if let Some(sink) = self.purpose.sink() {
             sink.connected(generation);
         }
         self.phase.send_replace(Phase::Up(connected));
-        let since = Instant::now();
-        let patience = self.address.patience().call;
-        let looking = async {
-            loop {
-                rest(LOOK_EVERY).await;
-                match timeout(patience, sign_in::look(&mut connection, place)).await {
-                    Ok(Ok(_)) => {}
-                    Ok(Err(trouble)) => return trouble,
-                    Err(_) => return silent(place, "looking whether it is there", patience),
-                }
+        let overflown = async {
+            match self.purpose.sink() {
+                Some(sink) => sink.overflown().await,
+                None => std::future::pending().await,
             }
         };
-        let trouble = tokio::select! {
-            () = &mut motor => lost(place),
-            trouble = looking => trouble,
-            () = self.suspicion.of(generation) => Trouble::Lost {
-                place: place.clone(),
-                cause: "a call failed or was not answered in time".to_owned(),
-            },
-        };
-        if since.elapsed() >= STEADY {
-            self.failed = 0;
+        tokio::select! {
+            () = &mut motor => Trouble::lost(&whom, "it hung up"),
+            trouble = self.watch(&mut connection, &whom, &server.place) => trouble,
+            () = self.suspicion.of(generation) => {
+                Trouble::lost(&whom, "a call failed or was not answered in time")
+            }
+            () = overflown => {
+                Trouble::lost(&whom, "it told of more changes at once than the agent can take in")
+            }
         }
-        trouble
+    }
+
+    /// Looks again and again whether the server is there, and is still the master.
+    async fn watch(
+        &self,
+        connection: &mut MultiplexedConnection,
+        whom: &str,
+        place: &str,
+    ) -> Trouble {
+        let patience = self.address.timeout();
+        loop {
+            rest(LOOK_EVERY).await;
+            let look = sign_in::look(&self.address, connection, whom, place);
+            match timeout(patience, look).await {
+                Ok(Ok(_)) => {}
+                Ok(Err(trouble)) => return trouble,
+                Err(_) => return Trouble::silent(whom, "looking whether it is there", patience),
+            }
+            // An old master that was cut off from the others believes in itself. That no Sentinel
+            // answers says nothing against it.
+            if self.address.moves()
+                && let Ok(spot) = self.address.locate().await
+                && spot.to_string() != place
+            {
+                return Trouble::lost(whom, &format!("Sentinel names {spot} as the master now"));
+            }
+        }
     }
 
     fn down(&self, phase: Phase, trouble: &Trouble) {
         let told = trouble.told();
-        let news = match &*self.phase.borrow() {
+        let is_news = match &*self.phase.borrow() {
             Phase::Down(before) => before.told() != told,
             Phase::Connecting | Phase::Up(_) => true,
         };
-        if news {
-            warn!(purpose = %self.purpose, "{told}");
+        if is_news {
+            warn!(purpose = self.purpose.name(), "upstream not connected: {told}");
         }
         // First the phase: whoever hears of the loss must not meet the old connection.
         self.phase.send_replace(phase);
-        if let Purpose::Pushes(sink) = &self.purpose {
+        if let Some(sink) = self.purpose.sink() {
             sink.disconnected();
         }
     }
@@ -312,8 +359,8 @@ impl Suspicion {
     }
 }
 
-fn lost(place: &str) -> Trouble {
-    Trouble::Lost { place: place.to_owned(), cause: "the server closed it".to_owned() }
+fn whom(place: &str) -> String {
+    format!("Redis at {place}")
 }
 
 /// Doubled with every failure, and half of it by chance, so that agents that lost the same server do

@@ -15,10 +15,12 @@ mod known;
 pub mod layout;
 pub mod link;
 mod pushes;
+mod sentinel;
 mod sign_in;
+mod stream;
 mod trouble;
 
-pub use pushes::{Heard, Pushes, pushes};
+pub use pushes::{Heard, PushSink, Pushes, pushes};
 pub use sign_in::Server;
 pub use trouble::Trouble;
 

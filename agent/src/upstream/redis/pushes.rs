@@ -6,28 +6,29 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use redis::{PushInfo, PushKind, Value};
+use tokio::sync::Notify;
 
-/// Names of keys and messages that wait to be heard, at most. Each is some hundred bytes. When there
-/// are more, all are thrown away, and the listener hears [`Heard::Lost`]: it reads everything again,
-/// which costs less than to chase that many changes.
+/// Names of keys and messages that wait to be heard, at most; each is some hundred bytes. When there
+/// are more, all are thrown away with their connection, and the listener hears [`Heard::Lost`]: to
+/// read everything again costs less than to chase that many changes.
 const WAITING_MAX: usize = 65_536;
 
 /// What a listener hears.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Heard {
-    /// A key was changed, or a message was published. In order; only after the listener asked for it
-    /// on the connection.
+    /// A key was changed, or a message was published. In order, and only of what the listener asked
+    /// for on the connection.
     Push(PushInfo),
-    /// Pushes may have been lost: the connection ended, or there were too many of them. Whatever is
-    /// waited for must be read again; tracking and subscriptions must be made again if
-    /// [`super::link::Link::up`] returns a connection of another generation than before.
+    /// Pushes may have been lost, because the connection ended or because there were too many of
+    /// them. Nothing is heard until tracking and subscriptions are made again on the next connection;
+    /// then whatever is waited for must be read again.
     Lost,
 }
 
 /// A way for pushes; its two ends.
 pub fn pushes() -> (PushSink, Pushes) {
     let shared = Arc::new(Shared::default());
-    (PushSink(Arc::clone(&shared)), Pushes(shared))
+    (PushSink(Arc::clone(&shared)), Pushes { shared })
 }
 
 /// Where pushes go in. Never blocks, and never grows without bound.
@@ -36,10 +37,16 @@ pub struct PushSink(Arc<Shared>);
 
 /// Where pushes come out.
 #[derive(Debug)]
-pub struct Pushes(Arc<Shared>);
+pub struct Pushes {
+    shared: Arc<Shared>,
+}
 
 #[derive(Debug, Default)]
-struct Shared(Mutex<Waiting>);
+struct Shared {
+    waiting: Mutex<Waiting>,
+    /// There was too much.
+    overflown: Notify,
+}
 
 #[derive(Debug, Default)]
 struct Waiting {
@@ -47,61 +54,65 @@ struct Waiting {
     /// How many names and messages those are.
     names: usize,
     lost: bool,
-    /// The connection whose pushes are taken; those of an earlier one come too late.
+    /// The connection whose pushes are taken; those of an earlier one come too late. None has 0.
     generation: u64,
-    /// Who listens.
-    waker: Option<Waker>,
+    overflown: bool,
+    /// Who waits for something to hear.
+    listener: Option<Waker>,
 }
 
 impl Shared {
     fn waiting(&self) -> MutexGuard<'_, Waiting> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Waiting {
-    fn lose(&mut self) {
-        self.pushes = VecDeque::new();
-        self.names = 0;
-        self.lost = true;
-    }
-
-    fn wake(&mut self) {
-        if let Some(waker) = self.waker.take() {
-            waker.wake();
-        }
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl PushSink {
-    /// From now on only this connection's pushes are taken.
+    /// From now on this connection's pushes are taken.
     pub(super) fn connected(&self, generation: u64) {
-        self.0.waiting().generation = generation;
+        let mut waiting = self.0.waiting();
+        waiting.generation = generation;
+        waiting.overflown = false;
     }
 
-    /// The connection ended.
+    /// The connection, if there was one, has ended.
     pub(super) fn disconnected(&self) {
         let mut waiting = self.0.waiting();
-        // No connection has this number.
-        waiting.generation = 0;
-        waiting.lose();
-        waiting.wake();
+        if waiting.generation == 0 && !waiting.overflown {
+            return;
+        }
+        let listener = waiting.listener.take();
+        *waiting = Waiting { lost: true, ..Waiting::default() };
+        drop(waiting);
+        listener.into_iter().for_each(Waker::wake);
     }
 
     pub(super) fn push(&self, generation: u64, push: PushInfo) {
         let names = names(&push);
         let mut waiting = self.0.waiting();
-        // What was lost is read again by whoever hears of it, and that is not before now.
-        if names == 0 || waiting.generation != generation || waiting.lost {
+        if names == 0 || waiting.generation != generation {
             return;
         }
         if waiting.names + names > WAITING_MAX {
-            waiting.lose();
-        } else {
-            waiting.names += names;
-            waiting.pushes.push_back(push);
+            // Heard of when the connection has ended, which is next.
+            let listener = waiting.listener.take();
+            *waiting = Waiting { overflown: true, listener, ..Waiting::default() };
+            drop(waiting);
+            self.0.overflown.notify_one();
+            return;
         }
-        waiting.wake();
+        waiting.names += names;
+        waiting.pushes.push_back(push);
+        let listener = waiting.listener.take();
+        drop(waiting);
+        listener.into_iter().for_each(Waker::wake);
+    }
+
+    /// Waits until there was too much to take. The connection must end then.
+    pub(super) async fn overflown(&self) {
+        while !self.0.waiting().overflown {
+            self.0.overflown.notified().await;
+        }
     }
 }
 
@@ -123,26 +134,16 @@ impl Pushes {
 
     /// The next thing.
     pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Heard> {
-        let mut waiting = self.0.waiting();
-        match waiting.take() {
-            Some(heard) => Poll::Ready(heard),
-            None => {
-                waiting.waker = Some(context.waker().clone());
-                Poll::Pending
-            }
+        let mut waiting = self.shared.waiting();
+        if std::mem::take(&mut waiting.lost) {
+            return Poll::Ready(Heard::Lost);
         }
-    }
-}
-
-impl Waiting {
-    /// The next thing, if there is one already.
-    fn take(&mut self) -> Option<Heard> {
-        if std::mem::take(&mut self.lost) {
-            return Some(Heard::Lost);
+        if let Some(push) = waiting.pushes.pop_front() {
+            waiting.names -= names(&push);
+            return Poll::Ready(Heard::Push(push));
         }
-        let push = self.pushes.pop_front()?;
-        self.names -= names(&push);
-        Some(Heard::Push(push))
+        waiting.listener = Some(context.waker().clone());
+        Poll::Pending
     }
 }
 
@@ -155,44 +156,56 @@ mod tests {
         PushInfo { kind: PushKind::Invalidate, data: vec![Value::Array(keys)] }
     }
 
+    fn take(pushes: &mut Pushes) -> Option<Heard> {
+        match pushes.poll_next(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(heard) => Some(heard),
+            Poll::Pending => None,
+        }
+    }
+
     #[test]
     fn in_order_and_only_of_this_connection() {
-        let (sink, pushes) = pushes();
+        let (sink, mut pushes) = pushes();
         sink.push(1, invalidated(1));
-        assert_eq!(pushes.0.waiting().take(), None, "nothing is connected");
+        sink.disconnected();
+        assert_eq!(take(&mut pushes), None, "nothing was connected");
         sink.connected(1);
         sink.push(1, invalidated(1));
         sink.push(1, PushInfo { kind: PushKind::Subscribe, data: Vec::new() });
         sink.push(1, invalidated(2));
         sink.push(2, invalidated(3));
-        assert_eq!(pushes.0.waiting().take(), Some(Heard::Push(invalidated(1))));
-        assert_eq!(pushes.0.waiting().take(), Some(Heard::Push(invalidated(2))));
-        assert_eq!(pushes.0.waiting().take(), None);
+        assert_eq!(take(&mut pushes), Some(Heard::Push(invalidated(1))));
+        assert_eq!(take(&mut pushes), Some(Heard::Push(invalidated(2))));
+        assert_eq!(take(&mut pushes), None);
 
         sink.push(1, invalidated(1));
         sink.disconnected();
+        sink.disconnected();
         sink.push(1, invalidated(1));
         sink.connected(2);
-        assert_eq!(pushes.0.waiting().take(), Some(Heard::Lost));
-        assert_eq!(pushes.0.waiting().take(), None);
+        assert_eq!(take(&mut pushes), Some(Heard::Lost));
+        assert_eq!(take(&mut pushes), None);
         sink.push(2, invalidated(1));
-        assert_eq!(pushes.0.waiting().take(), Some(Heard::Push(invalidated(1))));
+        assert_eq!(take(&mut pushes), Some(Heard::Push(invalidated(1))));
     }
 
-    #[test]
-    fn too_many_are_lost_and_said_to_be() {
-        let (sink, pushes) = pushes();
+    #[tokio::test]
+    async fn too_many_are_lost_and_said_to_be() {
+        let (sink, mut pushes) = pushes();
         sink.connected(1);
         sink.push(1, invalidated(WAITING_MAX));
         sink.push(1, invalidated(1));
         sink.push(1, invalidated(1));
         assert_eq!(sink.0.waiting().pushes.len(), 0);
-        assert_eq!(pushes.0.waiting().take(), Some(Heard::Lost));
-        assert_eq!(pushes.0.waiting().take(), None);
-        // It goes on, and counts right.
+        sink.overflown().await;
+        sink.disconnected();
+        assert_eq!(take(&mut pushes), Some(Heard::Lost));
+        assert_eq!(take(&mut pushes), None);
+        sink.connected(2);
+        // It counts right.
         for _ in 0..3 {
-            sink.push(1, invalidated(WAITING_MAX));
-            assert!(matches!(pushes.0.waiting().take(), Some(Heard::Push(_))));
+            sink.push(2, invalidated(WAITING_MAX));
+            assert!(matches!(take(&mut pushes), Some(Heard::Push(_))));
         }
     }
 

@@ -7,17 +7,17 @@
 -- Writes nothing if contended.
 
 local main, key, fence = KEYS[1], KEYS[2], KEYS[3]
-local id, resource, ttl = ARGV[1], ARGV[2], tonumber(ARGV[6])
+local claim = claim_arguments()
 
 local holder = redis.call('GET', main)
 local record = read_record(key)
+if is_of_another(record, claim.resource) then
+  return { 'gone', 'conflict' }
+end
 if record then
-  if record.r and record.r ~= resource then
-    return { 'gone', 'conflict' }
-  end
-  if holder == id and record.token then
-    if beat_record(record, ttl) then
-      redis.call('PEXPIREAT', main, whole(now_ms + ttl))
+  if holder == claim.id and record.token then
+    if beat_record(record, claim.ttl) then
+      redis.call('PEXPIREAT', main, whole(now_ms + claim.ttl))
     end
     return { 'held', record.token }
   end
@@ -27,15 +27,12 @@ if record then
   end
 end
 
-if holder and holder ~= id then
-  return { 'contended', redis.call('PTTL', main), false, entry(holder, read_record(ARGV[8] .. holder)) }
+if holder and holder ~= claim.id then
+  local known = read_record(claim.records .. holder)
+  return { 'contended', redis.call('PTTL', main), false, entry(holder, known) }
 end
-local token = next_token(fence, tonumber(ARGV[7]))
-redis.call('SET', main, id, 'PXAT', whole(now_ms + ttl))
-if record then
-  redis.call('DEL', key)
-end
-redis.call('HSET', key, 'r', resource, 'session', ARGV[3], 'host', ARGV[4], 'name', ARGV[5],
-  'ttl', ttl, 'since', whole(now_us), 'token', whole(token), 'granted', whole(now_us))
-keep_record(key, ttl)
+local token = next_token(fence, claim.floor)
+redis.call('SET', main, claim.id, 'PXAT', whole(now_ms + claim.ttl))
+write_record(key, record, claim, 'token', whole(token), 'granted', whole(now_us))
+keep_record(key, claim.ttl)
 return { 'held', token }

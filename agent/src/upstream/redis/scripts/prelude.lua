@@ -24,26 +24,34 @@ end
 
 -- A claim's record, or nil. `gone` says why it ended; without a `token` it waits.
 local function read_record(key)
-  local f = redis.call('HMGET', key, 'r', 'gone', 'token', 'session', 'host', 'name', 'granted',
-    'since', 'ttl', 'top', 'priority', 'limit')
+  local f = redis.call('HMGET', key, 'r', 'gone', 'token', 'ttl', 'top', 'session', 'limit', 'notified',
+    'host', 'name', 'granted', 'since', 'priority')
   if not f[1] and not f[2] then
     return nil
   end
   return {
-    key = key, r = f[1], gone = f[2], token = tonumber(f[3]), session = f[4], host = f[5],
-    name = f[6], granted = tonumber(f[7]), since = tonumber(f[8]),
-    ttl = tonumber(f[9]) or 0, top = tonumber(f[10]), priority = tonumber(f[11]),
-    limit = tonumber(f[12]),
+    key = key, r = f[1], gone = f[2], token = tonumber(f[3]), ttl = tonumber(f[4]) or 0,
+    top = tonumber(f[5]), session = f[6], limit = tonumber(f[7]), notified = f[8], host = f[9],
+    name = f[10], granted = tonumber(f[11]), since = tonumber(f[12]), priority = tonumber(f[13]),
   }
 end
 
--- Writes `live` ms, and as long as the record is kept after that.
+-- Keeps a record `live` ms, and as long as claims are remembered after that.
 local function keep_record(key, live)
   redis.call('PEXPIREAT', key, whole(now_ms + live + KEEP))
 end
 
+-- Writes the record of a claim; `former` is that of an earlier copy, which expired.
+local function write_record(key, former, claim, ...)
+  if former then
+    redis.call('DEL', key)
+  end
+  redis.call('HSET', key, 'r', claim.resource, 'session', claim.session, 'host', claim.host,
+    'name', claim.name, 'ttl', claim.ttl, 'since', whole(now_us), ...)
+end
+
 -- A beat of `ttl` ms. Never shortens: the holder may go by the answer to a longer one.
--- Answers whether what the record is about is to expire `ttl` ms from now.
+-- Returns whether what the record is about is to expire `ttl` ms from now.
 local function beat_record(record, ttl)
   local top = record.top or record.ttl
   if ttl < top and redis.call('PTTL', record.key) - KEEP > ttl then
@@ -67,8 +75,7 @@ local function end_record(key, record, reason)
   keep_record(key, 0)
 end
 
--- Why a claim that is not where its record says is gone. `taken` is what became of it if its time was
--- not up.
+-- Why a claim that is not where its record says is gone; `taken` if its time was not up.
 local function why_gone(record, taken)
   if record.gone then
     return record.gone
@@ -79,7 +86,20 @@ local function why_gone(record, taken)
   return taken
 end
 
--- A holder as standings have it; `record` is nil for one of another program.
+-- Whether a record is of another resource than the caller says.
+local function is_of_another(record, resource)
+  return record and record.r and record.r ~= resource
+end
+
+-- The arguments that every claim begins with.
+local function claim_arguments()
+  return {
+    id = ARGV[1], resource = ARGV[2], session = ARGV[3], host = ARGV[4], name = ARGV[5],
+    ttl = tonumber(ARGV[6]), floor = tonumber(ARGV[7]), records = ARGV[8],
+  }
+end
+
+-- A holder or waiter as standings have it; `record` is nil for one of another program.
 local function entry(value, record)
   if record and not record.gone and record.session then
     local since = record.granted or record.since or now_us

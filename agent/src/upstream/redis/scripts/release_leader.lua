@@ -6,7 +6,7 @@
 
 local main, key, id = KEYS[1], KEYS[2], ARGV[1]
 local record = read_record(key)
-if record and record.r and record.r ~= ARGV[2] then
+if is_of_another(record, ARGV[2]) then
   return 0
 end
 local held = redis.call('GET', main) == id
