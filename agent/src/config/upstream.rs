@@ -40,7 +40,7 @@ impl UpstreamUrl {
 
     /// Where it is, for everybody: neither passwords nor users; `None` when it is in the agent itself.
     pub fn address(&self) -> Option<String> {
-        (*self != UpstreamUrl::Embedded).then(|| without_logins(&self.shown()))
+        (!matches!(self, UpstreamUrl::Embedded)).then(|| without_logins(&self.shown()))
     }
 
     /// The URL without any password.

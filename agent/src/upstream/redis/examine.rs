@@ -17,7 +17,6 @@ use tokio::time::timeout;
 use super::address::Address;
 use super::layout::Layout;
 use super::link::{Connected, Link, Purpose};
-use super::sign_in::words;
 use crate::upstream::Examination;
 use info::Info;
 use judge::{Denial, judge};
@@ -112,7 +111,7 @@ async fn connect(address: &Arc<Address>) -> Result<(Link, Connected), String> {
         Ok(Err(failure)) => Err(failure.cause().to_owned()),
         Err(_) => {
             let ms = CONNECT_MAX.as_millis();
-            Err(format!("no connection to {} within {ms} ms", address.shown()))
+            Err(format!("no connection within {ms} ms"))
         }
     }
 }
@@ -247,6 +246,15 @@ impl From<RedisError> for NoAnswer {
             None => NoAnswer::Failed(text),
         }
     }
+}
+
+/// A server's error in the server's words.
+fn words(error: &RedisError) -> String {
+    let said = match (error.code(), error.detail()) {
+        (Some(code), Some(detail)) => format!("{code} {detail}"),
+        _ => error.to_string(),
+    };
+    said.split(", with args beginning with").next().unwrap_or_default().to_owned()
 }
 
 /// Asks the server, with a deadline for each question.

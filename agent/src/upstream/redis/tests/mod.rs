@@ -1,0 +1,6 @@
+//! Every script against a real server.
+
+#![allow(clippy::unwrap_used, reason = "a test says so by failing")]
+
+mod leader;
+mod store;
