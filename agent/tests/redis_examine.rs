@@ -9,9 +9,10 @@ use std::sync::Arc;
 
 use nix::sys::signal::Signal;
 use redis::aio::MultiplexedConnection;
-use server::{DEADLINE, Server, address, login};
+use server::{DEADLINE, Server, login};
 use tenure::wire::{Check, Verdict};
-use tenured::config::RedisUrl;
+use tenured::config::RedisAccess;
+use tenured::upstream::redis::address::Address;
 use tenured::upstream::redis::examine::{Ear, acl_rules, examination, examine};
 use tenured::upstream::redis::layout::Layout;
 use tokio::time::timeout;
@@ -19,8 +20,8 @@ use tokio::time::timeout;
 const PASSWORD: &str = "hunter2-and-more";
 
 /// What the agent does.
-async fn find(url: RedisUrl) -> Vec<Check> {
-    let examination = examination(Arc::new(address(url)), Layout::default(), Ear::Listens);
+async fn find(access: RedisAccess) -> Vec<Check> {
+    let examination = examination(Arc::new(Address::new(access)), Layout::default(), Ear::Listens);
     let checks = timeout(DEADLINE, examination).await.expect("it has a deadline of its own");
     assert!(!format!("{checks:?}").contains(PASSWORD), "{checks:?}");
     checks
@@ -36,7 +37,7 @@ async fn find_at(server: &Server) -> Vec<Check> {
 }
 
 async fn find_as(server: &Server, user: &str) -> Vec<Check> {
-    find(RedisUrl { login: login(Some(user), PASSWORD), ..server.unix() }).await
+    find(RedisAccess { login: login(Some(user), PASSWORD), ..server.unix() }).await
 }
 
 #[track_caller]
@@ -94,7 +95,7 @@ async fn a_server_as_it_should_be() {
     assert_eq!(names.len(), 17, "{names:?}");
     assert_eq!(server.say(&["DBSIZE"]), "0", "an examination leaves nothing behind");
 
-    let other = RedisUrl { db: 3, ..server.tcp() };
+    let other = RedisAccess { db: 3, ..server.tcp() };
     check(&find(other).await, "redis.database", Verdict::Ok, "number 3");
 }
 
@@ -259,12 +260,12 @@ async fn programs_whose_clocks_are_ahead() {
 #[tokio::test]
 async fn a_server_that_cannot_be_reached() {
     let mut server = Server::start(&["--requirepass", PASSWORD]);
-    let wrong = RedisUrl { login: login(None, "wrong"), ..server.unix() };
+    let wrong = RedisAccess { login: login(None, "wrong"), ..server.unix() };
     let checks = find(wrong).await;
     assert_eq!(checks.len(), 1, "{checks:#?}");
     check(&checks, "redis.connection", Verdict::Failure, "WRONGPASS");
     check(&find(server.unix()).await, "redis.connection", Verdict::Failure, "NOAUTH");
-    let right = RedisUrl { login: login(None, PASSWORD), ..server.unix() };
+    let right = RedisAccess { login: login(None, PASSWORD), ..server.unix() };
     check(&find(right.clone()).await, "redis.rights", Verdict::Ok, "user default");
 
     server.signal(Signal::SIGSTOP);

@@ -1,4 +1,4 @@
-//! How to get to a Redis, as configured.
+//! How to get to a Redis, and what to call things there, as configured.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::secret::Secret;
 use super::trust::Trust;
+use crate::upstream::redis::layout::{Layout, Prefixes};
 
 /// As whom to sign in.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -68,7 +69,9 @@ pub struct RedisAccess {
 }
 
 /// Default of [`RedisAccess::connect_timeout`] and [`RedisAccess::timeout`].
-pub(super) const TIMEOUT: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
+/// Longest time between two questions about a contended resource: what a lost hint costs at most.
+pub(super) const POLL_MAX: Duration = Duration::from_secs(1);
 
 impl RedisAccess {
     /// Without a login, TLS or any other setting.
@@ -80,6 +83,43 @@ impl RedisAccess {
             db: 0,
             connect_timeout: TIMEOUT,
             timeout: TIMEOUT,
+        }
+    }
+}
+
+/// A Redis as the upstream.
+#[derive(Debug, Clone)]
+pub struct RedisUpstream {
+    /// How to get in.
+    pub access: RedisAccess,
+    /// Names of keys and channels.
+    pub layout: Layout,
+}
+
+/// The section `[redis]`, which is checked also where it is not needed.
+#[derive(Debug, Clone)]
+pub(super) struct RedisSection {
+    pub(super) prefixes: Prefixes,
+    pub(super) connect_timeout: Duration,
+    pub(super) timeout: Duration,
+    pub(super) poll: Duration,
+    pub(super) tls_ca_file: Option<PathBuf>,
+    pub(super) tls_cert_file: Option<PathBuf>,
+    pub(super) tls_key_file: Option<PathBuf>,
+    pub(super) sentinel_secret_file: Option<PathBuf>,
+}
+
+impl Default for RedisSection {
+    fn default() -> RedisSection {
+        RedisSection {
+            prefixes: Prefixes::default(),
+            connect_timeout: TIMEOUT,
+            timeout: TIMEOUT,
+            poll: POLL_MAX,
+            tls_ca_file: None,
+            tls_cert_file: None,
+            tls_key_file: None,
+            sentinel_secret_file: None,
         }
     }
 }

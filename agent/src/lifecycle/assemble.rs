@@ -11,7 +11,7 @@ use tracing::{info, warn};
 use uuid::Uuid;
 
 use crate::api::{self, About};
-use crate::config::{Config, Limits, SharedPolicy, UpstreamUrl};
+use crate::config::{Config, Limits, RedisUpstream, SharedPolicy};
 use crate::heart::{self, Handle, Heart, Parts};
 use crate::host::page::{PageError, Pages};
 use crate::host::{clock, machine};
@@ -20,7 +20,6 @@ use crate::telemetry::Metrics;
 use crate::upstream::Upstream;
 use crate::upstream::embedded::{self, Embedded};
 use crate::upstream::redis::address::Address;
-use crate::upstream::redis::layout::Layout;
 use crate::upstream::redis::{self, Redis, RedisSettings};
 
 /// Why the agent cannot start.
@@ -63,16 +62,16 @@ pub fn assemble(
     let boot_id = machine::boot_id()?;
     let metrics = Arc::new(Metrics::new());
     let parts = PartsMaker {
-        upstream: config.upstream.clone(),
+        redis: config.redis.clone(),
         settings: config.settings.clone(),
         runtime_dir: config.runtime_dir.clone(),
         state_dir: config.state_dir.clone(),
         boot_id,
         metrics: Arc::clone(&metrics),
     };
-    let guarantee = match config.upstream {
-        UpstreamUrl::Embedded => embedded::GUARANTEE,
-        UpstreamUrl::Redis(_) => redis::GUARANTEE,
+    let guarantee = match config.redis {
+        None => embedded::GUARANTEE,
+        Some(_) => redis::GUARANTEE,
     };
     let guarantee = guarantee.to_owned();
     let (heart, handle): (Heart, Handle) = heart::spawn(move || parts.make())?;
@@ -105,7 +104,7 @@ pub fn assemble(
 
 /// What the heart's thread needs to make its own parts.
 struct PartsMaker {
-    upstream: UpstreamUrl,
+    redis: Option<RedisUpstream>,
     settings: crate::keeper::Settings,
     runtime_dir: PathBuf,
     state_dir: PathBuf,
@@ -125,16 +124,16 @@ impl PartsMaker {
         }
         let saved = database.load();
         let journal = Rc::new(RefCell::new(database));
-        let upstream: Box<dyn Upstream> = match self.upstream {
-            UpstreamUrl::Embedded => Box::new(Embedded::open(
+        let upstream: Box<dyn Upstream> = match self.redis {
+            None => Box::new(Embedded::open(
                 Rc::clone(&journal),
                 &self.state_dir,
                 clock::now(),
                 clock::wall_us(),
             )?),
-            UpstreamUrl::Redis(access) => {
-                let settings = RedisSettings { timeout: access.timeout, layout: Layout::default() };
-                Box::new(Redis::open(Arc::new(Address::new(*access)), settings))
+            Some(RedisUpstream { access, layout }) => {
+                let settings = RedisSettings { timeout: access.timeout, layout };
+                Box::new(Redis::open(Arc::new(Address::new(access)), settings))
             }
         };
         if let Some(error) = upstream.health().last_error {

@@ -52,6 +52,13 @@ pub struct PrefixClash {
     other_start: String,
 }
 
+impl PrefixClash {
+    /// The setting to change, without its section.
+    pub fn setting(&self) -> &'static str {
+        self.setting
+    }
+}
+
 /// What a key is about. Expired-key events name keys, so this is what they are about too.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum About {
