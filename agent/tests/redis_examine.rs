@@ -2,19 +2,24 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
+#[path = "redis/deeds.rs"]
+mod deeds;
 #[path = "redis/server.rs"]
 mod server;
 
 use std::sync::Arc;
 
+use deeds::Doer;
 use nix::sys::signal::Signal;
 use redis::aio::MultiplexedConnection;
 use server::{DEADLINE, Server, login};
 use tenure::wire::{Check, Verdict};
 use tenured::config::RedisAccess;
+use tenured::upstream::Upstream;
 use tenured::upstream::redis::address::Address;
 use tenured::upstream::redis::examine::{Ear, acl_rules, examination, examine};
 use tenured::upstream::redis::layout::Layout;
+use tenured::upstream::redis::link::{Link, Purpose};
 use tokio::time::timeout;
 
 const PASSWORD: &str = "hunter2-and-more";
@@ -144,6 +149,33 @@ async fn the_recommended_user_may_do_everything() {
     check(&checks, "redis.rights", Verdict::Ok, "user agent may do all");
     check(&checks, "redis.tenant_rights", Verdict::Ok, "every tenant");
     assert_eq!(server.say(&["DBSIZE"]), "0", "an examination leaves nothing behind");
+}
+
+/// The server logs whatever it denies.
+#[tokio::test]
+async fn the_recommended_user_is_denied_nothing_that_an_agent_does() {
+    let server = Server::start(&[]);
+    add_user(&server, &acl_rules(&Layout::default()));
+    let access = RedisAccess { login: login(Some("agent"), PASSWORD), ..server.unix() };
+    let mut doer = Doer::new(access.clone());
+    doer.listen().await;
+    let link = Link::open(Arc::new(Address::new(access)), Purpose::Commands);
+    let mut connection = link.ready().await.unwrap().connection;
+    for (first, tenant) in [(100, "default"), (200, "other")] {
+        doer.do_everything(tenant, first).await;
+        deeds::look_after(&mut connection, tenant).await;
+    }
+    assert_eq!(doer.upstream.health().last_error, None);
+    let checks = timeout(DEADLINE, doer.upstream.examine()).await.unwrap();
+    check(&checks, "redis.feed", Verdict::Ok, "hears at once");
+    let log = server.say(&["ACL", "LOG"]);
+    let lines: Vec<&str> = log.lines().collect();
+    let mut denied: Vec<&str> =
+        lines.windows(2).filter(|pair| pair[0] == "object").map(|pair| pair[1]).collect();
+    // The Redis client tells servers since 7.2 its name, and takes no for an answer.
+    denied.retain(|object| *object != "client|setinfo");
+    denied.sort_unstable();
+    assert_eq!(denied, ["acl|dryrun", "config|get"], "only what the examination tried: {log}");
 }
 
 #[tokio::test]

@@ -127,7 +127,8 @@ fn unreachable(cause: &str) -> Check {
 }
 
 /// Looks at everything over that connection, which must not be one that listens to pushes. Needs a
-/// runtime with time. Changes nothing on the server. Never fails: what cannot be found out is unknown.
+/// runtime with time. Changes nothing on the server, but that `ACL LOG` tells of what was denied. Never
+/// fails: what cannot be found out is unknown.
 pub async fn examine(connection: MultiplexedConnection, layout: &Layout) -> Vec<Check> {
     let mut checks = Vec::new();
     let mut asker = Asker { connection };
