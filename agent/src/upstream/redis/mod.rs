@@ -18,6 +18,8 @@ mod pushes;
 mod sentinel;
 mod sign_in;
 mod stream;
+#[cfg(test)]
+mod tests;
 mod trouble;
 
 pub use pushes::{Heard, PushSink, Pushes, pushes};
