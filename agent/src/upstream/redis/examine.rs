@@ -104,7 +104,7 @@ pub fn examination(address: Arc<Address>, layout: Layout, ear: Ear) -> Examinati
 }
 
 async fn connect(address: &Arc<Address>) -> Result<(Link, Connected), String> {
-    let link = Link::open(Arc::clone(address), Purpose::Commands);
+    let link = Link::open(Arc::clone(address), Purpose::Examination);
     let ready = timeout(CONNECT_MAX, link.ready()).await;
     match ready {
         Ok(Ok(connected)) => Ok((link, connected)),

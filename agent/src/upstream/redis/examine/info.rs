@@ -151,8 +151,7 @@ impl Info {
             return Check::unknown(NAME, "INFO does not say whether there are replicas", remedy);
         };
         if replicas == 0 {
-            let detail = "a master without replicas: no failover can lose a grant, and without \
-                          this server nothing is granted";
+            let detail = "a master without replicas: there is no failover that loses a grant";
             return Check::ok(NAME, detail);
         }
         let detail = format!(
@@ -206,8 +205,8 @@ impl Info {
             ),
             Some(_) => Check::ok(
                 NAME,
-                "append-only file off: a restart of the server forgets what changed since its last \
-                 snapshot; agents notice it (upstream_reset), and tokens go on growing",
+                "append-only file off: a restart of the server forgets holds since its last snapshot; \
+                 agents notice (upstream_reset), and tokens go on growing",
             ),
             None => {
                 let remedy = "look at INFO persistence by hand";

@@ -153,14 +153,14 @@ fn sample(layout: &Layout, family: Family) -> String {
     }
 }
 
-/// The pattern that covers a family.
+/// The pattern that covers a family. No prefix has a character that patterns give a meaning.
 pub(super) fn pattern(layout: &Layout, family: Family) -> String {
     let prefixes = layout.prefixes();
     match family {
-        Sessions => format!("{}:*", glob(&prefixes.session_prefix)),
-        Leaders => format!("{}*", glob(&prefixes.leader_prefix)),
-        Semaphores => format!("{}:*", glob(&prefixes.semaphore_namespace)),
-        Own | News => format!("{}:*", glob(&prefixes.tenure_prefix)),
+        Sessions => format!("{}:*", &prefixes.session_prefix),
+        Leaders => format!("{}*", &prefixes.leader_prefix),
+        Semaphores => format!("{}:*", &prefixes.semaphore_namespace),
+        Own | News => format!("{}:*", &prefixes.tenure_prefix),
         Tenants | TenantNews => "tenant:*".to_owned(),
         // As they are subscribed to.
         ToProjects => layout.channel_patterns().swap_remove(0),
@@ -183,18 +183,6 @@ impl Family {
 pub(super) fn pattern_rule(layout: &Layout, family: Family) -> String {
     let sigil = if family.is_channel() { '&' } else { '~' };
     format!("{sigil}{}", pattern(layout, family))
-}
-
-/// The text as a glob pattern that matches nothing else.
-fn glob(text: &str) -> String {
-    let mut pattern = String::with_capacity(text.len());
-    for letter in text.chars() {
-        if matches!(letter, '*' | '?' | '[' | ']' | '\\') {
-            pattern.push('\\');
-        }
-        pattern.push(letter);
-    }
-    pattern
 }
 
 /// The rules for a user that may do what an agent needs, and nothing else: to be written after
@@ -247,8 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn prefixes_are_taken_by_the_letter() {
-        assert_eq!(glob(r"a*b?c[d]\e:"), r"a\*b\?c\[d\]\\e:");
+    fn patterns_cover_what_they_are_for() {
         let layout = Layout::default();
         for family in EVERY.iter().chain(CHANNELS) {
             let pattern = pattern(&layout, *family);
