@@ -243,4 +243,22 @@ mod tests {
             assert!(sample(&layout, *family).starts_with(start), "{pattern}");
         }
     }
+
+    #[test]
+    fn the_readme_recommends_this_user() {
+        let readme = concat!(env!("CARGO_MANIFEST_DIR"), "/../README.md");
+        let readme = std::fs::read_to_string(readme).unwrap();
+        let (_, after) = readme.split_once("'>its password' ").unwrap();
+        let (block, _) = after.split_once("redis-cli").unwrap();
+        let words = block.split_whitespace().filter(|word| *word != "\\");
+        let written: Vec<&str> = words.map(|word| word.trim_matches('\'')).collect();
+        let rules = rules(&Layout::default());
+        let first = |rules: &[&str]| rules.iter().position(|rule| *rule == "-@all").unwrap();
+        let rules: Vec<&str> = rules.split(' ').collect();
+        assert_eq!(written[..=first(&written)], rules[..=first(&rules)]);
+        let commands = |rules: &[&str]| rules.iter().map(ToString::to_string).collect();
+        let (written, rules): (BTreeSet<String>, BTreeSet<String>) =
+            (commands(&written), commands(&rules));
+        assert_eq!(written, rules, "README.md has the left ones, the table has the right ones");
+    }
 }
