@@ -15,6 +15,7 @@ mod known;
 pub mod layout;
 pub mod link;
 mod pushes;
+mod runs_out;
 mod sentinel;
 mod sign_in;
 mod stream;
@@ -26,7 +27,7 @@ pub use pushes::{Heard, PushSink, Pushes, pushes};
 pub use sign_in::Server;
 pub use trouble::Trouble;
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -44,6 +45,7 @@ use self::feed::Hint;
 use self::known::Known;
 use self::layout::{About, Channel, Layout};
 use self::link::{Link, LinkState, Purpose};
+use self::runs_out::RunsOut;
 use super::{Examination, Health, Report, Upstream};
 use crate::host::clock::{self, Boottime};
 use crate::model::{Answer, CallId, Change, ClaimId, Failure, Request, Resource, SessionId};
@@ -125,8 +127,8 @@ pub struct Redis {
     listening_on: u64,
     /// Why hints do not come, although the connection is up.
     hard_of_hearing: Option<String>,
-    /// Resources that somebody asked about, by when their holder's time is up.
-    inspected: BTreeSet<(Boottime, Resource)>,
+    /// Resources that somebody asked about.
+    inspected: RunsOut,
     /// The greatest token seen.
     floor: u64,
     /// Bounded by its user, who takes reports out until there are none.
@@ -155,7 +157,7 @@ impl Redis {
             ear: Ear::Deaf { retry_at: Boottime::ZERO },
             listening_on: 0,
             hard_of_hearing: None,
-            inspected: BTreeSet::new(),
+            inspected: RunsOut::default(),
             floor: 0,
             reports: VecDeque::new(),
             last_error: None,
@@ -196,10 +198,7 @@ impl Redis {
                 exchange::cared(reply).map(Reply::Cared)
             });
         }
-        while let Some((at, _)) = self.inspected.first()
-            && *at <= now
-            && let Some((_, resource)) = self.inspected.pop_first()
-        {
+        while let Some(resource) = self.inspected.pop_due(now) {
             self.reports.push_back(Report::Change(Change::Resource(resource)));
         }
     }
@@ -308,6 +307,7 @@ impl Redis {
             (Task::Request { call, request }, result) => {
                 let result = match result {
                     Ok(Reply::Answer(answer)) => {
+                        self.look_again(now, &request, &answer);
                         self.floor = self.floor.max(exchange::greatest_token(&answer).unwrap_or(0));
                         Ok(answer)
                     }
@@ -358,6 +358,17 @@ impl Redis {
             }
             // Semaphores are met when they change, too.
             (Task::Survey, _) => {}
+        }
+    }
+
+    /// Redis tells late of what ran out: whoever was told of a holder is told by a timer that its time
+    /// is up.
+    fn look_again(&mut self, now: Boottime, request: &Request, answer: &Answer) {
+        let (Request::Inspect(resource), Answer::Standing(standing)) = (request, answer) else {
+            return;
+        };
+        if let Some(runs_out) = standing.runs_out {
+            self.inspected.set(resource, now + runs_out + JUST_AFTER);
         }
     }
 
@@ -466,9 +477,12 @@ impl Upstream for Redis {
             Ear::Deaf { retry_at } => Some(retry_at),
             Ear::Starting | Ear::Listening => None,
         };
-        let inspected = self.inspected.first().map(|(at, _)| *at);
         let timeouts = [self.calls.poll_timeout(), self.known.poll_timeout()];
-        let timeouts = timeouts.into_iter().chain([self.care.poll_timeout(), listen_at, inspected]);
+        let timeouts = timeouts.into_iter().chain([
+            self.care.poll_timeout(),
+            listen_at,
+            self.inspected.next(),
+        ]);
         timeouts.flatten().min()
     }
 
