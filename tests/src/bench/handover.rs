@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::peers::{Brand, Peers};
+use super::peers::{Brand, Peer, Peers};
 use super::report::Side;
 use super::two_agents::{KINDS, TwoAgents, client};
 use super::{Effort, Limit, Report, Samples, straight};
@@ -46,11 +46,12 @@ pub(super) fn between_hosts(effort: &Effort, report: &mut Report) -> anyhow::Res
 
     let servers = Peers::start();
     for brand in Brand::ALL {
-        match peer_hand_overs_ms(&servers, brand, effort.peer_hand_overs) {
-            Ok(times) => report.compare("P3", WHAT, Side::Peer, brand.label(), &times),
-            Err(error) => report.leave_out("P3", brand.label(), &error),
-        }
+        let clients = (servers.client(brand, "role"), servers.client(brand, "role"));
+        add_peer(effort, report, brand.label(), clients);
     }
+    // An agent also wakes the waiters of programs that know nothing of it.
+    let package = || Peer::start(Brand::AdvancedSemaphores, &hosts.redis.socket(), "foreign");
+    add_peer(effort, report, "the first of these beside a Tenure agent", (package(), package()));
     Ok(())
 }
 
@@ -80,9 +81,21 @@ fn hand_overs_ms(agents: &[Agent; 2], kind: &str, rounds: usize) -> Samples {
     Samples::new(times)
 }
 
-fn peer_hand_overs_ms(servers: &Peers, brand: Brand, rounds: u32) -> anyhow::Result<Samples> {
-    let mut holder = servers.client(brand, "role")?;
-    let mut waiter = servers.client(brand, "role")?;
+/// A client that could be started.
+type Started = anyhow::Result<Peer>;
+
+fn add_peer(effort: &Effort, report: &mut Report, label: &str, clients: (Started, Started)) {
+    let measured = match clients {
+        (Ok(one), Ok(two)) => peer_hand_overs_ms(one, two, effort.peer_hand_overs),
+        (Err(error), _) | (_, Err(error)) => Err(error),
+    };
+    match measured {
+        Ok(times) => report.compare("P3", WHAT, Side::Peer, label, &times),
+        Err(error) => report.leave_out("P3", label, &error),
+    }
+}
+
+fn peer_hand_overs_ms(mut holder: Peer, mut waiter: Peer, rounds: u32) -> anyhow::Result<Samples> {
     // The waiter's connection and interpreter, too, have done everything once.
     waiter.pairs(1)?;
     holder.acquire()?;

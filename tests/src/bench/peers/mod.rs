@@ -82,7 +82,7 @@ impl Peers {
         self.etcd.as_ref().map_err(|error| anyhow::anyhow!("{error:#}"))
     }
 
-    /// A client in a process of its own.
+    /// A client in a process of its own, of its brand's server.
     pub(super) fn client(&self, brand: Brand, lock: &str) -> anyhow::Result<Peer> {
         match brand {
             Brand::Etcd => Peer::start(brand, Path::new(self.etcd()?.endpoint()), lock),
@@ -102,7 +102,8 @@ pub(super) struct Peer {
 }
 
 impl Peer {
-    fn start(brand: Brand, address: &Path, lock: &str) -> anyhow::Result<Peer> {
+    /// A client in a process of its own, of a server at that address.
+    pub(super) fn start(brand: Brand, address: &Path, lock: &str) -> anyhow::Result<Peer> {
         let profile = binary("bench");
         let target = profile.ancestors().nth(2).context("a profile lies in a directory")?;
         let python = target.join(PYTHON);
