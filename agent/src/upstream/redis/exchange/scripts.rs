@@ -1,0 +1,116 @@
+//! The scripts, and calls of them.
+
+use std::sync::LazyLock;
+
+/// A script that runs on the server.
+#[derive(Debug)]
+pub struct Script {
+    name: &'static str,
+    source: String,
+    sha1: String,
+}
+
+impl Script {
+    fn new(name: &'static str, parts: &[&str]) -> Script {
+        let source = parts.concat();
+        let sha1 = redis::Script::new(&source).get_hash().to_owned();
+        Script { name, source, sha1 }
+    }
+
+    /// What its file is called, without the ending.
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// What `SCRIPT LOAD` wants.
+    pub fn source(&self) -> &str {
+        &self.source
+    }
+
+    /// What `EVALSHA` wants: 40 hex digits.
+    pub fn sha1(&self) -> &str {
+        &self.sha1
+    }
+
+    /// Makes the server know the script.
+    pub fn load(&self) -> redis::Cmd {
+        let mut command = redis::cmd("SCRIPT");
+        command.arg("LOAD").arg(&self.source);
+        command
+    }
+}
+
+/// A call of a script.
+#[derive(Debug, Clone)]
+pub struct Invocation {
+    /// Which.
+    pub script: &'static Script,
+    /// The keys it is about.
+    pub keys: Vec<Vec<u8>>,
+    /// Its arguments.
+    pub args: Vec<Vec<u8>>,
+}
+
+impl Invocation {
+    pub(super) fn new(script: &'static LazyLock<Script>) -> Invocation {
+        Invocation { script, keys: Vec::new(), args: Vec::new() }
+    }
+
+    pub(super) fn key(mut self, key: String) -> Invocation {
+        self.keys.push(key.into_bytes());
+        self
+    }
+
+    pub(super) fn arg(mut self, arg: impl ToString) -> Invocation {
+        self.args.push(arg.to_string().into_bytes());
+        self
+    }
+
+    /// The call. A server that does not know the script answers `NOSCRIPT`: then [`Script::load`],
+    /// and call again.
+    pub fn command(&self) -> redis::Cmd {
+        let mut command = redis::cmd("EVALSHA");
+        command.arg(&self.script.sha1).arg(self.keys.len());
+        for part in self.keys.iter().chain(&self.args) {
+            command.arg(part.as_slice());
+        }
+        command
+    }
+}
+
+/// A script with what it shares with others before it.
+macro_rules! script {
+    ($name:literal $(, $shared:literal)*) => {
+        LazyLock::new(|| {
+            Script::new($name, &[
+                include_str!("../scripts/prelude.lua"),
+                $(include_str!(concat!("../scripts/", $shared, ".lua")),)*
+                include_str!(concat!("../scripts/", $name, ".lua")),
+            ])
+        })
+    };
+}
+
+pub(super) static CLAIM_LEADER: LazyLock<Script> = script!("claim_leader");
+pub(super) static CLAIM_MASTER: LazyLock<Script> = script!("claim_master", "prelude_master");
+pub(super) static CLAIM_LEASE: LazyLock<Script> = script!("claim_lease", "prelude_lease");
+pub(super) static CLAIM_PERMIT: LazyLock<Script> = script!("claim_permit", "prelude_permit");
+pub(super) static RENEW: LazyLock<Script> =
+    script!("renew", "prelude_lease", "prelude_permit", "prelude_master");
+pub(super) static RELEASE_LEADER: LazyLock<Script> = script!("release_leader");
+pub(super) static RELEASE_MASTER: LazyLock<Script> = script!("release_master", "prelude_master");
+pub(super) static RELEASE_LEASE: LazyLock<Script> = script!("release_lease", "prelude_lease");
+pub(super) static RELEASE_PERMIT: LazyLock<Script> = script!("release_permit", "prelude_permit");
+pub(super) static REVOKE_LEADER: LazyLock<Script> = script!("revoke_leader");
+pub(super) static REVOKE_MASTER: LazyLock<Script> = script!("revoke_master", "prelude_master");
+pub(super) static REVOKE_LEASE: LazyLock<Script> = script!("revoke_lease", "prelude_lease");
+pub(super) static REVOKE_PERMITS: LazyLock<Script> = script!("revoke_permits", "prelude_permit");
+pub(super) static INSPECT_LEADER: LazyLock<Script> = script!("inspect_leader");
+pub(super) static INSPECT_MASTER: LazyLock<Script> = script!("inspect_master", "prelude_master");
+pub(super) static INSPECT_LEASE: LazyLock<Script> = script!("inspect_lease", "prelude_lease");
+pub(super) static INSPECT_PERMITS: LazyLock<Script> = script!("inspect_permits", "prelude_permit");
+pub(super) static ANNOUNCE: LazyLock<Script> = script!("announce", "prelude_master");
+pub(super) static END_SESSION: LazyLock<Script> = script!("end_session", "prelude_master");
+pub(super) static ROUTES: LazyLock<Script> = script!("routes", "prelude_lease");
+pub(super) static CARE: LazyLock<Script> = script!("care", "prelude_permit");
+pub(super) static VERIFY: LazyLock<Script> = script!("verify");

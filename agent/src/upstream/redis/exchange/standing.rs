@@ -1,0 +1,98 @@
+//! Who holds and who waits; of a semaphore page by page.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use redis::Value;
+use tenure::wire::Kind;
+
+use crate::model::{Resource, StandingEntry, UpstreamStanding};
+
+use super::super::layout::{Layout, SemaphoreKey};
+use super::decode::{entry, limit};
+use super::reply::{Items, ReplyError, count_if_any, list, text};
+use super::scripts::{self, Invocation};
+
+/// How many holders and how many waiters are read in a call.
+const MEMBERS_PER_CALL: u64 = 256;
+
+/// A standing that is being read.
+#[derive(Debug)]
+pub(super) struct StandingPage {
+    resource: Resource,
+    /// Which members of a semaphore come next.
+    offset: u64,
+    standing: UpstreamStanding,
+}
+
+impl StandingPage {
+    pub(super) fn new(resource: Resource) -> StandingPage {
+        StandingPage { resource, offset: 0, standing: UpstreamStanding::default() }
+    }
+
+    pub(super) fn ask(&self, layout: &Layout) -> Invocation {
+        let Resource { tenant, kind, name } = &self.resource;
+        let script = match kind {
+            Kind::Leader => &scripts::INSPECT_LEADER,
+            Kind::Master => &scripts::INSPECT_MASTER,
+            Kind::Lease => &scripts::INSPECT_LEASE,
+            Kind::Semaphore => &scripts::INSPECT_PERMITS,
+        };
+        let call =
+            Invocation::new(script).key(layout.main(&self.resource)).arg(layout.claim(tenant, ""));
+        match kind {
+            Kind::Leader | Kind::Lease => call,
+            Kind::Master => call
+                .key(layout.master_claim(tenant, name))
+                .key(layout.sessions(tenant, name))
+                .arg(name)
+                .arg(layout.session(""))
+                .arg(layout.project_channel(tenant, name)),
+            Kind::Semaphore => call
+                .key(layout.semaphore(tenant, SemaphoreKey::Ttl, name))
+                .key(layout.semaphore(tenant, SemaphoreKey::Waiting, name))
+                .key(layout.semaphore(tenant, SemaphoreKey::WaitingHeartbeat, name))
+                .key(layout.semaphore(tenant, SemaphoreKey::Max, name))
+                .arg(self.offset)
+                .arg(MEMBERS_PER_CALL),
+        }
+    }
+
+    /// Takes a page: limit, holders, waiters, names of sessions, where the next page begins, and when an
+    /// exclusive holder's time is up. Whether there is another page.
+    pub(super) fn take(&mut self, reply: Value) -> Result<bool, ReplyError> {
+        let mut items = Items::of(reply)?;
+        self.standing.limit = limit(items.next())?;
+        for holder in list(items.next())? {
+            self.standing.holders.push(entry(holder)?);
+        }
+        for waiter in list(items.next())? {
+            self.standing.waiters.push(entry(waiter)?);
+        }
+        for name in list(items.next())? {
+            self.standing.sessions.push(text(name)?.into());
+        }
+        let next = count_if_any(items.next())?;
+        self.offset = next.unwrap_or(self.offset);
+        // Negative where nobody holds it, or for as long as he likes.
+        if let Value::Int(left) = items.next() {
+            self.standing.runs_out = u64::try_from(left).ok().map(Duration::from_millis);
+        }
+        Ok(next.is_some())
+    }
+
+    pub(super) fn finish(mut self) -> UpstreamStanding {
+        let UpstreamStanding { holders, waiters, .. } = &mut self.standing;
+        // Members that moved between two pages may have been read twice.
+        keep_first(holders);
+        keep_first(waiters);
+        // Oldest first: of a Tenure agent the token tells, and what it does not know comes last.
+        holders.sort_by_key(|holder| (holder.token == 0, holder.token));
+        self.standing
+    }
+}
+
+fn keep_first(entries: &mut Vec<StandingEntry>) {
+    let mut met = HashSet::new();
+    entries.retain(|entry| met.insert(entry.claim));
+}

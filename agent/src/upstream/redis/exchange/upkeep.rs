@@ -1,0 +1,101 @@
+//! Calls that no request asks for: upkeep of semaphores, and a look at who still holds what.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::Value;
+use tenure::wire::Kind;
+
+use crate::model::{ClaimId, Resource};
+
+use super::super::layout::{Layout, SemaphoreKey, hyphenated};
+use super::reply::{Items, ReplyError, count, count_if_any, integer, list, unexpected};
+use super::scripts::{self, Invocation};
+
+/// A semaphore to look after.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct CareOf {
+    /// Its tenant.
+    pub tenant: Arc<str>,
+    /// Its name.
+    pub name: Arc<str>,
+    /// Whether the caller holds or waits for a permit of it: then its keys are kept for ever.
+    pub shared: bool,
+}
+
+/// How a semaphore was left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Cared {
+    /// How many hold a permit.
+    pub holders: u64,
+    /// How many wait for one.
+    pub waiting: u64,
+    /// When the first of them runs out unless it is renewed; a good time to look again.
+    pub next: Option<Duration>,
+}
+
+/// Purges who ran out, grants what is free, keeps keys from expiring under their users, and removes
+/// what nobody uses. Writes nothing where nothing of that is due.
+pub fn care(layout: &Layout, semaphores: &[CareOf], floor: u64) -> Invocation {
+    let mut call = Invocation::new(&scripts::CARE).arg(floor);
+    for CareOf { tenant, name, shared } in semaphores {
+        let key = |key| layout.semaphore(tenant, key, name);
+        call = call
+            .key(key(SemaphoreKey::Main))
+            .key(key(SemaphoreKey::Ttl))
+            .key(key(SemaphoreKey::Waiting))
+            .key(key(SemaphoreKey::WaitingHeartbeat))
+            .key(key(SemaphoreKey::Max))
+            .key(layout.fence(tenant))
+            .arg(layout.claim(tenant, ""))
+            .arg(layout.notification(tenant, ""))
+            .arg(u8::from(*shared));
+    }
+    call
+}
+
+/// What [`care`] found, in the same order.
+pub fn cared(reply: Value) -> Result<Vec<Cared>, ReplyError> {
+    let mut items = Items::of(reply)?;
+    let mut cared = Vec::new();
+    while !items.is_empty() {
+        cared.push(Cared {
+            holders: count(items.next())?,
+            waiting: count(items.next())?,
+            next: count_if_any(items.next())?.map(Duration::from_millis),
+        });
+    }
+    Ok(cared)
+}
+
+/// Whether each of these claims of exclusive resources is the holder still. Writes nothing.
+pub fn verify(layout: &Layout, claims: &[(ClaimId, Resource)]) -> Invocation {
+    let mut call = Invocation::new(&scripts::VERIFY);
+    for (claim, resource) in claims {
+        let Resource { tenant, kind, name } = resource;
+        let id = hyphenated(claim.0);
+        call = call
+            .key(layout.main(resource))
+            .key(layout.claim(tenant, &id))
+            // Every item has as many keys, and none that the caller may not read.
+            .key(match kind {
+                Kind::Master => layout.master_claim(tenant, name),
+                _ => layout.main(resource),
+            })
+            .arg(kind)
+            .arg(id);
+    }
+    call
+}
+
+/// What [`verify`] found, in the same order.
+pub fn verified(reply: Value) -> Result<Vec<bool>, ReplyError> {
+    list(reply)?
+        .into_iter()
+        .map(|holds| match integer(holds)? {
+            0 => Ok(false),
+            1 => Ok(true),
+            other => Err(unexpected("0 or 1", &Value::Int(other))),
+        })
+        .collect()
+}

@@ -1,0 +1,37 @@
+-- Looks after semaphores: purges who ran out, grants who is first, keeps keys from expiring under their
+-- users, and removes what nobody uses. Writes nothing where nothing of that is due.
+--
+-- KEYS  for each semaphore: 1 main  2 ttl  3 waiting  4 waiting_heartbeat  5 max  6 fence
+-- ARGV  1 floor of tokens; for each semaphore: 1 what records start with
+--       2 what notifications start with  3 1 if the caller shares it
+-- Returns for each: how many hold, how many wait, ms until the first of them runs out or -1.
+
+local answers = {}
+for i = 1, (#ARGV - 1) / 3 do
+  local k, a = 6 * i - 6, 3 * i - 2
+  local s = {
+    main = KEYS[k + 1], ttl = KEYS[k + 2], waiting = KEYS[k + 3], hb = KEYS[k + 4], max = KEYS[k + 5],
+    fence = KEYS[k + 6], floor = tonumber(ARGV[1]), records = ARGV[a + 1], notifications = ARGV[a + 2],
+    shared = ARGV[a + 3] == '1',
+  }
+  purge(s)
+  if redis.call('ZCARD', s.waiting) > 0 then
+    grant_heads(s, limit_of(s))
+  end
+  local holders, waiting = redis.call('ZCARD', s.main), redis.call('ZCARD', s.waiting)
+  local soonest = -1
+  if holders + waiting == 0 then
+    drop_unused(s)
+  else
+    keep_keys(s, { 'main', 'ttl', 'waiting', 'hb', 'max' })
+    for _, set in ipairs({ s.main, s.ttl, s.hb }) do
+      local first = tonumber(redis.call('ZRANGE', set, 0, 0, 'WITHSCORES')[2])
+      if first then
+        local left = math.max(0, math.ceil((first - now_s) * 1000))
+        soonest = soonest < 0 and left or math.min(soonest, left)
+      end
+    end
+  end
+  answers[3 * i - 2], answers[3 * i - 1], answers[3 * i] = holders, waiting, soonest
+end
+return answers

@@ -1,0 +1,38 @@
+-- Claims a role (ADR-0004: SET NX EX; who finds its own value there adopts it).
+--
+-- KEYS  1 leader, STRING  2 record of the claim  3 fence
+-- ARGV  1 claim  2 kind:name  3 session  4 host  5 name  6 ttl, ms  7 floor of tokens
+--       8 what records start with
+-- Returns {'held', token} | {'contended', ms until free or -1, nil, holder} | {'gone', reason}.
+-- Writes nothing if contended.
+
+local main, key, fence = KEYS[1], KEYS[2], KEYS[3]
+local claim = claim_arguments()
+
+local holder = redis.call('GET', main)
+local record = read_record(key)
+if is_of_another(record, claim.resource) then
+  return { 'gone', 'conflict' }
+end
+if record then
+  if holder == claim.id and record.token then
+    if beat_record(record, claim.ttl) then
+      redis.call('PEXPIREAT', main, whole(now_ms + claim.ttl))
+    end
+    return { 'held', record.token }
+  end
+  local reason = why_gone(record, 'conflict')
+  if reason ~= 'expired' then
+    return { 'gone', reason }
+  end
+end
+
+if holder and holder ~= claim.id then
+  local known = read_record(claim.records .. holder)
+  return { 'contended', redis.call('PTTL', main), false, entry(holder, known) }
+end
+local token = next_token(fence, claim.floor)
+redis.call('SET', main, claim.id, 'PXAT', whole(now_ms + claim.ttl))
+write_record(key, record, claim, 'token', whole(token), 'granted', whole(now_us))
+keep_record(key, claim.ttl)
+return { 'held', token }

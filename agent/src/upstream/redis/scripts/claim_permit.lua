@@ -1,0 +1,88 @@
+-- Claims a permit: queues, grants who is first, and confirms, in one step.
+--
+-- KEYS  1 main  2 record of the claim  3 fence  4 ttl  5 waiting  6 waiting_heartbeat  7 max
+-- ARGV  1 claim  2 kind:name  3 session  4 host  5 name  6 ttl, ms  7 floor of tokens
+--       8 what records start with  9 member  10 limit, for everybody from now on  11 1 to queue if full
+--       12 what notifications start with  13 most waiters
+-- Returns {'held', token, limit} | {'waiting', position, limit} | {'contended', ms until the oldest grant
+-- runs out or -1, limit, holder} | {'gone', reason}. Writes nothing if contended, except another limit
+-- than that in force, and what that grants.
+
+local key, member = KEYS[2], ARGV[9]
+local claim = claim_arguments()
+local limit, queues, queue_max = tonumber(ARGV[10]), ARGV[11] == '1', tonumber(ARGV[13])
+local s = {
+  main = KEYS[1], fence = KEYS[3], ttl = KEYS[4], waiting = KEYS[5], hb = KEYS[6], max = KEYS[7],
+  records = claim.records, notifications = ARGV[12], floor = claim.floor, shared = true,
+}
+
+local record = read_record(key)
+if is_of_another(record, claim.resource) then
+  return { 'gone', 'conflict' }
+end
+if record and record.gone and record.gone ~= 'expired' then
+  return { 'gone', record.gone }
+end
+purge(s)
+if record and not record.gone then
+  local current = limit_of(s, record)
+  grant_heads(s, current)
+  record = read_record(key)
+  local answer = beat_permit(s, record, member, claim.ttl, current)
+  if answer then
+    return answer
+  end
+  -- A place in the queue that was purged can be taken again, at the end.
+  if record.token then
+    local reason = why_gone(record, 'conflict')
+    if reason ~= 'expired' then
+      return { 'gone', reason }
+    end
+  end
+end
+
+grant_heads(s, limit)
+local holders, waiting = redis.call('ZCARD', s.main), redis.call('ZCARD', s.waiting)
+local answer
+if holders < limit and waiting == 0 then
+  write_record(key, record, claim, 'limit', limit)
+  answer = { 'held', grant(s, key, member, claim.ttl), limit }
+  keep_record(key, claim.ttl)
+  keep_keys(s, { 'main', 'ttl' })
+elseif queues and waiting < queue_max then
+  -- A clock that was set back a little puts nobody before who came earlier; other programs' clocks may
+  -- be ahead by more, and are not waited for.
+  local at = now_s
+  local last = tonumber(redis.call('ZREVRANGE', s.waiting, 0, 0, 'WITHSCORES')[2])
+  if last and last >= at and last < at + 1 then
+    at = last + 0.000001
+  end
+  redis.call('ZADD', s.waiting, score(at), member)
+  redis.call('ZADD', s.hb, score(now_s + claim.ttl / 1000), member)
+  write_record(key, record, claim, 'limit', limit)
+  keep_record(key, claim.ttl)
+  keep_keys(s, { 'waiting', 'hb' })
+  answer = { 'waiting', redis.call('ZRANK', s.waiting, member) + 1, limit }
+else
+  local oldest = redis.call('ZRANGE', s.ttl, 0, 0)[1]
+  if not oldest or not redis.call('ZSCORE', s.main, oldest) then
+    oldest = redis.call('ZRANGE', s.main, 0, 0)[1]
+  end
+  if oldest then
+    local left = redis.call('ZSCORE', s.main, oldest) - now_s
+    answer = { 'contended', math.ceil(left * 1000), limit,
+      entry(oldest, record_of(s, oldest)) }
+  else
+    answer = { 'contended', -1, limit }
+  end
+  if holders + waiting == 0 then
+    drop_unused(s)
+    return answer
+  end
+end
+if tonumber(redis.call('GET', s.max)) ~= limit then
+  redis.call('SET', s.max, limit, 'EX', FOREVER)
+else
+  keep_keys(s, { 'max' })
+end
+return answer

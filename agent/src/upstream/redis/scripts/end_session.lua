@@ -1,0 +1,16 @@
+-- Ends a session, and tells its project (SPEC-032 5.4). What the session holds is released by itself.
+--
+-- KEYS  1 hash of the session
+-- ARGV  1 session  2 tenant  3 project  4 what the keys of projects' sessions start with
+--       5 what they end with  6 what channels of projects start with
+-- Returns 1 if it was there, else 0.
+
+local key, session = KEYS[1], ARGV[1]
+local f = redis.call('HMGET', key, 'tenant_id', 'project_id', 'name', 'host')
+local project = (f[1] or ARGV[2]) .. ':' .. (f[2] or ARGV[3])
+local there = redis.call('DEL', key)
+local listed = redis.call('SREM', ARGV[4] .. project .. ARGV[5], session)
+if there + listed > 0 then
+  tell_session_ended(ARGV[6] .. project, session, f[3], f[4])
+end
+return there

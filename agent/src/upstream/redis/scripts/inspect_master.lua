@@ -1,0 +1,38 @@
+-- Says who is a project's master, and which sessions it has. Writes only where somebody died: takes
+-- the dead out, and tells of them, once.
+--
+-- KEYS  1 master, STRING  2 claim of the master, STRING  3 sessions of the project, SET
+-- ARGV  1 what records start with  2 project  3 what hashes of sessions start with
+--       4 channel of the project
+-- Returns {nil, holders, waiters, sessions, nil, ms until the master's time is up or -1}.
+
+local main, claim_key, set = KEYS[1], KEYS[2], KEYS[3]
+local project, sessions, channel = ARGV[2], ARGV[3], ARGV[4]
+local master = read_master(main, claim_key, ARGV[1])
+clear_master(claim_key, master, project, channel)
+local holders = {}
+if master.session then
+  holders[1] = master_entry(master, sessions)
+end
+
+local present = {}
+for _, session in ipairs(redis.call('SMEMBERS', set)) do
+  local f = redis.call('HMGET', sessions .. session, 'tenant_id', 'agent_identity', 'registered_at')
+  if f[1] then
+    present[#present + 1] = { f[3] or '', session, f[2] or session }
+  else
+    reap(set, session, channel)
+  end
+end
+-- In the order in which they came.
+table.sort(present, function(a, b)
+  if a[1] ~= b[1] then
+    return a[1] < b[1]
+  end
+  return a[2] < b[2]
+end)
+local names = {}
+for i, session in ipairs(present) do
+  names[i] = session[3]
+end
+return { false, holders, {}, names, false, redis.call('PTTL', main) }

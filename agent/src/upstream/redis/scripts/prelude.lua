@@ -1,0 +1,110 @@
+-- Shared by all scripts: time, tokens, and the records of claims.
+--
+-- Time is the server's alone; a client's clock never decides anything. All expiries of one call are
+-- reckoned from the same instant, so that a record outlives what it is about by KEEP exactly.
+
+-- How long a claim is remembered after its end, ms.
+local KEEP = 60000
+
+local clock = redis.call('TIME')
+local now_us = clock[1] * 1000000 + clock[2]
+local now_ms = math.floor(now_us / 1000)
+
+local function whole(number)
+  return string.format('%.0f', number)
+end
+
+-- The next token: greater than every one before, whatever happened to the store or its clock.
+local function next_token(fence, floor)
+  local last = tonumber(redis.call('GET', fence)) or 0
+  local token = math.max(last + 1, now_us, floor + 1)
+  redis.call('SET', fence, whole(token))
+  return token
+end
+
+-- A claim's record, or nil. `gone` says why it ended; without a `token` it waits.
+local function read_record(key)
+  local f = redis.call('HMGET', key, 'r', 'gone', 'token', 'ttl', 'top', 'session', 'limit', 'notified',
+    'host', 'name', 'granted', 'since', 'priority')
+  if not f[1] and not f[2] then
+    return nil
+  end
+  return {
+    key = key, r = f[1], gone = f[2], token = tonumber(f[3]), ttl = tonumber(f[4]) or 0,
+    top = tonumber(f[5]), session = f[6], limit = tonumber(f[7]), notified = f[8], host = f[9],
+    name = f[10], granted = tonumber(f[11]), since = tonumber(f[12]), priority = tonumber(f[13]),
+  }
+end
+
+-- Keeps a record `live` ms, and as long as claims are remembered after that.
+local function keep_record(key, live)
+  redis.call('PEXPIREAT', key, whole(now_ms + live + KEEP))
+end
+
+-- Writes the record of a claim; `former` is that of an earlier copy, which expired.
+local function write_record(key, former, claim, ...)
+  if former then
+    redis.call('DEL', key)
+  end
+  redis.call('HSET', key, 'r', claim.resource, 'session', claim.session, 'host', claim.host,
+    'name', claim.name, 'ttl', claim.ttl, 'since', whole(now_us), ...)
+end
+
+-- A beat of `ttl` ms. Never shortens: the holder may go by the answer to a longer one.
+-- Returns whether what the record is about is to expire `ttl` ms from now.
+local function beat_record(record, ttl)
+  local top = record.top or record.ttl
+  if ttl < top and redis.call('PTTL', record.key) - KEEP > ttl then
+    return false
+  end
+  if ttl > top then
+    redis.call('HSET', record.key, 'top', ttl)
+  end
+  keep_record(record.key, ttl)
+  return true
+end
+
+-- Nothing remains of an ended claim but the reason. The first one stays, but expiry gives way: an
+-- expired claim may be claimed anew, and one released after that must not.
+local function end_record(key, record, reason)
+  if record and record.gone and record.gone ~= 'expired' then
+    reason = record.gone
+  end
+  redis.call('DEL', key)
+  redis.call('HSET', key, 'gone', reason)
+  keep_record(key, 0)
+end
+
+-- Why a claim that is not where its record says is gone; `taken` if its time was not up.
+local function why_gone(record, taken)
+  if record.gone then
+    return record.gone
+  end
+  if redis.call('PTTL', record.key) <= KEEP then
+    return 'expired'
+  end
+  return taken
+end
+
+-- Whether a record is of another resource than the caller says.
+local function is_of_another(record, resource)
+  return record and record.r and record.r ~= resource
+end
+
+-- The arguments that every claim begins with.
+local function claim_arguments()
+  return {
+    id = ARGV[1], resource = ARGV[2], session = ARGV[3], host = ARGV[4], name = ARGV[5],
+    ttl = tonumber(ARGV[6]), floor = tonumber(ARGV[7]), records = ARGV[8],
+  }
+end
+
+-- A holder or waiter as standings have it; `record` is nil for one of another program.
+local function entry(value, record)
+  if record and not record.gone and record.session then
+    local since = record.granted or record.since or now_us
+    return { value, record.session, record.host, record.name, record.token or 0,
+      math.max(0, now_us - since) }
+  end
+  return { value, false, false, false, 0, 0 }
+end

@@ -1,0 +1,48 @@
+-- Shared by what concerns leases and the routing table.
+--
+-- A lease's key lives for its ttl and its grace: with less left than the grace it has expired, and only
+-- the former holder's session is granted it. No timer tells when that begins: whoever reads the table
+-- first notes it there.
+
+-- What the table says of a lease in its grace.
+local EXPIRING = 'expiring'
+
+local function read_lease(main)
+  local f = redis.call('HMGET', main, 'owner', 'session', 'token', 'grace_ms', 'status', 'holder_status',
+    'host', 'name', 'granted_at')
+  if not f[1] then
+    return nil
+  end
+  local lease = {
+    owner = f[1], session = f[2], token = tonumber(f[3]) or 0, grace = tonumber(f[4]) or 0,
+    status = f[5], holder_status = f[6] or f[5] or 'active', host = f[7], name = f[8],
+    granted_at = tonumber(f[9]), left = redis.call('PTTL', main),
+  }
+  lease.in_grace = lease.left >= 0 and lease.left <= lease.grace
+  return lease
+end
+
+-- The version of the routing table after a change of it, which is told.
+local function next_version(routes)
+  local version = redis.call('INCR', routes)
+  redis.call('PUBLISH', routes, version)
+  return version
+end
+
+local function lease_entry(lease)
+  local age = lease.granted_at and math.max(0, now_us - lease.granted_at * 1000) or 0
+  return { lease.owner, lease.session, lease.host, lease.name, lease.token, age }
+end
+
+-- A beat of `ttl` ms; never shortens. Out of its grace the lease is what it was before.
+local function beat_lease(main, key, routes, lease, ttl)
+  local live = ttl + lease.grace
+  if lease.left < live then
+    redis.call('PEXPIREAT', main, whole(now_ms + live))
+    keep_record(key, live)
+  end
+  redis.call('HSET', main, 'renewed_at', whole(now_ms), 'ttl_ms', ttl)
+  if lease.in_grace then
+    redis.call('HSET', main, 'status', lease.holder_status, 'version', next_version(routes))
+  end
+end

@@ -1,0 +1,72 @@
+-- Shared by what concerns a project: its master, its sessions, and what they are told.
+
+local function json(text)
+  return text and cjson.encode(text) or 'null'
+end
+
+local function tell_master_released(channel, project, session, name, host)
+  redis.call('PUBLISH', channel, '{"type":"master_released","project":' .. json(project)
+    .. ',"session":' .. json(session) .. ',"name":' .. json(name) .. ',"host":' .. json(host) .. '}')
+end
+
+local function tell_session_ended(channel, session, name, host)
+  redis.call('PUBLISH', channel, '{"type":"session_ended","session":' .. json(session)
+    .. ',"name":' .. json(name) .. ',"host":' .. json(host) .. '}')
+end
+
+-- Numbers are written here: cjson would round a token to 14 digits.
+local function tell_preempted(channel, project, token, by)
+  redis.call('PUBLISH', channel, '{"type":"MasterPreempted","project":' .. json(project)
+    .. ',"token":' .. whole(token) .. ',"by":{"session":' .. json(by.session)
+    .. ',"name":' .. json(by.name) .. ',"host":' .. json(by.host) .. '}}')
+end
+
+-- The master of a project: its session, and if it is one of a Tenure agent its claim and the claim's
+-- record. `left` is a claim that is no longer the master's, and its record.
+local function read_master(main, claim_key, records)
+  local master = { session = redis.call('GET', main) }
+  local claim = redis.call('GET', claim_key)
+  local record = claim and read_record(records .. claim) or nil
+  if claim and master.session and record and not record.gone and record.session == master.session then
+    master.claim, master.record = claim, record
+  elseif claim then
+    master.left, master.left_record = claim, record
+  end
+  return master
+end
+
+-- A master that ended without a release is told of once, by whoever clears its claim away.
+local function clear_master(claim_key, master, project, channel)
+  if master.session or not master.left then
+    return
+  end
+  redis.call('DEL', claim_key)
+  local record = master.left_record
+  if record and record.session then
+    tell_master_released(channel, project, record.session, record.name, record.host)
+  end
+  master.left, master.left_record = nil, nil
+end
+
+-- Its entry in a standing; for a session of another program what the session plane says of it.
+local function master_entry(master, sessions)
+  if master.claim then
+    return entry(master.claim, master.record)
+  end
+  local f = redis.call('HMGET', sessions .. master.session, 'machine_id', 'agent_identity')
+  return { master.session, false, f[1], f[2], 0, 0 }
+end
+
+-- Corrects what the session plane says of a session, if it knows it.
+local function note_role(key, is_master)
+  if redis.call('EXISTS', key) == 1 then
+    redis.call('HSET', key, 'is_master', is_master and '1' or '0')
+  end
+end
+
+-- Takes a session whose hash is gone out of its project; told of once, by whoever does it.
+local function reap(set, session, channel)
+  if redis.call('SREM', set, session) == 1 then
+    tell_session_ended(channel, session)
+  end
+end

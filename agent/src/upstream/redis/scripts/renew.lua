@@ -1,0 +1,160 @@
+-- Renews grants, places in queues and sessions, of all kinds and tenants together.
+--
+-- Keys are put together here from what they start with: five arguments a beat instead of up to nine
+-- keys. (A cluster would want them listed; it is refused.)
+--
+-- ARGV  1 floor of tokens  2 what hashes of sessions start with  3 what master keys start with
+--       4 number of tenants; for each: what its keys start with, in the order below; then for each beat
+--       1 kind, or 'session'  2 tenant  3 claim or session  4 name  5 ttl, ms
+-- Returns for each beat three items: 'held', token, limit or -1 | 'waiting', position, limit or -1
+-- | 'gone', reason, -1 | 'session', 1 if it is master, else 0, -1.
+
+local floor, sessions, masters = tonumber(ARGV[1]), ARGV[2], ARGV[3]
+local STARTS = { 'leader', 'master', 'master_claim', 'lease', 'main', 'ttl', 'waiting', 'hb', 'max',
+  'notifications', 'records', 'fence', 'routes' }
+local tenants = {}
+local at = 4
+for i = 1, tonumber(ARGV[4]) do
+  local tenant = { semaphores = {} }
+  for _, start in ipairs(STARTS) do
+    at = at + 1
+    tenant[start] = ARGV[at]
+  end
+  tenants[i] = tenant
+end
+
+local function unknown(main)
+  return 'gone', redis.call('EXISTS', main) == 1 and 'conflict' or 'unknown'
+end
+
+local beat = {}
+
+function beat.leader(tenant, id, name, ttl, record)
+  local main = tenant.leader .. name
+  if not record then
+    return unknown(main)
+  end
+  if redis.call('GET', main) ~= id or not record.token then
+    return 'gone', why_gone(record, 'conflict')
+  end
+  if beat_record(record, ttl) then
+    redis.call('PEXPIREAT', main, whole(now_ms + ttl))
+  end
+  return 'held', record.token
+end
+
+function beat.master(tenant, id, name, ttl, record)
+  local main, claim_key = tenant.master .. name, tenant.master_claim .. name
+  if not record then
+    return unknown(main)
+  end
+  local is_master = record.token and redis.call('GET', main) == record.session
+    and redis.call('GET', claim_key) == id
+  if not is_master then
+    return 'gone', why_gone(record, 'preempted')
+  end
+  if beat_record(record, ttl) then
+    redis.call('PEXPIREAT', main, whole(now_ms + ttl))
+    keep_record(claim_key, ttl)
+  end
+  return 'held', record.token
+end
+
+function beat.lease(tenant, id, name, ttl, record)
+  local main = tenant.lease .. name
+  local lease = read_lease(main)
+  if lease and lease.owner == id and not (record and record.gone) then
+    beat_lease(main, tenant.records .. id, tenant.routes, lease, ttl)
+    return 'held', lease.token
+  end
+  if not record then
+    return unknown(main)
+  end
+  return 'gone', why_gone(record, 'conflict')
+end
+
+-- One look after a semaphore serves all of its beats.
+local function semaphore(tenant, name)
+  local s = tenant.semaphores[name]
+  if not s then
+    s = { fence = tenant.fence, records = tenant.records, notifications = tenant.notifications,
+      floor = floor, shared = true }
+    for _, key in ipairs({ 'main', 'ttl', 'waiting', 'hb', 'max' }) do
+      s[key] = tenant[key] .. name
+    end
+    tenant.semaphores[name] = s
+    purge(s)
+    s.limit = limit_of(s)
+    grant_heads(s, s.limit)
+  end
+  return s
+end
+
+function beat.semaphore(tenant, id, name, ttl)
+  local s = semaphore(tenant, name)
+  local key = tenant.records .. id
+  local record = read_record(key)
+  if not record then
+    return 'gone', 'unknown'
+  end
+  if is_of_another(record, 'semaphore:' .. name) then
+    return 'gone', 'conflict'
+  end
+  if not record.gone then
+    s.limit = s.limit or limit_of(s, record)
+    local answer = beat_permit(s, record, id:gsub('%-', ''), ttl, s.limit)
+    if answer then
+      return answer[1], answer[2], answer[3]
+    end
+  end
+  return 'gone', why_gone(record, record.token and 'conflict' or 'expired')
+end
+
+local function beat_session(id, ttl)
+  local key = sessions .. id
+  local f = redis.call('HMGET', key, 'tenant_id', 'project_id', 'is_master')
+  if not f[1] or not f[2] then
+    return 'gone', 'unknown'
+  end
+  if redis.call('PTTL', key) < ttl then
+    redis.call('PEXPIREAT', key, whole(now_ms + ttl))
+  end
+  local role = redis.call('GET', masters .. f[1] .. ':' .. f[2]) == id and '1' or '0'
+  if f[3] ~= role then
+    redis.call('HSET', key, 'is_master', role)
+  end
+  return 'session', tonumber(role)
+end
+
+local function answer_beat(kind, index, id, name, ttl)
+  if kind == 'session' then
+    return beat_session(id, ttl)
+  end
+  local tenant = tenants[index]
+  local record
+  if kind ~= 'semaphore' then
+    record = read_record(tenant.records .. id)
+    if is_of_another(record, kind .. ':' .. name) then
+      return 'gone', 'conflict'
+    end
+  end
+  return beat[kind](tenant, id, name, ttl, record)
+end
+
+local answers = {}
+for first = at + 1, #ARGV, 5 do
+  local ok, word, a, b = pcall(answer_beat, ARGV[first], tonumber(ARGV[first + 1]), ARGV[first + 2],
+    ARGV[first + 3], tonumber(ARGV[first + 4]))
+  if not ok then
+    -- Somebody put something else in its place. That takes nothing from the other beats; any other
+    -- error does.
+    local text = type(word) == 'table' and word.err or word
+    if not string.find(tostring(text), 'WRONGTYPE', 1, true) then
+      error(word, 0)
+    end
+    word, a, b = 'gone', 'conflict', nil
+  end
+  local n = #answers
+  answers[n + 1], answers[n + 2], answers[n + 3] = word, a, b or -1
+end
+return answers

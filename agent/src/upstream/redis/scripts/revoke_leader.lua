@@ -1,0 +1,22 @@
+-- Takes a role from its holder.
+--
+-- KEYS  1 leader, STRING
+-- ARGV  1 only the grant with this token, or ''  2 what records start with  3 channel of losses
+-- Returns how many grants were taken away.
+
+local main, records, lost = KEYS[1], ARGV[2], ARGV[3]
+local holder = redis.call('GET', main)
+if not holder then
+  return 0
+end
+local record = read_record(records .. holder)
+local token = record and record.token or 0
+if ARGV[1] ~= '' and tonumber(ARGV[1]) ~= token then
+  return 0
+end
+redis.call('DEL', main)
+if record then
+  end_record(record.key, record, 'revoked')
+  redis.call('PUBLISH', lost, holder)
+end
+return 1
