@@ -226,7 +226,10 @@ impl Keeper {
         self.down(Phase::Down(Arc::new(trouble.clone())), &trouble);
         let wait = back_off(self.failed);
         self.failed = self.failed.saturating_add(1);
-        rest(wait).await;
+        tokio::select! {
+            () = rest(wait) => {}
+            () = self.address.recovered() => {}
+        }
     }
 
     /// A connection to a server that was found fit.
@@ -296,6 +299,7 @@ impl Keeper {
             sink.connected(generation);
         }
         self.phase.send_replace(Phase::Up(connected));
+        self.address.succeeded();
         let overflown = async {
             match self.purpose.sink() {
                 Some(sink) => sink.overflown().await,
@@ -343,11 +347,7 @@ impl Keeper {
 
     fn down(&self, phase: Phase, trouble: &Trouble) {
         let told = trouble.told();
-        let is_news = match &*self.phase.borrow() {
-            Phase::Down(before) => before.told() != told,
-            Phase::Connecting | Phase::Up(_) => true,
-        };
-        if is_news {
+        if self.address.is_news(&told) {
             warn!(purpose = self.purpose.name(), "upstream not connected: {told}");
         }
         // First the phase: whoever hears of the loss must not meet the old connection.
@@ -382,4 +382,22 @@ fn back_off(failed: u32) -> Duration {
 )]
 async fn rest(time: Duration) {
     tokio::time::sleep(time).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn back_off_doubles_up_to_its_longest_and_varies() {
+        for (failed, most) in [(0, 50), (1, 100), (3, 400), (6, 2000), (u32::MAX, 2000)] {
+            let most = Duration::from_millis(most);
+            for _ in 0..100 {
+                let wait = back_off(failed);
+                assert!((most / 2..=most).contains(&wait), "{failed}: {wait:?}");
+            }
+        }
+        let first = back_off(6);
+        assert!((0..100).any(|_| back_off(6) != first));
+    }
 }
