@@ -21,6 +21,7 @@ mod stream;
 #[cfg(test)]
 mod tests;
 mod trouble;
+mod upkeep;
 
 pub use pushes::{Heard, PushSink, Pushes, pushes};
 pub use sign_in::Server;
