@@ -22,6 +22,8 @@ pub enum Purpose {
     Commands,
     /// What the server says unasked; it goes in here.
     Pushes(PushSink),
+    /// A look at the server, for a moment.
+    Examination,
 }
 
 impl Purpose {
@@ -30,13 +32,14 @@ impl Purpose {
             Purpose::Beats => "beats",
             Purpose::Commands => "commands",
             Purpose::Pushes(_) => "pushes",
+            Purpose::Examination => "examination",
         }
     }
 
     pub(super) fn sink(&self) -> Option<&PushSink> {
         match self {
             Purpose::Pushes(sink) => Some(sink),
-            Purpose::Beats | Purpose::Commands => None,
+            Purpose::Beats | Purpose::Commands | Purpose::Examination => None,
         }
     }
 }

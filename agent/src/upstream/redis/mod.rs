@@ -8,6 +8,7 @@
 pub mod address;
 mod calls;
 mod care;
+pub mod examine;
 pub mod exchange;
 mod feed;
 mod known;
@@ -46,7 +47,7 @@ use self::known::Known;
 use self::layout::{About, Channel, Layout};
 use self::link::{Link, LinkState, Purpose};
 use self::runs_out::RunsOut;
-use super::{Health, Report, Upstream};
+use super::{Examination, Health, Report, Upstream};
 use crate::host::clock::{self, Boottime};
 use crate::model::{Answer, CallId, Change, ClaimId, Failure, Request, Resource, SessionId};
 
@@ -112,6 +113,7 @@ pub struct RedisSettings {
 /// A Redis, shared with others.
 pub struct Redis {
     settings: RedisSettings,
+    address: Arc<Address>,
     layout: Rc<Layout>,
     database: u32,
     beats: Link,
@@ -147,7 +149,8 @@ impl Redis {
             database,
             beats: Link::open(Arc::clone(&address), Purpose::Beats),
             pushes: Link::open(Arc::clone(&address), Purpose::Pushes(sink)),
-            commands: Link::open(address, Purpose::Commands),
+            commands: Link::open(Arc::clone(&address), Purpose::Commands),
+            address,
             heard,
             calls: Calls::new(),
             known: Known::default(),
@@ -401,6 +404,15 @@ impl Upstream for Redis {
             .or_else(|| self.last_error.as_ref().map(|(_, error)| error.clone()))
             .or_else(|| self.hard_of_hearing.clone());
         Health { state, last_error }
+    }
+
+    fn examine(&self) -> Examination {
+        let ear = match (self.ear, &self.hard_of_hearing) {
+            (Ear::Listening, None) => examine::Ear::Listens,
+            (Ear::Listening, Some(refused)) => examine::Ear::Refused(refused.clone()),
+            (Ear::Deaf { .. } | Ear::Starting, _) => examine::Ear::Deaf,
+        };
+        examine::examination(Arc::clone(&self.address), self.settings.layout.clone(), ear)
     }
 
     fn shares_journal(&self) -> bool {
