@@ -110,12 +110,12 @@ fn exit_codes() {
     for wrong in [&["--sokcet", "/s"][..], &["gateway"], &["check-config", "x"]] {
         assert_eq!(room.run(wrong).0, 64, "{wrong:?}");
     }
-    let (code, _, stderr) = room.run(&["--upstream", "redis://:hunter2@h/0"]);
+    let (code, _, stderr) = room.run(&["--upstream", "https://hunter2@h/0"]);
     assert_eq!(code, 78);
     assert_eq!(
         stderr,
-        "tenured: --upstream: upstream = ***: redis: upstreams are not supported; this version keeps \
-         everything itself: use \"embedded:\"\n"
+        "tenured: --upstream: upstream = ***: https: upstreams are not supported yet; use \
+         \"embedded:\", or a Redis such as \"redis://127.0.0.1:6379/0\"\n"
     );
     let (code, _, stderr) = room.run(&["--config", "/no/such/file", "check-config"]);
     assert_eq!(code, 78);

@@ -45,7 +45,8 @@ pub struct Flags {
     /// Where programs connect: a path, or a unix: URI [env: TENURED_SOCKET, TENURE_SOCKET].
     #[arg(long, value_name = "PATH", global = true)]
     pub socket: Option<String>,
-    /// Where truth is kept; this version knows embedded: [env: TENURED_UPSTREAM].
+    /// Where truth is kept: embedded:, or a Redis such as redis://127.0.0.1:6379/0
+    /// [env: TENURED_UPSTREAM].
     #[arg(long, value_name = "URL", global = true)]
     pub upstream: Option<String>,
     /// A file with the upstream's password [env: TENURED_UPSTREAM_SECRET_FILE].

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::redis::POLL_MAX;
 use super::value::{self, Refusal, Shape};
-use super::{Config, UpstreamUrl};
+use super::{Config, UpstreamUrl, secret};
 
 /// A setting.
 pub(super) struct Key {
@@ -40,6 +41,10 @@ pub(super) fn find(name: &str) -> Option<&'static Key> {
 
 /// Durations that a client or an administrator may wish for end here; a longer one is a slip.
 const LONGEST: Duration = Duration::from_secs(30 * 24 * 3600);
+/// A server that needs longer cannot keep anybody's holds alive.
+const CALL_MAX: Duration = Duration::from_secs(60);
+/// Below, every hiccup of a network would look like a dead server.
+const CALL_MIN: Duration = Duration::from_millis(50);
 /// Counts end here: above, the agent's memory would not be bounded by anything sensible.
 const MOST: u64 = 1_000_000;
 
@@ -74,6 +79,36 @@ macro_rules! count {
     };
 }
 
+macro_rules! prefix {
+    ($name:literal, $field:ident) => {
+        Key {
+            name: $name,
+            shape: Shape::Text,
+            reloads: false,
+            set: |config, text| {
+                config.redis_section.prefixes.$field = value::prefix(text)?;
+                Ok(())
+            },
+            get: |config| Some(config.redis_section.prefixes.$field.clone().into()),
+        }
+    };
+}
+
+macro_rules! optional_path {
+    ($name:literal, $($field:ident).+, $parse:path) => {
+        Key {
+            name: $name,
+            shape: Shape::Text,
+            reloads: false,
+            set: |config, text| {
+                config.$($field).+ = Some($parse(text)?);
+                Ok(())
+            },
+            get: |config| Some(config.$($field).+.as_ref()?.display().to_string().into()),
+        }
+    };
+}
+
 macro_rules! path {
     ($name:literal, $field:ident, $parse:path) => {
         Key {
@@ -90,7 +125,7 @@ macro_rules! path {
 }
 
 /// In the order in which `check-config` prints them.
-pub(super) static KEYS: [Key; 37] = [
+pub(super) static KEYS: [Key; 48] = [
     path!("socket", socket, value::socket),
     Key {
         name: "upstream",
@@ -102,16 +137,7 @@ pub(super) static KEYS: [Key; 37] = [
         },
         get: |config| Some(config.upstream.shown().into()),
     },
-    Key {
-        name: "upstream_secret_file",
-        shape: Shape::Text,
-        reloads: false,
-        set: |config, text| {
-            config.upstream_secret_file = Some(value::path(text)?);
-            Ok(())
-        },
-        get: |config| Some(config.upstream_secret_file.as_ref()?.display().to_string().into()),
-    },
+    optional_path!("upstream_secret_file", upstream_secret_file, secret::path),
     path!("state_dir", state_dir, value::path),
     path!("runtime_dir", runtime_dir, value::path),
     Key {
@@ -181,6 +207,17 @@ pub(super) static KEYS: [Key; 37] = [
     ),
     duration!("retry.first", settings.retry_min, Duration::from_millis(10), LONGEST),
     duration!("retry.longest", settings.retry_max, Duration::from_millis(10), LONGEST),
+    prefix!("redis.session_prefix", session_prefix),
+    prefix!("redis.leader_prefix", leader_prefix),
+    prefix!("redis.semaphore_namespace", semaphore_namespace),
+    prefix!("redis.tenure_prefix", tenure_prefix),
+    duration!("redis.timeout", redis_section.timeout, CALL_MIN, CALL_MAX),
+    duration!("redis.connect_timeout", redis_section.connect_timeout, CALL_MIN, CALL_MAX),
+    duration!("redis.poll", redis_section.poll, Duration::from_millis(10), POLL_MAX),
+    optional_path!("redis.tls_ca_file", redis_section.tls_ca_file, value::path),
+    optional_path!("redis.tls_cert_file", redis_section.tls_cert_file, value::path),
+    optional_path!("redis.tls_key_file", redis_section.tls_key_file, value::path),
+    optional_path!("redis.sentinel_secret_file", redis_section.sentinel_secret_file, secret::path),
     duration!(
         "stop.deadline",
         limits.stop_deadline,

@@ -8,8 +8,12 @@ use std::path::{Path, PathBuf};
 use super::directories::{self, Environment};
 use super::error::closest;
 use super::keys::{self, KEYS, Key};
+use super::redis::RedisSection;
+use super::rules::Broken;
 use super::value::{self, Shape};
-use super::{Config, ConfigError, Flags, Limits, Origin, Policy, UpstreamUrl, allow, rules};
+use super::{
+    Config, ConfigError, Flags, Limits, Origin, Policy, UpstreamUrl, access, allow, rules, secret,
+};
 use crate::keeper::Settings;
 
 /// A configuration, and how it came about.
@@ -60,7 +64,7 @@ pub fn load(flags: &Flags, environment: &Environment) -> Result<Loaded, ConfigEr
         let key = keys::find(key).expect("a key for every flag");
         loaded.set(key, text, Origin::Flag(flag))?;
     }
-    loaded.finish()
+    loaded.finish(environment)
 }
 
 fn is_absent(error: &io::Error) -> bool {
@@ -78,6 +82,7 @@ fn base(environment: &Environment) -> Result<Loaded, ConfigError> {
         audience: directories.audience,
         upstream: UpstreamUrl::Embedded,
         upstream_secret_file: None,
+        redis: None,
         state_dir: directories.state,
         runtime_dir: directories.runtime,
         log: "info".to_owned(),
@@ -85,6 +90,7 @@ fn base(environment: &Environment) -> Result<Loaded, ConfigError> {
         limits: Limits::default(),
         policy: Policy::default(),
         allow: Vec::new(),
+        redis_section: RedisSection::default(),
     };
     Ok(Loaded { config, warnings: Vec::new(), origins: HashMap::new() })
 }
@@ -172,7 +178,7 @@ impl Loaded {
         Ok(())
     }
 
-    fn finish(mut self) -> Result<Loaded, ConfigError> {
+    fn finish(mut self, environment: &Environment) -> Result<Loaded, ConfigError> {
         if !self.origins.contains_key("socket") {
             self.config.socket = self.config.runtime_dir.join("api.sock");
         }
@@ -180,13 +186,27 @@ impl Loaded {
             let name = crate::host::machine::host_name().map_err(ConfigError::HostName)?;
             self.config.settings.host = name.into();
         }
-        rules::check(&self.config).map_err(|broken| {
-            let value = keys::find(&broken.key).map(|key| key.show(&self.config));
-            let origin = self.origin(&broken.key).clone();
-            let value = value.unwrap_or_default();
-            ConfigError::Value { key: broken.key, value, origin, rule: broken.rule }
-        })?;
+        rules::check(&self.config).map_err(|broken| self.broken(broken))?;
+        if matches!(self.config.upstream, UpstreamUrl::Redis(_)) {
+            // Hints of a Redis can be lost.
+            self.config.settings.poll = Some(self.config.redis_section.poll);
+            if self.config.upstream_secret_file.is_none() {
+                self.config.upstream_secret_file = secret::credential(environment);
+            }
+        }
+        let redis = access::resolve(&self.config, environment);
+        self.config.redis = redis.map_err(|broken| self.broken(broken))?;
         Ok(self)
+    }
+
+    fn broken(&self, Broken { key, rule }: Broken) -> ConfigError {
+        let found = keys::find(&key);
+        let value = found.map(|key| key.show(&self.config)).unwrap_or_default();
+        let origin = self.origin(&key);
+        match found {
+            Some(found) => wrong(found, value, origin, rule),
+            None => ConfigError::Value { key, value, origin: origin.clone(), rule },
+        }
     }
 }
 

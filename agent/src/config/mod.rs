@@ -4,6 +4,7 @@
 //! `leader.ttl` is `ttl` in the section `[leader]` of a file, and TENURED_LEADER_TTL in the
 //! environment. `packaging/tenured.toml` documents every key.
 
+mod access;
 mod allow;
 mod directories;
 mod effective;
@@ -12,7 +13,11 @@ mod flags;
 mod keys;
 mod layers;
 mod policy;
+mod redis;
+mod redis_url;
 mod rules;
+mod secret;
+mod trust;
 mod upstream;
 mod value;
 
@@ -24,6 +29,10 @@ pub use error::{ConfigError, Origin};
 pub use flags::{Cli, Command, Flags};
 pub use layers::{Loaded, load};
 pub use policy::{Ask, Denied, Policy, Rule, SharedPolicy, Who};
+pub use redis::{Login, Place, RedisAccess, RedisServer, RedisUpstream};
+pub use redis_url::RedisUrl;
+pub use secret::Secret;
+pub use trust::Trust;
 pub use upstream::UpstreamUrl;
 
 use crate::host::socket::Audience;
@@ -40,6 +49,8 @@ pub struct Config {
     pub upstream: UpstreamUrl,
     /// A file with the upstream's password.
     pub upstream_secret_file: Option<PathBuf>,
+    /// How to use the Redis, where that is the upstream.
+    pub redis: Option<RedisUpstream>,
     /// What must survive a reboot.
     pub state_dir: PathBuf,
     /// Socket, pages and journal.
@@ -54,6 +65,7 @@ pub struct Config {
     pub policy: Policy,
     /// The rules of the policy as they were written.
     allow: Vec<toml::Table>,
+    redis_section: redis::RedisSection,
 }
 
 /// What the API accepts at most; everything beyond is refused or closed.
@@ -98,13 +110,26 @@ impl Config {
     pub fn changes(&self, new: &Config) -> Vec<(&'static str, bool)> {
         let mut changes: Vec<_> = keys::KEYS
             .iter()
-            .filter(|key| (key.get)(self) != (key.get)(new))
+            .filter(|key| (key.get)(self) != (key.get)(new) || self.hides_change(key.name, new))
             .map(|key| (key.name, key.reloads))
             .collect();
         if self.allow != new.allow {
             changes.push(("allow", true));
         }
         changes
+    }
+
+    /// Whether a password differs that belongs to a key whose shown value is the same.
+    fn hides_change(&self, key: &str, new: &Config) -> bool {
+        let logins = |config: &Config| {
+            let access = &config.redis.as_ref()?.access;
+            Some((access.login.clone(), access.server.clone()))
+        };
+        match key {
+            "upstream" => self.upstream != new.upstream,
+            "upstream_secret_file" => self.upstream == new.upstream && logins(self) != logins(new),
+            _ => false,
+        }
     }
 
     /// Takes over what a reload puts into effect, and only that.

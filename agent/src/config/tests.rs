@@ -159,8 +159,13 @@ fn a_broken_layer_is_refused_also_when_it_is_overridden() {
 fn no_password_is_ever_shown() {
     for (room, start) in [
         (
-            Room::with("upstream = \"redis://:hunter2@h/0\""),
-            "FILE: upstream = ***: redis: upstreams",
+            Room::with("upstream = \"https://hunter2@h/0\""),
+            "FILE: upstream = ***: https: upstreams are not supported yet",
+        ),
+        (Room::with("upstream = \"redis://:hunter2@h:x\""), "FILE: upstream = ***: must have"),
+        (
+            Room::with("upstream = \"redis://hunter2@h\""),
+            "FILE: upstream = ***: must have a password",
         ),
         (Room::with("upstream = \"redis://:hunter2@h/0"), "FILE:1: "),
         (Room::with("upstream = [\"hunter2\"]"), "FILE: upstream = ***: must be"),
@@ -223,6 +228,10 @@ fn the_sample_file_says_the_defaults() {
             "runtime_dir",
             "host_name",
             "limits.streams_per_uid_max",
+            "redis.tls_ca_file",
+            "redis.tls_cert_file",
+            "redis.tls_key_file",
+            "redis.sentinel_secret_file",
         ];
         let name = key.name.rsplit('.').next().unwrap();
         if follows_from_others.contains(&key.name) {
@@ -255,4 +264,162 @@ fn every_flag_is_a_key() {
     for (flag, key, _) in room.flags.values() {
         assert_eq!(loaded.origin(key), &Origin::Flag(flag));
     }
+}
+
+/// A Redis as the upstream, with these other lines.
+fn redis(url: &str, rest: &str) -> Room {
+    Room::with(&format!("upstream = \"{url}\"\n{rest}"))
+}
+
+#[test]
+fn a_redis_is_configured_with_its_defaults() {
+    let config = redis("redis://:hunter2@h/3", "").load().unwrap().config;
+    assert_eq!(
+        (config.upstream.kind(), config.settings.poll),
+        ("redis", Some(Duration::from_secs(1)))
+    );
+    let RedisUpstream { access, layout } = config.redis.as_ref().unwrap();
+    let two = Duration::from_secs(2);
+    assert_eq!((access.db, access.timeout, access.connect_timeout), (3, two, two));
+    assert_eq!(access.login.password, Some(Secret::new("hunter2")));
+    assert_eq!(layout.leader("default", "r"), "leader:r");
+    assert!(!format!("{config:?}").contains("hunter2"));
+
+    let rest = "[redis]\nleader_prefix = \"titan:leader:\"\ntimeout = \"300ms\"\npoll = \"200ms\"";
+    let config = redis("redis+unix:///s", rest).load().unwrap().config;
+    assert_eq!(config.settings.poll, Some(Duration::from_millis(200)));
+    let RedisUpstream { access, layout } = config.redis.unwrap();
+    assert_eq!(access.timeout, Duration::from_millis(300));
+    assert_eq!(layout.leader("default", "r"), "titan:leader:r");
+
+    let embedded = Room::with(rest).load().unwrap().config;
+    assert!(embedded.redis.is_none() && embedded.settings.poll.is_none());
+}
+
+#[test]
+fn check_config_shows_no_password_of_a_redis() {
+    let mut room = redis("redis://me:hunter2@h/3", "");
+    room = room.variable("TENURED_REDIS_TIMEOUT", "3s");
+    let printed = room.load().unwrap().effective();
+    assert!(printed.contains("upstream = \"redis://me:***@h:6379/3\"  # /"), "{printed}");
+    assert!(printed.contains("timeout = \"3s\"  # TENURED_REDIS_TIMEOUT"), "{printed}");
+    assert!(!printed.contains("hunter2"), "{printed}");
+    let sentinel = redis("redis+sentinel://a,b/m?sentinel_password=hunter2", "");
+    let printed = sentinel.load().unwrap().effective();
+    assert!(printed.contains("/m/0?sentinel_password=***\""), "{printed}");
+}
+
+#[test]
+fn broken_rules_of_a_redis() {
+    let check = |url, text: &str, expected: &str| {
+        redis(url, &format!("[redis]\n{text}")).refused(expected);
+    };
+    check(
+        "embedded:",
+        "tenure_prefix = \"a b\"",
+        r#"FILE: redis.tenure_prefix = "a b": must be 1 to 64 visible ASCII characters, none of them a space or one of * ? [ ] \"#,
+    );
+    check(
+        "embedded:",
+        "leader_prefix = \"ten\"",
+        "FILE: redis.leader_prefix = \"ten\": redis.leader_prefix gives keys that start with 'ten', \
+         which cannot be told from 'tenant:' of keys of other tenants; choose prefixes none of which \
+         starts with another",
+    );
+    check("embedded:", "poll = \"2s\"", "FILE: redis.poll = \"2s\": must be from 10ms to 1s");
+    check(
+        "embedded:",
+        "timeout = \"2m\"",
+        "FILE: redis.timeout = \"2m\": must be from 50ms to 60s",
+    );
+    check(
+        "redis://h",
+        "tls_ca_file = \"/ca\"",
+        "FILE: redis.tls_ca_file = \"/ca\": is for TLS, and upstream does not use it; write rediss:// \
+         with two s, or leave it out",
+    );
+    check(
+        "rediss://h",
+        "tls_ca_file = \"/no/such/ca\"",
+        "FILE: redis.tls_ca_file = \"/no/such/ca\": must be a file that the agent can read: No such \
+         file or directory (os error 2)",
+    );
+    check(
+        "rediss://h",
+        "tls_key_file = \"/key\"",
+        "FILE: redis.tls_key_file = \"/key\": must have its certificate in redis.tls_cert_file",
+    );
+    check(
+        "redis://h",
+        "sentinel_secret_file = \"/s\"",
+        "FILE: redis.sentinel_secret_file = \"/s\": is for Sentinels, and upstream names none \
+         (redis+sentinel://); leave it out",
+    );
+    check(
+        "redis+sentinel://h/m?sentinel_user=me",
+        "",
+        "FILE: upstream = ***: must have a sentinel_password for its sentinel_user, or a file with it \
+         in redis.sentinel_secret_file",
+    );
+}
+
+/// A file with a password, and the line that names it.
+fn secret(room: &Room, name: &str, text: &str) -> String {
+    use std::os::unix::fs::PermissionsExt;
+    let path = room.dir.path().join(name);
+    fs::write(&path, text).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+#[test]
+fn passwords_come_from_files_and_credentials() {
+    let login = |room: &Room| room.load().unwrap().config.redis.unwrap().access.login;
+    let mut room = redis("redis://me@h", "");
+    let path = secret(&room, "upstream-secret", "hunter2\n");
+    room.flags.upstream_secret_file = Some(path.clone());
+    let expected = Login { user: Some("me".into()), password: Some(Secret::new("hunter2")) };
+    assert_eq!(login(&room), expected);
+
+    // As the service manager brings it.
+    room.flags.upstream_secret_file = Some("$CREDENTIALS_DIRECTORY/upstream-secret".into());
+    room = room.variable("CREDENTIALS_DIRECTORY", path.rsplit_once('/').unwrap().0);
+    assert_eq!(login(&room), expected);
+    room.flags.upstream_secret_file = None;
+    assert_eq!(login(&room), expected);
+    let printed = room.load().unwrap().effective();
+    let shown = "upstream_secret_file = \"$CREDENTIALS_DIRECTORY/upstream-secret\"";
+    assert!(printed.contains(shown) && !printed.contains("hunter2"), "{printed}");
+
+    // Nobody asks for it.
+    room.flags.upstream = Some("embedded:".into());
+    assert_eq!(room.load().unwrap().config.upstream_secret_file, None);
+
+    room.flags.upstream = Some("redis://:hunter3@h".into());
+    room.flags.upstream_secret_file = Some(path.clone());
+    let error = room.load().map(|loaded| loaded.effective()).unwrap_err().to_string();
+    let rule = "the URL of upstream has a password, too; take it out";
+    assert_eq!(error, format!("--upstream-secret-file: upstream_secret_file = \"{path}\": {rule}"));
+
+    room.flags.upstream = Some("redis+sentinel://h/m".into());
+    room.environment.variables.insert("TENURED_REDIS_SENTINEL_SECRET_FILE".into(), path.into());
+    let server = room.load().unwrap().config.redis.unwrap().access.server;
+    let RedisServer::Sentinel { login, .. } = server else { panic!("{server:?}") };
+    assert_eq!(login.password, Some(Secret::new("hunter2")));
+}
+
+#[test]
+fn a_changed_password_is_a_change() {
+    let mut room = redis("redis://h", "");
+    let path = secret(&room, "secret", "old");
+    room.flags.upstream_secret_file = Some(path);
+    let old = room.load().unwrap().config;
+    assert_eq!(old.changes(&room.load().unwrap().config), []);
+    secret(&room, "secret", "new");
+    let new = room.load().unwrap().config;
+    assert_eq!(old.changes(&new), [("upstream_secret_file", false)]);
+
+    let of = |url| redis(url, "").load().unwrap().config;
+    let (old, new) = (of("redis://:a@h"), of("redis://:b@h"));
+    assert_eq!(old.changes(&new), [("upstream", false)]);
 }

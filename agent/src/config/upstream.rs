@@ -1,5 +1,6 @@
 //! Where truth is kept, as configured.
 
+use super::redis_url::RedisUrl;
 use super::value::Refusal;
 
 /// Where truth is kept.
@@ -7,17 +8,25 @@ use super::value::Refusal;
 pub enum UpstreamUrl {
     /// In the agent itself, for this host alone.
     Embedded,
+    /// In a Redis, for every agent that shares it.
+    Redis(Box<RedisUrl>),
 }
 
 impl UpstreamUrl {
     /// Reads a URL. The refusal never contains the URL: it may have a password in it.
     pub(super) fn parse(text: &str) -> Result<UpstreamUrl, Refusal> {
-        const KNOWN: &str = "this version keeps everything itself: use \"embedded:\"";
-        match text.split_once(':').map(|(scheme, rest)| (scheme, rest.is_empty())) {
-            Some(("embedded", true)) => Ok(UpstreamUrl::Embedded),
-            Some(("embedded", false)) => Err("embedded: takes nothing after the colon".to_owned()),
-            Some((scheme @ ("redis" | "rediss" | "redis+unix" | "http" | "https"), _)) => {
-                Err(format!("{scheme}: upstreams are not supported; {KNOWN}"))
+        const KNOWN: &str = "use \"embedded:\", or a Redis such as \"redis://127.0.0.1:6379/0\"";
+        let Some((scheme, rest)) = text.split_once(':') else {
+            return Err(format!("not the URL of an upstream; {KNOWN}"));
+        };
+        if let Some(parsed) = RedisUrl::parse(scheme, rest) {
+            return parsed.map(|url| UpstreamUrl::Redis(Box::new(url)));
+        }
+        match (scheme, rest.is_empty()) {
+            ("embedded", true) => Ok(UpstreamUrl::Embedded),
+            ("embedded", false) => Err("embedded: takes nothing after the colon".to_owned()),
+            ("http" | "https", _) => {
+                Err(format!("{scheme}: upstreams are not supported yet; {KNOWN}"))
             }
             _ => Err(format!("not the URL of an upstream; {KNOWN}")),
         }
@@ -27,13 +36,15 @@ impl UpstreamUrl {
     pub fn kind(&self) -> &'static str {
         match self {
             UpstreamUrl::Embedded => "embedded",
+            UpstreamUrl::Redis(_) => "redis",
         }
     }
 
-    /// The URL without any password.
+    /// The URL with *** in place of every password.
     pub fn shown(&self) -> String {
         match self {
             UpstreamUrl::Embedded => "embedded:".to_owned(),
+            UpstreamUrl::Redis(url) => url.shown(),
         }
     }
 }
@@ -45,15 +56,16 @@ mod tests {
     #[test]
     fn refuses_what_it_does_not_know_without_quoting_it() {
         assert_eq!(UpstreamUrl::parse("embedded:"), Ok(UpstreamUrl::Embedded));
-        for url in [
-            "redis://:hunter2@h/0",
-            "https://hunter2@h",
-            "hunter2",
-            "hunter2://x",
-            "embedded:hunter2",
-        ] {
+        for url in ["https://hunter2@h", "hunter2", "hunter2://x", "embedded:hunter2"] {
             let refusal = UpstreamUrl::parse(url).unwrap_err();
             assert!(!refusal.contains("hunter2") && refusal.contains("embedded:"), "{refusal}");
         }
+    }
+
+    #[test]
+    fn knows_redis() {
+        let url = UpstreamUrl::parse("redis://:hunter2@h/3").unwrap();
+        assert_eq!((url.kind(), url.shown().as_str()), ("redis", "redis://:***@h:6379/3"));
+        assert!(!format!("{url:?}").contains("hunter2"));
     }
 }

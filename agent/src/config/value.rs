@@ -75,6 +75,21 @@ pub(super) fn socket(text: &str) -> Result<PathBuf, Refusal> {
     std::path::absolute(path).map_err(|error| format!("must be a path that exists: {error}"))
 }
 
+/// Longest prefix of keys, bytes: it is part of every one of them.
+const PREFIX_MAX: usize = 64;
+
+/// What names of keys start with.
+pub(super) fn prefix(text: &str) -> Result<String, Refusal> {
+    // Those are wild cards where Redis takes a pattern: in ACLs, subscriptions and searches.
+    let is_good = |c: char| c.is_ascii_graphic() && !r"*?[]\".contains(c);
+    if (1..=PREFIX_MAX).contains(&text.len()) && text.chars().all(is_good) {
+        return Ok(text.to_owned());
+    }
+    Err(format!(
+        r"must be 1 to {PREFIX_MAX} visible ASCII characters, none of them a space or one of * ? [ ] \"
+    ))
+}
+
 /// A duration as it is written in a file.
 pub(super) fn show(duration: Duration) -> String {
     match duration.subsec_millis() {
@@ -94,6 +109,16 @@ mod tests {
         }
         for text in ["", "15", "-1s", "1us", "fast"] {
             duration(text).unwrap_err();
+        }
+    }
+
+    #[test]
+    fn prefixes_are_plain() {
+        for text in ["leader:", "a", "titan:leader:", "{x}", &"x".repeat(64)] {
+            assert_eq!(prefix(text).unwrap(), text);
+        }
+        for text in ["", "a b", " ", "a\n", "ä", "a*", "a?", "[", "]", r"\", &"x".repeat(65)] {
+            prefix(text).unwrap_err();
         }
     }
 

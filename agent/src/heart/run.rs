@@ -23,6 +23,7 @@ use crate::host::timer::Timer;
 use crate::journal::{CommitError, Database};
 use crate::keeper::journal::Saved;
 use crate::keeper::{Command, Keeper, Note, Request, Settings};
+use crate::model::{self, CallId};
 use crate::telemetry::{Metrics, Recorder, Repeats};
 use crate::upstream::{Report, Upstream};
 
@@ -87,6 +88,9 @@ pub(super) struct Run {
     watchfulness: Watchfulness,
     /// Commands of this turn that wait for the journal.
     deferred: Vec<Command>,
+    /// Calls of this turn that wait for the journal and the pages: what a release gives to another
+    /// host must be off the page of its former holder first.
+    outgoing: Vec<(CallId, model::Request)>,
     /// Notes of this turn, which come after everything else.
     notes: Vec<Note>,
     suspended: Duration,
@@ -130,6 +134,7 @@ impl Run {
             served: false,
             watchfulness: Watchfulness::default(),
             deferred: Vec::new(),
+            outgoing: Vec::new(),
             notes: Vec::new(),
             suspended: clock::suspended_total(),
             stop_by: None,
@@ -167,7 +172,7 @@ impl Run {
             self.armed = due;
         }
         let more = !self.effects.cut_off.is_empty();
-        if self.served && !more {
+        if self.served && !more && !self.upstream.is_calling() {
             let Inbox { messages, pace, .. } = &mut self.inbox;
             let next = self.watchfulness.look(pace, || messages.try_recv().ok());
             if next.is_some() {
@@ -335,16 +340,18 @@ impl Run {
         true
     }
 
-    /// Runs calls and their answers back and forth until both sides are silent. Whatever is to be
-    /// told waits until the journal is written.
+    /// Takes what the keeper wants done, and what the upstream has to say, until both are silent.
+    /// Whatever is to be told, to clients or to an upstream beyond this process, waits until the
+    /// journal is written.
     fn settle(&mut self) {
         let mut context = Context::from_waker(Waker::noop());
         for heard in 0.. {
             while let Some(command) = self.keeper.poll_command() {
                 match command {
-                    Command::Call { call, request } => {
+                    Command::Call { call, request } if self.upstream.shares_journal() => {
                         self.upstream.submit(clock::now(), call, request);
                     }
+                    Command::Call { call, request } => self.outgoing.push((call, request)),
                     Command::Persist(entry) => self.journal.borrow_mut().write(entry),
                     told => self.deferred.push(told),
                 }
@@ -380,7 +387,7 @@ impl Run {
         }
     }
 
-    /// Makes the turn survive the agent, then tells.
+    /// Makes the turn survive the agent, then tells clients, then calls the upstream.
     fn finish_turn(&mut self) {
         let secured = self.journal.borrow_mut().secure();
         if let Err(error) = secured {
@@ -391,6 +398,9 @@ impl Run {
                 Command::Note(note) => self.notes.push(note),
                 told => self.effects.perform(told),
             }
+        }
+        for (call, request) in self.outgoing.drain(..) {
+            self.upstream.submit(clock::now(), call, request);
         }
         // Nobody waits for the log.
         for note in self.notes.drain(..) {

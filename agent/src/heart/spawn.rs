@@ -48,7 +48,9 @@ where
     let (made, made_out) = std::sync::mpsc::sync_channel(1);
     let (ended_in, ended) = oneshot::channel();
     let thread = std::thread::Builder::new().name("heart".to_owned()).spawn(move || {
-        let runtime = match tokio::runtime::Builder::new_current_thread().enable_io().build() {
+        // The keeper has a timer of its own; tokio's are for the upstream's connections.
+        let built = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build();
+        let runtime = match built {
             Ok(runtime) => runtime,
             Err(error) => {
                 let _ = made.send(Err(error.into()));

@@ -206,11 +206,22 @@ impl Keeper {
             }
         }
         self.beat_everything();
+        self.beat_sessions();
         let watched: Vec<_> = self.watches.keys().cloned().collect();
         for resource in watched {
             self.ask_standing(&resource);
         }
         self.flush_beats();
+    }
+
+    /// Renews every announced session: one that the upstream forgot is announced again at once.
+    fn beat_sessions(&mut self) {
+        let announced = self.sessions.iter().filter(|(_, session)| session.saved.announced);
+        let mut ids: Vec<_> = announced.map(|(id, _)| *id).collect();
+        ids.sort_unstable();
+        for id in ids {
+            self.due_now(Renewed::Session(id));
+        }
     }
 
     /// Renews every hold and waiter that the upstream knows of.

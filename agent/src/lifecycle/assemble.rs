@@ -11,7 +11,7 @@ use tracing::{info, warn};
 use uuid::Uuid;
 
 use crate::api::{self, About};
-use crate::config::{Config, Limits, SharedPolicy};
+use crate::config::{Config, Limits, RedisUpstream, SharedPolicy};
 use crate::heart::{self, Handle, Heart, Parts};
 use crate::host::page::{PageError, Pages};
 use crate::host::{clock, machine};
@@ -19,6 +19,8 @@ use crate::journal::{Database, Fresh, OpenError};
 use crate::telemetry::Metrics;
 use crate::upstream::Upstream;
 use crate::upstream::embedded::{self, Embedded};
+use crate::upstream::redis::address::Address;
+use crate::upstream::redis::{self, Redis, RedisSettings};
 
 /// Why the agent cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -60,13 +62,18 @@ pub fn assemble(
     let boot_id = machine::boot_id()?;
     let metrics = Arc::new(Metrics::new());
     let parts = PartsMaker {
+        redis: config.redis.clone(),
         settings: config.settings.clone(),
         runtime_dir: config.runtime_dir.clone(),
         state_dir: config.state_dir.clone(),
         boot_id,
         metrics: Arc::clone(&metrics),
     };
-    let guarantee = embedded::GUARANTEE.to_owned();
+    let guarantee = match config.redis {
+        None => embedded::GUARANTEE,
+        Some(_) => redis::GUARANTEE,
+    };
+    let guarantee = guarantee.to_owned();
     let (heart, handle): (Heart, Handle) = heart::spawn(move || parts.make())?;
     let about = About {
         agent: AgentInfo {
@@ -95,6 +102,7 @@ pub fn assemble(
 
 /// What the heart's thread needs to make its own parts.
 struct PartsMaker {
+    redis: Option<RedisUpstream>,
     settings: crate::keeper::Settings,
     runtime_dir: PathBuf,
     state_dir: PathBuf,
@@ -114,9 +122,19 @@ impl PartsMaker {
         }
         let saved = database.load();
         let journal = Rc::new(RefCell::new(database));
-        let embedded =
-            Embedded::open(Rc::clone(&journal), &self.state_dir, clock::now(), clock::wall_us())?;
-        if let Some(error) = embedded.health().last_error {
+        let upstream: Box<dyn Upstream> = match self.redis {
+            None => Box::new(Embedded::open(
+                Rc::clone(&journal),
+                &self.state_dir,
+                clock::now(),
+                clock::wall_us(),
+            )?),
+            Some(RedisUpstream { access, layout }) => {
+                let settings = RedisSettings { timeout: access.timeout, layout };
+                Box::new(Redis::open(Arc::new(Address::new(access)), settings))
+            }
+        };
+        if let Some(error) = upstream.health().last_error {
             warn!("{error}");
         }
         let pages = Pages::in_directory(&self.runtime_dir, self.boot_id)?;
@@ -126,7 +144,7 @@ impl PartsMaker {
             saved,
             journal,
             pages,
-            upstream: Box::new(embedded),
+            upstream,
             metrics: self.metrics,
         })
     }

@@ -50,6 +50,13 @@ pub trait Upstream {
     /// Whether it answers.
     fn health(&self) -> Health;
 
+    /// Whether its data are part of the agent's own journal. A call to it takes effect together with the
+    /// turn that makes it, and may be made before the turn is secured.
+    fn shares_journal(&self) -> bool;
+
+    /// Whether a call is on its way, so that the runtime must run for its answer to come.
+    fn is_calling(&self) -> bool;
+
     /// Starts a call. Every call is answered by exactly one [`Report::Answer`], within a deadline
     /// of the upstream's own.
     fn submit(&mut self, now: Boottime, call: CallId, request: Request);

@@ -178,6 +178,14 @@ impl Upstream for Embedded {
         Health { state, last_error: journal.or_else(|| self.last_error.clone()) }
     }
 
+    fn shares_journal(&self) -> bool {
+        true
+    }
+
+    fn is_calling(&self) -> bool {
+        false
+    }
+
     fn submit(&mut self, now: Boottime, call: CallId, request: Request) {
         self.latest = self.latest.max(now);
         let result = self.prepare(&request).map(|()| self.engine.handle(now, request));

@@ -1,1 +1,90 @@
-//! Where a Redis is, and how to sign in.
+//! Where a Redis is, now and in general.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use super::sentinel;
+use super::trouble::Trouble;
+use crate::config::{Login, Place, RedisAccess, RedisServer, Trust};
+
+/// Where a Redis is, how to get in, and how long to try. Shared by the links to it.
+#[derive(Debug)]
+pub struct Address {
+    access: RedisAccess,
+    /// Which Sentinel is asked first: the last one that knew.
+    informant: AtomicUsize,
+}
+
+/// Where a server is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Spot {
+    Tcp(Place),
+    Unix(PathBuf),
+}
+
+impl fmt::Display for Spot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Spot::Tcp(place) => place.fmt(f),
+            Spot::Unix(path) => path.display().fmt(f),
+        }
+    }
+}
+
+impl Address {
+    /// What was configured.
+    pub fn new(access: RedisAccess) -> Address {
+        Address { access, informant: AtomicUsize::new(0) }
+    }
+
+    /// The number of the database.
+    pub(super) fn db(&self) -> u32 {
+        self.access.db
+    }
+
+    /// How long a call may take; its caller's to keep.
+    pub fn timeout(&self) -> Duration {
+        self.access.timeout
+    }
+
+    pub(super) fn connect_timeout(&self) -> Duration {
+        self.access.connect_timeout
+    }
+
+    pub(super) fn login(&self) -> &Login {
+        &self.access.login
+    }
+
+    pub(super) fn tls(&self) -> Option<&Trust> {
+        self.access.tls.as_ref()
+    }
+
+    /// Whether Sentinels say where the master is.
+    pub(super) fn moves(&self) -> bool {
+        matches!(self.access.server, RedisServer::Sentinel { .. })
+    }
+
+    /// Where the master is now. Asks Sentinels, if there are any, for no longer than it may take to
+    /// connect.
+    pub(super) async fn locate(&self) -> Result<Spot, Trouble> {
+        let (sentinels, master, login) = match &self.access.server {
+            RedisServer::Tcp(place) => return Ok(Spot::Tcp(place.clone())),
+            RedisServer::Unix(path) => return Ok(Spot::Unix(path.clone())),
+            RedisServer::Sentinel { sentinels, master, login } => (sentinels, master, login),
+        };
+        let first = self.informant.load(Ordering::Relaxed) % sentinels.len().max(1);
+        let (later, sooner) = sentinels.split_at(first);
+        let asked: Vec<&Place> = sooner.iter().chain(later).collect();
+        let query = sentinel::Query { master, login, tls: self.tls() };
+        let (answered, spot) = query.ask(&asked, self.connect_timeout()).await?;
+        self.informant.store(first + answered, Ordering::Relaxed);
+        Ok(spot)
+    }
+
+    /// What the Sentinel said was of no use: next time another one is asked first.
+    pub(super) fn misled(&self) {
+        self.informant.fetch_add(1, Ordering::Relaxed);
+    }
+}

@@ -52,6 +52,13 @@ pub struct PrefixClash {
     other_start: String,
 }
 
+impl PrefixClash {
+    /// The setting to change, without its section.
+    pub fn setting(&self) -> &'static str {
+        self.setting
+    }
+}
+
 /// What a key is about. Expired-key events name keys, so this is what they are about too.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum About {
@@ -299,6 +306,17 @@ impl Layout {
             self.lease(DEFAULT_TENANT, name),
             OTHER_TENANTS.to_owned(),
         ]
+    }
+
+    /// What to subscribe to with `PSUBSCRIBE`: messages to every project and session.
+    pub fn channel_patterns(&self) -> Vec<String> {
+        let prefix = &self.prefixes.session_prefix;
+        vec![format!("{prefix}:events:project:*"), format!("{prefix}:events:session:*")]
+    }
+
+    /// What finds every semaphore's holders and waiters with `SCAN … MATCH`, of all tenants.
+    pub fn permits_pattern(&self) -> String {
+        format!("*{}:semaphore_*", self.prefixes.semaphore_namespace)
     }
 
     /// What a key is about; `None` if nobody waits for it.

@@ -1,9 +1,472 @@
 //! Redis as the upstream: several hosts, and programs that use these layouts today, contend on one
 //! server.
+//!
+//! Every operation is one script, which may be run again: the id of a claim is the id of its
+//! operations. Beats have a connection of their own. What comes over the push connection is a hint,
+//! and makes somebody ask.
 
 pub mod address;
+mod calls;
+mod care;
 pub mod exchange;
+mod feed;
+mod known;
 pub mod layout;
 pub mod link;
+mod pushes;
+mod sentinel;
+mod sign_in;
+mod stream;
 #[cfg(test)]
 mod tests;
+mod trouble;
+
+pub use pushes::{Heard, PushSink, Pushes, pushes};
+pub use sign_in::Server;
+pub use trouble::Trouble;
+
+use std::collections::{BTreeSet, VecDeque};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use redis::PushInfo;
+use tenure::wire::{Kind, UpstreamState};
+use uuid::Uuid;
+
+use self::address::Address;
+use self::calls::{Calls, Done};
+use self::care::Care;
+use self::exchange::{CareOf, Cared, Exchange, Step};
+use self::feed::Hint;
+use self::known::Known;
+use self::layout::{About, Channel, Layout};
+use self::link::{Link, LinkState, Purpose};
+use super::{Health, Report, Upstream};
+use crate::host::clock::{self, Boottime};
+use crate::model::{Answer, CallId, Change, ClaimId, Failure, Request, Resource, SessionId};
+
+/// What a Redis can promise.
+pub const GUARANTEE: &str = "single Redis; asynchronous failover can lose a grant";
+
+/// Pushes taken up between two looks at everything else.
+const PUSHES_PER_TURN: usize = 256;
+/// After it could not listen.
+const LISTEN_AGAIN: Duration = Duration::from_millis(500);
+/// A beat's deadline is this part of the shortest ttl in it, so that there is time to try again …
+const BEAT_DEADLINE_PART: u32 = 4;
+/// … but never shorter than this.
+const BEAT_DEADLINE_MIN: Duration = Duration::from_millis(100);
+/// A survey walks through all keys.
+const SURVEY_DEADLINE: Duration = Duration::from_secs(60);
+/// What went wrong last is told for at least so long.
+const ERROR_SHOWN: Duration = Duration::from_secs(10);
+/// Redis keeps a key through the very ms of its expiry.
+const JUST_AFTER: Duration = Duration::from_millis(1);
+
+/// What a call is for.
+#[derive(Debug)]
+enum Task {
+    Request { call: CallId, request: Request },
+    Care(Vec<CareOf>),
+    Verify(Vec<(ClaimId, Resource)>),
+    Listen,
+    Survey,
+}
+
+/// What came back.
+#[derive(Debug)]
+enum Reply {
+    Answer(Answer),
+    Cared(Vec<Cared>),
+    Verified(Vec<bool>),
+    /// What the server refused of it.
+    Listening {
+        connection: u64,
+        refused: Option<String>,
+    },
+    Surveyed(Vec<Resource>),
+}
+
+/// Whether hints come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ear {
+    Deaf { retry_at: Boottime },
+    Starting,
+    Listening,
+}
+
+/// How to use a Redis.
+#[derive(Debug, Clone)]
+pub struct RedisSettings {
+    /// How long a call waits for its answer.
+    pub timeout: Duration,
+    /// Names of keys and channels.
+    pub layout: Layout,
+}
+
+/// A Redis, shared with others.
+pub struct Redis {
+    settings: RedisSettings,
+    layout: Rc<Layout>,
+    database: u32,
+    beats: Link,
+    commands: Link,
+    pushes: Link,
+    heard: Pushes,
+    calls: Calls<Task, Reply>,
+    known: Known,
+    care: Care,
+    ear: Ear,
+    /// The connection that tracks and subscribes.
+    listening_on: u64,
+    /// Why hints do not come, although the connection is up.
+    hard_of_hearing: Option<String>,
+    /// Resources that somebody asked about, by when their holder's time is up.
+    inspected: BTreeSet<(Boottime, Resource)>,
+    /// The greatest token seen.
+    floor: u64,
+    /// Bounded by its user, who takes reports out until there are none.
+    reports: VecDeque<Report>,
+    last_error: Option<(Boottime, String)>,
+    waker: Option<Waker>,
+}
+
+impl Redis {
+    /// Starts to connect. Must be called on the thread, and in the runtime, that will use it.
+    pub fn open(address: Arc<Address>, settings: RedisSettings) -> Redis {
+        let database = address.db();
+        let (sink, heard) = pushes::pushes();
+        Redis {
+            layout: Rc::new(settings.layout.clone()),
+            settings,
+            database,
+            beats: Link::open(Arc::clone(&address), Purpose::Beats),
+            pushes: Link::open(Arc::clone(&address), Purpose::Pushes(sink)),
+            commands: Link::open(address, Purpose::Commands),
+            heard,
+            calls: Calls::new(),
+            known: Known::default(),
+            care: Care::default(),
+            ear: Ear::Deaf { retry_at: Boottime::ZERO },
+            listening_on: 0,
+            hard_of_hearing: None,
+            inspected: BTreeSet::new(),
+            floor: 0,
+            reports: VecDeque::new(),
+            last_error: None,
+            waker: None,
+        }
+    }
+
+    fn deadline(&self, request: &Request) -> Duration {
+        let Request::Renew(beats) = request else { return self.settings.timeout };
+        let shortest = beats.iter().map(|beat| beat.ttl).min().unwrap_or(self.settings.timeout);
+        self.settings.timeout.min((shortest / BEAT_DEADLINE_PART).max(BEAT_DEADLINE_MIN))
+    }
+
+    /// Does what is due and does not come from the keeper.
+    fn look_after(&mut self, now: Boottime) {
+        if matches!(self.ear, Ear::Deaf { retry_at } if retry_at <= now) {
+            self.ear = Ear::Starting;
+            let (layout, database) = (Rc::clone(&self.layout), self.database);
+            let already = self.listening_on;
+            let within = self.settings.timeout;
+            self.calls.start(now, within, &self.pushes, Task::Listen, move |line| async move {
+                let (connection, refused) = feed::listen(line, &layout, database, already).await?;
+                Ok(Reply::Listening { connection, refused })
+            });
+        }
+        self.known.sweep(now, &mut self.care);
+        let doubted = self.known.take_doubted(now);
+        if !doubted.is_empty() {
+            let invocation = exchange::verify(&self.layout, &doubted);
+            self.start(now, Task::Verify(doubted), invocation, |reply| {
+                exchange::verified(reply).map(Reply::Verified)
+            });
+        }
+        let due = self.care.take(now);
+        if !due.is_empty() {
+            let invocation = exchange::care(&self.layout, &due, self.floor);
+            self.start(now, Task::Care(due), invocation, |reply| {
+                exchange::cared(reply).map(Reply::Cared)
+            });
+        }
+        while let Some((at, _)) = self.inspected.first()
+            && *at <= now
+            && let Some((_, resource)) = self.inspected.pop_first()
+        {
+            self.reports.push_back(Report::Change(Change::Resource(resource)));
+        }
+    }
+
+    fn start(
+        &mut self,
+        now: Boottime,
+        task: Task,
+        invocation: exchange::Invocation,
+        read: impl FnOnce(redis::Value) -> Result<Reply, exchange::ReplyError> + 'static,
+    ) {
+        let within = self.settings.timeout;
+        self.calls.start(now, within, &self.commands, task, |line| async move {
+            let mut connected = line.connect().await?;
+            let reply = line.run(&mut connected, &invocation).await?;
+            read(reply).map_err(|error| Failure::Unknown(error.to_string()))
+        });
+    }
+
+    fn handle_push(&mut self, now: Boottime, push: PushInfo) {
+        for hint in feed::hints(push) {
+            match hint {
+                Hint::Key(key) => {
+                    if let Some(about) = self.layout.about(&key) {
+                        self.handle_touched(now, about);
+                    }
+                }
+                Hint::Said { channel, payload } => {
+                    if let Some(channel) = self.layout.channel(&channel) {
+                        self.handle_said(channel, &payload);
+                    }
+                }
+                Hint::Everything => self.reports.push_back(Report::FeedLost),
+            }
+        }
+    }
+
+    fn handle_touched(&mut self, now: Boottime, about: About) {
+        match about {
+            About::Resource(resource) => {
+                self.known.changed(now, &resource);
+                self.reports.push_back(Report::Change(Change::Resource(resource)));
+            }
+            About::Permits(semaphore) => {
+                self.care.permits_changed(now, &semaphore);
+                self.reports.push_back(Report::Change(Change::Resource(semaphore)));
+            }
+            About::Queue(semaphore) => self.care.queue_changed(now, &semaphore),
+            About::Notification { id: claim } => {
+                if let Some(resource) = self.known.waits_for(claim).cloned() {
+                    self.reports.push_back(Report::Change(Change::Granted { claim, resource }));
+                }
+            }
+        }
+    }
+
+    fn handle_said(&mut self, channel: Channel, payload: &[u8]) {
+        let message = || {
+            serde_json::from_slice(payload)
+                .unwrap_or_else(|_| String::from_utf8_lossy(payload).into_owned().into())
+        };
+        match channel {
+            Channel::ProjectEvents { tenant, project } => {
+                let change = Change::Message { tenant, project, session: None, payload: message() };
+                self.reports.push_back(Report::Change(change));
+            }
+            Channel::SessionEvents { session } => {
+                let Ok(session) = Uuid::try_parse(&session).map(SessionId) else { return };
+                let Some((tenant, project)) = self.known.project_of(session).cloned() else {
+                    return;
+                };
+                // Most of what is said to a session is that its master was preempted.
+                let (kind, name) = (Kind::Master, Arc::clone(&project));
+                let master = Resource { tenant: Arc::clone(&tenant), kind, name };
+                if let Some(claim) = self.known.hold_of(&master) {
+                    self.reports
+                        .push_back(Report::Change(Change::Lost { claim, resource: master }));
+                }
+                let session = Some(session);
+                let change = Change::Message { tenant, project, session, payload: message() };
+                self.reports.push_back(Report::Change(change));
+            }
+            Channel::Lost => {
+                let claim =
+                    std::str::from_utf8(payload).ok().and_then(|id| Uuid::try_parse(id).ok());
+                let Some(claim) = claim.map(ClaimId) else { return };
+                if let Some(resource) = self.known.resource_of(claim) {
+                    self.reports.push_back(Report::Change(Change::Lost { claim, resource }));
+                }
+            }
+            Channel::Routes { .. } => {}
+        }
+    }
+
+    fn handle_done(&mut self, now: Boottime, done: Done<Task, Reply>) {
+        let Done { purpose, sent_at, result } = done;
+        match &result {
+            Err(failure) => self.last_error = Some((now, failure.cause().to_owned())),
+            Ok(_) => {
+                if self.last_error.as_ref().is_some_and(|(at, _)| now.since(*at) > ERROR_SHOWN) {
+                    self.last_error = None;
+                }
+            }
+        }
+        match (purpose, result) {
+            (Task::Request { call, request }, result) => {
+                let result = match result {
+                    Ok(Reply::Answer(answer)) => {
+                        self.floor = self.floor.max(exchange::greatest_token(&answer).unwrap_or(0));
+                        Ok(answer)
+                    }
+                    Ok(_) => Err(Failure::Unknown("an answer to another question".to_owned())),
+                    Err(failure) => Err(failure),
+                };
+                self.known.handle_answer(now, &request, &result, &mut self.care);
+                self.reports.push_back(Report::Answer { call, sent_at, result });
+            }
+            (Task::Care(asked), result) => {
+                let found = match result {
+                    Ok(Reply::Cared(found)) => Some(found),
+                    _ => None,
+                };
+                self.care.handle_answer(now, asked, found);
+            }
+            (Task::Verify(asked), result) => {
+                self.known.verified();
+                if let Ok(Reply::Verified(present)) = result {
+                    let gone = asked.into_iter().zip(present).filter(|(_, present)| !present);
+                    for ((claim, resource), _) in gone {
+                        self.reports.push_back(Report::Change(Change::Lost { claim, resource }));
+                    }
+                }
+            }
+            (Task::Listen, Ok(Reply::Listening { connection, refused })) => {
+                self.ear = Ear::Listening;
+                if connection != self.listening_on {
+                    self.listening_on = connection;
+                    self.hard_of_hearing = refused;
+                }
+                // Whatever happened before this instant was not heard.
+                self.reports.push_back(Report::FeedLost);
+                let layout = Rc::clone(&self.layout);
+                self.calls.start(
+                    now,
+                    SURVEY_DEADLINE,
+                    &self.commands,
+                    Task::Survey,
+                    |line| async move { feed::survey(line, &layout).await.map(Reply::Surveyed) },
+                );
+            }
+            (Task::Listen, _) => self.ear = Ear::Deaf { retry_at: now + LISTEN_AGAIN },
+            (Task::Survey, Ok(Reply::Surveyed(semaphores))) => {
+                for semaphore in semaphores {
+                    self.care.queue_changed(now, &semaphore);
+                }
+            }
+            // Semaphores are met when they change, too.
+            (Task::Survey, _) => {}
+        }
+    }
+
+    fn wake(&mut self) {
+        if let Some(waker) = self.waker.take() {
+            waker.wake();
+        }
+    }
+}
+
+impl Upstream for Redis {
+    fn kind(&self) -> &'static str {
+        "redis"
+    }
+
+    fn guarantee(&self) -> &'static str {
+        GUARANTEE
+    }
+
+    fn health(&self) -> Health {
+        let states = [self.beats.state(), self.commands.state(), self.pushes.state()];
+        let down = states.iter().find_map(|state| match state {
+            LinkState::Down { error } => Some(error.to_string()),
+            LinkState::Connecting | LinkState::Up => None,
+        });
+        let state = match states {
+            [LinkState::Up, LinkState::Up, _] => UpstreamState::Up,
+            _ if down.is_some() => UpstreamState::Down,
+            _ => UpstreamState::Connecting,
+        };
+        let last_error = down
+            .or_else(|| self.last_error.as_ref().map(|(_, error)| error.clone()))
+            .or_else(|| self.hard_of_hearing.clone());
+        Health { state, last_error }
+    }
+
+    fn shares_journal(&self) -> bool {
+        false
+    }
+
+    fn is_calling(&self) -> bool {
+        !self.calls.is_empty()
+    }
+
+    fn submit(&mut self, now: Boottime, call: CallId, request: Request) {
+        self.known.handle_request(now, &request, &mut self.care);
+        let (mut exchange, mut invocation) = Exchange::start(&self.layout, &request, self.floor);
+        let within = self.deadline(&request);
+        let link = match request {
+            Request::Renew(_) => &self.beats,
+            _ => &self.commands,
+        };
+        let layout = Rc::clone(&self.layout);
+        self.calls.start(now, within, link, Task::Request { call, request }, |line| async move {
+            let mut connected = line.connect().await?;
+            loop {
+                let reply = line.run(&mut connected, &invocation).await?;
+                match exchange.step(&layout, reply) {
+                    Ok(Step::Done(answer)) => return Ok(Reply::Answer(answer)),
+                    Ok(Step::Next(rest, next)) => (exchange, invocation) = (rest, next),
+                    Err(error) => return Err(Failure::Unknown(error.to_string())),
+                }
+            }
+        });
+        self.wake();
+    }
+
+    fn poll_report(&mut self, context: &mut Context<'_>) -> Poll<Report> {
+        loop {
+            if let Some(report) = self.reports.pop_front() {
+                return Poll::Ready(report);
+            }
+            let now = clock::now();
+            let mut moved = false;
+            for _ in 0..PUSHES_PER_TURN {
+                let Poll::Ready(heard) = self.heard.poll_next(context) else { break };
+                match heard {
+                    Heard::Push(push) => self.handle_push(now, push),
+                    Heard::Lost => self.ear = Ear::Deaf { retry_at: now },
+                }
+                moved = true;
+            }
+            self.look_after(now);
+            while let Poll::Ready(done) = self.calls.poll_done(context) {
+                self.handle_done(now, done);
+                moved = true;
+            }
+            if !moved && self.reports.is_empty() {
+                self.waker = Some(context.waker().clone());
+                return Poll::Pending;
+            }
+        }
+    }
+
+    fn poll_timeout(&self) -> Option<Boottime> {
+        let listen_at = match self.ear {
+            Ear::Deaf { retry_at } => Some(retry_at),
+            Ear::Starting | Ear::Listening => None,
+        };
+        let inspected = self.inspected.first().map(|(at, _)| *at);
+        let timeouts = [self.calls.poll_timeout(), self.known.poll_timeout()];
+        let timeouts = timeouts.into_iter().chain([self.care.poll_timeout(), listen_at, inspected]);
+        timeouts.flatten().min()
+    }
+
+    fn handle_timeout(&mut self, now: Boottime) {
+        while let Some(done) = self.calls.give_up(now) {
+            self.handle_done(now, done);
+        }
+        self.look_after(now);
+    }
+
+    /// Everything that was held has been released; connections end with the process.
+    fn close(&mut self) {}
+}

@@ -70,7 +70,7 @@ local function keep_keys(s, keys)
     local left = redis.call('PTTL', s[key])
     -- Only a key that Tenure made has none yet.
     if left ~= -2 and left < enough and (left ~= -1 or s.shared) then
-      redis.call('PEXPIREAT', s[key], whole(now_ms + wanted))
+      redis.call('PEXPIREAT', s[key], from_now(wanted))
     end
   end
 end

@@ -1,0 +1,159 @@
+//! The first words on a connection, and whether the server is one that the agent can use.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::pin::Pin;
+
+use redis::aio::MultiplexedConnection;
+use redis::{
+    AsyncConnectionConfig, ProtocolVersion, PushInfo, RedisConnectionInfo, RedisError, Value, cmd,
+    from_redis_value_ref, pipe,
+};
+
+use super::address::Address;
+use super::stream::Stream;
+use super::trouble::{Trouble, is_not_ready};
+
+/// Oldest server: older ones lack commands that the scripts use.
+const VERSION_MIN: (u32, u32) = (6, 2);
+
+/// What a server says of itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Server {
+    /// Where it is.
+    pub place: String,
+    /// Its version as it says it; Valkey may say with which Redis it is compatible.
+    pub version: String,
+}
+
+/// What must be polled for anything to happen on a connection. Ends when the connection does, and
+/// ends the connection when it is dropped.
+pub(super) type Motor = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Signs in on a fresh stream. `heard` gets what the server says unasked.
+pub(super) async fn sign_in(
+    address: &Address,
+    whom: &str,
+    stream: Box<dyn Stream>,
+    heard: impl Fn(PushInfo) -> Result<(), ()> + Send + Sync + 'static,
+) -> Result<(MultiplexedConnection, Motor), Trouble> {
+    let login = address.login();
+    let mut info = RedisConnectionInfo::default()
+        .set_protocol(ProtocolVersion::RESP3)
+        .set_db(address.db().into())
+        .set_lib_name("tenured", env!("CARGO_PKG_VERSION"));
+    if let Some(user) = &login.user {
+        info = info.set_username(user);
+    }
+    if let Some(password) = &login.password {
+        info = info.set_password(password.expose());
+    }
+    // The deadline of a call is its caller's, who then says that the connection is not to be trusted.
+    let config = AsyncConnectionConfig::new()
+        .set_response_timeout(None)
+        .set_connection_timeout(None)
+        .set_push_sender(heard);
+    let made = MultiplexedConnection::new_with_config(&info, stream, config).await;
+    let (connection, motor) = made.map_err(|error| Trouble::of(whom, login, &error))?;
+    Ok((connection, Box::pin(motor)))
+}
+
+/// Gives the connection a name, for whoever looks at CLIENT LIST.
+pub(super) async fn name(
+    connection: &mut MultiplexedConnection,
+    name: &str,
+) -> Result<(), RedisError> {
+    match cmd("CLIENT").arg("SETNAME").arg(name).exec_async(connection).await {
+        // Where the user may not set one, there is none.
+        Err(error) if error.is_unrecoverable_error() => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Asks the server what it is, and whether it is a master that serves. HELLO says it without any
+/// right that an ACL could withhold.
+pub(super) async fn look(
+    address: &Address,
+    connection: &mut MultiplexedConnection,
+    whom: &str,
+    place: &str,
+) -> Result<Server, Trouble> {
+    let trouble = |error| Trouble::of(whom, address.login(), &error);
+    let unfit = |what: &str| Err(Trouble::Unfit { whom: whom.to_owned(), what: what.to_owned() });
+    let answers: Vec<Result<Value, RedisError>> = pipe()
+        .cmd("HELLO")
+        .cmd("PING")
+        .ignore_errors()
+        .query_async(connection)
+        .await
+        .map_err(trouble)?;
+    let mut answers = answers.into_iter();
+    let hello = answers.next().unwrap_or(Ok(Value::Nil)).map_err(trouble)?;
+    let hello: HashMap<String, Value> =
+        from_redis_value_ref(&hello).map_err(|error| trouble(error.into()))?;
+    let said = |key: &str| match hello.get(key) {
+        Some(Value::BulkString(text)) => String::from_utf8_lossy(text).into_owned(),
+        Some(Value::SimpleString(text)) => text.clone(),
+        _ => String::new(),
+    };
+    let server = Server { place: place.to_owned(), version: said("version") };
+    match said("mode").as_str() {
+        "cluster" => {
+            return unfit(
+                "is part of a Cluster, which is not supported; use a single Redis, or one with \
+                 replicas and Sentinels (redis+sentinel://)",
+            );
+        }
+        "sentinel" => {
+            return unfit(
+                "is a Sentinel; write the upstream as redis+sentinel://HOST:PORT/MASTER-NAME",
+            );
+        }
+        _ => {}
+    }
+    if version(&server.version).is_some_and(|version| version < VERSION_MIN) {
+        let (major, minor) = VERSION_MIN;
+        return unfit(&format!(
+            "has version {}, and must have {major}.{minor} or later; upgrade it",
+            server.version
+        ));
+    }
+    if said("role") != "master" {
+        return unfit(if address.moves() {
+            "is a read-only replica, although a Sentinel calls it the master; asking again"
+        } else {
+            "is a read-only replica; name its master in upstream, or its Sentinels (redis+sentinel://)"
+        });
+    }
+    match answers.next() {
+        Some(Err(error)) if is_not_ready(&error) => Err(trouble(error)),
+        // A server that is busy with a script, or does not let this user ping, is there.
+        _ => Ok(server),
+    }
+}
+
+/// The first two numbers of a version.
+fn version(text: &str) -> Option<(u32, u32)> {
+    let mut parts = text.split('.').map(|part| part.parse().ok());
+    Some((parts.next()??, parts.next()??))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions() {
+        for (text, expected) in [
+            ("7.0.15", Some((7, 0))),
+            ("6.2.0-rc1", Some((6, 2))),
+            ("255.255.255", Some((255, 255))),
+            ("8.0", Some((8, 0))),
+            ("unstable", None),
+            ("", None),
+        ] {
+            assert_eq!(version(text), expected, "{text}");
+        }
+        assert!((6, 0) < VERSION_MIN && (10, 0) > VERSION_MIN);
+    }
+}

@@ -1,0 +1,203 @@
+//! Why there is no connection, in words for whoever runs the agent.
+
+use std::error::Error;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::{ErrorKind, RedisError, ServerErrorKind};
+use rustls::{AlertDescription, CertificateError};
+
+use crate::config::Login;
+
+/// Why there is no connection. Never contains a password. `whom` is a Redis or a Sentinel, and where
+/// it is.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum Trouble {
+    /// The name of the host is not known.
+    #[error("the host of {whom} cannot be found; check its name in upstream, or the name service")]
+    Resolve {
+        /// Who is sought.
+        whom: String,
+        /// Why it is not found.
+        source: Arc<io::Error>,
+    },
+    /// Nothing listens there, or the way is closed.
+    #[error("cannot connect to {whom}")]
+    Connect {
+        /// To whom.
+        whom: String,
+        /// Why not.
+        source: Arc<io::Error>,
+    },
+    /// There is no understanding on how to speak in secret.
+    #[error("cannot speak TLS with {whom}{way_out}")]
+    Tls {
+        /// With whom.
+        whom: String,
+        /// What to do.
+        way_out: &'static str,
+        /// Why not.
+        source: Arc<io::Error>,
+    },
+    /// It took too long.
+    #[error(
+        "no answer from {whom} within {} ms while {doing}; see whether it is stopped or overloaded",
+        .within.as_millis()
+    )]
+    Silent {
+        /// Who did not answer.
+        whom: String,
+        /// What was being done.
+        doing: &'static str,
+        /// For how long it was waited.
+        within: Duration,
+    },
+    /// The server does not let us in.
+    #[error("{whom} refuses the connection: {cause}{way_out}")]
+    Refused {
+        /// Who refuses.
+        whom: String,
+        /// The server's words.
+        cause: String,
+        /// What to do.
+        way_out: &'static str,
+    },
+    /// The server is not one that the agent can use.
+    #[error("{whom} {what}")]
+    Unfit {
+        /// Who it is.
+        whom: String,
+        /// Why not, and what to do.
+        what: String,
+    },
+    /// The server has no data yet, or none to give.
+    #[error("{whom} is not ready: {cause}")]
+    NotReady {
+        /// Who it is.
+        whom: String,
+        /// The server's words.
+        cause: String,
+    },
+    /// The connection was there and is no more.
+    #[error("the connection to {whom} was lost: {cause}")]
+    Lost {
+        /// To whom.
+        whom: String,
+        /// How.
+        cause: String,
+    },
+    /// No Sentinel says where the master is.
+    #[error("no Sentinel says where the master {master:?} is; check upstream: {}", .answers.join("; "))]
+    NoMaster {
+        /// What it was called.
+        master: String,
+        /// What each of them said instead.
+        answers: Vec<String>,
+    },
+}
+
+impl Trouble {
+    /// The whole story, with its causes.
+    pub fn told(&self) -> String {
+        let mut text = self.to_string();
+        let mut cause = self.source();
+        while let Some(error) = cause {
+            text.push_str(": ");
+            text.push_str(&error.to_string());
+            cause = error.source();
+        }
+        text
+    }
+
+    pub(super) fn silent(whom: &str, doing: &'static str, within: Duration) -> Trouble {
+        Trouble::Silent { whom: whom.to_owned(), doing, within }
+    }
+
+    pub(super) fn lost(whom: &str, cause: &str) -> Trouble {
+        Trouble::Lost { whom: whom.to_owned(), cause: cause.to_owned() }
+    }
+
+    pub(super) fn tls(whom: &str, error: io::Error) -> Trouble {
+        let way_out = tls_way_out(&error);
+        Trouble::Tls { whom: whom.to_owned(), way_out, source: Arc::new(error) }
+    }
+
+    /// Of an error while signing in, or while looking whether the server is there.
+    pub(super) fn of(whom: &str, login: &Login, error: &RedisError) -> Trouble {
+        let whom = whom.to_owned();
+        let cause = words(login, error);
+        if is_not_ready(error) {
+            return Trouble::NotReady { whom, cause };
+        }
+        if let Some(error) = error.source().and_then(|error| error.downcast_ref::<io::Error>()) {
+            let way_out = tls_way_out(error);
+            if way_out.is_empty() {
+                return Trouble::Lost { whom, cause };
+            }
+            return Trouble::Refused { whom, cause, way_out };
+        }
+        let way_out = way_out(&cause);
+        Trouble::Refused { whom, cause, way_out }
+    }
+}
+
+pub(super) fn is_not_ready(error: &RedisError) -> bool {
+    let kind = error.kind();
+    kind == ErrorKind::Server(ServerErrorKind::BusyLoading)
+        || kind == ErrorKind::Server(ServerErrorKind::MasterDown)
+}
+
+/// The server's own words: the first line, without what would repeat a password. A server that does
+/// not know a command answers with what it was given.
+fn words(login: &Login, error: &RedisError) -> String {
+    let said = match (error.code(), error.detail()) {
+        (Some(code), Some(detail)) => format!("{code} {detail}"),
+        _ => error.to_string(),
+    };
+    let line = said.lines().next().unwrap_or_default();
+    let line = line.split(", with args beginning with").next().unwrap_or_default();
+    match &login.password {
+        Some(password) => line.replace(password.expose(), "***"),
+        None => line.to_owned(),
+    }
+}
+
+fn way_out(cause: &str) -> &'static str {
+    if cause.starts_with("NOAUTH") {
+        "; name a file with its password in upstream_secret_file, or write it into the URL of upstream"
+    } else if cause.starts_with("WRONGPASS") {
+        "; check the user and the password of upstream"
+    } else if cause.starts_with("DENIED") {
+        "; it answers to its own host alone as long as it has no password"
+    } else if cause.contains("max number of clients") {
+        "; raise its maxclients, or find out who has so many connections"
+    } else if cause.contains("DB index") || cause.contains("switch database") {
+        "; choose another database in the URL of upstream"
+    } else if cause.contains("HELLO") {
+        "; it must be Redis 6.2 or later with the command HELLO"
+    } else if cause.starts_with("NOPERM") {
+        "; give its user the right (ACL SETUSER)"
+    } else {
+        ""
+    }
+}
+
+fn tls_way_out(error: &io::Error) -> &'static str {
+    let cause = error.get_ref().and_then(|error| error.downcast_ref::<rustls::Error>());
+    match cause {
+        Some(rustls::Error::InvalidCertificate(
+            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
+        )) => "; name it in upstream as its certificate does",
+        Some(rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer)) => {
+            "; put the certificate of its authority into redis.tls_ca_file"
+        }
+        Some(rustls::Error::InvalidMessage(_)) => {
+            "; if it does not speak TLS on this port, the upstream is redis:// without the second s"
+        }
+        Some(rustls::Error::AlertReceived(
+            AlertDescription::CertificateRequired | AlertDescription::BadCertificate,
+        )) => "; it wants a certificate of its clients: redis.tls_cert_file and redis.tls_key_file",
+        _ => "",
+    }
+}
