@@ -97,8 +97,8 @@ function beat.semaphore(tenant, id, name, ttl, key)
     return 'gone', 'conflict'
   end
   if not record.gone then
-    s.limit = s.limit or limit_of(s, record)
-    local answer = beat_permit(s, record, id:gsub('%-', ''), ttl, s.limit)
+    local member = id:gsub('%-', '')
+    local answer = beat_permit(s, record, member, ttl)
     if answer then
       return answer[1], answer[2], answer[3]
     end
