@@ -88,4 +88,5 @@ async def stop(_):
 
 
 stopping = asyncio.Event()
-asyncio.run(serve({"acquire": acquire, "release": release, "locked": locked, "stats": stats, "cycle": cycle, "stop": stop}))
+commands = [acquire, release, locked, stats, cycle, stop]
+asyncio.run(serve({command.__name__: command for command in commands}, at_end=stopping.set))
