@@ -282,12 +282,17 @@ impl RedisServer {
 impl Drop for RedisServer {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            let log = fs::read_to_string(self.dir.path().join("redis.log")).unwrap_or_default();
-            let lines: Vec<&str> = log.lines().collect();
-            let tail = &lines[lines.len().saturating_sub(LOG_TAIL_LINES)..];
-            eprintln!("--- end of the log of Redis\n{}\n---", tail.join("\n"));
+            show_log("Redis", &self.dir.path().join("redis.log"));
         }
     }
+}
+
+/// Shows the end of a log, for a test that failed.
+fn show_log(of: &str, path: &Path) {
+    let log = fs::read_to_string(path).unwrap_or_default();
+    let lines: Vec<&str> = log.lines().collect();
+    let tail = &lines[lines.len().saturating_sub(LOG_TAIL_LINES)..];
+    eprintln!("--- end of the log of {of}\n{}\n---", tail.join("\n"));
 }
 
 /// The URL of a Redis on that socket, as an agent takes it.
