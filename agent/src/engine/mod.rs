@@ -213,9 +213,9 @@ impl Engine {
         match self.tombstones.get(now, claim.id) {
             // Whoever waited and was thought dead may queue again, at the end; so may whoever was
             // granted while it waited, and never heard of it. A holder that was told never does.
-            Some(GoneReason::Expired) => self.tombstones.remove(claim.id),
+            // The mark stays: this attempt may be refused, and its end replaces the mark.
+            Some(GoneReason::Expired) | None => {}
             Some(reason) => return ClaimAnswer::Gone(reason),
-            None => {}
         }
         if now < self.quarantined_until {
             return ClaimAnswer::Quarantined { free_in: self.quarantined_until - now };

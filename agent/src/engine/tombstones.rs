@@ -43,10 +43,6 @@ impl Tombstones {
         self.look_at.get_or_insert(until);
     }
 
-    pub(super) fn remove(&mut self, claim: ClaimId) {
-        self.marks.remove(&claim);
-    }
-
     pub(super) fn next(&self) -> Option<Boottime> {
         self.look_at
     }

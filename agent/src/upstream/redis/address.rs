@@ -3,7 +3,10 @@
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
+
+use tokio::sync::Notify;
 
 use super::sentinel;
 use super::trouble::Trouble;
@@ -15,7 +18,14 @@ pub struct Address {
     access: RedisAccess,
     /// Which Sentinel is asked first: the last one that knew.
     informant: AtomicUsize,
+    /// What has been logged since a link was last up: all links meet the same trouble.
+    logged: Mutex<Vec<String>>,
+    /// A link is up again; the others need not wait for their next attempt.
+    recovered: Notify,
 }
+
+/// Different troubles that are logged between two successes, at most.
+const LOGGED_MAX: usize = 16;
 
 /// Where a server is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,7 +46,12 @@ impl fmt::Display for Spot {
 impl Address {
     /// What was configured.
     pub fn new(access: RedisAccess) -> Address {
-        Address { access, informant: AtomicUsize::new(0) }
+        Address {
+            access,
+            informant: AtomicUsize::new(0),
+            logged: Mutex::default(),
+            recovered: Notify::new(),
+        }
     }
 
     /// The number of the database.
@@ -83,8 +98,45 @@ impl Address {
         Ok(spot)
     }
 
+    /// Whether nobody has logged this trouble yet; then the caller does.
+    pub(super) fn is_news(&self, trouble: &str) -> bool {
+        let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
+        if logged.len() >= LOGGED_MAX || logged.iter().any(|other| other == trouble) {
+            return false;
+        }
+        logged.push(trouble.to_owned());
+        true
+    }
+
+    /// Says that a link is up.
+    pub(super) fn succeeded(&self) {
+        self.logged.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.recovered.notify_waiters();
+    }
+
+    /// Waits until another link is up.
+    pub(super) async fn recovered(&self) {
+        self.recovered.notified().await;
+    }
+
     /// What the Sentinel said was of no use: next time another one is asked first.
     pub(super) fn misled(&self) {
         self.informant.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_trouble_is_news_once_until_a_link_is_up() {
+        let address = Address::new(RedisAccess::plain(RedisServer::Unix("/s".into())));
+        assert!(address.is_news("a") && address.is_news("b"));
+        assert!(!address.is_news("a") && !address.is_news("b"));
+        let logged = (0..100).filter(|number| address.is_news(&number.to_string())).count();
+        assert_eq!(logged, LOGGED_MAX - 2);
+        address.succeeded();
+        assert!(address.is_news("a"));
     }
 }

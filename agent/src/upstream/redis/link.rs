@@ -1,31 +1,17 @@
 //! One connection, kept up.
 
-use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use tokio::sync::{Notify, watch};
-use tokio::time::{Instant, timeout};
-use tracing::{info, warn};
 
-use super::address::{Address, Spot};
+use super::address::Address;
 use super::pushes::PushSink;
-use super::sign_in::{self, Motor, Server};
-use super::stream;
-use super::trouble::{Trouble, Whom};
+use super::sign_in::Server;
+use super::trouble::Trouble;
+use super::upkeep::Upkeep;
 use crate::model::Failure;
-
-/// First wait before connecting again; doubles up to [`BACK_OFF_MAX`].
-const BACK_OFF_MIN: Duration = Duration::from_millis(50);
-/// Longest wait before connecting again.
-const BACK_OFF_MAX: Duration = Duration::from_secs(2);
-/// A connection that lasted this long was a good one. After a good one the next is made at once; after
-/// another that was not, too, but only once.
-const STEADY: Duration = Duration::from_secs(1);
-/// Between two looks at a connection that may be dead, or lead to a server that is no master any more.
-const LOOK_EVERY: Duration = Duration::from_secs(3);
 
 /// What a connection is for.
 #[derive(Debug, Clone)]
@@ -41,7 +27,7 @@ pub enum Purpose {
 }
 
 impl Purpose {
-    fn name(&self) -> &'static str {
+    pub(super) fn name(&self) -> &'static str {
         match self {
             Purpose::Beats => "beats",
             Purpose::Commands => "commands",
@@ -50,7 +36,7 @@ impl Purpose {
         }
     }
 
-    fn sink(&self) -> Option<&PushSink> {
+    pub(super) fn sink(&self) -> Option<&PushSink> {
         match self {
             Purpose::Pushes(sink) => Some(sink),
             Purpose::Beats | Purpose::Commands | Purpose::Examination => None,
@@ -83,8 +69,9 @@ pub struct Connected {
     pub server: Arc<Server>,
 }
 
+/// The same with everything that belongs to it.
 #[derive(Debug, Clone)]
-enum Phase {
+pub(super) enum Phase {
     Connecting,
     Up(Connected),
     Down(Arc<Trouble>),
@@ -99,7 +86,7 @@ pub struct Link {
 
 /// What callers found out.
 #[derive(Debug, Default)]
-struct Suspicion {
+pub(super) struct Suspicion {
     /// The latest connection that somebody suspects.
     generation: AtomicU64,
     raised: Notify,
@@ -110,16 +97,8 @@ impl Link {
     pub fn open(address: Arc<Address>, purpose: Purpose) -> Link {
         let (phase, phase_out) = watch::channel(Phase::Connecting);
         let suspicion = Arc::new(Suspicion::default());
-        let keeper = Keeper {
-            address,
-            purpose,
-            phase,
-            suspicion: Arc::clone(&suspicion),
-            generation: 0,
-            failed: 0,
-            flighty: false,
-        };
-        tokio::spawn(keeper.keep_up());
+        let upkeep = Upkeep::new(address, purpose, phase, Arc::clone(&suspicion));
+        tokio::spawn(upkeep.keep_up());
         Link { phase: phase_out, suspicion }
     }
 
@@ -185,204 +164,11 @@ pub fn is_suspicious(error: &redis::RedisError) -> bool {
     ) || error.is_unrecoverable_error()
 }
 
-/// The task behind a link. Takes suspicions; emits phases, and pushes; ends when nobody has the link
-/// any more.
-struct Keeper {
-    address: Arc<Address>,
-    purpose: Purpose,
-    phase: watch::Sender<Phase>,
-    suspicion: Arc<Suspicion>,
-    generation: u64,
-    /// Attempts in a row that came to nothing, or to a connection that did not last.
-    failed: u32,
-    /// The last connection did not last, and the next one was made at once all the same.
-    flighty: bool,
-}
-
-impl Keeper {
-    async fn keep_up(mut self) {
-        let phase = self.phase.clone();
-        loop {
-            tokio::select! {
-                biased;
-                () = phase.closed() => return,
-                () = self.once() => {}
-            }
-        }
-    }
-
-    /// One connection from beginning to end, or one attempt.
-    async fn once(&mut self) {
-        let trouble = match self.connect().await {
-            Err(trouble) => trouble,
-            Ok((connected, motor)) => {
-                let since = Instant::now();
-                let trouble = self.live(connected, motor).await;
-                let steady = since.elapsed() >= STEADY;
-                if steady || !self.flighty {
-                    (self.failed, self.flighty) = (0, !steady);
-                    return self.down(Phase::Connecting, &trouble);
-                }
-                trouble
-            }
-        };
-        self.down(Phase::Down(Arc::new(trouble.clone())), &trouble);
-        let wait = back_off(self.failed);
-        self.failed = self.failed.saturating_add(1);
-        rest(wait).await;
-    }
-
-    /// A connection to a server that was found fit.
-    async fn connect(&mut self) -> Result<(Connected, Motor), Trouble> {
-        let spot = self.address.locate().await?;
-        let place = spot.to_string();
-        let whom = Whom::Redis(place.clone());
-        let patience = self.address.connect_timeout();
-        let signed_in = timeout(patience, self.sign_in(&whom, &spot, &place)).await;
-        let signed_in =
-            signed_in.unwrap_or_else(|_| Err(Trouble::silent(&whom, "connecting", patience)));
-        if signed_in.is_err() {
-            self.address.misled();
-        }
-        signed_in
-    }
-
-    async fn sign_in(
-        &mut self,
-        whom: &Whom,
-        spot: &Spot,
-        place: &str,
-    ) -> Result<(Connected, Motor), Trouble> {
-        let (address, generation) = (&*self.address, self.generation + 1);
-        let sink = self.purpose.sink().cloned();
-        let heard = move |push| {
-            if let Some(sink) = &sink {
-                sink.push(generation, push);
-            }
-            Ok(())
-        };
-        let patience = address.connect_timeout();
-        let stream = stream::connect(whom, spot, address.tls(), patience).await?;
-        let (mut connection, mut motor) =
-            sign_in::sign_in(address, whom, spot, stream, heard).await?;
-        let purpose = self.purpose.name();
-        let server = {
-            let mut check = pin!(async {
-                sign_in::introduce(address, &mut connection, whom, purpose).await?;
-                sign_in::look(address, &mut connection, whom, place).await
-            });
-            tokio::select! {
-                server = &mut check => server?,
-                () = &mut motor => {
-                    // It may have said why before.
-                    drop(motor);
-                    let said = check.await.err();
-                    return Err(said.unwrap_or_else(|| Trouble::lost(whom, "it hung up")));
-                }
-            }
-        };
-        self.generation = generation;
-        Ok((Connected { connection, generation, server: Arc::new(server) }, motor))
-    }
-
-    /// Stays with a connection until it ends, and says how it did.
-    async fn live(&mut self, connected: Connected, mut motor: Motor) -> Trouble {
-        let Connected { mut connection, generation, server } = connected.clone();
-        let whom = Whom::Redis(server.place.clone());
-        info!(
-            place = server.place,
-            version = server.version,
-            purpose = self.purpose.name(),
-            "upstream connected"
-        );
-        if let Some(sink) = self.purpose.sink() {
-            sink.connected(generation);
-        }
-        self.phase.send_replace(Phase::Up(connected));
-        let overflown = async {
-            match self.purpose.sink() {
-                Some(sink) => sink.overflown().await,
-                None => std::future::pending().await,
-            }
-        };
-        tokio::select! {
-            () = &mut motor => Trouble::lost(&whom, "it hung up"),
-            trouble = self.watch(&mut connection, &whom, &server.place) => trouble,
-            () = self.suspicion.of(generation) => {
-                Trouble::lost(&whom, "a call failed or was not answered in time")
-            }
-            () = overflown => {
-                Trouble::lost(&whom, "it told of more changes at once than the agent can take in")
-            }
-        }
-    }
-
-    /// Looks again and again whether the server is there, and is still the master.
-    async fn watch(
-        &self,
-        connection: &mut MultiplexedConnection,
-        whom: &Whom,
-        place: &str,
-    ) -> Trouble {
-        let patience = self.address.timeout();
-        loop {
-            rest(LOOK_EVERY).await;
-            let look = sign_in::look(&self.address, connection, whom, place);
-            match timeout(patience, look).await {
-                Ok(Ok(_)) => {}
-                Ok(Err(trouble)) => return trouble,
-                Err(_) => return Trouble::silent(whom, "looking whether it is there", patience),
-            }
-            // An old master that was cut off from the others believes in itself. That no Sentinel
-            // answers says nothing against it.
-            if self.address.moves()
-                && let Ok(spot) = self.address.locate().await
-                && spot.to_string() != place
-            {
-                return Trouble::lost(whom, &format!("Sentinel names {spot} as the master now"));
-            }
-        }
-    }
-
-    fn down(&self, phase: Phase, trouble: &Trouble) {
-        let told = trouble.told();
-        let is_news = match &*self.phase.borrow() {
-            Phase::Down(before) => before.told() != told,
-            Phase::Connecting | Phase::Up(_) => true,
-        };
-        if is_news {
-            warn!(purpose = self.purpose.name(), "upstream not connected: {told}");
-        }
-        // First the phase: whoever hears of the loss must not meet the old connection.
-        self.phase.send_replace(phase);
-        if let Some(sink) = self.purpose.sink() {
-            sink.disconnected();
-        }
-    }
-}
-
 impl Suspicion {
     /// Waits until somebody suspects this connection.
-    async fn of(&self, generation: u64) {
+    pub(super) async fn of(&self, generation: u64) {
         while self.generation.load(Ordering::Relaxed) < generation {
             self.raised.notified().await;
         }
     }
-}
-
-/// Doubled with every failure, and half of it by chance, so that agents that lost the same server do
-/// not all come back at once.
-fn back_off(failed: u32) -> Duration {
-    let most = BACK_OFF_MIN.saturating_mul(1 << failed.min(16)).min(BACK_OFF_MAX);
-    // Without chance there is none: they come back together.
-    let chance = getrandom::u32().unwrap_or(u32::MAX);
-    most / 2 + (most / 2).mul_f64(f64::from(chance) / f64::from(u32::MAX))
-}
-
-#[expect(
-    clippy::disallowed_methods,
-    reason = "a machine that sleeps connects later; the deadlines of holds and calls are others' to keep"
-)]
-async fn rest(time: Duration) {
-    tokio::time::sleep(time).await;
 }

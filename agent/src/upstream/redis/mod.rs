@@ -22,6 +22,7 @@ mod stream;
 #[cfg(test)]
 mod tests;
 mod trouble;
+mod upkeep;
 
 pub use pushes::{Heard, PushSink, Pushes, pushes};
 pub use sign_in::Server;

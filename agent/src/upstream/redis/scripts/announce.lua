@@ -46,7 +46,7 @@ if f[1] ~= tenant or f[2] ~= project or f[3] ~= ARGV[4] or f[4] ~= ARGV[5] or f[
   redis.call('HSETNX', key, 'priority', ARGV[8])
 end
 if redis.call('PTTL', key) < ttl then
-  redis.call('PEXPIREAT', key, whole(now_ms + ttl))
+  redis.call('PEXPIREAT', key, from_now(ttl))
 end
 redis.call('SADD', set, session)
 for _, other in ipairs(redis.call('SRANDMEMBER', set, LOOKED_AT)) do

@@ -17,7 +17,7 @@ end
 if record then
   if holder == claim.id and record.token then
     if beat_record(record, claim.ttl) then
-      redis.call('PEXPIREAT', main, whole(now_ms + claim.ttl))
+      redis.call('PEXPIREAT', main, from_now(claim.ttl))
     end
     return { 'held', record.token }
   end
@@ -32,7 +32,7 @@ if holder and holder ~= claim.id then
   return { 'contended', redis.call('PTTL', main), false, entry(holder, known) }
 end
 local token = next_token(fence, claim.floor)
-redis.call('SET', main, claim.id, 'PXAT', whole(now_ms + claim.ttl))
+redis.call('SET', main, claim.id, 'PXAT', from_now(claim.ttl))
 write_record(key, record, claim, 'token', whole(token), 'granted', whole(now_us))
 keep_record(key, claim.ttl)
 return { 'held', token }

@@ -57,7 +57,7 @@ redis.call('HSET', main, 'owner', claim.id, 'session', claim.session, 'token', w
   'holder_status', status, 'granted_at', whole(now_ms), 'renewed_at', whole(now_ms),
   'ttl_ms', claim.ttl, 'grace_ms', grace, 'version', next_version(routes), 'host', claim.host,
   'name', claim.name)
-redis.call('PEXPIREAT', main, whole(now_ms + claim.ttl + grace))
+redis.call('PEXPIREAT', main, from_now(claim.ttl + grace))
 redis.call('SADD', leases, ARGV[9])
 write_record(key, record, claim, 'token', whole(token), 'granted', whole(now_us))
 keep_record(key, claim.ttl + grace)

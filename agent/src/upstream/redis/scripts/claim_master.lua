@@ -28,7 +28,7 @@ local master = read_master(main, claim_key, claim.records)
 if record then
   if master.claim == claim.id and record.token then
     if beat_record(record, claim.ttl) then
-      redis.call('PEXPIREAT', main, whole(now_ms + claim.ttl))
+      redis.call('PEXPIREAT', main, from_now(claim.ttl))
       keep_record(claim_key, claim.ttl)
     end
     return { 'held', record.token }
@@ -62,8 +62,8 @@ if master.session and not own_key then
   tell_preempted(session_channels .. master.session, project, token, claim)
 end
 clear_master(claim_key, master, project, channel)
-redis.call('SET', main, claim.session, 'PXAT', whole(now_ms + claim.ttl))
-redis.call('SET', claim_key, claim.id, 'PXAT', whole(now_ms + claim.ttl + KEEP))
+redis.call('SET', main, claim.session, 'PXAT', from_now(claim.ttl))
+redis.call('SET', claim_key, claim.id, 'PXAT', from_now(claim.ttl + KEEP))
 write_record(key, record, claim, 'token', whole(token), 'granted', whole(now_us), 'priority', priority)
 keep_record(key, claim.ttl)
 if redis.call('EXISTS', own) == 1 then

@@ -25,10 +25,10 @@ if record and record.gone and record.gone ~= 'expired' then
 end
 purge(s)
 if record and not record.gone then
-  local current = limit_of(s, record)
-  grant_heads(s, current)
+  s.limit = limit_of(s)
+  grant_heads(s, s.limit)
   record = read_record(key)
-  local answer = beat_permit(s, record, member, claim.ttl, current)
+  local answer = beat_permit(s, record, member, claim.ttl)
   if answer then
     return answer
   end

@@ -17,8 +17,9 @@ end
 
 local present = {}
 for _, session in ipairs(redis.call('SMEMBERS', set)) do
-  local f = redis.call('HMGET', sessions .. session, 'tenant_id', 'agent_identity', 'registered_at')
-  if f[1] then
+  local f = redis.call('HMGET', sessions .. session, 'project_id', 'agent_identity', 'registered_at')
+  -- One that died here may have come back in another project.
+  if f[1] == project then
     present[#present + 1] = { f[3] or '', session, f[2] or session }
   else
     reap(set, session, channel)

@@ -36,9 +36,32 @@ local function read_record(key)
   }
 end
 
+-- As much of it as a beat needs: of thousands a second, the rest would be most of the work.
+local function read_briefly(key)
+  local f = redis.call('HMGET', key, 'r', 'gone', 'token', 'ttl', 'top')
+  if not f[1] and not f[2] then
+    return nil
+  end
+  return {
+    key = key, r = f[1], gone = f[2], token = tonumber(f[3]), ttl = tonumber(f[4]) or 0,
+    top = tonumber(f[5]),
+  }
+end
+
+-- The instant `ms` from now, as PEXPIREAT wants it; beats of one call mostly want the same.
+local instants = {}
+local function from_now(ms)
+  local at = instants[ms]
+  if not at then
+    at = whole(now_ms + ms)
+    instants[ms] = at
+  end
+  return at
+end
+
 -- Keeps a record `live` ms, and as long as claims are remembered after that.
 local function keep_record(key, live)
-  redis.call('PEXPIREAT', key, whole(now_ms + live + KEEP))
+  redis.call('PEXPIREAT', key, from_now(live + KEEP))
 end
 
 -- Writes the record of a claim; `former` is that of an earlier copy, which expired.

@@ -38,7 +38,7 @@ end
 local function beat_lease(main, key, routes, lease, ttl)
   local live = ttl + lease.grace
   if lease.left < live then
-    redis.call('PEXPIREAT', main, whole(now_ms + live))
+    redis.call('PEXPIREAT', main, from_now(live))
     keep_record(key, live)
   end
   redis.call('HSET', main, 'renewed_at', whole(now_ms), 'ttl_ms', ttl)

@@ -70,13 +70,13 @@ local function keep_keys(s, keys)
     local left = redis.call('PTTL', s[key])
     -- Only a key that Tenure made has none yet.
     if left ~= -2 and left < enough and (left ~= -1 or s.shared) then
-      redis.call('PEXPIREAT', s[key], whole(now_ms + wanted))
+      redis.call('PEXPIREAT', s[key], from_now(wanted))
     end
   end
 end
 
--- The limit in force. A client with a short ttl of its own lets it expire: then it is as the record
--- says, or that of the next waiter.
+-- The limit in force. A client with a short ttl of its own lets it expire: then it is as the record of
+-- somebody who holds or waits says, or that of the next waiter.
 local function limit_of(s, record)
   local limit = tonumber(redis.call('GET', s.max))
   if limit then
@@ -156,9 +156,11 @@ local function drop_unused(s)
   end
 end
 
--- A beat of a claim that holds a permit or waits for one, or nil if it does neither.
-local function beat_permit(s, record, member, ttl, limit)
+-- A beat of a claim that holds a permit or waits for one, or nil if it does neither. `s.limit` is the
+-- limit in force, as far as it is known.
+local function beat_permit(s, record, member, ttl)
   if redis.call('ZSCORE', s.main, member) then
+    s.limit = s.limit or limit_of(s, record)
     local token = record.token
     local longer = beat_record(record, ttl)
     if not token then
@@ -174,14 +176,15 @@ local function beat_permit(s, record, member, ttl, limit)
       redis.call('DEL', s.notifications .. member)
       redis.call('HDEL', record.key, 'notified')
     end
-    return { 'held', token, limit or -1 }
+    return { 'held', token, s.limit or -1 }
   end
   local place = redis.call('ZRANK', s.waiting, member)
   if not place then
     return nil
   end
+  s.limit = s.limit or limit_of(s, record)
   if beat_record(record, ttl) then
     redis.call('ZADD', s.hb, score(now_s + ttl / 1000), member)
   end
-  return { 'waiting', place + 1, limit or -1 }
+  return { 'waiting', place + 1, s.limit or -1 }
 end

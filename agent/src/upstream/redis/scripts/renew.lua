@@ -23,54 +23,51 @@ for i = 1, tonumber(ARGV[4]) do
   tenants[i] = tenant
 end
 
-local function unknown(main)
-  return 'gone', redis.call('EXISTS', main) == 1 and 'conflict' or 'unknown'
+-- Why a claim is not what `main` names any more.
+local function lost(main, resource, record, taken)
+  if not record then
+    return 'gone', redis.call('EXISTS', main) == 1 and 'conflict' or 'unknown'
+  end
+  return 'gone', is_of_another(record, resource) and 'conflict' or why_gone(record, taken)
 end
 
 local beat = {}
 
-function beat.leader(tenant, id, name, ttl, record)
+function beat.leader(tenant, id, name, ttl, key)
   local main = tenant.leader .. name
-  if not record then
-    return unknown(main)
-  end
-  if redis.call('GET', main) ~= id or not record.token then
-    return 'gone', why_gone(record, 'conflict')
+  local record = read_briefly(key)
+  if redis.call('GET', main) ~= id or not record or not record.token then
+    return lost(main, 'leader:' .. name, record, 'conflict')
   end
   if beat_record(record, ttl) then
-    redis.call('PEXPIREAT', main, whole(now_ms + ttl))
+    redis.call('PEXPIREAT', main, from_now(ttl))
   end
   return 'held', record.token
 end
 
-function beat.master(tenant, id, name, ttl, record)
+function beat.master(tenant, id, name, ttl, key)
   local main, claim_key = tenant.master .. name, tenant.master_claim .. name
-  if not record then
-    return unknown(main)
-  end
-  local is_master = record.token and redis.call('GET', main) == record.session
+  local record = read_record(key)
+  local is_master = record and record.token and redis.call('GET', main) == record.session
     and redis.call('GET', claim_key) == id
   if not is_master then
-    return 'gone', why_gone(record, 'preempted')
+    return lost(main, 'master:' .. name, record, 'preempted')
   end
   if beat_record(record, ttl) then
-    redis.call('PEXPIREAT', main, whole(now_ms + ttl))
+    redis.call('PEXPIREAT', main, from_now(ttl))
     keep_record(claim_key, ttl)
   end
   return 'held', record.token
 end
 
-function beat.lease(tenant, id, name, ttl, record)
+function beat.lease(tenant, id, name, ttl, key)
   local main = tenant.lease .. name
   local lease = read_lease(main)
-  if lease and lease.owner == id and not (record and record.gone) then
-    beat_lease(main, tenant.records .. id, tenant.routes, lease, ttl)
-    return 'held', lease.token
+  if not lease or lease.owner ~= id then
+    return lost(main, 'lease:' .. name, read_briefly(key), 'conflict')
   end
-  if not record then
-    return unknown(main)
-  end
-  return 'gone', why_gone(record, 'conflict')
+  beat_lease(main, key, tenant.routes, lease, ttl)
+  return 'held', lease.token
 end
 
 -- One look after a semaphore serves all of its beats.
@@ -90,9 +87,8 @@ local function semaphore(tenant, name)
   return s
 end
 
-function beat.semaphore(tenant, id, name, ttl)
+function beat.semaphore(tenant, id, name, ttl, key)
   local s = semaphore(tenant, name)
-  local key = tenant.records .. id
   local record = read_record(key)
   if not record then
     return 'gone', 'unknown'
@@ -101,8 +97,8 @@ function beat.semaphore(tenant, id, name, ttl)
     return 'gone', 'conflict'
   end
   if not record.gone then
-    s.limit = s.limit or limit_of(s, record)
-    local answer = beat_permit(s, record, id:gsub('%-', ''), ttl, s.limit)
+    local member = id:gsub('%-', '')
+    local answer = beat_permit(s, record, member, ttl)
     if answer then
       return answer[1], answer[2], answer[3]
     end
@@ -117,7 +113,7 @@ local function beat_session(id, ttl)
     return 'gone', 'unknown'
   end
   if redis.call('PTTL', key) < ttl then
-    redis.call('PEXPIREAT', key, whole(now_ms + ttl))
+    redis.call('PEXPIREAT', key, from_now(ttl))
   end
   local role = redis.call('GET', masters .. f[1] .. ':' .. f[2]) == id and '1' or '0'
   if f[3] ~= role then
@@ -131,14 +127,7 @@ local function answer_beat(kind, index, id, name, ttl)
     return beat_session(id, ttl)
   end
   local tenant = tenants[index]
-  local record
-  if kind ~= 'semaphore' then
-    record = read_record(tenant.records .. id)
-    if is_of_another(record, kind .. ':' .. name) then
-      return 'gone', 'conflict'
-    end
-  end
-  return beat[kind](tenant, id, name, ttl, record)
+  return beat[kind](tenant, id, name, ttl, tenant.records .. id)
 end
 
 local answers = {}

@@ -4,6 +4,10 @@
 
 mod foreign;
 mod leader;
+mod lease;
+mod master;
+mod mixed;
 mod semaphore;
+mod sessions;
 mod shared;
 mod store;

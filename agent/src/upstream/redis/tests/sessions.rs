@@ -1,0 +1,101 @@
+//! Sessions of a project.
+
+use serde_json::json;
+
+use crate::model::{Beat, BeatAnswer, GoneReason, Subject};
+
+use super::master::{
+    Ears, MASTER_ROLE, PEER_ROLE, SESSIONS, announce, beat_session, end, hash_of, master, names,
+    sid,
+};
+use super::store::{Store, TTL, announcement, session};
+
+#[test]
+fn a_session_says_when_it_came_in_iso_8601() {
+    let store = Store::new();
+    announce(&store, &announcement(1, "p"));
+    let at = store.hash(&hash_of(1))["registered_at"].clone();
+    let (date, clock) = at.split_once('T').unwrap();
+    let date: Vec<i64> = date.split('-').map(|part| part.parse().unwrap()).collect();
+    let clock: Vec<f64> = clock
+        .strip_suffix("+00:00")
+        .unwrap()
+        .split(':')
+        .map(|part| part.parse().unwrap())
+        .collect();
+    // Fliegel and Van Flandern's count of days.
+    let (year, month, day) = (date[0], date[1], date[2]);
+    let shift = (month - 14) / 12;
+    let days = (1461 * (year + 4800 + shift)) / 4 + (367 * (month - 2 - 12 * shift)) / 12
+        - (3 * ((year + 4900 + shift) / 100)) / 4
+        + day
+        - 32075
+        - 2_440_588;
+    let seconds = (days * 86_400) as f64 + clock[0] * 3600.0 + clock[1] * 60.0 + clock[2];
+    assert!((seconds - store.now()).abs() < 60.0, "{at}");
+}
+
+#[test]
+fn a_session_lives_by_its_beats_and_the_dead_are_reaped_once() {
+    let store = Store::new();
+    let mut connection = store.connect();
+    let mut ears = Ears::new(&mut connection);
+    for by in 1..=3 {
+        announce(&store, &announcement(by, "p"));
+    }
+    let mut shorter = Beat { subject: Subject::Session(session(1)), ttl: TTL / 10 };
+    assert_eq!(store.renew_all(vec![shorter.clone()]), [PEER_ROLE]);
+    store.check_expiry(&hash_of(1), TTL);
+    shorter.ttl = TTL * 2;
+    assert_eq!(store.renew_all(vec![shorter]), [PEER_ROLE]);
+    store.check_expiry(&hash_of(1), TTL * 2);
+
+    for by in [1, 2] {
+        store.run::<()>(&["PEXPIRE", &hash_of(by), "1"]);
+        store.until_gone(&hash_of(by));
+    }
+    assert_eq!(beat_session(&store, 1), BeatAnswer::Gone(GoneReason::Unknown));
+    // The session itself knows its name still.
+    assert!(!end(&store, 1));
+    assert_eq!(ears.next().1["session"], sid(1));
+    let standing = store.inspect(&master(1, 1, 0).resource);
+    assert_eq!(names(&standing), ["name-3"]);
+    let payload = json!({"type": "session_ended", "session": sid(2), "name": null, "host": null});
+    assert_eq!(ears.next().1, payload);
+    store.without_writing(|| store.inspect(&master(1, 1, 0).resource));
+    store.run::<()>(&["SADD", SESSIONS, "dead"]);
+    announce(&store, &announcement(4, "p"));
+    assert_eq!(ears.next().1["session"], "dead");
+    ears.check_silent(&store);
+    // Announced again it is there again.
+    announce(&store, &announcement(1, "p"));
+    assert_eq!(beat_session(&store, 1), PEER_ROLE);
+}
+
+#[test]
+fn a_session_can_move_and_keeps_its_role() {
+    let store = Store::new();
+    announce(&store, &announcement(1, "q"));
+    store.hold(&master(1, 1, 0));
+    announce(&store, &announcement(1, "p"));
+    assert_eq!(store.hash(&hash_of(1))["is_master"], "1");
+    assert!(!store.run::<bool>(&["EXISTS", "prism:project:default:q:sessions"]));
+    assert_eq!(names(&store.inspect(&master(1, 1, 0).resource)), ["name-1"]);
+    assert_eq!(beat_session(&store, 1), MASTER_ROLE);
+    // The beat corrects what another program got wrong.
+    store.run::<()>(&["HSET", &hash_of(1), "is_master", "0"]);
+    beat_session(&store, 1);
+    assert_eq!(store.hash(&hash_of(1))["is_master"], "1");
+}
+
+#[test]
+fn a_server_without_its_data_has_never_heard_of_anything() {
+    let store = Store::new();
+    announce(&store, &announcement(1, "p"));
+    store.hold(&master(1, 1, 0));
+    store.run::<()>(&["FLUSHALL"]);
+    assert_eq!(store.renew(&master(1, 1, 0)), BeatAnswer::Gone(GoneReason::Unknown));
+    assert_eq!(beat_session(&store, 1), BeatAnswer::Gone(GoneReason::Unknown));
+    announce(&store, &announcement(1, "p"));
+    assert_eq!(beat_session(&store, 1), PEER_ROLE);
+}
