@@ -109,6 +109,9 @@ impl Draft {
             };
             claim.enqueue = self.random.per_mille(750);
         }
+        if self.random.per_mille(100) {
+            claim.ttl = Duration::from_secs(*self.random.pick(&CLAIM_TTLS));
+        }
         self.ask(Request::Claim(claim));
     }
 
@@ -136,10 +139,11 @@ impl Draft {
         self.ask(Request::Renew(beats));
     }
 
-    fn beat_of(&self, at: usize) -> Beat {
+    fn beat_of(&mut self, at: usize) -> Beat {
+        let other = self.random.per_mille(100).then(|| *self.random.pick(&CLAIM_TTLS));
         let Claim { id, resource, ttl, .. } = &self.drawn[at].claim;
         let subject = Subject::Claim { claim: *id, resource: resource.clone() };
-        Beat { subject, ttl: *ttl }
+        Beat { subject, ttl: other.map_or(*ttl, Duration::from_secs) }
     }
 
     fn some_beat(&mut self) -> Option<Beat> {

@@ -87,7 +87,7 @@ impl Draft {
         let now_ms = self.now_ms;
         if let Some(drawn) = self.drawn.iter_mut().find(|drawn| drawn.claim.id == id) {
             if there {
-                drawn.ends_ms = now_ms + millis(ttl);
+                drawn.ends_ms = drawn.ends_ms.max(now_ms + millis(ttl));
             } else if drawn.there {
                 drawn.ends_ms = drawn.ends_ms.min(now_ms);
             }
