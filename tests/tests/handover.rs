@@ -1,34 +1,8 @@
 //! Who holds next when a holder or a waiter is killed.
 
-use std::sync::Arc;
-
 use serde_json::{Value, json};
-use tenure_tests::harness::{Agent, Client, EventLog, Puppet, until};
+use tenure_tests::harness::{Agent, Campaigner, Client, until};
 use uuid::Uuid;
-
-/// A program of its own with a session that lives as long as its event stream.
-struct Campaigner {
-    puppet: Puppet,
-    session: Uuid,
-    events: Arc<EventLog>,
-}
-
-impl Campaigner {
-    #[track_caller]
-    fn start(agent: &Agent, name: &str) -> Campaigner {
-        let mut puppet = Puppet::start(agent);
-        let with = json!({"name": name, "tether": "connection", "project": "p"});
-        let session = puppet.register(&with).session;
-        let events = puppet.open_events(session);
-        events.snapshot();
-        Campaigner { puppet, session, events }
-    }
-
-    #[track_caller]
-    fn kill(&mut self) {
-        self.puppet.program().kill();
-    }
-}
 
 #[track_caller]
 fn killed_holder_hands_over(kind: &str, more: &Value) {

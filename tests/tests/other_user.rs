@@ -104,6 +104,15 @@ fn a_stranger_contends_but_cannot_revoke() {
 }
 
 #[test]
+fn only_the_agents_user_has_the_upstream_examined() {
+    let Some(mut scene) = scene() else { return };
+    scene.stranger.get("/v1/doctor").problem(Code::Forbidden);
+    let found = scene.agent.http().get("/v1/doctor").json(200);
+    assert_eq!(found["checks"][0]["name"], "embedded.journal", "{found}");
+    assert_eq!(found["checks"][0]["verdict"], "ok", "{found}");
+}
+
+#[test]
 fn root_may_end_and_revoke_what_others_hold() {
     let Some(mut scene) = scene() else { return };
     let events = scene.owner.open_events(scene.session.session);

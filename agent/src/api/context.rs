@@ -22,6 +22,8 @@ pub struct About {
     pub agent: AgentInfo,
     /// The host's name.
     pub host: String,
+    /// Where the upstream is, without any secret; `None` when it is in the agent itself.
+    pub address: Option<String>,
     /// This boot.
     pub boot_id: Uuid,
     /// Where session pages are.
@@ -44,6 +46,8 @@ pub struct Context {
     pub policy: SharedPolicy,
     /// The agent's numbers.
     pub metrics: Arc<Metrics>,
+    /// Held while the upstream is examined.
+    pub examining: tokio::sync::Mutex<()>,
     /// When the agent started.
     pub started: Boottime,
 }

@@ -14,6 +14,7 @@ mod answered;
 mod beat;
 mod checkpoint;
 mod context;
+mod doctor;
 mod events;
 mod frames;
 mod health;
@@ -51,7 +52,7 @@ pub use server::{Drained, Identity, serve};
 use respond::Refusal;
 
 /// All endpoints, as errors and tests name them.
-const ENDPOINTS: [(&str, &str); 15] = [
+const ENDPOINTS: [(&str, &str); 16] = [
     ("POST", "/v1/register"),
     ("POST", "/v1/acquire"),
     ("POST", "/v1/release"),
@@ -63,6 +64,7 @@ const ENDPOINTS: [(&str, &str); 15] = [
     ("GET", "/v1/standing"),
     ("GET", "/v1/routes"),
     ("GET", "/v1/status"),
+    ("GET", "/v1/doctor"),
     ("GET", "/healthz"),
     ("GET", "/readyz"),
     ("GET", "/metrics"),
@@ -87,6 +89,7 @@ pub fn router(context: Arc<Context>) -> Router {
         .route("/v1/standing", get(standing::standing))
         .route("/v1/routes", get(routes::routes))
         .route("/v1/status", get(status::status))
+        .route("/v1/doctor", get(doctor::doctor))
         .route("/healthz", get(health::healthz))
         .route("/readyz", get(health::readyz))
         .route("/metrics", get(metrics::metrics))

@@ -9,7 +9,7 @@ use utoipa::{IntoResponses, OpenApi};
 use super::query::{NoQuery, Queried};
 use super::respond::text;
 use super::{
-    acquire, beat, checkpoint, events, health, metrics, register, release, revoke, routes,
+    acquire, beat, checkpoint, doctor, events, health, metrics, register, release, revoke, routes,
     standing, status,
 };
 
@@ -54,6 +54,7 @@ pub(super) enum BadBody {
         standing::standing,
         routes::routes,
         status::status,
+        doctor::doctor,
         health::healthz,
         health::readyz,
         metrics::metrics,

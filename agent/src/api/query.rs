@@ -8,7 +8,7 @@ use tenure::wire::{Code, Kind, Problem};
 
 use super::context::Context;
 use super::respond::Refusal;
-use super::validate::{quote, scope, visible};
+use super::validate::{quote, resource_name, scope};
 use crate::model::Resource;
 
 /// The tenant of whoever names none.
@@ -102,7 +102,7 @@ impl Query for ResourceQuery {
         let kind: Kind = pairs.required("kind", "master, leader, lease or semaphore")?;
         let name: String =
             pairs.required("name", "the resource's name; for a master the project")?;
-        visible("name", &name)?;
+        resource_name(kind, &name)?;
         let tenant = pairs.tenant()?;
         Ok(ResourceQuery(Resource { tenant: tenant.into(), kind, name: name.into() }))
     }
@@ -153,6 +153,8 @@ mod tests {
         check("kind=leader&name=%0a", Err("name"));
         check("kind=leader&name=%ff", Err("name"));
         check("kind=leader&name=a&tenant=a:b", Err("tenant"));
+        check("kind=leader&name=a:b", Ok("leader/a:b"));
+        check("kind=master&name=a:b", Err("name"));
         check("kind=leader&name=a&name=b", Err("name"));
         check("kind=leader&name=a&colour=b", Err("colour"));
     }

@@ -12,7 +12,7 @@ use super::parse::{Ask, Parsed};
 use super::query::DEFAULT_TENANT;
 use super::respond::{Refusal, json, mismatch};
 use super::server::Connected;
-use super::validate::{scope, visible};
+use super::validate::{resource_name, scope};
 use crate::keeper::{Reply, Request};
 use crate::model::Resource;
 
@@ -41,7 +41,7 @@ pub(super) async fn revoke(
     }
     let tenant = ask.tenant.as_deref().unwrap_or(DEFAULT_TENANT);
     scope("tenant", tenant)?;
-    visible("name", &ask.name)?;
+    resource_name(ask.kind, &ask.name)?;
     let resource =
         Resource { tenant: tenant.into(), kind: ask.kind, name: ask.name.as_str().into() };
     let request = Request::Revoke { resource, token: ask.token };

@@ -48,6 +48,7 @@ pub(super) async fn status(
         upstream: UpstreamStatus {
             kind: about.agent.upstream.clone(),
             state: probe.health.state,
+            address: about.address.clone(),
             guarantee: about.agent.guarantee.clone(),
             last_error: probe.health.last_error,
             beat_lateness: probe.lateness,

@@ -121,6 +121,14 @@ pub(super) fn scope(field: &str, value: &str) -> Checked {
     Ok(())
 }
 
+/// A resource's name where it says all: that of a master is a project's.
+pub(super) fn resource_name(kind: Kind, name: &str) -> Checked {
+    match kind {
+        Kind::Master => scope("name", name),
+        Kind::Leader | Kind::Lease | Kind::Semaphore => visible("name", name),
+    }
+}
+
 /// Control characters, line and paragraph separators, bidi controls, and characters without width.
 /// The joiners of Indic scripts, Persian and emoji stay: they change what is seen.
 fn is_hidden(c: char) -> bool {

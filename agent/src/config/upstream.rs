@@ -40,6 +40,11 @@ impl UpstreamUrl {
         }
     }
 
+    /// Where it is, for everybody: neither passwords nor users; `None` when it is in the agent itself.
+    pub fn address(&self) -> Option<String> {
+        (*self != UpstreamUrl::Embedded).then(|| without_logins(&self.shown()))
+    }
+
     /// The URL with *** in place of every password.
     pub fn shown(&self) -> String {
         match self {
@@ -49,9 +54,34 @@ impl UpstreamUrl {
     }
 }
 
+/// A URL without whoever signs in there.
+fn without_logins(url: &str) -> String {
+    let url = url.split("?sentinel_").next().unwrap_or_default();
+    let Some((scheme, rest)) = url.split_once("//") else { return url.to_owned() };
+    let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    let place = authority.rsplit_once('@').map_or(authority, |(_, place)| place);
+    format!("{scheme}//{place}{path}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_address_tells_nobody_who_signs_in() {
+        for (url, address) in [
+            ("redis://db:6379/0", "redis://db:6379/0"),
+            ("rediss://app:***@[::1]:6379/3", "rediss://[::1]:6379/3"),
+            ("redis+unix://:***@/run/a@b.sock?db=0", "redis+unix:///run/a@b.sock?db=0"),
+            (
+                "redis+sentinel://app:***@a:26379,b:26379/main/0?sentinel_user=s&sentinel_password=***",
+                "redis+sentinel://a:26379,b:26379/main/0",
+            ),
+        ] {
+            assert_eq!(without_logins(url), address);
+        }
+        assert_eq!(UpstreamUrl::Embedded.address(), None);
+    }
 
     #[test]
     fn refuses_what_it_does_not_know_without_quoting_it() {

@@ -20,7 +20,7 @@ impl Engine {
                 limit: Some(semaphore.limit),
                 holders: semaphore.holders.values().filter_map(entry).collect(),
                 waiters: semaphore.queue.iter().filter_map(|(_, id)| entry(&id)).collect(),
-                sessions: Vec::new(),
+                ..Default::default()
             },
         };
         if resource.kind == Kind::Master {

@@ -1,12 +1,12 @@
 //! A heart for tests of whoever talks to one: it hands out what it hears.
 
-use tokio::sync::oneshot;
+use tenure::wire::Problem;
+use tokio::sync::{mpsc, oneshot};
 
 use super::handle::{Inbox, Message, channel};
 use super::{Caller, Handle, Probe, StreamItem};
 use crate::keeper::{Reply, Request, StreamId, StreamTarget, Ticket};
-use tenure::wire::Problem;
-use tokio::sync::mpsc;
+use crate::upstream::Examination;
 
 /// What a heart hears.
 pub(crate) enum Heard {
@@ -25,6 +25,7 @@ pub(crate) enum Heard {
     },
     CloseStream(StreamId),
     Probe(oneshot::Sender<Probe>),
+    Examine(oneshot::Sender<Examination>),
 }
 
 /// A heart that does nothing by itself.
@@ -53,6 +54,7 @@ impl FakeHeart {
             }
             Message::CloseStream(stream) => Heard::CloseStream(stream),
             Message::Probe(reply) => Heard::Probe(reply),
+            Message::Examine(reply) => Heard::Examine(reply),
         })
     }
 }

@@ -9,7 +9,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::pace::{self, Pace};
 use crate::host::peer::Caller;
 use crate::keeper::{Numbered, Peer, Reply, Request, StreamEnd, StreamId, StreamTarget, Ticket};
-use crate::upstream::Health;
+use crate::upstream::{Examination, Health};
 
 /// Messages that may wait for the heart; a caller beyond waits with its own connection.
 const MESSAGES_MAX: usize = 1024;
@@ -57,6 +57,7 @@ pub(super) enum Message {
     },
     CloseStream(StreamId),
     Probe(oneshot::Sender<Probe>),
+    Examine(oneshot::Sender<Examination>),
 }
 
 /// A way to the heart. Cheap to clone.
@@ -141,6 +142,17 @@ impl Handle {
     pub async fn probe(&self) -> Result<Probe, HeartGone> {
         let (reply, answer) = oneshot::channel();
         self.messages.send(Message::Probe(reply)).await.map_err(|_| HeartGone)?;
+        answer.await.map_err(|_| HeartGone)
+    }
+
+    /// An examination of the upstream. The caller runs it: the heart has beats to send meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// When the heart has ended.
+    pub async fn examine(&self) -> Result<Examination, HeartGone> {
+        let (reply, answer) = oneshot::channel();
+        self.messages.send(Message::Examine(reply)).await.map_err(|_| HeartGone)?;
         answer.await.map_err(|_| HeartGone)
     }
 }

@@ -302,6 +302,10 @@ impl Run {
                 // A caller that has gone wants no answer.
                 let _ = reply.send(Probe { health, lateness });
             }
+            Message::Examine(reply) => {
+                // A caller that has gone wants no examination.
+                let _ = reply.send(self.upstream.examine());
+            }
         }
         self.settle();
     }

@@ -83,6 +83,7 @@ pub fn assemble(
             guarantee: guarantee.clone(),
         },
         host: config.settings.host.to_string(),
+        address: config.upstream.address(),
         boot_id,
         pages: config.runtime_dir.join("pages"),
     };
@@ -95,6 +96,7 @@ pub fn assemble(
         about,
         policy: policy.clone(),
         metrics,
+        examining: tokio::sync::Mutex::default(),
         started: clock::now(),
     };
     Ok(Assembled { heart, context: Arc::new(context), guarantee })

@@ -172,6 +172,9 @@ pub struct UpstreamStanding {
     pub waiters: Vec<StandingEntry>,
     /// Master only: names of the project's sessions.
     pub sessions: Vec<Arc<str>>,
+    /// When an exclusive holder's time is up unless it is renewed. `None` from an upstream that tells of
+    /// it in time by itself.
+    pub runs_out: Option<Duration>,
 }
 
 /// The answer to [`Request::Claim`].

@@ -3,9 +3,11 @@
 pub mod embedded;
 pub mod redis;
 
+use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
-use tenure::wire::UpstreamState;
+use tenure::wire::{Check, UpstreamState};
 
 use crate::host::clock::Boottime;
 use crate::model::{Answer, CallId, Change, Failure, Request};
@@ -39,6 +41,15 @@ pub struct Health {
     pub last_error: Option<String>,
 }
 
+/// An examination of an upstream: what was found, in the order in which it is worth reading.
+///
+/// Runs on the API's threads, so that it delays no beat, and is dropped when its caller goes away or
+/// [`EXAMINATION_MAX`] has passed. Needs a runtime with time.
+pub type Examination = Pin<Box<dyn Future<Output = Vec<Check>> + Send>>;
+
+/// How long an examination may take; somebody waits for it at a terminal.
+pub const EXAMINATION_MAX: Duration = Duration::from_millis(4500);
+
 /// Where truth is kept. Lives on the heart's thread; whatever it waits for it waits for elsewhere.
 pub trait Upstream {
     /// `embedded`, `redis` or `gateway`.
@@ -49,6 +60,9 @@ pub trait Upstream {
 
     /// Whether it answers.
     fn health(&self) -> Health;
+
+    /// A thorough look at the upstream and its settings, to be run elsewhere.
+    fn examine(&self) -> Examination;
 
     /// Whether its data are part of the agent's own journal. A call to it takes effect together with the
     /// turn that makes it, and may be made before the turn is secured.

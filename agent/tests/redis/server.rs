@@ -1,7 +1,8 @@
 //! A Redis of the test's own.
 
 use std::net::{SocketAddr, TcpListener};
-use std::path::PathBuf;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -14,7 +15,7 @@ pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 
 /// A server in a directory of its own, on a Unix socket and a port.
 pub(crate) struct Server {
-    pub(crate) dir: tempfile::TempDir,
+    dir: tempfile::TempDir,
     pub(crate) port: u16,
     arguments: Vec<String>,
     child: Option<Child>,
@@ -22,9 +23,34 @@ pub(crate) struct Server {
 
 impl Server {
     pub(crate) fn start(arguments: &[&str]) -> Server {
-        let arguments = arguments.iter().map(ToString::to_string).collect();
+        Server::start_on("--port", arguments)
+    }
+
+    /// With another option for the port.
+    pub(crate) fn start_on(port_option: &str, arguments: &[&str]) -> Server {
+        let port = free_port();
+        let mut all = match port_option {
+            "--port" => Vec::new(),
+            _ => vec!["--port".to_owned(), "0".to_owned()],
+        };
+        all.extend([port_option.to_owned(), port.to_string()]);
+        all.extend(arguments.iter().map(ToString::to_string));
         let dir = tempfile::tempdir().unwrap();
-        let mut server = Server { dir, port: free_port(), arguments, child: None };
+        let mut server = Server { dir, port, arguments: all, child: None };
+        server.run();
+        server
+    }
+
+    /// A Sentinel with this configuration in its directory.
+    pub(crate) fn sentinel(dir: tempfile::TempDir, file: &Path) -> Server {
+        let port = free_port();
+        let arguments = vec![
+            file.to_str().unwrap().to_owned(),
+            "--sentinel".to_owned(),
+            "--port".to_owned(),
+            port.to_string(),
+        ];
+        let mut server = Server { dir, port, arguments, child: None };
         server.run();
         server
     }
@@ -37,23 +63,32 @@ impl Server {
         self.path("redis.sock")
     }
 
-    /// Starts it, again.
+    /// More options, for the next start.
+    pub(crate) fn arguments(&mut self, more: &[&str]) {
+        self.arguments.extend(more.iter().map(ToString::to_string));
+    }
+
+    /// Starts it, again, and waits until it answers.
     pub(crate) fn run(&mut self) {
+        self.spawn();
+        until("the server answers", || !self.say(&["PING"]).is_empty());
+    }
+
+    /// Starts it, again, and waits until it listens.
+    pub(crate) fn spawn(&mut self) {
         assert!(self.child.is_none(), "it runs");
         // A socket that a killed server left would be taken for that of the new one.
         let _ = std::fs::remove_file(self.socket());
         let child = Command::new("redis-server")
-            .args(["--port", &self.port.to_string(), "--bind", "127.0.0.1"])
-            .args(["--unixsocket", self.socket().to_str().unwrap()])
-            .args(["--dir", self.dir.path().to_str().unwrap()])
-            .args(["--save", "", "--daemonize", "no", "--loglevel", "warning"])
             .args(&self.arguments)
+            .args(["--bind", "127.0.0.1", "--dir", self.dir.path().to_str().unwrap()])
+            .args(["--unixsocket", self.socket().to_str().unwrap()])
+            .args(["--save", "", "--daemonize", "no", "--loglevel", "warning"])
             .stdout(Stdio::null())
             .spawn()
             .expect("redis-server can be run");
         self.child = Some(child);
-        let socket = self.socket();
-        until("the server listens", || std::os::unix::net::UnixStream::connect(&socket).is_ok());
+        until("the server listens", || UnixStream::connect(self.socket()).is_ok());
     }
 
     pub(crate) fn signal(&self, signal: Signal) {

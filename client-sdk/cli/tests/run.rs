@@ -8,7 +8,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use fake::{Fake, until_dead};
 
@@ -90,6 +90,28 @@ async fn without_an_agent_it_is_69() {
         let output = fake.tenure(arguments).output().await.unwrap();
         assert_eq!(output.status.code(), Some(69), "{output:?}");
     }
+}
+
+#[tokio::test]
+async fn the_doctor_prints_what_the_agent_found_and_fails_on_a_failure() {
+    let (fake, _listening) = Fake::start(LONG);
+    let found = json!({"name": "redis.eviction", "verdict": "warning", "detail": "volatile-lru",
+        "remedy": "CONFIG SET maxmemory-policy noeviction"});
+    fake.change(|seen| seen.checks = vec![found.clone()]);
+    let output = fake.tenure(&["doctor", "--json"]).output().await.unwrap();
+    let diagnosis: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let checks = diagnosis["checks"].as_array().unwrap();
+    assert!(checks.contains(&found), "{diagnosis}");
+    assert_eq!(output.status.code(), Some(0), "{diagnosis}");
+
+    fake.change(|seen| seen.checks[0]["verdict"] = json!("failure"));
+    let output = fake.tenure(&["doctor"]).output().await.unwrap();
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    let lines: Vec<&str> = text.lines().collect();
+    let at = lines.iter().position(|line| line.contains("redis.eviction")).unwrap();
+    assert!(lines[at].starts_with("failure  redis.eviction  volatile-lru"), "{text}");
+    assert_eq!(lines[at + 1].trim_start(), "→ CONFIG SET maxmemory-policy noeviction");
 }
 
 #[tokio::test]

@@ -9,11 +9,19 @@ use super::{Effort, Floor, Limit, Report, Samples};
 use crate::harness::{Agent, Client, Http};
 
 /// Calls before the first that counts.
-const WARM_UP: usize = 200;
+pub(super) const WARM_UP: usize = 200;
 
 /// One acquire and one release, each parsed like the floor's answer.
-pub(super) fn call_pair(http: &mut Http, session: Uuid, name: &str) -> anyhow::Result<()> {
-    let acquire = json!({"session": session, "kind": "leader", "name": name});
+pub(super) fn call_pair(
+    http: &mut Http,
+    session: Uuid,
+    kind: &str,
+    name: &str,
+) -> anyhow::Result<()> {
+    let mut acquire = json!({"session": session, "kind": kind});
+    if kind != "master" {
+        acquire["name"] = json!(name);
+    }
     let answer = http.try_call("POST", "/v1/acquire", acquire.to_string().as_bytes())?;
     anyhow::ensure!(answer.status == 200, "acquire: {}", answer.text());
     let granted: Value = serde_json::from_slice(&answer.body)?;
@@ -33,7 +41,7 @@ pub(super) fn acquire_and_release(effort: &Effort, report: &mut Report) -> anyho
     let session = client.register(&json!({"keepalive_ms": 86_400_000})).session;
     for _ in 0..WARM_UP {
         call_echo(&mut echo_client)?;
-        call_pair(&mut client, session, "cleanup")?;
+        call_pair(&mut client, session, "leader", "cleanup")?;
     }
 
     let mut raws = Vec::new();
@@ -51,7 +59,7 @@ pub(super) fn acquire_and_release(effort: &Effort, report: &mut Report) -> anyho
         echoes.push(Samples::new(times).median());
         let mut times = Vec::with_capacity(effort.calls);
         for _ in 0..effort.calls {
-            let (us, result) = timed_us(|| call_pair(&mut client, session, "cleanup"));
+            let (us, result) = timed_us(|| call_pair(&mut client, session, "leader", "cleanup"));
             result?;
             times.push(us);
         }

@@ -41,7 +41,7 @@ pub(super) fn lateness_under_flood(effort: &Effort, report: &mut Report) -> anyh
                     let session = http.register(&with).session;
                     let mut calls = 0;
                     while !stop.load(Ordering::Relaxed) {
-                        call_pair(&mut http, session, &format!("flood {i}"))?;
+                        call_pair(&mut http, session, "leader", &format!("flood {i}"))?;
                         anyhow::ensure!(http.get("/v1/routes").status == 200, "routes");
                         calls += 3;
                     }

@@ -4,25 +4,44 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::{Effort, Limit, Report};
-use crate::harness::{Agent, Client, cpu_ns, rss_kib};
+use super::{Effort, Limit, Report, Samples, straight};
+use crate::harness::{Agent, Client, Http, RedisServer, cpu_ns, rss_kib};
 
 /// Holds, and their ttl in ms: few are beaten often, so that there is something to measure.
 const SIZES: [(usize, u64); 4] = [(100, 300), (1000, 600), (10_000, 3000), (100_000, 30_000)];
 /// A session's page has 63 slots.
 const HOLDS_PER_SESSION: usize = 50;
-/// The window is a multiple of every beat interval, ms.
-const WINDOW_MS: u64 = 20_000;
-/// Beats settle into their rhythm for this long before, ms.
-const SETTLE_MS: u64 = 10_000;
+/// A multiple of every beat interval.
+const WINDOW: Duration = Duration::from_secs(20);
+/// Beats settle into their rhythm for this long before.
+const SETTLE: Duration = Duration::from_secs(10);
+/// Keys that the bare script renews in a call, and calls.
+const FLOOR_KEYS: usize = 512;
+const FLOOR_CALLS: usize = 100;
 
-pub(super) fn of_many_holds(effort: &Effort, report: &mut Report) -> anyhow::Result<()> {
-    let mut first = None;
-    let sizes = SIZES.into_iter().filter(|(holds, _)| *holds <= effort.holds_max);
-    for (holds, ttl_ms) in sizes {
-        let agent = Agent::setup()
-            .config("[limits]\nsessions_per_uid_max = 20000\nholds_max = 200000\n")
-            .start();
+/// Many holds of one agent.
+pub(super) struct Crowd {
+    http: Http,
+    holds: usize,
+}
+
+/// What it cost to beat them for a while.
+pub(super) struct Cost {
+    /// How many beats there were.
+    pub(super) beats: f64,
+    /// Processor time of the agent.
+    pub(super) agent_seconds: f64,
+    /// Processor time of the upstream's process, if it has one.
+    pub(super) upstream_seconds: f64,
+}
+
+/// How an agent for them is configured.
+pub(super) const ROOM_FOR_MANY: &str =
+    "[limits]\nsessions_per_uid_max = 20000\nholds_max = 200000\n";
+
+impl Crowd {
+    /// Holds so many.
+    pub(super) fn hold(agent: &Agent, holds: usize, ttl_ms: u64) -> Crowd {
         let mut http = agent.http();
         for s in 0..holds.div_ceil(HOLDS_PER_SESSION) {
             let session = http.register(&json!({"keepalive_ms": 86_400_000})).session;
@@ -30,30 +49,89 @@ pub(super) fn of_many_holds(effort: &Effort, report: &mut Report) -> anyhow::Res
                 http.acquire(session, "leader", &format!("{s} {h}"), &json!({"ttl_ms": ttl_ms}));
             }
         }
-        std::thread::sleep(Duration::from_millis(SETTLE_MS));
+        Crowd { http, holds }
+    }
+
+    /// Lets time pass, and measures.
+    pub(super) fn beaten_for(
+        mut self,
+        window: Duration,
+        agent: &Agent,
+        upstream: Option<u32>,
+    ) -> anyhow::Result<Cost> {
+        let upstream_ns = || upstream.map_or(0, cpu_ns);
         // A status of 100 000 holds is work too: it stays outside of the window.
-        let beats_before = http.status().upstream.beat_lateness.beats;
-        let cpu_before = cpu_ns(agent.pid());
-        std::thread::sleep(Duration::from_millis(WINDOW_MS));
-        let cpu = (cpu_ns(agent.pid()) - cpu_before) as f64 / 1e9;
-        let rss = rss_kib(agent.pid()) / 1024;
-        let status = http.status();
-        let beats = (status.upstream.beat_lateness.beats - beats_before) as f64;
-        anyhow::ensure!(
-            status.agent.holds == holds as u64,
-            "{} of {holds} held",
-            status.agent.holds
-        );
-        let cost_us = cpu * 1e6 / beats;
-        let per_second = beats * 1000.0 / WINDOW_MS as f64;
-        let core = 100.0 * cpu * 1000.0 / WINDOW_MS as f64;
-        let against = format!(
-            "{:.0} beats per core-second; {per_second:.0} beats/s cost {core:.1} % of a core; {rss} MiB",
-            beats / cpu
-        );
-        let limit = 1.5 * *first.get_or_insert(cost_us);
+        let beats_before = self.http.status().upstream.beat_lateness.beats;
+        let (agent_before, upstream_before) = (cpu_ns(agent.pid()), upstream_ns());
+        std::thread::sleep(window);
+        let agent_ns = cpu_ns(agent.pid()) - agent_before;
+        let upstream_ns = upstream_ns() - upstream_before;
+        let status = self.http.status();
+        let held = status.agent.holds;
+        anyhow::ensure!(held == self.holds as u64, "{held} of {} held", self.holds);
+        Ok(Cost {
+            beats: (status.upstream.beat_lateness.beats - beats_before) as f64,
+            agent_seconds: agent_ns as f64 / 1e9,
+            upstream_seconds: upstream_ns as f64 / 1e9,
+        })
+    }
+}
+
+pub(super) fn of_many_holds(effort: &Effort, report: &mut Report) -> anyhow::Result<()> {
+    let mut first = None;
+    for (holds, ttl_ms) in sizes(effort) {
+        let agent = Agent::setup().config(ROOM_FOR_MANY).start();
+        let crowd = Crowd::hold(&agent, holds, ttl_ms);
+        std::thread::sleep(SETTLE);
+        let cost = crowd.beaten_for(WINDOW, &agent, None)?;
         let what = format!("processor time of a beat, {holds} holds");
-        report.add("P12", &what, (cost_us, "µs"), Limit::Most(limit), against);
+        add(report, &what, &mut first, &cost, &agent, "");
     }
     Ok(())
+}
+
+pub(super) fn of_many_holds_in_redis(effort: &Effort, report: &mut Report) -> anyhow::Result<()> {
+    let mut first = None;
+    for (holds, ttl_ms) in sizes(effort) {
+        let mut redis = RedisServer::start();
+        let redis_pid = redis.process().pid();
+        let agent = Agent::setup().config(ROOM_FOR_MANY).upstream(&redis.url()).start();
+        let crowd = Crowd::hold(&agent, holds, ttl_ms);
+        std::thread::sleep(SETTLE);
+        let cost = crowd.beaten_for(WINDOW, &agent, Some(redis_pid))?;
+        let calls = straight::renewal_us(&redis, FLOOR_KEYS, FLOOR_CALLS)?;
+        let more = format!(
+            "; Redis itself {:.1} µs a beat; floor: a bare script renewing {FLOOR_KEYS} keys, {:.1} µs a key",
+            cost.upstream_seconds * 1e6 / cost.beats,
+            Samples::new(calls).median() / FLOOR_KEYS as f64,
+        );
+        let what = format!("processor time of a beat through Redis, {holds} holds");
+        add(report, &what, &mut first, &cost, &agent, &more);
+    }
+    Ok(())
+}
+
+fn sizes(effort: &Effort) -> impl Iterator<Item = (usize, u64)> {
+    let most = effort.holds_max;
+    SIZES.into_iter().filter(move |(holds, _)| *holds <= most)
+}
+
+fn add(
+    report: &mut Report,
+    what: &str,
+    first: &mut Option<f64>,
+    cost: &Cost,
+    agent: &Agent,
+    more: &str,
+) {
+    let cost_us = cost.agent_seconds * 1e6 / cost.beats;
+    let per_second = cost.beats / WINDOW.as_secs_f64();
+    let core = 100.0 * cost.agent_seconds / WINDOW.as_secs_f64();
+    let against = format!(
+        "{:.0} beats per core-second; {per_second:.0} beats/s cost {core:.1} % of a core; {} MiB{more}",
+        cost.beats / cost.agent_seconds,
+        rss_kib(agent.pid()) / 1024,
+    );
+    let limit = 1.5 * *first.get_or_insert(cost_us);
+    report.add("P12", what, (cost_us, "µs"), Limit::Most(limit), against);
 }

@@ -1,4 +1,4 @@
-//! The machine, in one line.
+//! The machine, in one line, and what is installed on it.
 
 use std::fs;
 
@@ -24,4 +24,10 @@ pub(super) fn describe() -> String {
         field("/proc/cpuinfo", "model name"),
         field("/proc/meminfo", "MemTotal"),
     )
+}
+
+/// Whether there is a program of this name in PATH.
+pub(super) fn installed(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|dir| dir.join(program).is_file())
 }

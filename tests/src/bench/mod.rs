@@ -7,20 +7,29 @@ mod calls;
 mod flood;
 mod floor;
 mod growth;
+mod handover;
+mod host_gone;
 mod idle;
 mod machine;
+mod many_holds;
+mod peers;
 mod plot;
+mod plot_peers;
 mod report;
 mod run_cost;
 mod samples;
+mod straight;
 mod takeover;
+mod through_redis;
 mod throughput;
+mod two_agents;
 mod validity;
 
 pub use floor::serve;
 pub use report::{Histogram, Limit, Report, Row};
 
 use std::path::Path;
+use std::process::{Command, Stdio};
 
 use floor::Floor;
 use samples::Samples;
@@ -36,8 +45,20 @@ pub struct Effort {
     pub round_ms: u64,
     /// How long an idle agent is watched, ms.
     pub idle_ms: u64,
+    /// Releases between two hosts, by kind.
+    pub hand_overs: usize,
+    /// The same of a peer.
+    pub peer_hand_overs: u32,
     /// Holders that are killed, by kind.
     pub kills: usize,
+    /// The same of a peer that is told at once.
+    pub peer_kills: usize,
+    /// The same of etcdctl, all at the same time.
+    pub etcd_kills: usize,
+    /// Agents that are stopped dead.
+    pub stops: usize,
+    /// How long the expired events of Redis are waited for, ms.
+    pub expiry_watch_ms: u64,
     /// Programs started in a round.
     pub starts: usize,
     /// Most holds at once.
@@ -51,7 +72,13 @@ impl Effort {
         calls: 4000,
         round_ms: 2000,
         idle_ms: 60_000,
+        hand_overs: 250,
+        peer_hand_overs: 100,
         kills: 250,
+        peer_kills: 100,
+        etcd_kills: 20,
+        stops: 40,
+        expiry_watch_ms: 60_000,
         starts: 60,
         holds_max: 100_000,
     };
@@ -61,42 +88,126 @@ impl Effort {
         calls: 500,
         round_ms: 400,
         idle_ms: 3000,
+        hand_overs: 25,
+        peer_hand_overs: 10,
         kills: 25,
+        peer_kills: 10,
+        etcd_kills: 3,
+        stops: 5,
+        expiry_watch_ms: 10_000,
         starts: 15,
         holds_max: 10_000,
     };
 }
 
-/// A benchmark: measures, and adds rows.
-type Bench = fn(&Effort, &mut Report) -> anyhow::Result<()>;
+/// Measures, and adds rows.
+type Measure = fn(&Effort, &mut Report) -> anyhow::Result<()>;
+
+/// A benchmark.
+struct Bench {
+    /// The target's id.
+    id: &'static str,
+    /// The program without which it cannot be measured.
+    needs: Option<&'static str>,
+    measure: Measure,
+}
+
+impl Bench {
+    fn is(&self, id: &str) -> bool {
+        self.id.eq_ignore_ascii_case(id)
+    }
+
+    /// Measures it in a process of its own.
+    fn apart(&self, number: usize, options: &[&str]) -> anyhow::Result<Report> {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.args(options).args(["measure", &number.to_string()]).stdin(Stdio::null());
+        let output = command.stderr(Stdio::inherit()).output()?;
+        anyhow::ensure!(output.status.success(), "it broke off, {}", output.status);
+        Ok(serde_json::from_slice(&output.stdout)?)
+    }
+
+    fn run(&self, effort: &Effort, report: &mut Report) -> anyhow::Result<()> {
+        if let Some(program) = self.needs {
+            anyhow::ensure!(machine::installed(program), "{program} is not installed");
+        }
+        (self.measure)(effort, report)
+    }
+}
+
+/// Needs nothing but what is built here.
+const fn alone(id: &'static str, measure: Measure) -> Bench {
+    Bench { id, needs: None, measure }
+}
+
+/// Needs Redis.
+const fn with_redis(id: &'static str, measure: Measure) -> Bench {
+    Bench { id, needs: Some("redis-server"), measure }
+}
 
 /// In the order of the targets.
-const ALL: [(&str, Bench); 8] = [
-    ("P1", calls::acquire_and_release),
-    ("P4", takeover::after_a_kill),
-    ("P7", flood::lateness_under_flood),
-    ("P8", validity::of_a_hold),
-    ("P9", throughput::of_many_clients),
-    ("P10", idle::footprint),
-    ("P11", run_cost::of_a_trivial_job),
-    ("P12", growth::of_many_holds),
+const ALL: [Bench; 14] = [
+    alone("P1", calls::acquire_and_release),
+    with_redis("P2", through_redis::acquire_and_release),
+    with_redis("P3", handover::between_hosts),
+    alone("P4", takeover::on_one_host),
+    with_redis("P4", takeover::between_hosts),
+    with_redis("P5", host_gone::takeover_after_expiry),
+    with_redis("P6", many_holds::kept_through_redis),
+    alone("P7", flood::lateness_under_flood),
+    alone("P8", validity::of_a_hold),
+    alone("P9", throughput::of_many_clients),
+    alone("P10", idle::footprint),
+    alone("P11", run_cost::of_a_trivial_job),
+    alone("P12", growth::of_many_holds),
+    with_redis("P12", growth::of_many_holds_in_redis),
 ];
 
-/// Measures all, or those whose id is in `only`, and writes JSON and SVG to `out`.
+/// Measures all, or those whose ids are `wanted`, and writes JSON and SVG to `out` after each. Each
+/// runs in a process of its own, which is this program again with `options`: one that breaks off
+/// takes nothing with it.
 ///
 /// # Errors
 ///
-/// When an agent or a file refuses.
-pub fn run(effort: &Effort, only: &[String], out: &Path) -> anyhow::Result<Report> {
-    let mut report = Report::new(machine::describe());
-    for (id, bench) in ALL {
-        if only.is_empty() || only.iter().any(|wanted| wanted.eq_ignore_ascii_case(id)) {
-            eprintln!("measuring {id} …");
-            bench(effort, &mut report)?;
-        }
+/// When an id is unknown or a file cannot be written. What an agent or a peer refuses is left out of
+/// the report, which says so.
+pub fn run(wanted: &[String], options: &[&str], out: &Path) -> anyhow::Result<Report> {
+    if let Some(unknown) = wanted.iter().find(|wanted| !ALL.iter().any(|bench| bench.is(wanted))) {
+        let mut ids: Vec<&str> = ALL.iter().map(|bench| bench.id).collect();
+        ids.dedup();
+        anyhow::bail!("{unknown} is not measured here; there are {}", ids.join(", "));
     }
     std::fs::create_dir_all(out)?;
-    std::fs::write(out.join("bench.json"), serde_json::to_vec_pretty(&report)?)?;
-    std::fs::write(out.join("bench.svg"), plot::svg(&report))?;
+    let mut report = Report::new(machine::describe());
+    for (number, bench) in ALL.iter().enumerate() {
+        if wanted.is_empty() || wanted.iter().any(|wanted| bench.is(wanted)) {
+            eprintln!("measuring {} …", bench.id);
+            match bench.apart(number, options) {
+                Ok(part) => report.extend(part),
+                Err(error) => report.leave_out(bench.id, "all of it", &error),
+            }
+            std::fs::write(out.join("bench.json"), serde_json::to_vec_pretty(&report)?)?;
+            std::fs::write(out.join("bench.svg"), plot::svg(&report))?;
+            if !report.comparisons.is_empty() {
+                std::fs::write(out.join("peers.svg"), plot_peers::svg(&report))?;
+            }
+        }
+    }
     Ok(report)
+}
+
+/// Measures one, by its number, and prints its report as JSON; the `bench` program runs this in its
+/// child.
+///
+/// # Errors
+///
+/// When there is none with that number. What an agent or a peer refuses is left out of the report,
+/// which says so.
+pub fn measure(effort: &Effort, number: usize) -> anyhow::Result<()> {
+    let bench = ALL.get(number).ok_or_else(|| anyhow::anyhow!("there is no target {number}"))?;
+    let mut report = Report::new(String::new());
+    if let Err(error) = bench.run(effort, &mut report) {
+        report.leave_out(bench.id, "the rest of it", &error);
+    }
+    println!("{}", serde_json::to_string(&report)?);
+    Ok(())
 }

@@ -4,10 +4,10 @@ use std::fmt::Write;
 
 use super::report::{Limit, Report, number};
 
-const WIDTH: u32 = 1000;
+const WIDTH: u32 = 1080;
 const ROW: u32 = 30;
 const TOP: u32 = 84;
-const LABELS: u32 = 392;
+const LABELS: u32 = 472;
 /// Where the target's line stands.
 const TARGET: u32 = 420;
 /// Bars end here, with a mark if they are longer.
@@ -65,6 +65,6 @@ pub(super) fn svg(report: &Report) -> String {
     svg
 }
 
-fn escape(text: &str) -> String {
+pub(super) fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }

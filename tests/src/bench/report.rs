@@ -2,10 +2,12 @@
 
 use std::fmt;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+
+use super::Samples;
 
 /// What a value is held against.
-#[derive(Debug, Clone, Copy, Serialize)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Limit {
     /// At most this.
@@ -15,7 +17,7 @@ pub enum Limit {
 }
 
 /// One target.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Row {
     /// The target's id.
     pub id: String,
@@ -54,16 +56,65 @@ impl Row {
 }
 
 /// How often something took how long.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Histogram {
     /// Of what.
     pub what: String,
-    /// Upper bounds, ms, and counts; the last has everything beyond.
-    pub buckets: Vec<(f64, usize)>,
+    /// Upper bounds, ms, and counts; the last has no bound, and everything beyond.
+    pub buckets: Vec<(Option<f64>, usize)>,
+}
+
+/// Whose a measurement is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Side {
+    /// Ours.
+    Tenure,
+    /// What the machine can do at best.
+    Floor,
+    /// What people use today.
+    Peer,
+}
+
+/// The same work done by different programs in one run.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Comparison {
+    /// The target's id.
+    pub id: String,
+    /// The work.
+    pub what: String,
+    /// Who did it, and how fast.
+    pub contestants: Vec<Contestant>,
+}
+
+/// One of those who are compared.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Contestant {
+    /// Whose it is.
+    pub side: Side,
+    /// Which.
+    pub name: String,
+    /// Median, ms; none when it was waited for in vain.
+    pub p50_ms: Option<f64>,
+    /// The time that 99 % do not exceed, ms; none when it was waited for in vain.
+    pub p99_ms: Option<f64>,
+    /// How often it was measured.
+    pub count: usize,
+}
+
+/// What was to be measured and was not.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct LeftOut {
+    /// The target's id.
+    pub id: String,
+    /// What.
+    pub what: String,
+    /// Why.
+    pub why: String,
 }
 
 /// Everything that was measured in a run.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Report {
     /// The machine.
     pub machine: String,
@@ -71,11 +122,21 @@ pub struct Report {
     pub rows: Vec<Row>,
     /// Distributions behind some of them.
     pub histograms: Vec<Histogram>,
+    /// Tenure beside what people use today.
+    pub comparisons: Vec<Comparison>,
+    /// What was not measured.
+    pub left_out: Vec<LeftOut>,
 }
 
 impl Report {
     pub(super) fn new(machine: String) -> Report {
-        Report { machine, rows: Vec::new(), histograms: Vec::new() }
+        Report {
+            machine,
+            rows: Vec::new(),
+            histograms: Vec::new(),
+            comparisons: Vec::new(),
+            left_out: Vec::new(),
+        }
     }
 
     pub(super) fn add(
@@ -97,6 +158,71 @@ impl Report {
         eprintln!("  {what}: {} {unit}", number(value));
         self.rows.push(row);
     }
+
+    /// Takes in what was measured elsewhere, but for the machine.
+    pub(super) fn extend(&mut self, other: Report) {
+        self.rows.extend(other.rows);
+        self.histograms.extend(other.histograms);
+        self.comparisons.extend(other.comparisons);
+        self.left_out.extend(other.left_out);
+    }
+
+    /// Adds a distribution of times in ms, with these upper bounds.
+    pub(super) fn histogram(&mut self, what: &str, bounds_ms: &[f64], times_ms: &Samples) {
+        let mut below = f64::NEG_INFINITY;
+        let mut count_to = |bound| {
+            let inside = |ms: &&f64| **ms > below && **ms <= bound;
+            let count = times_ms.values().iter().filter(inside).count();
+            below = bound;
+            count
+        };
+        let mut buckets: Vec<(Option<f64>, usize)> =
+            bounds_ms.iter().map(|&bound| (Some(bound), count_to(bound))).collect();
+        buckets.push((None, count_to(f64::INFINITY)));
+        self.histograms.push(Histogram { what: what.to_owned(), buckets });
+    }
+
+    /// Adds a contestant to a comparison.
+    pub(super) fn compare(
+        &mut self,
+        id: &str,
+        what: &str,
+        side: Side,
+        name: &str,
+        times_ms: &Samples,
+    ) {
+        let contestant = Contestant {
+            side,
+            name: name.to_owned(),
+            p50_ms: Some(times_ms.median()).filter(|ms| ms.is_finite()),
+            p99_ms: Some(times_ms.quantile(0.99)).filter(|ms| ms.is_finite()),
+            count: times_ms.values().len(),
+        };
+        if side != Side::Tenure {
+            eprintln!("  {name}: {what}: {} ms", contestant.p50_ms.map_or_else(in_vain, number));
+        }
+        let same = |comparison: &&mut Comparison| comparison.id == id && comparison.what == what;
+        match self.comparisons.iter_mut().find(same) {
+            Some(comparison) => comparison.contestants.push(contestant),
+            None => self.comparisons.push(Comparison {
+                id: id.to_owned(),
+                what: what.to_owned(),
+                contestants: vec![contestant],
+            }),
+        }
+    }
+
+    /// Notes what was to be measured and was not.
+    pub(super) fn leave_out(&mut self, id: &str, what: &str, why: &anyhow::Error) {
+        let why = format!("{why:#}");
+        eprintln!("  not measured: {what}: {why}");
+        self.left_out.push(LeftOut { id: id.to_owned(), what: what.to_owned(), why });
+    }
+}
+
+/// For a time that never came.
+pub(super) fn in_vain() -> String {
+    "∞".to_owned()
 }
 
 /// Three digits, whatever the size.
@@ -139,10 +265,26 @@ impl fmt::Display for Report {
             let most = histogram.buckets.iter().map(|(_, count)| *count).max().unwrap_or(1).max(1);
             for (bound, count) in &histogram.buckets {
                 let bar = "#".repeat((count * 50).div_ceil(most));
-                let bound =
-                    if bound.is_finite() { format!("≤ {bound} ms") } else { "beyond".to_owned() };
+                let bound = bound.map_or("beyond".to_owned(), |bound| format!("≤ {bound} ms"));
                 writeln!(f, "{bound:>12} {count:>6} {bar}")?;
             }
+        }
+        for Comparison { id, what, contestants } in &self.comparisons {
+            let title = format!("{id} {what}");
+            writeln!(f, "\n{title:<52} {:>10} {:>10} {:>7}", "p50 ms", "p99 ms", "times")?;
+            for contestant in contestants {
+                let name = match contestant.side {
+                    Side::Tenure => format!("Tenure, {}", contestant.name),
+                    Side::Floor => format!("floor: {}", contestant.name),
+                    Side::Peer => contestant.name.clone(),
+                };
+                let [p50, p99] = [contestant.p50_ms, contestant.p99_ms]
+                    .map(|ms| ms.map_or_else(in_vain, number));
+                writeln!(f, "  {name:<50} {p50:>10} {p99:>10} {:>7}", contestant.count)?;
+            }
+        }
+        for LeftOut { id, what, why } in &self.left_out {
+            writeln!(f, "\n{id} not measured: {what}: {why}")?;
         }
         Ok(())
     }

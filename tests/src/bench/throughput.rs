@@ -60,7 +60,7 @@ pub(super) fn of_many_clients(effort: &Effort, report: &mut Report) -> anyhow::R
     for _ in 0..effort.rounds {
         echoes.push(per_second(effort, &mut echo_clients, call_echo)?);
         pairs.push(per_second(effort, &mut clients, |(http, session, name)| {
-            call_pair(http, *session, name)
+            call_pair(http, *session, "leader", name)
         })?);
     }
     let (echo, pair) = (Samples::new(echoes).median(), Samples::new(pairs).median());

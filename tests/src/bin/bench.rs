@@ -6,15 +6,15 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand};
 use tenure_tests::bench::{self, Effort};
 
-/// Measures Tenure against floors of the same run.
+/// Measures Tenure against floors, and against what people use today, in the same run.
 #[derive(Parser)]
 struct Arguments {
+    /// Only these targets, such as P2 P3.
+    #[arg(value_name = "TARGET")]
+    targets: Vec<String>,
     /// Fewer and shorter rounds: a first look, not a result.
     #[arg(long)]
     quick: bool,
-    /// Only these targets, such as P1,P9.
-    #[arg(long, value_delimiter = ',')]
-    only: Vec<String>,
     /// Where the JSON and the SVG go.
     #[arg(long, default_value = "target/bench")]
     out: PathBuf,
@@ -24,6 +24,12 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Measures one target; the benchmark starts this itself.
+    #[command(hide = true)]
+    Measure {
+        /// Which.
+        number: usize,
+    },
     /// Serves a floor on a socket; the benchmark starts this itself.
     #[command(hide = true)]
     ServeFloor {
@@ -36,15 +42,19 @@ enum Command {
 
 fn main() -> anyhow::Result<()> {
     let arguments = Arguments::parse();
-    if let Some(Command::ServeFloor { kind, socket }) = arguments.command {
-        return bench::serve(&kind, &socket);
+    let (effort, options) =
+        if arguments.quick { (Effort::QUICK, vec!["--quick"]) } else { (Effort::FULL, vec![]) };
+    match arguments.command {
+        Some(Command::ServeFloor { kind, socket }) => return bench::serve(&kind, &socket),
+        Some(Command::Measure { number }) => return bench::measure(&effort, number),
+        None => {}
     }
     if cfg!(debug_assertions) {
         eprintln!("built without optimisation: these numbers mean nothing; use tests/bench/run");
     }
-    let effort = if arguments.quick { Effort::QUICK } else { Effort::FULL };
-    let report = bench::run(&effort, &arguments.only, &arguments.out)?;
+    let report = bench::run(&arguments.targets, &options, &arguments.out)?;
     println!("{report}");
     println!("written to {}", arguments.out.display());
+    anyhow::ensure!(report.left_out.is_empty(), "not everything could be measured");
     Ok(())
 }

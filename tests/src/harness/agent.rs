@@ -18,6 +18,7 @@ const LOG_TAIL_LINES: usize = 60;
 #[derive(Default)]
 pub struct Setup {
     config: Option<String>,
+    upstream: Option<String>,
     open_to_all: bool,
 }
 
@@ -26,6 +27,13 @@ impl Setup {
     #[must_use]
     pub fn config(mut self, toml: &str) -> Setup {
         self.config = Some(toml.to_owned());
+        self
+    }
+
+    /// With this upstream; without one the agent keeps everything itself.
+    #[must_use]
+    pub fn upstream(mut self, url: &str) -> Setup {
+        self.upstream = Some(url.to_owned());
         self
     }
 
@@ -47,14 +55,14 @@ impl Setup {
         if let Some(config) = &self.config {
             fs::write(dir.path().join("tenured.toml"), config).expect("the directory is ours");
         }
-        let process = spawn(dir.path());
+        let process = spawn(dir.path(), &self);
         let mut agent = Agent { setup: self, dir, process };
         agent.wait_ready();
         agent
     }
 }
 
-fn spawn(dir: &Path) -> Program {
+fn spawn(dir: &Path, setup: &Setup) -> Program {
     let log = File::options()
         .create(true)
         .append(true)
@@ -69,7 +77,7 @@ fn spawn(dir: &Path) -> Program {
         .arg(dir.join("state"))
         .arg("--runtime-dir")
         .arg(dir.join("run"))
-        .args(["--upstream", "embedded:", "--log", "info"])
+        .args(["--upstream", setup.upstream.as_deref().unwrap_or("embedded:"), "--log", "info"])
         .stdin(Stdio::null())
         .stdout(log.try_clone().expect("a file can be shared"))
         .stderr(log)
@@ -215,7 +223,7 @@ impl Agent {
     #[track_caller]
     pub fn start_again(&mut self) {
         assert!(self.process.ended().is_some(), "the earlier one is still running");
-        self.process = spawn(self.dir.path());
+        self.process = spawn(self.dir.path(), &self.setup);
         self.wait_ready();
     }
 

@@ -74,8 +74,10 @@ fn standing(standing: &UpstreamStanding) -> String {
     let list = |entries: &[StandingEntry]| -> String {
         entries.iter().map(entry).collect::<Vec<_>>().join(", ")
     };
-    let UpstreamStanding { limit, holders, waiters, sessions } = standing;
-    format!("held [{}] waiting [{}]{} {sessions:?}", list(holders), list(waiters), of(*limit))
+    let UpstreamStanding { limit, holders, waiters, sessions, runs_out } = standing;
+    let runs_out = runs_out.map(|left| format!(", runs out in {}", ms(left))).unwrap_or_default();
+    let (holders, waiters) = (list(holders), list(waiters));
+    format!("held [{holders}] waiting [{waiters}]{} {sessions:?}{runs_out}", of(*limit))
 }
 
 fn routes(routes: &Routes) -> String {

@@ -59,6 +59,7 @@ async fn every_endpoint_answers() {
     assert_eq!(status["agent"]["holds"], 12);
     assert_eq!(status["agent"]["waiters"], 12);
     assert_eq!(status["upstream"]["state"], "down");
+    assert_eq!(status["upstream"]["address"], "redis://there:6379/0");
 
     assert_eq!(client.get("/healthz").await.json(), json!({"ok": true}));
     let ready = client.get("/readyz").await;

@@ -97,6 +97,7 @@ async fn revoke() {
         (json!({"kind": 1, "name": "a"}), "kind"),
         (json!({"kind": "leader"}), "name"),
         (json!({"kind": "leader", "name": "a\nb"}), "name"),
+        (json!({"kind": "master", "name": "a:b"}), "name"),
         (json!({"kind": "leader", "name": "a", "tenant": "a:b"}), "tenant"),
         (json!({"kind": "leader", "name": "a", "tenant": 1}), "tenant"),
         (json!({"kind": "leader", "name": "a", "token": "1"}), "token"),

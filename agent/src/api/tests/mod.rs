@@ -3,6 +3,7 @@
 mod client;
 mod connections;
 mod counts;
+mod doctor;
 mod drain;
 mod endpoints;
 mod fields;

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tenure::wire::{self, AgentInfo, Code, Holder, Kind, Problem, UpstreamState};
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -56,6 +56,8 @@ pub(super) enum Noted {
     Cancelled(Ticket),
     Opened(StreamId, StreamTarget, mpsc::Sender<StreamItem>),
     Closed(StreamId),
+    /// An examination, which ends with what the test sends.
+    Examination(oneshot::Sender<Vec<wire::Check>>),
 }
 
 pub(super) struct Rig {
@@ -97,11 +99,13 @@ impl Rig {
                     guarantee: "one host".into(),
                 },
                 host: "here".into(),
+                address: Some("redis://there:6379/0".into()),
                 boot_id: Uuid::from_u128(7),
                 pages: "/run/tenured/pages".into(),
             },
             policy,
             metrics: metrics.clone(),
+            examining: tokio::sync::Mutex::default(),
             started: crate::host::clock::now(),
         });
         let uid = Arc::new(AtomicU32::new(1000));
@@ -132,6 +136,15 @@ impl Rig {
         loop {
             if let Noted::Opened(stream, target, events) = self.heard().await {
                 return (stream, target, events);
+            }
+        }
+    }
+
+    /// The next examination.
+    pub(super) async fn examination(&mut self) -> oneshot::Sender<Vec<wire::Check>> {
+        loop {
+            if let Noted::Examination(checks) = self.heard().await {
+                return checks;
             }
         }
     }
@@ -193,6 +206,12 @@ async fn beat(mut heart: FakeHeart, notes: mpsc::UnboundedSender<Noted>) {
                 Noted::Opened(stream, target, events)
             }
             Heard::CloseStream(stream) => Noted::Closed(stream),
+            Heard::Examine(reply) => {
+                let (checks, found) = oneshot::channel();
+                // Fails when the client is gone.
+                let _ = reply.send(Box::pin(async { found.await.unwrap_or_default() }));
+                Noted::Examination(checks)
+            }
             Heard::Probe(reply) => {
                 let health =
                     Health { state: UpstreamState::Down, last_error: Some("refused".into()) };

@@ -1,5 +1,6 @@
 //! The upstream of an agent that is alone: the engine on the heart's own thread.
 
+mod examine;
 #[cfg(test)]
 mod tests;
 
@@ -12,7 +13,7 @@ use std::time::Duration;
 
 use tenure::wire::UpstreamState;
 
-use super::{Health, Report, Upstream};
+use super::{Examination, Health, Report, Upstream};
 use crate::engine::{Effect, Engine, EngineSettings};
 use crate::host::clock::Boottime;
 use crate::journal::{Database, LedgerError, TokenLedger};
@@ -176,6 +177,10 @@ impl Upstream for Embedded {
         };
         let journal = self.database.borrow().failure().map(str::to_owned);
         Health { state, last_error: journal.or_else(|| self.last_error.clone()) }
+    }
+
+    fn examine(&self) -> Examination {
+        self.examination()
     }
 
     fn shares_journal(&self) -> bool {

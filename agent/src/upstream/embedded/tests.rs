@@ -10,7 +10,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use tempfile::TempDir;
-use tenure::wire::{Kind, UpstreamState};
+use tenure::wire::{Kind, UpstreamState, Verdict};
 use uuid::Uuid;
 
 use super::Embedded;
@@ -214,6 +214,34 @@ fn without_its_journal_but_stopped_clean_it_grants_at_once() {
     host.start(BOOT, 5);
     assert_eq!(state(&mut host), UpstreamState::Up);
     assert!(host.token(2, "x") > token);
+}
+
+#[test]
+fn an_examination_tells_what_is_wrong() {
+    let verdicts = |host: &mut Host| {
+        let mut examination = host.store().examine();
+        let polled = examination.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        let Poll::Ready(checks) = polled else { panic!("everything is known already") };
+        checks.into_iter().map(|check| (check.name, check.verdict)).collect::<Vec<_>>()
+    };
+    let named = |journal, tokens, quarantine| {
+        [
+            ("embedded.journal".to_owned(), journal),
+            ("embedded.tokens".to_owned(), tokens),
+            ("embedded.quarantine".to_owned(), quarantine),
+        ]
+    };
+    let mut host = Host::new();
+    assert_eq!(verdicts(&mut host), named(Verdict::Ok, Verdict::Ok, Verdict::Ok));
+    host.token(1, "x");
+    host.crash();
+    remove_contents(host.runtime_dir.path());
+    host.start(BOOT, 5);
+    assert_eq!(verdicts(&mut host), named(Verdict::Ok, Verdict::Ok, Verdict::Warning));
+    host.store().last_error = Some("the disk is full".to_owned());
+    assert_eq!(verdicts(&mut host), named(Verdict::Ok, Verdict::Warning, Verdict::Warning));
+    host.store().engine.skip_tokens(u64::MAX);
+    assert_eq!(verdicts(&mut host), named(Verdict::Ok, Verdict::Failure, Verdict::Warning));
 }
 
 #[test]

@@ -14,7 +14,7 @@ mod scripts;
 mod standing;
 mod upkeep;
 
-use crate::model::{Answer, BeatAnswer, ClaimAnswer, Request, UpstreamStanding};
+use crate::model::{Answer, BeatAnswer, ClaimAnswer, GoneReason, Request, UpstreamStanding};
 
 use super::layout::Layout;
 use renew::RenewPage;
@@ -32,6 +32,8 @@ pub struct Exchange(Stage);
 #[derive(Debug)]
 enum Stage {
     Claim,
+    /// The claim's terms are not those of its resource's kind: nothing is asked.
+    Misfit,
     Renew(RenewPage),
     Release,
     Announce,
@@ -55,7 +57,10 @@ impl Exchange {
     /// at or below it is granted, even by a store that lost its last token and runs behind.
     pub fn start(layout: &Layout, request: &Request, floor: u64) -> (Exchange, Invocation) {
         let (stage, invocation) = match request {
-            Request::Claim(claim) => (Stage::Claim, encode::claim(layout, claim, floor)),
+            Request::Claim(claim) => match encode::claim(layout, claim, floor) {
+                Some(invocation) => (Stage::Claim, invocation),
+                None => (Stage::Misfit, RenewPage::new(Vec::new(), floor).ask(layout)),
+            },
             Request::Renew(beats) => {
                 let page = RenewPage::new(beats.clone(), floor);
                 let invocation = page.ask(layout);
@@ -89,6 +94,7 @@ impl Exchange {
     pub fn step(self, layout: &Layout, reply: redis::Value) -> Result<Step, ReplyError> {
         let answer = match self.0 {
             Stage::Claim => Answer::Claim(decode::claim(reply)?),
+            Stage::Misfit => Answer::Claim(ClaimAnswer::Gone(GoneReason::Conflict)),
             Stage::Release => Answer::Released(reply::integer(reply)? > 0),
             Stage::Announce => {
                 reply::integer(reply)?;

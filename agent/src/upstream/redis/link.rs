@@ -1,5 +1,6 @@
 //! One connection, kept up.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -13,7 +14,7 @@ use super::address::{Address, Spot};
 use super::pushes::PushSink;
 use super::sign_in::{self, Motor, Server};
 use super::stream;
-use super::trouble::Trouble;
+use super::trouble::{Trouble, Whom};
 use crate::model::Failure;
 
 /// First wait before connecting again; doubles up to [`BACK_OFF_MAX`].
@@ -35,6 +36,8 @@ pub enum Purpose {
     Commands,
     /// What the server says unasked; it goes in here.
     Pushes(PushSink),
+    /// A look at the server, for a moment.
+    Examination,
 }
 
 impl Purpose {
@@ -43,13 +46,14 @@ impl Purpose {
             Purpose::Beats => "beats",
             Purpose::Commands => "commands",
             Purpose::Pushes(_) => "pushes",
+            Purpose::Examination => "examination",
         }
     }
 
     fn sink(&self) -> Option<&PushSink> {
         match self {
             Purpose::Pushes(sink) => Some(sink),
-            Purpose::Beats | Purpose::Commands => None,
+            Purpose::Beats | Purpose::Commands | Purpose::Examination => None,
         }
     }
 }
@@ -232,7 +236,7 @@ impl Keeper {
     async fn connect(&mut self) -> Result<(Connected, Motor), Trouble> {
         let spot = self.address.locate().await?;
         let place = spot.to_string();
-        let whom = whom(&place);
+        let whom = Whom::Redis(place.clone());
         let patience = self.address.connect_timeout();
         let signed_in = timeout(patience, self.sign_in(&whom, &spot, &place)).await;
         let signed_in =
@@ -245,7 +249,7 @@ impl Keeper {
 
     async fn sign_in(
         &mut self,
-        whom: &str,
+        whom: &Whom,
         spot: &Spot,
         place: &str,
     ) -> Result<(Connected, Motor), Trouble> {
@@ -259,16 +263,23 @@ impl Keeper {
         };
         let patience = address.connect_timeout();
         let stream = stream::connect(whom, spot, address.tls(), patience).await?;
-        let (mut connection, mut motor) = sign_in::sign_in(address, whom, stream, heard).await?;
-        let name = format!("tenured-{}", self.purpose.name());
-        let check = async {
-            let named = sign_in::name(&mut connection, &name).await;
-            named.map_err(|error| Trouble::of(whom, address.login(), &error))?;
-            sign_in::look(address, &mut connection, whom, place).await
-        };
-        let server = tokio::select! {
-            server = check => server?,
-            () = &mut motor => return Err(Trouble::lost(whom, "it hung up")),
+        let (mut connection, mut motor) =
+            sign_in::sign_in(address, whom, spot, stream, heard).await?;
+        let purpose = self.purpose.name();
+        let server = {
+            let mut check = pin!(async {
+                sign_in::introduce(address, &mut connection, whom, purpose).await?;
+                sign_in::look(address, &mut connection, whom, place).await
+            });
+            tokio::select! {
+                server = &mut check => server?,
+                () = &mut motor => {
+                    // It may have said why before.
+                    drop(motor);
+                    let said = check.await.err();
+                    return Err(said.unwrap_or_else(|| Trouble::lost(whom, "it hung up")));
+                }
+            }
         };
         self.generation = generation;
         Ok((Connected { connection, generation, server: Arc::new(server) }, motor))
@@ -277,7 +288,7 @@ impl Keeper {
     /// Stays with a connection until it ends, and says how it did.
     async fn live(&mut self, connected: Connected, mut motor: Motor) -> Trouble {
         let Connected { mut connection, generation, server } = connected.clone();
-        let whom = whom(&server.place);
+        let whom = Whom::Redis(server.place.clone());
         info!(
             place = server.place,
             version = server.version,
@@ -310,7 +321,7 @@ impl Keeper {
     async fn watch(
         &self,
         connection: &mut MultiplexedConnection,
-        whom: &str,
+        whom: &Whom,
         place: &str,
     ) -> Trouble {
         let patience = self.address.timeout();
@@ -357,10 +368,6 @@ impl Suspicion {
             self.raised.notified().await;
         }
     }
-}
-
-fn whom(place: &str) -> String {
-    format!("Redis at {place}")
 }
 
 /// Doubled with every failure, and half of it by chance, so that agents that lost the same server do

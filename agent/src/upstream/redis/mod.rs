@@ -8,12 +8,14 @@
 pub mod address;
 mod calls;
 mod care;
+pub mod examine;
 pub mod exchange;
 mod feed;
 mod known;
 pub mod layout;
 pub mod link;
 mod pushes;
+mod runs_out;
 mod sentinel;
 mod sign_in;
 mod stream;
@@ -23,9 +25,9 @@ mod trouble;
 
 pub use pushes::{Heard, PushSink, Pushes, pushes};
 pub use sign_in::Server;
-pub use trouble::Trouble;
+pub use trouble::{Trouble, Whom};
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -43,7 +45,8 @@ use self::feed::Hint;
 use self::known::Known;
 use self::layout::{About, Channel, Layout};
 use self::link::{Link, LinkState, Purpose};
-use super::{Health, Report, Upstream};
+use self::runs_out::RunsOut;
+use super::{Examination, Health, Report, Upstream};
 use crate::host::clock::{self, Boottime};
 use crate::model::{Answer, CallId, Change, ClaimId, Failure, Request, Resource, SessionId};
 
@@ -109,6 +112,7 @@ pub struct RedisSettings {
 /// A Redis, shared with others.
 pub struct Redis {
     settings: RedisSettings,
+    address: Arc<Address>,
     layout: Rc<Layout>,
     database: u32,
     beats: Link,
@@ -123,8 +127,8 @@ pub struct Redis {
     listening_on: u64,
     /// Why hints do not come, although the connection is up.
     hard_of_hearing: Option<String>,
-    /// Resources that somebody asked about, by when their holder's time is up.
-    inspected: BTreeSet<(Boottime, Resource)>,
+    /// Resources that somebody asked about.
+    inspected: RunsOut,
     /// The greatest token seen.
     floor: u64,
     /// Bounded by its user, who takes reports out until there are none.
@@ -144,7 +148,8 @@ impl Redis {
             database,
             beats: Link::open(Arc::clone(&address), Purpose::Beats),
             pushes: Link::open(Arc::clone(&address), Purpose::Pushes(sink)),
-            commands: Link::open(address, Purpose::Commands),
+            commands: Link::open(Arc::clone(&address), Purpose::Commands),
+            address,
             heard,
             calls: Calls::new(),
             known: Known::default(),
@@ -152,7 +157,7 @@ impl Redis {
             ear: Ear::Deaf { retry_at: Boottime::ZERO },
             listening_on: 0,
             hard_of_hearing: None,
-            inspected: BTreeSet::new(),
+            inspected: RunsOut::default(),
             floor: 0,
             reports: VecDeque::new(),
             last_error: None,
@@ -193,10 +198,7 @@ impl Redis {
                 exchange::cared(reply).map(Reply::Cared)
             });
         }
-        while let Some((at, _)) = self.inspected.first()
-            && *at <= now
-            && let Some((_, resource)) = self.inspected.pop_first()
-        {
+        while let Some(resource) = self.inspected.pop_due(now) {
             self.reports.push_back(Report::Change(Change::Resource(resource)));
         }
     }
@@ -305,6 +307,7 @@ impl Redis {
             (Task::Request { call, request }, result) => {
                 let result = match result {
                     Ok(Reply::Answer(answer)) => {
+                        self.look_again(now, &request, &answer);
                         self.floor = self.floor.max(exchange::greatest_token(&answer).unwrap_or(0));
                         Ok(answer)
                     }
@@ -358,6 +361,17 @@ impl Redis {
         }
     }
 
+    /// Redis tells late of what ran out: whoever was told of a holder is told by a timer that its time
+    /// is up.
+    fn look_again(&mut self, now: Boottime, request: &Request, answer: &Answer) {
+        let (Request::Inspect(resource), Answer::Standing(standing)) = (request, answer) else {
+            return;
+        };
+        if let Some(runs_out) = standing.runs_out {
+            self.inspected.set(resource, now + runs_out + JUST_AFTER);
+        }
+    }
+
     fn wake(&mut self) {
         if let Some(waker) = self.waker.take() {
             waker.wake();
@@ -389,6 +403,15 @@ impl Upstream for Redis {
             .or_else(|| self.last_error.as_ref().map(|(_, error)| error.clone()))
             .or_else(|| self.hard_of_hearing.clone());
         Health { state, last_error }
+    }
+
+    fn examine(&self) -> Examination {
+        let ear = match (self.ear, &self.hard_of_hearing) {
+            (Ear::Listening, None) => examine::Ear::Listens,
+            (Ear::Listening, Some(refused)) => examine::Ear::Refused(refused.clone()),
+            (Ear::Deaf { .. } | Ear::Starting, _) => examine::Ear::Deaf,
+        };
+        examine::examination(Arc::clone(&self.address), self.settings.layout.clone(), ear)
     }
 
     fn shares_journal(&self) -> bool {
@@ -454,9 +477,12 @@ impl Upstream for Redis {
             Ear::Deaf { retry_at } => Some(retry_at),
             Ear::Starting | Ear::Listening => None,
         };
-        let inspected = self.inspected.first().map(|(at, _)| *at);
         let timeouts = [self.calls.poll_timeout(), self.known.poll_timeout()];
-        let timeouts = timeouts.into_iter().chain([self.care.poll_timeout(), listen_at, inspected]);
+        let timeouts = timeouts.into_iter().chain([
+            self.care.poll_timeout(),
+            listen_at,
+            self.inspected.next(),
+        ]);
         timeouts.flatten().min()
     }
 

@@ -8,7 +8,7 @@ use tokio::time::timeout;
 
 use super::address::Spot;
 use super::stream;
-use super::trouble::Trouble;
+use super::trouble::{Trouble, Whom};
 use crate::config::{Login, Place, Trust};
 
 /// What is asked, and as whom.
@@ -29,7 +29,7 @@ impl Query<'_> {
         let share = patience / u32::try_from(sentinels.len().max(1)).unwrap_or(1);
         let mut answers = Vec::new();
         for (index, sentinel) in sentinels.iter().enumerate() {
-            let whom = format!("Sentinel at {sentinel}");
+            let whom = Whom::Sentinel(sentinel.to_string());
             let answer = timeout(share, self.ask_one(&whom, sentinel, share)).await;
             match answer.unwrap_or_else(|_| Err(Trouble::silent(&whom, "asking it", share))) {
                 Ok(Some(place)) => return Ok((index, Spot::Tcp(place))),
@@ -42,7 +42,7 @@ impl Query<'_> {
 
     async fn ask_one(
         &self,
-        whom: &str,
+        whom: &Whom,
         sentinel: &Place,
         patience: Duration,
     ) -> Result<Option<Place>, Trouble> {
@@ -60,7 +60,9 @@ impl Query<'_> {
             AsyncConnectionConfig::new().set_response_timeout(None).set_connection_timeout(None);
         let trouble = |error| Trouble::of(whom, self.login, &error);
         let made = MultiplexedConnection::new_with_config(&info, stream, config).await;
-        let (mut connection, motor) = made.map_err(trouble)?;
+        let plain = self.tls.is_none();
+        let (mut connection, motor) =
+            made.map_err(|error| Trouble::at_first(whom, plain, self.login, &error))?;
         let mut question = cmd("SENTINEL");
         question.arg("get-master-addr-by-name").arg(self.master);
         let answer = tokio::select! {

@@ -10,9 +10,9 @@ use redis::{
     from_redis_value_ref, pipe,
 };
 
-use super::address::Address;
+use super::address::{Address, Spot};
 use super::stream::Stream;
-use super::trouble::{Trouble, is_not_ready};
+use super::trouble::{Trouble, Whom, is_not_ready};
 
 /// Oldest server: older ones lack commands that the scripts use.
 const VERSION_MIN: (u32, u32) = (6, 2);
@@ -33,15 +33,16 @@ pub(super) type Motor = Pin<Box<dyn Future<Output = ()> + Send>>;
 /// Signs in on a fresh stream. `heard` gets what the server says unasked.
 pub(super) async fn sign_in(
     address: &Address,
-    whom: &str,
+    whom: &Whom,
+    spot: &Spot,
     stream: Box<dyn Stream>,
     heard: impl Fn(PushInfo) -> Result<(), ()> + Send + Sync + 'static,
 ) -> Result<(MultiplexedConnection, Motor), Trouble> {
     let login = address.login();
-    let mut info = RedisConnectionInfo::default()
-        .set_protocol(ProtocolVersion::RESP3)
-        .set_db(address.db().into())
-        .set_lib_name("tenured", env!("CARGO_PKG_VERSION"));
+    // One command and no more: a server that refuses and hangs up answers once, and the client
+    // would not tell what it said if it waited for more.
+    let mut info =
+        RedisConnectionInfo::default().set_protocol(ProtocolVersion::RESP3).set_skip_set_lib_name();
     if let Some(user) = &login.user {
         info = info.set_username(user);
     }
@@ -54,20 +55,36 @@ pub(super) async fn sign_in(
         .set_connection_timeout(None)
         .set_push_sender(heard);
     let made = MultiplexedConnection::new_with_config(&info, stream, config).await;
-    let (connection, motor) = made.map_err(|error| Trouble::of(whom, login, &error))?;
+    let plain = address.tls().is_none() && matches!(spot, Spot::Tcp(_));
+    let (connection, motor) =
+        made.map_err(|error| Trouble::at_first(whom, plain, login, &error))?;
     Ok((connection, Box::pin(motor)))
 }
 
-/// Gives the connection a name, for whoever looks at CLIENT LIST.
-pub(super) async fn name(
+/// Chooses the database, and says who we are, for whoever looks at CLIENT LIST.
+pub(super) async fn introduce(
+    address: &Address,
     connection: &mut MultiplexedConnection,
-    name: &str,
-) -> Result<(), RedisError> {
-    match cmd("CLIENT").arg("SETNAME").arg(name).exec_async(connection).await {
-        // Where the user may not set one, there is none.
-        Err(error) if error.is_unrecoverable_error() => Err(error),
-        _ => Ok(()),
+    whom: &Whom,
+    purpose: &str,
+) -> Result<(), Trouble> {
+    let trouble = |error| Trouble::of(whom, address.login(), &error);
+    if address.db() != 0 {
+        cmd("SELECT").arg(address.db()).exec_async(connection).await.map_err(trouble)?;
     }
+    let set_info = |key: &'static str, value: &'static str| {
+        cmd("CLIENT").arg("SETINFO").arg(key).arg(value).take()
+    };
+    // Old servers do not know all of it, and not every user may; nobody needs it.
+    let _: Vec<Result<Value, RedisError>> = pipe()
+        .add_command(cmd("CLIENT").arg("SETNAME").arg(format!("tenured-{purpose}")).take())
+        .add_command(set_info("LIB-NAME", "tenured"))
+        .add_command(set_info("LIB-VER", env!("CARGO_PKG_VERSION")))
+        .ignore_errors()
+        .query_async(connection)
+        .await
+        .map_err(trouble)?;
+    Ok(())
 }
 
 /// Asks the server what it is, and whether it is a master that serves. HELLO says it without any
@@ -75,11 +92,11 @@ pub(super) async fn name(
 pub(super) async fn look(
     address: &Address,
     connection: &mut MultiplexedConnection,
-    whom: &str,
+    whom: &Whom,
     place: &str,
 ) -> Result<Server, Trouble> {
     let trouble = |error| Trouble::of(whom, address.login(), &error);
-    let unfit = |what: &str| Err(Trouble::Unfit { whom: whom.to_owned(), what: what.to_owned() });
+    let unfit = |what: &str| Err(Trouble::Unfit { whom: whom.clone(), what: what.to_owned() });
     let answers: Vec<Result<Value, RedisError>> = pipe()
         .cmd("HELLO")
         .cmd("PING")

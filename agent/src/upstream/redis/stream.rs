@@ -12,7 +12,7 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
 use super::address::Spot;
-use super::trouble::Trouble;
+use super::trouble::{Trouble, Whom};
 use crate::config::{Place, Trust};
 
 /// A byte stream to a server.
@@ -22,7 +22,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
 
 /// Connects. `whom` is who is there, for people.
 pub(super) async fn connect(
-    whom: &str,
+    whom: &Whom,
     spot: &Spot,
     tls: Option<&Trust>,
     patience: Duration,
@@ -35,16 +35,26 @@ pub(super) async fn connect(
                 Trouble::tls(whom, io::Error::new(io::ErrorKind::InvalidInput, error))
             })?;
             let stream = tcp(whom, place, patience).await?;
-            let secured = TlsConnector::from(trust.config()).connect(name, stream).await;
-            Ok(Box::new(secured.map_err(|error| Trouble::tls(whom, error))?))
+            // A server that does not know TLS waits for more, until whoever waits for the whole
+            // connection has had enough; this has to be told apart before.
+            let share = patience / 4 * 3;
+            let secured = TlsConnector::from(trust.config()).connect(name, stream);
+            match timeout(share, secured).await {
+                Ok(Ok(stream)) => Ok(Box::new(stream)),
+                Ok(Err(error)) => Err(Trouble::tls(whom, error)),
+                Err(_) => {
+                    let doing = "agreeing on TLS, which it may not speak on this port";
+                    Err(Trouble::silent(whom, doing, share))
+                }
+            }
         }
     }
 }
 
 /// Tries every address of a host, each with its share of the time: one that swallows everything does
 /// not hide the others.
-async fn tcp(whom: &str, place: &Place, patience: Duration) -> Result<TcpStream, Trouble> {
-    let resolve = |error| Trouble::Resolve { whom: whom.to_owned(), source: Arc::new(error) };
+async fn tcp(whom: &Whom, place: &Place, patience: Duration) -> Result<TcpStream, Trouble> {
+    let resolve = |error| Trouble::Resolve { whom: whom.clone(), source: Arc::new(error) };
     let found = lookup_host((place.host.as_str(), place.port)).await.map_err(resolve)?;
     let addresses: Vec<_> = found.collect();
     let share = patience / u32::try_from(addresses.len().max(1)).unwrap_or(1);
@@ -56,15 +66,15 @@ async fn tcp(whom: &str, place: &Place, patience: Duration) -> Result<TcpStream,
                 let _ = stream.set_nodelay(true);
                 return Ok(stream);
             }
-            Ok(Err(error)) => Trouble::Connect { whom: whom.to_owned(), source: Arc::new(error) },
+            Ok(Err(error)) => Trouble::Connect { whom: whom.clone(), source: Arc::new(error) },
             Err(_) => Trouble::silent(whom, "connecting", share),
         };
     }
     Err(trouble)
 }
 
-async fn unix(whom: &str, path: &Path) -> Result<UnixStream, Trouble> {
+async fn unix(whom: &Whom, path: &Path) -> Result<UnixStream, Trouble> {
     UnixStream::connect(path)
         .await
-        .map_err(|error| Trouble::Connect { whom: whom.to_owned(), source: Arc::new(error) })
+        .map_err(|error| Trouble::Connect { whom: whom.clone(), source: Arc::new(error) })
 }

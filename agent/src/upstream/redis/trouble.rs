@@ -1,6 +1,7 @@
 //! Why there is no connection, in words for whoever runs the agent.
 
 use std::error::Error;
+use std::fmt;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,15 +11,32 @@ use rustls::{AlertDescription, CertificateError};
 
 use crate::config::Login;
 
-/// Why there is no connection. Never contains a password. `whom` is a Redis or a Sentinel, and where
-/// it is.
+/// Who is at the other end, and where.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Whom {
+    /// A server with data.
+    Redis(String),
+    /// One that knows where such a server is.
+    Sentinel(String),
+}
+
+impl fmt::Display for Whom {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Whom::Redis(place) => write!(f, "Redis at {place}"),
+            Whom::Sentinel(place) => write!(f, "Sentinel at {place}"),
+        }
+    }
+}
+
+/// Why there is no connection. Never contains a password.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Trouble {
     /// The name of the host is not known.
     #[error("the host of {whom} cannot be found; check its name in upstream, or the name service")]
     Resolve {
         /// Who is sought.
-        whom: String,
+        whom: Whom,
         /// Why it is not found.
         source: Arc<io::Error>,
     },
@@ -26,7 +44,7 @@ pub enum Trouble {
     #[error("cannot connect to {whom}")]
     Connect {
         /// To whom.
-        whom: String,
+        whom: Whom,
         /// Why not.
         source: Arc<io::Error>,
     },
@@ -34,7 +52,7 @@ pub enum Trouble {
     #[error("cannot speak TLS with {whom}{way_out}")]
     Tls {
         /// With whom.
-        whom: String,
+        whom: Whom,
         /// What to do.
         way_out: &'static str,
         /// Why not.
@@ -47,7 +65,7 @@ pub enum Trouble {
     )]
     Silent {
         /// Who did not answer.
-        whom: String,
+        whom: Whom,
         /// What was being done.
         doing: &'static str,
         /// For how long it was waited.
@@ -57,7 +75,7 @@ pub enum Trouble {
     #[error("{whom} refuses the connection: {cause}{way_out}")]
     Refused {
         /// Who refuses.
-        whom: String,
+        whom: Whom,
         /// The server's words.
         cause: String,
         /// What to do.
@@ -67,7 +85,7 @@ pub enum Trouble {
     #[error("{whom} {what}")]
     Unfit {
         /// Who it is.
-        whom: String,
+        whom: Whom,
         /// Why not, and what to do.
         what: String,
     },
@@ -75,7 +93,7 @@ pub enum Trouble {
     #[error("{whom} is not ready: {cause}")]
     NotReady {
         /// Who it is.
-        whom: String,
+        whom: Whom,
         /// The server's words.
         cause: String,
     },
@@ -83,7 +101,7 @@ pub enum Trouble {
     #[error("the connection to {whom} was lost: {cause}")]
     Lost {
         /// To whom.
-        whom: String,
+        whom: Whom,
         /// How.
         cause: String,
     },
@@ -110,36 +128,63 @@ impl Trouble {
         text
     }
 
-    pub(super) fn silent(whom: &str, doing: &'static str, within: Duration) -> Trouble {
-        Trouble::Silent { whom: whom.to_owned(), doing, within }
+    pub(super) fn silent(whom: &Whom, doing: &'static str, within: Duration) -> Trouble {
+        Trouble::Silent { whom: whom.clone(), doing, within }
     }
 
-    pub(super) fn lost(whom: &str, cause: &str) -> Trouble {
-        Trouble::Lost { whom: whom.to_owned(), cause: cause.to_owned() }
+    pub(super) fn lost(whom: &Whom, cause: &str) -> Trouble {
+        Trouble::Lost { whom: whom.clone(), cause: cause.to_owned() }
     }
 
-    pub(super) fn tls(whom: &str, error: io::Error) -> Trouble {
+    pub(super) fn tls(whom: &Whom, error: io::Error) -> Trouble {
         let way_out = tls_way_out(&error);
-        Trouble::Tls { whom: whom.to_owned(), way_out, source: Arc::new(error) }
+        Trouble::Tls { whom: whom.clone(), way_out, source: Arc::new(error) }
+    }
+
+    /// Of an error of the first words on a connection. `plain` says that they went over TCP for all to
+    /// see, which a server that expects TLS does not understand, and so hangs up.
+    pub(super) fn at_first(whom: &Whom, plain: bool, login: &Login, error: &RedisError) -> Trouble {
+        match Trouble::of(whom, login, error) {
+            Trouble::Lost { whom, .. } => Trouble::Refused {
+                whom,
+                cause: "it hung up at the first word".to_owned(),
+                way_out: if plain {
+                    "; if it speaks TLS on this port, write rediss with two s in upstream"
+                } else {
+                    ""
+                },
+            },
+            trouble => trouble,
+        }
     }
 
     /// Of an error while signing in, or while looking whether the server is there.
-    pub(super) fn of(whom: &str, login: &Login, error: &RedisError) -> Trouble {
-        let whom = whom.to_owned();
+    pub(super) fn of(whom: &Whom, login: &Login, error: &RedisError) -> Trouble {
+        let whom = whom.clone();
         let cause = words(login, error);
         if is_not_ready(error) {
             return Trouble::NotReady { whom, cause };
         }
-        if let Some(error) = error.source().and_then(|error| error.downcast_ref::<io::Error>()) {
-            let way_out = tls_way_out(error);
+        if error.kind() == ErrorKind::Parse {
+            let what = "does not speak as a Redis does; check host and port of upstream".to_owned();
+            return Trouble::Unfit { whom, what };
+        }
+        if error.is_io_error() {
+            let way_out = io_error(error).map(tls_way_out).unwrap_or_default();
             if way_out.is_empty() {
                 return Trouble::Lost { whom, cause };
             }
             return Trouble::Refused { whom, cause, way_out };
         }
-        let way_out = way_out(&cause);
+        let way_out = way_out(&whom, error.kind(), &cause);
         Trouble::Refused { whom, cause, way_out }
     }
+}
+
+/// What went wrong with the stream. The client wraps it up.
+fn io_error(error: &RedisError) -> Option<&io::Error> {
+    let wrapped = error.source()?.downcast_ref::<Arc<dyn Error + Send + Sync>>()?;
+    wrapped.downcast_ref()
 }
 
 pub(super) fn is_not_ready(error: &RedisError) -> bool {
@@ -163,21 +208,33 @@ fn words(login: &Login, error: &RedisError) -> String {
     }
 }
 
-fn way_out(cause: &str) -> &'static str {
+fn way_out(whom: &Whom, kind: ErrorKind, cause: &str) -> &'static str {
     if cause.starts_with("NOAUTH") {
-        "; name a file with its password in upstream_secret_file, or write it into the URL of upstream"
-    } else if cause.starts_with("WRONGPASS") {
-        "; check the user and the password of upstream"
+        match whom {
+            Whom::Redis(_) => {
+                "; name a file with its password in upstream_secret_file, or write it into the URL of \
+                 upstream"
+            }
+            Whom::Sentinel(_) => {
+                "; name a file with its own password in redis.sentinel_secret_file, or add \
+                 ?sentinel_password= to the URL of upstream"
+            }
+        }
+    } else if cause.starts_with("WRONGPASS") || kind == ErrorKind::AuthenticationFailed {
+        match whom {
+            Whom::Redis(_) => "; check the user and the password of upstream",
+            Whom::Sentinel(_) => "; check sentinel_user and sentinel_password of upstream",
+        }
     } else if cause.starts_with("DENIED") {
         "; it answers to its own host alone as long as it has no password"
     } else if cause.contains("max number of clients") {
         "; raise its maxclients, or find out who has so many connections"
-    } else if cause.contains("DB index") || cause.contains("switch database") {
+    } else if cause.starts_with("NOPERM") || cause.contains("no permissions") {
+        "; give its user the right (ACL SETUSER)"
+    } else if cause.contains("DB index") {
         "; choose another database in the URL of upstream"
     } else if cause.contains("HELLO") {
         "; it must be Redis 6.2 or later with the command HELLO"
-    } else if cause.starts_with("NOPERM") {
-        "; give its user the right (ACL SETUSER)"
     } else {
         ""
     }
@@ -189,11 +246,11 @@ fn tls_way_out(error: &io::Error) -> &'static str {
         Some(rustls::Error::InvalidCertificate(
             CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
         )) => "; name it in upstream as its certificate does",
-        Some(rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer)) => {
-            "; put the certificate of its authority into redis.tls_ca_file"
-        }
+        Some(rustls::Error::InvalidCertificate(
+            CertificateError::UnknownIssuer | CertificateError::BadSignature,
+        )) => "; put the certificate of its authority into redis.tls_ca_file",
         Some(rustls::Error::InvalidMessage(_)) => {
-            "; if it does not speak TLS on this port, the upstream is redis:// without the second s"
+            "; if it does not speak TLS on this port, write redis with one s in upstream"
         }
         Some(rustls::Error::AlertReceived(
             AlertDescription::CertificateRequired | AlertDescription::BadCertificate,

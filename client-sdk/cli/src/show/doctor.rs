@@ -4,10 +4,11 @@ mod host;
 
 use std::fmt::Write;
 
-use serde::Serialize;
 use tenure::client::{CallError, Client};
 use tenure::page::Page;
-use tenure::wire::{Register, Status, Tether, UpstreamState};
+use tenure::wire::{
+    Check, Code, Diagnosis, Register, Status, Tether, UpstreamState, UpstreamStatus, Verdict,
+};
 
 use super::answer;
 use super::status::{micros, upstream_look, word};
@@ -21,47 +22,8 @@ use crate::output::{coloured, print, print_json};
 /// machine has CPU, µs.
 const LATENESS_MAX_US: u64 = 50_000;
 
-/// How bad it is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-enum Verdict {
-    Ok,
-    Warn,
-    Fail,
-}
-
-/// One line.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-struct Check {
-    check: &'static str,
-    verdict: Verdict,
-    found: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    way_out: Option<String>,
-}
-
-impl Check {
-    fn ok(check: &'static str, found: impl Into<String>) -> Check {
-        Check { check, verdict: Verdict::Ok, found: found.into(), way_out: None }
-    }
-
-    fn warn(check: &'static str, found: impl Into<String>, way_out: impl Into<String>) -> Check {
-        let way_out = Some(way_out.into());
-        Check { check, verdict: Verdict::Warn, found: found.into(), way_out }
-    }
-
-    fn fail(check: &'static str, found: impl Into<String>, way_out: impl Into<String>) -> Check {
-        Check { verdict: Verdict::Fail, ..Check::warn(check, found, way_out) }
-    }
-}
-
-/// All lines.
-#[derive(Debug, Serialize)]
-struct Report {
-    checks: Vec<Check>,
-}
-
-/// Checks everything that can be checked from here; returns the exit status.
+/// Checks everything that can be checked from here, has the agent examine its upstream, and returns
+/// the exit status.
 ///
 /// # Errors
 ///
@@ -75,24 +37,25 @@ pub(crate) async fn doctor(args: &DoctorArgs, client: &Client) -> Result<u8, Fai
             checks.push(version(status));
             checks.push(host::boot(status.agent.boot_id));
             checks.push(ready(answer(client, client.readyz()).await));
-            checks.push(upstream(status));
+            checks.push(upstream(&status.upstream));
+            checks.extend(examination(answer(client, client.doctor()).await));
             checks.push(beats(status));
             checks.push(page(client).await);
         }
         Err(error) => {
-            let way_out = "start it with `tenured` (as a service: `systemctl start tenured`), or \
-                           name its socket with --socket or TENURE_SOCKET";
-            checks.push(Check::fail("agent", error.to_string(), way_out));
+            let remedy = "start it with `tenured` (as a service: `systemctl start tenured`), or \
+                          name its socket with --socket or TENURE_SOCKET";
+            checks.push(Check::failure("agent", error.to_string(), remedy));
         }
     }
     checks.push(host::clock());
     checks.push(host::pidfd());
-    let failed = checks.iter().any(|check| check.verdict == Verdict::Fail);
-    let report = Report { checks };
+    let failed = checks.iter().any(|check| check.verdict == Verdict::Failure);
+    let diagnosis = Diagnosis { checks };
     if args.output.json {
-        print_json(&report)?;
+        print_json(&diagnosis)?;
     } else {
-        print(&render(&report, coloured()))?;
+        print(&render(&diagnosis, coloured()))?;
     }
     Ok(match (status.is_err(), failed) {
         (true, _) => exit::UNAVAILABLE,
@@ -101,18 +64,26 @@ pub(crate) async fn doctor(args: &DoctorArgs, client: &Client) -> Result<u8, Fai
     })
 }
 
-fn render(report: &Report, coloured: bool) -> String {
+/// A line for each check, and one below it that says what to do.
+fn render(diagnosis: &Diagnosis, coloured: bool) -> String {
+    let words = |check: &Check| word(&check.verdict).len();
+    let verdict_width = diagnosis.checks.iter().map(words).max().unwrap_or(0);
+    let names = diagnosis.checks.iter().map(|check| visible(&check.name).chars().count());
+    let name_width = names.max().unwrap_or(0);
+    let indent = verdict_width + name_width + 4;
     let mut out = String::new();
-    for Check { check, verdict, found, way_out } in &report.checks {
+    for Check { name, verdict, detail, remedy } in &diagnosis.checks {
         let look = match verdict {
             Verdict::Ok => Look::Good,
-            Verdict::Warn => Look::Warning,
-            Verdict::Fail => Look::Bad,
+            Verdict::Warning | Verdict::Unknown => Look::Warning,
+            Verdict::Failure => Look::Bad,
         };
-        let mark = look.paint(&format!("{:<4}", word(verdict)), coloured);
-        let found = visible(found);
-        let way_out = way_out.as_ref().map(|way| format!("; {way}")).unwrap_or_default();
-        let _infallible = writeln!(out, "{mark}  {check:<9} {found}{way_out}");
+        let mark = look.paint(&format!("{:<verdict_width$}", word(verdict)), coloured);
+        let (name, detail) = (visible(name), visible(detail));
+        let _infallible = writeln!(out, "{mark}  {name:<name_width$}  {detail}");
+        if let Some(remedy) = remedy {
+            let _infallible = writeln!(out, "{:indent$}→ {}", "", visible(remedy));
+        }
     }
     out
 }
@@ -127,53 +98,84 @@ fn version(status: &Status) -> Check {
     if theirs == ours {
         return Check::ok("version", format!("{ours}, as the agent's"));
     }
-    let found = format!("the agent has {theirs}, this command {ours}");
-    Check::warn("version", found, "install both from one release")
+    let detail = format!("the agent has {theirs}, this command {ours}");
+    Check::warning("version", detail, "install both from one release")
 }
 
 fn ready(answer: Result<(), CallError>) -> Check {
     match answer {
-        Ok(()) => Check::ok("ready", "the agent grants holds"),
-        Err(error) => {
-            Check::fail("ready", error.to_string(), "see the line about the upstream below")
+        Ok(()) => Check::ok("ready", "the agent answers requests"),
+        Err(error) => Check::failure(
+            "ready",
+            error.to_string(),
+            "look into the agent's log, and restart it: holds survive a restart",
+        ),
+    }
+}
+
+fn upstream(upstream: &UpstreamStatus) -> Check {
+    let mut detail = format!("{} {}", upstream.kind, upstream_look(upstream.state).0);
+    if let Some(address) = &upstream.address {
+        let _infallible = write!(detail, " at {address}");
+    }
+    let _infallible = write!(detail, ", {}", upstream.guarantee);
+    if let Some(error) = &upstream.last_error {
+        let _infallible = write!(detail, "; last error: {error}");
+    }
+    match upstream.state {
+        UpstreamState::Up => Check::ok("upstream", detail),
+        UpstreamState::Connecting => {
+            Check::warning("upstream", detail, "wait a moment and run this again")
+        }
+        UpstreamState::Quarantined => Check::warning(
+            "upstream",
+            detail,
+            "wait one ttl: holds of before the agent's start may still be valid",
+        ),
+        UpstreamState::Down => {
+            let what = match &upstream.address {
+                Some(address) => format!("check that {address} can be reached from this host"),
+                None => "check that the server runs".to_owned(),
+            };
+            let remedy = format!(
+                "{what}, and the agent's upstream and upstream_secret_file with `tenured \
+                 check-config`; the agent goes on trying, and holds stay valid until their \
+                 valid-until"
+            );
+            Check::failure("upstream", detail, remedy)
         }
     }
 }
 
-fn upstream(status: &Status) -> Check {
-    let upstream = &status.upstream;
-    let mut found =
-        format!("{} {}, {}", upstream.kind, upstream_look(upstream.state).0, upstream.guarantee);
-    if let (Some(error), false) = (&upstream.last_error, upstream.state == UpstreamState::Up) {
-        let _infallible = write!(found, "; last error: {error}");
-    }
-    match upstream.state {
-        UpstreamState::Up => Check::ok("upstream", found),
-        UpstreamState::Connecting => {
-            Check::warn("upstream", found, "wait a moment and run this again")
+/// What the agent found out about its upstream, or why it did not look.
+fn examination(answer: Result<Diagnosis, CallError>) -> Vec<Check> {
+    let error = match answer {
+        Ok(diagnosis) => return diagnosis.checks,
+        Err(error) => error,
+    };
+    let code = match &error {
+        CallError::Refused(problem) => Some(problem.code),
+        _ => None,
+    };
+    let remedy = match code {
+        Some(Code::Forbidden) => "run `sudo tenure doctor` for a look at the upstream's settings",
+        Some(Code::NotFound) => {
+            "the agent is older than this command: install both from one release"
         }
-        UpstreamState::Quarantined => Check::warn(
-            "upstream",
-            found,
-            "wait one ttl: holds of before the agent's start may still be valid",
-        ),
-        UpstreamState::Down => Check::fail(
-            "upstream",
-            found,
-            "check that the server runs, and its URL and secret with `tenured check-config`",
-        ),
-    }
+        _ => "run this again in a moment",
+    };
+    vec![Check::unknown("examination", error.to_string(), remedy)]
 }
 
 fn beats(status: &Status) -> Check {
     let beats = &status.upstream.beat_lateness;
-    let found = format!("999 of 1000 at most {} late", micros(beats.p999_us));
+    let detail = format!("999 of 1000 at most {} late", micros(beats.p999_us));
     if beats.p999_us <= LATENESS_MAX_US {
-        Check::ok("beats", found)
+        Check::ok("beats", detail)
     } else {
-        let way_out =
+        let remedy =
             "the machine starves the agent of CPU: give it a higher weight, or longer ttls";
-        Check::warn("beats", found, way_out)
+        Check::warning("beats", detail, remedy)
     }
 }
 
@@ -188,8 +190,8 @@ async fn page(client: &Client) -> Check {
     let registered = match answer(client, client.register(&register)).await {
         Ok(registered) => registered,
         Err(error) => {
-            let way_out = "see `[[allow]]` in the agent's configuration";
-            return Check::fail("session", error.to_string(), way_out);
+            let remedy = "see `[[allow]]` in the agent's configuration";
+            return Check::failure("session", error.to_string(), remedy);
         }
     };
     let page = Page::open(registered.page.as_ref(), registered.session, registered.boot_id);
@@ -197,7 +199,7 @@ async fn page(client: &Client) -> Check {
     let _released = answer(client, client.release(registered.session, None)).await;
     match page {
         Ok(_) => Check::ok("page", format!("readable at {}", registered.page)),
-        Err(error) => Check::warn(
+        Err(error) => Check::warning(
             "page",
             error.to_string(),
             "`tenure run` asks the agent instead; mount its runtime directory here, or let it give \
@@ -208,41 +210,83 @@ async fn page(client: &Client) -> Check {
 
 #[cfg(test)]
 mod tests {
+    use tenure::wire::Problem;
+
     use super::*;
 
     #[test]
-    fn a_line_says_the_way_out() {
-        let report = Report {
-            checks: vec![Check::ok("agent", "answers"), Check::fail("page", "gone", "mount it")],
-        };
+    fn a_remedy_has_a_line_of_its_own() {
+        let checks = vec![
+            Check::ok("agent", "answers"),
+            Check::failure("redis.eviction", "volatile-lru\x1b[2J", "mend it"),
+            Check::unknown("page", "gone", "look"),
+        ];
+        let diagnosis = Diagnosis { checks };
         assert_eq!(
-            render(&report, false),
-            "ok    agent     answers\nfail  page      gone; mount it\n"
+            render(&diagnosis, false),
+            "\
+ok       agent           answers
+failure  redis.eviction  volatile-lru\u{fffd}[2J
+                         → mend it
+unknown  page            gone
+                         → look
+"
         );
-        assert!(render(&report, true).contains("\x1b[31mfail\x1b[0m"));
-        assert_eq!(
-            serde_json::to_string(&report).expect("JSON"),
-            r#"{"checks":[{"check":"agent","verdict":"ok","found":"answers"},{"check":"page","verdict":"fail","found":"gone","way_out":"mount it"}]}"#
-        );
+        assert!(render(&diagnosis, true).contains("\x1b[31mfailure\x1b[0m"));
     }
 
-    #[test]
-    fn late_beats_are_a_warning() {
-        let mut status: Status = serde_json::from_value(serde_json::json!({
+    fn status() -> Status {
+        serde_json::from_value(serde_json::json!({
             "agent": {"version": "9.9.9", "pid": 7, "host_id": "h", "host": "web-1",
                 "boot_id": uuid::Uuid::nil(), "uptime_ms": 1, "sessions": 0, "holds": 0,
                 "waiters": 0},
             "upstream": {"kind": "redis", "state": "up", "guarantee": "single Redis",
+                "address": "redis://db-1:6379/0",
                 "beat_lateness": {"beats": 9, "max_us": 9, "p50_us": 1, "p999_us": 2}},
             "sessions": []
         }))
-        .expect("a status");
+        .expect("a status")
+    }
+
+    #[test]
+    fn late_beats_are_a_warning() {
+        let mut status = status();
         assert_eq!(beats(&status).verdict, Verdict::Ok);
-        assert_eq!(upstream(&status).verdict, Verdict::Ok);
-        assert_eq!(version(&status).verdict, Verdict::Warn);
+        assert_eq!(version(&status).verdict, Verdict::Warning);
         status.upstream.beat_lateness.p999_us = 60_000;
-        status.upstream.state = UpstreamState::Down;
-        assert_eq!(beats(&status).verdict, Verdict::Warn);
-        assert_eq!(upstream(&status).verdict, Verdict::Fail);
+        assert_eq!(beats(&status).verdict, Verdict::Warning);
+    }
+
+    #[test]
+    fn an_upstream_that_is_down_is_named_with_its_error_and_the_way_out() {
+        let mut status = status().upstream;
+        assert_eq!(upstream(&status).verdict, Verdict::Ok);
+        status.state = UpstreamState::Down;
+        status.last_error = Some("connection refused".to_owned());
+        let check = upstream(&status);
+        assert_eq!(check.verdict, Verdict::Failure);
+        assert_eq!(
+            check.detail,
+            "redis down at redis://db-1:6379/0, single Redis; last error: connection refused"
+        );
+        let remedy = check.remedy.expect("a way out");
+        assert!(remedy.starts_with("check that redis://db-1:6379/0 can be reached"), "{remedy}");
+    }
+
+    #[test]
+    fn an_examination_that_was_refused_is_no_failure() {
+        for (code, expected) in [
+            (Code::Forbidden, "run `sudo tenure doctor`"),
+            (Code::NotFound, "the agent is older"),
+            (Code::QuotaExceeded, "run this again"),
+        ] {
+            let refused = CallError::Refused(Box::new(Problem::new(code, "no")));
+            let checks = examination(Err(refused));
+            assert_eq!(checks[0].verdict, Verdict::Unknown);
+            let remedy = checks[0].remedy.clone().expect("a way out");
+            assert!(remedy.starts_with(expected), "{remedy}");
+        }
+        let found = vec![Check::ok("redis.server", "7.0.15")];
+        assert_eq!(examination(Ok(Diagnosis { checks: found.clone() })), found);
     }
 }

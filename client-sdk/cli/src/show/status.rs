@@ -64,10 +64,12 @@ fn render(status: &Status, coloured: bool) -> String {
         brief(Duration::from_millis(agent.uptime_ms))
     ));
     let (word, look) = upstream_look(upstream.state);
+    let at = upstream.address.as_ref().map(|address| format!(" at {}", visible(address)));
     line(format!(
-        "upstream  {} {}, {}",
+        "upstream  {} {}{}, {}",
         upstream.kind,
         look.paint(word, coloured),
+        at.unwrap_or_default(),
         upstream.guarantee
     ));
     if let Some(error) = &upstream.last_error {
@@ -177,7 +179,7 @@ mod tests {
                 "boot_id": uuid::Uuid::nil(), "uptime_ms": 61_000, "sessions": 2, "holds": 1,
                 "waiters": 1},
             "upstream": {"kind": "redis", "state": "down", "guarantee": "single Redis",
-                "last_error": "refused",
+                "address": "redis://db-1:6379/0", "last_error": "refused",
                 "beat_lateness": {"beats": 9, "max_us": 2_300_000, "p50_us": 12, "p999_us": 1_250}},
             "sessions": [{"session": uuid::Uuid::nil(), "name": "nightly", "surface": "cli",
                 "tenant": "default", "project": "default", "uid": 1000, "pid": 12,
@@ -195,7 +197,7 @@ mod tests {
             render(&status, false),
             "\
 agent     0.1.0 on web-1, pid 7, up 1m1s
-upstream  redis down, single Redis
+upstream  redis down at redis://db-1:6379/0, single Redis
           last error: refused
 beats     9 sent, late by 12 µs (half), 1.2 ms (999 of 1000), 2.3s (worst)
 all users 2 sessions, 1 holds, 1 waiting

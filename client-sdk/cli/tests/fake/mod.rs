@@ -48,6 +48,8 @@ pub(crate) struct Seen {
     pub(crate) released: Vec<Value>,
     pub(crate) asked: u64,
     pub(crate) streams: u64,
+    /// What an examination of the upstream finds.
+    pub(crate) checks: Vec<Value>,
 }
 
 /// The agent.
@@ -116,6 +118,8 @@ impl Fake {
             .route("/v1/release", post(release))
             .route("/v1/events", get(events))
             .route("/v1/status", get(status))
+            .route("/v1/doctor", get(doctor))
+            .route("/readyz", get(async || ()))
             .with_state(self.clone());
         // A runtime of its own, so that its end is the end of every connection.
         let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -325,9 +329,10 @@ async fn release(State(fake): State<Arc<Fake>>, body: Bytes) -> Response {
 
 async fn status(State(fake): State<Arc<Fake>>) -> Response {
     fake.change(|seen| seen.asked += 1);
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").expect("this boot");
     axum::Json(json!({
         "agent": {"version": "0", "pid": 1, "host_id": "h", "host": "web-1",
-            "boot_id": Uuid::nil(), "uptime_ms": 1, "sessions": 1, "holds": 1, "waiters": 0},
+            "boot_id": boot.trim(), "uptime_ms": 1, "sessions": 1, "holds": 1, "waiters": 0},
         "upstream": {"kind": "fake", "state": "up", "guarantee": "none",
             "beat_lateness": {"beats": 0, "max_us": 0, "p50_us": 0, "p999_us": 0}},
         "sessions": [{"session": fake.session, "name": "x", "surface": "cli", "tenant": "default",
@@ -335,6 +340,10 @@ async fn status(State(fake): State<Arc<Fake>>) -> Response {
             "holds": [fake.view("held")]}]
     }))
     .into_response()
+}
+
+async fn doctor(State(fake): State<Arc<Fake>>) -> Response {
+    axum::Json(json!({"checks": fake.seen(|seen| seen.checks.clone())})).into_response()
 }
 
 /// Counts an open stream.

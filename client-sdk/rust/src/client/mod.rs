@@ -217,6 +217,17 @@ impl Client {
         self.transport.get(PathAndQuery::from_static("/v1/status"), CALL_DEADLINE).await
     }
 
+    /// What the agent finds when it examines its upstream; for root and the agent's own user. Takes
+    /// up to a few seconds.
+    ///
+    /// # Errors
+    ///
+    /// [`CallError`]; `forbidden`, `quota_exceeded` (another examination is under way),
+    /// `upstream_unavailable` (the examination did not end in time).
+    pub async fn doctor(&self) -> Result<wire::Diagnosis, CallError> {
+        self.transport.get(PathAndQuery::from_static("/v1/doctor"), CALL_DEADLINE).await
+    }
+
     /// Succeeds when the agent answers.
     ///
     /// # Errors

@@ -4,6 +4,7 @@
 //! integers with the unit last in the name. Requests refuse unknown fields; replies may grow.
 
 mod acquire;
+mod doctor;
 mod event;
 mod problem;
 mod register;
@@ -14,6 +15,7 @@ mod status;
 pub use acquire::{
     Acquire, Acquired, Attributes, HoldState, Kind, Release, Released, Wait, Waiting,
 };
+pub use doctor::{Check, Diagnosis, Verdict};
 pub use event::{
     Event, GrantedEvent, HoldEvent, JeopardyEvent, LostEvent, LostReason, MessageEvent,
     QueuedEvent, ReleasedCause, ReleasedEvent, ShutdownEvent, SnapshotEvent,

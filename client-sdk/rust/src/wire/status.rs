@@ -66,6 +66,9 @@ pub struct UpstreamStatus {
     pub kind: String,
     /// Whether it answers.
     pub state: UpstreamState,
+    /// Where it is, without any secret; absent when it is in the agent itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<String>,
     /// What it can promise.
     pub guarantee: String,
     /// What went wrong last.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tenure::wire::Kind;
+use tenure::wire::{Attributes, Kind};
 
 use crate::model::{Claim, ClaimId, Resource, SessionId, SessionRecord, Terms};
 
@@ -35,14 +35,23 @@ fn named(resource: &Resource) -> String {
     format!("{}:{}", resource.kind, resource.name)
 }
 
-pub(super) fn claim(layout: &Layout, claim: &Claim, floor: u64) -> Invocation {
-    match &claim.terms {
-        Terms::Leader => {
-            claim_common(layout, claim, floor, Invocation::new(&scripts::CLAIM_LEADER))
+/// `None` if the terms are not those of the resource's kind.
+pub(super) fn claim(layout: &Layout, claim: &Claim, floor: u64) -> Option<Invocation> {
+    match (claim.resource.kind, &claim.terms) {
+        (Kind::Leader, Terms::Leader) => {
+            let call = Invocation::new(&scripts::CLAIM_LEADER);
+            Some(claim_common(layout, claim, floor, call))
         }
-        Terms::Master { priority } => claim_master(layout, claim, floor, *priority),
-        Terms::Semaphore { limit } => claim_permit(layout, claim, floor, *limit),
-        Terms::Lease { .. } => claim_lease(layout, claim, floor),
+        (Kind::Master, Terms::Master { priority }) => {
+            Some(claim_master(layout, claim, floor, *priority))
+        }
+        (Kind::Semaphore, Terms::Semaphore { limit }) => {
+            Some(claim_permit(layout, claim, floor, *limit))
+        }
+        (Kind::Lease, Terms::Lease { grace, attributes }) => {
+            Some(claim_lease(layout, claim, floor, *grace, attributes))
+        }
+        _ => None,
     }
 }
 
@@ -95,15 +104,20 @@ fn with_semaphore(layout: &Layout, tenant: &str, name: &str, call: Invocation) -
         .key(layout.semaphore(tenant, SemaphoreKey::Max, name))
 }
 
-fn claim_lease(layout: &Layout, claim: &Claim, floor: u64) -> Invocation {
+fn claim_lease(
+    layout: &Layout,
+    claim: &Claim,
+    floor: u64,
+    grace: Duration,
+    attributes: &Attributes,
+) -> Invocation {
     let Resource { tenant, name, .. } = &claim.resource;
-    let call = claim_common(layout, claim, floor, Invocation::new(&scripts::CLAIM_LEASE))
+    let partition = attributes.partition.map_or_else(|| partition_of(name), u32::from);
+    claim_common(layout, claim, floor, Invocation::new(&scripts::CLAIM_LEASE))
         .key(layout.leases(tenant))
         .key(layout.routes(tenant))
-        .arg(name);
-    let Terms::Lease { grace, attributes } = &claim.terms else { return call };
-    let partition = attributes.partition.map_or_else(|| partition_of(name), u32::from);
-    call.arg(millis(*grace))
+        .arg(name)
+        .arg(millis(grace))
         .arg(attributes.address.as_deref().unwrap_or_default())
         .arg(attributes.proxy_id.as_deref().unwrap_or_default())
         .arg(partition)

@@ -1,6 +1,7 @@
 //! Who holds and who waits; of a semaphore page by page.
 
 use std::collections::HashSet;
+use std::time::Duration;
 
 use redis::Value;
 use tenure::wire::Kind;
@@ -57,8 +58,8 @@ impl StandingPage {
         }
     }
 
-    /// Takes a page: limit, holders, waiters, names of sessions, and where the next page begins.
-    /// Whether there is one.
+    /// Takes a page: limit, holders, waiters, names of sessions, where the next page begins, and when an
+    /// exclusive holder's time is up. Whether there is another page.
     pub(super) fn take(&mut self, reply: Value) -> Result<bool, ReplyError> {
         let mut items = Items::of(reply)?;
         self.standing.limit = limit(items.next())?;
@@ -73,6 +74,10 @@ impl StandingPage {
         }
         let next = count_if_any(items.next())?;
         self.offset = next.unwrap_or(self.offset);
+        // Negative where nobody holds it, or for as long as he likes.
+        if let Value::Int(left) = items.next() {
+            self.standing.runs_out = u64::try_from(left).ok().map(Duration::from_millis);
+        }
         Ok(next.is_some())
     }
 

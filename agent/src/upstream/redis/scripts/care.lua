@@ -6,6 +6,18 @@
 --       2 what notifications start with  3 1 if the caller shares it
 -- Returns for each: how many hold, how many wait, ms until the first of them runs out or -1.
 
+-- Clients of the package that purge the dead leave them in `ttl`.
+local function forget_strays(s, holders)
+  if redis.call('ZCARD', s.ttl) <= holders then
+    return
+  end
+  for _, member in ipairs(redis.call('ZRANGE', s.ttl, 0, PURGE_MAX - 1)) do
+    if not redis.call('ZSCORE', s.main, member) then
+      redis.call('ZREM', s.ttl, member)
+    end
+  end
+end
+
 local answers = {}
 for i = 1, (#ARGV - 1) / 3 do
   local k, a = 6 * i - 6, 3 * i - 2
@@ -23,6 +35,7 @@ for i = 1, (#ARGV - 1) / 3 do
   if holders + waiting == 0 then
     drop_unused(s)
   else
+    forget_strays(s, holders)
     keep_keys(s, { 'main', 'ttl', 'waiting', 'hb', 'max' })
     for _, set in ipairs({ s.main, s.ttl, s.hb }) do
       local first = tonumber(redis.call('ZRANGE', set, 0, 0, 'WITHSCORES')[2])

@@ -4,7 +4,7 @@
 -- KEYS  1 master, STRING  2 claim of the master, STRING  3 sessions of the project, SET
 -- ARGV  1 what records start with  2 project  3 what hashes of sessions start with
 --       4 channel of the project
--- Returns {nil, holders, waiters, sessions}.
+-- Returns {nil, holders, waiters, sessions, nil, ms until the master's time is up or -1}.
 
 local main, claim_key, set = KEYS[1], KEYS[2], KEYS[3]
 local project, sessions, channel = ARGV[2], ARGV[3], ARGV[4]
@@ -36,4 +36,4 @@ local names = {}
 for i, session in ipairs(present) do
   names[i] = session[3]
 end
-return { false, holders, {}, names }
+return { false, holders, {}, names, false, redis.call('PTTL', main) }

@@ -1,8 +1,8 @@
 //! Calls about several kinds at once.
 
-use crate::model::{Beat, BeatAnswer, GoneReason, Subject};
+use crate::model::{Beat, BeatAnswer, GoneReason, Request, Subject, Terms};
 
-use super::super::exchange::{verified, verify};
+use super::super::exchange::{Exchange, verified, verify};
 use super::master::{MASTER_ROLE, announce, master};
 use super::store::{Store, TTL, announcement, beat, claim, session};
 
@@ -36,6 +36,51 @@ fn whether_a_claim_holds_still_is_seen_without_a_trace() {
     store.hold(&claim(9, 1, "master/p"));
     assert!(!look()[1]);
     assert_eq!(verified(store.call(&verify(&store.layout, &[]))), Ok(Vec::new()));
+}
+
+#[test]
+fn prefixes_can_be_tracked_and_tell_of_what_is_waited_for() {
+    let store = Store::new();
+    let mut command = redis::cmd("CLIENT");
+    command.arg("TRACKING").arg("ON").arg("BCAST");
+    for prefix in store.layout.tracking_prefixes() {
+        command.arg("PREFIX").arg(prefix);
+    }
+    let mut connection = store.connect();
+    assert_eq!(command.query::<String>(&mut connection).unwrap(), "OK");
+}
+
+#[test]
+fn terms_of_another_kind_are_refused() {
+    let store = Store::new();
+    let mut misfit = claim(1, 1, "lease/l");
+    misfit.terms = Terms::Leader;
+    assert_eq!(store.without_writing(|| store.gone(&misfit)), GoneReason::Conflict);
+}
+
+#[test]
+fn a_server_without_memory_grants_nothing_but_renews_and_takes_back() {
+    let store = Store::new();
+    announce(&store, &announcement(1, "p"));
+    let kinds = ["leader/x", "master/p", "lease/l", "semaphore/g"];
+    let claims: Vec<_> = (1..).zip(kinds).map(|(id, of)| claim(id, 1, of)).collect();
+    let tokens: Vec<_> = claims.iter().map(|it| store.hold(it)).collect();
+    store.run::<()>(&["CONFIG", "SET", "maxmemory", "1"]);
+    for (it, token) in claims.iter().zip(tokens) {
+        let answer = store.renew(it);
+        assert!(matches!(answer, BeatAnswer::Held { token: it, .. } if it == token), "{answer:?}");
+    }
+    let beat = Beat { subject: Subject::Session(session(1)), ttl: TTL };
+    assert_eq!(store.renew_all(vec![beat]), [MASTER_ROLE]);
+    for (id, of) in (11..).zip(["leader/y", "master/q", "lease/m", "semaphore/h"]) {
+        let request = Request::Claim(claim(id, 1, of));
+        let (_, call) = Exchange::start(&store.layout, &request, 0);
+        let error = store.without_writing(|| store.try_call(&call)).unwrap_err();
+        assert!(error.to_string().contains("OOM"), "{error}");
+    }
+    for it in &claims {
+        assert!(store.release(it));
+    }
 }
 
 #[test]

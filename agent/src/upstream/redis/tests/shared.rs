@@ -157,6 +157,25 @@ fn a_client_with_a_short_ttl_takes_no_keys_away() {
 }
 
 #[test]
+fn what_their_purge_leaves_behind_is_cleared_away() {
+    let store = Store::new();
+    let mut theirs = Foreign::new(&store, "g", 0xf1);
+    theirs.limit = 2;
+    theirs.acquire();
+    store.hold(&permit(1, 2));
+    store.run::<()>(&["ZADD", MAIN, "XX", "1", &theirs.id]);
+    Foreign::new(&store, "g", 0xf2).wake_up();
+    let longest = "adv-sem:semaphore_ttl:g";
+    assert_eq!(store.run::<u64>(&["ZCARD", longest]), 2);
+    look_after(&store, true);
+    assert_eq!(
+        store.run::<Vec<String>>(&["ZRANGE", longest, "0", "-1"]),
+        [member(permit(1, 2).id)]
+    );
+    store.without_writing(|| look_after(&store, true));
+}
+
+#[test]
 fn keys_that_the_agent_does_not_share_outlive_their_last_member() {
     let store = Store::new();
     let mut brief = Foreign::new(&store, "g", 0xf1);

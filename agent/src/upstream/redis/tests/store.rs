@@ -62,7 +62,8 @@ impl Store {
                 "cannot start redis-server ({error}): these tests need Redis 7 or later in PATH"
             ),
         };
-        let client = redis::Client::open(format!("unix://{}", socket.display())).unwrap();
+        let client =
+            redis::Client::open(format!("unix://{}?protocol=resp3", socket.display())).unwrap();
         let connection = eventually("redis-server to listen", || {
             let mut connection = client.get_connection().ok()?;
             redis::cmd("PING").exec(&mut connection).ok()?;
@@ -80,7 +81,8 @@ impl Store {
     /// Another connection, for what is pushed.
     pub(super) fn connect(&self) -> Connection {
         let socket = self.directory.path().join("redis.sock");
-        let client = redis::Client::open(format!("unix://{}", socket.display())).unwrap();
+        let client =
+            redis::Client::open(format!("unix://{}?protocol=resp3", socket.display())).unwrap();
         client.get_connection().unwrap()
     }
 

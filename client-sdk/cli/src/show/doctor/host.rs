@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use nix::time::{ClockId, clock_gettime};
 use nix::unistd::{AccessFlags, Gid, Group, Uid, User, access};
+use tenure::wire::Check;
 use uuid::Uuid;
 
-use super::Check;
 use crate::failure::brief;
 
 /// The socket: is it one, and may we open it?
@@ -17,31 +17,31 @@ pub(super) fn socket(path: &Path) -> Check {
     let metadata = match path.metadata() {
         Ok(metadata) => metadata,
         Err(error) => {
-            let way_out = "start the agent with `tenured`, or name its socket with --socket";
-            return Check::fail("socket", format!("{shown}: {error}"), way_out);
+            let remedy = "start the agent with `tenured`, or name its socket with --socket";
+            return Check::failure("socket", format!("{shown}: {error}"), remedy);
         }
     };
     if !metadata.file_type().is_socket() {
-        let way_out = "name the agent's socket with --socket or TENURE_SOCKET";
-        return Check::fail("socket", format!("{shown} is not a socket"), way_out);
+        let remedy = "name the agent's socket with --socket or TENURE_SOCKET";
+        return Check::failure("socket", format!("{shown} is not a socket"), remedy);
     }
     let mode = metadata.mode() & 0o777;
     let group = group(metadata.gid());
-    let found = format!("{shown}, {}:{group}, mode {mode:04o}", user(metadata.uid()));
+    let detail = format!("{shown}, {}:{group}, mode {mode:04o}", user(metadata.uid()));
     if access(path, AccessFlags::W_OK).is_err() {
-        let way_out = format!(
+        let remedy = format!(
             "you ({}) may not open it: join its group with `sudo usermod -aG {group} {}` and log \
              in again, or start an agent of your own",
             user(Uid::effective().as_raw()),
             user(Uid::effective().as_raw()),
         );
-        return Check::fail("socket", found, way_out);
+        return Check::failure("socket", detail, remedy);
     }
     if mode & 0o002 != 0 {
-        let way_out = "everybody on this host may use it: give it mode 0660 and a group";
-        return Check::warn("socket", found, way_out);
+        let remedy = "everybody on this host may use it: give it mode 0660 and a group";
+        return Check::warning("socket", detail, remedy);
     }
-    Check::ok("socket", found)
+    Check::ok("socket", detail)
 }
 
 fn user(uid: u32) -> String {
@@ -59,7 +59,7 @@ pub(super) fn boot(theirs: Uuid) -> Check {
     let ours = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
     let ours = ours.ok().and_then(|text| text.trim().parse::<Uuid>().ok());
     match ours {
-        Some(ours) if ours != theirs => Check::fail(
+        Some(ours) if ours != theirs => Check::failure(
             "boot",
             format!("the agent's boot id is {theirs}, this one is {ours}"),
             "the socket leads to another machine: valid-untils cannot be compared; run an agent here",
@@ -82,11 +82,11 @@ pub(super) fn clock() -> Check {
             if slept < Duration::from_millis(100) {
                 Check::ok("clock", "the machine has not slept since boot")
             } else {
-                let found = format!("the machine has slept {} since boot", brief(slept));
-                Check::ok("clock", format!("{found}; holds that ended meanwhile were lost"))
+                let detail = format!("the machine has slept {} since boot", brief(slept));
+                Check::ok("clock", format!("{detail}; holds that ended meanwhile were lost"))
             }
         }
-        (Err(error), _) | (_, Err(error)) => Check::fail(
+        (Err(error), _) | (_, Err(error)) => Check::failure(
             "clock",
             format!("cannot be read: {error}"),
             "valid-untils need CLOCK_BOOTTIME: use a kernel that has it",
@@ -103,7 +103,7 @@ pub(super) fn pidfd() -> Check {
     );
     match peer {
         Ok(_) => Check::ok("pidfd", "the kernel tells at once when a process has ended"),
-        Err(error) => Check::warn(
+        Err(error) => Check::warning(
             "pidfd",
             format!("SO_PEERPIDFD: {error}"),
             "the agent watches process ids and their start times instead; Linux 6.5 is better",
@@ -119,23 +119,24 @@ pub(super) fn pidfd() -> Check {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Verdict;
+    use tenure::wire::Verdict;
+
     use super::*;
 
     #[test]
     fn a_socket_is_told_from_other_files() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("api.sock");
-        assert_eq!(socket(&path).verdict, Verdict::Fail);
+        assert_eq!(socket(&path).verdict, Verdict::Failure);
         std::fs::write(&path, "").expect("written");
-        assert!(socket(&path).found.ends_with("is not a socket"));
+        assert!(socket(&path).detail.ends_with("is not a socket"));
         std::fs::remove_file(&path).expect("removed");
         let _listener = std::os::unix::net::UnixListener::bind(&path).expect("bound");
-        assert_ne!(socket(&path).verdict, Verdict::Fail);
+        assert_ne!(socket(&path).verdict, Verdict::Failure);
     }
 
     #[test]
     fn another_boot_is_another_machine() {
-        assert_eq!(boot(Uuid::nil()).verdict, Verdict::Fail);
+        assert_eq!(boot(Uuid::nil()).verdict, Verdict::Failure);
     }
 }

@@ -1,0 +1,179 @@
+//! The locks that people use today, each on a server of this run's own.
+
+mod etcd;
+mod postgres;
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{ChildStdout, Command, Stdio};
+
+use anyhow::Context;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+pub(super) use etcd::Etcd;
+use postgres::Postgres;
+
+use crate::harness::{Program, RedisServer, binary, boottime_ns};
+
+/// What the clients run.
+const PROGRAM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/python/peers.py");
+/// The interpreter that has their packages, in the build directory.
+const PYTHON: &str = "python/bin/python";
+
+/// A lock that people use today.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Brand {
+    AdvancedSemaphores,
+    RedisPy,
+    PythonRedisLock,
+    Etcd,
+    Postgres,
+}
+
+impl Brand {
+    pub(super) const ALL: [Brand; 5] = [
+        Brand::AdvancedSemaphores,
+        Brand::RedisPy,
+        Brand::PythonRedisLock,
+        Brand::Etcd,
+        Brand::Postgres,
+    ];
+
+    /// What a reader of the report sees.
+    pub(super) fn label(self) -> &'static str {
+        match self {
+            Brand::AdvancedSemaphores => "Python asyncio-advanced-semaphores 0.0.9",
+            Brand::RedisPy => "Python redis-py Lock",
+            Brand::PythonRedisLock => "Python python-redis-lock",
+            Brand::Etcd => "etcd lock service over HTTP",
+            Brand::Postgres => "Postgres advisory lock",
+        }
+    }
+
+    /// What `peers.py` calls it.
+    fn name(self) -> &'static str {
+        match self {
+            Brand::AdvancedSemaphores => "asyncio-advanced-semaphores",
+            Brand::RedisPy => "redis-py",
+            Brand::PythonRedisLock => "python-redis-lock",
+            Brand::Etcd => "etcd",
+            Brand::Postgres => "postgres",
+        }
+    }
+}
+
+/// The servers of the peers.
+pub(super) struct Peers {
+    /// Not the agents' own: an agent wakes the waiters of foreign semaphores, too.
+    redis: RedisServer,
+    etcd: anyhow::Result<Etcd>,
+    postgres: anyhow::Result<Postgres>,
+}
+
+impl Peers {
+    /// Starts those that can be started; the others are missing where they are asked for.
+    pub(super) fn start() -> Peers {
+        Peers { redis: RedisServer::start(), etcd: Etcd::start(), postgres: Postgres::start() }
+    }
+
+    /// The etcd server.
+    pub(super) fn etcd(&self) -> anyhow::Result<&Etcd> {
+        self.etcd.as_ref().map_err(|error| anyhow::anyhow!("{error:#}"))
+    }
+
+    /// A client in a process of its own, of its brand's server.
+    pub(super) fn client(&self, brand: Brand, lock: &str) -> anyhow::Result<Peer> {
+        match brand {
+            Brand::Etcd => Peer::start(brand, Path::new(self.etcd()?.endpoint()), lock),
+            Brand::Postgres => match &self.postgres {
+                Ok(postgres) => Peer::start(brand, postgres.dir(), lock),
+                Err(error) => anyhow::bail!("{error:#}"),
+            },
+            _ => Peer::start(brand, &self.redis.socket(), lock),
+        }
+    }
+}
+
+/// A client of a peer. Dropping it kills it.
+pub(super) struct Peer {
+    program: Program,
+    replies: BufReader<ChildStdout>,
+}
+
+impl Peer {
+    /// A client in a process of its own, of a server at that address.
+    pub(super) fn start(brand: Brand, address: &Path, lock: &str) -> anyhow::Result<Peer> {
+        let profile = binary("bench");
+        let target = profile.ancestors().nth(2).context("a profile lies in a directory")?;
+        let python = target.join(PYTHON);
+        anyhow::ensure!(
+            python.is_file(),
+            "{} is missing: tests/bench/run makes it",
+            python.display()
+        );
+        let mut program = Program::start(
+            Command::new(python)
+                .args([PROGRAM, brand.name()])
+                .arg(address)
+                .arg(lock)
+                .env("PYTHONDONTWRITEBYTECODE", "1")
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped()),
+        );
+        let replies = program.pipes().stdout.take().context("standard output is piped")?;
+        Ok(Peer { program, replies: BufReader::new(replies) })
+    }
+
+    fn tell(&mut self, command: &str) -> anyhow::Result<()> {
+        let stdin = self.program.pipes().stdin.as_mut().context("standard input is piped")?;
+        Ok(writeln!(stdin, "{command}")?)
+    }
+
+    fn reply<T: DeserializeOwned>(&mut self) -> anyhow::Result<T> {
+        let mut line = String::new();
+        self.replies.read_line(&mut line)?;
+        serde_json::from_str(&line).with_context(|| format!("the peer answered {line:?}"))
+    }
+
+    fn instant(&mut self) -> anyhow::Result<u64> {
+        let reply: Value = self.reply()?;
+        reply["at_ns"].as_u64().with_context(|| format!("no instant in {reply}"))
+    }
+
+    /// Acquires and releases so often: the time of each, µs.
+    pub(super) fn pairs(&mut self, count: usize) -> anyhow::Result<Vec<f64>> {
+        self.tell(&format!("pairs {count}"))?;
+        self.reply()
+    }
+
+    /// Acquires, and returns when that was done, CLOCK_BOOTTIME ns.
+    pub(super) fn acquire(&mut self) -> anyhow::Result<u64> {
+        self.start_acquire()?;
+        self.acquired()
+    }
+
+    /// Begins to wait; [`Peer::acquired`] says when it was over.
+    pub(super) fn start_acquire(&mut self) -> anyhow::Result<()> {
+        self.tell("acquire")
+    }
+
+    /// Waits until the acquire that was started is done, and returns when that was, CLOCK_BOOTTIME
+    /// ns.
+    pub(super) fn acquired(&mut self) -> anyhow::Result<u64> {
+        self.instant()
+    }
+
+    /// Releases, and returns the instant before, CLOCK_BOOTTIME ns.
+    pub(super) fn release(&mut self) -> anyhow::Result<u64> {
+        self.tell("release")?;
+        self.instant()
+    }
+
+    /// SIGKILL: waits until it is gone, and returns the instant before, CLOCK_BOOTTIME ns.
+    pub(super) fn kill(mut self) -> u64 {
+        let at_ns = boottime_ns();
+        self.program.kill();
+        at_ns
+    }
+}

@@ -1,0 +1,74 @@
+//! Agents of several hosts on one Redis.
+
+use super::{Agent, RedisServer, until};
+
+/// Names of hosts, in order.
+const HOSTS: [&str; 3] = ["alpha", "beta", "gamma"];
+/// How long what tells of an ended claim may stay, ms.
+const TOMBSTONE_MS: u64 = 60_000;
+
+/// Agents of several hosts, and the Redis that they share.
+pub struct Fleet {
+    /// The agents; their hosts are called `alpha`, `beta`, `gamma`.
+    pub agents: Vec<Agent>,
+    /// The Redis.
+    pub redis: RedisServer,
+}
+
+impl Fleet {
+    /// Two agents on a Redis of their own.
+    #[track_caller]
+    pub fn start() -> Fleet {
+        Fleet::start_with(RedisServer::start(), 2, "")
+    }
+
+    /// That many agents with this configuration on that Redis.
+    #[track_caller]
+    pub fn start_with(redis: RedisServer, count: usize, config: &str) -> Fleet {
+        let agents = (0..count).map(|host| start_agent(host, &redis.url(), config)).collect();
+        Fleet { agents, redis }
+    }
+
+    /// Waits until every agent says that nothing is there, and Redis has nothing of any client.
+    #[track_caller]
+    pub fn is_left_empty(&self) {
+        for agent in &self.agents {
+            until("every session and hold to end", || agent.counts() == (0, 0, 0));
+        }
+        nothing_is_left(&self.redis);
+    }
+}
+
+/// Starts the agent of one of the hosts, on the Redis at that URL.
+#[track_caller]
+pub fn start_agent(host: usize, url: &str, config: &str) -> Agent {
+    let config = format!("host_name = \"{}\"\n{config}", HOSTS[host]);
+    Agent::setup().upstream(url).config(&config).start()
+}
+
+/// Waits until Redis has nothing of any client: no more than the last token, versions of routing
+/// tables, and marks of ended claims, which go by themselves.
+///
+/// # Panics
+///
+/// At the deadline, with what is left.
+#[track_caller]
+pub fn nothing_is_left(redis: &RedisServer) {
+    let mut last = Vec::new();
+    until("nothing to be left in Redis", || {
+        let mut left = redis.dump();
+        left.retain(|key, entry| {
+            let own = ["tenure:fence", "tenure:routes"].iter().any(|it| key.ends_with(it));
+            let mark = key.contains("tenure:claim:")
+                && entry.expires_in_ms.is_some_and(|ms| ms <= TOMBSTONE_MS);
+            !own && !mark
+        });
+        let now: Vec<_> = left.into_iter().collect();
+        if now != last && !now.is_empty() {
+            let keys: Vec<_> = now.iter().map(|(key, _)| key).collect();
+            eprintln!("left in Redis: {keys:?}");
+        }
+        last = now;
+        last.is_empty()
+    });
+}

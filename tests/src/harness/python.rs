@@ -1,0 +1,204 @@
+//! Foreign programs in Python. See `tests/python/`.
+
+use std::collections::HashMap;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::{Arc, Condvar, Mutex};
+
+use serde_json::{Value, json};
+
+use super::{DEADLINE, Program, binary};
+
+/// A Python program that obeys commands side by side. Dropping it kills it.
+pub struct Python {
+    program: Program,
+    shared: Arc<Shared>,
+    commands: u64,
+}
+
+/// A command that was given and may not be answered yet.
+#[derive(Debug, Clone, Copy)]
+pub struct Pending(u64);
+
+#[derive(Default)]
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    answers: HashMap<u64, Value>,
+    events: Vec<Value>,
+    finished: bool,
+}
+
+impl Python {
+    /// Starts a program of `tests/python/`.
+    ///
+    /// # Panics
+    ///
+    /// When the environment that `tests/run` makes is missing.
+    #[track_caller]
+    pub fn start(script: &str, arguments: &[&str]) -> Python {
+        let mut command = Command::new(interpreter());
+        command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("python").join(script));
+        // Its bytecode would lie in the source tree.
+        command.args(arguments).env("PYTHONDONTWRITEBYTECODE", "1");
+        let mut program = Program::start(command.stdin(Stdio::piped()).stdout(Stdio::piped()));
+        let out = program.pipes().stdout.take().expect("standard output is piped");
+        let shared = Arc::new(Shared::default());
+        std::thread::spawn({
+            let shared = Arc::clone(&shared);
+            move || {
+                for line in BufReader::new(out).lines().map_while(Result::ok) {
+                    let line: Value = serde_json::from_str(&line).expect("clients speak JSON");
+                    let mut state = shared.state.lock().expect("no thread panics with it");
+                    match line["id"].as_u64() {
+                        Some(id) => drop(state.answers.insert(id, line)),
+                        None => state.events.push(line),
+                    }
+                    shared.changed.notify_all();
+                }
+                shared.state.lock().expect("no thread panics with it").finished = true;
+                shared.changed.notify_all();
+            }
+        });
+        Python { program, shared, commands: 0 }
+    }
+
+    /// A client of the semaphore package.
+    #[track_caller]
+    pub fn package(url: &str) -> Python {
+        Python::start("package_client.py", &[url])
+    }
+
+    /// A candidate of ADR-0004.
+    #[track_caller]
+    pub fn candidate(url: &str) -> Python {
+        Python::start("leader_client.py", &[url])
+    }
+
+    /// A backend of the session plane.
+    #[track_caller]
+    pub fn backend(url: &str) -> Python {
+        Python::start("session_client.py", &[url])
+    }
+
+    /// Gives a command without waiting for its answer.
+    #[track_caller]
+    pub fn begin(&mut self, what: &str, with: &Value) -> Pending {
+        self.commands += 1;
+        let mut command = with.clone();
+        command["do"] = json!(what);
+        command["id"] = json!(self.commands);
+        self.tell(&command);
+        Pending(self.commands)
+    }
+
+    /// Gives a command, which must succeed.
+    #[track_caller]
+    pub fn call(&mut self, what: &str, with: &Value) -> Value {
+        let pending = self.begin(what, with);
+        self.result(pending)
+    }
+
+    /// Waits for the result of a command, which must succeed.
+    #[track_caller]
+    pub fn result(&self, pending: Pending) -> Value {
+        let answer = self.answer(pending);
+        assert!(answer["error"].is_null(), "the Python client failed: {answer}");
+        answer["result"].clone()
+    }
+
+    /// Waits for the answer to a command: `at_ns`, and `result` or `error`.
+    #[track_caller]
+    pub fn answer(&self, pending: Pending) -> Value {
+        self.wait("an answer of a Python client", |state| state.answers.get(&pending.0).cloned())
+    }
+
+    /// The answer to a command, if it has come.
+    pub fn answered(&self, pending: Pending) -> Option<Value> {
+        let state = self.shared.state.lock().expect("no thread panics with it");
+        state.answers.get(&pending.0).cloned()
+    }
+
+    /// Cancels a command; its answer is an error.
+    #[track_caller]
+    pub fn cancel(&mut self, pending: Pending) {
+        self.tell(&json!({"do": "cancel", "of": pending.0}));
+    }
+
+    /// All events so far.
+    pub fn events(&self) -> Vec<Value> {
+        self.shared.state.lock().expect("no thread panics with it").events.clone()
+    }
+
+    /// Waits for the first event from the `after`th on for which `pick` finds something.
+    #[track_caller]
+    pub fn event_after<T>(
+        &self,
+        after: usize,
+        what: &str,
+        mut pick: impl FnMut(&Value) -> Option<T>,
+    ) -> T {
+        self.wait(what, |state| state.events.get(after..)?.iter().find_map(&mut pick))
+    }
+
+    /// Waits for the first event with this name from the `after`th on.
+    #[track_caller]
+    pub fn event(&self, after: usize, name: &str) -> Value {
+        let pick = |event: &Value| (event["event"] == name).then(|| event.clone());
+        self.event_after(after, &format!("{name} of a Python client"), pick)
+    }
+
+    /// Its process.
+    pub fn program(&mut self) -> &mut Program {
+        &mut self.program
+    }
+
+    /// Ends its standard input, and waits until it has ended.
+    #[track_caller]
+    pub fn finish(mut self) {
+        drop(self.program.pipes().stdin.take());
+        self.program.wait();
+    }
+
+    #[track_caller]
+    fn tell(&mut self, command: &Value) {
+        let stdin = self.program.pipes().stdin.as_mut().expect("standard input is piped");
+        stdin.write_all(format!("{command}\n").as_bytes()).expect("the Python client listens");
+    }
+
+    #[track_caller]
+    fn wait<T>(&self, what: &str, mut look: impl FnMut(&State) -> Option<T>) -> T {
+        let mut found = None;
+        let state = self.shared.state.lock().expect("no thread panics with it");
+        let (state, _) = self
+            .shared
+            .changed
+            .wait_timeout_while(state, DEADLINE, |state| {
+                found = look(state);
+                found.is_none() && !state.finished
+            })
+            .expect("no thread panics with it");
+        found.unwrap_or_else(|| {
+            let why = if state.finished { "it has ended" } else { "it is silent" };
+            panic!("waited in vain for {what}: {why}; its events were {:#?}", state.events)
+        })
+    }
+}
+
+/// The interpreter of the environment that `tests/run` makes in the build directory.
+fn interpreter() -> PathBuf {
+    let puppet = binary("puppet");
+    let target = puppet.parent().and_then(Path::parent).expect("a profile lies in a directory");
+    let interpreter = target.join("python").join("bin").join("python");
+    assert!(
+        interpreter.exists(),
+        "{} is missing: run tests/run once, which makes it",
+        interpreter.display()
+    );
+    interpreter
+}

@@ -1,0 +1,292 @@
+//! A `redis-server` of the test's own.
+
+mod dump;
+mod listener;
+mod proxy;
+mod resp;
+mod sentinel;
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
+
+use redis::{FromRedisValue, RedisResult};
+use tempfile::TempDir;
+
+pub use dump::{Contents, Entry};
+pub use listener::Listener;
+pub use proxy::{Direction, Proxy};
+pub use sentinel::Sentinel;
+
+use super::{DEADLINE, Program, eventually};
+
+/// Lines of the server's log that a failed test shows.
+const LOG_TAIL_LINES: usize = 20;
+/// Ports below those from which the kernel takes the ends of outgoing connections.
+const PORT_FIRST: u16 = 20_000;
+const PORT_COUNT: u16 = 12_000;
+
+/// How a server is to be started.
+#[derive(Default)]
+pub struct RedisSetup {
+    options: Vec<(String, String)>,
+    password: Option<String>,
+    tcp: bool,
+}
+
+impl RedisSetup {
+    /// With this line of the configuration; `--name value` of the command line.
+    #[must_use]
+    pub fn option(mut self, name: &str, value: &str) -> RedisSetup {
+        self.options.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Keeps its data over a kill: every change is in the page cache before it is answered.
+    #[must_use]
+    pub fn durable(self) -> RedisSetup {
+        self.option("appendonly", "yes").option("appendfsync", "no")
+    }
+
+    /// Asks every client for this password.
+    #[must_use]
+    pub fn password(mut self, password: &str) -> RedisSetup {
+        self.password = Some(password.to_owned());
+        self.option("requirepass", password).option("masterauth", password)
+    }
+
+    /// Listens on a TCP port of the loopback interface too.
+    #[must_use]
+    pub fn tcp(mut self) -> RedisSetup {
+        self.tcp = true;
+        self
+    }
+
+    /// Starts it and waits until it answers.
+    ///
+    /// # Panics
+    ///
+    /// When it does not come up, with its log.
+    #[track_caller]
+    pub fn start(self) -> RedisServer {
+        let dir = TempDir::with_prefix("redis-").expect("a temporary directory can be made");
+        let port = if self.tcp { free_port() } else { 0 };
+        let process = spawn(dir.path(), port, &self.options);
+        let mut server = RedisServer { setup: self, dir, port, process };
+        server.wait_ready();
+        server
+    }
+}
+
+fn spawn(dir: &Path, port: u16, options: &[(String, String)]) -> Program {
+    let log = File::options()
+        .create(true)
+        .append(true)
+        .open(dir.join("redis.log"))
+        .expect("the directory is ours");
+    let mut command = Command::new("redis-server");
+    command
+        .args(["--bind", "127.0.0.1", "--port", &port.to_string()])
+        .arg("--unixsocket")
+        .arg(dir.join("redis.sock"))
+        .arg("--dir")
+        .arg(dir)
+        .args(["--save", "", "--daemonize", "no"])
+        .stdin(Stdio::null())
+        .stdout(log.try_clone().expect("a file can be shared"))
+        .stderr(log);
+    for (name, value) in options {
+        command.arg(format!("--{name}")).arg(value);
+    }
+    Program::start(&mut command)
+}
+
+/// A port that nobody listens on. Another program may take it before it is used, but none that
+/// only connects.
+pub(super) fn free_port() -> u16 {
+    static TAKEN: AtomicU16 = AtomicU16::new(0);
+    let own = u16::try_from(std::process::id() % u32::from(PORT_COUNT)).unwrap_or(0);
+    eventually("a free port", || {
+        let offset = TAKEN.fetch_add(1, Ordering::Relaxed);
+        let port = PORT_FIRST + own.wrapping_add(offset) % PORT_COUNT;
+        TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok().then_some(port)
+    })
+}
+
+/// A running server. Dropping it kills it and removes its directory; a test that panics shows the
+/// end of its log.
+pub struct RedisServer {
+    setup: RedisSetup,
+    dir: TempDir,
+    port: u16,
+    process: Program,
+}
+
+impl RedisServer {
+    /// How a server is to be started.
+    pub fn setup() -> RedisSetup {
+        RedisSetup::default()
+    }
+
+    /// Starts one that forgets everything when it ends.
+    #[track_caller]
+    pub fn start() -> RedisServer {
+        RedisSetup::default().start()
+    }
+
+    /// Its Unix socket.
+    pub fn socket(&self) -> PathBuf {
+        self.dir.path().join("redis.sock")
+    }
+
+    /// Its TCP port.
+    ///
+    /// # Panics
+    ///
+    /// When it was not told to listen on one.
+    pub fn port(&self) -> u16 {
+        assert!(self.port != 0, "this server listens on its Unix socket only");
+        self.port
+    }
+
+    /// Its URL as an agent takes it, without a password.
+    pub fn url(&self) -> String {
+        unix_url(&self.socket())
+    }
+
+    /// Its URL as redis-py takes it.
+    pub fn python_url(&self) -> String {
+        let password =
+            self.setup.password.as_ref().map(|word| format!(":{word}@")).unwrap_or_default();
+        format!("unix://{password}{}?db=0", self.socket().display())
+    }
+
+    /// Its process.
+    pub fn process(&mut self) -> &mut Program {
+        &mut self.process
+    }
+
+    /// A new connection.
+    ///
+    /// # Errors
+    ///
+    /// What the server, or the socket, said instead.
+    pub fn try_connect(&self) -> RedisResult<redis::Connection> {
+        let connection = redis::Client::open(self.python_url())?.get_connection()?;
+        connection.set_read_timeout(Some(DEADLINE))?;
+        Ok(connection)
+    }
+
+    /// A new connection.
+    #[track_caller]
+    pub fn connect(&self) -> redis::Connection {
+        self.try_connect().unwrap_or_else(|error| panic!("no connection to Redis: {error}"))
+    }
+
+    /// One command on a connection of its own, as words.
+    ///
+    /// # Errors
+    ///
+    /// What the server, or the socket, said instead.
+    pub fn try_command<T: FromRedisValue>(&self, words: &[&str]) -> RedisResult<T> {
+        let mut command = redis::Cmd::new();
+        for word in words {
+            command.arg(word);
+        }
+        command.query(&mut self.try_connect()?)
+    }
+
+    /// One command, which must succeed.
+    #[track_caller]
+    pub fn command<T: FromRedisValue>(&self, words: &[&str]) -> T {
+        self.try_command(words).unwrap_or_else(|error| panic!("{words:?}: {error}"))
+    }
+
+    /// How many calls of each command there have been, in lower case.
+    #[track_caller]
+    pub fn commandstats(&self) -> BTreeMap<String, u64> {
+        let info: String = self.command(&["INFO", "commandstats"]);
+        info.lines()
+            .filter_map(|line| {
+                let (name, rest) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
+                Some((name.to_owned(), rest.split(',').next()?.parse().ok()?))
+            })
+            .collect()
+    }
+
+    /// Everything that the server keeps.
+    #[track_caller]
+    pub fn dump(&self) -> BTreeMap<String, Entry> {
+        dump::dump(&mut self.connect())
+    }
+
+    /// The names of all keys.
+    #[track_caller]
+    pub fn keys(&self) -> Vec<String> {
+        let mut keys: Vec<String> = self.command(&["KEYS", "*"]);
+        keys.sort();
+        keys
+    }
+
+    /// Hears what is published on channels that match one of these patterns, from now on.
+    #[track_caller]
+    pub fn listen(&self, patterns: &[&str]) -> Listener {
+        Listener::start(self.connect(), patterns)
+    }
+
+    /// SIGKILL, and waits until it is gone.
+    #[track_caller]
+    pub fn kill(&mut self) {
+        self.process.kill();
+    }
+
+    /// Starts it again in the same place, and waits until it answers. It has its data again if it
+    /// is [durable](RedisSetup::durable).
+    #[track_caller]
+    pub fn start_again(&mut self) {
+        assert!(self.process.ended().is_some(), "the earlier one is still running");
+        self.process = spawn(self.dir.path(), self.port, &self.setup.options);
+        self.wait_ready();
+    }
+
+    /// Stops all its threads.
+    #[track_caller]
+    pub fn pause(&mut self) {
+        self.process.pause();
+    }
+
+    /// Lets it go on.
+    #[track_caller]
+    pub fn resume(&self) {
+        self.process.resume();
+    }
+
+    #[track_caller]
+    fn wait_ready(&mut self) {
+        eventually("Redis to answer", || {
+            if let Some(status) = self.process.ended() {
+                panic!("redis-server ended while starting: {status}");
+            }
+            self.try_command::<String>(&["PING"]).ok()
+        });
+    }
+}
+
+impl Drop for RedisServer {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let log = fs::read_to_string(self.dir.path().join("redis.log")).unwrap_or_default();
+            let lines: Vec<&str> = log.lines().collect();
+            let tail = &lines[lines.len().saturating_sub(LOG_TAIL_LINES)..];
+            eprintln!("--- end of the log of Redis\n{}\n---", tail.join("\n"));
+        }
+    }
+}
+
+/// The URL of a Redis on that socket, as an agent takes it.
+fn unix_url(socket: &Path) -> String {
+    format!("redis+unix://{}?db=0", socket.display())
+}

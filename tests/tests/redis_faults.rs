@@ -1,0 +1,298 @@
+//! What happens to a Redis and to the way to it, and what clients see of it.
+//!
+//! Behind every test workers of two hosts take turns at guarded resources: none of them may find
+//! another one at work, each must get a turn again afterwards, and nothing of theirs may be left.
+
+use std::time::Duration;
+
+use serde_json::json;
+use tenure::wire::LostReason;
+use tenure_tests::harness::{
+    Campaigner, Client, Direction, Fleet, Holder, RedisServer, Siege, boottime_ns, until,
+};
+
+#[track_caller]
+fn wait_s(seconds: u64) {
+    let over = boottime_ns() + seconds * 1_000_000_000;
+    until("the fault to have lasted", || boottime_ns() >= over);
+}
+
+/// Redis is silent for a while: what has time left survives, and the rest ends in time.
+#[track_caller]
+fn silent_for(
+    seconds: u64,
+    silence: impl FnOnce(&mut RedisServer),
+    speak: impl FnOnce(&RedisServer),
+) {
+    let mut siege =
+        Siege::begin(RedisServer::setup().option("enable-debug-command", "yes").start());
+    let long = Holder::of_leadership(&siege.agents[0], "long", 60_000);
+    let short = Holder::of_leadership(&siege.agents[1], "short", 700);
+    let before = boottime_ns();
+    silence(&mut siege.redis);
+    if seconds >= 3 {
+        // By its own timer: Redis has not said a word.
+        let page = short.held.valid_until_boottime_ns;
+        assert_eq!(short.events.lost(short.held.hold).reason, LostReason::Expired);
+        assert!(page <= boottime_ns());
+        long.events.jeopardy(long.held.hold);
+        let over = before + seconds * 1_000_000_000;
+        until("the silence to be over", || boottime_ns() >= over);
+        speak(&siege.redis);
+        until("the long hold to be safe", || long.events.has("safe", long.held.hold));
+    } else {
+        wait_s(seconds);
+        speak(&siege.redis);
+    }
+    siege.everybody_gets_another_turn();
+    assert!(!long.has_lost(), "it had time left");
+    let standing = siege.agents[1].http().standing("leader", "long");
+    assert_eq!(standing.holders[0].token, long.held.token);
+    [long, short].into_iter().for_each(Holder::leave);
+    siege.end();
+}
+
+fn stopped_for(seconds: u64) {
+    silent_for(seconds, RedisServer::pause, RedisServer::resume);
+}
+
+#[test]
+fn redis_is_stopped_for_one_second() {
+    stopped_for(1);
+}
+
+#[test]
+fn redis_is_stopped_for_five_seconds() {
+    stopped_for(5);
+}
+
+#[test]
+fn redis_is_stopped_for_twenty_seconds() {
+    stopped_for(20);
+}
+
+#[test]
+fn redis_pauses_all_clients() {
+    let pause = |redis: &mut RedisServer| redis.command(&["CLIENT", "PAUSE", "4000", "ALL"]);
+    silent_for(4, pause, |_| {});
+}
+
+#[test]
+fn redis_pauses_all_writes() {
+    let pause = |redis: &mut RedisServer| redis.command(&["CLIENT", "PAUSE", "4000", "WRITE"]);
+    silent_for(4, pause, |_| {});
+}
+
+#[test]
+fn redis_is_busy_with_something_slow() {
+    let sleep = |redis: &mut RedisServer| {
+        let mut connection = redis.connect();
+        std::thread::spawn(move || {
+            redis::cmd("DEBUG").arg("SLEEP").arg("4").query::<()>(&mut connection)
+        });
+    };
+    silent_for(4, sleep, |_| {});
+}
+
+#[test]
+fn redis_is_restarted_with_its_data() {
+    let mut siege = Siege::begin(RedisServer::setup().durable().start());
+    let holders: Vec<Holder> = siege
+        .agents
+        .iter()
+        .enumerate()
+        .map(|(i, agent)| Holder::of_leadership(agent, &format!("own {i}"), 30_000))
+        .collect();
+    for _ in 0..3 {
+        siege.redis.kill();
+        siege.redis.start_again();
+        siege.everybody_gets_another_turn();
+    }
+    for (i, holder) in holders.into_iter().enumerate() {
+        assert!(!holder.has_lost(), "Redis still knew it");
+        let standing = siege.agents[1 - i].http().standing("leader", &format!("own {i}"));
+        assert_eq!(standing.holders[0].token, holder.held.token);
+        holder.leave();
+    }
+    siege.end();
+}
+
+#[test]
+fn redis_is_down_for_longer_than_some_holds_last() {
+    let mut siege = Siege::begin(RedisServer::setup().durable().start());
+    let long = Holder::of_leadership(&siege.agents[0], "long", 30_000);
+    let short = Holder::of_leadership(&siege.agents[0], "short", 1000);
+    siege.redis.kill();
+    assert_eq!(short.events.lost(short.held.hold).reason, LostReason::Expired);
+    let jeopardy = long.events.jeopardy(long.held.hold);
+    assert!(jeopardy.valid_ms > 0 && !jeopardy.cause.is_empty(), "{jeopardy:?}");
+    siege.redis.start_again();
+    until("the long hold to be safe", || long.events.has("safe", long.held.hold));
+    siege.everybody_gets_another_turn();
+    assert!(!long.has_lost());
+    [long, short].into_iter().for_each(Holder::leave);
+    siege.end();
+}
+
+#[test]
+fn redis_is_restarted_without_its_data() {
+    let mut fleet = Fleet::start();
+    let kinds = ["leader", "lease", "semaphore", "master"];
+    let mut holder = Campaigner::start(&fleet.agents[0], "holder");
+    let mut waiter = Campaigner::start(&fleet.agents[1], "waiter");
+    let held = kinds.map(|kind| holder.acquire(kind, "role", &json!({})));
+    let waiting = kinds.map(|kind| waiter.queue(kind, "role", &json!({})));
+    let newest = held.iter().map(|held| held.token).max().expect("there are holds");
+
+    fleet.redis.kill();
+    fleet.redis.start_again();
+    for (held, waiting) in held.iter().zip(waiting) {
+        assert_eq!(
+            holder.events.lost(held.hold).reason,
+            LostReason::UpstreamReset,
+            "{}",
+            held.kind
+        );
+        // It stands in line again by itself. A store that knows of no token grants a greater one.
+        assert!(waiter.events.granted(waiting).token > newest, "{}", held.kind);
+    }
+    until("the sessions to be announced again", || {
+        let mut names = fleet.agents[0].http().standing("master", "p").sessions;
+        names.sort();
+        names == ["holder", "waiter"]
+    });
+    drop((holder, waiter));
+    fleet.is_left_empty();
+}
+
+#[test]
+fn workers_go_on_after_redis_lost_its_data() {
+    let mut siege = Siege::begin(RedisServer::start());
+    for _ in 0..3 {
+        siege.redis.kill();
+        siege.redis.start_again();
+        siege.everybody_gets_another_turn();
+    }
+    // What was granted before the loss may have been valid when it was granted again: tokens tell.
+    siege.end_without_exclusion();
+}
+
+#[test]
+fn scripts_are_flushed() {
+    let siege = Siege::begin(RedisServer::start());
+    let long = Holder::of_leadership(&siege.agents[0], "long", 30_000);
+    for _ in 0..20 {
+        let _: () = siege.redis.command(&["SCRIPT", "FLUSH"]);
+        siege.everybody_gets_another_turn();
+    }
+    assert!(!long.has_lost());
+    long.leave();
+    siege.end();
+}
+
+#[test]
+fn replies_are_cut() {
+    let siege = Siege::begin(RedisServer::start());
+    let long = Holder::of_leadership(&siege.agents[0], "long", 30_000);
+    let mut cut = [0; 2];
+    for round in 0..18 {
+        let host = round % 2;
+        let part = [":job", ":permit", ":box"][round / 2 % 3];
+        siege.proxies[host].cut_reply_to(part);
+        cut[host] += 1;
+        siege.proxies[host].wait_replies_cut(cut[host]);
+    }
+    siege.everybody_gets_another_turn();
+    assert!(!long.has_lost());
+    long.leave();
+    siege.end();
+}
+
+#[test]
+fn a_grant_whose_reply_was_cut_is_granted_once() {
+    let siege = Siege::begin(RedisServer::start());
+    for round in 1..=5 {
+        siege.proxies[0].cut_reply_to("once");
+        // Every field of the answer is there, and so is the grant.
+        let held = Holder::of_leadership(&siege.agents[0], "once", 30_000);
+        siege.proxies[0].wait_replies_cut(round);
+        let standing = siege.agents[1].http().standing("leader", "once");
+        assert_eq!(standing.holders[0].token, held.held.token);
+        held.leave();
+    }
+    siege.end();
+}
+
+#[test]
+fn connections_are_cut_again_and_again() {
+    let siege = Siege::begin(RedisServer::start());
+    let long = Holder::of_leadership(&siege.agents[0], "long", 30_000);
+    for round in 0..30 {
+        siege.proxies[round % 2].cut();
+        if round % 5 == 4 {
+            siege.everybody_gets_another_turn();
+        }
+    }
+    siege.everybody_gets_another_turn();
+    assert!(!long.has_lost());
+    long.leave();
+    siege.end();
+}
+
+#[test]
+fn one_host_is_cut_off_and_the_other_goes_on() {
+    let siege = Siege::begin(RedisServer::start());
+    let long = Holder::of_leadership(&siege.agents[0], "long", 30_000);
+    let short = Holder::of_leadership(&siege.agents[0], "short", 1000);
+    siege.proxies[0].refuse();
+    assert_eq!(short.events.lost(short.held.hold).reason, LostReason::Expired);
+    for worker in siege.workers.iter().skip(1).step_by(2) {
+        worker.gets_another_turn();
+    }
+    long.is_in_jeopardy_and_safe_again(|| siege.proxies[0].heal());
+    siege.everybody_gets_another_turn();
+    [long, short].into_iter().for_each(Holder::leave);
+    siege.end();
+}
+
+#[test]
+fn bytes_vanish_in_one_direction() {
+    for direction in [Direction::Requests, Direction::Replies] {
+        let siege = Siege::begin(RedisServer::start());
+        let long = Holder::of_leadership(&siege.agents[0], "long", 60_000);
+        siege.proxies[0].swallow(direction);
+        long.is_in_jeopardy_and_safe_again(|| siege.proxies[0].heal());
+        siege.everybody_gets_another_turn();
+        long.leave();
+        siege.end();
+    }
+}
+
+#[test]
+fn pushes_vanish_and_nobody_waits_for_ever() {
+    let siege = Siege::begin(RedisServer::start());
+    for proxy in &siege.proxies {
+        proxy.swallow_news();
+    }
+    for _ in 0..3 {
+        siege.everybody_gets_another_turn();
+    }
+    siege.end();
+}
+
+#[test]
+fn everything_takes_long() {
+    let siege = Siege::begin(RedisServer::start());
+    let long = Holder::of_leadership(&siege.agents[0], "long", 30_000);
+    for proxy in &siege.proxies {
+        proxy.delay(Duration::from_millis(200));
+    }
+    siege.everybody_gets_another_turn();
+    for proxy in &siege.proxies {
+        proxy.heal();
+    }
+    siege.everybody_gets_another_turn();
+    assert!(!long.has_lost());
+    long.leave();
+    siege.end();
+}
