@@ -115,6 +115,10 @@ impl Comparer {
         equal("the limit", &engine.limit, &upstream.limit)?;
         self.entries(oracle, "holders", &engine.holders, &upstream.holders)?;
         self.entries(oracle, "waiters", &engine.waiters, &upstream.waiters)?;
+        match (engine.runs_out, upstream.runs_out) {
+            (Some(engine), Some(upstream)) => about("runs out", engine, upstream)?,
+            (engine, upstream) => equal("runs out", &engine, &upstream)?,
+        }
         equal("sessions", &in_any_order(engine), &in_any_order(upstream))
     }
 

@@ -3,12 +3,16 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-use tenure::wire::Kind;
+use tenure::wire::{Attributes, Kind};
 use tenured::engine::journal::Entry;
 use tenured::engine::{Effect, Engine, EngineSettings, TokenRange};
 use tenured::host::clock::Boottime;
-use tenured::model::{Answer, Change, ClaimId, Request, Resource};
+use tenured::model::{
+    Answer, Change, Claim, ClaimAnswer, ClaimId, Owner, Request, Resource, SessionId, Terms,
+    UpstreamStanding,
+};
 use tenured::upstream::redis::layout::Layout;
+use uuid::Uuid;
 
 use super::messages::Told;
 
@@ -31,7 +35,9 @@ pub(super) struct Oracle {
     /// been granted in another order elsewhere.
     step: usize,
     births: BTreeMap<u64, Birth>,
+    granted: u64,
     latest: HashMap<ClaimId, u64>,
+    graces: HashMap<ClaimId, Duration>,
     layout: Layout,
     told: Vec<Told>,
 }
@@ -44,7 +50,9 @@ impl Oracle {
             engine: Engine::new(EngineSettings::default(), tokens),
             step: 0,
             births: BTreeMap::new(),
+            granted: 0,
             latest: HashMap::new(),
+            graces: HashMap::new(),
             layout: Layout::default(),
             told: Vec::new(),
         }
@@ -52,9 +60,53 @@ impl Oracle {
 
     /// The answer to a request, so many ms after the start.
     pub(super) fn handle(&mut self, now_ms: u64, request: Request) -> Answer {
-        let answer = self.engine.handle(instant(now_ms), request);
+        let looked_at = match &request {
+            Request::Inspect(resource) => Some(resource.clone()),
+            _ => None,
+        };
+        let mut answer = self.engine.handle(instant(now_ms), request);
         self.drain(false);
+        if let (Some(resource), Answer::Standing(standing)) = (looked_at, &mut answer) {
+            standing.runs_out = self.runs_out(now_ms, resource, standing);
+        }
         answer
+    }
+
+    /// When the time of an exclusive holder is up, or then its grace. The engine does not say, as it
+    /// tells of it in time; so somebody is refused, and told when to come again.
+    fn runs_out(
+        &mut self,
+        now_ms: u64,
+        resource: Resource,
+        standing: &UpstreamStanding,
+    ) -> Option<Duration> {
+        let holder = standing.holders.first()?;
+        let terms = match resource.kind {
+            Kind::Leader => Terms::Leader,
+            Kind::Master => Terms::Master { priority: i32::MIN },
+            Kind::Lease => {
+                Terms::Lease { grace: Duration::ZERO, attributes: Attributes::default() }
+            }
+            Kind::Semaphore => return None,
+        };
+        let session = SessionId(Uuid::nil());
+        let owner = Owner { session, host: "nowhere".into(), name: "nobody".into() };
+        let refused = Request::Claim(Claim {
+            id: ClaimId(Uuid::nil()),
+            resource,
+            owner,
+            ttl: Duration::from_secs(1),
+            max_hold: None,
+            terms,
+            enqueue: false,
+        });
+        let answer = self.engine.handle(instant(now_ms), refused);
+        let Answer::Claim(ClaimAnswer::Contended { free_in, .. }) = answer else {
+            panic!("{:?} holds and is not in the way: {answer:?}", holder.claim);
+        };
+        let grace = self.graces.get(&holder.claim).copied().unwrap_or_default();
+        let ends = free_in?.checked_sub(grace).filter(|left| !left.is_zero());
+        ends.or(free_in)
     }
 
     /// When something happens by itself, in ms after the start.
@@ -74,6 +126,11 @@ impl Oracle {
         self.latest.get(&claim).copied()
     }
 
+    /// How many grants there were since this was asked last.
+    pub(super) fn take_granted(&mut self) -> u64 {
+        std::mem::take(&mut self.granted)
+    }
+
     /// What was told since this was asked last.
     pub(super) fn told(&mut self) -> Vec<Told> {
         std::mem::take(&mut self.told)
@@ -90,8 +147,15 @@ impl Oracle {
             match effect {
                 Effect::Persist(Entry::Grant(grant)) => {
                     self.latest.insert(grant.claim.id, grant.token);
-                    let birth = Birth { step: self.step, resource: grant.claim.resource };
-                    self.births.entry(grant.token).or_insert(birth);
+                    if let Terms::Lease { grace, .. } = &grant.claim.terms {
+                        self.graces.insert(grant.claim.id, *grace);
+                    }
+                    // A lease is written again when its line of the routing table changes.
+                    if !self.births.contains_key(&grant.token) {
+                        let birth = Birth { step: self.step, resource: grant.claim.resource };
+                        self.births.insert(grant.token, birth);
+                        self.granted += 1;
+                    }
                 }
                 Effect::Change(change) => {
                     if let Change::Resource(resource) = &change {

@@ -18,8 +18,8 @@ use super::scripts::Scripts;
 use super::seen::Seen;
 use super::text;
 
-/// µs of a ms that requests may take before time passes again.
-const ROOM_US: u64 = 990;
+/// The last µs of a ms, up to which requests may take.
+const LAST_US: u64 = 999;
 
 /// A token of neither side.
 const NEVER_GRANTED: u64 = 1;
@@ -144,8 +144,14 @@ impl<'a> Replay<'a> {
         if let (Request::Inspect(resource), Answer::Standing(standing)) = (of_engine, &engine) {
             self.verify(resource, standing)?;
         }
-        self.set_clock((self.now_us + self.plan.tick_us).min(self.now_ms * 1000 + ROOM_US));
+        self.tick();
         Ok(())
+    }
+
+    /// A request takes time, and more if it grants much: each grant has its own µs.
+    fn tick(&mut self) {
+        let us = self.plan.tick_us + self.oracle.take_granted();
+        self.set_clock((self.now_us + us).min(self.now_ms * 1000 + LAST_US));
     }
 
     /// What only looks, or is refused, changes nothing, or agents would wake each other for ever.
@@ -204,7 +210,7 @@ impl<'a> Replay<'a> {
             }
             self.now_ms = at;
             // Its requests came within a ms: what is due in this one is due by the end of it.
-            self.set_clock(at * 1000 + 999);
+            self.set_clock(at * 1000 + LAST_US);
             self.care("at its time")?;
         }
         if let Some(due) = self.due_us.filter(|due| *due / 1000 <= to_ms) {
@@ -251,6 +257,7 @@ impl<'a> Replay<'a> {
             match ((to_ms + at as u64) % 3, full) {
                 (0, _) => {
                     self.scripts.care(std::slice::from_ref(&resource))?;
+                    self.tick();
                 }
                 (1, Some(limit)) => self.try_claim(resource, limit)?,
                 _ => self.release_unknown(resource)?,

@@ -7,7 +7,7 @@ use tenured::model::{Answer, Beat, Claim, ClaimId, Request, Resource, SessionId,
 
 use super::cast::CLAIM_TTLS;
 use super::draft::{Draft, Drawn};
-use super::time::REQUESTS_PER_MS;
+use super::time::ROOM_US;
 
 /// Claims of a semaphore, and leases, in a crowd: more than two pages of members, leases or beats.
 const CROWD: u32 = 600;
@@ -37,6 +37,15 @@ impl Draft {
                 return self.ask(Request::Claim(claim));
             }
         }
+        if self.random.per_mille(10) {
+            let kinds = [Kind::Leader, Kind::Master, Kind::Lease, Kind::Semaphore];
+            let other = *self.random.pick(&kinds);
+            if other != claim.resource.kind {
+                // Agents do not send it; it is refused, and nothing follows.
+                claim.terms = self.cast.terms(&mut self.random, other);
+                return self.ask(Request::Claim(claim));
+            }
+        }
         self.remember(&claim);
         self.ask(Request::Claim(claim));
     }
@@ -46,7 +55,7 @@ impl Draft {
         let semaphore = self.resource_of(Kind::Semaphore);
         let lease = self.resource_of(Kind::Lease);
         for number in 0..2 * CROWD {
-            if self.since_pass > REQUESTS_PER_MS {
+            if self.spent_us > ROOM_US {
                 self.pass_to(self.now_ms + 1);
             }
             let mut resource = if number % 2 == 0 { semaphore.clone() } else { lease.clone() };

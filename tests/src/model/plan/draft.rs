@@ -9,8 +9,9 @@ use uuid::Uuid;
 
 use super::super::operation::Operation;
 use super::super::oracle::Oracle;
+use super::TICK_MAX_US;
 use super::cast::{Cast, Program, uuid};
-use super::time::REQUESTS_PER_MS;
+use super::time::ROOM_US;
 use crate::sim::random::Random;
 
 /// A claim that was made, or will be.
@@ -35,8 +36,8 @@ pub(super) struct Draft {
     pub(super) drawn: Vec<Drawn>,
     pub(super) operations: Vec<Operation>,
     pub(super) requests: usize,
-    /// Requests since time has passed last.
-    pub(super) since_pass: u64,
+    /// µs that requests have taken since time has passed last, at most.
+    pub(super) spent_us: u64,
 }
 
 impl Draft {
@@ -54,7 +55,7 @@ impl Draft {
             drawn: Vec::new(),
             operations: Vec::new(),
             requests: 0,
-            since_pass: 0,
+            spent_us: 0,
         }
     }
 
@@ -77,9 +78,7 @@ impl Draft {
             (Request::Release { claim, .. }, _) => self.learn(*claim, false, Duration::ZERO),
             _ => {}
         }
-        self.requests += 1;
-        self.since_pass += 1;
-        self.operations.push(Operation::Ask(request));
+        self.asked(Operation::Ask(request));
     }
 
     /// Takes note of what became of a claim.
@@ -96,7 +95,7 @@ impl Draft {
     }
 
     pub(super) fn add(&mut self) {
-        if self.since_pass > REQUESTS_PER_MS {
+        if self.spent_us > ROOM_US {
             return self.pass();
         }
         match self.random.below(100) {
@@ -139,9 +138,13 @@ impl Draft {
             let request = Request::Revoke { resource: resource.clone(), token: Some(token) };
             self.oracle.handle(self.now_ms, request);
         }
+        self.asked(Operation::Revoke { resource, of });
+    }
+
+    fn asked(&mut self, operation: Operation) {
         self.requests += 1;
-        self.since_pass += 1;
-        self.operations.push(Operation::Revoke { resource, of });
+        self.spent_us += TICK_MAX_US + self.oracle.take_granted();
+        self.operations.push(operation);
     }
 
     /// The reply was lost: the same once more.

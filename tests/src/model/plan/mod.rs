@@ -17,6 +17,9 @@ use draft::Draft;
 /// Requests of a run, without those that end it.
 const REQUESTS: usize = 400;
 
+/// Most µs that a request takes, grants not counted.
+const TICK_MAX_US: u64 = 3;
+
 /// So many of a thousand runs begin with more of everything than goes into one page of an answer.
 const CROWDED: u32 = 15;
 
@@ -25,7 +28,7 @@ const CROWDED: u32 = 15;
 pub(super) struct Plan {
     /// Where in its ms the upstream's clock stands when time has passed.
     pub(super) phase_us: u64,
-    /// How much time every request takes there.
+    /// How much time every request takes there, besides one µs for each grant.
     pub(super) tick_us: u64,
     /// Whether nobody does what is due when it is due.
     pub(super) lazy: bool,
@@ -47,8 +50,8 @@ impl Plan {
             draft.add();
         }
         let ending = draft.end();
-        let phase_us = draft.random.below(300);
-        let tick_us = draft.random.number(1, 3);
+        let phase_us = draft.random.number(400, 500);
+        let tick_us = draft.random.number(1, TICK_MAX_US);
         Plan { phase_us, tick_us, lazy: draft.lazy, operations: draft.operations, ending }
     }
 

@@ -12,8 +12,9 @@ use super::draft::Draft;
 /// has a grant.
 pub(super) const QUANTUM_MS: u64 = 5000;
 
-/// Each request takes some µs, and all of those at the same ms must stay within it.
-pub(super) const REQUESTS_PER_MS: u64 = 60;
+/// What happens at the same ms takes some µs upstream, and must stay within that ms: when so many have
+/// passed, ms pass.
+pub(super) const ROOM_US: u64 = 150;
 
 /// After this everything has run out that was ever asked for, ms.
 const FOREVER_MS: u64 = 15 * 60 * 1000;
@@ -50,7 +51,7 @@ impl Draft {
             }
         }
         self.now_ms = to_ms;
-        self.since_pass = 0;
+        self.spent_us = 0;
         self.operations.push(Operation::Pass(to_ms));
     }
 
@@ -63,7 +64,7 @@ impl Draft {
                 if !self.drawn[at].there {
                     continue;
                 }
-                if self.since_pass > REQUESTS_PER_MS {
+                if self.spent_us > ROOM_US {
                     self.pass_to(self.now_ms + 1);
                 }
                 let Claim { id, resource, .. } = self.drawn[at].claim.clone();
