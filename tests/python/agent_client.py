@@ -1,6 +1,6 @@
 """A client of an agent that acquires, stays inside for a while, and releases, again and again.
 
-usage: agent_client.py SOCKET KIND NAME LIMIT SLOTS_DIRECTORY STAY_MS
+usage: agent_client.py SOCKET KIND NAME LIMIT SLOTS_DIRECTORY STAY_MS PAUSE_MS
 
 Ends at once, without releasing anything, when its standard input does.
 """
@@ -41,7 +41,7 @@ def end_with_standard_input():
     os._exit(0)
 
 
-def main(path, kind, name, limit, directory, stay_ms):
+def main(path, kind, name, limit, directory, stay_ms, pause_ms):
     threading.Thread(target=end_with_standard_input, daemon=True).start()
     agent, slots = Agent(path), Slots(directory, int(limit))
     _, session = agent.post("/v1/register", {"tether": "process", "name": "cycle"})
@@ -63,6 +63,7 @@ def main(path, kind, name, limit, directory, stay_ms):
             time.sleep(random.uniform(0, int(stay_ms) / 1000))
             os.close(slot)
         agent.post("/v1/release", {"session": session["session"], "hold": hold["hold"]})
+        time.sleep(random.uniform(0, int(pause_ms) / 1000))
 
 
 main(*sys.argv[1:])

@@ -18,7 +18,7 @@ def say(**line):
     os.write(sys.stdout.fileno(), (json.dumps(line) + "\n").encode())
 
 
-async def serve(commands):
+async def serve(commands, at_end=lambda: None):
     """Obeys until standard input ends. `commands` maps a name to a coroutine function."""
     running = {}
 
@@ -41,6 +41,7 @@ async def serve(commands):
         task = asyncio.create_task(run(command))
         running[command["id"]] = task
         task.add_done_callback(lambda _, number=command["id"]: running.pop(number))
+    at_end()
     for task in list(running.values()):
         task.cancel()
     await asyncio.gather(*running.values())

@@ -58,9 +58,12 @@ async def stats(command):
 
 
 async def cycle(command):
-    """Acquires, stays inside for a while, and releases, again and again until cancelled."""
+    """Acquires, stays inside for a while, and releases, again and again until `stop`.
+
+    Not until cancelled: the package swallows a cancellation that comes while it releases.
+    """
     semaphore, slots = semaphore_of(command), Slots(command["slots"], command["value"])
-    while True:
+    while not stopping.is_set():
         try:
             result = await semaphore.acquire()
         except Exception as error:
@@ -79,4 +82,11 @@ async def cycle(command):
         await semaphore.release(result.acquisition_id)
 
 
-asyncio.run(serve({"acquire": acquire, "release": release, "locked": locked, "stats": stats, "cycle": cycle}))
+async def stop(_):
+    """Lets cycles end with the turn that they are in."""
+    stopping.set()
+
+
+stopping = asyncio.Event()
+commands = [acquire, release, locked, stats, cycle, stop]
+asyncio.run(serve({command.__name__: command for command in commands}, at_end=stopping.set))

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use serde_json::json;
-use tenure::wire::LostReason;
+use tenure::wire::{Code, LostReason};
 use tenure_tests::harness::{
     Campaigner, Client, Direction, Fleet, Holder, RedisServer, Siege, boottime_ns, until,
 };
@@ -101,7 +101,7 @@ fn redis_is_restarted_with_its_data() {
         .agents
         .iter()
         .enumerate()
-        .map(|(i, agent)| Holder::of_leadership(agent, &format!("own {i}"), 30_000))
+        .map(|(i, agent)| Holder::of_leadership(agent, &format!("own-{i}"), 30_000))
         .collect();
     for _ in 0..3 {
         siege.redis.kill();
@@ -110,7 +110,7 @@ fn redis_is_restarted_with_its_data() {
     }
     for (i, holder) in holders.into_iter().enumerate() {
         assert!(!holder.has_lost(), "Redis still knew it");
-        let standing = siege.agents[1 - i].http().standing("leader", &format!("own {i}"));
+        let standing = siege.agents[1 - i].http().standing("leader", &format!("own-{i}"));
         assert_eq!(standing.holders[0].token, holder.held.token);
         holder.leave();
     }
@@ -211,15 +211,27 @@ fn replies_are_cut() {
 #[test]
 fn a_grant_whose_reply_was_cut_is_granted_once() {
     let siege = Siege::begin(RedisServer::start());
+    let mut http = siege.agents[0].http();
+    let session = http.register(&json!({"keepalive_ms": 600_000})).session;
     for round in 1..=5 {
         siege.proxies[0].cut_reply_to("once");
-        // Every field of the answer is there, and so is the grant.
-        let held = Holder::of_leadership(&siege.agents[0], "once", 30_000);
-        siege.proxies[0].wait_replies_cut(round);
+        let block = json!({"wait": "block"});
+        let held = http.acquire(session, "leader", "once", &block);
+        siege.proxies[0].wait_replies_cut(2 * round - 1);
         let standing = siege.agents[1].http().standing("leader", "once");
-        assert_eq!(standing.holders[0].token, held.held.token);
-        held.leave();
+        assert_eq!(standing.holders[0].token, held.token);
+        http.release(session, held.hold);
+
+        // Whoever does not wait is told that it is not known, and what was granted is given back.
+        siege.proxies[0].cut_reply_to("once");
+        let refused = http.ask(session, "leader", "once", &json!({}));
+        refused.problem(Code::UpstreamUnavailable);
+        siege.proxies[0].wait_replies_cut(2 * round);
+        until("it to be free", || {
+            siege.agents[1].http().standing("leader", "once").holders.is_empty()
+        });
     }
+    http.end(session);
     siege.end();
 }
 
@@ -294,5 +306,40 @@ fn everything_takes_long() {
     siege.everybody_gets_another_turn();
     assert!(!long.has_lost());
     long.leave();
+    siege.end();
+}
+
+#[test]
+fn agents_are_killed_under_their_workers() {
+    let mut siege = Siege::begin(RedisServer::start());
+    for round in 0..6 {
+        let agent = &mut siege.agents[round % 2];
+        agent.kill();
+        agent.start_again();
+        siege.everybody_gets_another_turn();
+    }
+    siege.end();
+}
+
+#[test]
+fn an_agent_is_stopped_for_longer_than_its_holds_last() {
+    let mut siege = Siege::begin(RedisServer::start());
+    let long = Holder::of_leadership(&siege.agents[0], "long", 60_000);
+    let short = Holder::of_leadership(&siege.agents[0], "short", 1000);
+    let mut http = siege.agents[1].http();
+    let other = http.register(&json!({"keepalive_ms": 600_000})).session;
+    siege.agents[0].pause();
+    // The other host goes on as soon as what the stopped one holds has run out.
+    let held = http.acquire(other, "leader", "short", &json!({"wait": "block"}));
+    assert!(held.token > short.held.token);
+    for worker in siege.workers.iter().skip(1).step_by(2) {
+        worker.gets_another_turn();
+    }
+    siege.agents[0].resume();
+    assert_eq!(short.events.lost(short.held.hold).reason, LostReason::Expired);
+    siege.everybody_gets_another_turn();
+    assert!(!long.has_lost(), "it had time left");
+    http.end(other);
+    [long, short].into_iter().for_each(Holder::leave);
     siege.end();
 }

@@ -36,7 +36,10 @@ fn never_two(prefix: &str) {
         .map(|agent| {
             let socket = agent.socket();
             let socket = socket.to_str().expect("its name is UTF-8");
-            Python::start("agent_client.py", &[socket, "leader", "cleanup", "1", slots, "150"])
+            // A candidate looks ten times a second: if agents handed over to each other all the time,
+            // it would not find the role free.
+            let with = [socket, "leader", "cleanup", "1", slots, "100", "400"];
+            Python::start("agent_client.py", &with)
         })
         .collect();
     let mut candidates: Vec<Python> =

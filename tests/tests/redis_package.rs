@@ -45,7 +45,10 @@ fn never_more_than(limit: u64) {
             let socket = fleet.agents[i % 2].socket();
             let socket = socket.to_str().expect("its name is UTF-8");
             let limit = limit.to_string();
-            Python::start("agent_client.py", &[socket, "semaphore", "gpu", &limit, slots, "20"])
+            Python::start(
+                "agent_client.py",
+                &[socket, "semaphore", "gpu", &limit, slots, "20", "0"],
+            )
         })
         .collect();
     let mut packages: Vec<Python> =
@@ -64,16 +67,13 @@ fn never_more_than(limit: u64) {
         });
     }
     for (package, tasks) in packages.iter_mut().zip(tasks) {
+        package.call("stop", &json!({}));
         for task in tasks {
-            package.cancel(task);
-            package.answer(task);
+            package.result(task);
         }
     }
     packages.into_iter().chain(agent_clients.drain(..)).for_each(Python::finish);
-    // The package stops tasks at any point, and then leaves the notification of a grant behind.
-    until("no permit or place in the queue to be left", || {
-        !fleet.redis.keys().iter().any(|key| key.contains(":semaphore_"))
-    });
+    fleet.is_left_empty();
 }
 
 #[test]

@@ -5,6 +5,8 @@ use tenure::wire::{Code, UpstreamState};
 use tenure_tests::harness::{
     Agent, Campaigner, Client, Holder, RedisServer, Siege, start_agent, until,
 };
+use tenured::upstream::redis::examine::acl_rules;
+use tenured::upstream::redis::layout::Layout;
 
 /// Asks for a leadership, which must be refused because of Redis; the reason.
 #[track_caller]
@@ -135,27 +137,9 @@ fn the_rights_are_too_narrow() {
 #[test]
 fn the_documented_rights_are_enough() {
     let redis = RedisServer::start();
-    let rights = [
-        "ACL",
-        "SETUSER",
-        "tenure",
-        "on",
-        ">secret",
-        "~prism:*",
-        "~leader:*",
-        "~adv-sem:*",
-        "~tenure:*",
-        "~tenant:*",
-        "&prism:*",
-        "&tenure:*",
-        "&tenant:*",
-        "&__redis__:invalidate",
-        "&__keyevent@0__:expired",
-        "+@all",
-        "-@dangerous",
-        "+info",
-        "-@admin",
-    ];
+    let rules = acl_rules(&Layout::default());
+    let mut rights = vec!["ACL", "SETUSER", "tenure", "on", ">secret"];
+    rights.extend(rules.split(' '));
     let _: () = redis.command(&rights);
     let url = redis.url().replace("redis+unix://", "redis+unix://tenure:secret@");
     let agent = start_agent(0, &url, "");

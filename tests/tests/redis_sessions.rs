@@ -101,7 +101,7 @@ fn of_two_that_preempt_at_once_exactly_one_wins() {
 
 #[test]
 fn a_backend_preempts_the_master_of_an_agent() {
-    let fleet = Fleet::start();
+    let fleet = Fleet::start_with(RedisServer::start(), 2, QUICK);
     let heard = fleet.redis.listen(&["prism:events:*"]);
     let mut ours = Campaigner::start(&fleet.agents[0], "ours");
     let held = ours.acquire("master", "", &json!({}));
@@ -229,6 +229,7 @@ fn an_agent_announces_sessions_as_a_backend_does() {
     let mut backend = Python::backend(&fleet.redis.python_url());
     let theirs = backend.call("register", &of("cli"));
     let (mut http, ours) = register(&fleet.agents[0], &json!({"name": "Lola", "surface": "cli"}));
+    until("both to be announced", || fleet.redis.command::<u64>(&["SCARD", MEMBERS]) == 2);
     let dump = fleet.redis.dump();
     let hash = |session: &str| match &dump[&session_key(session)].contents {
         Contents::Hash(fields) => fields.clone(),
@@ -349,6 +350,7 @@ fn a_master_key_that_nobody_can_renew_is_free() {
 fn a_session_that_redis_forgot_is_announced_again() {
     let fleet = Fleet::start_with(RedisServer::start(), 2, QUICK);
     let (_http, session) = register(&fleet.agents[0], &json!({"name": "Lola"}));
+    until("it to be announced", || fleet.redis.command::<u64>(&["SCARD", MEMBERS]) == 1);
     let _: () = fleet.redis.command(&["DEL", &session_key(session.session), MEMBERS]);
     until("it to be listed again", || {
         fleet.agents[1].http().standing("master", "p").sessions == ["Lola"]

@@ -54,7 +54,10 @@ impl Storm {
         let socket = self.fleet.agents[host % 2].socket();
         let socket = socket.to_str().expect("its name is UTF-8");
         let limit = LIMIT.to_string();
-        Python::start("agent_client.py", &[socket, "semaphore", "gpu", &limit, self.slots(), "20"])
+        Python::start(
+            "agent_client.py",
+            &[socket, "semaphore", "gpu", &limit, self.slots(), "20", "0"],
+        )
     }
 
     fn package(&self) -> Python {

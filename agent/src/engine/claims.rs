@@ -145,7 +145,10 @@ impl Engine {
         ttl: Duration,
     ) -> BeatAnswer {
         let Some(tracked) = self.claims.get_mut(&id) else {
-            return BeatAnswer::Gone(self.why_gone(now, id, resource));
+            // Of claims that ended there are marks: one without is not somebody else's doing, but of a
+            // store that has forgotten it.
+            let reason = self.tombstones.get(now, id).unwrap_or(GoneReason::Unknown);
+            return BeatAnswer::Gone(reason);
         };
         if tracked.claim.resource != *resource {
             return BeatAnswer::Gone(GoneReason::Conflict);
@@ -187,16 +190,6 @@ impl Engine {
         match token {
             Some(token) => BeatAnswer::Held { token, limit },
             None => BeatAnswer::Waiting { position, limit },
-        }
-    }
-
-    fn why_gone(&self, now: Boottime, id: ClaimId, resource: &Resource) -> GoneReason {
-        match self.tombstones.get(now, id) {
-            Some(reason) => reason,
-            None if resource.kind != Kind::Semaphore && self.resources.contains_key(resource) => {
-                GoneReason::Conflict
-            }
-            None => GoneReason::Unknown,
         }
     }
 

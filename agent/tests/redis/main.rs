@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
+mod deeds;
+mod examine;
 mod fake;
 mod life;
 mod sentinel;

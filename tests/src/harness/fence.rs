@@ -141,13 +141,17 @@ impl Shared {
     fn work(&self) {
         let mut http = Http::new(&self.socket);
         let mut session = None;
+        let mut attempts = 0;
         while !self.stopped() {
             let Some(own) = session.take().or_else(|| register(&mut http)) else {
                 std::thread::sleep(BREATH);
                 continue;
             };
-            match self.acquire(&mut http, &own) {
+            // With an id of its own, an attempt can be made again after the agent was killed before it
+            // could answer: the hold would be there, and nobody would know.
+            match self.acquire(&mut http, &own, attempts) {
                 Ok(granted) => {
+                    attempts += 1;
                     self.grants.fetch_add(1, Ordering::Relaxed);
                     self.use_it(&own, &granted);
                     let body = json!({"session": own.session, "hold": granted.hold});
@@ -155,8 +159,9 @@ impl Shared {
                     session = Some(own);
                 }
                 Err(Refusal::SessionGone) => {}
-                Err(Refusal::Later) => {
+                Err(refusal) => {
                     std::thread::sleep(BREATH);
+                    attempts += u64::from(matches!(refusal, Refusal::Anew));
                     session = Some(own);
                 }
             }
@@ -171,16 +176,22 @@ impl Shared {
         self.stop.load(Ordering::Relaxed)
     }
 
-    fn acquire(&self, http: &mut Http, own: &Session) -> Result<Granted, Refusal> {
+    fn acquire(&self, http: &mut Http, own: &Session, attempt: u64) -> Result<Granted, Refusal> {
         let mut ask = self.ask.clone();
         ask["session"] = json!(own.session);
         ask["wait"] = json!("block");
+        ask["request"] = json!(attempt.to_string());
         // So that it looks now and then whether it is to stop.
         ask["timeout_ms"] = json!(1000);
         match call(http, "/v1/acquire", &ask) {
-            Some((200, body)) => serde_json::from_value(body).map_err(|_| Refusal::Later),
-            Some((404 | 410, _)) => Err(Refusal::SessionGone),
-            _ => Err(Refusal::Later),
+            Some((200, body)) => serde_json::from_value(body).map_err(|_| Refusal::Anew),
+            Some((_, body))
+                if body["code"] == "session_unknown" || body["code"] == "session_lost" =>
+            {
+                Err(Refusal::SessionGone)
+            }
+            Some(_) => Err(Refusal::Anew),
+            None => Err(Refusal::Again),
         }
     }
 
@@ -200,7 +211,10 @@ impl Shared {
 
 enum Refusal {
     SessionGone,
-    Later,
+    /// It is over; try another time.
+    Anew,
+    /// There was no answer.
+    Again,
 }
 
 fn register(http: &mut Http) -> Option<Session> {

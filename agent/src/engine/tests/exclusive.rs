@@ -163,13 +163,13 @@ fn a_master_that_is_followed_in_the_same_step_is_not_reported() {
 }
 
 #[test]
-fn an_unknown_claim_on_a_taken_resource_is_a_conflict() {
+fn an_unknown_claim_is_forgotten_and_one_of_another_resource_a_conflict() {
     check(
         "0 claim a by s1 leader/x
          = held 1
          ! changed leader/x
          0 renew b leader/x
-         = gone Conflict
+         = gone Unknown
          0 renew b leader/y
          = gone Unknown
          0 renew b semaphore/y

@@ -32,7 +32,7 @@ fn a_renewal_in_grace_keeps_the_token() {
          = held 1
          ! changed lease/l
          30 renew x lease/l
-         = gone Conflict
+         = gone Unknown
          ! changed lease/l
          89 renew a lease/l ttl=10
          = held 1

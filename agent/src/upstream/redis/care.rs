@@ -22,8 +22,8 @@ const CARED_MAX: usize = 20_000;
 /// Keys that own clients share are raised this often: a user with a ttl of 1 s makes them expire 11 s
 /// later.
 const RAISE_EVERY: Duration = Duration::from_secs(3);
-/// A semaphore that nobody waits for is looked at this long after it was first seen, together with
-/// others.
+/// A semaphore of others that nobody waits for is looked at this long after a change, together with
+/// others: its last user may have left, and leaves its limit behind.
 const FIRST_LOOK: Duration = Duration::from_secs(1);
 /// After a call that failed.
 const RETRY: Duration = Duration::from_millis(500);
@@ -41,6 +41,8 @@ struct Watched {
     asked: bool,
     /// It changed since that call was sent.
     again: bool,
+    /// It is to be looked at not long after that call.
+    soon: bool,
 }
 
 /// Semaphores in need of care.
@@ -60,6 +62,8 @@ impl Care {
         };
         if cared.contended {
             self.look(now, semaphore);
+        } else if cared.shares == 0 {
+            self.look_by(now + FIRST_LOOK, semaphore);
         }
     }
 
@@ -87,7 +91,8 @@ impl Care {
         }
         let due = now + RAISE_EVERY;
         self.due.insert((due, semaphore.clone()));
-        let cared = Watched { due, shares: 1, contended: false, asked: false, again: false };
+        let cared =
+            Watched { due, shares: 1, contended: false, asked: false, again: false, soon: false };
         self.cared.insert(semaphore.clone(), cared);
     }
 
@@ -120,6 +125,7 @@ impl Care {
             let Some(cared) = self.cared.get_mut(&semaphore) else { continue };
             cared.asked = true;
             cared.again = false;
+            cared.soon = false;
             let Resource { tenant, name, .. } = semaphore;
             taken.push(CareOf { tenant, name, shared: cared.shares > 0 });
         }
@@ -149,7 +155,11 @@ impl Care {
                     [runs_out, raise].into_iter().flatten().min()
                 }
             };
-            let due = if cared.again { Some(now) } else { due };
+            let due = match (cared.again, cared.soon) {
+                (true, _) => Some(now),
+                (false, true) => Some(due.unwrap_or(now + FIRST_LOOK).min(now + FIRST_LOOK)),
+                (false, false) => due,
+            };
             match due {
                 Some(due) => self.schedule(&semaphore, due),
                 None => {
@@ -167,7 +177,7 @@ impl Care {
         }
         self.strangers += 1;
         self.due.insert((due, semaphore.clone()));
-        let cared = Watched { due, shares: 0, contended, asked: false, again: false };
+        let cared = Watched { due, shares: 0, contended, asked: false, again: false, soon: false };
         self.cared.insert(semaphore.clone(), cared);
     }
 
@@ -177,6 +187,15 @@ impl Care {
             cared.again = true;
         } else if cared.due > now {
             self.schedule(semaphore, now);
+        }
+    }
+
+    fn look_by(&mut self, at: Boottime, semaphore: &Resource) {
+        let Some(cared) = self.cared.get_mut(semaphore) else { return };
+        if cared.asked {
+            cared.soon = true;
+        } else if cared.due > at {
+            self.schedule(semaphore, at);
         }
     }
 
@@ -225,9 +244,17 @@ mod tests {
         let taken = care.take(NOW);
         care.handle_answer(NOW, taken, Some(vec![found(2, 0, Some(9000))]));
         care.permits_changed(NOW, &gpu);
-        let run_out = NOW + Duration::from_secs(9) + JUST_AFTER;
-        assert_eq!(care.poll_timeout(), Some(run_out), "nobody waits any more");
+        assert_eq!(care.poll_timeout(), Some(NOW + FIRST_LOOK), "nobody waits any more");
+        let looked = NOW + FIRST_LOOK;
+        let taken = care.take(looked);
+        care.handle_answer(looked, taken, Some(vec![found(1, 0, Some(8000))]));
+        let run_out = looked + Duration::from_secs(8) + JUST_AFTER;
+        assert_eq!(care.poll_timeout(), Some(run_out), "it did not change any more");
         let taken = care.take(run_out);
+        care.permits_changed(run_out, &gpu);
+        care.handle_answer(run_out, taken, Some(vec![found(1, 0, Some(9000))]));
+        assert_eq!(care.poll_timeout(), Some(run_out + FIRST_LOOK), "it changed meanwhile");
+        let taken = care.take(run_out + FIRST_LOOK);
         care.handle_answer(run_out, taken, Some(vec![found(0, 0, None)]));
         assert_eq!((care.poll_timeout(), care.cared.len(), care.strangers), (None, 0, 0));
     }

@@ -2,11 +2,13 @@
 
 use std::io;
 use std::path::Path;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use rustls::pki_types::ServerName;
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream, lookup_host};
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
@@ -20,6 +22,50 @@ pub(super) trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
 
+/// A stream that lets a server have its last words.
+///
+/// A server that is full says so and closes, without waiting for a request. To write to it fails,
+/// which must not keep anybody from reading what it said; reading tells of the end, too.
+struct LastWords<S>(S);
+
+impl<S: AsyncRead + Unpin> AsyncRead for LastWords<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_read(context, buffer)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for LastWords<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        match Pin::new(&mut self.0).poll_write(context, bytes) {
+            Poll::Ready(Err(error)) if is_closed(&error) => Poll::Ready(Ok(bytes.len())),
+            other => other,
+        }
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match Pin::new(&mut self.0).poll_flush(context) {
+            Poll::Ready(Err(error)) if is_closed(&error) => Poll::Ready(Ok(())),
+            other => other,
+        }
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_shutdown(context)
+    }
+}
+
+fn is_closed(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset)
+}
+
 /// Connects. `whom` is who is there, for people.
 pub(super) async fn connect(
     whom: &Whom,
@@ -28,8 +74,8 @@ pub(super) async fn connect(
     patience: Duration,
 ) -> Result<Box<dyn Stream>, Trouble> {
     match (spot, tls) {
-        (Spot::Unix(path), _) => Ok(Box::new(unix(whom, path).await?)),
-        (Spot::Tcp(place), None) => Ok(Box::new(tcp(whom, place, patience).await?)),
+        (Spot::Unix(path), _) => Ok(Box::new(LastWords(unix(whom, path).await?))),
+        (Spot::Tcp(place), None) => Ok(Box::new(LastWords(tcp(whom, place, patience).await?))),
         (Spot::Tcp(place), Some(trust)) => {
             let name = ServerName::try_from(place.host.clone()).map_err(|error| {
                 Trouble::tls(whom, io::Error::new(io::ErrorKind::InvalidInput, error))

@@ -99,13 +99,14 @@ Examples:
     Revoke(RevokeArgs),
     /// Checks the socket, your rights, the agent, its upstream, the page and the clock
     ///
-    /// Every line is ok, warn or fail, and says the way out. Exit status 0 when nothing failed, 1
-    /// when something did, 69 when the agent cannot be reached.
+    /// Has the agent examine its upstream, which only root and the agent's own user may ask for. Every
+    /// check is ok, warning, failure or unknown, and says what to do. Exit status 0 when nothing
+    /// failed, 1 when something did, 69 when the agent cannot be reached.
     #[command(after_help = "\
 Examples:
   tenure doctor
   tenure --socket /run/tenured/api.sock doctor
-  tenure doctor --json | jq -r '.checks[] | select(.verdict != \"ok\") | .way_out'")]
+  tenure doctor --json | jq -r '.checks[] | select(.verdict != \"ok\") | .name, .remedy'")]
     Doctor(DoctorArgs),
     /// Prints a completion script for a shell
     #[command(after_help = "\

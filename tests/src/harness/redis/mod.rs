@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
 
-use redis::{FromRedisValue, RedisResult};
+use redis::{ConnectionAddr, FromRedisValue, IntoConnectionInfo, RedisConnectionInfo, RedisResult};
 use tempfile::TempDir;
 
 pub use dump::{Contents, Entry};
@@ -157,11 +157,9 @@ impl RedisServer {
         unix_url(&self.socket())
     }
 
-    /// Its URL as redis-py takes it.
+    /// Its URL as redis-py takes it, without a password.
     pub fn python_url(&self) -> String {
-        let password =
-            self.setup.password.as_ref().map(|word| format!(":{word}@")).unwrap_or_default();
-        format!("unix://{password}{}?db=0", self.socket().display())
+        format!("unix://{}?db=0", self.socket().display())
     }
 
     /// Its process.
@@ -175,7 +173,13 @@ impl RedisServer {
     ///
     /// What the server, or the socket, said instead.
     pub fn try_connect(&self) -> RedisResult<redis::Connection> {
-        let connection = redis::Client::open(self.python_url())?.get_connection()?;
+        let mut login = RedisConnectionInfo::default();
+        if let Some(password) = &self.setup.password {
+            login = login.set_password(password);
+        }
+        let address = ConnectionAddr::Unix(self.socket());
+        let info = address.into_connection_info()?.set_redis_settings(login);
+        let connection = redis::Client::open(info)?.get_connection()?;
         connection.set_read_timeout(Some(DEADLINE))?;
         Ok(connection)
     }
@@ -278,12 +282,17 @@ impl RedisServer {
 impl Drop for RedisServer {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            let log = fs::read_to_string(self.dir.path().join("redis.log")).unwrap_or_default();
-            let lines: Vec<&str> = log.lines().collect();
-            let tail = &lines[lines.len().saturating_sub(LOG_TAIL_LINES)..];
-            eprintln!("--- end of the log of Redis\n{}\n---", tail.join("\n"));
+            show_log("Redis", &self.dir.path().join("redis.log"));
         }
     }
+}
+
+/// Shows the end of a log, for a test that failed.
+fn show_log(of: &str, path: &Path) {
+    let log = fs::read_to_string(path).unwrap_or_default();
+    let lines: Vec<&str> = log.lines().collect();
+    let tail = &lines[lines.len().saturating_sub(LOG_TAIL_LINES)..];
+    eprintln!("--- end of the log of {of}\n{}\n---", tail.join("\n"));
 }
 
 /// The URL of a Redis on that socket, as an agent takes it.

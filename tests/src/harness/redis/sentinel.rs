@@ -1,13 +1,14 @@
 //! Sentinels of the test's own.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::process::{Command, Stdio};
 
 use redis::{FromRedisValue, RedisResult};
 use tempfile::TempDir;
 
-use super::super::{Program, eventually};
-use super::{RedisServer, free_port};
+use super::super::{Program, until};
+use super::{RedisServer, free_port, show_log};
 
 /// What the sentinels call the servers that they watch.
 const SERVICE: &str = "tenure";
@@ -16,7 +17,7 @@ const SERVICE: &str = "tenure";
 pub struct Sentinel {
     port: u16,
     _process: Program,
-    _dir: TempDir,
+    dir: TempDir,
 }
 
 impl Sentinel {
@@ -43,11 +44,13 @@ impl Sentinel {
         let mut command = Command::new("redis-server");
         command.arg(&config).arg("--sentinel").stdin(Stdio::null()).stdout(log);
         let process = Program::start(&mut command);
-        let sentinel = Sentinel { port, _process: process, _dir: dir };
-        eventually("the sentinel to see a replica", || {
-            let replicas: Vec<redis::Value> =
-                sentinel.try_command(&["SENTINEL", "REPLICAS", SERVICE]).ok()?;
-            (!replicas.is_empty()).then_some(())
+        let sentinel = Sentinel { port, _process: process, dir };
+        until("the sentinel to see a replica that is in step", || {
+            let words = ["SENTINEL", "REPLICAS", SERVICE];
+            let replicas: RedisResult<Vec<BTreeMap<String, String>>> = sentinel.try_command(&words);
+            replicas.is_ok_and(|replicas| {
+                replicas.iter().any(|it| it["flags"] == "slave" && it["master-link-status"] == "ok")
+            })
         });
         sentinel
     }
@@ -76,5 +79,13 @@ impl Sentinel {
             command.arg(word);
         }
         command.query(&mut client.get_connection()?)
+    }
+}
+
+impl Drop for Sentinel {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            show_log("the sentinel", &self.dir.path().join("sentinel.log"));
+        }
     }
 }

@@ -23,10 +23,11 @@ for i = 1, tonumber(ARGV[4]) do
   tenants[i] = tenant
 end
 
--- Why a claim is not what `main` names any more.
-local function lost(main, resource, record, taken)
+-- Why a claim does not hold any more. Its record outlives it, so without one the store has forgotten it,
+-- whoever may have been granted the resource since.
+local function lost(resource, record, taken)
   if not record then
-    return 'gone', redis.call('EXISTS', main) == 1 and 'conflict' or 'unknown'
+    return 'gone', 'unknown'
   end
   return 'gone', is_of_another(record, resource) and 'conflict' or why_gone(record, taken)
 end
@@ -37,7 +38,7 @@ function beat.leader(tenant, id, name, ttl, key)
   local main = tenant.leader .. name
   local record = read_briefly(key)
   if redis.call('GET', main) ~= id or not record or not record.token then
-    return lost(main, 'leader:' .. name, record, 'conflict')
+    return lost('leader:' .. name, record, 'conflict')
   end
   if beat_record(record, ttl) then
     redis.call('PEXPIREAT', main, from_now(ttl))
@@ -51,7 +52,7 @@ function beat.master(tenant, id, name, ttl, key)
   local is_master = record and record.token and redis.call('GET', main) == record.session
     and redis.call('GET', claim_key) == id
   if not is_master then
-    return lost(main, 'master:' .. name, record, 'preempted')
+    return lost('master:' .. name, record, 'preempted')
   end
   if beat_record(record, ttl) then
     redis.call('PEXPIREAT', main, from_now(ttl))
@@ -64,7 +65,7 @@ function beat.lease(tenant, id, name, ttl, key)
   local main = tenant.lease .. name
   local lease = read_lease(main)
   if not lease or lease.owner ~= id then
-    return lost(main, 'lease:' .. name, read_briefly(key), 'conflict')
+    return lost('lease:' .. name, read_briefly(key), 'conflict')
   end
   beat_lease(main, key, tenant.routes, lease, ttl)
   return 'held', lease.token

@@ -62,7 +62,7 @@ fn a_refused_claim_names_the_holder_and_writes_nothing() {
     assert!(holder.since < Duration::from_secs(60));
     assert!(free_in <= TTL && free_in > TTL - Duration::from_secs(60));
     assert_eq!(store.without_writing(|| store.inspect(&a.resource)).holders[0].claim, a.id);
-    assert_eq!(store.renew(&b), BeatAnswer::Gone(GoneReason::Conflict));
+    assert_eq!(store.renew(&b), BeatAnswer::Gone(GoneReason::Unknown));
 }
 
 #[test]
@@ -116,7 +116,7 @@ fn who_finds_its_own_value_adopts_it() {
     let a = claim(1, 1, "leader/x");
     let first = store.hold(&a);
     store.run::<()>(&["DEL", &store.record(&a)]);
-    assert_eq!(store.renew(&a), BeatAnswer::Gone(GoneReason::Conflict));
+    assert_eq!(store.renew(&a), BeatAnswer::Gone(GoneReason::Unknown));
     assert!(store.hold(&a) > first);
     assert!(store.release(&a));
 }

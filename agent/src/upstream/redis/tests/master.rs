@@ -142,7 +142,7 @@ fn a_refused_claim_names_the_holder_and_writes_nothing() {
         let (holder, free_in) = store.without_writing(|| store.contended(&b));
         assert_eq!((holder.claim, holder.token, &holder.owner), (a.id, token, &a.owner));
         assert!(free_in <= TTL);
-        assert_eq!(store.renew(&b), BeatAnswer::Gone(GoneReason::Conflict));
+        assert_eq!(store.renew(&b), BeatAnswer::Gone(GoneReason::Unknown));
     }
     let standing = store.without_writing(|| store.inspect(&a.resource));
     assert_eq!(standing.holders[0].claim, a.id);

@@ -1,18 +1,9 @@
 //! Examinations of real Redis servers, each with what can be wrong with it.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
-
-#[path = "redis/deeds.rs"]
-mod deeds;
-#[path = "redis/server.rs"]
-mod server;
-
 use std::sync::Arc;
 
-use deeds::Doer;
 use nix::sys::signal::Signal;
 use redis::aio::MultiplexedConnection;
-use server::{DEADLINE, Server, login};
 use tenure::wire::{Check, Verdict};
 use tenured::config::RedisAccess;
 use tenured::upstream::Upstream;
@@ -21,6 +12,9 @@ use tenured::upstream::redis::examine::{Ear, acl_rules, examination, examine};
 use tenured::upstream::redis::layout::Layout;
 use tenured::upstream::redis::link::{Link, Purpose};
 use tokio::time::timeout;
+
+use super::deeds::{self, Doer};
+use super::server::{DEADLINE, Server, login, until};
 
 const PASSWORD: &str = "hunter2-and-more";
 
@@ -123,7 +117,7 @@ async fn a_master_with_replicas_and_a_replica() {
     let master = Server::start(&[]);
     let replica = Server::start(&[]);
     replica.say(&["REPLICAOF", "127.0.0.1", &master.port.to_string()]);
-    server::until("the replica follows", || {
+    until("the replica follows", || {
         replica.say(&["INFO", "replication"]).contains("master_link_status:up")
     });
     let checks = find_at(&replica).await;
