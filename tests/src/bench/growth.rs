@@ -19,6 +19,8 @@ const SETTLE: Duration = Duration::from_secs(10);
 /// Keys that the bare script renews in a call, and calls.
 const FLOOR_KEYS: usize = 512;
 const FLOOR_CALLS: usize = 100;
+/// How often a measurement is tried that lost holds.
+const ATTEMPTS: usize = 3;
 
 /// Many holds of one agent.
 pub(super) struct Crowd {
@@ -85,59 +87,75 @@ impl Crowd {
 }
 
 pub(super) fn of_many_holds(effort: &Effort, report: &mut Report) -> anyhow::Result<()> {
-    let mut first = None;
-    for (holds, ttl_ms) in sizes(effort) {
+    measure(effort, report, "", || {
         let agent = Agent::setup().config(ROOM_FOR_MANY).start();
-        let crowd = Crowd::hold(&agent, holds, ttl_ms, Duration::ZERO);
-        std::thread::sleep(SETTLE);
-        let cost = crowd.beaten_for(WINDOW, &agent, None)?;
-        let what = format!("processor time of a beat, {holds} holds");
-        add(report, &what, &mut first, &cost, &agent, "");
-    }
-    Ok(())
+        Rig { agent, redis: None }
+    })
 }
 
 pub(super) fn of_many_holds_in_redis(effort: &Effort, report: &mut Report) -> anyhow::Result<()> {
-    let mut first = None;
-    for (holds, ttl_ms) in sizes(effort) {
+    measure(effort, report, " through Redis", || {
         let redis = SharedRedis::start();
         let agent = Agent::setup().config(ROOM_FOR_MANY).upstream(&redis.url()).start();
-        let crowd = Crowd::hold(&agent, holds, ttl_ms, Duration::ZERO);
+        Rig { agent, redis: Some(redis) }
+    })
+}
+
+/// What is measured.
+struct Rig {
+    agent: Agent,
+    redis: Option<SharedRedis>,
+}
+
+impl Rig {
+    fn cost(&self, holds: usize, ttl_ms: u64) -> anyhow::Result<Cost> {
+        let crowd = Crowd::hold(&self.agent, holds, ttl_ms, Duration::ZERO);
         std::thread::sleep(SETTLE);
-        let cost = crowd.beaten_for(WINDOW, &agent, Some(redis.pid()))?;
-        let calls = straight::renewal_us(&redis, FLOOR_KEYS, FLOOR_CALLS)?;
-        let more = format!(
-            "; Redis itself {:.1} µs a beat; floor: a bare script renewing {FLOOR_KEYS} keys, {:.1} µs a key",
-            cost.upstream_seconds * 1e6 / cost.beats,
-            Samples::new(calls).median() / FLOOR_KEYS as f64,
+        crowd.beaten_for(WINDOW, &self.agent, self.redis.as_ref().map(SharedRedis::pid))
+    }
+}
+
+fn measure(
+    effort: &Effort,
+    report: &mut Report,
+    through: &str,
+    start: impl Fn() -> Rig,
+) -> anyhow::Result<()> {
+    let mut first = None;
+    for (holds, ttl_ms) in SIZES.into_iter().filter(|(holds, _)| *holds <= effort.holds_max) {
+        let what = format!("processor time of a beat{through}, {holds} holds");
+        let mut attempt = 1;
+        let (rig, cost) = loop {
+            let rig = start();
+            match rig.cost(holds, ttl_ms) {
+                Ok(cost) => break (rig, cost),
+                // A machine that stands still for a third of a second loses what lasts no longer.
+                Err(error) if attempt < ATTEMPTS => eprintln!("  again: {what}: {error}"),
+                Err(error) => return Err(error.context(what)),
+            }
+            attempt += 1;
+        };
+        let cost_us = cost.agent_seconds * 1e6 / cost.beats;
+        let mut against = format!(
+            "{:.0} beats per core-second; {:.0} beats/s cost {:.1} % of a core; {} MiB",
+            cost.beats / cost.agent_seconds,
+            cost.beats / WINDOW.as_secs_f64(),
+            100.0 * cost.agent_seconds / WINDOW.as_secs_f64(),
+            rss_kib(rig.agent.pid()) / 1024,
         );
-        let what = format!("processor time of a beat through Redis, {holds} holds");
-        add(report, &what, &mut first, &cost, &agent, &more);
+        if let Some(redis) = &rig.redis {
+            let bare = Samples::new(straight::renewal_us(redis, FLOOR_KEYS, FLOOR_CALLS)?);
+            against += &format!(
+                "; Redis itself {:.1} µs a beat; floor: a bare script renewing {FLOOR_KEYS} keys, {:.1} µs a key",
+                cost.upstream_seconds * 1e6 / cost.beats,
+                bare.median() / FLOOR_KEYS as f64,
+            );
+        }
+        if attempt > 1 {
+            against += &format!("; attempt {attempt}, holds were lost before");
+        }
+        let limit = 1.5 * *first.get_or_insert(cost_us);
+        report.add("P12", &what, (cost_us, "µs"), Limit::Most(limit), against);
     }
     Ok(())
-}
-
-fn sizes(effort: &Effort) -> impl Iterator<Item = (usize, u64)> {
-    let most = effort.holds_max;
-    SIZES.into_iter().filter(move |(holds, _)| *holds <= most)
-}
-
-fn add(
-    report: &mut Report,
-    what: &str,
-    first: &mut Option<f64>,
-    cost: &Cost,
-    agent: &Agent,
-    more: &str,
-) {
-    let cost_us = cost.agent_seconds * 1e6 / cost.beats;
-    let per_second = cost.beats / WINDOW.as_secs_f64();
-    let core = 100.0 * cost.agent_seconds / WINDOW.as_secs_f64();
-    let against = format!(
-        "{:.0} beats per core-second; {per_second:.0} beats/s cost {core:.1} % of a core; {} MiB{more}",
-        cost.beats / cost.agent_seconds,
-        rss_kib(agent.pid()) / 1024,
-    );
-    let limit = 1.5 * *first.get_or_insert(cost_us);
-    report.add("P12", what, (cost_us, "µs"), Limit::Most(limit), against);
 }

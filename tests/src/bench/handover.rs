@@ -51,7 +51,7 @@ pub(super) fn between_hosts(effort: &Effort, report: &mut Report) -> anyhow::Res
     }
     // An agent also wakes the waiters of programs that know nothing of it.
     let package = || Peer::start(Brand::AdvancedSemaphores, &hosts.redis.url(), "foreign");
-    add_peer(effort, report, "the first of these beside a Tenure agent", (package(), package()));
+    add_peer(effort, report, "asyncio-advanced-semaphores beside an agent", (package(), package()));
     Ok(())
 }
 
