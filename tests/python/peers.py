@@ -39,10 +39,10 @@ class Blocking:
 class RedisPy(Blocking):
     """redis-py's Lock, as its documentation uses it."""
 
-    def __init__(self, socket, name):
+    def __init__(self, url, name):
         import redis
 
-        self.lock = redis.Redis(unix_socket_path=socket).lock(name, timeout=TTL_S)
+        self.lock = redis.Redis.from_url(url).lock(name, timeout=TTL_S)
 
     def take(self):
         if not self.lock.acquire():
@@ -55,11 +55,11 @@ class RedisPy(Blocking):
 class PythonRedisLock(Blocking):
     """python-redis-lock with an expiry, and without its renewal thread, which would cost time."""
 
-    def __init__(self, socket, name):
+    def __init__(self, url, name):
         import redis
         import redis_lock
 
-        self.lock = redis_lock.Lock(redis.Redis(unix_socket_path=socket), name, expire=TTL_S)
+        self.lock = redis_lock.Lock(redis.Redis.from_url(url), name, expire=TTL_S)
 
     def take(self):
         if not self.lock.acquire():
@@ -72,10 +72,10 @@ class PythonRedisLock(Blocking):
 class AdvancedSemaphores:
     """asyncio-advanced-semaphores with one permit and its defaults."""
 
-    def __init__(self, socket, name):
+    def __init__(self, url, name):
         from asyncio_advanced_semaphores import RedisConfig, RedisSemaphore
 
-        self.semaphore = RedisSemaphore(name=name, value=1, config=RedisConfig(url=f"unix://{socket}"))
+        self.semaphore = RedisSemaphore(name=name, value=1, config=RedisConfig(url=url))
 
     async def acquire(self):
         self.held = await self.semaphore.acquire()

@@ -13,6 +13,8 @@ use crate::host::clock;
 const STREAK_MIN: u32 = 8;
 /// How long the API looks for its answer.
 const ANSWER_MAX: Duration = Duration::from_micros(60);
+/// How long the heart looks for an answer of the upstream.
+pub(super) const UPSTREAM_MAX: Duration = Duration::from_micros(200);
 /// How long the heart looks for the next request: on an idle machine the client and the API wake up in
 /// about half of it.
 const REQUEST_MAX: Duration = Duration::from_micros(150);
@@ -44,14 +46,16 @@ impl Pace {
         self.is_alone()
     }
 
-    fn is_alone(&self) -> bool {
+    /// Whether the requests of late came one by one over one connection.
+    pub(super) fn is_alone(&self) -> bool {
         self.streak.load(Ordering::Relaxed) >= STREAK_MIN
     }
 }
 
 /// Looks for an answer for a moment.
 pub(super) fn look<T>(mut found: impl FnMut() -> Option<T>) -> Option<T> {
-    look_for(ANSWER_MAX, &mut found)
+    let us = std::env::var("LOOK_US").ok().and_then(|t| t.parse().ok()).unwrap_or(60);
+    look_for(Duration::from_micros(us), &mut found)
 }
 
 fn look_for<T>(at_most: Duration, found: &mut impl FnMut() -> Option<T>) -> Option<T> {

@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 use super::effects::Effects;
 use super::handle::{Inbox, Message, Probe};
 use super::lateness::Lateness;
-use super::pace::Watchfulness;
+use super::pace::{self, Watchfulness};
 use super::spawn::Control;
 use super::watches::{Exit, Watches};
 use crate::host::clock::{self, Boottime};
@@ -171,48 +171,61 @@ impl Run {
             self.timer.set(due);
             self.armed = due;
         }
-        let more = !self.effects.cut_off.is_empty();
-        if self.served && !more && !self.upstream.is_calling() {
+        if self.served && self.effects.cut_off.is_empty() && !self.upstream.is_calling() {
             let Inbox { messages, pace, .. } = &mut self.inbox;
             let next = self.watchfulness.look(pace, || messages.try_recv().ok());
             if next.is_some() {
                 return Woken { message: next, ..Woken::default() };
             }
         }
-        poll_fn(|context| {
-            let mut woken = Woken::default();
-            let fired = self.timer.poll_fired(context).is_ready();
-            if fired {
-                self.armed = None;
-            }
-            let mut ready = fired || more;
-            if let Poll::Ready(report) = self.upstream.poll_report(context) {
-                woken.report = Some(report);
-                ready = true;
-            }
-            if let Poll::Ready(Some(exit)) = self.exits.poll_recv(context) {
-                woken.exit = Some(exit);
-                ready = true;
-            }
-            if let Poll::Ready(Some(control)) = self.control.poll_recv(context) {
-                woken.control = Some(control);
-                ready = true;
-            }
-            match self.inbox.urgent.poll_recv(context) {
-                Poll::Ready(Some(message)) => {
-                    woken.message = Some(message);
-                    return Poll::Ready(woken);
+        if self.upstream.is_calling() && self.inbox.pace.is_alone() {
+            let until = clock::now() + pace::UPSTREAM_MAX;
+            while clock::now() < until {
+                let looked = poll_fn(|context| Poll::Ready(self.poll_woken(context))).await;
+                if let Poll::Ready(woken) = looked {
+                    return woken;
                 }
-                Poll::Ready(None) => woken.handles_gone = true,
-                Poll::Pending => {}
+                // Whoever is to do what is looked for may need this very core; and the runtime must
+                // look at its sockets.
+                std::thread::yield_now();
+                tokio::task::yield_now().await;
             }
-            if let Poll::Ready(Some(message)) = self.inbox.messages.poll_recv(context) {
+        }
+        poll_fn(|context| self.poll_woken(context)).await
+    }
+
+    fn poll_woken(&mut self, context: &mut Context<'_>) -> Poll<Woken> {
+        let mut woken = Woken::default();
+        let fired = self.timer.poll_fired(context).is_ready();
+        if fired {
+            self.armed = None;
+        }
+        let mut ready = fired || !self.effects.cut_off.is_empty();
+        if let Poll::Ready(report) = self.upstream.poll_report(context) {
+            woken.report = Some(report);
+            ready = true;
+        }
+        if let Poll::Ready(Some(exit)) = self.exits.poll_recv(context) {
+            woken.exit = Some(exit);
+            ready = true;
+        }
+        if let Poll::Ready(Some(control)) = self.control.poll_recv(context) {
+            woken.control = Some(control);
+            ready = true;
+        }
+        match self.inbox.urgent.poll_recv(context) {
+            Poll::Ready(Some(message)) => {
                 woken.message = Some(message);
-                ready = true;
+                return Poll::Ready(woken);
             }
-            if ready { Poll::Ready(woken) } else { Poll::Pending }
-        })
-        .await
+            Poll::Ready(None) => woken.handles_gone = true,
+            Poll::Pending => {}
+        }
+        if let Poll::Ready(Some(message)) = self.inbox.messages.poll_recv(context) {
+            woken.message = Some(message);
+            ready = true;
+        }
+        if ready { Poll::Ready(woken) } else { Poll::Pending }
     }
 
     /// One turn; whether it was the last.

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use serde_json::json;
 
+use super::shared_redis::SharedRedis;
 use super::{Effort, Limit, Report, Samples, straight};
-use crate::harness::{Agent, Client, Http, RedisServer, cpu_ns, rss_kib};
+use crate::harness::{Agent, Client, Http, boottime_ns, cpu_ns, rss_kib};
 
 /// Holds, and their ttl in ms: few are beaten often, so that there is something to measure.
 const SIZES: [(usize, u64); 4] = [(100, 300), (1000, 600), (10_000, 3000), (100_000, 30_000)];
@@ -40,10 +41,16 @@ pub(super) const ROOM_FOR_MANY: &str =
     "[limits]\nsessions_per_uid_max = 20000\nholds_max = 200000\n";
 
 impl Crowd {
-    /// Holds so many.
-    pub(super) fn hold(agent: &Agent, holds: usize, ttl_ms: u64) -> Crowd {
+    /// Holds so many, taken one after the other as fast as that goes, or evenly within a time.
+    pub(super) fn hold(agent: &Agent, holds: usize, ttl_ms: u64, within: Duration) -> Crowd {
         let mut http = agent.http();
-        for s in 0..holds.div_ceil(HOLDS_PER_SESSION) {
+        let start_ns = boottime_ns();
+        let sessions = holds.div_ceil(HOLDS_PER_SESSION);
+        for s in 0..sessions {
+            let begin_ns =
+                start_ns + (within.as_nanos() as f64 * s as f64 / sessions as f64) as u64;
+            let early_ns = begin_ns.saturating_sub(boottime_ns());
+            std::thread::sleep(Duration::from_nanos(early_ns));
             let session = http.register(&json!({"keepalive_ms": 86_400_000})).session;
             for h in 0..HOLDS_PER_SESSION.min(holds) {
                 http.acquire(session, "leader", &format!("{s} {h}"), &json!({"ttl_ms": ttl_ms}));
@@ -81,7 +88,7 @@ pub(super) fn of_many_holds(effort: &Effort, report: &mut Report) -> anyhow::Res
     let mut first = None;
     for (holds, ttl_ms) in sizes(effort) {
         let agent = Agent::setup().config(ROOM_FOR_MANY).start();
-        let crowd = Crowd::hold(&agent, holds, ttl_ms);
+        let crowd = Crowd::hold(&agent, holds, ttl_ms, Duration::ZERO);
         std::thread::sleep(SETTLE);
         let cost = crowd.beaten_for(WINDOW, &agent, None)?;
         let what = format!("processor time of a beat, {holds} holds");
@@ -93,12 +100,11 @@ pub(super) fn of_many_holds(effort: &Effort, report: &mut Report) -> anyhow::Res
 pub(super) fn of_many_holds_in_redis(effort: &Effort, report: &mut Report) -> anyhow::Result<()> {
     let mut first = None;
     for (holds, ttl_ms) in sizes(effort) {
-        let mut redis = RedisServer::start();
-        let redis_pid = redis.process().pid();
+        let redis = SharedRedis::start();
         let agent = Agent::setup().config(ROOM_FOR_MANY).upstream(&redis.url()).start();
-        let crowd = Crowd::hold(&agent, holds, ttl_ms);
+        let crowd = Crowd::hold(&agent, holds, ttl_ms, Duration::ZERO);
         std::thread::sleep(SETTLE);
-        let cost = crowd.beaten_for(WINDOW, &agent, Some(redis_pid))?;
+        let cost = crowd.beaten_for(WINDOW, &agent, Some(redis.pid()))?;
         let calls = straight::renewal_us(&redis, FLOOR_KEYS, FLOOR_CALLS)?;
         let more = format!(
             "; Redis itself {:.1} µs a beat; floor: a bare script renewing {FLOOR_KEYS} keys, {:.1} µs a key",

@@ -50,7 +50,7 @@ pub(super) fn between_hosts(effort: &Effort, report: &mut Report) -> anyhow::Res
         add_peer(effort, report, brand.label(), clients);
     }
     // An agent also wakes the waiters of programs that know nothing of it.
-    let package = || Peer::start(Brand::AdvancedSemaphores, &hosts.redis.socket(), "foreign");
+    let package = || Peer::start(Brand::AdvancedSemaphores, &hosts.redis.url(), "foreign");
     add_peer(effort, report, "the first of these beside a Tenure agent", (package(), package()));
     Ok(())
 }

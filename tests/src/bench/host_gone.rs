@@ -10,9 +10,10 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::report::Side;
+use super::shared_redis::SharedRedis;
 use super::two_agents::{KEEPALIVE_MS, KINDS, TwoAgents, client};
 use super::{Effort, Limit, Report, Samples};
-use crate::harness::{Agent, Client, Events, Http, RedisServer, Session, boottime_ns};
+use crate::harness::{Agent, Client, Events, Http, Session, boottime_ns};
 
 const WHAT: &str = "expiry → somebody else has it, or is told";
 /// Volatile keys of other programs.
@@ -33,7 +34,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 pub(super) fn takeover_after_expiry(effort: &Effort, report: &mut Report) -> anyhow::Result<()> {
     let mut hosts = TwoAgents::start();
-    fill(&mut hosts.redis.connect())?;
+    fill(&mut hosts.redis.connect()?)?;
     let unseen = Unseen::watch(&hosts.redis, Duration::from_millis(effort.expiry_watch_ms))?;
     let mut times = KINDS.map(|_| Vec::new());
     for _ in 0..effort.stops {
@@ -114,7 +115,7 @@ fn hold_all(agent: &Agent) -> Held {
 /// from the expiry in Redis until the event was read, ms, by kind.
 fn stop_one(hosts: &mut TwoAgents) -> anyhow::Result<Vec<f64>> {
     let TwoAgents { agents: [doomed, other], redis } = hosts;
-    let mut connection = redis.connect();
+    let mut connection = redis.connect()?;
     let (mut http, waiter) = client(other);
     let events = other.events(waiter);
     let mut held = hold_all(doomed);
@@ -175,11 +176,11 @@ struct Unseen {
 
 impl Unseen {
     /// Sets the keys, and listens for so long after their expiry.
-    fn watch(server: &RedisServer, after: Duration) -> anyhow::Result<Unseen> {
-        let mut connection = server.connect();
+    fn watch(server: &SharedRedis, after: Duration) -> anyhow::Result<Unseen> {
+        let mut connection = server.connect()?;
         redis::cmd("CONFIG").arg(&["SET", "notify-keyspace-events", "Ex"]).exec(&mut connection)?;
         let (subscribed, wait) = sync_channel(1);
-        let mut own = server.connect();
+        let mut own = server.connect()?;
         let until_ns = boottime_ns() + UNSEEN_TTL_MS * 1_000_000 + u64::try_from(after.as_nanos())?;
         let listener = std::thread::spawn(move || {
             let mut events = own.as_pubsub();

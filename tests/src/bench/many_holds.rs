@@ -5,11 +5,15 @@ use std::time::Duration;
 
 use super::growth::Crowd;
 use super::report::number;
+use super::shared_redis::SharedRedis;
 use super::{Effort, Limit, Report, Samples, straight};
-use crate::harness::{Agent, RedisServer, rss_kib};
+use crate::harness::{Agent, rss_kib};
 
 const HOLDS: usize = 10_000;
 const TTL_MS: u64 = 30_000;
+/// How often each is beaten. They are taken evenly over this time, as those of many programs would
+/// be; taken at once, their beats would meet more often.
+const BEAT: Duration = Duration::from_secs(10);
 /// Three beats of every hold.
 const WINDOW: Duration = Duration::from_secs(30);
 /// Beats settle into their rhythm for this long before.
@@ -18,47 +22,41 @@ const SETTLE: Duration = Duration::from_secs(12);
 const BEATS_PER_COMMAND: f64 = 256.0;
 /// Calls of the floor.
 const FLOOR_CALLS: usize = 200;
-/// What a client sends and what no script calls, so that the statistics count what came over the
-/// wire: commands inside of a script are counted like any other.
-const SENT: [&str; 12] = [
-    "eval",
-    "evalsha",
-    "eval_ro",
-    "evalsha_ro",
-    "fcall",
-    "fcall_ro",
-    "ping",
-    "hello",
-    "auth",
-    "select",
-    "client",
-    "script",
-];
+/// Calls of scripts, which is how everything is beaten.
+const SCRIPTS: [&str; 6] = ["eval", "evalsha", "eval_ro", "evalsha_ro", "fcall", "fcall_ro"];
+/// What else a client sends and what no script calls. Commands inside of a script are counted like
+/// any other, so that only these can be told apart.
+const OTHER: [&str; 6] = ["ping", "hello", "auth", "select", "client", "script"];
 
 pub(super) fn kept_through_redis(_: &Effort, report: &mut Report) -> anyhow::Result<()> {
-    let mut redis = RedisServer::start();
-    let redis_pid = redis.process().pid();
+    let redis = SharedRedis::start();
     let agent = Agent::setup().upstream(&redis.url()).start();
-    let crowd = Crowd::hold(&agent, HOLDS, TTL_MS);
+    let crowd = Crowd::hold(&agent, HOLDS, TTL_MS, BEAT);
     std::thread::sleep(SETTLE);
-    let before = sent(&redis);
-    let cost = crowd.beaten_for(WINDOW, &agent, Some(redis_pid))?;
+    let before = redis.commandstats();
+    let cost = crowd.beaten_for(WINDOW, &agent, Some(redis.pid()))?;
     let rss = rss_kib(agent.pid()) as f64 / 1024.0;
-    let commands: BTreeMap<String, u64> = sent(&redis)
-        .into_iter()
-        .map(|(name, calls)| {
-            let earlier = before.get(&name).copied().unwrap_or(0);
-            (name, calls - earlier)
-        })
-        .filter(|(_, calls)| *calls > 0)
-        .collect();
-    let total: u64 = commands.values().sum();
-    let list: Vec<String> = commands.iter().map(|(name, n)| format!("{name} {n}")).collect();
-
-    let limit = Limit::Most(1.0);
-    let value = total as f64 * BEATS_PER_COMMAND / cost.beats;
-    let against = format!("{:.0} beats in {} s; {}", cost.beats, WINDOW.as_secs(), list.join(", "));
-    report.add("P6", "Redis commands for 256 beats, 10 000 holds", (value, ""), limit, against);
+    let after = redis.commandstats();
+    let sent = |names: &[&str]| -> BTreeMap<&String, u64> {
+        after
+            .iter()
+            // A subcommand is counted as client|setname.
+            .filter(|(name, _)| names.contains(&name.split('|').next().unwrap_or(name)))
+            .map(|(name, calls)| (name, calls - before.get(name).unwrap_or(&0)))
+            .filter(|(_, calls)| *calls > 0)
+            .collect()
+    };
+    let scripts: u64 = sent(&SCRIPTS).values().sum();
+    let other: Vec<String> = sent(&OTHER).iter().map(|(name, n)| format!("{name} {n}")).collect();
+    let against = format!(
+        "{:.0} beats in {} s by {scripts} scripts; besides, to see that the server is there: {}",
+        cost.beats,
+        WINDOW.as_secs(),
+        other.join(", ")
+    );
+    let value = (scripts as f64 * BEATS_PER_COMMAND / cost.beats, "");
+    let what = "Redis commands for 256 beats, 10 000 holds";
+    report.add("P6", what, value, Limit::Most(1.0), against);
 
     let seconds = WINDOW.as_secs_f64();
     let per_call = Samples::new(straight::renewal_us(&redis, 256, FLOOR_CALLS)?).median();
@@ -72,15 +70,7 @@ pub(super) fn kept_through_redis(_: &Effort, report: &mut Report) -> anyhow::Res
     );
     let value = (100.0 * cost.agent_seconds / seconds, "%");
     report.add("P6", "processor time of 10 000 holds", value, Limit::Most(3.0), against);
-    let against = format!("ttl {} s, beaten every {} s", TTL_MS / 1000, TTL_MS / 3000);
+    let against = format!("ttl {} s, beaten every {} s", TTL_MS / 1000, BEAT.as_secs());
     report.add("P6", "resident memory, 10 000 holds", (rss, "MiB"), Limit::Most(40.0), against);
     Ok(())
-}
-
-/// How many commands came over the wire, by name.
-fn sent(redis: &RedisServer) -> BTreeMap<String, u64> {
-    let mut sent = redis.commandstats();
-    // A subcommand is counted as client|setname.
-    sent.retain(|name, _| SENT.contains(&name.split('|').next().unwrap_or(name)));
-    sent
 }

@@ -18,6 +18,7 @@ mod plot_peers;
 mod report;
 mod run_cost;
 mod samples;
+mod shared_redis;
 mod straight;
 mod takeover;
 mod through_redis;

@@ -260,15 +260,6 @@ impl fmt::Display for Report {
                 row.against
             )?;
         }
-        for histogram in &self.histograms {
-            writeln!(f, "\n{}", histogram.what)?;
-            let most = histogram.buckets.iter().map(|(_, count)| *count).max().unwrap_or(1).max(1);
-            for (bound, count) in &histogram.buckets {
-                let bar = "#".repeat((count * 50).div_ceil(most));
-                let bound = bound.map_or("beyond".to_owned(), |bound| format!("≤ {bound} ms"));
-                writeln!(f, "{bound:>12} {count:>6} {bar}")?;
-            }
-        }
         for Comparison { id, what, contestants } in &self.comparisons {
             let title = format!("{id} {what}");
             writeln!(f, "\n{title:<52} {:>10} {:>10} {:>7}", "p50 ms", "p99 ms", "times")?;
@@ -281,6 +272,17 @@ impl fmt::Display for Report {
                 let [p50, p99] = [contestant.p50_ms, contestant.p99_ms]
                     .map(|ms| ms.map_or_else(in_vain, number));
                 writeln!(f, "  {name:<50} {p50:>10} {p99:>10} {:>7}", contestant.count)?;
+            }
+        }
+        for histogram in &self.histograms {
+            writeln!(f, "\n{}", histogram.what)?;
+            let most = histogram.buckets.iter().map(|(_, count)| *count).max().unwrap_or(1).max(1);
+            let counted = |(_, count): &&(Option<f64>, usize)| *count == 0;
+            let empty = histogram.buckets.iter().take_while(counted).count();
+            for (bound, count) in &histogram.buckets[empty..] {
+                let bar = "#".repeat((count * 50).div_ceil(most));
+                let bound = bound.map_or("beyond".to_owned(), |bound| format!("≤ {bound} ms"));
+                writeln!(f, "{bound:>12} {count:>6} {bar}")?;
             }
         }
         for LeftOut { id, what, why } in &self.left_out {

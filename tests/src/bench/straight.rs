@@ -6,7 +6,8 @@ use std::sync::mpsc::sync_channel;
 use redis::{Connection, Script, ToRedisArgs};
 
 use super::samples::timed_us;
-use crate::harness::{RedisServer, boottime_ns};
+use super::shared_redis::SharedRedis;
+use crate::harness::boottime_ns;
 
 const KEY: &str = "floor:role";
 const FENCE: &str = "floor:fence";
@@ -52,13 +53,13 @@ pub(super) struct Straight {
 
 impl Straight {
     /// A client of that server.
-    pub(super) fn new(server: &RedisServer) -> Straight {
-        Straight {
-            connection: server.connect(),
+    pub(super) fn new(server: &SharedRedis) -> anyhow::Result<Straight> {
+        Ok(Straight {
+            connection: server.connect()?,
             claim: Script::new(CLAIM),
             release: Script::new(RELEASE),
             renew: Script::new(RENEW),
-        }
+        })
     }
 
     /// One Redis round trip.
@@ -112,13 +113,13 @@ impl Straight {
 
 /// Times from just before a release by one client until another one, which is told by a message,
 /// has claimed, ms.
-pub(super) fn hand_overs_ms(server: &RedisServer, rounds: usize) -> anyhow::Result<Vec<f64>> {
-    let mut listener = server.connect();
+pub(super) fn hand_overs_ms(server: &SharedRedis, rounds: usize) -> anyhow::Result<Vec<f64>> {
+    let mut listener = server.connect()?;
     let mut messages = listener.as_pubsub();
     messages.subscribe(CHANNEL)?;
     let (claimed, claims) = sync_channel(1);
-    let mut next = Straight::new(server);
-    let mut holder = Straight::new(server);
+    let mut next = Straight::new(server)?;
+    let mut holder = Straight::new(server)?;
     std::thread::scope(|scope| {
         let waiter = scope.spawn(move || {
             for _ in 0..rounds {
@@ -146,11 +147,11 @@ pub(super) fn hand_overs_ms(server: &RedisServer, rounds: usize) -> anyhow::Resu
 
 /// Time of one call that renews keys, by how many it renews, µs.
 pub(super) fn renewal_us(
-    server: &RedisServer,
+    server: &SharedRedis,
     keys: usize,
     rounds: usize,
 ) -> anyhow::Result<Vec<f64>> {
-    let mut straight = Straight::new(server);
+    let mut straight = Straight::new(server)?;
     let keys: Vec<String> = (0..keys).map(|key| format!("floor:renewed:{key}")).collect();
     straight.hold(&keys, TTL_MS)?;
     (0..rounds)

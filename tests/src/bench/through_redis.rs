@@ -5,10 +5,11 @@ use super::floor::call_echo;
 use super::peers::{Brand, Peer, Peers};
 use super::report::Side;
 use super::samples::timed_us;
+use super::shared_redis::SharedRedis;
 use super::straight::Straight;
 use super::two_agents::{KINDS, client};
 use super::{Effort, Floor, Limit, Report, Samples};
-use crate::harness::{Agent, RedisServer};
+use crate::harness::Agent;
 
 /// Calls of a peer for each of ours: they take ten times as long.
 const PEER_CALLS_DIVISOR: usize = 10;
@@ -57,11 +58,11 @@ impl Times {
 }
 
 pub(super) fn acquire_and_release(effort: &Effort, report: &mut Report) -> anyhow::Result<()> {
-    let redis = RedisServer::start();
+    let redis = SharedRedis::start();
     let echo_server = Floor::start("http")?;
     let agent = Agent::setup().upstream(&redis.url()).start();
     let mut echo_client = echo_server.http();
-    let mut straight = Straight::new(&redis);
+    let mut straight = Straight::new(&redis)?;
     let (mut http, session) = client(&agent);
 
     let servers = Peers::start();

@@ -3,7 +3,8 @@
 use serde_json::json;
 use uuid::Uuid;
 
-use crate::harness::{Agent, Client, Http, RedisServer};
+use super::shared_redis::SharedRedis;
+use crate::harness::{Agent, Client, Http};
 
 /// Every kind.
 pub(super) const KINDS: [&str; 4] = ["leader", "semaphore", "lease", "master"];
@@ -14,13 +15,13 @@ pub(super) const KEEPALIVE_MS: u64 = 86_400_000;
 /// Two agents and their Redis.
 pub(super) struct TwoAgents {
     pub(super) agents: [Agent; 2],
-    pub(super) redis: RedisServer,
+    pub(super) redis: SharedRedis,
 }
 
 impl TwoAgents {
     /// Starts all three.
     pub(super) fn start() -> TwoAgents {
-        let redis = RedisServer::start();
+        let redis = SharedRedis::start();
         let agents = [(); 2].map(|()| Agent::setup().upstream(&redis.url()).start());
         TwoAgents { agents, redis }
     }

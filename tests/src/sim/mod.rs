@@ -20,7 +20,7 @@ mod network;
 mod plan;
 mod planted;
 mod queue;
-mod random;
+pub(crate) mod random;
 mod rows;
 mod time;
 mod trace;

@@ -4,7 +4,6 @@ mod etcd;
 mod postgres;
 
 use std::io::{BufRead, BufReader, Write};
-use std::path::Path;
 use std::process::{ChildStdout, Command, Stdio};
 
 use anyhow::Context;
@@ -14,7 +13,8 @@ use serde_json::Value;
 pub(super) use etcd::Etcd;
 use postgres::Postgres;
 
-use crate::harness::{Program, RedisServer, binary, boottime_ns};
+use super::shared_redis::SharedRedis;
+use crate::harness::{Program, binary, boottime_ns};
 
 /// What the clients run.
 const PROGRAM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/python/peers.py");
@@ -66,7 +66,7 @@ impl Brand {
 /// The servers of the peers.
 pub(super) struct Peers {
     /// Not the agents' own: an agent wakes the waiters of foreign semaphores, too.
-    redis: RedisServer,
+    redis: SharedRedis,
     etcd: anyhow::Result<Etcd>,
     postgres: anyhow::Result<Postgres>,
 }
@@ -74,7 +74,7 @@ pub(super) struct Peers {
 impl Peers {
     /// Starts those that can be started; the others are missing where they are asked for.
     pub(super) fn start() -> Peers {
-        Peers { redis: RedisServer::start(), etcd: Etcd::start(), postgres: Postgres::start() }
+        Peers { redis: SharedRedis::start(), etcd: Etcd::start(), postgres: Postgres::start() }
     }
 
     /// The etcd server.
@@ -85,12 +85,12 @@ impl Peers {
     /// A client in a process of its own, of its brand's server.
     pub(super) fn client(&self, brand: Brand, lock: &str) -> anyhow::Result<Peer> {
         match brand {
-            Brand::Etcd => Peer::start(brand, Path::new(self.etcd()?.endpoint()), lock),
+            Brand::Etcd => Peer::start(brand, self.etcd()?.endpoint(), lock),
             Brand::Postgres => match &self.postgres {
-                Ok(postgres) => Peer::start(brand, postgres.dir(), lock),
+                Ok(postgres) => Peer::start(brand, &postgres.dir().display().to_string(), lock),
                 Err(error) => anyhow::bail!("{error:#}"),
             },
-            _ => Peer::start(brand, &self.redis.socket(), lock),
+            _ => Peer::start(brand, &self.redis.url(), lock),
         }
     }
 }
@@ -103,7 +103,7 @@ pub(super) struct Peer {
 
 impl Peer {
     /// A client in a process of its own, of a server at that address.
-    pub(super) fn start(brand: Brand, address: &Path, lock: &str) -> anyhow::Result<Peer> {
+    pub(super) fn start(brand: Brand, address: &str, lock: &str) -> anyhow::Result<Peer> {
         let profile = binary("bench");
         let target = profile.ancestors().nth(2).context("a profile lies in a directory")?;
         let python = target.join(PYTHON);
@@ -114,9 +114,7 @@ impl Peer {
         );
         let mut program = Program::start(
             Command::new(python)
-                .args([PROGRAM, brand.name()])
-                .arg(address)
-                .arg(lock)
+                .args([PROGRAM, brand.name(), address, lock])
                 .env("PYTHONDONTWRITEBYTECODE", "1")
                 .stdin(Stdio::piped())
                 .stdout(Stdio::piped()),
