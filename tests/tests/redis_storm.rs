@@ -11,7 +11,7 @@ use tenure_tests::harness::{Fleet, Python, boottime_ns, until};
 
 /// Set to let the storm last longer, s.
 const LASTS: &str = "TENURE_STORM_SECONDS";
-const LASTS_S_DEFAULT: u64 = 30;
+const LASTS_S_DEFAULT: u64 = 25;
 const LIMIT: u64 = 3;
 /// Clients of agents, and processes of the package.
 const OURS: usize = 5;
@@ -88,9 +88,9 @@ impl Storm {
     fn strike(&mut self) {
         let target = self.chance.next_u32() as usize;
         // Whoever dies outside the agents keeps its permit for a whole heartbeat: not too often.
-        let mut victim = if target.is_multiple_of(8) {
+        let mut victim = if target.is_multiple_of(24) {
             let next = self.package();
-            let at = target / 8 % THEIRS;
+            let at = target / 24 % THEIRS;
             std::mem::replace(&mut self.theirs[at], next)
         } else {
             let at = target % OURS;
@@ -122,7 +122,7 @@ fn clients_of_both_sorts_are_killed_at_random() {
     let mut storm = Storm::gather();
     let over = boottime_ns() + Duration::from_secs(lasts).as_nanos() as u64;
     while boottime_ns() < over {
-        let pause = 50 + u64::from(storm.chance.next_u32()) % 400;
+        let pause = 100 + u64::from(storm.chance.next_u32()) % 500;
         let strike_at = boottime_ns() + pause * 1_000_000;
         until("the next strike", || {
             storm.nobody_is_one_too_many();

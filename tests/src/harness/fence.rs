@@ -155,7 +155,10 @@ impl Shared {
                     self.grants.fetch_add(1, Ordering::Relaxed);
                     self.use_it(&own, &granted);
                     let body = json!({"session": own.session, "hold": granted.hold});
-                    call(&mut http, "/v1/release", &body);
+                    // Until somebody has heard it.
+                    while call(&mut http, "/v1/release", &body).is_none() && !self.stopped() {
+                        std::thread::sleep(BREATH);
+                    }
                     session = Some(own);
                 }
                 Err(Refusal::SessionGone) => {}

@@ -63,10 +63,9 @@ pub fn nothing_is_left(redis: &RedisServer) {
                 && entry.expires_in_ms.is_some_and(|ms| ms <= TOMBSTONE_MS);
             !own && !mark
         });
-        let now: Vec<_> = left.into_iter().collect();
+        let now: Vec<String> = left.into_keys().collect();
         if now != last && !now.is_empty() {
-            let keys: Vec<_> = now.iter().map(|(key, _)| key).collect();
-            eprintln!("left in Redis: {keys:?}");
+            eprintln!("left in Redis: {now:?}");
         }
         last = now;
         last.is_empty()

@@ -218,7 +218,12 @@ impl Shared {
                 break;
             }
         }
-        // Fails only when it is closed already.
+        // Each fails only when that is closed already. What a server says before it closes still
+        // reaches a client whose request does not reach the server.
+        if direction == Direction::Requests {
+            let _ = to.shutdown(Shutdown::Write);
+            return;
+        }
         let _ = from.shutdown(Shutdown::Both);
         let _ = to.shutdown(Shutdown::Both);
         self.lock().links.retain(|link| link.number != number);
