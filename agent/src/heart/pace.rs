@@ -4,7 +4,7 @@
 //! otherwise idle. A client that asks again as soon as it is answered finds both threads awake, as
 //! long as it is the only one that asks; with several there is other work to do than to wait.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use crate::host::clock;
@@ -32,10 +32,19 @@ pub(super) struct Pace {
     last: AtomicU32,
     /// Requests in a row over that connection.
     streak: AtomicU32,
+    /// The upstream is in this process: answers come at once.
+    answers_here: AtomicBool,
 }
 
 impl Pace {
-    /// A request is sent. Whether it is likely the only one under way.
+    /// Says whether the upstream is in this process. An answer from elsewhere takes too long to look for
+    /// it, and those who make it need the cores.
+    pub(super) fn set_answers_here(&self, here: bool) {
+        self.answers_here.store(here, Ordering::Relaxed);
+    }
+
+    /// A request is sent. Whether it pays to look for its answer: it is likely the only one under way, and
+    /// is answered here.
     pub(super) fn asked(&self, connection: u32) -> bool {
         if self.last.swap(connection, Ordering::Relaxed) == connection {
             let streak = self.streak.load(Ordering::Relaxed).saturating_add(1);
@@ -43,7 +52,7 @@ impl Pace {
         } else {
             self.streak.store(0, Ordering::Relaxed);
         }
-        self.is_alone()
+        self.is_alone() && self.answers_here.load(Ordering::Relaxed)
     }
 
     /// Whether the requests of late came one by one over one connection.
@@ -54,8 +63,7 @@ impl Pace {
 
 /// Looks for an answer for a moment.
 pub(super) fn look<T>(mut found: impl FnMut() -> Option<T>) -> Option<T> {
-    let us = std::env::var("LOOK_US").ok().and_then(|t| t.parse().ok()).unwrap_or(60);
-    look_for(Duration::from_micros(us), &mut found)
+    look_for(ANSWER_MAX, &mut found)
 }
 
 fn look_for<T>(at_most: Duration, found: &mut impl FnMut() -> Option<T>) -> Option<T> {
@@ -115,6 +123,7 @@ mod tests {
     #[test]
     fn looks_only_while_one_connection_asks_and_rests_after_looks_in_vain() {
         let pace = Pace::default();
+        pace.set_answers_here(true);
         let mut watchfulness = Watchfulness::default();
         assert_eq!(watchfulness.look(&pace, || Some(())), None, "nobody asked yet");
         assert!(!pace.asked(7), "the first");
@@ -130,6 +139,10 @@ mod tests {
         let hits = (0..HITS_MAX * 2).filter(|_| watchfulness.look(&pace, || Some(())).is_some());
         assert!(hits.count() < HITS_MAX as usize * 2, "sleeps now and then");
         assert!(!pace.asked(8), "another one");
+        assert_eq!((0..=STREAK_MIN).filter(|_| pace.asked(8)).count(), 2);
+        pace.set_answers_here(false);
+        assert!(!pace.asked(8) && pace.is_alone(), "the answer comes from elsewhere");
+        pace.asked(9);
         assert_eq!(watchfulness.look(&pace, || Some(())), None);
     }
 }

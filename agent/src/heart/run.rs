@@ -121,6 +121,7 @@ impl Run {
             recorder: Recorder::new(Arc::clone(&parts.metrics)),
             metrics: parts.metrics,
         };
+        inbox.pace.set_answers_here(parts.upstream.shares_journal());
         let mut run = Run {
             keeper,
             upstream: parts.upstream,
@@ -179,8 +180,7 @@ impl Run {
             }
         }
         if self.upstream.is_calling() && self.inbox.pace.is_alone() {
-            let us: u64 = std::env::var("HEART_US").ok().and_then(|t| t.parse().ok()).unwrap_or(200);
-            let until = clock::now() + std::time::Duration::from_micros(us);
+            let until = clock::now() + pace::UPSTREAM_MAX;
             while clock::now() < until {
                 let looked = poll_fn(|context| Poll::Ready(self.poll_woken(context))).await;
                 if let Poll::Ready(woken) = looked {
