@@ -11,6 +11,7 @@ mod care;
 pub mod examine;
 pub mod exchange;
 mod feed;
+mod hints;
 mod known;
 pub mod layout;
 pub mod link;
@@ -34,17 +35,14 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use redis::PushInfo;
-use tenure::wire::{Kind, UpstreamState};
-use uuid::Uuid;
+use tenure::wire::UpstreamState;
 
 use self::address::Address;
 use self::calls::{Calls, Done};
 use self::care::Care;
 use self::exchange::{CareOf, Cared, Exchange, Step};
-use self::feed::Hint;
 use self::known::Known;
-use self::layout::{About, Channel, Layout};
+use self::layout::Layout;
 use self::link::{Link, LinkState, Purpose};
 use self::runs_out::RunsOut;
 use super::{Examination, Health, Report, Upstream};
@@ -72,7 +70,7 @@ const JUST_AFTER: Duration = Duration::from_millis(1);
 /// What a call is for.
 #[derive(Debug)]
 enum Task {
-    Request { call: CallId, request: Request },
+    Request { call: CallId, request: Box<Request> },
     Care(Vec<CareOf>),
     Verify(Vec<(ClaimId, Resource)>),
     Listen,
@@ -219,81 +217,6 @@ impl Redis {
         });
     }
 
-    fn handle_push(&mut self, now: Boottime, push: PushInfo) {
-        for hint in feed::hints(push) {
-            match hint {
-                Hint::Key(key) => {
-                    if let Some(about) = self.layout.about(&key) {
-                        self.handle_touched(now, about);
-                    }
-                }
-                Hint::Said { channel, payload } => {
-                    if let Some(channel) = self.layout.channel(&channel) {
-                        self.handle_said(channel, &payload);
-                    }
-                }
-                Hint::Everything => self.reports.push_back(Report::FeedLost),
-            }
-        }
-    }
-
-    fn handle_touched(&mut self, now: Boottime, about: About) {
-        match about {
-            About::Resource(resource) => {
-                self.known.changed(now, &resource);
-                self.reports.push_back(Report::Change(Change::Resource(resource)));
-            }
-            About::Permits(semaphore) => {
-                self.care.permits_changed(now, &semaphore);
-                self.reports.push_back(Report::Change(Change::Resource(semaphore)));
-            }
-            About::Queue(semaphore) => self.care.queue_changed(now, &semaphore),
-            About::Notification { id: claim } => {
-                if let Some(resource) = self.known.waits_for(claim).cloned() {
-                    self.reports.push_back(Report::Change(Change::Granted { claim, resource }));
-                }
-            }
-        }
-    }
-
-    fn handle_said(&mut self, channel: Channel, payload: &[u8]) {
-        let message = || {
-            serde_json::from_slice(payload)
-                .unwrap_or_else(|_| String::from_utf8_lossy(payload).into_owned().into())
-        };
-        match channel {
-            Channel::ProjectEvents { tenant, project } => {
-                let change = Change::Message { tenant, project, session: None, payload: message() };
-                self.reports.push_back(Report::Change(change));
-            }
-            Channel::SessionEvents { session } => {
-                let Ok(session) = Uuid::try_parse(&session).map(SessionId) else { return };
-                let Some((tenant, project)) = self.known.project_of(session).cloned() else {
-                    return;
-                };
-                // Most of what is said to a session is that its master was preempted.
-                let (kind, name) = (Kind::Master, Arc::clone(&project));
-                let master = Resource { tenant: Arc::clone(&tenant), kind, name };
-                if let Some(claim) = self.known.hold_of(&master) {
-                    self.reports
-                        .push_back(Report::Change(Change::Lost { claim, resource: master }));
-                }
-                let session = Some(session);
-                let change = Change::Message { tenant, project, session, payload: message() };
-                self.reports.push_back(Report::Change(change));
-            }
-            Channel::Lost => {
-                let claim =
-                    std::str::from_utf8(payload).ok().and_then(|id| Uuid::try_parse(id).ok());
-                let Some(claim) = claim.map(ClaimId) else { return };
-                if let Some(resource) = self.known.resource_of(claim) {
-                    self.reports.push_back(Report::Change(Change::Lost { claim, resource }));
-                }
-            }
-            Channel::Routes { .. } => {}
-        }
-    }
-
     fn handle_done(&mut self, now: Boottime, done: Done<Task, Reply>) {
         let Done { purpose, sent_at, result } = done;
         match &result {
@@ -432,17 +355,23 @@ impl Upstream for Redis {
             _ => &self.commands,
         };
         let layout = Rc::clone(&self.layout);
-        self.calls.start(now, within, link, Task::Request { call, request }, |line| async move {
-            let mut connected = line.connect().await?;
-            loop {
-                let reply = line.run(&mut connected, &invocation).await?;
-                match exchange.step(&layout, reply) {
-                    Ok(Step::Done(answer)) => return Ok(Reply::Answer(answer)),
-                    Ok(Step::Next(rest, next)) => (exchange, invocation) = (rest, next),
-                    Err(error) => return Err(Failure::Unknown(error.to_string())),
+        self.calls.start(
+            now,
+            within,
+            link,
+            Task::Request { call, request: Box::new(request) },
+            |line| async move {
+                let mut connected = line.connect().await?;
+                loop {
+                    let reply = line.run(&mut connected, &invocation).await?;
+                    match exchange.step(&layout, reply) {
+                        Ok(Step::Done(answer)) => return Ok(Reply::Answer(answer)),
+                        Ok(Step::Next(rest, next)) => (exchange, invocation) = (rest, next),
+                        Err(error) => return Err(Failure::Unknown(error.to_string())),
+                    }
                 }
-            }
-        });
+            },
+        );
         self.wake();
     }
 
