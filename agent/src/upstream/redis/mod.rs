@@ -47,7 +47,7 @@ use self::link::{Link, LinkState, Purpose};
 use self::runs_out::RunsOut;
 use super::{Examination, Health, Report, Upstream};
 use crate::host::clock::{self, Boottime};
-use crate::model::{Answer, CallId, Change, ClaimId, Failure, Request, Resource, SessionId};
+use crate::model::{Answer, CallId, Change, ClaimId, Failure, Request, Resource};
 
 /// What a Redis can promise.
 pub const GUARANTEE: &str = "single Redis; asynchronous failover can lose a grant";
