@@ -23,7 +23,7 @@ const BACK_OFF_MAX: Duration = Duration::from_secs(2);
 /// another that was not, too, but only once.
 const STEADY: Duration = Duration::from_secs(1);
 /// Between two looks at a connection that may be dead, or lead to a server that is no master any more.
-const LOOK_EVERY: Duration = Duration::from_secs(3);
+const LOOK_EVERY: Duration = Duration::from_secs(5);
 
 /// The task behind a link. Takes suspicions; emits phases, and pushes; ends when nobody has the link
 /// any more.
