@@ -159,6 +159,8 @@ impl Shared {
                     while call(&mut http, "/v1/release", &body).is_none() && !self.stopped() {
                         std::thread::sleep(BREATH);
                     }
+                    // So that whoever looks only now and then finds it free at times.
+                    std::thread::sleep(self.stay / 2);
                     session = Some(own);
                 }
                 Err(Refusal::SessionGone) => {}

@@ -74,7 +74,10 @@ fn contents(connection: &mut Connection, key: &str) -> Option<Contents> {
     let mut command = redis::Cmd::new();
     let read = "a key can be read by its type";
     Some(match kind.as_str() {
-        "string" => Contents::Text(command.arg("GET").arg(key).query(connection).expect(read)),
+        "string" => {
+            let text: Option<String> = command.arg("GET").arg(key).query(connection).expect(read);
+            Contents::Text(text?)
+        }
         "hash" => Contents::Hash(command.arg("HGETALL").arg(key).query(connection).expect(read)),
         "list" => {
             command.arg("LRANGE").arg(key).arg(0).arg(-1);
