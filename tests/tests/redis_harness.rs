@@ -7,8 +7,10 @@ use redis::{
     Connection, ConnectionAddr, IntoConnectionInfo, ProtocolVersion, RedisConnectionInfo,
     RedisResult,
 };
+use serde_json::json;
+use tempfile::TempDir;
 use tenure_tests::harness::{
-    Contents, DEADLINE, Direction, Proxy, RedisServer, boottime_ns, until,
+    Contents, DEADLINE, Direction, Fence, Proxy, Python, RedisServer, boottime_ns, until,
 };
 
 const SILENCE: Duration = Duration::from_millis(200);
@@ -145,4 +147,38 @@ fn a_stopped_server_says_nothing() {
     assert!(incr(&mut connection, "key").unwrap_err().is_timeout());
     redis.resume();
     until("it to speak again", || value(&redis, "key") == Some(1));
+}
+
+#[test]
+#[should_panic(expected = "late writes")]
+fn two_at_a_guarded_resource_are_noticed() {
+    let fence = Fence::default();
+    assert!(fence.write(2, || true));
+    assert!(!fence.write(1, || false), "who knows that it is over does not write");
+    fence.refused_nobody();
+    assert!(fence.write(1, || true), "who believes to hold it does");
+    fence.refused_nobody();
+}
+
+#[test]
+fn one_too_many_behind_a_permit_is_noticed() {
+    let redis = RedisServer::start();
+    let slots = TempDir::new().expect("a temporary directory can be made");
+    let cycle = json!({"name": "gpu", "value": 2, "slots": slots.path(), "stay_ms": 0});
+    let mut package = Python::package(&redis.python_url());
+    let turns = package.begin("cycle", &cycle);
+    package.event(0, "entered");
+    let locked: Vec<_> = (0..2)
+        .map(|slot| {
+            let path = slots.path().join(format!("slot-{slot}"));
+            let file = std::fs::File::create(path).expect("the directory is ours");
+            // Waits until the package is outside.
+            nix::fcntl::Flock::lock(file, nix::fcntl::FlockArg::LockExclusive)
+                .unwrap_or_else(|(_, error)| panic!("{error}"))
+        })
+        .collect();
+    package.event(0, "too_many");
+    drop(locked);
+    package.call("stop", &json!({}));
+    package.result(turns);
 }
