@@ -90,9 +90,12 @@ pub(super) async fn listen(
     for pattern in layout.channel_patterns() {
         patterns.arg(pattern);
     }
-    let mut channels = redis::cmd("SUBSCRIBE");
-    channels.arg(layout.lost_channel()).arg(format!("__keyevent@{database}__:expired"));
-    for subscription in [patterns, channels] {
+    let mut losses = redis::cmd("SUBSCRIBE");
+    losses.arg(layout.lost_channel());
+    // By itself: whoever may not listen to this one must hear the others.
+    let mut expiries = redis::cmd("SUBSCRIBE");
+    expiries.arg(format!("__keyevent@{database}__:expired"));
+    for subscription in [patterns, losses, expiries] {
         match line.send(&mut connected, &subscription).await {
             Ok(_) => {}
             Err(Failure::Unknown(refusal)) if !line.is_broken(&connected) => {
