@@ -1,11 +1,11 @@
-//! The wall clock of a server under test.
+//! The wall clock of a server under test, which knows no chance either.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Overrides the calls by which a program reads the wall clock.
+/// Overrides the calls by which a program reads the wall clock, or opens the kernel's random numbers.
 const SOURCE: &str = include_str!("clock.c");
 
 /// A wall clock that stands still until it is set.
