@@ -309,12 +309,12 @@ impl Run {
             }
             Message::Probe(reply) => {
                 let health = self.upstream.health();
-                let holds = self.keeper.count_holds();
-                self.effects.metrics.set_present(self.keeper.count_sessions(), &holds);
+                let (sessions, holds) = (self.keeper.count_sessions(), self.keeper.count_holds());
+                self.effects.metrics.set_present(sessions, &holds);
                 self.effects.metrics.set_upstream_state(health.state);
                 let lateness = self.effects.lateness.status();
                 // A caller that has gone wants no answer.
-                let _ = reply.send(Probe { health, lateness });
+                let _ = reply.send(Probe { health, lateness, sessions, holds });
             }
             Message::Examine(reply) => {
                 // A caller that has gone wants no examination.
