@@ -72,7 +72,7 @@ fn serve(started: Instant, cli: Cli, loaded: Loaded) -> Result<(), (u8, Error)> 
     let Loaded { config, warnings, .. } = loaded;
     // Before any thread: it changes the environment.
     let handed = service_manager::take().map_err(unavailable)?;
-    let Handed { listener, notifier, watchdog, notices, .. } = handed;
+    let Handed { listener, processes, notifier, watchdog, notices } = handed;
     let log = log::start(&config.log).map_err(unavailable)?;
     warnings.iter().chain(&notices).for_each(|warning| warn!("{warning}"));
     let limits = lifecycle::prepare(&config).map_err(unavailable)?;
@@ -82,7 +82,8 @@ fn serve(started: Instant, cli: Cli, loaded: Loaded) -> Result<(), (u8, Error)> 
     };
     let (listener, place) = bound.map_err(unavailable)?;
     let policy = SharedPolicy::new(config.policy.clone());
-    let parts = lifecycle::assemble(&config, &limits, &policy).map_err(unavailable)?;
+    let parts = lifecycle::assemble(&config, &limits, &policy, notifier.clone(), processes)
+        .map_err(unavailable)?;
     let Assembled { mut heart, context, guarantee } = parts;
 
     let runtime = tokio::runtime::Builder::new_multi_thread()
