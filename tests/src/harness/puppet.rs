@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Mutex};
@@ -11,7 +12,7 @@ use serde_json::{Value, json};
 use tenure::wire::Event;
 use uuid::Uuid;
 
-use super::{Agent, Answer, Client, DEADLINE, EventLog, Program, Seen, binary};
+use super::{Agent, Answer, Client, DEADLINE, EventLog, Program, Seen, apart, binary};
 
 /// Replies that a test has not asked for yet; a puppet beyond waits.
 const REPLIES_MAX: usize = 64;
@@ -30,7 +31,7 @@ impl Puppet {
     /// Starts one as the user of the test.
     #[track_caller]
     pub fn start(agent: &Agent) -> Puppet {
-        Puppet::spawn(agent, &mut Command::new(binary("puppet")))
+        Puppet::spawn(agent, &mut Command::new(binary("puppet")), Program::start)
     }
 
     /// Starts one as another user and group. Takes root.
@@ -42,6 +43,27 @@ impl Puppet {
     /// When it cannot be started.
     #[track_caller]
     pub fn start_as(agent: &Agent, uid: u32) -> Puppet {
+        let copy = Puppet::copy(agent);
+        let mut command = Command::new(copy);
+        Puppet::spawn(agent, command.uid(uid).gid(uid).current_dir("/"), Program::start)
+    }
+
+    /// Starts one as another user, in a PID namespace of its own, as in a container. Takes root.
+    #[track_caller]
+    pub fn start_apart(agent: &Agent, uid: u32) -> Puppet {
+        let mut command = apart(Path::new("setpriv"));
+        command.args([
+            "--clear-groups",
+            &format!("--reuid={uid}"),
+            &format!("--regid={uid}"),
+            "--",
+        ]);
+        command.arg(Puppet::copy(agent)).current_dir("/");
+        Puppet::spawn(agent, &mut command, Program::start_apart)
+    }
+
+    #[track_caller]
+    fn copy(agent: &Agent) -> PathBuf {
         let copy = agent.dir().join("puppet");
         if !copy.exists() {
             // By another process: a child that some other test forks while this one has the file
@@ -50,14 +72,17 @@ impl Puppet {
             install.arg("--mode=755").arg(binary("puppet")).arg(&copy);
             assert!(install.status().is_ok_and(|status| status.success()), "{install:?} failed");
         }
-        Puppet::spawn(agent, Command::new(copy).uid(uid).gid(uid).current_dir("/"))
+        copy
     }
 
     #[track_caller]
-    fn spawn(agent: &Agent, command: &mut Command) -> Puppet {
-        let mut program = Program::start(
-            command.arg(agent.socket()).stdin(Stdio::piped()).stdout(Stdio::piped()),
-        );
+    fn spawn(
+        agent: &Agent,
+        command: &mut Command,
+        start: impl FnOnce(&mut Command) -> Program,
+    ) -> Puppet {
+        let mut program =
+            start(command.arg(agent.socket()).stdin(Stdio::piped()).stdout(Stdio::piped()));
         let out = program.pipes().stdout.take().expect("standard output is piped");
         let logs: Arc<Mutex<HashMap<u64, Arc<EventLog>>>> = Arc::default();
         let (to_test, replies) = sync_channel(REPLIES_MAX);
