@@ -31,7 +31,7 @@ impl Puppet {
     /// Starts one as the user of the test.
     #[track_caller]
     pub fn start(agent: &Agent) -> Puppet {
-        Puppet::spawn(agent, &mut Command::new(binary("puppet")), Program::start)
+        Puppet::spawn(&agent.socket(), &mut Command::new(binary("puppet")), Program::start)
     }
 
     /// Starts one as another user and group. Takes root.
@@ -45,7 +45,8 @@ impl Puppet {
     pub fn start_as(agent: &Agent, uid: u32) -> Puppet {
         let copy = Puppet::copy(agent);
         let mut command = Command::new(copy);
-        Puppet::spawn(agent, command.uid(uid).gid(uid).current_dir("/"), Program::start)
+        command.uid(uid).gid(uid).current_dir("/");
+        Puppet::spawn(&agent.socket(), &mut command, Program::start)
     }
 
     /// Starts one as another user, in a PID namespace of its own, as in a container. Takes root.
@@ -59,7 +60,14 @@ impl Puppet {
             "--",
         ]);
         command.arg(Puppet::copy(agent)).current_dir("/");
-        Puppet::spawn(agent, &mut command, Program::start_apart)
+        Puppet::spawn(&agent.socket(), &mut command, Program::start_apart)
+    }
+
+    /// Starts one by a command that is given the socket's path as its last argument, and ends when
+    /// the puppet does.
+    #[track_caller]
+    pub fn start_by(command: &mut Command, socket: &Path) -> Puppet {
+        Puppet::spawn(socket, command, Program::start)
     }
 
     #[track_caller]
@@ -77,12 +85,11 @@ impl Puppet {
 
     #[track_caller]
     fn spawn(
-        agent: &Agent,
+        socket: &Path,
         command: &mut Command,
         start: impl FnOnce(&mut Command) -> Program,
     ) -> Puppet {
-        let mut program =
-            start(command.arg(agent.socket()).stdin(Stdio::piped()).stdout(Stdio::piped()));
+        let mut program = start(command.arg(socket).stdin(Stdio::piped()).stdout(Stdio::piped()));
         let out = program.pipes().stdout.take().expect("standard output is piped");
         let logs: Arc<Mutex<HashMap<u64, Arc<EventLog>>>> = Arc::default();
         let (to_test, replies) = sync_channel(REPLIES_MAX);
