@@ -74,6 +74,7 @@ mod linux {
     use std::mem::MaybeUninit;
     use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
     use std::os::unix::fs::MetadataExt;
+    use std::sync::LazyLock;
 
     use nix::errno::Errno;
     use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -126,7 +127,7 @@ mod linux {
         };
         // Its parent has not waited for it yet; till then the kernel tells through /proc.
         let pid = unreaped.pid;
-        let status = fs::read_to_string(format!("/proc/{pid}/stat")).ok();
+        let status = stat(pid);
         let told = may_look_into(&unreaped);
         match information(pidfd)? {
             Information::Exit(status) => Some(decode(status)),
@@ -221,7 +222,21 @@ mod linux {
     }
 
     pub(super) fn start_ticks(pid: u32) -> Option<u64> {
-        field(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?, START_TIME)
+        field(&stat(pid)?, START_TIME)
+    }
+
+    fn stat(pid: u32) -> Option<String> {
+        proc_is_ours().then(|| fs::read_to_string(format!("/proc/{pid}/stat")).ok()).flatten()
+    }
+
+    /// Whether /proc shows our PID namespace. One of another shows other processes by our numbers,
+    /// as in a container that was given its host's.
+    fn proc_is_ours() -> bool {
+        static OURS: LazyLock<bool> = LazyLock::new(|| {
+            let us = fs::read_link("/proc/self");
+            us.is_ok_and(|us| us.to_str() == Some(&std::process::id().to_string()))
+        });
+        *OURS
     }
 
     /// Whether a process that started at those ticks did so after that instant.

@@ -260,7 +260,7 @@ pub fn create_directory(path: &Path, mode: u32) -> io::Result<()> {
     }
 }
 
-/// Locked by us, with our pid in it.
+/// Locked by us, with our pid and its namespace in it.
 fn lock(path: &Path, socket: &Path) -> Result<Lock, BindError> {
     let fail = |source| BindError::System { what: "lock", path: path.to_owned(), source };
     // 0600, because whoever may read a file may lock it, and keep the agent from starting.
@@ -276,16 +276,31 @@ fn lock(path: &Path, socket: &Path) -> Result<Lock, BindError> {
     match file.try_lock() {
         Ok(()) => {}
         Err(fs::TryLockError::WouldBlock) => {
-            let mut pid = String::new();
-            let pid = file.read_to_string(&mut pid).ok().and_then(|_| pid.trim().parse().ok());
+            let mut owner = String::new();
+            let pid = file.read_to_string(&mut owner).ok().and_then(|_| pid_of(&owner));
             return Err(BindError::Taken { path: socket.to_owned(), pid });
         }
         Err(fs::TryLockError::Error(error)) => return Err(fail(error)),
     }
     let mut lock = Lock(file);
-    let written = lock.0.set_len(0).and_then(|()| writeln!(lock.0, "{}", std::process::id()));
+    let (pid, namespace) = (std::process::id(), pid_namespace());
+    let written = lock.0.set_len(0).and_then(|()| writeln!(lock.0, "{pid} {namespace}"));
     written.map_err(fail)?;
     Ok(lock)
+}
+
+/// The owner's pid, if that number means the same process here: to kill 1, which every container
+/// has, would be bad advice.
+fn pid_of(owner: &str) -> Option<u32> {
+    let mut words = owner.split_whitespace();
+    let pid = words.next()?.parse().ok()?;
+    (words.next().unwrap_or_default() == pid_namespace()).then_some(pid)
+}
+
+/// The PID namespace of this process, as the kernel names it; nothing where there are none.
+fn pid_namespace() -> String {
+    let name = fs::read_link("/proc/self/ns/pid");
+    name.map(|name| name.display().to_string()).unwrap_or_default()
 }
 
 fn listen(path: &Path, audience: Audience) -> io::Result<UnixListener> {
@@ -359,7 +374,7 @@ mod tests {
             UnixStream::connect(&path).unwrap();
             let lock = path.with_file_name("api.sock.lock");
             assert_eq!(mode(&lock), 0o600);
-            assert_eq!(fs::read_to_string(lock).unwrap().trim(), std::process::id().to_string());
+            assert_eq!(pid_of(&fs::read_to_string(lock).unwrap()), Some(std::process::id()));
             place.remove();
             assert!(!path.exists());
             assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1, "only the lock");
@@ -392,6 +407,14 @@ mod tests {
         until_refused(&path);
         let (_listener, _place) = bind(&path, Audience::User).unwrap();
         UnixStream::connect(&path).unwrap();
+    }
+
+    #[test]
+    fn an_agent_of_another_pid_namespace_has_no_number_here() {
+        assert_eq!(pid_of(&format!("7 {}\n", pid_namespace())), Some(7));
+        for owner in ["1 pid:[1]\n", "1\n", ""] {
+            assert_eq!(pid_of(owner), None, "{owner:?}");
+        }
     }
 
     #[test]

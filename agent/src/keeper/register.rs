@@ -52,8 +52,9 @@ impl Keeper {
         let tether = register.tether.unwrap_or(Tether::Keepalive);
         if tether == Tether::Process && !peer.watchable {
             let detail = "tether is \"process\", but there is no handle on the process that \
-                          connected: it has ended, or this kernel gives none; connect from the \
-                          process itself, or use \"connection\" or \"keepalive\"";
+                          connected: it has ended, or this kernel gives none (before Linux 6.5 none \
+                          for a process of another container); connect from the process itself, or \
+                          use \"connection\" or \"keepalive\"";
             return Err(Problem::invalid("tether", detail).into());
         }
         self.check_session_quota(peer)?;
@@ -127,7 +128,7 @@ impl Keeper {
             );
             return Err(Problem::new(Code::Unauthorized, detail).into());
         }
-        // Without a number nobody knows whether it is the same process.
+        // Processes of other PID namespaces have no number, and may be the same one or not.
         let is_other = peer.process.is_none() || peer.process != session.saved.process;
         if peer.watchable && (is_other || session.unwatched) {
             session.saved.process = peer.process;

@@ -70,7 +70,8 @@ pub fn prepare(config: &Config) -> Result<Limits, PrepareError> {
 fn directory(path: &Path, flag: &'static str, mode: u32) -> Result<(), PrepareError> {
     let fail = |source| PrepareError::Directory { path: path.to_owned(), flag, source };
     let is_public = |path: &Path| fs::metadata(path).is_ok_and(|found| found.mode() & 0o002 != 0);
-    let in_public = path.parent().is_some_and(is_public);
+    // A volume of a container is nobody's to plant, and may be shared on purpose.
+    let in_public = path.parent().is_some_and(is_public) && !is_mounted(path);
     // In /tmp, anybody may have made it before us, and have a foot in the door.
     let mode = if in_public { 0o700 } else { mode };
     create_directory(path, mode).map_err(fail)?;
@@ -89,6 +90,12 @@ fn directory(path: &Path, flag: &'static str, mode: u32) -> Result<(), PrepareEr
         return Ok(());
     };
     Err(PrepareError::NotOurs { path: path.to_owned(), flag, reason })
+}
+
+/// Whether another file system than that of its directory begins there.
+fn is_mounted(path: &Path) -> bool {
+    let device = |path| fs::symlink_metadata(path).map(|found: fs::Metadata| found.dev()).ok();
+    device(path).zip(path.parent().and_then(device)).is_some_and(|(own, above)| own != above)
 }
 
 fn fit(limits: Limits, descriptors: u64) -> Limits {
@@ -157,6 +164,13 @@ mod tests {
             chown(&path, Some(65_534), None).unwrap();
             refused(&path, "belongs to uid 65534, not 0");
         }
+    }
+
+    #[test]
+    fn what_is_mounted_where_everybody_writes_is_as_it_is() {
+        assert!(is_mounted(Path::new("/proc")));
+        assert!(!is_mounted(Path::new("/proc/self")) && !is_mounted(Path::new("/no such")));
+        assert!(!is_mounted(Path::new("/")), "nothing is above it");
     }
 
     #[test]

@@ -84,9 +84,13 @@ async fn a_taken_resource_is_75_and_names_its_holder() {
 #[tokio::test]
 async fn without_an_agent_it_is_69() {
     let (fake, listening) = Fake::start(LONG);
+    let quiet = ["status", "--quiet"];
+    let output = fake.tenure(&quiet).output().await.unwrap();
+    assert_eq!((output.status.code(), output.stdout), (Some(0), Vec::new()));
     drop(listening);
     std::fs::remove_file(fake.socket()).unwrap();
-    for arguments in [&["run", "--leader", "a", "--", "true"][..], &["status"], &["doctor"]] {
+    let run = ["run", "--leader", "a", "--", "true"];
+    for arguments in [&run[..], &["status"], &quiet, &["doctor"]] {
         let output = fake.tenure(arguments).output().await.unwrap();
         assert_eq!(output.status.code(), Some(69), "{output:?}");
     }

@@ -9,7 +9,7 @@ use nix::sys::signal::Signal;
 use tempfile::TempDir;
 use uuid::Uuid;
 
-use super::{Client, Events, Http, PageFile, Program, Session, binary, eventually};
+use super::{Client, Events, Http, PageFile, Program, Session, apart, binary, eventually};
 
 /// Lines of the agent's log that a failed test shows.
 const LOG_TAIL_LINES: usize = 60;
@@ -20,6 +20,7 @@ pub struct Setup {
     config: Option<String>,
     upstream: Option<String>,
     open_to_all: bool,
+    apart: bool,
 }
 
 impl Setup {
@@ -41,6 +42,14 @@ impl Setup {
     #[must_use]
     pub fn open_to_all(mut self) -> Setup {
         self.open_to_all = true;
+        self
+    }
+
+    /// In a PID namespace of its own, as in a container: its clients have no numbers that it could
+    /// see. Takes root.
+    #[must_use]
+    pub fn apart(mut self) -> Setup {
+        self.apart = true;
         self
     }
 
@@ -68,7 +77,8 @@ fn spawn(dir: &Path, setup: &Setup) -> Program {
         .append(true)
         .open(dir.join("agent.log"))
         .expect("the directory is ours");
-    let mut command = Command::new(binary("tenured"));
+    let program = binary("tenured");
+    let mut command = if setup.apart { apart(&program) } else { Command::new(program) };
     command
         .arg("agent")
         .arg("--socket")
@@ -86,7 +96,7 @@ fn spawn(dir: &Path, setup: &Setup) -> Program {
     if config.exists() {
         command.arg("--config").arg(config);
     }
-    Program::start(&mut command)
+    if setup.apart { Program::start_apart(&mut command) } else { Program::start(&mut command) }
 }
 
 /// A running agent. Dropping it kills it and removes its directory; a test that panics shows the

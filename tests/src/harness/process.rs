@@ -1,8 +1,10 @@
 //! A process that a test started, and that ends with it.
 
 use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus};
 
+use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -11,7 +13,17 @@ use super::eventually;
 /// A running process. Dropping it kills it.
 pub struct Program {
     child: Child,
+    /// The process that is meant, where the child only waits for it.
+    inner: Option<u32>,
     ended: Option<ExitStatus>,
+}
+
+/// A command that runs a program in a PID namespace of its own, where it is number 1 and sees nobody
+/// else. Takes root, and [`Program::start_apart`].
+pub fn apart(program: &Path) -> Command {
+    let mut command = Command::new("unshare");
+    command.args(["--pid", "--fork", "--mount-proc", "--"]).arg(program);
+    command
 }
 
 impl Program {
@@ -25,12 +37,32 @@ impl Program {
         let child = command
             .spawn()
             .unwrap_or_else(|error| panic!("{}: {error}", command.get_program().display()));
-        Program { child, ended: None }
+        Program { child, inner: None, ended: None }
     }
 
-    /// Its number.
+    /// Starts a command of [`apart`]: everything that is done to the program is done to the process in
+    /// the namespace.
+    ///
+    /// # Panics
+    ///
+    /// When it cannot be started.
+    #[track_caller]
+    pub fn start_apart(command: &mut Command) -> Program {
+        let mut program = Program::start(command);
+        let children = format!("/proc/{0}/task/{0}/children", program.child.id());
+        let inner = eventually("the process in the namespace", || {
+            if let Some(status) = program.ended() {
+                panic!("it ended while starting: {status}");
+            }
+            std::fs::read_to_string(&children).ok()?.trim().parse().ok()
+        });
+        program.inner = Some(inner);
+        program
+    }
+
+    /// Its number, as the test sees it.
     pub fn pid(&self) -> u32 {
-        self.child.id()
+        self.inner.unwrap_or_else(|| self.child.id())
     }
 
     /// Its pipes.
@@ -46,8 +78,12 @@ impl Program {
     #[track_caller]
     pub fn signal(&self, signal: Signal) {
         if self.ended.is_none() {
-            let pid = i32::try_from(self.child.id()).expect("process numbers are small");
-            kill(Pid::from_raw(pid), signal).expect("a child can be signalled until it is reaped");
+            let pid = i32::try_from(self.pid()).expect("process numbers are small");
+            match kill(Pid::from_raw(pid), signal) {
+                // Whoever waits for it has done so already.
+                Err(Errno::ESRCH) if self.inner.is_some() => {}
+                done => done.expect("a child can be signalled until it is reaped"),
+            }
         }
     }
 
@@ -106,9 +142,12 @@ impl Program {
 
 impl Drop for Program {
     fn drop(&mut self) {
-        if self.ended.is_none() {
-            // Both fail only when it has ended meanwhile.
-            let _ = self.child.kill();
+        if self.ended().is_none() {
+            // Fail only when it has ended meanwhile.
+            match self.inner {
+                Some(_) => self.signal(Signal::SIGKILL),
+                None => drop(self.child.kill()),
+            }
             let _ = self.child.wait();
         }
     }

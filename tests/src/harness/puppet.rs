@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Mutex};
@@ -11,7 +12,7 @@ use serde_json::{Value, json};
 use tenure::wire::Event;
 use uuid::Uuid;
 
-use super::{Agent, Answer, Client, DEADLINE, EventLog, Program, Seen, binary};
+use super::{Agent, Answer, Client, DEADLINE, EventLog, Program, Seen, apart, binary};
 
 /// Replies that a test has not asked for yet; a puppet beyond waits.
 const REPLIES_MAX: usize = 64;
@@ -30,7 +31,7 @@ impl Puppet {
     /// Starts one as the user of the test.
     #[track_caller]
     pub fn start(agent: &Agent) -> Puppet {
-        Puppet::spawn(agent, &mut Command::new(binary("puppet")))
+        Puppet::spawn(&agent.socket(), &mut Command::new(binary("puppet")), Program::start)
     }
 
     /// Starts one as another user and group. Takes root.
@@ -42,6 +43,35 @@ impl Puppet {
     /// When it cannot be started.
     #[track_caller]
     pub fn start_as(agent: &Agent, uid: u32) -> Puppet {
+        let copy = Puppet::copy(agent);
+        let mut command = Command::new(copy);
+        command.uid(uid).gid(uid).current_dir("/");
+        Puppet::spawn(&agent.socket(), &mut command, Program::start)
+    }
+
+    /// Starts one as another user, in a PID namespace of its own, as in a container. Takes root.
+    #[track_caller]
+    pub fn start_apart(agent: &Agent, uid: u32) -> Puppet {
+        let mut command = apart(Path::new("setpriv"));
+        command.args([
+            "--clear-groups",
+            &format!("--reuid={uid}"),
+            &format!("--regid={uid}"),
+            "--",
+        ]);
+        command.arg(Puppet::copy(agent)).current_dir("/");
+        Puppet::spawn(&agent.socket(), &mut command, Program::start_apart)
+    }
+
+    /// Starts one by a command that is given the socket's path as its last argument, and ends when
+    /// the puppet does.
+    #[track_caller]
+    pub fn start_by(command: &mut Command, socket: &Path) -> Puppet {
+        Puppet::spawn(socket, command, Program::start)
+    }
+
+    #[track_caller]
+    fn copy(agent: &Agent) -> PathBuf {
         let copy = agent.dir().join("puppet");
         if !copy.exists() {
             // By another process: a child that some other test forks while this one has the file
@@ -50,14 +80,16 @@ impl Puppet {
             install.arg("--mode=755").arg(binary("puppet")).arg(&copy);
             assert!(install.status().is_ok_and(|status| status.success()), "{install:?} failed");
         }
-        Puppet::spawn(agent, Command::new(copy).uid(uid).gid(uid).current_dir("/"))
+        copy
     }
 
     #[track_caller]
-    fn spawn(agent: &Agent, command: &mut Command) -> Puppet {
-        let mut program = Program::start(
-            command.arg(agent.socket()).stdin(Stdio::piped()).stdout(Stdio::piped()),
-        );
+    fn spawn(
+        socket: &Path,
+        command: &mut Command,
+        start: impl FnOnce(&mut Command) -> Program,
+    ) -> Puppet {
+        let mut program = start(command.arg(socket).stdin(Stdio::piped()).stdout(Stdio::piped()));
         let out = program.pipes().stdout.take().expect("standard output is piped");
         let logs: Arc<Mutex<HashMap<u64, Arc<EventLog>>>> = Arc::default();
         let (to_test, replies) = sync_channel(REPLIES_MAX);

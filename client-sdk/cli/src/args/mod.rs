@@ -56,7 +56,8 @@ pub(crate) enum Command {
 Examples:
   tenure status
   tenure status --watch
-  tenure status --json | jq .upstream.state")]
+  tenure status --json | jq .upstream.state
+  tenure status --quiet || echo down")]
     Status(StatusArgs),
     /// Shows who holds a resource and who waits for it, across the fleet
     #[command(after_help = "\
@@ -137,6 +138,10 @@ pub(crate) struct StatusArgs {
     /// Show it again every second, until interrupted
     #[arg(long)]
     pub(crate) watch: bool,
+    /// Say nothing, and cost little: the exit status tells whether the agent serves, whatever its
+    /// upstream does. For health checks
+    #[arg(long, short, conflicts_with_all = ["json", "watch"])]
+    pub(crate) quiet: bool,
 }
 
 /// How to print.

@@ -26,6 +26,15 @@ fn the_definition_is_sound() {
 }
 
 #[test]
+fn a_quiet_status_shows_nothing() {
+    for line in ["tenure status --quiet", "tenure status -q"] {
+        assert!(matches!(parse(line).map(|cli| cli.command), Ok(Command::Status(a)) if a.quiet));
+    }
+    refused("tenure status --quiet --json", "cannot be used with");
+    refused("tenure status --watch --quiet", "cannot be used with");
+}
+
+#[test]
 fn every_subcommand_teaches_by_example() {
     for command in Cli::command().get_subcommands() {
         let help = command.clone().render_long_help().to_string();

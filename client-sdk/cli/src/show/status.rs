@@ -22,6 +22,9 @@ const WATCH_EVERY: Duration = Duration::from_secs(1);
 ///
 /// When the agent cannot be asked, also while watching.
 pub(crate) async fn status(args: &StatusArgs, client: &Client) -> Result<(), Failure> {
+    if args.quiet {
+        return ask(client, "status", client.readyz()).await;
+    }
     loop {
         let status = ask(client, "status", client.status()).await?;
         if args.output.json {

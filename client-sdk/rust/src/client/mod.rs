@@ -237,11 +237,11 @@ impl Client {
         self.probe("/healthz").await
     }
 
-    /// Succeeds when the agent can grant: its upstream answers.
+    /// Succeeds when the agent serves, whatever its upstream does.
     ///
     /// # Errors
     ///
-    /// [`CallError`]; `upstream_unavailable`, `stopping`.
+    /// [`CallError`]; `stopping`.
     pub async fn readyz(&self) -> Result<(), CallError> {
         self.probe("/readyz").await
     }

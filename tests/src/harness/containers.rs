@@ -1,0 +1,219 @@
+//! The container image, and containers of it, in a store of their own: nothing of the machine's
+//! containers is seen or touched, and everything is removed with the last handle.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::{Arc, Mutex, Weak};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use super::binary;
+
+/// What the image is called in its store.
+pub const IMAGE: &str = "localhost/tenured:test";
+
+/// Where it is mounted, two versions of cgroups are used side by side, and crun refuses to work.
+const HYBRID: &str = "/sys/fs/cgroup/unified";
+
+/// The group of shared directories: that of no process but through `--group-add`.
+pub const SHARED_GROUP: u32 = 20_000;
+
+/// A store that has the image.
+pub struct Containers {
+    store: TempDir,
+}
+
+impl Containers {
+    /// The store of all tests that run at the same time. The first one builds the image.
+    ///
+    /// # Panics
+    ///
+    /// When it cannot be built.
+    #[track_caller]
+    pub fn shared() -> Arc<Containers> {
+        static SHARED: Mutex<Weak<Containers>> = Mutex::new(Weak::new());
+        let mut shared = SHARED.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        shared.upgrade().unwrap_or_else(|| {
+            let containers = Arc::new(Containers::build());
+            *shared = Arc::downgrade(&containers);
+            containers
+        })
+    }
+
+    fn build() -> Containers {
+        let target = binary("tenured").ancestors().nth(2).expect("below the target").to_owned();
+        let prefix = "containers-";
+        let store = TempDir::with_prefix_in(prefix, &target).expect("the build directory is ours");
+        let containers = Containers { store };
+        let path = |name: &str| containers.path(name).display().to_string();
+        let storage = format!(
+            "[storage]\ndriver = \"vfs\"\ngraphroot = {:?}\nrunroot = {:?}\n",
+            path("root"),
+            path("run")
+        );
+        // No control groups, and no locks in /dev/shm: this may itself be a container.
+        let engine = format!(
+            "[containers]\ncgroups = \"disabled\"\nlog_driver = \"k8s-file\"\n\
+             default_ulimits = [\"nofile=1024:4096\", \"nproc=512:512\"]\n\
+             [engine]\ncgroup_manager = \"cgroupfs\"\nevents_logger = \"none\"\nlock_type = \"file\"\n\
+             tmp_dir = {:?}\n",
+            path("tmp")
+        );
+        for (name, text) in [("storage.conf", storage), ("containers.conf", engine)] {
+            fs::write(containers.path(name), text).expect("the directory is ours");
+        }
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging/container/build");
+        let mut build = Command::new(script);
+        build.args(["--profile", "dev", "--tag", IMAGE, "--isolation", "chroot"]);
+        build.env("BUILDER", "buildah").env("CARGO_TARGET_DIR", target);
+        // What cargo tells this test of its own package would look like a change to build scripts.
+        for (variable, _) in std::env::vars_os() {
+            let name = variable.to_string_lossy();
+            if ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_"].iter().any(|of| name.starts_with(of))
+            {
+                build.env_remove(&variable);
+            }
+        }
+        succeed(containers.with_store(&mut build));
+        containers
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.store.path().join(name)
+    }
+
+    fn with_store<'a>(&self, command: &'a mut Command) -> &'a mut Command {
+        command
+            .env("CONTAINERS_STORAGE_CONF", self.path("storage.conf"))
+            .env("CONTAINERS_CONF", self.path("containers.conf"))
+            // They would be timers of the machine's systemd.
+            .env("DISABLE_HC_SYSTEMD", "true")
+    }
+
+    /// A podman command with this store.
+    pub fn podman(&self, arguments: &[&str]) -> Command {
+        let mut command = if Path::new(HYBRID).exists() {
+            let mut command = Command::new("unshare");
+            let script = format!("umount {HYBRID} && exec podman \"$@\"");
+            command.args(["--mount", "--propagation=private", "--", "sh", "-c", &script, "podman"]);
+            command
+        } else {
+            Command::new("podman")
+        };
+        self.with_store(&mut command).args(arguments);
+        command
+    }
+
+    /// Runs podman, which must succeed. Returns what it printed.
+    #[track_caller]
+    pub fn run(&self, arguments: &[&str]) -> String {
+        succeed(&mut self.podman(arguments))
+    }
+
+    /// Runs podman, whether it succeeds or not.
+    ///
+    /// # Panics
+    ///
+    /// When there is none.
+    #[track_caller]
+    pub fn attempt(&self, arguments: &[&str]) -> Output {
+        self.podman(arguments).output().expect("podman is installed")
+    }
+
+    /// The JSON of the image that buildah prints.
+    ///
+    /// # Panics
+    ///
+    /// When it is none.
+    #[track_caller]
+    pub fn image(&self) -> Value {
+        let mut inspect = Command::new("buildah");
+        let text = succeed(self.with_store(inspect.args(["inspect", "--type", "image", IMAGE])));
+        serde_json::from_str(&text).expect("buildah prints JSON")
+    }
+
+    /// Every file of the image with its owner and mode, as `tar --list --verbose` writes them.
+    #[track_caller]
+    pub fn files(&self) -> String {
+        // Of a container that is never started, so without what podman mounts.
+        let container = self.run(&["create", "--pull=never", IMAGE]);
+        let archive = self.path("image.tar");
+        self.run(&["export", "--output", &archive.display().to_string(), container.trim()]);
+        self.run(&["rm", container.trim()]);
+        let mut list = Command::new("tar");
+        succeed(list.args(["--list", "--verbose", "--numeric-owner", "--file"]).arg(archive))
+    }
+
+    /// A directory as Kubernetes makes an emptyDir for a pod with an fsGroup. Ends with the store.
+    ///
+    /// # Panics
+    ///
+    /// When it cannot be made.
+    pub fn shared_directory(&self, name: &str) -> PathBuf {
+        let path = self.path(name);
+        fs::create_dir(&path).expect("the directory is ours");
+        chown(&path, None, Some(SHARED_GROUP)).expect("this is root");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o2777)).expect("it is ours");
+        path
+    }
+}
+
+/// A container. Dropping it kills and removes it.
+pub struct Container {
+    containers: Arc<Containers>,
+    name: String,
+}
+
+impl Container {
+    /// The container that will have this name.
+    pub fn named(containers: &Arc<Containers>, name: &str) -> Container {
+        Container { containers: Arc::clone(containers), name: name.to_owned() }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Something of what podman knows of it, by a Go template.
+    #[track_caller]
+    pub fn inspect(&self, template: &str) -> String {
+        let text = self.containers.run(&["container", "inspect", "--format", template, &self.name]);
+        text.trim().to_owned()
+    }
+
+    /// Kills its first process, and with it every other.
+    #[track_caller]
+    pub fn kill(&self) {
+        self.containers.run(&["kill", "--signal", "KILL", &self.name]);
+    }
+
+    /// What it wrote to its standard output and standard error.
+    pub fn log(&self) -> String {
+        let logs = self.containers.attempt(&["logs", &self.name]);
+        String::from_utf8_lossy(&[logs.stdout, logs.stderr].concat()).into_owned()
+    }
+}
+
+impl Drop for Container {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("--- log of container {}\n{}\n---", self.name, self.log());
+        }
+        // Fails when it was never made.
+        let _ = self.containers.attempt(&["rm", "--force", "--time", "0", &self.name]);
+    }
+}
+
+#[track_caller]
+fn succeed(command: &mut Command) -> String {
+    let program = command.get_program().display().to_string();
+    let output = command.output().unwrap_or_else(|error| panic!("{program}: {error}"));
+    let (out, err) =
+        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{command:?}: {}\n{out}{err}", output.status);
+    out.into_owned()
+}
