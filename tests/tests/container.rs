@@ -2,6 +2,7 @@
 //! namespaces, and share a directory.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -254,6 +255,29 @@ fn names_of_users_and_hosts_and_public_authorities_are_known() {
     let effective = containers.run(&arguments);
     assert!(effective.contains("rediss://redis.test"), "{effective}");
     assert!(effective.contains("runtime_dir = \"/run/tenured\""), "{effective}");
+}
+
+#[test]
+fn a_secret_is_read_by_its_group_and_refused_when_it_is_everybodys() {
+    let Some(containers) = containers() else { return };
+    let directory = containers.shared_directory("secret");
+    let secret = directory.join("password");
+    fs::write(&secret, "hunter2").expect("the directory is ours");
+    let volume = format!("--volume={}:/etc/tenured-secret:ro", directory.display());
+    let group = format!("--group-add={SHARED_GROUP}");
+    let mut arguments = vec!["run", "--rm", &volume, &group, "--user=10001:0"];
+    arguments.extend(STRICT);
+    arguments.push("--env=TENURED_UPSTREAM=redis://tenured@redis.test/0");
+    arguments.push("--env=TENURED_UPSTREAM_SECRET_FILE=/etc/tenured-secret/password");
+    arguments.extend([IMAGE, "check-config"]);
+    // What Kubernetes makes of a secret in a pod with an fsGroup, with and without defaultMode.
+    for (mode, expected) in [(0o440, true), (0o644, false)] {
+        fs::set_permissions(&secret, fs::Permissions::from_mode(mode)).expect("it is ours");
+        let checked = containers.attempt(&arguments);
+        let all = String::from_utf8_lossy(&[checked.stdout, checked.stderr].concat()).into_owned();
+        assert_eq!(checked.status.success(), expected, "{all}");
+        assert!(!all.contains("hunter2"), "{all}");
+    }
 }
 
 /// As on Linux before 6.5, which knows no SO_PEERPIDFD.
