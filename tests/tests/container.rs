@@ -9,8 +9,8 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use tenure::wire::Code;
 use tenure_tests::harness::{
-    Client, Container, Containers, IMAGE, PageFile, Puppet, SHARED_GROUP, binary, eventually,
-    other_users, until,
+    Client, Container, Containers, IMAGE, PageFile, Puppet, Python, SHARED_GROUP, binary,
+    eventually, other_users, until,
 };
 
 const SOCKET: &str = "/run/tenured/api.sock";
@@ -278,6 +278,25 @@ fn a_secret_is_read_by_its_group_and_refused_when_it_is_everybodys() {
         assert_eq!(checked.status.success(), expected, "{all}");
         assert!(!all.contains("hunter2"), "{all}");
     }
+}
+
+#[test]
+fn hosts_are_found_through_a_name_server() {
+    let Some(containers) = containers() else { return };
+    let file = containers.shared_directory("resolver").join("resolv.conf");
+    fs::write(&file, "nameserver 127.0.0.1\n").expect("the directory is ours");
+    let volume = format!("--volume={}:/etc/resolv.conf:ro", file.display());
+    let upstream = "--env=TENURED_UPSTREAM=redis://db.example:1/0";
+    let pod = Pod::start(&containers, "resolves", &[&volume, upstream]);
+    let pid = pod.agent.inspect("{{.State.Pid}}").parse().expect("a number");
+    let server = Python::start_in_network(pid, "name_server.py", &["db.example"]);
+    server.event_after(0, "the name server", |line| line["listens"].as_bool());
+    // Nobody listens there, and to know that takes the address.
+    until("a try to connect", || {
+        let status = pod.status();
+        let error = status["upstream"]["last_error"].as_str();
+        error.is_some_and(|error| error.contains("onnection refused"))
+    });
 }
 
 /// As on Linux before 6.5, which knows no SO_PEERPIDFD.

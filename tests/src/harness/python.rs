@@ -42,7 +42,21 @@ impl Python {
     /// When the environment that `tests/run` makes is missing.
     #[track_caller]
     pub fn start(script: &str, arguments: &[&str]) -> Python {
-        let mut command = command(script, arguments);
+        Python::start_by(&mut command(script, arguments))
+    }
+
+    /// Starts a program of `tests/python/` in the network of another process. Takes root.
+    #[track_caller]
+    pub fn start_in_network(of: u32, script: &str, arguments: &[&str]) -> Python {
+        let program = command(script, arguments);
+        let mut command = Command::new("nsenter");
+        command.arg(format!("--net=/proc/{of}/ns/net")).arg("--").arg(program.get_program());
+        command.args(program.get_args()).env("PYTHONDONTWRITEBYTECODE", "1");
+        Python::start_by(&mut command)
+    }
+
+    #[track_caller]
+    fn start_by(command: &mut Command) -> Python {
         let mut program = Program::start(command.stdin(Stdio::piped()).stdout(Stdio::piped()));
         let out = program.pipes().stdout.take().expect("standard output is piped");
         let shared = Arc::new(Shared::default());
