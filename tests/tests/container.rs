@@ -2,14 +2,15 @@
 //! namespaces, and share a directory.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde_json::{Value, json};
 use tenure::wire::Code;
 use tenure_tests::harness::{
-    Client, Container, Containers, IMAGE, PageFile, Puppet, SHARED_GROUP, binary, eventually,
-    other_users, until,
+    Client, Container, Containers, IMAGE, PageFile, Puppet, Python, SHARED_GROUP, binary,
+    eventually, other_users, until,
 };
 
 const SOCKET: &str = "/run/tenured/api.sock";
@@ -254,6 +255,48 @@ fn names_of_users_and_hosts_and_public_authorities_are_known() {
     let effective = containers.run(&arguments);
     assert!(effective.contains("rediss://redis.test"), "{effective}");
     assert!(effective.contains("runtime_dir = \"/run/tenured\""), "{effective}");
+}
+
+#[test]
+fn a_secret_is_read_by_its_group_and_refused_when_it_is_everybodys() {
+    let Some(containers) = containers() else { return };
+    let directory = containers.shared_directory("secret");
+    let secret = directory.join("password");
+    fs::write(&secret, "hunter2").expect("the directory is ours");
+    let volume = format!("--volume={}:/etc/tenured-secret:ro", directory.display());
+    let group = format!("--group-add={SHARED_GROUP}");
+    let mut arguments = vec!["run", "--rm", &volume, &group, "--user=10001:0"];
+    arguments.extend(STRICT);
+    arguments.push("--env=TENURED_UPSTREAM=redis://tenured@redis.test/0");
+    arguments.push("--env=TENURED_UPSTREAM_SECRET_FILE=/etc/tenured-secret/password");
+    arguments.extend([IMAGE, "check-config"]);
+    // What Kubernetes makes of a secret in a pod with an fsGroup, with and without defaultMode.
+    for (mode, expected) in [(0o440, true), (0o644, false)] {
+        fs::set_permissions(&secret, fs::Permissions::from_mode(mode)).expect("it is ours");
+        let checked = containers.attempt(&arguments);
+        let all = String::from_utf8_lossy(&[checked.stdout, checked.stderr].concat()).into_owned();
+        assert_eq!(checked.status.success(), expected, "{all}");
+        assert!(!all.contains("hunter2"), "{all}");
+    }
+}
+
+#[test]
+fn hosts_are_found_through_a_name_server() {
+    let Some(containers) = containers() else { return };
+    let file = containers.shared_directory("resolver").join("resolv.conf");
+    fs::write(&file, "nameserver 127.0.0.1\n").expect("the directory is ours");
+    let volume = format!("--volume={}:/etc/resolv.conf:ro", file.display());
+    let upstream = "--env=TENURED_UPSTREAM=redis://db.example:1/0";
+    let pod = Pod::start(&containers, "resolves", &[&volume, upstream]);
+    let pid = pod.agent.inspect("{{.State.Pid}}").parse().expect("a number");
+    let server = Python::start_in_network(pid, "name_server.py", &["db.example"]);
+    server.event_after(0, "the name server", |line| line["listens"].as_bool());
+    // Nobody listens there, and to know that takes the address.
+    until("a try to connect", || {
+        let status = pod.status();
+        let error = status["upstream"]["last_error"].as_str();
+        error.is_some_and(|error| error.contains("onnection refused"))
+    });
 }
 
 /// As on Linux before 6.5, which knows no SO_PEERPIDFD.

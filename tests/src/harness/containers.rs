@@ -21,9 +21,14 @@ const HYBRID: &str = "/sys/fs/cgroup/unified";
 /// The group of shared directories: that of no process but through `--group-add`.
 pub const SHARED_GROUP: u32 = 20_000;
 
+/// Where builders that are root remember what they have seen, whatever they are told.
+const CACHE: &str = "/var/lib/containers/cache/blob-info-cache-v1.boltdb";
+
 /// A store that has the image.
 pub struct Containers {
     store: TempDir,
+    /// Whether this machine had no such cache before.
+    made_cache: bool,
 }
 
 impl Containers {
@@ -47,7 +52,7 @@ impl Containers {
         let target = binary("tenured").ancestors().nth(2).expect("below the target").to_owned();
         let prefix = "containers-";
         let store = TempDir::with_prefix_in(prefix, &target).expect("the build directory is ours");
-        let containers = Containers { store };
+        let containers = Containers { store, made_cache: !Path::new(CACHE).exists() };
         let path = |name: &str| containers.path(name).display().to_string();
         let storage = format!(
             "[storage]\ndriver = \"vfs\"\ngraphroot = {:?}\nrunroot = {:?}\n",
@@ -158,6 +163,15 @@ impl Containers {
         chown(&path, None, Some(SHARED_GROUP)).expect("this is root");
         fs::set_permissions(&path, fs::Permissions::from_mode(0o2777)).expect("it is ours");
         path
+    }
+}
+
+impl Drop for Containers {
+    fn drop(&mut self) {
+        if self.made_cache && fs::remove_file(CACHE).is_ok() {
+            // Those that are not empty stay.
+            let _ = Path::new(CACHE).ancestors().skip(1).take(2).try_for_each(fs::remove_dir);
+        }
     }
 }
 

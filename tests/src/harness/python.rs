@@ -42,10 +42,21 @@ impl Python {
     /// When the environment that `tests/run` makes is missing.
     #[track_caller]
     pub fn start(script: &str, arguments: &[&str]) -> Python {
-        let mut command = Command::new(interpreter());
-        command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("python").join(script));
-        // Its bytecode would lie in the source tree.
-        command.args(arguments).env("PYTHONDONTWRITEBYTECODE", "1");
+        Python::start_by(&mut command(script, arguments))
+    }
+
+    /// Starts a program of `tests/python/` in the network of another process. Takes root.
+    #[track_caller]
+    pub fn start_in_network(of: u32, script: &str, arguments: &[&str]) -> Python {
+        let program = command(script, arguments);
+        let mut command = Command::new("nsenter");
+        command.arg(format!("--net=/proc/{of}/ns/net")).arg("--").arg(program.get_program());
+        command.args(program.get_args()).env("PYTHONDONTWRITEBYTECODE", "1");
+        Python::start_by(&mut command)
+    }
+
+    #[track_caller]
+    fn start_by(command: &mut Command) -> Python {
         let mut program = Program::start(command.stdin(Stdio::piped()).stdout(Stdio::piped()));
         let out = program.pipes().stdout.take().expect("standard output is piped");
         let shared = Arc::new(Shared::default());
@@ -66,6 +77,20 @@ impl Python {
             }
         });
         Python { program, shared, commands: 0 }
+    }
+
+    /// Runs a program of `tests/python/` to its end, which must succeed. Returns the JSON that it
+    /// printed.
+    ///
+    /// # Panics
+    ///
+    /// When it fails, with what it had to say.
+    #[track_caller]
+    pub fn run(script: &str, arguments: &[&str]) -> Value {
+        let output = command(script, arguments).output().expect("the interpreter can be started");
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{script} {arguments:?}: {errors}");
+        serde_json::from_slice(&output.stdout).expect("it prints JSON")
     }
 
     /// A client of the semaphore package.
@@ -188,6 +213,14 @@ impl Python {
             panic!("waited in vain for {what}: {why}; its events were {:#?}", state.events)
         })
     }
+}
+
+fn command(script: &str, arguments: &[&str]) -> Command {
+    let mut command = Command::new(interpreter());
+    command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("python").join(script));
+    // Its bytecode would lie in the source tree.
+    command.args(arguments).env("PYTHONDONTWRITEBYTECODE", "1");
+    command
 }
 
 /// The interpreter of the environment that `tests/run` makes in the build directory.

@@ -1,0 +1,242 @@
+//! What is packaged for Kubernetes and for launchd: it is well-formed, and says what the agent and the
+//! image need. Nothing of it is run here.
+
+use std::collections::HashSet;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tenure_tests::harness::{Python, binary};
+
+/// The first version with native sidecars switched on, one in between, and the newest with schemas.
+const KUBERNETES: [&str; 3] = ["1.29", "1.33", "1.37"];
+
+fn packaged(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging").join(path)
+}
+
+/// The documents of a manifest, valid in every version.
+#[track_caller]
+fn manifest(name: &str) -> Vec<Value> {
+    let path = packaged("kubernetes").join(name).display().to_string();
+    let mut documents = KUBERNETES.map(|version| Python::run("manifests.py", &[version, &path]));
+    let documents = documents[0].take();
+    documents.as_array().expect("several documents").clone()
+}
+
+#[track_caller]
+fn of_kind<'a>(documents: &'a [Value], kind: &str) -> &'a Value {
+    let mut found = documents.iter().filter(|document| document["kind"] == kind);
+    found.next().unwrap_or_else(|| panic!("there is no {kind}"))
+}
+
+fn list(value: &Value) -> &[Value] {
+    value.as_array().map_or(&[], Vec::as_slice)
+}
+
+#[track_caller]
+fn named<'a>(of: &'a Value, name: &str) -> &'a Value {
+    let mut found = list(of).iter().filter(|item| item["name"] == name);
+    found.next().unwrap_or_else(|| panic!("there is no {name}"))
+}
+
+/// The agent's own container, with what both manifests have in common.
+#[track_caller]
+fn check_agent(pod: &Value, containers: &str) {
+    assert_eq!(pod["automountServiceAccountToken"], false);
+    assert_eq!(pod["securityContext"]["seccompProfile"]["type"], "RuntimeDefault");
+    let agent = named(&pod[containers], "tenured");
+    let context = &agent["securityContext"];
+    assert_eq!(context["runAsUser"], 65532, "the image's user");
+    assert_eq!(context["readOnlyRootFilesystem"], true);
+    assert_eq!(context["allowPrivilegeEscalation"], false);
+    assert_eq!(context["capabilities"], json!({"drop": ["ALL"]}));
+    for probe in ["startupProbe", "livenessProbe"] {
+        let health = json!(["/usr/bin/tenure", "status", "--quiet"]);
+        assert_eq!(agent[probe]["exec"]["command"], health, "as the image's own check");
+        // The command gives up after five seconds, and then says why.
+        assert!(agent[probe]["timeoutSeconds"].as_u64() > Some(5));
+    }
+    assert!(agent["resources"]["limits"]["cpu"].is_null(), "a throttled agent beats late");
+    assert!(!agent["resources"]["limits"]["memory"].is_null());
+    for (volume, path) in [("agent", "/run/tenured"), ("state", "/var/lib/tenured")] {
+        let mount = named(&agent["volumeMounts"], volume);
+        assert_eq!((&mount["mountPath"], &mount["readOnly"]), (&json!(path), &Value::Null));
+    }
+    // The agent refuses a secret that everybody can read, and can read it itself by its group only.
+    let secret = &named(&pod["volumes"], "secret")["secret"];
+    assert_eq!(secret["defaultMode"], 0o440);
+    assert_eq!(pod["securityContext"]["fsGroup"], 65532);
+    // It is stopped before it is killed.
+    assert!(pod["terminationGracePeriodSeconds"].as_u64() >= Some(6));
+
+    let volumes: HashSet<&str> = names(&pod["volumes"]).collect();
+    for container in list(&pod["initContainers"]).iter().chain(list(&pod["containers"])) {
+        for mount in names(&container["volumeMounts"]) {
+            assert!(volumes.contains(mount), "{} mounts {mount}", container["name"]);
+        }
+    }
+}
+
+fn names(of: &Value) -> impl Iterator<Item = &str> {
+    list(of).iter().filter_map(|item| item["name"].as_str())
+}
+
+/// The configuration in the manifest is one that the agent takes.
+#[track_caller]
+fn check_configuration(documents: &[Value]) {
+    let dir = TempDir::new().expect("a temporary directory can be made");
+    let (file, secret) = (dir.path().join("tenured.toml"), dir.path().join("password"));
+    fs::write(&secret, "a password").expect("the directory is ours");
+    fs::set_permissions(&secret, fs::Permissions::from_mode(0o440)).expect("it is ours");
+    let text = of_kind(documents, "ConfigMap")["data"]["tenured.toml"].as_str().expect("a text");
+    let mounted = "/etc/tenured-secret/password";
+    assert!(text.contains(mounted), "where the secret is mounted");
+    let text = text.replace(mounted, &secret.display().to_string());
+    fs::write(&file, text).expect("the directory is ours");
+    let checked =
+        Command::new(binary("tenured")).arg("check-config").arg("--config").arg(file).output();
+    let checked = checked.expect("the agent can be started");
+    assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
+}
+
+#[test]
+fn a_sidecar_starts_before_its_application_and_shares_a_directory() {
+    let documents = manifest("sidecar.yaml");
+    check_configuration(&documents);
+    let pod = &of_kind(&documents, "Deployment")["spec"]["template"]["spec"];
+    check_agent(pod, "initContainers");
+    assert_eq!(named(&pod["initContainers"], "tenured")["restartPolicy"], "Always");
+    assert_eq!(pod["securityContext"]["runAsNonRoot"], true);
+    let shared = &named(&pod["volumes"], "agent")["emptyDir"];
+    assert_eq!(shared["medium"], "Memory");
+    assert!(shared["sizeLimit"].is_string());
+
+    let application = &pod["containers"][0];
+    assert_ne!(application["securityContext"]["runAsUser"], 65532);
+    let mount = named(&application["volumeMounts"], "agent");
+    assert_eq!((&mount["mountPath"], &mount["readOnly"]), (&json!("/run/tenured"), &json!(true)));
+    assert!(!names(&application["volumeMounts"]).any(|name| name == "secret"));
+}
+
+#[test]
+fn a_node_has_one_agent_with_directories_of_its_own() {
+    let documents = manifest("daemonset.yaml");
+    check_configuration(&documents);
+    let pod = &of_kind(&documents, "DaemonSet")["spec"]["template"]["spec"];
+    check_agent(pod, "containers");
+    assert_eq!(pod["hostPID"], true, "or an agent started again finds no process");
+    for (volume, path) in [("agent", "/run/tenured"), ("state", "/var/lib/tenured")] {
+        let directory = &named(&pod["volumes"], volume)["hostPath"];
+        assert_eq!(directory, &json!({"path": path, "type": "DirectoryOrCreate"}));
+    }
+    let root = named(&pod["initContainers"], "directories");
+    let expected = json!({"drop": ["ALL"], "add": ["CHOWN", "FOWNER"]});
+    assert_eq!(root["securityContext"]["capabilities"], expected);
+    let namespace = of_kind(&documents, "Namespace");
+    let level = &namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"];
+    assert_eq!(level, "privileged", "what hostPath and hostPID take");
+}
+
+#[test]
+fn the_schemas_are_heeded() {
+    // Native sidecars were not known then.
+    let path = packaged("kubernetes/sidecar.yaml").display().to_string();
+    let refused = std::panic::catch_unwind(|| Python::run("manifests.py", &["1.27", &path]));
+    let refused = refused.expect_err("an unknown field");
+    let text = refused.downcast_ref::<String>().expect("a text");
+    assert!(text.contains("restartPolicy"), "{text}");
+}
+
+#[track_caller]
+fn property_list(name: &str) -> Value {
+    Python::run("plist.py", &[&packaged("launchd").join(name).display().to_string()])
+}
+
+/// What launchd.plist(5) knows of the keys that are used, and the types that it wants.
+#[track_caller]
+fn check_keys(job: &Value) {
+    for (key, value) in job.as_object().expect("a dictionary") {
+        let right = match key.as_str() {
+            "Label" | "UserName" | "GroupName" | "ProcessType" | "StandardOutPath"
+            | "StandardErrorPath" => value.is_string(),
+            "RunAtLoad" | "KeepAlive" | "InitGroups" | "LegacyTimers" => value.is_boolean(),
+            "Umask" | "ThrottleInterval" | "ExitTimeOut" => value.is_u64(),
+            "ProgramArguments" => list(value).iter().all(Value::is_string),
+            "EnvironmentVariables" => {
+                value.as_object().is_some_and(|all| all.values().all(Value::is_string))
+            }
+            "SoftResourceLimits" | "HardResourceLimits" => {
+                value.as_object().is_some_and(|limits| {
+                    limits.iter().all(|(key, limit)| {
+                        ["NumberOfFiles", "Core"].contains(&key.as_str()) && limit.is_u64()
+                    })
+                })
+            }
+            "Sockets" => value.is_object(),
+            _ => panic!("is {key} a key of launchd.plist(5)?"),
+        };
+        assert!(right, "{key}: {value}");
+    }
+}
+
+#[test]
+fn launchd_gets_the_socket_that_the_agent_asks_it_for() {
+    let job = property_list("io.tenure.tenured.plist");
+    check_keys(&job);
+    assert_eq!(job["Label"], "io.tenure.tenured");
+    assert_eq!(job["ProgramArguments"], json!(["/usr/local/bin/tenured", "agent"]));
+    assert_eq!((&job["RunAtLoad"], &job["KeepAlive"]), (&json!(true), &json!(true)));
+    assert_eq!(job["ProcessType"], "Adaptive");
+    assert_eq!(job["Umask"], 0o027);
+    // stop.deadline is five seconds at most.
+    assert!(job["ExitTimeOut"].as_u64() > Some(5));
+    let socket = json!({"api": {
+        "SockType": "stream",
+        "SockPassive": true,
+        "SockPathName": "/var/run/tenured/api.sock",
+        "SockPathMode": 0o660,
+        "SockPathOwner": 391,
+        "SockPathGroup": 391,
+    }});
+    assert_eq!(job["Sockets"], socket);
+    // The agent asks for no more on macOS.
+    assert_eq!(job["SoftResourceLimits"]["NumberOfFiles"], 10_240);
+
+    let text =
+        fs::read_to_string(packaged("launchd/io.tenure.tenured.plist")).expect("it is there");
+    assert!(text.contains("<integer>432</integer>"), "decimal: launchd reads no octal numbers");
+    let readme = fs::read_to_string(packaged("launchd/README.md")).expect("it is there");
+    assert!(readme.contains("PrimaryGroupID 391") && readme.contains("UniqueID 391"));
+}
+
+#[test]
+fn the_sockets_directory_is_made_before_the_agent_is_loaded() {
+    let job = property_list("io.tenure.directory.plist");
+    check_keys(&job);
+    let [shell, option, script] = list(&job["ProgramArguments"]) else { panic!("{job}") };
+    assert_eq!((shell, option), (&json!("/bin/sh"), &json!("-ec")));
+    let script = script.as_str().expect("a text");
+    let made = script.find("install -d -o _tenured -g _tenured -m 0755 /var/run/tenured");
+    let loaded =
+        script.find("launchctl bootstrap system /usr/local/lib/tenured/io.tenure.tenured.plist");
+    assert!(made.is_some() && made < loaded, "{script}");
+    assert_eq!(job["RunAtLoad"], true);
+    assert!(job["KeepAlive"].is_null(), "once a boot");
+    // It is the shell's to read as well.
+    let checked = Command::new("sh").args(["-n", "-c", script]).status();
+    assert!(checked.is_ok_and(|status| status.success()), "{script}");
+}
+
+#[test]
+fn a_users_agent_has_no_socket_of_launchds() {
+    let job = property_list("io.tenure.tenured.user.plist");
+    check_keys(&job);
+    for key in ["Sockets", "UserName", "GroupName", "StandardErrorPath"] {
+        assert!(job[key].is_null(), "{key} is not a user's to say");
+    }
+    assert_eq!((&job["RunAtLoad"], &job["KeepAlive"]), (&json!(true), &json!(true)));
+}
