@@ -1,7 +1,8 @@
 //! The `tenured` daemon: its whole life, from the command line to the exit code.
 
-use std::io::Write;
+use std::io::{self, Write};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context, Error};
@@ -9,11 +10,12 @@ use clap::Parser;
 use tenured::api;
 use tenured::config::{self, Cli, Command, Environment, Loaded, SharedPolicy};
 use tenured::heart::{Control, Heart};
+use tenured::host::machine;
 use tenured::host::peer::Identity;
 use tenured::host::signals::{Signal, Signals};
 use tenured::host::socket::{self, Place};
 use tenured::lifecycle::{self, Assembled, Drained, Ending, Ready, Reload, exit};
-use tenured::telemetry::log;
+use tenured::telemetry::{Metrics, log};
 use tokio::net::UnixListener;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
@@ -36,11 +38,13 @@ fn main() -> ExitCode {
             return ExitCode::from(code);
         }
     };
+    // Before there is any secret.
+    let private = machine::keep_memory_private();
     let outcome = match config::load(&cli.flags, &Environment::of_process()) {
         Err(error) => Err((exit::CONFIG, error.into())),
         Ok(loaded) => match cli.command.unwrap_or(Command::Agent) {
             Command::CheckConfig => check(&loaded),
-            Command::Agent => serve(started, cli, loaded),
+            Command::Agent => serve(started, cli, loaded, private),
         },
     };
     match outcome {
@@ -67,14 +71,26 @@ fn check(loaded: &Loaded) -> Result<(), (u8, Error)> {
 }
 
 /// Binds, serves and drains.
-fn serve(started: Instant, cli: Cli, loaded: Loaded) -> Result<(), (u8, Error)> {
-    let Loaded { config, warnings, .. } = loaded;
-    let log = log::start(&config.log).map_err(unavailable)?;
+fn serve(
+    started: Instant,
+    cli: Cli,
+    loaded: Loaded,
+    private: io::Result<()>,
+) -> Result<(), (u8, Error)> {
+    let Loaded { config, warnings, files, .. } = loaded;
+    let metrics = Arc::new(Metrics::new());
+    let dropped = metrics.log_lines_dropped.clone();
+    let log = log::start(&config.log, config.log_format, dropped).map_err(unavailable)?;
     warnings.iter().for_each(|warning| warn!("{warning}"));
+    if let Err(error) = private {
+        warn!(%error, "passwords could get into core dumps: their limit cannot be lowered");
+    }
+    let scrapes = config.metrics_listen.map(api::bind_metrics).transpose().map_err(unavailable)?;
     let limits = lifecycle::prepare(&config).map_err(unavailable)?;
     let (listener, place) = socket::bind(&config.socket, config.audience).map_err(unavailable)?;
     let policy = SharedPolicy::new(config.policy.clone());
-    let parts = lifecycle::assemble(&config, &limits, &policy).map_err(unavailable)?;
+    let parts = lifecycle::assemble(&config, &limits, &policy, &metrics, log.filter())
+        .map_err(unavailable)?;
     let Assembled { mut heart, context, guarantee } = parts;
 
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -85,7 +101,7 @@ fn serve(started: Instant, cli: Cli, loaded: Loaded) -> Result<(), (u8, Error)> 
         .context("cannot start the threads of the API")
         .map_err(unavailable)?;
     let (flags, environment) = (cli.flags, Environment::of_process());
-    let mut reload = Reload { flags, environment, config, log, policy };
+    let mut reload = Reload { flags, environment, config, files, log, policy, metrics };
 
     let ending = runtime.block_on(async {
         let mut signals =
@@ -93,6 +109,10 @@ fn serve(started: Instant, cli: Cli, loaded: Loaded) -> Result<(), (u8, Error)> 
         let listener =
             UnixListener::from_std(listener).context("cannot listen").map_err(unavailable)?;
         let drain = CancellationToken::new();
+        if let Some(listener) = scrapes {
+            let listener = api::MetricsListener::from_std(listener, context.clone());
+            tokio::spawn(listener.map_err(unavailable)?.serve(drain.clone()));
+        }
         let api = api::serve(listener, Identity::of, context, drain.clone());
         let api = tokio::spawn(api);
         announce(started, &reload, &place, &guarantee);

@@ -17,6 +17,7 @@ use crate::host::page::{PageError, Pages};
 use crate::host::{clock, machine};
 use crate::journal::{Database, Fresh, OpenError};
 use crate::telemetry::Metrics;
+use crate::telemetry::log::Filter;
 use crate::upstream::Upstream;
 use crate::upstream::embedded::{self, Embedded};
 use crate::upstream::redis::address::Address;
@@ -58,16 +59,17 @@ pub fn assemble(
     config: &Config,
     limits: &Limits,
     policy: &SharedPolicy,
+    metrics: &Arc<Metrics>,
+    log: &Filter,
 ) -> Result<Assembled, AssembleError> {
     let boot_id = machine::boot_id()?;
-    let metrics = Arc::new(Metrics::new());
     let parts = PartsMaker {
         redis: config.redis.clone(),
         settings: config.settings.clone(),
         runtime_dir: config.runtime_dir.clone(),
         state_dir: config.state_dir.clone(),
         boot_id,
-        metrics: Arc::clone(&metrics),
+        metrics: Arc::clone(metrics),
     };
     let guarantee = match config.redis {
         None => embedded::GUARANTEE,
@@ -92,10 +94,11 @@ pub fn assemble(
         heart: handle,
         settings: Arc::new(config.settings.clone()),
         limits,
-        places: api::Places::new(&limits, Arc::clone(&metrics)),
+        places: api::Places::new(&limits, Arc::clone(metrics)),
         about,
         policy: policy.clone(),
-        metrics,
+        metrics: Arc::clone(metrics),
+        log: log.clone(),
         examining: tokio::sync::Mutex::default(),
         started: clock::now(),
     };

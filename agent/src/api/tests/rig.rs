@@ -23,7 +23,7 @@ use crate::keeper::{
     Reply, Request, SessionFacts, Settings, StatusView, StreamId, StreamTarget, Ticket,
 };
 use crate::model::{Peer, Process, Quota, SessionId};
-use crate::telemetry::Metrics;
+use crate::telemetry::{Exposition, Metrics};
 use crate::upstream::Health;
 
 pub(super) const SESSION: &str = "00000000-0000-4000-8000-000000000001";
@@ -105,6 +105,7 @@ impl Rig {
             },
             policy,
             metrics: metrics.clone(),
+            log: crate::telemetry::log::Filter::new("info").unwrap().1,
             examining: tokio::sync::Mutex::default(),
             started: crate::host::clock::now(),
         });
@@ -120,6 +121,11 @@ impl Rig {
         let shutdown = CancellationToken::new();
         let served = tokio::spawn(serve(listener, identify, context, shutdown.clone()));
         Rig { path, noted, uid, shutdown, served, metrics, _directory: directory }
+    }
+
+    /// What `/metrics` says.
+    pub(super) fn numbers(&self) -> String {
+        self.metrics.encode(Exposition::OpenMetrics).unwrap()
     }
 
     pub(super) async fn connect(&self) -> Client {
