@@ -1,7 +1,8 @@
 //! The `tenured` daemon: its whole life, from the command line to the exit code.
 
-use std::io::Write;
+use std::io::{self, Write};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context, Error};
@@ -9,12 +10,13 @@ use clap::Parser;
 use tenured::api;
 use tenured::config::{self, Cli, Command, Environment, Loaded, SharedPolicy};
 use tenured::heart::{Control, Heart};
+use tenured::host::machine;
 use tenured::host::peer::Identity;
 use tenured::host::service_manager::{self, Handed, Notifier};
 use tenured::host::signals::{Signal, Signals};
 use tenured::host::socket::{self, Place};
-use tenured::lifecycle::{self, Assembled, Drained, Ending, Ready, Reload, Reports, exit};
-use tenured::telemetry::log;
+use tenured::lifecycle::{self, Assembled, Drained, Ending, Given, Ready, Reload, Reports, exit};
+use tenured::telemetry::{Metrics, log};
 use tokio::net::UnixListener;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
@@ -37,11 +39,13 @@ fn main() -> ExitCode {
             return ExitCode::from(code);
         }
     };
+    // Before there is any secret.
+    let private = machine::keep_memory_private();
     let outcome = match config::load(&cli.flags, &Environment::of_process()) {
         Err(error) => Err((exit::CONFIG, error.into())),
         Ok(loaded) => match cli.command.unwrap_or(Command::Agent) {
             Command::CheckConfig => check(&loaded),
-            Command::Agent => serve(started, cli, loaded),
+            Command::Agent => serve(started, cli, loaded, private),
         },
     };
     match outcome {
@@ -68,13 +72,24 @@ fn check(loaded: &Loaded) -> Result<(), (u8, Error)> {
 }
 
 /// Binds, serves and drains.
-fn serve(started: Instant, cli: Cli, loaded: Loaded) -> Result<(), (u8, Error)> {
-    let Loaded { config, warnings, .. } = loaded;
+fn serve(
+    started: Instant,
+    cli: Cli,
+    loaded: Loaded,
+    private: io::Result<()>,
+) -> Result<(), (u8, Error)> {
+    let Loaded { config, warnings, files, .. } = loaded;
     // Before any thread: it changes the environment.
     let handed = service_manager::take().map_err(unavailable)?;
     let Handed { listener, processes, notifier, watchdog, notices } = handed;
-    let log = log::start(&config.log).map_err(unavailable)?;
+    let metrics = Arc::new(Metrics::new());
+    let dropped = metrics.log_lines_dropped.clone();
+    let log = log::start(&config.log, config.log_format, dropped).map_err(unavailable)?;
     warnings.iter().chain(&notices).for_each(|warning| warn!("{warning}"));
+    if let Err(error) = private {
+        warn!(%error, "passwords could get into core dumps: their limit cannot be lowered");
+    }
+    let scrapes = config.metrics_listen.map(api::bind_metrics).transpose().map_err(unavailable)?;
     let limits = lifecycle::prepare(&config).map_err(unavailable)?;
     let bound = match listener {
         Some(handed) => socket::adopt(handed, &config.socket),
@@ -82,8 +97,10 @@ fn serve(started: Instant, cli: Cli, loaded: Loaded) -> Result<(), (u8, Error)> 
     };
     let (listener, place) = bound.map_err(unavailable)?;
     let policy = SharedPolicy::new(config.policy.clone());
-    let parts = lifecycle::assemble(&config, &limits, &policy, notifier.clone(), processes)
-        .map_err(unavailable)?;
+    let filter = log.filter();
+    let given =
+        Given { policy: &policy, metrics: &metrics, filter, notifier: notifier.clone(), processes };
+    let parts = lifecycle::assemble(&config, &limits, given).map_err(unavailable)?;
     let Assembled { mut heart, context, guarantee } = parts;
 
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -94,7 +111,7 @@ fn serve(started: Instant, cli: Cli, loaded: Loaded) -> Result<(), (u8, Error)> 
         .context("cannot start the threads of the API")
         .map_err(unavailable)?;
     let (flags, environment) = (cli.flags, Environment::of_process());
-    let mut reload = Reload { flags, environment, config, log, policy };
+    let mut reload = Reload { flags, environment, config, files, log, policy, metrics };
 
     let ending = runtime.block_on(async {
         let mut signals =
@@ -106,6 +123,10 @@ fn serve(started: Instant, cli: Cli, loaded: Loaded) -> Result<(), (u8, Error)> 
         let upstream = reload.config.upstream.kind().to_owned();
         let handle = context.heart.clone();
         let reports = Reports { notifier: notifier.clone(), watchdog, upstream, probe, handle };
+        if let Some(listener) = scrapes {
+            let listener = api::MetricsListener::from_std(listener, context.clone());
+            tokio::spawn(listener.map_err(unavailable)?.serve(drain.clone()));
+        }
         let api = api::serve(listener, Identity::of, door, context, drain.clone());
         let api = tokio::spawn(api);
         let reports = tokio::spawn(reports.run());

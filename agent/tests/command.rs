@@ -134,7 +134,8 @@ fn check_config_prints_what_is_in_effect() {
     let (code, stdout, stderr) = room.run(&["check-config", "--log", "debug"]);
     assert_eq!((code, stderr.as_str()), (0, ""));
     assert!(stdout.contains("log = \"debug\"  # --log\n"), "{stdout}");
-    assert!(stdout.contains("[leader]\nttl = \"30s\"\nbeat = \"10s\"\n"), "{stdout}");
+    let leader = "[leader]\nttl = \"30s\"  # default\nbeat = \"10s\"  # default\n";
+    assert!(stdout.contains(leader), "{stdout}");
     assert!(!room.path("run").exists(), "checking changes nothing");
 }
 
@@ -181,16 +182,28 @@ fn reloads_what_it_can() {
     let mut agent = room.start();
     room.configure("log = \"debug\"\n[leader]\nttl = \"40s\"\n[[allow]]\nuid = 0\n");
     agent.signal(Signal::SIGHUP);
-    assert_eq!(agent.logged("configuration reloaded")["changed"], "log, allow");
-    let rest = agent.logged("these changes take a restart");
-    assert_eq!((&rest["level"], &rest["keys"]), (&"WARN".into(), &"leader.ttl".into()));
+    let log = agent.logged("setting changed");
+    assert_eq!((&log["key"], &log["old"]), (&"log".into(), &"\"info\"".into()));
+    assert_eq!(log["new"], "\"debug\"");
+    let allow = agent.logged("setting changed");
+    assert_eq!((&allow["key"], &allow["new"]), (&"allow".into(), &"1 rule".into()));
+    let ttl = agent.logged("setting not changed: it takes a restart");
+    assert_eq!((&ttl["level"], &ttl["key"]), (&"WARN".into(), &"leader.ttl".into()));
+    assert_eq!((&ttl["old"], &ttl["new"]), (&"\"30s\"".into(), &"\"40s\"".into()));
+    let summary = agent.logged("configuration reloaded");
+    assert_eq!(
+        (&summary["changed"], &summary["restart"]),
+        (&"log, allow".into(), &"leader.ttl".into())
+    );
+    assert_eq!(summary["unchanged"], 48);
 
     // A slip changes nothing.
     room.configure("[leader]\ntll = \"40s\"\n");
     agent.signal(Signal::SIGHUP);
     let refused = agent.logged("configuration not reloaded");
     let message = refused["message"].as_str().unwrap();
-    assert!(message.ends_with("there is no key leader.tll; did you mean leader.ttl?"), "{message}");
+    let rule = "tenured.toml:2: there is no key leader.tll; did you mean leader.ttl?";
+    assert!(message.ends_with(rule), "{message}");
 
     agent.signal(Signal::SIGTERM);
     assert_eq!(agent.exit_code(), Some(0));

@@ -14,6 +14,7 @@ use crate::host::clock::Boottime;
 use crate::keeper::Settings;
 use crate::model::Peer;
 use crate::telemetry::Metrics;
+use crate::telemetry::log::Filter;
 
 /// What clients are told about the agent.
 #[derive(Debug, Clone)]
@@ -46,6 +47,8 @@ pub struct Context {
     pub policy: SharedPolicy,
     /// The agent's numbers.
     pub metrics: Arc<Metrics>,
+    /// What is logged.
+    pub log: Filter,
     /// Held while the upstream is examined.
     pub examining: tokio::sync::Mutex<()>,
     /// When the agent started.

@@ -84,7 +84,7 @@ async fn open(
     let place = context.places.take(connection.peer().uid)?;
     let stream = context.heart.open_stream(connection.peer(), target).await?;
     connection.streaming();
-    let frames = Frames::new(stream, place, connection.hangup());
+    let frames = Frames::new(stream, place, context.metrics.clone(), connection.hangup());
     let mut response = text("text/event-stream", Body::new(frames));
     let headers = response.headers_mut();
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));

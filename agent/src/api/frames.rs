@@ -12,7 +12,9 @@ use tenure::wire::{Event, ShutdownEvent};
 
 use super::places::Place;
 use crate::heart::{EventStream, StreamItem};
+use crate::host::clock;
 use crate::keeper::{Numbered, StreamEnd};
+use crate::telemetry::Metrics;
 
 /// Events are joined into one write until they are this long, bytes.
 const WRITE_MAX: usize = 16 * 1024;
@@ -25,6 +27,7 @@ const WRITE_MAX: usize = 16 * 1024;
 pub(super) struct Frames {
     stream: EventStream,
     _place: Place,
+    metrics: Arc<Metrics>,
     hangup: Pin<Box<dyn Future<Output = ()> + Send>>,
     has_ended: bool,
     /// Whether the keeper has said itself that the stream ends.
@@ -35,14 +38,16 @@ impl Frames {
     pub(super) fn new(
         stream: EventStream,
         place: Place,
+        metrics: Arc<Metrics>,
         hangup: Pin<Box<dyn Future<Output = ()> + Send>>,
     ) -> Frames {
-        Frames { stream, _place: place, hangup, has_ended: false, is_told: false }
+        Frames { stream, _place: place, metrics, hangup, has_ended: false, is_told: false }
     }
 
     fn push(&mut self, bytes: &mut BytesMut, item: Option<StreamItem>) {
         let cause = match item {
-            Some(StreamItem::Event(event)) => {
+            Some(StreamItem::Event { event, made }) => {
+                self.metrics.event_written(clock::now().since(made));
                 self.is_told |= matches!(event.event, Event::Shutdown(_));
                 return write(bytes, &event);
             }

@@ -19,7 +19,9 @@ mod events;
 mod frames;
 mod health;
 mod limits;
+mod log;
 mod metrics;
+mod metrics_listener;
 mod openapi;
 mod parse;
 mod places;
@@ -47,6 +49,7 @@ use tenure::wire::{Code, Problem};
 
 pub use context::{About, Context};
 pub use limits::{BODY_MAX, HEAD_MAX, Limits};
+pub use metrics_listener::{MetricsListener, MetricsListenerError, bind_metrics};
 pub use places::Places;
 pub use probe::{Door, SelfProbe, Unanswered, self_probe};
 pub use server::{Drained, Identity, serve};
@@ -54,7 +57,7 @@ pub use server::{Drained, Identity, serve};
 use respond::Refusal;
 
 /// All endpoints, as errors and tests name them.
-const ENDPOINTS: [(&str, &str); 16] = [
+const ENDPOINTS: [(&str, &str); 18] = [
     ("POST", "/v1/register"),
     ("POST", "/v1/acquire"),
     ("POST", "/v1/release"),
@@ -67,6 +70,8 @@ const ENDPOINTS: [(&str, &str); 16] = [
     ("GET", "/v1/routes"),
     ("GET", "/v1/status"),
     ("GET", "/v1/doctor"),
+    ("GET", "/v1/log"),
+    ("PUT", "/v1/log"),
     ("GET", "/healthz"),
     ("GET", "/readyz"),
     ("GET", "/metrics"),
@@ -92,6 +97,7 @@ pub fn router(context: Arc<Context>) -> Router {
         .route("/v1/routes", get(routes::routes))
         .route("/v1/status", get(status::status))
         .route("/v1/doctor", get(doctor::doctor))
+        .route("/v1/log", get(log::read_log).put(log::set_log))
         .route("/healthz", get(health::healthz))
         .route("/readyz", get(health::readyz))
         .route("/metrics", get(metrics::metrics))
@@ -111,6 +117,7 @@ async fn wrong_method(method: Method, uri: Uri) -> Response {
     let wanted = ENDPOINTS.iter().find(|(_, path)| *path == uri.path());
     let wanted = match wanted {
         Some(("GET", "/v1/events" | "/v1/observe")) | None => "GET",
+        Some((_, "/v1/log")) => "GET, HEAD, PUT",
         Some(("GET", _)) => "GET, HEAD",
         Some((method, _)) => method,
     };

@@ -9,8 +9,8 @@ use utoipa::{IntoResponses, OpenApi};
 use super::query::{NoQuery, Queried};
 use super::respond::text;
 use super::{
-    acquire, beat, checkpoint, doctor, events, health, metrics, register, release, revoke, routes,
-    standing, status,
+    acquire, beat, checkpoint, doctor, events, health, log, metrics, register, release, revoke,
+    routes, standing, status,
 };
 
 /// What every endpoint that takes input and asks the heart can answer.
@@ -55,6 +55,8 @@ pub(super) enum BadBody {
         routes::routes,
         status::status,
         doctor::doctor,
+        log::read_log,
+        log::set_log,
         health::healthz,
         health::readyz,
         metrics::metrics,
@@ -111,6 +113,7 @@ mod tests {
             ENDPOINTS.iter().map(|(_, path)| (*path).to_owned()).collect();
         documented.sort();
         routed.sort();
+        routed.dedup();
         assert_eq!(documented, routed);
     }
 }

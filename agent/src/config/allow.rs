@@ -42,17 +42,24 @@ pub(super) fn tables(value: Value, origin: &Origin) -> Result<Vec<toml::Table>, 
         .collect()
 }
 
-/// The rules that those tables mean on this host.
-pub(super) fn rules(tables: &[toml::Table], origin: &Origin) -> Result<Vec<Rule>, ConfigError> {
-    if tables.len() > RULES_MAX {
+/// The rules that those tables mean on this host, each with where it stands. `earlier` have been read
+/// from other files.
+pub(super) fn rules(
+    tables: &[toml::Table],
+    origins: &[Origin],
+    earlier: usize,
+) -> Result<Vec<Rule>, ConfigError> {
+    let count = earlier + tables.len();
+    if count > RULES_MAX {
         return Err(ConfigError::Value {
             key: "allow".to_owned(),
-            value: format!("{} rules", tables.len()),
-            origin: origin.clone(),
-            rule: format!("must be at most {RULES_MAX}; use globs"),
+            value: format!("{count} rules"),
+            origin: origins.last().cloned().unwrap_or(Origin::Default),
+            rule: format!("must be at most {RULES_MAX} in all files; use globs"),
         });
     }
-    tables.iter().enumerate().map(|(index, table)| Reader { index, table, origin }.rule()).collect()
+    let each = tables.iter().zip(origins).enumerate();
+    each.map(|(index, (table, origin))| Reader { index, table, origin }.rule()).collect()
 }
 
 struct Reader<'a> {
@@ -195,9 +202,9 @@ mod tests {
     #[track_caller]
     fn refused(text: &str, expected: &str) {
         let mut table: toml::Table = text.parse().unwrap();
-        let origin = Origin::File("/f".into());
+        let origin = Origin::Flag("/f");
         let result = tables(table.remove("allow").unwrap(), &origin)
-            .and_then(|tables| rules(&tables, &origin));
+            .and_then(|tables| rules(&tables, &vec![origin; tables.len()], 0));
         assert_eq!(result.unwrap_err().to_string(), expected);
     }
 

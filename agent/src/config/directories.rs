@@ -77,23 +77,48 @@ pub(super) fn defaults(environment: &Environment) -> Directories {
     Directories { runtime, state, audience: Audience::User }
 }
 
-/// The files that are read when none is named, those first that others override.
-pub(super) fn files(environment: &Environment) -> Vec<PathBuf> {
-    let system = Path::new("/etc/tenured");
-    let mut files = vec![system.join("tenured.toml")];
-    let mut parts: Vec<PathBuf> = std::fs::read_dir(system.join("conf.d"))
-        .into_iter()
-        .flatten()
-        .filter_map(|entry| Some(entry.ok()?.path()))
-        .filter(|path| path.extension().is_some_and(|extension| extension == "toml"))
-        .collect();
-    parts.sort();
-    files.extend(parts);
+/// What the agent of the whole host is configured by.
+const SYSTEM: &str = "/etc/tenured";
+
+/// The files that are read when none is named, those first that others override, and what should be
+/// looked at.
+pub(super) fn files(environment: &Environment) -> (Vec<PathBuf>, Vec<String>) {
+    let (mut files, warnings) = files_in(Path::new(SYSTEM));
     let home = || Some(environment.directory("HOME")?.join(".config"));
     if let Some(user) = environment.directory("XDG_CONFIG_HOME").or_else(home) {
         files.push(user.join("tenured/tenured.toml"));
     }
-    files
+    (files, warnings)
+}
+
+/// `tenured.toml` in a directory, and then the drop-ins `conf.d/*.toml` in the order of their names.
+/// Hidden ones are none: editors leave such things behind.
+pub(super) fn files_in(directory: &Path) -> (Vec<PathBuf>, Vec<String>) {
+    let mut files = vec![directory.join("tenured.toml")];
+    let drop_ins = directory.join("conf.d");
+    let found = match std::fs::read_dir(&drop_ins) {
+        Ok(found) => found,
+        Err(error) if is_absent(&error) => return (files, Vec::new()),
+        Err(error) => {
+            let warning = format!("cannot read {}: {error}; skipped", drop_ins.display());
+            return (files, vec![warning]);
+        }
+    };
+    let is_drop_in = |path: &PathBuf| {
+        let hidden = path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
+        !hidden && path.extension().is_some_and(|extension| extension == "toml")
+    };
+    let mut parts: Vec<PathBuf> =
+        found.filter_map(|entry| Some(entry.ok()?.path())).filter(is_drop_in).collect();
+    parts.sort();
+    files.extend(parts);
+    (files, Vec::new())
+}
+
+/// Whether there is no such file.
+pub(super) fn is_absent(error: &std::io::Error) -> bool {
+    use std::io::ErrorKind::{NotADirectory, NotFound};
+    matches!(error.kind(), NotFound | NotADirectory)
 }
 
 #[cfg(test)]

@@ -3,13 +3,18 @@
 use std::fmt::Write;
 
 use super::keys::KEYS;
+use super::value::Shape;
 use super::{Loaded, Origin};
 
 impl Loaded {
     /// The configuration in effect as TOML that means the same again. Comments say where a value
-    /// comes from. No secrets.
+    /// comes from. No secrets: *** stands for each.
     pub fn effective(&self) -> String {
         let mut text = String::new();
+        for file in &self.files {
+            // Writing to a String cannot fail; so in all of this function.
+            let _ = writeln!(text, "# read: {}", one_line(&file.display().to_string()));
+        }
         let mut section = None;
         for key in &KEYS {
             let Some(value) = (key.get)(&self.config) else {
@@ -17,20 +22,27 @@ impl Loaded {
             };
             if key.section() != section {
                 section = key.section();
-                // Writing to a String cannot fail; so in all of this function.
                 let _ = writeln!(text, "\n[{}]", section.unwrap_or_default());
             }
             let name = key.name.rsplit('.').next().unwrap_or(key.name);
-            let _ = write!(text, "{name} = {value}");
-            let _ = match self.origin(key.name) {
-                Origin::Default => writeln!(text),
-                // A path may contain a line break, which would end the comment.
-                origin => writeln!(text, "  # {}", origin.to_string().replace(['\n', '\r'], "?")),
-            };
+            let value = value.to_string();
+            let masked = key.shape == Shape::Secret && value.contains("***");
+            let note = if masked { "; *** stands for the password" } else { "" };
+            let _ = writeln!(text, "{name} = {value}  # {}{note}", place(self.origin(key.name)));
         }
-        for rule in &self.config.allow {
-            let _ = write!(text, "\n[[allow]]\n{rule}");
+        for (rule, origin) in self.config.allow.iter().zip(&self.allow_origins) {
+            let _ = write!(text, "\n[[allow]]  # {}\n{rule}", place(origin));
         }
         text
     }
+}
+
+fn place(origin: &Origin) -> String {
+    one_line(&origin.to_string())
+}
+
+/// A path may contain a line break, which would end the comment, and other characters that no comment
+/// may have.
+fn one_line(text: &str) -> String {
+    text.replace(char::is_control, "?")
 }

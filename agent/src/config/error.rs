@@ -9,8 +9,13 @@ use std::path::PathBuf;
 pub enum Origin {
     /// Nobody said anything.
     Default,
-    /// A file.
-    File(PathBuf),
+    /// A line of a file.
+    File {
+        /// Which file.
+        path: PathBuf,
+        /// The line, from 1 on.
+        line: usize,
+    },
     /// An environment variable.
     Environment(String),
     /// A flag.
@@ -21,7 +26,7 @@ impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Origin::Default => f.write_str("default"),
-            Origin::File(path) => write!(f, "{}", path.display()),
+            Origin::File { path, line } => write!(f, "{}:{line}", path.display()),
             Origin::Environment(variable) => f.write_str(variable),
             Origin::Flag(flag) => f.write_str(flag),
         }
@@ -58,6 +63,32 @@ pub enum ConfigError {
         origin: Origin,
         /// What may have been meant.
         nearest: Option<&'static str>,
+    },
+    /// There was such a key.
+    #[error("{origin}: there is no key {key} any more since version {since}: {instead}")]
+    RemovedKey {
+        /// What was written.
+        key: &'static str,
+        /// Where.
+        origin: Origin,
+        /// The version that took it away.
+        since: &'static str,
+        /// What to do.
+        instead: &'static str,
+    },
+    /// A key is there under its old name and its new one.
+    #[error(
+        "{origin}: {old} is called {new} since version {since}, and {new} is there, too; remove {old}"
+    )]
+    BothNames {
+        /// The old name.
+        old: &'static str,
+        /// The new name.
+        new: &'static str,
+        /// Where the old name was written.
+        origin: Origin,
+        /// The version that renamed it.
+        since: &'static str,
     },
     /// A value breaks a rule.
     #[error("{origin}: {key} = {value}: {rule}")]

@@ -38,9 +38,10 @@ pub enum Command {
 /// Settings that have a flag.
 #[derive(Debug, Clone, Default, Args)]
 pub struct Flags {
-    /// Read this file instead of /etc/tenured/tenured.toml and
+    /// Read only this file; or of a directory its tenured.toml and then its conf.d/*.toml in the order
+    /// of their names. Without this: the directory /etc/tenured, then
     /// $XDG_CONFIG_HOME/tenured/tenured.toml [env: TENURED_CONFIG].
-    #[arg(long, value_name = "FILE", global = true)]
+    #[arg(long, value_name = "PATH", global = true)]
     pub config: Option<PathBuf>,
     /// Where programs connect: a path, or a unix: URI [env: TENURED_SOCKET, TENURE_SOCKET].
     #[arg(long, value_name = "PATH", global = true)]
@@ -62,6 +63,9 @@ pub struct Flags {
     /// [env: TENURED_LOG].
     #[arg(long, value_name = "LEVEL", global = true)]
     pub log: Option<String>,
+    /// How log lines are written: auto, human, json or journald [env: TENURED_LOG_FORMAT].
+    #[arg(long, value_name = "FORMAT", global = true)]
+    pub log_format: Option<String>,
 }
 
 impl Flags {
@@ -74,6 +78,7 @@ impl Flags {
             ("--state-dir", "state_dir", &self.state_dir),
             ("--runtime-dir", "runtime_dir", &self.runtime_dir),
             ("--log", "log", &self.log),
+            ("--log-format", "log_format", &self.log_format),
         ]
         .into_iter()
         .filter_map(|(flag, key, value)| Some((flag, key, value.as_deref()?)))

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::redis::POLL_MAX;
 use super::value::{self, Refusal, Shape};
-use super::{Config, UpstreamUrl, secret};
+use super::{Config, LogFormat, UpstreamUrl, secret};
 
 /// A setting.
 pub(super) struct Key {
@@ -22,7 +22,7 @@ pub(super) struct Key {
 impl Key {
     /// `leader.ttl` is TENURED_LEADER_TTL.
     pub(super) fn variable(&self) -> String {
-        format!("TENURED_{}", self.name.to_uppercase().replace('.', "_"))
+        variable(self.name)
     }
 
     pub(super) fn section(&self) -> Option<&'static str> {
@@ -33,6 +33,11 @@ impl Key {
     pub(super) fn show(&self, config: &Config) -> String {
         (self.get)(config).map(|value| value.to_string()).unwrap_or_default()
     }
+}
+
+/// The environment variable of a key.
+pub(super) fn variable(key: &str) -> String {
+    format!("TENURED_{}", key.to_uppercase().replace('.', "_"))
 }
 
 pub(super) fn find(name: &str) -> Option<&'static Key> {
@@ -125,7 +130,7 @@ macro_rules! path {
 }
 
 /// In the order in which `check-config` prints them.
-pub(super) static KEYS: [Key; 48] = [
+pub(super) static KEYS: [Key; 50] = [
     path!("socket", socket, value::socket),
     Key {
         name: "upstream",
@@ -150,6 +155,26 @@ pub(super) static KEYS: [Key; 48] = [
             Ok(())
         },
         get: |config| Some(config.log.clone().into()),
+    },
+    Key {
+        name: "log_format",
+        shape: Shape::Text,
+        reloads: false,
+        set: |config, text| {
+            config.log_format = LogFormat::parse(text)?;
+            Ok(())
+        },
+        get: |config| Some(config.log_format.word().into()),
+    },
+    Key {
+        name: "metrics_listen",
+        shape: Shape::Text,
+        reloads: false,
+        set: |config, text| {
+            config.metrics_listen = Some(value::loopback(text)?);
+            Ok(())
+        },
+        get: |config| Some(config.metrics_listen?.to_string().into()),
     },
     Key {
         name: "host_name",

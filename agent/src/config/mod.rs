@@ -2,25 +2,30 @@
 //!
 //! Flags win over the environment, the environment over files, files over defaults. The key
 //! `leader.ttl` is `ttl` in the section `[leader]` of a file, and TENURED_LEADER_TTL in the
-//! environment. `packaging/tenured.toml` documents every key.
+//! environment. `packaging/tenured.toml` documents every key; keys of earlier versions are in
+//! `tombstones.rs`.
 
 mod access;
 mod allow;
 mod directories;
 mod effective;
 mod error;
+mod file;
 mod flags;
 mod keys;
 mod layers;
+mod log_format;
 mod policy;
 mod redis;
 mod redis_url;
 mod rules;
 mod secret;
+mod tombstones;
 mod trust;
 mod upstream;
 mod value;
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -28,6 +33,7 @@ pub use directories::Environment;
 pub use error::{ConfigError, Origin};
 pub use flags::{Cli, Command, Flags};
 pub use layers::{Loaded, load};
+pub use log_format::{HAS_JOURNALD, LogFormat};
 pub use policy::{Ask, Denied, Policy, Rule, SharedPolicy, Who};
 pub use redis::{Login, Place, RedisAccess, RedisServer, RedisUpstream};
 pub use redis_url::RedisUrl;
@@ -57,6 +63,10 @@ pub struct Config {
     pub runtime_dir: PathBuf,
     /// What is logged.
     pub log: String,
+    /// How it is written.
+    pub log_format: LogFormat,
+    /// Where metrics are served besides the socket: a loopback address.
+    pub metrics_listen: Option<SocketAddr>,
     /// What the keeper must know.
     pub settings: Settings,
     /// What the API must know.
@@ -105,16 +115,47 @@ impl Limits {
     }
 }
 
+/// A setting that differs between two configurations.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Change {
+    /// Which.
+    pub key: &'static str,
+    /// What it was, as in a file; `unset` where it had no value. Never a secret.
+    pub old: String,
+    /// What it is.
+    pub new: String,
+    /// Whether a reload puts it into effect.
+    pub reloads: bool,
+}
+
 impl Config {
-    /// Keys whose values differ in `new`, each with whether a reload puts it into effect.
-    pub fn changes(&self, new: &Config) -> Vec<(&'static str, bool)> {
+    /// How many settings there are.
+    pub const KEYS: usize = keys::KEYS.len() + 1;
+
+    /// What differs in `new`, in the order of `check-config`.
+    pub fn changes(&self, new: &Config) -> Vec<Change> {
         let mut changes: Vec<_> = keys::KEYS
             .iter()
-            .filter(|key| (key.get)(self) != (key.get)(new) || self.hides_change(key.name, new))
-            .map(|key| (key.name, key.reloads))
+            .filter_map(|key| {
+                let (before, mut after) = (key.show(self), key.show(new));
+                if before == after {
+                    if !self.hides_change(key.name, new) {
+                        return None;
+                    }
+                    after = format!("{before} with another password");
+                }
+                let shown = |text: String| if text.is_empty() { "unset".to_owned() } else { text };
+                let (old, new) = (shown(before), shown(after));
+                Some(Change { key: key.name, old, new, reloads: key.reloads })
+            })
             .collect();
         if self.allow != new.allow {
-            changes.push(("allow", true));
+            let rules = |config: &Config| match config.allow.len() {
+                1 => "1 rule".to_owned(),
+                count => format!("{count} rules"),
+            };
+            let (old, new) = (rules(self), rules(new));
+            changes.push(Change { key: "allow", old, new, reloads: true });
         }
         changes
     }

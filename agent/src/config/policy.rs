@@ -209,7 +209,7 @@ mod tests {
     fn policy(text: &str) -> Policy {
         let mut table: toml::Table = text.parse().unwrap();
         let tables = allow::tables(table.remove("allow").unwrap(), &Origin::Default).unwrap();
-        Policy::new(allow::rules(&tables, &Origin::Default).unwrap())
+        Policy::new(allow::rules(&tables, &vec![Origin::Default; tables.len()], 0).unwrap())
     }
 
     fn ask<'a>(kind: Kind, name: &'a str) -> Ask<'a> {

@@ -42,6 +42,15 @@ impl RedisUrl {
         })
     }
 
+    /// Whether a password is part of it.
+    pub(super) fn has_password(&self) -> bool {
+        let of_sentinels = match &self.server {
+            RedisServer::Sentinel { login, .. } => login.password.is_some(),
+            RedisServer::Tcp(_) | RedisServer::Unix(_) => false,
+        };
+        of_sentinels || self.login.password.is_some()
+    }
+
     /// The URL with *** in place of every password.
     pub(super) fn shown(&self) -> String {
         let RedisUrl { server, tls, login, db } = self;

@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::keys::KEYS;
+use super::layers::load_with;
+use super::tombstones::{Fate, Tombstone};
 use super::*;
 
 struct Room {
@@ -42,6 +44,12 @@ impl Room {
     }
 }
 
+/// Keys that differ, each with whether a reload puts it into effect.
+fn changed(old: &Loaded, new: &Loaded) -> Vec<(&'static str, bool)> {
+    let changes = old.config.changes(&new.config);
+    changes.into_iter().map(|change| (change.key, change.reloads)).collect()
+}
+
 #[test]
 fn nothing_said_is_the_defaults() {
     let config = Room::with("").load().unwrap().config;
@@ -72,7 +80,7 @@ fn flags_over_environment_over_file_over_default() {
         let loaded = room.load().unwrap();
         (loaded.config.log.clone(), loaded.origin("log").to_string())
     };
-    assert!(log(&room).1.ends_with("t.toml"));
+    assert!(log(&room).1.ends_with("t.toml:1"));
     room = room.variable("TENURED_LOG", "warn").variable("TENURED_LEADER_TTL", "50s");
     assert_eq!(log(&room), ("warn".into(), "TENURED_LOG".into()));
     assert_eq!(room.load().unwrap().config.settings.leader.ttl, Duration::from_secs(50));
@@ -97,13 +105,13 @@ fn the_socket_follows_the_runtime_directory() {
 #[test]
 fn unknown_keys_are_refused_with_the_nearest() {
     let check = |text, expected| Room::with(text).refused(expected);
-    check("[leader]\ntll = \"1s\"", "FILE: there is no key leader.tll; did you mean leader.ttl?");
-    check("[ttl]\nleader = \"1s\"", "FILE: there is no key ttl.leader; did you mean leader.ttl?");
-    check("sokcet = \"/a\"", "FILE: there is no key sokcet; did you mean socket?");
-    check("zzz = 1", "FILE: there is no key zzz");
+    check("[leader]\ntll = \"1s\"", "FILE:2: there is no key leader.tll; did you mean leader.ttl?");
+    check("[ttl]\nleader = \"1s\"", "FILE:2: there is no key ttl.leader; did you mean leader.ttl?");
+    check("sokcet = \"/a\"", "FILE:1: there is no key sokcet; did you mean socket?");
+    check("zzz = 1", "FILE:1: there is no key zzz");
     check(
         "[leader.ttl]\nx = 1",
-        "FILE: leader.ttl = { x = 1 }: must be a duration such as \"15s\" or \"500ms\"",
+        "FILE:1: leader.ttl = { x = 1 }: must be a duration such as \"15s\" or \"500ms\"",
     );
 }
 
@@ -112,17 +120,17 @@ fn broken_rules_name_key_value_and_rule() {
     let check = |text, expected| Room::with(text).refused(expected);
     check(
         "[leader]\nttl = \"15s\"",
-        "FILE: leader.ttl = \"15s\": must be more than twice leader.beat = 10s, so that one lost beat \
+        "FILE:2: leader.ttl = \"15s\": must be more than twice leader.beat = 10s, so that one lost beat \
          loses nothing; raise it above 20s, or beat more often",
     );
-    check("[lease]\nbeat = \"99ms\"", "FILE: lease.beat = \"99ms\": must be at least 100ms");
+    check("[lease]\nbeat = \"99ms\"", "FILE:2: lease.beat = \"99ms\": must be at least 100ms");
     check(
         "[margin]\nfloor = \"9ms\"",
-        "FILE: margin.floor = \"9ms\": must be from 10ms to 2592000s",
+        "FILE:2: margin.floor = \"9ms\": must be from 10ms to 2592000s",
     );
     check(
         "[margin]\ndivisor = 201",
-        "FILE: margin.divisor = \"201\": must be a number from 1 to 200",
+        "FILE:2: margin.divisor = \"201\": must be a number from 1 to 200",
     );
     check(
         "[margin]\nfloor = \"40s\"",
@@ -136,13 +144,13 @@ fn broken_rules_name_key_value_and_rule() {
     );
     check(
         "[leader]\nttl = 30",
-        "FILE: leader.ttl = 30: must be a duration such as \"15s\" or \"500ms\"",
+        "FILE:2: leader.ttl = 30: must be a duration such as \"15s\" or \"500ms\"",
     );
     check(
         "[limits]\nholds_max = \"1\"",
-        "FILE: limits.holds_max = \"1\": must be a number without quotes",
+        "FILE:2: limits.holds_max = \"1\": must be a number without quotes",
     );
-    check("state_dir = \"here\"", "FILE: state_dir = \"here\": must be an absolute path");
+    check("state_dir = \"here\"", "FILE:1: state_dir = \"here\": must be an absolute path");
     check("a = 1\nlog = bare", "FILE:2: string values must be quoted, expected literal string");
 }
 
@@ -160,15 +168,15 @@ fn no_password_is_ever_shown() {
     for (room, start) in [
         (
             Room::with("upstream = \"https://hunter2@h/0\""),
-            "FILE: upstream = ***: https: upstreams are not supported yet",
+            "FILE:1: upstream = ***: https: upstreams are not supported yet",
         ),
-        (Room::with("upstream = \"redis://:hunter2@h:x\""), "FILE: upstream = ***: must have"),
+        (Room::with("upstream = \"redis://:hunter2@h:x\""), "FILE:1: upstream = ***: must have"),
         (
             Room::with("upstream = \"redis://hunter2@h\""),
-            "FILE: upstream = ***: must have a password",
+            "FILE:1: upstream = ***: must have a password",
         ),
         (Room::with("upstream = \"redis://:hunter2@h/0"), "FILE:1: "),
-        (Room::with("upstream = [\"hunter2\"]"), "FILE: upstream = ***: must be"),
+        (Room::with("upstream = [\"hunter2\"]"), "FILE:1: upstream = ***: must be"),
         (
             Room::with("").variable("TENURED_UPSTREAM", "hunter2"),
             "TENURED_UPSTREAM: upstream = ***: not",
@@ -205,13 +213,12 @@ fn what_is_in_effect_means_the_same_again() {
     assert!(printed.contains("ttl = \"45s\"  # /"), "{printed}");
     assert!(printed.contains("log = \"debug\"  # TENURED_LOG"), "{printed}");
     let second = Room::with(&printed).load().unwrap_or_else(|error| panic!("{error}:\n{printed}"));
-    assert_eq!(first.config.changes(&second.config), []);
+    assert_eq!(changed(&first, &second), []);
     assert_eq!(second.config.log, "debug");
 
     let other = Room::with("log = \"warn\"\n[leader]\nttl = \"46s\"").load().unwrap();
-    let changes = first.config.changes(&other.config);
     let expected = [("log", true), ("host_name", false), ("leader.ttl", false), ("allow", true)];
-    assert_eq!(changes, expected);
+    assert_eq!(changed(&first, &other), expected);
 }
 
 #[test]
@@ -219,10 +226,11 @@ fn the_sample_file_says_the_defaults() {
     let sample = include_str!("../../../packaging/tenured.toml");
     let sampled = Room::with(sample).load().unwrap();
     let default = Room::with("").load().unwrap();
-    assert_eq!(default.config.changes(&sampled.config), []);
+    assert_eq!(changed(&default, &sampled), []);
     for key in &KEYS {
         let follows_from_others = [
             "socket",
+            "metrics_listen",
             "upstream_secret_file",
             "state_dir",
             "runtime_dir",
@@ -259,8 +267,9 @@ fn every_flag_is_a_key() {
     room.flags.state_dir = Some("/st".into());
     room.flags.runtime_dir = Some("/r".into());
     room.flags.log = Some("off".into());
+    room.flags.log_format = Some("json".into());
     let loaded = room.load().unwrap();
-    assert_eq!(room.flags.values().count(), 6);
+    assert_eq!(room.flags.values().count(), 7);
     for (flag, key, _) in room.flags.values() {
         assert_eq!(loaded.origin(key), &Origin::Flag(flag));
     }
@@ -317,48 +326,48 @@ fn broken_rules_of_a_redis() {
     check(
         "embedded:",
         "tenure_prefix = \"a b\"",
-        r#"FILE: redis.tenure_prefix = "a b": must be 1 to 64 visible ASCII characters, none of them a space or one of * ? [ ] \"#,
+        r#"FILE:3: redis.tenure_prefix = "a b": must be 1 to 64 visible ASCII characters, none of them a space or one of * ? [ ] \"#,
     );
     check(
         "embedded:",
         "leader_prefix = \"ten\"",
-        "FILE: redis.leader_prefix = \"ten\": redis.leader_prefix gives keys that start with 'ten', \
+        "FILE:3: redis.leader_prefix = \"ten\": redis.leader_prefix gives keys that start with 'ten', \
          which cannot be told from 'tenant:' of keys of other tenants; choose prefixes none of which \
          starts with another",
     );
-    check("embedded:", "poll = \"2s\"", "FILE: redis.poll = \"2s\": must be from 10ms to 1s");
+    check("embedded:", "poll = \"2s\"", "FILE:3: redis.poll = \"2s\": must be from 10ms to 1s");
     check(
         "embedded:",
         "timeout = \"2m\"",
-        "FILE: redis.timeout = \"2m\": must be from 50ms to 60s",
+        "FILE:3: redis.timeout = \"2m\": must be from 50ms to 60s",
     );
     check(
         "redis://h",
         "tls_ca_file = \"/ca\"",
-        "FILE: redis.tls_ca_file = \"/ca\": is for TLS, and upstream does not use it; write rediss:// \
+        "FILE:3: redis.tls_ca_file = \"/ca\": is for TLS, and upstream does not use it; write rediss:// \
          with two s, or leave it out",
     );
     check(
         "rediss://h",
         "tls_ca_file = \"/no/such/ca\"",
-        "FILE: redis.tls_ca_file = \"/no/such/ca\": must be a file that the agent can read: No such \
+        "FILE:3: redis.tls_ca_file = \"/no/such/ca\": must be a file that the agent can read: No such \
          file or directory (os error 2)",
     );
     check(
         "rediss://h",
         "tls_key_file = \"/key\"",
-        "FILE: redis.tls_key_file = \"/key\": must have its certificate in redis.tls_cert_file",
+        "FILE:3: redis.tls_key_file = \"/key\": must have its certificate in redis.tls_cert_file",
     );
     check(
         "redis://h",
         "sentinel_secret_file = \"/s\"",
-        "FILE: redis.sentinel_secret_file = \"/s\": is for Sentinels, and upstream names none \
+        "FILE:3: redis.sentinel_secret_file = \"/s\": is for Sentinels, and upstream names none \
          (redis+sentinel://); leave it out",
     );
     check(
         "redis+sentinel://h/m?sentinel_user=me",
         "",
-        "FILE: upstream = ***: must have a sentinel_password for its sentinel_user, or a file with it \
+        "FILE:1: upstream = ***: must have a sentinel_password for its sentinel_user, or a file with it \
          in redis.sentinel_secret_file",
     );
 }
@@ -413,13 +422,135 @@ fn a_changed_password_is_a_change() {
     let mut room = redis("redis://h", "");
     let path = secret(&room, "secret", "old");
     room.flags.upstream_secret_file = Some(path);
-    let old = room.load().unwrap().config;
-    assert_eq!(old.changes(&room.load().unwrap().config), []);
+    let old = room.load().unwrap();
+    assert_eq!(changed(&old, &room.load().unwrap()), []);
     secret(&room, "secret", "new");
-    let new = room.load().unwrap().config;
-    assert_eq!(old.changes(&new), [("upstream_secret_file", false)]);
+    let new = room.load().unwrap();
+    assert_eq!(changed(&old, &new), [("upstream_secret_file", false)]);
 
-    let of = |url| redis(url, "").load().unwrap().config;
+    let of = |url| redis(url, "").load().unwrap();
     let (old, new) = (of("redis://:a@h"), of("redis://:b@h"));
-    assert_eq!(old.changes(&new), [("upstream", false)]);
+    let [Change { key, old, new, reloads }] = &old.config.changes(&new.config)[..] else {
+        panic!()
+    };
+    assert_eq!((*key, old.as_str(), *reloads), ("upstream", "\"redis://:***@h:6379/0\"", false));
+    assert_eq!(new, "\"redis://:***@h:6379/0\" with another password");
+}
+
+/// Of a version to come.
+static DEAD: [Tombstone; 3] = [
+    Tombstone {
+        key: "leader.time",
+        since: "0.2.0",
+        fate: Fate::Renamed { to: "leader.ttl", until: "0.3.0" },
+    },
+    Tombstone { key: "level", since: "0.2.0", fate: Fate::Renamed { to: "log", until: "0.3.0" } },
+    Tombstone {
+        key: "gateway.port",
+        since: "0.2.0",
+        fate: Fate::Removed { instead: "remove it; name the address in gateway.listen" },
+    },
+];
+
+#[test]
+fn keys_of_earlier_versions_say_what_became_of_them() {
+    let load = |room: &Room| load_with(&room.flags, &room.environment, &DEAD);
+    let warnings = |room: &Room| {
+        let file = room.dir.path().join("t.toml");
+        let warnings = load(room).unwrap().warnings.join("\n");
+        warnings.replace(file.to_str().unwrap(), "FILE")
+    };
+    let refused = |text: &str, expected: &str| {
+        let room = Room::with(text);
+        let file = room.dir.path().join("t.toml");
+        let error = load(&room).map(|loaded| loaded.effective()).unwrap_err().to_string();
+        assert_eq!(error.replace(file.to_str().unwrap(), "FILE"), expected);
+    };
+    let room = Room::with("\n[leader]\ntime = \"45s\"");
+    let loaded = load(&room).unwrap();
+    assert_eq!(loaded.config.settings.leader.ttl, Duration::from_secs(45));
+    assert!(loaded.origin("leader.ttl").to_string().ends_with("t.toml:3"));
+    assert_eq!(
+        warnings(&room),
+        "FILE:3: leader.time is called leader.ttl since version 0.2.0; its old name is read until \
+         0.3.0: rename it"
+    );
+    refused(
+        "[gateway]\nport = 1",
+        "FILE:2: there is no key gateway.port any more since version 0.2.0: remove it; name the \
+         address in gateway.listen",
+    );
+    refused(
+        "level = \"info\"\nlog = \"warn\"",
+        "FILE:1: level is called log since version 0.2.0, and log is there, too; remove level",
+    );
+    // The value is still checked, under the name that it has now.
+    refused("level = 7", "FILE:1: log = 7: must be a text in quotes");
+
+    let room = Room::with("log = \"warn\"").variable("TENURED_LEVEL", "debug");
+    assert_eq!(load(&room).unwrap().config.log, "debug");
+    assert!(warnings(&room).starts_with("TENURED_LEVEL: level is called log since"));
+    let room = room.variable("TENURED_LOG", "info");
+    assert!(matches!(load(&room), Err(ConfigError::BothNames { .. })));
+    let room = Room::with("").variable("TENURED_GATEWAY_PORT", "1");
+    assert!(matches!(load(&room), Err(ConfigError::RemovedKey { .. })));
+    // Without the tombstones nobody knows them.
+    assert!(room.load().is_ok_and(|loaded| loaded.warnings.len() == 1));
+}
+
+#[test]
+fn a_directory_has_a_file_and_drop_ins_in_the_order_of_their_names() {
+    let mut room = Room::with("");
+    let directory = room.dir.path().join("etc");
+    fs::create_dir_all(directory.join("conf.d")).unwrap();
+    let write = |name: &str, text: &str| fs::write(directory.join(name), text).unwrap();
+    write("tenured.toml", "log = \"error\"\nhost_name = \"a\"\n[[allow]]\nuid = 1");
+    write("conf.d/20-b.toml", "log = \"warn\"\n[[allow]]\nuid = 2");
+    write("conf.d/10-a.toml", "log = \"debug\"\n[leader]\nttl = \"40s\"");
+    write("conf.d/30-c.toml.bak", "log = 7");
+    write("conf.d/.40-d.toml", "log = 7");
+    room.flags.config = Some(directory.clone());
+    let loaded = room.load().unwrap();
+    let names: Vec<_> = loaded.files.iter().map(|path| path.file_name().unwrap()).collect();
+    assert_eq!(names, ["tenured.toml", "10-a.toml", "20-b.toml"]);
+    assert_eq!((loaded.config.log.as_str(), &*loaded.config.settings.host), ("warn", "a"));
+    assert_eq!(loaded.config.allow.len(), 2);
+    let printed = loaded.effective();
+    let place = |name: &str, line: u32| format!("  # {}:{line}\n", directory.join(name).display());
+    for (line, place) in [
+        ("log = \"warn\"", place("conf.d/20-b.toml", 1)),
+        ("host_name = \"a\"", place("tenured.toml", 2)),
+        ("ttl = \"40s\"", place("conf.d/10-a.toml", 3)),
+        ("[[allow]]", place("tenured.toml", 3)),
+        ("[[allow]]", place("conf.d/20-b.toml", 2)),
+        ("beat = \"10s\"", "  # default\n".to_owned()),
+    ] {
+        assert!(printed.contains(&format!("\n{line}{place}")), "{line}{place} in\n{printed}");
+    }
+    write("conf.d/20-b.toml", "log = \"warn\"\n[[allow]]\nuid = true");
+    let error = room.load().map(|loaded| loaded.effective()).unwrap_err().to_string();
+    assert!(error.contains("conf.d/20-b.toml:2: allow[1].uid = true: must be a number"), "{error}");
+    // A host without any configuration.
+    fs::remove_dir_all(&directory).unwrap();
+    fs::create_dir(&directory).unwrap();
+    assert_eq!(room.load().unwrap().files, Vec::<PathBuf>::new());
+}
+
+#[test]
+fn a_password_that_others_see_is_a_warning() {
+    let warnings = |room: &Room| room.load().unwrap().warnings.join("\n");
+    let mut room = redis("redis://h", "");
+    assert_eq!(warnings(&room), "");
+    room.flags.upstream = Some("redis://:hunter2@h".into());
+    let warning = warnings(&room);
+    assert!(warning.starts_with("--upstream has a password, which every user"), "{warning}");
+    assert!(warning.contains("upstream_secret_file") && !warning.contains("hunter2"), "{warning}");
+
+    use std::os::unix::fs::PermissionsExt;
+    let room = redis("redis+sentinel://h/m?sentinel_password=hunter2", "");
+    let file = room.dir.path().join("t.toml");
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
+    assert!(warnings(&room).contains("every user of this host can read it"));
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o640)).unwrap();
+    assert_eq!(warnings(&room), "");
 }

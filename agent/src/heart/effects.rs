@@ -10,6 +10,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::handle::StreamItem;
 use super::lateness::Lateness;
 use super::watches::Watches;
+use crate::host::clock::Boottime;
 use crate::host::page::Pages;
 use crate::host::peer::Caller;
 use crate::keeper::{Command, Note, Reply, StreamId, Ticket};
@@ -31,6 +32,8 @@ pub(super) struct Effects {
     pub(super) lateness: Lateness,
     pub(super) recorder: Recorder,
     pub(super) metrics: Arc<Metrics>,
+    /// When the turn began whose commands are done.
+    pub(super) turn_began: Boottime,
 }
 
 impl Effects {
@@ -48,7 +51,10 @@ impl Effects {
                     let _ = sender.send(reply);
                 }
             }
-            Command::Send { stream, event } => self.send(stream, StreamItem::Event(event)),
+            Command::Send { stream, event } => {
+                let made = self.turn_began;
+                self.send(stream, StreamItem::Event { event, made });
+            }
             Command::CloseStream { stream, end } => {
                 self.send(stream, StreamItem::End(end));
                 self.streams.remove(&stream);

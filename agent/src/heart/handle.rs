@@ -7,6 +7,7 @@ use tenure::wire::{LatenessStatus, Problem};
 use tokio::sync::{mpsc, oneshot};
 
 use super::pace::{self, Pace};
+use crate::host::clock::Boottime;
 use crate::host::peer::Caller;
 use crate::keeper::{Numbered, Peer, Reply, Request, StreamEnd, StreamId, StreamTarget, Ticket};
 use crate::upstream::{Examination, Health};
@@ -20,7 +21,12 @@ const STREAM_BACKLOG_MAX: usize = 256;
 #[derive(Debug, Clone)]
 pub enum StreamItem {
     /// An event.
-    Event(Arc<Numbered>),
+    Event {
+        /// What happened.
+        event: Arc<Numbered>,
+        /// When the turn began that made it.
+        made: Boottime,
+    },
     /// The last item.
     End(StreamEnd),
 }

@@ -126,6 +126,7 @@ impl Run {
             lateness: Lateness::default(),
             recorder: Recorder::new(Arc::clone(&parts.metrics)),
             metrics: parts.metrics,
+            turn_began: now,
         };
         inbox.pace.set_answers_here(parts.upstream.shares_journal());
         let mut run = Run {
@@ -242,6 +243,7 @@ impl Run {
     /// One turn; whether it was the last.
     fn turn(&mut self, woken: Woken) -> bool {
         let now = clock::now();
+        self.effects.turn_began = now;
         let suspended = clock::suspended_total();
         let slept = suspended.saturating_sub(self.suspended) > SLEEP_MIN;
         self.suspended = suspended;

@@ -4,6 +4,7 @@ use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use hmac::{Hmac, KeyInit, Mac};
@@ -124,8 +125,14 @@ pub fn raise_descriptor_limit() -> io::Result<u64> {
 pub struct Usage {
     /// Resident memory, bytes.
     pub resident_bytes: u64,
+    /// Mapped memory, bytes; `None` where the system does not tell.
+    pub virtual_bytes: Option<u64>,
     /// Processor time, of the program and of the kernel for it.
     pub cpu: Duration,
+    /// Open descriptors; `None` where the system does not tell.
+    pub descriptors: Option<u64>,
+    /// Most descriptors that may be open.
+    pub descriptors_max: Option<u64>,
 }
 
 /// What this process uses now; zeros for what the system does not tell.
@@ -136,16 +143,85 @@ pub fn usage() -> Usage {
     let us = (usage.user_time() + usage.system_time()).num_microseconds();
     Usage {
         resident_bytes: resident_bytes(usage.max_rss()).unwrap_or_default(),
+        virtual_bytes: memory_bytes(0),
         cpu: Duration::from_micros(u64::try_from(us).unwrap_or_default()),
+        descriptors: open_descriptors(),
+        descriptors_max: getrlimit(Resource::RLIMIT_NOFILE).ok().map(|(soft, _)| soft),
     }
+}
+
+/// When this process started, since 1970; `None` where the system does not tell.
+pub fn started_at() -> Option<Duration> {
+    static STARTED: OnceLock<Option<Duration>> = OnceLock::new();
+    // By the clock on the wall when it is first asked for; later corrections of that clock would make
+    // the same process seem to start again.
+    *STARTED.get_or_init(started_by_the_wall)
+}
+
+#[cfg(target_os = "linux")]
+fn started_by_the_wall() -> Option<Duration> {
+    /// In proc(5), counted from the field after the name of the program.
+    const START_TIME: usize = 19;
+    use nix::time::{ClockId, clock_gettime};
+    let stat = fs::read_to_string("/proc/self/stat").ok()?;
+    let ticks: u64 =
+        stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(START_TIME)?.parse().ok()?;
+    let per_second = nix::unistd::sysconf(nix::unistd::SysconfVar::CLK_TCK).ok()??;
+    let per_second = u64::try_from(per_second).ok().filter(|ticks| *ticks > 0)?;
+    let after_boot = Duration::from_millis(ticks.saturating_mul(1000) / per_second);
+    let age =
+        Duration::from(clock_gettime(ClockId::CLOCK_BOOTTIME).ok()?).saturating_sub(after_boot);
+    Duration::from_micros(super::clock::wall_us()).checked_sub(age)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn started_by_the_wall() -> Option<Duration> {
+    None
+}
+
+#[cfg(target_os = "linux")]
+fn open_descriptors() -> Option<u64> {
+    let listed = fs::read_dir("/proc/self/fd").ok()?.count();
+    // One of them was for listing them.
+    u64::try_from(listed.saturating_sub(1)).ok()
+}
+
+#[cfg(not(target_os = "linux"))]
+fn open_descriptors() -> Option<u64> {
+    None
 }
 
 #[cfg(target_os = "linux")]
 fn resident_bytes(_max: i64) -> Option<u64> {
+    memory_bytes(1)
+}
+
+/// A field of /proc/self/statm, in bytes.
+#[cfg(target_os = "linux")]
+fn memory_bytes(field: usize) -> Option<u64> {
     let pages = fs::read_to_string("/proc/self/statm").ok()?;
-    let pages: u64 = pages.split_ascii_whitespace().nth(1)?.parse().ok()?;
+    let pages: u64 = pages.split_ascii_whitespace().nth(field)?.parse().ok()?;
     let size = nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE).ok()??;
     Some(pages * u64::try_from(size).ok()?)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn memory_bytes(_field: usize) -> Option<u64> {
+    None
+}
+
+/// Keeps what is in the memory of this process, passwords among it, from core dumps and from other
+/// processes of the same user: see prctl(2), PR_SET_DUMPABLE. What the process reads of itself in
+/// /proc stays readable to it.
+///
+/// # Errors
+///
+/// When the kernel refuses.
+pub fn keep_memory_private() -> io::Result<()> {
+    #[cfg(target_os = "linux")]
+    nix::sys::prctl::set_dumpable(false)?;
+    // For systems without the above. It does not stop dumps that are piped into a program; see core(5).
+    Ok(setrlimit(Resource::RLIMIT_CORE, 0, 0)?)
 }
 
 // The present size takes a Mach call on macOS; the largest so far, in bytes there, has to do.
@@ -191,6 +267,15 @@ mod tests {
     fn limits_and_usage() {
         let raised = raise_descriptor_limit().unwrap();
         assert_eq!(getrlimit(Resource::RLIMIT_NOFILE).unwrap().0, raised);
-        assert!(usage().resident_bytes > 0);
+        let usage = usage();
+        assert!(usage.resident_bytes > 0);
+        if cfg!(target_os = "linux") {
+            assert!(usage.virtual_bytes >= Some(usage.resident_bytes));
+            assert!(usage.descriptors > Some(2) && usage.descriptors <= usage.descriptors_max);
+            // Started after 2020, and not in the future.
+            let now = Duration::from_micros(super::super::clock::wall_us());
+            let started = started_at().unwrap();
+            assert!(started > Duration::from_secs(1_577_836_800) && started <= now, "{started:?}");
+        }
     }
 }

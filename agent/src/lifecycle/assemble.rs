@@ -21,6 +21,7 @@ use crate::host::{clock, machine};
 use crate::journal::{Database, Fresh, OpenError};
 use crate::model::SessionId;
 use crate::telemetry::Metrics;
+use crate::telemetry::log::Filter;
 use crate::upstream::Upstream;
 use crate::upstream::embedded::{self, Embedded};
 use crate::upstream::redis::address::Address;
@@ -53,6 +54,20 @@ pub struct Assembled {
     pub guarantee: String,
 }
 
+/// What the agent's parts share with the rest of its life.
+pub struct Given<'a> {
+    /// Who may do what.
+    pub policy: &'a SharedPolicy,
+    /// Where everything is counted.
+    pub metrics: &'a Arc<Metrics>,
+    /// What is logged.
+    pub filter: &'a Filter,
+    /// The way to the service manager.
+    pub notifier: Notifier,
+    /// Handles on processes that the service manager kept.
+    pub processes: HashMap<SessionId, OwnedFd>,
+}
+
 /// Opens the journal and the store, takes up what they know, and starts the heart. The service manager
 /// kept `processes` for it, and is told by `notifier` what to keep.
 ///
@@ -62,19 +77,17 @@ pub struct Assembled {
 pub fn assemble(
     config: &Config,
     limits: &Limits,
-    policy: &SharedPolicy,
-    notifier: Notifier,
-    processes: HashMap<SessionId, OwnedFd>,
+    given: Given<'_>,
 ) -> Result<Assembled, AssembleError> {
+    let Given { policy, metrics, filter, notifier, processes } = given;
     let boot_id = machine::boot_id()?;
-    let metrics = Arc::new(Metrics::new());
     let parts = PartsMaker {
         redis: config.redis.clone(),
         settings: config.settings.clone(),
         runtime_dir: config.runtime_dir.clone(),
         state_dir: config.state_dir.clone(),
         boot_id,
-        metrics: Arc::clone(&metrics),
+        metrics: Arc::clone(metrics),
         notifier,
         processes,
     };
@@ -101,10 +114,11 @@ pub fn assemble(
         heart: handle,
         settings: Arc::new(config.settings.clone()),
         limits,
-        places: api::Places::new(&limits, Arc::clone(&metrics)),
+        places: api::Places::new(&limits, Arc::clone(metrics)),
         about,
         policy: policy.clone(),
-        metrics,
+        metrics: Arc::clone(metrics),
+        log: filter.clone(),
         examining: tokio::sync::Mutex::default(),
         started: clock::now(),
     };

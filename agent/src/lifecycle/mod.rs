@@ -8,7 +8,7 @@ mod ready;
 mod reload;
 mod reports;
 
-pub use assemble::{AssembleError, Assembled, assemble};
+pub use assemble::{AssembleError, Assembled, Given, assemble};
 pub use drain::{Drained, Ending, drain};
 pub use prepare::{PrepareError, prepare};
 pub use ready::Ready;

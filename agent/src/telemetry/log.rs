@@ -1,17 +1,19 @@
-//! The log: for people on a terminal, JSON otherwise; one line per state change, with stable fields.
+//! The log: for people on a terminal, to the journal of systemd, or JSON; what is logged can be
+//! changed while the agent runs.
 
 use std::io::{self, IsTerminal};
 
-use tracing::{debug, info, warn};
+use prometheus_client::metrics::counter::Counter;
 use tracing_subscriber::filter::EnvFilter;
-use tracing_subscriber::layer::{Layer, SubscriberExt};
+use tracing_subscriber::layer::{Layer, Layered, SubscriberExt};
 use tracing_subscriber::registry::Registry;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{fmt, reload};
 
-use super::repeats::Repeats;
-use super::writer::Writer;
-use crate::keeper::Note;
+pub use super::filter::{Filter, check};
+use super::writer::{Text, Writer};
+use super::{human, journald};
+use crate::config::LogFormat;
 
 /// Why there is no log.
 #[derive(Debug, thiserror::Error)]
@@ -24,6 +26,13 @@ pub enum LogError {
         /// What it must be.
         rule: String,
     },
+    /// There is no journal to write to.
+    #[error(
+        "log_format = \"journald\": there is no journal at {}; start systemd-journald, or choose auto, \
+         human or json",
+        journald::SOCKET
+    )]
+    NoJournald,
     /// There is a log already.
     #[error("the log is started twice")]
     Twice,
@@ -32,237 +41,73 @@ pub enum LogError {
     Thread(#[source] io::Error),
 }
 
+/// What a filter lets through, and then a layer that writes it.
+type Filtered = Layered<reload::Layer<EnvFilter, Registry>, Registry>;
+type Lines = Box<dyn Layer<Filtered> + Send + Sync>;
+
 /// The log of this process.
 pub struct Log {
-    filter: reload::Handle<EnvFilter, Registry>,
-    writer: Writer,
+    filter: Filter,
+    flush: Box<dyn Fn() + Send + Sync>,
 }
 
-/// Starts to log to standard error.
+/// Starts to log to standard error, or to the journal. `dropped` counts lines that nobody took in time.
 ///
 /// # Errors
 ///
 /// See [`LogError`].
-pub fn start(filter: &str) -> Result<Log, LogError> {
-    let writer = Writer::to(io::stderr()).map_err(LogError::Thread)?;
-    let (filter, handle) = reload::Layer::new(parse(filter)?);
-    let lines = fmt::layer().with_writer(writer.clone());
-    let lines = if io::stderr().is_terminal() {
-        let colours = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-        lines.with_target(false).with_ansi(colours).boxed()
-    } else {
-        lines.json().flatten_event(true).boxed()
+pub fn start(filter: &str, format: LogFormat, dropped: Counter) -> Result<Log, LogError> {
+    let (layer, filter) = Filter::new(filter)?;
+    let (lines, flush) = match format {
+        LogFormat::Human => human(dropped)?,
+        LogFormat::Auto if io::stderr().is_terminal() => human(dropped)?,
+        LogFormat::Journald if !journald::is_there() => return Err(LogError::NoJournald),
+        LogFormat::Journald => journal(dropped)?,
+        LogFormat::Auto if journald::is_standard_error() => journal(dropped)?,
+        LogFormat::Auto | LogFormat::Json => json(dropped)?,
     };
-    let started = tracing_subscriber::registry().with(filter).with(lines).try_init();
+    let started = tracing_subscriber::registry().with(layer).with(lines).try_init();
     started.map_err(|_| LogError::Twice)?;
-    Ok(Log { filter: handle, writer })
+    Ok(Log { filter, flush })
+}
+
+type Started = (Lines, Box<dyn Fn() + Send + Sync>);
+
+fn human(dropped: Counter) -> Result<Started, LogError> {
+    let writer = Writer::start(Text(io::stderr()), dropped).map_err(LogError::Thread)?;
+    let colours = io::stderr().is_terminal()
+        && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    let lines = fmt::layer().with_writer(writer.clone()).fmt_fields(human::fields());
+    Ok((lines.with_target(false).with_ansi(colours).boxed(), Box::new(move || writer.flush())))
+}
+
+fn json(dropped: Counter) -> Result<Started, LogError> {
+    let writer = Writer::start(Text(io::stderr()), dropped).map_err(LogError::Thread)?;
+    let lines = fmt::layer().with_writer(writer.clone()).json().flatten_event(true);
+    Ok((lines.boxed(), Box::new(move || writer.flush())))
+}
+
+#[cfg(feature = "systemd")]
+fn journal(dropped: Counter) -> Result<Started, LogError> {
+    let writer = Writer::start(journald::Journald, dropped).map_err(LogError::Thread)?;
+    let lines = journald::Entries::new(writer.clone()).boxed();
+    Ok((lines, Box::new(move || writer.flush())))
+}
+
+#[cfg(not(feature = "systemd"))]
+fn journal(_: Counter) -> Result<Started, LogError> {
+    Err(LogError::NoJournald)
 }
 
 impl Log {
-    /// Logs something else from now on.
-    ///
-    /// # Errors
-    ///
-    /// [`LogError::Filter`]; the log then goes on as before.
-    pub fn set(&self, filter: &str) -> Result<(), LogError> {
-        // Fails only when the subscriber is gone, and with it the log.
-        let _ = self.filter.reload(parse(filter)?);
-        Ok(())
+    /// What is logged.
+    pub fn filter(&self) -> &Filter {
+        &self.filter
     }
 }
 
 impl Drop for Log {
     fn drop(&mut self) {
-        self.writer.flush();
-    }
-}
-
-/// Whether a text says what to log.
-///
-/// # Errors
-///
-/// The rule that it breaks.
-pub fn check(text: &str) -> Result<(), String> {
-    const RULE: &str =
-        "must be error, warn, info, debug or trace, or a filter such as info,tenured::api=debug";
-    const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
-    // The parser takes any word for the name of a module, `verbose` too.
-    let level = |part: &str| {
-        part.contains('=') || LEVELS.iter().any(|level| part.trim().eq_ignore_ascii_case(level))
-    };
-    if !text.split(',').all(level) {
-        return Err(RULE.to_owned());
-    }
-    EnvFilter::builder().parse(text).map(drop).map_err(|_| RULE.to_owned())
-}
-
-fn parse(text: &str) -> Result<EnvFilter, LogError> {
-    check(text).map_err(|rule| LogError::Filter { text: text.to_owned(), rule })?;
-    Ok(EnvFilter::builder().parse_lossy(text))
-}
-
-/// Writes state changes to the log.
-#[derive(Debug, Default)]
-pub(super) struct Notes {
-    jeopardy: Repeats,
-    safe: Repeats,
-    refused: Repeats,
-}
-
-impl Notes {
-    pub(super) fn note(&mut self, note: &Note) {
-        match note {
-            Note::Registered { session, name, uid, pid, tether, resumed } => {
-                info!(%session, %name, uid, pid, ?tether, resumed, "registered");
-            }
-            Note::Ended { session, name, why, exit } => {
-                info!(%session, %name, reason = why, exit_status = exit, "session ended");
-            }
-            Note::Exited { session, pid, exit } => {
-                info!(%session, pid, exit_status = exit, "process exited");
-            }
-            Note::Granted { hold, session, resource, token, waited } => {
-                let waited_us = u64::try_from(waited.as_micros()).unwrap_or(u64::MAX);
-                let (tenant, kind, name) = (&resource.tenant, resource.kind, &resource.name);
-                info!(%hold, %session, %tenant, %kind, %name, token, waited_us, "granted");
-            }
-            Note::Jeopardy { hold, session, resource, token, cause } => {
-                // One upstream that does not answer endangers every hold at once.
-                let Some(withheld) = self.jeopardy.admit() else {
-                    return;
-                };
-                let (tenant, kind, name) = (&resource.tenant, resource.kind, &resource.name);
-                let reason = cause;
-                warn!(%hold, %session, %tenant, %kind, %name, token, %reason, withheld, "in jeopardy");
-            }
-            Note::Safe { hold, session, resource, token } => {
-                let Some(withheld) = self.safe.admit() else {
-                    return;
-                };
-                let (tenant, kind, name) = (&resource.tenant, resource.kind, &resource.name);
-                info!(%hold, %session, %tenant, %kind, %name, token, withheld, "safe again");
-            }
-            Note::Lost { hold, session, resource, token, reason } => {
-                let (tenant, kind, name) = (&resource.tenant, resource.kind, &resource.name);
-                warn!(%hold, %session, %tenant, %kind, %name, token, %reason, "lost");
-            }
-            Note::Released { hold, session, resource, token, cause } => {
-                let (tenant, kind, name) = (&resource.tenant, resource.kind, &resource.name);
-                let reason = super::metrics::released_word(*cause);
-                info!(%hold, %session, %tenant, %kind, %name, token, reason, "released");
-            }
-            Note::Beat { late } => debug!(late_us = late.as_micros(), "beat sent"),
-            Note::Refused { limit, uid } => {
-                let Some(withheld) = self.refused.admit() else {
-                    return;
-                };
-                warn!(limit, uid, withheld, "refused: a limit is reached");
-            }
-            Note::Adopted { kind, holds } => info!(%kind, holds, "holds taken up again"),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::io::Write;
-    use std::sync::{Arc, Mutex};
-
-    use tenure::wire::{Kind, LostReason, Tether};
-    use uuid::Uuid;
-
-    use super::*;
-    use crate::model::{ClaimId, Resource, SessionId};
-    use crate::telemetry::repeats::LINES_MAX;
-
-    #[derive(Clone, Default)]
-    struct Buffer(Arc<Mutex<Vec<u8>>>);
-
-    impl Write for Buffer {
-        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.0.lock().unwrap().extend_from_slice(bytes);
-            Ok(bytes.len())
-        }
-
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
-    }
-
-    fn logged(notes: &[Note]) -> Vec<serde_json::Value> {
-        let buffer = Buffer::default();
-        let out = buffer.clone();
-        let lines = fmt::layer().json().flatten_event(true).with_writer(move || out.clone());
-        tracing::subscriber::with_default(tracing_subscriber::registry().with(lines), || {
-            let mut log = Notes::default();
-            notes.iter().for_each(|note| log.note(note));
-        });
-        let text = buffer.0.lock().unwrap().clone();
-        text.split(|&byte| byte == b'\n')
-            .filter(|line| !line.is_empty())
-            .map(|line| serde_json::from_slice(line).unwrap())
-            .collect()
-    }
-
-    fn resource() -> Resource {
-        Resource { tenant: "default".into(), kind: Kind::Leader, name: "cleanup".into() }
-    }
-
-    #[test]
-    fn lines_have_stable_fields() {
-        let (session, hold) = (SessionId(Uuid::nil()), ClaimId(Uuid::max()));
-        let lines = logged(&[
-            Note::Registered {
-                session,
-                name: "nightly".into(),
-                uid: 7,
-                pid: Some(8),
-                tether: Tether::Process,
-                resumed: false,
-            },
-            Note::Lost {
-                hold,
-                session,
-                resource: resource(),
-                token: 9,
-                reason: LostReason::Expired,
-            },
-            Note::Ended { session, name: "nightly".into(), why: "process exited", exit: Some(137) },
-        ]);
-        assert_eq!(lines.len(), 3);
-        assert_eq!(lines[0]["message"], "registered");
-        assert_eq!((&lines[0]["uid"], &lines[0]["pid"]), (&7.into(), &8.into()));
-        let lost = &lines[1];
-        assert_eq!(lost["level"], "WARN");
-        assert_eq!(
-            (&lost["hold"], &lost["session"]),
-            (&hold.to_string().into(), &session.to_string().into())
-        );
-        assert_eq!((&lost["kind"], &lost["name"]), (&"leader".into(), &"cleanup".into()));
-        assert_eq!((&lost["token"], &lost["reason"]), (&9.into(), &"expired".into()));
-        assert_eq!(lines[2]["exit_status"], 137);
-    }
-
-    #[test]
-    fn one_cause_does_not_fill_the_log() {
-        let note = Note::Jeopardy {
-            hold: ClaimId(Uuid::nil()),
-            session: SessionId(Uuid::nil()),
-            resource: resource(),
-            token: 1,
-            cause: "connection refused".into(),
-        };
-        let notes = vec![note; 1000];
-        assert_eq!(logged(&notes).len(), LINES_MAX as usize);
-    }
-
-    #[test]
-    fn filters_are_levels_or_modules_with_levels() {
-        for text in ["info", "WARN", "off", "info,tenured::api=debug", "tenured=trace"] {
-            assert_eq!(check(text), Ok(()), "{text}");
-        }
-        for text in ["", "verbose", "info,chatty", "tenured=loud"] {
-            assert!(check(text).is_err(), "{text}");
-        }
+        (self.flush)();
     }
 }

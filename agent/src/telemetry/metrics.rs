@@ -1,4 +1,4 @@
-//! Metrics in OpenMetrics format.
+//! The agent's numbers.
 
 use std::fmt;
 use std::sync::atomic::AtomicU64;
@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::{ConstCounter, Counter};
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
@@ -15,6 +16,7 @@ use prometheus_client::registry::{Registry, Unit};
 use tenure::wire::{Kind, LostReason, ReleasedCause, UpstreamState};
 
 use super::answers::{Answers, Requests};
+use super::exposition::Exposition;
 use crate::host::machine;
 use crate::keeper::Note;
 use crate::model::Failure;
@@ -57,6 +59,7 @@ pub struct Metrics {
     upstream_unavailable: Counter,
     upstream_unknown: Counter,
     upstream_state: [Count; 4],
+    event_lag: Histogram,
     refusals: Family<Label, Counter>,
     requests: Requests,
     /// Open connections.
@@ -65,15 +68,30 @@ pub struct Metrics {
     pub streams: Count,
     /// Streams that ended because their reader was too slow.
     pub streams_cut_off: Counter,
+    /// Log lines that nobody took in time.
+    pub log_lines_dropped: Counter,
+    /// Reloads of the configuration that put it into effect, and those that were refused.
+    pub reloads: Outcomes,
+}
+
+/// How often something went well, and how often not.
+#[derive(Debug, Clone)]
+pub struct Outcomes {
+    /// Well.
+    pub done: Counter,
+    /// Not.
+    pub refused: Counter,
 }
 
 impl Metrics {
     /// All of them at zero.
     pub fn new() -> Metrics {
-        let mut registry = Registry::with_prefix("tenured");
+        let mut all = Registry::default();
+        // Under the names that every program uses.
+        all.register_collector(Box::new(Process));
+        let registry = all.sub_registry_with_prefix("tenured");
         let build = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
         registry.register("build", "This agent", build);
-        registry.register_collector(Box::new(Process));
 
         let sessions = Count::default();
         registry.register("sessions", "Sessions of all users", sessions.clone());
@@ -109,6 +127,9 @@ impl Metrics {
             "1 for the state that the upstream is in",
             states.clone(),
         );
+        let event_lag = histogram();
+        let help = "From the turn that made an event to its writing to a stream";
+        registry.register_with_unit("event_lag", help, Unit::Seconds, event_lag.clone());
         let refusals = Family::<Label, Counter>::default();
         registry.register("refusals", "Requests refused, by the limit they hit", refusals.clone());
         let requests = Requests::default();
@@ -120,6 +141,12 @@ impl Metrics {
         let streams_cut_off = Counter::default();
         let help = "Event streams cut off because their reader was too slow";
         registry.register("streams_cut_off", help, streams_cut_off.clone());
+        let log_lines_dropped = Counter::default();
+        let help = "Log lines dropped because the log was read too slowly";
+        registry.register("log_lines_dropped", help, log_lines_dropped.clone());
+        let reloads = Family::<Label, Counter>::default();
+        let help = "Reloads of the configuration, by whether it was put into effect";
+        registry.register("reloads", help, reloads.clone());
 
         Metrics {
             sessions,
@@ -137,12 +164,18 @@ impl Metrics {
             upstream_unknown: errors.get_or_create_owned(&[("outcome", "unknown")]),
             upstream_state: UPSTREAM
                 .map(|(_, word)| states.get_or_create_owned(&[("state", word)])),
+            event_lag,
             refusals,
             requests,
             connections,
             streams,
             streams_cut_off,
-            registry,
+            log_lines_dropped,
+            reloads: Outcomes {
+                done: reloads.get_or_create_owned(&[("outcome", "done")]),
+                refused: reloads.get_or_create_owned(&[("outcome", "refused")]),
+            },
+            registry: all,
         }
     }
 
@@ -215,15 +248,20 @@ impl Metrics {
         self.refusals.get_or_create(&[("limit", limit)]).inc();
     }
 
-    /// Everything as OpenMetrics text.
+    /// Notes how long after it was made an event was written to a stream.
+    pub fn event_written(&self, lag: Duration) {
+        self.event_lag.observe(lag.as_secs_f64());
+    }
+
+    /// Everything as text.
     ///
     /// # Errors
     ///
     /// None for these metrics.
-    pub fn encode(&self) -> Result<String, fmt::Error> {
+    pub fn encode(&self, format: Exposition) -> Result<String, fmt::Error> {
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &self.registry)?;
-        Ok(text)
+        Ok(format.of(text))
     }
 }
 
@@ -255,29 +293,40 @@ pub(super) fn released_word(cause: ReleasedCause) -> &'static str {
     }
 }
 
-/// What the process uses, read at each scrape.
+/// What the process uses, read at each scrape, under the names that clients of Prometheus agreed on:
+/// <https://prometheus.io/docs/instrumenting/writing_clientlibs/#process-metrics>. What the system does
+/// not tell is left out.
 #[derive(Debug)]
 struct Process;
 
 impl Collector for Process {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let usage = machine::usage();
-        let resident = ConstGauge::new(usage.resident_bytes);
-        let help = "Resident memory";
-        resident.encode(encoder.encode_descriptor(
-            "process_resident_memory",
-            help,
-            Some(&Unit::Bytes),
-            prometheus_client::metrics::MetricType::Gauge,
-        )?)?;
+        let mut gauge = |name, help, unit: Option<&Unit>, value: Option<f64>| match value {
+            None => Ok(()),
+            Some(value) => {
+                let kind = MetricType::Gauge;
+                ConstGauge::new(value).encode(encoder.encode_descriptor(name, help, unit, kind)?)
+            }
+        };
+        #[expect(clippy::cast_precision_loss, reason = "sizes and counts stay far below 2^53")]
+        let number = |number: u64| number as f64;
+        let bytes = Some(&Unit::Bytes);
+        let resident = Some(number(usage.resident_bytes));
+        gauge("process_resident_memory", "Resident memory", bytes, resident)?;
+        let mapped = usage.virtual_bytes.map(number);
+        gauge("process_virtual_memory", "Mapped memory", bytes, mapped)?;
+        gauge("process_open_fds", "Open descriptors", None, usage.descriptors.map(number))?;
+        let most = usage.descriptors_max.map(number);
+        gauge("process_max_fds", "Most descriptors that may be open", None, most)?;
+        let started = machine::started_at().map(|since_epoch| since_epoch.as_secs_f64());
+        let help = "When the process started, in seconds since 1970";
+        gauge("process_start_time", help, Some(&Unit::Seconds), started)?;
         let cpu = ConstCounter::new(usage.cpu.as_secs_f64());
-        let help = "Processor time";
-        cpu.encode(encoder.encode_descriptor(
-            "process_cpu",
-            help,
-            Some(&Unit::Seconds),
-            prometheus_client::metrics::MetricType::Counter,
-        )?)
+        let (help, unit) =
+            ("Processor time, of the program and of the kernel for it", &Unit::Seconds);
+        let kind = MetricType::Counter;
+        cpu.encode(encoder.encode_descriptor("process_cpu", help, Some(unit), kind)?)
     }
 }
 
@@ -322,7 +371,10 @@ mod tests {
         metrics.connections.inc();
         metrics.streams_cut_off.inc();
 
-        let text = metrics.encode().unwrap();
+        metrics.event_written(Duration::from_micros(40));
+        metrics.reloads.refused.inc();
+
+        let text = metrics.encode(Exposition::OpenMetrics).unwrap();
         for line in [
             "tenured_sessions 3",
             "tenured_holds{kind=\"leader\",state=\"held\"} 1",
@@ -343,12 +395,27 @@ mod tests {
             "tenured_requests_total{endpoint=\"/v1/acquire\",code=\"418\"} 1",
             "tenured_connections 1",
             "tenured_streams_cut_off_total 1",
+            "tenured_event_lag_seconds_count 1",
+            "tenured_log_lines_dropped_total 0",
+            "tenured_reloads_total{outcome=\"refused\"} 1",
             "tenured_build_info{version=\"0.1.0\"} 1",
         ] {
             assert!(text.lines().any(|found| found == line), "{line} is missing in:\n{text}");
         }
-        assert!(text.contains("\ntenured_process_resident_memory_bytes "), "{text}");
-        assert!(text.contains("\ntenured_process_cpu_seconds_total "), "{text}");
+        for name in [
+            "process_resident_memory_bytes",
+            "process_virtual_memory_bytes",
+            "process_open_fds",
+            "process_max_fds",
+            "process_start_time_seconds",
+            "process_cpu_seconds_total",
+        ] {
+            let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+            assert!(
+                line.is_some_and(|value| value.parse::<f64>().unwrap() > 0.0),
+                "{name} in\n{text}"
+            );
+        }
         assert!(text.ends_with("# EOF\n"));
     }
 

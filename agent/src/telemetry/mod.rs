@@ -2,14 +2,20 @@
 //! delay a beat.
 
 mod answers;
+mod exposition;
+mod filter;
+mod human;
+mod journald;
 pub mod log;
 pub mod metrics;
+mod notes;
 mod repeats;
 mod writer;
 
 use std::sync::Arc;
 
 pub use answers::Answers;
+pub use exposition::Exposition;
 pub use metrics::Metrics;
 pub use repeats::Repeats;
 
@@ -19,13 +25,13 @@ use crate::keeper::Note;
 #[derive(Debug)]
 pub struct Recorder {
     metrics: Arc<Metrics>,
-    notes: log::Notes,
+    notes: notes::Notes,
 }
 
 impl Recorder {
     /// Records to the log of this process and to these metrics.
     pub fn new(metrics: Arc<Metrics>) -> Recorder {
-        Recorder { metrics, notes: log::Notes::default() }
+        Recorder { metrics, notes: notes::Notes::default() }
     }
 
     /// Records a state change.

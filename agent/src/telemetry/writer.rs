@@ -7,6 +7,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 use std::time::Duration;
 
+use prometheus_client::metrics::counter::Counter;
 use tracing_subscriber::fmt::MakeWriter;
 
 /// Lines that may wait for a slow reader of the log; those beyond are dropped and counted.
@@ -18,26 +19,85 @@ const GATHER: Duration = Duration::from_millis(5);
 /// How long the end of the process waits for the log to be written.
 const FLUSH_MAX: Duration = Duration::from_millis(500);
 
-enum Message {
-    Line(Vec<u8>),
+enum Message<L> {
+    Line(L),
     Flush(SyncSender<()>),
+}
+
+/// Where lines end. May take as long as it likes: only the log's own thread waits for it.
+pub(super) trait Sink<L>: Send + 'static {
+    /// Writes some lines; returns how many of them are lost.
+    fn write(&mut self, lines: &mut Vec<L>) -> u64;
+
+    /// Says that so many lines are missing; whether it could.
+    fn tell_dropped(&mut self, lines: u64) -> bool;
+}
+
+/// What is said of lines that are missing.
+pub(super) fn dropped_line(lines: u64) -> String {
+    format!("{lines} log lines dropped: the log is read too slowly")
+}
+
+/// Lines of text, each with its line break.
+pub(super) struct Text<W>(pub(super) W);
+
+impl<W: Write + Send + 'static> Sink<Vec<u8>> for Text<W> {
+    fn write(&mut self, lines: &mut Vec<Vec<u8>>) -> u64 {
+        // Where a log cannot be written, there is nowhere to say so.
+        let _ = self.0.write_all(&lines.concat());
+        let _ = self.0.flush();
+        lines.clear();
+        0
+    }
+
+    fn tell_dropped(&mut self, lines: u64) -> bool {
+        // As above.
+        let _ = writeln!(self.0, "{}", dropped_line(lines));
+        true
+    }
 }
 
 /// Takes lines without ever waiting; a thread of its own writes them. The thread ends with the last
 /// clone of this.
-#[derive(Clone)]
-pub(super) struct Writer {
-    lines: SyncSender<Message>,
-    dropped: Arc<AtomicU64>,
+pub(super) struct Writer<L> {
+    lines: SyncSender<Message<L>>,
+    dropped: Dropped,
 }
 
-impl Writer {
-    pub(super) fn to(out: impl Write + Send + 'static) -> io::Result<Writer> {
+impl<L> Clone for Writer<L> {
+    fn clone(&self) -> Writer<L> {
+        Writer { lines: self.lines.clone(), dropped: self.dropped.clone() }
+    }
+}
+
+/// Lines that were dropped: those that nobody was told of yet, and all of them.
+#[derive(Clone)]
+struct Dropped {
+    untold: Arc<AtomicU64>,
+    all: Counter,
+}
+
+impl Dropped {
+    fn add(&self, lines: u64) {
+        self.untold.fetch_add(lines, Ordering::Relaxed);
+        self.all.inc_by(lines);
+    }
+}
+
+impl<L: Send + 'static> Writer<L> {
+    pub(super) fn start(sink: impl Sink<L>, dropped: Counter) -> io::Result<Writer<L>> {
         let (lines, queue) = sync_channel(LINES_MAX);
-        let dropped = Arc::new(AtomicU64::new(0));
-        let counter = Arc::clone(&dropped);
-        thread::Builder::new().name("log".to_owned()).spawn(move || run(&queue, &counter, out))?;
+        let dropped = Dropped { untold: Arc::default(), all: dropped };
+        let counted = dropped.clone();
+        thread::Builder::new().name("log".to_owned()).spawn(move || run(&queue, &counted, sink))?;
         Ok(Writer { lines, dropped })
+    }
+
+    /// Hands a line over; drops it when too many wait.
+    pub(super) fn send(&self, line: L) {
+        if self.lines.try_send(Message::Line(line)).is_err() {
+            self.dropped.add(1);
+        }
     }
 
     /// Waits until everything so far is written, but not for ever.
@@ -50,14 +110,14 @@ impl Writer {
     }
 }
 
-fn run(queue: &Receiver<Message>, dropped: &AtomicU64, mut out: impl Write) {
-    let mut text = Vec::new();
+fn run<L>(queue: &Receiver<Message<L>>, dropped: &Dropped, mut sink: impl Sink<L>) {
+    let mut lines = Vec::new();
     while let Ok(first) = queue.recv() {
         let mut flushed = Vec::new();
         let mut room = BATCH_MAX;
         for message in std::iter::once(first).chain(queue.try_iter()) {
             match message {
-                Message::Line(line) => text.extend_from_slice(&line),
+                Message::Line(line) => lines.push(line),
                 Message::Flush(done) => flushed.push(done),
             }
             room -= 1;
@@ -65,14 +125,12 @@ fn run(queue: &Receiver<Message>, dropped: &AtomicU64, mut out: impl Write) {
                 break;
             }
         }
-        let lost = dropped.swap(0, Ordering::Relaxed);
-        if lost > 0 {
-            let _ = writeln!(text, "{lost} log lines dropped: the log is read too slowly");
+        let lost = sink.write(&mut lines);
+        dropped.add(lost);
+        let untold = dropped.untold.swap(0, Ordering::Relaxed);
+        if untold > 0 && !sink.tell_dropped(untold) {
+            dropped.untold.fetch_add(untold, Ordering::Relaxed);
         }
-        // Where a log cannot be written, there is nowhere to say so.
-        let _ = out.write_all(&text);
-        let _ = out.flush();
-        text.clear();
         for done in flushed {
             let _ = done.try_send(());
         }
@@ -85,7 +143,7 @@ fn run(queue: &Receiver<Message>, dropped: &AtomicU64, mut out: impl Write) {
 
 /// One line in the making.
 pub(super) struct Line<'a> {
-    writer: &'a Writer,
+    writer: &'a Writer<Vec<u8>>,
     text: Vec<u8>,
 }
 
@@ -103,13 +161,13 @@ impl Write for Line<'_> {
 impl Drop for Line<'_> {
     fn drop(&mut self) {
         let text = std::mem::take(&mut self.text);
-        if !text.is_empty() && self.writer.lines.try_send(Message::Line(text)).is_err() {
-            self.writer.dropped.fetch_add(1, Ordering::Relaxed);
+        if !text.is_empty() {
+            self.writer.send(text);
         }
     }
 }
 
-impl<'a> MakeWriter<'a> for Writer {
+impl<'a> MakeWriter<'a> for Writer<Vec<u8>> {
     type Writer = Line<'a>;
 
     fn make_writer(&'a self) -> Line<'a> {
@@ -145,26 +203,82 @@ mod tests {
         }
     }
 
-    #[test]
-    #[expect(clippy::disallowed_methods, reason = "only for how long the test is patient")]
-    fn a_stuck_reader_costs_lines_and_no_time() {
+    fn stuck() -> (SyncSender<()>, Arc<Mutex<Vec<u8>>>, Stuck) {
         let (release, gate) = sync_channel(1);
         let written = Arc::new(Mutex::new(Vec::new()));
         let stuck = Stuck { gate, open: false, written: Arc::clone(&written) };
-        let writer = Writer::to(stuck).unwrap();
-        for _ in 0..LINES_MAX * 2 {
-            writer.make_writer().write_all(b"line\n").unwrap();
-        }
-        release.send(()).unwrap();
+        (release, written, stuck)
+    }
+
+    /// Looks until the text that was written is as it must be.
+    #[expect(clippy::disallowed_methods, reason = "only for how long the test is patient")]
+    fn until<L: Send + 'static>(
+        writer: &Writer<L>,
+        written: &Mutex<Vec<u8>>,
+        holds: impl Fn(&str) -> bool,
+    ) -> String {
         let deadline = std::time::Instant::now() + Duration::from_secs(20);
         loop {
             writer.flush();
             let text = String::from_utf8(written.lock().unwrap().clone()).unwrap();
-            if text.contains("log lines dropped") {
-                assert!(text.lines().count() <= LINES_MAX + BATCH_MAX + 3);
-                break;
+            if holds(&text) {
+                return text;
             }
-            assert!(std::time::Instant::now() < deadline, "nothing was said of dropped lines");
+            assert!(std::time::Instant::now() < deadline, "{text}");
         }
+    }
+
+    #[test]
+    fn a_stuck_reader_costs_lines_and_no_time() {
+        let (release, written, stuck) = stuck();
+        let dropped = Counter::default();
+        let writer = Writer::start(Text(stuck), dropped.clone()).unwrap();
+        for _ in 0..LINES_MAX * 2 {
+            writer.send(b"line\n".to_vec());
+        }
+        assert!(dropped.get() > 0);
+        release.send(()).unwrap();
+        let text = until(&writer, &written, |text| text.contains("log lines dropped"));
+        assert!(text.lines().count() <= LINES_MAX + BATCH_MAX + 3);
+    }
+
+    /// Loses every line until it works again.
+    struct Broken {
+        works: Receiver<()>,
+        broken: bool,
+        written: Arc<Mutex<Vec<u8>>>,
+    }
+
+    impl Sink<Vec<u8>> for Broken {
+        fn write(&mut self, lines: &mut Vec<Vec<u8>>) -> u64 {
+            self.broken &= self.works.try_recv().is_err();
+            let lost = if self.broken { lines.len() } else { 0 };
+            lines.clear();
+            lost as u64
+        }
+
+        fn tell_dropped(&mut self, lines: u64) -> bool {
+            if !self.broken {
+                self.written.lock().unwrap().extend(dropped_line(lines).bytes());
+            }
+            !self.broken
+        }
+    }
+
+    #[test]
+    fn what_a_broken_sink_lost_is_told_when_it_works_again() {
+        let (mend, works) = sync_channel(1);
+        let written = Arc::new(Mutex::new(Vec::new()));
+        let dropped = Counter::default();
+        let broken = Broken { works, broken: true, written: Arc::clone(&written) };
+        let writer = Writer::start(broken, dropped.clone()).unwrap();
+        for _ in 0..7 {
+            writer.send(b"line\n".to_vec());
+        }
+        writer.flush();
+        assert_eq!(dropped.get(), 7);
+        mend.send(()).unwrap();
+        let text = until(&writer, &written, |text| !text.is_empty());
+        assert!(text.starts_with("7 log lines dropped"), "{text}");
     }
 }

@@ -52,6 +52,7 @@ async fn dispatch(cli: &Cli) -> Result<u8, Failure> {
     let done = match &cli.command {
         Command::Run(args) => return run::run(args, client).await,
         Command::Doctor(args) => return show::doctor(args, &client).await,
+        Command::Log(args) => show::log(args, &client).await,
         Command::Status(args) => show::status(args, &client).await,
         Command::Standing(args) => show::standing(args, &client).await,
         Command::Events(args) => show::events(args, &client).await,

@@ -3,7 +3,7 @@
 use super::{Rig, within};
 
 fn has(rig: &Rig, line: &str) -> bool {
-    rig.metrics.encode().unwrap().lines().any(|found| found == line)
+    rig.numbers().lines().any(|found| found == line)
 }
 
 #[tokio::test]
@@ -21,7 +21,7 @@ async fn answers_are_counted_by_endpoint_and_status() {
         r#"tenured_requests_total{endpoint="/v1/register",code="201"} 1"#,
         r#"tenured_requests_total{endpoint="other",code="404"} 3"#,
     ] {
-        assert!(has(&rig, line), "{line} is missing in {}", rig.metrics.encode().unwrap());
+        assert!(has(&rig, line), "{line} is missing in {}", rig.numbers());
     }
 }
 

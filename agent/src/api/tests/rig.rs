@@ -25,7 +25,7 @@ use crate::keeper::{
     Reply, Request, SessionFacts, Settings, StatusView, StreamId, StreamTarget, Ticket,
 };
 use crate::model::{Peer, Process, Quota, SessionId};
-use crate::telemetry::Metrics;
+use crate::telemetry::{Exposition, Metrics};
 use crate::upstream::Health;
 
 pub(super) const SESSION: &str = "00000000-0000-4000-8000-000000000001";
@@ -111,6 +111,7 @@ impl Rig {
             },
             policy,
             metrics: metrics.clone(),
+            log: crate::telemetry::log::Filter::new("info").unwrap().1,
             examining: tokio::sync::Mutex::default(),
             started: crate::host::clock::now(),
         });
@@ -127,6 +128,11 @@ impl Rig {
         let (probe, door) = self_probe();
         let served = tokio::spawn(serve(listener, identify, door, context, shutdown.clone()));
         Rig { path, noted, uid, shutdown, served, metrics, probe, beats, _directory: directory }
+    }
+
+    /// What `/metrics` says.
+    pub(super) fn numbers(&self) -> String {
+        self.metrics.encode(Exposition::OpenMetrics).unwrap()
     }
 
     pub(super) async fn connect(&self) -> Client {

@@ -14,7 +14,8 @@ use crate::keeper::{Numbered, StreamEnd, StreamTarget};
 fn snapshot(id: u64) -> StreamItem {
     let event =
         Event::Snapshot(SnapshotEvent { session: Uuid::nil(), role: Role::None, holds: vec![] });
-    StreamItem::Event(Arc::new(Numbered { id, event }))
+    let event = Arc::new(Numbered { id, event });
+    StreamItem::Event { event, made: crate::host::clock::now() }
 }
 
 async fn open(rig: &Rig, more: &str) -> Client {
@@ -117,7 +118,9 @@ async fn a_reader_that_reads_nothing_is_cut_off() {
     let event = Arc::new(Numbered { id: 1, event: Event::Message(message) });
     // Until the buffers between here and there are full, and the connection is closed for it.
     within("the end of the stream", async {
-        while events.send(StreamItem::Event(event.clone())).await.is_ok() {}
+        let made = crate::host::clock::now();
+        let item = StreamItem::Event { event: event.clone(), made };
+        while events.send(item.clone()).await.is_ok() {}
     })
     .await;
     rig.closed(stream).await;

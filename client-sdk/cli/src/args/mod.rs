@@ -109,6 +109,19 @@ Examples:
   tenure --socket /run/tenured/api.sock doctor
   tenure doctor --json | jq -r '.checks[] | select(.verdict != \"ok\") | .name, .remedy'")]
     Doctor(DoctorArgs),
+    /// Shows what the agent logs, or changes it for the time being
+    ///
+    /// For root and the agent's own user. FILTER is a level: error, warn, info, debug, trace or off; or
+    /// levels for parts of the agent: info,tenured::api=debug. It lasts until it is set again or reset,
+    /// until the agent restarts, or until a reload finds another `log` in the configuration, which it
+    /// does not change.
+    #[command(after_help = "\
+Examples:
+  sudo tenure log                              what is logged, and what is configured
+  sudo tenure log debug                        everything that happens
+  sudo tenure log info,tenured::upstream=trace one part of the agent in detail
+  sudo tenure log --reset                      what is configured again")]
+    Log(LogArgs),
     /// Prints a completion script for a shell
     #[command(after_help = "\
 Examples:
@@ -210,6 +223,18 @@ pub(crate) struct RevokeArgs {
 /// `tenure doctor`.
 #[derive(Debug, Args)]
 pub(crate) struct DoctorArgs {
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+}
+
+/// `tenure log`.
+#[derive(Debug, Args)]
+pub(crate) struct LogArgs {
+    /// What to log from now on
+    pub(crate) filter: Option<String>,
+    /// Log what the configuration says again
+    #[arg(long, conflicts_with = "filter")]
+    pub(crate) reset: bool,
     #[command(flatten)]
     pub(crate) output: OutputArgs,
 }

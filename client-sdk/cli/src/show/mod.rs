@@ -2,6 +2,7 @@
 
 mod doctor;
 mod events;
+mod log;
 mod resource;
 mod status;
 mod table;
@@ -14,6 +15,7 @@ use tokio::time::timeout;
 
 pub(crate) use doctor::doctor;
 pub(crate) use events::{events, observe};
+pub(crate) use log::log;
 pub(crate) use resource::{revoke, routes, standing};
 pub(crate) use status::status;
 

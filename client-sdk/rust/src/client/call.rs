@@ -65,6 +65,18 @@ impl Transport {
         self.parse(&reply.await?.1)
     }
 
+    /// Twice the same does the same as once.
+    pub(super) async fn put<T: DeserializeOwned>(
+        &self,
+        target: &'static str,
+        body: &impl Serialize,
+        deadline: Duration,
+    ) -> Result<T, CallError> {
+        let (target, body) = (PathAndQuery::from_static(target), self.body(body)?);
+        let reply = self.call(Method::PUT, target, body, Repeat::Harmless, deadline);
+        self.parse(&reply.await?.1)
+    }
+
     pub(super) async fn post<T: DeserializeOwned>(
         &self,
         target: &'static str,
@@ -84,13 +96,17 @@ impl Transport {
         repeat: Repeat,
         deadline: Option<Duration>,
     ) -> Result<(StatusCode, Bytes), CallError> {
+        let (target, body) = (PathAndQuery::from_static(target), self.body(body)?);
+        match deadline {
+            Some(deadline) => self.call(Method::POST, target, body, repeat, deadline).await,
+            None => self.exchange(Method::POST, target, body, repeat).await,
+        }
+    }
+
+    fn body(&self, body: &impl Serialize) -> Result<Bytes, CallError> {
         let body = serde_json::to_vec(body)
             .map_err(|error| CallError::garbled(&self.path, "the request has no JSON", error))?;
-        let target = PathAndQuery::from_static(target);
-        match deadline {
-            Some(deadline) => self.call(Method::POST, target, body.into(), repeat, deadline).await,
-            None => self.exchange(Method::POST, target, body.into(), repeat).await,
-        }
+        Ok(body.into())
     }
 
     pub(super) fn parse<T: DeserializeOwned>(&self, reply: &[u8]) -> Result<T, CallError> {

@@ -228,6 +228,26 @@ impl Client {
         self.transport.get(PathAndQuery::from_static("/v1/doctor"), CALL_DEADLINE).await
     }
 
+    /// What the agent logs; for root and the agent's own user.
+    ///
+    /// # Errors
+    ///
+    /// [`CallError`]; `forbidden`.
+    pub async fn log_filter(&self) -> Result<wire::LogFilter, CallError> {
+        self.transport.get(PathAndQuery::from_static("/v1/log"), CALL_DEADLINE).await
+    }
+
+    /// Has the agent log something else for the time being, such as `debug`; with `None` what its
+    /// configuration says again. For root and the agent's own user. Returns what is logged then.
+    ///
+    /// # Errors
+    ///
+    /// [`CallError`]; `invalid` (no filter), `forbidden`.
+    pub async fn set_log_filter(&self, filter: Option<&str>) -> Result<wire::LogFilter, CallError> {
+        let body = wire::SetLog { filter: filter.map(str::to_owned) };
+        self.transport.put("/v1/log", &body, CALL_DEADLINE).await
+    }
+
     /// Succeeds when the agent answers.
     ///
     /// # Errors

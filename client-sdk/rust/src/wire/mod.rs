@@ -6,6 +6,7 @@
 mod acquire;
 mod doctor;
 mod event;
+mod log;
 mod problem;
 mod register;
 mod session;
@@ -20,6 +21,7 @@ pub use event::{
     Event, GrantedEvent, HoldEvent, JeopardyEvent, LostEvent, LostReason, MessageEvent,
     QueuedEvent, ReleasedCause, ReleasedEvent, ShutdownEvent, SnapshotEvent,
 };
+pub use log::{LogFilter, SetLog};
 pub use problem::{Code, Problem};
 pub use register::{AgentInfo, Register, Registered, Resume, Tether};
 pub use session::{Beat, Checkpoint, Checkpointed, HoldView, Role};

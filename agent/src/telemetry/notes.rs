@@ -1,0 +1,164 @@
+//! State changes as log lines: one line each, with stable fields.
+
+use tracing::{debug, info, warn};
+
+use super::repeats::Repeats;
+use crate::keeper::Note;
+
+/// Writes state changes to the log.
+#[derive(Debug, Default)]
+pub(super) struct Notes {
+    jeopardy: Repeats,
+    safe: Repeats,
+    refused: Repeats,
+}
+
+impl Notes {
+    pub(super) fn note(&mut self, note: &Note) {
+        match note {
+            Note::Registered { session, name, uid, pid, tether, resumed } => {
+                info!(%session, %name, uid, pid, ?tether, resumed, "registered");
+            }
+            Note::Ended { session, name, why, exit } => {
+                info!(%session, %name, reason = why, exit_status = exit, "session ended");
+            }
+            Note::Exited { session, pid, exit } => {
+                info!(%session, pid, exit_status = exit, "process exited");
+            }
+            Note::Granted { hold, session, resource, token, waited } => {
+                let waited_us = u64::try_from(waited.as_micros()).unwrap_or(u64::MAX);
+                let (tenant, kind, name) = (&resource.tenant, resource.kind, &resource.name);
+                info!(%hold, %session, %tenant, %kind, %name, token, waited_us, "granted");
+            }
+            Note::Jeopardy { hold, session, resource, token, cause } => {
+                // One upstream that does not answer endangers every hold at once.
+                let Some(withheld) = self.jeopardy.admit() else {
+                    return;
+                };
+                let (tenant, kind, name) = (&resource.tenant, resource.kind, &resource.name);
+                let reason = cause;
+                warn!(%hold, %session, %tenant, %kind, %name, token, %reason, withheld, "in jeopardy");
+            }
+            Note::Safe { hold, session, resource, token } => {
+                let Some(withheld) = self.safe.admit() else {
+                    return;
+                };
+                let (tenant, kind, name) = (&resource.tenant, resource.kind, &resource.name);
+                info!(%hold, %session, %tenant, %kind, %name, token, withheld, "safe again");
+            }
+            Note::Lost { hold, session, resource, token, reason } => {
+                let (tenant, kind, name) = (&resource.tenant, resource.kind, &resource.name);
+                warn!(%hold, %session, %tenant, %kind, %name, token, %reason, "lost");
+            }
+            Note::Released { hold, session, resource, token, cause } => {
+                let (tenant, kind, name) = (&resource.tenant, resource.kind, &resource.name);
+                let reason = super::metrics::released_word(*cause);
+                info!(%hold, %session, %tenant, %kind, %name, token, reason, "released");
+            }
+            Note::Beat { late } => debug!(late_us = late.as_micros(), "beat sent"),
+            Note::Refused { limit, uid } => {
+                let Some(withheld) = self.refused.admit() else {
+                    return;
+                };
+                warn!(limit, uid, withheld, "refused: a limit is reached");
+            }
+            Note::Adopted { kind, holds } => info!(%kind, holds, "holds taken up again"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{self, Write};
+    use std::sync::{Arc, Mutex};
+
+    use tenure::wire::{Kind, LostReason, Tether};
+    use tracing_subscriber::fmt;
+    use tracing_subscriber::layer::SubscriberExt;
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::model::{ClaimId, Resource, SessionId};
+    use crate::telemetry::repeats::LINES_MAX;
+
+    #[derive(Clone, Default)]
+    struct Buffer(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Buffer {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn logged(notes: &[Note]) -> Vec<serde_json::Value> {
+        let buffer = Buffer::default();
+        let out = buffer.clone();
+        let lines = fmt::layer().json().flatten_event(true).with_writer(move || out.clone());
+        tracing::subscriber::with_default(tracing_subscriber::registry().with(lines), || {
+            let mut log = Notes::default();
+            notes.iter().for_each(|note| log.note(note));
+        });
+        let text = buffer.0.lock().unwrap().clone();
+        text.split(|&byte| byte == b'\n')
+            .filter(|line| !line.is_empty())
+            .map(|line| serde_json::from_slice(line).unwrap())
+            .collect()
+    }
+
+    fn resource() -> Resource {
+        Resource { tenant: "default".into(), kind: Kind::Leader, name: "cleanup".into() }
+    }
+
+    #[test]
+    fn lines_have_stable_fields() {
+        let (session, hold) = (SessionId(Uuid::nil()), ClaimId(Uuid::max()));
+        let lines = logged(&[
+            Note::Registered {
+                session,
+                name: "nightly".into(),
+                uid: 7,
+                pid: Some(8),
+                tether: Tether::Process,
+                resumed: false,
+            },
+            Note::Lost {
+                hold,
+                session,
+                resource: resource(),
+                token: 9,
+                reason: LostReason::Expired,
+            },
+            Note::Ended { session, name: "nightly".into(), why: "process exited", exit: Some(137) },
+        ]);
+        assert_eq!(lines.len(), 3);
+        assert_eq!(lines[0]["message"], "registered");
+        assert_eq!((&lines[0]["uid"], &lines[0]["pid"]), (&7.into(), &8.into()));
+        let lost = &lines[1];
+        assert_eq!(lost["level"], "WARN");
+        assert_eq!(
+            (&lost["hold"], &lost["session"]),
+            (&hold.to_string().into(), &session.to_string().into())
+        );
+        assert_eq!((&lost["kind"], &lost["name"]), (&"leader".into(), &"cleanup".into()));
+        assert_eq!((&lost["token"], &lost["reason"]), (&9.into(), &"expired".into()));
+        assert_eq!(lines[2]["exit_status"], 137);
+    }
+
+    #[test]
+    fn one_cause_does_not_fill_the_log() {
+        let note = Note::Jeopardy {
+            hold: ClaimId(Uuid::nil()),
+            session: SessionId(Uuid::nil()),
+            resource: resource(),
+            token: 1,
+            cause: "connection refused".into(),
+        };
+        let notes = vec![note; 1000];
+        assert_eq!(logged(&notes).len(), LINES_MAX as usize);
+    }
+}
