@@ -3,9 +3,10 @@
 
 use std::process::Command;
 
+use nix::sys::signal::Signal;
 use serde_json::json;
 use tenure::wire::{Code, SessionStatus};
-use tenure_tests::harness::{Agent, Client, Events, Puppet, binary, other_users, until};
+use tenure_tests::harness::{Agent, Client, Events, Puppet, TenureRun, binary, other_users, until};
 use uuid::Uuid;
 
 /// An agent in a PID namespace of its own; `None` without root.
@@ -170,4 +171,28 @@ fn nobody_is_advised_to_kill_what_has_that_number_here() {
     assert_eq!(output.status.code(), Some(69));
     let error = String::from_utf8_lossy(&output.stderr);
     assert!(error.contains("another agent serves /"), "{error}");
+}
+
+/// As in a sidecar's pod, where it is what the application's container starts.
+#[test]
+fn tenure_run_may_be_the_first_process_of_a_container() {
+    if other_users().is_none() {
+        return;
+    }
+    let agent = Agent::start();
+    let done = agent.dir().join("done");
+    // The child of the first shell is left to whoever is number 1, and ends before the second one does.
+    let script = format!(
+        "(sh -c 'exit 3' & echo $! > {0}.orphan); while [ -e /proc/$(cat {0}.orphan) ]; do sleep 0.01; \
+         done; echo reaped > {0}; sleep 1000",
+        done.display()
+    );
+    let args = ["--leader", "role"];
+    let mut run = TenureRun::start_apart(&agent.socket(), &args, &["sh", "-c", &script]);
+    until("the orphan to be reaped", || done.exists());
+    assert_eq!(agent.http().standing("leader", "role").holders.len(), 1);
+    // A first process takes no signal that it does not ask for.
+    run.signal(Signal::SIGTERM);
+    assert_eq!(run.wait_code(), 128 + 15, "the command's");
+    until("nothing to be left", || agent.counts() == (0, 0, 0));
 }
