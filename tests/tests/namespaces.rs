@@ -66,8 +66,8 @@ fn a_process_without_a_number_is_watched_all_the_same() {
         http.end(next.session);
     }
     until("nothing to be left", || agent.counts() == (0, 0, 0));
-    // Each death was seen as one, not only as the end of a connection.
-    assert_eq!(agent.log().matches("\"process exited\"").count(), 4, "{}", agent.log());
+    // Each death was seen as one, not only as the end of a connection. The log is written later.
+    until("four lines in the log", || agent.log().matches("\"process exited\"").count() == 4);
 }
 
 #[test]
@@ -111,6 +111,29 @@ fn no_number_is_shown_rather_than_a_wrong_one() {
     let mut client = Puppet::start_apart(&agent, uid);
     let session = client.register(&json!({"tether": "process"})).session;
     assert_eq!(status_of(&agent, session).pid, Some(client.program().pid()));
+}
+
+#[test]
+fn a_proc_of_another_namespace_is_not_believed() {
+    if other_users().is_none() {
+        return;
+    }
+    // With a /proc of its own the agent has a number for its neighbour.
+    let agent = Agent::setup().apart().start();
+    let mut client = Puppet::start_beside(&agent);
+    let session = client.register(&json!({"tether": "process"})).session;
+    let pid = status_of(&agent, session).pid;
+    assert!(pid.is_some_and(|pid| pid != client.program().pid()), "not the test's: {pid:?}");
+
+    // With another's that number is some other process's there, if it is any.
+    let agent = Agent::setup().apart_with_foreign_proc().start();
+    let mut client = Puppet::start_beside(&agent);
+    let session = client.register(&json!({"tether": "process"})).session;
+    assert_eq!(status_of(&agent, session).pid, None);
+    client.acquire(session, "leader", "role", &json!({}));
+    let next = Heir::wait_for(&agent, "role");
+    client.program().kill();
+    next.gets_it();
 }
 
 #[test]
