@@ -127,10 +127,13 @@ fn the_image_says_how_it_is_to_be_run() {
 fn there_is_nothing_in_it_but_the_agent() {
     let Some(containers) = containers() else { return };
     let files = containers.files();
-    let mut found: Vec<&str> = Vec::new();
+    let (mut found, mut besides_bytes) = (Vec::new(), 0);
     for line in files.lines() {
         let words: Vec<&str> = line.split_whitespace().collect();
-        let [mode, owner, _, _, _, path] = words[..] else { panic!("{line}") };
+        let [mode, owner, bytes, _, _, path] = words[..] else { panic!("{line}") };
+        if !path.starts_with("usr/bin/") {
+            besides_bytes += bytes.parse::<u64>().expect("a size");
+        }
         if mode.starts_with('-') {
             found.push(path);
             // Nobody can change what the agent runs and believes; the agent neither.
@@ -153,6 +156,7 @@ fn there_is_nothing_in_it_but_the_agent() {
         "usr/share/doc/tenured/tenured.toml",
     ];
     assert_eq!(found, expected);
+    assert!(besides_bytes < 1 << 20, "as large as its programs: {besides_bytes} bytes more");
     for directory in ["drwxr-xr-x 65532/65532", "drwx------ 65532/65532"] {
         assert_eq!(files.matches(directory).count(), 1, "{files}");
     }
@@ -229,6 +233,23 @@ fn strangers_to_the_group_are_kept_out() {
     let error = String::from_utf8_lossy(&refused.stderr);
     assert!(
         !refused.status.success() && error.contains("you may not open the agent's socket"),
+        "{error}"
+    );
+}
+
+#[test]
+fn root_without_capabilities_is_told_why_it_cannot_serve() {
+    let Some(containers) = containers() else { return };
+    let directory = containers.shared_directory("roots");
+    let volume = format!("--volume={}:/run/tenured", directory.display());
+    let mut arguments = vec!["run", "--rm", &volume, "--user=0:0"];
+    arguments.extend(STRICT);
+    arguments.extend(["--tmpfs=/var/lib/tenured:rw,mode=0777", IMAGE]);
+    let refused = containers.attempt(&arguments);
+    let error = String::from_utf8_lossy(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(69), "{error}");
+    assert!(
+        error.contains("it cannot be given to the group tenured; be a member of it"),
         "{error}"
     );
 }

@@ -3,9 +3,10 @@
 
 use std::process::Command;
 
+use nix::sys::signal::Signal;
 use serde_json::json;
 use tenure::wire::{Code, SessionStatus};
-use tenure_tests::harness::{Agent, Client, Events, Puppet, binary, other_users, until};
+use tenure_tests::harness::{Agent, Client, Events, Puppet, TenureRun, binary, other_users, until};
 use uuid::Uuid;
 
 /// An agent in a PID namespace of its own; `None` without root.
@@ -65,8 +66,8 @@ fn a_process_without_a_number_is_watched_all_the_same() {
         http.end(next.session);
     }
     until("nothing to be left", || agent.counts() == (0, 0, 0));
-    // Each death was seen as one, not only as the end of a connection.
-    assert_eq!(agent.log().matches("\"process exited\"").count(), 4, "{}", agent.log());
+    // Each death was seen as one, not only as the end of a connection. The log is written later.
+    until("four lines in the log", || agent.log().matches("\"process exited\"").count() == 4);
 }
 
 #[test]
@@ -110,6 +111,29 @@ fn no_number_is_shown_rather_than_a_wrong_one() {
     let mut client = Puppet::start_apart(&agent, uid);
     let session = client.register(&json!({"tether": "process"})).session;
     assert_eq!(status_of(&agent, session).pid, Some(client.program().pid()));
+}
+
+#[test]
+fn a_proc_of_another_namespace_is_not_believed() {
+    if other_users().is_none() {
+        return;
+    }
+    // With a /proc of its own the agent has a number for its neighbour.
+    let agent = Agent::setup().apart().start();
+    let mut client = Puppet::start_beside(&agent);
+    let session = client.register(&json!({"tether": "process"})).session;
+    let pid = status_of(&agent, session).pid;
+    assert!(pid.is_some_and(|pid| pid != client.program().pid()), "not the test's: {pid:?}");
+
+    // With another's that number is some other process's there, if it is any.
+    let agent = Agent::setup().apart_with_foreign_proc().start();
+    let mut client = Puppet::start_beside(&agent);
+    let session = client.register(&json!({"tether": "process"})).session;
+    assert_eq!(status_of(&agent, session).pid, None);
+    client.acquire(session, "leader", "role", &json!({}));
+    let next = Heir::wait_for(&agent, "role");
+    client.program().kill();
+    next.gets_it();
 }
 
 #[test]
@@ -170,4 +194,28 @@ fn nobody_is_advised_to_kill_what_has_that_number_here() {
     assert_eq!(output.status.code(), Some(69));
     let error = String::from_utf8_lossy(&output.stderr);
     assert!(error.contains("another agent serves /"), "{error}");
+}
+
+/// As in a sidecar's pod, where it is what the application's container starts.
+#[test]
+fn tenure_run_may_be_the_first_process_of_a_container() {
+    if other_users().is_none() {
+        return;
+    }
+    let agent = Agent::start();
+    let done = agent.dir().join("done");
+    // The child of the first shell is left to whoever is number 1, and ends before the second one does.
+    let script = format!(
+        "(sh -c 'exit 3' & echo $! > {0}.orphan); while [ -e /proc/$(cat {0}.orphan) ]; do sleep 0.01; \
+         done; echo reaped > {0}; sleep 1000",
+        done.display()
+    );
+    let args = ["--leader", "role"];
+    let mut run = TenureRun::start_apart(&agent.socket(), &args, &["sh", "-c", &script]);
+    until("the orphan to be reaped", || done.exists());
+    assert_eq!(agent.http().standing("leader", "role").holders.len(), 1);
+    // A first process takes no signal that it does not ask for.
+    run.signal(Signal::SIGTERM);
+    assert_eq!(run.wait_code(), 128 + 15, "the command's");
+    until("nothing to be left", || agent.counts() == (0, 0, 0));
 }

@@ -319,7 +319,12 @@ fn listen(path: &Path, audience: Audience) -> io::Result<UnixListener> {
             if nix::unistd::geteuid().is_root()
                 && let Some(group) = nix::unistd::Group::from_name(GROUP)?
             {
-                nix::unistd::chown(path, None, Some(group.gid))?;
+                nix::unistd::chown(path, None, Some(group.gid)).map_err(|error| {
+                    // Of a root without capabilities, as in a container.
+                    io::Error::other(format!(
+                        "it cannot be given to the group {GROUP}; be a member of it ({error})"
+                    ))
+                })?;
             }
             0o660
         }

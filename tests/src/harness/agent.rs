@@ -9,7 +9,10 @@ use nix::sys::signal::Signal;
 use tempfile::TempDir;
 use uuid::Uuid;
 
-use super::{Client, Events, Http, PageFile, Program, Session, apart, binary, eventually};
+use super::{
+    Client, Events, Http, PageFile, Program, Session, apart, apart_with_foreign_proc, binary,
+    eventually,
+};
 
 /// Lines of the agent's log that a failed test shows.
 const LOG_TAIL_LINES: usize = 60;
@@ -20,7 +23,7 @@ pub struct Setup {
     config: Option<String>,
     upstream: Option<String>,
     open_to_all: bool,
-    apart: bool,
+    by: Option<fn(&Path) -> Command>,
 }
 
 impl Setup {
@@ -49,7 +52,14 @@ impl Setup {
     /// see. Takes root.
     #[must_use]
     pub fn apart(mut self) -> Setup {
-        self.apart = true;
+        self.by = Some(apart);
+        self
+    }
+
+    /// The same with the /proc of the test, as in a container that was given its host's.
+    #[must_use]
+    pub fn apart_with_foreign_proc(mut self) -> Setup {
+        self.by = Some(apart_with_foreign_proc);
         self
     }
 
@@ -78,7 +88,7 @@ fn spawn(dir: &Path, setup: &Setup) -> Program {
         .open(dir.join("agent.log"))
         .expect("the directory is ours");
     let program = binary("tenured");
-    let mut command = if setup.apart { apart(&program) } else { Command::new(program) };
+    let mut command = setup.by.map_or_else(|| Command::new(&program), |by| by(&program));
     command
         .arg("agent")
         .arg("--socket")
@@ -96,7 +106,10 @@ fn spawn(dir: &Path, setup: &Setup) -> Program {
     if config.exists() {
         command.arg("--config").arg(config);
     }
-    if setup.apart { Program::start_apart(&mut command) } else { Program::start(&mut command) }
+    match setup.by {
+        Some(_) => Program::start_apart(&mut command),
+        None => Program::start(&mut command),
+    }
 }
 
 /// A running agent. Dropping it kills it and removes its directory; a test that panics shows the

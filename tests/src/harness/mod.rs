@@ -38,7 +38,7 @@ pub use fence::{Fence, Worker, Write};
 pub use fleet::{Fleet, nothing_is_left, start_agent};
 pub use http::Http;
 pub use page::{PageFile, PageSlot};
-pub use process::{Program, apart, cpu_ns, rss_kib};
+pub use process::{Program, apart, apart_with_foreign_proc, cpu_ns, rss_kib};
 pub use puppet::Puppet;
 pub use python::{Pending, Python};
 pub use redis::{Contents, Direction, Entry, Listener, Proxy, RedisServer, RedisSetup, Sentinel};

@@ -26,6 +26,13 @@ pub fn apart(program: &Path) -> Command {
     command
 }
 
+/// The same with the /proc of the test, which shows other processes by the numbers of the namespace.
+pub fn apart_with_foreign_proc(program: &Path) -> Command {
+    let mut command = Command::new("unshare");
+    command.args(["--pid", "--fork", "--"]).arg(program);
+    command
+}
+
 impl Program {
     /// Starts it.
     ///

@@ -63,6 +63,15 @@ impl Puppet {
         Puppet::spawn(&agent.socket(), &mut command, Program::start_apart)
     }
 
+    /// Starts one in the agent's own PID namespace, of a test that started it [apart](super::apart).
+    /// Takes root.
+    #[track_caller]
+    pub fn start_beside(agent: &Agent) -> Puppet {
+        let mut command = Command::new("nsenter");
+        command.arg(format!("--pid=/proc/{}/ns/pid", agent.pid())).arg(binary("puppet"));
+        Puppet::spawn(&agent.socket(), &mut command, Program::start_apart)
+    }
+
     /// Starts one by a command that is given the socket's path as its last argument, and ends when
     /// the puppet does.
     #[track_caller]

@@ -4,7 +4,7 @@ use std::io::Read;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use super::{Program, binary};
+use super::{Program, apart, binary};
 
 /// Builds a `tenure run` command line.
 pub struct TenureRun {
@@ -14,7 +14,18 @@ pub struct TenureRun {
 impl TenureRun {
     /// `tenure run ARGS… -- COMMAND…` against the agent on that socket.
     pub fn new(socket: &Path, args: &[&str], guarded: &[&str]) -> TenureRun {
-        let mut command = Command::new(binary("tenure"));
+        TenureRun::by(Command::new(binary("tenure")), socket, args, guarded)
+    }
+
+    /// The same in a PID namespace of its own, where it is the first process as in a container. Takes
+    /// root.
+    #[track_caller]
+    pub fn start_apart(socket: &Path, args: &[&str], guarded: &[&str]) -> Program {
+        let mut run = TenureRun::by(apart(&binary("tenure")), socket, args, guarded);
+        Program::start_apart(&mut run.command)
+    }
+
+    fn by(mut command: Command, socket: &Path, args: &[&str], guarded: &[&str]) -> TenureRun {
         command
             .env("TENURE_SOCKET", socket)
             .arg("run")

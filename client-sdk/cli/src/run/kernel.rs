@@ -120,17 +120,41 @@ pub(super) fn look(child: Pid) -> io::Result<Change> {
     Ok(wait_state(child, libc::WSTOPPED)?.map_or(Change::None, Change::Stopped))
 }
 
+/// Reaps what other processes left to this one, where it is the first of a container and nobody else
+/// would. One of its own children that has ended hides those behind it until it is reaped.
+pub(super) fn reap_orphans(is_own: impl Fn(Pid) -> bool) {
+    if getpid() != Pid::from_raw(1) {
+        return;
+    }
+    let ended = libc::WEXITED | libc::WNOWAIT;
+    while let Ok(Some((orphan, _))) = wait(libc::P_ALL, 0, ended) {
+        // Fails when it was no child any more; then nothing is left to do about it.
+        if is_own(orphan) || wait_state(orphan, libc::WEXITED).is_err() {
+            return;
+        }
+    }
+}
+
 /// `si_status` of the child if it is in one of the asked states.
 fn wait_state(child: Pid, states: libc::c_int) -> io::Result<Option<libc::c_int>> {
     let id = libc::id_t::try_from(child.as_raw()).map_err(io::Error::other)?;
+    Ok(wait(libc::P_PID, id, states)?.map(|(_, status)| status))
+}
+
+/// A child that is in one of the asked states, if there is one now, with its `si_status`.
+fn wait(
+    which: libc::idtype_t,
+    id: libc::id_t,
+    states: libc::c_int,
+) -> io::Result<Option<(Pid, libc::c_int)>> {
     // SAFETY: `siginfo_t` is plain data; zeros are what the call leaves when there is nothing.
     let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
     // SAFETY: `info` is valid for the call.
-    match unsafe { libc::waitid(libc::P_PID, id, &raw mut info, states | libc::WNOHANG) } {
+    match unsafe { libc::waitid(which, id, &raw mut info, states | libc::WNOHANG) } {
         // SAFETY: waitid filled in the fields of SIGCHLD, or left zeros.
         0 if unsafe { info.si_pid() } == 0 => Ok(None),
         // SAFETY: as above.
-        0 => Ok(Some(unsafe { info.si_status() })),
+        0 => Ok(Some(unsafe { (Pid::from_raw(info.si_pid()), info.si_status()) })),
         _ => Err(io::Error::last_os_error()),
     }
 }

@@ -7,6 +7,7 @@ use std::process::{Child, ExitStatus};
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
+use nix::unistd::Pid;
 use tenure::client::{CallError, Client, EventStream, Received};
 use tenure::page::boottime_ns;
 use tenure::wire::{Acquired, Event, HoldState, Registered};
@@ -288,9 +289,17 @@ impl<'a> Watch<'a> {
         self.guarded.signal(Signal::SIGCONT);
     }
 
+    fn reap_orphans(&mut self) {
+        let program = self.program.as_mut().and_then(|program| match program.try_wait() {
+            Ok(None) => i32::try_from(program.id()).ok().map(Pid::from_raw),
+            _ => None,
+        });
+        kernel::reap_orphans(|pid| pid == self.guarded.group() || Some(pid) == program);
+    }
+
     fn take_signal(&mut self, signal: Signal) {
         match signal {
-            Signal::SIGCHLD => {}
+            Signal::SIGCHLD => self.reap_orphans(),
             Signal::SIGCONT => self.go_on(),
             _ => self.guarded.signal(signal),
         }
