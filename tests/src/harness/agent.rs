@@ -10,12 +10,15 @@ use tempfile::TempDir;
 use uuid::Uuid;
 
 use super::{
-    Client, Events, Http, PageFile, Program, Session, apart, apart_with_foreign_proc, binary,
-    eventually,
+    Client, Events, Http, PageFile, Program, ServiceManager, Session, apart,
+    apart_with_foreign_proc, binary, eventually,
 };
 
 /// Lines of the agent's log that a failed test shows.
 const LOG_TAIL_LINES: usize = 60;
+
+/// In the line that an agent prints when it serves.
+const READY_LINE: &str = " ready in ";
 
 /// How an agent is to be started.
 #[derive(Default)]
@@ -24,6 +27,7 @@ pub struct Setup {
     upstream: Option<String>,
     open_to_all: bool,
     by: Option<fn(&Path) -> Command>,
+    service_manager: Option<ServiceManager>,
 }
 
 impl Setup {
@@ -45,6 +49,14 @@ impl Setup {
     #[must_use]
     pub fn open_to_all(mut self) -> Setup {
         self.open_to_all = true;
+        self
+    }
+
+    /// Starts it as a service of that service manager, at its socket. Takes a `tenured` that is built
+    /// with the feature `systemd`.
+    #[must_use]
+    pub fn service_manager(mut self, service_manager: &ServiceManager) -> Setup {
+        self.service_manager = Some(service_manager.clone());
         self
     }
 
@@ -75,7 +87,7 @@ impl Setup {
             fs::write(dir.path().join("tenured.toml"), config).expect("the directory is ours");
         }
         let process = spawn(dir.path(), &self);
-        let mut agent = Agent { setup: self, dir, process };
+        let mut agent = Agent { setup: self, dir, process, starts: 0 };
         agent.wait_ready();
         agent
     }
@@ -88,20 +100,25 @@ fn spawn(dir: &Path, setup: &Setup) -> Program {
         .open(dir.join("agent.log"))
         .expect("the directory is ours");
     let program = binary("tenured");
-    let mut command = setup.by.map_or_else(|| Command::new(&program), |by| by(&program));
+    let by = |program: &Path| setup.by.map_or_else(|| Command::new(program), |by| by(program));
+    let mut command = match &setup.service_manager {
+        Some(service_manager) => service_manager.command(by, &program),
+        None => by(&program),
+    };
+    if setup.service_manager.is_none() {
+        command.stdin(Stdio::null()).env_remove("NOTIFY_SOCKET");
+    }
     command
         .arg("agent")
         .arg("--socket")
-        .arg(dir.join("api.sock"))
+        .arg(socket(dir, setup))
         .arg("--state-dir")
         .arg(dir.join("state"))
         .arg("--runtime-dir")
         .arg(dir.join("run"))
         .args(["--upstream", setup.upstream.as_deref().unwrap_or("embedded:"), "--log", "info"])
-        .stdin(Stdio::null())
         .stdout(log.try_clone().expect("a file can be shared"))
-        .stderr(log)
-        .env_remove("NOTIFY_SOCKET");
+        .stderr(log);
     let config = dir.join("tenured.toml");
     if config.exists() {
         command.arg("--config").arg(config);
@@ -112,12 +129,17 @@ fn spawn(dir: &Path, setup: &Setup) -> Program {
     }
 }
 
+fn socket(dir: &Path, setup: &Setup) -> PathBuf {
+    setup.service_manager.as_ref().map_or_else(|| dir.join("api.sock"), ServiceManager::socket)
+}
+
 /// A running agent. Dropping it kills it and removes its directory; a test that panics shows the
 /// end of its log.
 pub struct Agent {
     setup: Setup,
     dir: TempDir,
     process: Program,
+    starts: usize,
 }
 
 impl Agent {
@@ -138,7 +160,7 @@ impl Agent {
 
     /// Its socket.
     pub fn socket(&self) -> PathBuf {
-        self.dir.path().join("api.sock")
+        socket(self.dir.path(), &self.setup)
     }
 
     /// The directory that holds everything of this agent; ends with it.
@@ -253,10 +275,23 @@ impl Agent {
     #[track_caller]
     fn wait_ready(&mut self) {
         let socket = self.socket();
-        let process = &mut self.process;
+        self.starts += 1;
+        let (process, setup, dir, starts) =
+            (&mut self.process, &self.setup, &self.dir, &self.starts);
         eventually("the agent to answer", || {
             if let Some(status) = process.ended() {
                 panic!("the agent ended while starting: {status}");
+            }
+            // A service manager's socket lets clients wait, whether there will be an agent or not.
+            if setup.service_manager.is_some() {
+                let log = fs::read_to_string(dir.path().join("agent.log")).unwrap_or_default();
+                assert!(
+                    !log.contains("does not speak with systemd"),
+                    "this takes `cargo build --workspace --bins --features tenured/systemd`"
+                );
+                if log.matches(READY_LINE).count() < *starts {
+                    return None;
+                }
             }
             let answer = Http::new(&socket).try_call("GET", "/healthz", b"").ok()?;
             (answer.status == 200).then_some(())
