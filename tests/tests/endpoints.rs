@@ -251,7 +251,9 @@ fn metrics_are_openmetrics() {
     let mut http = agent.http();
     let session = http.register(&json!({})).session;
     http.acquire(session, "leader", "role", &json!({}));
-    let answer = http.get("/metrics");
+    let request =
+        b"GET /metrics HTTP/1.1\r\nhost: x\r\naccept: application/openmetrics-text\r\n\r\n";
+    let answer = http.exchange(request).expect("an answer");
     assert_eq!(answer.status, 200);
     let content_type = answer.header("content-type").unwrap_or_default();
     assert!(content_type.starts_with("application/openmetrics-text"), "{content_type}");
@@ -268,7 +270,8 @@ fn metrics_are_openmetrics() {
         let (series, value) = line.rsplit_once(' ').unwrap_or_else(|| panic!("no value: {line}"));
         value.parse::<f64>().unwrap_or_else(|_| panic!("not a number: {line}"));
         let name = series.split('{').next().unwrap_or_default();
-        assert!(name.starts_with("tenure"), "{line}");
+        // Those of every process have the names that all programs use.
+        assert!(name.starts_with("tenured_") || name.starts_with("process_"), "{line}");
         assert!(name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_'), "{line}");
     }
     assert!(families >= 8, "{text}");
@@ -305,6 +308,8 @@ fn the_openapi_document_names_every_endpoint() {
         ("get", "/v1/routes"),
         ("get", "/healthz"),
         ("get", "/readyz"),
+        ("get", "/v1/log"),
+        ("put", "/v1/log"),
         ("get", "/metrics"),
         ("get", "/openapi.json"),
     ] {

@@ -78,7 +78,7 @@ async fn complete(
     let facts = match context.heart.call(connection.caller(), Request::Lookup(ask.session)).await? {
         Reply::Facts(facts) => facts,
         other => {
-            tracing::error!(?other, "the keeper answered another question than a lookup");
+            mismatch("lookup", &other);
             return Err(
                 Problem::new(Code::SessionUnknown, "the session cannot be looked up").into()
             );

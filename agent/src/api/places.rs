@@ -4,9 +4,10 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tenure::wire::{Code, Problem};
+use tracing::warn;
 
 use super::Limits;
-use crate::telemetry::Metrics;
+use crate::telemetry::{Metrics, Repeats};
 
 /// When somebody whose stream was refused should come again.
 const RETRY_AFTER_MS: u64 = 1000;
@@ -22,6 +23,7 @@ pub struct Places {
 
 #[derive(Default)]
 struct Taken {
+    refused: Repeats,
     total: usize,
     by_uid: HashMap<u32, usize>,
 }
@@ -71,8 +73,12 @@ impl Places {
             self.metrics.streams.set(taken.total as u64);
             return Ok(Place { places: Arc::clone(self), uid });
         };
+        let told = taken.refused.admit();
         drop(taken);
         self.metrics.refused(limit);
+        if let Some(withheld) = told {
+            warn!(limit, uid, withheld, "refused: a limit is reached");
+        }
         Err(Box::new(Problem::new(Code::QuotaExceeded, detail).retry_after_ms(RETRY_AFTER_MS)))
     }
 }

@@ -75,13 +75,33 @@ fn body(status: StatusCode, content_type: &'static str, value: &impl Serialize) 
 
 /// The keeper answered something else than what it was asked: a fault of the agent, told as such.
 pub(super) fn mismatch(asked: &'static str, reply: &Reply) -> Response {
-    tracing::error!(asked, ?reply, "the keeper answered another question");
+    let reply = name(reply);
+    tracing::error!(asked, reply, "the keeper answered another question");
     StatusCode::INTERNAL_SERVER_ERROR.into_response()
+}
+
+/// Which reply it is. The rest of it may be a secret.
+fn name(reply: &Reply) -> String {
+    let text = format!("{reply:?}");
+    text.chars().take_while(|c| c.is_alphanumeric()).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_reply_that_nobody_expected_is_logged_without_its_secret() {
+        let secret = Reply::Registered {
+            session: crate::model::SessionId(uuid::Uuid::nil()),
+            secret: "5ec1e7".into(),
+            ttl_ms: 1,
+            beat_ms: 1,
+            resumed: false,
+        };
+        assert_eq!(name(&secret), "Registered");
+        assert_eq!(name(&Reply::Released(true)), "Released");
+    }
 
     #[test]
     fn retry_after_is_rounded_up() {

@@ -14,6 +14,11 @@ pub(super) struct Broken {
 
 pub(super) fn check(config: &Config) -> Result<(), Broken> {
     let settings = &config.settings;
+    // What the others are measured by comes first.
+    let (min, max) = (settings.ttl_min, settings.ttl_max);
+    ensure("limits.ttl_max", max >= min, || {
+        format!("must be at least limits.ttl_min = {}", show(min))
+    })?;
     for (section, rhythm) in [
         ("session", settings.session),
         ("master", settings.master),
@@ -23,15 +28,10 @@ pub(super) fn check(config: &Config) -> Result<(), Broken> {
     ] {
         self::rhythm(config, section, rhythm)?;
     }
-
-    let (min, max) = (settings.ttl_min, settings.ttl_max);
     ensure("limits.ttl_min", min > BEAT_MIN * 2, || {
         format!("must be more than {}, twice the shortest beat", show(BEAT_MIN * 2))
     })?;
     margin(config, "limits.ttl_min", min)?;
-    ensure("limits.ttl_max", max >= min, || {
-        format!("must be at least limits.ttl_min = {}", show(min))
-    })?;
     for (key, value) in [
         ("lease.grace", settings.grace),
         ("tether.keepalive", settings.keepalive),

@@ -14,7 +14,7 @@ use crate::host::clock::Boottime;
 use crate::host::page::Pages;
 use crate::host::peer::Caller;
 use crate::keeper::{Command, Note, Reply, StreamId, Ticket};
-use crate::telemetry::{Metrics, Recorder};
+use crate::telemetry::{Metrics, Recorder, Repeats};
 
 /// The way back to a caller.
 pub(super) type ReplySender = oneshot::Sender<Result<Reply, Box<Problem>>>;
@@ -32,6 +32,7 @@ pub(super) struct Effects {
     pub(super) lateness: Lateness,
     pub(super) recorder: Recorder,
     pub(super) metrics: Arc<Metrics>,
+    pub(super) page_errors: Repeats,
     /// When the turn began whose commands are done.
     pub(super) turn_began: Boottime,
 }
@@ -71,7 +72,12 @@ impl Effects {
             Command::Unwatch { session } => self.watches.unwatch(session),
             Command::OpenPage { session, uid, keep } => match self.pages.open(session, uid) {
                 Ok(()) => self.pages.void_all_but(session, keep),
-                Err(error) => tracing::error!(%session, %error, "the session has no page"),
+                // A full disk refuses every one of them.
+                Err(error) => {
+                    if let Some(withheld) = self.page_errors.admit() {
+                        tracing::error!(%session, %error, withheld, "the session has no page");
+                    }
+                }
             },
             Command::WritePage { session, slot, hold, token, valid_until, state } => {
                 self.pages.write_slot(session, slot, hold, token, valid_until, state);

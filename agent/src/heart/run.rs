@@ -126,6 +126,7 @@ impl Run {
             lateness: Lateness::default(),
             recorder: Recorder::new(Arc::clone(&parts.metrics)),
             metrics: parts.metrics,
+            page_errors: Repeats::new(),
             turn_began: now,
         };
         inbox.pace.set_answers_here(parts.upstream.shares_journal());

@@ -40,6 +40,24 @@ const UPSTREAM: [(UpstreamState, &str); 4] = [
     (UpstreamState::Quarantined, "quarantined"),
 ];
 
+/// Limits that refuse requests or connections. Each is there from the start: a counter that comes into
+/// being with its first refusal shows no increase.
+const LIMITS: [&str; 11] = [
+    "allow_holds",
+    "allow_sessions",
+    "connections",
+    "connections_per_uid",
+    "holds",
+    "holds_per_session",
+    "sessions",
+    "sessions_per_uid",
+    "streams",
+    "streams_per_session",
+    "streams_per_uid",
+];
+const RELEASED: [ReleasedCause; 3] =
+    [ReleasedCause::Client, ReleasedCause::WaitTimeout, ReleasedCause::SessionEnded];
+
 type Count = Gauge<u64, AtomicU64>;
 type Label = [(&'static str, &'static str); 1];
 
@@ -147,6 +165,13 @@ impl Metrics {
         let reloads = Family::<Label, Counter>::default();
         let help = "Reloads of the configuration, by whether it was put into effect";
         registry.register("reloads", help, reloads.clone());
+
+        for limit in LIMITS {
+            drop(refusals.get_or_create_owned(&[("limit", limit)]));
+        }
+        for cause in RELEASED {
+            drop(releases.get_or_create_owned(&[("cause", released_word(cause))]));
+        }
 
         Metrics {
             sessions,
@@ -356,7 +381,7 @@ mod tests {
         let cause = ReleasedCause::WaitTimeout;
         metrics.note(&Note::Released { hold, session, resource, token: None, cause });
         metrics.note(&Note::Beat { late: Duration::from_micros(300) });
-        metrics.note(&Note::Refused { limit: "sessions_max", uid: 7 });
+        metrics.note(&Note::Refused { limit: "sessions", uid: 7 });
         metrics.note(&Note::Adopted { kind: Kind::Lease, holds: 12 });
         metrics.set_present(3, &[[0; 3], [1, 0, 0], [0; 3], [7, 8, 9]]);
         metrics.upstream_answered(Duration::from_millis(1), None);
@@ -385,7 +410,9 @@ mod tests {
             "tenured_losses_total{reason=\"expired\"} 0",
             "tenured_releases_total{cause=\"wait_timeout\"} 1",
             "tenured_beat_lateness_seconds_count 1",
-            "tenured_refusals_total{limit=\"sessions_max\"} 1",
+            "tenured_refusals_total{limit=\"sessions\"} 1",
+            "tenured_refusals_total{limit=\"streams\"} 0",
+            "tenured_releases_total{cause=\"client\"} 0",
             "tenured_adopted_total{kind=\"lease\"} 12",
             "tenured_upstream_latency_seconds_count 1",
             "tenured_upstream_errors_total{outcome=\"unknown\"} 1",

@@ -10,7 +10,7 @@ use std::convert::Infallible;
 use std::future::pending;
 use std::io;
 use std::pin::{Pin, pin};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use axum::Router;
@@ -33,7 +33,7 @@ use super::limits::HEAD_MAX;
 use super::probe::Door;
 use super::query::unauthorized;
 use super::router;
-use crate::telemetry::Metrics;
+use crate::telemetry::{Metrics, Repeats};
 use connection::{Order, SEES_HANGUP};
 use refuse::Refuser;
 use socket::Socket;
@@ -75,6 +75,7 @@ pub async fn serve<I: Identity>(
         answered: Arc::new(Answered::new(&metrics)),
         metrics,
         refuser: Refuser::new(),
+        refused: Mutex::default(),
         router: router(context),
         http: http(),
         epoch: Instant::now(),
@@ -124,6 +125,8 @@ struct Server {
     answered: Arc<Answered>,
     metrics: Arc<Metrics>,
     refuser: Refuser,
+    /// What of refusals is logged.
+    refused: Mutex<Repeats>,
     router: Router,
     http: http1::Builder,
     epoch: Instant,
@@ -204,6 +207,11 @@ impl Server {
             Err(full) => {
                 let uid = connection.peer().uid;
                 self.metrics.refused(full.limit());
+                let told = self.refused.lock().unwrap_or_else(PoisonError::into_inner).admit();
+                if let Some(withheld) = told {
+                    let limit = full.limit();
+                    tracing::warn!(limit, uid, withheld, "refused: a limit is reached");
+                }
                 if let Some(connection) = Arc::into_inner(connection) {
                     self.refuser.refuse(connection.stream, refuse::full(full, uid));
                 }

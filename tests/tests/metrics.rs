@@ -1,0 +1,281 @@
+//! Metrics as Prometheus and its promtool see them, on the socket and on a loopback address; alert rules
+//! and dashboard that name nothing else.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde_json::{Value, json};
+use tenure_tests::harness::{Agent, Client, DEADLINE, RedisServer, binary, eventually};
+
+const OPENMETRICS: &str = "application/openmetrics-text";
+
+fn packaging(path: &str) -> PathBuf {
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
+    tests.parent().expect("the workspace is above").join("packaging").join(path)
+}
+
+/// What promtool says, and whether it is content.
+#[track_caller]
+fn promtool(args: &[&str], directory: &Path, input: &str) -> (bool, String) {
+    let mut child = Command::new("promtool")
+        .args(args)
+        .current_dir(directory)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap_or_else(|error| {
+            panic!("promtool: {error}; it is part of Debian's package prometheus, which tests/run installs")
+        });
+    let mut stdin = child.stdin.take().expect("it is piped");
+    stdin.write_all(input.as_bytes()).expect("promtool reads it");
+    drop(stdin);
+    let output = child.wait_with_output().expect("it ends");
+    let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    (output.status.success(), said.into_owned())
+}
+
+/// A port that nobody has just now.
+fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a loopback interface");
+    listener.local_addr().expect("it is bound").port()
+}
+
+fn connect(port: u16) -> TcpStream {
+    let stream = TcpStream::connect(("127.0.0.1", port)).expect("the agent listens");
+    stream.set_read_timeout(Some(DEADLINE)).expect("a timeout");
+    stream
+}
+
+/// Sends a request over TCP; returns the whole answer.
+fn ask(port: u16, request: &str) -> String {
+    let mut stream = connect(port);
+    stream.write_all(request.as_bytes()).expect("it is read");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("an answer, and its end");
+    answer
+}
+
+fn get(port: u16, path: &str, more: &str) -> String {
+    ask(port, &format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{more}\r\n"))
+}
+
+/// An agent that has met some of everything.
+fn busy(port: u16, redis: &RedisServer) -> Agent {
+    let config = format!("metrics_listen = \"127.0.0.1:{port}\"\n");
+    let agent = Agent::setup().config(&config).upstream(&redis.url()).start();
+    let mut http = agent.http();
+    let session = http.register(&json!({})).session;
+    let events = agent.events(session);
+    for kind in ["leader", "lease"] {
+        http.acquire(session, kind, "a", &json!({}));
+    }
+    let lost = http.acquire(session, "leader", "b", &json!({}));
+    http.post("/v1/revoke", &json!({"kind": "leader", "name": "b"})).json(200);
+    events.lost(lost.hold);
+    http.get("/v1/nothing");
+    agent
+}
+
+/// The names of families as their samples have them, `_bucket` and the like left out.
+fn families(page: &str) -> BTreeSet<String> {
+    let types = page.lines().filter_map(|line| line.strip_prefix("# TYPE "));
+    types.filter_map(|line| Some(line.split_once(' ')?.0.to_owned())).collect()
+}
+
+/// Metrics of the agent that a text names.
+fn named(text: &str) -> BTreeSet<String> {
+    let is_part = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+    let words = text.split(|c: char| !is_part(c));
+    let ours = words.filter(|word| word.starts_with("tenured_") || word.starts_with("process_"));
+    ours.map(|word| word.strip_suffix("_bucket").unwrap_or(word).to_owned()).collect()
+}
+
+#[test]
+fn promtool_is_content_with_the_page() {
+    let (port, redis) = (free_port(), RedisServer::start());
+    let agent = busy(port, &redis);
+    let mut http = agent.http();
+    let page = http.get("/metrics");
+    assert_eq!(page.header("content-type"), Some("text/plain; version=0.0.4; charset=utf-8"));
+    let (_, over_tcp) = split(&get(port, "/metrics", ""));
+    for page in [page.text(), over_tcp] {
+        let (is_content, said) = promtool(&["check", "metrics"], Path::new("/"), &page);
+        assert!(is_content && said.is_empty(), "{said}\n{page}");
+        assert!(page.contains("tenured_losses_total{reason=\"revoked\"} 1"), "{page}");
+        assert!(page.contains("tenured_holds{kind=\"leader\",state=\"held\"} 1"), "{page}");
+        assert!(page.contains("tenured_upstream_state{state=\"up\"} 1"), "{page}");
+        let lag =
+            page.lines().find_map(|line| line.strip_prefix("tenured_event_lag_seconds_count "));
+        assert!(lag.is_some_and(|count| count != "0"), "{page}");
+        assert!(!page.contains("# EOF") && !page.contains("# UNIT"), "{page}");
+    }
+}
+
+fn split(answer: &str) -> (String, String) {
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("{answer:?}"));
+    (head.to_owned(), body.to_owned())
+}
+
+#[test]
+fn both_formats_have_the_same_samples() {
+    let (port, redis) = (free_port(), RedisServer::start());
+    let agent = busy(port, &redis);
+    let (head, open) = split(&get(port, "/metrics", &format!("accept: {OPENMETRICS};q=1\r\n")));
+    assert!(head.contains(&format!("content-type: {OPENMETRICS}; version=1.0.0")), "{head}");
+    assert!(open.ends_with("# EOF\n"), "{open}");
+    let (_, classic) = split(&get(port, "/metrics", "accept: text/plain\r\n"));
+    let series = |page: &str| -> BTreeSet<String> {
+        let samples = page.lines().filter(|line| !line.starts_with('#'));
+        samples.filter_map(|line| Some(line.rsplit_once(' ')?.0.to_owned())).collect()
+    };
+    assert_eq!(series(&open), series(&classic));
+    drop(agent);
+}
+
+#[test]
+fn a_scraper_gets_metrics_and_nothing_else() {
+    let port = free_port();
+    let agent = Agent::setup().config(&format!("metrics_listen = \"127.0.0.1:{port}\"\n")).start();
+    assert!(get(port, "/healthz", "").starts_with("HTTP/1.1 200 "));
+    for path in
+        ["/v1/status", "/v1/log", "/v1/doctor", "/openapi.json", "/", "/metrics/", "/readyz"]
+    {
+        let answer = get(port, path, "");
+        assert!(answer.starts_with("HTTP/1.1 404 "), "{path}: {answer}");
+        assert!(answer.contains("the API is on the Unix socket"), "{answer}");
+    }
+    let wrong = ask(
+        port,
+        "POST /metrics HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: 0\r\n\r\n",
+    );
+    assert!(wrong.starts_with("HTTP/1.1 405 "), "{wrong}");
+    let wrong = get(port, "/metrics?x=1", "");
+    assert!(wrong.starts_with("HTTP/1.1 422 "), "{wrong}");
+    assert!(ask(port, "nonsense\r\n\r\n").starts_with("HTTP/1.1 400 "));
+    let long = format!("x-long: {}\r\n", "x".repeat(64 * 1024));
+    let mut stream = connect(port);
+    // Refused while it is still being sent.
+    let _ = stream.write_all(format!("GET /metrics HTTP/1.1\r\nhost: x\r\n{long}\r\n").as_bytes());
+    assert!(get(port, "/metrics", "").starts_with("HTTP/1.1 200 "));
+    drop(agent);
+}
+
+#[test]
+fn those_who_only_connect_hold_up_neither_the_api_nor_scrapes_for_ever() {
+    let port = free_port();
+    let agent = Agent::setup().config(&format!("metrics_listen = \"127.0.0.1:{port}\"\n")).start();
+    let idle: Vec<_> = (0..20).map(|_| connect(port)).collect();
+    let mut http = agent.http();
+    let session = http.register(&json!({})).session;
+    http.acquire(session, "leader", "a", &json!({}));
+    // As soon as those have had their time for a request.
+    assert!(get(port, "/metrics", "").starts_with("HTTP/1.1 200 "));
+    drop(idle);
+}
+
+#[test]
+fn an_address_that_somebody_has_is_told_at_start() {
+    let taken = TcpListener::bind("127.0.0.1:0").expect("a loopback interface");
+    let address = taken.local_addr().expect("it is bound");
+    let dir = tempfile::tempdir().expect("a directory");
+    let output = Command::new(binary("tenured"))
+        .env("TENURED_METRICS_LISTEN", address.to_string())
+        .env("TENURED_CONFIG", "/dev/null")
+        .args(["--runtime-dir", "run", "--state-dir", "state"].map(|word| match word {
+            "run" | "state" => dir.path().join(word),
+            flag => flag.into(),
+        }))
+        .output()
+        .expect("it starts");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(69), "{said}");
+    let expected =
+        format!("metrics_listen = \"{address}\": cannot listen there; choose another port");
+    assert!(said.contains(&expected) && said.contains("Address already in use"), "{said}");
+    assert!(!dir.path().join("run/api.sock").exists(), "nobody was served meanwhile");
+}
+
+#[test]
+fn alert_rules_are_sound_and_fire() {
+    let directory = packaging("prometheus");
+    for args in [
+        &["check", "rules", "tenured.rules.yml"][..],
+        &["test", "rules", "tenured.rules.test.yml"],
+        &["check", "config", "scrape.yml"],
+    ] {
+        let (is_content, said) = promtool(args, &directory, "");
+        assert!(is_content, "{args:?}: {said}");
+    }
+    let read = |name: &str| fs::read_to_string(directory.join(name)).expect("it is there");
+    let (rules, tests) = (read("tenured.rules.yml"), read("tenured.rules.test.yml"));
+    for alert in rules.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")) {
+        assert!(tests.contains(&format!("alertname: {alert}\n")), "{alert} has no test");
+    }
+}
+
+/// Every text under the key `expr` or `definition`.
+fn expressions(value: &Value, found: &mut Vec<String>) {
+    match value {
+        Value::Object(members) => {
+            for (key, value) in members {
+                match value.as_str() {
+                    Some(text) if key == "expr" || key == "definition" => {
+                        found.push(text.to_owned())
+                    }
+                    _ => expressions(value, found),
+                }
+            }
+        }
+        Value::Array(items) => items.iter().for_each(|item| expressions(item, found)),
+        _ => {}
+    }
+}
+
+#[test]
+fn rules_and_dashboard_name_what_the_agent_exports() {
+    let agent = Agent::start();
+    let mut http = agent.http();
+    let exported = eventually("requests to be counted", || {
+        let page = http.get("/metrics").text();
+        page.contains("tenured_requests_total{").then(|| families(&page))
+    });
+    let read = |name: &str| fs::read_to_string(packaging(name)).expect("it is there");
+    for name in ["prometheus/tenured.rules.yml", "prometheus/tenured.rules.test.yml"] {
+        let unknown: Vec<_> = named(&read(name)).difference(&exported).cloned().collect();
+        assert!(unknown.is_empty(), "{name} names {unknown:?}, which the agent does not export");
+    }
+    let dashboard: Value = serde_json::from_str(&read("grafana/tenured.json")).expect("JSON");
+    let mut texts = Vec::new();
+    expressions(&dashboard, &mut texts);
+    let shown = named(&texts.join("\n"));
+    let unknown: Vec<_> = shown.difference(&exported).collect();
+    assert!(unknown.is_empty(), "the dashboard names {unknown:?}, which the agent does not export");
+    let hidden: Vec<_> = exported.difference(&shown).collect();
+    assert!(hidden.is_empty(), "the dashboard does not show {hidden:?}");
+
+    // What Grafana wants of a dashboard.
+    assert!(dashboard["schemaVersion"].as_u64().is_some_and(|version| version >= 36));
+    assert!(
+        dashboard["uid"].is_string() && dashboard["title"].is_string() && dashboard["id"].is_null()
+    );
+    let variables = dashboard["templating"]["list"].as_array().expect("variables");
+    let names: Vec<_> = variables.iter().map(|variable| &variable["name"]).collect();
+    assert_eq!(names, ["datasource", "job", "instance"]);
+    assert_eq!(variables[0]["type"], "datasource");
+    let panels = dashboard["panels"].as_array().expect("panels");
+    let ids: BTreeSet<_> = panels.iter().map(|panel| panel["id"].as_u64()).collect();
+    assert_eq!(ids.len(), panels.len(), "each panel has a number of its own");
+    for panel in panels.iter().filter(|panel| panel["type"] != "row") {
+        assert_eq!(panel["datasource"]["uid"], "${datasource}", "{}", panel["title"]);
+        assert!(panel["description"].is_string(), "{}", panel["title"]);
+        let place = &panel["gridPos"];
+        let [x, width] = ["x", "w"].map(|side| place[side].as_u64().expect("a place"));
+        assert!(x + width <= 24, "{}", panel["title"]);
+        assert!(!panel["targets"].as_array().expect("queries").is_empty(), "{}", panel["title"]);
+    }
+}
