@@ -1,0 +1,156 @@
+//! The log in the journal of systemd, as its daemon gets it: in a mount namespace in which that daemon's
+//! socket is the test's own. Takes root and unshare(1).
+
+#![cfg(feature = "systemd")]
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::collections::HashMap;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::{UnixDatagram, UnixStream};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+/// How long anything may take before the test gives up on it.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// More than the queue of the log and the socket's own together.
+const LINES: usize = 12_000;
+
+struct Room {
+    dir: tempfile::TempDir,
+    journal: UnixDatagram,
+    agent: Child,
+}
+
+impl Room {
+    /// `None` where this is not root.
+    fn new() -> Option<Room> {
+        if !nix::unistd::geteuid().is_root() {
+            eprintln!("left out: a mount namespace takes root");
+            return None;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let run = dir.path().join("run/systemd/journal");
+        std::fs::create_dir_all(&run).unwrap();
+        let journal = UnixDatagram::bind(run.join("socket")).unwrap();
+        journal.set_read_timeout(Some(PATIENCE)).unwrap();
+        let script = "mount --bind \"$1\" /run && shift && exec \"$@\"";
+        let mut agent = Command::new("unshare")
+            .args(["--mount", "sh", "-c", script, "sh"])
+            .arg(dir.path().join("run"))
+            .arg(env!("CARGO_BIN_EXE_tenured"))
+            .args(["--config", "/dev/null", "--log-format", "journald", "--runtime-dir"])
+            .arg(dir.path().join("runtime"))
+            .arg("--state-dir")
+            .arg(dir.path().join("state"))
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut ready = String::new();
+        BufReader::new(agent.stdout.take().unwrap()).read_line(&mut ready).unwrap();
+        assert!(ready.contains(" ready in "), "{ready:?}");
+        Some(Room { dir, journal, agent })
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.dir.path().join("runtime/api.sock")
+    }
+
+    /// The next entry with that message.
+    fn entry(&self, message: &str) -> HashMap<String, String> {
+        let mut datagram = vec![0; 64 * 1024];
+        loop {
+            let length = self.journal.recv(&mut datagram).unwrap_or_else(|error| {
+                panic!("no entry {message:?} came: {error}");
+            });
+            let text = String::from_utf8(datagram[..length].to_vec()).unwrap();
+            let fields = text.lines().filter_map(|line| line.split_once('='));
+            let entry: HashMap<_, _> =
+                fields.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+            if entry.get("MESSAGE").is_some_and(|found| found.ends_with(message)) {
+                return entry;
+            }
+        }
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        let _ = self.agent.kill();
+        let _ = self.agent.wait();
+    }
+}
+
+fn call(stream: &mut UnixStream, method: &str, path: &str, body: &str) -> String {
+    let length = body.len();
+    let request =
+        format!("{method} {path} HTTP/1.1\r\nhost: x\r\ncontent-length: {length}\r\n\r\n{body}");
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = Vec::new();
+    let mut buffer = [0; 16 * 1024];
+    loop {
+        let read = stream.read(&mut buffer).unwrap();
+        assert_ne!(read, 0, "the agent hung up");
+        answer.extend_from_slice(&buffer[..read]);
+        let text = String::from_utf8_lossy(&answer);
+        let Some((head, body)) = text.split_once("\r\n\r\n") else { continue };
+        let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
+        if length.is_some_and(|length| length.parse::<usize>().unwrap() <= body.len()) {
+            return text.into_owned();
+        }
+    }
+}
+
+#[test]
+fn lines_have_their_fields_and_nobody_waits_for_the_journal() {
+    let Some(mut room) = Room::new() else { return };
+    let mut api = UnixStream::connect(room.socket()).unwrap();
+    api.set_read_timeout(Some(PATIENCE)).unwrap();
+    let registered = call(&mut api, "POST", "/v1/register", r#"{"name":"nightly"}"#);
+    let session = registered.split_once("\"session\":\"").unwrap().1[..36].to_owned();
+    let entry = room.entry("registered \"nightly\"");
+    assert_eq!(entry["TENURE_UID"], "0");
+    assert_eq!(entry["TENURE_PID"], std::process::id().to_string());
+    let acquire = format!(r#"{{"session":"{session}","kind":"leader","name":"a b"}}"#);
+    call(&mut api, "POST", "/v1/acquire", &acquire);
+    call(&mut api, "POST", "/v1/revoke", r#"{"kind":"leader","name":"a b"}"#);
+    let granted = room.entry("granted leader \"a b\"");
+    let lost = room.entry("lost leader \"a b\": revoked");
+    for (field, value) in [
+        ("PRIORITY", "4"),
+        ("SYSLOG_IDENTIFIER", "tenured"),
+        ("CODE_MODULE", "tenured::telemetry::notes"),
+        ("TENURE_SESSION", session.as_str()),
+        ("TENURE_HOLD", &granted["TENURE_HOLD"]),
+        ("TENURE_TENANT", "default"),
+        ("TENURE_KIND", "leader"),
+        ("TENURE_NAME", "a b"),
+        ("TENURE_TOKEN", &granted["TENURE_TOKEN"]),
+        ("TENURE_REASON", "revoked"),
+    ] {
+        assert_eq!(lost[field], value, "{field} in {lost:?}");
+    }
+    assert_eq!(granted["PRIORITY"], "6");
+
+    // From here on the journal takes nothing.
+    for _ in 0..LINES {
+        let answer = call(&mut api, "PUT", "/v1/log", r#"{"filter":"info"}"#);
+        assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    }
+    let metrics = call(&mut api, "GET", "/metrics", "");
+    let dropped =
+        metrics.lines().find_map(|line| line.strip_prefix("tenured_log_lines_dropped_total "));
+    assert!(dropped.unwrap().parse::<u64>().unwrap() > 0);
+    let entry = room.entry("log lines dropped: the log is read too slowly");
+    assert_eq!(entry["PRIORITY"], "4");
+
+    // The end does not wait for it either.
+    for _ in 0..LINES {
+        call(&mut api, "PUT", "/v1/log", r#"{"filter":"info"}"#);
+    }
+    kill(Pid::from_raw(room.agent.id().cast_signed()), Signal::SIGTERM).unwrap();
+    assert!(room.agent.wait().unwrap().success());
+}
