@@ -19,6 +19,9 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// More than the queue of the log and the socket's own together.
 const LINES: usize = 12_000;
 
+/// A file with a name that is two lines.
+const CONFIG: &str = "tenured\nPRIORITY=0.toml";
+
 struct Room {
     dir: tempfile::TempDir,
     journal: UnixDatagram,
@@ -37,12 +40,15 @@ impl Room {
         std::fs::create_dir_all(&run).unwrap();
         let journal = UnixDatagram::bind(run.join("socket")).unwrap();
         journal.set_read_timeout(Some(PATIENCE)).unwrap();
+        std::fs::write(dir.path().join(CONFIG), "").unwrap();
         let script = "mount --bind \"$1\" /run && shift && exec \"$@\"";
         let mut agent = Command::new("unshare")
             .args(["--mount", "sh", "-c", script, "sh"])
             .arg(dir.path().join("run"))
             .arg(env!("CARGO_BIN_EXE_tenured"))
-            .args(["--config", "/dev/null", "--log-format", "journald", "--runtime-dir"])
+            .arg("--config")
+            .arg(dir.path().join(CONFIG))
+            .args(["--log-format", "journald", "--runtime-dir"])
             .arg(dir.path().join("runtime"))
             .arg("--state-dir")
             .arg(dir.path().join("state"))
@@ -59,22 +65,42 @@ impl Room {
         self.dir.path().join("runtime/api.sock")
     }
 
-    /// The next entry with that message.
+    fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.agent.id().cast_signed()), signal).unwrap();
+    }
+
+    /// The next entry whose message ends like that.
     fn entry(&self, message: &str) -> HashMap<String, String> {
         let mut datagram = vec![0; 64 * 1024];
         loop {
             let length = self.journal.recv(&mut datagram).unwrap_or_else(|error| {
                 panic!("no entry {message:?} came: {error}");
             });
-            let text = String::from_utf8(datagram[..length].to_vec()).unwrap();
-            let fields = text.lines().filter_map(|line| line.split_once('='));
-            let entry: HashMap<_, _> =
-                fields.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+            let entry = fields(&datagram[..length]);
             if entry.get("MESSAGE").is_some_and(|found| found.ends_with(message)) {
                 return entry;
             }
         }
     }
+}
+
+/// As <https://systemd.io/JOURNAL_NATIVE_PROTOCOL> says: `NAME=value` on a line, or the name on a line,
+/// and then the length of the value as eight bytes, the value, and a line break.
+fn fields(mut datagram: &[u8]) -> HashMap<String, String> {
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+    let mut fields = HashMap::new();
+    while let Some(end) = datagram.iter().position(|byte| *byte == b'\n') {
+        let (line, rest) = (&datagram[..end], &datagram[end + 1..]);
+        datagram = rest;
+        if let Some(equals) = line.iter().position(|byte| *byte == b'=') {
+            fields.insert(text(&line[..equals]), text(&line[equals + 1..]));
+        } else if let Some((length, rest)) = rest.split_first_chunk() {
+            let length = usize::try_from(u64::from_le_bytes(*length)).unwrap();
+            fields.insert(text(line), text(&rest[..length]));
+            datagram = &rest[length + 1..];
+        }
+    }
+    fields
 }
 
 impl Drop for Room {
@@ -135,6 +161,12 @@ fn lines_have_their_fields_and_nobody_waits_for_the_journal() {
     }
     assert_eq!(granted["PRIORITY"], "6");
 
+    std::fs::write(room.dir.path().join(CONFIG), "loggg = 1").unwrap();
+    room.signal(Signal::SIGHUP);
+    let refused = room.entry("there is no key loggg; did you mean log?");
+    assert!(refused["MESSAGE"].contains("/tenured\nPRIORITY=0.toml:1: "), "{refused:?}");
+    assert_eq!(refused["PRIORITY"], "3");
+
     // From here on the journal takes nothing.
     for _ in 0..LINES {
         let answer = call(&mut api, "PUT", "/v1/log", r#"{"filter":"info"}"#);
@@ -151,6 +183,6 @@ fn lines_have_their_fields_and_nobody_waits_for_the_journal() {
     for _ in 0..LINES {
         call(&mut api, "PUT", "/v1/log", r#"{"filter":"info"}"#);
     }
-    kill(Pid::from_raw(room.agent.id().cast_signed()), Signal::SIGTERM).unwrap();
+    room.signal(Signal::SIGTERM);
     assert!(room.agent.wait().unwrap().success());
 }

@@ -249,6 +249,11 @@ fn the_sample_file_says_the_defaults() {
         }
     }
 
+    for key in allow::KEYS {
+        let named = |line: &str| line.starts_with('#') && line.contains(key);
+        assert!(sample.lines().any(named), "{key} of [[allow]] is not documented");
+    }
+
     // Also what is only an example is right.
     let example: String = sample
         .lines()
