@@ -123,13 +123,13 @@ fn there_is_no_redis() {
 #[test]
 fn the_rights_are_too_narrow() {
     let redis = RedisServer::start();
-    let narrow = ["ACL", "SETUSER", "tenure", "on", ">secret", "~prism:*", "&*", "+@all"];
+    let narrow = ["ACL", "SETUSER", "tenure", "on", ">hunter2", "~prism:*", "&*", "+@all"];
     let _: () = redis.command(&narrow);
-    let url = redis.url().replace("redis+unix://", "redis+unix://tenure:secret@");
+    let url = redis.url().replace("redis+unix://", "redis+unix://tenure:hunter2@");
     let agent = start_agent(0, &url, "");
     let reason = refused(&agent);
     assert!(reason.contains("permission") || reason.contains("right"), "{reason}");
-    assert!(!reason.contains("secret") && !agent.log().contains("secret"));
+    assert!(!reason.contains("hunter2") && !agent.log().contains("hunter2"));
     let _: () = redis.command(&["ACL", "SETUSER", "tenure", "~*"]);
     works(&agent);
 }

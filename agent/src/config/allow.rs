@@ -10,7 +10,7 @@ use super::{ConfigError, Origin, Rule, Who};
 
 /// Most rules: every request is judged by all of them.
 const RULES_MAX: usize = 1000;
-const KEYS: [&str; 9] = [
+pub(super) const KEYS: [&str; 9] = [
     "uid",
     "gid",
     "tenants",

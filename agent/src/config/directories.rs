@@ -77,6 +77,8 @@ pub(super) fn defaults(environment: &Environment) -> Directories {
     Directories { runtime, state, audience: Audience::User }
 }
 
+/// The file in such a directory that is read before its drop-ins.
+pub(super) const MAIN: &str = "tenured.toml";
 /// What the agent of the whole host is configured by.
 const SYSTEM: &str = "/etc/tenured";
 
@@ -86,7 +88,7 @@ pub(super) fn files(environment: &Environment) -> (Vec<PathBuf>, Vec<String>) {
     let (mut files, warnings) = files_in(Path::new(SYSTEM));
     let home = || Some(environment.directory("HOME")?.join(".config"));
     if let Some(user) = environment.directory("XDG_CONFIG_HOME").or_else(home) {
-        files.push(user.join("tenured/tenured.toml"));
+        files.push(user.join("tenured").join(MAIN));
     }
     (files, warnings)
 }
@@ -94,7 +96,7 @@ pub(super) fn files(environment: &Environment) -> (Vec<PathBuf>, Vec<String>) {
 /// `tenured.toml` in a directory, and then the drop-ins `conf.d/*.toml` in the order of their names.
 /// Hidden ones are none: editors leave such things behind.
 pub(super) fn files_in(directory: &Path) -> (Vec<PathBuf>, Vec<String>) {
-    let mut files = vec![directory.join("tenured.toml")];
+    let mut files = vec![directory.join(MAIN)];
     let drop_ins = directory.join("conf.d");
     let found = match std::fs::read_dir(&drop_ins) {
         Ok(found) => found,

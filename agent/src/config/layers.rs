@@ -23,6 +23,15 @@ use crate::keeper::Settings;
 /// Anybody may read it.
 const FOR_OTHERS: u32 = 0o004;
 
+/// What becomes of a file that the agent may not read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Unreadable {
+    /// That of the host's service, seen by an agent of a user.
+    Skipped,
+    /// Somebody named it.
+    Refused,
+}
+
 /// A configuration, and how it came about.
 #[derive(Debug, Clone)]
 pub struct Loaded {
@@ -62,13 +71,17 @@ pub(super) fn load_with(
         Some(path) if path.is_dir() => {
             let (files, warnings) = directories::files_in(&path);
             loaded.warnings.extend(warnings);
-            loaded.those_there(&files)?;
+            loaded.those_there(&files, Unreadable::Refused)?;
+            if loaded.files.is_empty() {
+                // Named, so something is expected there.
+                loaded.file(&ConfigFile::read(&path.join(directories::MAIN))?)?;
+            }
         }
         Some(path) => loaded.file(&ConfigFile::read(&path)?)?,
         None => {
             let (files, warnings) = directories::files(environment);
             loaded.warnings.extend(warnings);
-            loaded.those_there(&files)?;
+            loaded.those_there(&files, Unreadable::Skipped)?;
         }
     }
     loaded.environment(environment)?;
@@ -123,14 +136,18 @@ impl Loaded {
     }
 
     /// Reads those of the files that there are.
-    fn those_there(&mut self, files: &[PathBuf]) -> Result<(), ConfigError> {
+    fn those_there(
+        &mut self,
+        files: &[PathBuf],
+        unreadable: Unreadable,
+    ) -> Result<(), ConfigError> {
         for path in files {
             match ConfigFile::read(path) {
                 Ok(file) => self.file(&file)?,
                 Err(ConfigError::Read { source, .. }) if is_absent(&source) => {}
-                // That of the host's service, seen by an agent of a user.
                 Err(ConfigError::Read { path, source })
-                    if source.kind() == io::ErrorKind::PermissionDenied =>
+                    if source.kind() == io::ErrorKind::PermissionDenied
+                        && unreadable == Unreadable::Skipped =>
                 {
                     self.warnings.push(format!("{} is not readable: skipped", path.display()));
                 }

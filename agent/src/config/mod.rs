@@ -162,13 +162,18 @@ impl Config {
 
     /// Whether a password differs that belongs to a key whose shown value is the same.
     fn hides_change(&self, key: &str, new: &Config) -> bool {
-        let logins = |config: &Config| {
-            let access = &config.redis.as_ref()?.access;
-            Some((access.login.clone(), access.server.clone()))
-        };
+        let before = self.redis.as_ref().map(|redis| &redis.access);
+        let after = new.redis.as_ref().map(|redis| &redis.access);
+        let same_url = self.upstream == new.upstream;
         match key {
-            "upstream" => self.upstream != new.upstream,
-            "upstream_secret_file" => self.upstream == new.upstream && logins(self) != logins(new),
+            "upstream" => !same_url,
+            "upstream_secret_file" => {
+                same_url && before.map(|old| &old.login) != after.map(|new| &new.login)
+            }
+            // Of what is told of the server, only its Sentinels' password is not part of the URL.
+            "redis.sentinel_secret_file" => {
+                same_url && before.map(|old| &old.server) != after.map(|new| &new.server)
+            }
             _ => false,
         }
     }

@@ -249,6 +249,11 @@ fn the_sample_file_says_the_defaults() {
         }
     }
 
+    for key in allow::KEYS {
+        let named = |line: &str| line.starts_with('#') && line.contains(key);
+        assert!(sample.lines().any(named), "{key} of [[allow]] is not documented");
+    }
+
     // Also what is only an example is right.
     let example: String = sample
         .lines()
@@ -428,6 +433,14 @@ fn a_changed_password_is_a_change() {
     let new = room.load().unwrap();
     assert_eq!(changed(&old, &new), [("upstream_secret_file", false)]);
 
+    let mut room = redis("redis+sentinel://h/m", "");
+    let path = secret(&room, "sentinel", "old");
+    room = room.variable("TENURED_REDIS_SENTINEL_SECRET_FILE", &path);
+    let old = room.load().unwrap();
+    secret(&room, "sentinel", "new");
+    let new = room.load().unwrap();
+    assert_eq!(changed(&old, &new), [("redis.sentinel_secret_file", false)]);
+
     let of = |url| redis(url, "").load().unwrap();
     let (old, new) = (of("redis://:a@h"), of("redis://:b@h"));
     let [Change { key, old, new, reloads }] = &old.config.changes(&new.config)[..] else {
@@ -530,10 +543,14 @@ fn a_directory_has_a_file_and_drop_ins_in_the_order_of_their_names() {
     write("conf.d/20-b.toml", "log = \"warn\"\n[[allow]]\nuid = true");
     let error = room.load().map(|loaded| loaded.effective()).unwrap_err().to_string();
     assert!(error.contains("conf.d/20-b.toml:2: allow[1].uid = true: must be a number"), "{error}");
-    // A host without any configuration.
-    fs::remove_dir_all(&directory).unwrap();
-    fs::create_dir(&directory).unwrap();
-    assert_eq!(room.load().unwrap().files, Vec::<PathBuf>::new());
+    // One that is named must have something.
+    fs::remove_file(directory.join("conf.d/20-b.toml")).unwrap();
+    fs::remove_file(directory.join("tenured.toml")).unwrap();
+    assert_eq!(room.load().unwrap().files, [directory.join("conf.d/10-a.toml")]);
+    fs::remove_file(directory.join("conf.d/10-a.toml")).unwrap();
+    let error = room.load().map(|loaded| loaded.effective()).unwrap_err().to_string();
+    let expected = directory.join("tenured.toml");
+    assert_eq!(error, format!("cannot read configuration file {}", expected.display()));
 }
 
 #[test]

@@ -39,7 +39,7 @@ mod entry {
     use tracing::{Event, Level};
 
     /// Fields that say the same as the message, or are for programs.
-    const QUIET: [&str; 12] = [
+    const QUIET: [&str; 13] = [
         "session",
         "hold",
         "tenant",
@@ -52,6 +52,7 @@ mod entry {
         "pid",
         "waited_us",
         "resumed",
+        "tether",
     ];
     /// The tenant of whoever names none.
     const DEFAULT_TENANT: &str = "default";
