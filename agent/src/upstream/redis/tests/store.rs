@@ -265,8 +265,9 @@ impl Store {
     #[track_caller]
     pub(super) fn expire(&self, claim: &Claim) {
         let main = self.layout.main(&claim.resource);
-        self.run::<()>(&["PEXPIRE", &main, "1"]);
+        // The record first: it must not say that there is time left when the key is gone.
         self.run::<()>(&["PEXPIRE", &self.record(claim), "60001"]);
+        self.run::<()>(&["PEXPIRE", &main, "1"]);
         self.until_gone(&main);
     }
 
