@@ -19,6 +19,10 @@ use tenure_tests::harness::{
 use uuid::Uuid;
 
 const PROGRAMS: usize = 20;
+/// What the agent's queue to its service manager takes.
+const QUEUE: usize = 1024;
+/// More than that, and the socket's queue, take.
+const SESSIONS: usize = 1800;
 const WATCHDOG_MS: u64 = 600;
 const NO_SIGN: &str = "no sign of life for the watchdog";
 
@@ -192,6 +196,33 @@ fn clients_that_take_up_every_connection_do_not_make_it_look_dead() {
     until("signs of life", || manager.count("WATCHDOG=1") >= before + 4);
     assert!(!agent.log().contains(NO_SIGN), "{}", agent.log());
     drop(observers);
+}
+
+#[test]
+fn a_busy_service_manager_keeps_nobody_waiting() {
+    let manager = ServiceManager::start();
+    let agent = service(&manager).start();
+    manager.hears("READY=1");
+    let mut http = agent.http();
+    let mut sessions = Vec::new();
+    manager.while_deaf(|| {
+        for i in 0..SESSIONS {
+            let session = http.register(&json!({"keepalive_ms": 600_000})).session;
+            if i % 100 == 0 {
+                http.acquire(session, "leader", &format!("role {i}"), &json!({}));
+            }
+            sessions.push(session);
+        }
+        assert_eq!(agent.counts(), (SESSIONS as u64, (SESSIONS / 100) as u64, 0));
+    });
+    assert_eq!(agent.log().matches("does not keep the handles").count(), 1, "{}", agent.log());
+    // What was more than the queues take is found by its number.
+    until("those that waited to be kept", || manager.kept().len() >= QUEUE);
+    assert!(manager.kept().len() < SESSIONS);
+    for session in sessions {
+        http.end(session);
+    }
+    until("nothing to be kept", || manager.kept().is_empty());
 }
 
 /// A program with a session that lasts as long as it does, and a hold.

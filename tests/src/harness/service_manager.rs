@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, recvmsg, sendmsg};
 use tempfile::TempDir;
 
@@ -59,6 +60,9 @@ impl ServiceManager {
     #[track_caller]
     pub fn start() -> ServiceManager {
         let dir = TempDir::with_prefix("service-manager-").expect("a directory can be made");
+        // It may have to keep thousands.
+        let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).expect("the kernel tells");
+        setrlimit(Resource::RLIMIT_NOFILE, hard, hard).expect("up to the hard limit everybody may");
         let listener = UnixListener::bind(dir.path().join("api.sock")).expect("it is ours");
         let notify = UnixDatagram::bind(dir.path().join("notify")).expect("it is ours");
         let heard: Arc<Mutex<Heard>> = Arc::default();
@@ -118,6 +122,12 @@ impl ServiceManager {
             self.heard(|heard| heard.store.iter().map(|(name, _)| name.clone()).collect());
         names.sort();
         names
+    }
+
+    /// Does something while it takes no notifications, as when it is busy with other things.
+    pub fn while_deaf(&self, act: impl FnOnce()) {
+        // It cannot write down what it hears.
+        self.heard(|_| act());
     }
 
     /// Keeps something that no agent asked for.
