@@ -10,7 +10,7 @@ use std::process::Command;
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::libc;
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, kill, pthread_sigmask};
-use nix::unistd::{Pid, getpid, getppid, tcsetpgrp};
+use nix::unistd::{Pid, getpid, tcsetpgrp};
 
 /// How the command starts.
 pub(super) struct Start<'a> {
@@ -62,7 +62,11 @@ pub(super) fn prepare(command: &mut Command, start: &Start<'_>) {
 fn die_with(parent: Pid) -> io::Result<()> {
     nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?;
     // It may have died before the kernel was told.
-    if getppid() == parent { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::ESRCH)) }
+    if nix::unistd::getppid() == parent {
+        Ok(())
+    } else {
+        Err(io::Error::from_raw_os_error(libc::ESRCH))
+    }
 }
 
 #[cfg(not(target_os = "linux"))]
