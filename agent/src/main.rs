@@ -10,6 +10,7 @@ use tenured::api;
 use tenured::config::{self, Cli, Command, Environment, Loaded, SharedPolicy};
 use tenured::heart::{Control, Heart};
 use tenured::host::peer::Identity;
+use tenured::host::service_manager::{self, Handed, Notifier};
 use tenured::host::signals::{Signal, Signals};
 use tenured::host::socket::{self, Place};
 use tenured::lifecycle::{self, Assembled, Drained, Ending, Ready, Reload, exit};
@@ -69,10 +70,17 @@ fn check(loaded: &Loaded) -> Result<(), (u8, Error)> {
 /// Binds, serves and drains.
 fn serve(started: Instant, cli: Cli, loaded: Loaded) -> Result<(), (u8, Error)> {
     let Loaded { config, warnings, .. } = loaded;
+    // Before any thread: it changes the environment.
+    let Handed { listener, notifier, notices, .. } =
+        service_manager::take().map_err(unavailable)?;
     let log = log::start(&config.log).map_err(unavailable)?;
-    warnings.iter().for_each(|warning| warn!("{warning}"));
+    warnings.iter().chain(&notices).for_each(|warning| warn!("{warning}"));
     let limits = lifecycle::prepare(&config).map_err(unavailable)?;
-    let (listener, place) = socket::bind(&config.socket, config.audience).map_err(unavailable)?;
+    let bound = match listener {
+        Some(handed) => socket::adopt(handed, &config.socket),
+        None => socket::bind(&config.socket, config.audience),
+    };
+    let (listener, place) = bound.map_err(unavailable)?;
     let policy = SharedPolicy::new(config.policy.clone());
     let parts = lifecycle::assemble(&config, &limits, &policy).map_err(unavailable)?;
     let Assembled { mut heart, context, guarantee } = parts;
@@ -96,8 +104,10 @@ fn serve(started: Instant, cli: Cli, loaded: Loaded) -> Result<(), (u8, Error)> 
         let api = api::serve(listener, Identity::of, context, drain.clone());
         let api = tokio::spawn(api);
         announce(started, &reload, &place, &guarantee);
-        let ending = live(&mut signals, &mut reload, &heart).await;
+        notifier.ready();
+        let ending = live(&mut signals, &mut reload, &heart, &notifier).await;
 
+        notifier.stopping();
         drain.cancel();
         heart.control(ending.control()).await;
         let work = async {
@@ -116,13 +126,19 @@ fn serve(started: Instant, cli: Cli, loaded: Loaded) -> Result<(), (u8, Error)> 
     if ending == Ending::Stop {
         place.remove();
     }
+    notifier.finish();
     // What has not ended by now is not waited for.
     runtime.shutdown_background();
     Ok(())
 }
 
 /// Serves until a signal ends it.
-async fn live(signals: &mut Signals, reload: &mut Reload, heart: &Heart) -> Ending {
+async fn live(
+    signals: &mut Signals,
+    reload: &mut Reload,
+    heart: &Heart,
+    notifier: &Notifier,
+) -> Ending {
     loop {
         match signals.next().await {
             Signal::Stop => {
@@ -134,9 +150,11 @@ async fn live(signals: &mut Signals, reload: &mut Reload, heart: &Heart) -> Endi
                 return Ending::Restart;
             }
             Signal::Reload => {
+                notifier.reloading();
                 reload.reload();
                 let settings = Box::new(reload.config.settings.clone());
                 heart.control(Control::Reload(settings)).await;
+                notifier.ready();
             }
         }
     }

@@ -1,11 +1,12 @@
 //! What differs by operating system: clock, timer, peer identity, process watch, page files, socket,
-//! signals. The only place with `unsafe` or FFI.
+//! signals, service manager. The only place with `unsafe` or FFI.
 
 pub mod clock;
 pub mod machine;
 pub mod page;
 pub mod peer;
 pub mod process;
+pub mod service_manager;
 pub mod signals;
 pub mod socket;
 pub mod timer;

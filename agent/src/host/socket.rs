@@ -1,10 +1,11 @@
-//! The API's socket file: one agent per path, and no moment in which a stranger can connect.
+//! The API's socket file: one agent per path, and no moment in which a stranger can connect. Or the
+//! socket that the service manager made.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, Read, Write};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, FileTypeExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
@@ -52,6 +53,12 @@ pub enum BindError {
         /// The other agent, where it can be found out.
         pid: Option<u32>,
     },
+    /// Not what the API can be served on.
+    #[error(
+        "the descriptor \"api\" that the service manager handed over is not a listening Unix stream \
+         socket with a path; let the socket unit have ListenStream=/run/tenured/api.sock, and Accept=no"
+    )]
+    NotAListener,
     /// Something else is there, and is not ours to remove.
     #[error("{} exists and is not a socket; remove it, or choose another path with --socket", .0.display())]
     NotASocket(PathBuf),
@@ -91,8 +98,10 @@ impl Drop for Lock {
 #[derive(Debug)]
 pub struct Place {
     path: PathBuf,
+    /// Whether the file is the service manager's, which listens there when no agent does.
+    is_handed: bool,
     /// Held for life.
-    _lock: Lock,
+    _lock: Option<Lock>,
 }
 
 impl Place {
@@ -101,9 +110,12 @@ impl Place {
         &self.path
     }
 
-    /// Removes the socket, so that clients see at once that nobody serves it. Without this call the
-    /// socket stays for the next agent to take over.
+    /// Removes the socket, so that clients see at once that nobody serves it; but not the service
+    /// manager's. Without this call the socket stays for the next agent to take over.
     pub fn remove(self) {
+        if self.is_handed {
+            return;
+        }
         // A socket that cannot be removed is replaced by the next agent.
         let _ = fs::remove_file(&self.path);
     }
@@ -131,9 +143,7 @@ pub fn bind(path: &Path, audience: Audience) -> Result<(UnixListener, Place), Bi
         create_directory(directory, 0o755).map_err(fail("create directory", directory))?;
     }
 
-    let mut beside = name.to_owned();
-    beside.push(".lock");
-    let lock = lock(&path.with_file_name(beside), path)?;
+    let lock = lock(&beside(path), path)?;
     match fs::symlink_metadata(path) {
         Ok(there) if !there.file_type().is_socket() => {
             return Err(BindError::NotASocket(path.to_owned()));
@@ -155,7 +165,80 @@ pub fn bind(path: &Path, audience: Audience) -> Result<(UnixListener, Place), Bi
     let unready = path.with_file_name(unready);
     let listener = listen(&unready, audience).map_err(fail("bind socket", path))?;
     fs::rename(&unready, path).map_err(fail("bind socket", path))?;
-    Ok((listener, Place { path: path.to_owned(), _lock: lock }))
+    Ok((listener, Place { path: path.to_owned(), is_handed: false, _lock: Some(lock) }))
+}
+
+/// Takes over a socket that the service manager made: its path, owner and mode are what that gave it,
+/// and it stays when the agent ends. Clients that connected before are served.
+///
+/// `configured` is the path that clients may expect.
+///
+/// # Errors
+///
+/// See [`BindError`].
+pub fn adopt(descriptor: OwnedFd, configured: &Path) -> Result<(UnixListener, Place), BindError> {
+    let path = listening_at(&descriptor).ok_or(BindError::NotAListener)?;
+    let identity = |path: &Path| fs::metadata(path).ok().map(|found| (found.dev(), found.ino()));
+    if path != configured
+        && (identity(configured).is_none() || identity(configured) != identity(&path))
+    {
+        tracing::warn!(
+            "serving {}, which the service manager handed over, although socket = {:?}: let both \
+             name the same path",
+            path.display(),
+            configured.display().to_string()
+        );
+    }
+    let lock = match lock(&beside(&path), &path) {
+        Ok(lock) => Some(lock),
+        // The service manager takes care that there is one agent.
+        Err(BindError::System { source, path, .. })
+            if matches!(
+                source.kind(),
+                io::ErrorKind::PermissionDenied
+                    | io::ErrorKind::ReadOnlyFilesystem
+                    | io::ErrorKind::NotFound
+            ) =>
+        {
+            tracing::info!(error = %source, "serving without the lock {}", path.display());
+            None
+        }
+        Err(error) => return Err(error),
+    };
+    let fail = |source| BindError::System { what: "serve", path: path.clone(), source };
+    // launchd's are inherited by children.
+    let close_on_exec = nix::fcntl::FcntlArg::F_SETFD(nix::fcntl::FdFlag::FD_CLOEXEC);
+    nix::fcntl::fcntl(&descriptor, close_on_exec).map_err(|error| fail(error.into()))?;
+    let listener = UnixListener::from(descriptor);
+    listener.set_nonblocking(true).map_err(fail)?;
+    Ok((listener, Place { path, is_handed: true, _lock: lock }))
+}
+
+/// Where a listening stream socket can be connected to; `None` for anything else.
+fn listening_at(descriptor: &OwnedFd) -> Option<PathBuf> {
+    use nix::sys::socket::{getsockname, getsockopt, sockopt};
+    let address: UnixAddr = getsockname(descriptor.as_raw_fd()).ok()?;
+    let is_stream = getsockopt(descriptor, sockopt::SockType).ok()? == SockType::Stream;
+    let is_listening = is_listening(descriptor)?;
+    (is_stream && is_listening).then(|| address.path().map(Path::to_owned))?
+}
+
+#[cfg(target_os = "linux")]
+fn is_listening(descriptor: &OwnedFd) -> Option<bool> {
+    nix::sys::socket::getsockopt(descriptor, nix::sys::socket::sockopt::AcceptConn).ok()
+}
+
+// macOS tells that of no socket; launchd makes no others.
+#[cfg(not(target_os = "linux"))]
+fn is_listening(_: &OwnedFd) -> Option<bool> {
+    Some(true)
+}
+
+/// The lock of a socket.
+fn beside(path: &Path) -> PathBuf {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(".lock");
+    path.with_file_name(name)
 }
 
 /// Creates a directory that is missing, with its parents, in that mode whatever the umask.
@@ -249,8 +332,6 @@ fn listener_pid(stream: &UnixStream) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::MetadataExt;
-
     use super::*;
 
     fn mode(path: &Path) -> u32 {
@@ -345,5 +426,50 @@ mod tests {
         bind(&path, Audience::User).unwrap();
         until_refused(&path);
         assert!(path.exists(), "left for the next agent");
+    }
+
+    #[test]
+    fn a_socket_of_the_service_manager_stays_as_it_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("api.sock");
+        let handed = UnixListener::bind(&path).unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(0o640)).unwrap();
+        let before = fs::metadata(&path).unwrap();
+        let early = UnixStream::connect(&path).unwrap();
+
+        let copy = || OwnedFd::from(handed.try_clone().unwrap());
+        let (listener, place) = adopt(copy(), Path::new("/elsewhere/api.sock")).unwrap();
+        assert_eq!(place.path(), path);
+        listener.accept().unwrap();
+        assert_eq!(listener.accept().unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        drop(early);
+
+        // One agent a path, whoever made the socket.
+        assert!(matches!(adopt(copy(), &path), Err(BindError::Taken { pid: Some(_), .. })));
+        assert!(matches!(bind(&path, Audience::User), Err(BindError::Taken { pid: Some(_), .. })));
+
+        drop(listener);
+        place.remove();
+        let after = fs::metadata(&path).unwrap();
+        assert_eq!((after.ino(), after.mode()), (before.ino(), before.mode()));
+        UnixStream::connect(&path).unwrap();
+        let (_listener, _place) = adopt(copy(), &path).unwrap();
+    }
+
+    #[test]
+    fn only_a_listening_stream_socket_with_a_path_is_adopted() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("api.sock");
+        let refused = |descriptor: OwnedFd| {
+            let error = adopt(descriptor, &path).unwrap_err();
+            assert!(matches!(error, BindError::NotAListener), "{error}");
+        };
+        refused(File::open("/dev/null").unwrap().into());
+        refused(UnixStream::pair().unwrap().0.into());
+        refused(std::net::TcpListener::bind("127.0.0.1:0").unwrap().into());
+        let datagrams = dir.path().join("datagrams");
+        refused(std::os::unix::net::UnixDatagram::bind(datagrams).unwrap().into());
+        let _listener = UnixListener::bind(&path).unwrap();
+        refused(UnixStream::connect(&path).unwrap().into());
     }
 }
