@@ -13,7 +13,7 @@ use tenured::host::peer::Identity;
 use tenured::host::service_manager::{self, Handed, Notifier};
 use tenured::host::signals::{Signal, Signals};
 use tenured::host::socket::{self, Place};
-use tenured::lifecycle::{self, Assembled, Drained, Ending, Ready, Reload, exit};
+use tenured::lifecycle::{self, Assembled, Drained, Ending, Ready, Reload, Reports, exit};
 use tenured::telemetry::log;
 use tokio::net::UnixListener;
 use tokio_util::sync::CancellationToken;
@@ -71,8 +71,8 @@ fn check(loaded: &Loaded) -> Result<(), (u8, Error)> {
 fn serve(started: Instant, cli: Cli, loaded: Loaded) -> Result<(), (u8, Error)> {
     let Loaded { config, warnings, .. } = loaded;
     // Before any thread: it changes the environment.
-    let Handed { listener, notifier, notices, .. } =
-        service_manager::take().map_err(unavailable)?;
+    let handed = service_manager::take().map_err(unavailable)?;
+    let Handed { listener, processes, notifier, watchdog, notices } = handed;
     let log = log::start(&config.log).map_err(unavailable)?;
     warnings.iter().chain(&notices).for_each(|warning| warn!("{warning}"));
     let limits = lifecycle::prepare(&config).map_err(unavailable)?;
@@ -82,7 +82,8 @@ fn serve(started: Instant, cli: Cli, loaded: Loaded) -> Result<(), (u8, Error)> 
     };
     let (listener, place) = bound.map_err(unavailable)?;
     let policy = SharedPolicy::new(config.policy.clone());
-    let parts = lifecycle::assemble(&config, &limits, &policy).map_err(unavailable)?;
+    let parts = lifecycle::assemble(&config, &limits, &policy, notifier.clone(), processes)
+        .map_err(unavailable)?;
     let Assembled { mut heart, context, guarantee } = parts;
 
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -101,12 +102,17 @@ fn serve(started: Instant, cli: Cli, loaded: Loaded) -> Result<(), (u8, Error)> 
         let listener =
             UnixListener::from_std(listener).context("cannot listen").map_err(unavailable)?;
         let drain = CancellationToken::new();
-        let api = api::serve(listener, Identity::of, context, drain.clone());
+        let (probe, door) = api::self_probe();
+        let upstream = reload.config.upstream.kind().to_owned();
+        let handle = context.heart.clone();
+        let reports = Reports { notifier: notifier.clone(), watchdog, upstream, probe, handle };
+        let api = api::serve(listener, Identity::of, door, context, drain.clone());
         let api = tokio::spawn(api);
+        let reports = tokio::spawn(reports.run());
         announce(started, &reload, &place, &guarantee);
-        notifier.ready();
         let ending = live(&mut signals, &mut reload, &heart, &notifier).await;
 
+        reports.abort();
         notifier.stopping();
         drain.cancel();
         heart.control(ending.control()).await;

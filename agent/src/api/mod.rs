@@ -23,6 +23,7 @@ mod metrics;
 mod openapi;
 mod parse;
 mod places;
+mod probe;
 mod query;
 mod register;
 mod release;
@@ -47,6 +48,7 @@ use tenure::wire::{Code, Problem};
 pub use context::{About, Context};
 pub use limits::{BODY_MAX, HEAD_MAX, Limits};
 pub use places::Places;
+pub use probe::{Door, SelfProbe, Unanswered, self_probe};
 pub use server::{Drained, Identity, serve};
 
 use respond::Refusal;

@@ -34,6 +34,11 @@ pub(super) struct Effects {
 }
 
 impl Effects {
+    /// Whether the keeper has to be told of something that was noticed on the way.
+    pub(super) fn has_news(&self) -> bool {
+        !self.cut_off.is_empty() || !self.watches.unwatched.is_empty()
+    }
+
     /// Does one command that is not for the upstream or the journal.
     pub(super) fn perform(&mut self, command: Command) {
         match command {
@@ -51,7 +56,7 @@ impl Effects {
             Command::Watch { session, ticket: Some(ticket), .. } => {
                 let pidfd = self.registrants.get(&ticket).and_then(|caller| caller.pidfd.clone());
                 if let Some(pidfd) = pidfd {
-                    self.watches.watch(session, &pidfd);
+                    self.watches.watch(session, pidfd);
                 }
             }
             Command::Watch { session, ticket: None, process } => {

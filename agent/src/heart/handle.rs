@@ -32,6 +32,10 @@ pub struct Probe {
     pub health: Health,
     /// How late beats were sent.
     pub lateness: LatenessStatus,
+    /// How many sessions there are.
+    pub sessions: u64,
+    /// How many holds there are, by kind, each held, in jeopardy and waiting.
+    pub holds: [[u64; 3]; 4],
 }
 
 /// The heart has ended: the agent is stopping.

@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::future::poll_fn;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -19,11 +20,12 @@ use super::spawn::Control;
 use super::watches::{Exit, Watches};
 use crate::host::clock::{self, Boottime};
 use crate::host::page::Pages;
+use crate::host::service_manager::Notifier;
 use crate::host::timer::Timer;
 use crate::journal::{CommitError, Database};
 use crate::keeper::journal::Saved;
 use crate::keeper::{Command, Keeper, Note, Request, Settings};
-use crate::model::{self, CallId};
+use crate::model::{self, CallId, SessionId};
 use crate::telemetry::{Metrics, Recorder, Repeats};
 use crate::upstream::{Report, Upstream};
 
@@ -56,6 +58,10 @@ pub struct Parts {
     pub upstream: Box<dyn Upstream>,
     /// Metrics, shared with the API.
     pub metrics: Arc<Metrics>,
+    /// Who keeps handles on processes for the next agent.
+    pub notifier: Notifier,
+    /// Handles on processes that were kept for this agent.
+    pub kept: HashMap<SessionId, OwnedFd>,
 }
 
 /// What woke the loop up.
@@ -107,7 +113,7 @@ impl Run {
         control: mpsc::Receiver<Control>,
     ) -> io::Result<Run> {
         let now = clock::now();
-        let (watches, exits) = Watches::new();
+        let (watches, exits) = Watches::new(parts.notifier, parts.kept);
         let mut keeper = Keeper::new(parts.settings, parts.seed, now);
         keeper.adopt(now, parts.saved);
         let effects = Effects {
@@ -144,6 +150,10 @@ impl Run {
         };
         run.settle();
         run.finish_turn();
+        let strays = run.effects.watches.forget_strays();
+        if strays > 0 {
+            tracing::info!(strays, "let go of kept processes of sessions that are gone");
+        }
         match run.effects.pages.remove_strays() {
             Ok(0) => {}
             Ok(pages) => tracing::info!(pages, "removed pages of sessions that are gone"),
@@ -172,7 +182,7 @@ impl Run {
             self.timer.set(due);
             self.armed = due;
         }
-        if self.served && self.effects.cut_off.is_empty() && !self.upstream.is_calling() {
+        if self.served && !self.effects.has_news() && !self.upstream.is_calling() {
             let Inbox { messages, pace, .. } = &mut self.inbox;
             let next = self.watchfulness.look(pace, || messages.try_recv().ok());
             if next.is_some() {
@@ -201,7 +211,7 @@ impl Run {
         if fired {
             self.armed = None;
         }
-        let mut ready = fired || !self.effects.cut_off.is_empty();
+        let mut ready = fired || self.effects.has_news();
         if let Poll::Ready(report) = self.upstream.poll_report(context) {
             woken.report = Some(report);
             ready = true;
@@ -251,6 +261,9 @@ impl Run {
 
         for stream in std::mem::take(&mut self.effects.cut_off) {
             self.keeper.handle_stream_closed(now, stream);
+        }
+        for session in std::mem::take(&mut self.effects.watches.unwatched) {
+            self.keeper.handle_unwatched(now, session);
         }
         if let Some(exit) = woken.exit {
             self.keeper.handle_exit(now, exit.session, exit.status);
@@ -309,12 +322,12 @@ impl Run {
             }
             Message::Probe(reply) => {
                 let health = self.upstream.health();
-                let holds = self.keeper.count_holds();
-                self.effects.metrics.set_present(self.keeper.count_sessions(), &holds);
+                let (sessions, holds) = (self.keeper.count_sessions(), self.keeper.count_holds());
+                self.effects.metrics.set_present(sessions, &holds);
                 self.effects.metrics.set_upstream_state(health.state);
                 let lateness = self.effects.lateness.status();
                 // A caller that has gone wants no answer.
-                let _ = reply.send(Probe { health, lateness });
+                let _ = reply.send(Probe { health, lateness, sessions, holds });
             }
             Message::Examine(reply) => {
                 // A caller that has gone wants no examination.

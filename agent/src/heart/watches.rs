@@ -2,11 +2,13 @@
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 
 use crate::host::process;
+use crate::host::service_manager::Notifier;
 use crate::model::{Process, SessionId};
 
 /// A watched process has ended.
@@ -19,24 +21,41 @@ pub(super) struct Exit {
 
 /// One small task per watched process; each sends one [`Exit`] and ends. As many wait in the channel
 /// as there are sessions at most.
+///
+/// The service manager keeps the handles for the next agent.
 pub(super) struct Watches {
     tasks: HashMap<SessionId, AbortHandle>,
     exits: mpsc::UnboundedSender<Exit>,
+    notifier: Notifier,
+    /// What the service manager kept of the last agent's, until its sessions are adopted.
+    kept: HashMap<SessionId, OwnedFd>,
+    /// Sessions whose process cannot be watched, to be told to the keeper.
+    pub(super) unwatched: Vec<SessionId>,
 }
 
 impl Watches {
-    pub(super) fn new() -> (Watches, mpsc::UnboundedReceiver<Exit>) {
+    /// `kept` is what the service manager kept for this agent.
+    pub(super) fn new(
+        notifier: Notifier,
+        kept: HashMap<SessionId, OwnedFd>,
+    ) -> (Watches, mpsc::UnboundedReceiver<Exit>) {
         #[expect(
             clippy::disallowed_methods,
             reason = "one per watched process at most, and sessions are bounded"
         )]
         let (exits, exits_out) = mpsc::unbounded_channel();
-        (Watches { tasks: HashMap::new(), exits }, exits_out)
+        let (tasks, unwatched) = (HashMap::new(), Vec::new());
+        (Watches { tasks, exits, notifier, kept, unwatched }, exits_out)
     }
 
-    /// Watches the process behind a pidfd.
-    pub(super) fn watch(&mut self, session: SessionId, pidfd: &OwnedFd) {
-        self.unwatch(session);
+    /// Watches the process behind a pidfd, and has that kept.
+    pub(super) fn watch(&mut self, session: SessionId, pidfd: Arc<OwnedFd>) {
+        self.begin(session, &pidfd);
+        self.notifier.keep(session, pidfd);
+    }
+
+    fn begin(&mut self, session: SessionId, pidfd: &OwnedFd) {
+        self.stop(session);
         match process::exited(pidfd) {
             Ok(exited) => {
                 let exits = self.exits.clone();
@@ -48,7 +67,8 @@ impl Watches {
                 self.tasks.insert(session, task.abort_handle());
             }
             Err(error) => {
-                tracing::warn!(%session, %error, "cannot watch the session's process; its tether still holds");
+                tracing::warn!(%session, %error, "cannot watch the session's process");
+                self.unwatched.push(session);
             }
         }
     }
@@ -56,20 +76,52 @@ impl Watches {
     /// Watches a process that was watched before this agent started. If it has ended meanwhile,
     /// that is told at once.
     pub(super) fn watch_again(&mut self, session: SessionId, process: Option<Process>) {
+        if let Some(pidfd) = self.kept.remove(&session) {
+            match process.and_then(|process| other_than(&pidfd, process)) {
+                None => self.begin(session, &pidfd),
+                Some(other) => self.watch(session, Arc::new(other)),
+            }
+            return;
+        }
         match process.map(process::reopen) {
-            Some(Some(pidfd)) => self.watch(session, &pidfd),
+            Some(Some(pidfd)) => self.watch(session, Arc::new(pidfd)),
             Some(None) => {
                 // Fails only when the heart has ended.
                 let _ = self.exits.send(Exit { session, status: None });
             }
-            // Of another PID namespace: there is no number to find it by. Its tether still holds.
-            None => {}
+            // Of another PID namespace: there is no number to find it by.
+            None => {
+                tracing::info!(%session, "cannot watch the session's process again: it has no number here");
+                self.unwatched.push(session);
+            }
         }
     }
 
+    /// Has forgotten what was kept for sessions that have not been adopted; says how many.
+    pub(super) fn forget_strays(&mut self) -> usize {
+        let strays = std::mem::take(&mut self.kept);
+        strays.keys().for_each(|session| self.notifier.forget(*session));
+        strays.len()
+    }
+
     pub(super) fn unwatch(&mut self, session: SessionId) {
+        self.stop(session);
+        self.notifier.forget(session);
+    }
+
+    fn stop(&mut self, session: SessionId) {
         if let Some(task) = self.tasks.remove(&session) {
             task.abort();
         }
     }
+}
+
+/// A handle on a session's process, if what was kept is one on another: an agent that was killed when
+/// another process took up the session may not have told of it.
+fn other_than(kept: &OwnedFd, process: Process) -> Option<OwnedFd> {
+    let is_other = match process::number(kept) {
+        Some(pid) => pid != process.pid,
+        None => process::has_exited(kept),
+    };
+    if is_other { process::reopen(process) } else { None }
 }

@@ -37,6 +37,19 @@ pub fn reopen(process: Process) -> Option<OwnedFd> {
     (same && !has_exited(&pidfd)).then_some(pidfd)
 }
 
+/// The number of the process; `None` when it has ended, has none here, or the kernel does not tell.
+pub fn number(pidfd: &OwnedFd) -> Option<u32> {
+    system::listed_number(pidfd)
+        .and_then(|number| u32::try_from(number).ok())
+        .filter(|&pid| pid != 0)
+}
+
+/// Whether a descriptor is a handle on a process.
+#[cfg(feature = "systemd")]
+pub(super) fn is_handle(descriptor: &OwnedFd) -> bool {
+    system::listed_number(descriptor).is_some()
+}
+
 /// When a process started, in clock ticks since boot; `None` when there is none of that number.
 pub(super) fn start_ticks(pid: u32) -> Option<u64> {
     system::start_ticks(pid)
@@ -96,6 +109,13 @@ mod linux {
     pub(super) fn has_exited(pidfd: &OwnedFd) -> bool {
         let mut polled = [PollFd::new(pidfd.as_fd(), PollFlags::POLLIN)];
         poll(&mut polled, PollTimeout::ZERO).is_ok_and(|ready| ready > 0)
+    }
+
+    /// As /proc/self/fdinfo shows it for pidfds alone: 0 in another PID namespace, -1 when it has
+    /// ended.
+    pub(super) fn listed_number(descriptor: &OwnedFd) -> Option<i64> {
+        let about = fs::read_to_string(format!("/proc/self/fdinfo/{}", descriptor.as_raw_fd()));
+        about.ok()?.lines().find_map(|line| line.strip_prefix("Pid:")?.trim().parse().ok())
     }
 
     /// The exit code, or 128 + the signal, of a process that has ended.
@@ -281,6 +301,10 @@ mod unwatched {
         None
     }
 
+    pub(super) fn listed_number(_: &OwnedFd) -> Option<i64> {
+        None
+    }
+
     pub(super) fn of_peer(_: &UnixStream, _: Option<u32>, _: u32, _: Boottime) -> Option<OwnedFd> {
         None
     }
@@ -345,11 +369,14 @@ mod tests {
         let mut child = child("exit 0");
         let pid = child.id();
         let process = Process { pid, start_ticks: start_ticks(pid).unwrap() };
-        assert!(reopen(process).is_some());
+        let pidfd = reopen(process).unwrap();
+        assert_eq!(number(&pidfd), Some(pid));
         assert!(reopen(Process { start_ticks: process.start_ticks + 1, ..process }).is_none());
         end(&mut child, false).await;
         assert!(reopen(process).is_none(), "ended, though nobody has waited for it");
         child.wait().unwrap();
         assert!(reopen(process).is_none());
+        assert_eq!(number(&pidfd), None);
+        assert_eq!(number(&std::fs::File::open("/dev/null").unwrap().into()), None);
     }
 }

@@ -64,7 +64,7 @@ pub enum Command {
         end: StreamEnd,
     },
     /// Watch the process of a session; its exit must come back. With the pidfd that came along with
-    /// the ticket, or after a restart by number and start time.
+    /// the ticket, or after a restart with the one that was kept, or by number and start time.
     Watch {
         /// The session.
         session: SessionId,

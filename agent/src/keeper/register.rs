@@ -127,10 +127,13 @@ impl Keeper {
             );
             return Err(Problem::new(Code::Unauthorized, detail).into());
         }
-        if peer.watchable && peer.process != session.saved.process {
+        // Without a number nobody knows whether it is the same process.
+        let is_other = peer.process.is_none() || peer.process != session.saved.process;
+        if peer.watchable && (is_other || session.unwatched) {
             session.saved.process = peer.process;
             session.saved.watched = true;
             session.process_gone = false;
+            session.unwatched = false;
             let entry = Entry::Session(Box::new(session.saved.clone()));
             let process = session.saved.process;
             self.commands.push_back(Command::Watch { session: id, ticket: Some(ticket), process });

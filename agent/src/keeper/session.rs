@@ -39,6 +39,8 @@ pub(super) struct Session {
     pub(super) blocked: u32,
     /// Whether the process that registered is known to have ended.
     pub(super) process_gone: bool,
+    /// Whether nobody will tell when that process ends, though somebody should.
+    pub(super) unwatched: bool,
     /// What it is in its project, as of the last beat.
     pub(super) role: Role,
     /// The number of its next event.
@@ -78,6 +80,7 @@ impl Session {
             streams: Vec::new(),
             blocked: 0,
             process_gone: false,
+            unwatched: false,
             next_event: first_event,
             ring: VecDeque::new(),
             heard: false,
@@ -132,6 +135,10 @@ impl Session {
                 Some(self.saved.linger.max(FIRST_STREAM))
             }
             Tether::Connection if self.streams.is_empty() => Some(self.saved.linger),
+            // Its program has to show itself, or a dead one would hold for ever.
+            Tether::Process if self.unwatched && self.streams.is_empty() && self.blocked == 0 => {
+                Some(self.saved.linger.max(FIRST_STREAM))
+            }
             Tether::Keepalive | Tether::Connection | Tether::Process => None,
         }
     }

@@ -55,7 +55,7 @@ impl Keeper {
         let why = match session.saved.tether {
             Tether::Keepalive => "no call came within keepalive_ms",
             Tether::Connection => "no event stream was open for linger_ms",
-            Tether::Process => return,
+            Tether::Process => "its process cannot be watched, and it was silent for linger_ms",
         };
         self.end_session(now, id, why, None);
     }
@@ -75,12 +75,27 @@ impl Keeper {
     /// A stream of the session closed.
     pub(super) fn stream_gone(&mut self, now: Boottime, id: SessionId) {
         let Some(session) = self.sessions.get(&id) else { return };
+        if session.saved.tether == Tether::Process && session.unwatched {
+            self.tether_moved(now, id);
+            return;
+        }
         if session.saved.tether != Tether::Connection || !session.streams.is_empty() {
             return;
         }
         if session.process_gone || self.phase != super::Phase::Running {
             self.end_session(now, id, "its event stream closed and its process is gone", None);
         } else {
+            self.tether_moved(now, id);
+        }
+    }
+
+    /// The process of a session cannot be watched, because the system refuses, or because it is of
+    /// another PID namespace and the agent was started again without a handle on it. What else ties
+    /// the session to life goes on; where nothing else does, its program has to come back.
+    pub fn handle_unwatched(&mut self, now: Boottime, id: SessionId) {
+        let Some(session) = self.sessions.get_mut(&id) else { return };
+        session.unwatched = true;
+        if session.saved.tether == Tether::Process {
             self.tether_moved(now, id);
         }
     }

@@ -1,7 +1,9 @@
 //! The agent's parts, put together.
 
 use std::cell::RefCell;
+use std::collections::HashMap;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -14,8 +16,10 @@ use crate::api::{self, About};
 use crate::config::{Config, Limits, RedisUpstream, SharedPolicy};
 use crate::heart::{self, Handle, Heart, Parts};
 use crate::host::page::{PageError, Pages};
+use crate::host::service_manager::Notifier;
 use crate::host::{clock, machine};
 use crate::journal::{Database, Fresh, OpenError};
+use crate::model::SessionId;
 use crate::telemetry::Metrics;
 use crate::upstream::Upstream;
 use crate::upstream::embedded::{self, Embedded};
@@ -49,7 +53,8 @@ pub struct Assembled {
     pub guarantee: String,
 }
 
-/// Opens the journal and the store, takes up what they know, and starts the heart.
+/// Opens the journal and the store, takes up what they know, and starts the heart. The service manager
+/// kept `processes` for it, and is told by `notifier` what to keep.
 ///
 /// # Errors
 ///
@@ -58,6 +63,8 @@ pub fn assemble(
     config: &Config,
     limits: &Limits,
     policy: &SharedPolicy,
+    notifier: Notifier,
+    processes: HashMap<SessionId, OwnedFd>,
 ) -> Result<Assembled, AssembleError> {
     let boot_id = machine::boot_id()?;
     let metrics = Arc::new(Metrics::new());
@@ -68,6 +75,8 @@ pub fn assemble(
         state_dir: config.state_dir.clone(),
         boot_id,
         metrics: Arc::clone(&metrics),
+        notifier,
+        processes,
     };
     let guarantee = match config.redis {
         None => embedded::GUARANTEE,
@@ -110,6 +119,8 @@ struct PartsMaker {
     state_dir: PathBuf,
     boot_id: Uuid,
     metrics: Arc<Metrics>,
+    notifier: Notifier,
+    processes: HashMap<SessionId, OwnedFd>,
 }
 
 impl PartsMaker {
@@ -148,6 +159,8 @@ impl PartsMaker {
             pages,
             upstream,
             metrics: self.metrics,
+            notifier: self.notifier,
+            kept: self.processes,
         })
     }
 }

@@ -6,12 +6,14 @@ mod drain;
 mod prepare;
 mod ready;
 mod reload;
+mod reports;
 
 pub use assemble::{AssembleError, Assembled, assemble};
 pub use drain::{Drained, Ending, drain};
 pub use prepare::{PrepareError, prepare};
 pub use ready::Ready;
 pub use reload::Reload;
+pub use reports::Reports;
 
 /// Exit codes, as sysexits(3) has them.
 pub mod exit {

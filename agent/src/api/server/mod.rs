@@ -30,6 +30,7 @@ pub(super) use connection::{Connected, Connection};
 use super::answered::Answered;
 use super::context::Context;
 use super::limits::HEAD_MAX;
+use super::probe::Door;
 use super::query::unauthorized;
 use super::router;
 use crate::telemetry::Metrics;
@@ -57,11 +58,12 @@ pub struct Drained {
 /// Serves the API until `shutdown`, then drains.
 ///
 /// Takes connections from `listener`; `identify` says who is at the other end of one when it is
-/// accepted. On `shutdown` it stops accepting, closes idle connections, lets requests finish and
+/// accepted. The agent itself comes in by `door`, whatever the limits. On `shutdown` it stops accepting, closes idle connections, lets requests finish and
 /// streams end (the heart ends them), and cuts what is left at the drain deadline of the limits.
 pub async fn serve<I: Identity>(
     listener: UnixListener,
     identify: impl Fn(&UnixStream) -> io::Result<I>,
+    door: Door,
     context: Arc<Context>,
     shutdown: CancellationToken,
 ) -> Drained {
@@ -77,7 +79,7 @@ pub async fn serve<I: Identity>(
         http: http(),
         epoch: Instant::now(),
     };
-    server.accept_until(listener, identify, &shutdown).await;
+    server.accept_until(listener, identify, door, &shutdown).await;
 
     table.order(Order::Drain);
     let drained = sweeping(&table, table.emptied());
@@ -132,6 +134,7 @@ impl Server {
         &self,
         listener: UnixListener,
         identify: impl Fn(&UnixStream) -> io::Result<I>,
+        mut door: Door,
         shutdown: &CancellationToken,
     ) {
         let mut sweep = tokio::time::interval(SWEEP_EVERY);
@@ -146,6 +149,16 @@ impl Server {
                 () = shutdown.cancelled() => return,
                 _ = tick => {
                     self.table.sweep();
+                    continue;
+                }
+                // Before clients, so that none of them can make the agent look dead.
+                knock = door.knock() => {
+                    if let Some(stream) = knock.stream {
+                        let identity = identify(&stream);
+                        self.serve_own(stream, identity);
+                    }
+                    // A probe that has given up wants no answer.
+                    let _ = knock.heard.send(());
                     continue;
                 }
                 accepted = listener.accept() => accepted,
@@ -185,8 +198,7 @@ impl Server {
         let connection = Arc::new(Connection::new(stream, identity, self.epoch));
         match self.table.admit(&connection) {
             Ok((seat, is_full)) => {
-                let service = (self.router.clone(), self.answered.clone());
-                tokio::spawn(run(connection, seat, service, self.http.clone()));
+                self.start(connection, Some(seat));
                 is_full
             }
             Err(full) => {
@@ -199,6 +211,23 @@ impl Server {
             }
         }
     }
+
+    /// Serves the agent itself, which needs no place in the table. It leaves when it likes.
+    fn serve_own<I: Identity>(&self, stream: UnixStream, identity: io::Result<I>) {
+        match identity {
+            Ok(identity) => {
+                let connection = Connection::new(stream, Box::new(identity), self.epoch);
+                self.start(Arc::new(connection), None);
+            }
+            // The probe finds its connection closed.
+            Err(error) => tracing::warn!(%error, "cannot identify the agent itself"),
+        }
+    }
+
+    fn start(&self, connection: Arc<Connection>, seat: Option<Seat>) {
+        let service = (self.router.clone(), self.answered.clone());
+        tokio::spawn(run(connection, seat, service, self.http.clone()));
+    }
 }
 
 /// What answers the requests of a connection, and where that is counted.
@@ -206,7 +235,12 @@ type Service = (Router, Arc<Answered>);
 
 /// One connection's task. Ends with the connection, or when it is told to close; dropping hyper's
 /// future drops the handler in flight, and with it a wait for a grant.
-async fn run(connection: Arc<Connection>, seat: Seat, service: Service, http: http1::Builder) {
+async fn run(
+    connection: Arc<Connection>,
+    seat: Option<Seat>,
+    service: Service,
+    http: http1::Builder,
+) {
     let _seat = seat;
     // hyper takes a buffer before the first byte is there; a client that says nothing gets none.
     tokio::select! {

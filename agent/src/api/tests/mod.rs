@@ -8,6 +8,7 @@ mod drain;
 mod endpoints;
 mod fields;
 mod hostile;
+mod probe;
 mod rig;
 mod streams;
 

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use tenure::wire::{self, AgentInfo, Code, Holder, Kind, Problem, UpstreamState};
@@ -14,7 +14,9 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::super::{About, Context, Drained, Identity, Limits, Places, serve};
+use super::super::{
+    About, Context, Drained, Identity, Limits, Places, SelfProbe, self_probe, serve,
+};
 use super::Client;
 use crate::config::SharedPolicy;
 use crate::heart::fake::{FakeHeart, Heard};
@@ -67,6 +69,9 @@ pub(super) struct Rig {
     pub(super) shutdown: CancellationToken,
     pub(super) served: JoinHandle<Drained>,
     pub(super) metrics: Arc<Metrics>,
+    pub(super) probe: SelfProbe,
+    /// Whether the heart takes turns.
+    pub(super) beats: Arc<AtomicBool>,
     _directory: tempfile::TempDir,
 }
 
@@ -85,7 +90,8 @@ impl Rig {
         let (heart, fake) = FakeHeart::new();
         let (notes, noted) = mpsc::unbounded_channel();
         let metrics = Arc::new(Metrics::new());
-        tokio::spawn(beat(fake, notes));
+        let beats = Arc::new(AtomicBool::new(true));
+        tokio::spawn(beat(fake, notes, beats.clone()));
         let context = Arc::new(Context {
             heart,
             settings: Arc::new(Settings { agent_uid: 990, ..Settings::default() }),
@@ -118,8 +124,9 @@ impl Rig {
         };
         let listener = UnixListener::bind(&path).unwrap();
         let shutdown = CancellationToken::new();
-        let served = tokio::spawn(serve(listener, identify, context, shutdown.clone()));
-        Rig { path, noted, uid, shutdown, served, metrics, _directory: directory }
+        let (probe, door) = self_probe();
+        let served = tokio::spawn(serve(listener, identify, door, context, shutdown.clone()));
+        Rig { path, noted, uid, shutdown, served, metrics, probe, beats, _directory: directory }
     }
 
     pub(super) async fn connect(&self) -> Client {
@@ -179,9 +186,10 @@ impl Rig {
     }
 }
 
-async fn beat(mut heart: FakeHeart, notes: mpsc::UnboundedSender<Noted>) {
+async fn beat(mut heart: FakeHeart, notes: mpsc::UnboundedSender<Noted>, beats: Arc<AtomicBool>) {
     // A wait ends when its request does; so it is kept, not answered.
     let mut waits = HashMap::new();
+    let mut unanswered = Vec::new();
     while let Some(heard) = heart.next().await {
         let note = match heard {
             Heard::Request { ticket, caller, request, reply } => {
@@ -215,7 +223,13 @@ async fn beat(mut heart: FakeHeart, notes: mpsc::UnboundedSender<Noted>) {
             Heard::Probe(reply) => {
                 let health =
                     Health { state: UpstreamState::Down, last_error: Some("refused".into()) };
-                let _ = reply.send(Probe { health, lateness: Default::default() });
+                let lateness = Default::default();
+                let probe = Probe { health, lateness, sessions: 0, holds: [[0; 3]; 4] };
+                if beats.load(Ordering::Relaxed) {
+                    let _ = reply.send(probe);
+                } else {
+                    unanswered.push(reply);
+                }
                 continue;
             }
         };

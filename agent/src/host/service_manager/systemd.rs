@@ -4,13 +4,14 @@ use std::collections::HashMap;
 use std::ffi::CString;
 use std::fs;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{FromRawFd, OwnedFd};
 use std::time::Duration;
 
 use systemd::daemon;
 
 use super::notifier::{Message, Notifier, session_named};
 use super::{API, Handed, HandoverError};
+use crate::host::process;
 
 pub(super) fn take() -> Result<Handed, HandoverError> {
     let threads = fs::read_dir("/proc/self/task").map_err(HandoverError::Thread)?.count();
@@ -73,19 +74,15 @@ fn sort(descriptors: impl Iterator<Item = (CString, OwnedFd)>) -> Sorted {
             continue;
         }
         match session_named(&name) {
-            Some(session) if is_pidfd(&descriptor) && !sorted.processes.contains_key(&session) => {
+            Some(session)
+                if process::is_handle(&descriptor) && !sorted.processes.contains_key(&session) =>
+            {
                 sorted.processes.insert(session, descriptor);
             }
             _ => sorted.strays.push(name),
         }
     }
     sorted
-}
-
-/// Whether it is a handle on a process; of anything else nobody knows what it means when it is readable.
-fn is_pidfd(descriptor: &OwnedFd) -> bool {
-    let about = fs::read_to_string(format!("/proc/self/fdinfo/{}", descriptor.as_raw_fd()));
-    about.is_ok_and(|about| about.lines().any(|line| line.starts_with("Pid:")))
 }
 
 fn send(message: &Message) -> io::Result<()> {

@@ -198,6 +198,24 @@ impl Bench {
         self.settle();
     }
 
+    /// The process of a session cannot be watched.
+    pub(super) fn unwatched(&mut self, session: Uuid) {
+        self.keeper.handle_unwatched(self.now, SessionId(session));
+        self.settle();
+    }
+
+    /// Takes a session up again, from a process of another PID namespace.
+    pub(super) fn resume_unnumbered(&mut self, session: Uuid) {
+        let secret = self.sessions[&SessionId(session)].secret.clone();
+        let resume =
+            serde_json::from_value(json!({"resume": {"session": session, "secret": secret}}));
+        let ticket = Ticket(self.fresh());
+        let peer = Peer { process: None, ..peer(ALICE) };
+        self.keeper.handle_request(self.now, ticket, peer, Request::Register(resume.unwrap()));
+        self.settle();
+        assert!(matches!(self.reply(ticket), Some(Ok(Reply::Registered { resumed: true, .. }))));
+    }
+
     pub(super) fn settle(&mut self) {
         while let Some(command) = self.keeper.poll_command() {
             self.perform(command);

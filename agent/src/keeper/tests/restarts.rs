@@ -133,3 +133,29 @@ fn an_upstream_that_lost_its_data_loses_holds_and_queues_waiters_again() {
     assert!(bench.heard(stream).contains(&"lost upstream_reset".to_owned()));
     assert!(matches!(bench.reply(waiting), Some(Ok(Reply::Acquired(_)))));
 }
+
+#[test]
+fn a_process_that_nobody_can_watch_has_to_show_itself() {
+    let mut bench = Bench::new();
+    let session = bench.register(json!({"tether": "process"}));
+    let hold = bench.hold(session, json!({"kind": "leader", "name": "x"}));
+    bench.restart();
+    bench.pass(Duration::from_secs(600));
+    assert!(bench.is_valid(hold), "watched, so only its end counts");
+
+    bench.restart();
+    bench.unwatched(session);
+    bench.pass(Duration::from_secs(2));
+    let stream = bench.listen(session, None);
+    bench.pass(Duration::from_secs(600));
+    assert!(bench.is_valid(hold), "an open stream is a sign of life");
+    bench.close(stream);
+    bench.pass(Duration::from_secs(2));
+    bench.resume_unnumbered(session);
+    bench.pass(Duration::from_secs(600));
+    assert!(bench.is_valid(hold), "its process is watched again");
+
+    bench.unwatched(session);
+    bench.pass(Duration::from_secs(4));
+    bench.assert_nothing_left();
+}
