@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Mutex};
@@ -30,7 +31,7 @@ impl Puppet {
     /// Starts one as the user of the test.
     #[track_caller]
     pub fn start(agent: &Agent) -> Puppet {
-        Puppet::spawn(agent, &mut Command::new(binary("puppet")))
+        Puppet::start_by(&mut Command::new(binary("puppet")), &agent.socket())
     }
 
     /// Starts one as another user and group. Takes root.
@@ -50,14 +51,19 @@ impl Puppet {
             install.arg("--mode=755").arg(binary("puppet")).arg(&copy);
             assert!(install.status().is_ok_and(|status| status.success()), "{install:?} failed");
         }
-        Puppet::spawn(agent, Command::new(copy).uid(uid).gid(uid).current_dir("/"))
+        let mut command = Command::new(copy);
+        Puppet::start_by(command.uid(uid).gid(uid).current_dir("/"), &agent.socket())
     }
 
+    /// Starts one by a command that becomes the puppet when the socket is added to it.
+    ///
+    /// # Panics
+    ///
+    /// When it cannot be started.
     #[track_caller]
-    fn spawn(agent: &Agent, command: &mut Command) -> Puppet {
-        let mut program = Program::start(
-            command.arg(agent.socket()).stdin(Stdio::piped()).stdout(Stdio::piped()),
-        );
+    pub fn start_by(command: &mut Command, socket: &Path) -> Puppet {
+        let mut program =
+            Program::start(command.arg(socket).stdin(Stdio::piped()).stdout(Stdio::piped()));
         let out = program.pipes().stdout.take().expect("standard output is piped");
         let logs: Arc<Mutex<HashMap<u64, Arc<EventLog>>>> = Arc::default();
         let (to_test, replies) = sync_channel(REPLIES_MAX);
