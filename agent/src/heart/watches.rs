@@ -125,3 +125,61 @@ fn other_than(kept: &OwnedFd, process: Process) -> Option<OwnedFd> {
     };
     if is_other { process::reopen(process) } else { None }
 }
+
+#[cfg(test)]
+#[cfg(target_os = "linux")]
+mod tests {
+    use std::process::{Child, Command, Stdio};
+    use std::time::Duration;
+
+    use uuid::Uuid;
+
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(20);
+
+    /// A process that ends with its input, and a handle on it.
+    fn child() -> (Child, Process, OwnedFd) {
+        let mut command = Command::new("sh");
+        let child =
+            command.args(["-c", "read line; exit 7"]).stdin(Stdio::piped()).spawn().unwrap();
+        let pid = child.id();
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+        let numbers = stat.rsplit_once(')').unwrap().1;
+        let start_ticks = numbers.split_ascii_whitespace().nth(19).unwrap().parse().unwrap();
+        let process = Process { pid, start_ticks };
+        (child, process, process::reopen(process).unwrap())
+    }
+
+    async fn next(exits: &mut mpsc::UnboundedReceiver<Exit>) -> Exit {
+        tokio::time::timeout(PATIENCE, exits.recv()).await.unwrap().unwrap()
+    }
+
+    #[tokio::test]
+    async fn what_was_kept_is_watched_unless_it_is_another_process() {
+        let [one, two, three] = [1, 2, 3].map(|number| SessionId(Uuid::from_u128(number)));
+        let ((mut dead, _, of_dead), (mut living, process, of_living)) = (child(), child());
+        dead.kill().unwrap();
+        dead.wait().unwrap();
+        let again = of_dead.try_clone().unwrap();
+        let kept = HashMap::from([(one, of_dead), (two, again), (three, of_living)]);
+        let (mut watches, mut exits) = Watches::new(Notifier::silent(), kept);
+
+        // Of the process that the journal names; without a number there is nothing to compare.
+        watches.watch_again(one, Some(process));
+        watches.watch_again(two, None);
+        assert_eq!(next(&mut exits).await.session, two);
+
+        drop(living.stdin.take());
+        living.wait().unwrap();
+        assert_eq!(next(&mut exits).await.session, one, "not the dead one's handle");
+        watches.watch_again(three, Some(process));
+        assert_eq!(next(&mut exits).await.session, three);
+
+        assert_eq!(watches.forget_strays(), 0);
+        watches.watch_again(three, Some(process));
+        assert_eq!(next(&mut exits).await.status, None, "nobody can tell any more");
+        watches.watch_again(three, None);
+        assert_eq!(watches.unwatched, [three]);
+    }
+}

@@ -5,14 +5,18 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 
-use nix::sys::signal::Signal;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use tempfile::TempDir;
 use uuid::Uuid;
 
-use super::{Client, Events, Http, PageFile, Program, Session, binary, eventually};
+use super::{Client, Events, Http, PageFile, Program, ServiceManager, Session, binary, eventually};
 
 /// Lines of the agent's log that a failed test shows.
 const LOG_TAIL_LINES: usize = 60;
+
+/// In the line that an agent prints when it serves.
+const READY_LINE: &str = " ready in ";
 
 /// How an agent is to be started.
 #[derive(Default)]
@@ -20,6 +24,8 @@ pub struct Setup {
     config: Option<String>,
     upstream: Option<String>,
     open_to_all: bool,
+    service_manager: Option<ServiceManager>,
+    own_pid_namespace: bool,
 }
 
 impl Setup {
@@ -44,6 +50,21 @@ impl Setup {
         self
     }
 
+    /// Starts it as a service of that service manager, at its socket. Takes a `tenured` that is built
+    /// with the feature `systemd`.
+    #[must_use]
+    pub fn service_manager(mut self, service_manager: &ServiceManager) -> Setup {
+        self.service_manager = Some(service_manager.clone());
+        self
+    }
+
+    /// In a PID namespace of its own, so that processes of the test have no number for it. Takes root.
+    #[must_use]
+    pub fn own_pid_namespace(mut self) -> Setup {
+        self.own_pid_namespace = true;
+        self
+    }
+
     /// Starts it and waits until it answers.
     ///
     /// # Panics
@@ -56,7 +77,7 @@ impl Setup {
             fs::write(dir.path().join("tenured.toml"), config).expect("the directory is ours");
         }
         let process = spawn(dir.path(), &self);
-        let mut agent = Agent { setup: self, dir, process };
+        let mut agent = Agent { setup: self, dir, process, starts: 0 };
         agent.wait_ready();
         agent
     }
@@ -68,25 +89,44 @@ fn spawn(dir: &Path, setup: &Setup) -> Program {
         .append(true)
         .open(dir.join("agent.log"))
         .expect("the directory is ours");
-    let mut command = Command::new(binary("tenured"));
+    let program = binary("tenured");
+    let before: &[&str] = if setup.own_pid_namespace {
+        &["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
+    } else {
+        &[]
+    };
+    let mut command = match (&setup.service_manager, before) {
+        (Some(service_manager), before) => service_manager.command(before, &program),
+        (None, []) => Command::new(program),
+        (None, [first, rest @ ..]) => {
+            let mut command = Command::new(first);
+            command.args(rest).arg(program);
+            command
+        }
+    };
+    if setup.service_manager.is_none() {
+        command.stdin(Stdio::null()).env_remove("NOTIFY_SOCKET");
+    }
     command
         .arg("agent")
         .arg("--socket")
-        .arg(dir.join("api.sock"))
+        .arg(socket(dir, setup))
         .arg("--state-dir")
         .arg(dir.join("state"))
         .arg("--runtime-dir")
         .arg(dir.join("run"))
         .args(["--upstream", setup.upstream.as_deref().unwrap_or("embedded:"), "--log", "info"])
-        .stdin(Stdio::null())
         .stdout(log.try_clone().expect("a file can be shared"))
-        .stderr(log)
-        .env_remove("NOTIFY_SOCKET");
+        .stderr(log);
     let config = dir.join("tenured.toml");
     if config.exists() {
         command.arg("--config").arg(config);
     }
     Program::start(&mut command)
+}
+
+fn socket(dir: &Path, setup: &Setup) -> PathBuf {
+    setup.service_manager.as_ref().map_or_else(|| dir.join("api.sock"), ServiceManager::socket)
 }
 
 /// A running agent. Dropping it kills it and removes its directory; a test that panics shows the
@@ -95,6 +135,7 @@ pub struct Agent {
     setup: Setup,
     dir: TempDir,
     process: Program,
+    starts: usize,
 }
 
 impl Agent {
@@ -115,7 +156,7 @@ impl Agent {
 
     /// Its socket.
     pub fn socket(&self) -> PathBuf {
-        self.dir.path().join("api.sock")
+        socket(self.dir.path(), &self.setup)
     }
 
     /// The directory that holds everything of this agent; ends with it.
@@ -134,8 +175,18 @@ impl Agent {
     }
 
     /// Its process.
+    ///
+    /// # Panics
+    ///
+    /// When there is none yet in the PID namespace that was made for it.
     pub fn pid(&self) -> u32 {
-        self.process.pid()
+        let started = self.process.pid();
+        if !self.setup.own_pid_namespace {
+            return started;
+        }
+        let children = fs::read_to_string(format!("/proc/{started}/task/{started}/children"));
+        let child = children.unwrap_or_default().trim().parse();
+        child.expect("unshare has one child until the agent ends")
     }
 
     /// A new connection to it.
@@ -169,6 +220,11 @@ impl Agent {
     /// SIGKILL, and waits until it is gone.
     #[track_caller]
     pub fn kill(&mut self) {
+        if self.setup.own_pid_namespace {
+            let pid = i32::try_from(self.pid()).expect("process numbers are small");
+            kill(Pid::from_raw(pid), Signal::SIGKILL).expect("it is running");
+            self.process.wait();
+        }
         self.process.kill();
     }
 
@@ -230,10 +286,23 @@ impl Agent {
     #[track_caller]
     fn wait_ready(&mut self) {
         let socket = self.socket();
-        let process = &mut self.process;
+        self.starts += 1;
+        let (process, setup, dir, starts) =
+            (&mut self.process, &self.setup, &self.dir, &self.starts);
         eventually("the agent to answer", || {
             if let Some(status) = process.ended() {
                 panic!("the agent ended while starting: {status}");
+            }
+            // A service manager's socket lets clients wait, whether there will be an agent or not.
+            if setup.service_manager.is_some() {
+                let log = fs::read_to_string(dir.path().join("agent.log")).unwrap_or_default();
+                assert!(
+                    !log.contains("does not speak with systemd"),
+                    "this takes `cargo build --workspace --bins --features tenured/systemd`"
+                );
+                if log.matches(READY_LINE).count() < *starts {
+                    return None;
+                }
             }
             let answer = Http::new(&socket).try_call("GET", "/healthz", b"").ok()?;
             (answer.status == 200).then_some(())
