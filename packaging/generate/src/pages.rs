@@ -90,7 +90,8 @@ fn surroundings() -> Roff {
         "systemctl restart tenured keeps every hold, and so do a crash and an upgrade of the \
          package. systemctl stop tenured releases them all; since tenured.socket still listens, \
          the next client starts the agent again, unless the socket is stopped too. systemctl \
-         reload tenured checks the configuration first, and fails if it is wrong.",
+         reload tenured checks the configuration first, and fails if it is wrong. A start with a \
+         wrong one fails and is not tried again: mend it, then systemctl restart tenured.",
         "systemctl --user enable --now tenured runs an agent for one user, with its socket in \
          $XDG_RUNTIME_DIR/tenured.",
         "journalctl -u tenured -o verbose shows the fields of each line: TENURE_SESSION, \

@@ -101,7 +101,7 @@ impl Crowd {
             puppet.close_events(session.session);
             logs.push(puppet.open_events_after(session.session, last));
         }
-        log.expect(&format!("{PROGRAMS} programs take up their sessions"), true);
+        log.expect(&format!("{} programs take up their sessions", self.members.len()), true);
         for Member { puppet, held, .. } in &mut self.members {
             for (kind, name, token) in held {
                 let standing = puppet.standing(kind, name);
@@ -146,6 +146,7 @@ impl Crowd {
     #[track_caller]
     pub fn victim(&mut self) -> (Puppet, u32, String) {
         let mut member = self.members.remove(1);
+        self.tokens.retain(|_, token| !member.held.iter().any(|(_, _, held)| held == token));
         let status = member.puppet.status();
         let own = status.sessions.iter().find(|it| it.session == member.session.session);
         let pid = own.and_then(|session| session.pid).expect("the kernel tells the process");

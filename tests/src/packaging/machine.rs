@@ -163,6 +163,8 @@ impl Machine {
             if output.succeeded() { String::new() } else { format!(", exit {}", output.code) };
         self.log.say(&format!("{prompt} {script}   [{took} ms{code}]"));
         for line in output.text.lines() {
+            // Of progress that overwrites itself only the end.
+            let line = line.rsplit('\r').next().unwrap_or_default();
             self.log.say(&format!("   | {line}"));
         }
         output

@@ -37,9 +37,10 @@ pub(super) fn wrong_until_mended(world: &mut World) {
     machine.log.expect("the service has failed, for everybody to see", state == "failed");
     let status = machine.property("tenured.service", "ExecMainStatus");
     machine.log.expect("with the exit status for it", status == "78");
-    // A client makes the socket try, until its limit of starts is reached.
+    // A client makes the socket start it, again and again, until the socket's own limit is reached.
     machine.run("timeout 10 tenure status").fails();
-    machine.run("systemctl is-active tenured.socket tenured.service");
+    machine.run("systemctl is-active tenured.socket tenured.service").fails();
+    machine.log.expect("clients are refused, and nothing runs in circles", true);
     machine.run(&format!("rm {WRONG} && systemctl restart tenured")).ok();
     let active = machine.run("systemctl is-active tenured.socket tenured.service").ok();
     machine.log.expect("a restart brings both back", active == "active\nactive");
@@ -69,8 +70,10 @@ pub(super) fn credential(world: &mut World) {
         "it is what is in effect",
         effective.contains("CREDENTIALS_DIRECTORY/upstream-secret"),
     );
-    let status = machine.run("tenure status; journalctl --unit=tenured --no-pager; systemctl show tenured; ps -efww 2>/dev/null || cat /proc/*/cmdline");
-    log.expect("and is shown nowhere", !status.text.contains(PASSWORD));
+    let everywhere = "tenure status; tenured check-config; journalctl --no-pager; \
+                      systemctl show tenured; cat /proc/*/cmdline /proc/*/environ";
+    let shown = machine.run(&format!("{{ {everywhere}; }} 2>&1 | grep -a -c {PASSWORD}"));
+    log.expect("and is shown nowhere", shown.text == "0");
     machine
         .run(&format!("rm {SECRET} {UPSTREAM} && rmdir /etc/credstore; systemctl restart tenured"))
         .ok();

@@ -101,8 +101,7 @@ pub(super) fn client_dies_meanwhile(world: &mut World) {
         root.standing("leader", &role).holders.is_empty()
     });
     machine.log.expect("what it held is free", true);
-    let left = root.status().agent;
-    machine.log.expect("the others go on", (left.sessions, left.holds) == (19, 95));
+    all_kept(world);
     drop_in(world, "");
 }
 
