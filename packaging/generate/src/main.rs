@@ -1,0 +1,46 @@
+//! Writes what packages carry besides programs: manual pages and completions of the agent, and its
+//! configuration file. Those of the `tenure` command it prints itself (`tenure man`,
+//! `tenure completions`).
+//!
+//! ```text
+//! tenure-generate DIR
+//! ```
+//!
+//! The one source is the agent's command line and `packaging/tenured.toml`.
+
+mod completions;
+mod pages;
+mod sample;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+
+use self::sample::Sample;
+
+/// The documented configuration file.
+const SAMPLE: &str = include_str!("../../tenured.toml");
+
+fn main() -> anyhow::Result<()> {
+    let mut arguments = std::env::args_os().skip(1);
+    let (Some(folder), None) = (arguments.next(), arguments.next()) else {
+        bail!("usage: tenure-generate DIR");
+    };
+    let folder = PathBuf::from(folder);
+    let sample = Sample::parse(SAMPLE).context("packaging/tenured.toml")?;
+    write(&folder, "man/tenured.8", &pages::tenured()?)?;
+    write(&folder, "man/tenured.toml.5", &pages::tenured_toml(&sample))?;
+    write(&folder, "etc/tenured.toml", &sample::without_values(SAMPLE))?;
+    for (name, script) in completions::scripts() {
+        write(&folder, &format!("completions/{name}"), &script)?;
+    }
+    Ok(())
+}
+
+fn write(folder: &Path, name: &str, text: &str) -> anyhow::Result<()> {
+    let path = folder.join(name);
+    let parent = path.parent().unwrap_or(folder);
+    fs::create_dir_all(parent).with_context(|| format!("cannot create {}", parent.display()))?;
+    fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
+}

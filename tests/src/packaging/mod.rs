@@ -1,0 +1,99 @@
+//! The Debian package in a booted system: installed, restarted, killed, upgraded, stopped and purged
+//! while programs hold things. `tests/packaging/run` runs it.
+
+mod crowd;
+mod inventory;
+mod log;
+mod machine;
+pub mod steps;
+mod tree;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::rc::Rc;
+
+use anyhow::{Context, Result, ensure};
+
+pub use crowd::Crowd;
+pub use inventory::Inventory;
+pub use log::Log;
+pub use machine::Machine;
+
+use crate::harness::binary;
+
+/// Higher than that of any release.
+const NEXT_VERSION: &str = "9999.1";
+/// Members of the group `tenured`, and others.
+const USERS: [&str; 3] = ["alice", "carol", "mallory"];
+
+/// What the steps share.
+pub struct World {
+    /// Who holds things. They end before the machine does.
+    pub crowd: Option<Crowd>,
+    /// The booted system.
+    pub machine: Machine,
+    /// The puppet's path in it.
+    pub puppet: String,
+    /// Paths in it of the package and of one with a higher version.
+    pub packages: [String; 2],
+    /// What was there before the package.
+    pub before: Option<Inventory>,
+    /// Removed after the machine is off.
+    _folder: Folder,
+}
+
+impl World {
+    /// Builds both packages, and boots a system that has never seen them.
+    ///
+    /// # Errors
+    ///
+    /// When something that is needed is missing or does not work here.
+    pub fn make(folder: &Path, log: Rc<Log>) -> Result<World> {
+        ensure!(nix::unistd::geteuid().is_root(), "a container takes root");
+        let packages = [build(&[])?, build(&["--version", NEXT_VERSION])?];
+        let run = Folder(folder.join("run"));
+        // Of a run that was killed.
+        run.remove();
+        std::fs::create_dir_all(&run.0)?;
+        let tree = run.0.join("tree");
+        tree::copy(folder, &tree)?;
+        let puppet = machine::install(&tree, &binary("puppet"))?;
+        let mut inside = Vec::new();
+        for package in &packages {
+            log.say(&format!("built {}", package.display()));
+            inside.push(machine::install(&tree, package)?);
+        }
+        let packages = inside.try_into().ok().context("there are two")?;
+        let machine = Machine::boot(&tree, log)?;
+        for user in USERS {
+            machine.run(&format!("useradd --create-home {user}")).ok();
+        }
+        Ok(World { machine, puppet, packages, before: None, crowd: None, _folder: run })
+    }
+}
+
+struct Folder(PathBuf);
+
+impl Folder {
+    fn remove(&self) {
+        // What cannot be removed now is removed by the next run, which says so if it cannot.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        self.remove();
+    }
+}
+
+/// Builds a package, and returns its path.
+fn build(options: &[&str]) -> Result<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("the workspace is above")?;
+    let mut command = Command::new(root.join("packaging/deb/build"));
+    let output = command.args(options).stderr(std::process::Stdio::inherit()).output()?;
+    ensure!(output.status.success(), "{command:?}: {}", output.status);
+    let said = String::from_utf8(output.stdout)?;
+    let path = said.lines().last().context("the build prints where the package is")?;
+    Ok(PathBuf::from(path.trim()))
+}
