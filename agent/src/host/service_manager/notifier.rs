@@ -184,7 +184,7 @@ impl Notifier {
     }
 
     /// Has a handle on the process of a session kept for the next agent, in the place of one that is
-    /// kept already. A session that ends within [`KEEP_AFTER`] is never told of.
+    /// kept already. A session that ends within 100 ms is never told of.
     pub fn keep(&self, session: SessionId, process: Arc<OwnedFd>) {
         self.with(|queue| queue.keep(session, process));
     }
