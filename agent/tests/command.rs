@@ -48,8 +48,13 @@ impl Room {
     }
 
     fn start(&self) -> Agent {
-        let mut child =
-            self.command(&[]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        self.start_with(&[])
+    }
+
+    fn start_with(&self, variables: &[(&str, &str)]) -> Agent {
+        let mut command = self.command(&[]);
+        command.envs(variables.iter().copied()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
         let log = BufReader::new(child.stderr.take().unwrap());
         let mut said = BufReader::new(child.stdout.take().unwrap()).lines();
         let ready = said.next().unwrap().unwrap();
@@ -173,6 +178,49 @@ fn starts_stops_and_restarts() {
     let mut agent = room.start();
     agent.signal(Signal::SIGINT);
     assert_eq!(agent.exit_code(), Some(0));
+}
+
+#[test]
+fn speaks_with_systemd_or_says_that_it_cannot() {
+    let room = Room::new();
+    let notify = room.path("notify");
+    let socket = std::os::unix::net::UnixDatagram::bind(&notify).unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    let mut agent = room.start_with(&[("NOTIFY_SOCKET", notify.to_str().unwrap())]);
+    if cfg!(feature = "systemd") {
+        let mut message = [0; 64];
+        let length = socket.recv(&mut message).unwrap();
+        assert_eq!(&message[..length], b"READY=1");
+    } else {
+        let said = agent.logged("systemd set NOTIFY_SOCKET, but this build does not speak with");
+        assert_eq!(said["level"], "WARN");
+    }
+    agent.signal(Signal::SIGTERM);
+    assert_eq!(agent.exit_code(), Some(0));
+}
+
+#[test]
+#[cfg(feature = "systemd")]
+fn refuses_what_systemd_would_not_hand_over() {
+    let room = Room::new();
+    let run = |variables: &str| {
+        let script = format!("{variables} exec {} 3</dev/null", env!("CARGO_BIN_EXE_tenured"));
+        // Only the process itself knows its number.
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &script]).env_clear();
+        shell.envs(room.command(&[]).get_envs().filter_map(|(name, value)| Some((name, value?))));
+        let Output { status, stderr, .. } = shell.output().unwrap();
+        (status.code().unwrap(), String::from_utf8(stderr).unwrap())
+    };
+    let (code, stderr) = run("LISTEN_FDS=3 LISTEN_PID=$$");
+    assert_eq!(code, 69);
+    assert!(stderr.contains("LISTEN_FDS and LISTEN_FDNAMES are wrong; start"), "{stderr}");
+    let (code, stderr) = run("WATCHDOG_USEC=soon");
+    assert_eq!(code, 69);
+    assert!(stderr.contains("WATCHDOG_USEC and WATCHDOG_PID are wrong; start"), "{stderr}");
+    let (code, stderr) = run("LISTEN_FDS=1 LISTEN_FDNAMES=api LISTEN_PID=$$");
+    assert_eq!(code, 69);
+    assert!(stderr.contains("not a listening Unix stream socket"), "{stderr}");
 }
 
 #[test]

@@ -55,9 +55,14 @@ pub enum HandoverError {
     Threads,
     /// The variables are wrong, or name descriptors that are not there.
     #[error(
-        "cannot take what the service manager handed over (LISTEN_FDS, LISTEN_FDNAMES, WATCHDOG_USEC): start the agent by its units, or unset these variables"
+        "cannot take what systemd handed over: {variables} are wrong; start the agent by its units, or unset them"
     )]
-    Environment(#[source] io::Error),
+    Environment {
+        /// Which variables.
+        variables: &'static str,
+        /// What libsystemd says.
+        source: io::Error,
+    },
     /// The system refused a thread, or does not tell of threads.
     #[error("cannot start the thread that speaks with the service manager")]
     Thread(#[source] io::Error),

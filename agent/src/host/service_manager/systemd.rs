@@ -23,9 +23,14 @@ pub(super) fn take() -> Result<Handed, HandoverError> {
     let listed = unsafe { daemon::listen_fds_with_names_unset_environment() };
     // SAFETY: the same.
     let watchdog_us = unsafe { daemon::watchdog_enabled_unset_environment() };
-    let fail = |error| HandoverError::Environment(io::Error::other(error));
-    let listed = listed.map_err(fail)?;
-    let watchdog_us = watchdog_us.map_err(fail)?;
+    let fail = |variables| {
+        move |error: systemd::Error| {
+            let source = error.into_io_error();
+            HandoverError::Environment { variables, source }
+        }
+    };
+    let listed = listed.map_err(fail("LISTEN_FDS and LISTEN_FDNAMES"))?;
+    let watchdog_us = watchdog_us.map_err(fail("WATCHDOG_USEC and WATCHDOG_PID"))?;
     let descriptors = listed.iter().map(|(descriptor, name)| {
         // SAFETY: systemd gave this descriptor to this process, libsystemd has found it open, and as
         // the variables are gone nobody takes it again.
@@ -88,7 +93,7 @@ fn sort(descriptors: impl Iterator<Item = (CString, OwnedFd)>) -> Sorted {
 fn send(message: &Message) -> io::Result<()> {
     let descriptors: Vec<_> = message.descriptor().into_iter().collect();
     let sent = daemon::pid_notify_with_fds(0, message.assignments().iter(), &descriptors);
-    sent.map(drop).map_err(io::Error::other)
+    sent.map(drop).map_err(systemd::Error::into_io_error)
 }
 
 #[cfg(test)]
