@@ -72,7 +72,7 @@ pub(super) fn credential(world: &mut World) {
     );
     let everywhere = "tenure status; tenured check-config; journalctl --no-pager; \
                       systemctl show tenured; cat /proc/*/cmdline /proc/*/environ";
-    let shown = machine.run(&format!("{{ {everywhere}; }} 2>&1 | grep -a -c {PASSWORD}"));
+    let shown = machine.run(&format!("{{ {everywhere}; }} 2>&1 | grep -a -c -F -f {SECRET}"));
     log.expect("and is shown nowhere", shown.text == "0");
     machine
         .run(&format!("rm {SECRET} {UPSTREAM} && rmdir /etc/credstore; systemctl restart tenured"))

@@ -27,6 +27,10 @@ fn all_kept(world: &mut World) {
 pub(super) fn restart(world: &mut World) {
     world.crowd = Some(Crowd::gather(&world.machine, "alice", &world.puppet));
     world.machine.run("tenure status | head -12").ok();
+    world.machine.until(
+        "systemd keeps a handle on each client's process",
+        "test $(systemctl show --value --property=NFileDescriptorStore tenured) = 20",
+    );
     let before = world.machine.agent_pid();
     world.machine.run("systemctl restart tenured").ok();
     comes_back(world, before);
