@@ -36,28 +36,12 @@ fn plain(writer: &mut Writer<'_>, text: &str) -> fmt::Result {
 
 #[cfg(test)]
 mod tests {
-    use std::io::{self, Write};
-    use std::sync::{Arc, Mutex};
-
     use tracing::info;
     use tracing_subscriber::fmt;
     use tracing_subscriber::layer::SubscriberExt;
 
+    use super::super::buffer::Buffer;
     use super::*;
-
-    #[derive(Clone, Default)]
-    struct Buffer(Arc<Mutex<Vec<u8>>>);
-
-    impl Write for Buffer {
-        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.0.lock().unwrap().extend_from_slice(bytes);
-            Ok(bytes.len())
-        }
-
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
-    }
 
     #[test]
     fn no_value_makes_a_line_of_its_own() {
@@ -68,7 +52,7 @@ mod tests {
         tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), || {
             info!(name = %"a\nINFO forged\r\x1b[2J\u{9b}", debug = ?"b\nc", pid = 7, "said\nmore");
         });
-        let text = String::from_utf8(buffer.0.lock().unwrap().clone()).unwrap();
+        let text = buffer.text();
         let line = r#" INFO said\nmore name=a\nINFO forged\r\u{1b}[2J\u{9b} debug="b\nc" pid=7"#;
         assert_eq!(text, format!("{line}\n"));
     }

@@ -2,6 +2,8 @@
 //! delay a beat.
 
 mod answers;
+#[cfg(test)]
+mod buffer;
 mod exposition;
 mod filter;
 mod human;

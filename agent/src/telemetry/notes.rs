@@ -69,31 +69,15 @@ impl Notes {
 
 #[cfg(test)]
 mod tests {
-    use std::io::{self, Write};
-    use std::sync::{Arc, Mutex};
-
     use tenure::wire::{Kind, LostReason, Tether};
     use tracing_subscriber::fmt;
     use tracing_subscriber::layer::SubscriberExt;
     use uuid::Uuid;
 
+    use super::super::buffer::Buffer;
     use super::*;
     use crate::model::{ClaimId, Resource, SessionId};
     use crate::telemetry::repeats::LINES_MAX;
-
-    #[derive(Clone, Default)]
-    struct Buffer(Arc<Mutex<Vec<u8>>>);
-
-    impl Write for Buffer {
-        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.0.lock().unwrap().extend_from_slice(bytes);
-            Ok(bytes.len())
-        }
-
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
-    }
 
     fn logged(notes: &[Note]) -> Vec<serde_json::Value> {
         let buffer = Buffer::default();
@@ -103,11 +87,7 @@ mod tests {
             let mut log = Notes::default();
             notes.iter().for_each(|note| log.note(note));
         });
-        let text = buffer.0.lock().unwrap().clone();
-        text.split(|&byte| byte == b'\n')
-            .filter(|line| !line.is_empty())
-            .map(|line| serde_json::from_slice(line).unwrap())
-            .collect()
+        buffer.text().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
     fn resource() -> Resource {
