@@ -158,25 +158,9 @@ pub fn started_at() -> Option<Duration> {
     *STARTED.get_or_init(started_by_the_wall)
 }
 
-#[cfg(target_os = "linux")]
 fn started_by_the_wall() -> Option<Duration> {
-    /// In proc(5), counted from the field after the name of the program.
-    const START_TIME: usize = 19;
-    use nix::time::{ClockId, clock_gettime};
-    let stat = fs::read_to_string("/proc/self/stat").ok()?;
-    let ticks: u64 =
-        stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(START_TIME)?.parse().ok()?;
-    let per_second = nix::unistd::sysconf(nix::unistd::SysconfVar::CLK_TCK).ok()??;
-    let per_second = u64::try_from(per_second).ok().filter(|ticks| *ticks > 0)?;
-    let after_boot = Duration::from_millis(ticks.saturating_mul(1000) / per_second);
-    let age =
-        Duration::from(clock_gettime(ClockId::CLOCK_BOOTTIME).ok()?).saturating_sub(after_boot);
+    let age = super::clock::now().since(super::process::started()?);
     Duration::from_micros(super::clock::wall_us()).checked_sub(age)
-}
-
-#[cfg(not(target_os = "linux"))]
-fn started_by_the_wall() -> Option<Duration> {
-    None
 }
 
 #[cfg(target_os = "linux")]

@@ -55,6 +55,11 @@ pub(super) fn start_ticks(pid: u32) -> Option<u64> {
     system::start_ticks(pid)
 }
 
+/// When this process started; `None` where the system does not tell.
+pub(super) fn started() -> Option<Boottime> {
+    system::instant_of(start_ticks(std::process::id())?)
+}
+
 /// A handle on the process at the other end, where the kernel offers one. `None`, or a handle on
 /// an ended process, when it has ended.
 pub(super) fn of_peer(
@@ -211,7 +216,7 @@ mod linux {
     /// apart.
     pub(super) fn by_number(pid: u32, uid: u32, accepted_at: Boottime) -> Option<OwnedFd> {
         let before = start_ticks(pid)?;
-        if started_after(before, accepted_at)? {
+        if instant_of(before)? > accepted_at {
             return None;
         }
         let pidfd = open(pid)?;
@@ -239,12 +244,12 @@ mod linux {
         *OURS
     }
 
-    /// Whether a process that started at those ticks did so after that instant.
-    fn started_after(start_ticks: u64, instant: Boottime) -> Option<bool> {
+    /// The instant of so many clock ticks since boot.
+    pub(super) fn instant_of(ticks: u64) -> Option<Boottime> {
         let ticks_per_second = sysconf(SysconfVar::CLK_TCK).ok()??;
         let ticks_per_second = u64::try_from(ticks_per_second).ok().filter(|&ticks| ticks > 0)?;
-        let start_ns = u128::from(start_ticks) * 1_000_000_000 / u128::from(ticks_per_second);
-        Some(start_ns > u128::from(instant.as_nanos()))
+        let ns = u128::from(ticks) * 1_000_000_000 / u128::from(ticks_per_second);
+        Some(Boottime::from_nanos(u64::try_from(ns).ok()?))
     }
 
     const START_TIME: usize = 22;
@@ -325,6 +330,10 @@ mod unwatched {
     }
 
     pub(super) fn start_ticks(_: u32) -> Option<u64> {
+        None
+    }
+
+    pub(super) fn instant_of(_: u64) -> Option<Boottime> {
         None
     }
 }
