@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use nix::sys::signal::Signal;
-use serde_json::{Value, json};
+use serde_json::json;
 use tenure::wire::{Acquired, Code, HoldState, UpstreamState};
-use tenure_tests::harness::{Agent, Client, EventLog, Puppet, Session, boottime_ns, until};
+use tenure_tests::harness::{
+    Agent, Client, EventLog, Puppet, Session, boottime_ns, kind_of, until,
+};
 use uuid::Uuid;
 
 const PROGRAMS: usize = 4;
@@ -126,16 +128,6 @@ impl Crowd {
         }
         until("nothing to be left", || agent.counts() == (0, 0, 0));
         until("no page to be left", || agent.pages().is_empty());
-    }
-}
-
-fn kind_of(hold: usize) -> (&'static str, Value) {
-    match hold {
-        0 => ("leader", json!({})),
-        1 => ("semaphore", json!({"limit": 1})),
-        2 => ("semaphore", json!({"limit": 3})),
-        3 => ("lease", json!({"attributes": {"address": "10.0.0.7:1"}})),
-        _ => ("master", json!({})),
     }
 }
 

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use serde_json::{Value, json};
+use serde_json::json;
 use tenure::wire::{Event, HoldState, LostReason};
 use uuid::Uuid;
 
 use super::Machine;
-use crate::harness::{Client, EventLog, Puppet, Session};
+use crate::harness::{Client, EventLog, Puppet, Session, kind_of};
 
 /// Programs.
 const PROGRAMS: usize = 20;
@@ -158,14 +158,4 @@ impl Crowd {
 
 fn told(lost: &Option<crate::harness::Seen>) -> String {
     lost.as_ref().map(|seen| format!(", but one was: {seen:?}")).unwrap_or_default()
-}
-
-fn kind_of(hold: usize) -> (&'static str, Value) {
-    match hold {
-        0 => ("leader", json!({})),
-        1 => ("semaphore", json!({"limit": 1})),
-        2 => ("semaphore", json!({"limit": 3})),
-        3 => ("lease", json!({"attributes": {"address": "10.0.0.7:1"}})),
-        _ => ("master", json!({})),
-    }
 }
