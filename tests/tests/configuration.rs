@@ -38,8 +38,8 @@ const WRONG: [Wrong; 74] = [
     ("upstream = \"mysql://h\"", 1, "upstream", "***", "use \"embedded:\", or a Redis"),
     ("upstream = \"embedded:x\"", 1, "upstream", "***", "takes nothing after the colon"),
     ("upstream = \"redis://me@h\"", 1, "upstream", "***", "must have a password"),
-    ("upstream = \"redis://h/x\"", 1, "upstream", "***", "must"),
-    ("upstream = \"redis://h:70000\"", 1, "upstream", "***", "must"),
+    ("upstream = \"redis://h/x\"", 1, "upstream", "***", "must have the number of a database"),
+    ("upstream = \"redis://h:70000\"", 1, "upstream", "***", "a port from 1 to 65535"),
     (
         "upstream_secret_file = \"s\"",
         1,
