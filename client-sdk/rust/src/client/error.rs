@@ -111,11 +111,14 @@ fn unreachable(path: &Path, source: &io::Error) -> String {
     let path = path.display();
     match source.kind() {
         io::ErrorKind::NotFound => format!(
-            "there is no agent socket at {path}: start the agent with `tenured`, \
-             or name its socket in TENURE_SOCKET"
+            "there is no agent socket at {path}: start the agent with `tenured` \
+             (as a service: `systemctl start tenured`), or name its socket in TENURE_SOCKET"
         ),
         io::ErrorKind::ConnectionRefused => {
-            format!("no agent listens at {path} any more: start it again with `tenured`")
+            format!(
+                "no agent listens at {path} any more: start it again with `tenured` \
+                 (as a service: `systemctl restart tenured`)"
+            )
         }
         io::ErrorKind::PermissionDenied => format!(
             "you may not open the agent's socket at {path}: join the group that owns it, \
