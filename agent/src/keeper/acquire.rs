@@ -11,7 +11,7 @@ use super::journal::Entry;
 use super::request::{Reply, Ticket};
 use super::settings::HOLDS_PER_SESSION_MAX;
 use super::timers::{Alarm, Timer};
-use super::{Keeper, over_quota};
+use super::{Keeper, over_quota, unavailable};
 use crate::host::clock::Boottime;
 use crate::model::Peer;
 use crate::model::{Claim, ClaimId, Resource, SessionId, Terms};
@@ -258,15 +258,25 @@ impl Keeper {
         if !self.timers.fired(&mut hold.patience, Timer::Patience(id), now) || hold.is_held() {
             return;
         }
-        let waited = now.since(hold.asked_at).as_millis();
-        let problem = Problem::new(
-            Code::WaitTimeout,
-            format!(
-                "{} was not free within {waited} ms; wait longer, or see `tenure standing {} {}`",
-                hold.claim.resource, hold.claim.resource.kind, hold.claim.resource.name
-            ),
-        )
-        .about(id.0);
+        let (asked_at, stage) = (hold.asked_at, hold.stage);
+        let resource = hold.claim.resource.clone();
+        let contest = self.contests.get(&resource);
+        // Whoever is in a semaphore's queue upstream was answered.
+        let found_taken = stage == Stage::Waiting
+            || contest.and_then(|contest| contest.taken_at).is_some_and(|at| asked_at <= at);
+        let problem = if found_taken {
+            let waited = now.since(asked_at).as_millis();
+            let Resource { kind, name, .. } = &resource;
+            let detail = format!(
+                "{resource} was not free within {waited} ms; wait longer, or see `tenure standing \
+                 {kind} {name}`"
+            );
+            Problem::new(Code::WaitTimeout, detail)
+        } else {
+            let trouble = contest.and_then(|contest| contest.trouble.clone());
+            trouble.unwrap_or_else(|| unavailable("it gave no answer in time"))
+        };
+        let problem = problem.about(id.0);
         for ticket in self.take_tickets(now, id) {
             self.refuse(ticket, problem.clone());
         }

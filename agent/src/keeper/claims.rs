@@ -59,6 +59,7 @@ impl Keeper {
         match answer {
             ClaimAnswer::Held { token, limit } => self.granted(now, id, sent_at, token, limit),
             ClaimAnswer::Waiting { position, limit } => {
+                self.found_taken(now, resource);
                 if let Some(hold) = self.holds.get_mut(&id) {
                     hold.stage = Stage::Waiting;
                     hold.limit = limit;
@@ -75,6 +76,7 @@ impl Keeper {
                 }
             }
             ClaimAnswer::Contended { holder, free_in, .. } => {
+                self.found_taken(now, resource);
                 let Some(hold) = self.holds.get_mut(&id) else { return };
                 hold.stage = Stage::Queued;
                 if hold.wait == Wait::None {
@@ -108,17 +110,13 @@ impl Keeper {
             ClaimAnswer::Quarantined { free_in } => {
                 let Some(hold) = self.holds.get_mut(&id) else { return };
                 hold.stage = Stage::Queued;
-                if hold.wait == Wait::None {
-                    let ms = millis(free_in);
-                    let problem = Problem::new(
-                        Code::UpstreamUnavailable,
-                        format!(
-                            "the agent lost its record of earlier holds, and grants nothing for another \
-                             {ms} ms, in which they may be valid; try again then"
-                        ),
-                    );
-                    self.give_up(now, id, problem.retry_after_ms(ms));
-                } else if hold.kind() == Kind::Semaphore {
+                let (kind, wait) = (hold.kind(), hold.wait);
+                let problem = quarantined(free_in);
+                if wait == Wait::None {
+                    return self.give_up(now, id, problem);
+                }
+                self.found_trouble(resource, problem);
+                if kind == Kind::Semaphore {
                     self.answer_queued(now, id);
                     self.claim_later(now, id, free_in);
                 } else {
@@ -138,6 +136,7 @@ impl Keeper {
             self.give_up(now, id, unavailable(failure.cause()));
             return;
         }
+        self.found_trouble(resource, unavailable(failure.cause()));
         let wait = self.back_off(failures);
         if resource.kind == Kind::Semaphore {
             self.answer_queued(now, id);
@@ -323,6 +322,15 @@ fn contended(resource: &Resource, holder: Option<Holder>) -> Problem {
         ),
     };
     Problem { holder, ..Problem::new(Code::Contended, detail) }
+}
+
+fn quarantined(free_in: Duration) -> Problem {
+    let ms = millis(free_in);
+    let detail = format!(
+        "the agent lost its record of earlier holds, and grants nothing for another {ms} ms, in \
+         which they may be valid; try again then"
+    );
+    Problem::new(Code::UpstreamUnavailable, detail).retry_after_ms(ms)
 }
 
 /// Why a holder lost what the upstream no longer has.

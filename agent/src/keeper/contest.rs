@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use tenure::wire::{Kind, Wait};
+use tenure::wire::{Kind, Problem, Wait};
 
 use super::hold::Stage;
 use super::timers::{Alarm, ContestId, Timer};
@@ -29,6 +29,10 @@ pub(super) struct Contest {
     pub(super) again: bool,
     /// The next attempt, or for a semaphore the next asking for places.
     pub(super) retry: Alarm,
+    /// When the upstream last said that somebody else has it.
+    pub(super) taken_at: Option<Boottime>,
+    /// Why the upstream last said neither that nor granted it.
+    pub(super) trouble: Option<Problem>,
 }
 
 impl Keeper {
@@ -80,6 +84,8 @@ impl Keeper {
                 claiming: None,
                 again: false,
                 retry: Alarm::default(),
+                taken_at: None,
+                trouble: None,
             };
             self.contests.insert(resource.clone(), contest);
         }
@@ -174,6 +180,20 @@ impl Keeper {
         // 1 ms: at the very instant of expiry it would be refused once more.
         let due = wait.map(|wait| now + wait + Duration::from_millis(1));
         self.timers.set(&mut contest.retry, Timer::Contest(contest.id), due);
+    }
+
+    /// The upstream said that somebody else has the resource.
+    pub(super) fn found_taken(&mut self, now: Boottime, resource: &Resource) {
+        if let Some(contest) = self.contests.get_mut(resource) {
+            contest.taken_at = Some(now);
+        }
+    }
+
+    /// Nothing was heard from the upstream about who has the resource.
+    pub(super) fn found_trouble(&mut self, resource: &Resource, problem: Problem) {
+        if let Some(contest) = self.contests.get_mut(resource) {
+            contest.trouble = Some(problem);
+        }
     }
 
     pub(super) fn contest_fired(&mut self, now: Boottime, id: ContestId) {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::json;
-use tenure::wire::{Code, LostReason};
+use tenure::wire::{Code, LostReason, Problem};
 
 use super::bench::{Bench, Link, lost};
 use crate::keeper::Reply;
@@ -117,6 +117,49 @@ fn a_wait_ends_at_its_timeout_and_leaves_nothing() {
     }
     bench.release(session, None).unwrap();
     bench.assert_nothing_left();
+}
+
+#[test]
+fn a_wait_in_which_the_upstream_never_answered_does_not_say_that_it_is_taken() {
+    for link in [Link::Down, Link::RepliesLost, Link::Hung] {
+        let mut bench = Bench::new();
+        let session = bench.register(json!({"tether": "process"}));
+        for kind in ["semaphore", "leader"] {
+            bench.set_link(link);
+            let fields = json!({"kind": kind, "name": "x", "wait": "block", "timeout_ms": 500});
+            let (first, second) =
+                (bench.acquire(session, fields.clone()), bench.acquire(session, fields));
+            bench.pass(Duration::from_millis(500));
+            for ticket in [first, second] {
+                let problem = bench.reply(ticket).unwrap().unwrap_err();
+                assert_eq!(problem.code, Code::UpstreamUnavailable, "{link:?} {kind}: {problem}");
+            }
+            bench.set_link(Link::Up);
+        }
+        bench.release(session, None).unwrap();
+        bench.assert_nothing_left();
+    }
+}
+
+#[test]
+fn a_wait_that_was_once_told_of_a_holder_ends_as_taken_though_the_upstream_is_away() {
+    let mut bench = Bench::new();
+    let holder = bench.register(json!({"tether": "process"}));
+    let session = bench.register(json!({"tether": "process"}));
+    for kind in ["semaphore", "leader"] {
+        let hold = bench.hold(holder, json!({"kind": kind, "name": "x"}));
+        let fields = json!({"kind": kind, "name": "x", "wait": "block", "timeout_ms": 500});
+        let before = bench.acquire(session, fields.clone());
+        bench.set_link(Link::Down);
+        bench.pass(Duration::from_millis(1));
+        let after = bench.acquire(session, fields);
+        bench.pass(Duration::from_millis(500));
+        let code = |reply: Option<Result<Reply, Box<Problem>>>| reply.unwrap().unwrap_err().code;
+        assert_eq!(code(bench.reply(before)), Code::WaitTimeout);
+        assert_eq!(code(bench.reply(after)), Code::UpstreamUnavailable);
+        bench.set_link(Link::Up);
+        bench.release(holder, Some(hold)).unwrap();
+    }
 }
 
 #[test]
