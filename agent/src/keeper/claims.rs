@@ -11,7 +11,7 @@ use super::hold::{Hold, Stage, millis};
 use super::journal::Entry;
 use super::request::{Reply, Ticket};
 use super::timers::Timer;
-use super::{Call, Keeper, Renewed, unavailable};
+use super::{Call, Keeper, Renewed, unavailable, user_of};
 use crate::host::clock::Boottime;
 use crate::model::{
     self, Answer, CallId, ClaimAnswer, ClaimId, Failure, GoneReason, Resource, SessionId,
@@ -191,6 +191,7 @@ impl Keeper {
         self.timers.set(&mut hold.patience, Timer::Patience(id), None);
 
         let session = hold.session();
+        let uid = user_of(&self.sessions, session);
         let resource = hold.claim.resource.clone();
         let waits = hold.wait != Wait::None;
         self.commands.push_back(Command::Persist(Entry::Hold(Box::new(hold.saved()))));
@@ -205,6 +206,7 @@ impl Keeper {
         self.commands.push_back(Command::Note(Note::Granted {
             hold: id,
             session,
+            uid,
             resource: resource.clone(),
             token,
             waited: now.since(hold.asked_at),

@@ -138,6 +138,8 @@ pub enum Note {
     Ended {
         /// The session.
         session: SessionId,
+        /// Its user.
+        uid: u32,
         /// Its name.
         name: Arc<str>,
         /// Why, in words.
@@ -149,6 +151,8 @@ pub enum Note {
     Exited {
         /// The session.
         session: SessionId,
+        /// Its user.
+        uid: u32,
         /// Its process.
         pid: Option<u32>,
         /// The exit code, or 128 + the signal, where the kernel tells.
@@ -160,6 +164,8 @@ pub enum Note {
         hold: ClaimId,
         /// The session.
         session: SessionId,
+        /// Its user.
+        uid: u32,
         /// Of what.
         resource: Resource,
         /// The fencing token.
@@ -197,6 +203,8 @@ pub enum Note {
         hold: ClaimId,
         /// The session.
         session: SessionId,
+        /// Its user.
+        uid: u32,
         /// Of what.
         resource: Resource,
         /// The fencing token.
@@ -210,6 +218,8 @@ pub enum Note {
         hold: ClaimId,
         /// The session.
         session: SessionId,
+        /// Its user.
+        uid: u32,
         /// Of what.
         resource: Resource,
         /// The fencing token, if it was granted.

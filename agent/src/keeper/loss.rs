@@ -8,7 +8,7 @@ use super::command::{Command, Note};
 use super::hold::{Hold, Stage};
 use super::journal::Entry;
 use super::timers::Timer;
-use super::{Keeper, one_less};
+use super::{Keeper, one_less, user_of};
 use crate::host::clock::Boottime;
 use crate::model::ClaimId;
 
@@ -64,7 +64,8 @@ impl Keeper {
         let (session, token) = (hold.session(), hold.token);
         let event = LostEvent { of: hold.event(), token, reason };
         let resource = hold.claim.resource.clone();
-        self.note(Note::Lost { hold: id, session, resource, token, reason });
+        let uid = user_of(&self.sessions, session);
+        self.note(Note::Lost { hold: id, session, uid, resource, token, reason });
         self.tell(session, || Event::Lost(event));
 
         if !released_here && hold.is_held() {
@@ -106,7 +107,8 @@ impl Keeper {
             let token = hold.is_held().then_some(hold.token);
             let event = ReleasedEvent { of: hold.event(), token, cause };
             let resource = hold.claim.resource.clone();
-            self.note(Note::Released { hold: id, session, resource, token, cause });
+            let uid = user_of(&self.sessions, session);
+            self.note(Note::Released { hold: id, session, uid, resource, token, cause });
             self.tell(session, || Event::Released(event));
         }
         self.depart(now, hold);

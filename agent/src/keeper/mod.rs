@@ -371,6 +371,11 @@ impl Keeper {
     }
 }
 
+/// The user of a session; root's for one that is gone, of which nobody else is told.
+fn user_of(sessions: &Map<SessionId, Session>, session: SessionId) -> u32 {
+    sessions.get(&session).map_or(0, |session| session.saved.uid)
+}
+
 /// Counts one less of a user's.
 fn one_less(counts: &mut BTreeMap<u32, usize>, uid: u32) {
     if let Some(count) = counts.get_mut(&uid) {

@@ -226,7 +226,8 @@ impl Keeper {
         self.commands.push_back(Command::ClosePage { session: id });
         self.commands.push_back(Command::Persist(Entry::SessionEnded(id)));
         let name = Arc::clone(&session.saved.name);
-        self.note(Note::Ended { session: id, name, why, exit });
+        let uid = session.saved.uid;
+        self.note(Note::Ended { session: id, uid, name, why, exit });
         self.remember_session(now, &session, why);
     }
 

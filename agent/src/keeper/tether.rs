@@ -105,9 +105,9 @@ impl Keeper {
     pub fn handle_exit(&mut self, now: Boottime, id: SessionId, exit: Option<i32>) {
         let Some(session) = self.sessions.get_mut(&id) else { return };
         session.process_gone = true;
-        let (tether, pid) = (session.saved.tether, session.pid());
+        let (tether, uid, pid) = (session.saved.tether, session.saved.uid, session.pid());
         let streams = session.streams.len();
-        self.note(Note::Exited { session: id, pid, exit });
+        self.note(Note::Exited { session: id, uid, pid, exit });
         match tether {
             Tether::Process => self.end_session(now, id, "its process ended", exit),
             // A child that inherited the stream keeps the session alive.

@@ -372,14 +372,22 @@ mod tests {
         metrics.note(&Note::Granted {
             hold,
             session,
+            uid: 7,
             resource: resource.clone(),
             token: 1,
             waited,
         });
         let reason = LostReason::UpstreamReset;
-        metrics.note(&Note::Lost { hold, session, resource: resource.clone(), token: 1, reason });
+        metrics.note(&Note::Lost {
+            hold,
+            session,
+            uid: 7,
+            resource: resource.clone(),
+            token: 1,
+            reason,
+        });
         let cause = ReleasedCause::WaitTimeout;
-        metrics.note(&Note::Released { hold, session, resource, token: None, cause });
+        metrics.note(&Note::Released { hold, session, uid: 7, resource, token: None, cause });
         metrics.note(&Note::Beat { late: Duration::from_micros(300) });
         metrics.note(&Note::Refused { limit: "sessions", uid: 7 });
         metrics.note(&Note::Adopted { kind: Kind::Lease, holds: 12 });

@@ -2,6 +2,7 @@
 //! delay a beat.
 
 mod answers;
+mod budget;
 #[cfg(test)]
 mod buffer;
 mod exposition;

@@ -1,7 +1,10 @@
 //! State changes as log lines: one line each, with stable fields.
 
+use std::time::Instant;
+
 use tracing::{debug, info, warn};
 
+use super::budget::{Budget, Sort};
 use super::repeats::Repeats;
 use crate::keeper::Note;
 
@@ -11,21 +14,38 @@ pub(super) struct Notes {
     jeopardy: Repeats,
     safe: Repeats,
     refused: Repeats,
+    budget: Budget,
 }
 
 impl Notes {
+    #[expect(clippy::disallowed_methods, reason = "only paces log lines")]
     pub(super) fn note(&mut self, note: &Note) {
+        self.note_at(Instant::now(), note);
+    }
+
+    fn note_at(&mut self, now: Instant, note: &Note) {
+        for left_out in self.budget.left_out(now) {
+            let (uid, lines) = (left_out.uid, left_out.lines);
+            warn!(uid, lines, "log lines of this user left out: too many in a short time");
+        }
+        let admitted = cause(note).is_none_or(|(uid, sort)| self.budget.admit(now, uid, sort));
+        if admitted {
+            self.write(note);
+        }
+    }
+
+    fn write(&mut self, note: &Note) {
         match note {
             Note::Registered { session, name, uid, pid, tether, resumed } => {
                 info!(%session, %name, uid, pid, ?tether, resumed, "registered");
             }
-            Note::Ended { session, name, why, exit } => {
-                info!(%session, %name, reason = why, exit_status = exit, "session ended");
+            Note::Ended { session, uid, name, why, exit } => {
+                info!(%session, uid, %name, reason = why, exit_status = exit, "session ended");
             }
-            Note::Exited { session, pid, exit } => {
+            Note::Exited { session, uid: _, pid, exit } => {
                 info!(%session, pid, exit_status = exit, "process exited");
             }
-            Note::Granted { hold, session, resource, token, waited } => {
+            Note::Granted { hold, session, uid: _, resource, token, waited } => {
                 let waited_us = u64::try_from(waited.as_micros()).unwrap_or(u64::MAX);
                 let (tenant, kind, name) = (&resource.tenant, resource.kind, &resource.name);
                 info!(%hold, %session, %tenant, %kind, %name, token, waited_us, "granted");
@@ -46,11 +66,11 @@ impl Notes {
                 let (tenant, kind, name) = (&resource.tenant, resource.kind, &resource.name);
                 info!(%hold, %session, %tenant, %kind, %name, token, withheld, "safe again");
             }
-            Note::Lost { hold, session, resource, token, reason } => {
+            Note::Lost { hold, session, uid: _, resource, token, reason } => {
                 let (tenant, kind, name) = (&resource.tenant, resource.kind, &resource.name);
                 warn!(%hold, %session, %tenant, %kind, %name, token, %reason, "lost");
             }
-            Note::Released { hold, session, resource, token, cause } => {
+            Note::Released { hold, session, uid: _, resource, token, cause } => {
                 let (tenant, kind, name) = (&resource.tenant, resource.kind, &resource.name);
                 let reason = super::metrics::released_word(*cause);
                 info!(%hold, %session, %tenant, %kind, %name, token, reason, "released");
@@ -64,6 +84,24 @@ impl Notes {
             }
             Note::Adopted { kind, holds } => info!(%kind, holds, "holds taken up again"),
         }
+    }
+}
+
+/// The user whose doing a note is, where a program can bring it about as often as it likes. Jeopardy and
+/// refusals have bounds of their own.
+fn cause(note: &Note) -> Option<(u32, Sort)> {
+    match note {
+        Note::Registered { uid, .. }
+        | Note::Ended { uid, .. }
+        | Note::Exited { uid, .. }
+        | Note::Granted { uid, .. }
+        | Note::Released { uid, .. } => Some((*uid, Sort::Routine)),
+        Note::Lost { uid, .. } => Some((*uid, Sort::Loss)),
+        Note::Jeopardy { .. }
+        | Note::Safe { .. }
+        | Note::Beat { .. }
+        | Note::Refused { .. }
+        | Note::Adopted { .. } => None,
     }
 }
 
@@ -109,11 +147,18 @@ mod tests {
             Note::Lost {
                 hold,
                 session,
+                uid: 7,
                 resource: resource(),
                 token: 9,
                 reason: LostReason::Expired,
             },
-            Note::Ended { session, name: "nightly".into(), why: "process exited", exit: Some(137) },
+            Note::Ended {
+                session,
+                uid: 7,
+                name: "nightly".into(),
+                why: "process exited",
+                exit: Some(137),
+            },
         ]);
         assert_eq!(lines.len(), 3);
         assert_eq!(lines[0]["message"], "registered");
@@ -140,5 +185,22 @@ mod tests {
         };
         let notes = vec![note; 1000];
         assert_eq!(logged(&notes).len(), LINES_MAX as usize);
+    }
+
+    #[test]
+    fn one_user_does_not_fill_the_log() {
+        let note = |uid| Note::Ended {
+            session: SessionId(Uuid::nil()),
+            uid,
+            name: "loop".into(),
+            why: "it was released",
+            exit: None,
+        };
+        let flood = logged(&vec![note(7); 3000]).len();
+        assert!((1..3000).contains(&flood), "{flood}");
+        let mut notes = vec![note(7); 3000];
+        notes.push(note(8));
+        let lines = logged(&notes);
+        assert_eq!(lines.last().unwrap()["uid"], 8);
     }
 }
