@@ -8,7 +8,8 @@ use tracing_subscriber::fmt::FormatFields;
 use tracing_subscriber::fmt::format::{Writer, debug_fn};
 
 /// Fields as `message name=value`. What a program or a server said may have line breaks that would
-/// look like lines of their own, and sequences that a terminal obeys: they are written as escapes.
+/// look like lines of their own, and sequences that a terminal obeys: they are written as escapes. A value
+/// that could be read as several fields is quoted.
 pub(super) fn fields() -> impl for<'writer> FormatFields<'writer> + Send + Sync + 'static {
     let one = |writer: &mut Writer<'_>, field: &Field, value: &dyn fmt::Debug| {
         let text = format!("{value:?}");
@@ -16,11 +17,32 @@ pub(super) fn fields() -> impl for<'writer> FormatFields<'writer> + Send + Sync 
             "message" => plain(writer, &text),
             name => {
                 write!(writer, "{name}=")?;
-                plain(writer, &text)
+                if is_one_word(&text) || is_quoted(&text) {
+                    plain(writer, &text)
+                } else {
+                    plain(writer, &format!("{text:?}"))
+                }
             }
         }
     };
     debug_fn(one).delimited(" ")
+}
+
+fn is_one_word(text: &str) -> bool {
+    !text.is_empty() && !text.contains(|c: char| c.is_whitespace() || matches!(c, '=' | '"'))
+}
+
+/// Whether the text is one string literal already.
+fn is_quoted(text: &str) -> bool {
+    let inner = text.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
+    let mut escaped = false;
+    inner.is_some_and(|inner| {
+        inner.chars().all(|c| {
+            let ends = c == '"' && !escaped;
+            escaped = c == '\\' && !escaped;
+            !ends
+        }) && !escaped
+    })
 }
 
 fn plain(writer: &mut Writer<'_>, text: &str) -> fmt::Result {
@@ -44,6 +66,20 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_value_is_one_field() {
+        for value in ["cron uid=0 pid=1", "a=b", "", "\"a\" uid=0 \"b\"", "\"a\\\" uid=0", "\u{a0}"]
+        {
+            assert!(!is_one_word(value) && !is_quoted(value), "{value}");
+        }
+        for value in ["cron", "größe", "a/b:c", "Some(Process)"] {
+            assert!(is_one_word(value), "{value}");
+        }
+        for value in [r#""a b""#, r#""a \" uid=0""#, r#""""#] {
+            assert!(is_quoted(value), "{value}");
+        }
+    }
+
+    #[test]
     fn no_value_makes_a_line_of_its_own() {
         let buffer = Buffer::default();
         let out = buffer.clone();
@@ -53,7 +89,7 @@ mod tests {
             info!(name = %"a\nINFO forged\r\x1b[2J\u{9b}", debug = ?"b\nc", pid = 7, "said\nmore");
         });
         let text = buffer.text();
-        let line = r#" INFO said\nmore name=a\nINFO forged\r\u{1b}[2J\u{9b} debug="b\nc" pid=7"#;
+        let line = r#" INFO said\nmore name="a\nINFO forged\r\u{1b}[2J\u{9b}" debug="b\nc" pid=7"#;
         assert_eq!(text, format!("{line}\n"));
     }
 }
