@@ -35,7 +35,7 @@ pub(super) trait Sink<L>: Send + 'static {
 
 /// What is said of lines that are missing.
 pub(super) fn dropped_line(lines: u64) -> String {
-    format!("{lines} log lines dropped: the log is read too slowly")
+    format!("{lines} log lines dropped: the log could not be written, or is read too slowly")
 }
 
 /// Lines of text, each with its line break.
@@ -43,17 +43,14 @@ pub(super) struct Text<W>(pub(super) W);
 
 impl<W: Write + Send + 'static> Sink<Vec<u8>> for Text<W> {
     fn write(&mut self, lines: &mut Vec<Vec<u8>>) -> u64 {
-        // Where a log cannot be written, there is nowhere to say so.
-        let _ = self.0.write_all(&lines.concat());
-        let _ = self.0.flush();
+        let written = self.0.write_all(&lines.concat()).and_then(|()| self.0.flush());
+        let lost = if written.is_ok() { 0 } else { lines.len() as u64 };
         lines.clear();
-        0
+        lost
     }
 
     fn tell_dropped(&mut self, lines: u64) -> bool {
-        // As above.
-        let _ = writeln!(self.0, "{}", dropped_line(lines));
-        true
+        writeln!(self.0, "{}", dropped_line(lines)).is_ok()
     }
 }
 
@@ -240,6 +237,30 @@ mod tests {
         release.send(()).unwrap();
         let text = until(&writer, &written, |text| text.contains("log lines dropped"));
         assert!(text.lines().count() <= LINES_MAX + BATCH_MAX + 3);
+    }
+
+    /// A full disk.
+    struct Full;
+
+    impl Write for Full {
+        fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+            Err(io::ErrorKind::StorageFull.into())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn lines_that_could_not_be_written_are_counted() {
+        let dropped = Counter::default();
+        let writer = Writer::start(Text(Full), dropped.clone()).unwrap();
+        for _ in 0..5 {
+            writer.send(b"line\n".to_vec());
+        }
+        writer.flush();
+        assert_eq!(dropped.get(), 5);
     }
 
     /// Loses every line until it works again.
