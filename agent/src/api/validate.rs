@@ -105,9 +105,10 @@ pub(super) fn visible(field: &str, value: &str) -> Checked {
         let rule = format!("{rule} without white space around it");
         return refuse(field, value, &rule, "trim it");
     }
-    if value.chars().all(is_joiner) {
-        let rule = format!("{rule}; nothing here can be seen");
-        return refuse(field, value, &rule, "choose another");
+    if let Some(bad) = misplaced_joiner(value) {
+        let rule =
+            format!("{rule}; U+{:04X} cannot be seen beside white space or ASCII", u32::from(bad));
+        return refuse(field, value, &rule, "leave that character out");
     }
     Ok(())
 }
@@ -129,18 +130,33 @@ pub(super) fn resource_name(kind: Kind, name: &str) -> Checked {
     }
 }
 
-/// Control characters, line and paragraph separators, bidi controls, and characters without width.
-/// The joiners of Indic scripts, Persian and emoji stay: they change what is seen.
+/// Control characters, separators and spaces but the ordinary one, bidi controls, fillers, variation
+/// selectors, and characters without width: names that look alike must be alike. The joiners of Indic
+/// scripts, Persian and emoji stay: they change what is seen.
 fn is_hidden(c: char) -> bool {
     c.is_control()
+        || (c.is_whitespace() && c != ' ')
         || matches!(c,
-            '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}' | '\u{200e}' | '\u{200f}'
-            | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}'
-            | '\u{fff0}'..='\u{ffff}' | '\u{e0000}'..='\u{e0fff}')
+            '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}'
+            | '\u{180b}'..='\u{180f}' | '\u{200b}' | '\u{200e}' | '\u{200f}'
+            | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{2800}' | '\u{3164}'
+            | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{ffff}'
+            | '\u{e0000}'..='\u{e0fff}')
 }
 
-fn is_joiner(c: char) -> bool {
-    matches!(c, '\u{200c}' | '\u{200d}') || c.is_whitespace()
+/// A joiner that joins nothing: at an end, or beside a character that it cannot change.
+fn misplaced_joiner(value: &str) -> Option<char> {
+    let is_joiner = |c: char| matches!(c, '\u{200c}' | '\u{200d}');
+    let joins = |c: Option<char>| c.is_some_and(|c| !c.is_ascii() && !is_joiner(c));
+    let mut before = None;
+    let mut rest = value.chars();
+    while let Some(c) = rest.next() {
+        if is_joiner(c) && !(joins(before) && joins(rest.clone().next())) {
+            return Some(c);
+        }
+        before = Some(c);
+    }
+    None
 }
 
 fn optional(field: &str, value: Option<&str>, check: fn(&str, &str) -> Checked) -> Checked {
