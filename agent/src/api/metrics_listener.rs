@@ -1,8 +1,10 @@
 //! Metrics on a loopback TCP address, for scrapers that cannot open a Unix socket.
 
+use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use axum::Router;
@@ -24,8 +26,9 @@ use super::limits::HEAD_MAX;
 use super::respond::Refusal;
 use super::{health, metrics, validate, wrong_method};
 
-/// Connections at a time; those beyond wait in the kernel.
-const CONNECTIONS_MAX: usize = 16;
+/// Connections at a time. One more ends the oldest that has not asked for anything, so that those who only
+/// connect keep no scraper out; where all have asked, it waits in the kernel.
+const CONNECTIONS_MAX: usize = 64;
 /// From a connection's start, or the end of its last answer, to the end of the headers.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a connection lasts at most, so that those who do nothing do not keep others out.
@@ -85,30 +88,55 @@ impl MetricsListener {
     /// is made again.
     pub async fn serve(self, shutdown: CancellationToken) {
         let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+        let mut open: VecDeque<Weak<Connection>> = VecDeque::new();
         loop {
-            let accepted = async {
-                // Fails only when it is closed, which nobody does.
-                let place = Arc::clone(&places).acquire_owned().await.ok();
-                (place, self.listener.accept().await)
-            };
-            let (place, accepted) = tokio::select! {
+            let accepted = tokio::select! {
                 () = shutdown.cancelled() => return,
-                accepted = accepted => accepted,
+                accepted = self.listener.accept() => accepted,
             };
             let Ok((stream, _)) = accepted else {
                 sleep(ACCEPT_PAUSE).await;
                 continue;
             };
-            let (router, shutdown) = (self.router.clone(), shutdown.clone());
+            open.retain(|connection| connection.strong_count() > 0);
+            if places.available_permits() == 0 {
+                end_oldest_silent(&mut open);
+            }
+            let place = tokio::select! {
+                () = shutdown.cancelled() => return,
+                place = Arc::clone(&places).acquire_owned() => place,
+            };
+            let connection =
+                Arc::new(Connection { asked: AtomicBool::new(false), end: shutdown.child_token() });
+            open.push_back(Arc::downgrade(&connection));
+            let router = self.router.clone();
             tokio::spawn(async move {
                 let _place = place;
                 tokio::select! {
-                    () = shutdown.cancelled() => {}
+                    () = connection.end.cancelled() => {}
                     // Its time is up, or it is the client's fault.
-                    _ = timeout(CONNECTION_MAX, exchange(stream, router)) => {}
+                    _ = timeout(CONNECTION_MAX, exchange(stream, router, &connection)) => {}
                 }
             });
         }
+    }
+}
+
+/// An open connection.
+struct Connection {
+    /// Whether it has asked for anything.
+    asked: AtomicBool,
+    end: CancellationToken,
+}
+
+fn end_oldest_silent(open: &mut VecDeque<Weak<Connection>>) {
+    let silent = |connection: &Weak<Connection>| {
+        connection.upgrade().filter(|connection| !connection.asked.load(Ordering::Relaxed))
+    };
+    let oldest = open.iter().enumerate().find_map(|(at, one)| silent(one).map(|one| (at, one)));
+    if let Some((at, connection)) = oldest {
+        open.remove(at);
+        connection.end.cancel();
     }
 }
 
@@ -120,9 +148,10 @@ async fn nothing_else(uri: Uri) -> Refusal {
     Problem::new(Code::NotFound, detail).into()
 }
 
-async fn exchange(stream: TcpStream, router: Router) -> hyper::Result<()> {
+async fn exchange(stream: TcpStream, router: Router, connection: &Connection) -> hyper::Result<()> {
     let router = TowerToHyperService::new(router);
     let service = hyper::service::service_fn(move |request: hyper::Request<Incoming>| {
+        connection.asked.store(true, Ordering::Relaxed);
         hyper::service::Service::call(&router, request.map(Body::new))
     });
     let mut http = http1::Builder::new();
