@@ -46,6 +46,36 @@ fn a_rule_bounds_tenant_project_kind_name_and_priority() {
 }
 
 #[test]
+fn a_rule_bounds_what_is_told_as_it_bounds_what_may_be_held() {
+    let rules = "[[allow]]\nuid = 65534\nprojects = [\"web-*\"]\n\
+                 kinds = [\"leader\", \"lease\", \"master\"]\nnames = [\"ci/*\"]\n[[allow]]\nuid = 1\n";
+    let Some((agent, mut one, mut other)) = with_rules(rules) else { return };
+    let session = other.register(&json!({"project": "secret"})).session;
+    for name in ["ci/a", "prod"] {
+        other.acquire(session, "leader", name, &json!({}));
+        other.acquire(session, "lease", name, &json!({}));
+    }
+    for allowed in ["leader&name=ci/a", "lease&name=ci/a", "master&name=web-1"] {
+        assert_eq!(one.get(&format!("/v1/standing?kind={allowed}")).status, 200, "{allowed}");
+    }
+    for forbidden in
+        ["leader&name=prod", "lease&name=prod", "semaphore&name=ci/a", "master&name=secret"]
+    {
+        one.get(&format!("/v1/standing?kind={forbidden}")).problem(Code::Forbidden);
+        one.get(&format!("/v1/observe?kind={forbidden}")).problem(Code::Forbidden);
+    }
+    let named = |routes: serde_json::Value| -> Vec<String> {
+        let lines = routes["routes"].as_array().expect("a list").iter();
+        lines.map(|line| line["name"].as_str().expect("a name").to_owned()).collect()
+    };
+    assert_eq!(named(one.get("/v1/routes").json(200)), ["ci/a"]);
+    assert!(named(one.get("/v1/routes?name=prod").json(200)).is_empty());
+    assert_eq!(named(other.get("/v1/routes").json(200)).len(), 2);
+    // Root needs no rule to look: it may revoke, too.
+    assert_eq!(agent.http().get("/v1/standing?kind=leader&name=prod").status, 200);
+}
+
+#[test]
 fn a_rule_bounds_sessions_and_holds() {
     let rules = "[[allow]]\nuid = 65534\nsessions_max = 2\nholds_max = 3\n[[allow]]\nuid = 1\n";
     let Some((agent, mut one, mut other)) = with_rules(rules) else { return };

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use tenure::wire::{AgentInfo, Code, Problem};
+use tenure::wire::{AgentInfo, Code, Kind, Problem};
 use uuid::Uuid;
 
 use super::limits::Limits;
@@ -12,7 +12,7 @@ use crate::config::{Ask, SharedPolicy};
 use crate::heart::{Caller, Handle};
 use crate::host::clock::Boottime;
 use crate::keeper::Settings;
-use crate::model::Peer;
+use crate::model::{Peer, Resource};
 use crate::telemetry::Metrics;
 use crate::telemetry::log::Filter;
 
@@ -68,9 +68,35 @@ impl Context {
         caller
     }
 
-    /// Refuses who may do nothing in a tenant.
-    pub(super) fn check_tenant(&self, peer: &Peer, tenant: &str) -> Result<(), Box<Problem>> {
-        self.check(peer, &Ask { tenant, ..Ask::default() })
+    /// Refuses to tell of a resource to a user who may not have it.
+    pub(super) fn check_reading(
+        &self,
+        peer: &Peer,
+        resource: &Resource,
+    ) -> Result<(), Box<Problem>> {
+        if self.is_administrator(peer.uid) {
+            return Ok(());
+        }
+        let Resource { tenant, kind, name } = resource;
+        let ask = Ask { tenant, kind: Some(*kind), ..Ask::default() };
+        let ask = match kind {
+            Kind::Master => Ask { project: Some(name), ..ask },
+            Kind::Leader | Kind::Lease | Kind::Semaphore => Ask { name: Some(name), ..ask },
+        };
+        self.check(peer, &ask)
+    }
+
+    /// Refuses to tell of any resource of a kind to a user who may have none of it.
+    pub(super) fn check_reading_any(
+        &self,
+        peer: &Peer,
+        tenant: &str,
+        kind: Kind,
+    ) -> Result<(), Box<Problem>> {
+        if self.is_administrator(peer.uid) {
+            return Ok(());
+        }
+        self.check(peer, &Ask { tenant, kind: Some(kind), ..Ask::default() })
     }
 
     /// Whether this user sees everything: root and the agent's own.

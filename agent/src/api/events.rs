@@ -72,7 +72,7 @@ pub(super) async fn observe(
     Connected(connection): Connected,
     Queried(ResourceQuery(resource)): Queried<ResourceQuery>,
 ) -> Result<Response, Refusal> {
-    context.check_tenant(&connection.peer(), &resource.tenant)?;
+    context.check_reading(&connection.peer(), &resource)?;
     open(&context, connection, StreamTarget::Resource(resource)).await
 }
 

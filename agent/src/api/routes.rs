@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
-use tenure::wire::{Problem, Routes};
+use tenure::wire::{Kind, Problem, Routes};
 
 use super::context::Context;
 use super::query::{Pairs, Queried, Query};
@@ -13,6 +13,7 @@ use super::respond::{Refusal, json, mismatch};
 use super::server::Connected;
 use super::validate::visible;
 use crate::keeper::{Reply, Request};
+use crate::model::Resource;
 
 /// `[?name=…][&tenant=…]`.
 pub(super) struct RoutesQuery {
@@ -46,10 +47,19 @@ pub(super) async fn routes(
     Connected(connection): Connected,
     Queried(RoutesQuery { tenant, name }): Queried<RoutesQuery>,
 ) -> Result<Response, Refusal> {
-    context.check_tenant(&connection.peer(), &tenant)?;
-    let request = Request::Routes { tenant: tenant.into(), name: name.map(Into::into) };
+    let peer = connection.peer();
+    context.check_reading_any(&peer, &tenant, Kind::Lease)?;
+    let tenant: Arc<str> = tenant.into();
+    let may_read = |name: &str| {
+        let resource = Resource { tenant: tenant.clone(), kind: Kind::Lease, name: name.into() };
+        context.check_reading(&peer, &resource).is_ok()
+    };
+    let request = Request::Routes { tenant: tenant.clone(), name: name.map(Into::into) };
     match context.heart.call(connection.caller(), request).await? {
-        Reply::Routes(routes) => Ok(json(StatusCode::OK, &routes)),
+        Reply::Routes(mut routes) => {
+            routes.routes.retain(|route| may_read(&route.name));
+            Ok(json(StatusCode::OK, &routes))
+        }
         other => Ok(mismatch("routes", &other)),
     }
 }

@@ -30,7 +30,7 @@ pub(super) async fn standing(
     Connected(connection): Connected,
     Queried(ResourceQuery(resource)): Queried<ResourceQuery>,
 ) -> Result<Response, Refusal> {
-    context.check_tenant(&connection.peer(), &resource.tenant)?;
+    context.check_reading(&connection.peer(), &resource)?;
     match context.heart.call(connection.caller(), Request::Standing(resource)).await? {
         Reply::Standing(standing) => Ok(json(StatusCode::OK, &standing)),
         other => Ok(mismatch("standing", &other)),
