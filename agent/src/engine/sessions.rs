@@ -29,13 +29,16 @@ struct Announced {
 }
 
 impl Sessions {
-    /// The names of a project's sessions, in the order in which they were announced.
-    pub(super) fn names(&self, tenant: &Arc<str>, project: &Arc<str>) -> Vec<Arc<str>> {
-        let Some(members) = self.projects.get(&(tenant.clone(), project.clone())) else {
-            return Vec::new();
-        };
-        let announced = members.values().filter_map(|id| self.announced.get(id));
+    /// The names of a project's first sessions, in the order in which they were announced.
+    pub(super) fn names(&self, project: &(Arc<str>, Arc<str>), listed: usize) -> Vec<Arc<str>> {
+        let Some(members) = self.projects.get(project) else { return Vec::new() };
+        let announced = members.values().take(listed).filter_map(|id| self.announced.get(id));
         announced.map(|announced| announced.record.owner.name.clone()).collect()
+    }
+
+    /// How many sessions a project has.
+    pub(super) fn count(&self, project: &(Arc<str>, Arc<str>)) -> u64 {
+        self.projects.get(project).map_or(0, |members| members.len() as u64)
     }
 
     fn insert(&mut self, now: Boottime, record: SessionRecord) -> (Boottime, Timer) {

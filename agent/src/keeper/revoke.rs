@@ -33,7 +33,7 @@ impl Keeper {
         } else if token.is_some() || resource.kind != Kind::Semaphore {
             self.answer(ticket, Reply::Revoked(taken.len() as u64));
         } else {
-            let request = model::Request::Inspect(resource.clone());
+            let request = model::Request::Holders(resource.clone());
             self.ask(request, Call::Others(ticket, resource, taken));
         }
     }

@@ -9,7 +9,9 @@ use super::hold::Stage;
 use super::request::StreamId;
 use super::{Call, Keeper, Renewed};
 use crate::host::clock::Boottime;
-use crate::model::{self, Answer, Change, Failure, Resource, SessionId, UpstreamStanding};
+use crate::model::{
+    self, Answer, Change, Failure, Resource, STANDING_LISTED_MAX, SessionId, UpstreamStanding,
+};
 
 /// Who wants to know of a resource.
 #[derive(Debug, Default)]
@@ -119,6 +121,7 @@ impl Keeper {
         sees: impl Fn(u32) -> bool,
     ) -> Standing {
         let mut waiters: Vec<Waiter> = Vec::new();
+        let mut waiting = upstream.waiting;
         if resource.kind == Kind::Semaphore {
             waiters.extend(upstream.waiters.iter().zip(1..).map(|(entry, position)| Waiter {
                 host: entry.owner.host.to_string(),
@@ -127,7 +130,9 @@ impl Keeper {
                 pid: self.sessions.get(&entry.owner.session).and_then(super::Session::pid),
             }));
         } else if let Some(contest) = self.contests.get(resource) {
-            let holds = contest.queue.iter().filter_map(|id| self.holds.get(id));
+            waiting = contest.queue.len() as u64;
+            let first = contest.queue.iter().take(STANDING_LISTED_MAX);
+            let holds = first.filter_map(|id| self.holds.get(id));
             waiters.extend(holds.zip(1..).map(|(hold, position)| Waiter {
                 host: hold.claim.owner.host.to_string(),
                 name: hold.claim.owner.name.to_string(),
@@ -141,7 +146,10 @@ impl Keeper {
             name: resource.name.to_string(),
             limit: upstream.limit,
             holders: upstream.holders.iter().map(|entry| self.holder(entry, &sees)).collect(),
+            holding: upstream.holding,
             waiters,
+            waiting,
+            members: upstream.members,
             sessions: upstream.sessions.iter().map(|name| name.to_string()).collect(),
         }
     }

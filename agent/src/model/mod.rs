@@ -12,6 +12,6 @@ pub use change::Change;
 pub use peer::{Peer, Process, Quota};
 pub use request::{
     Answer, Beat, BeatAnswer, CallId, Claim, ClaimAnswer, Failure, GoneReason, Owner, Request,
-    SessionRecord, StandingEntry, Subject, Terms, UpstreamStanding,
+    STANDING_LISTED_MAX, SessionRecord, StandingEntry, Subject, Terms, UpstreamStanding,
 };
 pub use resource::{ClaimId, HostId, Resource, SessionId};

@@ -130,8 +130,11 @@ pub enum Request {
         /// See `tenant`.
         project: Arc<str>,
     },
-    /// Answered by [`Answer::Standing`].
+    /// Answered by [`Answer::Standing`], with at most [`STANDING_LISTED_MAX`] of each list.
     Inspect(Resource),
+    /// Every holder, for whoever takes the resource away from them. Answered by
+    /// [`Answer::Standing`]; only the holders count.
+    Holders(Resource),
     /// Answered by [`Answer::Routes`].
     Routes {
         /// Whose table.
@@ -161,6 +164,9 @@ pub struct StandingEntry {
     pub since: Duration,
 }
 
+/// Most holders, most waiters and most sessions that a standing lists; all of them are counted.
+pub const STANDING_LISTED_MAX: usize = 100;
+
 /// Who holds a resource and who waits, as the upstream knows it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct UpstreamStanding {
@@ -168,10 +174,16 @@ pub struct UpstreamStanding {
     pub limit: Option<u32>,
     /// Oldest grant first.
     pub holders: Vec<StandingEntry>,
+    /// How many holders there are, listed or not.
+    pub holding: u64,
     /// Next first; empty for kinds without a queue upstream.
     pub waiters: Vec<StandingEntry>,
+    /// How many waiters there are, listed or not.
+    pub waiting: u64,
     /// Master only: names of the project's sessions.
     pub sessions: Vec<Arc<str>>,
+    /// How many sessions the project has, listed or not.
+    pub members: u64,
     /// When an exclusive holder's time is up unless it is renewed. `None` from an upstream that tells of
     /// it in time by itself.
     pub runs_out: Option<Duration>,

@@ -119,6 +119,9 @@ impl Comparer {
             (Some(engine), Some(upstream)) => about("runs out", engine, upstream)?,
             (engine, upstream) => equal("runs out", &engine, &upstream)?,
         }
+        equal("how many hold", &engine.holding, &upstream.holding)?;
+        equal("how many wait", &engine.waiting, &upstream.waiting)?;
+        equal("how many sessions", &engine.members, &upstream.members)?;
         equal("sessions", &in_any_order(engine), &in_any_order(upstream))
     }
 

@@ -56,6 +56,7 @@ fn write_request(f: &mut fmt::Formatter<'_>, request: &Request) -> fmt::Result {
             write!(f, "end {} in {tenant}:{project}", short(session.0))
         }
         Request::Inspect(resource) => write!(f, "inspect {resource}"),
+        Request::Holders(resource) => write!(f, "holders of {resource}"),
         Request::Routes { tenant, name } => {
             write!(f, "routes of {tenant} {}", name.as_deref().unwrap_or_default())
         }

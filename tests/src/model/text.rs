@@ -74,10 +74,14 @@ fn standing(standing: &UpstreamStanding) -> String {
     let list = |entries: &[StandingEntry]| -> String {
         entries.iter().map(entry).collect::<Vec<_>>().join(", ")
     };
-    let UpstreamStanding { limit, holders, waiters, sessions, runs_out } = standing;
+    let UpstreamStanding { limit, holders, holding, waiters, waiting, sessions, members, runs_out } =
+        standing;
     let runs_out = runs_out.map(|left| format!(", runs out in {}", ms(left))).unwrap_or_default();
     let (holders, waiters) = (list(holders), list(waiters));
-    format!("held [{holders}] waiting [{waiters}]{} {sessions:?}{runs_out}", of(*limit))
+    let of = of(*limit);
+    format!(
+        "held {holding} [{holders}] waiting {waiting} [{waiters}]{of} {members} {sessions:?}{runs_out}"
+    )
 }
 
 fn routes(routes: &Routes) -> String {

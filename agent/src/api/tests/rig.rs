@@ -271,8 +271,11 @@ fn answer(request: &Request, caller: &Caller) -> Result<Reply, Box<Problem>> {
             name: resource.name.to_string(),
             limit: None,
             holders: vec![],
+            holding: 0,
             waiters: vec![],
+            waiting: 0,
             sessions: vec![],
+            members: 0,
         }),
         Request::Routes { .. } => Reply::Routes(wire::Routes { version: 3, routes: vec![] }),
         Request::Status => Reply::Status(StatusView {

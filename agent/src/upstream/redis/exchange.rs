@@ -73,8 +73,9 @@ impl Exchange {
             Request::EndSession { session, tenant, project } => {
                 (Stage::EndSession, encode::end_session(layout, *session, tenant, project))
             }
-            Request::Inspect(resource) => {
-                let page = StandingPage::new(resource.clone());
+            Request::Inspect(resource) | Request::Holders(resource) => {
+                let is_whole = matches!(request, Request::Holders(_));
+                let page = StandingPage::new(resource.clone(), is_whole);
                 let invocation = page.ask(layout);
                 (Stage::Inspect(page), invocation)
             }

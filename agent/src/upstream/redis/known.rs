@@ -68,7 +68,10 @@ impl Known {
             Request::EndSession { session, .. } => {
                 self.sessions.remove(session);
             }
-            Request::Inspect(_) | Request::Routes { .. } | Request::Revoke { .. } => {}
+            Request::Inspect(_)
+            | Request::Holders(_)
+            | Request::Routes { .. }
+            | Request::Revoke { .. } => {}
         }
     }
 

@@ -25,17 +25,17 @@ pub(crate) async fn standing(args: &ResourceNameArgs, client: &Client) -> Result
 }
 
 pub(super) fn render(standing: &Standing, coloured: bool) -> String {
-    let Standing { kind, name, limit, holders, waiters, sessions, tenant } = standing;
+    let Standing { kind, name, limit, holders, holding, waiters, waiting, tenant, .. } = standing;
     let mut title = format!("{kind}/{}", visible(name));
     if tenant != "default" {
         title = format!("{title} of tenant {}", visible(tenant));
     }
     let of = limit.map(|limit| format!(" of {limit}")).unwrap_or_default();
-    title = match (holders.len(), limit) {
+    title = match (holding, limit) {
         (0, None) => format!("{title}: free"),
         (held, _) => format!("{title}: {held}{of} held"),
     };
-    title = match waiters.len() {
+    title = match waiting {
         0 => title,
         waiting => format!("{title}, {waiting} waiting"),
     };
@@ -66,9 +66,19 @@ pub(super) fn render(standing: &Standing, coloured: bool) -> String {
     if !table.is_empty() {
         out.push_str(&table.render(coloured));
     }
+    for (listed, all, what) in
+        [(holders.len(), *holding, "held"), (waiters.len(), *waiting, "waiting")]
+    {
+        if (listed as u64) < all {
+            out.push_str(&format!("{what}: the first {listed} of {all} are shown\n"));
+        }
+    }
+    let Standing { sessions, members, .. } = standing;
     if !sessions.is_empty() {
         let names: Vec<String> = sessions.iter().map(|name| visible(name)).collect();
-        out.push_str(&format!("sessions of the project: {}\n", names.join(", ")));
+        let more = members.saturating_sub(sessions.len() as u64);
+        let more = if more == 0 { String::new() } else { format!(" and {more} more") };
+        out.push_str(&format!("sessions of the project: {}{more}\n", names.join(", ")));
     }
     out
 }
@@ -161,8 +171,11 @@ mod tests {
             name: "cleanup".to_owned(),
             limit: None,
             holders: vec![],
+            holding: 0,
             waiters: vec![],
+            waiting: 0,
             sessions: vec![],
+            members: 0,
         };
         assert_eq!(render(&free, false), "leader/cleanup: free\n");
         let holder = Holder { host: "a".into(), name: "x".into(), ..Holder::default() };
@@ -171,7 +184,9 @@ mod tests {
             kind: Kind::Semaphore,
             limit: Some(4),
             holders: vec![holder],
+            holding: 1,
             waiters: vec![waiter],
+            waiting: 1,
             ..free
         };
         assert_eq!(

@@ -56,13 +56,22 @@ pub struct Standing {
     /// Semaphore only: the limit in force; absent when nobody ever named one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<u32>,
-    /// Who has it, oldest grant first.
+    /// Who has it, oldest grant first; the first 100.
     pub holders: Vec<Holder>,
-    /// Who waits, next first. For exclusive kinds only this host's.
+    /// How many have it, listed or not.
+    #[serde(default)]
+    pub holding: u64,
+    /// Who waits, next first; the first 100. For exclusive kinds only this host's.
     pub waiters: Vec<Waiter>,
-    /// Master only: the names of the project's sessions.
+    /// How many wait, listed or not.
+    #[serde(default)]
+    pub waiting: u64,
+    /// Master only: the names of the project's sessions; the first 100.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sessions: Vec<String>,
+    /// Master only: how many sessions the project has, listed or not.
+    #[serde(default)]
+    pub members: u64,
 }
 
 /// One line of the routing table.

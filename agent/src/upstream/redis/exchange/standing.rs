@@ -1,4 +1,4 @@
-//! Who holds and who waits; of a semaphore page by page.
+//! Who holds and who waits; all holders of a semaphore page by page.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -6,28 +6,27 @@ use std::time::Duration;
 use redis::Value;
 use tenure::wire::Kind;
 
-use crate::model::{Resource, StandingEntry, UpstreamStanding};
+use crate::model::{Resource, STANDING_LISTED_MAX, StandingEntry, UpstreamStanding};
 
 use super::super::layout::{Layout, SemaphoreKey};
 use super::decode::{entry, limit};
-use super::reply::{Items, ReplyError, count_if_any, list, text};
+use super::reply::{Items, ReplyError, count, count_if_any, list, text};
 use super::scripts::{self, Invocation};
-
-/// How many holders and how many waiters are read in a call.
-const MEMBERS_PER_CALL: u64 = 256;
 
 /// A standing that is being read.
 #[derive(Debug)]
 pub(super) struct StandingPage {
     resource: Resource,
+    /// Whether to go on after the first page.
+    is_whole: bool,
     /// Which members of a semaphore come next.
     offset: u64,
     standing: UpstreamStanding,
 }
 
 impl StandingPage {
-    pub(super) fn new(resource: Resource) -> StandingPage {
-        StandingPage { resource, offset: 0, standing: UpstreamStanding::default() }
+    pub(super) fn new(resource: Resource, is_whole: bool) -> StandingPage {
+        StandingPage { resource, is_whole, offset: 0, standing: UpstreamStanding::default() }
     }
 
     pub(super) fn ask(&self, layout: &Layout) -> Invocation {
@@ -47,19 +46,21 @@ impl StandingPage {
                 .key(layout.sessions(tenant, name))
                 .arg(name)
                 .arg(layout.session(""))
-                .arg(layout.project_channel(tenant, name)),
+                .arg(layout.project_channel(tenant, name))
+                .arg(STANDING_LISTED_MAX),
             Kind::Semaphore => call
                 .key(layout.semaphore(tenant, SemaphoreKey::Ttl, name))
                 .key(layout.semaphore(tenant, SemaphoreKey::Waiting, name))
                 .key(layout.semaphore(tenant, SemaphoreKey::WaitingHeartbeat, name))
                 .key(layout.semaphore(tenant, SemaphoreKey::Max, name))
                 .arg(self.offset)
-                .arg(MEMBERS_PER_CALL),
+                .arg(STANDING_LISTED_MAX),
         }
     }
 
-    /// Takes a page: limit, holders, waiters, names of sessions, where the next page begins, and when an
-    /// exclusive holder's time is up. Whether there is another page.
+    /// Takes a page: limit, holders, waiters, names of sessions, where the next page begins, when an
+    /// exclusive holder's time is up, and how many holders, waiters and sessions there are. Whether
+    /// another page is wanted.
     pub(super) fn take(&mut self, reply: Value) -> Result<bool, ReplyError> {
         let mut items = Items::of(reply)?;
         self.standing.limit = limit(items.next())?;
@@ -78,7 +79,10 @@ impl StandingPage {
         if let Value::Int(left) = items.next() {
             self.standing.runs_out = u64::try_from(left).ok().map(Duration::from_millis);
         }
-        Ok(next.is_some())
+        self.standing.holding = count(items.next())?;
+        self.standing.waiting = count(items.next())?;
+        self.standing.members = count(items.next())?;
+        Ok(self.is_whole && next.is_some())
     }
 
     pub(super) fn finish(mut self) -> UpstreamStanding {

@@ -3,8 +3,9 @@
 --
 -- KEYS  1 master, STRING  2 claim of the master, STRING  3 sessions of the project, SET
 -- ARGV  1 what records start with  2 project  3 what hashes of sessions start with
---       4 channel of the project
--- Returns {nil, holders, waiters, sessions, nil, ms until the master's time is up or -1}.
+--       4 channel of the project  5 how many sessions to name
+-- Returns {nil, holders, waiters, sessions, nil, ms until the master's time is up or -1, how many holders,
+-- waiters and sessions there are}.
 
 local main, claim_key, set = KEYS[1], KEYS[2], KEYS[3]
 local project, sessions, channel = ARGV[2], ARGV[3], ARGV[4]
@@ -33,7 +34,7 @@ table.sort(present, function(a, b)
   return a[2] < b[2]
 end)
 local names = {}
-for i, session in ipairs(present) do
-  names[i] = session[3]
+for i = 1, math.min(#present, tonumber(ARGV[5])) do
+  names[i] = present[i][3]
 end
-return { false, holders, {}, names, false, redis.call('PTTL', main) }
+return { false, holders, {}, names, false, redis.call('PTTL', main), #holders, 0, #present }

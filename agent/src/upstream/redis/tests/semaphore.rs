@@ -398,7 +398,7 @@ fn upkeep_clears_away_what_the_dead_leave() {
 }
 
 #[test]
-fn a_long_standing_is_read_to_its_end() {
+fn a_long_standing_lists_the_first_and_counts_all() {
     let store = Store::new();
     let ids: Vec<u128> = (1..=600).collect();
     for id in &ids[..300] {
@@ -409,7 +409,12 @@ fn a_long_standing_is_read_to_its_end() {
     }
     let standing = store.without_writing(|| store.inspect(&resource("semaphore/g")));
     assert_eq!(standing.limit, Some(300));
-    assert_eq!(self::ids(&standing), (ids[..300].to_vec(), ids[300..].to_vec()));
+    assert_eq!((standing.holding, standing.waiting), (300, 300));
+    let (holders, waiters) = self::ids(&standing);
+    assert_eq!((holders.len(), waiters), (100, ids[300..400].to_vec()));
+    // Whoever takes it away from all of them sees all of them.
+    let standing = store.holders(&resource("semaphore/g"));
+    assert_eq!(self::ids(&standing).0, ids[..300].to_vec());
 }
 
 #[test]
