@@ -15,7 +15,9 @@ use tenured::host::peer::Identity;
 use tenured::host::service_manager::{self, Handed, Notifier};
 use tenured::host::signals::{Signal, Signals};
 use tenured::host::socket::{self, Place};
-use tenured::lifecycle::{self, Assembled, Drained, Ending, Given, Ready, Reload, Reports, exit};
+use tenured::lifecycle::{
+    self, Assembled, Drained, Ending, Given, Prepared, Ready, Reload, Reports, exit,
+};
 use tenured::telemetry::{Metrics, log};
 use tokio::net::UnixListener;
 use tokio_util::sync::CancellationToken;
@@ -90,7 +92,8 @@ fn serve(
         warn!(%error, "passwords could get into core dumps: their limit cannot be lowered");
     }
     let scrapes = config.metrics_listen.map(api::bind_metrics).transpose().map_err(unavailable)?;
-    let limits = lifecycle::prepare(&config).map_err(unavailable)?;
+    let Prepared { limits, runtime_dir, state_dir, locks } =
+        lifecycle::prepare(&config).map_err(unavailable)?;
     let bound = match listener {
         Some(handed) => socket::adopt(handed, &config.socket),
         None => socket::bind(&config.socket, config.audience),
@@ -98,8 +101,15 @@ fn serve(
     let (listener, place) = bound.map_err(unavailable)?;
     let policy = SharedPolicy::new(config.policy.clone());
     let filter = log.filter();
-    let given =
-        Given { policy: &policy, metrics: &metrics, filter, notifier: notifier.clone(), processes };
+    let given = Given {
+        policy: &policy,
+        metrics: &metrics,
+        runtime_dir,
+        state_dir,
+        filter,
+        notifier: notifier.clone(),
+        processes,
+    };
     let parts = lifecycle::assemble(&config, &limits, given).map_err(unavailable)?;
     let Assembled { mut heart, context, guarantee } = parts;
 
@@ -134,6 +144,8 @@ fn serve(
         let ending = live(&mut signals, &mut reload, &heart, &notifier).await;
 
         reports.abort();
+        locks.leave();
+        place.leave();
         notifier.stopping();
         drain.cancel();
         heart.control(ending.control()).await;
@@ -156,6 +168,7 @@ fn serve(
     notifier.finish();
     // What has not ended by now is not waited for.
     runtime.shutdown_background();
+    drop(locks);
     Ok(())
 }
 

@@ -160,7 +160,11 @@ fn starts_stops_and_restarts() {
     assert_eq!(code, 69);
     let pid = agent.child.id();
     assert!(
-        stderr.contains(&format!("another agent (pid {pid}) serves {shown}; stop it (kill {pid})")),
+        stderr.contains(&format!(
+            "another agent (pid {pid}) uses {}; give this one --runtime-dir and --state-dir of its \
+             own, or stop that one (kill {pid})",
+            room.path("run").display()
+        )),
         "{stderr}"
     );
 

@@ -1,8 +1,7 @@
 //! This machine: its boot, its names, what the agent uses of it.
 
-use std::fs::{self, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs;
+use std::io::{self, Read, Write};
 use std::path::Path;
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -13,8 +12,13 @@ use nix::sys::time::TimeValLike;
 use sha2::Sha256;
 use uuid::Uuid;
 
+use super::directory::Directory;
+
 /// Tenure's application id for [`host_id`]. Another value would be another set of host ids.
 const APPLICATION: &str = "5f1e1f0c-54e5-4a53-9a1e-7a1de1b1c0de";
+/// In the state directory, of a machine without an id.
+const HOST_ID_NAME: &str = "host-id";
+const HOST_ID_BYTES_MAX: u64 = 64;
 const MACHINE_ID_FILES: [&str; 2] = ["/etc/machine-id", "/var/lib/dbus/machine-id"];
 
 /// The id of this boot: BOOTTIME instants mean something only together with it.
@@ -70,18 +74,18 @@ pub fn host_name() -> io::Result<String> {
 /// # Errors
 ///
 /// When there is no machine id and none can be kept.
-pub fn host_id(state_dir: &Path) -> io::Result<String> {
+pub fn host_id(state_dir: &Directory) -> io::Result<String> {
     host_id_of(&MACHINE_ID_FILES.map(Path::new), state_dir)
 }
 
-fn host_id_of(machine_id_files: &[&Path], state_dir: &Path) -> io::Result<String> {
+fn host_id_of(machine_id_files: &[&Path], state_dir: &Directory) -> io::Result<String> {
     let given = machine_id_files.iter().find_map(|file| {
         // Images ship it empty, or as "uninitialized".
         Uuid::try_parse(fs::read_to_string(file).ok()?.trim()).ok().filter(|id| !id.is_nil())
     });
     let machine = match given {
         Some(machine) => machine,
-        None => kept_id(&state_dir.join("host-id"))?,
+        None => kept_id(state_dir)?,
     };
     #[expect(clippy::expect_used, reason = "HMAC takes keys of any length")]
     let mut mac = Hmac::<Sha256>::new_from_slice(machine.as_bytes()).expect("a key");
@@ -90,16 +94,19 @@ fn host_id_of(machine_id_files: &[&Path], state_dir: &Path) -> io::Result<String
     Ok(digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect())
 }
 
-fn kept_id(file: &Path) -> io::Result<Uuid> {
-    let read = || Uuid::try_parse(fs::read_to_string(file)?.trim()).map_err(io::Error::other);
-    match OpenOptions::new().write(true).create_new(true).mode(0o600).open(file) {
+fn kept_id(state_dir: &Directory) -> io::Result<Uuid> {
+    match state_dir.create(HOST_ID_NAME, 0o600) {
         Ok(mut created) => {
             let id = Uuid::new_v4();
             writeln!(created, "{id}")?;
             created.sync_all()?;
             Ok(id)
         }
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => read(),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            let mut text = String::new();
+            state_dir.read(HOST_ID_NAME, HOST_ID_BYTES_MAX)?.read_to_string(&mut text)?;
+            Uuid::try_parse(text.trim()).map_err(io::Error::other)
+        }
         Err(error) => Err(error),
     }
 }
@@ -228,9 +235,10 @@ mod tests {
     #[test]
     fn the_host_id_is_stable_and_does_not_show_the_machine_id() {
         let dir = tempfile::tempdir().unwrap();
+        let state = Directory::private(dir.path(), 0o700).unwrap();
         let file = dir.path().join("machine-id");
         fs::write(&file, "3d1219c7c4c5404aaa1f6d2a48adfda4\n").unwrap();
-        let id = host_id_of(&[&file], dir.path()).unwrap();
+        let id = host_id_of(&[&file], &state).unwrap();
         // printf APPLICATION | openssl dgst -sha256 -mac HMAC -macopt hexkey:3d12…
         assert_eq!(id, "79b49c286d6b2e4b39095e6f6932dfa2");
         assert!(!dir.path().join("host-id").exists());
@@ -239,12 +247,14 @@ mod tests {
     #[test]
     fn a_machine_without_id_keeps_a_random_one() {
         let dir = tempfile::tempdir().unwrap();
+        let state = Directory::private(dir.path(), 0o700).unwrap();
         let file = dir.path().join("machine-id");
         fs::write(&file, "uninitialized\n").unwrap();
-        let id = host_id_of(&[&file], dir.path()).unwrap();
-        assert_eq!(host_id_of(&[&file], dir.path()).unwrap(), id);
+        let id = host_id_of(&[&file], &state).unwrap();
+        assert_eq!(host_id_of(&[&file], &state).unwrap(), id);
         let elsewhere = tempfile::tempdir().unwrap();
-        assert_ne!(host_id_of(&[&file], elsewhere.path()).unwrap(), id);
+        let elsewhere = Directory::private(elsewhere.path(), 0o700).unwrap();
+        assert_ne!(host_id_of(&[&file], &elsewhere).unwrap(), id);
     }
 
     #[test]

@@ -2,6 +2,8 @@
 //! signals, service manager. The only place with `unsafe` or FFI.
 
 pub mod clock;
+pub mod directory;
+pub mod lock;
 pub mod machine;
 pub mod page;
 pub mod peer;

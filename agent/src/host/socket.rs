@@ -1,20 +1,28 @@
 //! The API's socket file: one agent per path, and no moment in which a stranger can connect. Or the
 //! socket that the service manager made.
 
-use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
-use std::io::{self, Read, Write};
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
+use nix::fcntl::{AtFlags, renameat};
 use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, UnixAddr};
+use nix::sys::stat::{FchmodatFlags, Mode, SFlag, fchmodat, fstatat};
+use nix::unistd::{UnlinkatFlags, fchownat, unlinkat};
+use uuid::Uuid;
+
+use super::directory::{self, Directory};
+use super::lock::{self, Lock, LockError};
 
 /// The group whose members may use the agent of a whole host.
 const GROUP: &str = "tenured";
-/// A name for the socket until it is ready; shorter than any sensible name.
-const UNREADY: &str = ".s";
+/// The socket's name until it is ready, in a directory of its own.
+const UNREADY: &str = "s";
 
 #[cfg(target_os = "linux")]
 const PATH_BYTES_MAX: usize = 107;
@@ -45,7 +53,7 @@ pub enum BindError {
     /// Another agent has it.
     #[error(
         "another agent{} serves {}; stop it{}, or choose another path with --socket",
-        with(*.pid), .path.display(), kill(*.pid)
+        lock::with(*.pid), .path.display(), lock::kill(*.pid)
     )]
     Taken {
         /// The socket.
@@ -74,35 +82,26 @@ pub enum BindError {
     },
 }
 
-fn with(pid: Option<u32>) -> String {
-    pid.map(|pid| format!(" (pid {pid})")).unwrap_or_default()
-}
-
-fn kill(pid: Option<u32>) -> String {
-    pid.map(|pid| format!(" (kill {pid})")).unwrap_or_default()
-}
-
-/// The right to a socket's path. The file stays when the agent ends: if it were removed, one agent
-/// could lock the old file while another makes a new one.
-#[derive(Debug)]
-struct Lock(File);
-
-impl Drop for Lock {
-    fn drop(&mut self) {
-        // Closing alone would leave the lock to a child that was forked and has not exec'd yet.
-        let _ = self.0.unlock();
-    }
-}
-
 /// A bound socket's place in the file system, and the right to it.
 #[derive(Debug)]
 pub struct Place {
     path: PathBuf,
-    /// Whether the file is the service manager's, which listens there when no agent does.
-    is_handed: bool,
+    /// `None` if the file is the service manager's, which listens there when no agent does.
+    own: Option<Own>,
     /// Held for life.
-    _lock: Option<Lock>,
+    lock: Option<Lock>,
 }
+
+/// The file of a socket that the agent made.
+#[derive(Debug)]
+struct Own {
+    directory: Directory,
+    name: OsString,
+    identity: Identity,
+}
+
+/// Device and inode.
+type Identity = (u64, u64);
 
 impl Place {
     /// Where clients connect.
@@ -110,15 +109,41 @@ impl Place {
         &self.path
     }
 
-    /// Removes the socket, so that clients see at once that nobody serves it; but not the service
-    /// manager's. Without this call the socket stays for the next agent to take over.
-    pub fn remove(self) {
-        if self.is_handed {
-            return;
+    /// Tells a next agent that it is worth waiting for the end of this one.
+    pub fn leave(&self) {
+        if let Some(lock) = &self.lock {
+            lock.leave();
         }
-        // A socket that cannot be removed is replaced by the next agent.
-        let _ = fs::remove_file(&self.path);
     }
+
+    /// Removes the socket, so that clients see at once that nobody serves it; but not the service
+    /// manager's, nor what somebody else has put in its place. Without this call the socket stays for
+    /// the next agent to take over.
+    pub fn remove(self) {
+        if let Some(own) = &self.own
+            && look(&own.directory, &own.name).is_ok_and(|there| there.identity == own.identity)
+        {
+            // A socket that cannot be removed is replaced by the next agent.
+            let _ = own.directory.remove(&own.name);
+        }
+    }
+}
+
+/// What has a name.
+struct There {
+    identity: Identity,
+    is_socket: bool,
+}
+
+/// # Errors
+///
+/// `NotFound`, and those of the system.
+fn look(directory: &Directory, name: &OsStr) -> io::Result<There> {
+    let found = fstatat(directory, name, AtFlags::AT_SYMLINK_NOFOLLOW)?;
+    let kind = SFlag::from_bits_truncate(found.st_mode & SFlag::S_IFMT.bits());
+    #[allow(clippy::unnecessary_cast, reason = "a device has another type on macOS")]
+    let identity = (found.st_dev as u64, found.st_ino as u64);
+    Ok(There { identity, is_socket: kind == SFlag::S_IFSOCK })
 }
 
 /// Binds the socket. What a dead agent left is replaced in one step: a client that connects in the
@@ -132,40 +157,59 @@ pub fn bind(path: &Path, audience: Audience) -> Result<(UnixListener, Place), Bi
         let path = path.to_owned();
         move |source: io::Error| BindError::System { what, path, source }
     };
-    let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else {
+    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(BindError::NoFile(path.to_owned()));
     };
-    if path.as_os_str().len().max(directory.as_os_str().len() + 1 + UNREADY.len()) > PATH_BYTES_MAX
-    {
+    if path.as_os_str().len() > PATH_BYTES_MAX {
         return Err(BindError::TooLong(path.to_owned()));
     }
-    if !directory.as_os_str().is_empty() {
-        create_directory(directory, 0o755).map_err(fail("create directory", directory))?;
+    if !parent.as_os_str().is_empty() {
+        directory::create(parent, 0o755).map_err(fail("create directory", parent))?;
     }
+    let directory = Directory::shared(parent).map_err(fail("open directory", parent))?;
 
-    let lock = lock(&beside(path), path)?;
-    match fs::symlink_metadata(path) {
-        Ok(there) if !there.file_type().is_socket() => {
+    let lock = take_lock(&directory, name, path)?;
+    if let Ok(there) = look(&directory, name) {
+        if !there.is_socket {
             return Err(BindError::NotASocket(path.to_owned()));
         }
-        Ok(_) => {
-            if let Ok(other) = UnixStream::connect(path) {
-                let pid = listener_pid(&other);
-                return Err(BindError::Taken { path: path.to_owned(), pid });
-            }
+        if let Ok(other) = UnixStream::connect(path) {
+            let pid = listener_pid(&other);
+            return Err(BindError::Taken { path: path.to_owned(), pid });
         }
-        Err(_) => {}
     }
+    let (listener, identity) =
+        make(&directory, name, audience).map_err(fail("bind socket", path))?;
+    let own = Own { directory, name: name.to_owned(), identity };
+    Ok((listener, Place { path: path.to_owned(), own: Some(own), lock: Some(lock) }))
+}
 
-    // Not named after us alone: two sockets may share a directory.
-    let mut unready = std::ffi::OsString::from(UNREADY);
-    if path.as_os_str().len() + UNREADY.len() <= PATH_BYTES_MAX {
-        unready.push(name);
+/// A new listening socket with that name, in place of what has it.
+///
+/// Its rights are given in a directory of the agent alone, where nobody can put a link in its place,
+/// and before anybody can connect.
+fn make(
+    directory: &Directory,
+    name: &OsStr,
+    audience: Audience,
+) -> io::Result<(UnixListener, Identity)> {
+    let temporary = format!(".{}", Uuid::new_v4().simple());
+    let made = directory.child(&temporary, 0o700).map_err(io::Error::other).and_then(|private| {
+        let listener = listen(&private, audience)?;
+        let identity = look(&private, OsStr::new(UNREADY))?.identity;
+        renameat(&private, UNREADY, directory, name)?;
+        Ok((listener, identity))
+    });
+    if made.is_err() {
+        let _ = unlinkat(
+            directory,
+            Path::new(&temporary).join(UNREADY).as_path(),
+            UnlinkatFlags::NoRemoveDir,
+        );
     }
-    let unready = path.with_file_name(unready);
-    let listener = listen(&unready, audience).map_err(fail("bind socket", path))?;
-    fs::rename(&unready, path).map_err(fail("bind socket", path))?;
-    Ok((listener, Place { path: path.to_owned(), is_handed: false, _lock: Some(lock) }))
+    // One that is left over is in nobody's way.
+    let _ = unlinkat(directory, temporary.as_str(), UnlinkatFlags::RemoveDir);
+    made
 }
 
 /// Takes over a socket that the service manager made: its path, owner and mode are what that gave it,
@@ -189,7 +233,7 @@ pub fn adopt(descriptor: OwnedFd, configured: &Path) -> Result<(UnixListener, Pl
             configured.display().to_string()
         );
     }
-    let lock = match lock(&beside(&path), &path) {
+    let lock = match lock_beside(&path) {
         Ok(lock) => Some(lock),
         // The service manager takes care that there is one agent.
         Err(BindError::System { source, path, .. })
@@ -211,7 +255,7 @@ pub fn adopt(descriptor: OwnedFd, configured: &Path) -> Result<(UnixListener, Pl
     nix::fcntl::fcntl(&descriptor, close_on_exec).map_err(|error| fail(error.into()))?;
     let listener = UnixListener::from(descriptor);
     listener.set_nonblocking(true).map_err(fail)?;
-    Ok((listener, Place { path, is_handed: true, _lock: lock }))
+    Ok((listener, Place { path, own: None, lock }))
 }
 
 /// Where a listening stream socket can be connected to; `None` for anything else.
@@ -234,92 +278,41 @@ fn is_listening(_: &OwnedFd) -> Option<bool> {
     Some(true)
 }
 
-/// The lock of a socket.
-fn beside(path: &Path) -> PathBuf {
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(".lock");
-    path.with_file_name(name)
-}
-
-/// Creates a directory that is missing, with its parents, in that mode whatever the umask.
-///
-/// # Errors
-///
-/// Those of the system; also when something other than a directory is there.
-pub fn create_directory(path: &Path, mode: u32) -> io::Result<()> {
-    if path.is_dir() {
-        return Ok(());
-    }
-    if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
-        create_directory(parent, 0o755)?;
-    }
-    match DirBuilder::new().mode(mode).create(path) {
-        Ok(()) => fs::set_permissions(path, Permissions::from_mode(mode)),
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => Ok(()),
-        Err(error) => Err(error),
-    }
-}
-
-/// Locked by us, with our pid and its namespace in it.
-fn lock(path: &Path, socket: &Path) -> Result<Lock, BindError> {
+/// The lock of a socket in whatever directory.
+fn lock_beside(path: &Path) -> Result<Lock, BindError> {
     let fail = |source| BindError::System { what: "lock", path: path.to_owned(), source };
+    let directory = Directory::shared(path.parent().unwrap_or(path)).map_err(fail)?;
+    take_lock(&directory, path.file_name().unwrap_or_default(), path)
+}
+
+/// The lock of the socket with that name.
+fn take_lock(directory: &Directory, name: &OsStr, socket: &Path) -> Result<Lock, BindError> {
+    let mut beside = name.to_owned();
+    beside.push(".lock");
+    let fail = |source| BindError::System { what: "lock", path: directory.join(&beside), source };
     // 0600, because whoever may read a file may lock it, and keep the agent from starting.
-    let mut file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600)
-        .custom_flags(libc::O_NOFOLLOW)
-        .open(path)
-        .map_err(fail)?;
-    match file.try_lock() {
-        Ok(()) => {}
-        Err(fs::TryLockError::WouldBlock) => {
-            let mut owner = String::new();
-            let pid = file.read_to_string(&mut owner).ok().and_then(|_| pid_of(&owner));
-            return Err(BindError::Taken { path: socket.to_owned(), pid });
-        }
-        Err(fs::TryLockError::Error(error)) => return Err(fail(error)),
-    }
-    let mut lock = Lock(file);
-    let (pid, namespace) = (std::process::id(), pid_namespace());
-    let written = lock.0.set_len(0).and_then(|()| writeln!(lock.0, "{pid} {namespace}"));
-    written.map_err(fail)?;
-    Ok(lock)
+    let file = directory.write(&beside, lock::BYTES_MAX).map_err(fail)?;
+    Lock::take(file).map_err(|error| match error {
+        LockError::Held { pid } => BindError::Taken { path: socket.to_owned(), pid },
+        LockError::System(source) => fail(source),
+    })
 }
 
-/// The owner's pid, if that number means the same process here: to kill 1, which every container
-/// has, would be bad advice.
-fn pid_of(owner: &str) -> Option<u32> {
-    let mut words = owner.split_whitespace();
-    let pid = words.next()?.parse().ok()?;
-    (words.next().unwrap_or_default() == pid_namespace()).then_some(pid)
-}
-
-/// The PID namespace of this process, as the kernel names it; nothing where there are none.
-fn pid_namespace() -> String {
-    let name = fs::read_link("/proc/self/ns/pid");
-    name.map(|name| name.display().to_string()).unwrap_or_default()
-}
-
-fn listen(path: &Path, audience: Audience) -> io::Result<UnixListener> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
+/// Listens at [`UNREADY`] in a directory that is the agent's alone.
+fn listen(private: &Directory, audience: Audience) -> io::Result<UnixListener> {
     let socket =
         nix::sys::socket::socket(AddressFamily::Unix, SockType::Stream, SockFlag::empty(), None)?;
     // Not an argument of socket(2), because macOS has no such flag there.
     nix::fcntl::fcntl(&socket, nix::fcntl::FcntlArg::F_SETFD(nix::fcntl::FdFlag::FD_CLOEXEC))?;
-    nix::sys::socket::bind(socket.as_raw_fd(), &UnixAddr::new(path.as_os_str().as_bytes())?)?;
-    // Nobody can connect before listen, so its rights are right from the first moment.
+    let address = UnixAddr::new(unready_path(private).as_os_str().as_bytes())?;
+    nix::sys::socket::bind(socket.as_raw_fd(), &address)?;
     let mode = match audience {
         Audience::Host => {
             if nix::unistd::geteuid().is_root()
                 && let Some(group) = nix::unistd::Group::from_name(GROUP)?
             {
-                nix::unistd::chown(path, None, Some(group.gid)).map_err(|error| {
+                let flags = AtFlags::AT_SYMLINK_NOFOLLOW;
+                fchownat(private, UNREADY, None, Some(group.gid), flags).map_err(|error| {
                     // Of a root without capabilities, as in a container.
                     io::Error::other(format!(
                         "it cannot be given to the group {GROUP}; be a member of it ({error})"
@@ -330,11 +323,27 @@ fn listen(path: &Path, audience: Audience) -> io::Result<UnixListener> {
         }
         Audience::User => 0o600,
     };
-    fs::set_permissions(path, Permissions::from_mode(mode))?;
+    let mode = Mode::from_bits_truncate(mode);
+    fchmodat(private, UNREADY, mode, FchmodatFlags::FollowSymlink)?;
+    // Nobody can connect before this.
     nix::sys::socket::listen(&socket, Backlog::MAXCONN)?;
     let listener = UnixListener::from(socket);
     listener.set_nonblocking(true)?;
     Ok(listener)
+}
+
+/// A path through the descriptor, because bind(2) takes none: the directory may have been moved away.
+#[cfg(target_os = "linux")]
+fn unready_path(private: &Directory) -> PathBuf {
+    use std::os::fd::AsFd;
+    let descriptor = private.as_fd().as_raw_fd();
+    PathBuf::from(format!("/proc/self/fd/{descriptor}/{UNREADY}"))
+}
+
+// A directory that was moved away shows when the rights are given.
+#[cfg(not(target_os = "linux"))]
+fn unready_path(private: &Directory) -> PathBuf {
+    private.join(UNREADY)
 }
 
 #[cfg(target_os = "linux")]
@@ -352,6 +361,9 @@ fn listener_pid(stream: &UnixStream) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::{File, Permissions};
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     fn mode(path: &Path) -> u32 {
@@ -379,11 +391,29 @@ mod tests {
             UnixStream::connect(&path).unwrap();
             let lock = path.with_file_name("api.sock.lock");
             assert_eq!(mode(&lock), 0o600);
-            assert_eq!(pid_of(&fs::read_to_string(lock).unwrap()), Some(std::process::id()));
             place.remove();
             assert!(!path.exists());
             assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1, "only the lock");
         }
+    }
+
+    #[test]
+    fn the_group_of_a_shared_directory_is_kept() {
+        if !nix::unistd::geteuid().is_root() {
+            return; // Another group takes root.
+        }
+        let dir = tempfile::tempdir().unwrap();
+        std::os::unix::fs::chown(dir.path(), None, Some(65_533)).unwrap();
+        fs::set_permissions(dir.path(), Permissions::from_mode(0o2770)).unwrap();
+        let path = dir.path().join("api.sock");
+        let (_listener, place) = bind(&path, Audience::User).unwrap();
+        assert_eq!((fs::metadata(&path).unwrap().gid(), mode(&path)), (65_533, 0o600));
+
+        // What somebody else puts there is not the agent's to remove.
+        fs::remove_file(&path).unwrap();
+        fs::write(&path, "precious").unwrap();
+        place.remove();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
     }
 
     #[test]
@@ -412,14 +442,6 @@ mod tests {
         until_refused(&path);
         let (_listener, _place) = bind(&path, Audience::User).unwrap();
         UnixStream::connect(&path).unwrap();
-    }
-
-    #[test]
-    fn an_agent_of_another_pid_namespace_has_no_number_here() {
-        assert_eq!(pid_of(&format!("7 {}\n", pid_namespace())), Some(7));
-        for owner in ["1 pid:[1]\n", "1\n", ""] {
-            assert_eq!(pid_of(owner), None, "{owner:?}");
-        }
     }
 
     #[test]

@@ -4,7 +4,6 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -15,7 +14,8 @@ use uuid::Uuid;
 use crate::api::{self, About};
 use crate::config::{Config, Limits, RedisUpstream, SharedPolicy};
 use crate::heart::{self, Handle, Heart, Parts};
-use crate::host::page::{PageError, Pages};
+use crate::host::directory::{Directory, DirectoryError};
+use crate::host::page::Pages;
 use crate::host::service_manager::Notifier;
 use crate::host::{clock, machine};
 use crate::journal::{Database, Fresh, OpenError};
@@ -38,7 +38,7 @@ pub enum AssembleError {
     Journal(#[from] OpenError),
     /// The pages.
     #[error(transparent)]
-    Pages(#[from] PageError),
+    Pages(#[from] DirectoryError),
     /// The embedded store.
     #[error(transparent)]
     Embedded(#[from] embedded::OpenError),
@@ -60,6 +60,10 @@ pub struct Given<'a> {
     pub policy: &'a SharedPolicy,
     /// Where everything is counted.
     pub metrics: &'a Arc<Metrics>,
+    /// `--runtime-dir`, locked.
+    pub runtime_dir: Directory,
+    /// `--state-dir`, locked.
+    pub state_dir: Directory,
     /// What is logged.
     pub filter: &'a Filter,
     /// The way to the service manager.
@@ -79,13 +83,13 @@ pub fn assemble(
     limits: &Limits,
     given: Given<'_>,
 ) -> Result<Assembled, AssembleError> {
-    let Given { policy, metrics, filter, notifier, processes } = given;
+    let Given { policy, metrics, runtime_dir, state_dir, filter, notifier, processes } = given;
     let boot_id = machine::boot_id()?;
     let parts = PartsMaker {
         redis: config.redis.clone(),
         settings: config.settings.clone(),
-        runtime_dir: config.runtime_dir.clone(),
-        state_dir: config.state_dir.clone(),
+        runtime_dir: runtime_dir.clone(),
+        state_dir: state_dir.clone(),
         boot_id,
         metrics: Arc::clone(metrics),
         notifier,
@@ -100,14 +104,14 @@ pub fn assemble(
     let about = About {
         agent: AgentInfo {
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            host_id: machine::host_id(&config.state_dir)?,
+            host_id: machine::host_id(&state_dir)?,
             upstream: config.upstream.kind().to_owned(),
             guarantee: guarantee.clone(),
         },
         host: config.settings.host.to_string(),
         address: config.upstream.address(),
         boot_id,
-        pages: config.runtime_dir.join("pages"),
+        pages: runtime_dir.join("pages"),
     };
     let limits = api::Limits::of(limits);
     let context = api::Context {
@@ -129,8 +133,8 @@ pub fn assemble(
 struct PartsMaker {
     redis: Option<RedisUpstream>,
     settings: crate::keeper::Settings,
-    runtime_dir: PathBuf,
-    state_dir: PathBuf,
+    runtime_dir: Directory,
+    state_dir: Directory,
     boot_id: Uuid,
     metrics: Arc<Metrics>,
     notifier: Notifier,
@@ -141,7 +145,7 @@ impl PartsMaker {
     fn make(self) -> Result<Parts, AssembleError> {
         let mut seed = [0; 32];
         getrandom::fill(&mut seed).map_err(|error| io::Error::other(error.to_string()))?;
-        let mut database = Database::open(&self.runtime_dir, self.boot_id)?;
+        let mut database = Database::open(self.runtime_dir.path(), self.boot_id)?;
         match database.fresh() {
             Some(Fresh::Missing) | None => {}
             Some(Fresh::OtherBoot) => info!("the machine was booted: the journal starts anew"),
@@ -152,7 +156,7 @@ impl PartsMaker {
         let upstream: Box<dyn Upstream> = match self.redis {
             None => Box::new(Embedded::open(
                 Rc::clone(&journal),
-                &self.state_dir,
+                self.state_dir.path(),
                 clock::now(),
                 clock::wall_us(),
             )?),

@@ -10,7 +10,7 @@ mod reports;
 
 pub use assemble::{AssembleError, Assembled, Given, assemble};
 pub use drain::{Drained, Ending, drain};
-pub use prepare::{PrepareError, prepare};
+pub use prepare::{Locks, PrepareError, Prepared, prepare};
 pub use ready::Ready;
 pub use reload::Reload;
 pub use reports::Reports;

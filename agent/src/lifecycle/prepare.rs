@@ -1,6 +1,5 @@
 //! What must be there before the agent serves.
 
-use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -9,9 +8,12 @@ use nix::sys::stat::{Mode, umask};
 use tracing::warn;
 
 use crate::config::{Config, Limits};
+use crate::host::directory::{Directory, DirectoryError};
+use crate::host::lock::{self, Lock, LockError};
 use crate::host::machine;
-use crate::host::socket::create_directory;
 
+/// The lock of a directory. No socket's lock has this name: those end with `.lock`.
+const LOCK_NAME: &str = "lock";
 /// Descriptors for everything but connections and sessions: databases, timers, logs.
 const DESCRIPTORS_OTHER: u64 = 128;
 /// A connection has its own, and a session one for its process.
@@ -20,7 +22,15 @@ const DESCRIPTORS_PER_CONNECTION: u64 = 2;
 /// Why the agent cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum PrepareError {
-    /// A directory cannot be made.
+    /// A directory cannot be made, or is not safe.
+    #[error("{source}; mend it (chown, chmod go-w), or choose another with {flag}")]
+    NotOurs {
+        /// The flag that names it.
+        flag: &'static str,
+        /// What is wrong with it.
+        source: DirectoryError,
+    },
+    /// The system refuses a directory.
     #[error("cannot use directory {}: choose another with {flag}", .path.display())]
     Directory {
         /// Which.
@@ -30,72 +40,96 @@ pub enum PrepareError {
         /// Why not.
         source: io::Error,
     },
-    /// Somebody else could put things into a directory, or take them out.
+    /// Another agent uses a directory.
     #[error(
-        "directory {} lies where everybody may write, and {reason}; remove it, or choose another with {flag}",
-        .path.display()
+        "another agent{} uses {}; give this one --runtime-dir and --state-dir of its own, or stop \
+         that one{}",
+        lock::with(*.pid), .path.display(), lock::kill(*.pid)
     )]
-    NotOurs {
+    Taken {
         /// Which.
         path: PathBuf,
-        /// The flag that names it.
-        flag: &'static str,
-        /// What is wrong with it.
-        reason: String,
+        /// The other agent, where it can be found out.
+        pid: Option<u32>,
     },
 }
 
-/// Makes the directories, and returns the limits that this process can keep: as configured, or with
-/// fewer connections where there are not descriptors for all of them.
+/// What must be there before anything is opened.
+#[derive(Debug)]
+pub struct Prepared {
+    /// As configured, or with fewer connections where there are not descriptors for all of them.
+    pub limits: Limits,
+    /// `--runtime-dir`.
+    pub runtime_dir: Directory,
+    /// `--state-dir`.
+    pub state_dir: Directory,
+    /// The right to both.
+    pub locks: Locks,
+}
+
+/// The right to the agent's directories. Kept until the process ends.
+#[derive(Debug)]
+pub struct Locks(Vec<Lock>);
+
+impl Locks {
+    /// Tells a next agent that it is worth waiting for the end of this one.
+    pub fn leave(&self) {
+        self.0.iter().for_each(Lock::leave);
+    }
+}
+
+/// Makes and locks the directories, and fits the limits to what this process can keep. Nothing in the
+/// directories is touched before they are locked: it may be another agent's, and in use.
 ///
 /// # Errors
 ///
 /// See [`PrepareError`].
-pub fn prepare(config: &Config) -> Result<Limits, PrepareError> {
+pub fn prepare(config: &Config) -> Result<Prepared, PrepareError> {
     // Whatever is created without a mode of its own, such as databases with the secrets of
     // sessions, is for the agent alone.
     umask(Mode::from_bits_truncate(0o077));
-    directory(&config.runtime_dir, "--runtime-dir", 0o755)?;
-    directory(&config.state_dir, "--state-dir", 0o700)?;
+    let runtime_dir = directory(&config.runtime_dir, "--runtime-dir", 0o755)?;
+    let state_dir = directory(&config.state_dir, "--state-dir", 0o700)?;
+    let locks = lock_all([(&runtime_dir, "--runtime-dir"), (&state_dir, "--state-dir")])?;
     let limits = config.limits.clone();
-    Ok(match machine::raise_descriptor_limit() {
+    let limits = match machine::raise_descriptor_limit() {
         Ok(descriptors) => fit(limits, descriptors),
         Err(error) => {
             warn!(%error, "the limit of open files cannot be raised");
             limits
         }
+    };
+    Ok(Prepared { limits, runtime_dir, state_dir, locks })
+}
+
+fn directory(path: &Path, flag: &'static str, mode: u32) -> Result<Directory, PrepareError> {
+    Directory::private(path, mode).map_err(|error| match error {
+        DirectoryError::System { path, source } => PrepareError::Directory { path, flag, source },
+        source @ DirectoryError::NotOurs { .. } => PrepareError::NotOurs { flag, source },
     })
 }
 
-fn directory(path: &Path, flag: &'static str, mode: u32) -> Result<(), PrepareError> {
-    let fail = |source| PrepareError::Directory { path: path.to_owned(), flag, source };
-    let is_public = |path: &Path| fs::metadata(path).is_ok_and(|found| found.mode() & 0o002 != 0);
-    // A volume of a container is nobody's to plant, and may be shared on purpose.
-    let in_public = path.parent().is_some_and(is_public) && !is_mounted(path);
-    // In /tmp, anybody may have made it before us, and have a foot in the door.
-    let mode = if in_public { 0o700 } else { mode };
-    create_directory(path, mode).map_err(fail)?;
-    if !in_public {
-        return Ok(());
+fn lock_all(directories: [(&Directory, &'static str); 2]) -> Result<Locks, PrepareError> {
+    let mut locks = Vec::new();
+    let mut locked = Vec::new();
+    for (directory, flag) in directories {
+        let path = directory.path().to_owned();
+        let fail = |source| PrepareError::Directory { path: path.clone(), flag, source };
+        let found = directory.metadata().map_err(fail)?;
+        let identity = (found.dev(), found.ino());
+        // One directory may serve as both.
+        if locked.contains(&identity) {
+            continue;
+        }
+        locked.push(identity);
+        let file = directory.write(LOCK_NAME, lock::BYTES_MAX).map_err(fail)?;
+        let lock = Lock::take(file).map_err(|error| match error {
+            LockError::Held { pid } => PrepareError::Taken { path: path.clone(), pid },
+            LockError::System(source) => fail(source),
+        })?;
+        locks.push(lock);
     }
-    let found = fs::symlink_metadata(path).map_err(fail)?;
-    let me = nix::unistd::geteuid().as_raw();
-    let reason = if !found.is_dir() {
-        "is a symbolic link".to_owned()
-    } else if found.uid() != me {
-        format!("belongs to uid {}, not {me}", found.uid())
-    } else if found.mode() & 0o022 != 0 {
-        format!("others may write to it (mode {:o})", found.mode() & 0o7777)
-    } else {
-        return Ok(());
-    };
-    Err(PrepareError::NotOurs { path: path.to_owned(), flag, reason })
-}
-
-/// Whether another file system than that of its directory begins there.
-fn is_mounted(path: &Path) -> bool {
-    let device = |path| fs::symlink_metadata(path).map(|found: fs::Metadata| found.dev()).ok();
-    device(path).zip(path.parent().and_then(device)).is_some_and(|(own, above)| own != above)
+    Ok(Locks(locks))
 }
 
 fn fit(limits: Limits, descriptors: u64) -> Limits {
@@ -114,63 +148,48 @@ fn fit(limits: Limits, descriptors: u64) -> Limits {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::{PermissionsExt, chown, symlink};
-
     use super::*;
 
-    fn mode(path: &Path) -> u32 {
-        fs::symlink_metadata(path).unwrap().mode() & 0o7777
-    }
-
-    fn public() -> tempfile::TempDir {
+    #[test]
+    fn a_directory_is_used_by_one_agent() {
         let dir = tempfile::tempdir().unwrap();
-        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o1777)).unwrap();
-        dir
+        let open = |name| directory(&dir.path().join(name), "--state-dir", 0o700).unwrap();
+        let lock = |runtime, state| {
+            lock_all([(&open(runtime), "--runtime-dir"), (&open(state), "--state-dir")])
+        };
+        let _first = lock("run", "state").unwrap();
+        for (runtime, state, named) in
+            [("run", "other", "run"), ("other", "state", "state"), ("state", "state", "state")]
+        {
+            let pid = std::process::id();
+            let path = dir.path().join(named);
+            let expected = format!(
+                "another agent (pid {pid}) uses {}; give this one --runtime-dir and --state-dir of \
+                 its own, or stop that one (kill {pid})",
+                path.display()
+            );
+            assert_eq!(lock(runtime, state).unwrap_err().to_string(), expected);
+        }
+        lock("both", "both").unwrap();
+        lock("both", "other").unwrap();
     }
 
     #[test]
-    fn directories_have_their_modes() {
+    fn what_is_wrong_with_a_directory_and_the_way_out() {
         let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("a/b");
-        directory(&path, "--runtime-dir", 0o755).unwrap();
-        assert_eq!((mode(&path), mode(path.parent().unwrap())), (0o755, 0o755));
-        directory(&path, "--runtime-dir", 0o755).unwrap();
-
         let file = dir.path().join("file");
-        fs::write(&file, "").unwrap();
+        std::fs::write(&file, "").unwrap();
         let error = directory(&file, "--state-dir", 0o700).unwrap_err();
         assert!(error.to_string().ends_with("choose another with --state-dir"), "{error}");
-    }
 
-    #[test]
-    fn where_everybody_writes_it_must_be_our_own() {
-        let dir = public();
-        let path = dir.path().join("tenured-7");
-        directory(&path, "--runtime-dir", 0o755).unwrap();
-        assert_eq!(mode(&path), 0o700);
-        directory(&path, "--runtime-dir", 0o755).unwrap();
-
-        let refused = |path: &Path, expected: &str| {
-            let error = directory(path, "--runtime-dir", 0o755).unwrap_err().to_string();
-            assert!(error.contains(expected), "{error}");
-        };
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o770)).unwrap();
-        refused(&path, "others may write to it (mode 770)");
-        let link = dir.path().join("link");
-        symlink(&path, &link).unwrap();
-        refused(&link, "is a symbolic link");
-        if nix::unistd::geteuid().is_root() {
-            fs::set_permissions(&path, fs::Permissions::from_mode(0o700)).unwrap();
-            chown(&path, Some(65_534), None).unwrap();
-            refused(&path, "belongs to uid 65534, not 0");
-        }
-    }
-
-    #[test]
-    fn what_is_mounted_where_everybody_writes_is_as_it_is() {
-        assert!(is_mounted(Path::new("/proc")));
-        assert!(!is_mounted(Path::new("/proc/self")) && !is_mounted(Path::new("/no such")));
-        assert!(!is_mounted(Path::new("/")), "nothing is above it");
+        use std::os::unix::fs::PermissionsExt;
+        let open = dir.path().join("open");
+        std::fs::create_dir(&open).unwrap();
+        std::fs::set_permissions(&open, std::fs::Permissions::from_mode(0o777)).unwrap();
+        let error = directory(&open, "--runtime-dir", 0o755).unwrap_err();
+        let expected = "is writable for its group or for everybody (mode 777): others could put files \
+                        into it; mend it (chown, chmod go-w), or choose another with --runtime-dir";
+        assert!(error.to_string().ends_with(expected), "{error}");
     }
 
     #[test]

@@ -272,6 +272,16 @@ impl Agent {
         self.wait_ready();
     }
 
+    /// Starts the next one in the same place while this one is on its way out, and waits until that
+    /// has ended and the next one answers. How the earlier one ended.
+    #[track_caller]
+    pub fn start_next(&mut self) -> ExitStatus {
+        let next = spawn(self.dir.path(), &self.setup);
+        let status = std::mem::replace(&mut self.process, next).wait();
+        self.wait_ready();
+        status
+    }
+
     #[track_caller]
     fn wait_ready(&mut self) {
         let socket = self.socket();

@@ -1,9 +1,8 @@
 //! One page: its file and its memory.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
-use std::path::Path;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use memmap2::{MmapOptions, MmapRaw};
@@ -16,6 +15,7 @@ use uuid::Uuid;
 
 use super::access;
 use crate::host::clock::Boottime;
+use crate::host::directory::Directory;
 use crate::model::{ClaimId, SessionId};
 
 /// One mapped page.
@@ -30,22 +30,14 @@ pub(super) struct Page {
 
 impl Page {
     pub(super) fn create(
-        path: &Path,
+        directory: &Directory,
         session: SessionId,
         uid: u32,
         boot_id: Uuid,
     ) -> io::Result<Page> {
-        match fs::remove_file(path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-        let mut file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create_new(true)
-            .mode(0o400)
-            .custom_flags(libc::O_NOFOLLOW)
-            .open(path)?;
+        let name = session.to_string();
+        directory.remove(&name)?;
+        let mut file = directory.create(&name, 0o400)?;
         let mut content = [0; SIZE];
         content[..MAGIC.len()].copy_from_slice(&MAGIC);
         content[VERSION_AT..][..4].copy_from_slice(&VERSION.to_le_bytes());
@@ -65,42 +57,36 @@ impl Page {
             Page::map(&file)
         });
         made.inspect_err(|_| {
-            let _ = fs::remove_file(path);
+            let _ = directory.remove(&name);
         })
     }
 
     /// The page that is there, if it is one of this session and boot that only we can write.
     pub(super) fn adopt(
-        path: &Path,
+        directory: &Directory,
         session: SessionId,
         boot_id: Uuid,
     ) -> io::Result<Option<Page>> {
-        let open = |write: bool| {
-            let mut options = OpenOptions::new();
-            options.read(true).write(write).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
-            options.open(path)
-        };
-        let ours = |found: &fs::Metadata| {
-            found.is_file()
-                && found.len() == SIZE as u64
-                && found.nlink() == 1
-                && found.uid() == nix::unistd::geteuid().as_raw()
-        };
-        let file = match open(false) {
+        let name = session.to_string();
+        let file = match directory.read(&name, SIZE as u64) {
             Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            // A symbolic link.
-            Err(error) if error.raw_os_error() == Some(libc::ELOOP) => return Ok(None),
+            // `PermissionDenied`: something else than a file of ours.
+            Err(error)
+                if error.kind() == io::ErrorKind::NotFound
+                    || error.kind() == io::ErrorKind::PermissionDenied =>
+            {
+                return Ok(None);
+            }
             Err(error) => return Err(error),
         };
         let found = file.metadata()?;
-        if !ours(&found) {
+        if found.len() != SIZE as u64 {
             return Ok(None);
         }
         // Its mode lets not even its owner write, so it is lifted for a moment.
         let mode = found.permissions();
         file.set_permissions(fs::Permissions::from_mode(mode.mode() | 0o200))?;
-        let writable = open(true);
+        let writable = directory.write(&name, SIZE as u64);
         file.set_permissions(mode)?;
         let writable = writable?;
         let same = writable.metadata()?;

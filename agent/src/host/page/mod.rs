@@ -4,9 +4,7 @@ mod access;
 mod file;
 
 use std::collections::HashMap;
-use std::fs;
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use tenure::wire::HoldState;
@@ -14,6 +12,7 @@ use uuid::Uuid;
 
 use self::file::Page;
 use super::clock::Boottime;
+use super::directory::{Directory, DirectoryError};
 use crate::model::{ClaimId, SessionId};
 
 /// Why a page could not be made.
@@ -28,7 +27,7 @@ pub struct PageError {
 /// The pages of all sessions, `<runtime_dir>/pages/<session uuid>`.
 #[derive(Debug)]
 pub struct Pages {
-    directory: PathBuf,
+    directory: Directory,
     boot_id: Uuid,
     open: HashMap<SessionId, Page>,
 }
@@ -39,20 +38,10 @@ impl Pages {
     ///
     /// # Errors
     ///
-    /// When the directory cannot be made, or belongs to somebody else.
-    pub fn in_directory(runtime_dir: &Path, boot_id: Uuid) -> Result<Pages, PageError> {
-        let directory = runtime_dir.join("pages");
-        let fail =
-            |source| PageError { what: "make directory of", path: directory.clone(), source };
+    /// When the directory cannot be made, or somebody else can write to it.
+    pub fn in_directory(runtime_dir: &Directory, boot_id: Uuid) -> Result<Pages, DirectoryError> {
         // 0711: whoever knows the name of a page can open it, but nobody can list them.
-        super::socket::create_directory(&directory, 0o711).map_err(fail)?;
-        let found = fs::symlink_metadata(&directory).map_err(fail)?;
-        if !found.is_dir() || found.uid() != nix::unistd::geteuid().as_raw() {
-            return Err(fail(io::Error::other(format!(
-                "it is not a directory of the agent's own (uid {}); remove it, or choose another --runtime-dir",
-                found.uid()
-            ))));
-        }
+        let directory = runtime_dir.child("pages", 0o711)?;
         Ok(Pages { directory, boot_id, open: HashMap::new() })
     }
 
@@ -71,17 +60,16 @@ impl Pages {
         if self.open.contains_key(&session) {
             return Ok(());
         }
-        let path = self.path(session);
-        let fail = |what, path: &Path| {
-            let path = path.to_owned();
+        let fail = |what| {
+            let path = self.path(session);
             move |source: io::Error| PageError { what, path, source }
         };
-        let page = match Page::adopt(&path, session, self.boot_id) {
+        let page = match Page::adopt(&self.directory, session, self.boot_id) {
             Ok(Some(page)) => page,
             Ok(None) => {
-                Page::create(&path, session, uid, self.boot_id).map_err(fail("create", &path))?
+                Page::create(&self.directory, session, uid, self.boot_id).map_err(fail("create"))?
             }
-            Err(error) => return Err(fail("adopt", &path)(error)),
+            Err(error) => return Err(fail("adopt")(error)),
         };
         self.open.insert(session, page);
         Ok(())
@@ -114,7 +102,7 @@ impl Pages {
         if let Some(page) = self.open.remove(&session) {
             page.take_back();
             // If it cannot be removed it is a stray for the next start; it is void already.
-            let _ = fs::remove_file(self.path(session));
+            let _ = self.directory.remove(session.to_string());
         }
     }
 
@@ -125,23 +113,24 @@ impl Pages {
     ///
     /// When the directory cannot be read.
     pub fn remove_strays(&self) -> Result<usize, PageError> {
-        let fail = |source| PageError { what: "list", path: self.directory.clone(), source };
+        let fail = |what, path: &Path| {
+            let path = path.to_owned();
+            move |source: io::Error| PageError { what, path, source }
+        };
         let mut removed = 0;
-        for entry in fs::read_dir(&self.directory).map_err(fail)? {
-            let path = entry.map_err(fail)?.path();
-            let name = path.file_name().and_then(|name| name.to_str());
-            let Some(session) = name.and_then(|name| Uuid::try_parse(name).ok()).map(SessionId)
-            else {
+        for name in self.directory.names().map_err(fail("list", self.directory.path()))? {
+            let Some(session) = name.to_str().and_then(|name| Uuid::try_parse(name).ok()) else {
                 continue;
             };
+            let session = SessionId(session);
             if self.open.contains_key(&session) {
                 continue;
             }
-            if let Ok(Some(page)) = Page::adopt(&path, session, self.boot_id) {
+            if let Ok(Some(page)) = Page::adopt(&self.directory, session, self.boot_id) {
                 page.take_back();
             }
-            let gone = fs::remove_file(&path);
-            gone.map_err(|source| PageError { what: "remove", path, source })?;
+            let gone = self.directory.remove(&name);
+            gone.map_err(fail("remove", &self.directory.join(&name)))?;
             removed += 1;
         }
         Ok(removed)
@@ -150,8 +139,8 @@ impl Pages {
 
 #[cfg(test)]
 mod tests {
-    use std::fs::File;
-    use std::os::unix::fs::{PermissionsExt, symlink};
+    use std::fs::{self, File};
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
     use std::process::Command;
 
     use memmap2::MmapOptions;
@@ -171,8 +160,13 @@ mod tests {
             Room { runtime, boot: Uuid::new_v4() }
         }
 
+        fn pages_after(&self, boot: Uuid) -> Pages {
+            let runtime = Directory::private(self.runtime.path(), 0o755).unwrap();
+            Pages::in_directory(&runtime, boot).unwrap()
+        }
+
         fn pages(&self) -> Pages {
-            Pages::in_directory(self.runtime.path(), self.boot).unwrap()
+            self.pages_after(self.boot)
         }
     }
 
@@ -266,7 +260,7 @@ mod tests {
 
         // After a reboot nothing on a page means anything.
         drop(second);
-        let mut third = Pages::in_directory(room.runtime.path(), Uuid::new_v4()).unwrap();
+        let mut third = room.pages_after(Uuid::new_v4());
         third.open(known, me()).unwrap();
         let content = fs::read(third.path(known)).unwrap();
         assert_eq!(word(&content, 4 * 64 + 24), 0);
@@ -344,7 +338,14 @@ mod tests {
         let output = Command::new("setpriv")
             .args(ids)
             .arg(&copy)
-            .args(["host::page", "host::process", "host::socket", "host::peer"])
+            .args([
+                "host::page",
+                "host::directory",
+                "host::lock",
+                "host::process",
+                "host::socket",
+                "host::peer",
+            ])
             .env("TMPDIR", dir.path())
             .output()
             .unwrap();

@@ -1,0 +1,452 @@
+//! Directories, and the files in them, opened relative to a descriptor of the directory and never
+//! through a link.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, DirBuilder, File, Metadata, Permissions};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use nix::dir::Dir;
+use nix::fcntl::{OFlag, openat, renameat};
+use nix::sys::stat::{Mode, mkdirat};
+use nix::unistd::{UnlinkatFlags, geteuid, unlinkat};
+
+const GROUP_OR_OTHERS_WRITE: u32 = 0o022;
+const OTHERS_WRITE: u32 = 0o002;
+
+/// Why a directory cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum DirectoryError {
+    /// The system refused.
+    #[error("cannot use directory {}", .path.display())]
+    System {
+        /// Which.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// Somebody else could put files into it, or take them out.
+    #[error("directory {} {reason}: others could put files into it", .path.display())]
+    NotOurs {
+        /// Which.
+        path: PathBuf,
+        /// The rule that it breaks.
+        reason: String,
+    },
+}
+
+/// An open directory. Files in it are named by one path component.
+///
+/// Invariant: no name is followed through a link, and a file is used only if it is a regular one
+/// of the agent's own user with no other name.
+#[derive(Debug, Clone)]
+pub struct Directory(Arc<Open>);
+
+#[derive(Debug)]
+struct Open {
+    descriptor: OwnedFd,
+    path: PathBuf,
+}
+
+impl AsFd for Directory {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.descriptor.as_fd()
+    }
+}
+
+impl Directory {
+    /// Opens a directory that nobody but the agent's user and root can write to, and makes it, with
+    /// its parents, if it is missing.
+    ///
+    /// In a place where everybody may write it must be the agent's own, and is made for the agent
+    /// alone. A file system that is mounted there is taken as it is: the volume of a container may
+    /// be shared on purpose.
+    ///
+    /// # Errors
+    ///
+    /// See [`DirectoryError`].
+    pub fn private(path: &Path, mode: u32) -> Result<Directory, DirectoryError> {
+        let fail = |source| DirectoryError::System { path: path.to_owned(), source };
+        let refuse = |reason: String| DirectoryError::NotOurs { path: path.to_owned(), reason };
+        let is_public =
+            |path: &Path| fs::metadata(path).is_ok_and(|it| it.mode() & OTHERS_WRITE != 0);
+        let in_public = path.parent().is_some_and(is_public);
+        create(path, if in_public { 0o700 } else { mode }).map_err(fail)?;
+        let named = fs::symlink_metadata(path).map_err(fail)?;
+        let me = geteuid().as_raw();
+        if named.is_symlink() && (in_public || (named.uid() != 0 && named.uid() != me)) {
+            return Err(refuse("is a symbolic link".to_owned()));
+        }
+        let directory = Directory::shared(path).map_err(fail)?;
+        if !is_mounted(path) {
+            let found = directory.metadata().map_err(fail)?;
+            check_directory(&found, !in_public).map_err(refuse)?;
+        }
+        Ok(directory)
+    }
+
+    /// Opens a directory whoever may write to it.
+    ///
+    /// # Errors
+    ///
+    /// Those of the system.
+    pub fn shared(path: &Path) -> io::Result<Directory> {
+        // A relative path of one component has an empty parent.
+        let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        let descriptor = nix::fcntl::open(path, flags, Mode::empty())?;
+        Ok(Directory(Arc::new(Open { descriptor, path: path.to_owned() })))
+    }
+
+    /// Opens a directory of the agent's own within this one, and makes it if it is missing.
+    ///
+    /// # Errors
+    ///
+    /// See [`DirectoryError`].
+    pub fn child(&self, name: &str, mode: u32) -> Result<Directory, DirectoryError> {
+        let path = self.join(name);
+        let fail = |source: io::Error| DirectoryError::System { path: path.clone(), source };
+        let is_new = match mkdirat(self, name, Mode::from_bits_truncate(mode as libc::mode_t)) {
+            Ok(()) => true,
+            Err(nix::Error::EEXIST) => false,
+            Err(error) => return Err(fail(error.into())),
+        };
+        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+        let descriptor = openat(self, name, flags, Mode::empty()).map_err(|error| match error {
+            nix::Error::ENOTDIR | nix::Error::ELOOP => DirectoryError::NotOurs {
+                path: path.clone(),
+                reason: "is a link or a file".to_owned(),
+            },
+            error => fail(error.into()),
+        })?;
+        let child = Directory(Arc::new(Open { descriptor, path: path.clone() }));
+        let found = child.metadata().map_err(fail)?;
+        check_directory(&found, false)
+            .map_err(|reason| DirectoryError::NotOurs { path: path.clone(), reason })?;
+        if is_new && mode & 0o077 != 0 {
+            // Whatever the umask. Not without need: it would end the inheritance of a group.
+            child.set_mode(mode).map_err(fail)?;
+        }
+        Ok(child)
+    }
+
+    /// Its path, for messages and for other programs.
+    pub fn path(&self) -> &Path {
+        &self.0.path
+    }
+
+    /// The path of something in it, for messages and for other programs.
+    pub fn join(&self, name: impl AsRef<Path>) -> PathBuf {
+        self.0.path.join(name)
+    }
+
+    /// What the directory itself is.
+    ///
+    /// # Errors
+    ///
+    /// Those of the system.
+    pub fn metadata(&self) -> io::Result<Metadata> {
+        File::from(self.0.descriptor.try_clone()?).metadata()
+    }
+
+    fn set_mode(&self, mode: u32) -> io::Result<()> {
+        let file = File::from(self.0.descriptor.try_clone()?);
+        file.set_permissions(Permissions::from_mode(mode))
+    }
+
+    /// Opens a file to read.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound`; also when it is no file of the agent's own, or has more than `bytes_max`.
+    pub fn read(&self, name: impl AsRef<OsStr>, bytes_max: u64) -> io::Result<File> {
+        self.open(name.as_ref(), OFlag::O_RDONLY, 0, bytes_max)
+    }
+
+    /// Opens a file to read and write, and makes it with mode 0600 if it is missing.
+    ///
+    /// # Errors
+    ///
+    /// When it is no file of the agent's own, or has more than `bytes_max`.
+    pub fn write(&self, name: impl AsRef<OsStr>, bytes_max: u64) -> io::Result<File> {
+        self.open(name.as_ref(), OFlag::O_RDWR | OFlag::O_CREAT, 0o600, bytes_max)
+    }
+
+    /// Makes a file to read and write.
+    ///
+    /// # Errors
+    ///
+    /// `AlreadyExists`, and those of the system.
+    pub fn create(&self, name: impl AsRef<OsStr>, mode: u32) -> io::Result<File> {
+        let flags = OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_EXCL;
+        self.open(name.as_ref(), flags, mode, u64::MAX)
+    }
+
+    fn open(&self, name: &OsStr, flags: OFlag, mode: u32, bytes_max: u64) -> io::Result<File> {
+        one_component(name)?;
+        // Nonblocking, because a named pipe would be waited for.
+        let flags = flags | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
+        let mode = Mode::from_bits_truncate(mode as libc::mode_t);
+        let opened = openat(self, name, flags, mode).map_err(|error| match error {
+            nix::Error::ELOOP => refusal("it is a symbolic link; remove it"),
+            error => error.into(),
+        })?;
+        let file = File::from(opened);
+        check_file(&file.metadata()?, bytes_max)?;
+        Ok(file)
+    }
+
+    /// Removes a file, or a link to one. Whether there was one.
+    ///
+    /// # Errors
+    ///
+    /// Those of the system.
+    pub fn remove(&self, name: impl AsRef<OsStr>) -> io::Result<bool> {
+        one_component(name.as_ref())?;
+        match unlinkat(self, name.as_ref(), UnlinkatFlags::NoRemoveDir) {
+            Ok(()) => Ok(true),
+            Err(nix::Error::ENOENT) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Gives a file another name, in place of what has that name.
+    ///
+    /// # Errors
+    ///
+    /// Those of the system.
+    pub fn rename(&self, from: impl AsRef<OsStr>, to: impl AsRef<OsStr>) -> io::Result<()> {
+        one_component(from.as_ref())?;
+        one_component(to.as_ref())?;
+        Ok(renameat(self, from.as_ref(), self, to.as_ref())?)
+    }
+
+    /// The names of everything in it.
+    ///
+    /// # Errors
+    ///
+    /// Those of the system.
+    pub fn names(&self) -> io::Result<Vec<OsString>> {
+        // Of its own, because a directory's position is shared by copies of a descriptor.
+        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        let mut open = Dir::openat(self, ".", flags, Mode::empty())?;
+        let mut names = Vec::new();
+        for entry in open.iter() {
+            let entry = entry?;
+            let name = entry.file_name().to_bytes();
+            if name != b"." && name != b".." {
+                names.push(OsStr::from_bytes(name).to_owned());
+            }
+        }
+        Ok(names)
+    }
+}
+
+fn one_component(name: &OsStr) -> io::Result<()> {
+    if name.is_empty() || name == "." || name == ".." || name.as_bytes().contains(&b'/') {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not the name of a file"));
+    }
+    Ok(())
+}
+
+/// Whether nobody but this user, and root where it may, can write to a directory; else the rule that
+/// it breaks.
+fn check_directory(found: &Metadata, may_be_root_s: bool) -> Result<(), String> {
+    let me = geteuid().as_raw();
+    if found.uid() != me && !(may_be_root_s && found.uid() == 0) {
+        return Err(format!("belongs to uid {}, not {me}", found.uid()));
+    }
+    if found.mode() & GROUP_OR_OTHERS_WRITE != 0 {
+        let mode = found.mode() & 0o7777;
+        return Err(format!("is writable for its group or for everybody (mode {mode:o})"));
+    }
+    Ok(())
+}
+
+/// Whether a file is a regular one of the agent's own user with no other name and of plausible size.
+fn check_file(found: &Metadata, bytes_max: u64) -> io::Result<()> {
+    let me = geteuid().as_raw();
+    if !found.is_file() {
+        return Err(refusal("it is not a regular file; remove it"));
+    }
+    if found.uid() != me {
+        let owner = found.uid();
+        return Err(refusal(format!("it belongs to uid {owner}, not {me}; remove it")));
+    }
+    if found.nlink() != 1 {
+        return Err(refusal("it has another name, too (a hard link); remove it"));
+    }
+    if found.len() > bytes_max {
+        let bytes = found.len();
+        return Err(refusal(format!(
+            "it has {bytes} bytes, and the agent never writes more than {bytes_max}; remove it"
+        )));
+    }
+    Ok(())
+}
+
+fn refusal(reason: impl Into<String>) -> io::Error {
+    io::Error::new(io::ErrorKind::PermissionDenied, reason.into())
+}
+
+/// Makes a directory that is missing, with its parents, in that mode whatever the umask.
+///
+/// # Errors
+///
+/// Those of the system; also when something other than a directory is there.
+pub fn create(path: &Path, mode: u32) -> io::Result<()> {
+    if path.is_dir() {
+        return Ok(());
+    }
+    if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+        create(parent, 0o755)?;
+    }
+    match DirBuilder::new().mode(mode).create(path) {
+        Ok(()) => Directory::shared(path)?.set_mode(mode),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether another file system than that of its directory begins there.
+fn is_mounted(path: &Path) -> bool {
+    let device = |path| fs::symlink_metadata(path).map(|found: Metadata| found.dev()).ok();
+    device(path).zip(path.parent().and_then(device)).is_some_and(|(own, above)| own != above)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::os::unix::fs::{chown, symlink};
+
+    use super::*;
+
+    fn mode(path: &Path) -> u32 {
+        fs::symlink_metadata(path).unwrap().mode() & 0o7777
+    }
+
+    fn chmod(path: &Path, mode: u32) {
+        fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+    }
+
+    fn refused(path: &Path, expected: &str) {
+        let error = Directory::private(path, 0o755).unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+    }
+
+    #[test]
+    fn made_with_its_mode() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a/b");
+        let made = Directory::private(&path, 0o755).unwrap();
+        assert_eq!((mode(&path), mode(path.parent().unwrap())), (0o755, 0o755));
+        assert_eq!(made.child("pages", 0o711).unwrap().path(), path.join("pages"));
+        assert_eq!(mode(&path.join("pages")), 0o711);
+        Directory::private(&path, 0o700).unwrap();
+        assert_eq!(mode(&path), 0o755, "as it was");
+
+        fs::write(dir.path().join("file"), "").unwrap();
+        let error = Directory::private(&dir.path().join("file"), 0o700).unwrap_err();
+        assert!(matches!(error, DirectoryError::System { .. }), "{error}");
+    }
+
+    #[test]
+    fn writable_for_nobody_else() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("run");
+        fs::create_dir(&path).unwrap();
+        chmod(&path, 0o755);
+        for open in [0o777, 0o775, 0o1777, 0o757] {
+            chmod(&path, open);
+            refused(&path, &format!("is writable for its group or for everybody (mode {open:o})"));
+        }
+        chmod(&path, 0o755);
+        let private = Directory::private(&path, 0o755).unwrap();
+        fs::create_dir(path.join("pages")).unwrap();
+        chmod(&path.join("pages"), 0o777);
+        let error = private.child("pages", 0o711).unwrap_err().to_string();
+        assert!(error.contains("pages is writable for its group or for everybody"), "{error}");
+        // The administrator's own link to a directory is as good as its path.
+        symlink(&path, dir.path().join("link")).unwrap();
+        Directory::private(&dir.path().join("link"), 0o755).unwrap();
+        symlink(&path, path.join("sub")).unwrap();
+        assert!(private.child("sub", 0o711).unwrap_err().to_string().contains("is a link"));
+        if geteuid().is_root() {
+            chown(&path, Some(65_534), None).unwrap();
+            refused(&path, "belongs to uid 65534, not 0");
+            chown(&path, Some(0), None).unwrap();
+            std::os::unix::fs::lchown(dir.path().join("link"), Some(65_534), None).unwrap();
+            refused(&dir.path().join("link"), "is a symbolic link");
+        }
+    }
+
+    #[test]
+    fn where_everybody_writes_it_must_be_our_own() {
+        let dir = tempfile::tempdir().unwrap();
+        chmod(dir.path(), 0o1777);
+        let path = dir.path().join("tenured-7");
+        Directory::private(&path, 0o755).unwrap();
+        assert_eq!(mode(&path), 0o700);
+        Directory::private(&path, 0o755).unwrap();
+
+        chmod(&path, 0o770);
+        refused(&path, "is writable for its group");
+        let link = dir.path().join("link");
+        symlink(&path, &link).unwrap();
+        refused(&link, "is a symbolic link");
+    }
+
+    #[test]
+    fn what_is_mounted_is_as_it_is() {
+        assert!(is_mounted(Path::new("/proc")));
+        assert!(!is_mounted(Path::new("/proc/self")) && !is_mounted(Path::new("/no such")));
+        assert!(!is_mounted(Path::new("/")), "nothing is above it");
+    }
+
+    #[test]
+    fn no_file_is_followed_elsewhere_or_believed_blindly() {
+        let dir = tempfile::tempdir().unwrap();
+        let private = Directory::private(&dir.path().join("run"), 0o755).unwrap();
+        let victim = dir.path().join("victim");
+        fs::write(&victim, "precious").unwrap();
+        symlink(&victim, private.join("link")).unwrap();
+        fs::hard_link(&victim, private.join("double")).unwrap();
+        nix::unistd::mkfifo(&private.join("pipe"), Mode::S_IRWXU).unwrap();
+        fs::create_dir(private.join("directory")).unwrap();
+        for (name, expected) in [
+            ("link", "symbolic link"),
+            ("double", "another name"),
+            ("pipe", "not a regular file"),
+            ("directory", ""),
+            ("../victim", "not the name of a file"),
+        ] {
+            let error = private.write(name, u64::MAX).unwrap_err().to_string();
+            assert!(error.contains(expected), "{name}: {error}");
+        }
+        assert!(private.create("link", 0o600).is_err());
+        assert_eq!(fs::read_to_string(&victim).unwrap(), "precious");
+
+        private.write("own", 8).unwrap().set_len(9).unwrap();
+        assert_eq!(mode(&private.join("own")), 0o600);
+        let error = private.read("own", 8).unwrap_err().to_string();
+        assert!(
+            error.contains("it has 9 bytes, and the agent never writes more than 8"),
+            "{error}"
+        );
+        let mut content = Vec::new();
+        private.read("own", 9).unwrap().read_to_end(&mut content).unwrap();
+        assert_eq!(content, [0; 9]);
+
+        private.rename("own", "link").unwrap();
+        assert!(private.remove("link").unwrap() && !private.remove("link").unwrap());
+        let mut names = private.names().unwrap();
+        names.sort();
+        assert_eq!(names, ["directory", "double", "pipe"]);
+        assert_eq!(private.names().unwrap().len(), 3, "again");
+        assert_eq!(private.read("gone", 1).unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
+}
