@@ -3,11 +3,14 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::json;
-use tenure_tests::harness::{Agent, Client, Program, TenureRun, eventually, run_to_end, until};
+use tenure_tests::harness::{
+    Agent, Client, Program, TenureRun, boottime_ns, eventually, run_to_end, until,
+};
 use uuid::Uuid;
 
 const LEADER: [&str; 2] = ["--leader", "role"];
@@ -146,8 +149,7 @@ fn a_command_that_ignores_sigterm_is_killed_before_the_role_passes_on() {
     let agent = Agent::start();
     let (path, text) = file(&agent, "pid");
     let script = format!("trap '' TERM; echo $$ > {text}; while :; do sleep 0.02; done");
-    // The margin of so long a ttl is three seconds: what the kill may take on a busy machine.
-    let times = ["--ttl", "10m", "--max-hold", "8s", "--kill-after", "1s"];
+    let times = ["--ttl", "10m", "--max-hold", "1s", "--kill-after", "1s"];
     let args = [&LEADER[..], &times].concat();
     let mut run = TenureRun::new(&agent.socket(), &args, &["sh", "-c", &script]).start();
     let child = read_pid(&path);
@@ -159,6 +161,54 @@ fn a_command_that_ignores_sigterm_is_killed_before_the_role_passes_on() {
     events.granted(next.hold);
     assert!(!runs(child), "stopped comes before released");
     assert_eq!(run.wait_code(), 74);
+}
+
+#[test]
+fn a_command_may_use_all_of_its_longest_time_and_is_then_asked_to_stop() {
+    let agent = Agent::start();
+    for (longest_s, kill_after) in [(1, "10s"), (3, "3s"), (4, "3s"), (1, "1h")] {
+        let (path, text) = file(&agent, "asked");
+        // Its dying word: it must not be killed before it was asked.
+        let script =
+            format!("trap 'cat /proc/uptime > {text}; exit' TERM; while :; do sleep 0.02; done");
+        let longest = format!("{longest_s}s");
+        let times = ["--max-hold", &longest, "--kill-after", kill_after];
+        let args = [&LEADER[..], &times].concat();
+        let before = boottime_ns();
+        let run = TenureRun::new(&agent.socket(), &args, &["sh", "-c", &script]);
+        let (code, _, err) = run.finish();
+        assert_eq!(code, 74, "{times:?}: {err}");
+        let said = format!("leader/role: --max-hold {longest} is over: the command is stopped");
+        assert!(err.contains(&said), "{times:?}: {err}");
+        let asked = read_when_there(&path);
+        let asked: f64 = asked.split(' ').next().and_then(|text| text.parse().ok()).expect("s");
+        // That file has two digits.
+        let begun = Duration::from_nanos(before).as_secs_f64() - 0.01;
+        assert!(asked >= begun + f64::from(longest_s), "{times:?}: {begun} to {asked}");
+        fs::remove_file(path).expect("it is ours");
+    }
+    let (code, out, err) = TenureRun::new(
+        &agent.socket(),
+        &[&LEADER[..], &["--max-hold", "5s"]].concat(),
+        &["sh", "-c", "sleep 0.1; echo done"],
+    )
+    .finish();
+    assert_eq!((code, out.trim()), (0, "done"), "{err}");
+    until("nothing to be left", || agent.counts() == (0, 0, 0));
+}
+
+#[test]
+fn a_longest_time_that_leaves_none_for_sigterm_is_refused() {
+    let agent = Agent::start();
+    let none = ["--max-hold", "5s", "--kill-after", "0s"];
+    let run = |more: &[&str]| {
+        let args = [&LEADER[..], &none, more].concat();
+        TenureRun::new(&agent.socket(), &args, &["true"]).finish()
+    };
+    let (code, _, err) = run(&[]);
+    assert_eq!(code, 64, "{err}");
+    assert!(err.contains("no time between SIGTERM and SIGKILL"), "{err}");
+    assert_eq!(run(&["--on-lost", "kill"]).0, 0);
 }
 
 #[test]

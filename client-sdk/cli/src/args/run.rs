@@ -36,7 +36,7 @@ Life and death:
   The command never outlives its hold. When the hold is lost its process group gets SIGTERM,
   and SIGKILL after --kill-after or when the hold stops being valid, whichever is first. When
   the agent is silent and less than --kill-after is left: SIGTERM; SIGKILL before the hold
-  stops being valid. Its own processes count: the hold is not passed on before they ended.
+  stops being valid. When --max-hold is over: SIGTERM, and SIGKILL --kill-after later. Its own processes count: the hold is not passed on before they ended.
   With --tether tree (default) every process that the command leaves behind keeps the hold,
   as with flock(1), also when this wrapper is killed; a process that closes all inherited
   descriptors does not, and after a restart of the agent the hold hangs on this wrapper alone.
@@ -48,7 +48,7 @@ Exit status:
   the command's own; 128+n when signal n ended it
   64   the command line is wrong
   69   the agent or its upstream cannot be reached
-  74   the command was stopped because its hold was lost
+  74   the command was stopped because its hold was lost, or --max-hold was over
   75   the resource was not acquired: taken, or the wait was too long
   77   the agent's policy forbids it
   126  the command cannot be executed
@@ -89,6 +89,9 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "DURATION", value_parser = duration::parse_positive)]
     pub(crate) ttl: Option<Duration>,
     /// How long the command may hold it in all. Default: no limit
+    ///
+    /// When this is over the command is stopped as --on-lost says, and the hold is given back when it
+    /// has ended: after --kill-after at the latest. With --on-lost ignore the hold ends then.
     #[arg(long, value_name = "DURATION", value_parser = duration::parse_positive)]
     pub(crate) max_hold: Option<Duration>,
 

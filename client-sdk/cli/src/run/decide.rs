@@ -10,6 +10,12 @@ const LEAD_PART: u64 = 50;
 const LEAD_MIN: u64 = 10_000_000;
 const LEAD_MAX: u64 = 250_000_000;
 
+/// The agent ends a hold this part of its ttl before the upstream may: twice what it does unless
+/// configured otherwise. A margin of somebody who wants more shortens the time after SIGTERM.
+const MARGIN_PART: u32 = 100;
+/// The longest ttl that a kind has by default.
+const DEFAULT_TTL_MAX: Duration = Duration::from_secs(300);
+
 /// What the user wants to happen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reaction {
@@ -45,6 +51,8 @@ pub(crate) struct View {
     pub(crate) ttl: Duration,
     /// The last valid-until that was not 0.
     pub(crate) valid_until: u64,
+    /// When the command has held for as long as the user lets it.
+    pub(crate) over_at: Option<u64>,
     /// The agent says that a renewal is unknown.
     pub(crate) jeopardy: bool,
     /// The agent, or the page, says that the hold is gone.
@@ -65,6 +73,24 @@ pub(crate) enum Action {
     Term,
     /// SIGKILL to the process group.
     Kill,
+}
+
+/// The longest hold to ask the agent for, so that a command which may hold for `max_hold` gets its
+/// SIGTERM then and not before, and what follows still happens under the hold. It counts when nobody
+/// is there to stop the command.
+pub(crate) fn max_hold_to_ask(
+    max_hold: Duration,
+    reaction: Reaction,
+    kill_after: Duration,
+    ttl: Option<Duration>,
+) -> Duration {
+    let stopping = match reaction {
+        Reaction::Term | Reaction::Program => kill_after,
+        Reaction::Kill => Duration::ZERO,
+        Reaction::Ignore => return max_hold,
+    };
+    let margin = ttl.unwrap_or(DEFAULT_TTL_MAX) / MARGIN_PART;
+    max_hold + stopping + margin + Duration::from_nanos(LEAD_MAX)
 }
 
 /// What to do at `now`.
@@ -99,10 +125,15 @@ pub(crate) fn decide(now: u64, view: &View) -> Action {
         Stage::Running => {
             let quiet = if view.jeopardy { u64::MAX } else { nanos(view.ttl) / 3 };
             let danger_at = view.valid_until.saturating_sub(kill_after.min(quiet));
+            let over_at = view.over_at.unwrap_or(u64::MAX);
+            let stop_at = match view.reaction {
+                _ if view.lost => now,
+                Reaction::Kill => over_at,
+                _ => danger_at.min(over_at),
+            };
             match view.reaction {
-                Reaction::Kill if view.lost => Action::Kill,
-                Reaction::Kill => Action::Wait(Some(kill_at)),
-                _ if !view.lost && now < danger_at => Action::Wait(Some(danger_at.min(kill_at))),
+                _ if now < stop_at => Action::Wait(Some(stop_at.min(kill_at))),
+                Reaction::Kill => Action::Kill,
                 Reaction::Program => Action::StartProgram,
                 _ => Action::Term,
             }
@@ -132,6 +163,7 @@ mod tests {
             kill_after: Duration::from_secs(10),
             ttl: Duration::from_secs(30),
             valid_until: 130_000 * MS,
+            over_at: None,
             jeopardy: false,
             lost: false,
             program_ended: false,
@@ -221,8 +253,37 @@ mod tests {
     }
 
     #[test]
+    fn what_is_over_is_stopped_at_that_instant_and_gets_all_of_kill_after() {
+        for max_hold in [1, 10, 11, 60].map(Duration::from_secs) {
+            for reaction in [Reaction::Term, Reaction::Program, Reaction::Kill] {
+                let kill_after = Duration::from_secs(10);
+                let asked = max_hold_to_ask(max_hold, reaction, kill_after, None);
+                // As an agent with the default margin grants and renews it.
+                let last = 100_000 * MS + nanos(asked) - nanos(Duration::from_millis(160));
+                let over_at = 100_000 * MS + nanos(max_hold);
+                let valid_until = last.min(over_at + 20_000 * MS);
+                let view = View { reaction, over_at: Some(over_at), valid_until, ..healthy() };
+                assert_eq!(decide(over_at - 1, &view), Action::Wait(Some(over_at)), "{view:?}");
+                let expected = match reaction {
+                    Reaction::Kill => Action::Kill,
+                    Reaction::Program => Action::StartProgram,
+                    _ => Action::Term,
+                };
+                assert_eq!(decide(over_at, &view), expected, "{view:?}");
+                if reaction == Reaction::Kill {
+                    continue;
+                }
+                let told = View { stage: Stage::Terminated { since: over_at }, ..view };
+                let kill_at = over_at + 10_000 * MS;
+                assert_eq!(decide(over_at, &told), Action::Wait(Some(kill_at)), "{told:?}");
+            }
+        }
+    }
+
+    #[test]
     fn with_ignore_nothing_happens() {
-        let view = View { reaction: Reaction::Ignore, lost: true, ..healthy() };
+        let over_at = Some(90_000 * MS);
+        let view = View { reaction: Reaction::Ignore, lost: true, over_at, ..healthy() };
         check(100_000, view, Action::Wait(None));
         check(200_000, view, Action::Wait(None));
     }

@@ -26,7 +26,7 @@ use uuid::Uuid;
 
 use self::acquire::{Campaign, Granted};
 use self::child::{Guarded, Recipe};
-use self::decide::Reaction;
+use self::decide::{Reaction, max_hold_to_ask};
 use self::signals::{Signals, ends_wait};
 use self::terminal::Terminal;
 use self::validity::{Reading, Validity};
@@ -50,6 +50,7 @@ pub(crate) async fn run(args: &RunArgs, client: Client) -> Result<u8, Failure> {
     let what = resource_name(args, kind, name.as_deref());
     let system = |error: io::Error| Failure::new(exit::REFUSED, format!("{what}: {error}"));
 
+    check_max_hold(args)?;
     let mask = block_terminal_output_stops().map_err(system)?;
     let mut signals = Signals::install().map_err(system)?;
     let mut campaign = Campaign::new(client.clone(), register(args), acquire(args, kind, name));
@@ -109,6 +110,7 @@ pub(crate) async fn run(args: &RunArgs, client: Client) -> Result<u8, Failure> {
         what: &what,
         reaction: reaction(&args.on_lost),
         kill_after: args.kill_after,
+        max_hold: args.max_hold,
         start_program: &start_program,
     };
     let ending = Watch::new(orders, guarded, terminal, client.clone(), tether, &acquired, validity)
@@ -119,6 +121,17 @@ pub(crate) async fn run(args: &RunArgs, client: Client) -> Result<u8, Failure> {
     // Not before: a stream that closes says that the command has ended, too.
     drop(ending.stream);
     Ok(if ending.stopped { exit::LOST } else { child::exit_code(ending.status) })
+}
+
+/// A command that is to be stopped at the end of --max-hold must have time between the two signals.
+fn check_max_hold(args: &RunArgs) -> Result<(), Failure> {
+    let asks_first = matches!(args.on_lost, OnLost::Term | OnLost::Command(_));
+    if args.max_hold.is_some() && asks_first && args.kill_after.is_zero() {
+        let line = "--max-hold with --kill-after 0s leaves no time between SIGTERM and SIGKILL; \
+                    give --kill-after a duration, or write --on-lost kill";
+        return Err(Failure::new(exit::USAGE, line));
+    }
+    Ok(())
 }
 
 /// Ends the session, unless what the command left behind is to keep its hold.
@@ -179,7 +192,10 @@ fn acquire(args: &RunArgs, kind: Kind, name: Option<String>) -> Acquire {
         timeout_ms: args.wait.map(millis),
         request: Some(Uuid::new_v4().to_string()),
         ttl_ms: args.ttl.map(millis),
-        max_hold_ms: args.max_hold.map(millis),
+        max_hold_ms: args.max_hold.map(|max_hold| {
+            let reaction = reaction(&args.on_lost);
+            millis(max_hold_to_ask(max_hold, reaction, args.kill_after, args.ttl))
+        }),
         limit: args.limit,
         priority: args.priority,
         grace_ms: args.grace.map(millis),

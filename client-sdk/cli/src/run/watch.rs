@@ -15,7 +15,7 @@ use uuid::Uuid;
 
 use super::alarm::Alarm;
 use super::child::Guarded;
-use super::decide::{Action, Reaction, Stage, View, decide};
+use super::decide::{Action, Reaction, Stage, View, decide, nanos};
 use super::kernel::{self, Change};
 use super::signals::Signals;
 use super::terminal::Terminal;
@@ -38,6 +38,7 @@ pub(super) struct Orders<'a> {
     pub(super) what: &'a str,
     pub(super) reaction: Reaction,
     pub(super) kill_after: Duration,
+    pub(super) max_hold: Option<Duration>,
     pub(super) start_program: &'a StartProgram<'a>,
 }
 
@@ -69,6 +70,7 @@ pub(super) struct Watch<'a> {
     hold: Uuid,
     ttl: Duration,
     valid_until: u64,
+    over_at: Option<u64>,
     jeopardy: bool,
     lost: Option<&'static str>,
     /// When the page was first seen to have no valid-until.
@@ -98,8 +100,10 @@ impl<'a> Watch<'a> {
         acquired: &Acquired,
         validity: Validity,
     ) -> Watch<'a> {
+        let over_at = orders.max_hold.map(|max_hold| boottime_ns() + nanos(max_hold));
         Watch {
             orders,
+            over_at,
             guarded,
             terminal,
             client,
@@ -194,6 +198,7 @@ impl<'a> Watch<'a> {
                     kill_after: self.orders.kill_after,
                     ttl: self.ttl,
                     valid_until: self.valid_until,
+                    over_at: self.over_at,
                     jeopardy: self.jeopardy,
                     lost: self.lost.is_some(),
                     program_ended,
@@ -364,7 +369,11 @@ impl<'a> Watch<'a> {
     }
 
     fn start_program(&mut self) {
-        let reason = self.lost.unwrap_or("jeopardy");
+        let reason = match self.lost {
+            Some(reason) => reason,
+            None if self.is_over() => "max_hold",
+            None => "jeopardy",
+        };
         match (self.orders.start_program)(reason, self.guarded.group().as_raw().unsigned_abs()) {
             Ok(program) => self.program = Some(program),
             Err(error) => say(&format!(
@@ -372,6 +381,11 @@ impl<'a> Watch<'a> {
                 self.orders.what
             )),
         }
+    }
+
+    /// Whether the command has held for as long as the user lets it.
+    fn is_over(&self) -> bool {
+        self.over_at.is_some_and(|over_at| over_at <= boottime_ns())
     }
 
     /// Says, once, what happens to the command and why.
@@ -384,9 +398,13 @@ impl<'a> Watch<'a> {
             Reaction::Ignore => "the command goes on, as --on-lost ignore says",
             _ => "the command is stopped",
         };
-        match self.lost {
-            Some(reason) => say(&format!("{what}: the hold was lost ({reason}): {fate}")),
-            None => {
+        match (self.lost, self.orders.max_hold) {
+            (None | Some("max_hold"), Some(max_hold)) if self.is_over() => {
+                let max_hold = humantime::format_duration(max_hold);
+                say(&format!("{what}: --max-hold {max_hold} is over: {fate}"));
+            }
+            (Some(reason), _) => say(&format!("{what}: the hold was lost ({reason}): {fate}")),
+            (None, _) => {
                 let left = Duration::from_nanos(self.valid_until.saturating_sub(boottime_ns()));
                 let left = crate::failure::brief(left);
                 say(&format!(
