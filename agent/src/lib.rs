@@ -15,4 +15,5 @@ pub mod keeper;
 pub mod lifecycle;
 pub mod model;
 pub mod telemetry;
+pub mod turn;
 pub mod upstream;

@@ -11,6 +11,7 @@ mod handle;
 mod lateness;
 mod pace;
 mod run;
+mod shell;
 mod spawn;
 mod watches;
 

@@ -7,41 +7,34 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::sync::mpsc;
 
 use super::effects::Effects;
-use super::handle::{Inbox, Message, Probe};
+use super::handle::Inbox;
 use super::lateness::Lateness;
 use super::pace::{self, Watchfulness};
+use super::shell::{Shell, Woken};
 use super::spawn::Control;
-use super::watches::{Exit, Watches};
+use super::watches::Watches;
 use crate::host::clock::{self, Boottime};
 use crate::host::page::Pages;
 use crate::host::service_manager::Notifier;
 use crate::host::timer::Timer;
-use crate::journal::{CommitError, Database};
+use crate::journal::Database;
 use crate::keeper::journal::Saved;
-use crate::keeper::{Command, Keeper, Note, Request, Settings};
-use crate::model::{self, CallId, SessionId};
+use crate::keeper::{Keeper, Settings};
+use crate::model::SessionId;
 use crate::telemetry::{Metrics, Recorder, Repeats};
-use crate::upstream::{Report, Upstream};
+use crate::turn::Turn;
+use crate::upstream::Upstream;
 
-/// Client messages per turn; timers get their turn in between.
-const MESSAGES_PER_TURN: usize = 64;
-/// Ended processes per turn.
-const EXITS_PER_TURN: usize = 256;
-/// Upstream reports between two looks at the clients.
-const REPORTS_PER_TURN: usize = 4096;
 /// A jump of BOOTTIME against MONOTONIC by more than this was a sleep of the machine.
 const SLEEP_MIN: Duration = Duration::from_millis(100);
 /// How long the database may lag behind what was told; most holds of a busy host come and go meanwhile.
 const COMMIT_DELAY: Duration = Duration::from_millis(5);
-/// How long a stop waits for the upstream and for guarded work.
-const STOP_PATIENCE: Duration = Duration::from_millis(4500);
-
 /// What the heart is made of.
 pub struct Parts {
     /// Bounds and defaults.
@@ -64,27 +57,14 @@ pub struct Parts {
     pub kept: HashMap<SessionId, OwnedFd>,
 }
 
-/// What woke the loop up.
-#[derive(Default)]
-struct Woken {
-    report: Option<Report>,
-    exit: Option<Exit>,
-    message: Option<Message>,
-    control: Option<Control>,
-    handles_gone: bool,
-}
-
 /// A running heart.
 ///
 /// Takes messages of the API, exits of watched processes, reports of the upstream and controls of the
 /// lifecycle; emits replies, events, page writes and log lines; ends after a stop or a restart.
 pub(super) struct Run {
     keeper: Keeper,
-    upstream: Box<dyn Upstream>,
-    journal: Rc<RefCell<Database>>,
-    effects: Effects,
-    inbox: Inbox,
-    exits: mpsc::UnboundedReceiver<Exit>,
+    turn: Turn,
+    shell: Shell,
     control: mpsc::Receiver<Control>,
     timer: Timer,
     /// What the timer is set to.
@@ -92,18 +72,9 @@ pub(super) struct Run {
     /// Whether the last turn had something from a client.
     served: bool,
     watchfulness: Watchfulness,
-    /// Commands of this turn that wait for the journal.
-    deferred: Vec<Command>,
-    /// Calls of this turn that wait for the journal and the pages: what a release gives to another
-    /// host must be off the page of its former holder first.
-    outgoing: Vec<(CallId, model::Request)>,
-    /// Notes of this turn, which come after everything else.
-    notes: Vec<Note>,
     suspended: Duration,
-    stop_by: Option<Boottime>,
     /// When the database is to be brought up to date.
     commit_by: Option<Boottime>,
-    journal_errors: Repeats,
 }
 
 impl Run {
@@ -132,31 +103,33 @@ impl Run {
         inbox.pace.set_answers_here(parts.upstream.shares_journal());
         let mut run = Run {
             keeper,
-            upstream: parts.upstream,
-            journal: parts.journal,
-            effects,
-            inbox,
-            exits,
+            turn: Turn::default(),
+            shell: Shell {
+                upstream: parts.upstream,
+                journal: parts.journal,
+                effects,
+                inbox,
+                exits,
+                woken: Woken::default(),
+                stop_by: None,
+                restarting: false,
+                journal_errors: Repeats::new(),
+            },
             control,
             timer: Timer::new()?,
             armed: None,
             served: false,
             watchfulness: Watchfulness::default(),
-            deferred: Vec::new(),
-            outgoing: Vec::new(),
-            notes: Vec::new(),
             suspended: clock::suspended_total(),
-            stop_by: None,
             commit_by: None,
-            journal_errors: Repeats::new(),
         };
-        run.settle();
-        run.finish_turn();
-        let strays = run.effects.watches.forget_strays();
+        run.turn.flush(&mut run.keeper, &mut run.shell);
+        run.commit_later();
+        let strays = run.shell.effects.watches.forget_strays();
         if strays > 0 {
             tracing::info!(strays, "let go of kept processes of sessions that are gone");
         }
-        match run.effects.pages.remove_strays() {
+        match run.shell.effects.pages.remove_strays() {
             Ok(0) => {}
             Ok(pages) => tracing::info!(pages, "removed pages of sessions that are gone"),
             Err(error) => tracing::warn!(%error, "cannot look for pages of sessions that are gone"),
@@ -166,17 +139,21 @@ impl Run {
 
     pub(super) async fn run(mut self) {
         loop {
-            let woken = self.wait().await;
-            if self.turn(woken) {
+            self.wait().await;
+            if self.take_turn() {
                 return;
+            }
+            if self.turn.has_more() {
+                // Turns that follow without waiting must not keep the runtime from its sockets.
+                tokio::task::yield_now().await;
             }
         }
     }
 
     /// Waits until there is something to do.
-    async fn wait(&mut self) -> Woken {
-        let timeouts = [self.keeper.poll_timeout(), self.upstream.poll_timeout()];
-        let due = timeouts.into_iter().chain([self.stop_by, self.commit_by]);
+    async fn wait(&mut self) {
+        let timeouts = [self.keeper.poll_timeout(), self.shell.upstream.poll_timeout()];
+        let due = timeouts.into_iter().chain([self.shell.stop_by, self.commit_by]);
         let due = due.flatten().min();
         // Deadlines mostly move away: to wake up once too early costs less than to set the timer
         // at every move.
@@ -184,19 +161,24 @@ impl Run {
             self.timer.set(due);
             self.armed = due;
         }
-        if self.served && !self.effects.has_news() && !self.upstream.is_calling() {
-            let Inbox { messages, pace, .. } = &mut self.inbox;
+        if self.served
+            && !self.has_news()
+            && !self.shell.woken.has_any()
+            && !self.shell.upstream.is_calling()
+        {
+            let Inbox { messages, pace, .. } = &mut self.shell.inbox;
             let next = self.watchfulness.look(pace, || messages.try_recv().ok());
             if next.is_some() {
-                return Woken { message: next, ..Woken::default() };
+                self.shell.woken.message = next;
+                return;
             }
         }
-        if self.upstream.is_calling() && self.inbox.pace.is_alone() {
+        if self.shell.upstream.is_calling() && self.shell.inbox.pace.is_alone() {
             let until = clock::now() + pace::UPSTREAM_MAX;
             while clock::now() < until {
                 let looked = poll_fn(|context| Poll::Ready(self.poll_woken(context))).await;
-                if let Poll::Ready(woken) = looked {
-                    return woken;
+                if looked.is_ready() {
+                    return;
                 }
                 // Whoever is to do what is looked for may need this very core; and the runtime must
                 // look at its sockets.
@@ -204,165 +186,78 @@ impl Run {
                 tokio::task::yield_now().await;
             }
         }
-        poll_fn(|context| self.poll_woken(context)).await
+        poll_fn(|context| self.poll_woken(context)).await;
     }
 
-    fn poll_woken(&mut self, context: &mut Context<'_>) -> Poll<Woken> {
-        let mut woken = Woken::default();
+    /// Looks for something to do. What the last turn had no time for is there still.
+    fn poll_woken(&mut self, context: &mut Context<'_>) -> Poll<()> {
         let fired = self.timer.poll_fired(context).is_ready();
         if fired {
             self.armed = None;
         }
-        let mut ready = fired || self.effects.has_news();
-        if let Poll::Ready(report) = self.upstream.poll_report(context) {
+        let has_news = self.has_news();
+        let Shell { woken, upstream, exits, inbox, .. } = &mut self.shell;
+        if woken.report.is_none()
+            && let Poll::Ready(report) = upstream.poll_report(context)
+        {
             woken.report = Some(report);
-            ready = true;
         }
-        if let Poll::Ready(Some(exit)) = self.exits.poll_recv(context) {
-            woken.exit = Some(exit);
-            ready = true;
+        if woken.exit.is_none()
+            && let Poll::Ready(exit) = exits.poll_recv(context)
+        {
+            woken.exit = exit;
         }
-        if let Poll::Ready(Some(control)) = self.control.poll_recv(context) {
-            woken.control = Some(control);
-            ready = true;
+        if woken.control.is_none()
+            && let Poll::Ready(control) = self.control.poll_recv(context)
+        {
+            woken.control = control;
         }
-        match self.inbox.urgent.poll_recv(context) {
-            Poll::Ready(Some(message)) => {
-                woken.message = Some(message);
-                return Poll::Ready(woken);
-            }
-            Poll::Ready(None) => woken.handles_gone = true,
-            Poll::Pending => {}
+        if woken.message.is_none()
+            && let Poll::Ready(message) = inbox.urgent.poll_recv(context)
+        {
+            woken.message = message;
         }
-        if let Poll::Ready(Some(message)) = self.inbox.messages.poll_recv(context) {
-            woken.message = Some(message);
-            ready = true;
+        if woken.message.is_none()
+            && let Poll::Ready(message) = inbox.messages.poll_recv(context)
+        {
+            woken.message = message;
         }
-        if ready { Poll::Ready(woken) } else { Poll::Pending }
+        if fired || has_news || woken.has_any() { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    /// Whether there is something to do that nothing else wakes up for.
+    fn has_news(&self) -> bool {
+        self.shell.effects.has_news() || self.turn.has_more()
     }
 
     /// One turn; whether it was the last.
-    fn turn(&mut self, woken: Woken) -> bool {
+    fn take_turn(&mut self) -> bool {
         let now = clock::now();
-        self.effects.turn_began = now;
+        self.shell.effects.turn_began = now;
         let suspended = clock::suspended_total();
         let slept = suspended.saturating_sub(self.suspended) > SLEEP_MIN;
         self.suspended = suspended;
         if slept {
             tracing::info!("the machine slept; overdue holds are lost before anything is served");
             self.keeper.handle_wake(now);
-        } else if self.keeper.poll_timeout().is_some_and(|due| due <= now) {
-            self.keeper.handle_timeout(now);
         }
-        if self.upstream.poll_timeout().is_some_and(|due| due <= now) {
-            self.upstream.handle_timeout(now);
+        self.served = self.turn.take(&mut self.keeper, &mut self.shell) > 0;
+        self.shell.effects.registrants.clear();
+        let ending = self.shell.restarting || self.stop_is_over(now);
+        if ending {
+            self.turn.flush(&mut self.keeper, &mut self.shell);
         }
-        if let Some(report) = woken.report {
-            self.hear(now, report);
-        }
-        self.settle();
-
-        for stream in std::mem::take(&mut self.effects.cut_off) {
-            self.keeper.handle_stream_closed(now, stream);
-        }
-        for session in std::mem::take(&mut self.effects.watches.unwatched) {
-            self.keeper.handle_unwatched(now, session);
-        }
-        if let Some(exit) = woken.exit {
-            self.keeper.handle_exit(now, exit.session, exit.status);
-        }
-        for _ in 0..EXITS_PER_TURN {
-            let Ok(exit) = self.exits.try_recv() else { break };
-            self.keeper.handle_exit(now, exit.session, exit.status);
-        }
-        self.settle();
-
-        self.served = woken.message.is_some();
-        if let Some(message) = woken.message {
-            self.receive(now, message);
-        }
-        for _ in 0..MESSAGES_PER_TURN {
-            let next = self.inbox.urgent.try_recv().or_else(|_| self.inbox.messages.try_recv());
-            let Ok(message) = next else { break };
-            self.receive(now, message);
-        }
-        let restarting = woken.control.is_some_and(|control| self.steer(now, control));
-        self.settle();
-        self.finish_turn();
-        let ending = restarting || self.stop_is_over(now);
+        self.commit_later();
         if ending || self.commit_by.is_some_and(|due| due <= now) {
             self.commit();
         }
         ending
     }
 
-    fn receive(&mut self, now: Boottime, message: Message) {
-        match message {
-            Message::Request { ticket, caller, request, reply } => {
-                self.effects.replies.insert(ticket, reply);
-                let peer = caller.peer;
-                if matches!(*request, Request::Register(_)) {
-                    self.effects.registrants.insert(ticket, caller);
-                }
-                self.keeper.handle_request(now, ticket, peer, *request);
-            }
-            Message::Cancel(ticket) => {
-                self.effects.replies.remove(&ticket);
-                self.keeper.handle_cancel(now, ticket);
-            }
-            Message::OpenStream { stream, peer, target, events, reply } => {
-                self.effects.streams.insert(stream, events);
-                let opened = self.keeper.open_stream(now, stream, peer, target);
-                if opened.is_err() {
-                    self.effects.streams.remove(&stream);
-                }
-                // A caller that has gone closes its stream.
-                let _ = reply.send(opened);
-            }
-            Message::CloseStream(stream) => {
-                self.effects.streams.remove(&stream);
-                self.keeper.handle_stream_closed(now, stream);
-            }
-            Message::Probe(reply) => {
-                let health = self.upstream.health();
-                let (sessions, holds) = (self.keeper.count_sessions(), self.keeper.count_holds());
-                self.effects.metrics.set_present(sessions, &holds);
-                self.effects.metrics.set_upstream_state(health.state);
-                let lateness = self.effects.lateness.status();
-                // A caller that has gone wants no answer.
-                let _ = reply.send(Probe { health, lateness, sessions, holds });
-            }
-            Message::Examine(reply) => {
-                // A caller that has gone wants no examination.
-                let _ = reply.send(self.upstream.examine());
-            }
-        }
-        self.settle();
-    }
-
-    /// Whether the loop is to end after this turn.
-    fn steer(&mut self, now: Boottime, control: Control) -> bool {
-        match control {
-            Control::Stop => {
-                self.keeper.handle_stop(now);
-                self.stop_by = Some(now + STOP_PATIENCE);
-                false
-            }
-            Control::Restart => {
-                self.keeper.handle_restart(now);
-                true
-            }
-            Control::Reload(settings) => {
-                self.keeper.reload(*settings);
-                false
-            }
-        }
-    }
-
     fn stop_is_over(&mut self, now: Boottime) -> bool {
-        let Some(stop_by) = self.stop_by else { return false };
+        let Some(stop_by) = self.shell.stop_by else { return false };
         if self.keeper.stopped() {
-            self.upstream.close();
+            self.shell.upstream.close();
             return true;
         }
         if now < stop_by {
@@ -374,74 +269,8 @@ impl Run {
         true
     }
 
-    /// Takes what the keeper wants done, and what the upstream has to say, until both are silent.
-    /// Whatever is to be told, to clients or to an upstream beyond this process, waits until the
-    /// journal is written.
-    fn settle(&mut self) {
-        let mut context = Context::from_waker(Waker::noop());
-        for heard in 0.. {
-            while let Some(command) = self.keeper.poll_command() {
-                match command {
-                    Command::Call { call, request } if self.upstream.shares_journal() => {
-                        self.upstream.submit(clock::now(), call, request);
-                    }
-                    Command::Call { call, request } => self.outgoing.push((call, request)),
-                    Command::Persist(entry) => self.journal.borrow_mut().write(entry),
-                    told => self.deferred.push(told),
-                }
-            }
-            if heard == REPORTS_PER_TURN {
-                return;
-            }
-            match self.upstream.poll_report(&mut context) {
-                Poll::Ready(report) => self.hear(clock::now(), report),
-                Poll::Pending => return,
-            }
-        }
-    }
-
-    fn hear(&mut self, now: Boottime, report: Report) {
-        match report {
-            Report::Answer { call, sent_at, result } => {
-                let failure = result.as_ref().err();
-                self.effects.metrics.upstream_answered(now.since(sent_at), failure);
-                self.keeper.handle_answer(now, call, sent_at, result);
-            }
-            Report::Change(change) => self.keeper.handle_change(now, change),
-            Report::FeedLost => self.keeper.handle_feed_lost(now),
-            Report::Reset => self.keeper.handle_reset(now),
-        }
-    }
-
-    /// Holds go on without their journal: they would be lost if the agent were killed now, which is
-    /// better than to lose them at once.
-    fn journal_failed(&mut self, error: &CommitError) {
-        if let Some(withheld) = self.journal_errors.admit() {
-            tracing::error!(%error, withheld, "cannot write the journal; a restart would lose holds");
-        }
-    }
-
-    /// Makes the turn survive the agent, then tells clients, then calls the upstream.
-    fn finish_turn(&mut self) {
-        let secured = self.journal.borrow_mut().secure();
-        if let Err(error) = secured {
-            self.journal_failed(&error);
-        }
-        for command in self.deferred.drain(..) {
-            match command {
-                Command::Note(note) => self.notes.push(note),
-                told => self.effects.perform(told),
-            }
-        }
-        for (call, request) in self.outgoing.drain(..) {
-            self.upstream.submit(clock::now(), call, request);
-        }
-        // Nobody waits for the log.
-        for note in self.notes.drain(..) {
-            self.effects.note(&note);
-        }
-        self.effects.registrants.clear();
-        if self.commit_by.is_none() && self.journal.borrow().is_behind() {
+    fn commit_later(&mut self) {
+        if self.commit_by.is_none() && self.shell.journal.borrow().is_behind() {
             self.commit_by = Some(clock::now() + COMMIT_DELAY);
         }
     }
@@ -449,9 +278,9 @@ impl Run {
     /// Brings the database up to date, a moment after what it is to know was told.
     fn commit(&mut self) {
         self.commit_by = None;
-        let committed = self.journal.borrow_mut().commit();
+        let committed = self.shell.journal.borrow_mut().commit();
         if let Err(error) = committed {
-            self.journal_failed(&error);
+            self.shell.journal_failed(&error);
         }
     }
 }

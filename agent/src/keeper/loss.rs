@@ -16,12 +16,14 @@ impl Keeper {
     /// Valid-until has passed, whatever has been heard since.
     pub(super) fn deadline_fired(&mut self, now: Boottime, id: ClaimId) {
         let Some(hold) = self.holds.get_mut(&id) else { return };
+        let due = hold.deadline.due();
         if !self.timers.fired(&mut hold.deadline, Timer::Deadline(id), now) {
             return;
         }
+        let slept = due.is_some_and(|due| self.woke.is_some_and(|woke| due <= woke));
         let reason = if hold.last_instant().is_some_and(|last| last <= now) {
             LostReason::MaxHold
-        } else if self.woke {
+        } else if slept {
             LostReason::Slept
         } else {
             LostReason::Expired

@@ -68,6 +68,9 @@ use session::Session;
 use timers::{ContestId, Timer, Timers};
 use watch::Watch;
 
+/// How many timers one call of [`Keeper::handle_timeout`] does at most: as many as one call renews.
+const TIMERS_PER_CALL: usize = BEATS_PER_CALL_MAX;
+
 /// A call to the upstream whose answer has not come.
 #[derive(Debug)]
 enum Call {
@@ -122,8 +125,8 @@ pub struct Keeper {
     settings: Settings,
     random: ChaCha12Rng,
     phase: Phase,
-    /// While overdue holds are to be lost as `slept`.
-    woke: bool,
+    /// When the machine woke last: holds that were overdue then are lost as `slept`.
+    woke: Option<Boottime>,
     sessions: Map<SessionId, Session>,
     sessions_by_uid: BTreeMap<u32, usize>,
     holds: Map<ClaimId, Hold>,
@@ -162,7 +165,7 @@ impl Keeper {
             settings,
             random: ChaCha12Rng::from_seed(seed),
             phase: Phase::Running,
-            woke: false,
+            woke: None,
             sessions: Map::default(),
             sessions_by_uid: BTreeMap::new(),
             holds: Map::default(),
@@ -230,9 +233,16 @@ impl Keeper {
         self.settings = settings;
     }
 
-    /// Does what is due.
+    /// Whether something is due on which holds depend: until [`Keeper::handle_timeout`] has done it,
+    /// nothing else may be handled.
+    pub fn is_overdue(&self, now: Boottime) -> bool {
+        self.timers.next_urgent().is_some_and(|due| due <= now)
+    }
+
+    /// Does what is due, a bounded part at a time: what is left is due still.
     pub fn handle_timeout(&mut self, now: Boottime) {
-        while let Some((_, timer)) = self.timers.pop(now) {
+        for _ in 0..TIMERS_PER_CALL {
+            let Some((_, timer)) = self.timers.pop(now) else { break };
             match timer {
                 Timer::Deadline(hold) => self.deadline_fired(now, hold),
                 Timer::Tether(session) => self.tether_fired(now, session),
@@ -252,9 +262,7 @@ impl Keeper {
     /// The machine slept: holds that are overdue are lost for that reason, before anything else is
     /// served.
     pub fn handle_wake(&mut self, now: Boottime) {
-        self.woke = true;
-        self.handle_timeout(now);
-        self.woke = false;
+        self.woke = Some(now);
     }
 
     /// The upstream answered, or did not. `sent_at` is the instant just before the request, or its

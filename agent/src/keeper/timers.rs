@@ -54,24 +54,45 @@ impl Alarm {
     }
 }
 
+impl Timer {
+    /// Whether holds depend on it: it must not wait behind thousands of others that came due before.
+    fn is_urgent(self) -> bool {
+        matches!(self, Timer::Deadline(_) | Timer::Beat(_) | Timer::SessionBeat(_))
+    }
+}
+
 /// Every deadline of the keeper, in order.
 #[derive(Debug, Default)]
 pub(super) struct Timers {
-    entries: BTreeSet<(Boottime, Timer)>,
+    urgent: BTreeSet<(Boottime, Timer)>,
+    others: BTreeSet<(Boottime, Timer)>,
 }
 
 impl Timers {
     /// When the next entry fires. May be earlier than the deadline it stands for.
     pub(super) fn next(&self) -> Option<Boottime> {
-        self.entries.first().map(|(at, _)| *at)
+        [&self.urgent, &self.others].into_iter().filter_map(first).min()
     }
 
-    /// Takes the next entry that is due.
+    /// When the next entry fires on which holds depend.
+    pub(super) fn next_urgent(&self) -> Option<Boottime> {
+        first(&self.urgent)
+    }
+
+    /// Takes the next entry that is due: what holds depend on before all others.
     pub(super) fn pop(&mut self, now: Boottime) -> Option<(Boottime, Timer)> {
-        match self.entries.first() {
-            Some((at, _)) if *at <= now => self.entries.pop_first(),
-            _ => None,
+        let is_due = |entries: &BTreeSet<_>| first(entries).is_some_and(|at| at <= now);
+        if is_due(&self.urgent) {
+            self.urgent.pop_first()
+        } else if is_due(&self.others) {
+            self.others.pop_first()
+        } else {
+            None
         }
+    }
+
+    fn entries(&mut self, timer: Timer) -> &mut BTreeSet<(Boottime, Timer)> {
+        if timer.is_urgent() { &mut self.urgent } else { &mut self.others }
     }
 
     /// When to look whether a deadline has moved. Valid-untils do at every beat: those of thousands of
@@ -90,12 +111,12 @@ impl Timers {
             (Some(due), Some(armed)) if armed <= due => {}
             (Some(due), armed) => {
                 if let Some(armed) = armed {
-                    self.entries.remove(&(armed, timer));
+                    self.entries(timer).remove(&(armed, timer));
                 }
                 self.arm(alarm, timer, Timers::look_at(timer, due));
             }
             (None, Some(armed)) => {
-                self.entries.remove(&(armed, timer));
+                self.entries(timer).remove(&(armed, timer));
                 alarm.armed = None;
             }
             (None, None) => {}
@@ -103,7 +124,7 @@ impl Timers {
     }
 
     fn arm(&mut self, alarm: &mut Alarm, timer: Timer, at: Boottime) {
-        self.entries.insert((at, timer));
+        self.entries(timer).insert((at, timer));
         alarm.armed = Some(at);
     }
 
@@ -127,8 +148,12 @@ impl Timers {
 
     /// How many entries there are.
     pub(super) fn len(&self) -> usize {
-        self.entries.len()
+        self.urgent.len() + self.others.len()
     }
+}
+
+fn first(entries: &BTreeSet<(Boottime, Timer)>) -> Option<Boottime> {
+    entries.first().map(|(at, _)| *at)
 }
 
 #[cfg(test)]
@@ -153,6 +178,19 @@ mod tests {
         assert!(timers.pop(at(30)).is_some());
         assert!(timers.fired(&mut alarm, Timer::Forget, at(30)));
         assert_eq!(timers.len(), 0);
+    }
+
+    #[test]
+    fn what_holds_depend_on_overtakes_what_came_due_before() {
+        let mut timers = Timers::default();
+        let mut alarms = [Alarm::default(), Alarm::default()];
+        let (beat, patience) =
+            (Timer::Beat(ClaimId(uuid::Uuid::nil())), Timer::Patience(ClaimId(uuid::Uuid::nil())));
+        timers.set(&mut alarms[0], patience, Some(at(10)));
+        timers.set(&mut alarms[1], beat, Some(at(20)));
+        assert_eq!((timers.next(), timers.next_urgent()), (Some(at(10)), Some(at(20))));
+        assert_eq!(timers.pop(at(20)), Some((at(20), beat)));
+        assert_eq!(timers.pop(at(20)), Some((at(10), patience)));
     }
 
     #[test]

@@ -5,11 +5,13 @@
 
 mod change;
 mod peer;
+mod report;
 mod request;
 mod resource;
 
 pub use change::Change;
 pub use peer::{Peer, Process, Quota};
+pub use report::Report;
 pub use request::{
     Answer, Beat, BeatAnswer, CallId, Claim, ClaimAnswer, Failure, GoneReason, Owner, Request,
     STANDING_LISTED_MAX, SessionRecord, StandingEntry, Subject, Terms, UpstreamStanding,

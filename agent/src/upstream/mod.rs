@@ -10,27 +10,8 @@ use std::time::Duration;
 use tenure::wire::{Check, UpstreamState};
 
 use crate::host::clock::Boottime;
-use crate::model::{Answer, CallId, Change, Failure, Request};
-
-/// Something that the upstream has to say.
-#[derive(Debug)]
-pub enum Report {
-    /// What became of a call.
-    Answer {
-        /// Which call.
-        call: CallId,
-        /// The instant just before the request, or the last repetition of it, was sent.
-        sent_at: Boottime,
-        /// The answer, or why there is none.
-        result: Result<Answer, Failure>,
-    },
-    /// A hint.
-    Change(Change),
-    /// Hints may have been lost: read everything again.
-    FeedLost,
-    /// The upstream lost its data; what was held there is held no longer.
-    Reset,
-}
+pub use crate::model::Report;
+use crate::model::{CallId, Request};
 
 /// What people should know of the upstream.
 #[derive(Debug, Clone)]

@@ -217,6 +217,6 @@ fn a_sleep_loses_overdue_holds_for_that_reason() {
     bench.hold(session, json!({"kind": "leader", "name": "x"}));
     bench.now = bench.now + Duration::from_secs(3600);
     bench.keeper.handle_wake(bench.now);
-    bench.settle();
+    bench.pass(Duration::ZERO);
     assert_eq!(bench.heard(stream).last(), Some(&lost(LostReason::Slept)));
 }

@@ -1,0 +1,210 @@
+//! What surrounds the keeper in a real agent: the upstream, the journal, clients and processes.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+
+use super::effects::Effects;
+use super::handle::{Inbox, Message, Probe};
+use super::spawn::Control;
+use super::watches::Exit;
+use crate::host::clock::{self, Boottime};
+use crate::journal::{CommitError, Database};
+use crate::keeper::journal::Entry;
+use crate::keeper::{Command, Keeper, Note, Request};
+use crate::model::{self, CallId};
+use crate::telemetry::Repeats;
+use crate::turn::{self, Ending};
+use crate::upstream::{Report, Upstream};
+
+/// How long a stop waits for the upstream and for guarded work.
+const STOP_PATIENCE: Duration = Duration::from_millis(4500);
+
+/// What woke the loop up.
+#[derive(Default)]
+pub(super) struct Woken {
+    pub(super) report: Option<Report>,
+    pub(super) exit: Option<Exit>,
+    pub(super) message: Option<Message>,
+    pub(super) control: Option<Control>,
+}
+
+impl Woken {
+    pub(super) fn has_any(&self) -> bool {
+        let Woken { report, exit, message, control } = self;
+        report.is_some() || exit.is_some() || message.is_some() || control.is_some()
+    }
+}
+
+/// What the keeper is asked.
+pub(super) enum Asked {
+    Message(Message),
+    Control(Control),
+}
+
+pub(super) struct Shell {
+    pub(super) upstream: Box<dyn Upstream>,
+    pub(super) journal: Rc<RefCell<Database>>,
+    pub(super) effects: Effects,
+    pub(super) inbox: Inbox,
+    pub(super) exits: mpsc::UnboundedReceiver<Exit>,
+    /// What woke the loop up, until the turn takes it.
+    pub(super) woken: Woken,
+    pub(super) stop_by: Option<Boottime>,
+    /// The agent is to end, and to leave everything to the next.
+    pub(super) restarting: bool,
+    pub(super) journal_errors: Repeats,
+}
+
+impl Shell {
+    /// Holds go on without their journal: they would be lost if the agent were killed now, which is
+    /// better than to lose them at once.
+    pub(super) fn journal_failed(&mut self, error: &CommitError) {
+        if let Some(withheld) = self.journal_errors.admit() {
+            tracing::error!(%error, withheld, "cannot write the journal; a restart would lose holds");
+        }
+    }
+
+    fn receive_message(&mut self, keeper: &mut Keeper, now: Boottime, message: Message) {
+        match message {
+            Message::Request { ticket, caller, request, reply } => {
+                self.effects.replies.insert(ticket, reply);
+                let peer = caller.peer;
+                if matches!(*request, Request::Register(_)) {
+                    self.effects.registrants.insert(ticket, caller);
+                }
+                keeper.handle_request(now, ticket, peer, *request);
+            }
+            Message::Cancel(ticket) => {
+                self.effects.replies.remove(&ticket);
+                keeper.handle_cancel(now, ticket);
+            }
+            Message::OpenStream { stream, peer, target, events, reply } => {
+                self.effects.streams.insert(stream, events);
+                let opened = keeper.open_stream(now, stream, peer, target);
+                if opened.is_err() {
+                    self.effects.streams.remove(&stream);
+                }
+                // A caller that has gone closes its stream.
+                let _ = reply.send(opened);
+            }
+            Message::CloseStream(stream) => {
+                self.effects.streams.remove(&stream);
+                keeper.handle_stream_closed(now, stream);
+            }
+            Message::Probe(reply) => {
+                let health = self.upstream.health();
+                let (sessions, holds) = (keeper.count_sessions(), keeper.count_holds());
+                self.effects.metrics.set_present(sessions, &holds);
+                self.effects.metrics.set_upstream_state(health.state);
+                let lateness = self.effects.lateness.status();
+                // A caller that has gone wants no answer.
+                let _ = reply.send(Probe { health, lateness, sessions, holds });
+            }
+            Message::Examine(reply) => {
+                // A caller that has gone wants no examination.
+                let _ = reply.send(self.upstream.examine());
+            }
+        }
+    }
+
+    fn steer(&mut self, keeper: &mut Keeper, now: Boottime, control: Control) {
+        match control {
+            Control::Stop => {
+                keeper.handle_stop(now);
+                self.stop_by = Some(now + STOP_PATIENCE);
+            }
+            Control::Restart => {
+                keeper.handle_restart(now);
+                self.restarting = true;
+            }
+            Control::Reload(settings) => keeper.reload(*settings),
+        }
+    }
+}
+
+impl turn::Shell for Shell {
+    type Message = Asked;
+
+    fn now(&mut self) -> Boottime {
+        clock::now()
+    }
+
+    fn next_report(&mut self) -> Option<Report> {
+        let report = match self.woken.report.take() {
+            Some(report) => report,
+            None => match self.upstream.poll_report(&mut Context::from_waker(Waker::noop())) {
+                Poll::Ready(report) => report,
+                Poll::Pending => return None,
+            },
+        };
+        if let Report::Answer { sent_at, result, .. } = &report {
+            let took = clock::now().since(*sent_at);
+            self.effects.metrics.upstream_answered(took, result.as_ref().err());
+        }
+        Some(report)
+    }
+
+    fn next_ending(&mut self) -> Option<Ending> {
+        if let Some(stream) = self.effects.cut_off.pop() {
+            return Some(Ending::Stream(stream));
+        }
+        if let Some(session) = self.effects.watches.unwatched.pop() {
+            return Some(Ending::Unwatched(session));
+        }
+        let exit = self.woken.exit.take().or_else(|| self.exits.try_recv().ok())?;
+        Some(Ending::Process { session: exit.session, status: exit.status })
+    }
+
+    fn next_message(&mut self) -> Option<Asked> {
+        if let Some(control) = self.woken.control.take() {
+            return Some(Asked::Control(control));
+        }
+        let woken = self.woken.message.take();
+        let next = woken.or_else(|| self.inbox.urgent.try_recv().ok());
+        next.or_else(|| self.inbox.messages.try_recv().ok()).map(Asked::Message)
+    }
+
+    fn wake_upstream(&mut self, now: Boottime) {
+        if self.upstream.poll_timeout().is_some_and(|due| due <= now) {
+            self.upstream.handle_timeout(now);
+        }
+    }
+
+    fn receive(&mut self, keeper: &mut Keeper, now: Boottime, asked: Asked) {
+        match asked {
+            Asked::Message(message) => self.receive_message(keeper, now, message),
+            Asked::Control(control) => self.steer(keeper, now, control),
+        }
+    }
+
+    fn shares_journal(&self) -> bool {
+        self.upstream.shares_journal()
+    }
+
+    fn submit(&mut self, call: CallId, request: model::Request) {
+        self.upstream.submit(clock::now(), call, request);
+    }
+
+    fn write(&mut self, entry: Entry) {
+        self.journal.borrow_mut().write(entry);
+    }
+
+    fn secure(&mut self) {
+        let secured = self.journal.borrow_mut().secure();
+        if let Err(error) = secured {
+            self.journal_failed(&error);
+        }
+    }
+
+    fn perform(&mut self, command: Command) {
+        self.effects.perform(command);
+    }
+
+    fn note(&mut self, note: &Note) {
+        self.effects.note(note);
+    }
+}

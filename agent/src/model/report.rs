@@ -1,0 +1,24 @@
+//! What an upstream has to say to its agent.
+
+use super::{Answer, CallId, Change, Failure};
+use crate::host::clock::Boottime;
+
+/// Something that the upstream has to say.
+#[derive(Debug)]
+pub enum Report {
+    /// What became of a call.
+    Answer {
+        /// Which call.
+        call: CallId,
+        /// The instant just before the request, or the last repetition of it, was sent.
+        sent_at: Boottime,
+        /// The answer, or why there is none.
+        result: Result<Answer, Failure>,
+    },
+    /// A hint.
+    Change(Change),
+    /// Hints may have been lost: read everything again.
+    FeedLost,
+    /// The upstream lost its data; what was held there is held no longer.
+    Reset,
+}

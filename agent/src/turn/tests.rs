@@ -1,0 +1,302 @@
+//! A keeper and an engine in one process, on a clock that ticks at every look.
+
+use std::collections::VecDeque;
+
+use serde_json::{Value, json};
+use tenure::wire::{Problem, Release};
+use uuid::Uuid;
+
+use super::*;
+use crate::engine::{Effect, Engine, EngineSettings, TokenRange};
+use crate::keeper::{Peer, Quota, Reply, Settings, StreamTarget, Ticket};
+
+/// What a look at the clock takes.
+const TICK: Duration = Duration::from_micros(10);
+
+/// What surrounds the keeper here.
+struct Host {
+    now: Boottime,
+    engine: Engine,
+    reports: VecDeque<Report>,
+    messages: VecDeque<(Ticket, crate::keeper::Request)>,
+    /// So long takes each message.
+    message_takes: Duration,
+    replies: VecDeque<(Ticket, Result<Reply, Box<Problem>>)>,
+    /// What was done, in order.
+    done: Vec<&'static str>,
+    within: bool,
+}
+
+struct Rig {
+    keeper: Keeper,
+    turn: Turn,
+    host: Host,
+    next: u64,
+}
+
+fn peer() -> Peer {
+    Peer { uid: 1000, gid: 1000, process: None, watchable: true, quota: Quota::default() }
+}
+
+impl Shell for Host {
+    type Message = (Ticket, crate::keeper::Request);
+
+    fn now(&mut self) -> Boottime {
+        self.now = self.now + TICK;
+        self.now
+    }
+
+    fn next_report(&mut self) -> Option<Report> {
+        self.reports.pop_front()
+    }
+
+    fn next_ending(&mut self) -> Option<Ending> {
+        None
+    }
+
+    fn next_message(&mut self) -> Option<Self::Message> {
+        self.messages.pop_front()
+    }
+
+    fn wake_upstream(&mut self, now: Boottime) {
+        self.engine.handle_timeout(now);
+        self.hints();
+    }
+
+    fn receive(&mut self, keeper: &mut Keeper, now: Boottime, (ticket, request): Self::Message) {
+        self.done.push("message");
+        self.now = self.now + self.message_takes;
+        keeper.handle_request(now, ticket, peer(), request);
+    }
+
+    fn shares_journal(&self) -> bool {
+        self.within
+    }
+
+    fn submit(&mut self, call: CallId, request: Request) {
+        self.done.push(if matches!(request, Request::Renew(_)) { "renewal" } else { "call" });
+        let sent_at = self.now;
+        let result = Ok(self.engine.handle(sent_at, request));
+        self.hints();
+        self.reports.push_back(Report::Answer { call, sent_at, result });
+    }
+
+    fn write(&mut self, _entry: Entry) {
+        self.done.push("write");
+    }
+
+    fn secure(&mut self) {
+        self.done.push("secure");
+    }
+
+    fn perform(&mut self, command: Command) {
+        self.done.push(match command {
+            Command::WritePage { valid_until: Boottime::ZERO, .. } => "void",
+            Command::WritePage { .. } => "page",
+            Command::Reply { ticket, reply } => {
+                self.replies.push_back((ticket, reply));
+                "reply"
+            }
+            Command::Send { .. } => "event",
+            _ => "other",
+        });
+    }
+
+    fn note(&mut self, note: &Note) {
+        self.done.push(match note {
+            Note::Beat { .. } => "beat",
+            _ => "note",
+        });
+    }
+}
+
+impl Host {
+    fn hints(&mut self) {
+        while let Some(effect) = self.engine.poll_effect() {
+            if let Effect::Change(change) = effect {
+                self.reports.push_back(Report::Change(change));
+            }
+        }
+    }
+}
+
+impl Rig {
+    fn new(within: bool, budget: Budget) -> Rig {
+        let now = Boottime::from_nanos(1_000_000_000_000);
+        let settings = Settings { agent_uid: 1000, ..Settings::default() };
+        Rig {
+            keeper: Keeper::new(settings, [7; 32], now),
+            turn: Turn::new(budget),
+            host: Host {
+                now,
+                engine: Engine::new(
+                    EngineSettings::default(),
+                    TokenRange { first: 1, last: 1_000_000 },
+                ),
+                reports: VecDeque::new(),
+                messages: VecDeque::new(),
+                message_takes: Duration::ZERO,
+                replies: VecDeque::new(),
+                done: Vec::new(),
+                within,
+            },
+            next: 1,
+        }
+    }
+
+    fn take(&mut self) -> usize {
+        self.turn.take(&mut self.keeper, &mut self.host)
+    }
+
+    fn say(&mut self, request: crate::keeper::Request) {
+        self.next += 1;
+        self.host.messages.push_back((Ticket(self.next), request));
+    }
+
+    fn acquire(&mut self, session: Uuid, name: &str) {
+        let fields = json!({"session": session, "kind": "leader", "name": name});
+        self.say(crate::keeper::Request::Acquire(serde_json::from_value(fields).unwrap()));
+    }
+
+    fn register(&mut self, fields: Value) -> Uuid {
+        self.say(crate::keeper::Request::Register(serde_json::from_value(fields).unwrap()));
+        self.take();
+        match self.host.replies.pop_back() {
+            Some((_, Ok(Reply::Registered { session, .. }))) => session.0,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Turns until nothing is left to be said or done.
+    fn rest(&mut self) {
+        while self.take() > 0 || self.turn.has_more() || !self.host.reports.is_empty() {}
+        self.host.done.clear();
+    }
+
+    fn count(&self, what: &str) -> usize {
+        self.host.done.iter().filter(|done| **done == what).count()
+    }
+}
+
+#[test]
+fn nothing_is_told_before_the_journal_and_the_pages_and_calls_leave_after_both() {
+    let mut rig = Rig::new(false, Budget::default());
+    let session = rig.register(json!({"tether": "process"}));
+    rig.acquire(session, "x");
+    rig.rest();
+    let hold = match rig.host.replies.pop_back() {
+        Some((_, Ok(Reply::Acquired(acquired)))) => acquired.hold,
+        other => panic!("{other:?}"),
+    };
+    let stream = StreamTarget::Session { session, last_event_id: None };
+    rig.keeper.open_stream(rig.host.now, StreamId(1), peer(), stream).unwrap();
+    rig.rest();
+    rig.say(crate::keeper::Request::Release(Release { session, hold: Some(hold) }));
+    rig.acquire(session, "y");
+    rig.take();
+    let done: Vec<_> =
+        rig.host.done.iter().filter(|it| !matches!(**it, "message" | "write")).collect();
+    assert_eq!(done, [&"secure", &"void", &"event", &"call", &"call", &"note"]);
+}
+
+#[test]
+fn a_page_is_voided_before_another_is_written_and_never_shows_what_was_lost_at_once() {
+    let mut rig = Rig::new(true, Budget::default());
+    let session = rig.register(json!({"tether": "process"}));
+    rig.host.done.clear();
+    let page = |hold: u128, until: u64| Command::WritePage {
+        session: SessionId(session),
+        slot: 1,
+        hold: ClaimId(Uuid::from_u128(hold)),
+        token: 1,
+        valid_until: Boottime::from_nanos(until),
+        state: tenure::wire::HoldState::Held,
+    };
+    rig.turn.here = vec![page(1, 9), page(2, 9), page(3, 0), page(2, 0)];
+    rig.take();
+    assert_eq!(rig.host.done, ["secure", "void", "void", "page"]);
+}
+
+#[test]
+fn messages_beyond_the_time_of_a_turn_wait_for_the_next_which_begins_with_timers() {
+    let mut rig = Rig::new(true, Budget::default());
+    let session = rig.register(json!({"tether": "process"}));
+    rig.acquire(session, "x");
+    rig.rest();
+    rig.host.now = rig.keeper.poll_timeout().unwrap().before(Duration::from_millis(7));
+    rig.host.message_takes = Duration::from_millis(2);
+    for _ in 0..20 {
+        rig.say(crate::keeper::Request::Beat(session));
+    }
+    assert_eq!(rig.take(), 3, "5 ms are over");
+    assert_eq!(rig.count("reply"), 3, "what was taken in is answered");
+    // The beat comes due within the second turn, which takes no more then.
+    assert!(rig.take() <= 2);
+    rig.host.done.clear();
+    rig.take();
+    assert_eq!(rig.host.done.first(), Some(&"renewal"), "{:?}", rig.host.done);
+}
+
+#[test]
+fn one_message_is_taken_however_long_each_takes() {
+    let mut rig = Rig::new(true, Budget::default());
+    let session = rig.register(json!({"tether": "process"}));
+    rig.host.message_takes = Duration::from_secs(1);
+    for _ in 0..3 {
+        rig.say(crate::keeper::Request::Beat(session));
+        rig.say(crate::keeper::Request::Beat(session));
+        assert_eq!(rig.take(), 1);
+        assert_eq!(rig.take(), 1);
+    }
+}
+
+#[test]
+fn more_events_than_fit_are_told_in_the_next_turns() {
+    let budget = Budget { told: 10, time: Duration::ZERO, ..Budget::default() };
+    let mut rig = Rig::new(true, budget);
+    rig.register(json!({"tether": "process"}));
+    for number in 0..25 {
+        rig.turn
+            .told
+            .push_back(Command::Reply { ticket: Ticket(number), reply: Ok(Reply::Beaten) });
+    }
+    rig.host.done.clear();
+    rig.host.replies.clear();
+    rig.take();
+    assert_eq!(rig.host.done.iter().filter(|it| **it == "reply").count() % 10, 0);
+    assert!(rig.turn.has_more());
+    rig.rest();
+    let order: Vec<u64> = rig.host.replies.iter().map(|(ticket, _)| ticket.0).collect();
+    assert_eq!(order, (0..25).collect::<Vec<_>>());
+}
+
+#[test]
+fn timers_that_come_due_together_take_several_turns_and_beats_overtake_the_others() {
+    let mut rig = Rig::new(true, Budget { time: Duration::ZERO, ..Budget::default() });
+    let holder = rig.register(json!({"tether": "process"}));
+    rig.acquire(holder, "x");
+    rig.rest();
+    for _ in 0..30 {
+        let waiter = rig.register(json!({"tether": "process"}));
+        for _ in 0..60 {
+            let fields = json!({"session": waiter, "kind": "leader", "name": "x",
+                                "wait": "block", "timeout_ms": 5000});
+            rig.say(crate::keeper::Request::Acquire(serde_json::from_value(fields).unwrap()));
+        }
+        rig.rest();
+    }
+    rig.host.replies.clear();
+    // Every wait has timed out, and the beat is due as well.
+    rig.host.now = rig.host.now + Duration::from_secs(11);
+    rig.take();
+    assert_eq!(rig.count("renewal"), 1);
+    let first = rig.host.replies.len();
+    assert!(first > 0 && first < 1000, "{first} waits ended in the first turn");
+    let mut turns = 1;
+    while rig.host.replies.len() < 1800 {
+        rig.take();
+        turns += 1;
+        assert!(turns < 100, "{}", rig.host.replies.len());
+    }
+    assert!(turns >= 4, "{turns}");
+}
