@@ -9,7 +9,6 @@ mod claims;
 mod ending;
 mod exclusive;
 pub mod journal;
-mod queue;
 mod restore;
 mod routes;
 mod semaphore;

@@ -76,7 +76,7 @@ impl Engine {
 
     fn restore_waiter(&mut self, now: Boottime, saved: SavedWaiter, semaphores: &mut Semaphores) {
         let SavedWaiter { row, claim, since } = saved;
-        semaphores.of(&claim).queue.push(row, claim.id);
+        semaphores.of(&claim).queue.insert(row, claim.id);
         self.next_row = self.next_row.max(row + 1);
         let beaten_until = now + claim.ttl;
         self.track(row, claim, State::Waiting(Waiter { since, beaten_until }));

@@ -4,11 +4,10 @@ use std::collections::BTreeMap;
 
 use super::claims::{Grant, State, Waiter};
 use super::journal::{Entry, SavedWaiter};
-use super::queue::Queue;
 use super::settings::TOKEN_WAIT;
 use super::{Engine, Occupation};
 use crate::host::clock::Boottime;
-use crate::model::{Change, Claim, ClaimAnswer, ClaimId, GoneReason, Resource};
+use crate::model::{Change, Claim, ClaimAnswer, ClaimId, GoneReason, Queue, Resource};
 
 #[derive(Debug)]
 pub(super) struct Semaphore {
@@ -19,7 +18,8 @@ pub(super) struct Semaphore {
     pub(super) limit_saved: bool,
     /// By token, so oldest grant first.
     pub(super) holders: BTreeMap<u64, ClaimId>,
-    pub(super) queue: Queue,
+    /// By row, so in the order of claiming.
+    pub(super) queue: Queue<u64>,
 }
 
 impl Semaphore {
@@ -90,7 +90,7 @@ impl Engine {
         let row = self.take_row();
         let mut position = 0;
         if let Some(semaphore) = self.semaphore_mut(&resource) {
-            semaphore.queue.push(row, id);
+            semaphore.queue.insert(row, id);
             position = semaphore.queue.len() as u64;
         }
         self.persist(Entry::Waiter(Box::new(SavedWaiter {

@@ -1,16 +1,18 @@
 //! PURE. The vocabulary that keeper, engine and upstreams share: ids, resources, and the requests,
-//! answers and hints that pass between an agent and its upstream.
+//! answers and hints that pass between an agent and its upstream; and the queue in which waiters stand.
 //!
 //! Invariant: nothing here decides anything.
 
 mod change;
 mod peer;
+mod queue;
 mod report;
 mod request;
 mod resource;
 
 pub use change::Change;
 pub use peer::{Peer, Process, Quota};
+pub use queue::Queue;
 pub use report::Report;
 pub use request::{
     Answer, Beat, BeatAnswer, CallId, Claim, ClaimAnswer, Failure, GoneReason, Owner, Request,
