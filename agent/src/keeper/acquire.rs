@@ -196,7 +196,8 @@ impl Keeper {
             // The place in an exclusive kind's queue is this agent's to tell; a semaphore's comes
             // with the answer to its claim.
             let waiting = hold.waiting();
-            self.answer(ticket, Reply::Waiting(waiting));
+            let position = self.holds.get(&id).and_then(|hold| self.position(hold));
+            self.answer(ticket, Reply::Waiting(tenure::wire::Waiting { position, ..waiting }));
         } else {
             // A wait that a restart orphaned has its caller back: its patience is the caller's.
             let due = acquire.timeout_ms.map(|timeout| now + Duration::from_millis(timeout));

@@ -7,6 +7,7 @@ use tenure::wire::{
 };
 
 use super::command::{Command, Note};
+use super::contest::PLACES_TOLD;
 use super::hold::{Hold, Stage, millis};
 use super::journal::Entry;
 use super::request::{Reply, Ticket};
@@ -68,7 +69,9 @@ impl Keeper {
                 }
                 self.placed(id, position);
                 self.answer_queued(now, id);
-                self.ask_places_later(now, resource, self.settings.poll);
+                if let Some(poll) = self.settings.poll {
+                    self.tell_places_later(now, resource, poll);
+                }
                 let asked_again =
                     self.holds.get_mut(&id).is_some_and(|hold| std::mem::take(&mut hold.again));
                 if asked_again {
@@ -193,7 +196,7 @@ impl Keeper {
         let session = hold.session();
         let uid = user_of(&self.sessions, session);
         let resource = hold.claim.resource.clone();
-        let waits = hold.wait != Wait::None;
+        let (waits, place) = (hold.wait != Wait::None, hold.place());
         self.commands.push_back(Command::Persist(Entry::Hold(Box::new(hold.saved()))));
         self.commands.push_back(Command::WritePage {
             session,
@@ -230,7 +233,7 @@ impl Keeper {
             self.answer(ticket, reply);
         }
         if waits {
-            self.leave_contest(now, id, &resource);
+            self.leave_contest(now, id, place, &resource);
         }
     }
 
@@ -246,13 +249,16 @@ impl Keeper {
         }
     }
 
-    /// A waiting hold has that place now.
+    /// A waiting hold has that place now. It is told the first, and those near the front.
     pub(super) fn placed(&mut self, id: ClaimId, position: u64) {
         let Some(hold) = self.holds.get_mut(&id) else { return };
         if hold.position == Some(position) || hold.is_held() {
             return;
         }
-        hold.position = Some(position);
+        let former = hold.position.replace(position);
+        if former.is_some() && position > PLACES_TOLD as u64 {
+            return;
+        }
         let (session, of) = (hold.session(), hold.event());
         self.tell(session, || Event::Queued(QueuedEvent { of, position }));
     }

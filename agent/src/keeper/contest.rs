@@ -3,7 +3,7 @@
 //! Exclusive kinds have no queue upstream: here is who waits, in order, and only the first of them
 //! claims. Semaphores have their queue upstream: here is only who is in it, to ask for places.
 
-use std::collections::VecDeque;
+use std::cmp::Reverse;
 use std::time::Duration;
 
 use tenure::wire::{Kind, Problem, Wait};
@@ -12,23 +12,31 @@ use super::hold::Stage;
 use super::timers::{Alarm, ContestId, Timer};
 use super::{Call, Keeper, Phase, Renewed};
 use crate::host::clock::Boottime;
-use crate::model::{self, ClaimId, Resource, Terms};
+use crate::model::{self, ClaimId, Queue, Resource};
 
-/// Places in a queue are asked for this often at most, and once per ms and waiter.
+/// Places in a queue are told, or asked for, this often at most.
 const PLACES_MIN: Duration = Duration::from_millis(250);
+
+/// Changes of their places are told to so many waiters; those behind them learn where they stand when
+/// they join, and when they come this far.
+pub(super) const PLACES_TOLD: usize = 100;
+
+/// A waiter's place: the higher priority first, then whoever asked first.
+pub(super) type Place = (Reverse<i32>, u64);
 
 /// Who waits for a resource.
 #[derive(Debug)]
 pub(super) struct Contest {
     pub(super) id: ContestId,
-    /// In the order in which they will be served.
-    pub(super) queue: VecDeque<ClaimId>,
+    pub(super) queue: Queue<Place>,
     /// The first one's claim is on its way.
     pub(super) claiming: Option<ClaimId>,
     /// Something changed meanwhile: try once more.
     pub(super) again: bool,
-    /// The next attempt, or for a semaphore the next asking for places.
+    /// The next attempt of an exclusive kind.
     pub(super) retry: Alarm,
+    /// The next telling of places; of a semaphore's the next asking for them.
+    pub(super) places: Alarm,
     /// When the upstream last said that somebody else has it.
     pub(super) taken_at: Option<Boottime>,
     /// Why the upstream last said neither that nor granted it.
@@ -52,12 +60,10 @@ impl Keeper {
             }
             return;
         }
-        self.join_contest(id, &resource);
+        self.join_contest(now, id, &resource);
         if kind == Kind::Semaphore {
             self.claim(id);
         } else {
-            self.tell_places(&resource);
-            self.try_head(now, &resource);
             self.answer_queued(now, id);
         }
     }
@@ -65,66 +71,78 @@ impl Keeper {
     /// Takes a waiter's place again after a restart. A semaphore's is in the queue upstream still,
     /// and is confirmed by a beat.
     pub(super) fn seek_again(&mut self, now: Boottime, id: ClaimId, resource: &Resource) {
-        self.join_contest(id, resource);
-        if resource.kind != Kind::Semaphore {
-            self.tell_places(resource);
-            self.try_head(now, resource);
-        }
+        self.join_contest(now, id, resource);
     }
 
-    fn join_contest(&mut self, id: ClaimId, resource: &Resource) {
-        let priority = self.priority(id);
+    fn join_contest(&mut self, now: Boottime, id: ClaimId, resource: &Resource) {
+        let Some(place) = self.holds.get(&id).map(super::Hold::place) else { return };
         if !self.contests.contains_key(resource) {
             let name = ContestId(self.next_contest);
             self.next_contest += 1;
             self.contest_names.insert(name, resource.clone());
             let contest = Contest {
                 id: name,
-                queue: VecDeque::new(),
+                queue: Queue::default(),
                 claiming: None,
                 again: false,
                 retry: Alarm::default(),
+                places: Alarm::default(),
                 taken_at: None,
                 trouble: None,
             };
             self.contests.insert(resource.clone(), contest);
         }
-        // Everybody behind those of the same or a higher priority.
-        let place = self.contests[resource]
-            .queue
-            .iter()
-            .rposition(|other| self.priority(*other) >= priority)
-            .map_or(0, |last| last + 1);
-        if let Some(contest) = self.contests.get_mut(resource) {
-            contest.queue.insert(place, id);
+        let Some(contest) = self.contests.get_mut(resource) else { return };
+        contest.queue.insert(place, id);
+        if resource.kind == Kind::Semaphore {
+            return;
+        }
+        let (position, behind) = (contest.queue.position(place), contest.queue.len() as u64);
+        self.placed(id, position);
+        if position < behind {
+            self.tell_places_later(now, resource, Duration::ZERO);
+        }
+        if position == 1 {
+            self.try_head(now, resource);
         }
     }
 
-    fn priority(&self, id: ClaimId) -> i32 {
-        match self.holds.get(&id).map(|hold| &hold.claim.terms) {
-            Some(Terms::Master { priority }) => *priority,
-            _ => 0,
+    /// Where a waiting hold stands now, which may be further on than it was told.
+    pub(super) fn position(&self, hold: &super::Hold) -> Option<u64> {
+        let contest = self.contests.get(&hold.claim.resource);
+        match contest.filter(|_| !hold.is_held() && hold.kind() != Kind::Semaphore) {
+            Some(contest) => Some(contest.queue.position(hold.place())).filter(|place| *place > 0),
+            None => hold.position,
         }
     }
 
     /// Takes a hold out of the queue, because it was granted or its wait is over.
-    pub(super) fn leave_contest(&mut self, now: Boottime, id: ClaimId, resource: &Resource) {
+    pub(super) fn leave_contest(
+        &mut self,
+        now: Boottime,
+        id: ClaimId,
+        place: Place,
+        resource: &Resource,
+    ) {
         let Some(contest) = self.contests.get_mut(resource) else { return };
-        let place = contest.queue.iter().position(|waiting| *waiting == id);
-        if let Some(place) = place {
-            contest.queue.remove(place);
-        }
-        if contest.claiming == Some(id) {
-            contest.claiming = None;
-        }
+        let was_first = contest.queue.front().is_some_and(|(_, first)| first == id);
+        contest.queue.remove(place);
+        let was_claiming = contest.claiming.take_if(|claiming| *claiming == id).is_some();
         if contest.queue.is_empty() {
             self.timers.set(&mut contest.retry, Timer::Contest(contest.id), None);
+            self.timers.set(&mut contest.places, Timer::Places(contest.id), None);
             self.contest_names.remove(&contest.id);
             self.contests.remove(resource);
-        } else if place.is_some() && resource.kind != Kind::Semaphore {
-            self.tell_places(resource);
-            self.try_head(now, resource);
+            return;
         }
+        if resource.kind == Kind::Semaphore {
+            return;
+        }
+        if was_first || was_claiming {
+            // With the timers of the next turn: of many that leave together only the last is followed.
+            self.timers.set(&mut contest.retry, Timer::Contest(contest.id), Some(now));
+        }
+        self.tell_places_later(now, resource, Duration::ZERO);
     }
 
     /// Claims for the first in the queue, unless that is on its way already.
@@ -137,7 +155,7 @@ impl Keeper {
             contest.again = true;
             return;
         }
-        let Some(head) = contest.queue.front().copied() else { return };
+        let Some((_, head)) = contest.queue.front() else { return };
         contest.claiming = Some(head);
         contest.again = false;
         let backstop = self.settings.poll.map(|every| now + every);
@@ -199,40 +217,42 @@ impl Keeper {
     pub(super) fn contest_fired(&mut self, now: Boottime, id: ContestId) {
         let Some(resource) = self.contest_names.get(&id).cloned() else { return };
         let Some(contest) = self.contests.get_mut(&resource) else { return };
-        if !self.timers.fired(&mut contest.retry, Timer::Contest(id), now) {
-            return;
+        if self.timers.fired(&mut contest.retry, Timer::Contest(id), now) {
+            self.try_head(now, &resource);
         }
-        if resource.kind != Kind::Semaphore {
-            return self.try_head(now, &resource);
-        }
-        let waiting: Vec<_> = contest.queue.iter().copied().collect();
-        for hold in waiting {
-            self.due_now(Renewed::Hold(hold));
-        }
-        self.ask_places_later(now, &resource, self.settings.poll);
     }
 
-    /// The queue of a semaphore moved: ask for the new places, but not at every step of it.
-    pub(super) fn ask_places_later(
+    /// The queue moved: its first waiters are told their new places, but not at every step of it.
+    pub(super) fn tell_places_later(
         &mut self,
         now: Boottime,
         resource: &Resource,
-        after: Option<Duration>,
+        after: Duration,
     ) {
         let Some(contest) = self.contests.get_mut(resource) else { return };
-        let Some(after) = after else { return };
-        let calm = PLACES_MIN.max(Duration::from_millis(contest.queue.len() as u64));
-        let due = now + after.max(calm);
-        let due = contest.retry.due().map_or(due, |earlier| earlier.min(due));
-        self.timers.set(&mut contest.retry, Timer::Contest(contest.id), Some(due));
+        let due = now + after.max(PLACES_MIN);
+        let due = contest.places.due().map_or(due, |earlier| earlier.min(due));
+        self.timers.set(&mut contest.places, Timer::Places(contest.id), Some(due));
     }
 
-    /// Tells the waiters of an exclusive resource their places where these changed.
-    fn tell_places(&mut self, resource: &Resource) {
-        let Some(contest) = self.contests.get(resource) else { return };
-        let queue: Vec<_> = contest.queue.iter().copied().collect();
-        for (ahead, id) in queue.into_iter().enumerate() {
-            self.placed(id, ahead as u64 + 1);
+    pub(super) fn places_fired(&mut self, now: Boottime, id: ContestId) {
+        let Some(resource) = self.contest_names.get(&id).cloned() else { return };
+        let Some(contest) = self.contests.get_mut(&resource) else { return };
+        if !self.timers.fired(&mut contest.places, Timer::Places(id), now) {
+            return;
+        }
+        let first: Vec<_> = contest.queue.iter().take(PLACES_TOLD).map(|(_, id)| id).collect();
+        if resource.kind != Kind::Semaphore {
+            for (id, position) in first.into_iter().zip(1..) {
+                self.placed(id, position);
+            }
+            return;
+        }
+        for id in first {
+            self.due_now(Renewed::Hold(id));
+        }
+        if let Some(poll) = self.settings.poll {
+            self.tell_places_later(now, &resource, poll);
         }
     }
 }

@@ -1,15 +1,17 @@
 //! A session's claim on a resource.
 
+use std::cmp::Reverse;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tenure::wire::{Acquired, GrantedEvent, HoldEvent, HoldState, HoldView, Kind, Wait, Waiting};
 
+use super::contest::Place;
 use super::journal::SavedHold;
 use super::request::Ticket;
 use super::timers::Alarm;
 use crate::host::clock::Boottime;
-use crate::model::{CallId, Claim, ClaimId, SessionId};
+use crate::model::{CallId, Claim, ClaimId, SessionId, Terms};
 
 /// Where a hold is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -89,6 +91,15 @@ impl Hold {
     /// Its kind.
     pub(super) fn kind(&self) -> Kind {
         self.claim.resource.kind
+    }
+
+    /// Its place among who waits for the same.
+    pub(super) fn place(&self) -> Place {
+        let priority = match self.claim.terms {
+            Terms::Master { priority } => priority,
+            _ => 0,
+        };
+        (Reverse(priority), self.row)
     }
 
     /// Whether its client may act.

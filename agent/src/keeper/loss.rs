@@ -123,8 +123,7 @@ impl Keeper {
         self.timers.set(&mut hold.deadline, Timer::Deadline(id), None);
         self.timers.set(&mut hold.patience, Timer::Patience(id), None);
         if hold.wait != Wait::None && !hold.is_held() {
-            let resource = hold.claim.resource.clone();
-            self.leave_contest(now, id, &resource);
+            self.leave_contest(now, id, hold.place(), &hold.claim.resource);
         }
         if hold.is_held() {
             self.commands.push_back(Command::WritePage {

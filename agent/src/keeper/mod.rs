@@ -252,6 +252,7 @@ impl Keeper {
                 Timer::SessionBeat(session) => self.session_beat_fired(now, session),
                 Timer::Departure(hold) => self.departure_fired(now, hold),
                 Timer::Contest(contest) => self.contest_fired(now, contest),
+                Timer::Places(contest) => self.places_fired(now, contest),
                 Timer::Farewell(session) => self.farewell_fired(now, session),
                 Timer::Forget => self.forget_fired(now),
             }

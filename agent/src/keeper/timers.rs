@@ -31,6 +31,8 @@ pub(super) enum Timer {
     Departure(ClaimId),
     /// The next attempt of a contest.
     Contest(ContestId),
+    /// The next telling of places in a contest.
+    Places(ContestId),
     /// The next attempt to end a session upstream.
     Farewell(SessionId),
     /// The oldest ended hold or session may be forgotten.

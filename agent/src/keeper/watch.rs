@@ -132,7 +132,7 @@ impl Keeper {
         } else if let Some(contest) = self.contests.get(resource) {
             waiting = contest.queue.len() as u64;
             let first = contest.queue.iter().take(STANDING_LISTED_MAX);
-            let holds = first.filter_map(|id| self.holds.get(id));
+            let holds = first.filter_map(|(_, id)| self.holds.get(&id));
             waiters.extend(holds.zip(1..).map(|(hold, position)| Waiter {
                 host: hold.claim.owner.host.to_string(),
                 name: hold.claim.owner.name.to_string(),
@@ -159,7 +159,7 @@ impl Keeper {
         match change {
             Change::Resource(resource) => {
                 if resource.kind == Kind::Semaphore {
-                    self.ask_places_later(now, &resource, Some(std::time::Duration::ZERO));
+                    self.tell_places_later(now, &resource, std::time::Duration::ZERO);
                 } else {
                     self.try_head(now, &resource);
                 }

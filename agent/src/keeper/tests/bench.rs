@@ -40,6 +40,10 @@ pub(super) struct Bench {
     pub(super) page: BTreeMap<ClaimId, (u64, Boottime, HoldState)>,
     pub(super) sessions: BTreeMap<SessionId, SavedSession>,
     pub(super) rows: BTreeMap<u64, SavedHold>,
+    /// Commands done so far: what the keeper's inputs cost.
+    pub(super) done: usize,
+    /// Claims among them.
+    pub(super) claims: usize,
     hung: VecDeque<(CallId, model::Request, Boottime)>,
     next: u64,
 }
@@ -68,6 +72,8 @@ impl Bench {
             page: BTreeMap::new(),
             sessions: BTreeMap::new(),
             rows: BTreeMap::new(),
+            done: 0,
+            claims: 0,
             hung: VecDeque::new(),
             next: 1,
         }
@@ -217,28 +223,25 @@ impl Bench {
     }
 
     pub(super) fn settle(&mut self) {
-        while let Some(command) = self.keeper.poll_command() {
-            self.perform(command);
-            self.changes();
-        }
         self.changes();
     }
 
     fn changes(&mut self) {
-        while let Some(effect) = self.engine.poll_effect() {
-            if let Effect::Change(change) = effect
-                && self.link == Link::Up
-            {
-                self.keeper.handle_change(self.now, change);
+        loop {
+            while let Some(effect) = self.engine.poll_effect() {
+                if let Effect::Change(change) = effect
+                    && self.link == Link::Up
+                {
+                    self.keeper.handle_change(self.now, change);
+                }
             }
-        }
-        if let Some(command) = self.keeper.poll_command() {
+            let Some(command) = self.keeper.poll_command() else { return };
             self.perform(command);
-            self.changes();
         }
     }
 
     fn perform(&mut self, command: Command) {
+        self.done += 1;
         match command {
             Command::Call { call, request } => self.call(call, request),
             Command::Reply { ticket, reply } => {
@@ -265,6 +268,7 @@ impl Bench {
 
     fn call(&mut self, call: CallId, request: model::Request) {
         let sent_at = self.now;
+        self.claims += usize::from(matches!(request, model::Request::Claim(_)));
         let result = match self.link {
             Link::Up => Ok(self.engine.handle(self.now, request)),
             Link::RepliesLost => {

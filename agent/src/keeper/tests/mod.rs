@@ -1,6 +1,7 @@
 //! The keeper against the engine, without network, sockets or clock.
 
 mod bench;
+mod crowd;
 mod ends;
 mod holds;
 mod quotas;
