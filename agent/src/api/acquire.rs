@@ -50,7 +50,10 @@ pub(super) async fn acquire(
         () = connection.hung_up() => return Err(cancelled().into()),
     };
     match reply {
-        Reply::Acquired(acquired) => Ok(json(StatusCode::OK, &acquired)),
+        Reply::Acquired(acquired) => {
+            connection.owes(context.heart.delivery(acquired.hold));
+            Ok(json(StatusCode::OK, &acquired))
+        }
         Reply::Waiting(waiting) => Ok(json(StatusCode::ACCEPTED, &waiting)),
         other => Ok(mismatch("acquire", &other)),
     }

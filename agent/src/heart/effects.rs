@@ -14,6 +14,7 @@ use crate::host::clock::Boottime;
 use crate::host::page::Pages;
 use crate::host::peer::Caller;
 use crate::keeper::{Command, Note, Reply, StreamId, Ticket};
+use crate::model::ClaimId;
 use crate::telemetry::{Metrics, Recorder, Repeats};
 
 /// The way back to a caller.
@@ -26,6 +27,8 @@ pub(super) struct Effects {
     pub(super) streams: HashMap<StreamId, mpsc::Sender<StreamItem>>,
     /// Streams whose readers were too slow, to be told to the keeper.
     pub(super) cut_off: Vec<StreamId>,
+    /// Grants whose callers were gone before they could be answered, to be told to the keeper.
+    pub(super) undelivered: Vec<ClaimId>,
     pub(super) watches: Watches,
     /// The callers of registrations in this turn, whose processes may be watched.
     pub(super) registrants: HashMap<Ticket, Caller>,
@@ -40,16 +43,23 @@ pub(super) struct Effects {
 impl Effects {
     /// Whether the keeper has to be told of something that was noticed on the way.
     pub(super) fn has_news(&self) -> bool {
-        !self.cut_off.is_empty() || !self.watches.unwatched.is_empty()
+        !self.cut_off.is_empty()
+            || !self.undelivered.is_empty()
+            || !self.watches.unwatched.is_empty()
     }
 
     /// Does one command that is not for the upstream or the journal.
     pub(super) fn perform(&mut self, command: Command) {
         match command {
             Command::Reply { ticket, reply } => {
-                if let Some(sender) = self.replies.remove(&ticket) {
-                    // A caller that has gone is told to the keeper as a cancellation.
-                    let _ = sender.send(reply);
+                let unsent = match self.replies.remove(&ticket) {
+                    Some(sender) => sender.send(reply).err(),
+                    // It was cancelled in this very turn.
+                    None => Some(reply),
+                };
+                // Its cancellation says nothing of a hold.
+                if let Some(Ok(Reply::Acquired(acquired))) = unsent {
+                    self.undelivered.push(ClaimId(acquired.hold));
                 }
             }
             Command::Send { stream, event } => {

@@ -6,6 +6,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::handle::{Inbox, Message, channel};
 use super::{Caller, Handle, Probe, StreamItem};
 use crate::keeper::{Reply, Request, StreamId, StreamTarget, Ticket};
+use crate::model::ClaimId;
 use crate::upstream::Examination;
 
 /// What a heart hears.
@@ -17,6 +18,7 @@ pub(crate) enum Heard {
         reply: oneshot::Sender<Result<Reply, Box<Problem>>>,
     },
     Cancel(Ticket),
+    Undelivered(ClaimId),
     OpenStream {
         stream: StreamId,
         target: StreamTarget,
@@ -49,6 +51,7 @@ impl FakeHeart {
                 Heard::Request { ticket, caller, request, reply }
             }
             Message::Cancel(ticket) => Heard::Cancel(ticket),
+            Message::Undelivered(hold) => Heard::Undelivered(hold),
             Message::OpenStream { stream, target, events, reply, .. } => {
                 Heard::OpenStream { stream, target, events, reply }
             }

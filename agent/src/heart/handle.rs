@@ -5,11 +5,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tenure::wire::{LatenessStatus, Problem};
 use tokio::sync::{mpsc, oneshot};
+use uuid::Uuid;
 
 use super::pace::{self, Pace};
 use crate::host::clock::Boottime;
 use crate::host::peer::Caller;
 use crate::keeper::{Numbered, Peer, Reply, Request, StreamEnd, StreamId, StreamTarget, Ticket};
+use crate::model::ClaimId;
 use crate::upstream::{Examination, Health};
 
 /// Messages that may wait for the heart; a caller beyond waits with its own connection.
@@ -58,6 +60,8 @@ pub(super) enum Message {
         reply: oneshot::Sender<Result<Reply, Box<Problem>>>,
     },
     Cancel(Ticket),
+    /// A caller that was answered with this grant has not read the answer.
+    Undelivered(ClaimId),
     OpenStream {
         stream: StreamId,
         peer: Peer,
@@ -74,7 +78,7 @@ pub(super) enum Message {
 #[derive(Clone)]
 pub struct Handle {
     messages: mpsc::Sender<Message>,
-    /// Cancellations and closings, which must get through when `messages` is full. Each takes the
+    /// Cancellations, returned grants and closings, which must get through when `messages` is full. Each takes the
     /// place of an accepted request or stream, so their number is bounded by those.
     urgent: mpsc::UnboundedSender<Message>,
     next: Arc<AtomicU64>,
@@ -110,18 +114,23 @@ impl Handle {
     /// What the keeper refused; [`HeartGone`] as `stopping`.
     pub async fn call(&self, caller: Caller, request: Request) -> Result<Reply, Box<Problem>> {
         let ticket = Ticket(self.next.fetch_add(1, Ordering::Relaxed));
-        let (reply, mut answer) = oneshot::channel();
+        let (reply, answer) = oneshot::channel();
         let alone = self.pace.asked(caller.connection);
         let message = Message::Request { ticket, caller, request: Box::new(request), reply };
         self.messages.send(message).await.map_err(|_| stopping())?;
-        let mut cancel = CancelOnDrop { urgent: &self.urgent, ticket: Some(ticket) };
-        let seen = if alone { pace::look(|| answer.try_recv().ok()) } else { None };
+        let mut asked = Asked { urgent: &self.urgent, ticket: Some(ticket), answer };
+        let seen = if alone { pace::look(|| asked.answer.try_recv().ok()) } else { None };
         let result = match seen {
             Some(result) => result,
-            None => answer.await.unwrap_or_else(|_| Err(stopping())),
+            None => (&mut asked.answer).await.unwrap_or_else(|_| Err(stopping())),
         };
-        cancel.ticket = None;
+        asked.ticket = None;
         result
+    }
+
+    /// For the caller of a grant that is about to be answered with it.
+    pub fn delivery(&self, hold: Uuid) -> Delivery {
+        Delivery { urgent: self.urgent.clone(), hold: Some(ClaimId(hold)) }
     }
 
     /// Opens an event stream. Dropping it closes it.
@@ -174,16 +183,48 @@ fn stopping() -> Box<Problem> {
     ))
 }
 
-struct CancelOnDrop<'a> {
+/// A request whose answer is waited for. Dropped before that, it cancels.
+struct Asked<'a> {
     urgent: &'a mpsc::UnboundedSender<Message>,
     ticket: Option<Ticket>,
+    answer: oneshot::Receiver<Result<Reply, Box<Problem>>>,
 }
 
-impl Drop for CancelOnDrop<'_> {
+impl Drop for Asked<'_> {
     fn drop(&mut self) {
-        if let Some(ticket) = self.ticket.take() {
-            // Fails only when the heart has ended, and with it every waiter.
-            let _ = self.urgent.send(Message::Cancel(ticket));
+        let Some(ticket) = self.ticket.take() else { return };
+        // From here on the heart sees that an answer comes too late; one that is there already
+        // it takes for delivered.
+        self.answer.close();
+        let message = match self.answer.try_recv() {
+            Ok(Ok(Reply::Acquired(acquired))) => Message::Undelivered(ClaimId(acquired.hold)),
+            _ => Message::Cancel(ticket),
+        };
+        // Fails only when the heart has ended, and with it every waiter.
+        let _ = self.urgent.send(message);
+    }
+}
+
+/// A grant on its way to its caller. Dropped without [`Delivery::delivered`], it tells the heart that
+/// nobody has read it.
+#[derive(Debug)]
+pub struct Delivery {
+    urgent: mpsc::UnboundedSender<Message>,
+    hold: Option<ClaimId>,
+}
+
+impl Delivery {
+    /// The caller has read it, or may have.
+    pub fn delivered(mut self) {
+        self.hold = None;
+    }
+}
+
+impl Drop for Delivery {
+    fn drop(&mut self) {
+        if let Some(hold) = self.hold.take() {
+            // Fails only when the heart has ended.
+            let _ = self.urgent.send(Message::Undelivered(hold));
         }
     }
 }

@@ -92,6 +92,7 @@ impl Run {
             replies: HashMap::new(),
             streams: HashMap::new(),
             cut_off: Vec::new(),
+            undelivered: Vec::new(),
             watches,
             registrants: HashMap::new(),
             lateness: Lateness::default(),

@@ -82,6 +82,7 @@ impl Shell {
                 self.effects.replies.remove(&ticket);
                 keeper.handle_cancel(now, ticket);
             }
+            Message::Undelivered(hold) => keeper.handle_undelivered(now, hold),
             Message::OpenStream { stream, peer, target, events, reply } => {
                 self.effects.streams.insert(stream, events);
                 let opened = keeper.open_stream(now, stream, peer, target);
@@ -151,6 +152,9 @@ impl turn::Shell for Shell {
     fn next_ending(&mut self) -> Option<Ending> {
         if let Some(stream) = self.effects.cut_off.pop() {
             return Some(Ending::Stream(stream));
+        }
+        if let Some(hold) = self.effects.undelivered.pop() {
+            return Some(Ending::Undelivered(hold));
         }
         if let Some(session) = self.effects.watches.unwatched.pop() {
             return Some(Ending::Unwatched(session));

@@ -1,14 +1,58 @@
 //! Who is at the other end of a connection, by the kernel's word.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 
+use nix::sys::socket::{getsockopt, sockopt};
 use tokio::net::UnixStream;
 
 use super::clock::{self, Boottime};
 use super::process;
 use crate::model::{Peer, Process, Quota};
+
+/// What has become of the bytes that were written to a peer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Written {
+    /// The peer has read them all.
+    Read,
+    /// Some are still there to be read.
+    Unread,
+    /// The peer has closed its end without reading them all.
+    Dropped,
+    /// This system does not tell.
+    Unknown,
+}
+
+/// Asks the kernel what has become of what was written.
+///
+/// The peer's end of a Unix socket that is closed with something unread leaves an error on the
+/// other end. A read or a write there takes that error away: who saw one need not ask.
+pub fn written_to(stream: &UnixStream) -> Written {
+    let unread = unread_bytes(stream);
+    // After the bytes: a peer that closes first leaves the error, and then throws them away.
+    let error = getsockopt(stream, sockopt::SocketError).unwrap_or(libc::ECONNRESET);
+    match unread {
+        _ if error != 0 => Written::Dropped,
+        Some(0) => Written::Read,
+        Some(_) => Written::Unread,
+        None => Written::Unknown,
+    }
+}
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn unread_bytes(stream: &UnixStream) -> Option<u32> {
+    let mut unread: libc::c_int = 0;
+    // SAFETY: the request writes one int through the pointer, which lives until the call returns.
+    // JUSTIFICATION: nothing in nix or std wraps it.
+    let done = unsafe { libc::ioctl(stream.as_raw_fd(), libc::TIOCOUTQ, &raw mut unread) };
+    if done == 0 { u32::try_from(unread).ok() } else { None }
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+fn unread_bytes(_: &UnixStream) -> Option<u32> {
+    None
+}
 
 /// Who calls, and the kernel's handle on the calling process where there is one.
 #[derive(Debug, Clone)]

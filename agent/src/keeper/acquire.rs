@@ -144,6 +144,7 @@ impl Keeper {
             stage: Stage::Queued,
             wait,
             tickets: Vec::new(),
+            told: 0,
             request: None,
             token: 0,
             limit: None,
@@ -188,7 +189,14 @@ impl Keeper {
             return Err(Problem::invalid("request", detail).into());
         }
         if hold.is_held() {
+            hold.told = hold.told.saturating_add(1);
             let acquired = hold.acquired(now);
+            if hold.patience.due().is_some() {
+                // It was granted while nobody waited, and now somebody has it.
+                self.timers.set(&mut hold.patience, Timer::Patience(id), None);
+                let entry = Entry::Hold(Box::new(hold.saved()));
+                self.commands.push_back(Command::Persist(entry));
+            }
             self.answer(ticket, Reply::Acquired(acquired));
         } else if hold.wait == Wait::Queue
             && (hold.kind() != Kind::Semaphore || !matches!(hold.stage, Stage::Claiming(_)))
@@ -254,10 +262,31 @@ impl Keeper {
         self.flush_beats();
     }
 
+    /// A caller that was answered with a grant has gone without reading it. If nobody else was
+    /// answered, nobody knows of the hold: it is released, and its request id is as good as new.
+    pub fn handle_undelivered(&mut self, now: Boottime, id: ClaimId) {
+        let Some(hold) = self.holds.get_mut(&id) else { return };
+        hold.told = hold.told.saturating_sub(1);
+        // Whoever asked to be queued has heard of the grant by an event.
+        if hold.told > 0 || hold.wait == Wait::Queue {
+            return;
+        }
+        let (session, request) = (hold.session(), hold.request.take());
+        if let (Some(session), Some(request)) = (self.sessions.get_mut(&session), request) {
+            session.requests.remove(&request);
+        }
+        self.end_released(now, id, ReleasedCause::Client);
+        self.flush_beats();
+    }
+
     pub(super) fn patience_fired(&mut self, now: Boottime, id: ClaimId) {
         let Some(hold) = self.holds.get_mut(&id) else { return };
-        if !self.timers.fired(&mut hold.patience, Timer::Patience(id), now) || hold.is_held() {
+        if !self.timers.fired(&mut hold.patience, Timer::Patience(id), now) {
             return;
+        }
+        if hold.is_held() {
+            // Granted after a restart, and its caller has not come back.
+            return self.end_released(now, id, ReleasedCause::WaitTimeout);
         }
         let (asked_at, stage) = (hold.asked_at, hold.stage);
         let resource = hold.claim.resource.clone();

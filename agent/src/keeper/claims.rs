@@ -191,7 +191,10 @@ impl Keeper {
         let beat = if again { now } else { super::beats::next_beat(now, hold.beat_every) };
         self.timers.set(&mut hold.beat, Timer::Beat(id), Some(beat));
         self.timers.set(&mut hold.deadline, Timer::Deadline(id), Some(valid_until));
-        self.timers.set(&mut hold.patience, Timer::Patience(id), None);
+        if hold.wait == Wait::Queue || !hold.tickets.is_empty() {
+            self.timers.set(&mut hold.patience, Timer::Patience(id), None);
+        }
+        hold.told = hold.tickets.len() as u32;
 
         let session = hold.session();
         let uid = user_of(&self.sessions, session);

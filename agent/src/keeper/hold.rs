@@ -43,6 +43,8 @@ pub(super) struct Hold {
     pub(super) wait: Wait,
     /// Callers that wait for it.
     pub(super) tickets: Vec<Ticket>,
+    /// Callers that were answered with the grant, but for those that have gone without reading it.
+    pub(super) told: u32,
     /// The client's id for it.
     pub(super) request: Option<Arc<str>>,
     /// The fencing token; 0 before the grant.

@@ -109,6 +109,10 @@ impl Keeper {
         if hold.is_held() {
             let due = Some(hold.valid_until);
             self.timers.set(&mut hold.deadline, Timer::Deadline(id), due);
+            // A grant that no caller was answered with still waits for one.
+            let orphaned = wait_until.map(|_| now + linger);
+            hold.told = u32::from(orphaned.is_none());
+            self.timers.set(&mut hold.patience, Timer::Patience(id), orphaned);
             if resource.kind == Kind::Master {
                 session.role = tenure::wire::Role::Master;
             }

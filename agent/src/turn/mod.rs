@@ -49,11 +49,13 @@ impl Default for Budget {
     }
 }
 
-/// Something that tied a session to life is over.
+/// Something that tied a session, or a grant, to life is over.
 #[derive(Debug, Clone, Copy)]
 pub enum Ending {
     /// A stream was closed, or its reader was too slow.
     Stream(StreamId),
+    /// A caller that was answered with this grant is gone, and has not read it.
+    Undelivered(ClaimId),
     /// A process cannot be watched.
     Unwatched(SessionId),
     /// A process has ended.
@@ -179,6 +181,7 @@ impl Turn {
             let Some(ending) = shell.next_ending() else { break };
             match ending {
                 Ending::Stream(stream) => keeper.handle_stream_closed(now, stream),
+                Ending::Undelivered(hold) => keeper.handle_undelivered(now, hold),
                 Ending::Unwatched(session) => keeper.handle_unwatched(now, session),
                 Ending::Process { session, status } => keeper.handle_exit(now, session, status),
             }

@@ -116,6 +116,11 @@ impl Activity {
         }
     }
 
+    /// Whether the client would not take what was written last.
+    pub(super) fn is_stalled(&self) -> bool {
+        self.stalled.load(Ordering::Relaxed) != 0
+    }
+
     /// Since when the connection has had no request, ms since the epoch; `None` while it has one.
     pub(super) fn idle_since_ms(&self) -> Option<u64> {
         let state = self.state.load(Ordering::Relaxed);

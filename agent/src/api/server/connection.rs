@@ -4,9 +4,9 @@ use std::future::Future;
 use std::io::{self, ErrorKind};
 use std::os::fd::AsRawFd;
 use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
-use std::time::Instant;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
@@ -19,8 +19,9 @@ use super::activity::Activity;
 use crate::api::context::Context;
 use crate::api::query::unauthorized;
 use crate::api::respond::Refusal;
-use crate::heart::Caller;
+use crate::heart::{Caller, Delivery};
 use crate::host;
+use crate::host::peer::{Written, written_to};
 use crate::model::Peer;
 
 /// Who is at the other end of a connection, as the kernel said when it was accepted.
@@ -46,6 +47,9 @@ impl Identity for host::peer::Identity {
 /// Whether an end of the connection can be noticed while nothing is read from it.
 pub(super) const SEES_HANGUP: bool = cfg!(any(target_os = "linux", target_os = "android"));
 
+/// How often a client that has been answered for the last time is looked at until it has read that.
+const SETTLE_EVERY: Duration = Duration::from_millis(50);
+
 /// What the server wants of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
@@ -67,6 +71,10 @@ pub(in crate::api) struct Connection {
     peer: Peer,
     order: AtomicU8,
     ordered: Notify,
+    /// Grants that were answered and perhaps not read. No more than answers fit into the socket.
+    owed: Mutex<Vec<Delivery>>,
+    /// Whether a read or a write found the connection broken.
+    broken: AtomicBool,
 }
 
 impl Connection {
@@ -82,6 +90,8 @@ impl Connection {
             identity,
             order: AtomicU8::new(Order::Serve as u8),
             ordered: Notify::new(),
+            owed: Mutex::default(),
+            broken: AtomicBool::new(false),
         }
     }
 
@@ -143,6 +153,68 @@ impl Connection {
     /// As [`Connection::hung_up`], for keeping.
     pub(in crate::api) fn hangup(self: Arc<Self>) -> Pin<Box<dyn Future<Output = ()> + Send>> {
         Box::pin(async move { self.hung_up().await })
+    }
+
+    /// A grant is in the answer under way: it counts as given once the client has read that.
+    pub(in crate::api) fn owes(&self, delivery: Delivery) {
+        self.owed().push(delivery);
+    }
+
+    fn owed(&self) -> std::sync::MutexGuard<'_, Vec<Delivery>> {
+        self.owed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A read or a write failed, so that the client is gone.
+    pub(super) fn broke(&self) {
+        self.broken.store(true, Ordering::Relaxed);
+    }
+
+    /// The client sends its next request. Most have read the answer to the one before.
+    pub(super) fn asked_again(&self) {
+        let mut owed = self.owed();
+        if owed.is_empty() {
+            return;
+        }
+        match self.written() {
+            Written::Unread => {}
+            Written::Dropped => {
+                self.broke();
+                owed.clear();
+            }
+            Written::Read | Written::Unknown => owed.drain(..).for_each(Delivery::delivered),
+        }
+    }
+
+    fn written(&self) -> Written {
+        if self.broken.load(Ordering::Relaxed) {
+            Written::Dropped
+        } else {
+            written_to(&self.stream)
+        }
+    }
+
+    /// The connection is over: sees to it that each grant that was answered on it was read, or is
+    /// given back. A client that is still there gets the time to read.
+    pub(super) async fn settle(&self) {
+        // The time of a client that waits for nothing is the sweep's to limit.
+        self.activity.reading();
+        loop {
+            if self.owed().is_empty() {
+                return;
+            }
+            match self.written() {
+                Written::Unread if self.activity.is_stalled() => return self.owed().clear(),
+                Written::Dropped => return self.owed().clear(),
+                Written::Unread if self.order.load(Ordering::Relaxed) == Order::Serve as u8 => {}
+                Written::Unread | Written::Read | Written::Unknown => break,
+            }
+            tokio::select! {
+                biased;
+                _ = self.ordered() => {}
+                () = tokio::time::sleep(SETTLE_EVERY) => {}
+            }
+        }
+        self.owed().drain(..).for_each(Delivery::delivered);
     }
 
     /// Tells the connection's task what to do. Orders only get stricter.

@@ -257,6 +257,7 @@ async fn run(
         _ = connection.ordered() => return,
     }
     boxed(connection.clone(), service, http).await;
+    connection.settle().await;
 }
 
 /// On the heap, as most of a connection's memory is here; and made where a task that is still

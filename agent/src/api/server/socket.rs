@@ -29,10 +29,14 @@ impl AsyncRead for Socket {
                 Ok(read) => {
                     if read > 0 {
                         activity.received();
+                        self.0.asked_again();
                     }
                     return Poll::Ready(Ok(()));
                 }
-                Err(error) => return Poll::Ready(Err(error)),
+                Err(error) => {
+                    self.0.broke();
+                    return Poll::Ready(Err(error));
+                }
             }
         }
     }
@@ -55,6 +59,9 @@ impl AsyncWrite for Socket {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                 result => {
                     activity.wrote(false);
+                    if result.is_err() {
+                        self.0.broke();
+                    }
                     return Poll::Ready(result);
                 }
             }

@@ -1,12 +1,17 @@
 //! How many connections there may be, and how the end of one is noticed.
 
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use tokio::io::AsyncWriteExt;
 
 use super::super::Limits;
+use uuid::Uuid;
+
 use super::client::post;
+use super::rig::Noted;
 use super::{Client, Rig, SESSION};
+use crate::keeper::Request;
 
 fn wait() -> String {
     let body = format!(r#"{{"session":"{SESSION}","kind":"leader","name":"a","wait":"block"}}"#);
@@ -43,6 +48,78 @@ async fn a_caller_with_requests_behind_its_wait_cancels() {
     let ticket = rig.waiting().await;
     drop(client);
     rig.cancelled(ticket).await;
+}
+
+/// A request for what is free, and for what is answered after it.
+fn ask(close: bool) -> String {
+    let body = format!(r#"{{"session":"{SESSION}","kind":"leader","name":"a"}}"#);
+    let request = post("/v1/acquire", &body);
+    if close { request.replacen("\r\n", "\r\nconnection: close\r\n", 1) } else { request }
+}
+
+/// Waits until the only connection is gone.
+async fn end_is_seen(rig: &Rig) {
+    super::within("the end of the connection", async {
+        while !rig.numbers().contains("tenured_connections 0\n") {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+}
+
+/// Whether the heart hears that a grant was not read, before it hears of somebody else.
+async fn is_returned(rig: &mut Rig) -> bool {
+    loop {
+        match rig.heard().await {
+            Noted::Undelivered(hold) => {
+                assert_eq!(hold.0, Uuid::from_u128(9));
+                return true;
+            }
+            Noted::Request(_, request) if matches!(*request, Request::Status) => return false,
+            _ => {}
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_grant_that_its_caller_does_not_read_is_returned() {
+    for close in [false, true] {
+        let mut rig = Rig::new();
+        let mut client = rig.connect().await;
+        client.send(ask(close)).await;
+        client.stream.readable().await.unwrap();
+        drop(client);
+        assert!(is_returned(&mut rig).await, "connection: close {close}");
+    }
+}
+
+#[tokio::test]
+async fn a_grant_that_its_caller_has_read_is_its_own() {
+    for close in [false, true] {
+        let mut rig = Rig::new();
+        let mut client = rig.connect().await;
+        client.send(ask(close)).await;
+        assert_eq!(client.answer().await.unwrap().status, 200);
+        drop(client);
+        end_is_seen(&rig).await;
+        assert_eq!(rig.connect().await.get("/v1/status").await.status, 200);
+        assert!(!is_returned(&mut rig).await, "connection: close {close}");
+    }
+}
+
+#[tokio::test]
+async fn a_grant_is_its_callers_once_that_has_read_it_and_asks_for_more() {
+    let mut rig = Rig::new();
+    let mut client = rig.connect().await;
+    client.send(ask(false)).await;
+    assert_eq!(client.answer().await.unwrap().status, 200);
+    // What it has not read now is of no concern.
+    client.send("GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").await;
+    client.stream.readable().await.unwrap();
+    drop(client);
+    end_is_seen(&rig).await;
+    assert_eq!(rig.connect().await.get("/v1/status").await.status, 200);
+    assert!(!is_returned(&mut rig).await);
 }
 
 #[tokio::test]

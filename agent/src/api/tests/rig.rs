@@ -24,7 +24,7 @@ use crate::heart::{Caller, Probe, StreamItem};
 use crate::keeper::{
     Reply, Request, SessionFacts, Settings, StatusView, StreamId, StreamTarget, Ticket,
 };
-use crate::model::{Peer, Process, Quota, SessionId};
+use crate::model::{ClaimId, Peer, Process, Quota, SessionId};
 use crate::telemetry::{Exposition, Metrics};
 use crate::upstream::Health;
 
@@ -56,6 +56,7 @@ pub(super) async fn within<T>(what: &str, future: impl Future<Output = T>) -> T 
 pub(super) enum Noted {
     Request(Ticket, Box<Request>),
     Cancelled(Ticket),
+    Undelivered(ClaimId),
     Opened(StreamId, StreamTarget, mpsc::Sender<StreamItem>),
     Closed(StreamId),
     /// An examination, which ends with what the test sends.
@@ -215,6 +216,7 @@ async fn beat(mut heart: FakeHeart, notes: mpsc::UnboundedSender<Noted>, beats: 
                 waits.remove(&ticket);
                 Noted::Cancelled(ticket)
             }
+            Heard::Undelivered(hold) => Noted::Undelivered(hold),
             Heard::OpenStream { stream, target, events, reply } => {
                 let _ = reply.send(Ok(()));
                 Noted::Opened(stream, target, events)

@@ -140,6 +140,12 @@ impl Bench {
         }
     }
 
+    /// The caller that was answered with a grant is gone, and has not read it.
+    pub(super) fn undelivered(&mut self, hold: Uuid) {
+        self.keeper.handle_undelivered(self.now, ClaimId(hold));
+        self.settle();
+    }
+
     pub(super) fn listen(&mut self, session: Uuid, last_event_id: Option<u64>) -> StreamId {
         let stream = StreamId(self.fresh());
         let target = StreamTarget::Session { session, last_event_id };

@@ -61,6 +61,30 @@ fn a_blocked_wait_that_nobody_takes_up_again_is_cancelled() {
 }
 
 #[test]
+fn a_wait_that_is_granted_after_a_restart_is_its_callers_if_that_comes_back() {
+    for back in [true, false] {
+        let mut bench = Bench::new();
+        let holder = bench.register(json!({"tether": "process"}));
+        let session = bench.register(json!({"tether": "process"}));
+        let hold = bench.hold(holder, json!({"kind": "leader", "name": "x"}));
+        let fields = json!({"kind": "leader", "name": "x", "wait": "block", "request": "r"});
+        bench.acquire(session, fields.clone());
+        bench.restart();
+        bench.release(holder, Some(hold)).unwrap();
+        bench.pass(Duration::from_secs(1));
+        let granted = back.then(|| bench.hold(session, fields));
+        bench.restart();
+        bench.pass(Duration::from_secs(4));
+        let waiting =
+            bench.acquire(holder, json!({"kind": "leader", "name": "x", "wait": "block"}));
+        match granted {
+            Some(granted) => assert!(bench.is_valid(granted) && bench.reply(waiting).is_none()),
+            None => assert!(matches!(bench.reply(waiting), Some(Ok(Reply::Acquired(_))))),
+        }
+    }
+}
+
+#[test]
 fn a_release_that_was_not_confirmed_is_sent_again_after_a_restart() {
     let mut bench = Bench::new();
     let session = bench.register(json!({"tether": "process"}));

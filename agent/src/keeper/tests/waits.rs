@@ -71,6 +71,46 @@ fn a_waiter_that_dies_at_the_head_is_passed_over() {
 }
 
 #[test]
+fn a_grant_that_nobody_has_read_is_released() {
+    for wait in ["none", "block"] {
+        let mut bench = Bench::new();
+        let gone = bench.register(json!({"tether": "process"}));
+        let next = bench.register(json!({"tether": "process"}));
+        let fields = json!({"kind": "leader", "name": "x", "wait": wait, "request": "r"});
+        let hold = bench.hold(gone, fields.clone());
+        let waiting = bench.acquire(next, json!({"kind": "leader", "name": "x", "wait": "block"}));
+        bench.undelivered(hold);
+        let Some(Ok(Reply::Acquired(acquired))) = bench.reply(waiting) else { panic!("{wait}") };
+        assert!(!bench.is_valid(hold));
+        bench.release(next, Some(acquired.hold)).unwrap();
+        assert_ne!(bench.hold(gone, fields), hold, "nobody has heard of the first one");
+    }
+}
+
+#[test]
+fn a_grant_that_somebody_has_read_stays() {
+    let mut bench = Bench::new();
+    let session = bench.register(json!({"tether": "process"}));
+    let fields = json!({"kind": "leader", "name": "x", "request": "r"});
+    let hold = bench.hold(session, fields.clone());
+    assert_eq!(bench.hold(session, fields.clone()), hold);
+    bench.undelivered(hold);
+    assert!(bench.is_valid(hold), "two were told, and one has read it");
+    bench.restart();
+    assert_eq!(bench.hold(session, fields), hold);
+    bench.undelivered(hold);
+    assert!(bench.is_valid(hold), "the earlier agent told it to somebody");
+
+    let mut fields = json!({"kind": "leader", "name": "y", "wait": "queue", "request": "q"});
+    let ticket = bench.acquire(session, fields.clone());
+    let Some(Ok(Reply::Waiting(queued))) = bench.reply(ticket) else { panic!() };
+    fields["wait"] = json!("block");
+    assert_eq!(bench.hold(session, fields), queued.hold);
+    bench.undelivered(queued.hold);
+    assert!(bench.is_valid(queued.hold), "its grant was told by an event");
+}
+
+#[test]
 fn a_queued_wait_is_answered_at_once_and_told_by_events() {
     let mut bench = Bench::new();
     let session = bench.register(json!({"tether": "process"}));
