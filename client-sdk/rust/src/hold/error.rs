@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::{Lost, Reason};
 use crate::client::CallError;
+use crate::page::ClocksDiffer;
 use crate::session::SessionGone;
 use crate::wire::Problem;
 
@@ -33,12 +34,9 @@ pub enum AcquireError {
     /// The session is no more.
     #[error(transparent)]
     SessionGone(#[from] SessionGone),
-    /// This process reads another clock than the agent, so that valid-untils mean nothing to it.
-    #[error("the clock here is {behind:?} behind the agent's: run both in the same time namespace")]
-    ClocksDiffer {
-        /// How far at least.
-        behind: Duration,
-    },
+    /// This process reads another clock than the agent.
+    #[error(transparent)]
+    ClocksDiffer(#[from] ClocksDiffer),
     /// The agent refused, or could not be asked.
     #[error(transparent)]
     Call(#[from] CallError),

@@ -5,6 +5,9 @@
 //! 16 bytes boot id, `u64` revision, zeros. Slot i at 64·(i+1): 16 bytes hold uuid, `u64` token,
 //! `u64` valid-until (CLOCK_BOOTTIME ns, 0 = not held, one atomic store), `u32` state, zeros.
 //!
+//! Its instants are the agent's clock. A reader in another time namespace has another one: before it
+//! trusts a page it must compare the two as [`check_clock`] does, with what the grant said.
+//!
 //! [`Page`] reads it: one load and one clock read, no system call into the agent, and right even
 //! when the agent is stopped or dead.
 
@@ -12,7 +15,7 @@ mod clock;
 mod map;
 mod reader;
 
-pub use self::clock::boottime_ns;
+pub use self::clock::{ClocksDiffer, boottime_ns, check_clock};
 pub use self::reader::{Page, PageError};
 
 /// First eight bytes of a page.

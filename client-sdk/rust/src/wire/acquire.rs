@@ -161,7 +161,8 @@ pub struct Acquired {
     pub ttl_ms: u64,
     /// How long it is valid from now on unless renewed, ms.
     pub valid_ms: u64,
-    /// The same as an instant of CLOCK_BOOTTIME, ns.
+    /// The same as an instant of CLOCK_BOOTTIME, ns. A client whose clock is another one, because it is
+    /// in another time namespace, must notice that by the two and must not act by it, nor by the page.
     pub valid_until_boottime_ns: u64,
     /// The hold's slot on the session's page.
     pub slot: u32,
