@@ -12,12 +12,17 @@ mod show;
 
 use std::path::Path;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Parser;
 use tenure::client::Client;
 
 use self::args::{Cli, Command};
 use self::failure::Failure;
+
+/// How long an agent that hangs may keep somebody: a person looks at the terminal, or a script was told
+/// not to wait.
+const ANSWER_MAX: Duration = Duration::from_secs(5);
 
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {

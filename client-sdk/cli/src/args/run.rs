@@ -16,8 +16,11 @@ Examples:
   # Only one host at a time runs the clean-up; the others wait for their turn:
   tenure run --leader cleanup -- /usr/local/bin/cleanup --all
 
-  # From cron on every host: run it on one, and do nothing on the others:
-  tenure run --leader nightly --no-wait -- backup.sh || [ $? -eq 75 ]
+  # From cron on every host: run it on one, and do nothing on the others. Nobody remembers that it
+  # ran: a job that ends before the last host starts runs there again. Hold on for longer than the
+  # hosts start apart, here by a minute:
+  tenure run --leader nightly --no-wait -- \
+    sh -c 'backup.sh; code=$?; sleep 60; exit $code' || [ $? -eq 75 ]
 
   # At most 4 encoders in the fleet; give up after ten minutes in the queue:
   tenure run --semaphore encode --limit 4 --wait 10m -- ffmpeg -i in.mov out.mp4
@@ -47,9 +50,10 @@ Life and death:
 Exit status:
   the command's own; 128+n when signal n ended it
   64   the command line is wrong
-  69   the agent or its upstream cannot be reached
+  69   the agent or its upstream cannot be reached, or did not answer during the wait; an agent
+       that hangs costs 5 s at most, and no more than --wait
   74   the command was stopped because its hold was lost, or --max-hold was over
-  75   the resource was not acquired: taken, or the wait was too long
+  75   the resource was not acquired: somebody else has it, or had it for all of --wait
   77   the agent's policy forbids it
   126  the command cannot be executed
   127  the command was not found";

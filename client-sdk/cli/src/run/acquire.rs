@@ -1,20 +1,30 @@
 //! The way to the hold: register, attach, ask, and ask again when the agent was restarted.
 
 use std::future::Future;
+use std::io::ErrorKind;
 use std::pin::Pin;
 use std::time::Duration;
 
 use tenure::client::{AcquireReply, CallError, Client};
+use tenure::page::boottime_ns;
 use tenure::wire::{Acquire, Acquired, Code, Problem, Register, Wait};
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 use uuid::Uuid;
 
 use super::tether::{Tether, attach_again};
+use crate::ANSWER_MAX;
 use crate::args::duration::millis;
 
 /// How long an agent may stay away while somebody waits for a hold; then nobody is going to restart
 /// it.
 const AWAY_MAX: Duration = Duration::from_secs(60);
+/// Least time for an agent to answer, however short the user's patience is: how long it may be late
+/// with what it promised to say at the end of a wait.
+const ANSWER_MIN: Duration = Duration::from_secs(1);
+/// First pause before an agent that restarts is tried again; each next one is twice as long.
+const PAUSE_MIN: Duration = Duration::from_millis(10);
+/// Longest pause.
+const PAUSE_MAX: Duration = Duration::from_millis(320);
 /// How long giving up may take: the end of this process says the same.
 const ABANDON_MAX: Duration = Duration::from_millis(500);
 
@@ -27,6 +37,8 @@ pub(super) struct Campaign {
     acquire: Acquire,
     /// When the user's patience ends.
     until: Option<Instant>,
+    /// How long an agent may be away before it has answered for the first time.
+    begin_by: Instant,
     session: Option<Uuid>,
 }
 
@@ -34,13 +46,18 @@ pub(super) struct Campaign {
 pub(super) struct Granted {
     pub(super) tether: Tether,
     pub(super) acquired: Acquired,
+    /// Just before the request that was granted, ns of the clock of valid-until.
+    pub(super) asked_at: u64,
 }
 
 impl Campaign {
     /// For a resource. `acquire.session` is set here; the request keeps its id over every repeat.
     pub(super) fn new(client: Client, register: Register, acquire: Acquire) -> Campaign {
-        let until = acquire.timeout_ms.map(|ms| Instant::now() + Duration::from_millis(ms));
-        Campaign { client, register, acquire, until, session: None }
+        let now = Instant::now();
+        let patience = acquire.timeout_ms.map(Duration::from_millis);
+        let begin = patience.map_or(ANSWER_MAX, |patience| patience.clamp(ANSWER_MIN, AWAY_MAX));
+        let (until, begin_by) = (patience.map(|patience| now + patience), now + begin);
+        Campaign { client, register, acquire, until, begin_by, session: None }
     }
 
     /// Returns when granted. Dropping the future cancels; [`Campaign::abandon`] makes sure.
@@ -49,11 +66,14 @@ impl Campaign {
     ///
     /// What the agent refused, or that it is away.
     pub(super) async fn run(&mut self) -> Result<Granted, CallError> {
-        let registered = self.client.register(&self.register).await?;
+        let (client, register) = (self.client.clone(), self.register.clone());
+        // A registration that a restart swallowed ends by itself: nobody opens its stream.
+        let registered = self.patiently(|| client.register(&register)).await?;
         self.session = Some(registered.session);
-        let mut asking = self.ask(registered.session);
+        let session = registered.session;
+        let (mut asking, mut asked_at) = self.ask(session);
         // Both at once: the wait for the stream would be one round trip more.
-        let opening = self.client.events(registered.session, None);
+        let opening = self.patiently(|| client.events(session, None));
         let (stream, early) = {
             tokio::pin!(opening);
             tokio::select! {
@@ -64,15 +84,16 @@ impl Campaign {
         };
         let mut tether = Tether { registered, stream };
         let mut reply = early;
+        let (began, answer_by) = (Instant::now(), self.answer_by());
         loop {
             if let Some(reply) = reply.take() {
                 match reply {
                     Ok(AcquireReply::Acquired(acquired)) => {
-                        return Ok(Granted { tether, acquired });
+                        return Ok(Granted { tether, acquired, asked_at });
                     }
                     Err(error) if self.is_worth_a_repeat(&error) => {
                         tether = self.attach(tether).await?;
-                        asking = self.ask(tether.registered.session);
+                        (asking, asked_at) = self.ask(tether.registered.session);
                     }
                     Err(error) => return Err(error),
                     Ok(AcquireReply::Waiting(_)) => return Err(not_asked_for()),
@@ -86,60 +107,127 @@ impl Campaign {
                     let before = tether.registered.session;
                     tether = self.attach(tether).await?;
                     if tether.registered.session != before {
-                        asking = self.ask(tether.registered.session);
+                        (asking, asked_at) = self.ask(tether.registered.session);
                     }
                 },
+                () = at(answer_by) => return Err(self.no_answer(began)),
             }
         }
     }
 
-    /// Ends the session, whatever came of it, so that neither waiter nor hold is left behind.
-    pub(super) async fn abandon(self) {
-        if let Some(session) = self.session {
+    /// When the agent must have answered the request for the hold.
+    fn answer_by(&self) -> Option<Instant> {
+        match self.acquire.wait {
+            Wait::None => Some(self.begin_by),
+            _ => self.until.map(|until| until + ANSWER_MIN),
+        }
+    }
+
+    /// The first answers of an agent: calls again while it restarts, or while its queue of connections
+    /// is full.
+    async fn patiently<T, F: Future<Output = Result<T, CallError>>>(
+        &self,
+        call: impl Fn() -> F,
+    ) -> Result<T, CallError> {
+        let mut pause = PAUSE_MIN;
+        loop {
+            let asked_at = Instant::now();
+            let error = match timeout_at(self.begin_by.min(asked_at + ANSWER_MAX), call()).await {
+                Ok(Ok(answer)) => return Ok(answer),
+                Ok(Err(error)) => error,
+                Err(_) => return Err(self.no_answer(asked_at)),
+            };
+            if !is_restarting(&error) || self.begin_by <= Instant::now() + pause {
+                return Err(error);
+            }
+            #[expect(clippy::disallowed_methods, reason = "a pause before a repetition")]
+            sleep(pause).await;
+            pause = PAUSE_MAX.min(pause * 2);
+        }
+    }
+
+    fn no_answer(&self, since: Instant) -> CallError {
+        let tenths = since.elapsed().as_millis() / 100;
+        let after = Duration::from_millis(u64::try_from(tenths * 100).unwrap_or(u64::MAX));
+        CallError::TimedOut { path: self.client.path().to_owned(), after }
+    }
+
+    /// Ends the session, so that neither waiter nor hold is left behind, unless it has `failed`
+    /// because the agent hangs: that sees the end of this process as soon as it goes on.
+    pub(super) async fn abandon(self, failed: Option<&CallError>) {
+        if let Some(session) = self.session
+            && !matches!(failed, Some(CallError::TimedOut { .. }))
+        {
             // When the agent does not answer, it sees this process end.
             let _away = timeout(ABANDON_MAX, self.client.release(session, None)).await;
         }
     }
 
-    fn ask(&self, session: Uuid) -> Asking {
+    /// Asks for the hold; says when that was.
+    fn ask(&self, session: Uuid) -> (Asking, u64) {
         let client = self.client.clone();
         let left = self.until.map(|until| until.saturating_duration_since(Instant::now()));
         // Rounded up: not less than the user asked for.
         let timeout_ms = left.map(|left| millis(left) + 1);
         let acquire = Acquire { session, timeout_ms, ..self.acquire.clone() };
-        Box::pin(async move { client.acquire(&acquire).await })
+        (Box::pin(async move { client.acquire(&acquire).await }), boottime_ns())
     }
 
-    /// Only somebody who is ready to wait waits for a restart as well.
     fn is_worth_a_repeat(&self, error: &CallError) -> bool {
         let gone = matches!(error, CallError::Unreachable { .. })
             || error.code() == Some(Code::Stopping)
             || error.is_session_gone();
-        gone && self.acquire.wait != Wait::None
+        gone && (self.acquire.wait != Wait::None || Instant::now() < self.begin_by)
     }
 
     /// Attaches to the session again; one that the agent knows no more is replaced by a new one.
     async fn attach(&mut self, tether: Tether) -> Result<Tether, CallError> {
-        let away_until = Instant::now() + AWAY_MAX;
-        let away_until = self.until.map_or(away_until, |until| until.min(away_until));
         let asked_at = Instant::now();
-        let again = attach_again(self.client.clone(), tether.registered);
-        drop(tether.stream);
-        let error = match timeout_at(away_until, again).await {
-            Ok(Ok(tether)) => return Ok(tether),
-            Ok(Err(error)) => error,
-            Err(_) => {
-                let path = self.client.path().to_owned();
-                return Err(CallError::TimedOut { path, after: asked_at.elapsed() });
-            }
+        let away_until = match (self.acquire.wait, self.until) {
+            (Wait::None, _) => self.begin_by,
+            (_, Some(until)) => until.min(asked_at + AWAY_MAX),
+            (_, None) => asked_at + AWAY_MAX,
         };
-        if !error.is_session_gone() || self.acquire.wait == Wait::None {
-            return Err(error);
+        match timeout_at(away_until, self.attach_or_replace(tether)).await {
+            Ok(result) => result,
+            Err(_) => Err(self.no_answer(asked_at)),
+        }
+    }
+
+    async fn attach_or_replace(&mut self, tether: Tether) -> Result<Tether, CallError> {
+        let Tether { registered, stream } = tether;
+        drop(stream);
+        match attach_again(self.client.clone(), registered).await {
+            Err(error) if error.is_session_gone() => {}
+            result => return result,
         }
         let registered = self.client.register(&self.register).await?;
         self.session = Some(registered.session);
         let stream = self.client.events(registered.session, None).await?;
         Ok(Tether { registered, stream })
+    }
+}
+
+/// Whether there is an agent, which may answer a moment later. One that was stopped for good has
+/// removed its socket.
+fn is_restarting(error: &CallError) -> bool {
+    match error {
+        CallError::Unreachable { source, .. } => !matches!(
+            source.kind(),
+            ErrorKind::NotFound | ErrorKind::PermissionDenied | ErrorKind::InvalidInput
+        ),
+        error => error.code() == Some(Code::Stopping),
+    }
+}
+
+async fn at(instant: Option<Instant>) {
+    match instant {
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "how long a person or a script is kept waiting"
+        )]
+        Some(instant) => sleep_until(instant).await,
+        None => std::future::pending().await,
     }
 }
 

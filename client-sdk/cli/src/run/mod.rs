@@ -19,8 +19,8 @@ use std::time::Duration;
 
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 use tenure::client::Client;
-use tenure::page::boottime_ns;
-use tenure::wire::{self, Acquire, Attributes, Kind, Register, Wait};
+use tenure::page::{boottime_ns, check_clock};
+use tenure::wire::{self, Acquire, Attributes, HoldView, Kind, Register, Wait};
 use tokio::time::timeout;
 use uuid::Uuid;
 
@@ -40,6 +40,9 @@ use crate::failure::Failure;
 /// does not answer costs no more than this.
 const RELEASE_MAX: Duration = Duration::from_secs(1);
 
+/// How long to look whether this command would wait for itself.
+const ADVICE_MAX: Duration = Duration::from_secs(1);
+
 /// Runs the command under its hold; returns its exit status.
 ///
 /// # Errors
@@ -53,29 +56,36 @@ pub(crate) async fn run(args: &RunArgs, client: Client) -> Result<u8, Failure> {
     check_max_hold(args)?;
     let mask = block_terminal_output_stops().map_err(system)?;
     let mut signals = Signals::install().map_err(system)?;
-    let mut campaign = Campaign::new(client.clone(), register(args), acquire(args, kind, name));
+    let asked = acquire(args, kind, name.clone());
+    let mut campaign = Campaign::new(client.clone(), register(args), asked);
+    refuse_to_wait_for_itself(args, kind, name.as_deref(), &what, &client).await?;
     let outcome = tokio::select! {
         biased;
         signal = wait_ending_signal(&mut signals) => Err(signal),
         granted = campaign.run() => Ok(granted),
     };
-    let Granted { tether, acquired } = match outcome {
+    let Granted { tether, acquired, asked_at } = match outcome {
         Ok(Ok(granted)) => granted,
         Ok(Err(error)) => {
-            campaign.abandon().await;
+            campaign.abandon(Some(&error)).await;
             return Err(Failure::of_call(&what, &error));
         }
         Err(signal) => {
-            campaign.abandon().await;
+            campaign.abandon(None).await;
             return Ok(exit::by_signal(signal as i32));
         }
     };
 
+    if let Err(differ) = check_clock(asked_at, acquired.valid_ms, acquired.valid_until_boottime_ns)
+    {
+        campaign.abandon(None).await;
+        return Err(Failure::new(exit::UNAVAILABLE, format!("{what}: {differ}")));
+    }
     // Time may have passed since the grant: Ctrl-Z, a busy machine.
     let validity = Validity::new(&client, &tether.registered, &acquired);
     let valid = matches!(validity.read(), Reading::Until(instant) if boottime_ns() < instant);
     if !valid {
-        campaign.abandon().await;
+        campaign.abandon(None).await;
         let line = format!("{what}: the hold was lost before the command started; try again");
         return Err(Failure::new(exit::LOST, line));
     }
@@ -99,7 +109,7 @@ pub(crate) async fn run(args: &RunArgs, client: Client) -> Result<u8, Failure> {
             if let Some(terminal) = &terminal {
                 terminal.reclaim();
             }
-            campaign.abandon().await;
+            campaign.abandon(None).await;
             return Err(not_started(&args.command, &error));
         }
     };
@@ -130,6 +140,34 @@ fn check_max_hold(args: &RunArgs) -> Result<(), Failure> {
         let line = "--max-hold with --kill-after 0s leaves no time between SIGTERM and SIGKILL; \
                     give --kill-after a duration, or write --on-lost kill";
         return Err(Failure::new(exit::USAGE, line));
+    }
+    Ok(())
+}
+
+/// A command under a hold that is to wait for the same hold would wait for its own end.
+async fn refuse_to_wait_for_itself(
+    args: &RunArgs,
+    kind: Kind,
+    name: Option<&str>,
+    what: &str,
+    client: &Client,
+) -> Result<(), Failure> {
+    let hold = std::env::var("TENURE_HOLD").ok().and_then(|hold| hold.parse::<Uuid>().ok());
+    let Some(hold) = hold.filter(|_| kind != Kind::Semaphore && !args.no_wait) else {
+        return Ok(());
+    };
+    // Only a piece of advice: an agent that does not answer is met again below.
+    let Ok(Ok(status)) = timeout(ADVICE_MAX, client.status()).await else { return Ok(()) };
+    let tenant = args.tenant.as_deref().unwrap_or("default");
+    let name = name.or(args.project.as_deref()).unwrap_or("default");
+    let is_same = |view: &HoldView| view.hold == hold && view.kind == kind && view.name == name;
+    let mut same_tenant = status.sessions.iter().filter(|session| session.tenant == tenant);
+    if same_tenant.any(|session| session.holds.iter().any(is_same)) {
+        let line = format!(
+            "{what}: held by the `tenure run` around this command, as TENURE_HOLD says: it would wait \
+             for itself; leave one of the two out, or unset TENURE_HOLD"
+        );
+        return Err(Failure::new(exit::NOT_ACQUIRED, line));
     }
     Ok(())
 }

@@ -8,7 +8,6 @@ mod status;
 mod table;
 
 use std::future::Future;
-use std::time::Duration;
 
 use tenure::client::{CallError, Client};
 use tokio::time::timeout;
@@ -19,10 +18,8 @@ pub(crate) use log::log;
 pub(crate) use resource::{revoke, routes, standing};
 pub(crate) use status::status;
 
+use crate::ANSWER_MAX;
 use crate::failure::Failure;
-
-/// How long a question may take: somebody looks at the terminal.
-const ANSWER_MAX: Duration = Duration::from_secs(5);
 
 /// The answer to a question about `what`, unless the agent sleeps.
 async fn ask<T>(

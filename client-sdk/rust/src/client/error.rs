@@ -127,6 +127,10 @@ fn unreachable(path: &Path, source: &io::Error) -> String {
         io::ErrorKind::InvalidInput => {
             format!("{path} cannot be a socket: its path must be shorter than 108 bytes")
         }
+        io::ErrorKind::WouldBlock => format!(
+            "the agent at {path} has too many connections waiting to be taken: try again, and see \
+             who makes them with `ss -xp`"
+        ),
         _ => format!("the agent at {path} went away before it answered: try again"),
     }
 }
@@ -146,6 +150,7 @@ mod tests {
         check(io::ErrorKind::ConnectionRefused, "start it again");
         check(io::ErrorKind::PermissionDenied, "join the group");
         check(io::ErrorKind::InvalidInput, "shorter");
+        check(io::ErrorKind::WouldBlock, "too many connections");
         check(io::ErrorKind::ConnectionReset, "try again");
     }
 }

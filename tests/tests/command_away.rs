@@ -1,0 +1,162 @@
+//! The `tenure` command and an agent that hangs, restarts, has another clock or no upstream.
+
+use std::process::{Command, Stdio};
+
+use serde_json::json;
+use tenure_tests::harness::{
+    Agent, Client, Fleet, Program, RedisServer, TenureRun, binary, boottime_ns, run_to_end, until,
+};
+
+const NS_PER_S: u64 = 1_000_000_000;
+/// Longer than an agent that hangs may keep anybody, and shorter than a call of the SDK waits.
+const PATIENCE_NS: u64 = 20 * NS_PER_S;
+
+/// `tenure ARGS…`: exit code, standard output, standard error.
+#[track_caller]
+fn tenure(agent: &Agent, args: &[&str]) -> (i32, String, String) {
+    run_to_end(&mut start(agent, args))
+}
+
+#[track_caller]
+fn start(agent: &Agent, args: &[&str]) -> Program {
+    let mut command = Command::new(binary("tenure"));
+    command.env("TENURE_SOCKET", agent.socket()).args(args);
+    Program::start(command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()))
+}
+
+#[test]
+fn an_agent_that_hangs_costs_a_few_seconds_whatever_it_is_asked() {
+    let mut agent = Agent::start();
+    agent.pause();
+    let before = boottime_ns();
+    let mut all: Vec<(&str, Program)> = [
+        "run --leader role --no-wait -- true",
+        "run --leader role --wait 2s -- true",
+        "run --leader role --wait 10m -- true",
+        "run --leader role -- true",
+        "status",
+        "status --quiet",
+        "standing leader role",
+        "routes",
+        "revoke leader role",
+        "events",
+        "observe leader role",
+        "doctor",
+    ]
+    .into_iter()
+    .map(|line| (line, start(&agent, &line.split(' ').collect::<Vec<_>>())))
+    .collect();
+    for (line, program) in &mut all {
+        let (code, out, err) = run_to_end(program);
+        assert_eq!(code, 69, "{line}: {out}{err}");
+        assert!((out.clone() + &err).contains("gave no answer within"), "{line}: {out}{err}");
+    }
+    assert!(boottime_ns() - before < PATIENCE_NS, "they waited for longer than they may");
+    agent.resume();
+    until("nothing to be left", || agent.counts() == (0, 0, 0));
+}
+
+#[test]
+fn an_agent_that_hangs_during_a_wait_is_not_taken_for_a_holder() {
+    let mut agent = Agent::start();
+    let mut http = agent.http();
+    let session = http.register(&json!({"keepalive_ms": 600_000})).session;
+    http.acquire(session, "leader", "role", &json!({"ttl_ms": 600_000}));
+    let mut run = start(&agent, &["run", "--leader", "role", "--wait", "2s", "--", "true"]);
+    until("it to wait", || !agent.http().standing("leader", "role").waiters.is_empty());
+    let before = boottime_ns();
+    agent.pause();
+    let (code, _, err) = run_to_end(&mut run);
+    assert_eq!(code, 69, "{err}");
+    assert!(err.contains("gave no answer within"), "{err}");
+    assert!(boottime_ns() - before < PATIENCE_NS, "it waited for longer than it may");
+    agent.resume();
+    until("no waiter to be left", || agent.counts() == (1, 1, 0));
+}
+
+#[test]
+fn a_command_that_meets_a_restart_outlasts_it() {
+    let mut agent = Agent::start();
+    agent.kill();
+    // What an agent leaves behind that did not end for good.
+    assert!(agent.socket().exists());
+    let mut run = start(&agent, &["run", "--leader", "role", "--wait", "1m", "--", "true"]);
+    // It has met the socket that nobody serves before there is an agent again: it sleeps.
+    let wchan = format!("/proc/{}/stat", run.pid());
+    until("it to pause", || {
+        std::fs::read_to_string(&wchan).is_ok_and(|stat| stat.contains(") S "))
+    });
+    agent.start_again();
+    let (code, _, err) = run_to_end(&mut run);
+    assert_eq!(code, 0, "{err}");
+
+    agent.kill();
+    let (code, _, err) = tenure(&agent, &["run", "--leader", "role", "--no-wait", "--", "true"]);
+    assert_eq!(code, 69, "{err}");
+    assert!(err.contains("no agent listens"), "{err}");
+}
+
+#[test]
+fn without_an_upstream_nobody_is_said_to_have_it() {
+    let mut fleet = Fleet::start_with(RedisServer::start(), 1, "");
+    let agent = &fleet.agents[0];
+    let run = |wait: &[&str]| {
+        let args = [&["run", "--leader", "role"], wait, &["--", "true"]].concat();
+        tenure(agent, &args)
+    };
+    assert_eq!(run(&["--no-wait"]).0, 0);
+    fleet.redis.pause();
+    for wait in [&["--no-wait"][..], &["--wait", "1s"], &["--wait", "4s"]] {
+        let (code, _, err) = run(wait);
+        assert_eq!(code, 69, "{wait:?}: {err}");
+        assert!(err.contains("the upstream does not answer"), "{wait:?}: {err}");
+    }
+    fleet.redis.resume();
+}
+
+#[test]
+fn a_command_in_another_time_namespace_is_refused() {
+    let apart = |offset: &str| {
+        let mut command = Command::new("unshare");
+        command.args(["--time", "--fork", &format!("--boottime={offset}"), "--"]);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    };
+    if !apart("1000").arg("true").status().is_ok_and(|status| status.success()) {
+        eprintln!("skipped: no time namespaces here");
+        return;
+    }
+    let agent = Agent::start();
+    for (offset, said) in [("-300", "300.0 s behind"), ("300", "300.0 s ahead of")] {
+        let mut command = apart(offset);
+        command.env("TENURE_SOCKET", agent.socket()).arg(binary("tenure"));
+        command.args(["run", "--leader", "role", "--", "echo", "it ran"]);
+        let (code, out, err) = run_to_end(&mut Program::start(&mut command));
+        assert_eq!((code, out.as_str()), (69, ""), "{offset}: {err}");
+        let seconds = said.split_once(' ').expect("a number").1;
+        assert!(err.contains(seconds) && err.contains("time namespace"), "{offset}: {err}");
+        until("nothing to be left", || agent.counts() == (0, 0, 0));
+    }
+}
+
+#[test]
+fn a_command_does_not_wait_for_its_own_end() {
+    let agent = Agent::start();
+    let tenure = binary("tenure").display().to_string();
+    let nested = |outer: &[&str], inner: &[&str]| {
+        let command =
+            [&[tenure.as_str(), "run"], inner, &["--wait", "10m", "--", "echo", "ran"]].concat();
+        TenureRun::new(&agent.socket(), outer, &command).finish()
+    };
+    let leader = ["--leader", "role"];
+    let master = ["--master", "--project", "p"];
+    for kind in [&leader[..], &master] {
+        let (code, out, err) = nested(kind, kind);
+        assert_eq!((code, out.as_str()), (75, ""), "{err}");
+        assert!(err.contains("TENURE_HOLD") && err.contains("wait for itself"), "{err}");
+    }
+    assert_eq!(nested(&leader, &["--leader", "other"]).1, "ran\n");
+    assert_eq!(nested(&leader, &master).1, "ran\n");
+    assert_eq!(nested(&leader, &["--leader", "role", "--tenant", "t"]).1, "ran\n");
+    until("nothing to be left", || agent.counts() == (0, 0, 0));
+}
