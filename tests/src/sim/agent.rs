@@ -1,25 +1,24 @@
-//! The shell around a keeper, as the heart is in a real agent: turns, commands, start and end.
+//! An agent on its host: what reaches it, and its turns.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use tenure::wire::Wait;
 use tenured::host::clock::Boottime;
-use tenured::keeper::{Keeper, Process, Reply, Request, StreamId, StreamTarget, Ticket};
-use tenured::model::{Answer, BeatAnswer, CallId, Change, ClaimAnswer, ClaimId, SessionId};
+use tenured::keeper::{Keeper, Process, Reply, StreamId, Ticket};
+use tenured::model::{self, ClaimId, SessionId};
+use tenured::turn::{Budget, Turn};
 
-use super::core::{Caller, Core, Happening, Message, Report, Told};
+use super::commands::Around;
+use super::core::{Caller, Core, Happening, Message, Report};
 use super::invariants::Invariant;
 use super::link::Link;
-use super::planted::Planted;
 use super::rows::AgentRows;
 use super::time::{Clock, TrueTime};
 use super::upstream::Upstream;
 
-/// Most messages of programs in a turn; the others wait for the next.
-const MESSAGES_PER_TURN: usize = 8;
-/// Most reports of the upstream in a turn.
-const REPORTS_PER_TURN: usize = 16;
+/// Small, so that runs see what waits for the next turn.
+const BUDGET: Budget =
+    Budget { reports: 16, endings: 4, messages: 8, time: Duration::from_millis(2), told: 8 };
 /// The agent's own user.
 pub(crate) const AGENT_UID: u32 = 990;
 
@@ -44,6 +43,7 @@ pub(crate) struct Agent {
     pub(super) host: usize,
     pub(super) clock: Clock,
     pub(super) keeper: Option<Keeper>,
+    pub(super) turn: Turn,
     /// Grows with every start.
     pub(super) incarnation: u64,
     pub(super) frozen: bool,
@@ -65,6 +65,8 @@ pub(crate) struct Agent {
     pub(crate) pages: BTreeMap<SessionId, BTreeMap<u32, PageSlot>>,
     pub(super) link: Link,
     pub(super) reports: VecDeque<Report>,
+    /// Reports as the keeper hears them.
+    pub(super) heard: VecDeque<model::Report>,
     pub(super) exits: VecDeque<SessionId>,
     pub(super) messages: VecDeque<(Caller, Message)>,
     /// Whose request each is, and whether its caller is blocked until it is granted something.
@@ -95,6 +97,7 @@ impl Agent {
             host,
             clock,
             keeper: None,
+            turn: Turn::new(BUDGET),
             incarnation: 0,
             frozen: false,
             slept: false,
@@ -108,6 +111,7 @@ impl Agent {
             pages: BTreeMap::new(),
             link: Link::new(),
             reports: VecDeque::new(),
+            heard: VecDeque::new(),
             exits: VecDeque::new(),
             messages: VecDeque::new(),
             tickets: BTreeMap::new(),
@@ -163,7 +167,7 @@ impl Agent {
         }
     }
 
-    /// One turn: timers, then reports, then exits, then messages.
+    /// One turn.
     pub(crate) fn turn(&mut self, core: &mut Core, upstream: &mut Upstream) {
         if self.frozen || self.due.is_none_or(|due| due > core.now) {
             return;
@@ -176,43 +180,51 @@ impl Agent {
             core.line(|| format!("agent {}: wakes", self.host));
             keeper.handle_wake(now);
         }
-        if keeper.poll_timeout().is_some_and(|at| at <= now) {
-            keeper.handle_timeout(now);
-        }
-        if core.plan.embedded {
-            let overdue = upstream.due().is_some_and(|due| due <= core.now);
-            let changes = if overdue { upstream.handle_timeout(core) } else { Vec::new() };
-            for change in changes {
-                keeper.handle_change(now, change);
-            }
-        }
-        for _ in 0..REPORTS_PER_TURN {
-            let Some(report) = self.reports.pop_front() else { break };
-            self.report(core, now, report);
-        }
-        while let Some(session) = self.exits.pop_front() {
-            let Some(keeper) = &mut self.keeper else { break };
-            core.line(|| format!("agent {}: process of session {session} exited", self.host));
-            keeper.handle_exit(now, session, None);
-        }
-        for _ in 0..MESSAGES_PER_TURN {
-            let Some((sender, message)) = self.messages.pop_front() else { break };
-            self.message(core, now, sender, message);
-        }
-        self.commit(core, upstream, now);
+        self.drive(core, upstream, |turn, keeper, around| {
+            turn.take(keeper, around);
+        });
         let verdict = core.checks.exclusion.turn_ended(core.now, self.host);
         core.judge(Invariant::Exclusion, verdict);
         self.check_sizes(core);
         if self.keeper.as_ref().is_some_and(Keeper::stopped) {
+            self.drive(core, upstream, |turn, keeper, around| turn.flush(keeper, around));
             self.exit(core);
         }
         self.plan_next(core, upstream);
     }
 
+    /// Runs the keeper with this host around it, unless there is none.
+    pub(super) fn drive(
+        &mut self,
+        core: &mut Core,
+        upstream: &mut Upstream,
+        how: impl FnOnce(&mut Turn, &mut Keeper, &mut Around<'_>),
+    ) {
+        let Some(mut keeper) = self.keeper.take() else { return };
+        let mut turn = std::mem::take(&mut self.turn);
+        let mut around = Around::new(self, core, upstream);
+        how(&mut turn, &mut keeper, &mut around);
+        let is_dead = around.end();
+        self.keeper = Some(keeper);
+        self.turn = turn;
+        if is_dead {
+            self.crash(core);
+        }
+    }
+
+    /// Is another process, which knows nothing of the last one's turn.
+    pub(super) fn forget_turn(&mut self) {
+        self.turn = Turn::new(BUDGET);
+        self.heard.clear();
+    }
+
     /// Plans the next turn: soon if something waits, else when a timer is due.
     pub(super) fn plan_next(&mut self, core: &mut Core, upstream: &Upstream) {
         let Some(keeper) = &self.keeper else { return };
-        if !(self.messages.is_empty() && self.reports.is_empty() && self.exits.is_empty()) {
+        let waits = self.turn.has_more()
+            || !(self.messages.is_empty() && self.reports.is_empty() && self.exits.is_empty())
+            || !self.heard.is_empty();
+        if waits {
             let at = core.now + core.random.us(5, 60);
             self.plan(core, at);
             return;
@@ -233,112 +245,6 @@ impl Agent {
             };
             let at = due.max(core.now) + late + Duration::from_micros(1);
             self.plan(core, at);
-        }
-    }
-
-    fn report(&mut self, core: &mut Core, now: Boottime, report: Report) {
-        let Some(keeper) = &mut self.keeper else { return };
-        core.line(|| format!("agent {}: hears {report:?}", self.host));
-        let epoch = match &report {
-            Report::Answer { epoch, .. }
-            | Report::Change { epoch, .. }
-            | Report::Connected(epoch) => Some(*epoch),
-            Report::Failed(..) => None,
-        };
-        if let Some(epoch) = epoch {
-            let last = *self.link.epoch.get_or_insert(epoch);
-            if epoch < last {
-                // From a connection to a life of the upstream that is over.
-                return;
-            }
-            if epoch > last {
-                self.link.epoch = Some(epoch);
-                core.checks.exclusion.heard_reset(self.host, &core.checks.ledger);
-                keeper.handle_reset(now);
-            }
-        }
-        match report {
-            Report::Answer { call, answer, .. } => {
-                let Some(asked) = self.link.in_flight.remove(&call) else { return };
-                if let (Some(claim), Answer::Released(_)) = (asked.releases, &answer) {
-                    core.checks.left.released(claim);
-                }
-                let sent_at = if core.has(Planted::FromArrival) { now } else { asked.sent_at };
-                self.note_gone(core, call, &answer);
-                if let Some(keeper) = &mut self.keeper {
-                    keeper.handle_answer(now, call, sent_at, Ok(answer));
-                }
-            }
-            Report::Failed(call, failure) => {
-                let Some(asked) = self.link.in_flight.remove(&call) else { return };
-                keeper.handle_answer(now, call, asked.sent_at, Err(failure));
-            }
-            Report::Change { change, .. } => keeper.handle_change(now, change),
-            Report::Connected(_) => keeper.handle_feed_lost(now),
-        }
-    }
-
-    /// What the upstream says is gone must be off the page when the turn ends.
-    fn note_gone(&mut self, core: &mut Core, call: CallId, answer: &Answer) {
-        let Some(claims) = self.link.asked.remove(&call) else { return };
-        let gone: Vec<ClaimId> = match answer {
-            Answer::Renew(answers) => claims
-                .iter()
-                .zip(answers)
-                .filter(|(_, answer)| matches!(answer, BeatAnswer::Gone(_)))
-                .filter_map(|(claim, _)| *claim)
-                .collect(),
-            Answer::Claim(ClaimAnswer::Gone(_)) => claims.into_iter().flatten().collect(),
-            _ => Vec::new(),
-        };
-        for claim in gone {
-            core.checks.exclusion.heard(self.host, claim);
-        }
-    }
-
-    fn message(
-        &mut self,
-        core: &mut Core,
-        now: Boottime,
-        (client, life): Caller,
-        message: Message,
-    ) {
-        let Some(keeper) = &mut self.keeper else { return };
-        core.line(|| format!("agent {}: client {client} says {message:?}", self.host));
-        match message {
-            Message::Request { ticket, peer, request } => {
-                let blocks = match &*request {
-                    Request::Acquire(acquire) => acquire.wait == Wait::Block,
-                    _ => false,
-                };
-                self.tickets.insert(ticket, ((client, life), blocks));
-                keeper.handle_request(now, ticket, peer, *request);
-            }
-            Message::Cancel(ticket) => {
-                if self.tickets.remove(&ticket).is_some() {
-                    keeper.handle_cancel(now, ticket);
-                }
-            }
-            Message::OpenStream { stream, peer, target } => {
-                let session = match &target {
-                    StreamTarget::Session { session, .. } => Some(SessionId(*session)),
-                    StreamTarget::Resource(_) => None,
-                };
-                match keeper.open_stream(now, stream, peer, target) {
-                    Ok(()) => {
-                        self.streams.insert(stream, OpenStream { client, life, session });
-                    }
-                    Err(problem) => {
-                        let told = Told::Refused(stream, problem);
-                        core.tell(client, life, told);
-                    }
-                }
-            }
-            Message::CloseStream(stream) => {
-                if self.streams.remove(&stream).is_some() {
-                    keeper.handle_stream_closed(now, stream);
-                }
-            }
         }
     }
 
@@ -388,13 +294,6 @@ impl Agent {
         let second = bounded.within(self.host, "holds in its journal", holds, holds_max + 400);
         core.judge(Invariant::Bounded, first);
         core.judge(Invariant::Bounded, second);
-    }
-
-    /// Hands a hint to the keeper, where the upstream is within the agent.
-    pub(super) fn hint(keeper: &mut Keeper, now: Boottime, changes: Vec<Change>) {
-        for change in changes {
-            keeper.handle_change(now, change);
-        }
     }
 
     /// What a request renews or claims, in order.

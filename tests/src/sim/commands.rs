@@ -1,107 +1,365 @@
-//! Doing what the keeper wants: the journal first, then the rest in the order given.
+//! What surrounds a keeper in a run, as `heart/shell.rs` does in a real agent.
 
-use tenure::wire::{Event, HoldState, LostReason};
+use tenure::wire::{Event, HoldState, LostReason, Wait};
 use tenured::host::clock::Boottime;
-use tenured::keeper::{Command, Note, Peer, Reply, Request, Ticket};
-use tenured::model::{ClaimId, Quota, SessionId};
+use tenured::keeper::journal::Entry;
+use tenured::keeper::{Command, Keeper, Note, Peer, Reply, Request, StreamTarget, Ticket};
+use tenured::model::{self, Answer, BeatAnswer, CallId, ClaimAnswer, ClaimId, Quota, SessionId};
+use tenured::turn::{self, Ending};
 
-use super::agent::{AGENT_UID, Agent, PageSlot};
-use super::core::{Core, Happening, Told};
+use super::agent::{AGENT_UID, Agent, OpenStream, PageSlot};
+use super::core::{Caller, Core, Happening, Message, Phase, Report, Told};
 use super::invariants::{Invariant, Moment, Slot};
 use super::planted::Planted;
 use super::upstream::Upstream;
 
 /// The harness's own questions come under this ticket.
 const INSPECTION: Ticket = Ticket(u64::MAX);
+/// An agent that is to be killed within a turn does at most so much of it before.
+const LAST_DEEDS_MAX: u64 = 10;
 
-/// What is done in a turn, in order.
-enum Deed {
-    /// What the keeper wants done.
-    Command(Box<Command>),
-    /// What an upstream within the agent did in between. It is in the same transaction as the
-    /// journal; the pages that were written before it count as written.
-    Inner(Vec<Moment>),
+/// A turn of an agent, with everything around its keeper.
+pub(super) struct Around<'a> {
+    agent: &'a mut Agent,
+    core: &'a mut Core,
+    upstream: &'a mut Upstream,
+    /// What is to be journaled.
+    written: Vec<Entry>,
+    /// What an upstream within the agent did in this turn. It is in the same transaction as the
+    /// journal; pages that are voided in the turn count as void before it.
+    inner: Vec<Moment>,
+    /// What pages said when the turn was secured.
+    believed: Vec<(SessionId, ClaimId)>,
+    /// What is done when the calls have left, for a planted fault.
+    held_back: Vec<Command>,
+    /// So much is done before the agent is killed.
+    left: Option<u64>,
+    is_dead: bool,
+    did_anything: bool,
+    is_secured: bool,
+}
+
+impl<'a> Around<'a> {
+    pub(super) fn new(
+        agent: &'a mut Agent,
+        core: &'a mut Core,
+        upstream: &'a mut Upstream,
+    ) -> Around<'a> {
+        let inner = if core.plan.embedded { upstream.moments() } else { Vec::new() };
+        Around {
+            agent,
+            core,
+            upstream,
+            inner,
+            written: Vec::new(),
+            believed: Vec::new(),
+            held_back: Vec::new(),
+            left: None,
+            is_dead: false,
+            did_anything: false,
+            is_secured: false,
+        }
+    }
+
+    /// The turn is over; whether the agent was killed in it.
+    pub(super) fn end(mut self) -> bool {
+        if self.core.has(Planted::EarlyCalls) {
+            if self.agent.crash_at_commit && self.did_anything {
+                return true;
+            }
+            self.write_journal();
+            for command in std::mem::take(&mut self.held_back) {
+                self.do_now(command);
+            }
+        }
+        if !self.is_dead {
+            self.judge_inner();
+        }
+        if self.left.is_some() && self.did_anything {
+            self.agent.crash_at_commit = false;
+            return true;
+        }
+        false
+    }
+
+    fn clock(&self) -> Boottime {
+        self.agent.boottime(self.core)
+    }
+
+    fn judge_inner(&mut self) {
+        let inner = std::mem::take(&mut self.inner);
+        self.core.judge_moments(inner);
+    }
+
+    fn write_journal(&mut self) {
+        for entry in std::mem::take(&mut self.agent.unwritten) {
+            self.agent.rows.write(entry);
+        }
+        for entry in std::mem::take(&mut self.written) {
+            if self.core.has(Planted::LateJournal) {
+                self.agent.unwritten.push(entry);
+                continue;
+            }
+            self.core.line(|| format!("agent {}: journal {entry:?}", self.agent.host));
+            self.agent.rows.write(entry);
+        }
+    }
+
+    /// Whether the agent lives long enough to do one thing more.
+    fn may_do(&mut self) -> bool {
+        self.did_anything = true;
+        match &mut self.left {
+            _ if self.is_dead => {}
+            Some(0) => {
+                self.is_dead = true;
+                self.core.line(|| format!("agent {}: is killed within a turn", self.agent.host));
+            }
+            Some(left) => *left -= 1,
+            None => {}
+        }
+        !self.is_dead
+    }
+
+    fn do_now(&mut self, command: Command) {
+        let is_void = matches!(command, Command::WritePage { valid_until: Boottime::ZERO, .. });
+        if self.is_secured && !is_void {
+            self.judge_inner();
+        }
+        let now = self.clock();
+        self.agent.command(self.core, now, command);
+    }
+
+    fn call(&mut self, call: CallId, request: model::Request) {
+        let now = self.clock();
+        let agent = &mut *self.agent;
+        self.core.line(|| format!("agent {}: {call:?} {request:?}", agent.host));
+        if self.core.plan.embedded {
+            let (answer, changes) = self.upstream.call(self.core, request);
+            self.inner.extend(self.upstream.moments());
+            let changes = changes.into_iter().map(model::Report::Change);
+            agent.heard.extend(changes);
+            let answer = model::Report::Answer { call, sent_at: now, result: Ok(answer) };
+            agent.heard.push_back(answer);
+            return;
+        }
+        agent.link.asked.insert(call, Agent::claims_of(&request));
+        let sender = (agent.host, agent.incarnation, self.upstream.life);
+        agent.link.submit(self.core, now, sender, call, request);
+    }
+
+    /// Turns what came over the link into what the keeper hears.
+    fn hear(&mut self, report: Report) {
+        let agent = &mut *self.agent;
+        self.core.line(|| format!("agent {}: hears {report:?}", agent.host));
+        let epoch = match &report {
+            Report::Answer { epoch, .. }
+            | Report::Change { epoch, .. }
+            | Report::Connected(epoch) => Some(*epoch),
+            Report::Failed(..) => None,
+        };
+        if let Some(epoch) = epoch {
+            let last = *agent.link.epoch.get_or_insert(epoch);
+            if epoch < last {
+                // From a connection to a life of the upstream that is over.
+                return;
+            }
+            if epoch > last {
+                agent.link.epoch = Some(epoch);
+                self.core.checks.exclusion.heard_reset(agent.host, &self.core.checks.ledger);
+                agent.heard.push_back(model::Report::Reset);
+            }
+        }
+        match report {
+            Report::Answer { call, answer, .. } => {
+                let Some(asked) = agent.link.in_flight.remove(&call) else { return };
+                if let (Some(claim), Answer::Released(_)) = (asked.releases, &answer) {
+                    self.core.checks.left.released(claim);
+                }
+                self.note_gone(call, &answer);
+                let late = self.core.has(Planted::FromArrival);
+                let sent_at = if late { self.clock() } else { asked.sent_at };
+                let result = Ok(answer);
+                self.agent.heard.push_back(model::Report::Answer { call, sent_at, result });
+            }
+            Report::Failed(call, failure) => {
+                let Some(asked) = agent.link.in_flight.remove(&call) else { return };
+                let (sent_at, result) = (asked.sent_at, Err(failure));
+                agent.heard.push_back(model::Report::Answer { call, sent_at, result });
+            }
+            Report::Change { change, .. } => agent.heard.push_back(model::Report::Change(change)),
+            Report::Connected(_) => agent.heard.push_back(model::Report::FeedLost),
+        }
+    }
+
+    /// What the upstream says is gone must be off the page when the turn ends.
+    fn note_gone(&mut self, call: CallId, answer: &Answer) {
+        let Some(claims) = self.agent.link.asked.remove(&call) else { return };
+        let gone: Vec<ClaimId> = match answer {
+            Answer::Renew(answers) => claims
+                .iter()
+                .zip(answers)
+                .filter(|(_, answer)| matches!(answer, BeatAnswer::Gone(_)))
+                .filter_map(|(claim, _)| *claim)
+                .collect(),
+            Answer::Claim(ClaimAnswer::Gone(_)) => claims.into_iter().flatten().collect(),
+            _ => Vec::new(),
+        };
+        for claim in gone {
+            self.core.checks.exclusion.heard(self.agent.host, claim);
+        }
+    }
+}
+
+impl turn::Shell for Around<'_> {
+    type Message = (Caller, Message);
+
+    fn now(&mut self) -> Boottime {
+        let random = &mut self.core.random;
+        // A busy machine takes the processor away now and then.
+        let takes = if random.per_mille(2) { random.us(0, 8000) } else { random.us(0, 3) };
+        self.core.now = self.core.now + takes;
+        self.clock()
+    }
+
+    fn next_report(&mut self) -> Option<model::Report> {
+        loop {
+            if let Some(report) = self.agent.heard.pop_front() {
+                return Some(report);
+            }
+            let report = self.agent.reports.pop_front()?;
+            self.hear(report);
+        }
+    }
+
+    fn next_ending(&mut self) -> Option<Ending> {
+        let session = self.agent.exits.pop_front()?;
+        self.core
+            .line(|| format!("agent {}: process of session {session} exited", self.agent.host));
+        Some(Ending::Process { session, status: None })
+    }
+
+    fn next_message(&mut self) -> Option<(Caller, Message)> {
+        self.agent.messages.pop_front()
+    }
+
+    fn wake_upstream(&mut self, _now: Boottime) {
+        let due = self.upstream.due().is_some_and(|due| due <= self.core.now);
+        if self.core.plan.embedded && due {
+            let changes = self.upstream.handle_timeout(self.core);
+            self.inner.extend(self.upstream.moments());
+            self.agent.heard.extend(changes.into_iter().map(model::Report::Change));
+        }
+    }
+
+    fn receive(
+        &mut self,
+        keeper: &mut Keeper,
+        now: Boottime,
+        ((client, life), message): (Caller, Message),
+    ) {
+        let agent = &mut *self.agent;
+        self.core.line(|| format!("agent {}: client {client} says {message:?}", agent.host));
+        match message {
+            Message::Request { ticket, peer, request } => {
+                let blocks = match &*request {
+                    Request::Acquire(acquire) => acquire.wait == Wait::Block,
+                    _ => false,
+                };
+                agent.tickets.insert(ticket, ((client, life), blocks));
+                keeper.handle_request(now, ticket, peer, *request);
+            }
+            Message::Cancel(ticket) => {
+                if agent.tickets.remove(&ticket).is_some() {
+                    keeper.handle_cancel(now, ticket);
+                }
+            }
+            Message::OpenStream { stream, peer, target } => {
+                let session = match &target {
+                    StreamTarget::Session { session, .. } => Some(SessionId(*session)),
+                    StreamTarget::Resource(_) => None,
+                };
+                match keeper.open_stream(now, stream, peer, target) {
+                    Ok(()) => {
+                        agent.streams.insert(stream, OpenStream { client, life, session });
+                    }
+                    Err(problem) => {
+                        let told = Told::Refused(stream, problem);
+                        self.core.tell(client, life, told);
+                    }
+                }
+            }
+            Message::CloseStream(stream) => {
+                if agent.streams.remove(&stream).is_some() {
+                    keeper.handle_stream_closed(now, stream);
+                }
+            }
+        }
+    }
+
+    fn shares_journal(&self) -> bool {
+        self.core.plan.embedded
+    }
+
+    fn submit(&mut self, call: CallId, request: model::Request) {
+        // What an upstream within the agent does is part of the turn.
+        if self.core.plan.embedded || self.may_do() {
+            self.call(call, request);
+        }
+        let random = &mut self.core.random;
+        if self.core.plan.embedded && self.core.phase == Phase::Storm && random.per_mille(1) {
+            // The whole machine stands still.
+            let from = self.clock();
+            let random = &mut self.core.random;
+            let lasts = random.ms(10, 1500);
+            self.core.now = self.core.now + lasts;
+            let to = self.clock();
+            self.core.checks.beats.interrupted(self.agent.host, from, to);
+            self.core.seen("machine stood still within a turn");
+        }
+    }
+
+    fn write(&mut self, entry: Entry) {
+        self.written.push(entry);
+    }
+
+    fn secure(&mut self) {
+        self.believed = self.core.checks.exclusion.believed(self.core.now, self.agent.host);
+        self.is_secured = true;
+        if self.core.has(Planted::EarlyCalls) {
+            return;
+        }
+        self.write_journal();
+        if self.agent.crash_at_commit {
+            self.left = Some(self.core.random.below(LAST_DEEDS_MAX));
+        }
+    }
+
+    fn perform(&mut self, command: Command) {
+        if self.core.has(Planted::EarlyCalls) {
+            self.did_anything = true;
+            self.held_back.push(command);
+        } else if self.may_do() {
+            self.do_now(command);
+        }
+    }
+
+    /// What is noted has happened, even if the agent dies before it says so.
+    fn note(&mut self, note: &Note) {
+        let now = self.clock();
+        let believed = std::mem::take(&mut self.believed);
+        self.agent.note(self.core, now, note, &believed);
+        self.believed = believed;
+    }
 }
 
 impl Agent {
-    /// Does everything that the keeper wants done in this turn.
-    pub(super) fn commit(&mut self, core: &mut Core, upstream: &mut Upstream, now: Boottime) {
-        let mut commands = Vec::new();
-        let inner = core.plan.embedded;
-        if inner {
-            commands.push(Deed::Inner(upstream.moments()));
-        }
-        while let Some(keeper) = &mut self.keeper
-            && let Some(command) = keeper.poll_command()
-        {
-            match command {
-                Command::Call { call, request } if inner => {
-                    let (answer, changes) = upstream.call(core, request);
-                    commands.push(Deed::Inner(upstream.moments()));
-                    keeper.handle_answer(now, call, now, Ok(answer));
-                    Agent::hint(keeper, now, changes);
-                }
-                Command::Call { call, request } if core.has(Planted::EarlyCalls) => {
-                    self.command(core, upstream, now, Command::Call { call, request });
-                }
-                command => commands.push(Deed::Command(Box::new(command))),
-            }
-        }
-        if core.has(Planted::EarlyCalls) && self.crash_at_commit && !commands.is_empty() {
-            self.crash(core);
-            return;
-        }
-        let commands = self.write_journal(core, now, commands);
-        let all = commands.len();
-        let doing = if self.crash_at_commit && all > 0 {
-            core.random.below(all as u64) as usize
-        } else {
-            all
-        };
-        for command in commands.into_iter().take(doing) {
-            match command {
-                Deed::Command(command) => self.command(core, upstream, now, *command),
-                Deed::Inner(moments) => core.judge_moments(moments),
-            }
-        }
-        if doing < all {
-            self.crash_at_commit = false;
-            core.line(|| format!("agent {}: {doing} of {all} commands done", self.host));
-            self.crash(core);
-        }
-    }
-
-    /// Writes what is to be journaled, and gives the commands that are left.
-    fn write_journal(&mut self, core: &mut Core, now: Boottime, commands: Vec<Deed>) -> Vec<Deed> {
-        for entry in std::mem::take(&mut self.unwritten) {
-            self.rows.write(entry);
-        }
-        let mut left = Vec::with_capacity(commands.len());
-        for command in commands {
-            let command = match command {
-                Deed::Command(command) => *command,
-                inner @ Deed::Inner(_) => {
-                    left.push(inner);
-                    continue;
-                }
-            };
-            match command {
-                Command::Persist(entry) if core.has(Planted::LateJournal) => {
-                    self.unwritten.push(entry);
-                }
-                Command::Persist(entry) => {
-                    core.line(|| format!("agent {}: journal {entry:?}", self.host));
-                    self.rows.write(entry);
-                }
-                // What is noted has happened, even if the agent dies before it says so.
-                Command::Note(note) => self.note(core, now, &note),
-                command => left.push(Deed::Command(Box::new(command))),
-            }
-        }
-        left
-    }
-
-    fn note(&mut self, core: &mut Core, now: Boottime, note: &Note) {
+    fn note(
+        &mut self,
+        core: &mut Core,
+        now: Boottime,
+        note: &Note,
+        believed: &[(SessionId, ClaimId)],
+    ) {
         if let Note::Beat { late } = note {
             let verdict = core.checks.beats.sent(now, self.host, *late);
             core.judge(Invariant::BeatsInTime, verdict);
@@ -111,8 +369,7 @@ impl Agent {
         if let Note::Lost { hold, token: 1.., reason, .. } = note {
             core.seen(reason.as_str());
             if matches!(reason, LostReason::Expired | LostReason::Slept) {
-                let believed = core.checks.exclusion.believed(core.now, self.host);
-                let verdict = core.checks.beats.ran_out(*hold, *reason, &believed);
+                let verdict = core.checks.beats.ran_out(*hold, *reason, believed);
                 core.judge(Invariant::BeatsInTime, verdict);
             }
             if self.waking {
@@ -128,25 +385,13 @@ impl Agent {
         core.judge(Invariant::OneEnd, verdict);
     }
 
-    fn command(
-        &mut self,
-        core: &mut Core,
-        upstream: &mut Upstream,
-        now: Boottime,
-        command: Command,
-    ) {
+    fn command(&mut self, core: &mut Core, now: Boottime, command: Command) {
         match command {
             Command::Reply { ticket: INSPECTION, reply } => self.inspected = reply.ok(),
             Command::Reply { ticket, reply } => {
                 let Some(((client, life), _)) = self.tickets.remove(&ticket) else { return };
                 self.check_reply(core, now, reply.as_ref().ok());
                 core.tell(client, life, Told::Reply(ticket, reply));
-            }
-            Command::Call { call, request } => {
-                core.line(|| format!("agent {}: {call:?} {request:?}", self.host));
-                self.link.asked.insert(call, Agent::claims_of(&request));
-                let sender = (self.host, self.incarnation, upstream.life);
-                self.link.submit(core, now, sender, call, request);
             }
             Command::Send { stream, event } => {
                 let Some(open) = self.streams.get(&stream) else { return };
@@ -187,7 +432,7 @@ impl Agent {
                 self.pages.remove(&session);
                 core.checks.exclusion.removed(self.host, session);
             }
-            Command::Persist(_) | Command::Note(_) => {}
+            Command::Call { .. } | Command::Persist(_) | Command::Note(_) => {}
         }
     }
 

@@ -45,7 +45,7 @@ impl Agent {
         let mut keeper = Keeper::new(settings, core.random.seed(), now);
         keeper.adopt(now, saved);
         self.keeper = Some(keeper);
-        self.commit(core, upstream, now);
+        self.drive(core, upstream, |turn, keeper, around| turn.flush(keeper, around));
         self.check_kept(core, &believed);
         for _ in &believed {
             core.seen("hold kept over a start");
@@ -85,6 +85,7 @@ impl Agent {
         }
         core.line(|| format!("agent {}: is gone", self.host));
         self.keeper = None;
+        self.forget_turn();
         self.unwritten.clear();
         self.due = None;
         core.checks.exclusion.crashed(self.host);
@@ -136,7 +137,7 @@ impl Agent {
         }
         keeper.handle_stop(now);
         core.line(|| format!("agent {}: stops", self.host));
-        self.commit(core, upstream, now);
+        self.drive(core, upstream, |turn, keeper, around| turn.flush(keeper, around));
         let deadline = Happening::StopDeadline(self.host, self.incarnation);
         core.after(std::time::Duration::from_secs(5), deadline);
         self.wake(core);
@@ -149,7 +150,7 @@ impl Agent {
         self.stopping = true;
         keeper.handle_restart(now);
         core.line(|| format!("agent {}: restarts", self.host));
-        self.commit(core, upstream, now);
+        self.drive(core, upstream, |turn, keeper, around| turn.flush(keeper, around));
         self.wake(core);
     }
 

@@ -79,7 +79,8 @@ pub fn run(seed: u64, options: &Options) -> Outcome {
     let steps_max = options.steps_max.unwrap_or(STEPS_MAX);
     while world.core.violation.is_none() && world.core.step < steps_max {
         let Some((at, happening)) = world.core.queue.pop() else { break };
-        world.core.now = at;
+        // A turn takes a while, in which the others stand still.
+        world.core.now = at.max(world.core.now);
         world.core.step += 1;
         world.core.trace.mix(at.as_nanos());
         if matches!(happening, Happening::Finish) {
