@@ -48,7 +48,7 @@ impl Frames {
         let cause = match item {
             Some(StreamItem::Event { event, made }) => {
                 self.metrics.event_written(clock::now().since(made));
-                self.is_told |= matches!(event.event, Event::Shutdown(_));
+                self.is_told |= matches!(*event.event, Event::Shutdown(_));
                 return write(bytes, &event);
             }
             Some(StreamItem::End(end)) => cause(end),
@@ -57,7 +57,7 @@ impl Frames {
         self.has_ended = true;
         if !self.is_told {
             let event = Event::Shutdown(ShutdownEvent { cause: cause.to_owned() });
-            write(bytes, &Arc::new(Numbered { id: 0, event }));
+            write(bytes, &Numbered::new(0, event));
         }
     }
 }
@@ -95,10 +95,7 @@ const fn cause(end: StreamEnd) -> &'static str {
 }
 
 /// Writes one frame. What has no number keeps the reader's last one.
-fn write(bytes: &mut BytesMut, numbered: &Arc<Numbered>) {
-    let Numbered { id, event } = &**numbered;
-    // No event has a map with keys that are not strings, nor a Serialize that fails.
-    let Ok(data) = event.data() else { return };
+fn write(bytes: &mut BytesMut, Numbered { id, event, .. }: &Numbered) {
     if *id != 0 {
         bytes.put_slice(b"id: ");
         bytes.put_slice(id.to_string().as_bytes());
@@ -107,6 +104,6 @@ fn write(bytes: &mut BytesMut, numbered: &Arc<Numbered>) {
     bytes.put_slice(b"event: ");
     bytes.put_slice(event.name().as_bytes());
     bytes.put_slice(b"\ndata: ");
-    bytes.put_slice(data.as_bytes());
+    bytes.put_slice(event.data().as_bytes());
     bytes.put_slice(b"\n\n");
 }

@@ -25,7 +25,7 @@ pub enum StreamItem {
     /// An event.
     Event {
         /// What happened.
-        event: Arc<Numbered>,
+        event: Numbered,
         /// When the turn began that made it.
         made: Boottime,
     },

@@ -50,7 +50,7 @@ impl Keeper {
         }
         self.holds.insert(claim, hold);
         if kind == Kind::Master {
-            self.make_announced(id);
+            self.make_announced(now, id);
         }
         self.await_hold(now, ticket, claim);
         self.seek(now, claim);

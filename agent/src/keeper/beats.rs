@@ -50,7 +50,7 @@ impl Keeper {
         let Some(session) = self.sessions.get_mut(&id) else { return };
         if self.timers.fired(&mut session.beat, Timer::SessionBeat(id), now) {
             if session.failures > 0 && session.role == Role::None {
-                self.announce(id);
+                self.announce(now, id);
             } else {
                 self.due_now(Renewed::Session(id));
             }
@@ -316,12 +316,12 @@ impl Keeper {
                 self.beat_session_later(now, id, 0);
             }
             // The upstream forgot it: it is announced again.
-            _ => self.announce(id),
+            _ => self.announce(now, id),
         }
     }
 
     /// Announces a session in its project.
-    pub(super) fn announce(&mut self, id: SessionId) {
+    pub(super) fn announce(&mut self, now: Boottime, id: SessionId) {
         let Some(session) = self.sessions.get(&id) else { return };
         let record = SessionRecord {
             owner: session.owner.clone(),
@@ -335,7 +335,7 @@ impl Keeper {
         if let Some(session) = self.sessions.get_mut(&id) {
             session.beating = Some(call);
         }
-        self.watch_session(&master, id);
+        self.watch_session(now, &master, id);
     }
 
     pub(super) fn announce_answered(

@@ -3,22 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure::wire::{Event, HoldState, Kind, LostReason, Problem, ReleasedCause, Tether};
+use tenure::wire::{HoldState, Kind, LostReason, Problem, ReleasedCause, Tether};
 
+use super::event::Numbered;
 use super::journal::Entry;
 use super::request::{Reply, StreamId, Ticket};
 use crate::host::clock::Boottime;
 use crate::model::Process;
 use crate::model::{self, CallId, ClaimId, Resource, SessionId};
-
-/// An event with its number in the session's stream.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Numbered {
-    /// Grows within a session, also across restarts of the agent; 0 on a stream without a session.
-    pub id: u64,
-    /// What happened.
-    pub event: Event,
-}
 
 /// Why the agent ends a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,7 +46,7 @@ pub enum Command {
         /// Which stream.
         stream: StreamId,
         /// What.
-        event: Arc<Numbered>,
+        event: Numbered,
     },
     /// Close a stream after what was written to it.
     CloseStream {

@@ -241,7 +241,7 @@ impl Keeper {
             .collect();
         announced.sort_unstable();
         for id in announced {
-            self.announce(id);
+            self.announce(now, id);
         }
         self.flush_beats();
     }

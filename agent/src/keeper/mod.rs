@@ -24,6 +24,7 @@ mod claims;
 mod command;
 mod contest;
 mod departure;
+mod event;
 mod hold;
 pub mod journal;
 mod lifecycle;
@@ -34,6 +35,7 @@ mod query;
 mod register;
 mod request;
 mod revoke;
+mod ring;
 mod session;
 mod settings;
 mod streams;
@@ -51,7 +53,8 @@ use tenure::wire::{Code, Problem};
 use uuid::Uuid;
 
 pub use crate::model::{Peer, Process, Quota};
-pub use command::{Command, Note, Numbered, StreamEnd};
+pub use command::{Command, Note, StreamEnd};
+pub use event::{Numbered, SharedEvent};
 pub use request::{Reply, Request, SessionFacts, StatusView, StreamId, StreamTarget, Ticket};
 pub use settings::{
     BEAT_MIN, BEATS_PER_CALL_MAX, HOLDS_PER_SESSION_MAX, Rhythm, STREAMS_PER_SESSION_MAX, Settings,
@@ -64,8 +67,9 @@ use departure::{Departure, Farewell};
 use hold::Hold;
 use map::Map;
 use memory::Memory;
+use ring::RingBytes;
 use session::Session;
-use timers::{ContestId, Timer, Timers};
+use timers::{ContestId, Timer, Timers, WatchId};
 use watch::Watch;
 
 /// How many timers one call of [`Keeper::handle_timeout`] does at most: as many as one call renews.
@@ -143,6 +147,8 @@ pub struct Keeper {
     contest_names: Map<ContestId, Resource>,
     /// Who wants to know of a resource's standing.
     watches: BTreeMap<Resource, Watch>,
+    watch_names: Map<WatchId, Resource>,
+    ring_bytes: RingBytes,
     streams: Map<StreamId, Stream>,
     blocked: Map<Ticket, ClaimId>,
     calls: Map<CallId, Call>,
@@ -154,6 +160,7 @@ pub struct Keeper {
     next_call: u64,
     next_row: u64,
     next_contest: u64,
+    next_watch: u64,
 }
 
 impl Keeper {
@@ -175,6 +182,8 @@ impl Keeper {
             contests: BTreeMap::new(),
             contest_names: Map::default(),
             watches: BTreeMap::new(),
+            watch_names: Map::default(),
+            ring_bytes: RingBytes::default(),
             streams: Map::default(),
             blocked: Map::default(),
             calls: Map::default(),
@@ -186,6 +195,7 @@ impl Keeper {
             next_call: 1,
             next_row: 1,
             next_contest: 1,
+            next_watch: 1,
         }
     }
 
@@ -211,6 +221,8 @@ impl Keeper {
             && self.blocked.is_empty()
             && self.streams.is_empty()
             && self.watches.is_empty()
+            && self.watch_names.is_empty()
+            && self.ring_bytes.all() == 0
             && self.calls.is_empty()
     }
 
@@ -253,6 +265,7 @@ impl Keeper {
                 Timer::Departure(hold) => self.departure_fired(now, hold),
                 Timer::Contest(contest) => self.contest_fired(now, contest),
                 Timer::Places(contest) => self.places_fired(now, contest),
+                Timer::Watch(watch) => self.watch_fired(now, watch),
                 Timer::Farewell(session) => self.farewell_fired(now, session),
                 Timer::Forget => self.forget_fired(now),
             }

@@ -105,7 +105,7 @@ impl Keeper {
         self.tether_moved(now, id);
         self.progress_moved(now, id);
         if announced {
-            self.announce(id);
+            self.announce(now, id);
         }
     }
 
@@ -211,6 +211,7 @@ impl Keeper {
         for hold in std::mem::take(&mut session.kept) {
             self.depart_now(now, hold);
         }
+        session.ring.clear(session.saved.uid, &mut self.ring_bytes);
         let tether = &mut session.tether;
         self.timers.set(tether, Timer::Tether(id), None);
         self.timers.set(&mut session.progress, Timer::Progress(id), None);
@@ -232,7 +233,7 @@ impl Keeper {
     }
 
     /// Announces a session in its project, as the first master claim or a named project wants it.
-    pub(super) fn make_announced(&mut self, id: SessionId) {
+    pub(super) fn make_announced(&mut self, now: Boottime, id: SessionId) {
         let Some(session) = self.sessions.get_mut(&id) else { return };
         if session.saved.announced {
             return;
@@ -241,7 +242,7 @@ impl Keeper {
         session.role = tenure::wire::Role::Peer;
         let entry = Entry::Session(Box::new(session.saved.clone()));
         self.commands.push_back(Command::Persist(entry));
-        self.announce(id);
+        self.announce(now, id);
     }
 
     /// The priority of a session's master claim unless it says otherwise.

@@ -1,16 +1,16 @@
 //! A program's registration.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tenure::wire::{Role, Tether};
 
 use super::Settings;
-use super::command::Numbered;
 use super::journal::SavedSession;
 use super::map::Map;
 use super::request::StreamId;
+use super::ring::Ring;
 use super::timers::Alarm;
 use crate::model::{CallId, ClaimId, Owner, Resource, SessionId};
 
@@ -46,7 +46,7 @@ pub(super) struct Session {
     /// The number of its next event.
     pub(super) next_event: u64,
     /// Its last events; kept only once somebody has listened.
-    pub(super) ring: VecDeque<Arc<Numbered>>,
+    pub(super) ring: Ring,
     /// Whether somebody has listened.
     pub(super) heard: bool,
     /// A beat, or the announcement, that is on its way.
@@ -82,7 +82,7 @@ impl Session {
             process_gone: false,
             unwatched: false,
             next_event: first_event,
-            ring: VecDeque::new(),
+            ring: Ring::new(first_event),
             heard: false,
             beating: None,
             tether: Alarm::default(),

@@ -1,10 +1,9 @@
 //! Event streams: who hears what, and replay.
 
-use std::sync::Arc;
-
 use tenure::wire::{Code, Event, Problem, SnapshotEvent};
 
-use super::command::{Command, Note, Numbered, StreamEnd};
+use super::command::{Command, Note, StreamEnd};
+use super::event::{Numbered, SharedEvent};
 use super::request::{StreamId, StreamTarget};
 use super::settings::STREAMS_PER_SESSION_MAX;
 use super::{Keeper, Phase, Stream, stopping};
@@ -35,7 +34,7 @@ impl Keeper {
             }
             StreamTarget::Resource(resource) => {
                 self.streams.insert(stream, Stream::Resource(resource.clone()));
-                self.watch_stream(&resource, stream);
+                self.watch_stream(now, &resource, stream);
             }
         }
         Ok(())
@@ -61,12 +60,9 @@ impl Keeper {
         session.streams.push(stream);
         session.heard = true;
         self.streams.insert(stream, Stream::Session(id));
-        let missed: Option<Vec<_>> = last_event_id.and_then(|last| {
-            let next = session.next_event;
-            let first = session.ring.front().map_or(next, |oldest| oldest.id);
-            (last < next && last.saturating_add(1) >= first)
-                .then(|| session.ring.iter().filter(|event| event.id > last).cloned().collect())
-        });
+        let missed = last_event_id
+            .filter(|last| *last < session.next_event)
+            .and_then(|last| session.ring.after(last));
         match missed {
             Some(missed) => {
                 let sends = missed.into_iter().map(|event| Command::Send { stream, event });
@@ -76,7 +72,7 @@ impl Keeper {
                 // Numbered as the last event that happened, so that a reconnect asks for the next.
                 let id_of_last = session.next_event.saturating_sub(1);
                 let event = Event::Snapshot(self.snapshot(now, id));
-                let event = Arc::new(Numbered { id: id_of_last, event });
+                let event = Numbered::new(id_of_last, event);
                 self.commands.push_back(Command::Send { stream, event });
             }
         }
@@ -114,17 +110,32 @@ impl Keeper {
         let Some(session) = self.sessions.get_mut(&id) else { return };
         let number = session.next_event;
         session.next_event += 1;
-        if !session.heard {
-            return;
+        if session.heard {
+            self.send(id, Numbered::new(number, event()));
+        } else {
+            session.ring.pass(number);
         }
-        let event = Arc::new(Numbered { id: number, event: event() });
+    }
+
+    /// Tells a session what so many are told.
+    pub(super) fn tell_shared(&mut self, id: SessionId, event: &SharedEvent, readers: usize) {
+        let Some(session) = self.sessions.get_mut(&id) else { return };
+        let number = session.next_event;
+        session.next_event += 1;
+        if session.heard {
+            self.send(id, Numbered::shared(number, event, readers));
+        } else {
+            session.ring.pass(number);
+        }
+    }
+
+    fn send(&mut self, id: SessionId, event: Numbered) {
+        let Some(session) = self.sessions.get_mut(&id) else { return };
         for stream in &session.streams {
-            self.commands.push_back(Command::Send { stream: *stream, event: Arc::clone(&event) });
+            self.commands.push_back(Command::Send { stream: *stream, event: event.clone() });
         }
-        session.ring.push_back(event);
-        if session.ring.len() > self.settings.ring_max {
-            session.ring.pop_front();
-        }
+        let uid = session.saved.uid;
+        session.ring.push(event, uid, self.settings.ring_max, &mut self.ring_bytes);
     }
 
     /// Ends the streams of a session.

@@ -12,6 +12,10 @@ const GRID_NS: u64 = 32_000_000;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct ContestId(pub(super) u64);
 
+/// A watched resource, as timers name it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct WatchId(pub(super) u64);
+
 /// What is to happen. The order breaks ties: losses come before renewals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Timer {
@@ -33,6 +37,8 @@ pub(super) enum Timer {
     Contest(ContestId),
     /// The next telling of places in a contest.
     Places(ContestId),
+    /// The end of the rest between two standings of a watched resource.
+    Watch(WatchId),
     /// The next attempt to end a session upstream.
     Farewell(SessionId),
     /// The oldest ended hold or session may be forgotten.

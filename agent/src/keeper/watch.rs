@@ -1,21 +1,31 @@
 //! Who wants to know of a resource's standing, and hints of the upstream.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
-use tenure::wire::{Event, Kind, MessageEvent, Standing, Waiter};
+use tenure::wire::{Event, Holder, Kind, MessageEvent, Standing, Waiter};
 
-use super::command::{Command, Numbered};
+use super::command::Command;
+use super::event::{Numbered, SharedEvent};
 use super::hold::Stage;
 use super::request::StreamId;
+use super::timers::{Alarm, Timer, WatchId};
 use super::{Call, Keeper, Renewed};
 use crate::host::clock::Boottime;
 use crate::model::{
     self, Answer, Change, Failure, Resource, STANDING_LISTED_MAX, SessionId, UpstreamStanding,
 };
 
+/// A resource's watchers are told of it, and a project of its messages, this often at most. The first
+/// change after a rest is told at once.
+const TOLD_EVERY: Duration = Duration::from_millis(250);
+/// Messages to a project that may wait for the next telling; one more, and they are told at once.
+const MESSAGES_MAX: usize = 64;
+
 /// Who wants to know of a resource.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Watch {
+    id: WatchId,
     /// Streams of `GET /v1/observe`.
     streams: BTreeSet<StreamId>,
     /// Streams that have not been told anything yet.
@@ -24,16 +34,47 @@ pub(super) struct Watch {
     sessions: BTreeSet<SessionId>,
     asking: bool,
     again: bool,
-    /// What was told last, without what grows by itself.
-    last: Option<Standing>,
+    /// What was told last.
+    last: Option<SharedEvent>,
+    /// Messages to the project that wait.
+    messages: Vec<SharedEvent>,
+    /// No question before this instant, but for somebody who knows nothing yet.
+    asks_after: Boottime,
+    /// No message before this instant.
+    tells_after: Boottime,
+    /// The end of the rest.
+    rest: Alarm,
 }
 
 impl Keeper {
-    pub(super) fn watch_stream(&mut self, resource: &Resource, stream: StreamId) {
-        let watch = self.watches.entry(resource.clone()).or_default();
+    fn watch(&mut self, resource: &Resource) -> &mut Watch {
+        let Keeper { watches, watch_names, next_watch, .. } = self;
+        watches.entry(resource.clone()).or_insert_with(|| {
+            let id = WatchId(*next_watch);
+            *next_watch += 1;
+            watch_names.insert(id, resource.clone());
+            Watch {
+                id,
+                streams: BTreeSet::new(),
+                fresh: BTreeSet::new(),
+                sessions: BTreeSet::new(),
+                asking: false,
+                again: false,
+                last: None,
+                messages: Vec::new(),
+                asks_after: Boottime::ZERO,
+                tells_after: Boottime::ZERO,
+                rest: Alarm::default(),
+            }
+        })
+    }
+
+    pub(super) fn watch_stream(&mut self, now: Boottime, resource: &Resource, stream: StreamId) {
+        let watch = self.watch(resource);
         watch.streams.insert(stream);
         watch.fresh.insert(stream);
-        self.ask_standing(resource);
+        watch.asks_after = now;
+        self.ask_standing(now, resource);
     }
 
     pub(super) fn unwatch_stream(&mut self, resource: &Resource, stream: StreamId) {
@@ -44,9 +85,9 @@ impl Keeper {
         self.drop_idle_watch(resource);
     }
 
-    pub(super) fn watch_session(&mut self, master: &Resource, session: SessionId) {
-        self.watches.entry(master.clone()).or_default().sessions.insert(session);
-        self.ask_standing(master);
+    pub(super) fn watch_session(&mut self, now: Boottime, master: &Resource, session: SessionId) {
+        self.watch(master).sessions.insert(session);
+        self.ask_standing(now, master);
     }
 
     pub(super) fn unwatch_session(&mut self, master: &Resource, session: SessionId) {
@@ -57,26 +98,56 @@ impl Keeper {
     }
 
     fn drop_idle_watch(&mut self, resource: &Resource) {
-        let idle = |watch: &Watch| watch.streams.is_empty() && watch.sessions.is_empty();
-        if self.watches.get(resource).is_some_and(idle) {
+        let Some(watch) = self.watches.get_mut(resource) else { return };
+        if watch.streams.is_empty() && watch.sessions.is_empty() {
+            self.timers.set(&mut watch.rest, Timer::Watch(watch.id), None);
+            self.watch_names.remove(&watch.id);
             self.watches.remove(resource);
         }
     }
 
-    fn ask_standing(&mut self, resource: &Resource) {
+    /// Asks for the standing, unless that was just done: then when the rest is over.
+    fn ask_standing(&mut self, now: Boottime, resource: &Resource) {
         let Some(watch) = self.watches.get_mut(resource) else { return };
-        if watch.asking {
+        if watch.asking || now < watch.asks_after {
             watch.again = true;
+            self.rest_ends(resource);
             return;
         }
         watch.asking = true;
         watch.again = false;
+        watch.asks_after = now + TOLD_EVERY;
         self.ask(model::Request::Inspect(resource.clone()), Call::Watch(resource.clone()));
+    }
+
+    /// Sets the timer to what comes next.
+    fn rest_ends(&mut self, resource: &Resource) {
+        let Some(watch) = self.watches.get_mut(resource) else { return };
+        // An answer that is on its way asks again itself.
+        let asks = (watch.again && !watch.asking).then_some(watch.asks_after);
+        let tells = (!watch.messages.is_empty()).then_some(watch.tells_after);
+        let due = asks.into_iter().chain(tells).min();
+        self.timers.set(&mut watch.rest, Timer::Watch(watch.id), due);
+    }
+
+    pub(super) fn watch_fired(&mut self, now: Boottime, id: WatchId) {
+        let Some(resource) = self.watch_names.get(&id).cloned() else { return };
+        let Some(watch) = self.watches.get_mut(&resource) else { return };
+        if !self.timers.fired(&mut watch.rest, Timer::Watch(id), now) {
+            return;
+        }
+        if !watch.messages.is_empty() && watch.tells_after <= now {
+            self.tell_messages(now, &resource);
+        }
+        if self.watches.get(&resource).is_some_and(|watch| watch.again) {
+            self.ask_standing(now, &resource);
+        }
+        self.rest_ends(&resource);
     }
 
     pub(super) fn watch_answered(
         &mut self,
-        _now: Boottime,
+        now: Boottime,
         resource: &Resource,
         result: Result<Answer, Failure>,
     ) {
@@ -90,25 +161,27 @@ impl Keeper {
         watch.asking = false;
         let again = watch.again;
         if let Some(standing) = standing {
-            let stripped = without_ages(&standing);
-            let changed = watch.last.as_ref() != Some(&stripped);
-            watch.last = Some(stripped);
+            let last = watch.last.as_deref();
+            let changed = !matches!(last, Some(Event::Standing(last)) if is_same(last, &standing));
+            let event = SharedEvent::new(Event::Standing(standing));
             let fresh = std::mem::take(&mut watch.fresh);
             let streams = if changed { watch.streams.clone() } else { fresh };
             let sessions: Vec<_> =
                 if changed { watch.sessions.iter().copied().collect() } else { Vec::new() };
-            let event =
-                std::sync::Arc::new(Numbered { id: 0, event: Event::Standing(standing.clone()) });
+            if changed {
+                watch.last = Some(event.clone());
+            }
+            let readers = streams.len() + sessions.len();
             for stream in streams {
-                let event = std::sync::Arc::clone(&event);
+                let event = Numbered::shared(0, &event, readers);
                 self.commands.push_back(Command::Send { stream, event });
             }
             for session in sessions {
-                self.tell(session, || Event::Standing(standing.clone()));
+                self.tell_shared(session, &event, readers);
             }
         }
         if again {
-            self.ask_standing(resource);
+            self.ask_standing(now, resource);
         }
     }
 
@@ -163,13 +236,13 @@ impl Keeper {
                 } else {
                     self.try_head(now, &resource);
                 }
-                self.ask_standing(&resource);
+                self.ask_standing(now, &resource);
             }
             Change::Granted { claim, .. } | Change::Lost { claim, .. } => {
                 self.due_now(Renewed::Hold(claim));
             }
             Change::Message { tenant, project, session, payload } => {
-                self.deliver(&tenant, &project, session, &payload);
+                self.deliver(now, &tenant, &project, session, &payload);
             }
         }
         self.flush_beats();
@@ -177,6 +250,7 @@ impl Keeper {
 
     fn deliver(
         &mut self,
+        now: Boottime,
         tenant: &std::sync::Arc<str>,
         project: &std::sync::Arc<str>,
         only: Option<SessionId>,
@@ -187,21 +261,35 @@ impl Keeper {
             kind: Kind::Master,
             name: std::sync::Arc::clone(project),
         };
-        let Some(watch) = self.watches.get(&master) else { return };
-        let listeners: Vec<_> = watch
-            .sessions
-            .iter()
-            .copied()
-            .filter(|id| only.is_none_or(|only| only == *id))
-            .collect();
-        for session in listeners {
-            self.tell(session, || {
-                Event::Message(MessageEvent {
-                    project: project.to_string(),
-                    direct: only.is_some(),
-                    payload: payload.clone(),
-                })
-            });
+        let Some(watch) = self.watches.get_mut(&master) else { return };
+        let event = SharedEvent::new(Event::Message(MessageEvent {
+            project: project.to_string(),
+            direct: only.is_some(),
+            payload: payload.clone(),
+        }));
+        if let Some(session) = only {
+            if watch.sessions.contains(&session) {
+                self.tell_shared(session, &event, 1);
+            }
+            return;
+        }
+        watch.messages.push(event);
+        if watch.tells_after <= now || watch.messages.len() > MESSAGES_MAX {
+            self.tell_messages(now, &master);
+        }
+        self.rest_ends(&master);
+    }
+
+    /// Tells a project's sessions what waits for them.
+    fn tell_messages(&mut self, now: Boottime, master: &Resource) {
+        let Some(watch) = self.watches.get_mut(master) else { return };
+        watch.tells_after = now + TOLD_EVERY;
+        let messages = std::mem::take(&mut watch.messages);
+        let sessions: Vec<_> = watch.sessions.iter().copied().collect();
+        for session in &sessions {
+            for message in &messages {
+                self.tell_shared(*session, message, sessions.len());
+            }
         }
     }
 
@@ -217,7 +305,7 @@ impl Keeper {
         self.beat_sessions();
         let watched: Vec<_> = self.watches.keys().cloned().collect();
         for resource in watched {
-            self.ask_standing(&resource);
+            self.ask_standing(now, &resource);
         }
         self.flush_beats();
     }
@@ -247,10 +335,16 @@ impl Keeper {
     }
 }
 
-fn without_ages(standing: &Standing) -> Standing {
-    let mut stripped = standing.clone();
-    for holder in &mut stripped.holders {
-        holder.since_ms = 0;
-    }
-    stripped
+/// Whether two standings differ in nothing but what grows by itself.
+fn is_same(one: &Standing, other: &Standing) -> bool {
+    let holder = |it: &Holder| (it.token, it.pid, it.uid, it.hold);
+    let is_same_holder = |(one, other): (&Holder, &Holder)| {
+        holder(one) == holder(other) && one.host == other.host && one.name == other.name
+    };
+    one.holders.len() == other.holders.len()
+        && one.holders.iter().zip(&other.holders).all(is_same_holder)
+        && one.limit == other.limit
+        && (one.holding, one.waiting, one.members) == (other.holding, other.waiting, other.members)
+        && one.waiters == other.waiters
+        && one.sessions == other.sessions
 }

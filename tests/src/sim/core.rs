@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::Duration;
 
 use tenure::wire::Problem;
@@ -61,7 +60,7 @@ pub(crate) enum Told {
     /// A stream could not be opened.
     Refused(StreamId, Box<Problem>),
     /// A stream carries an event.
-    Event(StreamId, Arc<Numbered>),
+    Event(StreamId, Numbered),
     /// A stream ended, with a word or without one.
     Closed(StreamId, Option<StreamEnd>),
 }

@@ -1,6 +1,5 @@
 //! Event streams: frames, their end, and readers that are slow or gone.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use tenure::wire::{Event, MessageEvent, Role, SnapshotEvent};
@@ -14,7 +13,7 @@ use crate::keeper::{Numbered, StreamEnd, StreamTarget};
 fn snapshot(id: u64) -> StreamItem {
     let event =
         Event::Snapshot(SnapshotEvent { session: Uuid::nil(), role: Role::None, holds: vec![] });
-    let event = Arc::new(Numbered { id, event });
+    let event = Numbered::new(id, event);
     StreamItem::Event { event, made: crate::host::clock::now() }
 }
 
@@ -115,7 +114,7 @@ async fn a_reader_that_reads_nothing_is_cut_off() {
     let (stream, _, events) = rig.opened().await;
     let payload = serde_json::Value::String("x".repeat(10_000));
     let message = MessageEvent { project: "p".into(), direct: true, payload };
-    let event = Arc::new(Numbered { id: 1, event: Event::Message(message) });
+    let event = Numbered::new(1, Event::Message(message));
     // Until the buffers between here and there are full, and the connection is closed for it.
     within("the end of the stream", async {
         let made = crate::host::clock::now();

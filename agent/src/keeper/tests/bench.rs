@@ -255,7 +255,7 @@ impl Bench {
             }
             Command::Send { stream, event } => {
                 self.ids.entry(stream).or_default().push(event.id);
-                self.events.entry(stream).or_default().push(event.event.clone());
+                self.events.entry(stream).or_default().push(Event::clone(&event.event));
             }
             Command::CloseStream { stream, end } => {
                 self.ended.insert(stream, end);

@@ -7,3 +7,4 @@ mod holds;
 mod quotas;
 mod restarts;
 mod waits;
+mod watching;

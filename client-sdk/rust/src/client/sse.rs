@@ -3,9 +3,9 @@
 //! Source: the parsing rules of the HTML standard, section 9.2.6; without `retry:`, and with ids
 //! that are numbers.
 
-/// An event larger than this is refused, bytes; the largest the agent sends is a snapshot of 63
-/// holds.
-pub(super) const FRAME_SIZE_MAX: usize = 1 << 20;
+/// An event larger than this is refused, bytes. The largest that the agent sends is a snapshot of 4095
+/// holds, each with a name and a request id of 200 bytes; a standing lists at most 100 of each sort.
+pub(super) const FRAME_SIZE_MAX: usize = 8 << 20;
 
 /// One event as it came over the stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -125,6 +125,16 @@ mod tests {
         check("event: without data\n\ndata: x\n\n", &["-  x"]);
         check("id: none\nretry: 10\nfuture: y\ndata: x\n\n", &["-  x"]);
         check("id: 1\ndata: grüße\n\n", &["1  grüße"]);
+    }
+
+    #[test]
+    fn the_largest_snapshot_is_read() {
+        let hold = format!(r#"{{"name":"{0}","request":"{0}"}},"#, r#"\""#.repeat(200));
+        let data = hold.repeat(4095);
+        let mut parser = Parser::default();
+        parser.feed(format!("event: snapshot\ndata: {data}\n\n").as_bytes());
+        let frame = parser.next_frame().expect("not too large").expect("complete");
+        assert_eq!(frame.data.len(), data.len());
     }
 
     #[test]

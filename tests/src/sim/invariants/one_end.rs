@@ -65,13 +65,13 @@ impl OneEnd {
 
     /// A stream carried an event.
     pub(crate) fn carried(&mut self, session: SessionId, numbered: &Numbered) -> Verdict {
-        if matches!(numbered.event, Event::Snapshot(_) | Event::Shutdown(_)) {
+        if matches!(*numbered.event, Event::Snapshot(_) | Event::Shutdown(_)) {
             // Made for one stream, not part of the session's sequence.
             return Ok(());
         }
         let seen = self.streams.entry(session).or_default();
-        match seen.insert(numbered.id, numbered.event.clone()) {
-            Some(earlier) if earlier != numbered.event => Err(format!(
+        match seen.insert(numbered.id, Event::clone(&numbered.event)) {
+            Some(earlier) if earlier != *numbered.event => Err(format!(
                 "event {} of session {session} was {earlier:?} and is now {:?}",
                 numbered.id, numbered.event
             )),

@@ -1,0 +1,117 @@
+//! Who is told of a project's sessions and of a resource's holders, and how often.
+
+use std::time::Duration;
+
+use serde_json::json;
+use tenure::wire::{Event, Kind};
+use uuid::Uuid;
+
+use super::bench::{ALICE, Bench, peer};
+use crate::keeper::{Request, StreamId, StreamTarget};
+use crate::model::Resource;
+
+/// Longer than the rest between two tellings.
+const A_REST: Duration = Duration::from_millis(300);
+
+fn member(bench: &mut Bench, number: usize) -> Uuid {
+    bench.register(json!({
+        "name": format!("program {number}"), "project": "p", "keepalive_ms": 3_600_000,
+    }))
+}
+
+/// The standings and the messages that came on a stream since the last look.
+fn heard(bench: &mut Bench, stream: StreamId) -> (Vec<u64>, usize) {
+    let events = std::mem::take(bench.events.entry(stream).or_default());
+    let mut standings = Vec::new();
+    let mut messages = 0;
+    for event in events {
+        match event {
+            Event::Standing(standing) => standings.push(standing.members),
+            Event::Message(_) => messages += 1,
+            _ => {}
+        }
+    }
+    (standings, messages)
+}
+
+#[test]
+fn sessions_that_come_and_go_are_told_of_together() {
+    let mut bench = Bench::new();
+    let sessions: Vec<_> = (0..200).map(|number| member(&mut bench, number)).collect();
+    let streams: Vec<_> = sessions.iter().map(|session| bench.listen(*session, None)).collect();
+    bench.pass(A_REST);
+    for stream in &streams {
+        heard(&mut bench, *stream);
+    }
+    for number in 0..60 {
+        let guest = member(&mut bench, 1000 + number);
+        bench.release(guest, None).unwrap();
+    }
+    member(&mut bench, 9999);
+    // At most the first change is told at once, and all others together.
+    bench.pass(A_REST);
+    for stream in streams {
+        let (standings, messages) = heard(&mut bench, stream);
+        assert!((1..=2).contains(&standings.len()), "{} standings", standings.len());
+        assert_eq!((standings.last(), messages), (Some(&201), 60));
+    }
+}
+
+#[test]
+fn an_observer_is_told_at_once_and_then_at_a_bounded_rate() {
+    let mut bench = Bench::new();
+    let session = bench.register(json!({"keepalive_ms": 3_600_000}));
+    let stream = StreamId(1 << 32);
+    let resource = Resource { tenant: "default".into(), kind: Kind::Semaphore, name: "gpu".into() };
+    let target = StreamTarget::Resource(resource);
+    bench.keeper.open_stream(bench.now, stream, peer(ALICE), target).unwrap();
+    bench.settle();
+    assert_eq!(heard(&mut bench, stream), (vec![0], 0));
+    let asks = json!({"kind": "semaphore", "name": "gpu", "limit": 100});
+    let holds: Vec<_> = (0..40).map(|_| bench.hold(session, asks.clone())).collect();
+    bench.pass(A_REST);
+    let told = bench.events.remove(&stream).unwrap_or_default();
+    assert!(told.len() <= 2, "{} standings of 40 grants", told.len());
+    let Some(Event::Standing(last)) = told.last() else { panic!("{told:?}") };
+    assert_eq!((last.holding, last.holders.len()), (40, 40));
+    for hold in holds {
+        bench.release(session, Some(hold)).unwrap();
+    }
+    bench.pass(A_REST);
+    let told = bench.events.remove(&stream).unwrap_or_default();
+    let Some(Event::Standing(last)) = told.last() else { panic!("{told:?}") };
+    assert_eq!((told.len() <= 2, last.holding), (true, 0));
+}
+
+#[test]
+fn a_long_queue_is_counted_and_its_first_are_named() {
+    let mut bench = Bench::new();
+    let wish = json!({"kind": "leader", "name": "l", "wait": "queue"});
+    for number in 0..121 {
+        let session = member(&mut bench, number);
+        bench.acquire(session, wish.clone());
+    }
+    let resource = Resource { tenant: "default".into(), kind: Kind::Leader, name: "l".into() };
+    let ticket = bench.ask(ALICE, Request::Standing(resource));
+    let Some(Ok(crate::keeper::Reply::Standing(standing))) = bench.reply(ticket) else {
+        panic!("no standing");
+    };
+    assert_eq!((standing.waiters.len(), standing.waiting), (100, 120));
+    assert_eq!(standing.waiters[99].position, 100);
+}
+
+#[test]
+fn a_reader_that_was_away_is_told_the_last_standing_only() {
+    let mut bench = Bench::new();
+    let session = member(&mut bench, 0);
+    let stream = bench.listen(session, None);
+    bench.pass(A_REST);
+    let last = *bench.ids[&stream].last().unwrap();
+    bench.close(stream);
+    for number in 1..=5 {
+        member(&mut bench, number);
+        bench.pass(A_REST);
+    }
+    let stream = bench.listen(session, Some(last));
+    assert_eq!(heard(&mut bench, stream), (vec![6], 0));
+}
