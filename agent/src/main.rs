@@ -16,7 +16,7 @@ use tenured::host::service_manager::{self, Handed, Notifier};
 use tenured::host::signals::{Signal, Signals};
 use tenured::host::socket::{self, Place};
 use tenured::lifecycle::{
-    self, Assembled, Drained, Ending, Given, Prepared, Ready, Reload, Reports, exit,
+    self, Assembled, Drained, Ending, Given, Means, Prepared, Ready, Reload, Reports, exit,
 };
 use tenured::telemetry::{Metrics, log};
 use tokio::net::UnixListener;
@@ -92,7 +92,7 @@ fn serve(
         warn!(%error, "passwords could get into core dumps: their limit cannot be lowered");
     }
     let scrapes = config.metrics_listen.map(api::bind_metrics).transpose().map_err(unavailable)?;
-    let Prepared { limits, runtime_dir, state_dir, locks } =
+    let Prepared { means, runtime_dir, state_dir, locks } =
         lifecycle::prepare(&config).map_err(unavailable)?;
     let bound = match listener {
         Some(handed) => socket::adopt(handed, &config.socket),
@@ -110,7 +110,7 @@ fn serve(
         notifier: notifier.clone(),
         processes,
     };
-    let parts = lifecycle::assemble(&config, &limits, given).map_err(unavailable)?;
+    let parts = lifecycle::assemble(&config, means, given).map_err(unavailable)?;
     let Assembled { mut heart, context, guarantee } = parts;
 
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -141,7 +141,7 @@ fn serve(
         let api = tokio::spawn(api);
         let reports = tokio::spawn(reports.run());
         announce(started, &reload, &place, &guarantee);
-        let ending = live(&mut signals, &mut reload, &heart, &notifier).await;
+        let ending = live(&mut signals, &mut reload, means, &heart, &notifier).await;
 
         reports.abort();
         locks.leave();
@@ -154,7 +154,7 @@ fn serve(
             // Fails only if the API's task panicked; there is nothing left of it to wait for.
             let _ = api.await;
         };
-        let deadline = limits.stop_deadline;
+        let deadline = reload.config.limits.stop_deadline;
         match lifecycle::drain(work, deadline, &mut signals).await {
             Drained::Done => info!("stopped"),
             Drained::DeadlinePassed => warn!(?deadline, "stopped before everything was done"),
@@ -176,6 +176,7 @@ fn serve(
 async fn live(
     signals: &mut Signals,
     reload: &mut Reload,
+    means: Means,
     heart: &Heart,
     notifier: &Notifier,
 ) -> Ending {
@@ -192,8 +193,8 @@ async fn live(
             Signal::Reload => {
                 notifier.reloading();
                 reload.reload();
-                let settings = Box::new(reload.config.settings.clone());
-                heart.control(Control::Reload(settings)).await;
+                let (_, settings) = means.fit(&reload.config.limits, &reload.config.settings);
+                heart.control(Control::Reload(Box::new(settings))).await;
                 notifier.ready();
             }
         }

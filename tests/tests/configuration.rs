@@ -31,7 +31,7 @@ const NUMBER: &str = "must be a number from 1 to 1000000";
 const QUOTES: &str = "must be a text in quotes";
 
 /// For every key of the schema at least one value that it refuses.
-const WRONG: [Wrong; 74] = [
+const WRONG: [Wrong; 75] = [
     ("socket = 7", 1, "socket", "7", QUOTES),
     ("socket = \"\"", 1, "socket", "\"\"", "must be a path, or a URI"),
     ("socket = \"unix://host/x\"", 1, "socket", "\"unix://host/x\"", "must be a path, or a URI"),
@@ -126,6 +126,7 @@ const WRONG: [Wrong; 74] = [
         "a number without quotes",
     ),
     ("[limits]\nsessions_per_uid_max = -1", 2, "limits.sessions_per_uid_max", "\"-1\"", NUMBER),
+    ("[limits]\nholds_per_uid_max = 0", 2, "limits.holds_per_uid_max", "\"0\"", NUMBER),
     ("[limits]\nholds_max = 1000001", 2, "limits.holds_max", "\"1000001\"", NUMBER),
     ("[limits]\nevents_kept_max = 65537", 2, "limits.events_kept_max", "\"65537\"", "1 to 65536"),
     ("[limits]\nremember = \"61m\"", 2, "limits.remember", "\"61m\"", "must be from 0s to 3600s"),
@@ -435,7 +436,7 @@ fn a_reload_reports_what_changed_and_what_takes_a_restart() {
     let summary = lines.last().expect("the summary");
     assert_eq!(summary["changed"], "log, allow");
     assert_eq!(summary["restart"], "metrics_listen, leader.ttl");
-    assert_eq!(summary["unchanged"], 47);
+    assert_eq!(summary["unchanged"], 48);
 
     // With anything wrong in any file nothing changes.
     service.etc.write("conf.d/20-wrong.toml", "log = \"error\"\n\n[leader]\nttl = \"1s\"\n");

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::config;
+use crate::model::Share;
 
 /// Largest request body, bytes; more is refused with 413 `too_large`.
 pub const BODY_MAX: usize = 64 * 1024;
@@ -19,15 +20,11 @@ const LEFT_TO_STOP: Duration = Duration::from_secs(2);
 /// Limits that a deployment may want to change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Connections in all. At the limit the longest idle one of the same user makes room, else
-    /// the new one is refused with 429.
-    pub connections_max: usize,
-    /// Connections of one user; as above.
-    pub connections_per_uid_max: usize,
-    /// Event streams in all; one more is refused with 429.
-    pub streams_max: usize,
-    /// Event streams of one user; as above.
-    pub streams_per_uid_max: usize,
+    /// Connections. At the limit the longest idle one of the same user makes room, else the new one is
+    /// refused with 429.
+    pub connections: Share,
+    /// Event streams; one more is refused with 429.
+    pub streams: Share,
     /// From the first byte of a request, or from the connection's start, until the head is
     /// complete; then the connection is closed.
     pub head_timeout: Duration,
@@ -46,10 +43,8 @@ impl Limits {
     /// The configured limits; the rest as by default.
     pub fn of(config: &config::Limits) -> Limits {
         Limits {
-            connections_max: config.connections_max,
-            connections_per_uid_max: config.connections_per_uid_max,
-            streams_max: config.streams_max,
-            streams_per_uid_max: config.streams_per_uid(),
+            connections: config.connections(),
+            streams: config.streams(),
             head_timeout: config.header_timeout,
             drain_timeout: config.stop_deadline.saturating_sub(LEFT_TO_STOP),
             ..Limits::default()
@@ -60,10 +55,8 @@ impl Limits {
 impl Default for Limits {
     fn default() -> Limits {
         Limits {
-            connections_max: 16_384,
-            connections_per_uid_max: 12_288,
-            streams_max: 12_288,
-            streams_per_uid_max: 9_216,
+            connections: Share::of(16_384, None),
+            streams: Share::of(12_288, None),
             head_timeout: Duration::from_secs(5),
             body_timeout: Duration::from_secs(5),
             idle_timeout: Duration::from_secs(60),

@@ -7,6 +7,7 @@ use tenure::wire::{Code, Problem};
 use tracing::warn;
 
 use super::Limits;
+use crate::model::{Full, Share};
 use crate::telemetry::{Metrics, Repeats};
 
 /// When somebody whose stream was refused should come again.
@@ -15,8 +16,8 @@ const RETRY_AFTER_MS: u64 = 1000;
 /// Places for event streams: so many in all, and fewer for one user, so that no user takes every
 /// place from the others.
 pub struct Places {
-    streams_max: usize,
-    streams_per_uid_max: usize,
+    share: Share,
+    agent_uid: u32,
     metrics: Arc<Metrics>,
     taken: Mutex<Taken>,
 }
@@ -36,13 +37,8 @@ pub(super) struct Place {
 
 impl Places {
     /// All of them free.
-    pub fn new(limits: &Limits, metrics: Arc<Metrics>) -> Arc<Places> {
-        Arc::new(Places {
-            streams_max: limits.streams_max,
-            streams_per_uid_max: limits.streams_per_uid_max,
-            metrics,
-            taken: Mutex::default(),
-        })
+    pub fn new(limits: &Limits, agent_uid: u32, metrics: Arc<Metrics>) -> Arc<Places> {
+        Arc::new(Places { share: limits.streams, agent_uid, metrics, taken: Mutex::default() })
     }
 
     /// No code panics while it holds the lock, and what it guards is right between any two calls.
@@ -54,24 +50,28 @@ impl Places {
     pub(super) fn take(self: &Arc<Places>, uid: u32) -> Result<Place, Box<Problem>> {
         let mut taken = self.taken();
         let of_user = taken.by_uid.get(&uid).copied().unwrap_or(0);
-        let (limit, detail) = if of_user >= self.streams_per_uid_max {
-            let detail = format!(
-                "uid {uid} has {of_user} event streams open, the most that \
-                 limits.streams_per_uid_max allows; close some, or have the limit raised"
-            );
-            ("streams_per_uid", detail)
-        } else if taken.total >= self.streams_max {
-            let detail = format!(
-                "{} event streams are open, the most that limits.streams_max allows; try again \
-                 later, or have the limit raised",
-                taken.total
-            );
-            ("streams", detail)
-        } else {
-            taken.total += 1;
-            taken.by_uid.insert(uid, of_user + 1);
-            self.metrics.streams.set(taken.total as u64);
-            return Ok(Place { places: Arc::clone(self), uid });
+        let administrator = uid == 0 || uid == self.agent_uid;
+        let (limit, detail) = match self.share.check(taken.total, of_user, administrator) {
+            Ok(()) => {
+                taken.total += 1;
+                taken.by_uid.insert(uid, of_user + 1);
+                self.metrics.streams.set(taken.total as u64);
+                return Ok(Place { places: Arc::clone(self), uid });
+            }
+            Err(Full::User(max)) => {
+                let detail = format!(
+                    "uid {uid} has {max} event streams open, the most that \
+                     limits.streams_per_uid_max allows; close some, or have the limit raised"
+                );
+                ("streams_per_uid", detail)
+            }
+            Err(Full::All(max)) => {
+                let detail = format!(
+                    "{max} event streams are open, the most that limits.streams_max allows; try \
+                     again later, or have the limit raised"
+                );
+                ("streams", detail)
+            }
         };
         let told = taken.refused.admit();
         drop(taken);
@@ -103,9 +103,9 @@ mod tests {
 
     #[test]
     fn no_user_takes_every_place() {
-        let limits = Limits { streams_max: 4, streams_per_uid_max: 3, ..Limits::default() };
+        let limits = Limits { streams: Share { max: 4, per_uid: 3 }, ..Limits::default() };
         let metrics = Arc::new(Metrics::new());
-        let places = Places::new(&limits, metrics.clone());
+        let places = Places::new(&limits, 990, metrics.clone());
         let mut mine: Vec<_> = (0..3).map(|_| places.take(7).unwrap()).collect();
         let refused = |uid, expected: &str| {
             let problem = places.take(uid).err().unwrap();

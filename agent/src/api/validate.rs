@@ -11,6 +11,8 @@ use crate::keeper::{BEAT_MIN, Settings};
 const NAME_MAX: usize = 200;
 /// Most permits of a semaphore.
 const PERMITS_MAX: u32 = 1_000_000;
+/// Most bytes of a lease's attributes together: every agent keeps the routing table.
+const ATTRIBUTES_MAX: usize = 400;
 /// Highest partition of the routing table.
 const PARTITION_MAX: u16 = 255;
 
@@ -79,6 +81,13 @@ fn attributes(ask: &Attributes) -> Checked {
     optional("attributes.address", ask.address.as_deref(), visible)?;
     optional("attributes.proxy_id", ask.proxy_id.as_deref(), visible)?;
     optional("attributes.status", ask.status.as_deref(), visible)?;
+    let texts = [&ask.address, &ask.proxy_id, &ask.status];
+    let bytes: usize = texts.into_iter().flatten().map(String::len).sum();
+    if bytes > ATTRIBUTES_MAX {
+        let rule =
+            format!("address, proxy_id and status of at most {ATTRIBUTES_MAX} bytes together");
+        return refuse("attributes", format!("{bytes} bytes"), &rule, "choose shorter ones");
+    }
     match ask.partition {
         Some(partition) if partition > PARTITION_MAX => refuse(
             "attributes.partition",

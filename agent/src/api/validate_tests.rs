@@ -108,6 +108,14 @@ fn acquires() {
     check(json!({"kind": "lease", "name": "a", "grace_ms": 0}), None);
     check(json!({"kind": "lease", "name": "a", "grace_ms": 86_400_001}), Some("grace_ms"));
     check(json!({"kind": "lease", "name": "a", "attributes": {"partition": 255}}), None);
+    let long = |bytes: usize| {
+        let (address, status) = ("x".repeat(200), "y".repeat(bytes - 200));
+        json!({"kind": "lease", "name": "a", "attributes": {"address": address, "status": status}})
+    };
+    check(long(400), None);
+    let three = json!({"kind": "lease", "name": "a", "attributes": {
+        "address": "x".repeat(200), "proxy_id": "y".repeat(200), "status": "z"}});
+    check(three, Some("attributes"));
     check(
         json!({"kind": "lease", "name": "a", "attributes": {"partition": 256}}),
         Some("attributes.partition"),

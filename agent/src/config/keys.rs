@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::redis::POLL_MAX;
 use super::value::{self, Refusal, Shape};
 use super::{Config, LogFormat, UpstreamUrl, secret};
+use crate::model::Share;
 
 /// A setting.
 pub(super) struct Key {
@@ -84,6 +85,25 @@ macro_rules! count {
     };
 }
 
+/// One user's share of a count; by default it follows from the count.
+macro_rules! share {
+    ($name:literal, $($field:ident).+, $share:expr) => {
+        Key {
+            name: $name,
+            shape: Shape::Count,
+            reloads: false,
+            set: |config, text| {
+                config.$($field).+ = Some(value::count(text, 1, MOST)? as _);
+                Ok(())
+            },
+            get: |config| {
+                let share: fn(&Config) -> Share = $share;
+                Some(toml::Value::Integer(share(config).per_uid as _))
+            },
+        }
+    };
+}
+
 macro_rules! prefix {
     ($name:literal, $field:ident) => {
         Key {
@@ -130,7 +150,7 @@ macro_rules! path {
 }
 
 /// In the order in which `check-config` prints them.
-pub(super) static KEYS: [Key; 50] = [
+pub(super) static KEYS: [Key; 51] = [
     path!("socket", socket, value::socket),
     Key {
         name: "upstream",
@@ -207,23 +227,23 @@ pub(super) static KEYS: [Key; 50] = [
     duration!("limits.ttl_min", settings.ttl_min),
     duration!("limits.ttl_max", settings.ttl_max),
     count!("limits.sessions_max", settings.sessions_max, 1, MOST),
-    count!("limits.sessions_per_uid_max", settings.sessions_per_uid_max, 1, MOST),
+    share!("limits.sessions_per_uid_max", settings.sessions_per_uid_max, |config| {
+        config.settings.sessions()
+    }),
     count!("limits.holds_max", settings.holds_max, 1, MOST),
+    share!("limits.holds_per_uid_max", settings.holds_per_uid_max, |config| config
+        .settings
+        .holds()),
     count!("limits.events_kept_max", settings.ring_max, 1, 65_536),
     duration!("limits.remember", settings.remember, Duration::ZERO, Duration::from_secs(3600)),
     count!("limits.connections_max", limits.connections_max, 1, MOST),
-    count!("limits.connections_per_uid_max", limits.connections_per_uid_max, 1, MOST),
+    share!("limits.connections_per_uid_max", limits.connections_per_uid_max, |config| {
+        config.limits.connections()
+    }),
     count!("limits.streams_max", limits.streams_max, 1, MOST),
-    Key {
-        name: "limits.streams_per_uid_max",
-        shape: Shape::Count,
-        reloads: false,
-        set: |config, text| {
-            config.limits.streams_per_uid_max = Some(value::count(text, 1, MOST)? as _);
-            Ok(())
-        },
-        get: |config| Some(toml::Value::Integer(config.limits.streams_per_uid() as _)),
-    },
+    share!("limits.streams_per_uid_max", limits.streams_per_uid_max, |config| {
+        config.limits.streams()
+    }),
     duration!(
         "limits.header_timeout",
         limits.header_timeout,

@@ -43,6 +43,7 @@ pub use upstream::UpstreamUrl;
 
 use crate::host::socket::Audience;
 use crate::keeper::Settings;
+use crate::model::Share;
 
 /// Everything that can be set, checked.
 #[derive(Debug, Clone)]
@@ -83,11 +84,11 @@ pub struct Config {
 pub struct Limits {
     /// Open connections in all.
     pub connections_max: usize,
-    /// Open connections of one user, so that no user locks out another.
-    pub connections_per_uid_max: usize,
+    /// Open connections of one user; see [`Share::of`].
+    pub connections_per_uid_max: Option<usize>,
     /// Open event streams in all.
     pub streams_max: usize,
-    /// Open event streams of one user; `None` for three quarters of all.
+    /// Open event streams of one user; see [`Share::of`].
     pub streams_per_uid_max: Option<usize>,
     /// From a connection's first byte, or the end of its last answer, to the end of the headers.
     pub header_timeout: Duration,
@@ -99,7 +100,7 @@ impl Default for Limits {
     fn default() -> Limits {
         Limits {
             connections_max: 16_384,
-            connections_per_uid_max: 12_288,
+            connections_per_uid_max: None,
             streams_max: 12_288,
             streams_per_uid_max: None,
             header_timeout: Duration::from_secs(5),
@@ -109,9 +110,14 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Open event streams of one user: as configured, or so many that some are left for others.
-    pub fn streams_per_uid(&self) -> usize {
-        self.streams_per_uid_max.unwrap_or_else(|| (self.streams_max - self.streams_max / 4).max(1))
+    /// How many connections there may be.
+    pub fn connections(&self) -> Share {
+        Share::of(self.connections_max, self.connections_per_uid_max)
+    }
+
+    /// How many event streams there may be.
+    pub fn streams(&self) -> Share {
+        Share::of(self.streams_max, self.streams_per_uid_max)
     }
 }
 

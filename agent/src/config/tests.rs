@@ -62,7 +62,7 @@ fn nothing_said_is_the_defaults() {
 
 #[test]
 fn one_user_gets_three_quarters_of_the_streams() {
-    let streams = |text: &str| Room::with(text).load().unwrap().config.limits.streams_per_uid();
+    let streams = |text: &str| Room::with(text).load().unwrap().config.limits.streams().per_uid;
     for (text, expected) in [
         ("", 9216),
         ("[limits]\nstreams_max = 100", 75),
@@ -235,6 +235,9 @@ fn the_sample_file_says_the_defaults() {
             "state_dir",
             "runtime_dir",
             "host_name",
+            "limits.sessions_per_uid_max",
+            "limits.holds_per_uid_max",
+            "limits.connections_per_uid_max",
             "limits.streams_per_uid_max",
             "redis.tls_ca_file",
             "redis.tls_cert_file",

@@ -157,6 +157,40 @@ pub fn usage() -> Usage {
     }
 }
 
+/// The memory that this process may take: that of the machine, or of its cgroup where that is less; `None`
+/// where the system does not tell.
+#[cfg(target_os = "linux")]
+pub fn memory_limit() -> Option<u64> {
+    let info = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let total = info.lines().find_map(|line| line.strip_prefix("MemTotal:"));
+    let total = total.and_then(|rest| rest.split_ascii_whitespace().next()?.parse::<u64>().ok());
+    let cgroups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let of_cgroups = cgroups.lines().flat_map(memory_limits);
+    of_cgroups.chain(total.map(|kibibytes| kibibytes * 1024)).min()
+}
+
+/// As above.
+#[cfg(not(target_os = "linux"))]
+pub fn memory_limit() -> Option<u64> {
+    None
+}
+
+/// The limits of a line of /proc/self/cgroup and of all groups above it: see cgroups(7).
+#[cfg(target_os = "linux")]
+fn memory_limits(line: &str) -> Vec<u64> {
+    let mut fields = line.splitn(3, ':').skip(1);
+    let (Some(controllers), Some(path)) = (fields.next(), fields.next()) else { return Vec::new() };
+    let (root, file) = match controllers {
+        "" => ("/sys/fs/cgroup", "memory.max"),
+        "memory" => ("/sys/fs/cgroup/memory", "memory.limit_in_bytes"),
+        _ => return Vec::new(),
+    };
+    let group = std::path::Path::new(path.trim_start_matches('/'));
+    // "max" is no limit, and a group that this process does not see has none for it.
+    let limit = |group| fs::read_to_string(std::path::Path::new(root).join(group).join(file)).ok();
+    group.ancestors().filter_map(|group| limit(group)?.trim().parse().ok()).collect()
+}
+
 /// When this process started, since 1970; `None` where the system does not tell.
 pub fn started_at() -> Option<Duration> {
     static STARTED: OnceLock<Option<Duration>> = OnceLock::new();
@@ -224,6 +258,14 @@ fn resident_bytes(max: i64) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn the_memory_has_a_limit() {
+        assert!(memory_limit().unwrap() > 64 << 20);
+        assert!(memory_limits("nonsense").is_empty());
+        assert!(memory_limits("0::/no/such/group").iter().all(|limit| *limit > 0));
+    }
 
     #[test]
     fn the_boot_has_an_id() {

@@ -14,7 +14,7 @@ use super::timers::{Alarm, Timer};
 use super::{Keeper, over_quota, unavailable};
 use crate::host::clock::Boottime;
 use crate::model::Peer;
-use crate::model::{Claim, ClaimId, Resource, SessionId, Terms};
+use crate::model::{Claim, ClaimId, Full, Resource, SessionId, Terms};
 
 impl Keeper {
     pub(super) fn acquire(&mut self, now: Boottime, ticket: Ticket, peer: Peer, acquire: Acquire) {
@@ -67,10 +67,15 @@ impl Keeper {
             return Err(over_quota(uid, of_user, "holds", max));
         } else if own >= HOLDS_PER_SESSION_MAX {
             ("holds_per_session", HOLDS_PER_SESSION_MAX)
-        } else if self.holds.len() >= self.settings.holds_max {
-            ("holds", self.settings.holds_max)
         } else {
-            return Ok(());
+            // The rules for a user take the place of the share of one user.
+            let share = self.settings.holds();
+            let of_user = if peer.quota.holds_max.is_some() { 0 } else { of_user };
+            match share.check(self.holds.len(), of_user, self.sees_all(peer)) {
+                Ok(()) => return Ok(()),
+                Err(Full::User(max)) => ("holds_per_uid", max),
+                Err(Full::All(max)) => ("holds", max),
+            }
         };
         self.note(Note::Refused { limit, uid: peer.uid });
         let detail = match limit {
@@ -78,7 +83,14 @@ impl Keeper {
                 "session {id} has {max} holds, as many as its page has slots; release one, or \
                  register another session"
             ),
-            _ => format!("there are {max} holds, the most that limits.holds_max allows"),
+            "holds_per_uid" => format!(
+                "uid {uid} has {max} holds, the most that limits.holds_per_uid_max allows; release \
+                 some, or have the limit raised"
+            ),
+            _ => format!(
+                "there are {max} holds, the most that limits.holds_max allows; try again later, or \
+                 have the limit raised"
+            ),
         };
         Err(Problem::new(Code::QuotaExceeded, detail).retry_after_ms(1000).into())
     }

@@ -15,8 +15,7 @@ use super::session::Session;
 use super::timers::Timer;
 use super::{Keeper, one_less, over_quota};
 use crate::host::clock::Boottime;
-use crate::model::Peer;
-use crate::model::SessionId;
+use crate::model::{Full, Peer, SessionId};
 
 /// Bytes of a session's secret.
 const SECRET_BYTES: usize = 16;
@@ -152,12 +151,14 @@ impl Keeper {
         let (limit, max) = if let Some(max) = quota.filter(|max| own >= *max) {
             self.note(Note::Refused { limit: "allow_sessions", uid: peer.uid });
             return Err(over_quota(peer.uid, own, "sessions", max));
-        } else if quota.is_none() && own >= self.settings.sessions_per_uid_max {
-            ("sessions_per_uid", self.settings.sessions_per_uid_max)
-        } else if self.sessions.len() >= self.settings.sessions_max {
-            ("sessions", self.settings.sessions_max)
         } else {
-            return Ok(());
+            let own = if quota.is_some() { 0 } else { own };
+            let share = self.settings.sessions();
+            match share.check(self.sessions.len(), own, self.sees_all(peer)) {
+                Ok(()) => return Ok(()),
+                Err(Full::User(max)) => ("sessions_per_uid", max),
+                Err(Full::All(max)) => ("sessions", max),
+            }
         };
         self.note(Note::Refused { limit, uid: peer.uid });
         let detail = format!(

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use tenure::wire::Kind;
 
+use crate::model::Share;
+
 /// How long something lives without a beat, and how often it is beaten.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rhythm {
@@ -57,10 +59,12 @@ pub struct Settings {
     pub remember: Duration,
     /// Most sessions in all.
     pub sessions_max: usize,
-    /// Most sessions of one user.
-    pub sessions_per_uid_max: usize,
+    /// Most sessions of one user; see [`Share::of`].
+    pub sessions_per_uid_max: Option<usize>,
     /// Most holds, waiting ones counted, in all.
     pub holds_max: usize,
+    /// Most holds of one user; see [`Share::of`].
+    pub holds_per_uid_max: Option<usize>,
     /// Events kept for replay, per session.
     pub ring_max: usize,
 }
@@ -83,6 +87,16 @@ impl Settings {
             Kind::Lease => self.lease,
             Kind::Semaphore => self.semaphore,
         }
+    }
+
+    /// How many sessions there may be.
+    pub fn sessions(&self) -> Share {
+        Share::of(self.sessions_max, self.sessions_per_uid_max)
+    }
+
+    /// How many holds there may be, waiting ones counted.
+    pub fn holds(&self) -> Share {
+        Share::of(self.holds_max, self.holds_per_uid_max)
     }
 
     /// How much earlier than the upstream a holder must stop: `ttl / 200 + 10 ms` unless configured
@@ -116,8 +130,9 @@ impl Default for Settings {
             retry_max: Duration::from_secs(2),
             remember: Duration::from_secs(60),
             sessions_max: 20_000,
-            sessions_per_uid_max: 10_000,
+            sessions_per_uid_max: None,
             holds_max: 200_000,
+            holds_per_uid_max: None,
             ring_max: 256,
         }
     }

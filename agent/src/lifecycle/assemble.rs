@@ -11,8 +11,9 @@ use tenure::wire::AgentInfo;
 use tracing::{info, warn};
 use uuid::Uuid;
 
+use super::fit::Means;
 use crate::api::{self, About};
-use crate::config::{Config, Limits, RedisUpstream, SharedPolicy};
+use crate::config::{Config, RedisUpstream, SharedPolicy};
 use crate::heart::{self, Handle, Heart, Parts};
 use crate::host::directory::{Directory, DirectoryError};
 use crate::host::page::Pages;
@@ -80,14 +81,15 @@ pub struct Given<'a> {
 /// See [`AssembleError`].
 pub fn assemble(
     config: &Config,
-    limits: &Limits,
+    means: Means,
     given: Given<'_>,
 ) -> Result<Assembled, AssembleError> {
     let Given { policy, metrics, runtime_dir, state_dir, filter, notifier, processes } = given;
     let boot_id = machine::boot_id()?;
+    let (limits, settings) = means.fit(&config.limits, &config.settings);
     let parts = PartsMaker {
         redis: config.redis.clone(),
-        settings: config.settings.clone(),
+        settings: settings.clone(),
         runtime_dir: runtime_dir.clone(),
         state_dir: state_dir.clone(),
         boot_id,
@@ -113,12 +115,12 @@ pub fn assemble(
         boot_id,
         pages: runtime_dir.join("pages"),
     };
-    let limits = api::Limits::of(limits);
+    let limits = api::Limits::of(&limits);
     let context = api::Context {
         heart: handle,
-        settings: Arc::new(config.settings.clone()),
+        settings: Arc::new(settings),
         limits,
-        places: api::Places::new(&limits, Arc::clone(metrics)),
+        places: api::Places::new(&limits, config.settings.agent_uid, Arc::clone(metrics)),
         about,
         policy: policy.clone(),
         metrics: Arc::clone(metrics),

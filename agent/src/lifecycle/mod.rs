@@ -3,6 +3,7 @@
 
 mod assemble;
 mod drain;
+mod fit;
 mod prepare;
 mod ready;
 mod reload;
@@ -10,6 +11,7 @@ mod reports;
 
 pub use assemble::{AssembleError, Assembled, Given, assemble};
 pub use drain::{Drained, Ending, drain};
+pub use fit::Means;
 pub use prepare::{Locks, PrepareError, Prepared, prepare};
 pub use ready::Ready;
 pub use reload::Reload;

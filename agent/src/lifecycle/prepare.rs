@@ -7,17 +7,14 @@ use std::path::{Path, PathBuf};
 use nix::sys::stat::{Mode, umask};
 use tracing::warn;
 
-use crate::config::{Config, Limits};
+use super::fit::Means;
+use crate::config::Config;
 use crate::host::directory::{Directory, DirectoryError};
 use crate::host::lock::{self, Lock, LockError};
 use crate::host::machine;
 
 /// The lock of a directory. No socket's lock has this name: those end with `.lock`.
 const LOCK_NAME: &str = "lock";
-/// Descriptors for everything but connections and sessions: databases, timers, logs.
-const DESCRIPTORS_OTHER: u64 = 128;
-/// A connection has its own, and a session one for its process.
-const DESCRIPTORS_PER_CONNECTION: u64 = 2;
 
 /// Why the agent cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -57,8 +54,8 @@ pub enum PrepareError {
 /// What must be there before anything is opened.
 #[derive(Debug)]
 pub struct Prepared {
-    /// As configured, or with fewer connections where there are not descriptors for all of them.
-    pub limits: Limits,
+    /// What this machine has for the agent.
+    pub means: Means,
     /// `--runtime-dir`.
     pub runtime_dir: Directory,
     /// `--state-dir`.
@@ -78,7 +75,7 @@ impl Locks {
     }
 }
 
-/// Makes and locks the directories, and fits the limits to what this process can keep. Nothing in the
+/// Makes and locks the directories, and finds out what this machine has for the agent. Nothing in the
 /// directories is touched before they are locked: it may be another agent's, and in use.
 ///
 /// # Errors
@@ -91,15 +88,11 @@ pub fn prepare(config: &Config) -> Result<Prepared, PrepareError> {
     let runtime_dir = directory(&config.runtime_dir, "--runtime-dir", 0o755)?;
     let state_dir = directory(&config.state_dir, "--state-dir", 0o700)?;
     let locks = lock_all([(&runtime_dir, "--runtime-dir"), (&state_dir, "--state-dir")])?;
-    let limits = config.limits.clone();
-    let limits = match machine::raise_descriptor_limit() {
-        Ok(descriptors) => fit(limits, descriptors),
-        Err(error) => {
-            warn!(%error, "the limit of open files cannot be raised");
-            limits
-        }
-    };
-    Ok(Prepared { limits, runtime_dir, state_dir, locks })
+    let descriptors = machine::raise_descriptor_limit()
+        .inspect_err(|error| warn!(%error, "the limit of open files cannot be raised"))
+        .ok();
+    let means = Means { descriptors, memory: machine::memory_limit() };
+    Ok(Prepared { means, runtime_dir, state_dir, locks })
 }
 
 fn directory(path: &Path, flag: &'static str, mode: u32) -> Result<Directory, PrepareError> {
@@ -130,20 +123,6 @@ fn lock_all(directories: [(&Directory, &'static str); 2]) -> Result<Locks, Prepa
         locks.push(lock);
     }
     Ok(Locks(locks))
-}
-
-fn fit(limits: Limits, descriptors: u64) -> Limits {
-    let possible = descriptors.saturating_sub(DESCRIPTORS_OTHER) / DESCRIPTORS_PER_CONNECTION;
-    let possible = usize::try_from(possible).unwrap_or(usize::MAX).max(1);
-    if limits.connections_max <= possible {
-        return limits;
-    }
-    warn!(
-        "only {possible} connections instead of limits.connections_max = {}: the limit of open files \
-         is {descriptors}; raise it (ulimit -n, LimitNOFILE=)",
-        limits.connections_max
-    );
-    Limits { connections_max: possible, ..limits }
 }
 
 #[cfg(test)]
@@ -190,12 +169,5 @@ mod tests {
         let expected = "is writable for its group or for everybody (mode 777): others could put files \
                         into it; mend it (chown, chmod go-w), or choose another with --runtime-dir";
         assert!(error.to_string().ends_with(expected), "{error}");
-    }
-
-    #[test]
-    fn connections_fit_the_descriptors() {
-        assert_eq!(fit(Limits::default(), 1_000_000), Limits::default());
-        let fitted = fit(Limits::default(), 1024);
-        assert_eq!(fitted, Limits { connections_max: 448, ..Limits::default() });
     }
 }

@@ -9,6 +9,7 @@ mod queue;
 mod report;
 mod request;
 mod resource;
+mod share;
 
 pub use change::Change;
 pub use peer::{Peer, Process, Quota};
@@ -19,3 +20,4 @@ pub use request::{
     STANDING_LISTED_MAX, SessionRecord, StandingEntry, Subject, Terms, UpstreamStanding,
 };
 pub use resource::{ClaimId, HostId, Resource, SessionId};
+pub use share::{Full, Share};

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 const BURST: f64 = 1000.0;
 /// Lines of one user per second, over longer times. With ordinary names that is 30 kB/s.
 const LINES_PER_SECOND: f64 = 50.0;
-/// Users with a share of their own; those beyond have one in common.
+/// Users with a budget of their own; those beyond have one in common.
 const USERS_MAX: usize = 1024;
 /// How often the log says how many lines it left out.
 const TELL_EVERY: Duration = Duration::from_secs(10);
@@ -33,12 +33,12 @@ pub(super) struct LeftOut {
 /// and told; nobody else's lines are.
 #[derive(Debug, Default)]
 pub(super) struct Budget {
-    shares: HashMap<Option<u32>, Share>,
+    shares: HashMap<Option<u32>, UserLines>,
     told: Option<Instant>,
 }
 
 #[derive(Debug)]
-struct Share {
+struct UserLines {
     routine: Bucket,
     loss: Bucket,
     left_out: u64,
@@ -75,7 +75,7 @@ impl Budget {
     /// Whether one more line of that user is logged.
     pub(super) fn admit(&mut self, now: Instant, uid: u32, sort: Sort) -> bool {
         let known = self.shares.len() < USERS_MAX || self.shares.contains_key(&Some(uid));
-        let share = self.shares.entry(known.then_some(uid)).or_insert_with(|| Share {
+        let share = self.shares.entry(known.then_some(uid)).or_insert_with(|| UserLines {
             routine: Bucket::new(now),
             loss: Bucket::new(now),
             left_out: 0,

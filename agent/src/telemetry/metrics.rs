@@ -42,13 +42,14 @@ const UPSTREAM: [(UpstreamState, &str); 4] = [
 
 /// Limits that refuse requests or connections. Each is there from the start: a counter that comes into
 /// being with its first refusal shows no increase.
-const LIMITS: [&str; 11] = [
+const LIMITS: [&str; 12] = [
     "allow_holds",
     "allow_sessions",
     "connections",
     "connections_per_uid",
     "holds",
     "holds_per_session",
+    "holds_per_uid",
     "sessions",
     "sessions_per_uid",
     "streams",

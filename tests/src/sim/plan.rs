@@ -262,7 +262,7 @@ fn settings(random: &mut Random, planted: Option<Planted>, embedded: bool) -> Se
     settings.retry_max = random.ms(200, 800);
     settings.remember = REMEMBER;
     settings.sessions_max = random.number(4, 12) as usize;
-    settings.sessions_per_uid_max = random.number(3, 8) as usize;
+    settings.sessions_per_uid_max = Some(random.number(3, 8) as usize);
     settings.holds_max = random.number(8, 40) as usize;
     settings.ring_max = random.number(4, 64) as usize;
     match planted {

@@ -69,7 +69,7 @@ pub async fn serve<I: Identity>(
 ) -> Drained {
     let limits = context.limits;
     let metrics = context.metrics.clone();
-    let table = Table::new(limits, metrics.clone());
+    let table = Table::new(limits, context.settings.agent_uid, metrics.clone());
     let server = Server {
         table: table.clone(),
         answered: Arc::new(Answered::new(&metrics)),
@@ -206,10 +206,10 @@ impl Server {
             }
             Err(full) => {
                 let uid = connection.peer().uid;
-                self.metrics.refused(full.limit());
+                self.metrics.refused(table::limit(full));
                 let told = self.refused.lock().unwrap_or_else(PoisonError::into_inner).admit();
                 if let Some(withheld) = told {
-                    let limit = full.limit();
+                    let limit = table::limit(full);
                     tracing::warn!(limit, uid, withheld, "refused: a limit is reached");
                 }
                 if let Some(connection) = Arc::into_inner(connection) {

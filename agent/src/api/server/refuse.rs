@@ -10,9 +10,9 @@ use tenure::wire::{Code, Problem};
 use tokio::net::UnixStream;
 use tokio::sync::Semaphore;
 
-use super::table::Full;
 use crate::api::limits::REFUSALS_MAX;
 use crate::api::respond::{PROBLEM_JSON, retry_after_seconds};
+use crate::model::Full;
 
 /// How long a refused client has to send its request, so that it reads the answer to it instead of
 /// failing to write.

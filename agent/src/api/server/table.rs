@@ -7,11 +7,13 @@ use tokio::sync::Notify;
 
 use super::connection::{Connection, Order};
 use crate::api::Limits;
+use crate::model::Full;
 use crate::telemetry::Metrics;
 
 /// All open connections. Bounded by the limits; at a limit an idle connection makes room.
 pub(super) struct Table {
     limits: Limits,
+    agent_uid: u32,
     metrics: Arc<Metrics>,
     seats: Mutex<Seats>,
     emptied: Notify,
@@ -31,28 +33,23 @@ pub(super) struct Seat {
     id: u64,
 }
 
-/// Which limit is reached, with no idle connection to make room.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Full {
-    /// That of one user.
-    User(usize),
-    /// That of all.
-    All(usize),
-}
-
-impl Full {
-    /// As in the configuration, without the `_max`.
-    pub(super) const fn limit(self) -> &'static str {
-        match self {
-            Full::User(_) => "connections_per_uid",
-            Full::All(_) => "connections",
-        }
+/// The limit that is reached, as in the configuration without the `_max`.
+pub(super) const fn limit(full: Full) -> &'static str {
+    match full {
+        Full::User(_) => "connections_per_uid",
+        Full::All(_) => "connections",
     }
 }
 
 impl Table {
-    pub(super) fn new(limits: Limits, metrics: Arc<Metrics>) -> Arc<Table> {
-        Arc::new(Table { limits, metrics, seats: Mutex::default(), emptied: Notify::new() })
+    pub(super) fn new(limits: Limits, agent_uid: u32, metrics: Arc<Metrics>) -> Arc<Table> {
+        Arc::new(Table {
+            limits,
+            agent_uid,
+            metrics,
+            seats: Mutex::default(),
+            emptied: Notify::new(),
+        })
     }
 
     /// No code panics while it holds the lock, and what it guards is right between any two calls.
@@ -66,16 +63,10 @@ impl Table {
         connection: &Arc<Connection>,
     ) -> Result<(Seat, bool), Full> {
         let uid = connection.peer().uid;
-        let Limits { connections_max, connections_per_uid_max, .. } = self.limits;
+        let administrator = uid == 0 || uid == self.agent_uid;
         let mut seats = self.seats();
         let of_user = seats.by_uid.get(&uid).map_or(0, HashMap::len);
-        let full = if of_user >= connections_per_uid_max {
-            Some(Full::User(connections_per_uid_max))
-        } else if seats.total >= connections_max {
-            Some(Full::All(connections_max))
-        } else {
-            None
-        };
+        let full = self.limits.connections.check(seats.total, of_user, administrator).err();
         if let Some(full) = full
             && !seats.evict(|other| other == uid)
         {

@@ -12,6 +12,7 @@ use super::client::post;
 use super::rig::Noted;
 use super::{Client, Rig, SESSION};
 use crate::keeper::Request;
+use crate::model::Share;
 
 fn wait() -> String {
     let body = format!(r#"{{"session":"{SESSION}","kind":"leader","name":"a","wait":"block"}}"#);
@@ -162,7 +163,10 @@ async fn half_closed_connections_are_answered_and_closed() {
 
 #[tokio::test]
 async fn idle_connections_make_room() {
-    let rig = Rig::with_limits(Limits { connections_per_uid_max: 100, ..Limits::default() });
+    let rig = Rig::with_limits(Limits {
+        connections: Share { max: 1000, per_uid: 100 },
+        ..Limits::default()
+    });
     let mut idle: Vec<Client> = Vec::new();
     for round in 0..1000 {
         idle.push(rig.connect().await);
@@ -182,8 +186,7 @@ async fn idle_connections_make_room() {
 #[tokio::test]
 async fn another_user_is_not_disturbed() {
     let rig = Rig::with_limits(Limits {
-        connections_max: 30,
-        connections_per_uid_max: 20,
+        connections: Share { max: 30, per_uid: 20 },
         ..Limits::default()
     });
     let mut theirs = rig.connect().await;
@@ -200,8 +203,11 @@ async fn another_user_is_not_disturbed() {
 #[tokio::test]
 async fn busy_connections_do_not_make_room() {
     for (limit, limits) in [
-        ("connections_per_uid", Limits { connections_per_uid_max: 3, ..Limits::default() }),
-        ("connections", Limits { connections_max: 3, ..Limits::default() }),
+        (
+            "connections_per_uid",
+            Limits { connections: Share { max: 30, per_uid: 3 }, ..Limits::default() },
+        ),
+        ("connections", Limits { connections: Share { max: 3, per_uid: 30 }, ..Limits::default() }),
     ] {
         let mut rig = Rig::with_limits(limits);
         let mut busy = Vec::new();

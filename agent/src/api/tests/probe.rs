@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use super::super::{Limits, Unanswered};
 use super::{Rig, SESSION, within};
+use crate::model::Share;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
 #[tokio::test]
 async fn is_answered_when_clients_take_up_every_connection() {
-    let limits = Limits { connections_max: 3, connections_per_uid_max: 3, ..Limits::default() };
+    let limits = Limits { connections: Share { max: 3, per_uid: 3 }, ..Limits::default() };
     let mut rig = Rig::with_limits(limits);
     // Streams make no room for anybody.
     let mut streams = Vec::new();

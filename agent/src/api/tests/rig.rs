@@ -97,7 +97,7 @@ impl Rig {
             heart,
             settings: Arc::new(Settings { agent_uid: 990, ..Settings::default() }),
             limits,
-            places: Places::new(&limits, metrics.clone()),
+            places: Places::new(&limits, 990, metrics.clone()),
             about: About {
                 agent: AgentInfo {
                     version: "1.2.3".into(),

@@ -9,6 +9,7 @@ use super::super::Limits;
 use super::{Client, Rig, SESSION, within};
 use crate::heart::StreamItem;
 use crate::keeper::{Numbered, StreamEnd, StreamTarget};
+use crate::model::Share;
 
 fn snapshot(id: u64) -> StreamItem {
     let event =
@@ -129,7 +130,7 @@ async fn a_reader_that_reads_nothing_is_cut_off() {
 
 #[tokio::test]
 async fn streams_beyond_the_limit_are_refused_until_one_ends() {
-    let limits = Limits { streams_max: 3, streams_per_uid_max: 2, ..Limits::default() };
+    let limits = Limits { streams: Share { max: 3, per_uid: 2 }, ..Limits::default() };
     let mut rig = Rig::with_limits(limits);
     let mut first = open(&rig, "").await;
     let (stream, _, events) = rig.opened().await;

@@ -19,7 +19,15 @@ fn register(bench: &mut Bench, quota: Quota, uid: u32) -> Result<Uuid, Box<Probl
 
 /// Asks for a leader role; waits in the queue if need be.
 fn acquire(bench: &mut Bench, max: usize, session: Uuid, name: &str) -> Result<Uuid, Box<Problem>> {
-    let quota = Quota { holds_max: Some(max), ..Quota::default() };
+    acquire_within(bench, Quota { holds_max: Some(max), ..Quota::default() }, session, name)
+}
+
+fn acquire_within(
+    bench: &mut Bench,
+    quota: Quota,
+    session: Uuid,
+    name: &str,
+) -> Result<Uuid, Box<Problem>> {
     let fields = json!({"session": session, "kind": "leader", "name": name, "wait": "queue"});
     let request = Request::Acquire(serde_json::from_value(fields).unwrap());
     let ticket = bench.ask_within(quota, ALICE, request);
@@ -49,7 +57,7 @@ fn the_rules_bound_the_sessions_of_a_user() {
 fn the_rules_replace_the_limit_for_one_user() {
     let mut bench = Bench::new();
     bench.keeper.reload(Settings {
-        sessions_per_uid_max: 1,
+        sessions_per_uid_max: Some(1),
         sessions_max: 2,
         ..Settings::default()
     });
@@ -61,6 +69,24 @@ fn the_rules_replace_the_limit_for_one_user() {
     // But not that for all.
     let problem = register(&mut bench, many, ALICE).unwrap_err();
     assert!(problem.detail.contains("limits.sessions_max"), "{problem}");
+}
+
+#[test]
+fn one_user_leaves_holds_for_others() {
+    let mut bench = Bench::new();
+    bench.keeper.reload(Settings { holds_max: 4, ..Settings::default() });
+    let one = bench.register(json!({"tether": "process"}));
+    for name in ["a", "b", "c"] {
+        acquire_within(&mut bench, Quota::default(), one, name).unwrap();
+    }
+    let problem = acquire_within(&mut bench, Quota::default(), one, "d").unwrap_err();
+    assert_eq!(problem.code, Code::QuotaExceeded);
+    assert!(problem.detail.contains("limits.holds_per_uid_max"), "{problem}");
+    // The rules for a user take the place of its share.
+    let many = Quota { holds_max: Some(100), ..Quota::default() };
+    acquire_within(&mut bench, many, one, "d").unwrap();
+    let problem = acquire_within(&mut bench, many, one, "e").unwrap_err();
+    assert!(problem.detail.contains("limits.holds_max"), "{problem}");
 }
 
 #[test]
