@@ -102,6 +102,27 @@ fn a_guarded_command_that_ignores_sigterm_is_killed_without_the_agent() {
 }
 
 #[test]
+fn what_left_the_process_group_is_killed_without_the_agent() {
+    let mut agent = Agent::start();
+    let (about, text) = (agent.dir().join("pid"), agent.dir().join("pid").display().to_string());
+    let inner = format!("trap '' TERM; echo $$ > {text}; while :; do sleep 0.02; done");
+    let args = ["--leader", "role", "--ttl", "6s", "--kill-after", "1s"];
+    let command = ["setsid", "-w", "sh", "-c", &inner];
+    let mut command = TenureRun::new(&agent.socket(), &args, &command);
+    command.command().stdout(Stdio::null()).stderr(Stdio::null());
+    let mut run = command.start();
+    let pid = eventually("the command to run", || {
+        fs::read_to_string(&about).ok().filter(|text| text.ends_with('\n'))
+    });
+    let pid = Pid::from_raw(pid.trim().parse().expect("a process number"));
+    agent.pause();
+    assert_eq!(run.wait_code(), 74);
+    assert!(kill(pid, None).is_err(), "it is gone");
+    agent.resume();
+    until("nothing to be left", || agent.counts() == (0, 0, 0));
+}
+
+#[test]
 fn a_waiter_is_served_after_the_agent_goes_on() {
     let mut agent = Agent::start();
     let mut http = agent.http();

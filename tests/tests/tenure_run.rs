@@ -163,6 +163,83 @@ fn a_command_that_ignores_sigterm_is_killed_before_the_role_passes_on() {
     assert_eq!(run.wait_code(), 74);
 }
 
+/// What a command leaves behind that is neither in its process group nor holds on to anything, and takes
+/// no SIGTERM. Writes its process number.
+fn escaped(text: &str) -> String {
+    let program = "import os,signal,time; os.setsid(); signal.signal(signal.SIGTERM, signal.SIG_IGN); \
+                   os.closerange(0, 256); open(sys.argv[1], \"w\").write(f\"{os.getpid()}\\n\"); \
+                   time.sleep(1000)";
+    // Its parent ends at once.
+    format!("(python3 -c 'import sys,{}' {text} &)", program.trim_start_matches("import "))
+}
+
+#[test]
+fn what_left_the_process_group_does_not_outlive_the_hold() {
+    let agent = Agent::start();
+    for (name, rest) in
+        [("left", "sleep 1000"), ("gone", "while [ ! -s FILE ]; do sleep 0.02; done")]
+    {
+        let (path, text) = file(&agent, name);
+        // It is stopped while it runs, or left something behind that keeps the hold.
+        let script = format!("{}; {}", escaped(&text), rest.replace("FILE", &text));
+        let args = [&LEADER[..], &["--kill-after", "200ms"]].concat();
+        let mut run = TenureRun::new(&agent.socket(), &args, &["sh", "-c", &script]).start();
+        let pid = read_pid(&path);
+        if name == "left" {
+            agent.http().post("/v1/revoke", &json!({"kind": "leader", "name": "role"})).json(200);
+            let (code, _, err) = run_to_end(&mut run);
+            assert_eq!(code, 74, "{err}");
+            assert!(!runs(pid), "{name}: it works on without the hold");
+        } else {
+            // Not stopped: who closes everything is on his own, as the help says.
+            assert_eq!(run.wait_code(), 0);
+            assert!(runs(pid));
+            kill(pid, Signal::SIGKILL).expect("it runs");
+        }
+        until("nothing to be left", || agent.counts() == (0, 0, 0));
+    }
+}
+
+#[test]
+fn what_left_the_process_group_is_asked_to_stop_as_well() {
+    let agent = Agent::start();
+    let (path, text) = file(&agent, "pid");
+    let (last, last_text) = file(&agent, "last");
+    let inner = format!(
+        "trap \"echo bye > {last_text}; exit\" TERM; echo $$ > {text}; \
+                         while :; do sleep 0.02; done"
+    );
+    let args = [&LEADER[..], &["--kill-after", "1h"]].concat();
+    let command = ["setsid", "-w", "sh", "-c", &inner];
+    let mut run = TenureRun::new(&agent.socket(), &args, &command).start();
+    let pid = read_pid(&path);
+    agent.http().post("/v1/revoke", &json!({"kind": "leader", "name": "role"})).json(200);
+    let (code, _, err) = run_to_end(&mut run);
+    assert_eq!(code, 74, "{err}");
+    assert!(!runs(pid));
+    assert_eq!(read_when_there(&last), "bye\n");
+}
+
+#[test]
+fn the_end_of_a_command_is_seen_with_sigchld_blocked() {
+    let agent = Agent::start();
+    let mut command = std::process::Command::new("env");
+    command.arg("--block-signal=CHLD").arg(tenure_tests::harness::binary("tenure"));
+    command.args([
+        "run",
+        "--leader",
+        "role",
+        "--ttl",
+        "10m",
+        "--",
+        "sh",
+        "-c",
+        "sleep 0.2; exit 3",
+    ]);
+    let mut run = Program::start(command.env("TENURE_SOCKET", agent.socket()));
+    assert_eq!(run.wait_code(), 3);
+}
+
 #[test]
 fn a_command_may_use_all_of_its_longest_time_and_is_then_asked_to_stop() {
     let agent = Agent::start();

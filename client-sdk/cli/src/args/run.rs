@@ -36,13 +36,18 @@ The command gets:
   TENURE_SOCKET  the agent's socket
 
 Life and death:
-  The command never outlives its hold. When the hold is lost its process group gets SIGTERM,
-  and SIGKILL after --kill-after or when the hold stops being valid, whichever is first. When
-  the agent is silent and less than --kill-after is left: SIGTERM; SIGKILL before the hold
-  stops being valid. When --max-hold is over: SIGTERM, and SIGKILL --kill-after later. Its own processes count: the hold is not passed on before they ended.
+  The command never outlives its hold. When the hold is lost it and all that it has started get
+  SIGTERM, and SIGKILL after --kill-after or when the hold stops being valid, whichever is first,
+  also what has left its process group (Linux). When the agent is silent and less than
+  --kill-after is left: SIGTERM; SIGKILL before the hold stops being valid. When --max-hold is
+  over: SIGTERM, and SIGKILL --kill-after later. Its own processes count: the hold is not passed
+  on before they ended.
   With --tether tree (default) every process that the command leaves behind keeps the hold,
   as with flock(1), also when this wrapper is killed; a process that closes all inherited
   descriptors does not, and after a restart of the agent the hold hangs on this wrapper alone.
+  A wrapper that was killed or stopped (SIGSTOP) enforces nothing: if then the hold is lost, or
+  the agent stops as well, the command goes on without it. With --tether child a killed wrapper
+  takes the command with it.
   Signals that this wrapper gets are passed on to the command's process group; while it still
   waits they end the wait. On a terminal the command is in the foreground, and Ctrl-Z stops
   both; in a pipeline it does not read from the terminal.

@@ -114,7 +114,7 @@ impl Guarded {
     /// # Errors
     ///
     /// When somebody else took it.
-    pub(super) fn reap(mut self) -> io::Result<ExitStatus> {
+    pub(super) fn reap(&mut self) -> io::Result<ExitStatus> {
         self.child.wait()
     }
 }

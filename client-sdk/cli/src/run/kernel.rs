@@ -124,12 +124,16 @@ pub(super) fn look(child: Pid) -> io::Result<Change> {
     Ok(wait_state(child, libc::WSTOPPED)?.map_or(Change::None, Change::Stopped))
 }
 
-/// Reaps what other processes left to this one, where it is the first of a container and nobody else
-/// would. One of its own children that has ended hides those behind it until it is reaped.
+/// Has the kernel give the orphans of this process's descendants to it (Linux only), so that none of
+/// them is out of its sight.
+pub(super) fn adopt_orphans() -> io::Result<()> {
+    #[cfg(target_os = "linux")]
+    nix::sys::prctl::set_child_subreaper(true)?;
+    Ok(())
+}
+
+/// Reaps what other processes left to this one. One of its own children that has ended hides those behind it until it is reaped.
 pub(super) fn reap_orphans(is_own: impl Fn(Pid) -> bool) {
-    if getpid() != Pid::from_raw(1) {
-        return;
-    }
     let ended = libc::WEXITED | libc::WNOWAIT;
     while let Ok(Some((orphan, _))) = wait(libc::P_ALL, 0, ended) {
         // Fails when it was no child any more; then nothing is left to do about it.

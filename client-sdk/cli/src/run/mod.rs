@@ -4,6 +4,7 @@ mod acquire;
 mod alarm;
 mod child;
 mod decide;
+mod family;
 mod kernel;
 mod signals;
 mod terminal;
@@ -54,7 +55,8 @@ pub(crate) async fn run(args: &RunArgs, client: Client) -> Result<u8, Failure> {
     let system = |error: io::Error| Failure::new(exit::REFUSED, format!("{what}: {error}"));
 
     check_max_hold(args)?;
-    let mask = block_terminal_output_stops().map_err(system)?;
+    let mask = set_signal_mask().map_err(system)?;
+    kernel::adopt_orphans().map_err(system)?;
     let mut signals = Signals::install().map_err(system)?;
     let asked = acquire(args, kind, name.clone());
     let mut campaign = Campaign::new(client.clone(), register(args), asked);
@@ -180,12 +182,17 @@ async fn give_back(client: &Client, session: Uuid, tether: Tether, ending: &Endi
     }
 }
 
-/// A terminal with `tostop`, and giving away its foreground, would stop this process. Returns the
-/// mask to start programs with.
-fn block_terminal_output_stops() -> io::Result<SigSet> {
+/// A terminal with `tostop`, and giving away its foreground, would stop this process; the end of a
+/// command is heard by SIGCHLD, which whoever started this process may have blocked. Returns the mask
+/// to start programs with.
+fn set_signal_mask() -> io::Result<SigSet> {
     let mut blocked = SigSet::empty();
     blocked.add(Signal::SIGTTOU);
-    Ok(blocked.thread_swap_mask(SigmaskHow::SIG_BLOCK)?)
+    let inherited = blocked.thread_swap_mask(SigmaskHow::SIG_BLOCK)?;
+    let mut heard = SigSet::empty();
+    heard.add(Signal::SIGCHLD);
+    heard.thread_unblock()?;
+    Ok(inherited)
 }
 
 async fn wait_ending_signal(signals: &mut Signals) -> Signal {

@@ -6,7 +6,8 @@ use std::pin::Pin;
 use std::process::{Child, ExitStatus};
 use std::time::Duration;
 
-use nix::sys::signal::Signal;
+use nix::errno::Errno;
+use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tenure::client::{CallError, Client, EventStream, Received};
 use tenure::page::boottime_ns;
@@ -16,6 +17,7 @@ use uuid::Uuid;
 use super::alarm::Alarm;
 use super::child::Guarded;
 use super::decide::{Action, Reaction, Stage, View, decide, nanos};
+use super::family::{self, Member};
 use super::kernel::{self, Change};
 use super::signals::Signals;
 use super::terminal::Terminal;
@@ -26,6 +28,9 @@ use crate::output::say;
 /// How long the page's word is ahead of the event that says why: the agent writes the page first.
 /// Nobody else is granted the resource meanwhile, since the session is a guarded one.
 const NEWS_MAX_NS: u64 = 50_000_000;
+
+/// How often what goes on in spite of SIGKILL is looked for.
+const KILL_AGAIN_NS: u64 = 20_000_000;
 
 type Attaching = Pin<Box<dyn Future<Output = Result<Tether, CallError>>>>;
 
@@ -54,7 +59,7 @@ pub(super) struct Ending {
 }
 
 /// Watches one command. Takes signals, events and time; ends when the command has ended, and, when
-/// it was stopped, what it left in its process group as well.
+/// it was stopped, all that it had started as well.
 pub(super) struct Watch<'a> {
     orders: Orders<'a>,
     guarded: Guarded,
@@ -78,6 +83,9 @@ pub(super) struct Watch<'a> {
     program: Option<Child>,
     stage: Stage,
     ended: bool,
+    deserted: bool,
+    /// Processes of the command that this one may not signal.
+    untouchable: Vec<Pid>,
 }
 
 /// What woke the watch.
@@ -86,7 +94,8 @@ enum News {
     Event(Option<Result<Received, CallError>>),
     Attached(Box<Result<Tether, CallError>>),
     Look,
-    LastOneEnded,
+    /// Nobody whom the command left behind holds on to the tether any more.
+    Deserted,
 }
 
 impl<'a> Watch<'a> {
@@ -121,6 +130,8 @@ impl<'a> Watch<'a> {
             program: None,
             stage: Stage::Running,
             ended: false,
+            deserted: false,
+            untouchable: Vec::new(),
         }
     }
 
@@ -133,7 +144,7 @@ impl<'a> Watch<'a> {
         match self.watch(signals).await {
             Ok(()) => {}
             Err(error) => {
-                self.guarded.signal(Signal::SIGKILL);
+                self.signal_all(&[Signal::SIGKILL]);
                 return Err(error);
             }
         }
@@ -144,32 +155,31 @@ impl<'a> Watch<'a> {
         if let Some(terminal) = &self.terminal {
             terminal.take_back(self.guarded.group());
         }
-        Ok(Ending {
-            stopped: self.stage != Stage::Running,
-            left_nothing: self.guarded.left_nothing(),
-            status: self.guarded.reap()?,
-            stream: self.stream,
-        })
+        let left_nothing = self.guarded.left_nothing();
+        let status = self.guarded.reap()?;
+        // It hid those who ended after it.
+        self.reap_orphans();
+        let stopped = self.stage != Stage::Running;
+        Ok(Ending { status, stopped, left_nothing, stream: self.stream })
     }
 
     async fn watch(&mut self, signals: &mut Signals) -> io::Result<()> {
         let mut alarm = Alarm::new()?;
         loop {
             self.look_at_the_child()?;
-            let stopping = self.stage != Stage::Running;
-            if self.ended && (!stopping || self.stage == Stage::Killed) {
+            alarm.set(self.act())?;
+            if self.is_over() {
                 return Ok(());
             }
-            alarm.set(self.act())?;
             let news = {
-                let Watch { stream, attaching, validity, guarded, ended, .. } = self;
+                let Watch { stream, attaching, validity, guarded, ended, deserted, .. } = self;
                 tokio::select! {
                     biased;
                     () = alarm.rung() => News::Look,
                     signal = signals.next() => News::Signal(signal),
                     event = next_event(stream) => News::Event(event),
                     tether = attached(attaching) => News::Attached(Box::new(tether)),
-                    () = guarded.last_one_ended(), if *ended => News::LastOneEnded,
+                    () = guarded.last_one_ended(), if *ended && !*deserted => News::Deserted,
                     () = validity.changed() => News::Look,
                 }
             };
@@ -179,7 +189,46 @@ impl<'a> Watch<'a> {
                 News::Event(Some(Ok(received))) => self.take_event(&received.event),
                 News::Event(_) => self.attach(),
                 News::Attached(result) => self.take_tether(*result),
-                News::LastOneEnded => return Ok(()),
+                News::Deserted => self.deserted = true,
+            }
+        }
+    }
+
+    /// Whether the command has ended, and, when it was stopped, whatever it had started, too.
+    fn is_over(&self) -> bool {
+        if !self.ended || self.stage == Stage::Running {
+            return self.ended;
+        }
+        // Who was not seen because he moved meanwhile is seen the second time.
+        match (self.family(), self.family()) {
+            (Some(first), Some(second)) => first.is_empty() && second.is_empty(),
+            _ => self.guarded.left_nothing() || self.stage == Stage::Killed,
+        }
+    }
+
+    /// The command and all that it has started, but those whom nobody here may kill.
+    fn family(&self) -> Option<Vec<Member>> {
+        let program = self.program.as_ref().and_then(|program| i32::try_from(program.id()).ok());
+        let mut family = family::living(program.map(Pid::from_raw))?;
+        family.retain(|member| !self.untouchable.contains(&member.pid));
+        Some(family)
+    }
+
+    /// Sends a signal to the command's process group, and to what has left that.
+    fn signal_all(&mut self, signals: &[Signal]) {
+        for signal in signals {
+            self.guarded.signal(*signal);
+        }
+        let group = self.guarded.group();
+        for Member { pid, .. } in self.family().into_iter().flatten().filter(|m| m.group != group) {
+            let refused = signals.iter().any(|signal| kill(pid, *signal) == Err(Errno::EPERM));
+            if refused {
+                self.untouchable.push(pid);
+                say(&format!(
+                    "{}: process {pid} of the command belongs to another user and cannot be stopped: it \
+                     goes on without the hold",
+                    self.orders.what
+                ));
             }
         }
     }
@@ -206,6 +255,11 @@ impl<'a> Watch<'a> {
                 },
             );
             match action {
+                Action::Wait(_) if self.stage == Stage::Killed => {
+                    // Whoever was started meanwhile.
+                    self.signal_all(&[Signal::SIGKILL]);
+                    return Some(now + KILL_AGAIN_NS);
+                }
                 Action::Wait(at) => return at.into_iter().chain(news_at).min(),
                 Action::StartProgram => {
                     self.warn();
@@ -213,9 +267,8 @@ impl<'a> Watch<'a> {
                     self.stage = Stage::Program { since: now };
                 }
                 Action::Term => {
-                    self.guarded.signal(Signal::SIGTERM);
-                    // A stopped process takes no signal but SIGKILL.
-                    self.guarded.signal(Signal::SIGCONT);
+                    // A stopped process takes no other signal but SIGKILL.
+                    self.signal_all(&[Signal::SIGTERM, Signal::SIGCONT]);
                     let since = match self.stage {
                         Stage::Program { since } => since,
                         _ => now,
@@ -224,7 +277,7 @@ impl<'a> Watch<'a> {
                     self.stage = Stage::Terminated { since };
                 }
                 Action::Kill => {
-                    self.guarded.signal(Signal::SIGKILL);
+                    self.signal_all(&[Signal::SIGKILL]);
                     self.warn();
                     self.stage = Stage::Killed;
                 }
@@ -371,7 +424,7 @@ impl<'a> Watch<'a> {
     fn start_program(&mut self) {
         let reason = match self.lost {
             Some(reason) => reason,
-            None if self.is_over() => "max_hold",
+            None if self.max_hold_is_over() => "max_hold",
             None => "jeopardy",
         };
         match (self.orders.start_program)(reason, self.guarded.group().as_raw().unsigned_abs()) {
@@ -384,7 +437,7 @@ impl<'a> Watch<'a> {
     }
 
     /// Whether the command has held for as long as the user lets it.
-    fn is_over(&self) -> bool {
+    fn max_hold_is_over(&self) -> bool {
         self.over_at.is_some_and(|over_at| over_at <= boottime_ns())
     }
 
@@ -399,7 +452,7 @@ impl<'a> Watch<'a> {
             _ => "the command is stopped",
         };
         match (self.lost, self.orders.max_hold) {
-            (None | Some("max_hold"), Some(max_hold)) if self.is_over() => {
+            (None | Some("max_hold"), Some(max_hold)) if self.max_hold_is_over() => {
                 let max_hold = humantime::format_duration(max_hold);
                 say(&format!("{what}: --max-hold {max_hold} is over: {fate}"));
             }

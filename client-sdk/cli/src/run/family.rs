@@ -1,0 +1,99 @@
+//! What the command has started, in its process group or not.
+
+use std::collections::HashMap;
+use std::fs;
+
+use nix::unistd::{Pid, getpid};
+
+/// A process that descends from this one and has not ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Member {
+    pub(super) pid: Pid,
+    pub(super) group: Pid,
+}
+
+/// Every process that descends from this one and has not ended, but not those of the process group
+/// `except` nor what they have started. `None` where the kernel does not tell.
+///
+/// One that moves while this looks can be missed: it is orphaned to this process then, and seen by the
+/// next look.
+pub(super) fn living(except: Option<Pid>) -> Option<Vec<Member>> {
+    let this = getpid();
+    // A /proc of another PID namespace shows other processes by these numbers.
+    let own = fs::read_link("/proc/self").ok()?.to_str()?.parse::<i32>().ok()?;
+    if Pid::from_raw(own) != this {
+        return None;
+    }
+    let mut children: HashMap<Pid, Vec<Entry>> = HashMap::new();
+    for entry in fs::read_dir("/proc").ok()?.flatten() {
+        let name = entry.file_name();
+        let Some(pid) = name.to_str().and_then(|name| name.parse::<i32>().ok()) else { continue };
+        // It may have ended since.
+        let Ok(stat) = fs::read_to_string(entry.path().join("stat")) else { continue };
+        if let Some(entry) = Entry::parse(Pid::from_raw(pid), &stat) {
+            children.entry(entry.parent).or_default().push(entry);
+        }
+    }
+    let mut members = Vec::new();
+    let mut parents = vec![this];
+    while let Some(parent) = parents.pop() {
+        for child in children.remove(&parent).unwrap_or_default() {
+            if [child.pid, child.group].map(Some).contains(&except) {
+                continue;
+            }
+            parents.push(child.pid);
+            if !child.ended {
+                members.push(Member { pid: child.pid, group: child.group });
+            }
+        }
+    }
+    Some(members)
+}
+
+/// A line of `/proc/PID/stat`.
+struct Entry {
+    pid: Pid,
+    parent: Pid,
+    group: Pid,
+    ended: bool,
+}
+
+impl Entry {
+    fn parse(pid: Pid, stat: &str) -> Option<Entry> {
+        // The name before it may contain anything.
+        let (_, rest) = stat.rsplit_once(')')?;
+        let mut words = rest.split_ascii_whitespace();
+        let ended = matches!(words.next()?, "Z" | "X");
+        let mut id = || words.next()?.parse().ok().map(Pid::from_raw);
+        Some(Entry { pid, parent: id()?, group: id()?, ended })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    #[test]
+    fn a_name_may_look_like_the_rest_of_the_line() {
+        let entry = Entry::parse(Pid::from_raw(7), "7 (a) Z 1 1 (b) S 3 5 5 0 -1").expect("parsed");
+        assert_eq!((entry.parent.as_raw(), entry.group.as_raw(), entry.ended), (3, 5, false));
+        assert!(Entry::parse(Pid::from_raw(7), "7 (a) Z 3 5 5").expect("parsed").ended);
+        assert!(Entry::parse(Pid::from_raw(7), "7 (a").is_none());
+    }
+
+    #[test]
+    fn children_are_seen_until_they_end() {
+        let mut child = Command::new("sleep").arg("1000").spawn().expect("it starts");
+        let pid = Pid::from_raw(i32::try_from(child.id()).expect("a process id"));
+        let is_seen = |except| {
+            let members = living(except).expect("/proc is mounted");
+            members.iter().any(|member| member.pid == pid)
+        };
+        assert!(is_seen(None) && !is_seen(Some(pid)));
+        child.kill().expect("it runs");
+        child.wait().expect("it ended");
+        assert!(!is_seen(None));
+    }
+}
