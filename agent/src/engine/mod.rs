@@ -22,6 +22,7 @@ mod tokens;
 mod tombstones;
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::time::Duration;
 
 use tenure::wire::Kind;
 
@@ -75,7 +76,7 @@ enum Occupation {
 /// `handle` is right even when deadlines have passed for which `handle_timeout` was not called.
 ///
 /// Tokens that may be granted must be durable before the engine learns of them; without any left it
-/// answers [`ClaimAnswer::Quarantined`] and keeps queues waiting.
+/// answers [`ClaimAnswer::Quarantined`] to whoever does not queue, and keeps queues waiting.
 ///
 /// How many claims and sessions there are is bounded by whoever calls; queues of one resource and
 /// marks of ended claims are bounded by [`EngineSettings`].
@@ -217,11 +218,10 @@ impl Engine {
             Some(GoneReason::Expired) | None => {}
             Some(reason) => return ClaimAnswer::Gone(reason),
         }
-        if now < self.quarantined_until {
-            return ClaimAnswer::Quarantined { free_in: self.quarantined_until - now };
-        }
-        if self.tokens.is_exhausted() {
-            return ClaimAnswer::Quarantined { free_in: settings::TOKEN_WAIT };
+        // Whoever queues takes a place meanwhile, so that permits go in the order of claiming.
+        let queues = claim.resource.kind == Kind::Semaphore && claim.enqueue;
+        if !queues && let Some(free_in) = self.grants_in(now) {
+            return ClaimAnswer::Quarantined { free_in };
         }
         match (claim.resource.kind, &claim.terms) {
             (Kind::Semaphore, &crate::model::Terms::Semaphore { limit }) => {
@@ -229,6 +229,14 @@ impl Engine {
             }
             _ => self.claim_exclusive(now, claim),
         }
+    }
+
+    /// How long nothing can be granted, whatever is free; `None` if something can.
+    fn grants_in(&self, now: Boottime) -> Option<Duration> {
+        if now < self.quarantined_until {
+            return Some(self.quarantined_until - now);
+        }
+        self.tokens.is_exhausted().then_some(settings::TOKEN_WAIT)
     }
 
     fn renew(&mut self, now: Boottime, beat: &Beat) -> BeatAnswer {

@@ -48,9 +48,10 @@ impl Engine {
         let resource = claim.resource.clone();
         self.set_limit(&resource, limit);
         self.grant_heads(now, &resource);
+        let can_grant = self.grants_in(now).is_none();
         let turn = match self.resources.get(&resource) {
             Some(Occupation::Semaphore(semaphore)) => {
-                if semaphore.has_free_permit() && semaphore.queue.is_empty() {
+                if can_grant && semaphore.has_free_permit() && semaphore.queue.is_empty() {
                     Turn::Now
                 } else if claim.enqueue && semaphore.queue.len() < self.settings.queue_max {
                     Turn::Queue
@@ -101,6 +102,8 @@ impl Engine {
         let waiter = Waiter { since: now, beaten_until: now + claim.ttl };
         self.track(row, claim, State::Waiting(waiter));
         self.tell_changed(&resource);
+        // Where a permit is free and cannot be granted now, this notes who is to get it.
+        self.grant_heads(now, &resource);
         ClaimAnswer::Waiting { position, limit: Some(limit) }
     }
 
@@ -137,7 +140,7 @@ impl Engine {
                 self.tell(Change::Lost { claim: id, resource: resource.clone() });
                 continue;
             }
-            if now < self.quarantined_until {
+            if self.grants_in(now).is_some() {
                 self.blocked.insert(resource.clone());
                 return;
             }

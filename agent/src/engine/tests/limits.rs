@@ -79,6 +79,35 @@ fn a_quarantine_grants_nothing_but_renews_and_releases() {
 }
 
 #[test]
+fn whoever_queues_in_a_quarantine_keeps_the_order_of_claiming() {
+    check(
+        "0 quarantine until=20
+         1 claim a by s1 semaphore/g
+         = waiting 1 of 1
+         ! changed semaphore/g
+         1 claim b by s2 semaphore/g
+         = waiting 2 of 1
+         ! changed semaphore/g
+         2 claim c by s3 semaphore/g try
+         = quarantined 18
+         3 claim d by s3 semaphore/g
+         = waiting 3 of 1
+         ! changed semaphore/g
+         4 release b semaphore/g
+         = true
+         ! changed semaphore/g
+         19 wait
+         20 wait
+         ! changed semaphore/g
+         ! granted a
+         21 release a semaphore/g
+         = true
+         ! changed semaphore/g
+         ! granted d",
+    );
+}
+
+#[test]
 fn a_full_queue_answers_as_if_nobody_wanted_to_queue() {
     check_with(
         EngineSettings { queue_max: 1, ..EngineSettings::default() },

@@ -106,7 +106,8 @@ impl Embedded {
                 return Err(Failure::Unavailable("the embedded store is closed".to_owned()));
             }
             Request::Claim(claim) => {
-                if self.engine.tokens_left() == 0 {
+                // Whoever queues is granted once there are some.
+                if self.engine.tokens_left() == 0 && !claim.enqueue {
                     let cause = self.last_error.as_deref().unwrap_or("they are being made durable");
                     return Err(Failure::Unavailable(format!("no fencing tokens: {cause}")));
                 }
