@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use serde_json::json;
-use tenure::Reason;
 use tenure::wire::Tether;
+use tenure::{AcquireError, Attempt, Reason};
 use tenure_tests::harness::{Agent, Client, DEADLINE, until};
 
 /// A session as a program makes it, with a linger that outlasts any restart of the agent here.
@@ -93,6 +93,29 @@ async fn a_dropped_hold_is_given_back() {
     drop(held);
     let hold = within("the second", waiting).await.expect("no panic").expect("a hold");
     assert!(hold.is_held());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_that_asks_for_what_it_holds_is_told_so_at_once() {
+    let agent = Agent::start();
+    let session = open(&agent).await;
+    for resource in [session.leader("role"), session.lease("mailbox"), session.master()] {
+        let hold = resource.acquire().await.expect("nobody else wants it");
+        let own = Some(hold.id());
+        match within("a refusal", resource.acquire()).await {
+            Err(AcquireError::HeldBySelf(problem)) => {
+                assert_eq!(problem.holder.expect("it is named").hold, own);
+            }
+            other => panic!("{other:?}"),
+        }
+        match within("a refusal", resource.attempt()).await {
+            Ok(Attempt::Contended(Some(holder))) => assert_eq!(holder.hold, own),
+            other => panic!("{other:?}"),
+        }
+        assert!(hold.is_held());
+        hold.release().await.expect("it is still held");
+        drop(within("a new hold", resource.acquire()).await.expect("it was given back"));
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -37,12 +37,11 @@ impl Keeper {
         {
             return self.acquire_again(now, ticket, id, *hold, &acquire);
         }
+        let unknown = || Problem::new(Code::SessionUnknown, format!("there is no session {id}"));
+        let resource = self.resource_of(id, &acquire).ok_or_else(unknown)?;
+        self.check_not_own(now, id, &resource)?;
         self.check_hold_quota(peer, id)?;
-        let Some(hold) = self.new_hold(now, id, &acquire) else {
-            return Err(
-                Problem::new(Code::SessionUnknown, format!("there is no session {id}")).into()
-            );
-        };
+        let hold = self.new_hold(now, id, resource, &acquire).ok_or_else(unknown)?;
         let waits = hold.wait != Wait::None;
         let (claim, kind) = (hold.id(), hold.kind());
         if waits {
@@ -95,7 +94,36 @@ impl Keeper {
         Err(Problem::new(Code::QuotaExceeded, detail).retry_after_ms(1000).into())
     }
 
-    fn new_hold(&mut self, now: Boottime, id: SessionId, acquire: &Acquire) -> Option<Hold> {
+    fn resource_of(&self, id: SessionId, acquire: &Acquire) -> Option<Resource> {
+        let session = self.sessions.get(&id)?;
+        let name = match &acquire.name {
+            Some(name) => Arc::from(name.as_str()),
+            None => Arc::clone(&session.saved.project),
+        };
+        Some(Resource { tenant: Arc::clone(&session.saved.tenant), kind: acquire.kind, name })
+    }
+
+    /// Exclusive kinds are not re-entrant: a session that waited for what it has would wait for itself.
+    fn check_not_own(
+        &self,
+        now: Boottime,
+        id: SessionId,
+        resource: &Resource,
+    ) -> Result<(), Box<Problem>> {
+        let held = self.held.get(resource).and_then(|claim| self.holds.get(claim));
+        match held.filter(|hold| hold.session() == id && hold.is_held()) {
+            Some(hold) => Err(self.contended_by_itself(now, hold).into()),
+            None => Ok(()),
+        }
+    }
+
+    fn new_hold(
+        &mut self,
+        now: Boottime,
+        id: SessionId,
+        resource: Resource,
+        acquire: &Acquire,
+    ) -> Option<Hold> {
         let claim_id = ClaimId(self.new_uuid());
         let row = self.next_row;
         let priority = self.default_priority(id);
@@ -103,17 +131,12 @@ impl Keeper {
         let slot = session.take_slot()?;
         self.next_row += 1;
         let kind = acquire.kind;
-        let name = match &acquire.name {
-            Some(name) => Arc::from(name.as_str()),
-            None => Arc::clone(&session.saved.project),
-        };
         let request: Option<Arc<str>> = acquire.request.as_deref().map(Arc::from);
         if let Some(request) = &request {
             session.requests.insert(Arc::clone(request), claim_id);
         }
         session.holds.insert(claim_id);
         *self.holds_by_uid.entry(session.saved.uid).or_default() += 1;
-        let resource = Resource { tenant: Arc::clone(&session.saved.tenant), kind, name };
         let ttl = acquire.ttl_ms.map_or(self.settings.rhythm(kind).ttl, Duration::from_millis);
         let terms = match kind {
             Kind::Leader => Terms::Leader,
@@ -210,6 +233,10 @@ impl Keeper {
                 self.commands.push_back(Command::Persist(entry));
             }
             self.answer(ticket, Reply::Acquired(acquired));
+        } else if acquire.wait == Wait::None && hold.wait != Wait::None {
+            // Whoever tries once is told who has it; the wait goes on for whoever began it.
+            let resource = hold.claim.resource.clone();
+            self.refuse_naming_holder(ticket, session, resource);
         } else if hold.wait == Wait::Queue
             && (hold.kind() != Kind::Semaphore || !matches!(hold.stage, Stage::Claiming(_)))
         {
@@ -219,9 +246,12 @@ impl Keeper {
             let position = self.holds.get(&id).and_then(|hold| self.position(hold));
             self.answer(ticket, Reply::Waiting(tenure::wire::Waiting { position, ..waiting }));
         } else {
-            // A wait that a restart orphaned has its caller back: its patience is the caller's.
-            let due = acquire.timeout_ms.map(|timeout| now + Duration::from_millis(timeout));
-            self.timers.set(&mut hold.patience, Timer::Patience(id), due);
+            // A wait that a restart orphaned has its caller back: its patience is the caller's. One that
+            // has a caller already is joined as it is.
+            if hold.tickets.is_empty() {
+                let due = acquire.timeout_ms.map(|timeout| now + Duration::from_millis(timeout));
+                self.timers.set(&mut hold.patience, Timer::Patience(id), due);
+            }
             self.await_hold(now, ticket, id);
         }
         Ok(())

@@ -199,6 +199,9 @@ impl Keeper {
         let session = hold.session();
         let uid = user_of(&self.sessions, session);
         let resource = hold.claim.resource.clone();
+        if resource.kind != Kind::Semaphore {
+            self.held.insert(resource.clone(), id);
+        }
         let (waits, place) = (hold.wait != Wait::None, hold.place());
         self.commands.push_back(Command::Persist(Entry::Hold(Box::new(hold.saved()))));
         self.commands.push_back(Command::WritePage {
@@ -273,9 +276,39 @@ impl Keeper {
         let tickets: Vec<Ticket> = self.take_tickets(now, id);
         self.end_untold(now, id);
         for ticket in tickets {
-            let request = model::Request::Inspect(resource.clone());
-            self.ask(request, Call::Contended(ticket, session, resource.clone()));
+            self.refuse_naming_holder(ticket, session, resource.clone());
         }
+    }
+
+    /// Refuses a caller as contended once the upstream has said who holds the resource.
+    pub(super) fn refuse_naming_holder(
+        &mut self,
+        ticket: Ticket,
+        session: SessionId,
+        resource: Resource,
+    ) {
+        let request = model::Request::Inspect(resource.clone());
+        self.ask(request, Call::Contended(ticket, session, resource));
+    }
+
+    /// What a session is told that asks for the exclusive resource of a hold of its own.
+    pub(super) fn contended_by_itself(&self, now: Boottime, hold: &Hold) -> Problem {
+        let entry = StandingEntry {
+            claim: hold.id(),
+            owner: hold.claim.owner.clone(),
+            token: hold.token,
+            since: now.since(hold.granted_at),
+        };
+        let detail = format!(
+            "{} is held by this session itself, as hold {} with token {}: {} holds are not re-entrant; \
+             release that hold first, or ask from another session",
+            hold.claim.resource,
+            hold.id(),
+            hold.token,
+            hold.kind()
+        );
+        let holder = self.holder_for(hold.session(), &entry);
+        Problem { holder: Some(holder), ..Problem::new(Code::Contended, detail) }
     }
 
     pub(super) fn contended_answered(

@@ -47,13 +47,13 @@ impl Keeper {
     /// Sets out to get a hold.
     pub(super) fn seek(&mut self, now: Boottime, id: ClaimId) {
         let Some(hold) = self.holds.get(&id) else { return };
-        let (kind, wait) = (hold.kind(), hold.wait);
+        let (kind, wait, place) = (hold.kind(), hold.wait, hold.place());
         let resource = hold.claim.resource.clone();
         if wait == Wait::None {
-            let ahead =
-                self.contests.get(&resource).is_some_and(|contest| !contest.queue.is_empty());
+            let first = self.contests.get(&resource).and_then(|contest| contest.queue.front());
             // Whoever tries once must not jump the queue; a master of higher priority may.
-            if ahead && !matches!(kind, Kind::Master | Kind::Semaphore) {
+            let ahead = first.is_some_and(|((priority, _), _)| priority <= place.0);
+            if ahead && kind != Kind::Semaphore {
                 self.refuse_behind_queue(now, id, resource);
             } else {
                 self.claim(id);

@@ -113,6 +113,9 @@ impl Keeper {
             let orphaned = wait_until.map(|_| now + linger);
             hold.told = u32::from(orphaned.is_none());
             self.timers.set(&mut hold.patience, Timer::Patience(id), orphaned);
+            if resource.kind != Kind::Semaphore {
+                self.held.insert(resource.clone(), id);
+            }
             if resource.kind == Kind::Master {
                 session.role = tenure::wire::Role::Master;
             }

@@ -126,6 +126,9 @@ impl Keeper {
             self.leave_contest(now, id, hold.place(), &hold.claim.resource);
         }
         if hold.is_held() {
+            if self.held.get(&hold.claim.resource) == Some(&id) {
+                self.held.remove(&hold.claim.resource);
+            }
             self.commands.push_back(Command::WritePage {
                 session: hold.session(),
                 slot: hold.slot,

@@ -134,6 +134,8 @@ pub struct Keeper {
     sessions: Map<SessionId, Session>,
     sessions_by_uid: BTreeMap<u32, usize>,
     holds: Map<ClaimId, Hold>,
+    /// Exclusive resources that sessions of this agent hold.
+    held: BTreeMap<Resource, ClaimId>,
     /// How many holds there are of each user's sessions.
     holds_by_uid: BTreeMap<u32, usize>,
     /// Releases that the upstream has not confirmed.
@@ -176,6 +178,7 @@ impl Keeper {
             sessions: Map::default(),
             sessions_by_uid: BTreeMap::new(),
             holds: Map::default(),
+            held: BTreeMap::new(),
             holds_by_uid: BTreeMap::new(),
             departures: Map::default(),
             farewells: Map::default(),
@@ -214,6 +217,7 @@ impl Keeper {
         self.sessions.is_empty()
             && self.sessions_by_uid.is_empty()
             && self.holds.is_empty()
+            && self.held.is_empty()
             && self.holds_by_uid.is_empty()
             && self.departures.is_empty()
             && self.farewells.is_empty()

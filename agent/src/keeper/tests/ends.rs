@@ -124,7 +124,8 @@ fn a_stop_releases_everything_and_tells_everybody() {
     let session = bench.register(json!({"tether": "process", "project": "p"}));
     let stream = bench.listen(session, None);
     bench.hold(session, json!({"kind": "leader", "name": "x"}));
-    let waiting = bench.acquire(session, json!({"kind": "leader", "name": "x", "wait": "block"}));
+    let waiter = bench.register(json!({"tether": "process"}));
+    let waiting = bench.acquire(waiter, json!({"kind": "leader", "name": "x", "wait": "block"}));
     let guarded = bench.register(json!({"tether": "connection", "guarded": true}));
     let work = bench.listen(guarded, None);
     bench.hold(guarded, json!({"kind": "leader", "name": "y"}));

@@ -26,16 +26,47 @@ fn a_hold_is_renewed_for_as_long_as_its_session_lives() {
 }
 
 #[test]
-fn an_exclusive_resource_is_contended_by_the_same_session_too() {
-    let mut bench = Bench::new();
-    let session = bench.register(json!({"name": "one"}));
-    let hold = bench.hold(session, json!({"kind": "leader", "name": "x"}));
-    let ticket = bench.acquire(session, json!({"kind": "leader", "name": "x"}));
-    let problem = bench.reply(ticket).unwrap().unwrap_err();
-    assert_eq!(problem.code, Code::Contended);
-    let holder = problem.holder.unwrap();
-    assert_eq!((holder.name.as_str(), holder.pid), ("one", Some(5000)));
-    assert_eq!(holder.hold, Some(hold));
+fn an_exclusive_resource_is_contended_by_the_same_session_at_once_however_it_waits() {
+    for kind in ["leader", "lease", "master"] {
+        let mut bench = Bench::new();
+        let mut fields = json!({"kind": kind});
+        if kind != "master" {
+            fields["name"] = json!("x");
+        }
+        let other = bench.register(json!({"project": "p"}));
+        let in_the_way = bench.hold(other, fields.clone());
+        let session = bench.register(json!({"name": "one", "project": "p"}));
+        let mut queued = fields.clone();
+        queued["wait"] = json!("queue");
+        // Two wait, and one of them is granted: the session stands behind its own hold.
+        for _ in 0..2 {
+            let ticket = bench.acquire(session, queued.clone());
+            assert!(matches!(bench.reply(ticket), Some(Ok(Reply::Waiting(_)))), "{kind}");
+        }
+        bench.release(other, Some(in_the_way)).unwrap();
+        let held: Vec<_> =
+            bench.page.iter().filter(|(_, (_, until, _))| bench.now < *until).collect();
+        let [(hold, _)] = held[..] else { panic!("{kind}: {held:?}") };
+        let hold = hold.0;
+        // It is known here, whatever the upstream could say.
+        for link in [Link::Up, Link::Down] {
+            bench.link = link;
+            for wait in ["none", "block", "queue"] {
+                let mut fields = fields.clone();
+                fields["wait"] = json!(wait);
+                let ticket = bench.acquire(session, fields);
+                let problem = bench.reply(ticket).unwrap().unwrap_err();
+                assert_eq!(problem.code, Code::Contended, "{kind} {wait}");
+                let holder = problem.holder.unwrap();
+                assert_eq!((holder.name.as_str(), holder.pid), ("one", Some(5000)));
+                assert_eq!(holder.hold, Some(hold));
+            }
+        }
+        bench.link = Link::Up;
+        bench.release(session, Some(hold)).unwrap();
+        let valid = bench.page.values().filter(|(_, until, _)| bench.now < *until).count();
+        assert_eq!(valid, 1, "the other wait of the session has its turn");
+    }
 }
 
 #[test]

@@ -99,7 +99,7 @@ fn the_rules_bound_the_holds_of_a_user() {
     // A waiting one is counted too.
     let waiting = acquire(&mut bench, 3, two, "a").unwrap();
     let full = |bench: &mut Bench| {
-        let problem = acquire(bench, 3, one, "c").unwrap_err();
+        let problem = acquire(bench, 3, one, "more").unwrap_err();
         assert_eq!(problem.code, Code::QuotaExceeded);
         assert!(problem.detail.contains("uid 1000 has 3 holds"), "{problem}");
         assert!(problem.detail.contains("holds_max = 3"), "{problem}");

@@ -34,7 +34,8 @@ fn waiters_keep_their_order_over_a_restart() {
     for kind in ["leader", "semaphore"] {
         let mut bench = Bench::new();
         let session = bench.register(json!({"tether": "process"}));
-        let hold = bench.hold(session, json!({"kind": kind, "name": "x"}));
+        let holder = bench.register(json!({"tether": "process"}));
+        let hold = bench.hold(holder, json!({"kind": kind, "name": "x"}));
         let fields =
             |request: &str| json!({"kind": kind, "name": "x", "wait": "block", "request": request});
         bench.acquire(session, fields("first"));
@@ -42,7 +43,7 @@ fn waiters_keep_their_order_over_a_restart() {
         bench.restart();
         let second = bench.acquire(session, fields("second"));
         let first = bench.acquire(session, fields("first"));
-        bench.release(session, Some(hold)).unwrap();
+        bench.release(holder, Some(hold)).unwrap();
         assert!(bench.reply(second).is_none());
         assert!(matches!(bench.reply(first), Some(Ok(Reply::Acquired(_)))), "{kind}");
     }
