@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 const PURE: [&str; 4] = ["engine", "keeper", "model", "turn"];
 
 /// What a pure room must not mention.
-const IMPURE: [&str; 14] = [
+const IMPURE: [&str; 13] = [
     "tokio",
     "std::fs",
     "std::net",
@@ -21,7 +21,6 @@ const IMPURE: [&str; 14] = [
     "getrandom",
     "new_v4",
     "redis",
-    "rusqlite",
 ];
 
 /// Where `unsafe` may stand: files, and folders with a trailing slash.

@@ -199,6 +199,7 @@ impl Engine {
         let mut tracked = Box::new(Tracked { row, claim, armed: Boottime::ZERO, state });
         tracked.armed = look_at(self.latest, tracked.deadline());
         self.timers.arm(tracked.armed, Timer::Claim(id));
+        *self.ttls.entry(tracked.claim.ttl).or_default() += 1;
         self.claims.insert(id, tracked);
     }
 

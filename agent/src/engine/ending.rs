@@ -1,5 +1,7 @@
 //! How claims end: release, revocation, expiry.
 
+use std::collections::btree_map;
+
 use tenure::wire::Kind;
 
 use super::claims::{State, Tracked, last_instant};
@@ -103,7 +105,8 @@ impl Engine {
                 State::Granted(grant) => semaphore.holders.remove(&grant.token),
                 State::Waiting(_) => semaphore.queue.remove(tracked.row),
             };
-        } else {
+        } else if matches!(self.resources.get(&resource), Some(Occupation::Exclusive(holder)) if *holder == id)
+        {
             self.resources.remove(&resource);
         }
         self.tell_changed(&resource);
@@ -130,6 +133,12 @@ impl Engine {
     ) -> Option<Tracked> {
         let tracked = self.claims.remove(&id)?;
         self.timers.disarm(tracked.armed, Timer::Claim(id));
+        if let btree_map::Entry::Occupied(mut count) = self.ttls.entry(tracked.claim.ttl) {
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
+            }
+        }
         self.tombstones.insert(now, id, reason);
         let row = tracked.row;
         self.persist(match tracked.state {

@@ -1,11 +1,14 @@
 //! What must survive a restart of the engine.
 
+use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use tenure::wire::Kind;
 
 use crate::host::clock::Boottime;
-use crate::model::{Claim, Resource, SessionId, SessionRecord};
+use crate::model::{Claim, ClaimId, Resource, SessionId, SessionRecord};
 
 /// A grant as the journal keeps it. When it expires is not kept: a restart gives it a whole ttl.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -82,6 +85,19 @@ pub enum Entry {
     },
 }
 
+/// A row of the journal, as the engine finds it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Key {
+    /// A grant or a waiter.
+    Claim(ClaimId),
+    /// The limit of a semaphore.
+    Limit(Box<Resource>),
+    /// An announced session.
+    Session(SessionId),
+    /// The version of a routing table; `None` for every tenant without leases.
+    Routes(Option<Arc<str>>),
+}
+
 /// Everything that the journal knows.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Saved {
@@ -101,5 +117,39 @@ impl Saved {
     /// The greatest token of any grant; 0 without grants.
     pub fn token_max(&self) -> u64 {
         self.grants.iter().map(|grant| grant.token).max().unwrap_or(0)
+    }
+
+    /// The longest ttl of a grant or a waiter; zero without any.
+    pub fn longest_ttl(&self) -> Duration {
+        self.claims().map(|claim| claim.ttl).max().unwrap_or(Duration::ZERO)
+    }
+
+    fn claims(&self) -> impl Iterator<Item = &Claim> {
+        let waiters = self.waiters.iter().map(|waiter| &waiter.claim);
+        self.grants.iter().map(|grant| &grant.claim).chain(waiters)
+    }
+
+    /// Looks for what no engine has written.
+    ///
+    /// # Errors
+    ///
+    /// What contradicts itself.
+    pub fn check(&self) -> Result<(), String> {
+        let mut ids = HashSet::new();
+        if let Some(twice) = self.claims().find(|claim| !ids.insert(claim.id)) {
+            return Err(format!("claim {} is in it twice", twice.id));
+        }
+        let mut tokens = HashSet::new();
+        let mut taken = HashSet::new();
+        for grant in &self.grants {
+            let resource = &grant.claim.resource;
+            if !tokens.insert(grant.token) {
+                return Err(format!("token {} is granted twice", grant.token));
+            }
+            if resource.kind != Kind::Semaphore && !taken.insert(resource) {
+                return Err(format!("{resource} is granted twice"));
+            }
+        }
+        Ok(())
     }
 }

@@ -11,6 +11,7 @@ mod exclusive;
 pub mod journal;
 mod restore;
 mod routes;
+mod rows;
 mod semaphore;
 mod sessions;
 mod settings;
@@ -21,7 +22,7 @@ mod timers;
 mod tokens;
 mod tombstones;
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::time::Duration;
 
 use tenure::wire::Kind;
@@ -96,6 +97,8 @@ pub struct Engine {
     routes: RouteTables,
     tombstones: Tombstones,
     timers: Timers,
+    /// How many claims have which ttl.
+    ttls: BTreeMap<Duration, usize>,
     /// Semaphores with a free permit and waiters that wait for tokens or the end of a quarantine.
     blocked: BTreeSet<Resource>,
     /// Masters that ended in this step; told only if nobody followed within it.
@@ -117,6 +120,7 @@ impl Engine {
             routes: RouteTables::default(),
             tombstones: Tombstones::new(settings.tombstone, settings.tombstones_max),
             timers: Timers::default(),
+            ttls: BTreeMap::new(),
             blocked: BTreeSet::new(),
             orphaned: Vec::new(),
             effects: VecDeque::new(),
@@ -200,6 +204,22 @@ impl Engine {
     /// When the quarantine ends; `None` if there is none at this instant.
     pub fn quarantined_until(&self, now: Boottime) -> Option<Boottime> {
         (now < self.quarantined_until).then_some(self.quarantined_until)
+    }
+
+    /// Ends a quarantine. Ask [`Engine::poll_timeout`] again: waiters may have waited for it.
+    pub fn end_quarantine(&mut self) {
+        self.quarantined_until = self.latest;
+    }
+
+    /// While suspended it grants nothing, as if there were no tokens. Ask [`Engine::poll_timeout`] again
+    /// when it goes on.
+    pub fn suspend(&mut self, suspended: bool) {
+        self.tokens.suspend(suspended);
+    }
+
+    /// The longest ttl of what is granted or waits; zero if there is nothing.
+    pub fn longest_ttl(&self) -> Duration {
+        self.ttls.last_key_value().map_or(Duration::ZERO, |(ttl, _)| *ttl)
     }
 
     /// Whether anything is granted. Takes time in proportion to the number of claims.

@@ -50,6 +50,19 @@ impl RouteTables {
         }
     }
 
+    /// The tenants with leases, and `None` for all others.
+    pub(super) fn keys(&self) -> impl Iterator<Item = Option<Arc<str>>> {
+        self.tables.keys().cloned().map(Some).chain([None])
+    }
+
+    /// The version of a table.
+    pub(super) fn version(&self, tenant: Option<&str>) -> Option<u64> {
+        match tenant {
+            Some(tenant) => self.tables.get(tenant).map(|table| table.version),
+            None => Some(self.floor),
+        }
+    }
+
     fn bump(&mut self, tenant: &str) -> u64 {
         let Some(table) = self.tables.get_mut(tenant) else { return self.floor };
         table.version += 1;

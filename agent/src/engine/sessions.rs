@@ -41,6 +41,17 @@ impl Sessions {
         self.projects.get(project).map_or(0, |members| members.len() as u64)
     }
 
+    /// All of them, in the order in which they were announced.
+    pub(super) fn keys(&self) -> Vec<SessionId> {
+        let mut announced: Vec<_> = self.announced.values().collect();
+        announced.sort_unstable_by_key(|announced| announced.place);
+        announced.iter().map(|announced| announced.record.owner.session).collect()
+    }
+
+    pub(super) fn record(&self, id: SessionId) -> Option<&SessionRecord> {
+        self.announced.get(&id).map(|announced| &announced.record)
+    }
+
     fn insert(&mut self, now: Boottime, record: SessionRecord) -> (Boottime, Timer) {
         let id = record.owner.session;
         let place = self.next_place;
@@ -64,7 +75,6 @@ impl Sessions {
         Some(announced)
     }
 
-    #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.announced.len()
     }

@@ -16,11 +16,14 @@ pub(super) struct Tokens {
     /// With fewer left than this more are asked for.
     low: u64,
     asked: bool,
+    /// None are given out for now.
+    suspended: bool,
 }
 
 impl Tokens {
     pub(super) fn new(range: TokenRange) -> Tokens {
-        let mut tokens = Tokens { next: range.first, last: range.last, low: 0, asked: false };
+        let (next, last) = (range.first, range.last);
+        let mut tokens = Tokens { next, last, low: 0, asked: false, suspended: false };
         tokens.low = tokens.left() / 2;
         tokens
     }
@@ -30,7 +33,11 @@ impl Tokens {
     }
 
     pub(super) fn is_exhausted(&self) -> bool {
-        self.left() == 0
+        self.suspended || self.left() == 0
+    }
+
+    pub(super) fn suspend(&mut self, suspended: bool) {
+        self.suspended = suspended;
     }
 
     pub(super) fn take(&mut self) -> Option<u64> {

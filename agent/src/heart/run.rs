@@ -23,7 +23,7 @@ use crate::host::clock::{self, Boottime};
 use crate::host::page::Pages;
 use crate::host::service_manager::Notifier;
 use crate::host::timer::Timer;
-use crate::journal::Database;
+use crate::journal::{self, Journal};
 use crate::keeper::journal::Saved;
 use crate::keeper::{Keeper, Settings};
 use crate::model::SessionId;
@@ -33,8 +33,6 @@ use crate::upstream::Upstream;
 
 /// A jump of BOOTTIME against MONOTONIC by more than this was a sleep of the machine.
 const SLEEP_MIN: Duration = Duration::from_millis(100);
-/// How long the database may lag behind what was told; most holds of a busy host come and go meanwhile.
-const COMMIT_DELAY: Duration = Duration::from_millis(5);
 /// What the heart is made of.
 pub struct Parts {
     /// Bounds and defaults.
@@ -44,7 +42,7 @@ pub struct Parts {
     /// What the journal knows of this boot.
     pub saved: Saved,
     /// The journal.
-    pub journal: Rc<RefCell<Database>>,
+    pub journal: Rc<RefCell<Journal>>,
     /// The pages.
     pub pages: Pages,
     /// Where truth is kept.
@@ -73,8 +71,6 @@ pub(super) struct Run {
     served: bool,
     watchfulness: Watchfulness,
     suspended: Duration,
-    /// When the database is to be brought up to date.
-    commit_by: Option<Boottime>,
 }
 
 impl Run {
@@ -122,10 +118,9 @@ impl Run {
             served: false,
             watchfulness: Watchfulness::default(),
             suspended: clock::suspended_total(),
-            commit_by: None,
         };
         run.turn.flush(&mut run.keeper, &mut run.shell);
-        run.commit_later();
+        run.tend_journal(now);
         let strays = run.shell.effects.watches.forget_strays();
         if strays > 0 {
             tracing::info!(strays, "let go of kept processes of sessions that are gone");
@@ -154,7 +149,8 @@ impl Run {
     /// Waits until there is something to do.
     async fn wait(&mut self) {
         let timeouts = [self.keeper.poll_timeout(), self.shell.upstream.poll_timeout()];
-        let due = timeouts.into_iter().chain([self.shell.stop_by, self.commit_by]);
+        let journal = self.shell.journal.borrow().poll_timeout();
+        let due = timeouts.into_iter().chain([self.shell.stop_by, journal]);
         let due = due.flatten().min();
         // Deadlines mostly move away: to wake up once too early costs less than to set the timer
         // at every move.
@@ -248,9 +244,9 @@ impl Run {
         if ending {
             self.turn.flush(&mut self.keeper, &mut self.shell);
         }
-        self.commit_later();
-        if ending || self.commit_by.is_some_and(|due| due <= now) {
-            self.commit();
+        self.tend_journal(now);
+        if ending {
+            self.leave_journal(now);
         }
         ending
     }
@@ -270,18 +266,43 @@ impl Run {
         true
     }
 
-    fn commit_later(&mut self) {
-        if self.commit_by.is_none() && self.shell.journal.borrow().is_behind() {
-            self.commit_by = Some(clock::now() + COMMIT_DELAY);
-        }
+    /// Does what the journal has due, and lets the keeper know whether more can be written down.
+    fn tend_journal(&mut self, now: Boottime) {
+        let rows = Rows { keeper: &self.keeper, upstream: &*self.shell.upstream };
+        let notice = self.shell.journal.borrow_mut().tend(now, &rows);
+        self.shell.tell(notice);
+        self.keeper.set_unrecorded(self.shell.journal.borrow().refusal());
     }
 
-    /// Brings the database up to date, a moment after what it is to know was told.
-    fn commit(&mut self) {
-        self.commit_by = None;
-        let committed = self.shell.journal.borrow_mut().commit();
-        if let Err(error) = committed {
-            self.shell.journal_failed(&error);
-        }
+    /// Leaves a whole journal to the next agent, if that can be done.
+    fn leave_journal(&mut self, now: Boottime) {
+        let rows = Rows { keeper: &self.keeper, upstream: &*self.shell.upstream };
+        let notice = self.shell.journal.borrow_mut().finish(now, &rows);
+        self.shell.tell(notice);
+    }
+}
+
+/// Everything that the journal must have.
+struct Rows<'a> {
+    keeper: &'a Keeper,
+    upstream: &'a dyn Upstream,
+}
+
+impl journal::Rows for Rows<'_> {
+    fn keys(&self) -> Vec<journal::Key> {
+        let own = self.keeper.rows().into_iter().map(journal::Key::Keeper);
+        own.chain(self.upstream.rows().into_iter().map(journal::Key::Engine)).collect()
+    }
+
+    fn write(&self, key: &journal::Key, into: &mut dyn FnMut(journal::Entry)) {
+        let entry = match key {
+            journal::Key::Keeper(key) => self.keeper.row(*key).map(journal::Entry::Keeper),
+            journal::Key::Engine(key) => self.upstream.row(key).map(journal::Entry::Engine),
+        };
+        entry.into_iter().for_each(into);
+    }
+
+    fn count(&self) -> usize {
+        self.keeper.rows_count() + self.upstream.rows_count()
     }
 }

@@ -12,7 +12,7 @@ use super::handle::{Inbox, Message, Probe};
 use super::spawn::Control;
 use super::watches::Exit;
 use crate::host::clock::{self, Boottime};
-use crate::journal::{CommitError, Database};
+use crate::journal::{Journal, Notice};
 use crate::keeper::journal::Entry;
 use crate::keeper::{Command, Keeper, Note, Request};
 use crate::model::{self, CallId};
@@ -47,7 +47,7 @@ pub(super) enum Asked {
 
 pub(super) struct Shell {
     pub(super) upstream: Box<dyn Upstream>,
-    pub(super) journal: Rc<RefCell<Database>>,
+    pub(super) journal: Rc<RefCell<Journal>>,
     pub(super) effects: Effects,
     pub(super) inbox: Inbox,
     pub(super) exits: mpsc::UnboundedReceiver<Exit>,
@@ -60,11 +60,16 @@ pub(super) struct Shell {
 }
 
 impl Shell {
-    /// Holds go on without their journal: they would be lost if the agent were killed now, which is
-    /// better than to lose them at once.
-    pub(super) fn journal_failed(&mut self, error: &CommitError) {
-        if let Some(withheld) = self.journal_errors.admit() {
-            tracing::error!(%error, withheld, "cannot write the journal; a restart would lose holds");
+    /// Tells people what became of the journal.
+    pub(super) fn tell(&mut self, notice: Option<Notice>) {
+        match notice {
+            None => {}
+            Some(Notice::Mended) => tracing::info!("{}", Notice::Mended),
+            Some(trouble) => {
+                if let Some(withheld) = self.journal_errors.admit() {
+                    tracing::error!(withheld, "{trouble}");
+                }
+            }
         }
     }
 
@@ -198,10 +203,8 @@ impl turn::Shell for Shell {
     }
 
     fn secure(&mut self) {
-        let secured = self.journal.borrow_mut().secure();
-        if let Err(error) = secured {
-            self.journal_failed(&error);
-        }
+        let notice = self.journal.borrow_mut().secure(clock::now());
+        self.tell(notice);
     }
 
     fn perform(&mut self, command: Command) {

@@ -1,169 +1,300 @@
-//! How far fencing tokens may have been used, across everything that can happen to the agent.
+//! How far fencing tokens may have been used, and how long grants may live that a lost journal knew.
 
 use std::io;
-use std::path::{Path, PathBuf};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use rusqlite::{Connection, OptionalExtension};
 use uuid::Uuid;
 
-use super::reserve::Reserve;
-use super::{signed, unsigned};
+use super::disk::Disk;
+use super::note::{BYTES, Note, SLOT};
+use super::scribe::{self, Scribe};
 use crate::engine::TokenRange;
+use crate::host::clock::Boottime;
 
-const FILE_NAME: &str = "tokens.db";
+/// The ledger's file in the state directory.
+pub(super) const FILE: &str = "ledger";
 /// Tokens made durable at a time. Half of them last 4 s at 30 000 grants a second, within which the
 /// disk must answer.
 pub const TOKENS_PER_RANGE: u64 = 1 << 18;
+/// Grants of ttls up to this never wait for a note: it covers the defaults of all kinds but leases.
+pub const TTL_RESERVED: Duration = Duration::from_secs(30);
+/// How long a longer ttl stays noted after its last grant has ended, so that short holds of the same kind
+/// do not write each time.
+const LOWER_AFTER: Duration = Duration::from_secs(60);
+/// How long after a failure the next attempt is made.
+const RETRY: Duration = Duration::from_secs(1);
 
-const TABLE: &str = "
-CREATE TABLE IF NOT EXISTS ledger (
-    one            INTEGER PRIMARY KEY CHECK (one = 1),
-    high_water     INTEGER NOT NULL,
-    boot_id        TEXT NOT NULL,
-    clean          INTEGER NOT NULL,
-    longest_ttl_ns INTEGER NOT NULL
-)";
-
-/// `tokens.db` in the state directory.
-///
-/// SQLite with fsync at every commit, on a thread of its own. Asking for tokens does not wait for
-/// that thread; the rare notes that must be durable before a grant do.
-#[derive(Debug)]
-pub struct TokenLedger {
-    reserve: Reserve,
-    high_water: u64,
-    longest_ttl: Duration,
-    is_asking: bool,
+/// The ledger cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum LedgerError {
+    /// The file cannot be read or written.
+    #[error(
+        "the ledger of tokens ({FILE}) cannot be used: check the space and the rights of state_dir"
+    )]
+    Disk(#[from] io::Error),
+    /// It is something else.
+    #[error(
+        "the file {FILE} in state_dir is no ledger of tokens, or damaged: move it away, and tokens go on \
+         from the clock; wait until no hold of an earlier agent can be valid before you do"
+    )]
+    Damaged,
 }
 
 /// What a start finds in the ledger.
-#[derive(Debug)]
+#[derive(Debug, Default)]
+pub struct Start {
+    last: Option<Note>,
+    /// One of the slots is damaged: a later note may have been there.
+    is_patchy: bool,
+    length: u64,
+}
+
+impl Start {
+    /// Reads the ledger.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be read, or is none.
+    pub fn read(disk: &mut dyn Disk) -> Result<Start, LedgerError> {
+        let Some(length) = disk.length(FILE)? else { return Ok(Start::default()) };
+        let mut notes = Vec::new();
+        let mut is_patchy = false;
+        for slot in [0, SLOT as u64] {
+            let mut bytes = [0; BYTES];
+            let mut filled = 0;
+            while filled < BYTES {
+                match disk.read_at(FILE, slot + filled as u64, &mut bytes[filled..])? {
+                    0 => break,
+                    count => filled += count,
+                }
+            }
+            match Note::parse(&bytes) {
+                Some(note) => notes.push(note),
+                None => is_patchy |= bytes != [0; BYTES],
+            }
+        }
+        let last = notes.into_iter().max_by_key(|note| note.sequence);
+        if last.is_none() && is_patchy {
+            return Err(LedgerError::Damaged);
+        }
+        Ok(Start { last, is_patchy, length })
+    }
+
+    /// The generation of the journal that may be taken up; `None` if nothing is known of this boot.
+    pub fn generation(&self, boot_id: Uuid) -> Option<u64> {
+        self.last.filter(|note| note.boot_id == boot_id).map(|note| note.generation)
+    }
+}
+
+/// What an agent knows at its start besides the ledger.
+#[derive(Debug, Clone, Copy)]
 pub struct Opened {
-    /// The ledger.
-    pub ledger: TokenLedger,
-    /// Tokens that may be granted.
-    pub tokens: TokenRange,
-    /// An earlier agent of this boot did not end clean: this is the longest ttl it granted, so its
-    /// grants may be valid that long from now on.
-    pub unclean: Option<Duration>,
+    /// The boot.
+    pub boot_id: Uuid,
+    /// The instant.
+    pub now: Boottime,
+    /// Tokens start here at least: stands in for a ledger that was deleted.
+    pub wall_clock_us: u64,
+    /// The greatest token of the journal.
+    pub token_max: u64,
+    /// The longest ttl of the journal.
+    pub longest_ttl: Duration,
+    /// The generation of this agent's journal.
+    pub generation: u64,
+    /// Whether what an earlier agent granted is in the journal.
+    pub is_known: bool,
 }
 
-/// The ledger cannot be opened or written.
-#[derive(Debug, Clone, thiserror::Error)]
-pub enum LedgerError {
-    /// The file, its directory or its contents.
-    #[error(
-        "the token ledger {path} cannot be opened ({cause}): check that its directory is writable; \
-         if the file is damaged, move it away, and tokens go on from the clock"
-    )]
-    Open {
-        /// Which file.
-        path: PathBuf,
-        /// What SQLite or the system said.
-        cause: String,
-    },
-    /// A write.
-    #[error("the token ledger {path} cannot be written ({cause}): check its file system for space")]
-    Write {
-        /// Which file.
-        path: PathBuf,
-        /// What SQLite said.
-        cause: String,
-    },
+/// The ledger of a running agent: what is durable, and what is to be.
+///
+/// A [`Scribe`] writes notes, one at a time; nothing here waits for it.
+#[derive(Debug)]
+pub struct Ledger {
+    scribe: Box<dyn Scribe>,
+    /// On the medium.
+    durable: Note,
+    writing: Option<Note>,
+    /// What the next note is to say.
+    wanted: Note,
+    /// Since when a shorter ttl would do.
+    lower_at: Option<Boottime>,
+    retry_at: Option<Boottime>,
+    failure: Option<String>,
 }
 
-/// The ledger's one row.
-struct Row {
-    high_water: u64,
-    boot_id: String,
-    clean: bool,
-    longest_ttl: Duration,
-}
-
-impl TokenLedger {
-    /// Opens the ledger and makes a first range durable. Waits for the disk.
+impl Ledger {
+    /// Takes up what a start found, and makes a first note durable. Waits for the disk. The tokens that may
+    /// be granted, besides.
     ///
-    /// Tokens go on after the greatest of the ledger's last one, `wall_clock_us` and `floor`; the
-    /// clock stands in for a ledger that was deleted.
+    /// An agent whose journal is gone, although the same boot is running, must grant nothing as long as
+    /// what the last one granted may live ([`Ledger::quarantined_until`]).
     ///
     /// # Errors
     ///
-    /// When the file cannot be read or written.
+    /// When the note cannot be written.
     pub fn open(
-        state_dir: &Path,
-        boot_id: Uuid,
-        wall_clock_us: u64,
-        floor: u64,
-    ) -> Result<Opened, LedgerError> {
-        let path = state_dir.join(FILE_NAME);
-        let open = |cause: String| LedgerError::Open { path: path.clone(), cause };
-        create(&path).map_err(|error| open(error.to_string()))?;
-        let (connection, before) = connect(&path).map_err(|error| open(error.to_string()))?;
-
-        let last = before.as_ref().map_or(0, |row| row.high_water);
-        let first = (last + 1).max(wall_clock_us).max(floor + 1);
-        let high_water = first + TOKENS_PER_RANGE - 1;
-        let unclean = before
-            .filter(|row| !row.clean && row.boot_id == boot_id.to_string())
-            .map(|row| row.longest_ttl);
-        let longest_ttl = unclean.unwrap_or_default();
-        connection
-            .execute(
-                "INSERT OR REPLACE INTO ledger VALUES (1, ?1, ?2, 0, ?3)",
-                (signed(high_water), boot_id.to_string(), nanos(longest_ttl)),
-            )
-            .map_err(|error| open(error.to_string()))?;
-
-        let reserve =
-            Reserve::start(connection, path.clone()).map_err(|error| open(error.to_string()))?;
-        let ledger = TokenLedger { reserve, high_water, longest_ttl, is_asking: false };
-        Ok(Opened { ledger, tokens: TokenRange { first, last: high_water }, unclean })
+        mut disk: Box<dyn Disk + Send>,
+        start: Start,
+        opened: Opened,
+        scribe: impl FnOnce(Box<dyn Disk + Send>) -> io::Result<Box<dyn Scribe>>,
+    ) -> Result<(Ledger, TokenRange), LedgerError> {
+        let last = start.last;
+        let used = last.map_or(0, |note| note.high_water);
+        // The note that is damaged may have been of the next range.
+        let used = used + if start.is_patchy { TOKENS_PER_RANGE } else { 0 };
+        let first = (used + 1).max(opened.wall_clock_us).max(opened.token_max + 1);
+        let of_this_boot = last.filter(|note| note.boot_id == opened.boot_id);
+        let mut quarantined_until =
+            of_this_boot.map_or(Boottime::ZERO, |note| note.quarantined_until);
+        if let Some(note) = of_this_boot.filter(|_| !opened.is_known) {
+            let may_live = match note.longest_ttl {
+                Duration::ZERO => Boottime::ZERO,
+                ttl => opened.now + ttl,
+            };
+            quarantined_until = quarantined_until.max(may_live);
+        }
+        let note = Note {
+            sequence: last.map_or(0, |note| note.sequence) + 1,
+            high_water: first + TOKENS_PER_RANGE - 1,
+            boot_id: opened.boot_id,
+            generation: opened.generation,
+            longest_ttl: round_up(opened.longest_ttl.max(TTL_RESERVED)),
+            quarantined_until,
+        };
+        if start.length < 2 * SLOT as u64 {
+            if start.last.is_none() {
+                disk.create(FILE)?;
+            }
+            // Both slots have their space from now on: later notes do not fail for want of it.
+            disk.write_at(FILE, 2 * SLOT as u64 - 1, &[0])?;
+            disk.reserve(FILE, 0, 2 * SLOT as u64)?;
+        }
+        scribe::write(&mut *disk, &note)?;
+        let tokens = TokenRange { first, last: note.high_water };
+        let ledger = Ledger {
+            scribe: scribe(disk)?,
+            durable: note,
+            writing: None,
+            wanted: note,
+            lower_at: None,
+            retry_at: None,
+            failure: None,
+        };
+        Ok((ledger, tokens))
     }
 
-    /// Starts to make another range durable, unless that is under way. The answer comes out of
-    /// [`TokenLedger::poll_tokens`].
+    /// Until when earlier grants may live that nobody knows.
+    pub fn quarantined_until(&self) -> Boottime {
+        self.wanted.quarantined_until
+    }
+
+    /// Why the last note was not written.
+    pub fn failure(&self) -> Option<&str> {
+        self.failure.as_deref()
+    }
+
+    /// Whether a grant of this ttl may be told: a start without the journal would wait for it.
+    pub fn covers(&self, ttl: Duration) -> bool {
+        let lowering = self.writing.map_or(Duration::MAX, |note| note.longest_ttl);
+        ttl <= self.durable.longest_ttl.min(lowering)
+    }
+
+    /// Asks for that.
+    pub fn cover(&mut self, ttl: Duration) {
+        self.wanted.longest_ttl = self.wanted.longest_ttl.max(round_up(ttl));
+        self.go_on();
+    }
+
+    /// Asks for another range of tokens.
     pub fn ask_tokens(&mut self) {
-        if !self.is_asking {
-            self.is_asking = true;
-            self.reserve.ask(self.high_water + TOKENS_PER_RANGE);
+        self.wanted.high_water = self.durable.high_water + TOKENS_PER_RANGE;
+        self.go_on();
+    }
+
+    /// Notes that a journal of an earlier generation must not be taken up.
+    pub fn follow(&mut self, generation: u64) {
+        if self.wanted.generation < generation {
+            self.wanted.generation = generation;
+            self.go_on();
         }
     }
 
-    /// Whether more tokens are durable: the last of them, or why not.
-    pub fn poll_tokens(&mut self, context: &mut Context<'_>) -> Poll<Result<u64, LedgerError>> {
-        let answer = std::task::ready!(self.reserve.poll(context));
-        self.is_asking = false;
-        if let Ok(upto) = &answer {
-            self.high_water = *upto;
-        }
-        Poll::Ready(answer)
+    /// Notes that nobody waits any more for what an earlier agent granted.
+    pub fn end_quarantine(&mut self) {
+        self.wanted.quarantined_until = Boottime::ZERO;
+        self.go_on();
     }
 
-    /// Makes durable that grants live this long, if none did before. Waits for the disk then, which
-    /// happens a few dozen times at most in a boot: what is noted is rounded up.
-    ///
-    /// # Errors
-    ///
-    /// When it cannot be written; such a grant must not be made.
-    pub fn note_ttl(&mut self, ttl: Duration) -> Result<(), LedgerError> {
-        if ttl <= self.longest_ttl {
-            return Ok(());
-        }
-        let rounded = round_up(ttl);
-        self.reserve.note_ttl(nanos(rounded))?;
-        self.longest_ttl = rounded;
-        Ok(())
+    /// Notes that nothing is granted any more. Whoever drops the ledger waits for it.
+    pub fn close(&mut self) {
+        self.wanted.longest_ttl = Duration::ZERO;
+        self.go_on();
     }
 
-    /// Makes durable that nothing granted is left. Waits for the disk.
-    ///
-    /// # Errors
-    ///
-    /// When it cannot be written; the next start is then as careful as after a crash.
-    pub fn note_clean(&mut self) -> Result<(), LedgerError> {
-        self.reserve.note_clean()
+    /// The last token that is durable now, whenever something was written; or why it was not.
+    pub fn poll(&mut self, now: Boottime, context: &mut Context<'_>) -> Poll<Result<u64, String>> {
+        if self.writing.is_none() {
+            return Poll::Pending;
+        }
+        let written = std::task::ready!(self.scribe.poll(context));
+        let Some(note) = self.writing.take() else { return Poll::Pending };
+        Poll::Ready(match written {
+            Ok(()) => {
+                self.durable = note;
+                self.failure = None;
+                self.go_on();
+                Ok(note.high_water)
+            }
+            Err(error) => {
+                // It may be on the medium in part or wholly: the next one goes to the same slot.
+                self.durable.longest_ttl = self.durable.longest_ttl.min(note.longest_ttl);
+                let cause = format!("the ledger in state_dir cannot be written ({error})");
+                self.failure = Some(cause.clone());
+                self.retry_at = Some(now + RETRY);
+                Err(cause)
+            }
+        })
+    }
+
+    /// When [`Ledger::handle_timeout`] wants to be called.
+    pub fn poll_timeout(&self) -> Option<Boottime> {
+        [self.retry_at, self.lower_at].into_iter().flatten().min()
+    }
+
+    /// Does what is due. `longest` is the longest ttl of what is granted or waits now.
+    pub fn handle_timeout(&mut self, now: Boottime, longest: Duration) {
+        if self.lower_at.is_some_and(|at| at <= now) {
+            self.lower_at = None;
+            let needed = round_up(longest.max(TTL_RESERVED));
+            if needed < self.wanted.longest_ttl {
+                self.wanted.longest_ttl = needed;
+                self.go_on();
+            }
+        }
+        self.look_at(now, longest);
+        if self.retry_at.is_some_and(|at| at <= now) {
+            self.retry_at = None;
+            self.go_on();
+        }
+    }
+
+    /// Notices that a shorter ttl would do, to note that in a while.
+    pub fn look_at(&mut self, now: Boottime, longest: Duration) {
+        if self.lower_at.is_none() && self.wanted.longest_ttl > round_up(longest.max(TTL_RESERVED))
+        {
+            self.lower_at = Some(now + LOWER_AFTER);
+        }
+    }
+
+    fn go_on(&mut self) {
+        let is_done = Note { sequence: self.durable.sequence, ..self.wanted } == self.durable;
+        if self.writing.is_some() || self.retry_at.is_some() || is_done {
+            return;
+        }
+        let note = Note { sequence: self.durable.sequence + 1, ..self.wanted };
+        self.writing = Some(note);
+        self.scribe.start(note);
     }
 }
 
@@ -172,33 +303,6 @@ fn round_up(ttl: Duration) -> Duration {
     let ns = u64::try_from(ttl.as_nanos()).unwrap_or(u64::MAX / 2);
     let step = 1_u64 << ns.checked_ilog2().unwrap_or(0).saturating_sub(2);
     Duration::from_nanos(ns.div_ceil(step).saturating_mul(step))
-}
-
-fn nanos(duration: Duration) -> i64 {
-    i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX)
-}
-
-fn create(path: &Path) -> io::Result<()> {
-    use std::os::unix::fs::OpenOptionsExt;
-    std::fs::OpenOptions::new().append(true).create(true).mode(0o600).open(path).map(drop)
-}
-
-fn connect(path: &Path) -> rusqlite::Result<(Connection, Option<Row>)> {
-    let connection = Connection::open(path)?;
-    connection.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(()))?;
-    connection.pragma_update(None, "synchronous", "FULL")?;
-    connection.execute_batch(TABLE)?;
-    let row = connection
-        .query_row("SELECT high_water, boot_id, clean, longest_ttl_ns FROM ledger", [], |row| {
-            Ok(Row {
-                high_water: unsigned(row.get(0)?),
-                boot_id: row.get(1)?,
-                clean: row.get(2)?,
-                longest_ttl: Duration::from_nanos(unsigned(row.get(3)?)),
-            })
-        })
-        .optional()?;
-    Ok((connection, row))
 }
 
 #[cfg(test)]

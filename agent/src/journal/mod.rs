@@ -1,32 +1,63 @@
 //! What the agent keeps on disk.
 //!
-//! - [`Database`], in the runtime directory: sessions, holds, and what the embedded store granted.
-//!   Survives the agent, not the boot. The heart and the embedded upstream share one connection, so
-//!   that everything of a turn of the heart is one transaction.
-//! - [`TokenLedger`], in the state directory: how far fencing tokens may have been used, and what a
-//!   start must know if the database is gone. Survives everything but its own deletion.
+//! - [`Journal`], in the runtime directory: sessions, holds, and what the embedded store granted.
+//!   Survives the agent, not the boot. The heart and the embedded upstream share it, so that everything of
+//!   a turn of the heart is in it or nothing.
+//! - [`Ledger`], in the state directory: how far fencing tokens may have been used, and what a
+//!   start must know if the journal is gone. Survives everything but its own deletion.
 //!
-//! Invariant: only the ledger waits for a disk.
+//! Both reach their files through a [`Disk`].
+//!
+//! Invariant: only the thread of the ledger waits for a disk.
 
-mod database;
-mod engine;
-mod keeper;
+mod disk;
+mod fold;
+mod format;
 mod ledger;
-mod redo;
-mod reserve;
-mod superseded;
+mod log;
+mod note;
+mod read;
+mod scribe;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
-pub use database::{CommitError, Database, Fresh, OpenError};
-pub use ledger::{LedgerError, Opened, TOKENS_PER_RANGE, TokenLedger};
+use serde::{Deserialize, Serialize};
 
-/// SQLite's integers are signed; nothing stored here comes near the end of them.
-fn signed(number: u64) -> i64 {
-    i64::try_from(number).unwrap_or(i64::MAX)
+pub use disk::{Disk, Files};
+pub use ledger::{Ledger, LedgerError, Opened, Start, TOKENS_PER_RANGE, TTL_RESERVED};
+pub use log::{FILE, Found, Fresh, Journal, Notice, OpenError, look};
+pub use note::Note;
+pub use scribe::{Scribe, Thread};
+
+pub use crate::keeper::journal::Saved as SavedKeeper;
+use crate::{engine, keeper};
+
+/// A change of the journal, whoever made it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Entry {
+    /// The keeper.
+    Keeper(keeper::journal::Entry),
+    /// The engine.
+    Engine(engine::journal::Entry),
 }
 
-/// The way back from [`signed`].
-fn unsigned(number: i64) -> u64 {
-    u64::try_from(number).unwrap_or(0)
+/// A row, by whoever has it in memory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Key {
+    /// The keeper.
+    Keeper(keeper::journal::Key),
+    /// The engine.
+    Engine(engine::journal::Key),
+}
+
+/// Everything that a journal written anew must have.
+pub trait Rows {
+    /// The keys of all rows, in an order in which they can be taken up.
+    fn keys(&self) -> Vec<Key>;
+
+    /// Gives the row as it is now; nothing if it has ended.
+    fn write(&self, key: &Key, into: &mut dyn FnMut(Entry));
+
+    /// About how many rows there are. Takes no time.
+    fn count(&self) -> usize;
 }

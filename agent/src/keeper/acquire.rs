@@ -40,6 +40,7 @@ impl Keeper {
         let unknown = || Problem::new(Code::SessionUnknown, format!("there is no session {id}"));
         let resource = self.resource_of(id, &acquire).ok_or_else(unknown)?;
         self.check_not_own(now, id, &resource)?;
+        self.check_recorded()?;
         self.check_hold_quota(peer, id)?;
         let hold = self.new_hold(now, id, resource, &acquire).ok_or_else(unknown)?;
         let waits = hold.wait != Wait::None;

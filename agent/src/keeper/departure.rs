@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// A hold that has ended for its client, but perhaps not upstream.
 #[derive(Debug)]
 pub(super) struct Departure {
-    hold: Hold,
+    pub(super) hold: Hold,
     /// Callers to be told when it is done, or tried once.
     pub(super) tickets: Vec<Ticket>,
     calling: bool,

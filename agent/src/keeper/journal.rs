@@ -1,5 +1,6 @@
 //! What must survive a restart of the agent.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -99,6 +100,15 @@ pub enum Entry {
     },
 }
 
+/// A row of the journal, as the keeper finds it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Key {
+    /// A session.
+    Session(SessionId),
+    /// A hold, or one that is being released.
+    Hold(ClaimId),
+}
+
 /// Everything that the journal knows of this boot.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Saved {
@@ -106,4 +116,30 @@ pub struct Saved {
     pub sessions: Vec<SavedSession>,
     /// Holds by row, each with the valid-until of its last beat.
     pub holds: Vec<SavedHold>,
+}
+
+impl Saved {
+    /// Looks for what no keeper has written.
+    ///
+    /// # Errors
+    ///
+    /// What contradicts itself.
+    pub fn check(&self) -> Result<(), String> {
+        let mut ids = HashSet::new();
+        let mut slots = HashSet::new();
+        for hold in &self.holds {
+            let (id, slot) = (hold.claim.id, hold.slot);
+            if !ids.insert(id) {
+                return Err(format!("hold {id} is in it twice"));
+            }
+            if slot as usize >= tenure::page::SLOTS {
+                return Err(format!("hold {id} has slot {slot}"));
+            }
+            // The slot of a hold that has ended for its client is free.
+            if !hold.departing && !slots.insert((hold.claim.owner.session, slot)) {
+                return Err(format!("hold {id} has the slot {slot} of another one"));
+            }
+        }
+        Ok(())
+    }
 }

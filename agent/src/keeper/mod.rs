@@ -36,6 +36,7 @@ mod register;
 mod request;
 mod revoke;
 mod ring;
+mod rows;
 mod session;
 mod settings;
 mod streams;
@@ -46,6 +47,7 @@ mod timers;
 mod watch;
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
 use rand_chacha::ChaCha12Rng;
 use rand_chacha::rand_core::SeedableRng;
@@ -129,6 +131,8 @@ pub struct Keeper {
     settings: Settings,
     random: ChaCha12Rng,
     phase: Phase,
+    /// Why nothing new can be written down.
+    unrecorded: Option<Arc<str>>,
     /// When the machine woke last: holds that were overdue then are lost as `slept`.
     woke: Option<Boottime>,
     sessions: Map<SessionId, Session>,
@@ -174,6 +178,7 @@ impl Keeper {
             settings,
             random: ChaCha12Rng::from_seed(seed),
             phase: Phase::Running,
+            unrecorded: None,
             woke: None,
             sessions: Map::default(),
             sessions_by_uid: BTreeMap::new(),
@@ -348,6 +353,23 @@ impl Keeper {
             Request::Lookup(session) => self.lookup(ticket, peer, session),
         }
         self.flush_beats();
+    }
+
+    /// Says why nothing new can be written down, or that it can: new sessions and holds are refused
+    /// meanwhile, as a restart would forget them.
+    pub fn set_unrecorded(&mut self, cause: Option<&Arc<str>>) {
+        if self.unrecorded.as_ref() != cause {
+            self.unrecorded = cause.cloned();
+        }
+    }
+
+    fn check_recorded(&self) -> Result<(), Box<Problem>> {
+        let Some(cause) = &self.unrecorded else { return Ok(()) };
+        let detail = format!(
+            "{cause}, and what is granted now might not survive a restart of the agent; ask its \
+             administrator to make space in runtime_dir"
+        );
+        Err(Box::new(Problem::new(Code::UpstreamUnavailable, detail).retry_after_ms(1000)))
     }
 
     fn ask(&mut self, request: model::Request, asked: Call) -> CallId {

@@ -56,6 +56,7 @@ impl Keeper {
                           use \"connection\" or \"keepalive\"";
             return Err(Problem::invalid("tether", detail).into());
         }
+        self.check_recorded()?;
         self.check_session_quota(peer)?;
 
         let id = SessionId(self.new_uuid());

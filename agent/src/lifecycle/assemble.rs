@@ -19,12 +19,12 @@ use crate::host::directory::{Directory, DirectoryError};
 use crate::host::page::Pages;
 use crate::host::service_manager::Notifier;
 use crate::host::{clock, machine};
-use crate::journal::{Database, Fresh, OpenError};
+use crate::journal::{self, Files, Fresh, Journal, OpenError};
 use crate::model::SessionId;
 use crate::telemetry::Metrics;
 use crate::telemetry::log::Filter;
 use crate::upstream::Upstream;
-use crate::upstream::embedded::{self, Embedded};
+use crate::upstream::embedded;
 use crate::upstream::redis::address::Address;
 use crate::upstream::redis::{self, Redis, RedisSettings};
 
@@ -147,26 +147,29 @@ impl PartsMaker {
     fn make(self) -> Result<Parts, AssembleError> {
         let mut seed = [0; 32];
         getrandom::fill(&mut seed).map_err(|error| io::Error::other(error.to_string()))?;
-        let mut database = Database::open(self.runtime_dir.path(), self.boot_id)?;
-        match database.fresh() {
+        let runtime_dir = Box::new(Files::of(self.runtime_dir.clone()));
+        let (upstream, journal, saved): (Box<dyn Upstream>, _, _) = match self.redis {
+            None => {
+                let state_dir = Box::new(Files::of(self.state_dir.clone()));
+                let (now, wall_clock_us) = (clock::now(), clock::wall_us());
+                let place = embedded::Place { boot_id: self.boot_id, now, wall_clock_us };
+                let opened = embedded::open(runtime_dir, state_dir, place, |disk| {
+                    Ok(Box::new(journal::Thread::start(disk)?))
+                })?;
+                (Box::new(opened.store), opened.journal, opened.saved)
+            }
+            Some(RedisUpstream { access, layout }) => {
+                let (journal, found) = Journal::open(runtime_dir, self.boot_id, None)?;
+                let settings = RedisSettings { timeout: access.timeout, layout };
+                let redis = Redis::open(Arc::new(Address::new(access)), settings);
+                (Box::new(redis), Rc::new(RefCell::new(journal)), found.keeper)
+            }
+        };
+        match journal.borrow().fresh() {
             Some(Fresh::Missing) | None => {}
             Some(Fresh::OtherBoot) => info!("the machine was booted: the journal starts anew"),
             Some(why) => warn!("{why}; it starts anew"),
         }
-        let saved = database.load();
-        let journal = Rc::new(RefCell::new(database));
-        let upstream: Box<dyn Upstream> = match self.redis {
-            None => Box::new(Embedded::open(
-                Rc::clone(&journal),
-                self.state_dir.path(),
-                clock::now(),
-                clock::wall_us(),
-            )?),
-            Some(RedisUpstream { access, layout }) => {
-                let settings = RedisSettings { timeout: access.timeout, layout };
-                Box::new(Redis::open(Arc::new(Address::new(access)), settings))
-            }
-        };
         if let Some(error) = upstream.health().last_error {
             warn!("{error}");
         }

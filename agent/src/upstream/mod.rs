@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use tenure::wire::{Check, UpstreamState};
 
+use crate::engine;
 use crate::host::clock::Boottime;
 pub use crate::model::Report;
 use crate::model::{CallId, Request};
@@ -20,6 +21,8 @@ pub struct Health {
     pub state: UpstreamState,
     /// What went wrong last.
     pub last_error: Option<String>,
+    /// Why nothing can be granted now, if that is for a reason of this host.
+    pub grants_nothing: Option<String>,
 }
 
 /// An examination of an upstream: what was found, in the order in which it is worth reading.
@@ -64,6 +67,27 @@ pub trait Upstream {
 
     /// Does what is due.
     fn handle_timeout(&mut self, now: Boottime);
+
+    /// Grants again, although what an earlier agent granted may be valid still; how long it would have
+    /// been. `None` if there is no quarantine.
+    fn end_quarantine(&mut self, _now: Boottime) -> Option<Duration> {
+        None
+    }
+
+    /// The keys of what it has in the agent's own journal.
+    fn rows(&self) -> Vec<engine::journal::Key> {
+        Vec::new()
+    }
+
+    /// A row of the journal as it is now; `None` if it has ended.
+    fn row(&self, _key: &engine::journal::Key) -> Option<engine::journal::Entry> {
+        None
+    }
+
+    /// About how many rows there are.
+    fn rows_count(&self) -> usize {
+        0
+    }
 
     /// Everything has been released, and the agent ends: the next one finds nothing unexplained.
     fn close(&mut self);

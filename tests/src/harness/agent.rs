@@ -175,7 +175,7 @@ impl Agent {
 
     /// Its journal.
     pub fn journal(&self) -> PathBuf {
-        self.runtime_dir().join("journal.db")
+        self.runtime_dir().join("journal.log")
     }
 
     /// Its process.
@@ -254,14 +254,7 @@ impl Agent {
     ///
     /// When there was none, so that a test cannot pass by looking in the wrong place.
     pub fn delete_journal(&self) {
-        let journal = self.journal();
-        fs::remove_file(&journal).expect("the agent wrote a journal");
-        for suffix in ["-wal", "-shm"] {
-            let mut beside = journal.clone().into_os_string();
-            beside.push(suffix);
-            // Absent after a clean close.
-            let _ = fs::remove_file(beside);
-        }
+        fs::remove_file(self.journal()).expect("the agent wrote a journal");
     }
 
     /// Starts it again in the same place, and waits until it answers.

@@ -229,8 +229,11 @@ async fn beat(mut heart: FakeHeart, notes: mpsc::UnboundedSender<Noted>, beats: 
                 Noted::Examination(checks)
             }
             Heard::Probe(reply) => {
-                let health =
-                    Health { state: UpstreamState::Down, last_error: Some("refused".into()) };
+                let health = Health {
+                    state: UpstreamState::Down,
+                    last_error: Some("refused".into()),
+                    grants_nothing: None,
+                };
                 let lateness = Default::default();
                 let probe = Probe { health, lateness, sessions: 0, holds: [[0; 3]; 4] };
                 if beats.load(Ordering::Relaxed) {

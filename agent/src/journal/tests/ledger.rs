@@ -1,112 +1,220 @@
-use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
-use std::task::Poll;
+//! Tokens only grow, and a start knows how long lost grants may live.
+
+use std::io;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use uuid::Uuid;
 
-use super::samples::BOOT;
-use crate::journal::{LedgerError, Opened, TOKENS_PER_RANGE, TokenLedger};
+use super::Held;
+use super::samples::{BOOT, files};
+use crate::engine::TokenRange;
+use crate::host::clock::Boottime;
+use crate::journal::{Ledger, LedgerError, Opened, Start, TOKENS_PER_RANGE, TTL_RESERVED, Thread};
 
-fn open(directory: &Path, wall_clock_us: u64) -> Opened {
-    TokenLedger::open(directory, BOOT, wall_clock_us, 0).unwrap()
+const START: Boottime = Boottime::from_nanos(1_000_000_000_000);
+
+/// An agent's start.
+fn opened(wall_clock_us: u64, is_known: bool) -> Opened {
+    Opened {
+        boot_id: BOOT,
+        now: START,
+        wall_clock_us,
+        token_max: 0,
+        longest_ttl: Duration::ZERO,
+        generation: 5,
+        is_known,
+    }
 }
 
-fn next_tokens(ledger: &mut TokenLedger) -> Result<u64, LedgerError> {
+fn try_open(
+    directory: &std::path::Path,
+    opened: Opened,
+) -> Result<(Ledger, TokenRange), LedgerError> {
+    let mut disk = Box::new(files(directory));
+    let start = Start::read(&mut *disk)?;
+    Ledger::open(disk, start, opened, |disk| Ok(Box::new(Thread::start(disk)?)))
+}
+
+fn open(directory: &std::path::Path, opened: Opened) -> (Ledger, TokenRange) {
+    try_open(directory, opened).unwrap()
+}
+
+fn written(ledger: &mut Ledger) -> Result<u64, String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-    let answer = std::future::poll_fn(|context| ledger.poll_tokens(context));
-    let deadline = Duration::from_secs(30);
+    let answer = std::future::poll_fn(|context| ledger.poll(START, context));
+    let deadline = Duration::from_secs(60);
     runtime.block_on(async { tokio::time::timeout(deadline, answer).await.unwrap() })
 }
 
 #[test]
 fn tokens_only_grow() {
     let directory = tempfile::tempdir().unwrap();
-    let first = open(directory.path(), 5_000).tokens;
-    assert_eq!(first.first, 5_000);
-    assert_eq!(first.last, 4_999 + TOKENS_PER_RANGE);
+    let first = open(directory.path(), opened(5_000, true)).1;
+    assert_eq!((first.first, first.last), (5_000, 4_999 + TOKENS_PER_RANGE));
     // The clock went back, and the agent was not stopped.
-    let second = open(directory.path(), 10).tokens;
+    let second = open(directory.path(), opened(10, true)).1;
     assert_eq!(second.first, first.last + 1);
     // The clock went on.
-    let third = open(directory.path(), 9_000_000_000).tokens;
+    let third = open(directory.path(), opened(9_000_000_000, true)).1;
     assert_eq!(third.first, 9_000_000_000);
     // The ledger was lost, but not what was granted.
     let elsewhere = tempfile::tempdir().unwrap();
-    let opened = TokenLedger::open(elsewhere.path(), BOOT, 10, third.last).unwrap();
-    assert_eq!(opened.tokens.first, third.last + 1);
+    let from_journal = Opened { token_max: third.last, ..opened(10, true) };
+    assert_eq!(open(elsewhere.path(), from_journal).1.first, third.last + 1);
 }
 
 #[test]
 fn more_tokens_are_durable_before_they_are_told() {
     let directory = tempfile::tempdir().unwrap();
-    let Opened { mut ledger, tokens, .. } = open(directory.path(), 5_000);
-    assert!(
-        ledger
-            .poll_tokens(&mut std::task::Context::from_waker(std::task::Waker::noop()))
-            .is_pending()
-    );
+    let (mut ledger, tokens) = open(directory.path(), opened(5_000, true));
+    let mut context = Context::from_waker(Waker::noop());
+    assert!(ledger.poll(START, &mut context).is_pending());
     for range in 1..4 {
         ledger.ask_tokens();
         // Asking twice is asking once.
         ledger.ask_tokens();
-        let upto = next_tokens(&mut ledger).unwrap();
+        let upto = written(&mut ledger).unwrap();
         assert_eq!(upto, tokens.last + range * TOKENS_PER_RANGE);
-        let other = rusqlite::Connection::open(directory.path().join("tokens.db")).unwrap();
-        let durable: i64 =
-            other.query_row("SELECT high_water FROM ledger", [], |row| row.get(0)).unwrap();
-        assert_eq!(u64::try_from(durable).unwrap(), upto);
+        // A next agent would go on behind it, whatever this one wrote last.
+        let copy = tempfile::tempdir().unwrap();
+        std::fs::copy(directory.path().join("ledger"), copy.path().join("ledger")).unwrap();
+        assert_eq!(open(copy.path(), opened(1, true)).1.first, upto + 1);
     }
-    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
-    assert!(matches!(ledger.poll_tokens(&mut context), Poll::Pending));
+    assert!(ledger.poll(START, &mut context).is_pending());
 }
 
 #[test]
-fn an_unclean_end_tells_the_longest_ttl() {
+fn a_torn_note_leaves_the_one_before() {
     let directory = tempfile::tempdir().unwrap();
-    let mut opened = open(directory.path(), 1);
-    assert_eq!(opened.unclean, None);
-    opened.ledger.note_ttl(Duration::from_secs(300)).unwrap();
-    opened.ledger.note_ttl(Duration::from_secs(30)).unwrap();
-    drop(opened);
-    let longest = open(directory.path(), 1).unclean.unwrap();
-    assert!(longest >= Duration::from_secs(300) && longest <= Duration::from_secs(375));
-    // Still so after a second unclean end.
-    let mut opened = open(directory.path(), 1);
-    assert_eq!(opened.unclean, Some(longest));
-    opened.ledger.note_clean().unwrap();
-    drop(opened);
-    assert_eq!(open(directory.path(), 1).unclean, None);
-    // The next agent has granted nothing yet.
-    assert_eq!(open(directory.path(), 1).unclean, Some(Duration::ZERO));
-}
-
-#[test]
-fn another_boot_ended_every_grant() {
-    let directory = tempfile::tempdir().unwrap();
-    open(directory.path(), 1).ledger.note_ttl(Duration::from_secs(30)).unwrap();
-    let opened = TokenLedger::open(directory.path(), Uuid::from_u128(8), 1, 0).unwrap();
-    assert_eq!(opened.unclean, None);
-}
-
-#[test]
-fn a_file_that_is_no_ledger_is_refused_by_name() {
-    let directory = tempfile::tempdir().unwrap();
-    std::fs::write(directory.path().join("tokens.db"), "not a database, by any means").unwrap();
-    let error = TokenLedger::open(directory.path(), BOOT, 1, 0).unwrap_err();
-    assert!(error.to_string().contains("tokens.db"), "{error}");
-    assert!(error.to_string().contains("move it away"), "{error}");
-    let missing = directory.path().join("missing");
-    let error = TokenLedger::open(&missing, BOOT, 1, 0).unwrap_err();
-    assert!(error.to_string().contains("directory is writable"), "{error}");
-}
-
-#[test]
-fn nobody_else_may_read_it() {
-    let directory = tempfile::tempdir().unwrap();
-    let _opened = open(directory.path(), 1);
-    for name in ["tokens.db", "tokens.db-wal"] {
-        let mode = std::fs::metadata(directory.path().join(name)).unwrap().permissions().mode();
-        assert_eq!(mode & 0o777, 0o600, "{name}");
+    let file = directory.path().join("ledger");
+    let (mut ledger, _) = open(directory.path(), opened(5_000, true));
+    ledger.ask_tokens();
+    let upto = written(&mut ledger).unwrap();
+    drop(ledger);
+    let whole = std::fs::read(&file).unwrap();
+    for slot in [0, 4096] {
+        for cut in 0..76 {
+            let mut torn = whole.clone();
+            torn[slot + cut..slot + 76].fill(0x5a);
+            std::fs::write(&file, torn).unwrap();
+            // Whichever note is damaged: no token comes twice.
+            assert!(open(directory.path(), opened(1, true)).1.first > upto, "{slot} {cut}");
+        }
     }
+    let mut none = whole;
+    none.fill(0x5a);
+    std::fs::write(&file, none).unwrap();
+    assert!(matches!(try_open(directory.path(), opened(1, true)), Err(LedgerError::Damaged)));
+}
+
+#[test]
+fn a_lost_journal_is_waited_for_as_long_as_what_lives() {
+    let directory = tempfile::tempdir().unwrap();
+    let start = |is_known| open(directory.path(), opened(1, is_known)).0;
+    let (mut ledger, _) = open(directory.path(), opened(1, false));
+    assert_eq!(ledger.quarantined_until(), Boottime::ZERO, "nothing was there before");
+    let day = Duration::from_secs(86_400);
+    assert!(ledger.covers(TTL_RESERVED) && !ledger.covers(day));
+    ledger.cover(day);
+    assert!(!ledger.covers(day), "not before it is on the medium");
+    written(&mut ledger).unwrap();
+    assert!(ledger.covers(day));
+    drop(ledger);
+    let until = start(false).quarantined_until();
+    assert!(until >= START + day && until <= START + day * 5 / 4, "{until:?}");
+    // Nothing was granted meanwhile: another loss does not make it longer, nor a journal shorter.
+    assert_eq!(start(false).quarantined_until(), until);
+    let mut ledger = start(true);
+    assert_eq!(ledger.quarantined_until(), until);
+    ledger.end_quarantine();
+    written(&mut ledger).unwrap();
+    drop(ledger);
+    assert_eq!(start(true).quarantined_until(), Boottime::ZERO);
+
+    let another = Opened { boot_id: Uuid::from_u128(8), ..opened(1, false) };
+    assert_eq!(open(directory.path(), another).0.quarantined_until(), Boottime::ZERO);
+}
+
+#[test]
+fn a_long_ttl_does_not_count_when_its_hold_has_ended() {
+    let directory = tempfile::tempdir().unwrap();
+    let (mut ledger, _) = open(directory.path(), opened(1, true));
+    let day = Duration::from_secs(86_400);
+    ledger.cover(day);
+    written(&mut ledger).unwrap();
+    ledger.look_at(START, day);
+    assert_eq!(ledger.poll_timeout(), None, "it lives");
+    ledger.look_at(START, Duration::ZERO);
+    let at = ledger.poll_timeout().unwrap();
+    ledger.handle_timeout(at, Duration::ZERO);
+    assert!(!ledger.covers(day), "from the instant at which less is being noted");
+    written(&mut ledger).unwrap();
+    assert_eq!(ledger.poll_timeout(), None);
+    drop(ledger);
+    let (ledger, _) = open(directory.path(), opened(1, false));
+    assert!(ledger.quarantined_until() <= START + TTL_RESERVED * 5 / 4);
+}
+
+#[test]
+fn nothing_is_waited_for_after_a_clean_end() {
+    let directory = tempfile::tempdir().unwrap();
+    let (mut ledger, _) = open(directory.path(), opened(1, true));
+    ledger.close();
+    drop(ledger);
+    let (ledger, _) = open(directory.path(), opened(1, false));
+    assert_eq!(ledger.quarantined_until(), Boottime::ZERO);
+}
+
+#[test]
+fn the_generation_of_the_journal_is_known_in_its_boot() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut ledger = open(directory.path(), opened(1, true)).0;
+    let known = || {
+        let start = Start::read(&mut files(directory.path())).unwrap();
+        (start.generation(BOOT), start.generation(Uuid::from_u128(8)))
+    };
+    assert_eq!(known(), (Some(5), None));
+    ledger.follow(6);
+    written(&mut ledger).unwrap();
+    assert_eq!(known(), (Some(6), None));
+}
+
+#[test]
+fn failed_notes_are_tried_again_and_promise_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let slow = Held::default();
+    let scribe = slow.clone();
+    let disk = Box::new(files(directory.path()));
+    let (mut ledger, tokens) =
+        Ledger::open(disk, Start::default(), opened(1, true), |_| Ok(Box::new(scribe))).unwrap();
+    let mut context = Context::from_waker(Waker::noop());
+    let mut answer = |ledger: &mut Ledger, answer| {
+        slow.answer(answer);
+        ledger.poll(START, &mut context)
+    };
+    let hour = Duration::from_secs(3600);
+    ledger.cover(hour);
+    ledger.ask_tokens();
+    let failed = answer(&mut ledger, Err(io::ErrorKind::StorageFull.into()));
+    assert!(matches!(&failed, Poll::Ready(Err(_))), "{failed:?}");
+    assert!(ledger.failure().is_some() && !ledger.covers(hour));
+    let again = ledger.poll_timeout().unwrap();
+    ledger.handle_timeout(again, hour);
+    assert_eq!(answer(&mut ledger, Ok(())), Poll::Ready(Ok(tokens.last + TOKENS_PER_RANGE)));
+    assert!(ledger.failure().is_none() && ledger.covers(hour));
+
+    // Less may be on the medium although the disk said no.
+    ledger.look_at(START, Duration::ZERO);
+    let lower = ledger.poll_timeout().unwrap();
+    ledger.handle_timeout(lower, Duration::ZERO);
+    assert!(answer(&mut ledger, Err(io::ErrorKind::Other.into())).is_ready());
+    assert!(!ledger.covers(hour));
+
+    let notes = slow.notes.borrow();
+    assert!(notes.windows(2).all(|pair| pair[0].high_water <= pair[1].high_water));
+    assert_eq!(
+        notes[0].sequence, notes[1].sequence,
+        "a failed note may be torn: its slot is used again"
+    );
 }

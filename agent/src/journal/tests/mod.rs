@@ -1,8 +1,11 @@
-//! What is written comes back, and what cannot come back is known.
+#![allow(clippy::unwrap_used, reason = "a journal that cannot be used is a failed test")]
 
-#![allow(clippy::unwrap_used, reason = "a file that cannot be used is a failed test")]
-
-mod database;
+mod disk;
+mod faults;
+mod held;
 mod ledger;
+mod log;
 mod samples;
 mod timing;
+
+pub(crate) use held::Held;

@@ -1,5 +1,6 @@
 //! Entries to write.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,10 +9,15 @@ use uuid::Uuid;
 
 use crate::engine::journal::{SavedGrant, SavedWaiter};
 use crate::host::clock::Boottime;
-use crate::keeper::journal::{SavedHold, SavedSession};
+use crate::journal::{self, Journal, Key};
+use crate::keeper::journal::{Entry, SavedHold, SavedSession};
 use crate::model::{Claim, ClaimId, Owner, Process, Resource, SessionId, SessionRecord, Terms};
 
 pub(super) const BOOT: Uuid = Uuid::from_u128(7);
+
+pub(super) fn files(directory: &std::path::Path) -> journal::Files {
+    journal::Files::of(crate::host::directory::Directory::shared(directory).unwrap())
+}
 
 pub(super) fn owner(session: u128) -> Owner {
     Owner {
@@ -112,5 +118,52 @@ pub(super) fn hold(row: u64) -> SavedHold {
         granted_at: Some(Boottime::from_nanos(1_000)),
         valid_until: Boottime::from_nanos(2_000),
         departing: false,
+    }
+}
+
+/// What an agent has in memory: holds, each of a session of its own.
+#[derive(Default)]
+pub(super) struct Memory(BTreeMap<u64, SavedHold>);
+
+impl Memory {
+    pub(super) fn hold(&mut self, journal: &mut Journal, row: u64) {
+        let mut hold = hold(row);
+        hold.claim.owner.session = SessionId(Uuid::from_u128(u128::from(row)));
+        journal.write(Entry::Hold(Box::new(hold.clone())));
+        self.0.insert(row, hold);
+    }
+
+    pub(super) fn valid(&mut self, journal: &mut Journal, row: u64, valid_until: Boottime) {
+        journal.write(Entry::Valid { row, valid_until });
+        self.0.get_mut(&row).unwrap().valid_until = valid_until;
+    }
+
+    pub(super) fn end(&mut self, journal: &mut Journal, row: u64) {
+        let hold = self.0.remove(&row).unwrap();
+        journal.write(Entry::HoldEnded { row, hold: hold.claim.id });
+    }
+
+    pub(super) fn saved(&self) -> Vec<SavedHold> {
+        self.0.values().cloned().collect()
+    }
+}
+
+impl journal::Rows for Memory {
+    fn keys(&self) -> Vec<Key> {
+        let key = |hold: &SavedHold| Key::Keeper(crate::keeper::journal::Key::Hold(hold.claim.id));
+        self.0.values().map(key).collect()
+    }
+
+    fn write(&self, key: &Key, into: &mut dyn FnMut(journal::Entry)) {
+        let Key::Keeper(crate::keeper::journal::Key::Hold(id)) = key else { panic!("{key:?}") };
+        // As `claim` makes them.
+        let row = u64::try_from(id.0.as_u128() & u128::from(u64::MAX)).unwrap();
+        if let Some(hold) = self.0.get(&row) {
+            into(journal::Entry::Keeper(Entry::Hold(Box::new(hold.clone()))));
+        }
+    }
+
+    fn count(&self) -> usize {
+        self.0.len()
     }
 }

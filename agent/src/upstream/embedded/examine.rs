@@ -17,20 +17,20 @@ impl Embedded {
     }
 
     fn journal(&self) -> Check {
-        match self.database.borrow().failure() {
+        match self.journal.borrow().refusal() {
             None => Check::ok(JOURNAL, "every hold would survive a restart of the agent"),
             Some(cause) => Check::failure(
                 JOURNAL,
-                format!("not written any more: {cause}"),
-                "look at the space and the rights of runtime_dir, then restart the agent while \
-                 nothing is held: it would lose what is",
+                format!("{cause}: nothing is granted, and it is tried again every few seconds"),
+                "make space in runtime_dir, or mend its rights; do not stop the agent before that: the \
+                 next one would not know what is held",
             ),
         }
     }
 
     fn tokens(&self) -> Check {
         let left = self.engine.tokens_left();
-        match &self.last_error {
+        match self.ledger.failure() {
             None => Check::ok(TOKENS, format!("{left} fencing tokens are durable in advance")),
             Some(cause) => {
                 let detail = format!("{left} fencing tokens are left, and {cause}");
@@ -55,7 +55,8 @@ impl Embedded {
                 "the journal of an agent that did not end clean is gone: nothing is granted for \
                  another {left} s, as long as its holds may be valid"
             ),
-            "wait; and keep runtime_dir from whatever removed the journal",
+            "wait; or, if nothing of before runs any more, `tenured quarantine end`; and keep runtime_dir from \
+             whatever removed or damaged the journal",
         )
     }
 }

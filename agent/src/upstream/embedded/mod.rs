@@ -6,152 +6,253 @@ mod tests;
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
-use std::path::Path;
+use std::io;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use tenure::wire::UpstreamState;
+use uuid::Uuid;
 
 use super::{Examination, Health, Report, Upstream};
-use crate::engine::{Effect, Engine, EngineSettings};
+use crate::engine::{self, Effect, Engine, EngineSettings, TokenRange};
 use crate::host::clock::Boottime;
-use crate::journal::{Database, LedgerError, TokenLedger};
-use crate::model::{CallId, Failure, Request};
+use crate::journal::{self, Disk, Journal, Ledger, LedgerError, Scribe, Start};
+use crate::model::{CallId, Claim, Failure, Request};
 
 /// What the embedded store can promise.
 pub const GUARANTEE: &str = "one host";
 
-/// How long after a failure the ledger is asked again for tokens.
-const RETRY: Duration = Duration::from_secs(1);
-
-/// The embedded store cannot be opened.
-#[derive(Debug, thiserror::Error)]
-pub enum OpenError {
-    /// Its tokens.
-    #[error(transparent)]
-    Ledger(#[from] LedgerError),
-}
+/// How long a claim waits for the ledger before it is refused.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// Claims that wait for the ledger; more are refused.
+const PARKED_MAX: usize = 4096;
 
 /// The embedded store.
 ///
-/// Calls are answered at once, and the answers queued. What it writes to the database is committed
-/// by whoever shares it, before any of the queued reports is acted on for the world to see.
+/// Calls are answered at once, and the answers queued. What it writes to the journal is secured
+/// by whoever shares it, before any of the queued reports is acted on for the world to see. Only a claim
+/// for which the ledger must say more first is answered later.
 ///
-/// Closing it with nothing granted tells the ledger that this agent ended clean; whatever is granted
-/// then is taken up from the database by the next one.
+/// Closing it with nothing granted tells the ledger so; whatever is granted
+/// then is taken up from the journal by the next one.
 #[derive(Debug)]
 pub struct Embedded {
     engine: Engine,
-    database: Rc<RefCell<Database>>,
-    ledger: TokenLedger,
+    journal: Rc<RefCell<Journal>>,
+    ledger: Ledger,
+    /// Claims that wait for the ledger, in the order in which they came.
+    parked: VecDeque<Parked>,
     /// Bounded by its user, who takes reports out after every call.
     reports: VecDeque<Report>,
     waker: Option<Waker>,
     /// The latest instant of any call.
     latest: Boottime,
-    retry_at: Option<Boottime>,
-    last_error: Option<String>,
-    /// The ledger may say that nothing is granted: nothing is granted any more.
+    is_suspended: bool,
     is_closed: bool,
 }
 
+/// A claim that waits for the ledger.
+#[derive(Debug)]
+struct Parked {
+    call: CallId,
+    sent_at: Boottime,
+    claim: Claim,
+}
+
+/// The embedded store cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// What it shares with the agent.
+    #[error(transparent)]
+    Journal(#[from] journal::OpenError),
+    /// Its tokens.
+    #[error(transparent)]
+    Ledger(#[from] LedgerError),
+}
+
+/// What an agent whose store is its own starts with.
+#[derive(Debug)]
+pub struct Opened {
+    /// The store.
+    pub store: Embedded,
+    /// The journal that it shares.
+    pub journal: Rc<RefCell<Journal>>,
+    /// What the keeper takes up.
+    pub saved: journal::SavedKeeper,
+}
+
+/// Where a store is opened.
+#[derive(Debug, Clone, Copy)]
+pub struct Place {
+    /// The boot.
+    pub boot_id: Uuid,
+    /// The instant.
+    pub now: Boottime,
+    /// Tokens start here at least.
+    pub wall_clock_us: u64,
+}
+
+/// Opens journal and ledger, and the store that they hold. Waits for the disk.
+///
+/// # Errors
+///
+/// When one of them cannot be used.
+pub fn open(
+    runtime_dir: Box<dyn Disk>,
+    mut state_dir: Box<dyn Disk + Send>,
+    place: Place,
+    scribe: impl FnOnce(Box<dyn Disk + Send>) -> io::Result<Box<dyn Scribe>>,
+) -> Result<Opened, OpenError> {
+    let Place { boot_id, now, wall_clock_us } = place;
+    let start = Start::read(&mut *state_dir)?;
+    let (journal, found) = Journal::open(runtime_dir, boot_id, start.generation(boot_id))?;
+    let opened = journal::Opened {
+        boot_id,
+        now,
+        wall_clock_us,
+        token_max: found.engine.token_max(),
+        longest_ttl: found.engine.longest_ttl(),
+        generation: journal.generation(),
+        is_known: journal.fresh().is_none(),
+    };
+    let ledger = Ledger::open(state_dir, start, opened, scribe)?;
+    let journal = Rc::new(RefCell::new(journal));
+    let store = Embedded::open(Rc::clone(&journal), found.engine, ledger, now);
+    Ok(Opened { store, journal, saved: found.keeper })
+}
+
 impl Embedded {
-    /// Takes up what the database holds, with tokens greater than any before.
+    /// Takes up what the journal holds, with tokens greater than any before.
     ///
-    /// If the database is new, although an agent of the same boot did not end clean, nothing is
-    /// granted until the longest ttl it granted has passed.
-    ///
-    /// # Errors
-    ///
-    /// When the token ledger cannot be used.
-    pub fn open(
-        database: Rc<RefCell<Database>>,
-        state_dir: &Path,
+    /// Nothing is granted as long as grants of an earlier agent may live that nobody knows.
+    fn open(
+        journal: Rc<RefCell<Journal>>,
+        saved: engine::journal::Saved,
+        (ledger, tokens): (Ledger, TokenRange),
         now: Boottime,
-        wall_clock_us: u64,
-    ) -> Result<Embedded, OpenError> {
-        let mut shared = database.borrow_mut();
-        let saved = shared.load_engine();
-        let opened =
-            TokenLedger::open(state_dir, shared.boot_id(), wall_clock_us, saved.token_max())?;
-        let mut engine = Engine::restore(EngineSettings::default(), opened.tokens, saved, now);
-        let until = match (shared.quarantined_until(), opened.unclean) {
-            (Some(until), _) => until,
-            (None, Some(longest_ttl)) => now + longest_ttl,
-            (None, None) => Boottime::ZERO,
-        };
-        engine.quarantine(until);
-        if shared.quarantined_until().is_none() {
-            shared.set_quarantined_until(until);
-        }
-        drop(shared);
-        Ok(Embedded {
+    ) -> Embedded {
+        let mut engine = Engine::restore(EngineSettings::default(), tokens, saved, now);
+        engine.quarantine(ledger.quarantined_until());
+        Embedded {
             engine,
-            database,
-            ledger: opened.ledger,
+            journal,
+            ledger,
+            parked: VecDeque::new(),
             reports: VecDeque::new(),
             waker: None,
             latest: now,
-            retry_at: None,
-            last_error: None,
+            is_suspended: false,
             is_closed: false,
-        })
+        }
     }
 
-    /// Makes durable what must be before the request may be granted.
-    fn prepare(&mut self, request: &Request) -> Result<(), Failure> {
-        let ttl = match request {
-            Request::Claim(_) if self.is_closed => {
-                return Err(Failure::Unavailable("the embedded store is closed".to_owned()));
-            }
-            Request::Claim(claim) => {
-                // Whoever queues is granted once there are some.
-                if self.engine.tokens_left() == 0 && !claim.enqueue {
-                    let cause = self.last_error.as_deref().unwrap_or("they are being made durable");
-                    return Err(Failure::Unavailable(format!("no fencing tokens: {cause}")));
-                }
-                claim.ttl
-            }
-            Request::Renew(beats) => {
-                beats.iter().map(|beat| beat.ttl).max().unwrap_or(Duration::ZERO)
-            }
-            _ => return Ok(()),
+    /// Whether a claim must wait until the ledger says more.
+    fn must_wait(&self, claim: &Claim) -> bool {
+        // Whoever queues is granted once there are some.
+        let lacks_tokens = self.engine.tokens_left() == 0 && !claim.enqueue;
+        lacks_tokens || !self.ledger.covers(claim.ttl)
+    }
+
+    fn claim(&mut self, now: Boottime, call: CallId, claim: Claim) {
+        let refusal = self.journal.borrow().refusal().map(|cause| cause.to_string());
+        let refusal = match refusal {
+            _ if self.is_closed => Some("the embedded store is closed".to_owned()),
+            Some(cause) => Some(cause),
+            // It is not granted, and so needs nothing.
+            None if !claim.enqueue && self.engine.quarantined_until(now).is_some() => None,
+            None if self.must_wait(&claim) => return self.park(now, call, claim),
+            None => None,
         };
-        self.ledger.note_ttl(ttl).map_err(|error| {
-            self.last_error = Some(error.to_string());
-            Failure::Unavailable(error.to_string())
-        })
+        let result = match refusal {
+            Some(cause) => Err(Failure::Unavailable(cause)),
+            None => Ok(self.engine.handle(now, Request::Claim(claim))),
+        };
+        self.answer(call, now, result);
+    }
+
+    fn park(&mut self, now: Boottime, call: CallId, claim: Claim) {
+        if !self.ledger.covers(claim.ttl) {
+            self.ledger.cover(claim.ttl);
+        }
+        let refusal = match self.ledger.failure() {
+            Some(cause) => cause.to_owned(),
+            None if self.parked.len() >= PARKED_MAX => {
+                format!("{PARKED_MAX} claims wait for the ledger in state_dir")
+            }
+            None => return self.parked.push_back(Parked { call, sent_at: now, claim }),
+        };
+        self.answer(call, now, Err(Failure::Unavailable(refusal)));
+    }
+
+    fn answer(
+        &mut self,
+        call: CallId,
+        sent_at: Boottime,
+        result: Result<crate::model::Answer, Failure>,
+    ) {
+        self.do_effects();
+        self.reports.push_back(Report::Answer { call, sent_at, result });
+    }
+
+    /// Looks again at what waits for the ledger. `failure` says that there is no use in waiting.
+    fn serve_parked(&mut self, failure: Option<&str>) {
+        let now = self.latest;
+        for Parked { call, sent_at, claim } in std::mem::take(&mut self.parked) {
+            if !self.must_wait(&claim) {
+                // Valid from the instant at which it was sent.
+                let result = Ok(self.engine.handle(now, Request::Claim(claim)));
+                self.answer(call, sent_at, result);
+                continue;
+            }
+            let slow = "the ledger in state_dir waits for its disk";
+            let is_over = now.since(sent_at) >= PATIENCE;
+            match failure.or(is_over.then_some(slow)) {
+                Some(cause) => {
+                    self.answer(call, sent_at, Err(Failure::Unavailable(cause.to_owned())));
+                }
+                None => self.parked.push_back(Parked { call, sent_at, claim }),
+            }
+        }
     }
 
     fn do_effects(&mut self) {
-        let mut database = self.database.borrow_mut();
+        let mut journal = self.journal.borrow_mut();
         while let Some(effect) = self.engine.poll_effect() {
             match effect {
                 Effect::Change(change) => self.reports.push_back(Report::Change(change)),
-                Effect::Persist(entry) => database.write_engine(entry),
+                Effect::Persist(entry) => journal.write_engine(entry),
                 Effect::ReserveTokens => self.ledger.ask_tokens(),
             }
         }
     }
 
-    /// Takes tokens that have become durable.
-    fn take_tokens(&mut self, context: &mut Context<'_>) {
-        while let Poll::Ready(answer) = self.ledger.poll_tokens(context) {
+    /// Takes what has become durable.
+    fn hear_ledger(&mut self, context: &mut Context<'_>) {
+        while let Poll::Ready(answer) = self.ledger.poll(self.latest, context) {
             match answer {
                 Ok(upto) => {
                     self.engine.extend_tokens(upto);
-                    self.last_error = None;
                     // Waiters may have waited for tokens.
                     self.engine.handle_timeout(self.latest);
                     self.do_effects();
+                    self.serve_parked(None);
                 }
-                Err(error) => {
-                    self.last_error = Some(error.to_string());
-                    self.retry_at = Some(self.latest + RETRY);
-                    return;
-                }
+                Err(cause) => self.serve_parked(Some(&cause)),
             }
+        }
+    }
+
+    /// Follows what became of the journal.
+    fn follow_journal(&mut self) {
+        let (generation, refused) = {
+            let journal = self.journal.borrow();
+            (journal.generation(), journal.refusal().is_some())
+        };
+        self.ledger.follow(generation);
+        if self.is_suspended != refused {
+            self.is_suspended = refused;
+            self.engine.suspend(refused);
         }
     }
 
@@ -159,6 +260,25 @@ impl Embedded {
         if let Some(waker) = self.waker.take() {
             waker.wake();
         }
+    }
+
+    /// Why nothing can be granted now.
+    fn grants_nothing(&self) -> Option<String> {
+        if let Some(until) = self.engine.quarantined_until(self.latest) {
+            let left = until.since(self.latest).as_secs() + 1;
+            return Some(format!(
+                "quarantine: the journal of an earlier agent is lost, and what it granted may be valid for \
+                 another {left} s; `tenured quarantine end` ends it at once"
+            ));
+        }
+        if let Some(cause) = self.journal.borrow().refusal() {
+            return Some(cause.to_string());
+        }
+        if self.engine.tokens_left() > 0 {
+            return None;
+        }
+        let cause = self.ledger.failure().unwrap_or("the ledger in state_dir waits for its disk");
+        Some(format!("no fencing tokens: {cause}"))
     }
 }
 
@@ -176,8 +296,10 @@ impl Upstream for Embedded {
             Some(_) => UpstreamState::Quarantined,
             None => UpstreamState::Up,
         };
-        let journal = self.database.borrow().failure().map(str::to_owned);
-        Health { state, last_error: journal.or_else(|| self.last_error.clone()) }
+        let grants_nothing = self.grants_nothing();
+        let last_error =
+            grants_nothing.clone().or_else(|| self.ledger.failure().map(str::to_owned));
+        Health { state, last_error, grants_nothing }
     }
 
     fn examine(&self) -> Examination {
@@ -194,14 +316,20 @@ impl Upstream for Embedded {
 
     fn submit(&mut self, now: Boottime, call: CallId, request: Request) {
         self.latest = self.latest.max(now);
-        let result = self.prepare(&request).map(|()| self.engine.handle(now, request));
-        self.do_effects();
-        self.reports.push_back(Report::Answer { call, sent_at: now, result });
+        self.follow_journal();
+        match request {
+            Request::Claim(claim) => self.claim(now, call, claim),
+            other => {
+                let answer = self.engine.handle(now, other);
+                self.answer(call, now, Ok(answer));
+            }
+        }
+        self.ledger.look_at(now, self.engine.longest_ttl());
         self.wake();
     }
 
     fn poll_report(&mut self, context: &mut Context<'_>) -> Poll<Report> {
-        self.take_tokens(context);
+        self.hear_ledger(context);
         match self.reports.pop_front() {
             Some(report) => Poll::Ready(report),
             None => {
@@ -214,30 +342,52 @@ impl Upstream for Embedded {
     fn poll_timeout(&self) -> Option<Boottime> {
         // At its end the state that people see changes, also if nobody waits for it.
         let quarantine = self.engine.quarantined_until(self.latest);
-        [self.engine.poll_timeout(), self.retry_at, quarantine].into_iter().flatten().min()
+        let parked = self.parked.front().map(|parked| parked.sent_at + PATIENCE);
+        let goes_on = self.is_suspended && self.journal.borrow().refusal().is_none();
+        let goes_on = goes_on.then_some(self.latest);
+        let own = [self.engine.poll_timeout(), self.ledger.poll_timeout()];
+        own.into_iter().chain([quarantine, parked, goes_on]).flatten().min()
     }
 
     fn handle_timeout(&mut self, now: Boottime) {
         self.latest = self.latest.max(now);
+        self.follow_journal();
         self.engine.handle_timeout(now);
-        if self.retry_at.is_some_and(|at| at <= now) {
-            self.retry_at = None;
-            self.ledger.ask_tokens();
-        }
+        self.ledger.handle_timeout(now, self.engine.longest_ttl());
         self.do_effects();
+        self.serve_parked(None);
         if !self.reports.is_empty() {
             self.wake();
         }
     }
 
+    fn end_quarantine(&mut self, now: Boottime) -> Option<Duration> {
+        self.latest = self.latest.max(now);
+        let until = self.engine.quarantined_until(self.latest)?;
+        self.engine.end_quarantine();
+        self.ledger.end_quarantine();
+        self.engine.handle_timeout(self.latest);
+        self.do_effects();
+        self.wake();
+        Some(until.since(self.latest))
+    }
+
+    fn rows(&self) -> Vec<engine::journal::Key> {
+        self.engine.rows()
+    }
+
+    fn row(&self, key: &engine::journal::Key) -> Option<engine::journal::Entry> {
+        self.engine.row(key)
+    }
+
+    fn rows_count(&self) -> usize {
+        self.engine.rows_count()
+    }
+
     fn close(&mut self) {
         self.is_closed = true;
-        if self.engine.has_grants() {
-            return;
-        }
-        // If it cannot be noted, the next start is as careful as after a crash.
-        if let Err(error) = self.ledger.note_clean() {
-            self.last_error = Some(error.to_string());
+        if !self.engine.has_grants() {
+            self.ledger.close();
         }
     }
 }

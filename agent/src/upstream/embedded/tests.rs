@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a store that cannot be used is a failed test")]
 
 use std::cell::RefCell;
+use std::io;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -13,14 +14,19 @@ use tempfile::TempDir;
 use tenure::wire::{Kind, UpstreamState, Verdict};
 use uuid::Uuid;
 
-use super::Embedded;
+use super::{Embedded, Opened, Place, open};
 use crate::host::clock::{self, Boottime};
-use crate::journal::{Database, TOKENS_PER_RANGE};
+use crate::journal::tests::Held;
+use crate::journal::{FILE, Files, Journal, Scribe, TOKENS_PER_RANGE, TTL_RESERVED, Thread};
 use crate::model::{
     Answer, Beat, BeatAnswer, CallId, Change, Claim, ClaimAnswer, ClaimId, Failure, Owner, Request,
     Resource, SessionId, Subject, Terms,
 };
 use crate::upstream::{Report, Upstream};
+
+fn files(directory: &Path) -> Files {
+    Files::of(crate::host::directory::Directory::shared(directory).unwrap())
+}
 
 const BOOT: Uuid = Uuid::from_u128(7);
 const CLOCK_US: u64 = 1_763_000_000_000_000;
@@ -31,7 +37,9 @@ struct Host {
     runtime_dir: TempDir,
     state_dir: TempDir,
     now: Boottime,
-    running: Option<(Rc<RefCell<Database>>, Embedded)>,
+    /// In place of the thread that waits for the disk.
+    scribe: Option<Held>,
+    running: Option<(Rc<RefCell<Journal>>, Embedded)>,
 }
 
 impl Host {
@@ -40,19 +48,26 @@ impl Host {
             runtime_dir: tempfile::tempdir().unwrap(),
             state_dir: tempfile::tempdir().unwrap(),
             now: Boottime::from_nanos(1_000_000_000),
+            scribe: None,
             running: None,
         };
         host.start(BOOT, CLOCK_US);
         host
     }
 
-    fn start(&mut self, boot: Uuid, clock_us: u64) {
-        let database = Database::open(self.runtime_dir.path(), boot).unwrap();
-        let database = Rc::new(RefCell::new(database));
-        let store =
-            Embedded::open(database.clone(), self.state_dir.path(), self.now, clock_us).unwrap();
-        database.borrow_mut().commit().unwrap();
-        self.running = Some((database, store));
+    fn start(&mut self, boot_id: Uuid, wall_clock_us: u64) {
+        let runtime_dir = Box::new(files(self.runtime_dir.path()));
+        let state_dir = Box::new(files(self.state_dir.path()));
+        let place = Place { boot_id, now: self.now, wall_clock_us };
+        let opened = open(runtime_dir, state_dir, place, |disk| {
+            let scribe: Box<dyn Scribe> = match &self.scribe {
+                Some(scribe) => Box::new(scribe.clone()),
+                None => Box::new(Thread::start(disk)?),
+            };
+            Ok(scribe)
+        });
+        let Opened { store, journal, .. } = opened.unwrap();
+        self.running = Some((journal, store));
     }
 
     /// As SIGKILL does it.
@@ -84,7 +99,7 @@ impl Host {
                 other => panic!("{other:?}"),
             }
         }
-        self.running.as_mut().unwrap().0.borrow_mut().commit().unwrap();
+        self.running.as_mut().unwrap().0.borrow_mut().secure(now);
         (answer.unwrap(), before, after)
     }
 
@@ -238,7 +253,14 @@ fn an_examination_tells_what_is_wrong() {
     remove_contents(host.runtime_dir.path());
     host.start(BOOT, 5);
     assert_eq!(verdicts(&mut host), named(Verdict::Ok, Verdict::Ok, Verdict::Warning));
-    host.store().last_error = Some("the disk is full".to_owned());
+    let held = Held::default();
+    (host.running, host.scribe) = (None, Some(held.clone()));
+    host.start(BOOT, 5);
+    let now = host.now;
+    host.store().submit(now, CallId(1), Request::Revoke { resource: resource("x"), token: None });
+    host.store().ledger.ask_tokens();
+    held.answer(Err(io::ErrorKind::StorageFull.into()));
+    while host.poll().is_ready() {}
     assert_eq!(verdicts(&mut host), named(Verdict::Ok, Verdict::Warning, Verdict::Warning));
     host.store().engine.skip_tokens(u64::MAX);
     assert_eq!(verdicts(&mut host), named(Verdict::Ok, Verdict::Failure, Verdict::Warning));
@@ -308,13 +330,12 @@ fn more_tokens_come_in_time() {
     for round in 0..4 {
         host.store().engine.skip_tokens(TOKENS_PER_RANGE / 3);
         let deadline = clock::now() + Duration::from_secs(30);
+        host.submit(2, Request::Claim(claim(2 + round, &round.to_string(), TTL)));
         let token = loop {
-            match host.call(Request::Claim(claim(2 + round, &round.to_string(), TTL))).0 {
-                Ok(Answer::Claim(ClaimAnswer::Held { token, .. })) => break token,
+            match host.answers().pop() {
+                Some((_, _, Ok(Answer::Claim(ClaimAnswer::Held { token, .. })))) => break token,
                 // The disk may be slower than this loop, but must not be for ever.
-                Err(Failure::Unavailable(_)) if clock::now() < deadline => {
-                    std::thread::yield_now();
-                }
+                None if clock::now() < deadline => std::thread::yield_now(),
                 other => panic!("{other:?}"),
             }
         };
@@ -338,4 +359,214 @@ fn a_waiting_reader_is_woken_by_a_call() {
     let now = host.now;
     host.store().submit(now, CallId(1), Request::Claim(claim(1, "x", TTL)));
     assert!(flag.0.load(Ordering::SeqCst));
+}
+
+const DAY: Duration = Duration::from_secs(86_400);
+
+impl Host {
+    /// With a ledger whose disk answers when it is told to.
+    fn slow() -> (Host, Held) {
+        let held = Held::default();
+        let mut host = Host::new();
+        (host.running, host.scribe) = (None, Some(held.clone()));
+        host.start(BOOT, CLOCK_US);
+        (host, held)
+    }
+
+    fn submit(&mut self, call: u64, request: Request) {
+        let now = self.now;
+        self.store().submit(now, CallId(call), request);
+    }
+
+    /// The answers that have come, by call.
+    fn answers(&mut self) -> Vec<(u64, Boottime, Result<Answer, Failure>)> {
+        let mut answers = Vec::new();
+        while let Poll::Ready(report) = self.poll() {
+            if let Report::Answer { call, sent_at, result } = report {
+                answers.push((call.0, sent_at, result));
+            }
+        }
+        answers
+    }
+}
+
+#[test]
+fn a_claim_waits_for_the_disk_and_nothing_else_does() {
+    let (mut host, held) = Host::slow();
+    let token = host.token(1, "short");
+    let sent_at = host.now;
+    host.submit(7, Request::Claim(claim(2, "long", DAY)));
+    assert!(host.answers().is_empty(), "how long it may live is not on the medium");
+    host.pass(Duration::from_millis(500));
+    assert_eq!(host.renew(1, "short"), BeatAnswer::Held { token, limit: None });
+    host.token(3, "other");
+    host.release(3, "other");
+    held.answer(Ok(()));
+    let answers = host.answers();
+    let [(7, at, Ok(Answer::Claim(ClaimAnswer::Held { .. })))] = &answers[..] else {
+        panic!("{answers:?}")
+    };
+    assert_eq!(*at, sent_at, "valid from when it was sent");
+    assert_eq!(held.notes.borrow().len(), 1);
+    // From now on nothing of that length waits.
+    host.submit(8, Request::Claim(claim(4, "longer", DAY)));
+    assert_eq!(host.answers().len(), 1);
+    // The disk does not answer any more: it is refused, in time, and beats go on.
+    host.submit(9, Request::Claim(claim(5, "longest", DAY * 2)));
+    let due = host.now + Duration::from_secs(1);
+    assert_eq!(host.store().poll_timeout().map(|at| at <= due), Some(true));
+    host.now = due;
+    host.store().handle_timeout(due);
+    let answers = host.answers();
+    assert!(matches!(&answers[..], [(9, _, Err(Failure::Unavailable(_)))]), "{answers:?}");
+    assert_eq!(host.renew(1, "short"), BeatAnswer::Held { token, limit: None });
+}
+
+#[test]
+fn a_claim_that_was_given_up_while_it_waited_is_not_granted() {
+    let (mut host, held) = Host::slow();
+    host.submit(7, Request::Claim(claim(2, "long", DAY)));
+    host.submit(8, Request::Release { claim: claim_id(2), resource: resource("long") });
+    held.answer(Ok(()));
+    let answers = host.answers();
+    let given_up = Answer::Claim(ClaimAnswer::Gone(crate::model::GoneReason::Released));
+    assert!(answers.iter().any(|(call, _, result)| (*call, result) == (7, &Ok(given_up.clone()))));
+    host.token(3, "long");
+}
+
+#[test]
+fn a_full_disk_refuses_what_it_must_and_loses_nothing() {
+    let (mut host, held) = Host::slow();
+    let token = host.token(1, "x");
+    host.submit(7, Request::Claim(claim(2, "long", DAY)));
+    held.answer(Err(io::ErrorKind::StorageFull.into()));
+    let answers = host.answers();
+    let [(7, _, Err(Failure::Unavailable(cause)))] = &answers[..] else { panic!("{answers:?}") };
+    assert!(cause.contains("state_dir"), "{cause}");
+    for _ in 0..20 {
+        host.pass(Duration::from_secs(20));
+        let now = host.now;
+        host.store().handle_timeout(now);
+        assert_eq!(host.renew(1, "x"), BeatAnswer::Held { token, limit: None });
+        held.answer(Err(io::ErrorKind::StorageFull.into()));
+    }
+    host.token(3, "y");
+    assert_eq!(host.store().health().grants_nothing, None, "what is short is granted");
+    host.store().engine.skip_tokens(u64::MAX);
+    assert!(host.store().health().grants_nothing.unwrap().contains("no fencing tokens"));
+    assert_eq!(host.renew(1, "x"), BeatAnswer::Held { token, limit: None });
+}
+
+#[test]
+fn a_long_hold_that_has_ended_makes_no_long_quarantine() {
+    let mut host = Host::new();
+    let long = Request::Claim(claim(1, "x", DAY));
+    host.submit(1, long);
+    let deadline = clock::now() + Duration::from_secs(60);
+    while host.answers().is_empty() {
+        assert!(clock::now() < deadline);
+        std::thread::yield_now();
+    }
+    let lose_journal = |host: &mut Host| {
+        host.crash();
+        remove_contents(host.runtime_dir.path());
+        host.start(BOOT, 5);
+        host.store().poll_timeout().map_or(Duration::ZERO, |at| at.since(host.now))
+    };
+    host.release(1, "x");
+    let at = host.store().poll_timeout().unwrap();
+    host.now = at;
+    host.store().handle_timeout(at);
+    let waits = lose_journal(&mut host);
+    assert!(waits <= TTL_RESERVED * 5 / 4, "{waits:?}");
+}
+
+#[test]
+fn nothing_is_granted_while_the_journal_cannot_be_written() {
+    let mut host = Host::new();
+    let permit = |id: u128| {
+        let mut claim = claim(id, "x", TTL);
+        claim.resource.kind = Kind::Semaphore;
+        (claim.terms, claim.enqueue) = (Terms::Semaphore { limit: 1 }, true);
+        claim
+    };
+    host.submit(1, Request::Claim(permit(1)));
+    host.submit(2, Request::Claim(permit(2)));
+    assert_eq!(host.answers().len(), 2);
+    let now = host.now;
+    let journal = Rc::clone(&host.running.as_ref().unwrap().0);
+    journal.borrow_mut().secure(now);
+    let file = host.runtime_dir.path().join(FILE);
+    // Its directory is gone, and so is the file: what was open can be written, but not made anew.
+    journal.borrow_mut().fail(&io::Error::from(io::ErrorKind::StorageFull));
+    assert!(!file.exists());
+    let resource = permit(1).resource;
+    host.submit(3, Request::Release { claim: claim_id(1), resource });
+    host.submit(4, Request::Claim(claim(4, "y", TTL)));
+    let changes: Vec<_> = std::iter::from_fn(|| match host.poll() {
+        Poll::Ready(report) => Some(report),
+        Poll::Pending => None,
+    })
+    .collect();
+    let granted = |reports: &[Report]| {
+        let is_grant = |report: &Report| matches!(report, Report::Change(Change::Granted { .. }));
+        reports.iter().any(is_grant)
+    };
+    assert!(!granted(&changes), "{changes:?}");
+    assert!(host.store().health().grants_nothing.unwrap().contains("journal"));
+    assert!(matches!(
+        changes.last(),
+        Some(Report::Answer { call: CallId(4), result: Err(Failure::Unavailable(_)), .. })
+    ));
+    // When it is whole again, whoever waited is granted what is free.
+    struct Nothing;
+    impl crate::journal::Rows for Nothing {
+        fn keys(&self) -> Vec<crate::journal::Key> {
+            Vec::new()
+        }
+        fn write(&self, _: &crate::journal::Key, _: &mut dyn FnMut(crate::journal::Entry)) {}
+        fn count(&self) -> usize {
+            0
+        }
+    }
+    assert!(journal.borrow_mut().finish(now, &Nothing).is_some());
+    let due = host.store().poll_timeout().unwrap();
+    assert!(due <= host.now);
+    host.store().handle_timeout(now);
+    let reports: Vec<_> = std::iter::from_fn(|| match host.poll() {
+        Poll::Ready(report) => Some(report),
+        Poll::Pending => None,
+    })
+    .collect();
+    assert!(granted(&reports), "{reports:?}");
+}
+
+#[test]
+fn a_quarantine_can_be_ended() {
+    let mut host = Host::new();
+    host.token(1, "x");
+    host.crash();
+    remove_contents(host.runtime_dir.path());
+    host.start(BOOT, 5);
+    assert!(matches!(host.claim(2, "x"), ClaimAnswer::Quarantined { .. }));
+    assert!(host.store().health().grants_nothing.unwrap().contains("quarantine"));
+    let now = host.now;
+    let left = host.store().end_quarantine(now).unwrap();
+    assert!(left >= TTL && left <= TTL * 5 / 4, "{left:?}");
+    assert_eq!(host.store().end_quarantine(now), None);
+    assert_eq!(state(&mut host), UpstreamState::Up);
+    host.token(3, "x");
+}
+
+#[test]
+fn a_damaged_journal_is_not_believed() {
+    let mut host = Host::new();
+    host.token(1, "x");
+    host.crash();
+    let file = host.runtime_dir.path().join(FILE);
+    let mut bytes = std::fs::read(&file).unwrap();
+    bytes.pop();
+    std::fs::write(&file, bytes).unwrap();
+    host.start(BOOT, 5);
+    assert_eq!(state(&mut host), UpstreamState::Quarantined);
 }

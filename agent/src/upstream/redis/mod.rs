@@ -326,7 +326,7 @@ impl Upstream for Redis {
         let last_error = down
             .or_else(|| self.last_error.as_ref().map(|(_, error)| error.clone()))
             .or_else(|| self.hard_of_hearing.clone());
-        Health { state, last_error }
+        Health { state, last_error, grants_nothing: None }
     }
 
     fn examine(&self) -> Examination {

@@ -1,0 +1,56 @@
+//! All rows that the journal must have, for one that is written anew.
+
+use super::Engine;
+use super::Occupation;
+use super::claims::State;
+use super::journal::{Entry, Key, SavedWaiter};
+
+impl Engine {
+    /// The keys of all rows. Takes time in proportion to their number.
+    pub fn rows(&self) -> Vec<Key> {
+        let limits = self.resources.iter().filter_map(|(resource, occupation)| match occupation {
+            Occupation::Semaphore(semaphore) if semaphore.limit_saved => {
+                Some(Key::Limit(Box::new(resource.clone())))
+            }
+            _ => None,
+        });
+        let sessions = self.sessions.keys().into_iter().map(Key::Session);
+        let claims = self.claims.keys().copied().map(Key::Claim);
+        let routes = self.routes.keys().map(Key::Routes);
+        limits.chain(sessions).chain(claims).chain(routes).collect()
+    }
+
+    /// About how many there are.
+    pub fn rows_count(&self) -> usize {
+        self.claims.len() + self.sessions.len()
+    }
+
+    /// A row as it is now; `None` if it has ended.
+    pub fn row(&self, key: &Key) -> Option<Entry> {
+        match key {
+            Key::Claim(id) => {
+                let tracked = self.claims.get(id)?;
+                let State::Waiting(waiter) = &tracked.state else {
+                    return Some(Entry::Grant(Box::new(tracked.saved()?)));
+                };
+                let (row, claim) = (tracked.row, tracked.claim.clone());
+                Some(Entry::Waiter(Box::new(SavedWaiter { row, claim, since: waiter.since })))
+            }
+            Key::Limit(resource) => match self.resources.get(resource)? {
+                Occupation::Semaphore(semaphore) if semaphore.limit_saved => {
+                    let (resource, limit) = ((**resource).clone(), semaphore.limit);
+                    Some(Entry::Limit { resource, limit })
+                }
+                _ => None,
+            },
+            Key::Session(id) => {
+                let record = self.sessions.record(*id)?;
+                Some(Entry::Session(Box::new(record.clone())))
+            }
+            Key::Routes(tenant) => {
+                let version = self.routes.version(tenant.as_deref())?;
+                Some(Entry::Routes { tenant: tenant.clone(), version })
+            }
+        }
+    }
+}

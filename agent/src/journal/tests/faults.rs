@@ -1,0 +1,222 @@
+//! Each way in which a disk fails: what is told comes back, or the next agent knows that it does not.
+
+use std::io::ErrorKind;
+use std::time::Duration;
+
+use super::disk::Faulty;
+use super::samples::{BOOT, Memory};
+use crate::host::clock::Boottime;
+use crate::journal::{FILE, Fresh, Journal, Notice};
+
+const START: Boottime = Boottime::from_nanos(1_000_000_000);
+
+fn open(disk: &Faulty, expected: Option<u64>) -> Journal {
+    Journal::open(Box::new(disk.clone()), BOOT, expected).unwrap().0
+}
+
+/// What the next agent takes up, or why it takes nothing up.
+fn next(disk: &Faulty, expected: Option<u64>) -> Result<usize, Fresh> {
+    let (journal, found) = Journal::open(Box::new(disk.crash()), BOOT, expected).unwrap();
+    journal.fresh().cloned().map_or(Ok(found.keeper.holds.len()), Err)
+}
+
+/// Tends until nothing is due at that instant.
+fn tend(journal: &mut Journal, now: Boottime, memory: &Memory) -> Vec<Notice> {
+    let mut notices = Vec::new();
+    for _ in 0..100_000 {
+        notices.extend(journal.tend(now, memory));
+        if journal.poll_timeout().is_none_or(|at| at > now) {
+            return notices;
+        }
+    }
+    panic!("it never rests");
+}
+
+#[test]
+fn a_passing_error_is_survived() {
+    for kind in [ErrorKind::StorageFull, ErrorKind::Other, ErrorKind::ResourceBusy] {
+        let disk = Faulty::default();
+        let mut journal = open(&disk, None);
+        let mut memory = Memory::default();
+        memory.hold(&mut journal, 1);
+        assert_eq!(journal.secure(START), None);
+        disk.change(|state| state.broken = Some(kind));
+        memory.hold(&mut journal, 2);
+        let notice = journal.secure(START);
+        assert!(matches!(notice, Some(Notice::Failed(_))), "{notice:?}");
+        assert!(journal.refusal().is_some());
+        // Killed now, the next agent knows that it knows nothing.
+        assert_eq!(next(&disk, None), Err(Fresh::Missing));
+        // It goes on, tells it once, and tries again less and less often.
+        memory.hold(&mut journal, 3);
+        assert_eq!(journal.secure(START), None);
+        let mut now = START;
+        for _ in 0..20 {
+            assert_eq!(tend(&mut journal, now, &memory), []);
+            let again = journal.poll_timeout().unwrap();
+            assert!(again > now && again <= now + Duration::from_secs(10));
+            now = again;
+        }
+        disk.change(|state| state.broken = None);
+        assert_eq!(tend(&mut journal, now, &memory), [Notice::Mended]);
+        assert_eq!(journal.refusal(), None);
+        assert_eq!(next(&disk, None), Ok(3));
+        memory.hold(&mut journal, 4);
+        journal.secure(now);
+        assert_eq!(next(&disk, None), Ok(4));
+    }
+}
+
+#[test]
+fn a_full_disk_stops_grants_before_it_loses_anything() {
+    let disk = Faulty::default();
+    let mut journal = open(&disk, None);
+    let mut memory = Memory::default();
+    disk.change(|state| state.free = Some(0));
+    let mut refused_at = None;
+    let mut row = 0;
+    while refused_at.is_none() {
+        row += 1;
+        memory.hold(&mut journal, row);
+        assert_eq!(journal.secure(START), None, "row {row} has its space");
+        let notices = tend(&mut journal, START, &memory);
+        if journal.refusal().is_some() {
+            assert!(matches!(&notices[..], [Notice::Short(_)]), "{notices:?}");
+            refused_at = Some(row);
+        }
+    }
+    // Releases and renewals are written all the same.
+    for row in 1..=200 {
+        memory.valid(&mut journal, row, START);
+        memory.end(&mut journal, row);
+        assert_eq!(journal.secure(START), None);
+    }
+    let left = usize::try_from(row).unwrap() - 200;
+    assert_eq!(next(&disk, None), Ok(left));
+    disk.change(|state| state.free = None);
+    let later = START + Duration::from_secs(10);
+    assert_eq!(tend(&mut journal, later, &memory), [Notice::Mended]);
+    assert_eq!(journal.refusal(), None);
+    assert_eq!(next(&disk, None), Ok(left));
+}
+
+#[test]
+fn space_ahead_that_runs_out_is_no_wrong_journal() {
+    let disk = Faulty::default();
+    let mut journal = open(&disk, None);
+    let mut memory = Memory::default();
+    disk.change(|state| state.free = Some(0));
+    let mut row = 0;
+    loop {
+        row += 1;
+        memory.hold(&mut journal, row);
+        if let Some(notice) = journal.secure(START) {
+            assert!(matches!(notice, Notice::Failed(_)), "{notice:?}");
+            break;
+        }
+        assert_eq!(next(&disk, None), Ok(usize::try_from(row).unwrap()));
+    }
+    assert_eq!(next(&disk, None), Err(Fresh::Missing));
+    disk.change(|state| state.free = Some(64 * 1024 * 1024));
+    assert_eq!(tend(&mut journal, START, &memory), [Notice::Mended]);
+    assert_eq!(next(&disk, None), Ok(usize::try_from(row).unwrap()));
+}
+
+#[test]
+fn a_torn_write_is_not_taken_up() {
+    for torn in 0..900 {
+        let disk = Faulty::default();
+        let mut journal = open(&disk, None);
+        let mut memory = Memory::default();
+        memory.hold(&mut journal, 1);
+        journal.secure(START);
+        // The agent is killed within the write: it does nothing about it any more.
+        disk.change(|state| (state.torn, state.dies) = (Some(torn), true));
+        memory.hold(&mut journal, 2);
+        assert!(journal.secure(START).is_some(), "torn at {torn}");
+        assert_eq!(next(&disk, Some(journal.generation() - 1)), Ok(1), "torn at {torn}");
+    }
+}
+
+#[test]
+fn a_journal_that_cannot_even_be_removed_is_disowned() {
+    let disk = Faulty::default();
+    let mut journal = open(&disk, None);
+    let mut memory = Memory::default();
+    memory.hold(&mut journal, 1);
+    journal.secure(START);
+    let generation = journal.generation();
+    disk.change(|state| state.read_only = true);
+    memory.end(&mut journal, 1);
+    assert!(matches!(journal.secure(START), Some(Notice::Failed(_))));
+    assert!(journal.refusal().is_some(), "nothing is granted that it would contradict");
+    assert!(disk.has(FILE));
+    assert!(journal.generation() > generation);
+    assert_eq!(next(&disk, Some(journal.generation())), Err(Fresh::Overtaken));
+    // And a whole one of this agent is taken up again.
+    disk.change(|state| state.read_only = false);
+    memory.hold(&mut journal, 2);
+    journal.secure(START);
+    assert_eq!(tend(&mut journal, START, &memory), [Notice::Mended]);
+    assert_eq!(next(&disk, Some(journal.generation())), Ok(1));
+}
+
+#[test]
+fn a_planned_restart_tries_once_more() {
+    let disk = Faulty::default();
+    let mut journal = open(&disk, None);
+    let mut memory = Memory::default();
+    for row in 1..=1000 {
+        memory.hold(&mut journal, row);
+    }
+    disk.change(|state| state.broken = Some(ErrorKind::StorageFull));
+    journal.secure(START);
+    tend(&mut journal, START, &memory);
+    assert_eq!(journal.finish(START, &memory), None);
+    assert_eq!(next(&disk, None), Err(Fresh::Missing));
+    disk.change(|state| state.broken = None);
+    assert_eq!(journal.finish(START, &memory), Some(Notice::Mended));
+    assert_eq!(next(&disk, None), Ok(1000));
+}
+
+#[test]
+fn a_rewrite_that_fails_leaves_the_old_journal() {
+    let disk = Faulty::default();
+    let mut journal = open(&disk, None);
+    let mut memory = Memory::default();
+    let mut row = 0;
+    // Until it is about to be written anew.
+    while !disk.has("journal.new") {
+        row += 1;
+        memory.hold(&mut journal, row);
+        if row > 100 {
+            memory.end(&mut journal, row - 100);
+        }
+        journal.secure(START);
+        journal.tend(START, &memory);
+    }
+    assert_eq!(next(&disk, None), Ok(100));
+    // Only the new file fails.
+    disk.change(|state| state.torn = Some(3));
+    memory.hold(&mut journal, row + 1);
+    assert_eq!(journal.secure(START), None, "the old one has it");
+    assert_eq!(journal.refusal(), None);
+    assert!(!disk.has("journal.new"));
+    assert_eq!(next(&disk, None), Ok(101));
+    assert_eq!(tend(&mut journal, START + Duration::from_secs(20), &memory), []);
+    assert_eq!(next(&disk, None), Ok(101));
+}
+
+#[test]
+fn nothing_is_written_when_nothing_happened() {
+    let disk = Faulty::default();
+    let mut journal = open(&disk, None);
+    let memory = Memory::default();
+    let writes = disk.writes();
+    for _ in 0..100 {
+        journal.secure(START);
+        journal.tend(START, &memory);
+    }
+    assert_eq!(disk.writes(), writes);
+    assert_eq!(journal.poll_timeout(), None);
+}

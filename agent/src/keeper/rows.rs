@@ -1,0 +1,35 @@
+//! All rows that the journal must have, for one that is written anew.
+
+use super::Keeper;
+use super::journal::{Entry, Key};
+
+impl Keeper {
+    /// The keys of all rows. Takes time in proportion to their number.
+    pub fn rows(&self) -> Vec<Key> {
+        let sessions = self.sessions.keys().copied().map(Key::Session);
+        let holds = self.holds.keys().chain(self.departures.keys()).copied().map(Key::Hold);
+        sessions.chain(holds).collect()
+    }
+
+    /// About how many there are.
+    pub fn rows_count(&self) -> usize {
+        self.sessions.len() + self.holds.len() + self.departures.len()
+    }
+
+    /// A row as it is now; `None` if it has ended, or is none of the journal's.
+    pub fn row(&self, key: Key) -> Option<Entry> {
+        match key {
+            Key::Session(id) => {
+                Some(Entry::Session(Box::new(self.sessions.get(&id)?.saved.clone())))
+            }
+            Key::Hold(id) => {
+                let departure = self.departures.get(&id);
+                let hold = departure.map(|departure| &departure.hold);
+                let hold = self.holds.get(&id).or(hold)?;
+                let mut saved = hold.saved();
+                saved.departing = departure.is_some();
+                Self::known_to_journal(hold).then(|| Entry::Hold(Box::new(saved)))
+            }
+        }
+    }
+}
