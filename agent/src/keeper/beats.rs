@@ -69,6 +69,10 @@ impl Keeper {
                 if hold.stage == Stage::Queued {
                     return;
                 }
+                let session = hold.session();
+                if self.sessions.get(&session).is_some_and(|session| session.running_out) {
+                    return;
+                }
             }
             Renewed::Session(id) => {
                 let Some(session) = self.sessions.get(&id) else { return };

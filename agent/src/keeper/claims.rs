@@ -230,6 +230,10 @@ impl Keeper {
             session.role = tenure::wire::Role::Master;
         }
         self.tell(session, || Event::Granted(event));
+        if self.sessions.get(&session).is_some_and(|session| session.blocked > 0) {
+            // From now on a call that waits is too little.
+            self.tether_moved(now, session);
+        }
         for ticket in self.take_tickets(now, id) {
             let reply = match &queued {
                 // Whoever asked to be queued is told of the grant by its event.

@@ -20,8 +20,12 @@ impl Keeper {
         for session in saved.sessions {
             let id = session.id;
             let (watched, process) = (session.watched, session.process);
+            let guards = session.guarded && session.tether == Tether::Connection;
             opened.push(id);
             self.insert_session(now, session);
+            if let Some(session) = self.sessions.get_mut(&id) {
+                session.orphaned = guards;
+            }
             if watched {
                 self.commands.push_back(Command::Watch { session: id, ticket: None, process });
             }
@@ -169,7 +173,7 @@ impl Keeper {
             .collect();
         let works_on = session.saved.guarded
             && session.saved.tether == Tether::Connection
-            && !session.streams.is_empty()
+            && (session.orphaned || !session.streams.is_empty())
             && !held.is_empty();
         // Where the session stays until its work has ended, nobody will claim for its waits.
         let lost = if works_on { session.holds.iter().copied().collect() } else { held };

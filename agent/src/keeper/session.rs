@@ -39,6 +39,11 @@ pub(super) struct Session {
     pub(super) blocked: u32,
     /// Whether the process that registered is known to have ended.
     pub(super) process_gone: bool,
+    /// Whether it comes from an earlier agent, and nobody has opened a stream since: a command that
+    /// inherited one may run, and there is no way to tell.
+    pub(super) orphaned: bool,
+    /// Its holds are not renewed any more, and are kept until their valid-until.
+    pub(super) running_out: bool,
     /// Whether nobody will tell when that process ends, though somebody should.
     pub(super) unwatched: bool,
     /// What it is in its project, as of the last beat.
@@ -80,6 +85,8 @@ impl Session {
             streams: Vec::new(),
             blocked: 0,
             process_gone: false,
+            orphaned: false,
+            running_out: false,
             unwatched: false,
             next_event: first_event,
             ring: Ring::new(first_event),
@@ -127,9 +134,12 @@ impl Session {
     }
 
     /// How long its tether lasts without a sign of life; `None` where only the kernel can tell.
-    pub(super) fn patience(&self) -> Option<Duration> {
+    /// `holds_something` if one of its holds is held.
+    pub(super) fn patience(&self, holds_something: bool) -> Option<Duration> {
         match self.saved.tether {
-            Tether::Keepalive if self.blocked == 0 => Some(self.saved.keepalive),
+            // A call that waits shows that its process is there, not that the program works: enough
+            // for a wait, too little to keep from others what it holds.
+            Tether::Keepalive if self.blocked == 0 || holds_something => Some(self.saved.keepalive),
             // Until its first stream it has the time that it takes to open one.
             Tether::Connection if self.streams.is_empty() && !self.heard => {
                 Some(self.saved.linger.max(FIRST_STREAM))

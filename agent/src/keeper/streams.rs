@@ -1,6 +1,6 @@
 //! Event streams: who hears what, and replay.
 
-use tenure::wire::{Code, Event, Problem, SnapshotEvent};
+use tenure::wire::{Code, Event, Problem, SnapshotEvent, Tether};
 
 use super::command::{Command, Note, StreamEnd};
 use super::event::{Numbered, SharedEvent};
@@ -76,7 +76,9 @@ impl Keeper {
                 self.commands.push_back(Command::Send { stream, event });
             }
         }
+        self.come_back(id);
         self.tether_moved(now, id);
+        self.flush_beats();
         Ok(())
     }
 
@@ -88,6 +90,15 @@ impl Keeper {
             role: session.role,
             holds: holds.map(|hold| hold.view(now)).collect(),
         }
+    }
+
+    /// Whether work that may go on without its reader hangs on the stream: then only the end of its
+    /// descriptor is the end of it, whatever fits in.
+    pub fn is_tether_of_work(&self, stream: StreamId) -> bool {
+        let Some(Stream::Session(id)) = self.streams.get(&stream) else { return false };
+        self.sessions.get(id).is_some_and(|session| {
+            session.saved.guarded && session.saved.tether == Tether::Connection
+        })
     }
 
     /// A stream was closed by its reader, or was cut off by the shell.

@@ -1,11 +1,13 @@
 //! What ties a session to life.
 
-use tenure::wire::{LostReason, Tether};
+use tenure::wire::{LostReason, ReleasedCause, Tether};
 
-use super::Keeper;
 use super::command::Note;
+use super::hold::Hold;
 use super::request::{Reply, Ticket};
+use super::session::Session;
 use super::timers::Timer;
+use super::{Keeper, Renewed};
 use crate::host::clock::Boottime;
 use crate::model::Peer;
 use crate::model::SessionId;
@@ -35,9 +37,24 @@ impl Keeper {
 
     /// Sets the end of the tether anew from now on.
     pub(super) fn tether_moved(&mut self, now: Boottime, id: SessionId) {
+        let holds_something = self.holds_something(id);
         let Some(session) = self.sessions.get_mut(&id) else { return };
-        let due = session.patience().map(|patience| now + patience);
+        if session.running_out {
+            return;
+        }
+        let due = session.patience(holds_something).map(|patience| now + patience);
         self.timers.set(&mut session.tether, Timer::Tether(id), due);
+    }
+
+    /// Whether a session whose callers wait holds something meanwhile. Of no other it matters.
+    fn holds_something(&self, id: SessionId) -> bool {
+        let waits = self.sessions.get(&id).filter(|session| session.blocked > 0);
+        waits.is_some_and(|session| self.held_of(session).next().is_some())
+    }
+
+    /// What a session holds.
+    fn held_of<'a>(&'a self, session: &'a Session) -> impl Iterator<Item = &'a Hold> {
+        session.holds.iter().filter_map(|hold| self.holds.get(hold)).filter(|hold| hold.is_held())
     }
 
     /// Sets the end of the program's promise anew from now on.
@@ -52,12 +69,68 @@ impl Keeper {
         if !self.timers.fired(&mut session.tether, Timer::Tether(id), now) {
             return;
         }
+        if session.orphaned {
+            return self.run_out(now, id);
+        }
+        let holds_something = self.holds_something(id);
+        let Some(session) = self.sessions.get(&id) else { return };
+        if session.patience(holds_something).is_none() {
+            // What it held is gone, and it waits.
+            return;
+        }
         let why = match session.saved.tether {
             Tether::Keepalive => "no call came within keepalive_ms",
             Tether::Connection => "no event stream was open for linger_ms",
             Tether::Process => "its process cannot be watched, and it was silent for linger_ms",
         };
         self.end_session(now, id, why, None);
+    }
+
+    /// Nobody can tell whether the command that a session of an earlier agent guards still runs: what
+    /// it holds is renewed no more, and kept from others as long as it is valid.
+    fn run_out(&mut self, now: Boottime, id: SessionId) {
+        let Some(session) = self.sessions.get(&id) else { return };
+        let waits: Vec<_> = session
+            .holds
+            .iter()
+            .copied()
+            .filter(|hold| self.holds.get(hold).is_some_and(|hold| !hold.is_held()))
+            .collect();
+        for hold in waits {
+            self.end_released(now, hold, ReleasedCause::SessionEnded);
+        }
+        let Some(session) = self.sessions.get(&id) else { return };
+        let last = self.held_of(session).map(|hold| hold.valid_until).max();
+        match last.filter(|last| *last > now) {
+            Some(last) => {
+                let Some(session) = self.sessions.get_mut(&id) else { return };
+                session.running_out = true;
+                // Once more then: an answer that is on its way may move it.
+                self.timers.set(&mut session.tether, Timer::Tether(id), Some(last));
+            }
+            None => {
+                if let Some(session) = self.sessions.get_mut(&id) {
+                    session.orphaned = false;
+                }
+                self.end_session(
+                    now,
+                    id,
+                    "its holds have run out, and nobody came back for them",
+                    None,
+                );
+            }
+        }
+    }
+
+    /// Somebody is back for a session whose holds run out.
+    pub(super) fn come_back(&mut self, id: SessionId) {
+        let Some(session) = self.sessions.get_mut(&id) else { return };
+        session.orphaned = false;
+        if std::mem::take(&mut session.running_out) {
+            for hold in session.holds.clone() {
+                self.due_now(Renewed::Hold(hold));
+            }
+        }
     }
 
     /// The program broke its promise: what it holds is lost, what it waits for is not granted.
@@ -106,10 +179,11 @@ impl Keeper {
         let Some(session) = self.sessions.get_mut(&id) else { return };
         session.process_gone = true;
         let (tether, uid, pid) = (session.saved.tether, session.saved.uid, session.pid());
-        let streams = session.streams.len();
+        let (streams, orphaned) = (session.streams.len(), session.orphaned);
         self.note(Note::Exited { session: id, uid, pid, exit });
         match tether {
             Tether::Process => self.end_session(now, id, "its process ended", exit),
+            Tether::Connection if orphaned => self.run_out(now, id),
             // A child that inherited the stream keeps the session alive.
             Tether::Connection if streams == 0 => {
                 self.end_session(now, id, "its event stream closed and its process is gone", exit);

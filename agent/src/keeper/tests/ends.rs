@@ -45,6 +45,52 @@ fn a_caller_that_blocks_keeps_its_keepalive_session_alive() {
 }
 
 #[test]
+fn a_caller_that_blocks_does_not_keep_what_its_program_holds() {
+    for queued in [false, true] {
+        let mut bench = Bench::new();
+        let other = bench.register(json!({"tether": "process"}));
+        let blocker = bench.hold(other, json!({"kind": "leader", "name": "later"}));
+        bench.hold(other, json!({"kind": "leader", "name": "busy"}));
+        let session = bench.register(json!({"keepalive_ms": 1000}));
+        if queued {
+            bench.acquire(session, json!({"kind": "leader", "name": "later", "wait": "queue"}));
+        } else {
+            bench.hold(session, json!({"kind": "leader", "name": "mine"}));
+        }
+        let busy = json!({"kind": "leader", "name": "busy", "wait": "block"});
+        let waiting = bench.acquire(session, busy);
+        if queued {
+            bench.pass(Duration::from_secs(60));
+            assert_eq!(bench.keeper.count_sessions(), 2, "it only waits");
+            bench.release(other, Some(blocker)).unwrap();
+        }
+        bench.pass(Duration::from_millis(900));
+        bench.ask(ALICE, Request::Beat(session));
+        bench.pass(Duration::from_millis(999));
+        assert_eq!(bench.keeper.count_sessions(), 2, "it beats");
+        bench.pass(Duration::from_millis(1));
+        assert_eq!(bench.keeper.count_sessions(), 1, "queued: {queued}");
+        let problem = bench.reply(waiting).unwrap().unwrap_err();
+        assert_eq!(problem.code, tenure::wire::Code::SessionLost);
+    }
+}
+
+#[test]
+fn a_caller_that_blocks_and_has_lost_what_it_held_may_go_on_waiting() {
+    let mut bench = Bench::new();
+    let other = bench.register(json!({"tether": "process"}));
+    bench.hold(other, json!({"kind": "leader", "name": "busy"}));
+    let session = bench.register(json!({"keepalive_ms": 1000}));
+    let hold = bench.hold(session, json!({"kind": "leader", "name": "mine"}));
+    let waiting =
+        bench.acquire(session, json!({"kind": "leader", "name": "busy", "wait": "block"}));
+    bench.release(session, Some(hold)).unwrap();
+    bench.pass(Duration::from_secs(60));
+    bench.release(other, None).unwrap();
+    assert!(matches!(bench.reply(waiting), Some(Ok(Reply::Acquired(_)))));
+}
+
+#[test]
 fn a_connection_tether_outlives_its_stream_for_linger_while_the_process_lives() {
     let mut bench = Bench::new();
     let session = bench.register(json!({"tether": "connection"}));

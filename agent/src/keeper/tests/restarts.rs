@@ -6,6 +6,7 @@ use serde_json::json;
 
 use super::bench::{ALICE, Bench, Link};
 use crate::keeper::{Reply, Request, StreamEnd};
+use crate::model::SessionId;
 
 #[test]
 fn a_restart_keeps_valid_holds_with_their_tokens() {
@@ -183,4 +184,58 @@ fn a_process_that_nobody_can_watch_has_to_show_itself() {
     bench.unwatched(session);
     bench.pass(Duration::from_secs(4));
     bench.assert_nothing_left();
+}
+
+#[test]
+fn guarded_work_that_nobody_can_see_after_a_restart_keeps_its_hold_until_that_runs_out() {
+    for is_killed in [true, false] {
+        let mut bench = Bench::new();
+        let guarded = bench.register(json!({"tether": "connection", "guarded": true}));
+        bench.listen(guarded, None);
+        let hold = bench.hold(guarded, json!({"kind": "leader", "name": "x", "ttl_ms": 60_000}));
+        let other = bench.register(json!({"tether": "process"}));
+        let waits = json!({"kind": "leader", "name": "x", "wait": "block", "request": "r"});
+        bench.acquire(other, waits.clone());
+        bench.restart();
+        let waiting = bench.acquire(other, waits);
+        if is_killed {
+            bench.keeper.handle_exit(bench.now, SessionId(guarded), None);
+            bench.settle();
+        }
+        bench.pass(Duration::from_secs(59));
+        assert!(bench.is_valid(hold) && bench.reply(waiting).is_none(), "killed: {is_killed}");
+        bench.pass(Duration::from_secs(2));
+        assert!(!bench.is_valid(hold), "it was not renewed");
+        assert!(matches!(bench.reply(waiting), Some(Ok(Reply::Acquired(_)))));
+        bench.release(other, None).unwrap();
+        bench.assert_nothing_left();
+    }
+}
+
+#[test]
+fn guarded_work_is_renewed_again_when_its_wrapper_comes_back() {
+    let mut bench = Bench::new();
+    let guarded = bench.register(json!({"tether": "connection", "guarded": true}));
+    bench.listen(guarded, None);
+    let hold = bench.hold(guarded, json!({"kind": "leader", "name": "x", "ttl_ms": 60_000}));
+    bench.restart();
+    bench.pass(Duration::from_secs(50));
+    let stream = bench.listen(guarded, None);
+    bench.pass(Duration::from_secs(600));
+    assert!(bench.is_valid(hold));
+    bench.close(stream);
+    bench.pass(Duration::from_secs(4));
+    assert!(!bench.is_valid(hold), "closed by everybody who had it");
+    bench.assert_nothing_left();
+}
+
+#[test]
+fn guarded_work_that_had_not_begun_does_not_keep_its_session() {
+    let mut bench = Bench::new();
+    let guarded = bench.register(json!({"tether": "connection", "guarded": true}));
+    bench.listen(guarded, None);
+    bench.restart();
+    bench.keeper.handle_exit(bench.now, SessionId(guarded), None);
+    bench.settle();
+    assert_eq!(bench.keeper.count_sessions(), 0);
 }

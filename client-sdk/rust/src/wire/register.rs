@@ -48,7 +48,9 @@ pub struct Register {
     /// Default `keepalive`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tether: Option<Tether>,
-    /// How long a keepalive tether lasts without a call, ms. Default 30 000.
+    /// How long a keepalive tether lasts without a call, ms. Default 30 000. A call that waits for a grant
+    /// is a sign of life when it comes, and while it waits as long as the session holds nothing; a
+    /// session that holds something must send `POST /v1/beat` meanwhile.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub keepalive_ms: Option<u64>,
     /// How long a connection tether outlives its last stream while the process lives, ms.
