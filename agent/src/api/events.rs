@@ -82,8 +82,15 @@ async fn open(
     target: StreamTarget,
 ) -> Result<Response, Refusal> {
     let place = context.places.take(connection.peer().uid)?;
-    let stream = context.heart.open_stream(connection.peer(), target).await?;
+    let mut stream = context.heart.open_stream(connection.peer(), target).await?;
     connection.streaming();
+    let place = match stream.take_tether() {
+        Some(tether) => {
+            connection.tie(tether, place);
+            None
+        }
+        None => Some(place),
+    };
     let frames = Frames::new(stream, place, context.metrics.clone(), connection.hangup());
     let mut response = text("text/event-stream", Body::new(frames));
     let headers = response.headers_mut();

@@ -26,7 +26,7 @@ const WRITE_MAX: usize = 16 * 1024;
 /// a stream that a stopped program has inherited must never fill up.
 pub(super) struct Frames {
     stream: EventStream,
-    _place: Place,
+    _place: Option<Place>,
     metrics: Arc<Metrics>,
     hangup: Pin<Box<dyn Future<Output = ()> + Send>>,
     has_ended: bool,
@@ -37,7 +37,7 @@ pub(super) struct Frames {
 impl Frames {
     pub(super) fn new(
         stream: EventStream,
-        place: Place,
+        place: Option<Place>,
         metrics: Arc<Metrics>,
         hangup: Pin<Box<dyn Future<Output = ()> + Send>>,
     ) -> Frames {

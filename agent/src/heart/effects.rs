@@ -1,6 +1,7 @@
 //! What the keeper wants done outside: pages, replies, events, notes.
 
 use std::collections::HashMap;
+use std::convert::Infallible;
 use std::sync::Arc;
 
 use tenure::wire::Problem;
@@ -20,11 +21,21 @@ use crate::telemetry::{Metrics, Recorder, Repeats};
 /// The way back to a caller.
 pub(super) type ReplySender = oneshot::Sender<Result<Reply, Box<Problem>>>;
 
+/// The way to a stream's reader.
+pub(super) struct Outlet {
+    /// `None` once the reader of a tether of guarded work was too slow.
+    pub(super) events: Option<mpsc::Sender<StreamItem>>,
+    /// Guarded work hangs on the stream.
+    pub(super) is_tether: bool,
+    /// Dropped with the rest: tells that the heart is done with the stream.
+    pub(super) _open: oneshot::Sender<Infallible>,
+}
+
 /// Everything that commands touch outside of keeper, upstream and journal.
 pub(super) struct Effects {
     pub(super) pages: Pages,
     pub(super) replies: HashMap<Ticket, ReplySender>,
-    pub(super) streams: HashMap<StreamId, mpsc::Sender<StreamItem>>,
+    pub(super) streams: HashMap<StreamId, Outlet>,
     /// Streams whose readers were too slow, to be told to the keeper.
     pub(super) cut_off: Vec<StreamId>,
     /// Grants whose callers were gone before they could be answered, to be told to the keeper.
@@ -108,14 +119,20 @@ impl Effects {
     }
 
     fn send(&mut self, stream: StreamId, item: StreamItem) {
-        let Some(sender) = self.streams.get(&stream) else { return };
+        let Some(outlet) = self.streams.get_mut(&stream) else { return };
+        let Some(sender) = &outlet.events else { return };
         match sender.try_send(item) {
             Ok(()) => {}
             Err(TrySendError::Full(_)) => {
                 self.metrics.streams_cut_off.inc();
-                self.streams.remove(&stream);
-                self.cut_off.push(stream);
+                outlet.events = None;
+                // Work that outlives its reader is tied by the descriptor alone.
+                if !outlet.is_tether {
+                    self.streams.remove(&stream);
+                    self.cut_off.push(stream);
+                }
             }
+            Err(TrySendError::Closed(_)) if outlet.is_tether => outlet.events = None,
             // The reader has gone; its closing is on its way.
             Err(TrySendError::Closed(_)) => {
                 self.streams.remove(&stream);

@@ -1,5 +1,7 @@
 //! A heart for tests of whoever talks to one: it hands out what it hears.
 
+use std::convert::Infallible;
+
 use tenure::wire::Problem;
 use tokio::sync::{mpsc, oneshot};
 
@@ -23,7 +25,8 @@ pub(crate) enum Heard {
         stream: StreamId,
         target: StreamTarget,
         events: mpsc::Sender<StreamItem>,
-        reply: oneshot::Sender<Result<(), Box<Problem>>>,
+        open: oneshot::Sender<Infallible>,
+        reply: oneshot::Sender<Result<bool, Box<Problem>>>,
     },
     CloseStream(StreamId),
     Probe(oneshot::Sender<Probe>),
@@ -52,8 +55,8 @@ impl FakeHeart {
             }
             Message::Cancel(ticket) => Heard::Cancel(ticket),
             Message::Undelivered(hold) => Heard::Undelivered(hold),
-            Message::OpenStream { stream, target, events, reply, .. } => {
-                Heard::OpenStream { stream, target, events, reply }
+            Message::OpenStream { stream, target, events, open, reply, .. } => {
+                Heard::OpenStream { stream, target, events, open, reply }
             }
             Message::CloseStream(stream) => Heard::CloseStream(stream),
             Message::Probe(reply) => Heard::Probe(reply),

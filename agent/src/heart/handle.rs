@@ -1,5 +1,6 @@
 //! The API's way to the heart.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -67,7 +68,10 @@ pub(super) enum Message {
         peer: Peer,
         target: StreamTarget,
         events: mpsc::Sender<StreamItem>,
-        reply: oneshot::Sender<Result<(), Box<Problem>>>,
+        /// Dropped when the heart is done with the stream.
+        open: oneshot::Sender<Infallible>,
+        /// Whether guarded work hangs on it.
+        reply: oneshot::Sender<Result<bool, Box<Problem>>>,
     },
     CloseStream(StreamId),
     Probe(oneshot::Sender<Probe>),
@@ -133,7 +137,7 @@ impl Handle {
         Delivery { urgent: self.urgent.clone(), hold: Some(ClaimId(hold)) }
     }
 
-    /// Opens an event stream. Dropping it closes it.
+    /// Opens an event stream.
     ///
     /// # Errors
     ///
@@ -145,12 +149,14 @@ impl Handle {
     ) -> Result<EventStream, Box<Problem>> {
         let stream = StreamId(self.next.fetch_add(1, Ordering::Relaxed));
         let (events, items) = mpsc::channel(STREAM_BACKLOG_MAX);
+        let (open, done) = oneshot::channel();
         let (reply, answer) = oneshot::channel();
-        let opened = EventStream { items, urgent: self.urgent.clone(), stream };
-        let message = Message::OpenStream { stream, peer, target, events, reply };
+        let close = CloseOnDrop { urgent: self.urgent.clone(), stream };
+        let message = Message::OpenStream { stream, peer, target, events, open, reply };
         self.messages.send(message).await.map_err(|_| stopping())?;
-        answer.await.unwrap_or_else(|_| Err(stopping()))?;
-        Ok(opened)
+        let is_tether = answer.await.unwrap_or_else(|_| Err(stopping()))?;
+        let tether = StreamTether { _close: close, done };
+        Ok(EventStream { items, tether: Some(tether), is_tether })
     }
 
     /// Asks the heart how it does; answered only when a turn of its loop completed.
@@ -232,14 +238,39 @@ impl Drop for Delivery {
 /// An open event stream.
 ///
 /// Ends (`None`) after [`StreamItem::End`], or without one when the reader was too slow: the agent
-/// never waits for it.
+/// never waits for it. Dropping it closes it, unless its tether was taken.
 pub struct EventStream {
     items: mpsc::Receiver<StreamItem>,
+    tether: Option<StreamTether>,
+    is_tether: bool,
+}
+
+/// What keeps a stream open for the heart. Dropping it closes the stream.
+pub struct StreamTether {
+    _close: CloseOnDrop,
+    done: oneshot::Receiver<Infallible>,
+}
+
+impl StreamTether {
+    /// Ends when the heart is done with the stream.
+    pub async fn done(&mut self) {
+        // Nothing is ever sent.
+        let _ = (&mut self.done).await;
+    }
+}
+
+struct CloseOnDrop {
     urgent: mpsc::UnboundedSender<Message>,
     stream: StreamId,
 }
 
 impl EventStream {
+    /// Takes what keeps the stream open, if guarded work hangs on it: that goes on however slow its
+    /// reader is, and without one.
+    pub fn take_tether(&mut self) -> Option<StreamTether> {
+        if self.is_tether { self.tether.take() } else { None }
+    }
+
     /// The next item.
     pub async fn next(&mut self) -> Option<StreamItem> {
         self.items.recv().await
@@ -254,7 +285,7 @@ impl EventStream {
     }
 }
 
-impl Drop for EventStream {
+impl Drop for CloseOnDrop {
     fn drop(&mut self) {
         // Fails only when the heart has ended.
         let _ = self.urgent.send(Message::CloseStream(self.stream));

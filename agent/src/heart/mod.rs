@@ -16,6 +16,6 @@ mod spawn;
 mod watches;
 
 pub use crate::host::peer::Caller;
-pub use handle::{Delivery, EventStream, Handle, HeartGone, Probe, StreamItem};
+pub use handle::{Delivery, EventStream, Handle, HeartGone, Probe, StreamItem, StreamTether};
 pub use run::Parts;
 pub use spawn::{Control, Heart, spawn};

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
-use super::effects::Effects;
+use super::effects::{Effects, Outlet};
 use super::handle::{Inbox, Message, Probe};
 use super::spawn::Control;
 use super::watches::Exit;
@@ -88,11 +88,12 @@ impl Shell {
                 keeper.handle_cancel(now, ticket);
             }
             Message::Undelivered(hold) => keeper.handle_undelivered(now, hold),
-            Message::OpenStream { stream, peer, target, events, reply } => {
-                self.effects.streams.insert(stream, events);
+            Message::OpenStream { stream, peer, target, events, open, reply } => {
                 let opened = keeper.open_stream(now, stream, peer, target);
-                if opened.is_err() {
-                    self.effects.streams.remove(&stream);
+                let opened = opened.map(|()| keeper.is_tether_of_work(stream));
+                if let Ok(is_tether) = opened {
+                    let outlet = Outlet { events: Some(events), is_tether, _open: open };
+                    self.effects.streams.insert(stream, outlet);
                 }
                 // A caller that has gone closes its stream.
                 let _ = reply.send(opened);

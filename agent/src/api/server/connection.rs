@@ -10,16 +10,17 @@ use std::time::{Duration, Instant};
 
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
-use nix::sys::socket::{MsgFlags, recv};
+use nix::sys::socket::{MsgFlags, Shutdown, recv, shutdown};
 use tokio::io::Interest;
 use tokio::net::UnixStream;
 use tokio::sync::Notify;
 
 use super::activity::Activity;
 use crate::api::context::Context;
+use crate::api::places::Place;
 use crate::api::query::unauthorized;
 use crate::api::respond::Refusal;
-use crate::heart::{Caller, Delivery};
+use crate::heart::{Caller, Delivery, StreamTether};
 use crate::host;
 use crate::host::peer::{Written, written_to};
 use crate::model::Peer;
@@ -73,6 +74,8 @@ pub(in crate::api) struct Connection {
     ordered: Notify,
     /// Grants that were answered and perhaps not read. No more than answers fit into the socket.
     owed: Mutex<Vec<Delivery>>,
+    /// The event stream that guarded work hangs on, with its place.
+    tie: Mutex<Option<(StreamTether, Place)>>,
     /// Whether a read or a write found the connection broken.
     broken: AtomicBool,
 }
@@ -91,6 +94,7 @@ impl Connection {
             order: AtomicU8::new(Order::Serve as u8),
             ordered: Notify::new(),
             owed: Mutex::default(),
+            tie: Mutex::default(),
             broken: AtomicBool::new(false),
         }
     }
@@ -215,6 +219,27 @@ impl Connection {
             }
         }
         self.owed().drain(..).for_each(Delivery::delivered);
+    }
+
+    /// Guarded work hangs on the stream that is opened here, and goes on until the client hangs up.
+    pub(in crate::api) fn tie(&self, tether: StreamTether, place: Place) {
+        *self.tie.lock().unwrap_or_else(PoisonError::into_inner) = Some((tether, place));
+    }
+
+    /// Nothing is sent any more. If guarded work hangs on the connection that goes on until the last
+    /// process that has it has closed it: what it could not take is let go, and a reader that comes
+    /// back finds the end of the stream.
+    pub(super) async fn tether(&self) {
+        let tie = self.tie.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some((mut tether, _place)) = tie else { return };
+        self.activity.wrote(false);
+        // Fails only when the client has gone.
+        let _ = shutdown(self.stream.as_raw_fd(), Shutdown::Write);
+        tokio::select! {
+            biased;
+            () = self.hung_up() => {}
+            () = tether.done() => {}
+        }
     }
 
     /// Tells the connection's task what to do. Orders only get stricter.

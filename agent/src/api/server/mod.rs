@@ -258,6 +258,7 @@ async fn run(
     }
     boxed(connection.clone(), service, http).await;
     connection.settle().await;
+    connection.tether().await;
 }
 
 /// On the heap, as most of a connection's memory is here; and made where a task that is still

@@ -197,6 +197,7 @@ async fn beat(mut heart: FakeHeart, notes: mpsc::UnboundedSender<Noted>, beats: 
     // A wait ends when its request does; so it is kept, not answered.
     let mut waits = HashMap::new();
     let mut unanswered = Vec::new();
+    let mut opened = Vec::new();
     while let Some(heard) = heart.next().await {
         let note = match heard {
             Heard::Request { ticket, caller, request, reply } => {
@@ -217,8 +218,9 @@ async fn beat(mut heart: FakeHeart, notes: mpsc::UnboundedSender<Noted>, beats: 
                 Noted::Cancelled(ticket)
             }
             Heard::Undelivered(hold) => Noted::Undelivered(hold),
-            Heard::OpenStream { stream, target, events, reply } => {
-                let _ = reply.send(Ok(()));
+            Heard::OpenStream { stream, target, events, open, reply } => {
+                opened.push(open);
+                let _ = reply.send(Ok(is_tether(&target)));
                 Noted::Opened(stream, target, events)
             }
             Heard::CloseStream(stream) => Noted::Closed(stream),
@@ -249,6 +251,16 @@ async fn beat(mut heart: FakeHeart, notes: mpsc::UnboundedSender<Noted>, beats: 
             return;
         }
     }
+}
+
+/// Whether guarded work hangs on a stream: on those of one session.
+fn is_tether(target: &StreamTarget) -> bool {
+    matches!(target, StreamTarget::Session { session, .. } if *session == guarded())
+}
+
+/// The session that guards work.
+pub(super) fn guarded() -> Uuid {
+    Uuid::from_u128(0x60a2d)
 }
 
 fn answer(request: &Request, caller: &Caller) -> Result<Reply, Box<Problem>> {

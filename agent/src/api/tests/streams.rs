@@ -6,6 +6,7 @@ use tenure::wire::{Event, MessageEvent, Role, SnapshotEvent};
 use uuid::Uuid;
 
 use super::super::Limits;
+use super::rig::guarded;
 use super::{Client, Rig, SESSION, within};
 use crate::heart::StreamItem;
 use crate::keeper::{Numbered, StreamEnd, StreamTarget};
@@ -126,6 +127,35 @@ async fn a_reader_that_reads_nothing_is_cut_off() {
     rig.closed(stream).await;
     assert_eq!(rig.connect().await.get("/healthz").await.status, 200);
     drop(client);
+}
+
+#[tokio::test]
+async fn a_stream_that_guarded_work_hangs_on_is_closed_by_its_end_alone() {
+    let short = Duration::from_millis(50);
+    let mut rig = Rig::with_limits(Limits { write_timeout: short, ..Limits::default() });
+    let mut client = rig.connect().await;
+    let session = guarded();
+    client.send(format!("GET /v1/events?session={session} HTTP/1.1\r\nhost: x\r\n\r\n")).await;
+    let (stream, _, events) = rig.opened().await;
+    let payload = serde_json::Value::String("x".repeat(10_000));
+    let message = MessageEvent { project: "p".into(), direct: true, payload };
+    let event = Numbered::new(1, Event::Message(message));
+    within("what the reader does not take to be let go", async {
+        let made = crate::host::clock::now();
+        let item = StreamItem::Event { event: event.clone(), made };
+        while events.send(item.clone()).await.is_ok() {}
+    })
+    .await;
+    // It is open for the heart still: what it hears next is somebody else.
+    let other = open(&rig, "").await;
+    let (other_stream, _, _events) = rig.opened().await;
+    drop(other);
+    rig.closed(other_stream).await;
+    // The reader is back, and finds the end of what there was.
+    client.rest().await;
+    assert_eq!(rig.metrics.streams.get(), 1, "its place is taken");
+    drop(client);
+    rig.closed(stream).await;
 }
 
 #[tokio::test]
