@@ -11,8 +11,21 @@ use super::encode::millis;
 use super::reply::{Items, ReplyError, count, text, unexpected};
 use super::scripts::{self, Invocation};
 
-/// Most beats of one call.
-pub(super) const BEATS_PER_CALL_MAX: usize = 512;
+/// What the beats of one call cost the server at most: about a millisecond, for which it does nothing
+/// else. A leader's beat costs 1.
+const COST_PER_CALL_MAX: usize = 256;
+
+/// What a beat costs: as much as so many of a leader. That of a waiting permit does the work of a queue.
+fn cost(beat: &Beat) -> usize {
+    match &beat.subject {
+        Subject::Session(_) => 2,
+        Subject::Claim { resource, .. } => match resource.kind {
+            Kind::Leader => 1,
+            Kind::Master | Kind::Lease => 3,
+            Kind::Semaphore => 4,
+        },
+    }
+}
 
 /// Renewals, some of them answered.
 #[derive(Debug)]
@@ -29,7 +42,15 @@ impl RenewPage {
 
     fn asked(&self) -> &[Beat] {
         let rest = &self.beats[self.answers.len()..];
-        &rest[..rest.len().min(BEATS_PER_CALL_MAX)]
+        let mut left = COST_PER_CALL_MAX;
+        let fits = |beat: &&Beat| match left.checked_sub(cost(beat)) {
+            Some(less) => {
+                left = less;
+                true
+            }
+            None => false,
+        };
+        &rest[..rest.iter().take_while(fits).count()]
     }
 
     /// The call for the beats that are to be answered next.
@@ -122,4 +143,40 @@ fn starts(layout: &Layout, tenant: &str) -> [String; 13] {
         layout.fence(tenant),
         layout.routes(tenant),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::ClaimId;
+    use std::time::Duration;
+    use uuid::Uuid;
+
+    #[test]
+    fn a_call_has_as_many_beats_as_the_server_does_in_a_moment() {
+        let beat = |kind, id| Beat {
+            subject: Subject::Claim {
+                claim: ClaimId(Uuid::from_u128(id)),
+                resource: Resource { tenant: "t".into(), kind, name: "n".into() },
+            },
+            ttl: Duration::from_secs(30),
+        };
+        let calls = |kinds: &[Kind]| {
+            let beats = (0..300).map(|id| beat(kinds[id % kinds.len()], id as u128)).collect();
+            let mut page = RenewPage::new(beats, 0);
+            let mut calls = Vec::new();
+            loop {
+                let asked = page.asked().len();
+                calls.push(asked);
+                let held = || [Value::SimpleString("held".into()), Value::Int(7), Value::Int(-1)];
+                let answers = (0..asked).flat_map(|_| held());
+                if !page.take(Value::Array(answers.collect())).unwrap() {
+                    break calls;
+                }
+            }
+        };
+        assert_eq!(calls(&[Kind::Leader]), [256, 44]);
+        assert_eq!(calls(&[Kind::Semaphore]), [64, 64, 64, 64, 44]);
+        assert_eq!(calls(&[Kind::Leader, Kind::Semaphore]), [103, 102, 95]);
+    }
 }

@@ -15,7 +15,7 @@ local STARTS = { 'leader', 'master', 'master_claim', 'lease', 'main', 'ttl', 'wa
 local tenants = {}
 local at = 4
 for i = 1, tonumber(ARGV[4]) do
-  local tenant = { semaphores = {} }
+  local tenant = { semaphores = {}, limits = {} }
   for _, start in ipairs(STARTS) do
     at = at + 1
     tenant[start] = ARGV[at]
@@ -32,7 +32,59 @@ local function lost(resource, record, taken)
   return 'gone', is_of_another(record, resource) and 'conflict' or why_gone(record, taken)
 end
 
+local call = redis.call
 local beat = {}
+
+-- What beats of one ttl have in common, by the ttl as the caller wrote it.
+local rhythms = {}
+local function rhythm_of(ttl)
+  local rhythm = rhythms[ttl]
+  if not rhythm then
+    local ms = tonumber(ttl)
+    rhythm = { ends = from_now(ms), record_ends = from_now(ms + KEEP), score = score(now_s + ms / 1000) }
+    rhythms[ttl] = rhythm
+  end
+  return rhythm
+end
+
+-- Most beats are like the one before: the claim holds, and its ttl is the one it was granted with. Each of
+-- these does for such a beat what the function of its name does for any, with as few commands as may be.
+-- Nothing if the beat is not such a one; then nothing was written.
+local again = {}
+
+function again.leader(tenant, id, name, ttl, key)
+  local main = tenant.leader .. name
+  local f = call('HMGET', key, 'token', 'ttl', 'top')
+  if not f[1] or f[2] ~= ttl or f[3] or call('GET', main) ~= id then
+    return nil
+  end
+  local rhythm = rhythm_of(ttl)
+  call('PEXPIREAT', key, rhythm.record_ends)
+  call('PEXPIREAT', main, rhythm.ends)
+  return 'held', tonumber(f[1])
+end
+
+-- Whoever waits looks after the queue; a holder does not.
+function again.semaphore(tenant, id, name, ttl, key)
+  local limit = tenant.limits[name]
+  if not limit then
+    limit = tonumber(call('GET', tenant.max .. name))
+    tenant.limits[name] = limit
+  end
+  local f = call('HMGET', key, 'token', 'ttl', 'top', 'notified')
+  if not limit or not f[1] or f[2] ~= ttl or f[3] or f[4] then
+    return nil
+  end
+  local main, member = tenant.main .. name, id:gsub('%-', '')
+  local until_s = call('ZSCORE', main, member)
+  if not until_s or tonumber(until_s) <= now_s then
+    return nil
+  end
+  local rhythm = rhythm_of(ttl)
+  call('PEXPIREAT', key, rhythm.record_ends)
+  call('ZADD', main, rhythm.score, member)
+  return 'held', tonumber(f[1]), limit
+end
 
 function beat.leader(tenant, id, name, ttl, key)
   local main = tenant.leader .. name
@@ -125,16 +177,24 @@ end
 
 local function answer_beat(kind, index, id, name, ttl)
   if kind == 'session' then
-    return beat_session(id, ttl)
+    return beat_session(id, tonumber(ttl))
   end
-  local tenant = tenants[index]
-  return beat[kind](tenant, id, name, ttl, tenant.records .. id)
+  local tenant = tenants[tonumber(index)]
+  local key = tenant.records .. id
+  local same = again[kind]
+  if same then
+    local word, a, b = same(tenant, id, name, ttl, key)
+    if word then
+      return word, a, b
+    end
+  end
+  return beat[kind](tenant, id, name, tonumber(ttl), key)
 end
 
 local answers = {}
 for first = at + 1, #ARGV, 5 do
-  local ok, word, a, b = pcall(answer_beat, ARGV[first], tonumber(ARGV[first + 1]), ARGV[first + 2],
-    ARGV[first + 3], tonumber(ARGV[first + 4]))
+  local ok, word, a, b = pcall(answer_beat, ARGV[first], ARGV[first + 1], ARGV[first + 2],
+    ARGV[first + 3], ARGV[first + 4])
   if not ok then
     -- Somebody put something else in its place. That takes nothing from the other beats; any other
     -- error does.
