@@ -14,7 +14,9 @@ use tenured::model::{
     SessionRecord, Subject, Terms,
 };
 use tenured::upstream::redis::address::Address;
-use tenured::upstream::redis::exchange::{CareOf, Invocation, care, cared, verified, verify};
+use tenured::upstream::redis::exchange::{
+    CareOf, Invocation, Verified, care, cared, stand, stood, verified, verify,
+};
 use tenured::upstream::redis::layout::Layout;
 use tenured::upstream::redis::{Redis, RedisSettings};
 use tenured::upstream::{Report, Upstream};
@@ -162,12 +164,14 @@ pub(crate) async fn look_after(connection: &mut MultiplexedConnection, tenant: &
     let layout = Layout::default();
     let gpu = CareOf { tenant: Arc::from(tenant), name: Arc::from("gpu"), shared: true };
     cared(run(connection, &care(&layout, &[gpu], 0)).await).unwrap();
-    let claims = [Kind::Leader, Kind::Lease, Kind::Master].map(|kind| {
+    let claims = [Kind::Leader, Kind::Lease, Kind::Master, Kind::Semaphore].map(|kind| {
         let name = Arc::from("x");
         (ClaimId(Uuid::nil()), Resource { tenant: Arc::from(tenant), kind, name })
     });
     let answer = verified(run(connection, &verify(&layout, &claims)).await);
-    assert_eq!(answer.unwrap(), [false; 3]);
+    assert_eq!(answer.unwrap(), [Verified::Gone; 4]);
+    let term = std::time::Duration::from_secs(1);
+    stood(run(connection, &stand(&layout, "agent", term)).await).unwrap();
 }
 
 async fn run(connection: &mut MultiplexedConnection, invocation: &Invocation) -> Value {

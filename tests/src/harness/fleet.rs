@@ -47,7 +47,7 @@ pub fn start_agent(host: usize, url: &str, config: &str) -> Agent {
 }
 
 /// Waits until Redis has nothing of any client: no more than the last token, versions of routing
-/// tables, and marks of ended claims, which go by themselves.
+/// tables, the caretaker, and marks of ended claims, which go by themselves.
 ///
 /// # Panics
 ///
@@ -58,7 +58,8 @@ pub fn nothing_is_left(redis: &RedisServer) {
     until("nothing to be left in Redis", || {
         let mut left = redis.dump();
         left.retain(|key, entry| {
-            let own = ["tenure:fence", "tenure:routes"].iter().any(|it| key.ends_with(it));
+            let own = ["tenure:fence", "tenure:routes"].iter().any(|it| key.ends_with(it))
+                || key.starts_with("tenure:caretaker:");
             let mark = key.contains("tenure:claim:")
                 && entry.expires_in_ms.is_some_and(|ms| ms <= TOMBSTONE_MS);
             !own && !mark

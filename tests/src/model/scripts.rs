@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use redis::Value;
 use tenured::model::{Answer, ClaimId, Request, Resource};
 use tenured::upstream::redis::exchange::{
-    CareOf, Cared, Exchange, Invocation, Step, care, cared, greatest_token, verified, verify,
+    CareOf, Cared, Exchange, Invocation, Step, Verified, care, cared, greatest_token, verified,
+    verify,
 };
 use tenured::upstream::redis::layout::Layout;
 
@@ -100,7 +101,7 @@ impl Scripts {
         cared(reply).map_err(|error| error.to_string())
     }
 
-    /// Which of the claims of an exclusive resource holds it.
+    /// Which of the claims of a resource hold it.
     ///
     /// # Errors
     ///
@@ -117,7 +118,8 @@ impl Scripts {
             claims.iter().map(|claim| (*claim, resource.clone())).collect();
         let call = verify(&self.layout, &claims);
         let reply = self.call(&call)?;
-        verified(reply).map_err(|error| error.to_string())
+        let verified = verified(reply).map_err(|error| error.to_string())?;
+        Ok(verified.into_iter().map(|found| found != Verified::Gone).collect())
     }
 
     /// What was published since this was asked last.

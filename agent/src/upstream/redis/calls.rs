@@ -132,7 +132,7 @@ impl<P, R: 'static> Calls<P, R> {
         let failure = match running.progress.sent.get() {
             Some((_, connection)) => {
                 if waited >= HANGS_AFTER {
-                    running.link.suspect(connection);
+                    running.link.timed_out(connection);
                 }
                 Failure::Unknown(format!("Redis gave no answer within {} ms", waited.as_millis()))
             }
@@ -177,6 +177,7 @@ impl Line {
     ) -> Result<Value, Failure> {
         const UNKNOWN_SCRIPT: ErrorKind = ErrorKind::Server(ServerErrorKind::NoScript);
         let call = invocation.command();
+        let _place = self.link.place().await;
         match self.ask(connected, &call).await {
             Err(error) if error.kind() == UNKNOWN_SCRIPT => {
                 // It did not run: its instant does not count.

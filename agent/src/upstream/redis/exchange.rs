@@ -22,7 +22,7 @@ pub use reply::ReplyError;
 use routes::RoutesPage;
 pub use scripts::{Invocation, Script};
 use standing::StandingPage;
-pub use upkeep::{CareOf, Cared, care, cared, verified, verify};
+pub use upkeep::{CareOf, Cared, Verified, care, cared, stand, stood, verified, verify};
 
 /// One request on its way.
 #[derive(Debug)]

@@ -7,12 +7,11 @@ use redis::{PushInfo, PushKind, Value};
 
 use super::calls::Line;
 use super::layout::{About, Layout};
+use super::link::Connected;
 use crate::model::{Failure, Resource};
 
 /// Keys in one step of a survey.
 const SURVEY_STEP: usize = 1000;
-/// Semaphores that one survey finds at most.
-const SURVEY_MAX: usize = 20_000;
 
 /// Something that may concern this agent.
 #[derive(Debug, PartialEq)]
@@ -59,32 +58,37 @@ fn bytes(value: Value) -> Option<Vec<u8>> {
     }
 }
 
-/// Starts to listen, unless this connection does `already`. Returns which connection that is.
+/// How well a connection hears.
+#[derive(Debug)]
+pub(super) struct Hearing {
+    /// Which connection it is.
+    pub(super) connection: u64,
+    /// Whether keys are tracked: else hints come from the channels alone.
+    pub(super) tracks: bool,
+    /// What the server refused.
+    pub(super) refused: Option<String>,
+}
+
+/// Starts to listen, unless this connection does `already`.
 ///
 /// # Errors
 ///
-/// When the connection fails. That the server refuses to track keys is no error, but returned: hints
-/// then come from the channels alone, and changes are found by asking.
+/// When the connection fails. That the server refuses to track keys is no error, but returned: changes
+/// are then found by asking.
 pub(super) async fn listen(
     line: Line,
     layout: &Layout,
     database: u32,
     already: u64,
-) -> Result<(u64, Option<String>), Failure> {
+) -> Result<Option<Hearing>, Failure> {
     let mut connected = line.connect().await?;
     if connected.generation == already {
-        return Ok((already, None));
+        return Ok(None);
     }
     let mut tracking = redis::cmd("CLIENT");
     tracking.arg("TRACKING").arg("ON").arg("BCAST");
     for prefix in layout.tracking_prefixes() {
         tracking.arg("PREFIX").arg(prefix);
-    }
-    let mut complaints = Vec::new();
-    match line.send(&mut connected, &tracking).await {
-        Ok(_) => {}
-        Err(Failure::Unknown(refusal)) if !line.is_broken(&connected) => complaints.push(refusal),
-        Err(failure) => return Err(failure),
     }
     let mut patterns = redis::cmd("PSUBSCRIBE");
     for pattern in layout.channel_patterns() {
@@ -92,49 +96,70 @@ pub(super) async fn listen(
     }
     let mut losses = redis::cmd("SUBSCRIBE");
     losses.arg(layout.lost_channel());
-    // By itself: whoever may not listen to this one must hear the others.
-    let mut expiries = redis::cmd("SUBSCRIBE");
-    expiries.arg(format!("__keyevent@{database}__:expired"));
-    for subscription in [patterns, losses, expiries] {
-        match line.send(&mut connected, &subscription).await {
-            Ok(_) => {}
-            Err(Failure::Unknown(refusal)) if !line.is_broken(&connected) => {
-                complaints.push(refusal)
-            }
-            Err(failure) => return Err(failure),
-        }
+    let mut refused = obey(&line, &mut connected, &tracking).await?;
+    let tracks = refused.is_none();
+    let mut subscriptions = vec![patterns, losses];
+    if !tracks {
+        // A tracked key that expires is told of anyway. By itself: whoever may not listen to this one
+        // must hear the others.
+        let mut expiries = redis::cmd("SUBSCRIBE");
+        expiries.arg(format!("__keyevent@{database}__:expired"));
+        subscriptions.push(expiries);
     }
-    Ok((connected.generation, complaints.into_iter().next()))
+    for subscription in subscriptions {
+        let complaint = obey(&line, &mut connected, &subscription).await?;
+        refused = refused.or(complaint);
+    }
+    Ok(Some(Hearing { connection: connected.generation, tracks, refused }))
 }
 
-/// Finds semaphores that have users already, so that they are looked after.
+/// Sends a command; what the server says against it.
+async fn obey(
+    line: &Line,
+    connected: &mut Connected,
+    command: &redis::Cmd,
+) -> Result<Option<String>, Failure> {
+    match line.send(connected, command).await {
+        Ok(_) => Ok(None),
+        Err(Failure::Unknown(refusal)) if !line.is_broken(connected) => Ok(Some(refusal)),
+        Err(failure) => Err(failure),
+    }
+}
+
+/// Semaphores that a step of a survey found, and where the next one begins.
+#[derive(Debug)]
+pub(super) struct Surveyed {
+    pub(super) next: Vec<u8>,
+    pub(super) semaphores: Vec<Resource>,
+}
+
+/// A step of a walk through all keys: finds semaphores that somebody waits for already.
 ///
 /// # Errors
 ///
 /// When the server does not answer.
-pub(super) async fn survey(line: Line, layout: &Layout) -> Result<Vec<Resource>, Failure> {
+pub(super) async fn survey(
+    line: Line,
+    layout: &Layout,
+    cursor: &[u8],
+) -> Result<Surveyed, Failure> {
     let mut connected = line.connect().await?;
-    let mut found = Vec::new();
-    let mut cursor = b"0".to_vec();
-    loop {
-        let mut scan = redis::cmd("SCAN");
-        scan.arg(cursor.as_slice()).arg("MATCH").arg(layout.permits_pattern());
-        scan.arg("COUNT").arg(SURVEY_STEP).arg("TYPE").arg("zset");
-        let Value::Array(reply) = line.send(&mut connected, &scan).await? else { break };
-        let mut reply = reply.into_iter();
-        let (Some(next), Some(Value::Array(keys))) = (reply.next().and_then(bytes), reply.next())
-        else {
-            break;
-        };
-        for key in keys.into_iter().filter_map(bytes) {
-            if let Some(About::Permits(semaphore) | About::Queue(semaphore)) = layout.about(&key) {
-                found.push(semaphore);
-            }
-        }
-        if next == b"0" || found.len() >= SURVEY_MAX {
-            break;
-        }
-        cursor = next;
-    }
-    Ok(found)
+    let mut scan = redis::cmd("SCAN");
+    scan.arg(cursor).arg("MATCH").arg(layout.queues_pattern());
+    scan.arg("COUNT").arg(SURVEY_STEP).arg("TYPE").arg("zset");
+    let strange = || Failure::Unknown("SCAN has another answer than it should".to_owned());
+    let Value::Array(reply) = line.send(&mut connected, &scan).await? else {
+        return Err(strange());
+    };
+    let mut reply = reply.into_iter();
+    let (Some(next), Some(Value::Array(keys))) = (reply.next().and_then(bytes), reply.next())
+    else {
+        return Err(strange());
+    };
+    let about = keys.into_iter().filter_map(bytes).filter_map(|key| layout.about(&key));
+    let semaphores = about.filter_map(|about| match about {
+        About::Queue(semaphore) => Some(semaphore),
+        _ => None,
+    });
+    Ok(Surveyed { next, semaphores: semaphores.collect() })
 }

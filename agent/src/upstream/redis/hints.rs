@@ -40,12 +40,13 @@ impl Redis {
                 self.reports.push_back(Report::Change(Change::Resource(resource)));
             }
             About::Permits(semaphore) => {
+                self.known.changed(now, &semaphore);
                 self.care.permits_changed(now, &semaphore);
                 self.reports.push_back(Report::Change(Change::Resource(semaphore)));
             }
             About::Queue(semaphore) => self.care.queue_changed(now, &semaphore),
             About::Notification { id: claim } => {
-                if let Some(resource) = self.known.waits_for(claim).cloned() {
+                if let Some(resource) = self.known.granted(claim) {
                     self.reports.push_back(Report::Change(Change::Granted { claim, resource }));
                 }
             }

@@ -167,7 +167,7 @@ impl Layout {
         for part in ["session:", "master:", "project:"] {
             families.push(("session_prefix", format!("{session_prefix}:{part}")));
         }
-        for part in ["lease:", "leases", "routes", "fence", "claim:", "master:"] {
+        for part in ["lease:", "leases", "routes", "fence", "claim:", "master:", "caretaker:"] {
             families.push(("tenure_prefix", format!("{tenure_prefix}:{part}")));
         }
         families
@@ -252,6 +252,11 @@ impl Layout {
         self.tenure(tenant, &format!("master:{project}"))
     }
 
+    /// STRING: the agent that looks after semaphores of other programs.
+    pub fn caretaker(&self) -> String {
+        self.tenure(DEFAULT_TENANT, &format!("caretaker:{}", self.prefixes.semaphore_namespace))
+    }
+
     fn tenure(&self, tenant: &str, rest: &str) -> String {
         format!("{}{}:{rest}", tenant_prefix(tenant), self.prefixes.tenure_prefix)
     }
@@ -317,6 +322,11 @@ impl Layout {
     /// What finds every semaphore's holders and waiters with `SCAN … MATCH`, of all tenants.
     pub fn permits_pattern(&self) -> String {
         format!("*{}:semaphore_*", self.prefixes.semaphore_namespace)
+    }
+
+    /// What finds every semaphore that somebody waits for with `SCAN … MATCH`, of all tenants.
+    pub fn queues_pattern(&self) -> String {
+        format!("*{}:semaphore_waiting:*", self.prefixes.semaphore_namespace)
     }
 
     /// What a key is about; `None` if nobody waits for it.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use redis::aio::MultiplexedConnection;
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, Semaphore, SemaphorePermit, watch};
 
 use super::address::Address;
 use super::pushes::PushSink;
@@ -13,6 +13,10 @@ use super::trouble::Trouble;
 use super::upkeep::Upkeep;
 use crate::model::Failure;
 
+/// Calls of beats on their way at once. The server runs what it finds on a connection in one go: more
+/// would keep others waiting longer, and fewer would let a far server stand idle.
+const BEATS_AT_ONCE: usize = 2;
+
 /// What a connection is for.
 #[derive(Debug, Clone)]
 pub enum Purpose {
@@ -20,6 +24,8 @@ pub enum Purpose {
     Beats,
     /// Everything else that is asked.
     Commands,
+    /// What no client waits for: care of semaphores, and looks at what changed.
+    Care,
     /// What the server says unasked; it goes in here.
     Pushes(PushSink),
     /// A look at the server, for a moment.
@@ -31,6 +37,7 @@ impl Purpose {
         match self {
             Purpose::Beats => "beats",
             Purpose::Commands => "commands",
+            Purpose::Care => "care",
             Purpose::Pushes(_) => "pushes",
             Purpose::Examination => "examination",
         }
@@ -39,7 +46,7 @@ impl Purpose {
     pub(super) fn sink(&self) -> Option<&PushSink> {
         match self {
             Purpose::Pushes(sink) => Some(sink),
-            Purpose::Beats | Purpose::Commands | Purpose::Examination => None,
+            Purpose::Beats | Purpose::Commands | Purpose::Care | Purpose::Examination => None,
         }
     }
 }
@@ -82,6 +89,11 @@ pub(super) enum Phase {
 pub struct Link {
     phase: watch::Receiver<Phase>,
     suspicion: Arc<Suspicion>,
+    /// Nobody waits for its answers: one that is late is no reason to load the server with another
+    /// connection.
+    is_patient: bool,
+    /// Places for calls that are on their way, if there is a bound to them.
+    places: Option<Arc<Semaphore>>,
 }
 
 /// What callers found out.
@@ -97,9 +109,12 @@ impl Link {
     pub fn open(address: Arc<Address>, purpose: Purpose) -> Link {
         let (phase, phase_out) = watch::channel(Phase::Connecting);
         let suspicion = Arc::new(Suspicion::default());
+        let is_patient = matches!(purpose, Purpose::Care);
+        let bounded = matches!(purpose, Purpose::Beats);
+        let places = bounded.then(|| Arc::new(Semaphore::new(BEATS_AT_ONCE)));
         let upkeep = Upkeep::new(address, purpose, phase, Arc::clone(&suspicion));
         tokio::spawn(upkeep.keep_up());
-        Link { phase: phase_out, suspicion }
+        Link { phase: phase_out, suspicion, is_patient, places }
     }
 
     /// How it is now.
@@ -139,12 +154,26 @@ impl Link {
         }
     }
 
+    /// Waits for its turn to make a call, in the order of asking; the call is over when what is returned
+    /// is dropped.
+    pub(super) async fn place(&self) -> Option<SemaphorePermit<'_>> {
+        // It is never closed.
+        self.places.as_ref()?.acquire().await.ok()
+    }
+
     /// Says that a connection is not to be trusted: a call did not come back in time, or the server
     /// answered that it cannot serve (see [`is_suspicious`]). It is dropped, and whatever else waits
     /// on it ends as *unknown*. Does nothing when that connection is gone already.
     pub fn suspect(&self, generation: u64) {
         self.suspicion.generation.fetch_max(generation, Ordering::Relaxed);
         self.suspicion.raised.notify_one();
+    }
+
+    /// Says that a call did not come back in time.
+    pub(super) fn timed_out(&self, generation: u64) {
+        if !self.is_patient {
+            self.suspect(generation);
+        }
     }
 
     /// Whether somebody suspects this connection, or a later one.

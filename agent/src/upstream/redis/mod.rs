@@ -8,6 +8,7 @@
 pub mod address;
 mod calls;
 mod care;
+mod caretaker;
 pub mod examine;
 pub mod exchange;
 mod feed;
@@ -40,7 +41,9 @@ use tenure::wire::UpstreamState;
 use self::address::Address;
 use self::calls::{Calls, Done};
 use self::care::Care;
-use self::exchange::{CareOf, Cared, Exchange, Step};
+use self::caretaker::{Caretaker, Errand};
+use self::exchange::{CareOf, Cared, Exchange, Step, Verified};
+use self::feed::{Hearing, Surveyed};
 use self::known::Known;
 use self::layout::Layout;
 use self::link::{Link, LinkState, Purpose};
@@ -56,12 +59,13 @@ pub const GUARANTEE: &str = "single Redis; asynchronous failover can lose a gran
 const PUSHES_PER_TURN: usize = 256;
 /// After it could not listen.
 const LISTEN_AGAIN: Duration = Duration::from_millis(500);
+/// How often keys that own clients share are looked at where nothing tells of their changes: another
+/// program with a ttl of 1 s makes them expire 11 s later.
+const UNHEARD_EVERY: Duration = Duration::from_secs(3);
 /// A beat's deadline is this part of the shortest ttl in it, so that there is time to try again …
 const BEAT_DEADLINE_PART: u32 = 4;
 /// … but never shorter than this.
 const BEAT_DEADLINE_MIN: Duration = Duration::from_millis(100);
-/// A survey walks through all keys.
-const SURVEY_DEADLINE: Duration = Duration::from_secs(60);
 /// What went wrong last is told for at least so long.
 const ERROR_SHOWN: Duration = Duration::from_secs(10);
 /// Redis keeps a key through the very ms of its expiry.
@@ -70,11 +74,16 @@ const JUST_AFTER: Duration = Duration::from_millis(1);
 /// What a call is for.
 #[derive(Debug)]
 enum Task {
-    Request { call: CallId, request: Box<Request> },
+    Request {
+        call: CallId,
+        request: Box<Request>,
+    },
     Care(Vec<CareOf>),
     Verify(Vec<(ClaimId, Resource)>),
     Listen,
-    Survey,
+    Stand,
+    /// From this cursor on.
+    Survey(Vec<u8>),
 }
 
 /// What came back.
@@ -82,13 +91,12 @@ enum Task {
 enum Reply {
     Answer(Answer),
     Cared(Vec<Cared>),
-    Verified(Vec<bool>),
-    /// What the server refused of it.
-    Listening {
-        connection: u64,
-        refused: Option<String>,
-    },
-    Surveyed(Vec<Resource>),
+    Verified(Vec<Verified>),
+    /// None if this connection listened already.
+    Listening(Option<Hearing>),
+    /// How long another is the caretaker.
+    Stood(Option<Duration>),
+    Surveyed(Surveyed),
 }
 
 /// Whether hints come.
@@ -117,13 +125,22 @@ pub struct Redis {
     beats: Link,
     commands: Link,
     pushes: Link,
+    /// For what no client waits for: nothing of it may keep a claim or a release waiting.
+    upkeep: Link,
     heard: Pushes,
     calls: Calls<Task, Reply>,
     known: Known,
     care: Care,
+    caretaker: Caretaker,
+    /// By what the caretaker is known.
+    agent: String,
     ear: Ear,
     /// The connection that tracks and subscribes.
     listening_on: u64,
+    /// Whether it tells of keys that change.
+    tracks: bool,
+    /// When to look at what nothing tells of.
+    unheard_at: Option<Boottime>,
     /// Why hints do not come, although the connection is up.
     hard_of_hearing: Option<String>,
     /// Resources that somebody asked about.
@@ -141,6 +158,8 @@ impl Redis {
     pub fn open(address: Arc<Address>, settings: RedisSettings) -> Redis {
         let database = address.db();
         let (sink, heard) = pushes::pushes();
+        // Without chance agents act at the same instants, and none of them is the caretaker.
+        let seed = getrandom::u64().unwrap_or(0);
         Redis {
             layout: Rc::new(settings.layout.clone()),
             settings,
@@ -148,13 +167,18 @@ impl Redis {
             beats: Link::open(Arc::clone(&address), Purpose::Beats),
             pushes: Link::open(Arc::clone(&address), Purpose::Pushes(sink)),
             commands: Link::open(Arc::clone(&address), Purpose::Commands),
+            upkeep: Link::open(Arc::clone(&address), Purpose::Care),
             address,
             heard,
             calls: Calls::new(),
             known: Known::default(),
-            care: Care::default(),
+            care: Care::new(seed),
+            caretaker: Caretaker::new(seed),
+            agent: format!("{seed:016x}"),
             ear: Ear::Deaf { retry_at: Boottime::ZERO },
             listening_on: 0,
+            tracks: false,
+            unheard_at: None,
             hard_of_hearing: None,
             inspected: RunsOut::default(),
             floor: 0,
@@ -178,9 +202,12 @@ impl Redis {
             let already = self.listening_on;
             let within = self.settings.timeout;
             self.calls.start(now, within, &self.pushes, Task::Listen, move |line| async move {
-                let (connection, refused) = feed::listen(line, &layout, database, already).await?;
-                Ok(Reply::Listening { connection, refused })
+                feed::listen(line, &layout, database, already).await.map(Reply::Listening)
             });
+        }
+        if self.unheard_at.is_some_and(|at| at <= now) {
+            self.unheard_at = Some(now + UNHEARD_EVERY);
+            self.known.doubt_semaphores(now);
         }
         self.known.sweep(now, &mut self.care);
         let doubted = self.known.take_doubted(now);
@@ -197,11 +224,33 @@ impl Redis {
                 exchange::cared(reply).map(Reply::Cared)
             });
         }
+        if let Some(errand) = self.caretaker.take(now) {
+            self.run_errand(now, errand);
+        }
         while let Some(resource) = self.inspected.pop_due(now) {
             self.reports.push_back(Report::Change(Change::Resource(resource)));
         }
     }
 
+    fn run_errand(&mut self, now: Boottime, errand: Errand) {
+        match errand {
+            Errand::Stand => {
+                let invocation = exchange::stand(&self.layout, &self.agent, caretaker::TERM);
+                self.start(now, Task::Stand, invocation, |reply| {
+                    exchange::stood(reply).map(Reply::Stood)
+                });
+            }
+            Errand::Survey(cursor) => {
+                let (layout, within) = (Rc::clone(&self.layout), self.settings.timeout);
+                let task = Task::Survey(cursor.clone());
+                self.calls.start(now, within, &self.upkeep, task, move |line| async move {
+                    feed::survey(line, &layout, &cursor).await.map(Reply::Surveyed)
+                });
+            }
+        }
+    }
+
+    /// Starts a call that no client waits for.
     fn start(
         &mut self,
         now: Boottime,
@@ -210,7 +259,7 @@ impl Redis {
         read: impl FnOnce(redis::Value) -> Result<Reply, exchange::ReplyError> + 'static,
     ) {
         let within = self.settings.timeout;
-        self.calls.start(now, within, &self.commands, task, |line| async move {
+        self.calls.start(now, within, &self.upkeep, task, |line| async move {
             let mut connected = line.connect().await?;
             let reply = line.run(&mut connected, &invocation).await?;
             read(reply).map_err(|error| Failure::Unknown(error.to_string()))
@@ -250,38 +299,59 @@ impl Redis {
             }
             (Task::Verify(asked), result) => {
                 self.known.verified();
-                if let Ok(Reply::Verified(present)) = result {
-                    let gone = asked.into_iter().zip(present).filter(|(_, present)| !present);
-                    for ((claim, resource), _) in gone {
-                        self.reports.push_back(Report::Change(Change::Lost { claim, resource }));
+                if let Ok(Reply::Verified(found)) = result {
+                    for ((claim, resource), found) in asked.into_iter().zip(found) {
+                        match found {
+                            Verified::Held => {}
+                            Verified::ExpiresSoon => self.care.expires_soon(now, &resource),
+                            Verified::Gone => {
+                                let change = Change::Lost { claim, resource };
+                                self.reports.push_back(Report::Change(change));
+                            }
+                        }
                     }
                 }
             }
-            (Task::Listen, Ok(Reply::Listening { connection, refused })) => {
+            (Task::Listen, Ok(Reply::Listening(hearing))) => {
                 self.ear = Ear::Listening;
-                if connection != self.listening_on {
+                if let Some(Hearing { connection, tracks, refused }) = hearing {
                     self.listening_on = connection;
                     self.hard_of_hearing = refused;
+                    self.tracks = tracks;
                 }
+                if self.tracks {
+                    self.unheard_at = None;
+                    self.caretaker.listens(now);
+                } else {
+                    self.unheard_at = Some(now);
+                    self.caretaker.is_deaf();
+                }
+                self.care.appoint(self.caretaker.is_it());
                 // Whatever happened before this instant was not heard.
+                self.known.doubt_semaphores(now);
                 self.reports.push_back(Report::FeedLost);
-                let layout = Rc::clone(&self.layout);
-                self.calls.start(
-                    now,
-                    SURVEY_DEADLINE,
-                    &self.commands,
-                    Task::Survey,
-                    |line| async move { feed::survey(line, &layout).await.map(Reply::Surveyed) },
-                );
             }
             (Task::Listen, _) => self.ear = Ear::Deaf { retry_at: now + LISTEN_AGAIN },
-            (Task::Survey, Ok(Reply::Surveyed(semaphores))) => {
-                for semaphore in semaphores {
-                    self.care.queue_changed(now, &semaphore);
-                }
+            (Task::Stand, result) => {
+                let answer = match result {
+                    Ok(Reply::Stood(other)) => Some(other),
+                    _ => None,
+                };
+                self.caretaker.stood(now, answer);
+                self.care.appoint(self.caretaker.is_it());
             }
-            // Semaphores are met when they change, too.
-            (Task::Survey, _) => {}
+            (Task::Survey(from), result) => {
+                let next = match result {
+                    Ok(Reply::Surveyed(Surveyed { next, semaphores })) => {
+                        for semaphore in semaphores {
+                            self.care.queue_changed(now, &semaphore);
+                        }
+                        Some(next)
+                    }
+                    _ => None,
+                };
+                self.caretaker.surveyed(now, from, next);
+            }
         }
     }
 
@@ -410,6 +480,8 @@ impl Upstream for Redis {
         let timeouts = [self.calls.poll_timeout(), self.known.poll_timeout()];
         let timeouts = timeouts.into_iter().chain([
             self.care.poll_timeout(),
+            self.caretaker.poll_timeout(),
+            self.unheard_at,
             listen_at,
             self.inspected.next(),
         ]);

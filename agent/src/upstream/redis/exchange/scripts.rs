@@ -113,4 +113,5 @@ pub(super) static ANNOUNCE: LazyLock<Script> = script!("announce", "prelude_mast
 pub(super) static END_SESSION: LazyLock<Script> = script!("end_session", "prelude_master");
 pub(super) static ROUTES: LazyLock<Script> = script!("routes", "prelude_lease");
 pub(super) static CARE: LazyLock<Script> = script!("care", "prelude_permit");
+pub(super) static STAND: LazyLock<Script> = script!("stand");
 pub(super) static VERIFY: LazyLock<Script> = script!("verify");

@@ -8,7 +8,8 @@ use tenure::wire::Kind;
 
 use crate::model::{ClaimId, Resource};
 
-use super::super::layout::{Layout, SemaphoreKey, hyphenated};
+use super::super::layout::{Layout, SemaphoreKey, hyphenated, member};
+use super::encode::millis;
 use super::reply::{Items, ReplyError, count, count_if_any, integer, list, unexpected};
 use super::scripts::{self, Invocation};
 
@@ -32,6 +33,8 @@ pub struct Cared {
     pub waiting: u64,
     /// When the first of them runs out unless it is renewed; a good time to look again.
     pub next: Option<Duration>,
+    /// Whether a holder or waiter of another program was seen.
+    pub foreign: bool,
 }
 
 /// Purges who ran out, grants what is free, keeps keys from expiring under their users, and removes
@@ -63,20 +66,35 @@ pub fn cared(reply: Value) -> Result<Vec<Cared>, ReplyError> {
             holders: count(items.next())?,
             waiting: count(items.next())?,
             next: count_if_any(items.next())?.map(Duration::from_millis),
+            foreign: count(items.next())? > 0,
         });
     }
     Ok(cared)
 }
 
-/// Whether each of these claims of exclusive resources is the holder still. Writes nothing.
+/// Stands for caretaker for so long.
+pub fn stand(layout: &Layout, agent: &str, term: Duration) -> Invocation {
+    Invocation::new(&scripts::STAND).key(layout.caretaker()).arg(agent).arg(millis(term))
+}
+
+/// How long another agent is the caretaker at least; `None` if it is this one.
+pub fn stood(reply: Value) -> Result<Option<Duration>, ReplyError> {
+    let left = count(reply)?;
+    Ok((left > 0).then(|| Duration::from_millis(left)))
+}
+
+/// Whether each of these claims is held still. Writes nothing.
 pub fn verify(layout: &Layout, claims: &[(ClaimId, Resource)]) -> Invocation {
     let mut call = Invocation::new(&scripts::VERIFY);
     for (claim, resource) in claims {
         let Resource { tenant, kind, name } = resource;
-        let id = hyphenated(claim.0);
+        let id = match kind {
+            Kind::Semaphore => member(*claim),
+            _ => hyphenated(claim.0),
+        };
         call = call
             .key(layout.main(resource))
-            .key(layout.claim(tenant, &id))
+            .key(layout.claim(tenant, &hyphenated(claim.0)))
             // Every item has as many keys, and none that the caller may not read.
             .key(match kind {
                 Kind::Master => layout.master_claim(tenant, name),
@@ -88,14 +106,26 @@ pub fn verify(layout: &Layout, claims: &[(ClaimId, Resource)]) -> Invocation {
     call
 }
 
+/// What [`verify`] found of a claim.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verified {
+    /// It is held.
+    Held,
+    /// It is not.
+    Gone,
+    /// It is held, but the keys of its semaphore expire before long.
+    ExpiresSoon,
+}
+
 /// What [`verify`] found, in the same order.
-pub fn verified(reply: Value) -> Result<Vec<bool>, ReplyError> {
+pub fn verified(reply: Value) -> Result<Vec<Verified>, ReplyError> {
     list(reply)?
         .into_iter()
-        .map(|holds| match integer(holds)? {
-            0 => Ok(false),
-            1 => Ok(true),
-            other => Err(unexpected("0 or 1", &Value::Int(other))),
+        .map(|answer| match integer(answer)? {
+            0 => Ok(Verified::Gone),
+            1 => Ok(Verified::Held),
+            2 => Ok(Verified::ExpiresSoon),
+            other => Err(unexpected("0, 1 or 2", &Value::Int(other))),
         })
         .collect()
 }

@@ -4,7 +4,12 @@
 -- KEYS  for each semaphore: 1 main  2 ttl  3 waiting  4 waiting_heartbeat  5 max  6 fence
 -- ARGV  1 floor of tokens; for each semaphore: 1 what records start with
 --       2 what notifications start with  3 1 if the caller shares it
--- Returns for each: how many hold, how many wait, ms until the first of them runs out or -1.
+-- Returns for each: how many hold, how many wait, ms until the first of them runs out or -1, 1 if one of
+-- them is of another program.
+
+-- Members that are looked at, whether they are of another program: the first that wait, and the holders
+-- with the most time left, as those programs ask for more of it.
+local LOOKED_AT = 16
 
 -- Clients of the package that purge the dead leave them in `ttl`.
 local function forget_strays(s, holders)
@@ -16,6 +21,21 @@ local function forget_strays(s, holders)
       redis.call('ZREM', s.ttl, member)
     end
   end
+end
+
+-- Notes whose the members are.
+local function sort_members(s, members)
+  local records = {}
+  for _, member in ipairs(members) do
+    local hold = hold_of(member)
+    if hold then
+      records[#records + 1] = s.records .. hold
+    end
+  end
+  local ours = #records > 0 and redis.call('EXISTS', unpack(records)) or 0
+  s.foreign = s.foreign or ours < #members
+  -- Whoever looks: what a Tenure client needs is kept for ever.
+  s.shared = s.shared or ours > 0
 end
 
 local answers = {}
@@ -36,6 +56,8 @@ for i = 1, (#ARGV - 1) / 3 do
     drop_unused(s)
   else
     forget_strays(s, holders)
+    sort_members(s, redis.call('ZRANGE', s.main, -LOOKED_AT, -1))
+    sort_members(s, redis.call('ZRANGE', s.waiting, 0, LOOKED_AT - 1))
     keep_keys(s, { 'main', 'ttl', 'waiting', 'hb', 'max' })
     for _, set in ipairs({ s.main, s.ttl, s.hb }) do
       local first = tonumber(redis.call('ZRANGE', set, 0, 0, 'WITHSCORES')[2])
@@ -45,6 +67,8 @@ for i = 1, (#ARGV - 1) / 3 do
       end
     end
   end
-  answers[3 * i - 2], answers[3 * i - 1], answers[3 * i] = holders, waiting, soonest
+  local n = #answers
+  answers[n + 1], answers[n + 2], answers[n + 3] = holders, waiting, soonest
+  answers[n + 4] = s.foreign and 1 or 0
 end
 return answers

@@ -2,7 +2,8 @@
 
 use crate::model::{Beat, BeatAnswer, GoneReason, Request, Subject, Terms};
 
-use super::super::exchange::{Exchange, verified, verify};
+use super::super::exchange::{Exchange, Verified, verified, verify};
+use super::super::layout::member;
 use super::master::{MASTER_ROLE, announce, master};
 use super::store::{Store, TTL, announcement, beat, claim, session};
 
@@ -17,25 +18,43 @@ fn whether_a_claim_holds_still_is_seen_without_a_trace() {
         claim(5, 1, "leader/never"),
         claim(6, 1, "master/never"),
         claim(7, 1, "lease/never"),
+        claim(8, 1, "semaphore/g"),
+        claim(9, 1, "semaphore/g"),
     ];
-    for held in &claims[..4] {
+    for held in claims[..4].iter().chain(&claims[7..8]) {
         store.hold(held);
     }
     let look = || {
         let claims: Vec<_> = claims.iter().map(|it| (it.id, it.resource.clone())).collect();
         let call = verify(&store.layout, &claims);
-        store.without_writing(|| verified(store.call(&call)).unwrap())
+        let found = store.without_writing(|| verified(store.call(&call)).unwrap());
+        found.into_iter().map(|found| found != Verified::Gone).collect::<Vec<_>>()
     };
-    assert_eq!(look(), [true, true, true, true, false, false, false]);
-    store.hold(&master(8, 2, 1));
+    assert_eq!(look(), [true, true, true, true, false, false, false, true, false]);
+    store.hold(&master(10, 2, 1));
     store.release(&claims[0]);
     store.expire(&claims[2]);
-    assert_eq!(look(), [false, false, false, true, false, false, false]);
+    store.run::<()>(&["ZREM", "adv-sem:semaphore_main:g", &member(claims[7].id)]);
+    assert_eq!(look(), [false, false, false, true, false, false, false, false, false]);
     // The same session as master by another hold.
-    store.release(&master(8, 2, 1));
-    store.hold(&claim(9, 1, "master/p"));
+    store.release(&master(10, 2, 1));
+    store.hold(&claim(11, 1, "master/p"));
     assert!(!look()[1]);
     assert_eq!(verified(store.call(&verify(&store.layout, &[]))), Ok(Vec::new()));
+}
+
+#[test]
+fn a_permit_whose_key_expires_before_long_is_told_apart() {
+    let store = Store::new();
+    let permit = claim(1, 1, "semaphore/g");
+    store.hold(&permit);
+    let look = || {
+        let call = verify(&store.layout, &[(permit.id, permit.resource.clone())]);
+        store.without_writing(|| verified(store.call(&call)).unwrap())
+    };
+    assert_eq!(look(), [Verified::Held]);
+    store.run::<()>(&["EXPIRE", "adv-sem:semaphore_main:g", "3600"]);
+    assert_eq!(look(), [Verified::ExpiresSoon]);
 }
 
 #[test]

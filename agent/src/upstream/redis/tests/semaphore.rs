@@ -349,6 +349,33 @@ fn a_beat_never_shortens_a_permit() {
 }
 
 #[test]
+fn beats_of_holders_do_the_work_of_nobody_else() {
+    const HOLDERS: u64 = 50;
+    let store = Store::new();
+    let claims: Vec<_> =
+        (1..=HOLDERS).map(|id| permit_of(&format!("s{id}"), u128::from(id), 1)).collect();
+    for claim in &claims {
+        store.hold(claim);
+    }
+    store.renew(&claims[0]);
+    store.run::<()>(&["CONFIG", "RESETSTAT"]);
+    let answers = store.renew_all(claims.iter().map(beat).collect());
+    assert!(answers.iter().all(|answer| matches!(answer, BeatAnswer::Held { .. })));
+    let calls = |command: &str| {
+        let stats: String = store.run(&["INFO", "commandstats"]);
+        let line = format!("cmdstat_{command}:calls=");
+        let found = stats.lines().find_map(|found| found.strip_prefix(&line)?.split(',').next());
+        found.map_or(0, |count| count.parse().unwrap())
+    };
+    assert_eq!((calls("evalsha"), calls("zadd"), calls("pexpireat")), (1, HOLDERS, HOLDERS));
+    let in_all: u64 = ["hmget", "get", "zscore", "zcard", "zrange", "zrangebyscore", "pttl", "del"]
+        .map(calls)
+        .iter()
+        .sum();
+    assert_eq!(in_all, 3 * HOLDERS, "the record, the limit and the place");
+}
+
+#[test]
 fn a_revoked_permit_goes_to_whoever_waits() {
     let store = Store::new();
     let mut pushed = store.connect();
@@ -372,7 +399,7 @@ fn a_revoked_permit_goes_to_whoever_waits() {
 fn upkeep_writes_nothing_where_nothing_is_due() {
     let store = Store::new();
     let none = store.without_writing(|| look_after(&store, true));
-    assert_eq!(none, Cared { holders: 0, waiting: 0, next: None });
+    assert_eq!(none, Cared { holders: 0, waiting: 0, next: None, foreign: false });
     store.hold(&permit(1, 1));
     check_waits(&store, &permit(2, 1), 1, 1);
     for shared in [true, false] {
@@ -392,7 +419,7 @@ fn upkeep_clears_away_what_the_dead_leave() {
     overdue(&store, &a);
     overdue(&store, &b);
     let cared = look_after(&store, false);
-    assert_eq!(cared, Cared { holders: 0, waiting: 0, next: None });
+    assert_eq!(cared, Cared { holders: 0, waiting: 0, next: None, foreign: false });
     let left = store.keys();
     assert!(left.iter().all(|key| key.starts_with("tenure:")), "{left:?}");
 }

@@ -1,0 +1,127 @@
+//! What agents do when nobody asks them anything: little, and only what somebody gains by.
+
+use serde_json::json;
+use tenure::wire::LostReason;
+use tenure_tests::harness::{Campaigner, Fleet, RedisServer, start_agent, until};
+
+/// A holder and a waiter of a semaphore with one permit, as a program that is no agent leaves them.
+struct Foreign<'a> {
+    redis: &'a RedisServer,
+    name: String,
+}
+
+impl<'a> Foreign<'a> {
+    fn start(redis: &'a RedisServer, name: &str) -> Foreign<'a> {
+        let foreign = Foreign { redis, name: name.to_owned() };
+        let now: Vec<u64> = redis.command(&["TIME"]);
+        let (now, later) = (now[0].to_string(), (now[0] + 3600).to_string());
+        redis.command::<()>(&["SET", &foreign.key("max"), "1"]);
+        for (part, score, member) in [
+            ("ttl", &later, "holder"),
+            ("main", &later, "holder"),
+            ("waiting_heartbeat", &later, "waiter"),
+            ("waiting", &now, "waiter"),
+        ] {
+            let key = foreign.key(part);
+            redis.command::<()>(&["ZADD", &key, score, &foreign.member(member)]);
+        }
+        foreign
+    }
+
+    fn key(&self, part: &str) -> String {
+        format!("adv-sem:semaphore_{part}:{}", self.name)
+    }
+
+    fn member(&self, which: &str) -> String {
+        format!("{which:0<16}{:0<16}", self.name)
+    }
+
+    /// The holder goes as the package lets it go, which wakes nobody. Waits until somebody else has
+    /// granted the waiter its permit.
+    #[track_caller]
+    fn is_handed_over(&self) {
+        self.redis.command::<()>(&["ZREM", &self.key("ttl"), &self.member("holder")]);
+        self.redis.command::<()>(&["ZREM", &self.key("main"), &self.member("holder")]);
+        let told = format!("adv-sem:acquisition_notification:{}", self.member("waiter"));
+        until("the waiter to be told", || self.redis.command::<u64>(&["LLEN", &told]) == 1);
+    }
+}
+
+fn calls(redis: &RedisServer, command: &str) -> u64 {
+    redis.commandstats().get(command).copied().unwrap_or(0)
+}
+
+#[test]
+fn permits_that_are_merely_held_make_nobody_look_after_them() {
+    const EACH: u64 = 40;
+    let fleet = Fleet::start_with(RedisServer::start(), 3, "");
+    let mut programs: Vec<Campaigner> =
+        fleet.agents.iter().map(|agent| Campaigner::start(agent, "program")).collect();
+    for (host, program) in programs.iter_mut().enumerate() {
+        for i in 0..EACH {
+            let with = json!({"limit": 2, "ttl_ms": 6000});
+            program.acquire("semaphore", &format!("s{host}-{i}"), &with);
+        }
+    }
+    let all = EACH * fleet.agents.len() as u64;
+    // Every one is beaten, and with that every agent told, before anything is counted.
+    let beaten = calls(&fleet.redis, "zadd");
+    until("all to be beaten", || calls(&fleet.redis, "zadd") >= beaten + 2 * all);
+    fleet.redis.command::<()>(&["CONFIG", "RESETSTAT"]);
+    until("all to be beaten again", || calls(&fleet.redis, "zadd") >= 2 * all);
+    let stats = fleet.redis.commandstats();
+    // What looking after a semaphore takes, and nothing else that happens here.
+    for command in ["zrangebyscore", "zcard", "zrange", "zrevrange"] {
+        assert_eq!(stats.get(command), None, "{stats:?}");
+    }
+    drop(programs);
+    fleet.is_left_empty();
+}
+
+#[test]
+fn a_permit_that_another_program_takes_away_is_lost_before_its_next_beat() {
+    let fleet = Fleet::start();
+    let mut program = Campaigner::start(&fleet.agents[0], "program");
+    // The next beat is 20 minutes away.
+    let with = json!({"limit": 1, "ttl_ms": 3_600_000});
+    for name in ["gpu", "cpu"] {
+        let held = program.acquire("semaphore", name, &with);
+        let member = held.hold.simple().to_string();
+        let key = format!("adv-sem:semaphore_main:{name}");
+        fleet.redis.command::<()>(&["ZREM", &key, &member]);
+        assert_eq!(program.events.lost(held.hold).reason, LostReason::Conflict);
+    }
+}
+
+#[test]
+fn waiters_of_other_programs_are_served_by_whichever_agent_is_left() {
+    let mut fleet = Fleet::start_with(RedisServer::start(), 3, "");
+    let caretaker = || fleet_caretaker(&fleet.redis);
+    until("one of the agents to be the caretaker", || caretaker().is_some());
+    Foreign::start(&fleet.redis, "first").is_handed_over();
+    for name in ["second", "third"] {
+        fleet.agents[0].kill();
+        fleet.agents.remove(0);
+        Foreign::start(&fleet.redis, name).is_handed_over();
+    }
+}
+
+fn fleet_caretaker(redis: &RedisServer) -> Option<String> {
+    redis.command(&["GET", "tenure:caretaker:adv-sem"])
+}
+
+#[test]
+fn one_agent_of_a_fleet_looks_for_what_was_there_before() {
+    const KEYS: u64 = 20_000;
+    let redis = RedisServer::start();
+    let fill = format!("for i = 1, {KEYS} do redis.call('SET', 'k' .. i, '') end");
+    redis.command::<()>(&["EVAL", &fill, "0"]);
+    let foreign = Foreign::start(&redis, "early");
+    let agents: Vec<_> = (0..3).map(|host| start_agent(host, &redis.url(), "")).collect();
+    foreign.is_handed_over();
+    // Each has a session announced: all of them have done what they do first.
+    let _programs: Vec<_> =
+        agents.iter().map(|agent| Campaigner::start(agent, "program")).collect();
+    let walks = calls(&redis, "scan") as f64 / (KEYS as f64 / 1000.0);
+    assert!(walks < 2.0, "all keys were walked through {walks} times");
+}
