@@ -5,6 +5,7 @@ use std::time::Duration;
 use tenure::wire::Kind;
 
 use super::journal::{Entry, SavedGrant};
+use super::settings::CONFIRM_WITHIN;
 use super::timers::look_at;
 use super::{Engine, Occupation, Timer};
 use crate::host::clock::Boottime;
@@ -96,6 +97,14 @@ impl Grant {
     pub(super) fn new(now: Boottime, claim: &Claim, token: u64) -> Grant {
         let expires = cap(now + claim.ttl, last_instant(claim, now));
         Grant { token, granted_at: now, expires, grace_until: None, route_version: 0 }
+    }
+
+    /// One that its waiter does not know of yet. Its next beat makes it like any other; without one the
+    /// permit is soon free for who waits behind.
+    pub(super) fn unconfirmed(now: Boottime, claim: &Claim, token: u64) -> Grant {
+        let mut grant = Grant::new(now, claim, token);
+        grant.expires = grant.expires.min(now + CONFIRM_WITHIN);
+        grant
     }
 
     pub(super) fn renew(&mut self, now: Boottime, claim: &Claim, ttl: Duration) {

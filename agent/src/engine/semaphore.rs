@@ -165,7 +165,7 @@ impl Engine {
             semaphore.holders.insert(token, id);
         }
         if let Some(tracked) = self.claims.get_mut(&id) {
-            tracked.state = State::Granted(Grant::new(now, &tracked.claim, token));
+            tracked.state = State::Granted(Grant::unconfirmed(now, &tracked.claim, token));
             let deadline = tracked.deadline();
             if deadline < tracked.armed {
                 self.timers.disarm(tracked.armed, super::Timer::Claim(id));

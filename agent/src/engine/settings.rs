@@ -5,6 +5,9 @@ use std::time::Duration;
 /// How soon to ask again when no durable token is left.
 pub(super) const TOKEN_WAIT: Duration = Duration::from_millis(50);
 
+/// How long a permit is kept for a waiter that was granted it, until a beat of it comes.
+pub(super) const CONFIRM_WITHIN: Duration = Duration::from_secs(5);
+
 /// The engine's limits.
 #[derive(Debug, Clone)]
 pub struct EngineSettings {

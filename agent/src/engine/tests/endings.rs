@@ -111,6 +111,8 @@ fn max_hold_counts_from_the_grant() {
          = true
          ! changed semaphore/g
          ! granted b
+         24 renew b semaphore/g
+         = held 2 of 1
          29 renew b semaphore/g
          = held 2 of 1
          30 renew b semaphore/g

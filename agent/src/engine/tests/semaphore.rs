@@ -174,6 +174,8 @@ fn a_granted_waiter_holds_for_its_own_ttl() {
          = true
          ! changed semaphore/g
          ! granted b
+         5 renew b semaphore/g ttl=10
+         = held 2 of 1
          14 claim c by s3 semaphore/g try
          = contended b free_in=1 of 1
          15 claim d by s3 semaphore/g try
@@ -181,6 +183,31 @@ fn a_granted_waiter_holds_for_its_own_ttl() {
          ! changed semaphore/g
          ! lost b
          ! changed semaphore/g",
+    );
+}
+
+#[test]
+fn a_granted_waiter_that_died_keeps_the_permit_for_moments_only() {
+    check(
+        "0 claim a by s1 semaphore/g
+         = held 1 of 1
+         ! changed semaphore/g
+         0 claim b by s2 semaphore/g
+         = waiting 1 of 1
+         ! changed semaphore/g
+         0 claim c by s3 semaphore/g
+         = waiting 2 of 1
+         ! changed semaphore/g
+         5 release a semaphore/g
+         = true
+         ! changed semaphore/g
+         ! granted b
+         10 renew c semaphore/g
+         = held 3 of 1
+         ! changed semaphore/g
+         ! lost b
+         ! changed semaphore/g
+         ! granted c",
     );
 }
 

@@ -7,8 +7,9 @@
 -- What the package says for no longest duration, s, and what EXPIRE it then sends.
 local NO_TTL = 2147483637
 local FOREVER = 2147483647
--- How long a permit is kept for a waiter of another program until it confirms, s.
-local CONFIRM_WITHIN = 10
+-- How long a permit is kept for a waiter until a beat of it confirms, s: an agent does that at once, unless
+-- it is dead; other programs look once a second.
+local CONFIRM_WITHIN, OTHERS_CONFIRM_WITHIN = 5, 10
 -- Keys that not even the caller shares outlive their last member by this, s.
 local OUTLIVE = 10
 -- Most members that one call purges of each set.
@@ -107,18 +108,19 @@ end
 -- Grants a waiter that is taken out of the queue. Whether that took a permit.
 local function grant_waiter(s, member)
   local record = record_of(s, member)
-  local seconds, took = CONFIRM_WITHIN, true
+  local seconds, took = OTHERS_CONFIRM_WITHIN, true
   if record then
     if record.gone or redis.call('PTTL', record.key) <= KEEP then
       return false
     end
-    seconds = math.max(1, math.ceil(record.ttl / 1000))
-    grant(s, record.key, member, record.ttl)
+    local ttl = math.min(record.ttl, CONFIRM_WITHIN * 1000)
+    seconds = math.max(1, math.ceil(ttl / 1000))
+    grant(s, record.key, member, ttl)
     redis.call('HSET', record.key, 'notified', 1)
-    keep_record(record.key, record.ttl)
+    keep_record(record.key, ttl)
   else
     -- One that has a permit already has missed that it was told.
-    took = redis.call('ZADD', s.main, 'NX', score(now_s + CONFIRM_WITHIN), member) == 1
+    took = redis.call('ZADD', s.main, 'NX', score(now_s + OTHERS_CONFIRM_WITHIN), member) == 1
   end
   local notification = s.notifications .. member
   redis.call('RPUSH', notification, '1')

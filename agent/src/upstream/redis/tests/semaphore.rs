@@ -241,11 +241,36 @@ fn a_dead_holder_is_followed_by_whoever_waits() {
     overdue(&store, &a);
     let cared = look_after(&store, true);
     assert_eq!((cared.holders, cared.waiting), (1, 0));
-    assert!(cared.next.unwrap() > TTL - Duration::from_secs(60));
+    assert!(cared.next.unwrap() <= Duration::from_secs(5), "until it confirms");
     assert!(matches!(store.renew(&b), BeatAnswer::Held { .. }));
+    assert!(look_after(&store, true).next.unwrap() > TTL - Duration::from_secs(60));
     assert_eq!(store.renew(&a), BeatAnswer::Gone(GoneReason::Expired));
     // It may queue again, at the end.
     check_waits(&store, &a, 1, 1);
+}
+
+#[test]
+fn a_waiter_that_died_keeps_a_permit_for_moments_only() {
+    let store = Store::new();
+    let (a, b, c) = (permit(1, 1), permit(2, 1), permit(3, 1));
+    store.hold(&a);
+    check_waits(&store, &b, 1, 1);
+    check_waits(&store, &c, 2, 1);
+    assert!(store.release(&a));
+    let left = |claim| score(&store, MAIN, claim).unwrap() - store.now();
+    assert!(left(&b) <= 5.0, "{}", left(&b));
+    let record_left: i64 = store.run(&["PTTL", &store.record(&b)]);
+    assert!(record_left <= 65_000, "{record_left}");
+    // A beat in time makes it a grant like any other.
+    assert!(matches!(store.renew(&b), BeatAnswer::Held { .. }));
+    assert!(left(&b) > TTL.as_secs_f64() - 60.0);
+    assert!(store.release(&b));
+    overdue(&store, &c);
+    let d = permit(4, 1);
+    store.hold(&d);
+    // It was alive after all, and comes late.
+    assert_eq!(store.renew(&c), BeatAnswer::Gone(GoneReason::Expired));
+    check_waits(&store, &c, 1, 1);
 }
 
 #[test]
