@@ -22,8 +22,9 @@ Examples:
   tenure standing leader cleanup                  who holds it, and who waits
   tenure doctor                                   what is wrong, and the way out
 
-The agent's socket is --socket, else TENURE_SOCKET, else $XDG_RUNTIME_DIR/tenured/api.sock when
-there is one, else the system's. An error is one line on stderr. NO_COLOR=1 switches colours off.";
+The agent's socket is --socket, else TENURE_SOCKET, else the first that there is of
+$XDG_RUNTIME_DIR/tenured/api.sock, /run/user/UID/tenured/api.sock, /tmp/tenured-UID/api.sock and the
+system's. An error is one line on stderr. NO_COLOR=1 switches colours off.";
 
 /// Leadership, leases and permits that hold across a fleet, from the command line.
 #[derive(Debug, Parser)]

@@ -5,6 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use super::socket::looked_at_besides;
 use crate::wire::{Code, Problem};
 
 /// Why a call to the agent failed.
@@ -108,11 +109,16 @@ impl CallError {
 }
 
 fn unreachable(path: &Path, source: &io::Error) -> String {
+    let besides = || -> String {
+        let besides = looked_at_besides(path);
+        besides.iter().map(|place| format!(", nor at {}", place.display())).collect()
+    };
     let path = path.display();
     match source.kind() {
         io::ErrorKind::NotFound => format!(
-            "there is no agent socket at {path}: start the agent with `tenured` \
-             (as a service: `systemctl start tenured`), or name its socket in TENURE_SOCKET"
+            "there is no agent socket at {path}{}: start the agent with `tenured` \
+             (as a service: `systemctl start tenured`), or name its socket in TENURE_SOCKET",
+            besides()
         ),
         io::ErrorKind::ConnectionRefused => {
             format!(

@@ -63,8 +63,9 @@ pub struct Client {
 
 impl Client {
     /// A client of the agent at `socket`, a path or a `unix:` URI; with `None` at `TENURE_SOCKET`,
-    /// else of this user's own agent (`$XDG_RUNTIME_DIR/tenured/api.sock`) if there is one, else of
-    /// the service (`/run/tenured/api.sock`).
+    /// else of this user's own agent (`$XDG_RUNTIME_DIR/tenured/api.sock`,
+    /// `/run/user/UID/tenured/api.sock`, `/tmp/tenured-UID/api.sock`) if there is one, else of the
+    /// service (`/run/tenured/api.sock`). For root the service comes before `/run/user/0`.
     ///
     /// Opens no connection yet: the first call does.
     ///

@@ -8,6 +8,7 @@ use super::CallError;
 
 /// Names the agent's socket: a path, or a `unix:` URI.
 pub const SOCKET_VARIABLE: &str = "TENURE_SOCKET";
+const RUNTIME_VARIABLE: &str = "XDG_RUNTIME_DIR";
 
 /// The socket of an agent that runs as a service.
 #[cfg(not(target_os = "macos"))]
@@ -24,41 +25,73 @@ pub(super) struct Surroundings<'a> {
     pub(super) uid: u32,
 }
 
-/// The path in this order: `explicit`, `TENURE_SOCKET`, this user's own agent, the service's.
+/// The path in this order: `explicit`, `TENURE_SOCKET`, the [`places`].
 pub(super) fn find(explicit: Option<&Path>) -> Result<PathBuf, CallError> {
     let uid = nix::unistd::geteuid().as_raw();
     let usable = |path: &Path| path.exists() && !planted(path, uid);
-    let variable = |name: &str| std::env::var_os(name);
     find_in(explicit, &Surroundings { variable: &variable, usable: &usable, uid })
+}
+
+/// The other places that were looked at before this one was taken for the agent's socket, if it was not
+/// named.
+pub(super) fn looked_at_besides(path: &Path) -> Vec<PathBuf> {
+    let uid = nix::unistd::geteuid().as_raw();
+    if set(&variable, SOCKET_VARIABLE).is_some() {
+        return Vec::new();
+    }
+    let mut places = places(&variable, uid);
+    let found = places.iter().position(|place| place == path);
+    match found.map(|found| places.remove(found)) {
+        Some(_) => places,
+        None => Vec::new(),
+    }
 }
 
 pub(super) fn find_in(
     explicit: Option<&Path>,
     around: &Surroundings<'_>,
 ) -> Result<PathBuf, CallError> {
-    let set = |name| (around.variable)(name).filter(|value| !value.is_empty());
     if let Some(path) = explicit {
         return parse(path.to_owned());
     }
-    if let Some(value) = set(SOCKET_VARIABLE) {
+    if let Some(value) = set(around.variable, SOCKET_VARIABLE) {
         return parse(value.into());
     }
-    let service = PathBuf::from(SERVICE_SOCKET);
-    let (own, otherwise) = match set("XDG_RUNTIME_DIR") {
-        Some(directory) => {
-            let own = PathBuf::from(directory).join("tenured/api.sock");
-            (own.clone(), own)
-        }
-        None if around.uid == 0 => return Ok(service),
-        None => (temporary_directory(around.uid).join("api.sock"), service.clone()),
+    let places = places(around.variable, around.uid);
+    let found = places.iter().find(|place| (around.usable)(place)).cloned();
+    let otherwise = || match set(around.variable, RUNTIME_VARIABLE) {
+        Some(_) => places.first().cloned(),
+        None => None,
     };
-    if (around.usable)(&own) {
-        Ok(own)
-    } else if (around.usable)(&service) {
-        Ok(service)
-    } else {
-        Ok(otherwise)
+    Ok(found.or_else(otherwise).unwrap_or_else(|| PathBuf::from(SERVICE_SOCKET)))
+}
+
+/// Where an agent may listen: below the user's runtime directory, also where nothing tells of that, as
+/// in a cron job; and as a service. Root's service comes before an agent of root's own session.
+fn places(variable: &dyn Fn(&str) -> Option<OsString>, uid: u32) -> Vec<PathBuf> {
+    let told = set(variable, RUNTIME_VARIABLE)
+        .map(|directory| PathBuf::from(directory).join("tenured/api.sock"));
+    let untold = PathBuf::from(format!("/run/user/{uid}/tenured/api.sock"));
+    let service = PathBuf::from(SERVICE_SOCKET);
+    let rest = match uid {
+        0 => vec![service, untold],
+        _ => vec![untold, temporary_directory(uid).join("api.sock"), service],
+    };
+    let mut places: Vec<PathBuf> = told.into_iter().collect();
+    for place in rest {
+        if !places.contains(&place) {
+            places.push(place);
+        }
     }
+    places
+}
+
+fn variable(name: &str) -> Option<OsString> {
+    std::env::var_os(name)
+}
+
+fn set(variable: &dyn Fn(&str) -> Option<OsString>, name: &str) -> Option<OsString> {
+    variable(name).filter(|value| !value.is_empty())
 }
 
 /// Where a user's own agent listens when there is no `XDG_RUNTIME_DIR`.
@@ -124,6 +157,28 @@ mod tests {
         check(None, &[xdg], &[], own);
         check(None, &[], &[], SERVICE_SOCKET);
         check(None, &[], &["/tmp/tenured-1000/api.sock"], "/tmp/tenured-1000/api.sock");
+        // A cron job is not told, and su(1) tells of another user's.
+        check(None, &[], &[own, SERVICE_SOCKET], own);
+        let other = ("XDG_RUNTIME_DIR", "/run/user/0");
+        check(None, &[other], &[own, SERVICE_SOCKET], own);
+    }
+
+    #[test]
+    fn the_service_of_root_comes_before_what_a_session_left() {
+        let places = |variables: &[(&str, &str)], uid| -> Vec<String> {
+            let variable = |name: &str| {
+                variables.iter().find(|(key, _)| *key == name).map(|(_, value)| value.into())
+            };
+            places(&variable, uid).iter().map(|place| place.display().to_string()).collect()
+        };
+        let session = "/run/user/0/tenured/api.sock";
+        assert_eq!(places(&[], 0), [SERVICE_SOCKET, session]);
+        let xdg = ("XDG_RUNTIME_DIR", "/run/user/0");
+        assert_eq!(places(&[xdg], 0), [session, SERVICE_SOCKET]);
+        assert_eq!(
+            places(&[], 7),
+            ["/run/user/7/tenured/api.sock", "/tmp/tenured-7/api.sock", SERVICE_SOCKET]
+        );
     }
 
     #[test]
