@@ -41,7 +41,6 @@ fn an_agent_that_hangs_costs_a_few_seconds_whatever_it_is_asked() {
         "revoke leader role",
         "events",
         "observe leader role",
-        "doctor",
     ]
     .into_iter()
     .map(|line| (line, start(&agent, &line.split(' ').collect::<Vec<_>>())))
@@ -54,6 +53,35 @@ fn an_agent_that_hangs_costs_a_few_seconds_whatever_it_is_asked() {
     assert!(boottime_ns() - before < PATIENCE_NS, "they waited for longer than they may");
     agent.resume();
     until("nothing to be left", || agent.counts() == (0, 0, 0));
+}
+
+#[test]
+fn the_doctor_finds_a_stopped_agent_and_the_way_out() {
+    let mut agent = Agent::start();
+    agent.pause();
+    let (code, out, err) = tenure(&agent, &["doctor"]);
+    assert_eq!(code, 69, "{out}{err}");
+    let pid = agent.pid();
+    assert!(out.contains(&format!("tenured, pid {pid}, is stopped")), "{out}");
+    assert!(out.contains(&format!("kill -CONT {pid}")), "{out}");
+    assert!(!out.contains("tenure doctor"), "advice to look where one looks: {out}");
+    agent.resume();
+}
+
+#[test]
+fn without_a_name_every_place_is_looked_at_and_told() {
+    let mut command = Command::new(binary("tenure"));
+    command.env_remove("TENURE_SOCKET").env("XDG_RUNTIME_DIR", "/nowhere");
+    command.args(["status"]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let (code, _, err) = run_to_end(&mut Program::start(&mut command));
+    if code == 0 {
+        eprintln!("skipped: an agent serves this host");
+        return;
+    }
+    let uid = nix::unistd::geteuid();
+    for place in ["/nowhere/tenured", "/run/tenured", &format!("/run/user/{uid}/tenured")] {
+        assert!(err.contains(&format!("{place}/api.sock")), "{place}: {err}");
+    }
 }
 
 #[test]

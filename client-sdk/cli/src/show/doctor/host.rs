@@ -7,6 +7,8 @@ use std::time::Duration;
 use nix::time::{ClockId, clock_gettime};
 use nix::unistd::{AccessFlags, Gid, Group, Uid, User, access};
 use tenure::wire::Check;
+use tokio::net::UnixStream;
+use tokio::time::timeout;
 use uuid::Uuid;
 
 use crate::failure::brief;
@@ -29,12 +31,9 @@ pub(super) fn socket(path: &Path) -> Check {
     let group = group(metadata.gid());
     let detail = format!("{shown}, {}:{group}, mode {mode:04o}", user(metadata.uid()));
     if access(path, AccessFlags::W_OK).is_err() {
-        let remedy = format!(
-            "you ({}) may not open it: join its group with `sudo usermod -aG {group} {}` and log \
-             in again, or start an agent of your own",
-            user(Uid::effective().as_raw()),
-            user(Uid::effective().as_raw()),
-        );
+        let you = user(Uid::effective().as_raw());
+        let remedy =
+            format!("you ({you}) may not open it: {}", way_in(&group, metadata.gid(), &you));
         return Check::failure("socket", detail, remedy);
     }
     if mode & 0o002 != 0 {
@@ -42,6 +41,68 @@ pub(super) fn socket(path: &Path) -> Check {
         return Check::warning("socket", detail, remedy);
     }
     Check::ok("socket", detail)
+}
+
+/// How somebody comes by the right to use the socket of that group. Members of some groups have power
+/// over the whole host, and nobody should join them for a socket.
+fn way_in(group: &str, gid: u32, you: &str) -> String {
+    const POWERFUL: [&str; 8] =
+        ["root", "wheel", "sudo", "admin", "adm", "docker", "disk", "shadow"];
+    if gid == 0 || POWERFUL.contains(&group) {
+        "have the agent started with a group of its own for its socket (`groupadd tenured`, and \
+         start it again), or start an agent of your own"
+            .to_owned()
+    } else {
+        format!(
+            "join its group with `sudo usermod -aG {group} {you}` and log in again, or start an \
+             agent of your own"
+        )
+    }
+}
+
+/// What keeps the process behind a socket from answering.
+pub(super) async fn silence(path: &Path) -> Check {
+    const CONNECT_MAX: Duration = Duration::from_secs(1);
+    let detail = |what: &str| format!("takes connections but does not answer: {what}");
+    let peer = match timeout(CONNECT_MAX, UnixStream::connect(path)).await {
+        Ok(Ok(stream)) => stream.peer_cred().ok().and_then(|peer| peer.pid()),
+        Ok(Err(_)) | Err(_) => None,
+    };
+    let stat = peer.and_then(|pid| Some((pid, stat(pid)?)));
+    match stat {
+        Some((pid, (name, 'T' | 't'))) => Check::failure(
+            "agent",
+            detail(&format!("{name}, pid {pid}, is stopped")),
+            format!("kill -CONT {pid}; holds whose time is over by then are lost"),
+        ),
+        Some((pid, (name, 'D'))) => Check::failure(
+            "agent",
+            detail(&format!("{name}, pid {pid}, waits for a disk or a device")),
+            "look at `dmesg`, and at the file systems of its runtime_dir and state_dir",
+        ),
+        // Whoever made the socket need not be the one that serves it.
+        Some((pid, (name, state))) if name == "tenured" => Check::failure(
+            "agent",
+            detail(&format!("pid {pid} is in state {state}")),
+            format!(
+                "look into its log, and start it again (`systemctl restart tenured`, or kill -9 \
+                 {pid} and `tenured`): holds survive that"
+            ),
+        ),
+        _ => Check::failure(
+            "agent",
+            detail("its process is not to be seen from here"),
+            "look for it with `systemctl status tenured` or `ps -C tenured -o pid,stat,args`: one in \
+             state T goes on with kill -CONT",
+        ),
+    }
+}
+
+/// Name and state of a process.
+fn stat(pid: i32) -> Option<(String, char)> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let (name, rest) = stat.split_once('(')?.1.rsplit_once(')')?;
+    Some((name.to_owned(), rest.trim_start().chars().next()?))
 }
 
 fn user(uid: u32) -> String {
@@ -133,6 +194,22 @@ mod tests {
         std::fs::remove_file(&path).expect("removed");
         let _listener = std::os::unix::net::UnixListener::bind(&path).expect("bound");
         assert_ne!(socket(&path).verdict, Verdict::Failure);
+    }
+
+    #[test]
+    fn nobody_is_advised_to_join_a_group_with_power_over_the_host() {
+        assert!(way_in("tenured", 990, "alice").contains("usermod -aG tenured alice"));
+        for (group, gid) in [("root", 0), ("daemon", 0), ("wheel", 10), ("sudo", 27)] {
+            let way = way_in(group, gid, "alice");
+            assert!(!way.contains("usermod") && way.contains("a group of its own"), "{way}");
+        }
+    }
+
+    #[test]
+    fn a_process_is_known_by_its_name_and_state() {
+        let pid = i32::try_from(std::process::id()).expect("a process id");
+        assert!(stat(pid).is_some_and(|(name, _)| !name.is_empty()));
+        assert_eq!(stat(-1), None);
     }
 
     #[test]
