@@ -1,7 +1,7 @@
 //! Standing, observe, routes, checkpoint, revoke, metrics and the OpenAPI document.
 
 use serde_json::{Value, json};
-use tenure::wire::{Checkpointed, Event, HoldState, Role, Routes, Standing};
+use tenure::wire::{Checkpointed, Event, HoldState, Problem, Role, Routes, Standing, Status};
 use tenure_tests::harness::{Agent, Client, Events, until};
 
 #[track_caller]
@@ -125,6 +125,40 @@ fn the_routing_table_follows_the_leases() {
     let after: Routes = http.get("/v1/routes").expect(200);
     assert!(after.version > routes.version, "the version only grows");
     assert_eq!(after.routes.len(), 1);
+}
+
+#[test]
+fn long_answers_come_in_pages_and_clients_follow_them() {
+    let agent = Agent::start();
+    let mut http = agent.http();
+    for number in 0..5 {
+        let session = http.register(&json!({"name": "many", "keepalive_ms": 600_000})).session;
+        for lease in 0..40 {
+            http.acquire(session, "lease", &format!("{number}-{lease:02}"), &json!({}));
+        }
+    }
+    let first: Status = http.get("/v1/status").expect(200);
+    assert_eq!((first.total, first.agent.holds), (5, 200));
+    let listed =
+        |status: &Status| status.sessions.iter().map(|it| 1 + it.holds.len()).sum::<usize>();
+    assert_eq!(listed(&first), 100);
+    let cursor = first.cursor.expect("more");
+    let second: Status = http.get(&format!("/v1/status?limit=1000&cursor={cursor}")).expect(200);
+    assert_eq!((listed(&second), second.cursor), (106, None), "one session is on both pages");
+    let table: Routes = http.get("/v1/routes").expect(200);
+    assert_eq!((table.routes.len(), table.total), (100, Some(200)));
+    for wrong in ["status?limit=0", "status?limit=1001", "status?cursor=x", "routes?limit=many"] {
+        let problem: Problem = http.get(&format!("/v1/{wrong}")).expect(422);
+        assert!(wrong.contains(problem.field.as_deref().unwrap_or("?")), "{problem}");
+    }
+
+    let client = tenure::client::Client::connect(Some(&agent.socket())).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let (status, routes) = runtime.block_on(async {
+        (client.status().await.unwrap(), client.routes(None, None).await.unwrap())
+    });
+    assert_eq!((status.sessions.len(), listed(&status), status.cursor), (5, 205, None));
+    assert_eq!((routes.routes.len(), routes.cursor), (200, None));
 }
 
 /// CRC-32/IEEE bit by bit, so that the expectation shares nothing with the agent.

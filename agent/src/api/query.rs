@@ -8,7 +8,7 @@ use tenure::wire::{Code, Kind, Problem};
 
 use super::context::Context;
 use super::respond::Refusal;
-use super::validate::{quote, resource_name, scope};
+use super::validate::{quote, resource_name, scope, visible};
 use crate::model::Resource;
 
 /// The tenant of whoever names none.
@@ -89,6 +89,48 @@ impl Pairs {
         let tenant = self.take("tenant").unwrap_or_else(|| DEFAULT_TENANT.to_owned());
         scope("tenant", &tenant)?;
         Ok(tenant)
+    }
+}
+
+/// How many entries a page has unless the caller says otherwise, and at most.
+const PAGE_DEFAULT: usize = 100;
+const PAGE_MAX: usize = 1000;
+
+/// `[?limit=…][&cursor=…]`.
+pub(super) struct Paged {
+    pub(super) limit: usize,
+    pub(super) cursor: Option<String>,
+}
+
+impl Paged {
+    pub(super) fn from_pairs(pairs: &mut Pairs) -> Result<Paged, Box<Problem>> {
+        let limit = match pairs.take("limit") {
+            None => PAGE_DEFAULT,
+            Some(text) => text
+                .parse()
+                .ok()
+                .filter(|limit| (1..=PAGE_MAX).contains(limit))
+                .ok_or_else(|| {
+                    let value = quote(&text);
+                    let detail = format!(
+                        "limit is {value}, but must be a number from 1 to {PAGE_MAX}; correct or \
+                         remove it"
+                    );
+                    Problem::invalid("limit", detail)
+                })?,
+        };
+        let cursor = pairs.take("cursor");
+        cursor.as_deref().map_or(Ok(()), |cursor| visible("cursor", cursor))?;
+        Ok(Paged { limit, cursor })
+    }
+
+    /// What a caller is told whose cursor is none of ours.
+    pub(super) fn bad_cursor(cursor: &str) -> Box<Problem> {
+        let value = quote(cursor);
+        let detail = format!(
+            "cursor is {value}, but must be the cursor of an answer of this endpoint; start without one"
+        );
+        Problem::invalid("cursor", detail).into()
     }
 }
 

@@ -8,26 +8,29 @@ use axum::response::Response;
 use tenure::wire::{Kind, Problem, Routes};
 
 use super::context::Context;
-use super::query::{Pairs, Queried, Query};
+use super::query::{Paged, Pairs, Queried, Query};
 use super::respond::{Refusal, json, mismatch};
 use super::server::Connected;
 use super::validate::visible;
 use crate::keeper::{Reply, Request};
-use crate::model::Resource;
+use crate::model::{Page, Resource};
 
 /// `[?name=…][&tenant=…]`.
 pub(super) struct RoutesQuery {
     tenant: String,
     name: Option<String>,
+    page: Page,
 }
 
 impl Query for RoutesQuery {
-    const KEYS: &'static [&'static str] = &["name", "tenant"];
+    const KEYS: &'static [&'static str] = &["name", "tenant", "limit", "cursor"];
 
     fn from_pairs(mut pairs: Pairs) -> Result<RoutesQuery, Box<Problem>> {
         let name = pairs.take("name");
         name.as_deref().map_or(Ok(()), |name| visible("name", name))?;
-        Ok(RoutesQuery { tenant: pairs.tenant()?, name })
+        let Paged { limit, cursor } = Paged::from_pairs(&mut pairs)?;
+        let page = Page { after: cursor.map(Into::into), limit };
+        Ok(RoutesQuery { tenant: pairs.tenant()?, name, page })
     }
 }
 
@@ -36,6 +39,8 @@ impl Query for RoutesQuery {
     params(
         ("name" = Option<String>, Query, description = "Only this lease"),
         ("tenant" = Option<String>, Query, description = "The tenant; default `default`"),
+        ("limit" = Option<u32>, Query, minimum = 1, maximum = 1000, description = "How many lines; default 100"),
+        ("cursor" = Option<String>, Query, description = "The `cursor` of the page before"),
     ),
     responses(
         (status = 200, description = "The table", body = Routes),
@@ -45,7 +50,7 @@ impl Query for RoutesQuery {
 pub(super) async fn routes(
     State(context): State<Arc<Context>>,
     Connected(connection): Connected,
-    Queried(RoutesQuery { tenant, name }): Queried<RoutesQuery>,
+    Queried(RoutesQuery { tenant, name, page }): Queried<RoutesQuery>,
 ) -> Result<Response, Refusal> {
     let peer = connection.peer();
     context.check_reading_any(&peer, &tenant, Kind::Lease)?;
@@ -54,7 +59,7 @@ pub(super) async fn routes(
         let resource = Resource { tenant: tenant.clone(), kind: Kind::Lease, name: name.into() };
         context.check_reading(&peer, &resource).is_ok()
     };
-    let request = Request::Routes { tenant: tenant.clone(), name: name.map(Into::into) };
+    let request = Request::Routes { tenant: tenant.clone(), name: name.map(Into::into), page };
     match context.heart.call(connection.caller(), request).await? {
         Reply::Routes(mut routes) => {
             routes.routes.retain(|route| may_read(&route.name));

@@ -8,14 +8,46 @@ use axum::response::Response;
 use tenure::wire::{AgentStatus, Code, Problem, Status, UpstreamStatus};
 
 use super::context::Context;
-use super::query::{NoQuery, Queried};
+use super::query::{Paged, Pairs, Queried, Query};
 use super::respond::{Refusal, json, mismatch};
 use super::server::Connected;
 use crate::host::clock;
-use crate::keeper::{Reply, Request};
+use crate::keeper::{Reply, Request, StatusCursor, StatusPage};
 
-/// The agent, its upstream, and the caller's sessions and holds.
+/// `[?limit=…][&cursor=…]`.
+pub(super) struct StatusQuery(StatusPage);
+
+impl Query for StatusQuery {
+    const KEYS: &'static [&'static str] = &["limit", "cursor"];
+
+    fn from_pairs(mut pairs: Pairs) -> Result<StatusQuery, Box<Problem>> {
+        let Paged { limit, cursor } = Paged::from_pairs(&mut pairs)?;
+        let after = cursor.map(|text| read_cursor(&text).ok_or_else(|| Paged::bad_cursor(&text)));
+        Ok(StatusQuery(StatusPage { after: after.transpose()?, limit }))
+    }
+}
+
+fn write_cursor(cursor: &StatusCursor) -> String {
+    let StatusCursor { uid, session, hold } = cursor;
+    format!("{uid}.{}.{}", session.simple(), hold.simple())
+}
+
+fn read_cursor(text: &str) -> Option<StatusCursor> {
+    let mut parts = text.split('.');
+    let cursor = StatusCursor {
+        uid: parts.next()?.parse().ok()?,
+        session: parts.next()?.parse().ok()?,
+        hold: parts.next()?.parse().ok()?,
+    };
+    parts.next().is_none().then_some(cursor)
+}
+
+/// The agent, its upstream, and the caller's sessions and holds, page by page.
 #[utoipa::path(get, path = "/v1/status", tag = "agent",
+    params(
+        ("limit" = Option<u32>, Query, minimum = 1, maximum = 1000, description = "How many sessions and holds together; default 100"),
+        ("cursor" = Option<String>, Query, description = "The `cursor` of the page before"),
+    ),
     responses(
         (status = 200, description = "What there is to know", body = Status),
         super::openapi::Common,
@@ -23,9 +55,9 @@ use crate::keeper::{Reply, Request};
 pub(super) async fn status(
     State(context): State<Arc<Context>>,
     Connected(connection): Connected,
-    Queried(NoQuery): Queried<NoQuery>,
+    Queried(StatusQuery(page)): Queried<StatusQuery>,
 ) -> Result<Response, Refusal> {
-    let view = match context.heart.call(connection.caller(), Request::Status).await? {
+    let view = match context.heart.call(connection.caller(), Request::Status(page)).await? {
         Reply::Status(view) => view,
         other => return Ok(mismatch("status", &other)),
     };
@@ -54,6 +86,8 @@ pub(super) async fn status(
             beat_lateness: probe.lateness,
         },
         sessions: view.visible,
+        total: view.total,
+        cursor: view.next.as_ref().map(write_cursor),
     };
     Ok(json(StatusCode::OK, &status))
 }

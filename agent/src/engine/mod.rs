@@ -146,8 +146,8 @@ impl Engine {
             Request::EndSession { session, .. } => Answer::Ended(self.end_session(session)),
             Request::Inspect(resource) => Answer::Standing(self.inspect(now, &resource)),
             Request::Holders(resource) => Answer::Standing(self.holders(now, &resource)),
-            Request::Routes { tenant, name } => {
-                Answer::Routes(self.routing_table(&tenant, name.as_deref()))
+            Request::Routes { tenant, name, page } => {
+                Answer::Routes(self.routing_table(&tenant, name.as_deref(), &page))
             }
             Request::Revoke { resource, token } => {
                 Answer::Revoked(self.revoke(now, &resource, token))

@@ -1,6 +1,7 @@
 //! The routing table of each tenant: its leases, under a version that only grows.
 
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Bound;
 use std::sync::Arc;
 
 use tenure::wire::{Route, Routes};
@@ -8,7 +9,7 @@ use tenure::wire::{Route, Routes};
 use super::Engine;
 use super::claims::{State, Tracked};
 use super::journal::Entry;
-use crate::model::{Claim, ClaimId, Resource, Terms};
+use crate::model::{Claim, ClaimId, Page, Resource, Terms};
 
 /// What the table says of a lease in its grace.
 const EXPIRING: &str = "expiring";
@@ -119,16 +120,22 @@ impl Engine {
         }
     }
 
-    pub(super) fn routing_table(&self, tenant: &str, name: Option<&str>) -> Routes {
+    pub(super) fn routing_table(&self, tenant: &str, name: Option<&str>, page: &Page) -> Routes {
         let Some(table) = self.routes.tables.get(tenant) else {
-            return Routes { version: self.routes.floor, routes: Vec::new() };
+            return Routes { version: self.routes.floor, total: Some(0), ..Routes::default() };
         };
+        let (version, total) = (table.version, Some(table.lines.len() as u64));
         let line = |id| self.claims.get(id).and_then(|tracked| route(tracked));
-        let routes = match name {
-            Some(name) => table.lines.get(name).and_then(line).into_iter().collect(),
-            None => table.lines.values().filter_map(line).collect(),
-        };
-        Routes { version: table.version, routes }
+        if let Some(name) = name {
+            let routes = table.lines.get(name).and_then(line).into_iter().collect();
+            return Routes { version, routes, total, cursor: None };
+        }
+        let after = page.after.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
+        let mut rest = table.lines.range::<Arc<str>, _>((after, Bound::Unbounded));
+        let lines: Vec<_> = rest.by_ref().take(page.limit).collect();
+        let last = rest.next().and(lines.last()).map(|(name, _)| name.to_string());
+        let routes = lines.into_iter().filter_map(|(_, id)| line(id)).collect();
+        Routes { version, routes, total, cursor: last }
     }
 }
 

@@ -48,6 +48,7 @@ impl Keeper {
         if waits {
             self.commands.push_back(Command::Persist(Entry::Hold(Box::new(hold.saved()))));
         }
+        self.hold_counts.add(&hold);
         self.holds.insert(claim, hold);
         if kind == Kind::Master {
             self.make_announced(now, id);

@@ -219,7 +219,7 @@ impl Keeper {
         let Some(hold) = self.holds.get_mut(&id) else { return };
         let valid_until = hold.valid_until_if_sent_at(sent_at).max(hold.valid_until);
         let was_in_jeopardy = hold.stage == Stage::Jeopardy;
-        hold.stage = Stage::Held;
+        self.hold_counts.change(hold, Stage::Held);
         let again = std::mem::take(&mut hold.again);
         let due = if again { now } else { next_beat(now, hold.beat_every) };
         self.timers.set(&mut hold.beat, Timer::Beat(id), Some(due));
@@ -286,7 +286,7 @@ impl Keeper {
         if hold.stage != Stage::Held {
             return;
         }
-        hold.stage = Stage::Jeopardy;
+        self.hold_counts.change(hold, Stage::Jeopardy);
         let (session, token) = (hold.session(), hold.token);
         let event = JeopardyEvent {
             of: hold.event(),

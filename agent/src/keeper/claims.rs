@@ -62,7 +62,7 @@ impl Keeper {
             ClaimAnswer::Waiting { position, limit } => {
                 self.found_taken(now, resource);
                 if let Some(hold) = self.holds.get_mut(&id) {
-                    hold.stage = Stage::Waiting;
+                    self.hold_counts.change(hold, Stage::Waiting);
                     hold.limit = limit;
                     let due = Some(super::beats::next_beat(now, hold.beat_every));
                     self.timers.set(&mut hold.beat, Timer::Beat(id), due);
@@ -81,7 +81,7 @@ impl Keeper {
             ClaimAnswer::Contended { holder, free_in, .. } => {
                 self.found_taken(now, resource);
                 let Some(hold) = self.holds.get_mut(&id) else { return };
-                hold.stage = Stage::Queued;
+                self.hold_counts.change(hold, Stage::Queued);
                 if hold.wait == Wait::None {
                     let session = hold.session();
                     let holder = holder.map(|entry| self.holder_for(session, &entry));
@@ -112,7 +112,7 @@ impl Keeper {
             }
             ClaimAnswer::Quarantined { free_in } => {
                 let Some(hold) = self.holds.get_mut(&id) else { return };
-                hold.stage = Stage::Queued;
+                self.hold_counts.change(hold, Stage::Queued);
                 let (kind, wait) = (hold.kind(), hold.wait);
                 let problem = quarantined(free_in);
                 if wait == Wait::None {
@@ -131,7 +131,7 @@ impl Keeper {
 
     fn claim_failed(&mut self, now: Boottime, id: ClaimId, resource: &Resource, failure: &Failure) {
         let Some(hold) = self.holds.get_mut(&id) else { return };
-        hold.stage = Stage::Queued;
+        self.hold_counts.change(hold, Stage::Queued);
         hold.uncertain |= matches!(failure, Failure::Unknown(_));
         hold.failures += 1;
         let failures = hold.failures;
@@ -177,11 +177,11 @@ impl Keeper {
         let valid_until = hold.valid_until_if_sent_at(sent_at);
         if valid_until <= now {
             // The answer was so late that it promises nothing: ask again.
-            hold.stage = Stage::Waiting;
+            self.hold_counts.change(hold, Stage::Waiting);
             self.due_now(Renewed::Hold(id));
             return;
         }
-        hold.stage = Stage::Held;
+        self.hold_counts.change(hold, Stage::Held);
         hold.token = token;
         hold.limit = limit;
         hold.valid_until = valid_until;

@@ -215,6 +215,39 @@ impl Hold {
     }
 }
 
+/// How many holds there are by kind, in the order of [`Kind::ALL`]: held, in jeopardy, waiting.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct HoldCounts(pub(super) [[u64; 3]; 4]);
+
+impl HoldCounts {
+    fn of(&mut self, hold: &Hold) -> &mut u64 {
+        let kind = Kind::ALL.iter().position(|kind| *kind == hold.kind()).unwrap_or(0);
+        let state = match hold.stage {
+            Stage::Held => 0,
+            Stage::Jeopardy => 1,
+            Stage::Queued | Stage::Claiming(_) | Stage::Waiting => 2,
+        };
+        &mut self.0[kind][state]
+    }
+
+    /// A hold is there now.
+    pub(super) fn add(&mut self, hold: &Hold) {
+        *self.of(hold) += 1;
+    }
+
+    /// A hold is no longer there.
+    pub(super) fn remove(&mut self, hold: &Hold) {
+        *self.of(hold) -= 1;
+    }
+
+    /// A hold comes to another stage.
+    pub(super) fn change(&mut self, hold: &mut Hold, stage: Stage) {
+        self.remove(hold);
+        hold.stage = stage;
+        self.add(hold);
+    }
+}
+
 /// Whole ms, rounded down: never promises more than there is.
 pub(super) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)

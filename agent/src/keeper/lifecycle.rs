@@ -130,6 +130,7 @@ impl Keeper {
             self.timers.set(&mut hold.patience, Timer::Patience(id), due);
         }
         let (held, stage) = (hold.is_held(), hold.stage);
+        self.hold_counts.add(&hold);
         self.holds.insert(id, hold);
         match (held, stage) {
             (true, _) if !valid => {

@@ -119,6 +119,7 @@ impl Keeper {
     /// Takes a hold out of every table but the upstream's and the journal's.
     fn finish(&mut self, now: Boottime, id: ClaimId, lost: Option<LostReason>) -> Option<Hold> {
         let mut hold = self.holds.remove(&id)?;
+        self.hold_counts.remove(&hold);
         self.timers.set(&mut hold.beat, Timer::Beat(id), None);
         self.timers.set(&mut hold.deadline, Timer::Deadline(id), None);
         self.timers.set(&mut hold.patience, Timer::Patience(id), None);

@@ -46,7 +46,7 @@ mod tether;
 mod timers;
 mod watch;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use rand_chacha::ChaCha12Rng;
@@ -57,7 +57,10 @@ use uuid::Uuid;
 pub use crate::model::{Peer, Process, Quota};
 pub use command::{Command, Note, StreamEnd};
 pub use event::{Numbered, SharedEvent};
-pub use request::{Reply, Request, SessionFacts, StatusView, StreamId, StreamTarget, Ticket};
+pub use request::{
+    Reply, Request, SessionFacts, StatusCursor, StatusPage, StatusView, StreamId, StreamTarget,
+    Ticket,
+};
 pub use settings::{
     BEAT_MIN, BEATS_PER_CALL_MAX, HOLDS_PER_SESSION_MAX, Rhythm, STREAMS_PER_SESSION_MAX, Settings,
 };
@@ -66,7 +69,7 @@ use crate::host::clock::Boottime;
 use crate::model::{self, Answer, CallId, ClaimId, Failure, Resource, SessionId};
 use contest::Contest;
 use departure::{Departure, Farewell};
-use hold::Hold;
+use hold::{Hold, HoldCounts};
 use map::Map;
 use memory::Memory;
 use ring::RingBytes;
@@ -137,9 +140,12 @@ pub struct Keeper {
     woke: Option<Boottime>,
     sessions: Map<SessionId, Session>,
     sessions_by_uid: BTreeMap<u32, usize>,
+    /// All of them by user and id.
+    session_order: BTreeSet<(u32, SessionId)>,
     holds: Map<ClaimId, Hold>,
     /// Exclusive resources that sessions of this agent hold.
     held: BTreeMap<Resource, ClaimId>,
+    hold_counts: HoldCounts,
     /// How many holds there are of each user's sessions.
     holds_by_uid: BTreeMap<u32, usize>,
     /// Releases that the upstream has not confirmed.
@@ -182,8 +188,10 @@ impl Keeper {
             woke: None,
             sessions: Map::default(),
             sessions_by_uid: BTreeMap::new(),
+            session_order: BTreeSet::new(),
             holds: Map::default(),
             held: BTreeMap::new(),
+            hold_counts: HoldCounts::default(),
             holds_by_uid: BTreeMap::new(),
             departures: Map::default(),
             farewells: Map::default(),
@@ -221,6 +229,8 @@ impl Keeper {
     pub fn is_empty(&self) -> bool {
         self.sessions.is_empty()
             && self.sessions_by_uid.is_empty()
+            && self.session_order.is_empty()
+            && self.hold_counts == HoldCounts::default()
             && self.holds.is_empty()
             && self.held.is_empty()
             && self.holds_by_uid.is_empty()
@@ -328,7 +338,8 @@ impl Keeper {
 
     /// A client asks. The reply comes as [`Command::Reply`] under the same ticket, at once or later.
     pub fn handle_request(&mut self, now: Boottime, ticket: Ticket, peer: Peer, request: Request) {
-        if self.phase != Phase::Running && !matches!(request, Request::Status | Request::Release(_))
+        if self.phase != Phase::Running
+            && !matches!(request, Request::Status(_) | Request::Release(_))
         {
             self.refuse(ticket, stopping());
             return;
@@ -346,10 +357,10 @@ impl Keeper {
                 let request = model::Request::Inspect(resource.clone());
                 self.ask(request, Call::Standing(ticket, peer, resource));
             }
-            Request::Routes { tenant, name } => {
-                self.ask(model::Request::Routes { tenant, name }, Call::Routes(ticket));
+            Request::Routes { tenant, name, page } => {
+                self.ask(model::Request::Routes { tenant, name, page }, Call::Routes(ticket));
             }
-            Request::Status => self.status(now, ticket, peer),
+            Request::Status(page) => self.status(now, ticket, peer, page),
             Request::Lookup(session) => self.lookup(ticket, peer, session),
         }
         self.flush_beats();

@@ -1,32 +1,23 @@
 //! Questions: status, standing, routes, checkpoint.
 
+use std::ops::Bound;
 use std::sync::Arc;
 
-use tenure::wire::{Checkpointed, Code, HoldState, Kind, Problem, SessionStatus};
+use tenure::wire::{Checkpointed, Code, HoldState, HoldView, Problem, SessionStatus};
 use uuid::Uuid;
 
 use super::hold::millis;
-use super::request::{Reply, SessionFacts, StatusView, Ticket};
+use super::request::{Reply, SessionFacts, StatusCursor, StatusPage, StatusView, Ticket};
 use super::session::Session;
 use super::{Keeper, unavailable};
 use crate::host::clock::Boottime;
 use crate::model::Peer;
-use crate::model::{Answer, Failure, Resource, SessionId};
+use crate::model::{Answer, ClaimId, Failure, Resource, SessionId};
 
 impl Keeper {
     /// How many holds there are by kind, in the order of [`Kind::ALL`]: held, in jeopardy, waiting.
     pub fn count_holds(&self) -> [[u64; 3]; 4] {
-        let mut counts = [[0; 3]; 4];
-        for hold in self.holds.values() {
-            let kind = Kind::ALL.iter().position(|kind| *kind == hold.kind()).unwrap_or(0);
-            let state = match hold.state() {
-                HoldState::Held => 0,
-                HoldState::Jeopardy => 1,
-                HoldState::Waiting | HoldState::Released | HoldState::Lost => 2,
-            };
-            counts[kind][state] += 1;
-        }
-        counts
+        self.hold_counts.0
     }
 
     /// How many sessions there are.
@@ -34,21 +25,57 @@ impl Keeper {
         self.sessions.len() as u64
     }
 
-    pub(super) fn status(&mut self, now: Boottime, ticket: Ticket, peer: Peer) {
-        let mut visible: Vec<&Session> = self
-            .sessions
-            .values()
-            .filter(|session| self.sees_all(peer) || session.saved.uid == peer.uid)
-            .collect();
-        visible.sort_unstable_by_key(|session| session.id());
-        let visible =
-            visible.into_iter().map(|session| self.session_status(now, session)).collect();
-        let view =
-            StatusView { sessions: self.count_sessions(), holds: self.count_holds(), visible };
+    /// A page takes a time that depends on its own length alone.
+    pub(super) fn status(&mut self, now: Boottime, ticket: Ticket, peer: Peer, page: StatusPage) {
+        let sees_all = self.sees_all(peer);
+        let first = (if sees_all { 0 } else { peer.uid }, SessionId(Uuid::nil()));
+        let last = (if sees_all { u32::MAX } else { peer.uid }, SessionId(Uuid::max()));
+        let after = page.after.unwrap_or_default();
+        let from = first.max((after.uid, SessionId(after.session))).min(last);
+        let total = match sees_all {
+            true => self.count_sessions(),
+            false => self.sessions_by_uid.get(&peer.uid).copied().unwrap_or(0) as u64,
+        };
+        let mut view = StatusView {
+            sessions: self.count_sessions(),
+            holds: self.count_holds(),
+            visible: Vec::new(),
+            total,
+            next: None,
+        };
+        let mut room = page.limit.max(1);
+        let mut cursor = after;
+        for (uid, id) in self.session_order.range(from..=last) {
+            let Some(session) = self.sessions.get(id) else { continue };
+            let goes_on = (*uid, id.0) == (after.uid, after.session);
+            let told = if goes_on { after.hold } else { Uuid::nil() };
+            let rest = (Bound::Excluded(ClaimId(told)), Bound::Unbounded);
+            let mut holds = session.holds.range(rest).peekable();
+            if goes_on && holds.peek().is_none() {
+                continue;
+            }
+            if room == 0 {
+                view.next = Some(cursor);
+                break;
+            }
+            room -= usize::from(!goes_on);
+            cursor = StatusCursor { uid: *uid, session: id.0, hold: told };
+            let mut views = Vec::new();
+            for id in holds.by_ref().take(room) {
+                cursor.hold = id.0;
+                views.extend(self.holds.get(id).map(|hold| hold.view(now)));
+            }
+            room -= views.len();
+            view.visible.push(self.session_status(session, views));
+            if holds.peek().is_some() {
+                view.next = Some(cursor);
+                break;
+            }
+        }
         self.answer(ticket, Reply::Status(view));
     }
 
-    fn session_status(&self, now: Boottime, session: &Session) -> SessionStatus {
+    fn session_status(&self, session: &Session, holds: Vec<HoldView>) -> SessionStatus {
         let saved = &session.saved;
         SessionStatus {
             session: saved.id.0,
@@ -61,11 +88,11 @@ impl Keeper {
             tether: saved.tether,
             role: session.role,
             streams: session.streams.len() as u32,
-            holds: self.views(now, session),
+            holds,
         }
     }
 
-    fn views(&self, now: Boottime, session: &Session) -> Vec<tenure::wire::HoldView> {
+    fn views(&self, now: Boottime, session: &Session) -> Vec<HoldView> {
         let holds = session.holds.iter().filter_map(|hold| self.holds.get(hold));
         holds.map(|hold| hold.view(now)).collect()
     }

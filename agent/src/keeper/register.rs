@@ -102,6 +102,7 @@ impl Keeper {
         *self.sessions_by_uid.entry(uid).or_default() += 1;
         let session = Session::new(saved, &self.settings, self.first_event);
         self.sessions.insert(id, session);
+        self.session_order.insert((uid, id));
         self.tether_moved(now, id);
         self.progress_moved(now, id);
         if announced {
@@ -219,6 +220,7 @@ impl Keeper {
         self.timers.set(&mut session.progress, Timer::Progress(id), None);
         self.timers.set(&mut session.beat, Timer::SessionBeat(id), None);
         one_less(&mut self.sessions_by_uid, session.saved.uid);
+        self.session_order.remove(&(session.saved.uid, id));
         if session.saved.announced {
             self.unwatch_session(&session.master(), id);
             self.say_farewell(now, &session);

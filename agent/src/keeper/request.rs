@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tenure::wire;
 use uuid::Uuid;
 
-use crate::model::{Resource, SessionId};
+use crate::model::{Page, Resource, SessionId};
 
 /// A request in flight: the shell keeps the way back to the caller under this number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -58,9 +58,11 @@ pub enum Request {
         tenant: Arc<str>,
         /// Only this lease.
         name: Option<Arc<str>>,
+        /// Which part of it.
+        page: Page,
     },
     /// `GET /v1/status`.
-    Status,
+    Status(StatusPage),
     /// What the policy must know of a session before it can judge an acquire.
     Lookup(Uuid),
 }
@@ -76,6 +78,34 @@ pub struct SessionFacts {
     pub surface: Arc<str>,
 }
 
+/// A part of what there is to tell of sessions and holds. Its entries are both of them, as a session
+/// may have many holds.
+#[derive(Debug, Clone, Copy)]
+pub struct StatusPage {
+    /// The last entry of the page before.
+    pub after: Option<StatusCursor>,
+    /// How many entries at most; at least 1.
+    pub limit: usize,
+}
+
+impl StatusPage {
+    /// The first so many entries.
+    pub fn first(limit: usize) -> StatusPage {
+        StatusPage { after: None, limit }
+    }
+}
+
+/// An entry of a status: sessions come by user and id, each followed by its holds by id.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct StatusCursor {
+    /// The user.
+    pub uid: u32,
+    /// The session.
+    pub session: Uuid,
+    /// The hold; nil before the first of the session's.
+    pub hold: Uuid,
+}
+
 /// The keeper's own view for `/v1/status` and `/metrics`.
 #[derive(Debug, Clone, Default)]
 pub struct StatusView {
@@ -83,8 +113,12 @@ pub struct StatusView {
     pub sessions: u64,
     /// Holds of all users by kind in the order of [`wire::Kind::ALL`]: held, in jeopardy, waiting.
     pub holds: [[u64; 3]; 4],
-    /// The sessions that the caller may see.
+    /// The sessions that the caller may see; a page of them.
     pub visible: Vec<wire::SessionStatus>,
+    /// How many the caller may see.
+    pub total: u64,
+    /// The last entry, if there are more.
+    pub next: Option<StatusCursor>,
 }
 
 /// What a request is answered. Refusals are [`wire::Problem`]s.

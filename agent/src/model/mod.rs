@@ -16,8 +16,8 @@ pub use peer::{Peer, Process, Quota};
 pub use queue::Queue;
 pub use report::Report;
 pub use request::{
-    Answer, Beat, BeatAnswer, CallId, Claim, ClaimAnswer, Failure, GoneReason, Owner, Request,
-    STANDING_LISTED_MAX, SessionRecord, StandingEntry, Subject, Terms, UpstreamStanding,
+    Answer, Beat, BeatAnswer, CallId, Claim, ClaimAnswer, Failure, GoneReason, Owner, Page,
+    Request, STANDING_LISTED_MAX, SessionRecord, StandingEntry, Subject, Terms, UpstreamStanding,
 };
 pub use resource::{ClaimId, HostId, Resource, SessionId};
 pub use share::{Full, Share};

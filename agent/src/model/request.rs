@@ -104,6 +104,22 @@ pub struct SessionRecord {
     pub ttl: Duration,
 }
 
+/// A part of a long answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Page {
+    /// What the page before said the next one begins after.
+    pub after: Option<Arc<str>>,
+    /// How many entries at most; an upstream that reads in steps may give some more.
+    pub limit: usize,
+}
+
+impl Page {
+    /// All of it.
+    pub fn whole() -> Page {
+        Page { after: None, limit: usize::MAX }
+    }
+}
+
 /// An operation upstream. Every one can be sent again after a lost reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Request {
@@ -141,6 +157,8 @@ pub enum Request {
         tenant: Arc<str>,
         /// Only this lease.
         name: Option<Arc<str>>,
+        /// Which part of it.
+        page: Page,
     },
     /// Answered by [`Answer::Revoked`].
     Revoke {

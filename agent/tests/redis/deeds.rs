@@ -140,7 +140,12 @@ impl Doer {
             assert_eq!(standing.holders.len(), 1, "{resource:?}");
         }
         for name in [None, Some(Arc::from("box"))] {
-            self.ask(Request::Routes { tenant: Arc::from(tenant), name }).await;
+            self.ask(Request::Routes {
+                tenant: Arc::from(tenant),
+                name,
+                page: tenured::model::Page::whole(),
+            })
+            .await;
         }
         // The permit that waits is given on.
         for resource in &resources {

@@ -57,7 +57,7 @@ impl Comparer {
                     self.tokens.pair(oracle, engine.token, upstream.token)?;
                 }
                 let (tenant, whole) = match request {
-                    Request::Routes { tenant, name } => (&**tenant, name.is_none()),
+                    Request::Routes { tenant, name, .. } => (&**tenant, name.is_none()),
                     _ => return Err("nobody asked for routes".to_owned()),
                 };
                 self.routes.check(tenant, whole, engine, &in_one_page(upstream, calls))

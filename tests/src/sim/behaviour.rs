@@ -226,8 +226,12 @@ impl Client {
             Action::Beat => self.beat(core, session),
             Action::Ask => {
                 let request = match core.random.below(4) {
-                    0 => Request::Status,
-                    1 => Request::Routes { tenant: "default".into(), name: None },
+                    0 => Request::Status(tenured::keeper::StatusPage::first(100)),
+                    1 => Request::Routes {
+                        tenant: "default".into(),
+                        name: None,
+                        page: tenured::model::Page::whole(),
+                    },
                     _ => Request::Standing(self.some_resource(core)),
                 };
                 self.ask(core, request, Asking::Other);

@@ -500,7 +500,8 @@ impl Agent {
             quota: Quota::default(),
         };
         let Some(keeper) = &mut self.keeper else { return Vec::new() };
-        keeper.handle_request(now, INSPECTION, peer, Request::Status);
+        let page = tenured::keeper::StatusPage::first(usize::MAX);
+        keeper.handle_request(now, INSPECTION, peer, Request::Status(page));
         while let Some(command) = keeper.poll_command() {
             if let Command::Reply { ticket: INSPECTION, reply: Ok(Reply::Status(status)) } = command
             {

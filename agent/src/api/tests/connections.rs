@@ -76,7 +76,7 @@ async fn is_returned(rig: &mut Rig) -> bool {
                 assert_eq!(hold.0, Uuid::from_u128(9));
                 return true;
             }
-            Noted::Request(_, request) if matches!(*request, Request::Status) => return false,
+            Noted::Request(_, request) if matches!(*request, Request::Status(_)) => return false,
             _ => {}
         }
     }

@@ -294,11 +294,13 @@ fn answer(request: &Request, caller: &Caller) -> Result<Reply, Box<Problem>> {
             sessions: vec![],
             members: 0,
         }),
-        Request::Routes { .. } => Reply::Routes(wire::Routes { version: 3, routes: vec![] }),
-        Request::Status => Reply::Status(StatusView {
+        Request::Routes { .. } => Reply::Routes(wire::Routes { version: 3, ..Default::default() }),
+        Request::Status(_) => Reply::Status(StatusView {
             sessions: u64::from(caller.peer.uid),
             holds: [[1, 2, 3]; 4],
             visible: vec![],
+            total: 0,
+            next: None,
         }),
         Request::Lookup(_) => Reply::Facts(SessionFacts {
             tenant: "default".into(),

@@ -189,6 +189,7 @@ fn request(line: &Line<'_>) -> Option<Request> {
         "routes" => Request::Routes {
             tenant: tenant(),
             name: line.words.get(1).map(|name| Arc::from(*name)),
+            page: crate::model::Page::whole(),
         },
         _ => return None,
     })

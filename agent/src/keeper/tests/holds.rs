@@ -233,7 +233,8 @@ fn another_user_finds_no_such_session() {
         let problem = bench.reply(ticket).unwrap().unwrap_err();
         assert_eq!(problem.code, Code::SessionUnknown);
     }
-    let ticket = bench.ask(super::bench::MALLORY, Request::Status);
+    let ticket =
+        bench.ask(super::bench::MALLORY, Request::Status(crate::keeper::StatusPage::first(100)));
     match bench.reply(ticket) {
         Some(Ok(Reply::Status(view))) => assert!(view.visible.is_empty()),
         other => panic!("{other:?}"),

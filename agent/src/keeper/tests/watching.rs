@@ -7,8 +7,8 @@ use tenure::wire::{Event, Kind};
 use uuid::Uuid;
 
 use super::bench::{ALICE, Bench, peer};
-use crate::keeper::{Request, StreamId, StreamTarget};
-use crate::model::Resource;
+use crate::keeper::{Reply, Request, StatusPage, StreamId, StreamTarget};
+use crate::model::{Page, Resource};
 
 /// Longer than the rest between two tellings.
 const A_REST: Duration = Duration::from_millis(300);
@@ -93,7 +93,7 @@ fn a_long_queue_is_counted_and_its_first_are_named() {
     }
     let resource = Resource { tenant: "default".into(), kind: Kind::Leader, name: "l".into() };
     let ticket = bench.ask(ALICE, Request::Standing(resource));
-    let Some(Ok(crate::keeper::Reply::Standing(standing))) = bench.reply(ticket) else {
+    let Some(Ok(Reply::Standing(standing))) = bench.reply(ticket) else {
         panic!("no standing");
     };
     assert_eq!((standing.waiters.len(), standing.waiting), (100, 120));
@@ -114,4 +114,70 @@ fn a_reader_that_was_away_is_told_the_last_standing_only() {
     }
     let stream = bench.listen(session, Some(last));
     assert_eq!(heard(&mut bench, stream), (vec![6], 0));
+}
+
+/// Reads a status page by page; what each page has, and what all of them have.
+fn pages(bench: &mut Bench, uid: u32, limit: usize) -> (Vec<usize>, Vec<(Uuid, Uuid)>) {
+    let mut page = StatusPage::first(limit);
+    let (mut sizes, mut entries) = (Vec::new(), Vec::new());
+    loop {
+        let ticket = bench.ask(uid, Request::Status(page));
+        let Some(Ok(Reply::Status(view))) = bench.reply(ticket) else { panic!("no status") };
+        let before = entries.len();
+        for session in view.visible {
+            if entries.last().is_none_or(|(last, _)| *last != session.session) {
+                entries.push((session.session, Uuid::nil()));
+            }
+            entries.extend(session.holds.iter().map(|hold| (session.session, hold.hold)));
+        }
+        sizes.push(entries.len() - before);
+        let Some(next) = view.next else { return (sizes, entries) };
+        page.after = Some(next);
+    }
+}
+
+#[test]
+fn a_status_comes_in_pages_of_sessions_and_holds() {
+    let mut bench = Bench::new();
+    let mut expected = Vec::new();
+    for number in 0..7 {
+        let session = bench.register(json!({"keepalive_ms": 3_600_000}));
+        expected.push((session, Uuid::nil()));
+        for lease in 0..number * 2 {
+            let wish = json!({"kind": "lease", "name": format!("{number}-{lease}")});
+            expected.push((session, bench.hold(session, wish)));
+        }
+    }
+    expected.sort();
+    for limit in [1, 2, 5, 7, 48, 49, 1000] {
+        for uid in [ALICE, 0] {
+            let (sizes, entries) = pages(&mut bench, uid, limit);
+            assert_eq!(entries, expected, "pages of {limit} for {uid}");
+            assert!(sizes.iter().all(|size| *size <= limit), "{sizes:?} for {limit}");
+            assert!(sizes.iter().rev().skip(1).all(|size| *size > 0), "{sizes:?}");
+        }
+    }
+    assert_eq!(pages(&mut bench, super::bench::MALLORY, 5), (vec![0], vec![]));
+}
+
+#[test]
+fn a_routing_table_comes_in_pages_by_name() {
+    let mut bench = Bench::new();
+    let session = bench.register(json!({"keepalive_ms": 3_600_000}));
+    for number in 0..25 {
+        bench.hold(session, json!({"kind": "lease", "name": format!("{number:02}")}));
+    }
+    let mut names = Vec::new();
+    let mut page = Page { after: None, limit: 10 };
+    loop {
+        let tenant = "default".into();
+        let ticket = bench.ask(ALICE, Request::Routes { tenant, name: None, page: page.clone() });
+        let Some(Ok(Reply::Routes(routes))) = bench.reply(ticket) else { panic!("no routes") };
+        assert!(routes.routes.len() <= 10);
+        assert_eq!(routes.total, Some(25));
+        names.extend(routes.routes.into_iter().map(|route| route.name));
+        let Some(cursor) = routes.cursor else { break };
+        page.after = Some(cursor.into());
+    }
+    assert_eq!(names, (0..25).map(|number| format!("{number:02}")).collect::<Vec<_>>());
 }

@@ -79,8 +79,8 @@ impl Exchange {
                 let invocation = page.ask(layout);
                 (Stage::Inspect(page), invocation)
             }
-            Request::Routes { tenant, name } => {
-                let page = RoutesPage::new(tenant.clone(), name.clone());
+            Request::Routes { tenant, name, page } => {
+                let page = RoutesPage::new(tenant.clone(), name.clone(), page);
                 let invocation = page.ask(layout);
                 (Stage::Routes(page), invocation)
             }

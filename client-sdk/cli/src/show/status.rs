@@ -53,7 +53,7 @@ pub(super) fn upstream_look(state: UpstreamState) -> (&'static str, Look) {
 }
 
 fn render(status: &Status, coloured: bool) -> String {
-    let Status { agent, upstream, sessions } = status;
+    let Status { agent, upstream, sessions, .. } = status;
     let mut out = String::new();
     let mut line = |text: String| {
         out.push_str(&text);

@@ -10,6 +10,7 @@ mod sse;
 mod stream;
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
@@ -30,6 +31,8 @@ pub use self::stream::{EventStream, Received};
 
 /// How long a call waits for its answer; a blocking acquire has its own timeout on top.
 pub const CALL_DEADLINE: Duration = Duration::from_secs(30);
+/// How much is asked for at once of what comes in pages: the most that the agent gives.
+const PAGE_LIMIT: &str = "1000";
 /// How long opening an event stream may take.
 pub const STREAM_OPEN_DEADLINE: Duration = Duration::from_secs(10);
 
@@ -195,7 +198,9 @@ impl Client {
         self.transport.get(self.target("/v1/standing", &query)?, CALL_DEADLINE).await
     }
 
-    /// The routing table: all leases of a tenant, or the one with that name.
+    /// The routing table: all leases of a tenant, or the one with that name. Read page by page; the
+    /// version is that of the first page, so that whoever compares versions reads again what changed
+    /// meanwhile.
     ///
     /// # Errors
     ///
@@ -205,17 +210,58 @@ impl Client {
         name: Option<&str>,
         tenant: Option<&str>,
     ) -> Result<wire::Routes, CallError> {
-        let query = [("name", name), ("tenant", tenant)];
-        self.transport.get(self.target("/v1/routes", &query)?, CALL_DEADLINE).await
+        let mut table = BTreeMap::new();
+        let mut first = None;
+        let mut cursor: Option<String> = None;
+        loop {
+            let query = [
+                ("name", name),
+                ("tenant", tenant),
+                ("limit", Some(PAGE_LIMIT)),
+                ("cursor", cursor.as_deref()),
+            ];
+            let target = self.target("/v1/routes", &query)?;
+            let page: wire::Routes = self.transport.get(target, CALL_DEADLINE).await?;
+            // A scan of the upstream may meet a line twice.
+            table.extend(page.routes.into_iter().map(|route| (route.name.clone(), route)));
+            let (version, total) = *first.get_or_insert((page.version, page.total));
+            match page.cursor {
+                Some(next) if cursor.as_ref() != Some(&next) => cursor = Some(next),
+                _ => {
+                    let routes = table.into_values().collect();
+                    return Ok(wire::Routes { version, routes, total, cursor: None });
+                }
+            }
+        }
     }
 
-    /// The agent, its upstream, and the caller's sessions and holds.
+    /// The agent, its upstream, and the caller's sessions and holds: all of them, read page by page.
     ///
     /// # Errors
     ///
     /// [`CallError`].
     pub async fn status(&self) -> Result<wire::Status, CallError> {
-        self.transport.get(PathAndQuery::from_static("/v1/status"), CALL_DEADLINE).await
+        let mut whole = self.status_page(None).await?;
+        while let Some(cursor) = whole.cursor.take() {
+            let page = self.status_page(Some(&cursor)).await?;
+            for session in page.sessions {
+                match whole.sessions.last_mut() {
+                    // Its holds did not fit on the page before.
+                    Some(last) if last.session == session.session => {
+                        last.holds.extend(session.holds)
+                    }
+                    _ => whole.sessions.push(session),
+                }
+            }
+            whole.cursor = page.cursor.filter(|next| *next != cursor);
+        }
+        Ok(whole)
+    }
+
+    async fn status_page(&self, cursor: Option<&str>) -> Result<wire::Status, CallError> {
+        let target =
+            self.target("/v1/status", &[("limit", Some(PAGE_LIMIT)), ("cursor", cursor)])?;
+        self.transport.get(target, CALL_DEADLINE).await
     }
 
     /// What the agent finds when it examines its upstream; for root and the agent's own user. Takes

@@ -104,8 +104,14 @@ pub struct Route {
 pub struct Routes {
     /// Grows with every change.
     pub version: u64,
-    /// Its lines, by name.
+    /// Its lines, by name; a page of them.
     pub routes: Vec<Route>,
+    /// How many lines the table has; absent where the upstream does not count them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub total: Option<u64>,
+    /// What to ask for as `cursor` to have the next page; absent on the last one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cursor: Option<String>,
 }
 
 /// Takes a resource away from its holder.

@@ -115,6 +115,13 @@ pub struct Status {
     pub agent: AgentStatus,
     /// The upstream.
     pub upstream: UpstreamStatus,
-    /// The caller's sessions; for root and the agent's own user, everybody's.
+    /// The caller's sessions; for root and the agent's own user, everybody's. A page of them: a session
+    /// whose holds do not fit goes on with the rest of them on the next page.
     pub sessions: Vec<SessionStatus>,
+    /// How many sessions there are to see, on whichever page.
+    #[serde(default)]
+    pub total: u64,
+    /// What to ask for as `cursor` to have the next page; absent on the last one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cursor: Option<String>,
 }

@@ -78,7 +78,11 @@ impl Draft {
         }
         let beats = (0..self.drawn.len()).map(|at| self.beat_of(at)).collect();
         self.ask(Request::Renew(beats));
-        self.ask(Request::Routes { tenant: lease.tenant, name: None });
+        self.ask(Request::Routes {
+            tenant: lease.tenant,
+            name: None,
+            page: tenured::model::Page::whole(),
+        });
         self.ask(Request::Inspect(semaphore));
     }
 

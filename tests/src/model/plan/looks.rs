@@ -53,6 +53,10 @@ impl Draft {
             .map(|it| it.name.clone())
             .collect();
         let name = self.random.per_mille(300).then(|| self.random.pick(&leases).clone());
-        self.ask(Request::Routes { tenant: resource.tenant, name });
+        self.ask(Request::Routes {
+            tenant: resource.tenant,
+            name,
+            page: tenured::model::Page::whole(),
+        });
     }
 }

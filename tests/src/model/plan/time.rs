@@ -81,7 +81,11 @@ impl Draft {
         for resource in self.cast.all.clone() {
             if resource.kind == Kind::Lease {
                 let tenant = resource.tenant.clone();
-                self.ask(Request::Routes { tenant, name: None });
+                self.ask(Request::Routes {
+                    tenant,
+                    name: None,
+                    page: tenured::model::Page::whole(),
+                });
             }
             self.ask(Request::Inspect(resource));
         }

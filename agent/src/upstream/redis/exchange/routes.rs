@@ -1,4 +1,5 @@
-//! The routing table, page by page.
+//! The routing table, page by page. The server gives its lines in no order, so that a page is ordered by
+//! name in itself only.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,6 +10,7 @@ use tenure::wire::{Route, Routes};
 use super::super::layout::Layout;
 use super::reply::{Items, ReplyError, count, text};
 use super::scripts::{self, Invocation};
+use crate::model::Page;
 
 /// How many leases are looked at in a call; the server may look at some more.
 const LEASES_PER_CALL: usize = 256;
@@ -19,6 +21,8 @@ pub(super) struct RoutesPage {
     tenant: Arc<str>,
     name: Option<Arc<str>>,
     cursor: String,
+    /// As many lines as are wanted; a step of the scan may give some more.
+    limit: usize,
     /// Of the first page: what changes while the rest is read has a greater one, so that a reader who
     /// compares versions reads again.
     version: Option<u64>,
@@ -27,8 +31,18 @@ pub(super) struct RoutesPage {
 }
 
 impl RoutesPage {
-    pub(super) fn new(tenant: Arc<str>, name: Option<Arc<str>>) -> RoutesPage {
-        RoutesPage { tenant, name, cursor: "0".to_owned(), version: None, routes: BTreeMap::new() }
+    pub(super) fn new(tenant: Arc<str>, name: Option<Arc<str>>, page: &Page) -> RoutesPage {
+        // A cursor that no scan gave starts at the beginning.
+        let is_number = |cursor: &&Arc<str>| cursor.parse::<u64>().is_ok();
+        let cursor = page.after.as_ref().filter(is_number).map_or("0", |cursor| cursor).to_owned();
+        RoutesPage {
+            tenant,
+            name,
+            cursor,
+            limit: page.limit,
+            version: None,
+            routes: BTreeMap::new(),
+        }
     }
 
     pub(super) fn ask(&self, layout: &Layout) -> Invocation {
@@ -37,7 +51,7 @@ impl RoutesPage {
             .key(layout.routes(&self.tenant))
             .arg(layout.lease(&self.tenant, ""))
             .arg(&self.cursor)
-            .arg(LEASES_PER_CALL);
+            .arg(LEASES_PER_CALL.min(self.limit));
         match &self.name {
             Some(name) => call.arg(name),
             None => call,
@@ -54,13 +68,15 @@ impl RoutesPage {
             let route = route(&mut items)?;
             self.routes.insert(route.name.clone(), route);
         }
-        Ok(self.cursor != "0")
+        Ok(self.cursor != "0" && self.routes.len() < self.limit)
     }
 
     pub(super) fn finish(self) -> Routes {
         Routes {
             version: self.version.unwrap_or_default(),
             routes: self.routes.into_values().collect(),
+            total: None,
+            cursor: Some(self.cursor).filter(|cursor| cursor != "0"),
         }
     }
 }

@@ -34,7 +34,8 @@ fn into_grace(store: &Store, lease: &Claim, left: Duration) {
 }
 
 fn routes(store: &Store, name: Option<&str>) -> Routes {
-    let request = Request::Routes { tenant: "default".into(), name: name.map(Into::into) };
+    let (tenant, name) = ("default".into(), name.map(Into::into));
+    let request = Request::Routes { tenant, name, page: crate::model::Page::whole() };
     match store.ask(&request) {
         Answer::Routes(routes) => routes,
         other => panic!("{other:?}"),
@@ -210,7 +211,7 @@ fn a_beat_never_shortens_a_lease() {
 #[test]
 fn every_change_is_a_version_of_the_routing_table() {
     let store = Store::new();
-    assert_eq!(routes(&store, None), Routes { version: 0, routes: Vec::new() });
+    assert_eq!(routes(&store, None), Routes::default());
     let a = with_address(lease(1, 1), "10.0.0.7:8982");
     let token = store.hold(&a);
     let mut other = claim(2, 2, "lease/a:b/日本");
@@ -239,16 +240,17 @@ fn every_change_is_a_version_of_the_routing_table() {
     assert_eq!(routes(&store, Some("nothing")).routes, []);
     store.release(&a);
     store.release(&other);
-    assert_eq!(routes(&store, None), Routes { version: 5, routes: Vec::new() });
+    assert_eq!(routes(&store, None), Routes { version: 5, ..Routes::default() });
 }
 
 #[test]
 fn other_tenants_are_not_listed() {
     let store = Store::new();
     store.hold(&claim(1, 1, "acme:lease/l"));
-    assert_eq!(routes(&store, None), Routes { version: 0, routes: Vec::new() });
+    assert_eq!(routes(&store, None), Routes::default());
     assert!(store.run::<bool>(&["EXISTS", "tenant:acme:tenure:lease:l"]));
-    let request = Request::Routes { tenant: "acme".into(), name: None };
+    let request =
+        Request::Routes { tenant: "acme".into(), name: None, page: crate::model::Page::whole() };
     let Answer::Routes(table) = store.ask(&request) else { panic!() };
     assert_eq!((table.version, table.routes.len()), (1, 1));
     assert_eq!(store.renew(&claim(1, 1, "lease/l")), BeatAnswer::Gone(GoneReason::Unknown));
