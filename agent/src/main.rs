@@ -141,7 +141,10 @@ fn serve(
         let api = tokio::spawn(api);
         let reports = tokio::spawn(reports.run());
         announce(started, &reload, &place, &guarantee);
-        let ending = live(&mut signals, &mut reload, means, &heart, &notifier).await;
+        let ending = tokio::select! {
+            ending = live(&mut signals, &mut reload, means, &heart, &notifier) => ending,
+            never = lifecycle::give_memory_back() => match never {},
+        };
 
         reports.abort();
         locks.leave();

@@ -5,6 +5,7 @@ pub mod clock;
 pub mod directory;
 pub mod lock;
 pub mod machine;
+pub mod memory;
 pub mod page;
 pub mod peer;
 pub mod process;

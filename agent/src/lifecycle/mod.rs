@@ -8,6 +8,7 @@ mod prepare;
 mod ready;
 mod reload;
 mod reports;
+mod thrift;
 
 pub use assemble::{AssembleError, Assembled, Given, assemble};
 pub use drain::{Drained, Ending, drain};
@@ -16,6 +17,7 @@ pub use prepare::{Locks, PrepareError, Prepared, prepare};
 pub use ready::Ready;
 pub use reload::Reload;
 pub use reports::Reports;
+pub use thrift::give_memory_back;
 
 /// Exit codes, as sysexits(3) has them.
 pub mod exit {
