@@ -70,6 +70,8 @@ fn the_exit_code_is_the_commands() {
 fn a_signalled_command_exits_with_128_and_the_signal() {
     check_code(&LEADER, &["sh", "-c", "kill -KILL $$"], 128 + 9);
     check_code(&LEADER, &["sh", "-c", "kill -TERM $$"], 128 + 15);
+    // A real-time signal has a number but no name.
+    check_code(&LEADER, &["sh", "-c", "kill -40 $$"], 128 + 40);
 }
 
 #[test]
@@ -339,7 +341,7 @@ fn signals_are_forwarded_while_the_command_runs() {
 
 #[test]
 fn a_signal_while_waiting_ends_it_and_leaves_no_waiter() {
-    for signal in [Signal::SIGINT, Signal::SIGTERM] {
+    for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT] {
         let agent = Agent::start();
         let (session, hold) = hold_role(&agent);
         let (path, text) = file(&agent, "ran");
