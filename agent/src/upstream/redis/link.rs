@@ -185,6 +185,14 @@ impl Link {
 /// Whether a server's error means that it is not, or not any more, a master that serves.
 pub fn is_suspicious(error: &redis::RedisError) -> bool {
     use redis::{ErrorKind, ServerErrorKind as Kind};
+    // Redis 6.2 wraps what a script met: "ERR Error running script (…): … -READONLY …".
+    let is_wrapped = |detail: &str| {
+        let met = detail.strip_prefix("Error running script");
+        met.is_some_and(|met| met.contains("-READONLY ") || met.contains("-MASTERDOWN "))
+    };
+    if error.detail().is_some_and(is_wrapped) {
+        return true;
+    }
     matches!(
         error.kind(),
         ErrorKind::Server(
@@ -199,5 +207,29 @@ impl Suspicion {
         while self.generation.load(Ordering::Relaxed) < generation {
             self.raised.notified().await;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_script_that_met_a_replica_is_suspicious_however_the_server_says_so() {
+        let error = |reply: &[u8]| {
+            let value = redis::parse_redis_value(reply).and_then(redis::Value::extract_error);
+            value.unwrap_err()
+        };
+        assert!(is_suspicious(&error(
+            b"-READONLY You can't write against a read only replica.\r\n"
+        )));
+        assert!(is_suspicious(&error(
+            b"-ERR Error running script (call to f_0123): @user_script:7: @user_script: 7: -READONLY \
+              You can't write against a read only replica.\r\n"
+        )));
+        assert!(!is_suspicious(&error(
+            b"-ERR Error running script (call to f_0123): @user_script:7: WRONGTYPE -READ\r\n"
+        )));
+        assert!(!is_suspicious(&error(b"-ERR wrong number of arguments\r\n")));
     }
 }
