@@ -56,7 +56,7 @@ pub(super) fn between_hosts(effort: &Effort, report: &mut Report) -> anyhow::Res
 }
 
 /// Times from just before the release until the event was read, ms. The hosts take turns.
-fn hand_overs_ms(agents: &[Agent; 2], kind: &str, rounds: usize) -> Samples {
+pub(super) fn hand_overs_ms(agents: &[Agent; 2], kind: &str, rounds: usize) -> Samples {
     let mut sides = agents.each_ref().map(|agent| {
         let (http, session) = client(agent);
         (http, session, agent.events(session))

@@ -18,7 +18,7 @@ const BEAT: Duration = Duration::from_secs(10);
 const WINDOW: Duration = Duration::from_secs(30);
 /// Beats settle into their rhythm for this long before.
 const SETTLE: Duration = Duration::from_secs(12);
-/// What one command should beat at least.
+/// What one command beats at most.
 const BEATS_PER_COMMAND: f64 = 256.0;
 /// Calls of the floor.
 const FLOOR_CALLS: usize = 200;
@@ -56,7 +56,9 @@ pub(super) fn kept_through_redis(_: &Effort, report: &mut Report) -> anyhow::Res
     );
     let value = (scripts as f64 * BEATS_PER_COMMAND / cost.beats, "");
     let what = "Redis commands for 256 beats, 10 000 holds";
-    report.add("P6", what, value, Limit::Most(1.0), against);
+    // A call has at most so many, or the server would do nothing else for longer than a millisecond;
+    // those that come due together seldom fill it.
+    report.add("P6", what, value, Limit::Most(2.0), against);
 
     let seconds = WINDOW.as_secs_f64();
     let per_call = Samples::new(straight::renewal_us(&redis, 256, FLOOR_CALLS)?).median();

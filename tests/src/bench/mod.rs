@@ -4,6 +4,7 @@
 //! wanted, and how the two compare.
 
 mod calls;
+mod fleet_at_rest;
 mod flood;
 mod floor;
 mod growth;
@@ -146,7 +147,7 @@ const fn with_redis(id: &'static str, measure: Measure) -> Bench {
 }
 
 /// In the order of the targets.
-const ALL: [Bench; 14] = [
+const ALL: [Bench; 15] = [
     alone("P1", calls::acquire_and_release),
     with_redis("P2", through_redis::acquire_and_release),
     with_redis("P3", handover::between_hosts),
@@ -161,6 +162,7 @@ const ALL: [Bench; 14] = [
     alone("P11", run_cost::of_a_trivial_job),
     alone("P12", growth::of_many_holds),
     with_redis("P12", growth::of_many_holds_in_redis),
+    with_redis("P19", fleet_at_rest::of_a_fleet_at_rest),
 ];
 
 /// Measures all, or those whose ids are `wanted`, and writes JSON and SVG to `out` after each. Each
