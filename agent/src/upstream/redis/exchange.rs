@@ -14,7 +14,11 @@ mod scripts;
 mod standing;
 mod upkeep;
 
-use crate::model::{Answer, BeatAnswer, ClaimAnswer, GoneReason, Request, UpstreamStanding};
+use std::sync::Arc;
+
+use crate::model::{
+    Answer, BeatAnswer, ClaimAnswer, GoneReason, Request, Resource, UpstreamStanding,
+};
 
 use super::layout::Layout;
 use renew::RenewPage;
@@ -89,6 +93,18 @@ impl Exchange {
             }
         };
         (Exchange(stage), invocation)
+    }
+
+    /// The first call for [`Request::Inspect`] of a master, where `names` of its project's sessions are
+    /// known from before; used if there are more sessions than are named.
+    pub fn inspect_project(
+        layout: &Layout,
+        master: &Resource,
+        names: Vec<Arc<str>>,
+    ) -> (Exchange, Invocation) {
+        let page = StandingPage::of_project(master.clone(), names);
+        let invocation = page.ask(layout);
+        (Exchange(Stage::Inspect(page)), invocation)
     }
 
     /// Takes the reply to the last call.

@@ -16,6 +16,7 @@ mod hints;
 mod known;
 pub mod layout;
 pub mod link;
+mod members;
 mod pushes;
 mod runs_out;
 mod sentinel;
@@ -36,7 +37,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use tenure::wire::UpstreamState;
+use tenure::wire::{Kind, UpstreamState};
 
 use self::address::Address;
 use self::calls::{Calls, Done};
@@ -47,6 +48,7 @@ use self::feed::{Hearing, Surveyed};
 use self::known::Known;
 use self::layout::Layout;
 use self::link::{Link, LinkState, Purpose};
+use self::members::Members;
 use self::runs_out::RunsOut;
 use super::{Examination, Health, Report, Upstream};
 use crate::host::clock::{self, Boottime};
@@ -132,6 +134,7 @@ pub struct Redis {
     known: Known,
     care: Care,
     caretaker: Caretaker,
+    members: Members,
     /// By what the caretaker is known.
     agent: String,
     ear: Ear,
@@ -174,6 +177,7 @@ impl Redis {
             known: Known::default(),
             care: Care::new(seed),
             caretaker: Caretaker::new(seed),
+            members: Members::new(seed),
             agent: format!("{seed:016x}"),
             ear: Ear::Deaf { retry_at: Boottime::ZERO },
             listening_on: 0,
@@ -361,6 +365,9 @@ impl Redis {
         let (Request::Inspect(resource), Answer::Standing(standing)) = (request, answer) else {
             return;
         };
+        if resource.kind == Kind::Master {
+            self.members.seen(now, resource, standing);
+        }
         if let Some(runs_out) = standing.runs_out {
             self.inspected.set(resource, now + runs_out + JUST_AFTER);
         }
@@ -418,7 +425,16 @@ impl Upstream for Redis {
 
     fn submit(&mut self, now: Boottime, call: CallId, request: Request) {
         self.known.handle_request(now, &request, &mut self.care);
-        let (mut exchange, mut invocation) = Exchange::start(&self.layout, &request, self.floor);
+        let names = match &request {
+            Request::Inspect(resource) => self.members.names(now, resource),
+            _ => None,
+        };
+        let (mut exchange, mut invocation) = match (names, &request) {
+            (Some(names), Request::Inspect(master)) => {
+                Exchange::inspect_project(&self.layout, master, names)
+            }
+            _ => Exchange::start(&self.layout, &request, self.floor),
+        };
         let within = self.deadline(&request);
         let link = match request {
             Request::Renew(_) => &self.beats,

@@ -1,6 +1,7 @@
 //! Who holds and who waits; all holders of a semaphore page by page.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use redis::Value;
@@ -21,12 +22,19 @@ pub(super) struct StandingPage {
     is_whole: bool,
     /// Which members of a semaphore come next.
     offset: u64,
+    /// Names of a large project's sessions that were read before: they are not asked for.
+    names: Option<Vec<Arc<str>>>,
     standing: UpstreamStanding,
 }
 
 impl StandingPage {
     pub(super) fn new(resource: Resource, is_whole: bool) -> StandingPage {
-        StandingPage { resource, is_whole, offset: 0, standing: UpstreamStanding::default() }
+        let standing = UpstreamStanding::default();
+        StandingPage { resource, is_whole, offset: 0, names: None, standing }
+    }
+
+    pub(super) fn of_project(master: Resource, names: Vec<Arc<str>>) -> StandingPage {
+        StandingPage { names: Some(names), ..StandingPage::new(master, false) }
     }
 
     pub(super) fn ask(&self, layout: &Layout) -> Invocation {
@@ -47,7 +55,7 @@ impl StandingPage {
                 .arg(name)
                 .arg(layout.session(""))
                 .arg(layout.project_channel(tenant, name))
-                .arg(STANDING_LISTED_MAX),
+                .arg(if self.names.is_some() { 0 } else { STANDING_LISTED_MAX }),
             Kind::Semaphore => call
                 .key(layout.semaphore(tenant, SemaphoreKey::Ttl, name))
                 .key(layout.semaphore(tenant, SemaphoreKey::Waiting, name))
@@ -82,6 +90,14 @@ impl StandingPage {
         self.standing.holding = count(items.next())?;
         self.standing.waiting = count(items.next())?;
         self.standing.members = count(items.next())?;
+        if let Some(names) = self.names.take() {
+            // A small project is listed as it is.
+            if self.standing.members <= STANDING_LISTED_MAX as u64 {
+                self.standing = UpstreamStanding::default();
+                return Ok(true);
+            }
+            self.standing.sessions = names;
+        }
         Ok(self.is_whole && next.is_some())
     }
 

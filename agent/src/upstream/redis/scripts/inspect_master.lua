@@ -16,14 +16,24 @@ if master.session then
   holders[1] = master_entry(master, sessions)
 end
 
+-- Of a project with more sessions than are named some are, and no more are looked at; mostly the same
+-- ones. Most questions are about the master alone, and come from every agent at every change.
+local named, members = tonumber(ARGV[5]), redis.call('SCARD', set)
+local looked_at = {}
+if named > 0 and members > named then
+  looked_at = redis.call('SSCAN', set, 0, 'COUNT', named)[2]
+elseif named > 0 then
+  looked_at = redis.call('SMEMBERS', set)
+end
 local present = {}
-for _, session in ipairs(redis.call('SMEMBERS', set)) do
+for _, session in ipairs(looked_at) do
   local f = redis.call('HMGET', sessions .. session, 'project_id', 'agent_identity', 'registered_at')
   -- One that died here may have come back in another project.
   if f[1] == project then
     present[#present + 1] = { f[3] or '', session, f[2] or session }
   else
     reap(set, session, channel)
+    members = members - 1
   end
 end
 -- In the order in which they came.
@@ -34,7 +44,7 @@ table.sort(present, function(a, b)
   return a[2] < b[2]
 end)
 local names = {}
-for i = 1, math.min(#present, tonumber(ARGV[5])) do
+for i = 1, math.min(#present, named) do
   names[i] = present[i][3]
 end
-return { false, holders, {}, names, false, redis.call('PTTL', main), #holders, 0, #present }
+return { false, holders, {}, names, false, redis.call('PTTL', main), #holders, 0, members }

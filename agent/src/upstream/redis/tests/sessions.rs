@@ -2,13 +2,14 @@
 
 use serde_json::json;
 
-use crate::model::{Beat, BeatAnswer, GoneReason, Subject};
+use crate::model::{Answer, Beat, BeatAnswer, GoneReason, Request, STANDING_LISTED_MAX, Subject};
 
+use super::super::exchange::{Exchange, Step};
 use super::master::{
     Ears, MASTER_ROLE, PEER_ROLE, SESSIONS, announce, beat_session, end, hash_of, master, names,
     sid,
 };
-use super::store::{Store, TTL, announcement, session};
+use super::store::{Store, TTL, announcement, resource, session};
 
 #[test]
 fn a_session_says_when_it_came_in_iso_8601() {
@@ -98,4 +99,51 @@ fn a_server_without_its_data_has_never_heard_of_anything() {
     assert_eq!(beat_session(&store, 1), BeatAnswer::Gone(GoneReason::Unknown));
     announce(&store, &announcement(1, "p"));
     assert_eq!(beat_session(&store, 1), PEER_ROLE);
+}
+
+#[test]
+fn of_a_large_project_some_are_named_all_are_counted_and_no_more_are_looked_at() {
+    const MANY: u64 = 1000;
+    let store = Store::new();
+    for by in 1..=MANY {
+        store.ask(&Request::Announce(announcement(u128::from(by), "p")));
+    }
+    let master = resource("master/p");
+    let looked_at = || {
+        let stats: String = store.run(&["INFO", "commandstats"]);
+        let found = stats.lines().find_map(|line| line.strip_prefix("cmdstat_hmget:calls="));
+        found.map_or(0, |found| found.split(',').next().unwrap().parse::<u64>().unwrap())
+    };
+    store.run::<()>(&["CONFIG", "RESETSTAT"]);
+    let standing = store.without_writing(|| store.inspect(&master));
+    assert_eq!((standing.members, standing.sessions.len()), (MANY, STANDING_LISTED_MAX));
+    // A step of a scan may find some more than it was asked for.
+    assert!(looked_at() < 2 * STANDING_LISTED_MAX as u64, "{}", looked_at());
+    assert_eq!(store.inspect(&master).sessions, standing.sessions, "mostly the same");
+
+    // Who knows them asks for the master alone.
+    let inspect = |names| {
+        let (mut exchange, mut call) = Exchange::inspect_project(&store.layout, &master, names);
+        for calls in 1.. {
+            match exchange.step(&store.layout, store.call(&call)).unwrap() {
+                Step::Done(Answer::Standing(standing)) => return (calls, standing),
+                Step::Next(next, invocation) => (exchange, call) = (next, invocation),
+                other => panic!("{other:?}"),
+            }
+        }
+        unreachable!()
+    };
+    store.run::<()>(&["CONFIG", "RESETSTAT"]);
+    let known = vec!["known before".into()];
+    let (calls, standing) = inspect(known.clone());
+    assert_eq!((calls, standing.members, standing.sessions), (1, MANY, known.clone()));
+    assert_eq!(looked_at(), 0);
+    // When the project has become small, what was known does not count.
+    for by in 4..=MANY {
+        let (tenant, project) = ("default".into(), "p".into());
+        store.ask(&Request::EndSession { session: session(by.into()), tenant, project });
+    }
+    let (calls, standing) = inspect(known);
+    assert_eq!((calls, standing.members, standing.sessions.len()), (2, 3, 3));
+    assert_eq!(standing.sessions[0].as_ref(), "name-1");
 }
