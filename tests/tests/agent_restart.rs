@@ -263,3 +263,24 @@ fn after_a_lost_journal_the_status_says_so() {
     assert!(refused.header("retry-after").is_some());
     http.post("/v1/beat", &json!({"session": before})).problem(Code::SessionUnknown);
 }
+
+#[test]
+fn what_ran_out_while_the_agent_was_away_is_free_when_it_is_back() {
+    let mut agent = Agent::start();
+    let mut http = agent.http();
+    let session = http.register(&json!({"keepalive_ms": 600_000}));
+    let short = json!({"ttl_ms": 3000});
+    let held = http.acquire(session.session, "leader", "role", &short);
+    http.acquire(session.session, "semaphore", "gpu", &short);
+    let page = agent.page(&session);
+    agent.kill();
+    let valid_until = page.slot(held.slot).valid_until_ns;
+    // The upstream's own time ends a little later.
+    until("both to run out", || boottime_ns() >= valid_until + 1_000_000_000);
+    agent.start_again();
+    let mut http = agent.http();
+    let other = http.register(&json!({"keepalive_ms": 600_000})).session;
+    assert!(http.standing("leader", "role").holders.is_empty());
+    http.acquire(other, "leader", "role", &json!({}));
+    http.acquire(other, "semaphore", "gpu", &json!({}));
+}

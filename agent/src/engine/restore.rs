@@ -9,17 +9,18 @@ use super::journal::{Saved, SavedGrant, SavedWaiter};
 use super::semaphore::Semaphore;
 use super::{Engine, EngineSettings, Occupation, TokenRange};
 use crate::host::clock::Boottime;
-use crate::model::{Claim, Resource, Terms};
+use crate::model::{Claim, ClaimId, Resource, Terms};
 
 impl Engine {
     /// An engine that goes on where an earlier one stopped.
     ///
     /// Grants and waiters get a whole ttl from now on, which is never less than they had; waiters
-    /// keep their order. No token at or below a saved one is granted, whatever the range says.
+    /// keep their order. Grants in `ended` have expired at that instant: their holders know. No token at or below a saved one is granted, whatever the range says.
     pub fn restore(
         settings: EngineSettings,
         tokens: TokenRange,
         saved: Saved,
+        ended: &HashMap<ClaimId, Boottime>,
         now: Boottime,
     ) -> Engine {
         let mut engine = Engine::new(settings, tokens);
@@ -31,7 +32,8 @@ impl Engine {
         waiters.sort_unstable_by_key(|waiter| waiter.row);
         let mut semaphores = Semaphores { limits, found: HashMap::new() };
         for grant in grants {
-            engine.restore_grant(now, grant, &mut semaphores);
+            let ended = ended.get(&grant.claim.id).copied();
+            engine.restore_grant(now, grant, ended, &mut semaphores);
         }
         for waiter in waiters {
             engine.restore_waiter(now, waiter, &mut semaphores);
@@ -52,13 +54,21 @@ impl Engine {
         engine
     }
 
-    fn restore_grant(&mut self, now: Boottime, saved: SavedGrant, semaphores: &mut Semaphores) {
+    fn restore_grant(
+        &mut self,
+        now: Boottime,
+        saved: SavedGrant,
+        ended: Option<Boottime>,
+        semaphores: &mut Semaphores,
+    ) {
         let SavedGrant { row, claim, token, granted_at, in_grace, route_version } = saved;
         let (id, resource) = (claim.id, claim.resource.clone());
         let mut grant = Grant { granted_at, route_version, ..Grant::new(now, &claim, token) };
         grant.expires = now;
         if in_grace {
             grant.grace_until = Some(grant.grace_end(&claim));
+        } else if let Some(ended) = ended {
+            grant.expires = ended;
         } else {
             grant.renew(now, &claim, claim.ttl);
         }

@@ -1,6 +1,6 @@
 //! What must survive a restart of the agent.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -119,6 +119,13 @@ pub struct Saved {
 }
 
 impl Saved {
+    /// Holds whose valid-until has passed, with that.
+    pub fn ended(&self, now: Boottime) -> HashMap<ClaimId, Boottime> {
+        let ended =
+            self.holds.iter().filter(|hold| hold.token.is_some() && hold.valid_until <= now);
+        ended.map(|hold| (hold.claim.id, hold.valid_until)).collect()
+    }
+
     /// Looks for what no keeper has written.
     ///
     /// # Errors

@@ -1,5 +1,6 @@
 //! The upstream: an engine with its journal and its ledger of tokens.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use tenure::wire::Kind;
@@ -114,7 +115,8 @@ impl Upstream {
         self.life += 1;
         let range = self.fresh_tokens(core);
         let now = self.clock.at(core.now);
-        self.engine = Engine::restore(engine_settings(), range, self.rows.saved(), now);
+        self.engine =
+            Engine::restore(engine_settings(), range, self.rows.saved(), &HashMap::new(), now);
         self.engine.quarantine(self.quarantine);
         self.settle(core);
     }
@@ -290,7 +292,8 @@ impl Upstream {
         }
         let range = self.fresh_tokens(core);
         let now = self.clock.at(core.now);
-        self.engine = Engine::restore(engine_settings(), range, self.rows.saved(), now);
+        self.engine =
+            Engine::restore(engine_settings(), range, self.rows.saved(), &HashMap::new(), now);
     }
 
     /// Plans its next turn.

@@ -158,7 +158,13 @@ impl Run {
             }
             Step::Restart => {
                 let saved = self.mirror.saved();
-                self.engine = Engine::restore(EngineSettings::default(), TOKENS, saved, self.now);
+                self.engine = Engine::restore(
+                    EngineSettings::default(),
+                    TOKENS,
+                    saved,
+                    &HashMap::new(),
+                    self.now,
+                );
                 // What a restart forgets on purpose: marks, and tokens of grants that ended.
                 self.engine.tokens.skip_past(self.token_max);
             }

@@ -210,8 +210,13 @@ impl Run {
                 "extend" => self.engine.extend_tokens(line.number("upto", 0)),
                 "restart" => {
                     let saved = self.mirror.saved();
-                    self.engine =
-                        Engine::restore(self.settings.clone(), self.tokens, saved, line.now);
+                    self.engine = Engine::restore(
+                        self.settings.clone(),
+                        self.tokens,
+                        saved,
+                        &HashMap::new(),
+                        line.now,
+                    );
                 }
                 other => panic!("{other:?} is not a word of transcripts"),
             }

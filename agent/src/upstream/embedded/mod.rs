@@ -5,7 +5,7 @@ mod examine;
 mod tests;
 
 use std::cell::RefCell;
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
@@ -18,7 +18,7 @@ use super::{Examination, Health, Report, Upstream};
 use crate::engine::{self, Effect, Engine, EngineSettings, TokenRange};
 use crate::host::clock::Boottime;
 use crate::journal::{self, Disk, Journal, Ledger, LedgerError, Scribe, Start};
-use crate::model::{CallId, Claim, Failure, Request};
+use crate::model::{CallId, Claim, ClaimId, Failure, Request};
 
 /// What the embedded store can promise.
 pub const GUARANTEE: &str = "one host";
@@ -118,7 +118,8 @@ pub fn open(
     };
     let ledger = Ledger::open(state_dir, start, opened, scribe)?;
     let journal = Rc::new(RefCell::new(journal));
-    let store = Embedded::open(Rc::clone(&journal), found.engine, ledger, now);
+    let ended = found.keeper.ended(now);
+    let store = Embedded::open(Rc::clone(&journal), found.engine, &ended, ledger, now);
     Ok(Opened { store, journal, saved: found.keeper })
 }
 
@@ -129,10 +130,11 @@ impl Embedded {
     fn open(
         journal: Rc<RefCell<Journal>>,
         saved: engine::journal::Saved,
+        ended: &HashMap<ClaimId, Boottime>,
         (ledger, tokens): (Ledger, TokenRange),
         now: Boottime,
     ) -> Embedded {
-        let mut engine = Engine::restore(EngineSettings::default(), tokens, saved, now);
+        let mut engine = Engine::restore(EngineSettings::default(), tokens, saved, ended, now);
         engine.quarantine(ledger.quarantined_until());
         Embedded {
             engine,
