@@ -37,6 +37,24 @@ fn the_page_ends_by_itself_and_the_agent_owns_up_when_it_goes_on() {
     assert!(next.token > held.token);
 }
 
+#[test]
+fn the_time_in_which_the_agent_stood_still_does_not_count_against_a_program() {
+    let mut agent = Agent::start();
+    let mut http = agent.http();
+    let with = json!({"keepalive_ms": 4000, "progress_ms": 4000});
+    let session = http.register(&with);
+    let held = http.acquire(session.session, "lease", "mine", &json!({"ttl_ms": 600_000}));
+    let page = agent.page(&session);
+    agent.pause();
+    let over = boottime_ns() + 5_000_000_000;
+    until("what the program has promised to be overdue", || boottime_ns() >= over);
+    agent.resume();
+    assert_eq!(http.post("/v1/beat", &json!({"session": session.session})).status, 204);
+    assert!(page.held(held.hold));
+    until("the log to tell", || agent.log().contains("0 holds expired meanwhile"));
+    assert_eq!(agent.log().matches("stood still for").count(), 1);
+}
+
 /// A guarded command that writes down, again and again, how long the machine has been up: the same
 /// clock as valid-until.
 struct Guarded {

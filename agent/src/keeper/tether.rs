@@ -1,5 +1,7 @@
 //! What ties a session to life.
 
+use std::time::Duration;
+
 use tenure::wire::{LostReason, ReleasedCause, Tether};
 
 use super::command::Note;
@@ -44,6 +46,20 @@ impl Keeper {
         }
         let due = session.patience(holds_something).map(|patience| now + patience);
         self.timers.set(&mut session.tether, Timer::Tether(id), due);
+    }
+
+    /// The agent stood still for so long: what programs have promised to do is due later by as much. Says
+    /// how many holds have run out meanwhile, which nothing puts off.
+    pub fn handle_standstill(&mut self, now: Boottime, length: Duration) -> usize {
+        for (id, session) in &mut self.sessions {
+            if let Some(due) = session.tether.due().filter(|_| !session.running_out) {
+                self.timers.set(&mut session.tether, Timer::Tether(*id), Some(due + length));
+            }
+            if let Some(due) = session.progress.due() {
+                self.timers.set(&mut session.progress, Timer::Progress(*id), Some(due + length));
+            }
+        }
+        self.holds.values().filter(|hold| hold.is_held() && hold.valid_until <= now).count()
     }
 
     /// Whether a session whose callers wait holds something meanwhile. Of no other it matters.
