@@ -46,7 +46,7 @@ pub(super) async fn revoke(
         Resource { tenant: tenant.into(), kind: ask.kind, name: ask.name.as_str().into() };
     let request = Request::Revoke { resource, token: ask.token };
     match context.heart.call(connection.caller(), request).await? {
-        Reply::Revoked(revoked) => Ok(json(StatusCode::OK, &Revoked { revoked })),
+        Reply::Revoked(revoked) => Ok(json(StatusCode::OK, &revoked)),
         other => Ok(mismatch("revoke", &other)),
     }
 }

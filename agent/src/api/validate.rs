@@ -7,6 +7,8 @@ use tenure::wire::{Acquire, Attributes, Kind, Problem, Register};
 use super::limits::QUOTED_MAX;
 use crate::keeper::{BEAT_MIN, Settings};
 
+/// Shortest duration of a hold, ms: the upstream's answer takes its part of it.
+const MAX_HOLD_MIN_MS: u64 = 100;
 /// Longest name of anything, bytes.
 const NAME_MAX: usize = 200;
 /// Most permits of a semaphore.
@@ -57,8 +59,11 @@ pub(super) fn acquire(ask: &Acquire, settings: &Settings) -> Checked {
     }
     optional("request", ask.request.as_deref(), visible)?;
     ttl(ask.ttl_ms, settings)?;
-    if ask.max_hold_ms == Some(0) {
-        return refuse("max_hold_ms", 0, "at least 1", "leave it out to hold without a limit");
+    if let Some(ms) = ask.max_hold_ms
+        && ms < MAX_HOLD_MIN_MS
+    {
+        let rule = format!("at least {MAX_HOLD_MIN_MS}, as it is counted from the request on");
+        return refuse("max_hold_ms", ms, &rule, "leave it out to hold without a limit");
     }
     only(kind, Kind::Semaphore, "limit", ask.limit)?;
     if let Some(limit) = ask.limit

@@ -139,8 +139,10 @@ fn acquires() {
     check(json!({"kind": "leader", "name": "a", "ttl_ms": 300}), None);
     check(json!({"kind": "leader", "name": "a", "ttl_ms": 86_400_000}), None);
     check(json!({"kind": "leader", "name": "a", "ttl_ms": 86_400_001}), Some("ttl_ms"));
-    check(json!({"kind": "leader", "name": "a", "max_hold_ms": 0}), Some("max_hold_ms"));
-    check(json!({"kind": "leader", "name": "a", "max_hold_ms": 1}), None);
+    for (max_hold_ms, refused) in [(0, Some("max_hold_ms")), (99, Some("max_hold_ms")), (100, None)]
+    {
+        check(json!({"kind": "leader", "name": "a", "max_hold_ms": max_hold_ms}), refused);
+    }
     check(json!({"kind": "leader", "name": "a", "request": ""}), Some("request"));
 }
 

@@ -91,15 +91,11 @@ impl Keeper {
         while !self.due.is_empty() {
             let rest = self.due.split_off(self.due.len().min(BEATS_PER_CALL_MAX));
             let items = std::mem::replace(&mut self.due, rest);
-            self.send_beats(items, None);
+            self.send_beats(items);
         }
     }
 
-    fn send_beats(
-        &mut self,
-        mut items: Vec<Renewed>,
-        checkpoint: Option<(super::Ticket, SessionId)>,
-    ) {
+    pub(super) fn send_beats(&mut self, mut items: Vec<Renewed>) {
         let mut beats = Vec::with_capacity(items.len());
         let call = CallId(self.next_call);
         items.retain(|item| match item {
@@ -129,27 +125,9 @@ impl Keeper {
                 true
             }
         });
-        if !items.is_empty() || checkpoint.is_some() {
-            self.ask(model::Request::Renew(beats), Call::Renew { items, checkpoint });
+        if !items.is_empty() {
+            self.ask(model::Request::Renew(beats), Call::Renew(items));
         }
-    }
-
-    /// Renews everything of a session in one call of its own, whose answer answers the caller.
-    pub(super) fn beat_session(&mut self, ticket: super::Ticket, id: SessionId) {
-        let Some(session) = self.sessions.get(&id) else { return };
-        let mut items: Vec<_> = session
-            .holds
-            .iter()
-            .filter(|hold| {
-                let stage = self.holds.get(hold).map(|hold| hold.stage);
-                matches!(stage, Some(Stage::Waiting | Stage::Held | Stage::Jeopardy))
-            })
-            .map(|hold| Renewed::Hold(*hold))
-            .collect();
-        if session.saved.announced {
-            items.push(Renewed::Session(id));
-        }
-        self.send_beats(items, Some((ticket, id)));
     }
 
     pub(super) fn renew_answered(

@@ -175,6 +175,9 @@ impl Keeper {
         let Some(hold) = self.holds.get_mut(&id) else { return };
         hold.granted_at = sent_at;
         let valid_until = hold.valid_until_if_sent_at(sent_at);
+        if valid_until <= now && hold.last_instant().is_some_and(|last| last <= now) {
+            return self.granted_too_late(now, id);
+        }
         if valid_until <= now {
             // The answer was so late that it promises nothing: ask again.
             self.hold_counts.change(hold, Stage::Waiting);
@@ -244,6 +247,31 @@ impl Keeper {
         }
         if waits {
             self.leave_contest(now, id, place, &resource);
+        }
+    }
+
+    /// The answer came when the longest duration of the hold was over: asked again it would again.
+    fn granted_too_late(&mut self, now: Boottime, id: ClaimId) {
+        let Some(hold) = self.holds.get_mut(&id) else { return };
+        // The upstream has it.
+        hold.uncertain = true;
+        let problem = Problem::new(
+            Code::HoldLost,
+            format!(
+                "{} was granted, but its max_hold_ms was over before the answer of the upstream came; \
+                 ask for a longer one",
+                hold.claim.resource
+            ),
+        )
+        .about(id.0);
+        let tries_once = hold.wait == Wait::None;
+        for ticket in self.take_tickets(now, id) {
+            self.refuse(ticket, problem.clone());
+        }
+        if tries_once {
+            self.end_untold(now, id);
+        } else {
+            self.lose(now, id, LostReason::MaxHold);
         }
     }
 

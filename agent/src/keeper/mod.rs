@@ -20,6 +20,7 @@
 
 mod acquire;
 mod beats;
+mod checkpoint;
 mod claims;
 mod command;
 mod contest;
@@ -51,7 +52,7 @@ use std::sync::Arc;
 
 use rand_chacha::ChaCha12Rng;
 use rand_chacha::rand_core::SeedableRng;
-use tenure::wire::{Code, Problem};
+use tenure::wire::{Code, Problem, Revoked};
 use uuid::Uuid;
 
 pub use crate::model::{Peer, Process, Quota};
@@ -67,6 +68,7 @@ pub use settings::{
 
 use crate::host::clock::Boottime;
 use crate::model::{self, Answer, CallId, ClaimId, Failure, Resource, SessionId};
+use checkpoint::Checkpoint;
 use contest::Contest;
 use departure::{Departure, Farewell};
 use hold::{Hold, HoldCounts};
@@ -84,10 +86,9 @@ const TIMERS_PER_CALL: usize = BEATS_PER_CALL_MAX;
 #[derive(Debug)]
 enum Call {
     Claim(ClaimId),
-    Renew {
-        items: Vec<Renewed>,
-        checkpoint: Option<(Ticket, SessionId)>,
-    },
+    Renew(Vec<Renewed>),
+    /// Whatever it says.
+    Look,
     Release(ClaimId),
     Announce(SessionId),
     Farewell(SessionId),
@@ -99,9 +100,9 @@ enum Call {
     Watch(Resource),
     Routes(Ticket),
     /// For a caller that asked for it, after so many were taken away on this host already.
-    Revoke(Ticket, u64),
+    Revoke(Ticket, Revoked),
     /// Who else holds what was taken away from these.
-    Others(Ticket, Resource, Vec<ClaimId>),
+    Others(Ticket, Resource, Vec<ClaimId>, Option<u64>),
     /// One of several; the last of them answers the caller.
     RevokeOne,
 }
@@ -163,6 +164,10 @@ pub struct Keeper {
     ring_bytes: RingBytes,
     streams: Map<StreamId, Stream>,
     blocked: Map<Ticket, ClaimId>,
+    /// Checkpoints that wait for the upstream.
+    checkpoints: Map<Ticket, Checkpoint>,
+    /// What they wait for.
+    awaited: Map<CallId, Vec<Ticket>>,
     calls: Map<CallId, Call>,
     timers: Timers,
     /// Beats that came due in this call of `handle_timeout`.
@@ -202,6 +207,8 @@ impl Keeper {
             ring_bytes: RingBytes::default(),
             streams: Map::default(),
             blocked: Map::default(),
+            checkpoints: Map::default(),
+            awaited: Map::default(),
             calls: Map::default(),
             timers: Timers::default(),
             due: Vec::new(),
@@ -238,6 +245,8 @@ impl Keeper {
             && self.farewells.is_empty()
             && self.contests.is_empty()
             && self.blocked.is_empty()
+            && self.checkpoints.is_empty()
+            && self.awaited.is_empty()
             && self.streams.is_empty()
             && self.watches.is_empty()
             && self.watch_names.is_empty()
@@ -308,14 +317,11 @@ impl Keeper {
         result: Result<Answer, Failure>,
     ) {
         let Some(asked) = self.calls.remove(&call) else { return };
+        let awaiting = self.take_awaiting(call, &result);
         match asked {
             Call::Claim(hold) => self.claim_answered(now, call, hold, sent_at, result),
-            Call::Renew { items, checkpoint } => {
-                self.renew_answered(now, call, items, sent_at, result);
-                if let Some((ticket, session)) = checkpoint {
-                    self.checkpoint_answered(now, ticket, session);
-                }
-            }
+            Call::Renew(items) => self.renew_answered(now, call, items, sent_at, result),
+            Call::Look => {}
             Call::Release(hold) => self.release_answered(now, hold, result),
             Call::Announce(session) => self.announce_answered(now, session, result),
             Call::Farewell(session) => self.farewell_answered(now, session, result),
@@ -328,10 +334,13 @@ impl Keeper {
             Call::Watch(resource) => self.watch_answered(now, &resource, result),
             Call::Routes(ticket) => self.routes_answered(ticket, result),
             Call::Revoke(ticket, already) => self.revoke_answered(ticket, already, result),
-            Call::Others(ticket, resource, taken) => {
-                self.others_answered(ticket, &resource, &taken, result);
+            Call::Others(ticket, resource, taken, kept_ms) => {
+                self.others_answered(ticket, &resource, &taken, kept_ms, result);
             }
             Call::RevokeOne => {}
+        }
+        if let Some((tickets, failure)) = awaiting {
+            self.checkpoints_answered(now, tickets, failure.as_deref());
         }
         self.flush_beats();
     }

@@ -3,10 +3,9 @@
 use std::ops::Bound;
 use std::sync::Arc;
 
-use tenure::wire::{Checkpointed, Code, HoldState, HoldView, Problem, SessionStatus};
+use tenure::wire::{HoldView, SessionStatus};
 use uuid::Uuid;
 
-use super::hold::millis;
 use super::request::{Reply, SessionFacts, StatusCursor, StatusPage, StatusView, Ticket};
 use super::session::Session;
 use super::{Keeper, unavailable};
@@ -92,7 +91,7 @@ impl Keeper {
         }
     }
 
-    fn views(&self, now: Boottime, session: &Session) -> Vec<HoldView> {
+    pub(super) fn views(&self, now: Boottime, session: &Session) -> Vec<HoldView> {
         let holds = session.holds.iter().filter_map(|hold| self.holds.get(hold));
         holds.map(|hold| hold.view(now)).collect()
     }
@@ -110,40 +109,6 @@ impl Keeper {
             }
             Err(problem) => self.refuse(ticket, problem),
         }
-    }
-
-    pub(super) fn checkpoint(&mut self, now: Boottime, ticket: Ticket, peer: Peer, session: Uuid) {
-        match self.session_of(peer, session) {
-            Ok(id) => {
-                self.alive(now, id);
-                self.beat_session(ticket, id);
-            }
-            Err(problem) => self.refuse(ticket, problem),
-        }
-    }
-
-    /// The renewals of a checkpoint are answered, each for its hold already.
-    pub(super) fn checkpoint_answered(&mut self, now: Boottime, ticket: Ticket, id: SessionId) {
-        let Some(session) = self.sessions.get(&id) else {
-            let problem = Problem::new(
-                Code::SessionLost,
-                format!("session {id} ended meanwhile; register again"),
-            );
-            return self.refuse(ticket, problem);
-        };
-        let holds = self.views(now, session);
-        if session.failures > 0 || holds.iter().any(|hold| hold.state == HoldState::Jeopardy) {
-            let problem =
-                unavailable("a beat is unknown; holds stay valid until their valid-until");
-            return self.refuse(ticket, problem);
-        }
-        let reply = Checkpointed {
-            ok: true,
-            ttl_remaining_ms: millis(session.saved.ttl),
-            role: session.role,
-            holds,
-        };
-        self.answer(ticket, Reply::Checkpointed(reply));
     }
 
     pub(super) fn standing_answered(

@@ -148,7 +148,7 @@ pub enum Reply {
     /// To [`Request::Beat`].
     Beaten,
     /// To [`Request::Revoke`].
-    Revoked(u64),
+    Revoked(wire::Revoked),
     /// To [`Request::Standing`].
     Standing(wire::Standing),
     /// To [`Request::Routes`].

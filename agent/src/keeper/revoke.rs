@@ -1,7 +1,8 @@
 //! An administrator takes a resource away.
 
-use tenure::wire::{Kind, LostReason};
+use tenure::wire::{Kind, LostReason, Revoked};
 
+use super::hold::millis;
 use super::request::{Reply, Ticket};
 use super::{Call, Hold, Keeper};
 use crate::host::clock::Boottime;
@@ -25,16 +26,21 @@ impl Keeper {
             .filter(|hold| self.works_on(hold))
             .map(Hold::id)
             .collect();
+        let mut last: Option<Boottime> = None;
         for id in &taken {
+            last = last.max(self.holds.get(id).map(|hold| hold.valid_until));
             self.lose_as(now, *id, LostReason::Revoked, true);
         }
+        let kept_ms = last.map(|last| millis(last.since(now)));
+        let revoked = taken.len() as u64;
         if taken.is_empty() {
-            self.ask(model::Request::Revoke { resource, token }, Call::Revoke(ticket, 0));
+            let already = Revoked { revoked: 0, kept_ms: None };
+            self.ask(model::Request::Revoke { resource, token }, Call::Revoke(ticket, already));
         } else if token.is_some() || resource.kind != Kind::Semaphore {
-            self.answer(ticket, Reply::Revoked(taken.len() as u64));
+            self.answer(ticket, Reply::Revoked(Revoked { revoked, kept_ms }));
         } else {
             let request = model::Request::Holders(resource.clone());
-            self.ask(request, Call::Others(ticket, resource, taken));
+            self.ask(request, Call::Others(ticket, resource, taken, kept_ms));
         }
     }
 
@@ -49,13 +55,13 @@ impl Keeper {
         ticket: Ticket,
         resource: &Resource,
         taken: &[ClaimId],
+        kept_ms: Option<u64>,
         result: Result<Answer, Failure>,
     ) {
         let standing = match result {
             Ok(Answer::Standing(standing)) => standing,
             other => return self.refuse_unanswered(ticket, other),
         };
-        let already = taken.len() as u64;
         let mut tokens: Vec<u64> = standing
             .holders
             .iter()
@@ -63,11 +69,13 @@ impl Keeper {
             .map(|entry| entry.token)
             .collect();
         let Some(last) = tokens.pop() else {
-            return self.answer(ticket, Reply::Revoked(already));
+            let revoked = taken.len() as u64;
+            return self.answer(ticket, Reply::Revoked(Revoked { revoked, kept_ms }));
         };
         let revoke =
             |token| model::Request::Revoke { resource: resource.clone(), token: Some(token) };
-        let already = already + tokens.len() as u64;
+        let revoked = (taken.len() + tokens.len()) as u64;
+        let already = Revoked { revoked, kept_ms };
         for token in tokens {
             self.ask(revoke(token), Call::RevokeOne);
         }
@@ -77,11 +85,14 @@ impl Keeper {
     pub(super) fn revoke_answered(
         &mut self,
         ticket: Ticket,
-        already: u64,
+        already: Revoked,
         result: Result<Answer, Failure>,
     ) {
         match result {
-            Ok(Answer::Revoked(revoked)) => self.answer(ticket, Reply::Revoked(already + revoked)),
+            Ok(Answer::Revoked(revoked)) => {
+                let revoked = already.revoked + revoked;
+                self.answer(ticket, Reply::Revoked(Revoked { revoked, ..already }));
+            }
             other => self.refuse_unanswered(ticket, other),
         }
     }

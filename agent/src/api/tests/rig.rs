@@ -281,7 +281,7 @@ fn answer(request: &Request, caller: &Caller) -> Result<Reply, Box<Problem>> {
             holds: vec![],
         }),
         Request::Beat(_) => Reply::Beaten,
-        Request::Revoke { .. } => Reply::Revoked(1),
+        Request::Revoke { .. } => Reply::Revoked(wire::Revoked { revoked: 1, kept_ms: None }),
         Request::Standing(resource) => Reply::Standing(wire::Standing {
             tenant: resource.tenant.to_string(),
             kind: resource.kind,

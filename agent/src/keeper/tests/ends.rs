@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use serde_json::json;
-use tenure::wire::LostReason;
+use tenure::wire::{LostReason, Revoked};
 
 use super::bench::{ALICE, Bench, lost};
+use crate::host::clock::Boottime;
 use crate::keeper::{Reply, Request, StreamEnd};
 use crate::model::SessionId;
 
@@ -88,6 +89,26 @@ fn a_caller_that_blocks_and_has_lost_what_it_held_may_go_on_waiting() {
     bench.pass(Duration::from_secs(60));
     bench.release(other, None).unwrap();
     assert!(matches!(bench.reply(waiting), Some(Ok(Reply::Acquired(_)))));
+}
+
+#[test]
+fn the_agents_own_standstill_does_not_count_against_a_program() {
+    let mut bench = Bench::new();
+    let keepalive = bench.register(json!({"keepalive_ms": 2000}));
+    let long = bench.hold(keepalive, json!({"kind": "lease", "name": "long", "ttl_ms": 300_000}));
+    let progress = bench.register(json!({"tether": "process", "progress_ms": 2000}));
+    let promised = bench.hold(progress, json!({"kind": "leader", "name": "p", "ttl_ms": 300_000}));
+    let short = bench.hold(keepalive, json!({"kind": "leader", "name": "short", "ttl_ms": 1000}));
+    bench.pass(Duration::from_millis(300));
+    let length = Duration::from_secs(10);
+    bench.now = bench.now + length;
+    assert_eq!(bench.keeper.handle_standstill(bench.now, length), 1);
+    bench.pass(Duration::from_millis(1600));
+    assert!(bench.is_valid(long) && bench.is_valid(promised));
+    assert!(!bench.is_valid(short), "valid-until is never put off");
+    bench.ask(ALICE, Request::Beat(keepalive));
+    bench.pass(Duration::from_millis(200));
+    assert!(bench.is_valid(long) && !bench.is_valid(promised), "nobody kept the promise");
 }
 
 #[test]
@@ -205,7 +226,11 @@ fn a_revoked_guarded_hold_is_kept_from_others_until_its_work_has_ended() {
             name: "x".into(),
         };
         let ticket = bench.ask(0, Request::Revoke { resource, token: None });
-        assert!(matches!(bench.reply(ticket), Some(Ok(Reply::Revoked(1)))));
+        let Some(Ok(Reply::Revoked(revoked))) = bench.reply(ticket) else { panic!("{kind}") };
+        assert_eq!(revoked.revoked, 1);
+        let kept = bench.page[&crate::model::ClaimId(hold)].1;
+        assert_eq!(kept, Boottime::ZERO, "its holder must stop");
+        assert!(revoked.kept_ms.is_some_and(|ms| (29_000..30_000).contains(&ms)), "{revoked:?}");
         assert_eq!(bench.heard(work).last(), Some(&lost(LostReason::Revoked)));
         assert!(!bench.is_valid(hold) && bench.reply(waiting).is_none());
         bench.keeper.handle_exit(bench.now, SessionId(guarded), Some(143));
@@ -231,7 +256,10 @@ fn a_revocation_spares_nobody_for_the_sake_of_guarded_work() {
         name: "x".into(),
     };
     let ticket = bench.ask(0, Request::Revoke { resource, token: None });
-    assert!(matches!(bench.reply(ticket), Some(Ok(Reply::Revoked(3)))));
+    assert!(matches!(
+        bench.reply(ticket),
+        Some(Ok(Reply::Revoked(Revoked { revoked: 3, kept_ms: Some(_) })))
+    ));
     let revoked = bench.heard(stream).into_iter().filter(|it| *it == lost(LostReason::Revoked));
     assert_eq!(revoked.count(), 2);
 }

@@ -252,3 +252,63 @@ fn a_sleep_loses_overdue_holds_for_that_reason() {
     bench.pass(Duration::ZERO);
     assert_eq!(bench.heard(stream).last(), Some(&lost(LostReason::Slept)));
 }
+
+#[test]
+fn a_checkpoint_waits_for_the_answer_to_the_beat_that_is_on_its_way() {
+    for announced in [false, true] {
+        let mut bench = Bench::new();
+        let fields = if announced { json!({"project": "p"}) } else { json!({}) };
+        let session = bench.register(fields);
+        bench.hold(session, json!({"kind": "leader", "name": "x", "ttl_ms": 30_000}));
+        bench.link = Link::Hung;
+        let first = bench.ask(ALICE, Request::Checkpoint(session));
+        let second = bench.ask(ALICE, Request::Checkpoint(session));
+        assert!(bench.reply(first).is_none() && bench.reply(second).is_none());
+        bench.set_link(Link::Up);
+        for ticket in [first, second] {
+            assert!(matches!(bench.reply(ticket), Some(Ok(Reply::Checkpointed(_)))));
+        }
+        bench.release(session, None).unwrap();
+        bench.assert_nothing_left();
+    }
+}
+
+#[test]
+fn a_checkpoint_of_what_is_not_upstream_asks_it_all_the_same() {
+    let mut bench = Bench::new();
+    let session = bench.register(json!({}));
+    bench.link = Link::Down;
+    let ticket = bench.ask(ALICE, Request::Checkpoint(session));
+    let problem = bench.reply(ticket).unwrap().unwrap_err();
+    assert_eq!(problem.code, tenure::wire::Code::UpstreamUnavailable);
+    bench.link = Link::Up;
+    let ticket = bench.ask(ALICE, Request::Checkpoint(session));
+    assert!(matches!(bench.reply(ticket), Some(Ok(Reply::Checkpointed(_)))));
+}
+
+#[test]
+fn a_grant_whose_longest_time_was_over_before_it_was_heard_of_is_given_back() {
+    for wait in ["none", "block", "queue"] {
+        let mut bench = Bench::new();
+        let session = bench.register(json!({"tether": "process"}));
+        let stream = bench.listen(session, None);
+        bench.heard(stream);
+        bench.link = Link::Hung;
+        let fields = json!({"kind": "leader", "name": "x", "wait": wait, "max_hold_ms": 100});
+        let ticket = bench.acquire(session, fields);
+        bench.now = bench.now + Duration::from_millis(200);
+        bench.set_link(Link::Up);
+        match (wait, bench.reply(ticket)) {
+            ("queue", Some(Ok(Reply::Waiting(_)))) => {}
+            (_, Some(Err(problem))) => {
+                assert_eq!(problem.code, tenure::wire::Code::HoldLost);
+                assert!(problem.detail.contains("max_hold_ms"), "{problem}");
+            }
+            other => panic!("{other:?}"),
+        }
+        assert!(!bench.heard(stream).contains(&"granted".to_owned()), "{wait}");
+        bench.pass(Duration::from_millis(10));
+        let other = bench.register(json!({"tether": "process"}));
+        bench.hold(other, json!({"kind": "leader", "name": "x"}));
+    }
+}

@@ -147,14 +147,19 @@ pub(crate) async fn revoke(args: &RevokeArgs, client: &Client) -> Result<(), Fai
     let revoke = Revoke { kind: *kind, name: name.clone(), tenant: tenant.clone(), token: *token };
     let revoked = ask(client, &what, client.revoke(&revoke)).await?;
     if output.json {
-        return print_json(&Revoked { revoked });
+        return print_json(&revoked);
     }
-    if revoked == 0 {
+    if revoked.revoked == 0 {
         let line = format!("{what}: nothing to revoke; see `tenure standing {kind} {name}`");
         return Err(Failure::new(exit::REFUSED, line));
     }
+    let Revoked { revoked, kept_ms } = revoked;
     let grants = if revoked == 1 { "grant" } else { "grants" };
-    print(&format!("{what}: {revoked} {grants} revoked\n"))
+    let kept = kept_ms.map(|ms| {
+        let s = ms.div_ceil(1000);
+        format!("; kept from others until its command has ended, {s} s at most")
+    });
+    print(&format!("{what}: {revoked} {grants} revoked{}\n", kept.unwrap_or_default()))
 }
 
 #[cfg(test)]

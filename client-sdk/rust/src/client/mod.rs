@@ -173,13 +173,11 @@ impl Client {
     ///
     /// [`CallError`]; `forbidden`. Repeated by itself only with a token: without one the next
     /// holder could be hit.
-    pub async fn revoke(&self, revoke: &wire::Revoke) -> Result<u64, CallError> {
+    pub async fn revoke(&self, revoke: &wire::Revoke) -> Result<wire::Revoked, CallError> {
         let repeat = if revoke.token.is_some() { Repeat::Harmless } else { Repeat::Never };
-        let reply = self
-            .transport
+        self.transport
             .post::<wire::Revoked>("/v1/revoke", revoke, repeat, Some(CALL_DEADLINE))
-            .await?;
-        Ok(reply.revoked)
+            .await
     }
 
     /// Who holds a resource and who waits, across the fleet. A master's name is its project;

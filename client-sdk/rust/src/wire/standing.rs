@@ -137,4 +137,8 @@ pub struct Revoke {
 pub struct Revoked {
     /// How many grants were taken away.
     pub revoked: u64,
+    /// Some of them guard work that may go on: how much longer, at most, those are kept from others, ms.
+    /// Each is free earlier if the agent sees the end of its work.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept_ms: Option<u64>,
 }
