@@ -1,10 +1,11 @@
 //! The Rust SDK against a real agent.
 
+use std::os::fd::AsFd;
 use std::time::Duration;
 
 use serde_json::json;
 use tenure::wire::Tether;
-use tenure::{AcquireError, Attempt, Reason};
+use tenure::{AcquireError, Attempt, Reason, ReleaseError};
 use tenure_tests::harness::{Agent, Client, DEADLINE, until};
 
 /// A session as a program makes it, with a linger that outlasts any restart of the agent here.
@@ -151,4 +152,101 @@ async fn a_dropped_session_leaves_nothing() {
     drop(hold);
     drop(session);
     until("nothing to be left", || agent.counts() == (0, 0, 0) && agent.pages().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hold_is_granted_and_given_back_once() {
+    let agent = Agent::start();
+    let session = open(&agent).await;
+    let leader = session.leader("role").ttl(Duration::from_secs(600));
+    let hold = leader.try_acquire().await.expect("an answer").expect("a hold");
+    assert!(hold.is_held() && hold.valid_for() > Duration::from_secs(200));
+    let standing = agent.http().standing("leader", "role");
+    assert_eq!((hold.name(), hold.token()), ("role", standing.holders[0].token));
+    let over = hold.cancellation_token();
+    hold.release().await.expect("released");
+    assert!(over.is_cancelled());
+    assert_eq!(agent.counts().1, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_loss_is_told_with_its_reason() {
+    let agent = Agent::start();
+    let session = open(&agent).await;
+    let hold = session.leader("role").acquire().await.expect("it is free");
+    let over = hold.cancellation_token();
+    let work = async {
+        agent.http().post("/v1/revoke", &json!({"kind": "leader", "name": "role"})).json(200);
+        std::future::pending::<()>().await;
+    };
+    let lost = within("the loss", hold.guard(work)).await.expect_err("the work never ends");
+    assert_eq!((lost.reason, lost.token), (Reason::Revoked, hold.token()));
+    assert!(!hold.is_held() && over.is_cancelled());
+    assert_eq!(hold.lost().await, lost);
+    assert!(matches!(hold.release().await, Err(ReleaseError::Lost(_))));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wait_that_took_too_long_leaves_no_waiter() {
+    let agent = Agent::start();
+    let (first, second) = (open(&agent).await, open(&agent).await);
+    let _held = first.leader("role").acquire().await.expect("it is free");
+    let wait = Duration::from_millis(50);
+    let error = second.leader("role").acquire_timeout(wait).await.expect_err("taken");
+    assert!(error.to_string().contains("leader/role was not free within 50ms"), "{error}");
+    until("the wait to be cancelled", || agent.counts() == (2, 1, 0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_campaign_ends_with_its_session() {
+    let agent = Agent::start();
+    let session = open(&agent).await;
+    let mut campaign = session.leader("role").campaign();
+    let first = within("a term", campaign.next()).await.expect("it goes on").expect("a hold");
+    // Given up by the holder itself: the next term waits until it is back.
+    drop(first);
+    let second = within("a term", campaign.next()).await.expect("it goes on").expect("a hold");
+    assert!(second.is_held());
+    assert!(agent.http().end(session.id()));
+    let end = within("the end", campaign.next()).await.expect("an error");
+    assert!(matches!(end, Err(AcquireError::SessionGone(_))), "{end:?}");
+    assert!(campaign.next().await.is_none());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn closing_ends_every_hold_and_a_hold_keeps_its_session() {
+    let agent = Agent::start();
+    let session = open(&agent).await;
+    let hold = session.leader("role").acquire().await.expect("it is free");
+    session.beat().await.expect("beaten");
+    session.close().await.expect("closed");
+    assert_eq!(within("the loss", hold.lost()).await.reason, Reason::SessionGone);
+    assert!(!hold.is_held());
+    assert_eq!(agent.counts(), (0, 0, 0));
+
+    let session = open(&agent).await;
+    let hold = session.leader("role").acquire().await.expect("it is free");
+    drop(session);
+    assert!(hold.is_held());
+    drop(hold);
+    until("nothing to be left", || agent.counts() == (0, 0, 0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_lives_while_any_process_has_its_descriptor() {
+    let agent = Agent::start();
+    let session = open(&agent).await;
+    let streams = |expected| {
+        until("streams to be counted", || {
+            agent.http().status().sessions.iter().all(|session| session.streams == expected)
+        });
+    };
+    let stream = session.client().events(session.id(), None).await.expect("a stream");
+    streams(2);
+    let inherited = stream.as_fd().try_clone_to_owned().expect("a descriptor");
+    drop(stream);
+    session.beat().await.expect("an agent that goes on");
+    streams(2);
+    drop(inherited);
+    streams(1);
 }

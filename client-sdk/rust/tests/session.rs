@@ -1,32 +1,14 @@
-//! Sessions and holds against an agent that misbehaves on request.
+//! Sessions and holds against an agent that misbehaves on request: it loses replies, forgets, or falls
+//! silent. What an agent does otherwise is tried against the real one, in `tests/tests/sdk.rs`.
 #![allow(clippy::expect_used, missing_docs, reason = "tests")]
 
 mod fake;
 
-use std::os::fd::AsFd;
 use std::time::Duration;
 
-use fake::{FakeAgent, asked, open_streams, soon};
+use fake::{FakeAgent, asked, soon};
 use tenure::wire::{HoldState, LostReason};
-use tenure::{AcquireError, Agent, Attempt, Reason, ReleaseError, SessionState, page};
-
-#[tokio::test]
-async fn a_hold_is_granted_once_and_given_back() {
-    let agent = FakeAgent::start().await;
-    let session = agent.session().await;
-    let leader = session.leader("cleanup");
-    let hold = leader.try_acquire().await.expect("an answer").expect("a hold");
-    assert!(hold.is_held() && hold.valid_for() > Duration::from_secs(200));
-    assert_eq!((hold.name(), hold.token()), ("cleanup", 1));
-    let Attempt::Contended(Some(holder)) = leader.attempt().await.expect("an answer") else {
-        panic!("granted twice")
-    };
-    assert_eq!(holder.hold, Some(hold.id()));
-    assert!(matches!(leader.acquire().await, Err(AcquireError::HeldBySelf(_))));
-    let over = hold.cancellation_token();
-    hold.release().await.expect("released");
-    assert!(over.is_cancelled() && agent.state().holds.is_empty());
-}
+use tenure::{AcquireError, Agent, Reason, SessionState, page};
 
 #[tokio::test]
 async fn a_lost_reply_is_not_a_second_hold() {
@@ -42,23 +24,6 @@ async fn a_lost_reply_is_not_a_second_hold() {
     let hold = soon("a hold", session.leader("b").acquire()).await.expect("a hold");
     assert_eq!(hold.token(), 2);
     assert_eq!(agent.state().holds.len(), 1);
-}
-
-#[tokio::test]
-async fn a_loss_is_told_with_its_reason() {
-    let agent = FakeAgent::start().await;
-    let session = agent.session().await;
-    let hold = session.leader("cleanup").acquire().await.expect("a hold");
-    let over = hold.cancellation_token();
-    let work = async {
-        agent.lose("cleanup", LostReason::Preempted);
-        std::future::pending::<()>().await;
-    };
-    let lost = soon("the loss", hold.guard(work)).await.expect_err("lost");
-    assert_eq!((lost.reason, lost.token), (Reason::Preempted, hold.token()));
-    assert!(!hold.is_held() && over.is_cancelled());
-    assert_eq!(hold.lost().await, lost);
-    assert!(matches!(hold.release().await, Err(ReleaseError::Lost(_))));
 }
 
 #[tokio::test]
@@ -112,36 +77,6 @@ async fn a_page_without_an_event_is_a_loss_too() {
     agent.state().end("cleanup", HoldState::Held, page::STATE_LOST);
     assert!(!hold.is_held());
     assert_eq!(soon("the loss", hold.lost()).await.reason, Reason::Forgotten);
-}
-
-#[tokio::test]
-async fn a_waiter_is_granted_in_its_turn() {
-    let agent = FakeAgent::start().await;
-    agent.state().taken.push("cleanup".into());
-    let session = agent.session().await;
-    assert!(session.leader("cleanup").try_acquire().await.expect("an answer").is_none());
-    let waiting = tokio::spawn({
-        let leader = session.leader("cleanup");
-        async move { leader.acquire().await }
-    });
-    // Asked twice under one id: the second makes sure that the grant was not told too early.
-    agent.until("in the queue", |state| state.acquires.len() == 3).await;
-    let acquires = agent.state().acquires.clone();
-    assert_eq!(acquires[1], acquires[2]);
-    agent.state().grant("cleanup");
-    let hold = soon("the grant", waiting).await.expect("no panic").expect("a hold");
-    assert!(hold.is_held());
-}
-
-#[tokio::test]
-async fn a_cancelled_wait_leaves_nothing() {
-    let agent = FakeAgent::start().await;
-    agent.state().taken.push("cleanup".into());
-    let session = agent.session().await;
-    let leader = session.leader("cleanup");
-    let error = leader.acquire_timeout(Duration::from_millis(50)).await.expect_err("taken");
-    assert!(error.to_string().contains("leader/cleanup was not free within 50ms"), "{error}");
-    agent.until("no waiter", |state| state.holds.is_empty()).await;
 }
 
 #[tokio::test]
@@ -240,65 +175,6 @@ async fn a_broken_stream_goes_on_where_it_ended() {
     agent.lose("cleanup", LostReason::Revoked);
     assert_eq!(soon("the loss", hold.lost()).await.reason, Reason::Revoked);
     agent.until("listened again", |state| asked(state, "/v1/events") == 2).await;
-}
-
-#[tokio::test]
-async fn a_campaign_stands_again_after_a_loss() {
-    let agent = FakeAgent::start().await;
-    let session = agent.session().await;
-    let mut campaign = session.leader("cleanup").campaign();
-    let first = soon("a term", campaign.next()).await.expect("a term").expect("a hold");
-    agent.lose("cleanup", LostReason::Preempted);
-    let second = soon("a term", campaign.next()).await.expect("a term").expect("a hold");
-    assert!(!first.is_held() && second.is_held() && second.token() > first.token());
-    // Given up by the holder itself: the next term waits until it is back.
-    drop(second);
-    let third = soon("a term", campaign.next()).await.expect("a term").expect("a hold");
-    assert!(third.is_held());
-    agent.state().session = None;
-    agent.state().streams.clear();
-    let end = soon("the end", campaign.next()).await.expect("an error");
-    assert!(matches!(end, Err(AcquireError::SessionGone(_))));
-    assert!(campaign.next().await.is_none());
-}
-
-#[tokio::test]
-async fn dropping_gives_back() {
-    let agent = FakeAgent::start().await;
-    let session = agent.session().await;
-    let hold = session.leader("cleanup").acquire().await.expect("a hold");
-    let other = session.leader("other").acquire().await.expect("a hold");
-    drop(hold);
-    agent.until("given back", |state| state.holds.len() == 1).await;
-    drop(session);
-    assert!(other.is_held(), "a hold keeps its session");
-    drop(other);
-    agent.until("ended", |state| state.session.is_none() && open_streams(state) == 0).await;
-}
-
-#[tokio::test]
-async fn closing_ends_every_hold() {
-    let agent = FakeAgent::start().await;
-    let session = agent.session().await;
-    let hold = session.leader("cleanup").acquire().await.expect("a hold");
-    session.beat().await.expect("beaten");
-    session.close().await.expect("closed");
-    assert_eq!(hold.lost().await.reason, Reason::SessionGone);
-    assert!(!hold.is_held() && agent.state().session.is_none());
-}
-
-#[tokio::test]
-async fn a_stream_lives_while_any_process_has_its_descriptor() {
-    let agent = FakeAgent::start().await;
-    let session = agent.session().await;
-    let stream = session.client().events(session.id(), None).await.expect("a stream");
-    agent.until("two streams", |state| open_streams(state) == 2).await;
-    let inherited = stream.as_fd().try_clone_to_owned().expect("a descriptor");
-    drop(stream);
-    session.beat().await.expect("an agent that goes on");
-    assert_eq!(open_streams(&agent.state()), 2);
-    drop(inherited);
-    agent.until("one stream", |state| open_streams(state) == 1).await;
 }
 
 #[tokio::test]

@@ -5,7 +5,6 @@ mod serve;
 mod state;
 
 use std::path::PathBuf;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -133,9 +132,4 @@ pub(crate) async fn soon<T>(what: &str, coming: impl Future<Output = T>) -> T {
 /// How many requests came on that path.
 pub(crate) fn asked(state: &State, path: &str) -> usize {
     state.requests.iter().filter(|asked| *asked == path).count()
-}
-
-/// How many event streams the agent has open.
-pub(crate) fn open_streams(state: &State) -> usize {
-    state.open_streams.load(Ordering::SeqCst)
 }

@@ -3,7 +3,6 @@
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -140,8 +139,7 @@ fn events(state: &mut State, last_event_id: Option<u64>) -> Reply {
         }
     }
     state.streams.push(sender);
-    state.open_streams.fetch_add(1, Ordering::SeqCst);
-    let body = Events { events, open: Arc::clone(&state.open_streams) };
+    let body = Events { events };
     let response = Response::builder().header("content-type", "text/event-stream");
     response.body(Either::Right(body)).expect("a response")
 }
@@ -157,7 +155,6 @@ fn parse<T: DeserializeOwned>(body: &[u8]) -> T {
 
 struct Events {
     events: mpsc::UnboundedReceiver<Bytes>,
-    open: Arc<AtomicUsize>,
 }
 
 impl Body for Events {
@@ -169,11 +166,5 @@ impl Body for Events {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         self.events.poll_recv(context).map(|event| event.map(|event| Ok(Frame::data(event))))
-    }
-}
-
-impl Drop for Events {
-    fn drop(&mut self) {
-        self.open.fetch_sub(1, Ordering::SeqCst);
     }
 }

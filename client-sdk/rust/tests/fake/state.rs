@@ -2,15 +2,13 @@
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use bytes::Bytes;
 use tenure::page;
 use tenure::wire::{
-    Acquire, Acquired, Code, Event, GrantedEvent, HoldEvent, HoldState, HoldView, Holder, Kind,
-    Problem, Role, SnapshotEvent, Wait, Waiting,
+    Acquire, Acquired, Code, Event, GrantedEvent, HoldEvent, HoldState, HoldView, Kind, Problem,
+    Role, SnapshotEvent, Waiting,
 };
 use tokio::sync::mpsc;
 use uuid::Uuid;
@@ -43,7 +41,6 @@ pub(crate) struct State {
     /// How long a grant is valid; never renewed.
     pub(crate) valid: Duration,
     pub(crate) streams: Vec<mpsc::UnboundedSender<Bytes>>,
-    pub(crate) open_streams: Arc<AtomicUsize>,
     pub(crate) ring: VecDeque<(u64, Bytes)>,
     pub(crate) replies_to_lose: u32,
     /// Paths, in the order in which they were asked for.
@@ -66,7 +63,6 @@ impl State {
             taken: Vec::new(),
             valid: Duration::from_secs(300),
             streams: Vec::new(),
-            open_streams: Arc::default(),
             ring: VecDeque::new(),
             replies_to_lose: 0,
             requests: Vec::new(),
@@ -118,19 +114,7 @@ impl State {
             return Ok(hold.clone());
         }
         let name = asked.name.clone().unwrap_or_else(|| "default".into());
-        let own = self.holds.iter().find(|hold| hold.name == name);
-        let free = own.is_none() && !self.taken.contains(&name);
-        if !free && (asked.wait == Wait::None || own.is_some()) {
-            let holder = Holder {
-                host: "elsewhere".into(),
-                hold: own.map(|own| own.id),
-                ..Holder::default()
-            };
-            return Err(Box::new(Problem {
-                holder: Some(holder),
-                ..Problem::new(Code::Contended, "somebody has it")
-            }));
-        }
+        let free = !self.taken.contains(&name);
         let mut hold = FakeHold {
             id: Uuid::new_v4(),
             kind: asked.kind,
