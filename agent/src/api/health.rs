@@ -40,7 +40,10 @@ pub(super) struct Ready {
 
 /// Whether the process answers.
 #[utoipa::path(get, path = "/healthz", tag = "agent",
-    responses((status = 200, description = "It does", body = Healthy)))]
+    responses(
+        (status = 200, description = "It does", body = Healthy),
+        super::openapi::NoInput,
+    ))]
 pub(super) async fn healthz(Queried(NoQuery): Queried<NoQuery>) -> Response {
     json(StatusCode::OK, &Healthy { ok: true })
 }

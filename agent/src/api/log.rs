@@ -46,7 +46,7 @@ pub(super) async fn read_log(
 /// agent restarts. Without a filter, or with null, what is configured again.
 ///
 /// Only for root and the agent's own user.
-#[utoipa::path(put, path = "/v1/log", tag = "agent", request_body = SetLog,
+#[utoipa::path(put, path = "/v1/log", tag = "agent", request_body = Option<SetLog>,
     responses(
         (status = 200, description = "The filter in effect, and the configured one", body = LogFilter),
         (status = 403, description = "`forbidden`: only root and the agent's own user may", body = Problem, content_type = "application/problem+json"),

@@ -16,8 +16,11 @@ use crate::telemetry::Exposition;
 #[utoipa::path(get, path = "/metrics", tag = "agent",
     params(("Accept" = Option<String>, Header,
         description = "`application/openmetrics-text` for OpenMetrics 1.0")),
-    responses((status = 200, description = "Metrics", content(
-        (String = "text/plain"), (String = "application/openmetrics-text")))))]
+    responses(
+        (status = 200, description = "Metrics", content(
+            (String = "text/plain"), (String = "application/openmetrics-text"))),
+        super::openapi::NoInput,
+    ))]
 pub(super) async fn metrics(
     State(context): State<Arc<Context>>,
     Queried(NoQuery): Queried<NoQuery>,

@@ -12,6 +12,7 @@
 mod acquire;
 mod answered;
 mod beat;
+mod bounds;
 mod checkpoint;
 mod context;
 mod doctor;

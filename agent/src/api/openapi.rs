@@ -6,6 +6,7 @@ use axum::response::Response;
 use tenure::wire::Problem;
 use utoipa::{IntoResponses, OpenApi};
 
+use super::bounds;
 use super::query::{NoQuery, Queried};
 use super::respond::text;
 use super::{
@@ -25,6 +26,15 @@ pub(super) enum Common {
     Unavailable(#[to_schema] Problem),
 }
 
+/// What an endpoint that takes no input and asks nobody can answer besides.
+#[derive(IntoResponses)]
+#[expect(dead_code, reason = "only its shape is used")]
+pub(super) enum NoInput {
+    /// `invalid`: there are no query parameters
+    #[response(status = 422, content_type = "application/problem+json")]
+    Invalid(#[to_schema] Problem),
+}
+
 /// What every endpoint with a body can answer besides.
 #[derive(IntoResponses)]
 #[expect(dead_code, reason = "only its shape is used")]
@@ -40,7 +50,10 @@ pub(super) enum BadBody {
         title = "Tenure",
         version = "1",
         description = "The local API of tenured, on a Unix socket. Times are integers with the unit last in \
-                       the name. Unknown request fields are refused; clients ignore unknown reply fields."
+                       the name. Unknown request fields are refused; clients ignore unknown reply fields. \
+                       Bounds of times are those of the default configuration. What is not HTTP is \
+                       answered with 400, a head of more than 16 KiB with 431, both without a body; an \
+                       unknown path with 404, another method with 405, each with a problem."
     ),
     paths(
         register::register,
@@ -73,14 +86,17 @@ struct Document;
 
 /// The document, as it is committed in `agent/openapi.json`.
 static DOCUMENT: LazyLock<String> = LazyLock::new(|| {
-    let mut document = Document::openapi().to_pretty_json().unwrap_or_default();
-    document.push('\n');
-    document
+    let mut document = serde_json::to_value(Document::openapi()).unwrap_or_default();
+    bounds::add(&mut document);
+    format!("{document:#}\n")
 });
 
 /// This document.
 #[utoipa::path(get, path = "/openapi.json", tag = "agent",
-    responses((status = 200, description = "OpenAPI 3.1", body = serde_json::Value)))]
+    responses(
+        (status = 200, description = "OpenAPI 3.1", body = serde_json::Value),
+        NoInput,
+    ))]
 pub(super) async fn openapi(Queried(NoQuery): Queried<NoQuery>) -> Response {
     text("application/json", DOCUMENT.as_str())
 }

@@ -108,8 +108,28 @@ pub(super) fn parse<T: Ask>(bytes: &[u8]) -> Result<T, Box<Problem>> {
         // No request has a list anywhere, but derived types take one for an object.
         Ok(value) if !trimmed.contains(&b'[') => Ok(value),
         Ok(value) => list_in(trimmed).map_or(Ok(value), |field| Err(list(&field))),
-        Err(_) => Err(explain::<T>(trimmed)),
+        Err(error) => whole_floats(trimmed, &error).ok_or_else(|| explain::<T>(trimmed)),
     }
+}
+
+/// Parses again where a whole number is written as a float: 30000.0 is an integer to JSON Schema, and what
+/// some languages make of one.
+fn whole_floats<T: Ask>(bytes: &[u8], error: &serde_json::Error) -> Option<T> {
+    /// Below this every whole float is one integer.
+    const EXACT: f64 = 9_007_199_254_740_992.0;
+    if !error.to_string().contains("floating point") {
+        return None;
+    }
+    let mut object: serde_json::Map<String, Value> = serde_json::from_slice(bytes).ok()?;
+    for value in object.values_mut() {
+        if let Some(float) = value.as_f64().filter(|_| value.is_f64())
+            && float.fract() == 0.0
+            && float.abs() < EXACT
+        {
+            *value = Value::from(float as i64);
+        }
+    }
+    serde_json::from_value(Value::Object(object)).ok()
 }
 
 fn list(field: &str) -> Box<Problem> {

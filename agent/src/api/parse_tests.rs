@@ -105,3 +105,16 @@ fn a_registration_may_be_empty() {
     assert_eq!(parse::<Register>(b"").unwrap(), Register::default());
     assert_eq!(parse::<Register>(b" {} ").unwrap(), Register::default());
 }
+
+#[test]
+fn a_whole_number_may_be_written_as_a_float() {
+    let session = "00000000-0000-4000-8000-000000000001";
+    let body =
+        |number: &str| format!(r#"{{"session":"{session}","kind":"leader","ttl_ms":{number}}}"#);
+    let ttl = |number| parse::<tenure::wire::Acquire>(body(number).as_bytes());
+    assert_eq!(ttl("30000.0").unwrap().ttl_ms, Some(30_000));
+    assert_eq!(ttl("3e4").unwrap().ttl_ms, Some(30_000));
+    for wrong in ["0.5", "-1.0", "1e300"] {
+        assert_eq!(ttl(wrong).unwrap_err().field.as_deref(), Some("ttl_ms"), "{wrong}");
+    }
+}

@@ -30,6 +30,7 @@ impl Body for Register {
 #[utoipa::path(post, path = "/v1/register", tag = "session", request_body = Option<Register>,
     responses(
         (status = 201, description = "Registered, or an earlier registration resumed", body = Registered),
+        (status = 401, description = "`unauthorized`: the secret is not that of the session to resume", body = Problem, content_type = "application/problem+json"),
         (status = 403, description = "`forbidden`", body = Problem, content_type = "application/problem+json"),
         (status = 404, description = "`session_unknown`: nothing to resume", body = Problem, content_type = "application/problem+json"),
         (status = 410, description = "`session_lost`: the session to resume has ended", body = Problem, content_type = "application/problem+json"),

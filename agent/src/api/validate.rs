@@ -10,13 +10,13 @@ use crate::keeper::{BEAT_MIN, Settings};
 /// Shortest duration of a hold, ms: the upstream's answer takes its part of it.
 const MAX_HOLD_MIN_MS: u64 = 100;
 /// Longest name of anything, bytes.
-const NAME_MAX: usize = 200;
+pub(super) const NAME_MAX: usize = 200;
 /// Most permits of a semaphore.
-const PERMITS_MAX: u32 = 1_000_000;
+pub(super) const PERMITS_MAX: u32 = 1_000_000;
 /// Most bytes of a lease's attributes together: every agent keeps the routing table.
-const ATTRIBUTES_MAX: usize = 400;
+pub(super) const ATTRIBUTES_MAX: usize = 400;
 /// Highest partition of the routing table.
-const PARTITION_MAX: u16 = 255;
+pub(super) const PARTITION_MAX: u16 = 255;
 
 type Checked = Result<(), Box<Problem>>;
 

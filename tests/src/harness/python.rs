@@ -55,6 +55,13 @@ impl Python {
         Python::start_by(&mut command)
     }
 
+    /// A module of the environment, run as a program.
+    pub fn module(name: &str) -> Command {
+        let mut command = Command::new(interpreter());
+        command.args(["-m", name]).env("PYTHONDONTWRITEBYTECODE", "1");
+        command
+    }
+
     #[track_caller]
     fn start_by(command: &mut Command) -> Python {
         let mut program = Program::start(command.stdin(Stdio::piped()).stdout(Stdio::piped()));
