@@ -62,7 +62,10 @@ impl Keeper {
         let Some(session) = self.sessions.get(&id) else { return Ok(()) };
         let own = session.slots.count_ones() as usize;
         let uid = session.saved.uid;
-        let of_user = self.holds_by_uid.get(&uid).copied().unwrap_or(0);
+        // What the upstream has not let go of yet counts as well.
+        let [of_user, leaving] = [&self.holds_by_uid, &self.departures_by_uid]
+            .map(|of| of.get(&uid).copied().unwrap_or(0));
+        let of_user = of_user + leaving;
         let (limit, max) = if let Some(max) = peer.quota.holds_max.filter(|max| of_user >= *max) {
             self.note(Note::Refused { limit: "allow_holds", uid: peer.uid });
             return Err(over_quota(uid, of_user, "holds", max));
@@ -72,7 +75,11 @@ impl Keeper {
             // The rules for a user take the place of the share of one user.
             let share = self.settings.holds();
             let of_user = if peer.quota.holds_max.is_some() { 0 } else { of_user };
-            match share.check(self.holds.len(), of_user, self.sees_all(peer)) {
+            match share.check(
+                self.holds.len() + self.departures.len(),
+                of_user,
+                self.sees_all(peer),
+            ) {
                 Ok(()) => return Ok(()),
                 Err(Full::User(max)) => ("holds_per_uid", max),
                 Err(Full::All(max)) => ("holds", max),

@@ -328,6 +328,7 @@ impl Keeper {
     ) {
         let Some(session) = self.sessions.get_mut(&id) else { return };
         session.beating = None;
+        session.known_upstream |= !matches!(result, Err(Failure::Unavailable(_)));
         match result {
             Ok(_) => {
                 session.failures = 0;

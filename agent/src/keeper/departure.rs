@@ -9,17 +9,26 @@ use super::journal::Entry;
 use super::request::{Reply, Ticket};
 use super::session::Session;
 use super::timers::{Alarm, Timer};
-use super::{Call, Keeper};
+use super::{Call, Keeper, one_less};
 use crate::host::clock::Boottime;
 use crate::model::{self, Answer, ClaimId, Failure, SessionId};
 
 /// A release is tried for this much longer than the upstream would keep the hold by itself.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// Ends of sessions that are tried again; more are tried once, and end with their ttl upstream.
+const FAREWELLS_MAX: usize = 16_384;
+/// The same of one user.
+const FAREWELLS_PER_UID_MAX: usize = 4096;
+/// What is tried again is so many times a second, however much there is.
+const RETRIES_PER_SECOND: u32 = 2000;
+
 /// A hold that has ended for its client, but perhaps not upstream.
 #[derive(Debug)]
 pub(super) struct Departure {
     pub(super) hold: Hold,
+    /// Its user, whose holds it counts among until it is over.
+    uid: Option<u32>,
     /// Callers to be told when it is done, or tried once.
     pub(super) tickets: Vec<Ticket>,
     calling: bool,
@@ -32,6 +41,7 @@ pub(super) struct Departure {
 /// An announced session that has ended, but perhaps not upstream.
 #[derive(Debug)]
 pub(super) struct Farewell {
+    uid: u32,
     tenant: Arc<str>,
     project: Arc<str>,
     failures: u32,
@@ -78,7 +88,12 @@ impl Keeper {
 
     fn insert_departure(&mut self, from: Boottime, hold: Hold) {
         let give_up_at = from + hold.claim.ttl * 2 + PATIENCE;
+        let uid = self.sessions.get(&hold.session()).map(|session| session.saved.uid);
+        if let Some(uid) = uid {
+            *self.departures_by_uid.entry(uid).or_default() += 1;
+        }
         let departure = Departure {
+            uid,
             tickets: Vec::new(),
             calling: false,
             failures: 0,
@@ -130,12 +145,15 @@ impl Keeper {
         if result.is_err() && now < departure.give_up_at {
             departure.failures += 1;
             let failures = departure.failures;
-            let wait = self.back_off(failures);
+            let wait = self.back_off(failures) + pace(self.departures.len());
             let Some(departure) = self.departures.get_mut(&id) else { return };
             self.timers.set(&mut departure.alarm, Timer::Departure(id), Some(now + wait));
             return;
         }
         let Some(mut departure) = self.departures.remove(&id) else { return };
+        if let Some(uid) = departure.uid {
+            one_less(&mut self.departures_by_uid, uid);
+        }
         self.timers.set(&mut departure.alarm, Timer::Departure(id), None);
         if Self::known_to_journal(&departure.hold) {
             self.forget_row(&departure.hold);
@@ -157,9 +175,15 @@ impl Keeper {
         self.commands.push_back(Command::Persist(Entry::Hold(Box::new(saved))));
     }
 
-    /// Ends an announced session upstream.
+    /// Ends an announced session upstream, if the upstream may know of it.
     pub(super) fn say_farewell(&mut self, now: Boottime, session: &Session) {
+        if !session.known_upstream && session.beating.is_none() {
+            return;
+        }
+        let uid = session.saved.uid;
+        *self.farewells_by_uid.entry(uid).or_default() += 1;
         let farewell = Farewell {
+            uid,
             tenant: Arc::clone(&session.saved.tenant),
             project: Arc::clone(&session.saved.project),
             failures: 0,
@@ -193,16 +217,26 @@ impl Keeper {
         id: SessionId,
         result: Result<Answer, Failure>,
     ) {
+        let waiting = self.farewells.len();
         let Some(farewell) = self.farewells.get_mut(&id) else { return };
-        if result.is_ok() || now >= farewell.give_up_at {
+        let uid = farewell.uid;
+        let of_user = self.farewells_by_uid.get(&uid).copied().unwrap_or(0);
+        let too_many = of_user > FAREWELLS_PER_UID_MAX || waiting > FAREWELLS_MAX;
+        if result.is_ok() || now >= farewell.give_up_at || too_many {
             self.farewells.remove(&id);
+            one_less(&mut self.farewells_by_uid, uid);
             return;
         }
         farewell.failures += 1;
         let failures = farewell.failures;
-        let wait = self.back_off(failures);
+        let wait = self.back_off(failures) + pace(self.farewells.len());
         if let Some(farewell) = self.farewells.get_mut(&id) {
             self.timers.set(&mut farewell.alarm, Timer::Farewell(id), Some(now + wait));
         }
     }
+}
+
+/// How much longer each of so many waits, so that all of them together are paced.
+fn pace(waiting: usize) -> Duration {
+    Duration::from_secs(1) / RETRIES_PER_SECOND * u32::try_from(waiting).unwrap_or(u32::MAX)
 }

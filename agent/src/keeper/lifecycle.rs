@@ -25,6 +25,7 @@ impl Keeper {
             self.insert_session(now, session);
             if let Some(session) = self.sessions.get_mut(&id) {
                 session.orphaned = guards;
+                session.known_upstream = session.saved.announced;
             }
             if watched {
                 self.commands.push_back(Command::Watch { session: id, ticket: None, process });

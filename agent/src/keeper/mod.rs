@@ -153,6 +153,9 @@ pub struct Keeper {
     departures: Map<ClaimId, Departure>,
     /// Ends of sessions that the upstream has not confirmed.
     farewells: Map<SessionId, Farewell>,
+    /// How many of both there are of each user.
+    departures_by_uid: BTreeMap<u32, usize>,
+    farewells_by_uid: BTreeMap<u32, usize>,
     /// Ended sessions and holds that still answer.
     memory: Memory,
     /// Waiters by resource.
@@ -200,6 +203,8 @@ impl Keeper {
             holds_by_uid: BTreeMap::new(),
             departures: Map::default(),
             farewells: Map::default(),
+            departures_by_uid: BTreeMap::new(),
+            farewells_by_uid: BTreeMap::new(),
             contests: BTreeMap::new(),
             contest_names: Map::default(),
             watches: BTreeMap::new(),
@@ -243,6 +248,8 @@ impl Keeper {
             && self.holds_by_uid.is_empty()
             && self.departures.is_empty()
             && self.farewells.is_empty()
+            && self.departures_by_uid.is_empty()
+            && self.farewells_by_uid.is_empty()
             && self.contests.is_empty()
             && self.blocked.is_empty()
             && self.checkpoints.is_empty()
@@ -255,11 +262,12 @@ impl Keeper {
     }
 
     /// How many entries each of its tables has, by name: what memory depends on.
-    pub fn sizes(&self) -> [(&'static str, usize); 8] {
+    pub fn sizes(&self) -> [(&'static str, usize); 9] {
         [
             ("sessions", self.sessions.len()),
             ("holds", self.holds.len()),
             ("departures", self.departures.len()),
+            ("farewells", self.farewells.len()),
             ("contests", self.contests.len()),
             ("streams", self.streams.len()),
             ("calls", self.calls.len()),

@@ -39,6 +39,8 @@ pub(super) struct Session {
     pub(super) blocked: u32,
     /// Whether the process that registered is known to have ended.
     pub(super) process_gone: bool,
+    /// Whether the upstream may know of it: an announcement was answered, or may yet be.
+    pub(super) known_upstream: bool,
     /// Whether it comes from an earlier agent, and nobody has opened a stream since: a command that
     /// inherited one may run, and there is no way to tell.
     pub(super) orphaned: bool,
@@ -85,6 +87,7 @@ impl Session {
             streams: Vec::new(),
             blocked: 0,
             process_gone: false,
+            known_upstream: false,
             orphaned: false,
             running_out: false,
             unwatched: false,

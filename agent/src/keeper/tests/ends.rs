@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::json;
 use tenure::wire::{LostReason, Revoked};
 
-use super::bench::{ALICE, Bench, lost};
+use super::bench::{ALICE, Bench, Link, lost};
 use crate::host::clock::Boottime;
 use crate::keeper::{Reply, Request, StreamEnd};
 use crate::model::SessionId;
@@ -262,4 +262,53 @@ fn a_revocation_spares_nobody_for_the_sake_of_guarded_work() {
     ));
     let revoked = bench.heard(stream).into_iter().filter(|it| *it == lost(LostReason::Revoked));
     assert_eq!(revoked.count(), 2);
+}
+
+#[test]
+fn ends_that_the_upstream_does_not_hear_of_are_bounded() {
+    let mut bench = Bench::new();
+    bench.link = Link::Down;
+    for _ in 0..100 {
+        let session = bench.register(json!({"project": "p", "ttl_ms": 86_400_000}));
+        bench.release(session, None).unwrap();
+    }
+    assert_eq!(size(&bench, "farewells"), 0, "it has never heard of them");
+    for _ in 0..4200 {
+        bench.link = Link::Up;
+        let session = bench.register(json!({"project": "p", "ttl_ms": 86_400_000}));
+        bench.link = Link::Down;
+        bench.release(session, None).unwrap();
+    }
+    assert_eq!(size(&bench, "farewells"), 4096);
+    bench.link = Link::Up;
+    bench.pass(Duration::from_secs(10));
+    assert_eq!(size(&bench, "farewells"), 0, "tried again, if at a pace");
+}
+
+#[test]
+fn releases_that_the_upstream_does_not_hear_of_count_among_the_holds_of_their_user() {
+    let mut bench = Bench::new();
+    let quota = crate::model::Quota { holds_max: Some(3), ..Default::default() };
+    let session = bench.register(json!({}));
+    let ask = |bench: &mut Bench, name: usize| {
+        let fields = json!({"session": session, "kind": "leader", "name": format!("n{name}")});
+        let request = Request::Acquire(serde_json::from_value(fields).unwrap());
+        let ticket = bench.ask_within(quota, ALICE, request);
+        bench.reply(ticket).unwrap()
+    };
+    bench.link = Link::RepliesLost;
+    for name in 0..3 {
+        assert_eq!(
+            ask(&mut bench, name).unwrap_err().code,
+            tenure::wire::Code::UpstreamUnavailable
+        );
+    }
+    assert_eq!(ask(&mut bench, 3).unwrap_err().code, tenure::wire::Code::QuotaExceeded);
+    bench.link = Link::Up;
+    bench.pass(Duration::from_secs(10));
+    assert!(ask(&mut bench, 3).is_ok());
+}
+
+fn size(bench: &Bench, table: &str) -> usize {
+    bench.keeper.sizes().into_iter().find(|(name, _)| *name == table).unwrap().1
 }
