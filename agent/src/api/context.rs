@@ -8,6 +8,7 @@ use uuid::Uuid;
 
 use super::limits::Limits;
 use super::places::Places;
+use super::turns::Turns;
 use crate::config::{Ask, SharedPolicy};
 use crate::heart::{Caller, Handle};
 use crate::host::clock::Boottime;
@@ -39,6 +40,8 @@ pub struct Context {
     pub settings: Arc<Settings>,
     /// Bounds of connections and bodies.
     pub limits: Limits,
+    /// Long answers under way.
+    pub long: Turns,
     /// Places for event streams.
     pub places: Arc<Places>,
     /// What clients are told about the agent.

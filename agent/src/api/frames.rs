@@ -1,5 +1,6 @@
 //! The body of an event stream.
 
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -11,13 +12,15 @@ use hyper::body::{Body, Frame};
 use tenure::wire::{Event, ShutdownEvent};
 
 use super::places::Place;
-use crate::heart::{EventStream, StreamItem};
+use crate::heart::{Charge, EventStream, StreamItem};
 use crate::host::clock;
-use crate::keeper::{Numbered, StreamEnd};
+use crate::keeper::{Numbered, SharedEvent, StreamEnd};
 use crate::telemetry::Metrics;
 
 /// Events are joined into one write until they are this long, bytes.
 const WRITE_MAX: usize = 16 * 1024;
+/// The data of a longer event is written from its one copy, bytes.
+const COPIED_MAX: usize = 4 * 1024;
 
 /// The frames of an event stream.
 ///
@@ -30,6 +33,8 @@ pub(super) struct Frames {
     metrics: Arc<Metrics>,
     hangup: Pin<Box<dyn Future<Output = ()> + Send>>,
     has_ended: bool,
+    /// What is to be written next.
+    ready: VecDeque<Bytes>,
     /// Whether the keeper has said itself that the stream ends.
     is_told: bool,
 }
@@ -41,16 +46,33 @@ impl Frames {
         metrics: Arc<Metrics>,
         hangup: Pin<Box<dyn Future<Output = ()> + Send>>,
     ) -> Frames {
-        Frames { stream, _place: place, metrics, hangup, has_ended: false, is_told: false }
+        Frames {
+            stream,
+            _place: place,
+            metrics,
+            hangup,
+            has_ended: false,
+            ready: VecDeque::new(),
+            is_told: false,
+        }
     }
 
     fn push(&mut self, bytes: &mut BytesMut, item: Option<StreamItem>) {
         let cause = match item {
-            Some(StreamItem::Event { event, made }) => {
+            Some(StreamItem::Event { event, made, charge }) => {
                 self.metrics.event_written(clock::now().since(made));
                 self.is_told |= matches!(*event.event, Event::Shutdown(_));
-                return write(bytes, &event);
+                if event.event.data().len() <= COPIED_MAX {
+                    return write(bytes, &event);
+                }
+                write_head(bytes, &event);
+                self.ready.push_back(bytes.split().freeze());
+                let data = Uncopied { event: event.event, _charge: charge };
+                self.ready.push_back(Bytes::from_owner(data));
+                return bytes.put_slice(b"\n\n");
             }
+            // The stream gives the standing itself.
+            Some(StreamItem::Standing) => return,
             Some(StreamItem::End(end)) => cause(end),
             None => "lagged",
         };
@@ -70,13 +92,19 @@ impl Body for Frames {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        if let Some(bytes) = self.ready.pop_front() {
+            return Poll::Ready(Some(Ok(Frame::data(bytes))));
+        }
         let mut bytes = BytesMut::new();
-        while !self.has_ended && bytes.len() < WRITE_MAX {
+        while !self.has_ended && self.ready.is_empty() && bytes.len() < WRITE_MAX {
             let Poll::Ready(item) = self.stream.poll_next(context) else { break };
             self.push(&mut bytes, item);
         }
         if !bytes.is_empty() {
-            return Poll::Ready(Some(Ok(Frame::data(bytes.freeze()))));
+            self.ready.push_back(bytes.freeze());
+        }
+        if let Some(bytes) = self.ready.pop_front() {
+            return Poll::Ready(Some(Ok(Frame::data(bytes))));
         }
         if !self.has_ended && self.hangup.as_mut().poll(context).is_pending() {
             return Poll::Pending;
@@ -94,8 +122,27 @@ const fn cause(end: StreamEnd) -> &'static str {
     }
 }
 
-/// Writes one frame. What has no number keeps the reader's last one.
-fn write(bytes: &mut BytesMut, Numbered { id, event, .. }: &Numbered) {
+/// The JSON of an event that many are told.
+struct Uncopied {
+    event: SharedEvent,
+    _charge: Option<Arc<Charge>>,
+}
+
+impl AsRef<[u8]> for Uncopied {
+    fn as_ref(&self) -> &[u8] {
+        self.event.data().as_bytes()
+    }
+}
+
+/// Writes one frame.
+fn write(bytes: &mut BytesMut, numbered: &Numbered) {
+    write_head(bytes, numbered);
+    bytes.put_slice(numbered.event.data().as_bytes());
+    bytes.put_slice(b"\n\n");
+}
+
+/// Writes what comes before the data. What has no number keeps the reader's last one.
+fn write_head(bytes: &mut BytesMut, Numbered { id, event, .. }: &Numbered) {
     if *id != 0 {
         bytes.put_slice(b"id: ");
         bytes.put_slice(id.to_string().as_bytes());
@@ -104,6 +151,4 @@ fn write(bytes: &mut BytesMut, Numbered { id, event, .. }: &Numbered) {
     bytes.put_slice(b"event: ");
     bytes.put_slice(event.name().as_bytes());
     bytes.put_slice(b"\ndata: ");
-    bytes.put_slice(event.data().as_bytes());
-    bytes.put_slice(b"\n\n");
 }

@@ -38,6 +38,7 @@ mod standing;
 mod status;
 #[cfg(test)]
 mod tests;
+mod turns;
 mod validate;
 
 use std::sync::Arc;
@@ -54,6 +55,7 @@ pub use metrics_listener::{MetricsListener, MetricsListenerError, bind_metrics};
 pub use places::Places;
 pub use probe::{Door, SelfProbe, Unanswered, self_probe};
 pub use server::{Drained, Identity, serve};
+pub use turns::Turns;
 
 use respond::Refusal;
 

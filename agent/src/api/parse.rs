@@ -11,8 +11,14 @@ use tenure::wire::{Code, Problem};
 
 use super::context::Context;
 use super::limits::BODY_MAX;
-use super::respond::Refusal;
+use super::respond::{Refusal, over_budget};
+use super::server::Connection;
 use super::validate::quote;
+
+/// A body of so many bytes or less counts for nobody.
+const BODY_FREE: usize = 4 * 1024;
+/// For whom the body of a peer counts that the kernel did not name: it is refused anyway.
+const NOBODY: u32 = u32::MAX;
 
 /// What a request's body can be.
 pub(super) trait Ask: DeserializeOwned {
@@ -32,7 +38,22 @@ impl<T: Ask> FromRequest<Arc<Context>> for Parsed<T> {
     type Rejection = Refusal;
 
     async fn from_request(request: Request, context: &Arc<Context>) -> Result<Self, Refusal> {
-        let reading = read(request.into_body());
+        let connection = request.extensions().get::<Arc<Connection>>().cloned();
+        let uid = connection.map_or(NOBODY, |connection| connection.peer().uid);
+        let body = request.into_body();
+        let expected = body
+            .size_hint()
+            .upper()
+            .map_or(BODY_MAX, |upper| usize::try_from(upper).unwrap_or(usize::MAX).min(BODY_MAX));
+        let _charge = match expected {
+            0..=BODY_FREE => None,
+            // As it comes, and put together.
+            bytes => {
+                let charge = context.heart.budget().take(uid, 2 * bytes);
+                Some(charge.map_err(|over| over_budget(over, uid))?)
+            }
+        };
+        let reading = read(body);
         let bytes =
             tokio::time::timeout(context.limits.body_timeout, reading).await.map_err(|_| {
                 let seconds = context.limits.body_timeout.as_secs_f32();

@@ -1,15 +1,21 @@
 //! Responses: JSON with a length, and problems.
 
-use axum::body::Body;
+use std::sync::Arc;
+
+use axum::body::{Body, Bytes};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use tenure::wire::{Code, Problem};
 
+use crate::heart::{Budget, Charge, OverBudget};
 use crate::keeper::Reply;
 
 /// The media type of problems.
 pub(super) const PROBLEM_JSON: &str = "application/problem+json";
+
+/// When somebody whose bytes did not fit should come again.
+const RETRY_AFTER_MS: u64 = 1000;
 
 /// A request that was refused.
 #[derive(Debug)]
@@ -52,6 +58,40 @@ pub(super) fn retry_after_seconds(ms: u64) -> u64 {
 /// A JSON response, small enough to be written at once.
 pub(super) fn json(status: StatusCode, value: &impl Serialize) -> Response {
     body(status, "application/json", value)
+}
+
+/// A JSON response that may be long: it counts for its reader until it is written.
+pub(super) fn long_json(
+    budget: &Arc<Budget>,
+    uid: u32,
+    value: &impl Serialize,
+) -> Result<Response, Refusal> {
+    // No reply has a map with keys that are not strings, nor a Serialize that fails.
+    let bytes = serde_json::to_vec(value).unwrap_or_default();
+    let charge = budget.take(uid, bytes.len()).map_err(|over| over_budget(over, uid))?;
+    Ok(text("application/json", Bytes::from_owner(Charged { bytes, _charge: charge })))
+}
+
+/// Bytes that count for their reader.
+struct Charged {
+    bytes: Vec<u8>,
+    _charge: Charge,
+}
+
+impl AsRef<[u8]> for Charged {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+/// What a caller is told whose bytes do not fit.
+pub(super) fn over_budget(over: OverBudget, uid: u32) -> Box<Problem> {
+    let OverBudget { limit, max } = over;
+    let detail = format!(
+        "what uid {uid} sends and does not read would take more than {limit}, {max} bytes; read the \
+         answers, and send bodies at once"
+    );
+    Box::new(Problem::new(Code::QuotaExceeded, detail).retry_after_ms(RETRY_AFTER_MS))
 }
 
 /// Text that was made before.

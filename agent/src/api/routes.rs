@@ -3,13 +3,12 @@
 use std::sync::Arc;
 
 use axum::extract::State;
-use axum::http::StatusCode;
 use axum::response::Response;
 use tenure::wire::{Kind, Problem, Routes};
 
 use super::context::Context;
 use super::query::{Paged, Pairs, Queried, Query};
-use super::respond::{Refusal, json, mismatch};
+use super::respond::{Refusal, long_json, mismatch};
 use super::server::Connected;
 use super::validate::visible;
 use crate::keeper::{Reply, Request};
@@ -59,11 +58,12 @@ pub(super) async fn routes(
         let resource = Resource { tenant: tenant.clone(), kind: Kind::Lease, name: name.into() };
         context.check_reading(&peer, &resource).is_ok()
     };
+    let _turn = context.long.turn(peer.uid).await;
     let request = Request::Routes { tenant: tenant.clone(), name: name.map(Into::into), page };
     match context.heart.call(connection.caller(), request).await? {
         Reply::Routes(mut routes) => {
             routes.routes.retain(|route| may_read(&route.name));
-            Ok(json(StatusCode::OK, &routes))
+            long_json(context.heart.budget(), connection.peer().uid, &routes)
         }
         other => Ok(mismatch("routes", &other)),
     }

@@ -3,13 +3,12 @@
 use std::sync::Arc;
 
 use axum::extract::State;
-use axum::http::StatusCode;
 use axum::response::Response;
 use tenure::wire::{Kind, Problem, Standing};
 
 use super::context::Context;
 use super::query::{Queried, ResourceQuery};
-use super::respond::{Refusal, json, mismatch};
+use super::respond::{Refusal, long_json, mismatch};
 use super::server::Connected;
 use crate::keeper::{Reply, Request};
 
@@ -31,8 +30,11 @@ pub(super) async fn standing(
     Queried(ResourceQuery(resource)): Queried<ResourceQuery>,
 ) -> Result<Response, Refusal> {
     context.check_reading(&connection.peer(), &resource)?;
+    let _turn = context.long.turn(connection.peer().uid).await;
     match context.heart.call(connection.caller(), Request::Standing(resource)).await? {
-        Reply::Standing(standing) => Ok(json(StatusCode::OK, &standing)),
+        Reply::Standing(standing) => {
+            long_json(context.heart.budget(), connection.peer().uid, &standing)
+        }
         other => Ok(mismatch("standing", &other)),
     }
 }

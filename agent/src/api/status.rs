@@ -3,13 +3,12 @@
 use std::sync::Arc;
 
 use axum::extract::State;
-use axum::http::StatusCode;
 use axum::response::Response;
 use tenure::wire::{AgentStatus, Code, Problem, Status, UpstreamStatus};
 
 use super::context::Context;
 use super::query::{Paged, Pairs, Queried, Query};
-use super::respond::{Refusal, json, mismatch};
+use super::respond::{Refusal, long_json, mismatch};
 use super::server::Connected;
 use crate::host::clock;
 use crate::keeper::{Reply, Request, StatusCursor, StatusPage};
@@ -57,6 +56,7 @@ pub(super) async fn status(
     Connected(connection): Connected,
     Queried(StatusQuery(page)): Queried<StatusQuery>,
 ) -> Result<Response, Refusal> {
+    let _turn = context.long.turn(connection.peer().uid).await;
     let view = match context.heart.call(connection.caller(), Request::Status(page)).await? {
         Reply::Status(view) => view,
         other => return Ok(mismatch("status", &other)),
@@ -89,5 +89,5 @@ pub(super) async fn status(
         total: view.total,
         cursor: view.next.as_ref().map(write_cursor),
     };
-    Ok(json(StatusCode::OK, &status))
+    long_json(context.heart.budget(), connection.peer().uid, &status)
 }

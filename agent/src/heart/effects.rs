@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use tenure::wire::Problem;
 use tokio::sync::mpsc::error::TrySendError;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 
-use super::handle::StreamItem;
+use super::handle::{Backlog, StreamItem};
 use super::lateness::Lateness;
 use super::watches::Watches;
 use crate::host::clock::Boottime;
@@ -24,7 +24,7 @@ pub(super) type ReplySender = oneshot::Sender<Result<Reply, Box<Problem>>>;
 /// The way to a stream's reader.
 pub(super) struct Outlet {
     /// `None` once the reader of a tether of guarded work was too slow.
-    pub(super) events: Option<mpsc::Sender<StreamItem>>,
+    pub(super) events: Option<Backlog>,
     /// Guarded work hangs on the stream.
     pub(super) is_tether: bool,
     /// Dropped with the rest: tells that the heart is done with the stream.
@@ -75,7 +75,7 @@ impl Effects {
             }
             Command::Send { stream, event } => {
                 let made = self.turn_began;
-                self.send(stream, StreamItem::Event { event, made });
+                self.send(stream, StreamItem::Event { event, made, charge: None });
             }
             Command::CloseStream { stream, end } => {
                 self.send(stream, StreamItem::End(end));

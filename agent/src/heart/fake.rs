@@ -56,7 +56,7 @@ impl FakeHeart {
             Message::Cancel(ticket) => Heard::Cancel(ticket),
             Message::Undelivered(hold) => Heard::Undelivered(hold),
             Message::OpenStream { stream, target, events, open, reply, .. } => {
-                Heard::OpenStream { stream, target, events, open, reply }
+                Heard::OpenStream { stream, target, events: events.events, open, reply }
             }
             Message::CloseStream(stream) => Heard::CloseStream(stream),
             Message::Probe(reply) => Heard::Probe(reply),

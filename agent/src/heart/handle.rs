@@ -1,13 +1,15 @@
 //! The API's way to the heart.
 
 use std::convert::Infallible;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tenure::wire::{LatenessStatus, Problem};
+use tenure::wire::{Event, LatenessStatus, Problem};
+use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot};
 use uuid::Uuid;
 
+use super::budget::{Budget, Charge};
 use super::pace::{self, Pace};
 use crate::host::clock::Boottime;
 use crate::host::peer::Caller;
@@ -29,7 +31,11 @@ pub enum StreamItem {
         event: Numbered,
         /// When the turn began that made it.
         made: Boottime,
+        /// Its bytes while it waits.
+        charge: Option<Arc<Charge>>,
     },
+    /// There is a new standing, which the stream keeps.
+    Standing,
     /// The last item.
     End(StreamEnd),
 }
@@ -67,7 +73,7 @@ pub(super) enum Message {
         stream: StreamId,
         peer: Peer,
         target: StreamTarget,
-        events: mpsc::Sender<StreamItem>,
+        events: Backlog,
         /// Dropped when the heart is done with the stream.
         open: oneshot::Sender<Infallible>,
         /// Whether guarded work hangs on it.
@@ -87,6 +93,7 @@ pub struct Handle {
     urgent: mpsc::UnboundedSender<Message>,
     next: Arc<AtomicU64>,
     pace: Arc<Pace>,
+    budget: Arc<Budget>,
 }
 
 /// The heart's end of a [`Handle`].
@@ -105,7 +112,8 @@ pub(super) fn channel() -> (Handle, Inbox) {
     let (urgent, urgent_out) = mpsc::unbounded_channel();
     let pace = Arc::new(Pace::default());
     let next = Arc::new(AtomicU64::new(1));
-    let handle = Handle { messages, urgent, next, pace: Arc::clone(&pace) };
+    let budget = Budget::new(nix::unistd::geteuid().as_raw());
+    let handle = Handle { messages, urgent, next, pace: Arc::clone(&pace), budget };
     (handle, Inbox { messages: messages_out, urgent: urgent_out, pace })
 }
 
@@ -132,6 +140,11 @@ impl Handle {
         result
     }
 
+    /// Bytes that wait for clients or come from them.
+    pub fn budget(&self) -> &Arc<Budget> {
+        &self.budget
+    }
+
     /// For the caller of a grant that is about to be answered with it.
     pub fn delivery(&self, hold: Uuid) -> Delivery {
         Delivery { urgent: self.urgent.clone(), hold: Some(ClaimId(hold)) }
@@ -149,6 +162,13 @@ impl Handle {
     ) -> Result<EventStream, Box<Problem>> {
         let stream = StreamId(self.next.fetch_add(1, Ordering::Relaxed));
         let (events, items) = mpsc::channel(STREAM_BACKLOG_MAX);
+        let standing = Arc::new(Mutex::new(None));
+        let events = Backlog {
+            events,
+            standing: Arc::clone(&standing),
+            budget: Arc::clone(&self.budget),
+            uid: peer.uid,
+        };
         let (open, done) = oneshot::channel();
         let (reply, answer) = oneshot::channel();
         let close = CloseOnDrop { urgent: self.urgent.clone(), stream };
@@ -156,7 +176,7 @@ impl Handle {
         self.messages.send(message).await.map_err(|_| stopping())?;
         let is_tether = answer.await.unwrap_or_else(|_| Err(stopping()))?;
         let tether = StreamTether { _close: close, done };
-        Ok(EventStream { items, tether: Some(tether), is_tether })
+        Ok(EventStream { items, standing, tether: Some(tether), is_tether })
     }
 
     /// Asks the heart how it does; answered only when a turn of its loop completed.
@@ -235,12 +255,49 @@ impl Drop for Delivery {
     }
 }
 
+/// What waits for the reader of an event stream. It is bounded by number and by the reader's share of
+/// bytes; of standings only the newest waits.
+pub(super) struct Backlog {
+    pub(super) events: mpsc::Sender<StreamItem>,
+    standing: Arc<Mutex<Option<StreamItem>>>,
+    budget: Arc<Budget>,
+    uid: u32,
+}
+
+impl Backlog {
+    /// Hands an item over, without waiting.
+    pub(super) fn try_send(&self, item: StreamItem) -> Result<(), TrySendError<StreamItem>> {
+        let StreamItem::Event { event, made, .. } = item else { return self.events.try_send(item) };
+        let charge = self.budget.take(self.uid, event.bytes).ok().map(Arc::new);
+        let is_over = charge.is_none();
+        let is_standing = matches!(*event.event, Event::Standing(_));
+        let item = StreamItem::Event { event, made, charge };
+        if is_over {
+            return Err(TrySendError::Full(item));
+        }
+        if !is_standing {
+            return self.events.try_send(item);
+        }
+        match lock(&self.standing).replace(item) {
+            // The reader has not come to the one before.
+            Some(_) if !self.events.is_closed() => Ok(()),
+            _ => self.events.try_send(StreamItem::Standing),
+        }
+    }
+}
+
+/// No code panics while it holds the lock.
+fn lock(standing: &Mutex<Option<StreamItem>>) -> MutexGuard<'_, Option<StreamItem>> {
+    standing.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// An open event stream.
 ///
 /// Ends (`None`) after [`StreamItem::End`], or without one when the reader was too slow: the agent
 /// never waits for it. Dropping it closes it, unless its tether was taken.
 pub struct EventStream {
     items: mpsc::Receiver<StreamItem>,
+    standing: Arc<Mutex<Option<StreamItem>>>,
     tether: Option<StreamTether>,
     is_tether: bool,
 }
@@ -273,7 +330,7 @@ impl EventStream {
 
     /// The next item.
     pub async fn next(&mut self) -> Option<StreamItem> {
-        self.items.recv().await
+        std::future::poll_fn(|context| self.poll_next(context)).await
     }
 
     /// The next item, for hand-written bodies.
@@ -281,7 +338,10 @@ impl EventStream {
         &mut self,
         context: &mut std::task::Context<'_>,
     ) -> std::task::Poll<Option<StreamItem>> {
-        self.items.poll_recv(context)
+        self.items.poll_recv(context).map(|item| match item {
+            Some(StreamItem::Standing) => lock(&self.standing).take(),
+            item => item,
+        })
     }
 }
 

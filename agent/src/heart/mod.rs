@@ -4,6 +4,7 @@
 //! Invariant: nothing here waits for a client. Replies and events are handed over without waiting,
 //! and a reader that cannot keep up is cut off.
 
+mod budget;
 mod effects;
 #[cfg(test)]
 pub(crate) mod fake;
@@ -16,6 +17,7 @@ mod spawn;
 mod watches;
 
 pub use crate::host::peer::Caller;
+pub use budget::{Budget, Charge, OverBudget};
 pub use handle::{Delivery, EventStream, Handle, HeartGone, Probe, StreamItem, StreamTether};
 pub use run::Parts;
 pub use spawn::{Control, Heart, spawn};

@@ -120,6 +120,7 @@ pub fn assemble(
         heart: handle,
         settings: Arc::new(settings),
         limits,
+        long: crate::api::Turns::default(),
         places: api::Places::new(&limits, config.settings.agent_uid, Arc::clone(metrics)),
         about,
         policy: policy.clone(),

@@ -111,8 +111,8 @@ fn http() -> http1::Builder {
     // cost an allocation per request.
     http.header_read_timeout(None)
         .max_buf_size(HEAD_MAX)
-        // Bodies are small: one copy is cheaper than a second buffer in a vectored write.
-        .writev(false)
+        // A long body is written from where it is; what is small the socket puts together.
+        .writev(true)
         .auto_date_header(false)
         // Where the end can be seen otherwise, requests that do not wait are still answered to a
         // client that has closed its writing half.

@@ -1,6 +1,6 @@
 //! A connection's bytes, as hyper wants them.
 
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, IoSlice};
 use std::os::fd::AsRawFd;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -10,6 +10,9 @@ use nix::sys::socket::{Shutdown, shutdown};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::connection::Connection;
+
+/// So many bytes are copied into one write, which is cheaper than a vectored one.
+const TOGETHER_MAX: usize = 4 * 1024;
 
 /// A connection's bytes. The connection itself is shared with the handlers, which watch for its end.
 pub(super) struct Socket(pub(super) Arc<Connection>);
@@ -66,6 +69,31 @@ impl AsyncWrite for Socket {
                 }
             }
         }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let length: usize = slices.iter().map(|slice| slice.len()).sum();
+        let mut together = [0; TOGETHER_MAX];
+        let Some(room) = together.get_mut(..length) else {
+            // One after the other: what is long takes a write of its own anyway.
+            let longest = slices.iter().find(|slice| !slice.is_empty());
+            return self.poll_write(context, longest.map_or(&[], |slice| slice));
+        };
+        let mut rest = room;
+        for slice in slices {
+            let (head, tail) = rest.split_at_mut(slice.len());
+            head.copy_from_slice(slice);
+            rest = tail;
+        }
+        self.poll_write(context, &together[..length])
     }
 
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {

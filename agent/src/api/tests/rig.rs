@@ -97,6 +97,7 @@ impl Rig {
             heart,
             settings: Arc::new(Settings { agent_uid: 990, ..Settings::default() }),
             limits,
+            long: crate::api::Turns::default(),
             places: Places::new(&limits, 990, metrics.clone()),
             about: About {
                 agent: AgentInfo {

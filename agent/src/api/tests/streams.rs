@@ -16,7 +16,7 @@ fn snapshot(id: u64) -> StreamItem {
     let event =
         Event::Snapshot(SnapshotEvent { session: Uuid::nil(), role: Role::None, holds: vec![] });
     let event = Numbered::new(id, event);
-    StreamItem::Event { event, made: crate::host::clock::now() }
+    StreamItem::Event { event, made: crate::host::clock::now(), charge: None }
 }
 
 async fn open(rig: &Rig, more: &str) -> Client {
@@ -120,7 +120,7 @@ async fn a_reader_that_reads_nothing_is_cut_off() {
     // Until the buffers between here and there are full, and the connection is closed for it.
     within("the end of the stream", async {
         let made = crate::host::clock::now();
-        let item = StreamItem::Event { event: event.clone(), made };
+        let item = StreamItem::Event { event: event.clone(), made, charge: None };
         while events.send(item.clone()).await.is_ok() {}
     })
     .await;
@@ -142,7 +142,7 @@ async fn a_stream_that_guarded_work_hangs_on_is_closed_by_its_end_alone() {
     let event = Numbered::new(1, Event::Message(message));
     within("what the reader does not take to be let go", async {
         let made = crate::host::clock::now();
-        let item = StreamItem::Event { event: event.clone(), made };
+        let item = StreamItem::Event { event: event.clone(), made, charge: None };
         while events.send(item.clone()).await.is_ok() {}
     })
     .await;
