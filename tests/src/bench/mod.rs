@@ -26,6 +26,7 @@ mod through_redis;
 mod throughput;
 mod two_agents;
 mod validity;
+mod waiters;
 
 pub use floor::serve;
 pub use report::{Histogram, Limit, Report, Row};
@@ -147,7 +148,7 @@ const fn with_redis(id: &'static str, measure: Measure) -> Bench {
 }
 
 /// In the order of the targets.
-const ALL: [Bench; 15] = [
+const ALL: [Bench; 16] = [
     alone("P1", calls::acquire_and_release),
     with_redis("P2", through_redis::acquire_and_release),
     with_redis("P3", handover::between_hosts),
@@ -162,6 +163,7 @@ const ALL: [Bench; 15] = [
     alone("P11", run_cost::of_a_trivial_job),
     alone("P12", growth::of_many_holds),
     with_redis("P12", growth::of_many_holds_in_redis),
+    alone("P13", waiters::of_one_leader),
     with_redis("P19", fleet_at_rest::of_a_fleet_at_rest),
 ];
 
