@@ -424,6 +424,25 @@ fn eight_at_once_take_turns() {
 }
 
 #[test]
+fn a_changed_limit_is_said_on_stderr_and_no_limit_is_the_one_in_force() {
+    let agent = Agent::start();
+    let mut http = agent.http();
+    let session = http.register(&json!({"keepalive_ms": 600_000})).session;
+    http.acquire(session, "semaphore", "enc", &json!({"limit": 4}));
+    let run = |args: &[&str]| {
+        let args = [&["--semaphore", "enc", "--no-wait"], args].concat();
+        let (code, _, err) = TenureRun::new(&agent.socket(), &args, &["true"]).finish();
+        assert_eq!(code, 0, "{err}");
+        err
+    };
+    assert_eq!(run(&[]), "");
+    assert_eq!(agent.http().standing("semaphore", "enc").limit, Some(4));
+    let line = "semaphore/enc: limit changed from 4 to 5 for everybody";
+    assert!(run(&["--limit", "5"]).contains(line));
+    assert_eq!(agent.http().standing("semaphore", "enc").limit, Some(5));
+}
+
+#[test]
 fn a_semaphore_lets_only_so_many_in() {
     let agent = Agent::start();
     let (dir, text) = file(&agent, "inside");

@@ -137,9 +137,11 @@ impl Engine {
         match self.renew_claim(now, claim.id, &claim.resource, claim.ttl) {
             BeatAnswer::Held { token, limit } => {
                 self.change_attributes(claim);
-                ClaimAnswer::Held { token, limit }
+                ClaimAnswer::Held { token, limit, limit_was: None }
             }
-            BeatAnswer::Waiting { position, limit } => ClaimAnswer::Waiting { position, limit },
+            BeatAnswer::Waiting { position, limit } => {
+                ClaimAnswer::Waiting { position, limit, limit_was: None }
+            }
             BeatAnswer::Gone(reason) => ClaimAnswer::Gone(reason),
             // Not an answer to a claim's beat.
             BeatAnswer::Session { .. } => ClaimAnswer::Gone(GoneReason::Unknown),

@@ -49,7 +49,7 @@ impl Engine {
         } else {
             self.persist_grant(id);
         }
-        ClaimAnswer::Held { token, limit: None }
+        ClaimAnswer::Held { token, limit: None, limit_was: None }
     }
 
     /// Who holds an exclusive resource, or held it until its grace began.
@@ -71,7 +71,7 @@ impl Engine {
             State::Waiting(_) => None,
         });
         let holder = holder.map(|holder| holder.standing(now));
-        ClaimAnswer::Contended { holder, free_in, limit: None }
+        ClaimAnswer::Contended { holder, free_in, limit: None, limit_was: None }
     }
 
     fn preempt(&mut self, now: Boottime, former: ClaimId, by: &Claim, token: u64) {

@@ -244,8 +244,8 @@ impl Engine {
             return ClaimAnswer::Quarantined { free_in };
         }
         match (claim.resource.kind, &claim.terms) {
-            (Kind::Semaphore, &crate::model::Terms::Semaphore { limit }) => {
-                self.claim_permit(now, claim, limit)
+            (Kind::Semaphore, &crate::model::Terms::Semaphore { limit, keeps }) => {
+                self.claim_permit(now, claim, limit, keeps)
             }
             _ => self.claim_exclusive(now, claim),
         }

@@ -103,7 +103,7 @@ impl Semaphores {
     fn of(&mut self, claim: &Claim) -> &mut Semaphore {
         self.found.entry(claim.resource.clone()).or_insert_with(|| {
             let own = match claim.terms {
-                Terms::Semaphore { limit } => limit,
+                Terms::Semaphore { limit, .. } => limit,
                 _ => 1,
             };
             let saved = self.limits.get(&claim.resource).copied();

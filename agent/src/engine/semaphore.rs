@@ -7,7 +7,7 @@ use super::journal::{Entry, SavedWaiter};
 use super::settings::TOKEN_WAIT;
 use super::{Engine, Occupation};
 use crate::host::clock::Boottime;
-use crate::model::{Change, Claim, ClaimAnswer, ClaimId, GoneReason, Queue, Resource};
+use crate::model::{Change, Claim, ClaimAnswer, ClaimId, GoneReason, Queue, Resource, Terms};
 
 #[derive(Debug)]
 pub(super) struct Semaphore {
@@ -44,8 +44,19 @@ enum Turn {
 }
 
 impl Engine {
-    pub(super) fn claim_permit(&mut self, now: Boottime, claim: Claim, limit: u32) -> ClaimAnswer {
+    pub(super) fn claim_permit(
+        &mut self,
+        now: Boottime,
+        mut claim: Claim,
+        limit: u32,
+        keeps: bool,
+    ) -> ClaimAnswer {
         let resource = claim.resource.clone();
+        let in_force = self.semaphore_mut(&resource).map(|semaphore| semaphore.limit);
+        let limit = in_force.filter(|_| keeps).unwrap_or(limit);
+        let limit_was = in_force.filter(|in_force| *in_force != limit);
+        // A restart takes the limit from any of the claims.
+        claim.terms = Terms::Semaphore { limit, keeps };
         self.set_limit(&resource, limit);
         self.grant_heads(now, &resource);
         let can_grant = self.grants_in(now).is_none();
@@ -62,15 +73,21 @@ impl Engine {
             _ => Turn::Refused,
         };
         let answer = match turn {
-            Turn::Now => self.grant_permit(now, claim, limit),
-            Turn::Queue => self.enqueue(now, claim, limit),
-            Turn::Refused => self.permit_contended(now, &resource, limit),
+            Turn::Now => self.grant_permit(now, claim, limit, limit_was),
+            Turn::Queue => self.enqueue(now, claim, limit, limit_was),
+            Turn::Refused => self.permit_contended(now, &resource, limit, limit_was),
         };
         self.drop_unused(&resource);
         answer
     }
 
-    fn grant_permit(&mut self, now: Boottime, claim: Claim, limit: u32) -> ClaimAnswer {
+    fn grant_permit(
+        &mut self,
+        now: Boottime,
+        claim: Claim,
+        limit: u32,
+        limit_was: Option<u32>,
+    ) -> ClaimAnswer {
         let Some(token) = self.take_token() else {
             return ClaimAnswer::Quarantined { free_in: TOKEN_WAIT };
         };
@@ -83,10 +100,16 @@ impl Engine {
         self.track(row, claim, State::Granted(grant));
         self.persist_grant(id);
         self.tell_changed(&resource);
-        ClaimAnswer::Held { token, limit: Some(limit) }
+        ClaimAnswer::Held { token, limit: Some(limit), limit_was }
     }
 
-    fn enqueue(&mut self, now: Boottime, claim: Claim, limit: u32) -> ClaimAnswer {
+    fn enqueue(
+        &mut self,
+        now: Boottime,
+        claim: Claim,
+        limit: u32,
+        limit_was: Option<u32>,
+    ) -> ClaimAnswer {
         let (id, resource) = (claim.id, claim.resource.clone());
         let row = self.take_row();
         let mut position = 0;
@@ -104,10 +127,16 @@ impl Engine {
         self.tell_changed(&resource);
         // Where a permit is free and cannot be granted now, this notes who is to get it.
         self.grant_heads(now, &resource);
-        ClaimAnswer::Waiting { position, limit: Some(limit) }
+        ClaimAnswer::Waiting { position, limit: Some(limit), limit_was }
     }
 
-    fn permit_contended(&self, now: Boottime, resource: &Resource, limit: u32) -> ClaimAnswer {
+    fn permit_contended(
+        &self,
+        now: Boottime,
+        resource: &Resource,
+        limit: u32,
+        limit_was: Option<u32>,
+    ) -> ClaimAnswer {
         let oldest = match self.resources.get(resource) {
             Some(Occupation::Semaphore(semaphore)) => semaphore.holders.values().next(),
             _ => None,
@@ -117,6 +146,7 @@ impl Engine {
             holder: oldest.map(|tracked| tracked.standing(now)),
             free_in: oldest.map(|tracked| tracked.deadline() - now),
             limit: Some(limit),
+            limit_was,
         }
     }
 

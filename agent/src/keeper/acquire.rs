@@ -150,7 +150,10 @@ impl Keeper {
         let terms = match kind {
             Kind::Leader => Terms::Leader,
             Kind::Master => Terms::Master { priority: acquire.priority.unwrap_or(priority) },
-            Kind::Semaphore => Terms::Semaphore { limit: acquire.limit.unwrap_or(1) },
+            Kind::Semaphore => Terms::Semaphore {
+                limit: acquire.limit.unwrap_or(1),
+                keeps: acquire.limit.is_none(),
+            },
             Kind::Lease => Terms::Lease {
                 grace: acquire.grace_ms.map_or(self.settings.grace, Duration::from_millis),
                 attributes: acquire.attributes.clone().unwrap_or_default(),
@@ -192,6 +195,7 @@ impl Keeper {
             request: None,
             token: 0,
             limit: None,
+            limit_changed: None,
             asked_at: Boottime::ZERO,
             granted_at: Boottime::ZERO,
             valid_until: Boottime::ZERO,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tenure::wire::{
-    Code, Event, Holder, Kind, LostReason, Problem, QueuedEvent, ReleasedCause, Wait,
+    Code, Event, Holder, Kind, LimitChanged, LostReason, Problem, QueuedEvent, ReleasedCause, Wait,
 };
 
 use super::command::{Command, Note};
@@ -58,8 +58,12 @@ impl Keeper {
         answer: ClaimAnswer,
     ) {
         match answer {
-            ClaimAnswer::Held { token, limit } => self.granted(now, id, sent_at, token, limit),
-            ClaimAnswer::Waiting { position, limit } => {
+            ClaimAnswer::Held { token, limit, limit_was } => {
+                self.limit_changed(id, limit_was, limit);
+                self.granted(now, id, sent_at, token, limit);
+            }
+            ClaimAnswer::Waiting { position, limit, limit_was } => {
+                self.limit_changed(id, limit_was, limit);
                 self.found_taken(now, resource);
                 if let Some(hold) = self.holds.get_mut(&id) {
                     self.hold_counts.change(hold, Stage::Waiting);
@@ -78,14 +82,15 @@ impl Keeper {
                     self.due_now(Renewed::Hold(id));
                 }
             }
-            ClaimAnswer::Contended { holder, free_in, .. } => {
+            ClaimAnswer::Contended { holder, free_in, limit, limit_was } => {
+                self.limit_changed(id, limit_was, limit);
                 self.found_taken(now, resource);
                 let Some(hold) = self.holds.get_mut(&id) else { return };
                 self.hold_counts.change(hold, Stage::Queued);
                 if hold.wait == Wait::None {
-                    let session = hold.session();
+                    let (session, limit_changed) = (hold.session(), hold.limit_changed);
                     let holder = holder.map(|entry| self.holder_for(session, &entry));
-                    let problem = contended(resource, holder);
+                    let problem = Problem { limit_changed, ..contended(resource, holder) };
                     self.give_up(now, id, problem);
                 } else if hold.kind() == Kind::Semaphore {
                     // The queue upstream is full: its place is here until there is room.
@@ -127,6 +132,17 @@ impl Keeper {
                 }
             }
         }
+    }
+
+    /// A claim changed the limit of a semaphore, if it `was` another: everybody who asks with a limit of
+    /// their own decides for all, so all are told.
+    fn limit_changed(&mut self, id: ClaimId, was: Option<u32>, limit: Option<u32>) {
+        let (Some(from), Some(to)) = (was, limit) else { return };
+        let Some(hold) = self.holds.get_mut(&id) else { return };
+        hold.limit_changed = Some(LimitChanged { from, to });
+        let (session, resource) = (hold.session(), hold.claim.resource.clone());
+        let uid = user_of(&self.sessions, session);
+        self.note(Note::LimitChanged { session, uid, resource, from, to });
     }
 
     fn claim_failed(&mut self, now: Boottime, id: ClaimId, resource: &Resource, failure: &Failure) {

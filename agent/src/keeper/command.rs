@@ -231,6 +231,19 @@ pub enum Note {
         /// The user.
         uid: u32,
     },
+    /// A session's claim changed the limit of a semaphore for everybody.
+    LimitChanged {
+        /// Whose claim.
+        session: SessionId,
+        /// Its user.
+        uid: u32,
+        /// The semaphore.
+        resource: Resource,
+        /// The limit before.
+        from: u32,
+        /// The limit from now on.
+        to: u32,
+    },
     /// Holds of a kind were taken up again after a restart.
     Adopted {
         /// The kind.

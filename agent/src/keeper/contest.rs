@@ -12,7 +12,7 @@ use super::hold::Stage;
 use super::timers::{Alarm, ContestId, Timer};
 use super::{Call, Keeper, Phase, Renewed};
 use crate::host::clock::Boottime;
-use crate::model::{self, ClaimId, Queue, Resource};
+use crate::model::{self, ClaimId, Queue, Resource, Terms};
 
 /// Places in a queue are told, or asked for, this often at most.
 const PLACES_MIN: Duration = Duration::from_millis(250);
@@ -168,11 +168,18 @@ impl Keeper {
         let Some(hold) = self.holds.get(&id) else { return };
         // Its longest duration is counted here alone: the upstream would count from a grant of which
         // this agent may hear late, and let go while the holder is told that it is valid.
-        let claim = model::Claim { max_hold: None, ..hold.claim.clone() };
+        let mut claim = model::Claim { max_hold: None, ..hold.claim.clone() };
+        if let Terms::Semaphore { limit, .. } = &mut claim.terms {
+            *limit = hold.limit.unwrap_or(*limit);
+        }
         let request = model::Request::Claim(claim);
         let call = self.ask(request, Call::Claim(id));
         if let Some(hold) = self.holds.get_mut(&id) {
             hold.stage = Stage::Claiming(call);
+            // The program asked once: what this agent does to get it again changes no limit.
+            if let Terms::Semaphore { keeps, .. } = &mut hold.claim.terms {
+                *keeps = true;
+            }
             // What an earlier beat is answered is older than what the claim is answered.
             hold.beating = None;
         }

@@ -4,7 +4,9 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure::wire::{Acquired, GrantedEvent, HoldEvent, HoldState, HoldView, Kind, Wait, Waiting};
+use tenure::wire::{
+    Acquired, GrantedEvent, HoldEvent, HoldState, HoldView, Kind, LimitChanged, Wait, Waiting,
+};
 
 use super::contest::Place;
 use super::journal::SavedHold;
@@ -51,6 +53,8 @@ pub(super) struct Hold {
     pub(super) token: u64,
     /// Semaphore only: the limit in force.
     pub(super) limit: Option<u32>,
+    /// Semaphore only: its claim changed the limit.
+    pub(super) limit_changed: Option<LimitChanged>,
     /// When the request came.
     pub(super) asked_at: Boottime,
     /// The instant just before the granting request was sent.
@@ -150,6 +154,7 @@ impl Hold {
             valid_until_boottime_ns: self.valid_until.as_nanos(),
             slot: self.slot,
             limit: self.limit,
+            limit_changed: self.limit_changed,
         }
     }
 
@@ -166,6 +171,7 @@ impl Hold {
             valid_until_boottime_ns: self.valid_until.as_nanos(),
             slot: self.slot,
             limit: self.limit,
+            limit_changed: self.limit_changed,
         }
     }
 
@@ -177,6 +183,7 @@ impl Hold {
             name: self.claim.resource.name.to_string(),
             state: HoldState::Waiting,
             position: self.position,
+            limit_changed: self.limit_changed,
         }
     }
 

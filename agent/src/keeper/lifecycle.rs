@@ -10,7 +10,7 @@ use super::journal::{Saved, SavedHold};
 use super::timers::Timer;
 use super::{Keeper, Phase, Renewed, stopping};
 use crate::host::clock::Boottime;
-use crate::model::{ClaimId, SessionId};
+use crate::model::{ClaimId, SessionId, Terms};
 
 impl Keeper {
     /// Takes up again what the journal knows: sessions are watched, valid holds are beaten first,
@@ -74,9 +74,12 @@ impl Keeper {
 
     /// Whether the hold is held or waits again.
     fn adopt_hold(&mut self, now: Boottime, saved: SavedHold) -> bool {
-        let SavedHold { row, claim, wait, wait_until, request, slot, token, .. } = saved;
+        let SavedHold { row, mut claim, wait, wait_until, request, slot, token, .. } = saved;
         let (id, session_id) = (claim.id, claim.owner.session);
         let resource = claim.resource.clone();
+        if let Terms::Semaphore { keeps, .. } = &mut claim.terms {
+            *keeps = true;
+        }
         let mut hold = self.hold_of(claim, row, slot, wait);
         hold.asked_at = now;
         hold.token = token.unwrap_or(0);

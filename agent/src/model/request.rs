@@ -37,6 +37,9 @@ pub enum Terms {
     Semaphore {
         /// The limit from now on, for everybody.
         limit: u32,
+        /// Where a limit is in force it is kept.
+        #[serde(default)]
+        keeps: bool,
     },
     /// One, listed in the routing table.
     Lease {
@@ -216,6 +219,8 @@ pub enum ClaimAnswer {
         token: u64,
         /// Semaphore only: the limit in force.
         limit: Option<u32>,
+        /// The one that this claim changed.
+        limit_was: Option<u32>,
     },
     /// In the queue.
     Waiting {
@@ -223,6 +228,8 @@ pub enum ClaimAnswer {
         position: u64,
         /// The limit in force.
         limit: Option<u32>,
+        /// The one that this claim changed.
+        limit_was: Option<u32>,
     },
     /// Taken.
     Contended {
@@ -232,6 +239,8 @@ pub enum ClaimAnswer {
         free_in: Option<Duration>,
         /// Semaphore only: the limit in force.
         limit: Option<u32>,
+        /// The one that this claim changed.
+        limit_was: Option<u32>,
     },
     /// This claim has been granted or queued and has ended; it is never granted again.
     Gone(GoneReason),

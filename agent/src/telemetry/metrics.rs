@@ -228,6 +228,7 @@ impl Metrics {
             | Note::Ended { .. }
             | Note::Exited { .. }
             | Note::Jeopardy { .. }
+            | Note::LimitChanged { .. }
             | Note::Safe { .. } => {}
         }
     }

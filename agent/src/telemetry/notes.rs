@@ -82,6 +82,10 @@ impl Notes {
                 };
                 warn!(limit, uid, withheld, "refused: a limit is reached");
             }
+            Note::LimitChanged { session, uid, resource, from, to } => {
+                let (tenant, name) = (&resource.tenant, &resource.name);
+                warn!(%session, uid, %tenant, %name, from, to, "semaphore's limit changed for everybody");
+            }
             Note::Adopted { kind, holds } => info!(%kind, holds, "holds taken up again"),
         }
     }
@@ -95,7 +99,8 @@ fn cause(note: &Note) -> Option<(u32, Sort)> {
         | Note::Ended { uid, .. }
         | Note::Exited { uid, .. }
         | Note::Granted { uid, .. }
-        | Note::Released { uid, .. } => Some((*uid, Sort::Routine)),
+        | Note::Released { uid, .. }
+        | Note::LimitChanged { uid, .. } => Some((*uid, Sort::Routine)),
         Note::Lost { uid, .. } => Some((*uid, Sort::Loss)),
         Note::Jeopardy { .. }
         | Note::Safe { .. }

@@ -104,7 +104,7 @@ impl Doer {
         }
         let lease =
             Terms::Lease { grace: Duration::from_secs(60), attributes: Attributes::default() };
-        let gpu = Terms::Semaphore { limit: 1 };
+        let gpu = Terms::Semaphore { limit: 1, keeps: false };
         let mut claims = vec![
             claim(10, 1, of(Kind::Leader, "role"), Terms::Leader),
             claim(11, 1, of(Kind::Lease, "box"), lease.clone()),

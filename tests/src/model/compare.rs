@@ -69,15 +69,21 @@ impl Comparer {
     fn claim(&mut self, oracle: &Oracle, engine: &ClaimAnswer, upstream: &ClaimAnswer) -> Compared {
         match (engine, upstream) {
             (
-                ClaimAnswer::Held { token, limit },
-                ClaimAnswer::Held { token: other, limit: other_limit },
+                ClaimAnswer::Held { token, limit, limit_was },
+                ClaimAnswer::Held { token: other, limit: other_limit, limit_was: other_was },
             ) => {
                 self.tokens.pair(oracle, *token, *other)?;
-                equal("the limit", limit, other_limit)
+                equal("the limit", limit, other_limit)?;
+                equal("the limit before", limit_was, other_was)
             }
             (
-                ClaimAnswer::Contended { holder, free_in, limit },
-                ClaimAnswer::Contended { holder: other, free_in: other_free, limit: other_limit },
+                ClaimAnswer::Contended { holder, free_in, limit, limit_was },
+                ClaimAnswer::Contended {
+                    holder: other,
+                    free_in: other_free,
+                    limit: other_limit,
+                    limit_was: other_was,
+                },
             ) => {
                 match (holder, other) {
                     (Some(engine), Some(upstream)) => self.entry(oracle, engine, upstream)?,
@@ -87,7 +93,8 @@ impl Comparer {
                     (Some(engine), Some(upstream)) => about("free in", *engine, *upstream)?,
                     (engine, upstream) => equal("free in", engine, upstream)?,
                 }
-                equal("the limit", limit, other_limit)
+                equal("the limit", limit, other_limit)?;
+                equal("the limit before", limit_was, other_was)
             }
             (engine, upstream) => equal("the answer", engine, upstream),
         }

@@ -73,7 +73,9 @@ fn write_claim(f: &mut fmt::Formatter<'_>, claim: &Claim) -> fmt::Result {
     match &claim.terms {
         Terms::Leader => {}
         Terms::Master { priority } => write!(f, " priority={priority}")?,
-        Terms::Semaphore { limit } => write!(f, " limit={limit}")?,
+        Terms::Semaphore { limit, keeps } => {
+            write!(f, " {}={limit}", if *keeps { "default_limit" } else { "limit" })?;
+        }
         Terms::Lease { grace, attributes } => {
             write!(f, " grace={}", ms(*grace))?;
             let texts = [&attributes.address, &attributes.proxy_id, &attributes.status];

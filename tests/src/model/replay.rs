@@ -303,7 +303,7 @@ impl<'a> Replay<'a> {
             owner,
             ttl: std::time::Duration::from_secs(5),
             max_hold: None,
-            terms: Terms::Semaphore { limit },
+            terms: Terms::Semaphore { limit, keeps: false },
             enqueue: false,
         });
         self.ask(&request, &request)

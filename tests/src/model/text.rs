@@ -39,12 +39,16 @@ pub(super) fn answer(answer: &Answer) -> String {
 
 fn claim(answer: &ClaimAnswer) -> String {
     match answer {
-        ClaimAnswer::Held { token, limit } => format!("held {token}{}", of(*limit)),
-        ClaimAnswer::Waiting { position, limit } => format!("waiting {position}{}", of(*limit)),
-        ClaimAnswer::Contended { holder, free_in, limit } => {
+        ClaimAnswer::Held { token, limit, limit_was } => {
+            format!("held {token}{}{}", of(*limit), was(*limit_was))
+        }
+        ClaimAnswer::Waiting { position, limit, limit_was } => {
+            format!("waiting {position}{}{}", of(*limit), was(*limit_was))
+        }
+        ClaimAnswer::Contended { holder, free_in, limit, limit_was } => {
             let holder = holder.as_ref().map_or_else(|| "nobody".to_owned(), entry);
             let free_in = free_in.map_or_else(|| "never".to_owned(), ms);
-            format!("contended {holder}, free in {free_in}{}", of(*limit))
+            format!("contended {holder}, free in {free_in}{}{}", of(*limit), was(*limit_was))
         }
         ClaimAnswer::Gone(reason) => format!("gone {reason:?}"),
         ClaimAnswer::Quarantined { free_in } => format!("quarantined {}", ms(*free_in)),
@@ -58,6 +62,10 @@ fn beat(answer: &BeatAnswer) -> String {
         BeatAnswer::Gone(reason) => format!("gone {reason:?}"),
         BeatAnswer::Session { role } => format!("{role:?}"),
     }
+}
+
+fn was(limit: Option<u32>) -> String {
+    limit.map(|limit| format!(" instead of {limit}")).unwrap_or_default()
 }
 
 fn of(limit: Option<u32>) -> String {

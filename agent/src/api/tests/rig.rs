@@ -326,6 +326,7 @@ fn acquire(ask: &wire::Acquire) -> Result<Reply, Box<Problem>> {
             name,
             state: wire::HoldState::Waiting,
             position: Some(2),
+            limit_changed: None,
         })),
         _ => Ok(Reply::Acquired(wire::Acquired {
             hold: Uuid::from_u128(9),
@@ -338,6 +339,7 @@ fn acquire(ask: &wire::Acquire) -> Result<Reply, Box<Problem>> {
             valid_until_boottime_ns: 1,
             slot: 0,
             limit: (ask.kind == Kind::Semaphore).then_some(1),
+            limit_changed: None,
         })),
     }
 }

@@ -170,7 +170,7 @@ fn a_restart_keeps_holders_queues_limits_sessions_and_versions() {
          = held 1 of 1
          ! changed semaphore/g
          0 claim b by s2 semaphore/g limit=2
-         = held 2 of 2
+         = held 2 of 2 instead of 1
          ! changed semaphore/g
          0 claim c by s3 semaphore/g limit=2
          = waiting 1 of 2

@@ -65,7 +65,7 @@ fn a_claim_with_another_limit_changes_it_for_everybody() {
          = waiting 2 of 1
          ! changed semaphore/g
          0 claim d by s4 semaphore/g limit=3
-         = waiting 1 of 3
+         = waiting 1 of 3 instead of 1
          ! changed semaphore/g
          ! granted b
          ! changed semaphore/g
@@ -73,7 +73,7 @@ fn a_claim_with_another_limit_changes_it_for_everybody() {
          ! changed semaphore/g
          # Lowering takes from nobody.
          1 claim e by s5 semaphore/g limit=1 try
-         = contended a free_in=29 of 1
+         = contended a free_in=29 of 1 instead of 3
          ! changed semaphore/g
          1 renew a semaphore/g
          = held 1 of 1
@@ -87,6 +87,36 @@ fn a_claim_with_another_limit_changes_it_for_everybody() {
          = true
          ! changed semaphore/g
          ! granted d",
+    );
+}
+
+#[test]
+fn a_claim_that_names_no_limit_takes_the_one_in_force() {
+    check(
+        "0 claim a by s1 semaphore/g limit=1 keep
+         = held 1 of 1
+         ! changed semaphore/g
+         0 claim b by s2 semaphore/g limit=3
+         = held 2 of 3 instead of 1
+         ! changed semaphore/g
+         0 release a semaphore/g
+         = true
+         ! changed semaphore/g
+         0 claim c by s3 semaphore/g limit=1 keep
+         = held 3 of 3
+         ! changed semaphore/g
+         0 release b semaphore/g
+         = true
+         ! changed semaphore/g
+         1 restart
+         1 renew c semaphore/g
+         = held 3 of 3
+         1 claim d by s4 semaphore/g limit=2 try
+         = held 4 of 2 instead of 3
+         ! changed semaphore/g
+         1 claim e by s5 semaphore/g limit=1 try
+         = contended c free_in=30 of 1 instead of 2
+         ! changed semaphore/g",
     );
 }
 

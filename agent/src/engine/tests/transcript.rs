@@ -4,7 +4,7 @@
 //! in seconds, tokens start at 1. Words:
 //!
 //! ```text
-//! claim ID by SESSION RESOURCE [ttl=30] [max_hold=N] [limit=1] [priority=0] [grace=0]
+//! claim ID by SESSION RESOURCE [ttl=30] [max_hold=N] [limit=1] [keep] [priority=0] [grace=0]
 //!                              [address=A] [status=S] [partition=N] [try]
 //! renew ID RESOURCE [ttl=30]      release ID RESOURCE       revoke RESOURCE [token=N]
 //! announce SESSION in PROJECT     beat SESSION [ttl=90]     end SESSION in PROJECT
@@ -132,7 +132,10 @@ fn claim(line: &Line<'_>) -> Claim {
         Kind::Master => Terms::Master {
             priority: line.options.get("priority").map_or(0, |it| it.parse().unwrap()),
         },
-        Kind::Semaphore => Terms::Semaphore { limit: line.number("limit", 1) as u32 },
+        Kind::Semaphore => Terms::Semaphore {
+            limit: line.number("limit", 1) as u32,
+            keeps: line.words.contains(&"keep"),
+        },
         Kind::Lease => Terms::Lease {
             grace: line.seconds("grace", 0),
             attributes: Attributes {
@@ -235,12 +238,16 @@ impl Run {
 
 fn show(answer: &Answer) -> String {
     match answer {
-        Answer::Claim(ClaimAnswer::Held { token, limit }) => held(*token, *limit),
-        Answer::Claim(ClaimAnswer::Waiting { position, limit }) => waiting(*position, *limit),
-        Answer::Claim(ClaimAnswer::Contended { holder, free_in, limit }) => {
+        Answer::Claim(ClaimAnswer::Held { token, limit, limit_was }) => {
+            held(*token, *limit) + &was(*limit_was)
+        }
+        Answer::Claim(ClaimAnswer::Waiting { position, limit, limit_was }) => {
+            waiting(*position, *limit) + &was(*limit_was)
+        }
+        Answer::Claim(ClaimAnswer::Contended { holder, free_in, limit, limit_was }) => {
             let holder = holder.as_ref().map_or("nobody".to_owned(), |it| name(it.claim.0));
             let free_in = free_in.map_or(String::new(), |it| format!(" free_in={}", it.as_secs()));
-            format!("contended {holder}{free_in}{}", of(*limit))
+            format!("contended {holder}{free_in}{}{}", of(*limit), was(*limit_was))
         }
         Answer::Claim(ClaimAnswer::Gone(reason)) => format!("gone {reason:?}"),
         Answer::Claim(ClaimAnswer::Quarantined { free_in }) => {
@@ -299,6 +306,10 @@ fn held(token: u64, limit: Option<u32>) -> String {
 
 fn waiting(position: u64, limit: Option<u32>) -> String {
     format!("waiting {position}{}", of(limit))
+}
+
+fn was(limit: Option<u32>) -> String {
+    limit.map_or(String::new(), |limit| format!(" instead of {limit}"))
 }
 
 fn of(limit: Option<u32>) -> String {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::json;
-use tenure::wire::{Code, LostReason, Problem};
+use tenure::wire::{Code, Kind, LimitChanged, LostReason, Problem};
 
 use super::bench::{ALICE, Bench, Link, lost};
 use crate::keeper::{Reply, Request};
@@ -232,6 +232,81 @@ fn a_raised_limit_grants_to_waiters_at_once() {
             Some(Ok(Reply::Acquired(acquired))) => assert_eq!(acquired.limit, Some(3)),
             other => panic!("{other:?}"),
         }
+    }
+}
+
+#[test]
+fn a_changed_limit_is_told_and_no_limit_is_the_one_in_force() {
+    let mut bench = Bench::new();
+    let session = bench.register(json!({"tether": "process"}));
+    let permit = |limit: Option<u32>| {
+        let mut fields = json!({"kind": "semaphore", "name": "x", "wait": "queue"});
+        if let Some(limit) = limit {
+            fields["limit"] = json!(limit);
+        }
+        fields
+    };
+    let mut ask = |limit| {
+        let mut fields = permit(limit);
+        fields["wait"] = json!("none");
+        let ticket = bench.acquire(session, fields);
+        bench.reply(ticket).unwrap()
+    };
+    let held = |reply| match reply {
+        Ok(Reply::Acquired(it)) => (it.limit, it.limit_changed),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(held(ask(Some(4))), (Some(4), None));
+    assert_eq!(held(ask(None)), (Some(4), None));
+    assert_eq!(held(ask(Some(5))), (Some(5), Some(LimitChanged { from: 4, to: 5 })));
+    let refused = ask(Some(1)).unwrap_err();
+    assert_eq!(refused.code, Code::Contended);
+    assert_eq!(refused.limit_changed, Some(LimitChanged { from: 5, to: 1 }));
+    let ticket = bench.acquire(session, permit(Some(2)));
+    let Some(Ok(Reply::Waiting(waiting))) = bench.reply(ticket) else { panic!("not waiting") };
+    assert_eq!(waiting.limit_changed, Some(LimitChanged { from: 1, to: 2 }));
+}
+
+#[test]
+fn what_an_agent_does_to_queue_again_changes_no_limit() {
+    let mut bench = Bench::new();
+    let program = |bench: &mut Bench| bench.register(json!({"tether": "process"}));
+    let (one, two) = (program(&mut bench), program(&mut bench));
+    let stale = json!({"kind": "semaphore", "name": "x", "wait": "queue", "limit": 1});
+    let limit = |bench: &mut Bench| {
+        let resource =
+            Resource { tenant: "default".into(), kind: Kind::Semaphore, name: "x".into() };
+        let ticket = bench.ask(ALICE, Request::Standing(resource));
+        let Some(Ok(Reply::Standing(it))) = bench.reply(ticket) else { panic!("no standing") };
+        it.limit
+    };
+    // Its first try fails, and somebody else names another limit meanwhile.
+    bench.link = Link::Down;
+    bench.acquire(two, stale.clone());
+    bench.link = Link::Up;
+    let hold = bench.hold(one, json!({"kind": "semaphore", "name": "x", "limit": 3}));
+    bench.pass(Duration::from_secs(5));
+    assert_eq!(limit(&mut bench), Some(3));
+    bench.release(one, Some(hold)).unwrap();
+    bench.release(two, None).unwrap();
+
+    // It loses its place in the queue, with and without its agent.
+    for restarts in [false, true] {
+        let mut bench = Bench::new();
+        let (one, two, three) = (program(&mut bench), program(&mut bench), program(&mut bench));
+        bench.hold(one, json!({"kind": "semaphore", "name": "x", "limit": 1}));
+        bench.acquire(two, stale.clone());
+        bench.link = Link::Down;
+        bench.pass(Duration::from_secs(40));
+        if restarts {
+            bench.restart();
+        }
+        bench.link = Link::Up;
+        bench.hold(three, json!({"kind": "semaphore", "name": "x", "limit": 4}));
+        bench.pass(Duration::from_secs(20));
+        assert_eq!(limit(&mut bench), Some(4));
+        let held = bench.page.values().filter(|(_, until, _)| bench.now < *until).count();
+        assert_eq!(held, 2, "it has queued again");
     }
 }
 

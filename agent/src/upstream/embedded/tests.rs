@@ -487,7 +487,7 @@ fn nothing_is_granted_while_the_journal_cannot_be_written() {
     let permit = |id: u128| {
         let mut claim = claim(id, "x", TTL);
         claim.resource.kind = Kind::Semaphore;
-        (claim.terms, claim.enqueue) = (Terms::Semaphore { limit: 1 }, true);
+        (claim.terms, claim.enqueue) = (Terms::Semaphore { limit: 1, keeps: false }, true);
         claim
     };
     host.submit(1, Request::Claim(permit(1)));

@@ -73,7 +73,7 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) resource: ResourceArgs,
 
-    /// Permits in all, from now on and for everybody; with --semaphore
+    /// Permits in all, from now on and for everybody; with --semaphore. Default: the limit in force
     #[arg(long, value_name = "N", conflicts_with_all = ["leader", "lease", "master"],
           value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) limit: Option<u32>,
@@ -141,8 +141,8 @@ pub(crate) struct ResourceArgs {
     /// Be the one leader of this role
     #[arg(long, value_name = "NAME")]
     leader: Option<String>,
-    /// Have one of the --limit permits of this semaphore
-    #[arg(long, value_name = "NAME", requires = "limit")]
+    /// Have one of the permits of this semaphore; see --limit
+    #[arg(long, value_name = "NAME")]
     semaphore: Option<String>,
     /// Have this lease, listed in the routing table
     #[arg(long, value_name = "NAME")]

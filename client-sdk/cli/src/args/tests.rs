@@ -60,6 +60,7 @@ fn each_kind_is_named_by_its_option() {
         run("tenure run --semaphore a --limit 3 -- b").resource.resource(),
         named(Kind::Semaphore, "a")
     );
+    assert_eq!(run("tenure run --semaphore a -- b").limit, None, "the limit in force");
     assert_eq!(run("tenure run --master -- b").resource.resource(), (Kind::Master, None));
 }
 
@@ -67,7 +68,6 @@ fn each_kind_is_named_by_its_option() {
 fn what_belongs_to_another_kind_is_refused() {
     refused("tenure run -- b", "--leader <NAME>");
     refused("tenure run --leader a --lease b -- c", "cannot be used with");
-    refused("tenure run --semaphore a -- c", "--limit <N>");
     refused("tenure run --semaphore a --limit 0 -- c", "0 is not in 1..");
     refused("tenure run --leader a --limit 2 -- c", "cannot be used with");
     refused("tenure run --leader a --priority 2 -- c", "cannot be used with");

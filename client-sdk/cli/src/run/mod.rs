@@ -21,7 +21,7 @@ use std::time::Duration;
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 use tenure::client::Client;
 use tenure::page::{boottime_ns, check_clock};
-use tenure::wire::{self, Acquire, Attributes, HoldView, Kind, Register, Wait};
+use tenure::wire::{self, Acquire, Attributes, HoldView, Kind, LimitChanged, Register, Wait};
 use tokio::time::timeout;
 use uuid::Uuid;
 
@@ -82,6 +82,10 @@ pub(crate) async fn run(args: &RunArgs, client: Client) -> Result<u8, Failure> {
     {
         campaign.abandon(None).await;
         return Err(Failure::new(exit::UNAVAILABLE, format!("{what}: {differ}")));
+    }
+    if let Some(changed) = acquired.limit_changed {
+        let LimitChanged { from, to } = changed;
+        eprintln!("{what}: limit changed from {from} to {to} for everybody");
     }
     // Time may have passed since the grant: Ctrl-Z, a busy machine.
     let validity = Validity::new(&client, &tether.registered, &acquired);

@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use super::{Lost, Reason};
 use crate::client::AcquireReply;
-use crate::wire::{Acquired, GrantedEvent, HoldView};
+use crate::wire::{Acquired, GrantedEvent, HoldView, LimitChanged};
 
 /// What a grant says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,6 +20,7 @@ pub(crate) struct Grant {
     pub(crate) valid_ms: u64,
     pub(crate) valid_until_ns: u64,
     pub(crate) limit: Option<u32>,
+    pub(crate) limit_changed: Option<LimitChanged>,
 }
 
 impl From<&Acquired> for Grant {
@@ -31,6 +32,7 @@ impl From<&Acquired> for Grant {
             valid_ms: from.valid_ms,
             valid_until_ns: from.valid_until_boottime_ns,
             limit: from.limit,
+            limit_changed: from.limit_changed,
         }
     }
 }
@@ -44,6 +46,7 @@ impl From<&GrantedEvent> for Grant {
             valid_ms: from.valid_ms,
             valid_until_ns: from.valid_until_boottime_ns,
             limit: from.limit,
+            limit_changed: from.limit_changed,
         }
     }
 }
@@ -58,6 +61,7 @@ impl Grant {
             valid_ms: view.valid_ms,
             valid_until_ns: view.valid_until_boottime_ns,
             limit: view.limit,
+            limit_changed: None,
         })
     }
 }

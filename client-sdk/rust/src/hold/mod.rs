@@ -22,7 +22,7 @@ pub use self::error::{AcquireError, ReleaseError};
 pub use self::lost::{Lost, Reason};
 pub use self::resource::{Attempt, Resource};
 use crate::page::check_clock;
-use crate::wire::Kind;
+use crate::wire::{Kind, LimitChanged};
 
 /// Something held: leadership of a role, a project's master, a lease, a permit.
 ///
@@ -79,6 +79,11 @@ impl Hold {
     /// Semaphore only: the permits in all, as of the grant.
     pub fn limit(&self) -> Option<u32> {
         self.grant.limit
+    }
+
+    /// Semaphore only: asking for this hold changed the limit, for everybody.
+    pub fn limit_changed(&self) -> Option<LimitChanged> {
+        self.grant.limit_changed
     }
 
     /// Whether it is valid at this instant, by the session's page: one load and one clock read,

@@ -180,9 +180,14 @@ impl Session {
     }
 
     /// A semaphore with `permits` permits, first come first served. The number is stored upstream
-    /// and is everybody's from the next acquire on.
+    /// and is everybody's from the next acquire on; see [`Hold::limit_changed`](crate::Hold::limit_changed).
     pub fn semaphore(&self, name: impl Into<String>, permits: u32) -> Resource {
         Resource::new(self.clone(), Kind::Semaphore, Some(name.into())).limit(permits)
+    }
+
+    /// A semaphore with as many permits as its other users have said; one if there are none.
+    pub fn semaphore_in_force(&self, name: impl Into<String>) -> Resource {
+        Resource::new(self.clone(), Kind::Semaphore, Some(name.into()))
     }
 
     /// A lease: one holder, listed in the routing table with its address, with a time of grace in

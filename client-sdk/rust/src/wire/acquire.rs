@@ -112,7 +112,8 @@ pub struct Acquire {
     /// How long the hold may last in all, ms. Default: no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_hold_ms: Option<u64>,
-    /// Semaphore only: permits in all, from now on and for everybody. Default 1.
+    /// Semaphore only: permits in all, from now on and for everybody. Default: the limit in force; 1 if
+    /// nobody holds or waits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<u32>,
     /// Master only: preempts a lower one. Default 0; 100 for surface `claude_desktop`.
@@ -143,6 +144,16 @@ pub enum HoldState {
     Lost,
 }
 
+/// A request changed the limit of a semaphore for everybody.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct LimitChanged {
+    /// The limit before.
+    pub from: u32,
+    /// The limit from then on.
+    pub to: u32,
+}
+
 /// A grant: the answer to [`Acquire`] with status 200.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -169,6 +180,9 @@ pub struct Acquired {
     /// Semaphore only: the limit in force.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<u32>,
+    /// Semaphore only: the request changed the limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit_changed: Option<LimitChanged>,
 }
 
 /// A place in the queue: the answer to [`Acquire`] with status 202.
@@ -186,6 +200,9 @@ pub struct Waiting {
     /// 1 is next. For a semaphore across the fleet, else on this agent; absent until known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub position: Option<u64>,
+    /// Semaphore only: the request changed the limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit_changed: Option<LimitChanged>,
 }
 
 /// Gives back a hold, or ends a session.

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::{HoldView, Kind, Role, Standing};
+use super::{HoldView, Kind, LimitChanged, Role, Standing};
 
 /// Why a hold was lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -121,6 +121,9 @@ pub struct GrantedEvent {
     /// Semaphore only: the limit in force.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<u32>,
+    /// Semaphore only: the request for it changed the limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit_changed: Option<LimitChanged>,
 }
 
 /// A renewal is unknown: the hold is valid, but not for long.

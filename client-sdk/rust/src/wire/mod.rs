@@ -14,7 +14,7 @@ mod standing;
 mod status;
 
 pub use acquire::{
-    Acquire, Acquired, Attributes, HoldState, Kind, Release, Released, Wait, Waiting,
+    Acquire, Acquired, Attributes, HoldState, Kind, LimitChanged, Release, Released, Wait, Waiting,
 };
 pub use doctor::{Check, Diagnosis, Verdict};
 pub use event::{

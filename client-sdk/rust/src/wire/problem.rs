@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::Holder;
+use super::{Holder, LimitChanged};
 
 /// Why a request was refused. Stable: programs branch on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -130,6 +130,9 @@ pub struct Problem {
     /// The hold that the request was about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hold: Option<Uuid>,
+    /// Semaphore only: the request changed the limit although it was not granted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit_changed: Option<LimitChanged>,
     /// Try again after this many ms.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_after_ms: Option<u64>,
@@ -147,6 +150,7 @@ impl Problem {
             field: None,
             holder: None,
             hold: None,
+            limit_changed: None,
             retry_after_ms: None,
         }
     }

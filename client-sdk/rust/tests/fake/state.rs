@@ -148,6 +148,7 @@ impl State {
             valid_until_boottime_ns: acquired.valid_until_boottime_ns,
             slot: acquired.slot,
             limit: None,
+            limit_changed: None,
         }));
     }
 
@@ -247,6 +248,7 @@ pub(crate) fn acquired(hold: &FakeHold) -> Acquired {
         valid_until_boottime_ns: hold.valid_until,
         slot: hold.slot,
         limit: None,
+        limit_changed: None,
     }
 }
 
@@ -257,5 +259,6 @@ pub(crate) fn waiting(hold: &FakeHold) -> Waiting {
         name: hold.name.clone(),
         state: HoldState::Waiting,
         position: Some(1),
+        limit_changed: None,
     }
 }

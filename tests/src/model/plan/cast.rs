@@ -82,7 +82,8 @@ impl Cast {
             Kind::Master => Terms::Master { priority: *random.pick(&[-1, 0, 0, 0, 1, 2, 100]) },
             Kind::Semaphore => {
                 let other = random.per_mille(200).then(|| random.number(1, 5) as u32);
-                Terms::Semaphore { limit: other.unwrap_or(self.limit) }
+                let keeps = random.per_mille(300);
+                Terms::Semaphore { limit: other.unwrap_or(self.limit), keeps }
             }
             Kind::Lease => Terms::Lease {
                 grace: Duration::from_secs(*random.pick(&GRACES)),

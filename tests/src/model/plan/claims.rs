@@ -68,7 +68,7 @@ impl Draft {
             let owner = program.owner.clone();
             let ttl = Duration::from_secs(CLAIM_TTLS[CLAIM_TTLS.len() - 1]);
             let terms = match self.cast.terms(&mut self.random, resource.kind) {
-                Terms::Semaphore { .. } => Terms::Semaphore { limit: CROWD / 2 },
+                Terms::Semaphore { .. } => Terms::Semaphore { limit: CROWD / 2, keeps: false },
                 other => other,
             };
             let id = ClaimId(self.id());
@@ -117,7 +117,7 @@ impl Draft {
                 (Terms::Lease { attributes, .. }, Terms::Lease { grace, .. }) => {
                     Terms::Lease { grace: *grace, attributes }
                 }
-                (Terms::Semaphore { limit }, _) => Terms::Semaphore { limit },
+                (other @ Terms::Semaphore { .. }, _) => other,
                 (_, same) => same.clone(),
             };
             claim.enqueue = self.random.per_mille(750);

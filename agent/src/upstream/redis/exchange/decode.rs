@@ -14,12 +14,16 @@ pub(super) fn claim(reply: Value) -> Result<ClaimAnswer, ReplyError> {
     let mut items = Items::of(reply)?;
     let word = items.next();
     match text(word.clone())?.as_str() {
-        "held" => {
-            Ok(ClaimAnswer::Held { token: count(items.next())?, limit: limit(items.next())? })
-        }
-        "waiting" => {
-            Ok(ClaimAnswer::Waiting { position: count(items.next())?, limit: limit(items.next())? })
-        }
+        "held" => Ok(ClaimAnswer::Held {
+            token: count(items.next())?,
+            limit: limit(items.next())?,
+            limit_was: limit(items.next())?,
+        }),
+        "waiting" => Ok(ClaimAnswer::Waiting {
+            position: count(items.next())?,
+            limit: limit(items.next())?,
+            limit_was: limit(items.next())?,
+        }),
         "contended" => Ok(ClaimAnswer::Contended {
             free_in: count_if_any(items.next())?.map(Duration::from_millis),
             limit: limit(items.next())?,
@@ -27,6 +31,7 @@ pub(super) fn claim(reply: Value) -> Result<ClaimAnswer, ReplyError> {
                 Value::Nil => None,
                 holder => Some(entry(holder)?),
             },
+            limit_was: limit(items.next())?,
         }),
         "gone" => Ok(ClaimAnswer::Gone(gone(items.next())?)),
         _ => Err(unexpected("held, waiting, contended or gone", &word)),

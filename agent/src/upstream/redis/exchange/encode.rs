@@ -45,8 +45,8 @@ pub(super) fn claim(layout: &Layout, claim: &Claim, floor: u64) -> Option<Invoca
         (Kind::Master, Terms::Master { priority }) => {
             Some(claim_master(layout, claim, floor, *priority))
         }
-        (Kind::Semaphore, Terms::Semaphore { limit }) => {
-            Some(claim_permit(layout, claim, floor, *limit))
+        (Kind::Semaphore, Terms::Semaphore { limit, keeps }) => {
+            Some(claim_permit(layout, claim, floor, *limit, *keeps))
         }
         (Kind::Lease, Terms::Lease { grace, attributes }) => {
             Some(claim_lease(layout, claim, floor, *grace, attributes))
@@ -85,7 +85,7 @@ fn claim_master(layout: &Layout, claim: &Claim, floor: u64, priority: i32) -> In
         .arg(layout.lost_channel())
 }
 
-fn claim_permit(layout: &Layout, claim: &Claim, floor: u64, limit: u32) -> Invocation {
+fn claim_permit(layout: &Layout, claim: &Claim, floor: u64, limit: u32, keeps: bool) -> Invocation {
     let Resource { tenant, name, .. } = &claim.resource;
     let call = claim_common(layout, claim, floor, Invocation::new(&scripts::CLAIM_PERMIT));
     with_semaphore(layout, tenant, name, call)
@@ -94,6 +94,7 @@ fn claim_permit(layout: &Layout, claim: &Claim, floor: u64, limit: u32) -> Invoc
         .arg(u8::from(claim.enqueue))
         .arg(layout.notification(tenant, ""))
         .arg(QUEUE_MAX)
+        .arg(u8::from(keeps))
 }
 
 /// The other keys of a semaphore.

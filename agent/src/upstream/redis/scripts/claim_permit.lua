@@ -3,10 +3,11 @@
 -- KEYS  1 main  2 record of the claim  3 fence  4 ttl  5 waiting  6 waiting_heartbeat  7 max
 -- ARGV  1 claim  2 kind:name  3 session  4 host  5 name  6 ttl, ms  7 floor of tokens
 --       8 what records start with  9 member  10 limit, for everybody from now on  11 1 to queue if full
---       12 what notifications start with  13 most waiters
--- Returns {'held', token, limit} | {'waiting', position, limit} | {'contended', ms until the oldest grant
--- runs out or -1, limit, holder} | {'gone', reason}. Writes nothing if contended, except another limit
--- than that in force, and what that grants.
+--       12 what notifications start with  13 most waiters  14 1 to keep the limit in force, if there is one
+-- Returns {'held', token, limit, was} | {'waiting', position, limit, was} | {'contended', ms until the
+-- oldest grant runs out or -1, limit, holder, was} | {'gone', reason}; `was` is the limit that this claim
+-- changed, if it did. Writes nothing if contended, except another limit than that in force, and what
+-- that grants.
 
 local key, member = KEYS[2], ARGV[9]
 local claim = claim_arguments()
@@ -41,12 +42,26 @@ if record and not record.gone then
   end
 end
 
+-- What the last user left behind is not in force. A client with a short ttl of its own lets the limit
+-- expire: then it is as the record of somebody who waits or holds says.
+local was = false
+local somebody = redis.call('ZRANGE', s.waiting, 0, 0)[1] or redis.call('ZRANGE', s.main, 0, 0)[1]
+if somebody then
+  local record = record_of(s, somebody)
+  local in_force = tonumber(redis.call('GET', s.max)) or record and record.limit
+  if in_force and ARGV[14] == '1' then
+    limit = in_force
+  elseif in_force and in_force ~= limit then
+    was = in_force
+  end
+end
+
 grant_heads(s, limit)
 local holders, waiting = redis.call('ZCARD', s.main), redis.call('ZCARD', s.waiting)
 local answer
 if holders < limit and waiting == 0 then
   write_record(key, record, claim, 'limit', limit)
-  answer = { 'held', grant(s, key, member, claim.ttl), limit }
+  answer = { 'held', grant(s, key, member, claim.ttl), limit, was }
   keep_record(key, claim.ttl)
   keep_keys(s, { 'main', 'ttl' })
 elseif queues and waiting < queue_max then
@@ -62,7 +77,7 @@ elseif queues and waiting < queue_max then
   write_record(key, record, claim, 'limit', limit)
   keep_record(key, claim.ttl)
   keep_keys(s, { 'waiting', 'hb' })
-  answer = { 'waiting', redis.call('ZRANK', s.waiting, member) + 1, limit }
+  answer = { 'waiting', redis.call('ZRANK', s.waiting, member) + 1, limit, was }
 else
   local oldest = redis.call('ZRANGE', s.ttl, 0, 0)[1]
   if not oldest or not redis.call('ZSCORE', s.main, oldest) then
@@ -71,9 +86,9 @@ else
   if oldest then
     local left = redis.call('ZSCORE', s.main, oldest) - now_s
     answer = { 'contended', math.ceil(left * 1000), limit,
-      entry(oldest, record_of(s, oldest)) }
+      entry(oldest, record_of(s, oldest)), was }
   else
-    answer = { 'contended', -1, limit }
+    answer = { 'contended', -1, limit, false, was }
   end
   if holders + waiting == 0 then
     drop_unused(s)

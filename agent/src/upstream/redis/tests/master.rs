@@ -324,6 +324,7 @@ fn a_master_that_never_expires_is_free_once_its_session_is_gone() {
         holder: Some(store.inspect(&master(1, 1, 0).resource).holders.remove(0)),
         free_in: None,
         limit: None,
+        limit_was: None,
     };
     assert_eq!(answer, expected);
     store.run::<()>(&["DEL", "prism:session:x"]);

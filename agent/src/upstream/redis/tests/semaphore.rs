@@ -21,7 +21,7 @@ pub(super) fn permit(id: u128, limit: u32) -> Claim {
 
 fn permit_of(name: &str, id: u128, limit: u32) -> Claim {
     let mut claim = claim(id, id, &format!("semaphore/{name}"));
-    claim.terms = Terms::Semaphore { limit };
+    claim.terms = Terms::Semaphore { limit, keeps: false };
     claim
 }
 
@@ -40,7 +40,7 @@ pub(super) fn waiting(position: u64, limit: u32) -> BeatAnswer {
 
 #[track_caller]
 pub(super) fn check_waits(store: &Store, claim: &Claim, position: u64, limit: u32) {
-    let expected = ClaimAnswer::Waiting { position, limit: Some(limit) };
+    let expected = ClaimAnswer::Waiting { position, limit: Some(limit), limit_was: None };
     assert_eq!(store.claim(claim), expected);
 }
 
@@ -219,6 +219,33 @@ fn a_claim_with_another_limit_changes_it_for_everybody() {
 }
 
 #[test]
+fn a_claim_that_names_no_limit_takes_the_one_in_force() {
+    let store = Store::new();
+    let unnamed = |id| {
+        let mut claim = permit(id, 1);
+        claim.terms = Terms::Semaphore { limit: 1, keeps: true };
+        claim
+    };
+    let answer = |claim: &Claim| match store.claim(claim) {
+        ClaimAnswer::Held { limit, limit_was, .. }
+        | ClaimAnswer::Waiting { limit, limit_was, .. }
+        | ClaimAnswer::Contended { limit, limit_was, .. } => (limit, limit_was),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(answer(&unnamed(1)), (Some(1), None));
+    assert_eq!(answer(&permit(2, 3)), (Some(3), Some(1)));
+    assert_eq!(answer(&unnamed(3)), (Some(3), None));
+    assert_eq!(answer(&unnamed(4)), (Some(3), None), "in the queue");
+    assert_eq!(answer(&permit(5, 2)), (Some(2), Some(3)), "in the queue");
+    let mut once = permit(6, 1);
+    once.enqueue = false;
+    assert_eq!(answer(&once), (Some(1), Some(2)), "refused");
+    // Without the key it is as the records say.
+    store.run::<()>(&["DEL", MAX]);
+    assert_eq!(answer(&unnamed(7)), (Some(3), None));
+}
+
+#[test]
 fn a_limit_goes_with_the_last_user() {
     let store = Store::new();
     store.hold(&permit(1, 5));
@@ -226,7 +253,8 @@ fn a_limit_goes_with_the_last_user() {
     assert_eq!(store.inspect(&resource("semaphore/g")), UpstreamStanding::default());
     let nobody = trying(permit(2, 0));
     let answer = store.claim(&nobody);
-    let expected = ClaimAnswer::Contended { holder: None, free_in: None, limit: Some(0) };
+    let expected =
+        ClaimAnswer::Contended { holder: None, free_in: None, limit: Some(0), limit_was: None };
     assert_eq!(answer, expected);
     assert!(!store.run::<bool>(&["EXISTS", MAX]));
     check_waits(&store, &permit(3, 0), 1, 0);
@@ -475,10 +503,10 @@ fn names_and_tenants_do_not_meet() {
     let names = ["semaphore/g", "semaphore/a:b", "semaphore/日本", "acme:semaphore/g"];
     for (id, name) in (1..).zip(names) {
         let mut it = claim(id, id, name);
-        it.terms = Terms::Semaphore { limit: 1 };
+        it.terms = Terms::Semaphore { limit: 1, keeps: false };
         store.hold(&it);
         let mut second = claim(id + 10, id, name);
-        second.terms = Terms::Semaphore { limit: 1 };
+        second.terms = Terms::Semaphore { limit: 1, keeps: false };
         check_waits(&store, &second, 1, 1);
         assert!(store.release(&it));
         assert!(matches!(store.renew(&second), BeatAnswer::Held { .. }));
