@@ -176,7 +176,10 @@ async fn the_policy_is_asked() {
         assert_eq!(answer.status, status, "{path} {body}: {answer:?}");
     }
     for (path, status) in [
-        ("/v1/standing?kind=leader&name=b", 200),
+        ("/v1/standing?kind=leader&name=a", 200),
+        ("/v1/standing?kind=leader&name=b", 403),
+        ("/v1/observe?kind=lease&name=a", 403),
+        ("/v1/routes", 403),
         ("/v1/standing?kind=leader&name=a&tenant=other", 403),
         ("/v1/routes?tenant=other", 403),
         ("/v1/observe?kind=leader&name=a&tenant=other", 403),
