@@ -9,7 +9,7 @@ use tenure_tests::sim::{Options, Outcome, Planted, run};
 /// Runs of every test run; `tests/run` has many more, in a release build.
 const SEEDS: Range<u64> = 1_000_000..1_000_240;
 /// A planted fault must show within so many runs.
-const FAULT_SEEDS: Range<u64> = 1..61;
+const FAULT_SEEDS: Range<u64> = 1..121;
 
 fn report(outcome: &Outcome, planted: Option<Planted>) -> String {
     let again = run(outcome.seed, &Options { planted, trace: true, ..Options::default() });
@@ -76,6 +76,7 @@ fn runs_see_what_they_are_for() {
         "grant of a lease",
         "grant of a master",
         "grant of a permit",
+        "grant that nobody read",
         "hold kept over a start",
         "journal lost",
         "link cut",

@@ -109,10 +109,10 @@ impl Engine {
         {
             self.resources.remove(&resource);
         }
-        self.tell_changed(&resource);
         if reason != GoneReason::Released {
             self.tell(Change::Lost { claim: id, resource: resource.clone() });
         }
+        self.tell_changed(&resource);
         match resource.kind {
             Kind::Semaphore => {
                 self.grant_heads(now, &resource);

@@ -30,7 +30,6 @@ impl Engine {
         let Some(token) = self.take_token() else {
             return ClaimAnswer::Quarantined { free_in: TOKEN_WAIT };
         };
-        self.tell_changed(&claim.resource);
         match incumbent {
             Some((former, Incumbent::Preempted)) => self.preempt(now, former, &claim, token),
             Some((former, _)) => {
@@ -38,6 +37,7 @@ impl Engine {
             }
             None => {}
         }
+        self.tell_changed(&claim.resource);
         let (id, resource) = (claim.id, claim.resource.clone());
         let row = self.take_row();
         let grant = Grant::new(now, &claim, token);

@@ -227,6 +227,11 @@ impl Engine {
         self.claims.values().any(|tracked| matches!(tracked.state, State::Granted(_)))
     }
 
+    /// Why a claim ended, as long as that is remembered.
+    pub fn why_gone(&self, claim: ClaimId) -> Option<GoneReason> {
+        self.tombstones.get(self.latest, claim)
+    }
+
     fn claim(&mut self, now: Boottime, claim: crate::model::Claim) -> ClaimAnswer {
         if self.claims.contains_key(&claim.id) {
             return self.claim_again(now, &claim);

@@ -166,8 +166,8 @@ impl Engine {
                     semaphore.queue.remove(row);
                 }
                 self.retire(now, id, GoneReason::Expired);
-                self.tell_changed(resource);
                 self.tell(Change::Lost { claim: id, resource: resource.clone() });
+                self.tell_changed(resource);
                 continue;
             }
             if self.grants_in(now).is_some() {

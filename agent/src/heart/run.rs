@@ -93,6 +93,13 @@ impl Run {
         let now = clock::now();
         let (watches, exits) = Watches::new(parts.notifier, parts.kept);
         let mut keeper = Keeper::new(parts.settings, parts.seed, now);
+        // Before anything is granted that one of them may still show.
+        let known = parts.saved.sessions.iter().map(|session| session.id).collect();
+        match parts.pages.remove_strays(&known) {
+            Ok(0) => {}
+            Ok(pages) => tracing::info!(pages, "removed pages of sessions that are gone"),
+            Err(error) => tracing::warn!(%error, "cannot look for pages of sessions that are gone"),
+        }
         keeper.adopt(now, parts.saved);
         let effects = Effects {
             pages: parts.pages,
@@ -137,11 +144,6 @@ impl Run {
         let strays = run.shell.effects.watches.forget_strays();
         if strays > 0 {
             tracing::info!(strays, "let go of kept processes of sessions that are gone");
-        }
-        match run.shell.effects.pages.remove_strays() {
-            Ok(0) => {}
-            Ok(pages) => tracing::info!(pages, "removed pages of sessions that are gone"),
-            Err(error) => tracing::warn!(%error, "cannot look for pages of sessions that are gone"),
         }
         Ok(run)
     }

@@ -164,6 +164,10 @@ impl Keeper {
 
     fn hold_renewed(&mut self, now: Boottime, id: ClaimId, sent_at: Boottime, answer: BeatAnswer) {
         let Some(hold) = self.holds.get_mut(&id) else { return };
+        if hold.is_held() && hold.valid_until <= now {
+            // Its page said so already: there is no way back, and the upstream may have renewed it.
+            return self.lose_as(now, id, LostReason::Expired, true);
+        }
         match (answer, hold.is_held()) {
             (BeatAnswer::Held { token, limit }, true) if token == hold.token => {
                 hold.limit = limit;

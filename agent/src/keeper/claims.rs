@@ -196,10 +196,12 @@ impl Keeper {
         }
         if valid_until <= now {
             // The answer was so late that it promises nothing: ask again.
-            self.hold_counts.change(hold, Stage::Waiting);
-            self.due_now(Renewed::Hold(id));
+            return self.ask_again(id);
+        }
+        if !self.supersedes(now, id, token) {
             return;
         }
+        let Some(hold) = self.holds.get_mut(&id) else { return };
         self.hold_counts.change(hold, Stage::Held);
         hold.token = token;
         hold.limit = limit;
@@ -289,6 +291,36 @@ impl Keeper {
         } else {
             self.lose(now, id, LostReason::MaxHold);
         }
+    }
+
+    /// What is exclusive has one holder: whoever holds it on this host by an earlier grant has lost it,
+    /// though the upstream has not said so yet. `false` if this grant is the earlier one.
+    fn supersedes(&mut self, now: Boottime, id: ClaimId, token: u64) -> bool {
+        let Some(hold) = self.holds.get(&id).filter(|hold| hold.kind() != Kind::Semaphore) else {
+            return true;
+        };
+        let resource = hold.claim.resource.clone();
+        let other = self.occupied.get(&resource).copied().filter(|other| *other != id);
+        if let Some(other) = other.and_then(|other| self.holds.get(&other)) {
+            if other.token > token {
+                self.ask_again(id);
+                return false;
+            }
+            let preempted = hold.place().0 < other.place().0;
+            let reason = if preempted { LostReason::Preempted } else { LostReason::Revoked };
+            let other = other.id();
+            self.lose(now, other, reason);
+        }
+        self.occupied.insert(resource, id);
+        true
+    }
+
+    /// A grant that promises nothing: what it is now is asked.
+    fn ask_again(&mut self, id: ClaimId) {
+        if let Some(hold) = self.holds.get_mut(&id) {
+            self.hold_counts.change(hold, Stage::Waiting);
+        }
+        self.due_now(Renewed::Hold(id));
     }
 
     /// A claim asked to be queued, and is: its caller is told so at once.

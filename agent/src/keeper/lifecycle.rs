@@ -117,6 +117,9 @@ impl Keeper {
         if hold.is_held() {
             let due = Some(hold.valid_until);
             self.timers.set(&mut hold.deadline, Timer::Deadline(id), due);
+            if resource.kind != Kind::Semaphore {
+                self.occupied.insert(resource.clone(), id);
+            }
             // A grant that no caller was answered with still waits for one.
             let orphaned = wait_until.map(|_| now + linger);
             hold.told = u32::from(orphaned.is_none());

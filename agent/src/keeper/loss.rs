@@ -139,6 +139,9 @@ impl Keeper {
                 state: if lost.is_some() { HoldState::Lost } else { HoldState::Released },
             });
         }
+        if self.occupied.get(&hold.claim.resource) == Some(&id) {
+            self.occupied.remove(&hold.claim.resource);
+        }
         let session = hold.session();
         if let Some(session) = self.sessions.get_mut(&session) {
             session.holds.remove(&id);

@@ -73,6 +73,8 @@ use contest::Contest;
 use departure::{Departure, Farewell};
 use hold::{Hold, HoldCounts};
 use map::Map;
+#[cfg(test)]
+pub(crate) use map::looked_up;
 use memory::Memory;
 use ring::RingBytes;
 use session::Session;
@@ -149,6 +151,8 @@ pub struct Keeper {
     hold_counts: HoldCounts,
     /// How many holds there are of each user's sessions.
     holds_by_uid: BTreeMap<u32, usize>,
+    /// Who holds what is exclusive.
+    occupied: BTreeMap<Resource, ClaimId>,
     /// Releases that the upstream has not confirmed.
     departures: Map<ClaimId, Departure>,
     /// Ends of sessions that the upstream has not confirmed.
@@ -201,6 +205,7 @@ impl Keeper {
             held: BTreeMap::new(),
             hold_counts: HoldCounts::default(),
             holds_by_uid: BTreeMap::new(),
+            occupied: BTreeMap::new(),
             departures: Map::default(),
             farewells: Map::default(),
             departures_by_uid: BTreeMap::new(),
@@ -246,6 +251,7 @@ impl Keeper {
             && self.holds.is_empty()
             && self.held.is_empty()
             && self.holds_by_uid.is_empty()
+            && self.occupied.is_empty()
             && self.departures.is_empty()
             && self.farewells.is_empty()
             && self.departures_by_uid.is_empty()

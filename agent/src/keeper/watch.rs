@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tenure::wire::{Event, Holder, Kind, MessageEvent, Standing, Waiter};
 
+use super::claims::lost_reason;
 use super::command::Command;
 use super::event::{Numbered, SharedEvent};
 use super::hold::Stage;
@@ -13,7 +14,8 @@ use super::timers::{Alarm, Timer, WatchId};
 use super::{Call, Keeper, Renewed};
 use crate::host::clock::Boottime;
 use crate::model::{
-    self, Answer, Change, Failure, Resource, STANDING_LISTED_MAX, SessionId, UpstreamStanding,
+    self, Answer, Change, ClaimId, Failure, GoneReason, Resource, STANDING_LISTED_MAX, SessionId,
+    UpstreamStanding,
 };
 
 /// A resource's watchers are told of it, and a project of its messages, this often at most. The first
@@ -244,6 +246,17 @@ impl Keeper {
             Change::Message { tenant, project, session, payload } => {
                 self.deliver(now, &tenant, &project, session, &payload);
             }
+        }
+        self.flush_beats();
+    }
+
+    /// The upstream within this process has ended a claim: its holder is told before anybody hears of
+    /// what follows.
+    pub fn handle_lost(&mut self, now: Boottime, claim: ClaimId, reason: GoneReason) {
+        match self.holds.get(&claim) {
+            Some(hold) if hold.is_held() => self.lose(now, claim, lost_reason(reason)),
+            Some(_) => self.due_now(Renewed::Hold(claim)),
+            None => {}
         }
         self.flush_beats();
     }

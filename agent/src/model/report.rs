@@ -1,6 +1,6 @@
 //! What an upstream has to say to its agent.
 
-use super::{Answer, CallId, Change, Failure};
+use super::{Answer, CallId, Change, ClaimId, Failure, GoneReason};
 use crate::host::clock::Boottime;
 
 /// Something that the upstream has to say.
@@ -17,6 +17,13 @@ pub enum Report {
     },
     /// A hint.
     Change(Change),
+    /// A claim has ended, and not by its release: the truth, told before whatever follows from it.
+    Lost {
+        /// Which claim.
+        claim: ClaimId,
+        /// Why.
+        reason: GoneReason,
+    },
     /// Hints may have been lost: read everything again.
     FeedLost,
     /// The upstream lost its data; what was held there is held no longer.

@@ -287,17 +287,13 @@ impl Turn {
     /// The journal, then the pages.
     fn put_out(&mut self, shell: &mut impl Shell) {
         shell.secure();
-        let is_void = |command: &Command| match command {
+        let mut here = std::mem::take(&mut self.here);
+        self.voided.extend(here.iter().filter_map(|command| match command {
             Command::WritePage { hold, valid_until: Boottime::ZERO, .. } => Some(*hold),
             _ => None,
-        };
-        let mut here = std::mem::take(&mut self.here);
-        for command in &here {
-            self.voided.extend(is_void(command));
-        }
-        if !self.voided.is_empty() {
-            let (void, rest) = here.into_iter().partition(|command| is_void(command).is_some());
-            let void: Vec<Command> = void;
+        }));
+        if here.iter().any(voids) {
+            let (void, rest): (Vec<_>, Vec<_>) = here.into_iter().partition(voids);
             void.into_iter().for_each(|command| shell.perform(command));
             here = rest;
         }
@@ -324,12 +320,22 @@ impl Turn {
     }
 }
 
+/// Whether a command takes something off a page. A page that is opened loses what it is not to keep.
+fn voids(command: &Command) -> bool {
+    match command {
+        Command::WritePage { valid_until, .. } => *valid_until == Boottime::ZERO,
+        Command::OpenPage { .. } => true,
+        _ => false,
+    }
+}
+
 fn hear(keeper: &mut Keeper, now: Boottime, report: Report) {
     match report {
         Report::Answer { call, sent_at, result } => {
             keeper.handle_answer(now, call, sent_at, result);
         }
         Report::Change(change) => keeper.handle_change(now, change),
+        Report::Lost { claim, reason } => keeper.handle_lost(now, claim, reason),
         Report::FeedLost => keeper.handle_feed_lost(now),
         Report::Reset => keeper.handle_reset(now),
     }

@@ -9,6 +9,7 @@ use uuid::Uuid;
 use super::*;
 use crate::engine::{Effect, Engine, EngineSettings, TokenRange};
 use crate::keeper::{Peer, Quota, Reply, Settings, StreamTarget, Ticket};
+use crate::model::{self, Change};
 
 /// What a look at the clock takes.
 const TICK: Duration = Duration::from_micros(10);
@@ -25,6 +26,8 @@ struct Host {
     /// What was done, in order.
     done: Vec<&'static str>,
     within: bool,
+    /// Hints of an upstream beyond this process are lost.
+    is_deaf: bool,
 }
 
 struct Rig {
@@ -113,8 +116,15 @@ impl Shell for Host {
 impl Host {
     fn hints(&mut self) {
         while let Some(effect) = self.engine.poll_effect() {
-            if let Effect::Change(change) = effect {
-                self.reports.push_back(Report::Change(change));
+            match effect {
+                Effect::Change(Change::Lost { claim, .. }) if self.within => {
+                    let reason = self.engine.why_gone(claim).unwrap();
+                    self.reports.push_back(Report::Lost { claim, reason });
+                }
+                Effect::Change(change) if !self.is_deaf => {
+                    self.reports.push_back(Report::Change(change));
+                }
+                _ => {}
             }
         }
     }
@@ -139,6 +149,7 @@ impl Rig {
                 replies: VecDeque::new(),
                 done: Vec::new(),
                 within,
+                is_deaf: false,
             },
             next: 1,
         }
@@ -218,6 +229,46 @@ fn a_page_is_voided_before_another_is_written_and_never_shows_what_was_lost_at_o
 }
 
 #[test]
+fn whoever_is_preempted_on_the_same_host_has_lost_before_the_other_is_told() {
+    for (within, is_deaf) in [(true, false), (false, false), (false, true)] {
+        let mut rig = Rig::new(within, Budget::default());
+        let [first, second] =
+            [0, 100].map(|_| rig.register(json!({"tether": "process", "project": "p"})));
+        let acquire = |session, priority| {
+            let fields = json!({"session": session, "kind": "master", "priority": priority});
+            crate::keeper::Request::Acquire(serde_json::from_value(fields).unwrap())
+        };
+        rig.say(acquire(first, 0));
+        rig.rest();
+        rig.host.is_deaf = is_deaf;
+        rig.say(acquire(second, 100));
+        while rig.count("page") == 0 {
+            rig.take();
+        }
+        let at = |what| rig.host.done.iter().position(|done| *done == what);
+        assert!(at("void").is_some() && at("void") < at("page"), "{:?}", rig.host.done);
+        assert!(at("page") < at("reply"), "{:?}", rig.host.done);
+    }
+}
+
+#[test]
+fn a_page_that_is_only_voided_is_voided() {
+    let mut rig = Rig::new(true, Budget::default());
+    let session = rig.register(json!({"tether": "process"}));
+    rig.host.done.clear();
+    rig.turn.here = vec![Command::WritePage {
+        session: SessionId(session),
+        slot: 1,
+        hold: ClaimId(Uuid::from_u128(1)),
+        token: 1,
+        valid_until: Boottime::ZERO,
+        state: tenure::wire::HoldState::Lost,
+    }];
+    rig.take();
+    assert_eq!(rig.host.done, ["secure", "void"]);
+}
+
+#[test]
 fn messages_beyond_the_time_of_a_turn_wait_for_the_next_which_begins_with_timers() {
     let mut rig = Rig::new(true, Budget::default());
     let session = rig.register(json!({"tether": "process"}));
@@ -235,6 +286,83 @@ fn messages_beyond_the_time_of_a_turn_wait_for_the_next_which_begins_with_timers
     rig.host.done.clear();
     rig.take();
     assert_eq!(rig.host.done.first(), Some(&"renewal"), "{:?}", rig.host.done);
+}
+
+/// What a message costs: everything that is looked up and everything that is done.
+fn work_of(rig: &mut Rig, request: crate::keeper::Request) -> u64 {
+    rig.rest();
+    let before = crate::keeper::looked_up();
+    rig.say(request);
+    let mut done = 0;
+    while rig.take() > 0 || rig.turn.has_more() || !rig.host.reports.is_empty() {
+        done += rig.host.done.len() as u64;
+        rig.host.done.clear();
+    }
+    crate::keeper::looked_up() - before + done
+}
+
+/// A rig for many sessions of one user.
+fn crowd() -> Rig {
+    let mut rig = Rig::new(true, Budget { told: 100_000, ..Budget::default() });
+    let settings = Settings {
+        agent_uid: 1000,
+        sessions_max: 20_000,
+        sessions_per_uid_max: Some(20_000),
+        ..Settings::default()
+    };
+    rig.keeper = Keeper::new(settings, [7; 32], rig.host.now);
+    rig
+}
+
+#[test]
+fn what_a_message_costs_does_not_depend_on_how_many_wait() {
+    const EACH_MAX: u64 = 2500;
+    let mut rig = crowd();
+    let holder = rig.register(json!({"tether": "process"}));
+    let acquire = |session: Uuid| {
+        let fields = json!({"session": session, "kind": "leader", "name": "x", "wait": "queue"});
+        crate::keeper::Request::Acquire(serde_json::from_value(fields).unwrap())
+    };
+    rig.say(acquire(holder));
+    rig.rest();
+    let mut first = None;
+    for number in 0..10_000u64 {
+        let waiter = rig.register(json!({"tether": "process"}));
+        let target = StreamTarget::Session { session: waiter, last_event_id: None };
+        rig.keeper.open_stream(rig.host.now, StreamId(number), peer(), target).unwrap();
+        rig.say(acquire(waiter));
+        rig.rest();
+        first.get_or_insert(waiter);
+    }
+    let release = |session| crate::keeper::Request::Release(Release { session, hold: None });
+    let last = rig.register(json!({"tether": "process"}));
+    assert!(work_of(&mut rig, acquire(last)) < EACH_MAX, "one more waits");
+    assert!(work_of(&mut rig, release(last)) < EACH_MAX, "the last gives up");
+    assert!(work_of(&mut rig, release(first.unwrap())) < EACH_MAX, "the first gives up");
+    assert!(work_of(&mut rig, release(holder)) < EACH_MAX, "the next is granted it");
+    let resource = model::Resource {
+        tenant: "default".into(),
+        kind: tenure::wire::Kind::Leader,
+        name: "x".into(),
+    };
+    assert!(work_of(&mut rig, crate::keeper::Request::Standing(resource)) < EACH_MAX);
+}
+
+#[test]
+fn what_a_message_costs_grows_no_faster_than_a_project() {
+    const SESSIONS: u64 = 1000;
+    const EACH_MAX: u64 = 12;
+    let mut rig = crowd();
+    for number in 0..SESSIONS {
+        let session = rig.register(json!({"tether": "process", "project": "p"}));
+        let target = StreamTarget::Session { session, last_event_id: None };
+        rig.keeper.open_stream(rig.host.now, StreamId(number), peer(), target).unwrap();
+        rig.rest();
+    }
+    let register = json!({"tether": "process", "project": "p"});
+    let register = crate::keeper::Request::Register(serde_json::from_value(register).unwrap());
+    let work = work_of(&mut rig, register);
+    assert!(work < SESSIONS * EACH_MAX, "one more session of {SESSIONS}: {work}");
 }
 
 #[test]

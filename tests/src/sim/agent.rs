@@ -12,6 +12,7 @@ use super::commands::Around;
 use super::core::{Caller, Core, Happening, Message, Report};
 use super::invariants::Invariant;
 use super::link::Link;
+use super::planted::Planted;
 use super::rows::AgentRows;
 use super::time::{Clock, TrueTime};
 use super::upstream::Upstream;
@@ -68,6 +69,8 @@ pub(crate) struct Agent {
     /// Reports as the keeper hears them.
     pub(super) heard: VecDeque<model::Report>,
     pub(super) exits: VecDeque<SessionId>,
+    /// Grants whose callers were gone before they read of them.
+    pub(super) undelivered: Vec<ClaimId>,
     pub(super) messages: VecDeque<(Caller, Message)>,
     /// Whose request each is, and whether its caller is blocked until it is granted something.
     pub(super) tickets: BTreeMap<Ticket, (Caller, bool)>,
@@ -113,6 +116,7 @@ impl Agent {
             reports: VecDeque::new(),
             heard: VecDeque::new(),
             exits: VecDeque::new(),
+            undelivered: Vec::new(),
             messages: VecDeque::new(),
             tickets: BTreeMap::new(),
             started_at: TrueTime::default(),
@@ -153,6 +157,19 @@ impl Agent {
         self.wake(core);
     }
 
+    /// A caller was answered, and has gone without reading it.
+    pub(crate) fn unread(&mut self, core: &mut Core, reply: Option<&Reply>) {
+        let Some(Reply::Acquired(acquired)) = reply else { return };
+        let hold = ClaimId(acquired.hold);
+        core.line(|| format!("agent {}: nobody has read of {hold}", self.host));
+        core.checks.left.unread(core.now, self.host, hold);
+        core.seen("grant that nobody read");
+        if !core.has(Planted::UnreadKept) {
+            self.undelivered.push(hold);
+        }
+        self.wake(core);
+    }
+
     /// Something is there to be done.
     pub(super) fn wake(&mut self, core: &mut Core) {
         self.idle_turns = 0;
@@ -185,6 +202,10 @@ impl Agent {
         });
         let verdict = core.checks.exclusion.turn_ended(core.now, self.host);
         core.judge(Invariant::Exclusion, verdict);
+        if core.is_calm() {
+            let verdict = core.checks.exclusion.caught_up(core.now, &core.checks.ledger);
+            core.judge(Invariant::Exclusion, verdict);
+        }
         self.check_sizes(core);
         if self.keeper.as_ref().is_some_and(Keeper::stopped) {
             self.drive(core, upstream, |turn, keeper, around| turn.flush(keeper, around));
@@ -224,7 +245,7 @@ impl Agent {
         let waits = self.turn.has_more()
             || !(self.messages.is_empty() && self.reports.is_empty() && self.exits.is_empty())
             || !self.heard.is_empty();
-        if waits {
+        if waits || !self.undelivered.is_empty() {
             let at = core.now + core.random.us(5, 60);
             self.plan(core, at);
             return;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tenure::wire::{Acquire, Code, Event, HoldState, Problem, Tether};
 use tenured::keeper::{Peer, Reply, StreamEnd, StreamId, Ticket};
-use tenured::model::Quota;
+use tenured::model::{ClaimId, Quota};
 use uuid::Uuid;
 
 use super::core::{Core, Phase, Told};
@@ -71,6 +71,8 @@ pub(crate) struct Client {
     pub(super) session: Option<MySession>,
     pub(super) holds: BTreeMap<Uuid, MyHold>,
     pub(super) asked: BTreeMap<Ticket, Asked>,
+    /// Answers that came when nobody waited for them any more.
+    pub(super) unread: Vec<Reply>,
     pub(super) stream: Option<StreamId>,
     /// An acquire that broke off, or is to be sent once more.
     pub(super) again: Option<Acquire>,
@@ -99,6 +101,7 @@ impl Client {
             session: None,
             holds: BTreeMap::new(),
             asked: BTreeMap::new(),
+            unread: Vec::new(),
             stream: None,
             again: None,
             requests: 0,
@@ -121,7 +124,10 @@ impl Client {
         core.line(|| format!("client {}: hears {told:?}", self.id));
         match told {
             Told::Reply(ticket, reply) => {
-                let asked = self.asked.remove(&ticket)?;
+                let Some(asked) = self.asked.remove(&ticket) else {
+                    self.unread.extend(reply);
+                    return None;
+                };
                 match reply {
                     Ok(reply) => self.accepted(core, asked, reply),
                     Err(problem) => self.refused(&asked, &problem),
@@ -184,6 +190,7 @@ impl Client {
                 }
             }
             (_, Reply::Acquired(acquired)) => {
+                core.checks.left.read(ClaimId(acquired.hold));
                 self.granted(core, acquired.hold);
             }
             (_, Reply::Waiting(waiting)) => {

@@ -72,6 +72,11 @@ impl<'a> Around<'a> {
                 self.do_now(command);
             }
         }
+        if self.core.has(Planted::VoidLast) && !self.is_dead {
+            for command in std::mem::take(&mut self.held_back) {
+                self.do_now(command);
+            }
+        }
         if !self.is_dead {
             self.judge_inner();
         }
@@ -136,8 +141,8 @@ impl<'a> Around<'a> {
         if self.core.plan.embedded {
             let (answer, changes) = self.upstream.call(self.core, request);
             self.inner.extend(self.upstream.moments());
-            let changes = changes.into_iter().map(model::Report::Change);
-            agent.heard.extend(changes);
+            let upstream = &*self.upstream;
+            agent.heard.extend(changes.into_iter().map(|it| upstream.tell_within(it)));
             let answer = model::Report::Answer { call, sent_at: now, result: Ok(answer) };
             agent.heard.push_back(answer);
             return;
@@ -175,6 +180,7 @@ impl<'a> Around<'a> {
                 if let (Some(claim), Answer::Released(_)) = (asked.releases, &answer) {
                     self.core.checks.left.released(claim);
                 }
+                let answer = self.distort(answer);
                 self.note_gone(call, &answer);
                 let late = self.core.has(Planted::FromArrival);
                 let sent_at = if late { self.clock() } else { asked.sent_at };
@@ -188,6 +194,23 @@ impl<'a> Around<'a> {
             }
             Report::Change { change, .. } => agent.heard.push_back(model::Report::Change(change)),
             Report::Connected(_) => agent.heard.push_back(model::Report::FeedLost),
+        }
+    }
+
+    /// Planted: what was taken away seems to have been renewed.
+    fn distort(&self, answer: Answer) -> Answer {
+        match answer {
+            Answer::Renew(_) if !self.core.has(Planted::DeafToLoss) => answer,
+            Answer::Renew(answers) => {
+                let taken = |answer: &BeatAnswer| {
+                    use model::GoneReason::{Preempted, Revoked};
+                    matches!(answer, BeatAnswer::Gone(Preempted | Revoked))
+                };
+                // As if it had not been asked at all.
+                let any = answers.iter().any(taken);
+                if any { Answer::Announced } else { Answer::Renew(answers) }
+            }
+            other => other,
         }
     }
 
@@ -232,6 +255,9 @@ impl turn::Shell for Around<'_> {
     }
 
     fn next_ending(&mut self) -> Option<Ending> {
+        if let Some(hold) = self.agent.undelivered.pop() {
+            return Some(Ending::Undelivered(hold));
+        }
         let session = self.agent.exits.pop_front()?;
         self.core
             .line(|| format!("agent {}: process of session {session} exited", self.agent.host));
@@ -247,7 +273,8 @@ impl turn::Shell for Around<'_> {
         if self.core.plan.embedded && due {
             let changes = self.upstream.handle_timeout(self.core);
             self.inner.extend(self.upstream.moments());
-            self.agent.heard.extend(changes.into_iter().map(model::Report::Change));
+            let upstream = &*self.upstream;
+            self.agent.heard.extend(changes.into_iter().map(|it| upstream.tell_within(it)));
         }
     }
 
@@ -335,8 +362,11 @@ impl turn::Shell for Around<'_> {
     }
 
     fn perform(&mut self, command: Command) {
+        let is_void = matches!(command, Command::WritePage { valid_until: Boottime::ZERO, .. });
         if self.core.has(Planted::EarlyCalls) {
             self.did_anything = true;
+            self.held_back.push(command);
+        } else if is_void && self.core.has(Planted::VoidLast) {
             self.held_back.push(command);
         } else if self.may_do() {
             self.do_now(command);
@@ -389,7 +419,11 @@ impl Agent {
         match command {
             Command::Reply { ticket: INSPECTION, reply } => self.inspected = reply.ok(),
             Command::Reply { ticket, reply } => {
-                let Some(((client, life), _)) = self.tickets.remove(&ticket) else { return };
+                let Some(((client, life), _)) = self.tickets.remove(&ticket) else {
+                    // It was cancelled in this very turn.
+                    self.unread(core, reply.as_ref().ok());
+                    return;
+                };
                 self.check_reply(core, now, reply.as_ref().ok());
                 core.tell(client, life, Told::Reply(ticket, reply));
             }

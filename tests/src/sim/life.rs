@@ -95,6 +95,8 @@ impl Agent {
         self.link.start_anew();
         self.reports.clear();
         self.exits.clear();
+        self.undelivered.clear();
+        core.checks.left.crashed(self.host);
         self.watches.clear();
         for (sender, message) in std::mem::take(&mut self.messages) {
             Agent::refuse(core, sender, message);

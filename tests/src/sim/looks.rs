@@ -20,6 +20,7 @@ impl World {
     pub(super) fn look(&mut self) {
         self.look_at_pages();
         self.look_for_ghosts();
+        self.look_for_unread();
         if self.core.is_calm() {
             self.look_at_waiters();
         }
@@ -55,6 +56,19 @@ impl World {
             .collect();
         let ghosts = if self.upstream.frozen { Vec::new() } else { ghosts };
         let verdict = self.core.checks.left.unowned(self.core.now, &ghosts);
+        self.core.judge(Invariant::NothingLeft, verdict);
+    }
+
+    /// Grants of which nobody has read.
+    fn look_for_unread(&mut self) {
+        let checks = &mut self.core.checks;
+        let standings = checks.ledger.standings();
+        let held = standings.flat_map(|(_, it)| &it.holders).map(|it| it.claim).collect();
+        let agents = &self.agents;
+        let settled = |host: usize| {
+            agents[host].is_up() && agents[host].is_settled() && !self.upstream.frozen
+        };
+        let verdict = checks.left.kept_unread(self.core.now, &held, settled);
         self.core.judge(Invariant::NothingLeft, verdict);
     }
 

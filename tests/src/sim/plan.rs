@@ -219,7 +219,7 @@ impl Needs for Option<Planted> {
 impl Planted {
     /// Whether a run with the upstream inside the agent can show it.
     fn shows_embedded(self) -> bool {
-        matches!(self, Planted::LateJournal)
+        matches!(self, Planted::LateJournal | Planted::VoidLast | Planted::UnreadKept)
     }
 }
 

@@ -25,11 +25,17 @@ pub enum Planted {
     NoHints,
     /// Requests leave before the journal and the pages are written.
     EarlyCalls,
+    /// Pages that are voided are written after all others.
+    VoidLast,
+    /// A renewal that says that something was taken away is not understood.
+    DeafToLoss,
+    /// A grant whose caller has gone without reading of it is not given back.
+    UnreadKept,
 }
 
 impl Planted {
     /// All of them, in the order of the table.
-    pub const ALL: [Planted; 9] = [
+    pub const ALL: [Planted; 12] = [
         Planted::NoMargin,
         Planted::FromArrival,
         Planted::TokenReset,
@@ -39,6 +45,9 @@ impl Planted {
         Planted::LateJournal,
         Planted::NoHints,
         Planted::EarlyCalls,
+        Planted::VoidLast,
+        Planted::DeafToLoss,
+        Planted::UnreadKept,
     ];
 
     /// Its name on the command line.
@@ -53,6 +62,9 @@ impl Planted {
             Planted::LateJournal => "late-journal",
             Planted::NoHints => "no-hints",
             Planted::EarlyCalls => "early-calls",
+            Planted::VoidLast => "void-last",
+            Planted::DeafToLoss => "deaf-to-loss",
+            Planted::UnreadKept => "unread-kept",
         }
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tenure::wire::Kind;
 use tenured::engine::{Effect, Engine, EngineSettings, TokenRange};
 use tenured::host::clock::Boottime;
-use tenured::model::{Answer, BeatAnswer, Change, ClaimId, Request, Resource, Subject};
+use tenured::model::{Answer, BeatAnswer, Change, ClaimId, Report, Request, Resource, Subject};
 
 use super::core::{Core, Happening};
 use super::invariants::{End, Invariant, Moment};
@@ -206,7 +206,7 @@ impl Upstream {
             for claim in &step.ended {
                 let end = End::Gone(self.why_gone(now, *claim, resource));
                 core.line(|| format!("upstream: {claim} of {resource} ended: {end:?}"));
-                core.checks.ledger.ended(*claim, end);
+                core.checks.ledger.ended(core.now, *claim, end);
                 core.seen(end.as_str());
                 self.moments.push(Moment::Ended(*claim, end));
             }
@@ -294,6 +294,17 @@ impl Upstream {
         let now = self.clock.at(core.now);
         self.engine =
             Engine::restore(engine_settings(), range, self.rows.saved(), &HashMap::new(), now);
+    }
+
+    /// What its agent hears of a change, where it lives within the agent.
+    pub(crate) fn tell_within(&self, change: Change) -> Report {
+        match change {
+            Change::Lost { claim, .. } => match self.engine.why_gone(claim) {
+                Some(reason) => Report::Lost { claim, reason },
+                None => Report::Change(change),
+            },
+            _ => Report::Change(change),
+        }
     }
 
     /// Plans its next turn.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
-use tenured::keeper::Process;
+use tenured::keeper::{Process, Reply};
 use tenured::model::{Answer, CallId, Change, Request};
 
 use super::agent::Agent;
@@ -231,13 +231,36 @@ impl World {
 
     fn deliver_to_client(&mut self, id: usize, life: u64, told: Told) {
         let client = &mut self.clients[id];
+        let host = client.host;
         if !client.alive || client.life != life {
+            if let Told::Reply(_, reply) = &told
+                && self.agents[host].is_up()
+            {
+                self.agents[host].unread(&mut self.core, reply.as_ref().ok());
+            }
             return;
         }
+        if let Told::Reply(ticket, Ok(Reply::Acquired(_))) = &told
+            && self.core.random.per_mille(15)
+        {
+            // It gives up at this very instant.
+            client.asked.remove(ticket);
+        }
         let cut_off = client.hear(&mut self.core, told);
+        self.return_unread(id);
         if let Some(stream) = cut_off {
-            let host = client.host;
             self.deliver_to_agent(host, (id, life), Message::CloseStream(stream));
+        }
+    }
+
+    /// What a program was answered when it did not wait for it any more.
+    fn return_unread(&mut self, id: usize) {
+        let client = &mut self.clients[id];
+        for reply in std::mem::take(&mut client.unread) {
+            let agent = &mut self.agents[client.host];
+            if agent.is_up() {
+                agent.unread(&mut self.core, Some(&reply));
+            }
         }
     }
 
@@ -348,8 +371,14 @@ impl World {
         }
         client.alive = false;
         client.frozen = false;
-        client.backlog.clear();
+        for told in std::mem::take(&mut client.backlog) {
+            if let Told::Reply(_, Ok(reply)) = told {
+                client.unread.push(reply);
+            }
+        }
         client.forget();
+        self.return_unread(id);
+        let client = &mut self.clients[id];
         let Some(process) = client.peer.process else { return };
         let agent = &mut self.agents[host];
         agent.processes.remove(&process.pid);
@@ -374,6 +403,8 @@ impl World {
         for told in std::mem::take(&mut client.backlog) {
             client.hear(&mut self.core, told);
         }
+        self.return_unread(id);
+        let client = &mut self.clients[id];
         let agent = &self.agents[client.host];
         client.think(&mut self.core, agent);
     }

@@ -44,8 +44,8 @@ fn an_expired_claim_is_lost_to_beats_but_may_be_claimed_anew() {
          ! changed leader/x
          30 renew a leader/x
          = gone Expired
-         ! changed leader/x
          ! lost a
+         ! changed leader/x
          31 renew a leader/x
          = gone Expired
          31 claim a by s1 leader/x
@@ -53,8 +53,8 @@ fn an_expired_claim_is_lost_to_beats_but_may_be_claimed_anew() {
          ! changed leader/x
          61 release a leader/x
          = false
-         ! changed leader/x
          ! lost a
+         ! changed leader/x
          # Whoever released it has given it up.
          62 claim a by s1 leader/x
          = gone Released",
@@ -72,8 +72,8 @@ fn a_released_waiter_does_not_queue_again_even_if_it_was_purged() {
          ! changed semaphore/g
          30 release b semaphore/g
          = false
-         ! changed semaphore/g
          ! lost b
+         ! changed semaphore/g
          31 claim b by s2 semaphore/g
          = gone Released",
     );
@@ -93,8 +93,8 @@ fn max_hold_ends_a_grant_however_often_it_is_renewed() {
          = contended a free_in=1
          45 renew a leader/x
          = gone MaxHold
-         ! changed leader/x
-         ! lost a",
+         ! lost a
+         ! changed leader/x",
     );
 }
 
@@ -117,8 +117,8 @@ fn max_hold_counts_from_the_grant() {
          = held 2 of 1
          30 renew b semaphore/g
          = gone MaxHold
-         ! changed semaphore/g
-         ! lost b",
+         ! lost b
+         ! changed semaphore/g",
     );
 }
 
@@ -138,7 +138,6 @@ fn revocation_takes_all_grants_or_one() {
          = revoked 0
          0 revoke semaphore/g token=2
          = revoked 1
-         ! changed semaphore/g
          ! lost b
          ! changed semaphore/g
          ! granted c
@@ -146,10 +145,10 @@ fn revocation_takes_all_grants_or_one() {
          = gone Revoked
          0 revoke semaphore/g
          = revoked 2
-         ! changed semaphore/g
          ! lost a
          ! changed semaphore/g
          ! lost c
+         ! changed semaphore/g
          0 claim m by s1 master/p
          = held 4
          ! changed master/p
@@ -157,8 +156,8 @@ fn revocation_takes_all_grants_or_one() {
          = revoked 0
          0 revoke master/p
          = revoked 1
-         ! changed master/p
          ! lost m
+         ! changed master/p
          ! message to p: master_released s1-name",
     );
 }
@@ -200,20 +199,20 @@ fn a_restart_keeps_holders_queues_limits_sessions_and_versions() {
          = version 1 [l s1-name \"\" 254 active 3 v1]
          50 renew l lease/l
          = held 3
-         ! changed semaphore/g
          ! lost a
          ! changed semaphore/g
          ! lost d
+         ! changed semaphore/g
          ! changed lease/l
          55 restart
          99 renew c semaphore/g
          = gone Expired
-         ! changed semaphore/g
          ! lost c
+         ! changed semaphore/g
          ! changed lease/l
          100 renew l lease/l
          = gone Expired
-         ! changed lease/l
-         ! lost l",
+         ! lost l
+         ! changed lease/l",
     );
 }

@@ -80,7 +80,6 @@ fn a_beat_gives_a_whole_ttl() {
          = contended a free_in=1
          88 claim c by s2 leader/x
          = held 2
-         ! changed leader/x
          ! lost a
          ! changed leader/x",
     );
@@ -109,9 +108,9 @@ fn a_higher_priority_preempts_a_master() {
          ! changed master/p
          1 claim b by s2 master/p priority=100
          = held 2
-         ! changed master/p
          ! lost a
          ! message to s1: MasterPreempted s2-name
+         ! changed master/p
          2 renew a master/p
          = gone Preempted
          2 claim a by s1 master/p
@@ -141,8 +140,8 @@ fn a_master_without_successor_is_reported_once() {
          = held 2
          ! changed master/p
          36 wait
-         ! changed master/p
          ! lost b
+         ! changed master/p
          ! message to p: master_released s2-name
          40 wait",
     );
@@ -156,7 +155,6 @@ fn a_master_that_is_followed_in_the_same_step_is_not_reported() {
          ! changed master/p
          30 claim b by s2 master/p
          = held 2
-         ! changed master/p
          ! lost a
          ! changed master/p",
     );

@@ -39,7 +39,6 @@ fn a_renewal_in_grace_keeps_the_token() {
          ! changed lease/l
          159 claim b by s2 lease/l
          = held 2
-         ! changed lease/l
          ! lost a
          ! changed lease/l",
     );
@@ -54,8 +53,8 @@ fn after_its_grace_a_lease_is_anybodys() {
          30 wait
          ! changed lease/l
          90 wait
-         ! changed lease/l
          ! lost a
+         ! changed lease/l
          90 renew a lease/l
          = gone Expired
          90 claim b by s2 lease/l
@@ -104,7 +103,6 @@ fn grace_ends_with_max_hold() {
          ! changed lease/l
          40 claim b by s2 lease/l
          = held 2
-         ! changed lease/l
          ! lost a
          ! changed lease/l",
     );
@@ -136,8 +134,8 @@ fn every_change_is_a_version_of_the_routing_table() {
          33 routes
          = version 5 [l s1-name \"10.0.0.8:8982\" 254 expiring 1 v4]
          ! changed lease/l
-         ! changed lease/k
          ! lost b
+         ! changed lease/k
          34 renew a lease/l
          = held 1
          ! changed lease/l

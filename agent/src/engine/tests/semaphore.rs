@@ -154,8 +154,8 @@ fn a_waiter_lives_by_its_beats() {
          20 renew c semaphore/g
          = waiting 2 of 1
          30 wait
-         ! changed semaphore/g
          ! lost b
+         ! changed semaphore/g
          30 renew c semaphore/g
          = waiting 1 of 1
          31 renew b semaphore/g
@@ -182,7 +182,6 @@ fn a_grant_passes_over_dead_waiters() {
          # Both a and b are overdue.
          60 renew c semaphore/g
          = held 2 of 1
-         ! changed semaphore/g
          ! lost a
          ! changed semaphore/g
          ! lost b
@@ -210,7 +209,6 @@ fn a_granted_waiter_holds_for_its_own_ttl() {
          = contended b free_in=1 of 1
          15 claim d by s3 semaphore/g try
          = held 3 of 1
-         ! changed semaphore/g
          ! lost b
          ! changed semaphore/g",
     );
@@ -234,7 +232,6 @@ fn a_granted_waiter_that_died_keeps_the_permit_for_moments_only() {
          ! granted b
          10 renew c semaphore/g
          = held 3 of 1
-         ! changed semaphore/g
          ! lost b
          ! changed semaphore/g
          ! granted c",

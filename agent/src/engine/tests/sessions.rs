@@ -22,9 +22,9 @@ fn a_session_knows_its_role_by_its_beats() {
          ! changed master/p
          1 claim b by s2 master/p priority=1
          = held 2
-         ! changed master/p
          ! lost a
          ! message to s1: MasterPreempted s2-name
+         ! changed master/p
          1 beat s1
          = peer
          1 beat s2

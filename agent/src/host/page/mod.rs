@@ -3,7 +3,7 @@
 mod access;
 mod file;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -112,7 +112,7 @@ impl Pages {
     /// # Errors
     ///
     /// When the directory cannot be read.
-    pub fn remove_strays(&self) -> Result<usize, PageError> {
+    pub fn remove_strays(&self, known: &HashSet<SessionId>) -> Result<usize, PageError> {
         let fail = |what, path: &Path| {
             let path = path.to_owned();
             move |source: io::Error| PageError { what, path, source }
@@ -123,7 +123,7 @@ impl Pages {
                 continue;
             };
             let session = SessionId(session);
-            if self.open.contains_key(&session) {
+            if known.contains(&session) {
                 continue;
             }
             if let Ok(Some(page)) = Page::adopt(&self.directory, session, self.boot_id) {
@@ -248,7 +248,7 @@ mod tests {
         let mut second = room.pages();
         second.open(known, me()).unwrap();
         second.void_all_but(known, 1 << 3);
-        assert_eq!(second.remove_strays().unwrap(), 1);
+        assert_eq!(second.remove_strays(&HashSet::from([known])).unwrap(), 1);
         let content = fs::read(second.path(known)).unwrap();
         assert_eq!(word(&content, 4 * 64 + 24), 5, "valid until it is rewritten");
         assert_eq!(fs::metadata(second.path(known)).unwrap().mode() & 0o7777, 0o400);

@@ -18,7 +18,7 @@ use super::{Examination, Health, Report, Upstream};
 use crate::engine::{self, Effect, Engine, EngineSettings, TokenRange};
 use crate::host::clock::Boottime;
 use crate::journal::{self, Disk, Journal, Ledger, LedgerError, Scribe, Start};
-use crate::model::{CallId, Claim, ClaimId, Failure, Request};
+use crate::model::{CallId, Change, Claim, ClaimId, Failure, Request};
 
 /// What the embedded store can promise.
 pub const GUARANTEE: &str = "one host";
@@ -222,6 +222,12 @@ impl Embedded {
         let mut journal = self.journal.borrow_mut();
         while let Some(effect) = self.engine.poll_effect() {
             match effect {
+                Effect::Change(Change::Lost { claim, resource }) => {
+                    self.reports.push_back(match self.engine.why_gone(claim) {
+                        Some(reason) => Report::Lost { claim, reason },
+                        None => Report::Change(Change::Lost { claim, resource }),
+                    });
+                }
                 Effect::Change(change) => self.reports.push_back(Report::Change(change)),
                 Effect::Persist(entry) => journal.write_engine(entry),
                 Effect::ReserveTokens => self.ledger.ask_tokens(),

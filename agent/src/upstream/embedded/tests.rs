@@ -90,6 +90,7 @@ impl Host {
         let (mut answer, mut before, mut after) = (None, Vec::new(), Vec::new());
         while let Poll::Ready(report) = self.poll() {
             match report {
+                Report::Lost { .. } => {}
                 Report::Answer { call, sent_at, result } => {
                     assert_eq!((call, sent_at), (CallId(1), now));
                     assert!(answer.replace(result).is_none());
@@ -311,15 +312,25 @@ fn without_ledger_tokens_go_on_from_the_journal() {
 }
 
 #[test]
-fn changes_come_before_the_answer_that_they_make_room_for() {
+fn a_loss_is_told_as_the_truth_and_before_what_it_makes_room_for() {
     let mut host = Host::new();
     host.token(1, "x");
     host.pass(TTL);
-    let (answer, before, after) = host.call(Request::Claim(claim(2, "x", TTL)));
-    assert!(matches!(answer, Ok(Answer::Claim(ClaimAnswer::Held { .. }))));
-    let lost = Change::Lost { claim: claim_id(1), resource: resource("x") };
-    assert!(before.contains(&lost));
-    assert_eq!(after, []);
+    let now = host.now;
+    host.store().submit(now, CallId(1), Request::Claim(claim(2, "x", TTL)));
+    let mut told = Vec::new();
+    while let Poll::Ready(report) = host.poll() {
+        told.push(match report {
+            Report::Lost { claim, reason } => format!("lost {} {reason:?}", claim == claim_id(1)),
+            Report::Change(change) => format!("{change:?}").chars().take(8).collect(),
+            Report::Answer { result: Ok(Answer::Claim(answer)), .. } => {
+                assert!(matches!(answer, ClaimAnswer::Held { .. }));
+                "answer".to_owned()
+            }
+            other => panic!("{other:?}"),
+        });
+    }
+    assert_eq!(told, ["lost true Expired", "Resource", "answer"]);
 }
 
 #[test]

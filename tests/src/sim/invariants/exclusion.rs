@@ -4,16 +4,22 @@
 //! could go wrong: when the upstream grants, the pages that still say *held* and the new grant
 //! together are within the limit in force; and a page never says *held* of a claim that the
 //! upstream has let go. Excepted are grants that the upstream takes back without being asked by
-//! the holder's agent (preempted, revoked, its data lost), until that agent hears of it. An
+//! the holder's agent (preempted, revoked, its data lost), until that agent hears of it: for no instant
+//! where both holders are on one host, and for a beat and a round trip in a good network. An
 //! upstream that lost its data and knows it (quarantine) has no such exception for its grants.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
+use tenure::wire::Kind;
 use tenured::model::{ClaimId, Resource, SessionId};
 
 use super::super::time::TrueTime;
 use super::Verdict;
 use super::ledger::{End, Ledger, Moment};
+
+/// The longest time between two beats, and a round trip in a good network.
+const BEHIND_MAX: Duration = Duration::from_millis(2500);
 
 /// A slot of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -55,8 +61,25 @@ impl Exclusion {
             self.beliefs.remove(&slot);
             return Ok(());
         };
+        let fact = ledger.fact(claim);
+        let rival = self.beliefs.iter().find(|(at, belief)| {
+            at.host == slot.host
+                && belief.claim != claim
+                && belief.until > now
+                && fact.is_some_and(|fact| {
+                    fact.resource.kind != Kind::Semaphore
+                        && ledger.fact(belief.claim).is_some_and(|it| it.resource == fact.resource)
+                })
+        });
+        if let Some((at, belief)) = rival {
+            return Err(format!(
+                "the page of session {} says that {claim} is held, and on the same host that of {} \
+                 says so of {}",
+                slot.session, at.session, belief.claim
+            ));
+        }
         self.beliefs.insert(slot, Belief { claim, until });
-        match ledger.fact(claim).and_then(|fact| fact.end) {
+        match fact.and_then(|fact| fact.end) {
             Some(end) if !end.is_unannounced() => Err(format!(
                 "the page of session {} says until {until:?} that {claim} is held, which the \
                  upstream has let go: {end:?}",
@@ -161,6 +184,27 @@ impl Exclusion {
                 self.orphans.push(belief);
             }
         }
+    }
+
+    /// Everything runs and the network is good: what was taken away is off its page after a beat and
+    /// a round trip.
+    pub(crate) fn caught_up(&self, now: TrueTime, ledger: &Ledger) -> Verdict {
+        for (slot, belief) in &self.beliefs {
+            let Some(fact) = ledger.fact(belief.claim) else { continue };
+            if belief.until > now
+                && fact.end.is_some()
+                && fact.ended_at.is_some_and(|at| now.since(at) > BEHIND_MAX)
+            {
+                return Err(format!(
+                    "the page of session {} says that {} is held, {:?} after it ended upstream: {:?}",
+                    slot.session,
+                    belief.claim,
+                    fact.ended_at.map(|at| now.since(at)),
+                    fact.end
+                ));
+            }
+        }
+        Ok(())
     }
 
     /// What the agent was going to do is lost with it.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::super::time::TrueTime;
 use tenured::model::{ClaimId, GoneReason, Resource, StandingEntry, UpstreamStanding};
 
 /// How a grant ended upstream.
@@ -59,6 +60,8 @@ pub(crate) struct Fact {
     pub(crate) earlier: Vec<u64>,
     /// How it ended, if it has.
     pub(crate) end: Option<End>,
+    /// When.
+    pub(crate) ended_at: Option<TrueTime>,
 }
 
 /// What changed about a resource in one step of the upstream.
@@ -122,16 +125,18 @@ impl Ledger {
                 earlier.push(former.token);
             }
             let (resource, token) = (resource.clone(), entry.token);
-            self.facts.insert(entry.claim, Fact { resource, token, earlier, end: None });
+            self.facts
+                .insert(entry.claim, Fact { resource, token, earlier, end: None, ended_at: None });
         }
         self.standings.insert(resource.clone(), after);
         step
     }
 
     /// Takes down how a grant ended.
-    pub(crate) fn ended(&mut self, claim: ClaimId, end: End) {
+    pub(crate) fn ended(&mut self, now: TrueTime, claim: ClaimId, end: End) {
         if let Some(fact) = self.facts.get_mut(&claim) {
             fact.end = Some(end);
+            fact.ended_at = Some(now);
         }
     }
 
