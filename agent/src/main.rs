@@ -8,7 +8,7 @@ use std::time::Instant;
 use anyhow::{Context, Error};
 use clap::Parser;
 use tenured::api;
-use tenured::config::{self, Cli, Command, Environment, Loaded, SharedPolicy};
+use tenured::config::{self, Cli, Command, Environment, Loaded, Quarantine, SharedPolicy};
 use tenured::heart::{Control, Heart};
 use tenured::host::machine;
 use tenured::host::peer::Identity;
@@ -47,6 +47,10 @@ fn main() -> ExitCode {
         Err(error) => Err((exit::CONFIG, error.into())),
         Ok(loaded) => match cli.command.unwrap_or(Command::Agent) {
             Command::CheckConfig => check(&loaded),
+            Command::Quarantine(Quarantine::End { yes }) => {
+                let ended = lifecycle::end_quarantine(&loaded.config.socket, yes);
+                ended.map(|done| println!("{done}")).map_err(unavailable)
+            }
             Command::Agent => serve(started, cli, loaded, private),
         },
     };

@@ -29,7 +29,7 @@ pub(super) struct Healthy {
 /// The answer to `GET /readyz`.
 #[derive(Serialize, ToSchema)]
 pub(super) struct Ready {
-    /// True: requests are answered, whatever the upstream does.
+    /// True: requests are answered, whatever the upstream does, and can be granted if it does.
     ready: bool,
     /// Whether the upstream answers.
     upstream: UpstreamState,
@@ -48,7 +48,8 @@ pub(super) async fn healthz(Queried(NoQuery): Queried<NoQuery>) -> Response {
     json(StatusCode::OK, &Healthy { ok: true })
 }
 
-/// Whether the heart beats. The upstream's state is in the body.
+/// Whether the heart beats, and nothing of this host keeps it from granting: no quarantine, a journal that
+/// is written, fencing tokens. The upstream's state is in the body.
 #[utoipa::path(get, path = "/readyz", tag = "agent",
     responses(
         (status = 200, description = "It does", body = Ready),
@@ -60,6 +61,11 @@ pub(super) async fn readyz(
 ) -> Result<Response, Refusal> {
     let detail = match tokio::time::timeout(PROBE_TIMEOUT, context.heart.probe()).await {
         Ok(Ok(probe)) => {
+            if let Some(cause) = probe.health.grants_nothing {
+                let detail = format!("nothing can be granted: {cause}");
+                let problem = Problem::new(Code::UpstreamUnavailable, detail);
+                return Err(problem.retry_after_ms(RETRY_AFTER_MS).into());
+            }
             let ready = Ready {
                 ready: true,
                 upstream: probe.health.state,

@@ -27,6 +27,7 @@ mod openapi;
 mod parse;
 mod places;
 mod probe;
+mod quarantine;
 mod query;
 mod register;
 mod release;
@@ -53,20 +54,21 @@ pub use context::{About, Context};
 pub use limits::{BODY_MAX, HEAD_MAX, Limits};
 pub use metrics_listener::{MetricsListener, MetricsListenerError, bind_metrics};
 pub use places::Places;
-pub use probe::{Door, SelfProbe, Unanswered, self_probe};
+pub use probe::{Door, SelfProbe, Unanswered, parse_answer, self_probe};
 pub use server::{Drained, Identity, serve};
 pub use turns::Turns;
 
 use respond::Refusal;
 
 /// All endpoints, as errors and tests name them.
-const ENDPOINTS: [(&str, &str); 18] = [
+const ENDPOINTS: [(&str, &str); 19] = [
     ("POST", "/v1/register"),
     ("POST", "/v1/acquire"),
     ("POST", "/v1/release"),
     ("POST", "/v1/checkpoint"),
     ("POST", "/v1/beat"),
     ("POST", "/v1/revoke"),
+    ("POST", "/v1/quarantine/end"),
     ("GET", "/v1/events"),
     ("GET", "/v1/observe"),
     ("GET", "/v1/standing"),
@@ -93,6 +95,7 @@ pub fn router(context: Arc<Context>) -> Router {
         .route("/v1/checkpoint", post(checkpoint::checkpoint))
         .route("/v1/beat", post(beat::beat))
         .route("/v1/revoke", post(revoke::revoke))
+        .route("/v1/quarantine/end", post(quarantine::end))
         // A HEAD would open a stream, and close it with what it tethers.
         .route("/v1/events", get(events::events).head(wrong_method))
         .route("/v1/observe", get(events::observe).head(wrong_method))

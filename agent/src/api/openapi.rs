@@ -10,8 +10,8 @@ use super::bounds;
 use super::query::{NoQuery, Queried};
 use super::respond::text;
 use super::{
-    acquire, beat, checkpoint, doctor, events, health, log, metrics, register, release, revoke,
-    routes, standing, status,
+    acquire, beat, checkpoint, doctor, events, health, log, metrics, quarantine, register, release,
+    revoke, routes, standing, status,
 };
 
 /// What every endpoint that takes input and asks the heart can answer.
@@ -62,6 +62,7 @@ pub(super) enum BadBody {
         checkpoint::checkpoint,
         beat::beat,
         revoke::revoke,
+        quarantine::end,
         events::events,
         events::observe,
         standing::standing,

@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Duration;
 
-use tenure::wire::Problem;
+use tenure::wire::{Code, Problem};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::sync::{mpsc, oneshot};
@@ -102,7 +102,7 @@ async fn exchange(mut stream: UnixStream) -> Result<UnixStream, Unanswered> {
     stream.write_all(REQUEST).await?;
     let mut answer = Vec::with_capacity(512);
     let (status, body) = loop {
-        if let Some(complete) = parse(&answer) {
+        if let Some(complete) = parse_answer(&answer) {
             break complete;
         }
         if answer.len() > ANSWER_MAX {
@@ -115,12 +115,17 @@ async fn exchange(mut stream: UnixStream) -> Result<UnixStream, Unanswered> {
     if status == 200 {
         return Ok(stream);
     }
-    let detail = serde_json::from_slice::<Problem>(body).map(|problem| problem.detail);
+    let problem = serde_json::from_slice::<Problem>(body);
+    // The heart has taken a turn to say that nothing can be granted; a restart would not change that.
+    if problem.as_ref().is_ok_and(|problem| problem.code == Code::UpstreamUnavailable) {
+        return Ok(stream);
+    }
+    let detail = problem.map(|problem| problem.detail);
     Err(Unanswered::NotReady(detail.unwrap_or_else(|_| format!("the API answers {status}"))))
 }
 
 /// The status and the body of an answer, when all of it is there.
-fn parse(answer: &[u8]) -> Option<(u16, &[u8])> {
+pub fn parse_answer(answer: &[u8]) -> Option<(u16, &[u8])> {
     const END: &[u8] = b"\r\n\r\n";
     let end = answer.windows(END.len()).position(|window| window == END)?;
     let head = std::str::from_utf8(&answer[..end]).ok()?.to_ascii_lowercase();
@@ -137,8 +142,8 @@ mod tests {
     #[test]
     fn takes_answers_that_are_complete() {
         let answer = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 2\r\nx: y\r\n\r\n{}";
-        assert_eq!(parse(answer), Some((503, &b"{}"[..])));
-        assert_eq!(parse(&answer[..answer.len() - 1]), None);
-        assert_eq!(parse(b"HTTP/1.1 200 OK\r\n"), None);
+        assert_eq!(parse_answer(answer), Some((503, &b"{}"[..])));
+        assert_eq!(parse_answer(&answer[..answer.len() - 1]), None);
+        assert_eq!(parse_answer(b"HTTP/1.1 200 OK\r\n"), None);
     }
 }

@@ -33,6 +33,20 @@ pub enum Command {
     Agent,
     /// Check the configuration, and print what is in effect as TOML.
     CheckConfig,
+    /// Look after a quarantine: the time in which an agent whose journal was lost grants nothing.
+    #[command(subcommand)]
+    Quarantine(Quarantine),
+}
+
+/// What to do with a quarantine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Subcommand)]
+pub enum Quarantine {
+    /// End it now, although what the last agent granted may be valid still. For root and the agent's user.
+    End {
+        /// Do it. Without this only what it risks is said.
+        #[arg(long)]
+        yes: bool,
+    },
 }
 
 /// Settings that have a flag.

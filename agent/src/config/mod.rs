@@ -31,7 +31,7 @@ use std::time::Duration;
 
 pub use directories::Environment;
 pub use error::{ConfigError, Origin};
-pub use flags::{Cli, Command, Flags};
+pub use flags::{Cli, Command, Flags, Quarantine};
 pub use layers::{Loaded, load};
 pub use log_format::{HAS_JOURNALD, LogFormat};
 pub use policy::{Ask, Denied, Policy, Rule, SharedPolicy, Who};

@@ -1,6 +1,7 @@
 //! A heart for tests of whoever talks to one: it hands out what it hears.
 
 use std::convert::Infallible;
+use std::time::Duration;
 
 use tenure::wire::Problem;
 use tokio::sync::{mpsc, oneshot};
@@ -31,6 +32,7 @@ pub(crate) enum Heard {
     CloseStream(StreamId),
     Probe(oneshot::Sender<Probe>),
     Examine(oneshot::Sender<Examination>),
+    EndQuarantine(oneshot::Sender<Option<Duration>>),
 }
 
 /// A heart that does nothing by itself.
@@ -61,6 +63,7 @@ impl FakeHeart {
             Message::CloseStream(stream) => Heard::CloseStream(stream),
             Message::Probe(reply) => Heard::Probe(reply),
             Message::Examine(reply) => Heard::Examine(reply),
+            Message::EndQuarantine(reply) => Heard::EndQuarantine(reply),
         })
     }
 }

@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tenure::wire::{Event, LatenessStatus, Problem};
 use tokio::sync::mpsc::error::TrySendError;
@@ -82,6 +83,7 @@ pub(super) enum Message {
     CloseStream(StreamId),
     Probe(oneshot::Sender<Probe>),
     Examine(oneshot::Sender<Examination>),
+    EndQuarantine(oneshot::Sender<Option<Duration>>),
 }
 
 /// A way to the heart. Cheap to clone.
@@ -187,6 +189,17 @@ impl Handle {
     pub async fn probe(&self) -> Result<Probe, HeartGone> {
         let (reply, answer) = oneshot::channel();
         self.messages.send(Message::Probe(reply)).await.map_err(|_| HeartGone)?;
+        answer.await.map_err(|_| HeartGone)
+    }
+
+    /// Ends a quarantine; how long it would have been, or `None` if there is none.
+    ///
+    /// # Errors
+    ///
+    /// When the heart has ended.
+    pub async fn end_quarantine(&self) -> Result<Option<Duration>, HeartGone> {
+        let (reply, answer) = oneshot::channel();
+        self.messages.send(Message::EndQuarantine(reply)).await.map_err(|_| HeartGone)?;
         answer.await.map_err(|_| HeartGone)
     }
 

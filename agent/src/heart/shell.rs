@@ -103,13 +103,21 @@ impl Shell {
                 keeper.handle_stream_closed(now, stream);
             }
             Message::Probe(reply) => {
-                let health = self.upstream.health();
+                let mut health = self.upstream.health();
+                if let Some(cause) = self.journal.borrow().refusal() {
+                    health.grants_nothing.get_or_insert_with(|| cause.to_string());
+                    health.last_error.get_or_insert_with(|| cause.to_string());
+                }
                 let (sessions, holds) = (keeper.count_sessions(), keeper.count_holds());
                 self.effects.metrics.set_present(sessions, &holds);
                 self.effects.metrics.set_upstream_state(health.state);
                 let lateness = self.effects.lateness.status();
                 // A caller that has gone wants no answer.
                 let _ = reply.send(Probe { health, lateness, sessions, holds });
+            }
+            Message::EndQuarantine(reply) => {
+                // A caller that has gone wanted it all the same.
+                let _ = reply.send(self.upstream.end_quarantine(now));
             }
             Message::Examine(reply) => {
                 // A caller that has gone wants no examination.

@@ -191,3 +191,15 @@ async fn the_policy_is_asked() {
     let problem = rig.connect().await.post("/v1/register", "").await.problem(403, "forbidden");
     assert!(problem["detail"].as_str().unwrap().contains("uid 1001"));
 }
+
+#[tokio::test]
+async fn a_quarantine_is_ended_by_root_and_the_agent_s_user_alone() {
+    let rig = Rig::new();
+    for (uid, status) in [(1000, 403), (990, 200), (0, 200)] {
+        rig.uid.store(uid, Ordering::Relaxed);
+        let answer = rig.connect().await.post("/v1/quarantine/end", "").await;
+        assert_eq!(answer.status, status, "{}", answer.body);
+    }
+    let answer = rig.connect().await.post("/v1/quarantine/end", "").await.json();
+    assert_eq!(answer, json!({"ended": true, "left_ms": 29_500}));
+}

@@ -231,6 +231,11 @@ async fn beat(mut heart: FakeHeart, notes: mpsc::UnboundedSender<Noted>, beats: 
                 let _ = reply.send(Box::pin(async { found.await.unwrap_or_default() }));
                 Noted::Examination(checks)
             }
+            Heard::EndQuarantine(reply) => {
+                // Fails when the client is gone.
+                let _ = reply.send(Some(Duration::from_millis(29_500)));
+                continue;
+            }
             Heard::Probe(reply) => {
                 let health = Health {
                     state: UpstreamState::Down,

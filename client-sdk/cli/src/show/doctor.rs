@@ -106,6 +106,10 @@ fn version(status: &Status) -> Check {
 fn ready(answer: Result<(), CallError>) -> Check {
     match answer {
         Ok(()) => Check::ok("ready", "the agent answers requests"),
+        Err(CallError::Refused(problem)) if problem.code == Code::UpstreamUnavailable => {
+            let remedy = "what is held goes on; do what the detail says";
+            Check::failure("ready", problem.detail, remedy)
+        }
         Err(error) => Check::failure(
             "ready",
             said(&error),

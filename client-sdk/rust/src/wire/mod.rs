@@ -27,5 +27,6 @@ pub use register::{AgentInfo, Register, Registered, Resume, Tether};
 pub use session::{Beat, Checkpoint, Checkpointed, HoldView, Role};
 pub use standing::{Holder, Revoke, Revoked, Route, Routes, Standing, Waiter};
 pub use status::{
-    AgentStatus, LatenessStatus, SessionStatus, Status, UpstreamState, UpstreamStatus,
+    AgentStatus, LatenessStatus, QuarantineEnded, SessionStatus, Status, UpstreamState,
+    UpstreamStatus,
 };

@@ -78,6 +78,16 @@ pub struct UpstreamStatus {
     pub beat_lateness: LatenessStatus,
 }
 
+/// The answer to `POST /v1/quarantine/end`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct QuarantineEnded {
+    /// Whether there was a quarantine.
+    pub ended: bool,
+    /// How long it would have been, ms.
+    pub left_ms: u64,
+}
+
 /// A session and its holds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
