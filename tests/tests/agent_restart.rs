@@ -1,13 +1,14 @@
 //! Holds survive a crash and a restart of the agent; a lost journal costs time, never safety.
 
 use std::collections::BTreeMap;
+use std::process::Command;
 use std::sync::Arc;
 
 use nix::sys::signal::Signal;
 use serde_json::json;
 use tenure::wire::{Acquired, Code, HoldState, UpstreamState};
 use tenure_tests::harness::{
-    Agent, Client, EventLog, Puppet, Session, boottime_ns, kind_of, until,
+    Agent, Client, EventLog, Puppet, Session, binary, boottime_ns, kind_of, until,
 };
 use uuid::Uuid;
 
@@ -283,4 +284,38 @@ fn what_ran_out_while_the_agent_was_away_is_free_when_it_is_back() {
     assert!(http.standing("leader", "role").holders.is_empty());
     http.acquire(other, "leader", "role", &json!({}));
     http.acquire(other, "semaphore", "gpu", &json!({}));
+}
+
+#[test]
+fn a_quarantine_is_no_readiness_and_can_be_ended() {
+    let mut agent = Agent::start();
+    let mut http = agent.http();
+    let before = http.register(&json!({})).session;
+    http.acquire(before, "leader", "role", &json!({"ttl_ms": 600_000}));
+    agent.kill();
+    agent.delete_journal();
+    agent.start_again();
+    let ready = agent.http().get("/readyz").problem(Code::UpstreamUnavailable);
+    assert!(ready.detail.contains("quarantine"), "{}", ready.detail);
+    let end = |more: &[&str]| {
+        let mut command = Command::new(binary("tenured"));
+        command.args(["quarantine", "end", "--socket"]).arg(agent.socket()).args(more);
+        let output = command.output().expect("it can be run");
+        let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+        (output.status.code(), text(&output.stdout) + &text(&output.stderr))
+    };
+    let (code, told) = end(&[]);
+    assert_eq!(code, Some(69), "{told}");
+    assert!(told.contains("two holders") && told.contains("--yes"), "{told}");
+    assert_eq!(agent.http().status().upstream.state, UpstreamState::Quarantined);
+    let (code, told) = end(&["--yes"]);
+    assert_eq!(code, Some(0), "{told}");
+    assert!(told.contains("before its time"), "{told}");
+    assert_eq!(agent.http().get("/readyz").status, 200);
+    let mut http = agent.http();
+    let after = http.register(&json!({})).session;
+    http.acquire(after, "leader", "role", &json!({}));
+    assert!(agent.log().contains("ended by hand"));
+    let (code, told) = end(&[]);
+    assert_eq!((code, told.as_str()), (Some(0), "the agent grants: there is no quarantine\n"));
 }

@@ -10,12 +10,15 @@ use tempfile::TempDir;
 use uuid::Uuid;
 
 use super::{
-    Client, Events, Http, PageFile, Program, ServiceManager, Session, apart,
+    Client, Events, Http, PageFile, Program, ServiceManager, Session, SmallDisk, apart,
     apart_with_foreign_proc, binary, eventually,
 };
 
 /// Lines of the agent's log that a failed test shows.
 const LOG_TAIL_LINES: usize = 60;
+
+/// Room of an agent's directories on disks that a test can fill.
+const SMALL_DISKS: [(&str, &str); 2] = [("run", "3m"), ("state", "256k")];
 
 /// In the line that an agent prints when it serves.
 const READY_LINE: &str = " ready in ";
@@ -28,6 +31,7 @@ pub struct Setup {
     open_to_all: bool,
     by: Option<fn(&Path) -> Command>,
     service_manager: Option<ServiceManager>,
+    small_disks: bool,
 }
 
 impl Setup {
@@ -49,6 +53,13 @@ impl Setup {
     #[must_use]
     pub fn open_to_all(mut self) -> Setup {
         self.open_to_all = true;
+        self
+    }
+
+    /// With a small disk for each of its directories, so that a test can fill them. Takes root.
+    #[must_use]
+    pub fn small_disks(mut self) -> Setup {
+        self.small_disks = true;
         self
     }
 
@@ -86,8 +97,11 @@ impl Setup {
         if let Some(config) = &self.config {
             fs::write(dir.path().join("tenured.toml"), config).expect("the directory is ours");
         }
+        let sizes: &[_] = if self.small_disks { &SMALL_DISKS } else { &[] };
+        let disks = sizes.iter().map(|(name, size)| SmallDisk::mount(dir.path().join(name), size));
+        let disks = disks.collect();
         let process = spawn(dir.path(), &self);
-        let mut agent = Agent { setup: self, dir, process, starts: 0 };
+        let mut agent = Agent { setup: self, process, disks, dir, starts: 0 };
         agent.wait_ready();
         agent
     }
@@ -137,8 +151,9 @@ fn socket(dir: &Path, setup: &Setup) -> PathBuf {
 /// end of its log.
 pub struct Agent {
     setup: Setup,
-    dir: TempDir,
     process: Program,
+    disks: Vec<SmallDisk>,
+    dir: TempDir,
     starts: usize,
 }
 
@@ -176,6 +191,16 @@ impl Agent {
     /// Its journal.
     pub fn journal(&self) -> PathBuf {
         self.runtime_dir().join("journal.log")
+    }
+
+    /// The small disks of its runtime and its state directory.
+    ///
+    /// # Panics
+    ///
+    /// When it was started without.
+    pub fn disks(&self) -> [&SmallDisk; 2] {
+        let [runtime, state] = &self.disks[..] else { panic!("it has no small disks") };
+        [runtime, state]
     }
 
     /// Its process.

@@ -1,0 +1,52 @@
+//! A file system that a test can fill.
+
+use std::fs;
+use std::io::{ErrorKind, Write};
+use std::path::PathBuf;
+use std::process::Command;
+
+/// A tmpfs on a directory, until it is dropped.
+#[derive(Debug)]
+pub struct SmallDisk(PathBuf);
+
+impl SmallDisk {
+    /// Mounts one of that size. Takes root.
+    pub(super) fn mount(at: PathBuf, size: &str) -> SmallDisk {
+        fs::create_dir_all(&at).expect("the directory is ours");
+        let options = format!("size={size},mode=0755");
+        let mounted =
+            Command::new("mount").args(["-t", "tmpfs", "-o", &options, "tmpfs"]).arg(&at).status();
+        assert!(mounted.expect("mount can be run").success(), "a tmpfs can be mounted by root");
+        SmallDisk(at)
+    }
+
+    /// Fills it to the last byte.
+    pub fn fill(&self) {
+        let mut file = fs::File::create(self.0.join("fill")).expect("root makes files");
+        for size in [64 * 1024, 4096, 1] {
+            let bytes = vec![0x5a; size];
+            loop {
+                match file.write(&bytes) {
+                    Ok(_) => {}
+                    Err(error) if error.kind() == ErrorKind::StorageFull => break,
+                    Err(error) => panic!("{error}"),
+                }
+            }
+        }
+    }
+
+    /// Makes room again.
+    pub fn empty(&self) {
+        match fs::remove_file(self.0.join("fill")) {
+            Err(error) if error.kind() != ErrorKind::NotFound => panic!("{error}"),
+            _ => {}
+        }
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        // What is in use goes away with its last user.
+        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
