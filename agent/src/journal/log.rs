@@ -23,7 +23,7 @@ const DAMAGED: &str = "journal.damaged";
 /// Space that is kept ahead, so that releases and renewals are written although the disk is full.
 const RESERVE: u64 = 256 * 1024;
 /// A log is written anew when it is this much longer than twice its live rows.
-const SLACK: u64 = 4 * 1024 * 1024;
+const SLACK: u64 = 1024 * 1024;
 /// Length of a row before any was counted.
 const ROW_GUESS: u64 = 512;
 /// Rows written anew in one turn.
