@@ -217,6 +217,37 @@ fn a_session_has_sixty_three_holds_at_most() {
 }
 
 #[test]
+fn a_session_has_as_many_holds_as_it_asked_for() {
+    let mut agent = Agent::start();
+    let mut http = agent.http();
+    let with = json!({"holds": 130, "tether": "keepalive", "keepalive_ms": 600_000});
+    let session = http.register(&with);
+    let page = agent.page(&session);
+    assert_eq!(page.slots(), 130);
+    let mut last = None;
+    for i in 0..130 {
+        let more = json!({"ttl_ms": 600_000});
+        last = Some(http.acquire(session.session, "leader", &format!("role {i}"), &more));
+    }
+    let last = last.expect("there are some");
+    assert_eq!(last.slot, 129);
+    assert!(page.held(last.hold));
+    http.ask(session.session, "leader", "one more", &json!({})).problem(Code::QuotaExceeded);
+
+    agent.kill();
+    agent.start_again();
+    assert!(page.held(last.hold), "also after a crash");
+    let mut http = agent.http();
+    http.ask(session.session, "leader", "one more", &json!({})).problem(Code::QuotaExceeded);
+    for holds in [0, 4096] {
+        let refused = http.post("/v1/register", &json!({"holds": holds}));
+        assert_eq!(refused.problem(Code::Invalid).field.as_deref(), Some("holds"));
+    }
+    let few = http.register(&json!({"holds": 1}));
+    assert_eq!(agent.page(&few).slots(), 1);
+}
+
+#[test]
 fn hostile_names_are_names() {
     let agent = Agent::start();
     let mut http = agent.http();

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use tenure::page::SLOTS_MAX;
 use tenure::wire::{Acquire, Attributes, Kind, Problem, Register};
 
 use super::limits::QUOTED_MAX;
@@ -32,6 +33,12 @@ pub(super) fn register(ask: &Register, settings: &Settings) -> Checked {
     between("keepalive_ms", ask.keepalive_ms, BEAT_MIN, settings.ttl_max)?;
     between("linger_ms", ask.linger_ms, Duration::ZERO, settings.ttl_max)?;
     between("progress_ms", ask.progress_ms, BEAT_MIN, settings.ttl_max)?;
+    if let Some(holds) = ask.holds
+        && !(1..=SLOTS_MAX).contains(&holds)
+    {
+        let rule = format!("1 to {SLOTS_MAX}");
+        return refuse("holds", holds, &rule, "leave it out for the default, 63");
+    }
     ttl(ask.ttl_ms, settings)
 }
 

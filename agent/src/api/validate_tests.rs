@@ -169,6 +169,10 @@ fn registers() {
     check(json!({"linger_ms": 86_400_001}), Some("linger_ms"));
     check(json!({"progress_ms": 99}), Some("progress_ms"));
     check(json!({"progress_ms": 100}), None);
+    check(json!({"holds": 0}), Some("holds"));
+    check(json!({"holds": 1}), None);
+    check(json!({"holds": 4095}), None);
+    check(json!({"holds": 4096}), Some("holds"));
     check(json!({"ttl_ms": 1}), Some("ttl_ms"));
     let session = "00000000-0000-4000-8000-000000000001";
     check(json!({"resume": {"session": session, "secret": ""}}), Some("resume.secret"));

@@ -91,15 +91,17 @@ impl Effects {
                 self.watches.watch_again(session, process);
             }
             Command::Unwatch { session } => self.watches.unwatch(session),
-            Command::OpenPage { session, uid, keep } => match self.pages.open(session, uid) {
-                Ok(()) => self.pages.void_all_but(session, keep),
-                // A full disk refuses every one of them.
-                Err(error) => {
-                    if let Some(withheld) = self.page_errors.admit() {
-                        tracing::error!(%session, %error, withheld, "the session has no page");
+            Command::OpenPage { session, uid, slots, keep } => {
+                match self.pages.open(session, uid, slots) {
+                    Ok(()) => self.pages.void_all_but(session, &keep),
+                    // A full disk refuses every one of them.
+                    Err(error) => {
+                        if let Some(withheld) = self.page_errors.admit() {
+                            tracing::error!(%session, %error, withheld, "the session has no page");
+                        }
                     }
                 }
-            },
+            }
             Command::WritePage { session, slot, hold, token, valid_until, state } => {
                 self.pages.write_slot(session, slot, hold, token, valid_until, state);
             }

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tenure::page::SLOTS_MAX;
 use tenure::wire::{Acquire, Code, Kind, Problem, Release, ReleasedCause, Wait};
 
 use super::command::{Command, Note};
 use super::hold::{Hold, Stage};
 use super::journal::Entry;
 use super::request::{Reply, Ticket};
-use super::settings::HOLDS_PER_SESSION_MAX;
 use super::timers::{Alarm, Timer};
 use super::{Keeper, over_quota, unavailable};
 use crate::host::clock::Boottime;
@@ -60,7 +60,7 @@ impl Keeper {
 
     fn check_hold_quota(&mut self, peer: Peer, id: SessionId) -> Result<(), Box<Problem>> {
         let Some(session) = self.sessions.get(&id) else { return Ok(()) };
-        let own = session.slots.count_ones() as usize;
+        let (own, own_max) = (session.slots.count(), session.saved.holds);
         let uid = session.saved.uid;
         // What the upstream has not let go of yet counts as well.
         let [of_user, leaving] = [&self.holds_by_uid, &self.departures_by_uid]
@@ -69,8 +69,8 @@ impl Keeper {
         let (limit, max) = if let Some(max) = peer.quota.holds_max.filter(|max| of_user >= *max) {
             self.note(Note::Refused { limit: "allow_holds", uid: peer.uid });
             return Err(over_quota(uid, of_user, "holds", max));
-        } else if own >= HOLDS_PER_SESSION_MAX {
-            ("holds_per_session", HOLDS_PER_SESSION_MAX)
+        } else if own >= own_max {
+            ("holds_per_session", own_max as usize)
         } else {
             // The rules for a user take the place of the share of one user.
             let share = self.settings.holds();
@@ -89,7 +89,7 @@ impl Keeper {
         let detail = match limit {
             "holds_per_session" => format!(
                 "session {id} has {max} holds, as many as its page has slots; release one, or \
-                 register another session"
+                 register a session with more (holds, up to {SLOTS_MAX})"
             ),
             "holds_per_uid" => format!(
                 "uid {uid} has {max} holds, the most that limits.holds_per_uid_max allows; release \
@@ -137,7 +137,7 @@ impl Keeper {
         let row = self.next_row;
         let priority = self.default_priority(id);
         let session = self.sessions.get_mut(&id)?;
-        let slot = session.take_slot()?;
+        let slot = session.slots.take()?;
         self.next_row += 1;
         let kind = acquire.kind;
         let request: Option<Arc<str>> = acquire.request.as_deref().map(Arc::from);

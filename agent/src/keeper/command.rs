@@ -78,8 +78,10 @@ pub enum Command {
         session: SessionId,
         /// Its user.
         uid: u32,
-        /// The slots to keep, a bit each.
-        keep: u64,
+        /// How many slots it has.
+        slots: u32,
+        /// The slots to keep.
+        keep: Vec<u32>,
     },
     /// Write a slot. `valid_until` is [`Boottime::ZERO`] for *not held*.
     WritePage {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use tenure::page::{SLOTS, SLOTS_MAX};
 use tenure::wire::{Tether, Wait};
 
 use crate::host::clock::Boottime;
@@ -48,6 +49,14 @@ pub struct SavedSession {
     pub ttl: Duration,
     /// Whether the guarded work goes on until the tether ends.
     pub guarded: bool,
+    /// How many holds it may have: its page has so many slots.
+    #[serde(default = "usual_holds")]
+    pub holds: u32,
+}
+
+/// Of a session of an agent that knew no other number.
+fn usual_holds() -> u32 {
+    SLOTS
 }
 
 /// A hold as the journal keeps it.
@@ -134,12 +143,22 @@ impl Saved {
     pub fn check(&self) -> Result<(), String> {
         let mut ids = HashSet::new();
         let mut slots = HashSet::new();
+        let mut slots_max = HashMap::new();
+        for session in &self.sessions {
+            let (id, holds) = (session.id, session.holds);
+            if !(1..=SLOTS_MAX).contains(&holds) {
+                return Err(format!("session {id} has a page of {holds} slots"));
+            }
+            slots_max.insert(id, holds);
+        }
         for hold in &self.holds {
             let (id, slot) = (hold.claim.id, hold.slot);
             if !ids.insert(id) {
                 return Err(format!("hold {id} is in it twice"));
             }
-            if slot as usize >= tenure::page::SLOTS {
+            // One that is being released may have outlived its session.
+            let slots_max = slots_max.get(&hold.claim.owner.session).unwrap_or(&SLOTS_MAX);
+            if slot >= *slots_max {
                 return Err(format!("hold {id} has slot {slot}"));
             }
             // The slot of a hold that has ended for its client is free.

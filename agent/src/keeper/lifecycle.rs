@@ -58,8 +58,9 @@ impl Keeper {
         let Some(session) = self.sessions.get(&id) else { return };
         let holds = session.holds.iter().filter_map(|hold| self.holds.get(hold));
         let held: Vec<_> = holds.filter(|hold| hold.is_held()).collect();
-        let keep = held.iter().fold(0, |keep, hold| keep | 1 << hold.slot);
-        self.commands.push_back(Command::OpenPage { session: id, uid: session.saved.uid, keep });
+        let keep = held.iter().map(|hold| hold.slot).collect();
+        let (uid, slots) = (session.saved.uid, session.saved.holds);
+        self.commands.push_back(Command::OpenPage { session: id, uid, slots, keep });
         for hold in held {
             self.commands.push_back(Command::WritePage {
                 session: id,
@@ -106,7 +107,7 @@ impl Keeper {
         }
         *self.holds_by_uid.entry(session.saved.uid).or_default() += 1;
         session.holds.insert(id);
-        session.slots |= 1 << slot;
+        session.slots.take_this(slot);
         if let Some(request) = request {
             let request: Arc<str> = Arc::from(request);
             session.requests.insert(Arc::clone(&request), id);

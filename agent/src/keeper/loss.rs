@@ -145,7 +145,7 @@ impl Keeper {
         let session = hold.session();
         if let Some(session) = self.sessions.get_mut(&session) {
             session.holds.remove(&id);
-            session.free_slot(hold.slot);
+            session.slots.free(hold.slot);
             one_less(&mut self.holds_by_uid, session.saved.uid);
             if hold.kind() == Kind::Master && hold.is_held() {
                 session.role = tenure::wire::Role::Peer;

@@ -40,6 +40,7 @@ mod ring;
 mod rows;
 mod session;
 mod settings;
+mod slots;
 mod streams;
 #[cfg(test)]
 mod tests;
@@ -62,9 +63,7 @@ pub use request::{
     Reply, Request, SessionFacts, StatusCursor, StatusPage, StatusView, StreamId, StreamTarget,
     Ticket,
 };
-pub use settings::{
-    BEAT_MIN, BEATS_PER_CALL_MAX, HOLDS_PER_SESSION_MAX, Rhythm, STREAMS_PER_SESSION_MAX, Settings,
-};
+pub use settings::{BEAT_MIN, BEATS_PER_CALL_MAX, Rhythm, STREAMS_PER_SESSION_MAX, Settings};
 
 use crate::host::clock::Boottime;
 use crate::model::{self, Answer, CallId, ClaimId, Failure, Resource, SessionId};
@@ -145,6 +144,8 @@ pub struct Keeper {
     sessions_by_uid: BTreeMap<u32, usize>,
     /// All of them by user and id.
     session_order: BTreeSet<(u32, SessionId)>,
+    /// Slots of all pages beyond those that each has anyway.
+    extra_slots: usize,
     holds: Map<ClaimId, Hold>,
     /// Exclusive resources that sessions of this agent hold.
     held: BTreeMap<Resource, ClaimId>,
@@ -201,6 +202,7 @@ impl Keeper {
             sessions: Map::default(),
             sessions_by_uid: BTreeMap::new(),
             session_order: BTreeSet::new(),
+            extra_slots: 0,
             holds: Map::default(),
             held: BTreeMap::new(),
             hold_counts: HoldCounts::default(),
@@ -248,6 +250,7 @@ impl Keeper {
             && self.sessions_by_uid.is_empty()
             && self.session_order.is_empty()
             && self.hold_counts == HoldCounts::default()
+            && self.extra_slots == 0
             && self.holds.is_empty()
             && self.held.is_empty()
             && self.holds_by_uid.is_empty()

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rand_chacha::rand_core::Rng;
+use tenure::page::SLOTS;
 use tenure::wire::{Code, Kind, Problem, Register, ReleasedCause, Resume, Tether};
 use uuid::Uuid;
 
@@ -22,6 +23,11 @@ const SECRET_BYTES: usize = 16;
 /// The priority of surface `claude_desktop`, from the session plane that Tenure implements.
 pub(super) const DESKTOP_PRIORITY: i32 = 100;
 pub(super) const DESKTOP_SURFACE: &str = "claude_desktop";
+
+/// Slots of a page beyond those that each has anyway.
+fn extra(holds: u32) -> usize {
+    holds.saturating_sub(SLOTS) as usize
+}
 
 impl Keeper {
     pub(super) fn register(
@@ -58,6 +64,8 @@ impl Keeper {
         }
         self.check_recorded()?;
         self.check_session_quota(peer)?;
+        let holds = register.holds.unwrap_or(SLOTS);
+        self.check_slots(peer, holds)?;
 
         let id = SessionId(self.new_uuid());
         let name = register.name.unwrap_or_else(|| match peer.process {
@@ -83,12 +91,18 @@ impl Keeper {
             progress: register.progress_ms.map(Duration::from_millis),
             ttl: given(register.ttl_ms, self.settings.session.ttl),
             guarded: register.guarded.unwrap_or(false),
+            holds,
         };
         if peer.watchable {
             let process = saved.process;
             self.commands.push_back(Command::Watch { session: id, ticket: Some(ticket), process });
         }
-        self.commands.push_back(Command::OpenPage { session: id, uid: saved.uid, keep: 0 });
+        self.commands.push_back(Command::OpenPage {
+            session: id,
+            uid: saved.uid,
+            slots: holds,
+            keep: Vec::new(),
+        });
         self.commands.push_back(Command::Persist(Entry::Session(Box::new(saved.clone()))));
         self.note_registered(&saved, false);
         let reply = self.registered(&saved, false);
@@ -96,10 +110,26 @@ impl Keeper {
         Ok(reply)
     }
 
+    /// Pages are memory: their slots beyond the usual are bounded as the holds are.
+    fn check_slots(&mut self, peer: Peer, holds: u32) -> Result<(), Box<Problem>> {
+        let max = self.settings.holds_max;
+        if extra(holds) == 0 || self.extra_slots + extra(holds) <= max {
+            return Ok(());
+        }
+        self.note(Note::Refused { limit: "page_slots", uid: peer.uid });
+        let detail = format!(
+            "holds is {holds}, and there are {} page slots beyond {SLOTS} a session, of {max} that \
+             limits.holds_max allows; ask for fewer, or end a session that has many",
+            self.extra_slots
+        );
+        Err(Problem::new(Code::QuotaExceeded, detail).retry_after_ms(1000).into())
+    }
+
     /// Puts a new or an adopted session in its place and starts its timers.
     pub(super) fn insert_session(&mut self, now: Boottime, saved: SavedSession) {
         let (id, uid, announced) = (saved.id, saved.uid, saved.announced);
         *self.sessions_by_uid.entry(uid).or_default() += 1;
+        self.extra_slots += extra(saved.holds);
         let session = Session::new(saved, &self.settings, self.first_event);
         self.sessions.insert(id, session);
         self.session_order.insert((uid, id));
@@ -221,6 +251,7 @@ impl Keeper {
         self.timers.set(&mut session.beat, Timer::SessionBeat(id), None);
         one_less(&mut self.sessions_by_uid, session.saved.uid);
         self.session_order.remove(&(session.saved.uid, id));
+        self.extra_slots -= extra(session.saved.holds);
         if session.saved.announced {
             self.unwatch_session(&session.master(), id);
             self.say_farewell(now, &session);

@@ -11,6 +11,7 @@ use super::journal::SavedSession;
 use super::map::Map;
 use super::request::StreamId;
 use super::ring::Ring;
+use super::slots::Slots;
 use super::timers::Alarm;
 use crate::model::{CallId, ClaimId, Owner, Resource, SessionId};
 
@@ -29,8 +30,8 @@ pub(super) struct Session {
     pub(super) holds: BTreeSet<ClaimId>,
     /// Lost holds of a guarded session that are kept from others until its tether ends.
     pub(super) kept: BTreeSet<ClaimId>,
-    /// Taken slots of its page, a bit each.
-    pub(super) slots: u64,
+    /// The slots of its page.
+    pub(super) slots: Slots,
     /// Request ids of its live and of its remembered holds.
     pub(super) requests: Map<Arc<str>, ClaimId>,
     /// Its open event streams.
@@ -76,13 +77,14 @@ impl Session {
             host: Arc::clone(&settings.host),
             name: Arc::clone(&saved.name),
         };
+        let slots = Slots::new(saved.holds);
         Session {
             role: if saved.announced { Role::Peer } else { Role::None },
             saved,
             owner,
             holds: BTreeSet::new(),
             kept: BTreeSet::new(),
-            slots: 0,
+            slots,
             requests: Map::default(),
             streams: Vec::new(),
             blocked: 0,
@@ -119,21 +121,6 @@ impl Session {
             kind: tenure::wire::Kind::Master,
             name: Arc::clone(&self.saved.project),
         }
-    }
-
-    /// Takes a free slot of the page.
-    pub(super) fn take_slot(&mut self) -> Option<u32> {
-        let slot = self.slots.trailing_ones();
-        if slot as usize >= tenure::page::SLOTS {
-            return None;
-        }
-        self.slots |= 1 << slot;
-        Some(slot)
-    }
-
-    /// Gives a slot back.
-    pub(super) fn free_slot(&mut self, slot: u32) {
-        self.slots &= !(1 << slot);
     }
 
     /// How long its tether lasts without a sign of life; `None` where only the kernel can tell.

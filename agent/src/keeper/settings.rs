@@ -69,8 +69,6 @@ pub struct Settings {
     pub ring_max: usize,
 }
 
-/// Most holds of a session, waiting ones counted: the page has that many slots.
-pub const HOLDS_PER_SESSION_MAX: usize = tenure::page::SLOTS;
 /// Most event streams of a session.
 pub const STREAMS_PER_SESSION_MAX: usize = 4;
 /// Most beats in one request to the upstream.

@@ -42,7 +42,7 @@ const UPSTREAM: [(UpstreamState, &str); 4] = [
 
 /// Limits that refuse requests or connections. Each is there from the start: a counter that comes into
 /// being with its first refusal shows no increase.
-const LIMITS: [&str; 12] = [
+const LIMITS: [&str; 13] = [
     "allow_holds",
     "allow_sessions",
     "connections",
@@ -50,6 +50,7 @@ const LIMITS: [&str; 12] = [
     "holds",
     "holds_per_session",
     "holds_per_uid",
+    "page_slots",
     "sessions",
     "sessions_per_uid",
     "streams",

@@ -75,12 +75,13 @@ fn a_page_of_another_sort_is_refused() {
     };
     check(0, b"X", "begins with");
     check(page::VERSION_AT, &[2], "version 2");
-    check(page::SLOTS_AT, &[64], "64 slots");
+    check(page::SLOTS_AT, &[64], "says that it has 64 slots, and has 4096 bytes");
+    check(page::SLOTS_AT, &[0, 16], "says that it has 4096 slots");
     check(page::SESSION_AT, &[0; 16], "of session 00000000");
     check(page::BOOT_ID_AT, &[0; 16], "of boot 00000000");
 
     let fixture = fixture();
-    std::fs::write(&fixture.file.path, [0; 100]).expect("written");
+    std::fs::write(&fixture.file.path, [0; 60]).expect("written");
     assert!(fixture.open().expect_err("short").to_string().contains("shorter"));
     std::fs::remove_file(&fixture.file.path).expect("removed");
     assert!(fixture.open().expect_err("missing").to_string().contains("runtime directory"));

@@ -36,10 +36,9 @@ impl PageFile {
     pub fn open(path: &Path) -> PageFile {
         let page = PageFile { path: path.to_owned() };
         let bytes = page.bytes();
-        assert_eq!(bytes.len(), page::SIZE, "{}", path.display());
         assert_eq!(bytes[..8], page::MAGIC, "{}", path.display());
         assert_eq!(u32_at(&bytes, page::VERSION_AT), page::VERSION);
-        assert_eq!(u32_at(&bytes, page::SLOTS_AT) as usize, page::SLOTS);
+        assert_eq!(bytes.len(), page::size(page.slots()), "{}", path.display());
         page
     }
 
@@ -47,6 +46,12 @@ impl PageFile {
     #[track_caller]
     pub fn session(&self) -> Uuid {
         uuid_at(&self.bytes(), page::SESSION_AT)
+    }
+
+    /// How many slots it has.
+    #[track_caller]
+    pub fn slots(&self) -> u32 {
+        u32_at(&self.bytes(), page::SLOTS_AT)
     }
 
     /// One slot as it is now.
@@ -65,7 +70,7 @@ impl PageFile {
     /// Whether the page says now that the hold is held.
     #[track_caller]
     pub fn held(&self, hold: Uuid) -> bool {
-        (0..u32::try_from(page::SLOTS).unwrap_or(0))
+        (0..self.slots())
             .map(|slot| self.slot(slot))
             .any(|slot| slot.hold == hold && boottime_ns() < slot.valid_until_ns)
     }

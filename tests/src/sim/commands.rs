@@ -456,8 +456,8 @@ impl Agent {
             }
             Command::OpenPage { session, keep, .. } => {
                 let page = self.pages.entry(session).or_default();
-                page.retain(|slot, _| keep & (1 << slot) != 0);
-                core.checks.exclusion.voided(self.host, session, keep);
+                page.retain(|slot, _| keep.contains(slot));
+                core.checks.exclusion.voided(self.host, session, &keep);
             }
             Command::WritePage { session, slot, hold, token, valid_until, .. } => {
                 self.write_page(core, session, slot, (hold, token, valid_until));

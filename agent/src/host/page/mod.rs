@@ -2,15 +2,18 @@
 
 mod access;
 mod file;
+mod guard;
 
 use std::collections::{HashMap, HashSet};
+use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use tenure::page::{SLOT_SIZE, SLOTS_MAX, size};
 use tenure::wire::HoldState;
 use uuid::Uuid;
 
-use self::file::Page;
+use self::file::{Identity, Page, Slot};
 use super::clock::Boottime;
 use super::directory::{Directory, DirectoryError};
 use crate::model::{ClaimId, SessionId};
@@ -29,7 +32,19 @@ pub struct PageError {
 pub struct Pages {
     directory: Directory,
     boot_id: Uuid,
-    open: HashMap<SessionId, Page>,
+    open: HashMap<SessionId, Open>,
+    /// Whether it was said that a page cannot be written.
+    is_failing: bool,
+}
+
+/// A page in use.
+#[derive(Debug)]
+struct Open {
+    slots: u32,
+    /// Who may read it.
+    uid: u32,
+    /// `None` while it cannot be written.
+    page: Option<Page>,
 }
 
 impl Pages {
@@ -42,7 +57,7 @@ impl Pages {
     pub fn in_directory(runtime_dir: &Directory, boot_id: Uuid) -> Result<Pages, DirectoryError> {
         // 0711: whoever knows the name of a page can open it, but nobody can list them.
         let directory = runtime_dir.child("pages", 0o711)?;
-        Ok(Pages { directory, boot_id, open: HashMap::new() })
+        Ok(Pages { directory, boot_id, open: HashMap::new(), is_failing: false })
     }
 
     /// Where a session's page is, or would be.
@@ -50,34 +65,40 @@ impl Pages {
         self.directory.join(session.to_string())
     }
 
-    /// Makes a session's page, readable by that user. A page of this boot that is there already is
-    /// kept with its content, which stays valid until it is rewritten.
+    /// Makes a session's page with that many slots, readable by that user. A page of this boot that
+    /// is there already is kept with its content, which stays valid until it is rewritten.
     ///
     /// # Errors
     ///
     /// When it cannot be made. The session can do without: it has its event stream.
-    pub fn open(&mut self, session: SessionId, uid: u32) -> Result<(), PageError> {
+    pub fn open(&mut self, session: SessionId, uid: u32, slots: u32) -> Result<(), PageError> {
         if self.open.contains_key(&session) {
             return Ok(());
         }
+        let page = Some(self.take_up(session, uid, slots)?);
+        self.open.insert(session, Open { slots, uid, page });
+        Ok(())
+    }
+
+    fn take_up(&self, session: SessionId, uid: u32, slots: u32) -> Result<Page, PageError> {
         let fail = |what| {
             let path = self.path(session);
             move |source: io::Error| PageError { what, path, source }
         };
-        let page = match Page::adopt(&self.directory, session, self.boot_id) {
-            Ok(Some(page)) => page,
-            Ok(None) => {
-                Page::create(&self.directory, session, uid, self.boot_id).map_err(fail("create"))?
-            }
-            Err(error) => return Err(fail("adopt")(error)),
-        };
-        self.open.insert(session, page);
-        Ok(())
+        let identity = Identity { session, boot_id: self.boot_id, slots };
+        match Page::adopt(&self.directory, identity).map_err(fail("adopt"))? {
+            Some(page) => Ok(page),
+            None => Page::create(&self.directory, identity, uid).map_err(fail("create")),
+        }
     }
 
     /// Writes a slot of an open page; nothing for one that could not be opened.
+    ///
+    /// A page that cannot be written, because its file system turned read-only, keeps what it says,
+    /// and nothing extends that: what is held there ends for its reader at valid-until. It is written
+    /// again, void at first, as soon as that is possible.
     pub fn write_slot(
-        &self,
+        &mut self,
         session: SessionId,
         slot: u32,
         hold: ClaimId,
@@ -85,22 +106,53 @@ impl Pages {
         valid_until: Boottime,
         state: HoldState,
     ) {
-        if let Some(page) = self.open.get(&session) {
-            page.write_slot(slot, hold, token, valid_until, state);
-        }
+        let slot_content = Slot { hold, token, valid_until, state };
+        self.write(session, |page| page.write_slot(slot, slot_content));
     }
 
-    /// Voids the slots of an open page that have no bit in `keep`.
-    pub fn void_all_but(&self, session: SessionId, keep: u64) {
-        if let Some(page) = self.open.get(&session) {
-            page.void_all_but(keep);
+    /// Voids the slots of an open page but those.
+    pub fn void_all_but(&mut self, session: SessionId, keep: &[u32]) {
+        self.write(session, |page| page.void_all_but(keep));
+    }
+
+    fn write(&mut self, session: SessionId, write: impl Fn(&Page) -> io::Result<()>) {
+        let Some(Open { slots, uid, page }) = self.open.get(&session) else { return };
+        let written = match page {
+            Some(page) => write(page),
+            None => {
+                let Ok(page) = self.take_up(session, *uid, *slots) else { return };
+                let written = page.void_all_but(&[]).and_then(|()| write(&page));
+                if written.is_ok()
+                    && let Some(open) = self.open.get_mut(&session)
+                {
+                    open.page = Some(page);
+                    if std::mem::take(&mut self.is_failing) {
+                        tracing::info!(%session, "pages can be written again");
+                    }
+                }
+                return;
+            }
+        };
+        if let Err(error) = written {
+            if let Some(open) = self.open.get_mut(&session) {
+                open.page = None;
+            }
+            if !std::mem::replace(&mut self.is_failing, true) {
+                tracing::error!(
+                    %session,
+                    %error,
+                    "a page cannot be written, nor perhaps others: what they show ends at its \
+                     valid-until; check the file system of {}",
+                    self.directory.path().display()
+                );
+            }
         }
     }
 
     /// Takes everything on the page back, for whoever still maps it, and removes the file.
     pub fn close(&mut self, session: SessionId) {
-        if let Some(page) = self.open.remove(&session) {
-            page.take_back();
+        self.void_all_but(session, &[]);
+        if self.open.remove(&session).is_some() {
             // If it cannot be removed it is a stray for the next start; it is void already.
             let _ = self.directory.remove(session.to_string());
         }
@@ -126,14 +178,27 @@ impl Pages {
             if known.contains(&session) {
                 continue;
             }
-            if let Ok(Some(page)) = Page::adopt(&self.directory, session, self.boot_id) {
-                page.take_back();
-            }
+            self.void_stray(session, &name);
             let gone = self.directory.remove(&name);
             gone.map_err(fail("remove", &self.directory.join(&name)))?;
             removed += 1;
         }
         Ok(removed)
+    }
+
+    /// Voids a page of whatever size, if it is one of this boot.
+    fn void_stray(&self, session: SessionId, name: &OsStr) {
+        let Ok(file) = self.directory.read(name, size(SLOTS_MAX) as u64) else { return };
+        let Ok(found) = file.metadata() else { return };
+        let slots = (found.len() / SLOT_SIZE as u64).saturating_sub(1);
+        let slots = u32::try_from(slots).unwrap_or(0);
+        let identity = Identity { session, boot_id: self.boot_id, slots };
+        if slots > 0
+            && let Ok(Some(page)) = Page::adopt(&self.directory, identity)
+        {
+            // One that cannot be written ends at its valid-until.
+            let _ = page.void_all_but(&[]);
+        }
     }
 }
 
@@ -144,7 +209,7 @@ mod tests {
     use std::process::Command;
 
     use memmap2::MmapOptions;
-    use tenure::page::SIZE;
+    use tenure::page::{SIZE, SLOTS};
 
     use super::*;
 
@@ -187,7 +252,7 @@ mod tests {
         let room = Room::new();
         let mut pages = room.pages();
         let session = session();
-        pages.open(session, me()).unwrap();
+        pages.open(session, me(), SLOTS).unwrap();
         let hold = ClaimId(Uuid::new_v4());
         let until = Boottime::from_nanos(77);
         pages.write_slot(session, 62, hold, 9, until, HoldState::Jeopardy);
@@ -217,7 +282,7 @@ mod tests {
         let room = Room::new();
         let mut pages = room.pages();
         let session = session();
-        pages.open(session, me()).unwrap();
+        pages.open(session, me(), SLOTS).unwrap();
         let mapped = File::open(pages.path(session)).unwrap();
         // SAFETY: a private copy of the test's own file, only read.
         let mapped = unsafe { MmapOptions::new().map(&mapped) }.unwrap();
@@ -236,7 +301,7 @@ mod tests {
         let mut first = room.pages();
         let until = Boottime::from_nanos(5);
         for session in [known, stray] {
-            first.open(session, me()).unwrap();
+            first.open(session, me(), SLOTS).unwrap();
             first.write_slot(session, 3, ClaimId(session.0), 1, until, HoldState::Held);
         }
         // SAFETY: a private copy of the test's own file, only read.
@@ -246,24 +311,78 @@ mod tests {
         drop(first);
 
         let mut second = room.pages();
-        second.open(known, me()).unwrap();
-        second.void_all_but(known, 1 << 3);
+        second.open(known, me(), SLOTS).unwrap();
+        second.void_all_but(known, &[3]);
         assert_eq!(second.remove_strays(&HashSet::from([known])).unwrap(), 1);
         let content = fs::read(second.path(known)).unwrap();
         assert_eq!(word(&content, 4 * 64 + 24), 5, "valid until it is rewritten");
         assert_eq!(fs::metadata(second.path(known)).unwrap().mode() & 0o7777, 0o400);
         assert_eq!(word(&mapped, 4 * 64 + 24), 0);
         assert!(!second.path(stray).exists());
-        second.void_all_but(known, 0);
+        second.void_all_but(known, &[]);
         let content = fs::read(second.path(known)).unwrap();
         assert_eq!(word(&content, 4 * 64 + 24), 0, "the journal knows no hold in this slot");
 
         // After a reboot nothing on a page means anything.
         drop(second);
         let mut third = room.pages_after(Uuid::new_v4());
-        third.open(known, me()).unwrap();
+        third.open(known, me(), SLOTS).unwrap();
         let content = fs::read(third.path(known)).unwrap();
         assert_eq!(word(&content, 4 * 64 + 24), 0);
+    }
+
+    #[test]
+    fn a_page_has_as_many_slots_as_asked_for() {
+        let room = Room::new();
+        let mut pages = room.pages();
+        for (slots, bytes) in [(1, 128), (63, 4096), (64, 4160), (4095, 262_144)] {
+            let session = session();
+            pages.open(session, me(), slots).unwrap();
+            let until = Boottime::from_nanos(5);
+            let last = slots - 1;
+            pages.write_slot(session, last, ClaimId(session.0), 1, until, HoldState::Held);
+            // Of a journal that somebody has changed.
+            pages.write_slot(session, slots, ClaimId(session.0), 1, until, HoldState::Held);
+            let content = fs::read(pages.path(session)).unwrap();
+            assert_eq!(content.len(), bytes);
+            assert_eq!(content[12..16], slots.to_le_bytes());
+            assert_eq!(word(&content, bytes - 64 + 24), 5);
+
+            let mut next = room.pages();
+            next.open(session, me(), slots).unwrap();
+            next.void_all_but(session, &[last]);
+            let content = fs::read(next.path(session)).unwrap();
+            assert_eq!(word(&content, bytes - 64 + 24), 5, "kept");
+        }
+        assert_eq!(room.pages().remove_strays().unwrap(), 4);
+    }
+
+    /// A file that is shorter than its mapping faults, as one on a read-only file system does.
+    #[test]
+    fn a_page_that_cannot_be_written_ends_nobody() {
+        let room = Room::new();
+        let mut pages = room.pages();
+        let (broken, whole) = (session(), session());
+        let until = Boottime::from_nanos(5);
+        for session in [broken, whole] {
+            pages.open(session, me(), SLOTS).unwrap();
+            pages.write_slot(session, 0, ClaimId(session.0), 1, until, HoldState::Held);
+        }
+        let path = pages.path(broken);
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        File::options().write(true).open(&path).unwrap().set_len(0).unwrap();
+        let later = Boottime::from_nanos(7);
+        for session in [broken, whole] {
+            pages.write_slot(session, 0, ClaimId(session.0), 1, later, HoldState::Held);
+        }
+        assert_eq!(word(&fs::read(pages.path(whole)).unwrap(), 64 + 24), 7);
+
+        // Another one is made as soon as that is possible.
+        pages.write_slot(broken, 1, ClaimId(broken.0), 1, later, HoldState::Held);
+        let content = fs::read(&path).unwrap();
+        assert_eq!((word(&content, 64 + 24), word(&content, 128 + 24)), (0, 7));
+        pages.close(broken);
+        assert!(!path.exists());
     }
 
     #[test]
@@ -281,7 +400,7 @@ mod tests {
         let short = session();
         fs::write(pages.path(short), "short").unwrap();
         for session in [linked, doubled, short] {
-            pages.open(session, me()).unwrap();
+            pages.open(session, me(), SLOTS).unwrap();
             pages.write_slot(session, 0, ClaimId(session.0), 1, Boottime::ZERO, HoldState::Held);
             let content = fs::symlink_metadata(pages.path(session)).unwrap();
             assert!(content.is_file() && content.len() == 4096 && content.nlink() == 1);
@@ -297,7 +416,7 @@ mod tests {
         let room = Room::new();
         let mut pages = room.pages();
         let session = session();
-        pages.open(session, 65_534).unwrap();
+        pages.open(session, 65_534, SLOTS).unwrap();
         let path = pages.path(session);
         let path = path.to_str().unwrap();
         let tries = |uid: u32, program: &[&str]| {
@@ -315,7 +434,7 @@ mod tests {
 
         // Taking it up again keeps the right.
         drop(pages);
-        room.pages().open(session, 65_534).unwrap();
+        room.pages().open(session, 65_534, SLOTS).unwrap();
         assert!(tries(65_534, &["cat", path]));
         assert!(!tries(65_533, &["cat", path]));
     }

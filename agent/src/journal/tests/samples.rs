@@ -103,6 +103,7 @@ pub(super) fn session(id: u128) -> SavedSession {
         progress: None,
         ttl: Duration::from_secs(90),
         guarded: false,
+        holds: 63,
     }
 }
 

@@ -7,7 +7,9 @@ use tenure::wire::Waiting;
 use uuid::Uuid;
 
 use super::bench::Bench;
-use crate::keeper::{HOLDS_PER_SESSION_MAX, Reply};
+use crate::keeper::Reply;
+
+const HOLDS_PER_SESSION_MAX: usize = tenure::page::SLOTS as usize;
 
 const CROWD: usize = 10_000;
 /// Commands that one waiter's coming, going or moving on may cost.

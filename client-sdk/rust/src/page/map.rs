@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use memmap2::{Mmap, MmapOptions};
 
-use super::SIZE;
+use super::{SLOT_SIZE, SLOTS_MAX, size};
 
 /// Another process writes what is read here, so that every read is an atomic load.
 #[derive(Debug)]
@@ -16,25 +16,31 @@ pub(super) struct Map {
 }
 
 impl Map {
-    /// Maps the first [`SIZE`] bytes read-only; `None` when the file is shorter.
+    /// Maps the file read-only, as far as a page may reach; `None` when it is shorter than a header.
     pub(super) fn open(path: &Path) -> io::Result<Option<(Map, std::fs::Metadata)>> {
         let file = File::open(path)?;
         let metadata = file.metadata()?;
-        if metadata.len() < SIZE as u64 {
+        if metadata.len() < SLOT_SIZE as u64 {
             return Ok(None);
         }
+        let length = usize::try_from(metadata.len()).unwrap_or(usize::MAX).min(size(SLOTS_MAX));
         // SAFETY: no reference into the map is ever made except to atomics, which another process
         // may change. The agent makes the file in its full size and never truncates it, so that
         // no access faults.
-        let map = unsafe { MmapOptions::new().len(SIZE).map(&file)? };
+        let map = unsafe { MmapOptions::new().len(length).map(&file)? };
         Ok(Some((Map { map }, metadata)))
+    }
+
+    /// Bytes.
+    pub(super) fn length(&self) -> usize {
+        self.map.len()
     }
 
     /// The little-endian `u64` at `at`, a multiple of 8. What was written before it is seen after.
     pub(super) fn load_u64(&self, at: usize) -> u64 {
-        assert!(at.is_multiple_of(8) && at <= SIZE - 8, "an offset of the page");
+        assert!(at.is_multiple_of(8) && at + 8 <= self.map.len(), "an offset of the page");
         let address = self.map.as_ptr().wrapping_add(at).cast::<AtomicU64>();
-        // SAFETY: the map is SIZE bytes long, begins at a memory page and lives as long as `self`,
+        // SAFETY: the map is as long as asserted, begins at a memory page and lives as long as `self`,
         // so that the address is inside of it and aligned. The memory is only accessed atomically
         // by this process, and never written: an atomic load of this size does not write.
         let value = unsafe { &*address }.load(Ordering::Acquire);
@@ -43,7 +49,7 @@ impl Map {
 
     /// The little-endian `u32` at `at`, a multiple of 4.
     pub(super) fn load_u32(&self, at: usize) -> u32 {
-        assert!(at.is_multiple_of(4) && at <= SIZE - 4, "an offset of the page");
+        assert!(at.is_multiple_of(4) && at + 4 <= self.map.len(), "an offset of the page");
         let address = self.map.as_ptr().wrapping_add(at).cast::<AtomicU32>();
         // SAFETY: as in `load_u64`.
         let value = unsafe { &*address }.load(Ordering::Acquire);

@@ -1,4 +1,4 @@
-//! The validity page: a file of one memory page per session, on which a client sees its holds'
+//! The validity page: a file of 64·(slots+1) bytes per session, on which a client sees its holds'
 //! valid-until without asking the agent.
 //!
 //! Little endian. Header, 64 bytes: magic, `u32` version, `u32` slots, 16 bytes session uuid,
@@ -22,12 +22,23 @@ pub use self::reader::{Page, PageError};
 pub const MAGIC: [u8; 8] = *b"TENUREP1";
 /// Version of the layout.
 pub const VERSION: u32 = 1;
-/// Slots on a page.
-pub const SLOTS: usize = 63;
-/// Size of a page, bytes.
-pub const SIZE: usize = 4096;
+/// Slots on a page, unless its session asked for another number.
+pub const SLOTS: u32 = 63;
+/// Most slots on a page.
+pub const SLOTS_MAX: u32 = 4095;
+/// Size of a page with [`SLOTS`] slots, bytes.
+pub const SIZE: usize = size(SLOTS);
 /// Size of the header and of each slot, bytes.
 pub const SLOT_SIZE: usize = 64;
+
+/// Size of a page with that many slots, bytes.
+///
+/// ```
+/// assert_eq!(tenure::page::size(63), 4096);
+/// ```
+pub const fn size(slots: u32) -> usize {
+    SLOT_SIZE * (slots as usize + 1)
+}
 
 /// Offset of the layout version in the header, bytes.
 pub const VERSION_AT: usize = 8;

@@ -9,8 +9,8 @@ use uuid::Uuid;
 
 use super::map::Map;
 use super::{
-    BOOT_ID_AT, HOLD_AT, MAGIC, SESSION_AT, SIZE, SLOT_SIZE, SLOTS, SLOTS_AT, STATE_AT, STATE_FREE,
-    TOKEN_AT, VALID_UNTIL_AT, VERSION, VERSION_AT, boottime_ns,
+    BOOT_ID_AT, HOLD_AT, MAGIC, SESSION_AT, SLOT_SIZE, SLOTS_AT, SLOTS_MAX, STATE_AT, STATE_FREE,
+    TOKEN_AT, VALID_UNTIL_AT, VERSION, VERSION_AT, boottime_ns, size,
 };
 
 /// Why a page cannot be used.
@@ -58,6 +58,7 @@ pub enum PageError {
 #[derive(Debug)]
 pub struct Page {
     map: Map,
+    slots: u32,
     /// Device and inode, to tell whether a path still names this page.
     file: (u64, u64),
 }
@@ -72,7 +73,7 @@ impl Page {
         let foreign = |what: String| PageError::Foreign { path: path.to_owned(), what };
         let (map, metadata) = Map::open(path)
             .map_err(|source| PageError::Open { path: path.to_owned(), source })?
-            .ok_or_else(|| foreign(format!("it is shorter than {SIZE} bytes")))?;
+            .ok_or_else(|| foreign(format!("it is shorter than {SLOT_SIZE} bytes")))?;
         let magic = map.load_u64(0).to_le_bytes();
         let version = map.load_u32(VERSION_AT);
         let slots = map.load_u32(SLOTS_AT);
@@ -82,14 +83,15 @@ impl Page {
             Err(foreign(format!("it begins with {magic:02x?}, not with {MAGIC:02x?}")))
         } else if version != VERSION {
             Err(foreign(format!("it has version {version}, not {VERSION}")))
-        } else if slots as usize != SLOTS {
-            Err(foreign(format!("it has {slots} slots, not {SLOTS}")))
+        } else if slots > SLOTS_MAX || map.length() < size(slots) {
+            let bytes = map.length();
+            Err(foreign(format!("it says that it has {slots} slots, and has {bytes} bytes")))
         } else if of != session {
             Err(foreign(format!("it is of session {of}, not {session}")))
         } else if boot != boot_id {
             Err(foreign(format!("it is of boot {boot}, not {boot_id}")))
         } else {
-            Ok(Page { map, file: (metadata.dev(), metadata.ino()) })
+            Ok(Page { map, slots, file: (metadata.dev(), metadata.ino()) })
         }
     }
 
@@ -102,7 +104,7 @@ impl Page {
     /// slot is another hold's by now.
     #[inline]
     pub fn valid_until(&self, slot: u32, hold: Uuid) -> u64 {
-        let Some(base) = slot_at(slot) else { return 0 };
+        let Some(base) = self.slot_at(slot) else { return 0 };
         // In this order: a slot changes owner by valid-until zero, the new hold, its valid-until.
         // What is read before the slot is seen to be this hold's can only be this hold's.
         let valid_until = self.map.load_u64(base + VALID_UNTIL_AT);
@@ -135,13 +137,13 @@ impl Page {
     }
 
     fn of<T>(&self, slot: u32, hold: Uuid, read: impl Fn(usize) -> T) -> Option<T> {
-        let base = slot_at(slot)?;
+        let base = self.slot_at(slot)?;
         let value = read(base);
         (self.map.load_bytes(base + HOLD_AT) == *hold.as_bytes()).then_some(value)
     }
-}
 
-fn slot_at(slot: u32) -> Option<usize> {
-    let slot = slot as usize;
-    (slot < SLOTS).then_some(SLOT_SIZE * (slot + 1))
+    #[inline]
+    fn slot_at(&self, slot: u32) -> Option<usize> {
+        (slot < self.slots).then_some(SLOT_SIZE * (slot as usize + 1))
+    }
 }

@@ -88,6 +88,13 @@ impl SessionBuilder {
         self
     }
 
+    /// How many holds the session may have at once, waiting ones counted: 1 to 4095. Default 63.
+    #[must_use]
+    pub fn holds(mut self, holds: u32) -> SessionBuilder {
+        self.register.holds = Some(holds);
+        self
+    }
+
     /// How long the session outlives its last beat upstream, in whole ms. Default 90 s.
     pub fn ttl(mut self, ttl: Duration) -> SessionBuilder {
         self.register.ttl_ms = Some(milliseconds(ttl));

@@ -67,6 +67,10 @@ pub struct Register {
     /// or until its valid-until has passed. Default false.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub guarded: Option<bool>,
+    /// How many holds the session may have at once, waiting ones counted, 1 to 4095: so many slots
+    /// has its page. Default 63.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub holds: Option<u32>,
     /// Take up an earlier session instead of making one; every other field is then ignored.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resume: Option<Resume>,

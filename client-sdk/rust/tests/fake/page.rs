@@ -21,7 +21,7 @@ impl PageFile {
         let mut bytes = vec![0; page::SIZE];
         bytes[..8].copy_from_slice(&page::MAGIC);
         bytes[page::VERSION_AT..][..4].copy_from_slice(&page::VERSION.to_le_bytes());
-        bytes[page::SLOTS_AT..][..4].copy_from_slice(&(page::SLOTS as u32).to_le_bytes());
+        bytes[page::SLOTS_AT..][..4].copy_from_slice(&page::SLOTS.to_le_bytes());
         bytes[page::SESSION_AT..][..16].copy_from_slice(session.as_bytes());
         bytes[page::BOOT_ID_AT..][..16].copy_from_slice(boot_id.as_bytes());
         let mut file = File::create_new(path).expect("a page");

@@ -225,7 +225,7 @@ impl State {
     }
 
     fn free_slot(&mut self) -> u32 {
-        self.next_slot = (self.next_slot + 1) % page::SLOTS as u32;
+        self.next_slot = (self.next_slot + 1) % page::SLOTS;
         self.next_slot
     }
 

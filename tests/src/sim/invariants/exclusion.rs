@@ -89,10 +89,10 @@ impl Exclusion {
         }
     }
 
-    /// The slots of a page that have no bit in `keep` were voided.
-    pub(crate) fn voided(&mut self, host: usize, session: SessionId, keep: u64) {
+    /// The slots of a page but those to keep were voided.
+    pub(crate) fn voided(&mut self, host: usize, session: SessionId, keep: &[u32]) {
         self.beliefs
-            .retain(|at, _| (at.host, at.session) != (host, session) || keep & (1 << at.slot) != 0);
+            .retain(|at, _| (at.host, at.session) != (host, session) || keep.contains(&at.slot));
     }
 
     /// A page was removed.
