@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Error};
 use clap::Parser;
-use tenured::api;
+use tenured::api::{self, Listening};
 use tenured::config::{self, Cli, Command, Environment, Loaded, Quarantine, SharedPolicy};
 use tenured::heart::{Control, Heart};
 use tenured::host::machine;
@@ -16,10 +16,11 @@ use tenured::host::service_manager::{self, Handed, Notifier};
 use tenured::host::signals::{Signal, Signals};
 use tenured::host::socket::{self, Place};
 use tenured::lifecycle::{
-    self, Assembled, Drained, Ending, Given, Means, Prepared, Ready, Reload, Reports, exit,
+    self, Assembled, Drained, Ending, Given, Means, Prepared, Ready, Reload, Reports, Vigil, exit,
 };
 use tenured::telemetry::{Metrics, log};
 use tokio::net::UnixListener;
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
@@ -102,7 +103,7 @@ fn serve(
         Some(handed) => socket::adopt(handed, &config.socket),
         None => socket::bind(&config.socket, config.audience),
     };
-    let (listener, place) = bound.map_err(unavailable)?;
+    let (listener, mut place) = bound.map_err(unavailable)?;
     let policy = SharedPolicy::new(config.policy.clone());
     let filter = log.filter();
     let given = Given {
@@ -141,13 +142,17 @@ fn serve(
             let listener = api::MetricsListener::from_std(listener, context.clone());
             tokio::spawn(listener.map_err(unavailable)?.serve(drain.clone()));
         }
-        let api = api::serve(listener, Identity::of, door, context, drain.clone());
+        let (renewed, to_renew) = mpsc::channel(1);
+        let listening = Listening { now: listener, renewed: to_renew };
+        let api = api::serve(listening, Identity::of, door, context, drain.clone());
         let api = tokio::spawn(api);
         let reports = tokio::spawn(reports.run());
         announce(started, &reload, &place, &guarantee);
+        let mut vigil = Vigil::new(renewed);
         let ending = tokio::select! {
             ending = live(&mut signals, &mut reload, means, &heart, &notifier) => ending,
             never = lifecycle::give_memory_back() => match never {},
+            never = vigil.keep(&mut place) => never,
         };
 
         reports.abort();
@@ -158,8 +163,10 @@ fn serve(
         heart.control(ending.control()).await;
         let work = async {
             heart.ended().await;
-            // Fails only if the API's task panicked; there is nothing left of it to wait for.
-            let _ = api.await;
+            // The API's own error is a panic of its task; there is nothing left of it to wait for.
+            if tokio::time::timeout(ending.patience(), api).await.is_err() {
+                info!("connections that hold up the restart are cut");
+            }
         };
         let deadline = reload.config.limits.stop_deadline;
         match lifecycle::drain(work, deadline, &mut signals).await {

@@ -1,6 +1,8 @@
 //! Holds survive a crash and a restart of the agent; a lost journal costs time, never safety.
 
 use std::collections::BTreeMap;
+use std::io::Write;
+use std::os::unix::net::UnixStream;
 use std::process::Command;
 use std::sync::Arc;
 
@@ -318,4 +320,34 @@ fn a_quarantine_is_no_readiness_and_can_be_ended() {
     assert!(agent.log().contains("ended by hand"));
     let (code, told) = end(&[]);
     assert_eq!((code, told.as_str()), (Some(0), "the agent grants: there is no quarantine\n"));
+
+/// Until the next agent is there nobody beats. Without a bound of its own the restart would take as
+/// long as a stop may.
+#[test]
+fn stuck_connections_do_not_hold_up_a_restart() {
+    let mut agent = Agent::start();
+    let mut http = agent.http();
+    let session = http.register(&json!({"keepalive_ms": 600_000}));
+    let with = json!({"ttl_ms": 20_000});
+    let grant = http.acquire(session.session, "leader", "role", &with);
+    let body = b"POST /v1/register HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n{";
+    let head = b"GET /healthz HTTP/1.1\r\n";
+    let unread = b"GET /openapi.json HTTP/1.1\r\nhost: x\r\n\r\n".repeat(20);
+    let _stuck: Vec<_> = [&body[..], &head[..], &unread]
+        .into_iter()
+        .map(|bytes| {
+            let mut stream = UnixStream::connect(agent.socket()).expect("it listens");
+            stream.write_all(bytes).expect("it takes that");
+            stream
+        })
+        .collect();
+    // Those above have been accepted before.
+    assert_eq!(agent.http().get("/healthz").status, 200);
+    agent.signal(Signal::SIGUSR2);
+    assert!(agent.wait_exit().success());
+    assert!(agent.log().contains("connections that hold up the restart are cut"));
+    agent.start_again();
+    let holder = agent.http().standing("leader", "role").holders.remove(0);
+    assert_eq!(holder.token, grant.token, "the hold is as it was");
+    assert!(agent.page(&session).held(grant.hold));
 }

@@ -1,5 +1,7 @@
 //! The runtime and state directories belong to one agent, and are safe from other users.
 
+use std::fs::{self, File};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -62,4 +64,35 @@ fn the_next_agent_waits_for_the_end_of_the_one_before() {
     let holder = agent.http().standing("leader", "role").holders.remove(0);
     assert_eq!(holder.token, grant.token);
     assert!(agent.page(&session).held(grant.hold));
+}
+
+#[test]
+fn a_socket_that_vanished_is_made_again() {
+    let agent = Agent::start();
+    let mut before = agent.http();
+    let session = before.register(&json!({}));
+    fs::remove_file(agent.socket()).expect("it is there");
+    until("the socket to be there again", || {
+        agent.http().try_call("GET", "/healthz", b"").is_ok_and(|answer| answer.status == 200)
+    });
+    until("it to be said", || agent.log().contains("had vanished: it is made again"));
+    // Connections of the old one go on, in the same agent.
+    let grant = before.acquire(session.session, "leader", "role", &json!({}));
+    assert_eq!(agent.http().standing("leader", "role").holders[0].token, grant.token);
+}
+
+/// A file that is shorter than its mapping faults, as one on a file system that turned read-only does.
+#[test]
+fn a_page_that_cannot_be_written_does_not_end_the_agent() {
+    let agent = Agent::start();
+    let mut http = agent.http();
+    let [broken, whole] = [0, 1].map(|_| http.register(&json!({})));
+    let page = agent.page(&whole);
+    fs::set_permissions(&broken.page, fs::Permissions::from_mode(0o600)).expect("it is ours");
+    let file = File::options().write(true).open(&broken.page).expect("it can be written");
+    file.set_len(0).expect("it can be cut");
+    http.acquire(broken.session, "leader", "one", &json!({}));
+    let grant = http.acquire(whole.session, "leader", "two", &json!({}));
+    assert!(page.held(grant.hold));
+    until("it to be said", || agent.log().contains("a page cannot be written"));
 }

@@ -55,7 +55,7 @@ pub use limits::{BODY_MAX, HEAD_MAX, Limits};
 pub use metrics_listener::{MetricsListener, MetricsListenerError, bind_metrics};
 pub use places::Places;
 pub use probe::{Door, SelfProbe, Unanswered, parse_answer, self_probe};
-pub use server::{Drained, Identity, serve};
+pub use server::{Drained, Identity, Listening, serve};
 pub use turns::Turns;
 
 use respond::Refusal;

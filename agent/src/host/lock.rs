@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, Write};
+use std::os::unix::fs::MetadataExt;
 use std::thread;
 use std::time::Duration;
 
@@ -67,6 +68,16 @@ impl Lock {
     pub fn leave(&self) {
         // Without it the next agent is less patient.
         let _ = self.write(LEAVING);
+    }
+
+    /// Device and inode of its file.
+    ///
+    /// # Errors
+    ///
+    /// Those of the system.
+    pub fn identity(&self) -> io::Result<(u64, u64)> {
+        let found = self.0.metadata()?;
+        Ok((found.dev(), found.ino()))
     }
 
     fn write(&self, word: &str) -> io::Result<()> {

@@ -97,6 +97,7 @@ pub struct Place {
 struct Own {
     directory: Directory,
     name: OsString,
+    audience: Audience,
     identity: Identity,
 }
 
@@ -116,6 +117,34 @@ impl Place {
         }
     }
 
+    /// Looks whether clients still find the socket, and makes it again if its file is gone, as after
+    /// somebody has cleaned up its directory.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be made again.
+    pub fn look(&mut self) -> Result<Look, BindError> {
+        let Some(own) = &self.own else {
+            return Ok(if self.path.exists() { Look::Same } else { Look::Gone });
+        };
+        // By path, because the directory may be gone, too.
+        match fs::symlink_metadata(&self.path) {
+            Ok(found) if (found.dev(), found.ino()) == own.identity => return Ok(Look::Same),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            _ => return Ok(Look::Replaced),
+        }
+        let directory = open_parent(&self.path)?;
+        if !self.lock.as_ref().is_some_and(|lock| is_at(lock, &directory, &own.name)) {
+            self.lock = Some(take_lock(&directory, &own.name, &self.path)?);
+        }
+        let (name, audience) = (own.name.clone(), own.audience);
+        let (listener, identity) = make(&directory, &name, audience).map_err(|source| {
+            BindError::System { what: "bind socket", path: self.path.clone(), source }
+        })?;
+        self.own = Some(Own { directory, name, audience, identity });
+        Ok(Look::Renewed(listener))
+    }
+
     /// Removes the socket, so that clients see at once that nobody serves it; but not the service
     /// manager's, nor what somebody else has put in its place. Without this call the socket stays for
     /// the next agent to take over.
@@ -127,6 +156,19 @@ impl Place {
             let _ = own.directory.remove(&own.name);
         }
     }
+}
+
+/// What has become of a socket's file.
+#[derive(Debug)]
+pub enum Look {
+    /// It is there.
+    Same,
+    /// It was gone, and there is a new one, which is to be served in place of the old one.
+    Renewed(UnixListener),
+    /// It is gone, and making it is the service manager's.
+    Gone,
+    /// Something else is there.
+    Replaced,
 }
 
 /// What has a name.
@@ -157,17 +199,13 @@ pub fn bind(path: &Path, audience: Audience) -> Result<(UnixListener, Place), Bi
         let path = path.to_owned();
         move |source: io::Error| BindError::System { what, path, source }
     };
-    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+    let Some(name) = path.file_name() else {
         return Err(BindError::NoFile(path.to_owned()));
     };
     if path.as_os_str().len() > PATH_BYTES_MAX {
         return Err(BindError::TooLong(path.to_owned()));
     }
-    if !parent.as_os_str().is_empty() {
-        directory::create(parent, 0o755).map_err(fail("create directory", parent))?;
-    }
-    let directory = Directory::shared(parent).map_err(fail("open directory", parent))?;
-
+    let directory = open_parent(path)?;
     let lock = take_lock(&directory, name, path)?;
     if let Ok(there) = look(&directory, name) {
         if !there.is_socket {
@@ -180,8 +218,21 @@ pub fn bind(path: &Path, audience: Audience) -> Result<(UnixListener, Place), Bi
     }
     let (listener, identity) =
         make(&directory, name, audience).map_err(fail("bind socket", path))?;
-    let own = Own { directory, name: name.to_owned(), identity };
+    let own = Own { directory, name: name.to_owned(), audience, identity };
     Ok((listener, Place { path: path.to_owned(), own: Some(own), lock: Some(lock) }))
+}
+
+/// The directory of a socket, made if it is missing.
+fn open_parent(path: &Path) -> Result<Directory, BindError> {
+    let Some(parent) = path.parent() else { return Err(BindError::NoFile(path.to_owned())) };
+    let fail = |what| {
+        let path = parent.to_owned();
+        move |source: io::Error| BindError::System { what, path, source }
+    };
+    if !parent.as_os_str().is_empty() {
+        directory::create(parent, 0o755).map_err(fail("create directory"))?;
+    }
+    Directory::shared(parent).map_err(fail("open directory"))
 }
 
 /// A new listening socket with that name, in place of what has it.
@@ -285,10 +336,21 @@ fn lock_beside(path: &Path) -> Result<Lock, BindError> {
     take_lock(&directory, path.file_name().unwrap_or_default(), path)
 }
 
+fn lock_name(socket: &OsStr) -> OsString {
+    let mut name = socket.to_owned();
+    name.push(".lock");
+    name
+}
+
+/// Whether a next agent would find that lock.
+fn is_at(lock: &Lock, directory: &Directory, socket: &OsStr) -> bool {
+    let there = look(directory, &lock_name(socket));
+    lock.identity().is_ok_and(|own| there.is_ok_and(|there| there.identity == own))
+}
+
 /// The lock of the socket with that name.
 fn take_lock(directory: &Directory, name: &OsStr, socket: &Path) -> Result<Lock, BindError> {
-    let mut beside = name.to_owned();
-    beside.push(".lock");
+    let beside = lock_name(name);
     let fail = |source| BindError::System { what: "lock", path: directory.join(&beside), source };
     // 0600, because whoever may read a file may lock it, and keep the agent from starting.
     let file = directory.write(&beside, lock::BYTES_MAX).map_err(fail)?;
@@ -504,6 +566,38 @@ mod tests {
         assert_eq!((after.ino(), after.mode()), (before.ino(), before.mode()));
         UnixStream::connect(&path).unwrap();
         let (_listener, _place) = adopt(copy(), &path).unwrap();
+    }
+
+    #[test]
+    fn a_socket_that_vanished_is_made_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("sub/api.sock");
+        let (_listener, mut place) = bind(&path, Audience::User).unwrap();
+        assert!(matches!(place.look(), Ok(Look::Same)));
+        fs::remove_file(&path).unwrap();
+        let Ok(Look::Renewed(first)) = place.look() else { panic!("not made again") };
+        UnixStream::connect(&path).unwrap();
+        first.accept().unwrap();
+        assert_eq!(mode(&path), 0o600);
+        assert!(matches!(place.look(), Ok(Look::Same)));
+
+        // With everything beside it: the right to the path is that of the new lock.
+        fs::remove_dir_all(path.parent().unwrap()).unwrap();
+        let Ok(Look::Renewed(_second)) = place.look() else { panic!("not made again") };
+        assert!(matches!(bind(&path, Audience::User), Err(BindError::Taken { pid: Some(_), .. })));
+
+        fs::remove_file(&path).unwrap();
+        fs::write(&path, "precious").unwrap();
+        assert!(matches!(place.look(), Ok(Look::Replaced)));
+        place.remove();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
+
+        let handed = dir.path().join("handed.sock");
+        let listener = UnixListener::bind(&handed).unwrap();
+        let (_listener, mut place) = adopt(listener.into(), &handed).unwrap();
+        assert!(matches!(place.look(), Ok(Look::Same)));
+        fs::remove_file(&handed).unwrap();
+        assert!(matches!(place.look(), Ok(Look::Gone)));
     }
 
     #[test]

@@ -6,6 +6,9 @@ use std::time::Duration;
 use crate::heart::Control;
 use crate::host::signals::{Signal, Signals};
 
+/// Enough to write the answers that there are.
+const RESTART_DRAIN: Duration = Duration::from_millis(100);
+
 /// How the agent ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {
@@ -16,6 +19,15 @@ pub enum Ending {
 }
 
 impl Ending {
+    /// How long connections may go on once the heart has ended. Until the next agent is there nobody
+    /// beats, and no stuck client is worth a hold; those of a stop have until the deadline.
+    pub fn patience(self) -> Duration {
+        match self {
+            Ending::Stop => Duration::MAX,
+            Ending::Restart => RESTART_DRAIN,
+        }
+    }
+
     /// What the heart is asked to do.
     pub fn control(self) -> Control {
         match self {

@@ -10,6 +10,7 @@ mod ready;
 mod reload;
 mod reports;
 mod thrift;
+mod vigil;
 
 pub use assemble::{AssembleError, Assembled, Given, assemble};
 pub use drain::{Drained, Ending, drain};
@@ -20,6 +21,7 @@ pub use ready::Ready;
 pub use reload::Reload;
 pub use reports::Reports;
 pub use thrift::give_memory_back;
+pub use vigil::Vigil;
 
 /// Exit codes, as sysexits(3) has them.
 pub mod exit {

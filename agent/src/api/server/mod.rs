@@ -21,6 +21,7 @@ use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::mpsc;
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
@@ -55,13 +56,28 @@ pub struct Drained {
     pub cut: usize,
 }
 
+/// Where clients connect.
+pub struct Listening {
+    /// At present.
+    pub now: UnixListener,
+    /// What takes its place when its file has vanished.
+    pub renewed: mpsc::Receiver<UnixListener>,
+}
+
+impl From<UnixListener> for Listening {
+    fn from(now: UnixListener) -> Listening {
+        let (_, renewed) = mpsc::channel(1);
+        Listening { now, renewed }
+    }
+}
+
 /// Serves the API until `shutdown`, then drains.
 ///
 /// Takes connections from `listener`; `identify` says who is at the other end of one when it is
 /// accepted. The agent itself comes in by `door`, whatever the limits. On `shutdown` it stops accepting, closes idle connections, lets requests finish and
 /// streams end (the heart ends them), and cuts what is left at the drain deadline of the limits.
 pub async fn serve<I: Identity>(
-    listener: UnixListener,
+    listener: impl Into<Listening>,
     identify: impl Fn(&UnixStream) -> io::Result<I>,
     door: Door,
     context: Arc<Context>,
@@ -80,7 +96,7 @@ pub async fn serve<I: Identity>(
         http: http(),
         epoch: Instant::now(),
     };
-    server.accept_until(listener, identify, door, &shutdown).await;
+    server.accept_until(listener.into(), identify, door, &shutdown).await;
 
     table.order(Order::Drain);
     let drained = sweeping(&table, table.emptied());
@@ -135,7 +151,7 @@ struct Server {
 impl Server {
     async fn accept_until<I: Identity>(
         &self,
-        listener: UnixListener,
+        mut listening: Listening,
         identify: impl Fn(&UnixStream) -> io::Result<I>,
         mut door: Door,
         shutdown: &CancellationToken,
@@ -164,7 +180,12 @@ impl Server {
                     let _ = knock.heard.send(());
                     continue;
                 }
-                accepted = listener.accept() => accepted,
+                accepted = listening.now.accept() => accepted,
+                // When nobody waits at the old one, to which nobody can connect any more.
+                Some(renewed) = listening.renewed.recv() => {
+                    listening.now = renewed;
+                    continue;
+                }
             };
             match accepted {
                 Ok((stream, _)) => {
