@@ -59,7 +59,10 @@ pub(crate) async fn run(args: &RunArgs, client: Client) -> Result<u8, Failure> {
     kernel::adopt_orphans().map_err(system)?;
     let mut signals = Signals::install().map_err(system)?;
     let asked = acquire(args, kind, name.clone());
-    let mut campaign = Campaign::new(client.clone(), register(args), asked);
+    // The campaign has a patience of its own.
+    let hasty = client.with_patience(Duration::ZERO);
+    let hasty = hasty.map_err(|error| Failure::of_call("--socket", &error))?;
+    let mut campaign = Campaign::new(hasty, register(args), asked);
     refuse_to_wait_for_itself(args, kind, name.as_deref(), &what, &client).await?;
     let outcome = tokio::select! {
         biased;

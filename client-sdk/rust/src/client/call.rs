@@ -18,6 +18,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::CallError;
+use super::patience::Patience;
 use crate::wire::Problem;
 
 /// Shorter than the 5 s after which the agent closes an idle connection, so that a call seldom
@@ -38,12 +39,13 @@ pub(super) enum Repeat {
 
 pub(super) struct Transport {
     pub(super) path: PathBuf,
+    pub(super) patience: Duration,
     authority: Authority,
     pool: Pool<UnixConnector, Full<Bytes>>,
 }
 
 impl Transport {
-    pub(super) fn new(path: PathBuf) -> Result<Transport, CallError> {
+    pub(super) fn new(path: PathBuf, patience: Duration) -> Result<Transport, CallError> {
         // The connector reads the path back from the host part, hex digits.
         let authority = Uri::from(hyperlocal::Uri::new(&path, "/")).into_parts().authority;
         let authority = authority
@@ -53,7 +55,7 @@ impl Transport {
             .pool_idle_timeout(IDLE)
             .pool_max_idle_per_host(IDLE_CONNECTIONS_MAX)
             .build(UnixConnector);
-        Ok(Transport { path, authority, pool })
+        Ok(Transport { path, patience, authority, pool })
     }
 
     pub(super) async fn get<T: DeserializeOwned>(
@@ -137,16 +139,28 @@ impl Transport {
         repeat: Repeat,
     ) -> Result<(StatusCode, Bytes), CallError> {
         let mut repeats_left = usize::from(repeat == Repeat::Harmless);
+        let patience = Patience::of(self.patience);
         loop {
             let request = self.request(method.clone(), target.clone(), body.clone())?;
             let failure = match self.pool.request(request).await {
                 Ok(response) => match read(response).await {
                     Ok((status, reply)) if status.is_success() => return Ok((status, reply)),
-                    Ok((status, reply)) => return Err(self.refusal(status, &reply)),
+                    Ok((status, reply)) => {
+                        let refusal = self.refusal(status, &reply);
+                        if patience.again_after(&refusal).await {
+                            continue;
+                        }
+                        return Err(refusal);
+                    }
                     Err(failure) => failure,
                 },
-                // Nobody listens: the same again would meet the same.
-                Err(failure) if failure.is_connect() => return Err(self.failed(failure.into())),
+                Err(failure) if failure.is_connect() => {
+                    let failure = self.failed(failure.into());
+                    if patience.again_after(&failure).await {
+                        continue;
+                    }
+                    return Err(failure);
+                }
                 Err(failure) => failure.into(),
             };
             // The agent closed a connection that it found idle while this call was on its way.

@@ -5,6 +5,7 @@
 
 mod call;
 mod error;
+mod patience;
 mod socket;
 mod sse;
 mod stream;
@@ -26,6 +27,7 @@ use self::call::{Repeat, Transport};
 use crate::wire;
 
 pub use self::error::CallError;
+pub use self::patience::{CONNECT_PATIENCE, RESTART_PATIENCE};
 pub use self::socket::{SERVICE_SOCKET, SOCKET_VARIABLE};
 pub use self::stream::{EventStream, Received};
 
@@ -49,6 +51,10 @@ pub enum AcquireReply {
 ///
 /// Connections are kept for a few seconds and made anew when the agent closed them; calls of which
 /// twice does the same as once are then repeated. Must be used inside a Tokio runtime.
+///
+/// Every call waits for an agent that does not take its connection: up to [`CONNECT_PATIENCE`] while too
+/// many others wait, up to [`RESTART_PATIENCE`] while the agent is restarted; never longer than the call's
+/// own deadline. Without a socket it fails at once.
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), tenure::client::CallError> {
@@ -76,7 +82,18 @@ impl Client {
     ///
     /// [`CallError::BadSocket`] when the name is no path.
     pub fn connect(socket: Option<&Path>) -> Result<Client, CallError> {
-        let transport = Transport::new(socket::find(socket)?)?;
+        let transport = Transport::new(socket::find(socket)?, CONNECT_PATIENCE)?;
+        Ok(Client { transport: Arc::new(transport) })
+    }
+
+    /// A client of the same agent that waits no longer than this for one that does not take
+    /// connections, with connections of its own. [`Duration::ZERO`] is not to wait.
+    ///
+    /// # Errors
+    ///
+    /// None that [`Client::connect`] has not had.
+    pub fn with_patience(&self, patience: Duration) -> Result<Client, CallError> {
+        let transport = Transport::new(self.path().to_owned(), patience)?;
         Ok(Client { transport: Arc::new(transport) })
     }
 
@@ -324,7 +341,8 @@ impl Client {
     ) -> Result<EventStream, CallError> {
         let session = session.to_string();
         let target = self.target("/v1/events", &[("session", Some(&session))])?;
-        EventStream::open(self.path(), target, last_event_id).await
+        let patience = self.transport.patience;
+        EventStream::open(self.path(), target, last_event_id, patience).await
     }
 
     /// Opens a stream of a resource's standing; needs no session. A master's name is its project.
@@ -339,7 +357,8 @@ impl Client {
         tenant: Option<&str>,
     ) -> Result<EventStream, CallError> {
         let query = [("kind", Some(kind.as_str())), ("name", Some(name)), ("tenant", tenant)];
-        EventStream::open(self.path(), self.target("/v1/observe", &query)?, None).await
+        let target = self.target("/v1/observe", &query)?;
+        EventStream::open(self.path(), target, None, self.transport.patience).await
     }
 
     async fn probe(&self, target: &'static str) -> Result<(), CallError> {

@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Empty, Limited};
@@ -19,6 +20,7 @@ use hyper_util::rt::TokioIo;
 use tokio::net::UnixStream;
 
 use super::call::{not_a_problem, unreachable};
+use super::patience::Patience;
 use super::sse::Parser;
 use super::{CallError, STREAM_OPEN_DEADLINE};
 use crate::wire::{Event, Problem};
@@ -58,9 +60,18 @@ impl EventStream {
         path: &Path,
         target: PathAndQuery,
         last_event_id: Option<u64>,
+        patience: Duration,
     ) -> Result<EventStream, CallError> {
-        match tokio::time::timeout(STREAM_OPEN_DEADLINE, connect(path, target, last_event_id)).await
-        {
+        let connected = async {
+            let patience = Patience::of(patience);
+            loop {
+                match connect(path, target.clone(), last_event_id).await {
+                    Err(error) if patience.again_after(&error).await => {}
+                    result => return result,
+                }
+            }
+        };
+        match tokio::time::timeout(STREAM_OPEN_DEADLINE, connected).await {
             Ok(result) => result,
             Err(_) => {
                 Err(CallError::TimedOut { path: path.to_owned(), after: STREAM_OPEN_DEADLINE })
