@@ -1,11 +1,13 @@
 //! `POST /v1/register`.
 
+use std::io;
+use std::path::Path;
 use std::sync::Arc;
 
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
-use tenure::wire::{Problem, Register, Registered};
+use tenure::wire::{Code, Problem, Register, Registered, Release, Tether};
 
 use super::context::Context;
 use super::parse::{Ask as Body, Parsed};
@@ -14,6 +16,7 @@ use super::respond::{Refusal, json, mismatch};
 use super::server::Connected;
 use super::validate;
 use crate::config::Ask;
+use crate::host::machine::has_free_descriptor;
 use crate::keeper::{Reply, Request};
 
 impl Body for Register {
@@ -34,6 +37,7 @@ impl Body for Register {
         (status = 403, description = "`forbidden`", body = Problem, content_type = "application/problem+json"),
         (status = 404, description = "`session_unknown`: nothing to resume", body = Problem, content_type = "application/problem+json"),
         (status = 410, description = "`session_lost`: the session to resume has ended", body = Problem, content_type = "application/problem+json"),
+        (status = 503, description = "`upstream_unavailable`: no page could be made, or no descriptor is left", body = Problem, content_type = "application/problem+json"),
         (status = 429, description = "`quota_exceeded`", body = Problem, content_type = "application/problem+json"),
         super::openapi::Common, super::openapi::BadBody,
     ))]
@@ -50,9 +54,18 @@ pub(super) async fn register(
         let project = ask.project.as_deref();
         context.check(&caller.peer, &Ask { tenant, project, ..Ask::default() })?;
     }
+    if ask.tether == Some(Tether::Process) && !caller.peer.watchable && !has_free_descriptor() {
+        return Err(no_room("its process cannot be watched"));
+    }
+    let later = connection.caller();
     match context.heart.call(caller, Request::Register(ask)).await? {
         Reply::Registered { session, secret, ttl_ms, beat_ms, resumed } => {
             let page = context.about.pages.join(session.to_string());
+            if !resumed && is_missing(&page) {
+                let release = Release { session: session.0, hold: None };
+                context.heart.call(later, Request::Release(release)).await?;
+                return Err(no_room("it would have no page"));
+            }
             let registered = Registered {
                 session: session.0,
                 secret,
@@ -67,4 +80,20 @@ pub(super) async fn register(
         }
         other => Ok(mismatch("register", &other)),
     }
+}
+
+/// Of a session that the heart could make no page for.
+fn is_missing(page: &Path) -> bool {
+    page.symlink_metadata().is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+}
+
+fn no_room(what: &str) -> Refusal {
+    let cause = if has_free_descriptor() {
+        "the agent's log says why: its runtime directory is full, or not writable"
+    } else {
+        "the agent has no descriptor left: end sessions or connections, or raise its limit of open \
+         files (LimitNOFILE=, ulimit -n)"
+    };
+    let detail = format!("a session cannot be registered, as {what}: {cause}");
+    Problem::new(Code::UpstreamUnavailable, detail).retry_after_ms(1000).into()
 }

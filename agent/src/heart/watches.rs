@@ -10,6 +10,7 @@ use tokio::task::AbortHandle;
 use crate::host::process;
 use crate::host::service_manager::Notifier;
 use crate::model::{Process, SessionId};
+use crate::telemetry::Repeats;
 
 /// A watched process has ended.
 #[derive(Debug, Clone, Copy)]
@@ -29,6 +30,8 @@ pub(super) struct Watches {
     notifier: Notifier,
     /// What the service manager kept of the last agent's, until its sessions are adopted.
     kept: HashMap<SessionId, OwnedFd>,
+    /// What of failures is logged: without descriptors every one fails.
+    errors: Repeats,
     /// Sessions whose process cannot be watched, to be told to the keeper.
     pub(super) unwatched: Vec<SessionId>,
 }
@@ -45,7 +48,8 @@ impl Watches {
         )]
         let (exits, exits_out) = mpsc::unbounded_channel();
         let (tasks, unwatched) = (HashMap::new(), Vec::new());
-        (Watches { tasks, exits, notifier, kept, unwatched }, exits_out)
+        let errors = Repeats::new();
+        (Watches { tasks, exits, notifier, kept, errors, unwatched }, exits_out)
     }
 
     /// Watches the process behind a pidfd, and has that kept.
@@ -67,7 +71,9 @@ impl Watches {
                 self.tasks.insert(session, task.abort_handle());
             }
             Err(error) => {
-                tracing::warn!(%session, %error, "cannot watch the session's process");
+                if let Some(withheld) = self.errors.admit() {
+                    tracing::warn!(%session, %error, withheld, "cannot watch the session's process");
+                }
                 self.unwatched.push(session);
             }
         }

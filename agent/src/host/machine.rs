@@ -127,6 +127,11 @@ pub fn raise_descriptor_limit() -> io::Result<u64> {
     Ok(soft.max(wanted))
 }
 
+/// Whether one more file could be opened, or connection taken.
+pub fn has_free_descriptor() -> bool {
+    fs::File::open("/dev/null").is_ok()
+}
+
 /// What this process uses.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Usage {

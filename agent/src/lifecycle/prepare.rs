@@ -15,6 +15,8 @@ use crate::host::machine;
 
 /// The lock of a directory. No socket's lock has this name: those end with `.lock`.
 const LOCK_NAME: &str = "lock";
+/// With fewer, opening a database or starting a thread fails, and says something else.
+const DESCRIPTORS_MIN: u64 = 64;
 
 /// Why the agent cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -37,6 +39,12 @@ pub enum PrepareError {
         /// Why not.
         source: io::Error,
     },
+    /// Nothing could be served.
+    #[error(
+        "the limit of open files is {0}, and the agent needs {DESCRIPTORS_MIN} at least: raise it \
+         (ulimit -n, LimitNOFILE=)"
+    )]
+    FewDescriptors(u64),
     /// Another agent uses a directory.
     #[error(
         "another agent{} uses {}; give this one --runtime-dir and --state-dir of its own, or stop \
@@ -85,10 +93,16 @@ pub fn prepare(config: &Config) -> Result<Prepared, PrepareError> {
     // Whatever is created without a mode of its own, such as databases with the secrets of
     // sessions, is for the agent alone.
     umask(Mode::from_bits_truncate(0o077));
+    let descriptors = machine::raise_descriptor_limit();
+    if let Ok(descriptors) = descriptors
+        && descriptors < DESCRIPTORS_MIN
+    {
+        return Err(PrepareError::FewDescriptors(descriptors));
+    }
     let runtime_dir = directory(&config.runtime_dir, "--runtime-dir", 0o755)?;
     let state_dir = directory(&config.state_dir, "--state-dir", 0o700)?;
     let locks = lock_all([(&runtime_dir, "--runtime-dir"), (&state_dir, "--state-dir")])?;
-    let descriptors = machine::raise_descriptor_limit()
+    let descriptors = descriptors
         .inspect_err(|error| warn!(%error, "the limit of open files cannot be raised"))
         .ok();
     let means = Means { descriptors, memory: machine::memory_limit() };
@@ -169,5 +183,11 @@ mod tests {
         let expected = "is writable for its group or for everybody (mode 777): others could put files \
                         into it; mend it (chown, chmod go-w), or choose another with --runtime-dir";
         assert!(error.to_string().ends_with(expected), "{error}");
+    }
+
+    #[test]
+    fn few_descriptors_are_named() {
+        let error = PrepareError::FewDescriptors(16).to_string();
+        assert!(error.contains("open files is 16, and the agent needs 64 at least"), "{error}");
     }
 }

@@ -24,7 +24,8 @@ async fn every_endpoint_answers() {
     let registered = client.post("/v1/register", "").await;
     assert_eq!(registered.status, 201);
     let registered = registered.json();
-    assert_eq!(registered["page"], format!("/run/tenured/pages/{SESSION}"));
+    let page = rig.path.with_file_name(SESSION);
+    assert_eq!(registered["page"], page.to_str().unwrap());
     assert_eq!(registered["boot_id"], "00000000-0000-0000-0000-000000000007");
     assert_eq!(registered["agent"]["guarantee"], "one host");
     assert_eq!(registered["resumed"], false);
@@ -155,6 +156,20 @@ fn rules() -> SharedPolicy {
         sessions_max: None,
         holds_max: None,
     }]))
+}
+
+#[tokio::test]
+async fn a_session_without_a_page_is_refused() {
+    let rig = Rig::new();
+    let mut client = rig.connect().await;
+    std::fs::remove_file(rig.path.with_file_name(SESSION)).unwrap();
+    let refused = client.post("/v1/register", "{}").await;
+    let problem = refused.problem(503, "upstream_unavailable");
+    let detail = problem["detail"].as_str().unwrap();
+    assert!(detail.contains("it would have no page"), "{detail}");
+    // Resumed, it may do without.
+    let resume = format!(r#"{{"resume":{{"session":"{SESSION}","secret":"5ec1e7"}}}}"#);
+    assert_eq!(client.post("/v1/register", &resume).await.status, 201);
 }
 
 #[tokio::test]

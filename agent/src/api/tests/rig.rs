@@ -88,6 +88,7 @@ impl Rig {
     pub(super) fn with(limits: Limits, policy: SharedPolicy) -> Rig {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("api.sock");
+        std::fs::write(directory.path().join(SESSION), "a page").unwrap();
         let (heart, fake) = FakeHeart::new();
         let (notes, noted) = mpsc::unbounded_channel();
         let metrics = Arc::new(Metrics::new());
@@ -109,7 +110,7 @@ impl Rig {
                 host: "here".into(),
                 address: Some("redis://there:6379/0".into()),
                 boot_id: Uuid::from_u128(7),
-                pages: "/run/tenured/pages".into(),
+                pages: directory.path().to_owned(),
             },
             policy,
             metrics: metrics.clone(),
