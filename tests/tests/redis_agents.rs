@@ -340,8 +340,9 @@ fn a_lease_is_listed_on_both_hosts_and_kept_for_its_session_during_grace() {
     );
     let version = there["version"].as_u64().expect("a version");
 
-    fleet.agents[0].kill();
+    // Its last beat was less than a ttl before.
     let in_grace_until = boottime_ns() + 4_000_000_000;
+    fleet.agents[0].kill();
     let waiting =
         other.queue("lease", "mailbox", &json!({"attributes": {"address": "10.0.0.8:1"}}));
     let (seen, granted) = other.events.granted_seen(waiting);

@@ -73,7 +73,7 @@ pub(super) fn watchdog(world: &mut World) {
     let machine = &world.machine;
     let limit = machine.property("tenured.service", "WatchdogUSec");
     machine.log.expect("the watchdog bites after 30 s", limit == "30s");
-    drop_in(world, "WatchdogSec=2s");
+    drop_in(world, "WatchdogSec=5s");
     machine.run("systemctl restart tenured").ok();
     all_kept(world);
     let machine = &world.machine;
