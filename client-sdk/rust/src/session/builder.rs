@@ -89,7 +89,6 @@ impl SessionBuilder {
     }
 
     /// How many holds the session may have at once, waiting ones counted: 1 to 4095. Default 63.
-    #[must_use]
     pub fn holds(mut self, holds: u32) -> SessionBuilder {
         self.register.holds = Some(holds);
         self
