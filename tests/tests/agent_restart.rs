@@ -320,6 +320,7 @@ fn a_quarantine_is_no_readiness_and_can_be_ended() {
     assert!(agent.log().contains("ended by hand"));
     let (code, told) = end(&[]);
     assert_eq!((code, told.as_str()), (Some(0), "the agent grants: there is no quarantine\n"));
+}
 
 /// Until the next agent is there nobody beats. Without a bound of its own the restart would take as
 /// long as a stop may.
