@@ -81,10 +81,25 @@ pub trait Client {
         self.post("/v1/release", &json!({"session": session})).expect::<Released>(200).released
     }
 
-    /// `GET /v1/status`.
+    /// All pages of `GET /v1/status`, as one.
     #[track_caller]
     fn status(&mut self) -> Status {
-        self.get("/v1/status").expect(200)
+        let mut whole: Status = self.get("/v1/status?limit=1000").expect(200);
+        while let Some(cursor) = whole.cursor.take() {
+            let next: Status =
+                self.get(&format!("/v1/status?limit=1000&cursor={cursor}")).expect(200);
+            whole.cursor = next.cursor;
+            for session in next.sessions {
+                match whole.sessions.last_mut() {
+                    // Its holds went on to the next page.
+                    Some(last) if last.session == session.session => {
+                        last.holds.extend(session.holds)
+                    }
+                    _ => whole.sessions.push(session),
+                }
+            }
+        }
+        whole
     }
 
     /// `GET /v1/standing`.
