@@ -143,14 +143,15 @@ fn the_documented_rights_are_enough() {
     let _: () = redis.command(&rights);
     let url = redis.url().replace("redis+unix://", "redis+unix://tenure:secret@");
     let agent = start_agent(0, &url, "");
-    let mut program = Campaigner::start(&agent, "program");
-    let mut acme = Campaigner::start_with(&agent, "program", &json!({"tenant": "acme"}));
-    for program in [&mut program, &mut acme] {
+    for tenant in ["default", "acme"] {
+        let register = json!({"tenant": tenant});
+        let [mut holder, mut waiter] =
+            ["holder", "waiter"].map(|name| Campaigner::start_with(&agent, name, &register));
         for kind in ["leader", "master", "lease", "semaphore"] {
-            let held = program.acquire(kind, "role", &json!({}));
-            let waiting = program.queue(kind, "role", &json!({}));
-            program.release(held.hold);
-            program.events.granted(waiting);
+            let held = holder.acquire(kind, "role", &json!({}));
+            let waiting = waiter.queue(kind, "role", &json!({}));
+            holder.release(held.hold);
+            waiter.events.granted(waiting);
         }
     }
     assert_eq!(agent.http().status().upstream.last_error, None);

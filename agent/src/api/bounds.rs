@@ -124,7 +124,7 @@ fn name_unsigned(value: &mut Value) {
 fn bound_operation(operation: &mut Value) {
     let parameters = operation.get_mut("parameters").and_then(Value::as_array_mut);
     for parameter in parameters.into_iter().flatten() {
-        if matches!(parameter["name"].as_str(), Some("name" | "tenant")) {
+        if matches!(parameter["name"].as_str(), Some("name" | "tenant" | "cursor")) {
             merge(&mut parameter["schema"], visible(":"));
         }
     }

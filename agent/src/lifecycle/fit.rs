@@ -49,7 +49,7 @@ fn fit_descriptors(limits: &mut Limits, settings: &mut Settings, descriptors: u6
     let cause =
         format!("the limit of open files is {descriptors}; raise it (ulimit -n, LimitNOFILE=)");
     lower("connections_max", &mut limits.connections_max, connections, &cause);
-    let streams = (limits.connections_max / 4 * STREAMS_OF_FOUR).max(1);
+    let streams = (connections / 4 * STREAMS_OF_FOUR).max(1);
     lower("streams_max", &mut limits.streams_max, streams, &cause);
     lower("sessions_max", &mut settings.sessions_max, sessions, &cause);
 }
