@@ -42,7 +42,7 @@ const UPSTREAM: [(UpstreamState, &str); 4] = [
 
 /// Limits that refuse requests or connections. Each is there from the start: a counter that comes into
 /// being with its first refusal shows no increase.
-const LIMITS: [&str; 13] = [
+const LIMITS: [&str; 15] = [
     "allow_holds",
     "allow_sessions",
     "connections",
@@ -51,6 +51,8 @@ const LIMITS: [&str; 13] = [
     "holds_per_session",
     "holds_per_uid",
     "page_slots",
+    "remembered",
+    "remembered_per_uid",
     "sessions",
     "sessions_per_uid",
     "streams",
