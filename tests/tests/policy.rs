@@ -122,7 +122,7 @@ fn the_agents_own_limits_refuse_with_retry_after() {
 
 #[test]
 fn connections_are_limited_and_others_are_served_again() {
-    let config = "[limits]\nconnections_max = 20\n";
+    let config = "[limits]\nconnections_max = 20\nconnections_per_uid_max = 20\n";
     let agent = Agent::setup().config(config).start();
     // Idle connections make room.
     let mut idle: Vec<_> = (0..60).map(|_| agent.http()).collect();

@@ -16,6 +16,9 @@ const HIDDEN: &str = r"\u0000-\u001f\u007f-\u00a0\u00ad\u034f\u061c\u115f\u1160\
 const FILTER: &str =
     "^(error|warn|info|debug|trace|off)(,[a-z_]+(::[a-z_]+)*=(error|warn|info|debug|trace|off))*$";
 
+/// What a page of status names as the next one.
+const STATUS_CURSOR: &str = r"^[1-9][0-9]{0,8}\.[0-9a-f]{32}\.[0-9a-f]{32}$";
+
 /// Fields that only one kind has.
 const ONLY: [(&str, Kind); 4] = [
     ("limit", Kind::Semaphore),
@@ -36,6 +39,7 @@ pub(super) fn add(document: &mut Value) {
         ("Register", "surface", visible("")),
         ("Register", "tenant", visible(":")),
         ("Register", "project", visible(":")),
+        ("Register", "holds", json!({"minimum": 1, "maximum": tenure::page::SLOTS_MAX})),
         ("Register", "keepalive_ms", keepalive.clone()),
         ("Register", "progress_ms", keepalive),
         ("Register", "linger_ms", json!({"maximum": ttl_max})),
@@ -64,9 +68,9 @@ pub(super) fn add(document: &mut Value) {
         json!(format!("{described} Its texts have at most {ATTRIBUTES_MAX} bytes together."));
     document["components"]["schemas"]["Acquire"]["allOf"] = json!(rules_of_kinds());
     name_unsigned(document);
-    for path in document["paths"].as_object_mut().into_iter().flat_map(|paths| paths.values_mut()) {
-        for operation in path.as_object_mut().into_iter().flat_map(|path| path.values_mut()) {
-            bound_operation(operation);
+    for (path, item) in document["paths"].as_object_mut().into_iter().flatten() {
+        for operation in item.as_object_mut().into_iter().flat_map(|item| item.values_mut()) {
+            bound_operation(path, operation);
         }
     }
 }
@@ -121,12 +125,16 @@ fn name_unsigned(value: &mut Value) {
     }
 }
 
-fn bound_operation(operation: &mut Value) {
+fn bound_operation(path: &str, operation: &mut Value) {
     let parameters = operation.get_mut("parameters").and_then(Value::as_array_mut);
     for parameter in parameters.into_iter().flatten() {
-        if matches!(parameter["name"].as_str(), Some("name" | "tenant" | "cursor")) {
-            merge(&mut parameter["schema"], visible(":"));
-        }
+        let bound = match (path, parameter["name"].as_str()) {
+            ("/v1/status", Some("cursor")) => json!({"pattern": STATUS_CURSOR}),
+            (_, Some("cursor")) => visible(""),
+            (_, Some("name" | "tenant")) => visible(":"),
+            _ => continue,
+        };
+        merge(&mut parameter["schema"], bound);
     }
     // A body that may be missing is an object where it is there.
     let schema = operation.pointer_mut("/requestBody/content/application~1json/schema");
