@@ -141,8 +141,8 @@ impl<'a> Replay<'a> {
         let calls = self.scripts.calls;
         self.comparer.compare(&self.oracle, of_engine, &engine, &upstream, calls)?;
         self.quiet(of_upstream, &upstream)?;
-        if let (Request::Inspect(resource), Answer::Standing(standing)) = (of_engine, &engine) {
-            self.verify(resource, standing)?;
+        if let Request::Inspect(resource) = of_engine {
+            self.verify(resource)?;
         }
         self.tick();
         Ok(())
@@ -168,10 +168,15 @@ impl<'a> Replay<'a> {
     }
 
     /// Whoever holds a resource is a holder by every way of asking.
-    fn verify(&mut self, resource: &Resource, standing: &UpstreamStanding) -> Result<(), String> {
+    fn verify(&mut self, resource: &Resource) -> Result<(), String> {
         let claims = self.plan.claims_of(resource);
         let verified = self.scripts.verify(resource, &claims)?;
-        let holds = |claim: &ClaimId| standing.holders.iter().any(|entry| entry.claim == *claim);
+        // A standing may not list all of them.
+        let request = Request::Holders(resource.clone());
+        let Answer::Standing(all) = self.oracle.handle(self.now_ms, request) else {
+            return Err("the engine tells no holders".to_owned());
+        };
+        let holds = |claim: &ClaimId| all.holders.iter().any(|entry| entry.claim == *claim);
         let held: Vec<bool> = claims.iter().map(holds).collect();
         equal("what is verified", &held, &verified)
     }
@@ -226,7 +231,7 @@ impl<'a> Replay<'a> {
             let Cared { holders, waiting, next, foreign } = cared;
             equal("members of other programs", &false, &foreign)?;
             let engine = self.standing(resource);
-            let counts = (engine.holders.len() as u64, engine.waiters.len() as u64);
+            let counts = (engine.holding, engine.waiting);
             equal(&format!("care of {resource} {when}"), &counts, &(holders, waiting))?;
             let next = next.map(|next| self.now_us + next.as_micros() as u64);
             self.due_us = [self.due_us, next].into_iter().flatten().min();
@@ -251,7 +256,7 @@ impl<'a> Replay<'a> {
                 continue;
             }
             // A claim that is granted would take its token before those of the other semaphores.
-            let full = after.limit.filter(|limit| after.holders.len() >= *limit as usize);
+            let full = after.limit.filter(|limit| after.holding >= u64::from(*limit));
             match ((to_ms + at as u64) % 3, full) {
                 (0, _) => {
                     self.scripts.care(std::slice::from_ref(&resource))?;
