@@ -126,7 +126,11 @@ impl<'a> Around<'a> {
     }
 
     fn do_now(&mut self, command: Command) {
-        let is_void = matches!(command, Command::WritePage { valid_until: Boottime::ZERO, .. });
+        // A page that is opened loses what it is not to keep, and comes before others are written.
+        let is_void = matches!(
+            command,
+            Command::OpenPage { .. } | Command::WritePage { valid_until: Boottime::ZERO, .. }
+        );
         if self.is_secured && !is_void {
             self.judge_inner();
         }
