@@ -37,15 +37,18 @@ impl Agent {
             agent_uid: AGENT_UID,
             ..core.plan.settings.clone()
         };
-        let mut believed = core.checks.exclusion.believed(core.now, self.host);
+        let mut believed = core.checks.exclusion.believed_until(core.now, self.host);
         // The last agent may have died when the end of a hold was in the journal and not on the
         // page yet.
-        believed.retain(|(_, claim)| core.checks.one_end.is_open(*claim));
+        believed.retain(|(_, claim, _)| core.checks.one_end.is_open(*claim));
         let saved = self.rows.saved();
         let mut keeper = Keeper::new(settings, core.random.seed(), now);
         keeper.adopt(now, saved);
         self.keeper = Some(keeper);
         self.drive(core, upstream, |turn, keeper, around| turn.flush(keeper, around));
+        // The machine may have stood still in the first turn: what ran out meanwhile is rightly lost.
+        let valid = believed.into_iter().filter(|(.., until)| *until > core.now);
+        let believed: Vec<_> = valid.map(|(session, claim, _)| (session, claim)).collect();
         self.check_kept(core, &believed);
         for _ in &believed {
             core.seen("hold kept over a start");

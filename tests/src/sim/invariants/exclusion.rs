@@ -230,10 +230,20 @@ impl Exclusion {
 
     /// What the pages of a host say is held now.
     pub(crate) fn believed(&self, now: TrueTime, host: usize) -> Vec<(SessionId, ClaimId)> {
+        let believed = self.believed_until(now, host).into_iter();
+        believed.map(|(session, claim, _)| (session, claim)).collect()
+    }
+
+    /// The same, each with the instant at which its page stops saying so.
+    pub(crate) fn believed_until(
+        &self,
+        now: TrueTime,
+        host: usize,
+    ) -> Vec<(SessionId, ClaimId, TrueTime)> {
         let believed = self.beliefs.iter();
         believed
             .filter(|(slot, belief)| slot.host == host && belief.until > now)
-            .map(|(slot, belief)| (slot.session, belief.claim))
+            .map(|(slot, belief)| (slot.session, belief.claim, belief.until))
             .collect()
     }
 }
