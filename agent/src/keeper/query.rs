@@ -14,7 +14,7 @@ use crate::model::Peer;
 use crate::model::{Answer, ClaimId, Failure, Resource, SessionId};
 
 impl Keeper {
-    /// How many holds there are by kind, in the order of [`Kind::ALL`]: held, in jeopardy, waiting.
+    /// How many holds there are by kind, in the order of `wire::Kind::ALL`: held, in jeopardy, waiting.
     pub fn count_holds(&self) -> [[u64; 3]; 4] {
         self.hold_counts.0
     }

@@ -64,6 +64,8 @@ impl Exclusion {
         let fact = ledger.fact(claim);
         let rival = self.beliefs.iter().find(|(at, belief)| {
             at.host == slot.host
+                // What it says of the slot itself is what this write replaces.
+                && **at != slot
                 && belief.claim != claim
                 && belief.until > now
                 && fact.is_some_and(|fact| {
