@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 use tenure::wire::Kind;
 
-use super::validate::{ATTRIBUTES_MAX, NAME_MAX, PARTITION_MAX, PERMITS_MAX};
+use super::validate::{ATTRIBUTES_MAX, MAX_HOLD_MIN_MS, NAME_MAX, PARTITION_MAX, PERMITS_MAX};
 use crate::keeper::{BEAT_MIN, Settings};
 
 /// Tags and selectors beyond the basic plane, which have no escape that all dialects know.
@@ -49,7 +49,7 @@ pub(super) fn add(document: &mut Value) {
         ("Acquire", "request", visible("")),
         ("Acquire", "ttl_ms", ttl),
         ("Acquire", "grace_ms", json!({"maximum": ttl_max})),
-        ("Acquire", "max_hold_ms", json!({"minimum": 1})),
+        ("Acquire", "max_hold_ms", json!({"minimum": MAX_HOLD_MIN_MS})),
         ("Acquire", "limit", json!({"minimum": 1, "maximum": PERMITS_MAX})),
         ("Attributes", "address", visible("")),
         ("Attributes", "proxy_id", visible("")),
@@ -66,7 +66,13 @@ pub(super) fn add(document: &mut Value) {
     let described = attributes["description"].as_str().unwrap_or_default();
     attributes["description"] =
         json!(format!("{described} Its texts have at most {ATTRIBUTES_MAX} bytes together."));
-    document["components"]["schemas"]["Acquire"]["allOf"] = json!(rules_of_kinds());
+    let mut rules = rules_of_kinds();
+    rules.push(json!({
+        // Holds as well where `wait` is left out.
+        "if": {"properties": {"wait": {"const": "none"}}},
+        "then": {"properties": {"timeout_ms": {"type": "null"}}},
+    }));
+    document["components"]["schemas"]["Acquire"]["allOf"] = json!(rules);
     name_unsigned(document);
     for (path, item) in document["paths"].as_object_mut().into_iter().flatten() {
         for operation in item.as_object_mut().into_iter().flat_map(|item| item.values_mut()) {

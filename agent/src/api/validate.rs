@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use tenure::page::SLOTS_MAX;
-use tenure::wire::{Acquire, Attributes, Kind, Problem, Register};
+use tenure::wire::{Acquire, Attributes, Kind, Problem, Register, Wait};
 
 use super::limits::QUOTED_MAX;
 use crate::keeper::{BEAT_MIN, Settings};
 
 /// Shortest duration of a hold, ms: the upstream's answer takes its part of it.
-const MAX_HOLD_MIN_MS: u64 = 100;
+pub(super) const MAX_HOLD_MIN_MS: u64 = 100;
 /// Longest name of anything, bytes.
 pub(super) const NAME_MAX: usize = 200;
 /// Most permits of a semaphore.
@@ -65,6 +65,14 @@ pub(super) fn acquire(ask: &Acquire, settings: &Settings) -> Checked {
         }
     }
     optional("request", ask.request.as_deref(), visible)?;
+    if let (Some(ms), Wait::None) = (ask.timeout_ms, ask.wait) {
+        return refuse(
+            "timeout_ms",
+            ms,
+            "only a wait has it, and \"wait\" is \"none\" here",
+            "add \"wait\":\"block\" or \"queue\", or leave it out",
+        );
+    }
     ttl(ask.ttl_ms, settings)?;
     if let Some(ms) = ask.max_hold_ms
         && ms < MAX_HOLD_MIN_MS

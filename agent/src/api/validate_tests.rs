@@ -132,7 +132,9 @@ fn acquires() {
         json!({"kind": "lease", "name": "a", "attributes": {"status": " x"}}),
         Some("attributes.status"),
     );
-    check(json!({"kind": "leader", "name": "a", "timeout_ms": 5}), None);
+    check(json!({"kind": "leader", "name": "a", "timeout_ms": 5}), Some("timeout_ms"));
+    let none = json!({"kind": "leader", "name": "a", "wait": "none", "timeout_ms": 0});
+    check(none, Some("timeout_ms"));
     check(json!({"kind": "leader", "name": "a", "wait": "block", "timeout_ms": 0}), None);
     check(json!({"kind": "leader", "name": "a", "wait": "queue", "timeout_ms": 5}), None);
     check(json!({"kind": "leader", "name": "a", "ttl_ms": 299}), Some("ttl_ms"));

@@ -100,7 +100,7 @@ pub struct Acquire {
     /// What to do while it is taken.
     #[serde(default)]
     pub wait: Wait,
-    /// How long to wait at most, ms. Default: for ever.
+    /// How long to wait at most, ms; only with `wait` `block` or `queue`. Default: for ever.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
     /// The client's id for this request: the same id again returns the same hold.
