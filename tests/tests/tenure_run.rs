@@ -430,16 +430,24 @@ fn a_changed_limit_is_said_on_stderr_and_no_limit_is_the_one_in_force() {
     let session = http.register(&json!({"keepalive_ms": 600_000})).session;
     http.acquire(session, "semaphore", "enc", &json!({"limit": 4}));
     let run = |args: &[&str]| {
-        let args = [&["--semaphore", "enc", "--no-wait"], args].concat();
+        let args = [&["--semaphore", "enc"], args].concat();
         let (code, _, err) = TenureRun::new(&agent.socket(), &args, &["true"]).finish();
-        assert_eq!(code, 0, "{err}");
-        err
+        (code, err)
     };
-    assert_eq!(run(&[]), "");
+    assert_eq!(run(&["--no-wait"]), (0, String::new()));
     assert_eq!(agent.http().standing("semaphore", "enc").limit, Some(4));
-    let line = "semaphore/enc: limit changed from 4 to 5 for everybody";
-    assert!(run(&["--limit", "5"]).contains(line));
+    let changed = |from: u32, to: u32| {
+        format!("semaphore/enc: limit changed from {from} to {to} for everybody")
+    };
+    let (code, err) = run(&["--no-wait", "--limit", "5"]);
+    assert!(code == 0 && err.contains(&changed(4, 5)), "{code} {err}");
     assert_eq!(agent.http().standing("semaphore", "enc").limit, Some(5));
+    // Whoever is refused has changed it all the same.
+    let (code, err) = run(&["--no-wait", "--limit", "1"]);
+    assert!(code == 75 && err.contains(&changed(5, 1)), "{code} {err}");
+    http.acquire(session, "semaphore", "enc", &json!({"limit": 2}));
+    let (code, err) = run(&["--wait", "100ms", "--limit", "1"]);
+    assert!(code == 75 && err.contains(&changed(2, 1)), "{code} {err}");
 }
 
 #[test]

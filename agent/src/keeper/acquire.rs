@@ -344,6 +344,7 @@ impl Keeper {
             return self.end_released(now, id, ReleasedCause::WaitTimeout);
         }
         let (asked_at, stage) = (hold.asked_at, hold.stage);
+        let limit_changed = hold.limit_changed;
         let resource = hold.claim.resource.clone();
         let contest = self.contests.get(&resource);
         // Whoever is in a semaphore's queue upstream was answered.
@@ -361,7 +362,7 @@ impl Keeper {
             let trouble = contest.and_then(|contest| contest.trouble.clone());
             trouble.unwrap_or_else(|| unavailable("it gave no answer in time"))
         };
-        let problem = problem.about(id.0);
+        let problem = Problem { limit_changed, ..problem.about(id.0) };
         for ticket in self.take_tickets(now, id) {
             self.refuse(ticket, problem.clone());
         }

@@ -265,6 +265,14 @@ fn a_changed_limit_is_told_and_no_limit_is_the_one_in_force() {
     let ticket = bench.acquire(session, permit(Some(2)));
     let Some(Ok(Reply::Waiting(waiting))) = bench.reply(ticket) else { panic!("not waiting") };
     assert_eq!(waiting.limit_changed, Some(LimitChanged { from: 1, to: 2 }));
+    let mut patient = permit(Some(1));
+    patient["wait"] = json!("block");
+    patient["timeout_ms"] = json!(500);
+    let ticket = bench.acquire(session, patient);
+    bench.pass(Duration::from_secs(1));
+    let refused = bench.reply(ticket).unwrap().unwrap_err();
+    assert_eq!(refused.code, Code::WaitTimeout);
+    assert_eq!(refused.limit_changed, Some(LimitChanged { from: 2, to: 1 }));
 }
 
 #[test]

@@ -19,7 +19,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
-use tenure::client::Client;
+use tenure::client::{CallError, Client};
 use tenure::page::{boottime_ns, check_clock};
 use tenure::wire::{self, Acquire, Attributes, HoldView, Kind, LimitChanged, Register, Wait};
 use tokio::time::timeout;
@@ -72,6 +72,9 @@ pub(crate) async fn run(args: &RunArgs, client: Client) -> Result<u8, Failure> {
     let Granted { tether, acquired, asked_at } = match outcome {
         Ok(Ok(granted)) => granted,
         Ok(Err(error)) => {
+            if let CallError::Refused(problem) = &error {
+                say_limit_changed(&what, problem.limit_changed);
+            }
             campaign.abandon(Some(&error)).await;
             return Err(Failure::of_call(&what, &error));
         }
@@ -86,10 +89,7 @@ pub(crate) async fn run(args: &RunArgs, client: Client) -> Result<u8, Failure> {
         campaign.abandon(None).await;
         return Err(Failure::new(exit::UNAVAILABLE, format!("{what}: {differ}")));
     }
-    if let Some(changed) = acquired.limit_changed {
-        let LimitChanged { from, to } = changed;
-        eprintln!("{what}: limit changed from {from} to {to} for everybody");
-    }
+    say_limit_changed(&what, acquired.limit_changed);
     // Time may have passed since the grant: Ctrl-Z, a busy machine.
     let validity = Validity::new(&client, &tether.registered, &acquired);
     let valid = matches!(validity.read(), Reading::Until(instant) if boottime_ns() < instant);
@@ -140,6 +140,13 @@ pub(crate) async fn run(args: &RunArgs, client: Client) -> Result<u8, Failure> {
     // Not before: a stream that closes says that the command has ended, too.
     drop(ending.stream);
     Ok(if ending.stopped { exit::LOST } else { child::exit_code(ending.status) })
+}
+
+/// Everybody who names a limit decides for all, also one who is refused.
+fn say_limit_changed(what: &str, changed: Option<LimitChanged>) {
+    if let Some(LimitChanged { from, to }) = changed {
+        eprintln!("{what}: limit changed from {from} to {to} for everybody");
+    }
 }
 
 /// A command that is to be stopped at the end of --max-hold must have time between the two signals.
