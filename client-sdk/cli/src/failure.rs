@@ -32,13 +32,11 @@ impl Failure {
 
     fn of_problem(what: &str, problem: &Problem) -> Failure {
         let code = match problem.code {
-            // A session or a wait that ended meanwhile has acquired nothing.
-            Code::Contended
-            | Code::WaitTimeout
-            | Code::QuotaExceeded
-            | Code::SessionLost
-            | Code::HoldLost => exit::NOT_ACQUIRED,
-            Code::UpstreamUnavailable | Code::Stopping => exit::UNAVAILABLE,
+            // Scripts take this status for "somebody else has it", so nothing else may have it.
+            Code::Contended | Code::WaitTimeout => exit::NOT_ACQUIRED,
+            Code::HoldLost => exit::LOST,
+            // Only an agent that was away has forgotten a session of this process.
+            Code::UpstreamUnavailable | Code::Stopping | Code::SessionLost => exit::UNAVAILABLE,
             Code::Unauthorized | Code::Forbidden => exit::FORBIDDEN,
             Code::Invalid | Code::TooLarge => exit::USAGE,
             _ => exit::REFUSED,
@@ -111,6 +109,18 @@ mod tests {
         check(61_000, "1m1s");
         check(7_260_000, "2h1m");
         check(90_000_000, "1d1h");
+    }
+
+    #[test]
+    fn no_other_refusal_looks_as_if_somebody_else_had_it() {
+        let status = |code| {
+            let problem = Box::new(Problem::new(code, "detail"));
+            Failure::of_call("leader/a", &CallError::Refused(problem)).code
+        };
+        assert_eq!([Code::Contended, Code::WaitTimeout].map(status), [75; 2]);
+        let away = [Code::UpstreamUnavailable, Code::Stopping, Code::SessionLost];
+        assert_eq!(away.map(status), [69; 3]);
+        assert_eq!([Code::QuotaExceeded, Code::HoldLost, Code::Forbidden].map(status), [1, 74, 77]);
     }
 
     #[test]

@@ -54,10 +54,12 @@ Life and death:
 
 Exit status:
   the command's own; 128+n when signal n ended it
+  1    the agent refuses: too many holds or sessions, for example
   64   the command line is wrong
   69   the agent or its upstream cannot be reached, or did not answer during the wait; an agent
        that hangs costs 5 s at most, and no more than --wait
-  74   the command was stopped because its hold was lost, or --max-hold was over
+  74   the command was stopped because its hold was lost, or --max-hold was over; or the hold was
+       lost before the command started
   75   the resource was not acquired: somebody else has it, or had it for all of --wait
   77   the agent's policy forbids it
   126  the command cannot be executed
