@@ -13,7 +13,9 @@ use super::{Call, Keeper, one_less};
 use crate::host::clock::Boottime;
 use crate::model::{self, Answer, ClaimId, Failure, SessionId};
 
-/// A release is tried for this much longer than the upstream would keep the hold by itself.
+/// A release is tried for this much longer than the upstream would keep the hold by itself. While it
+/// cannot even be sent it is tried for ever: what was sent before, such as a claim without an answer,
+/// may take effect when a server that stood still goes on.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Ends of sessions that are tried again; more are tried once, and end with their ttl upstream.
@@ -142,7 +144,7 @@ impl Keeper {
         for ticket in std::mem::take(&mut departure.tickets) {
             self.commands.push_back(Command::Reply { ticket, reply: Ok(Reply::Released(true)) });
         }
-        if result.is_err() && now < departure.give_up_at {
+        if is_tried_again(now, departure.give_up_at, &result) {
             departure.failures += 1;
             let failures = departure.failures;
             let wait = self.back_off(failures) + pace(self.departures.len());
@@ -222,7 +224,7 @@ impl Keeper {
         let uid = farewell.uid;
         let of_user = self.farewells_by_uid.get(&uid).copied().unwrap_or(0);
         let too_many = of_user > FAREWELLS_PER_UID_MAX || waiting > FAREWELLS_MAX;
-        if result.is_ok() || now >= farewell.give_up_at || too_many {
+        if too_many || !is_tried_again(now, farewell.give_up_at, &result) {
             self.farewells.remove(&id);
             one_less(&mut self.farewells_by_uid, uid);
             return;
@@ -233,6 +235,15 @@ impl Keeper {
         if let Some(farewell) = self.farewells.get_mut(&id) {
             self.timers.set(&mut farewell.alarm, Timer::Farewell(id), Some(now + wait));
         }
+    }
+}
+
+/// Whether what was answered so must be said again.
+fn is_tried_again(now: Boottime, give_up_at: Boottime, result: &Result<Answer, Failure>) -> bool {
+    match result {
+        Ok(_) => false,
+        Err(Failure::Unavailable(_)) => true,
+        Err(Failure::Unknown(_)) => now < give_up_at,
     }
 }
 

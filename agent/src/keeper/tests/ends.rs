@@ -309,6 +309,25 @@ fn releases_that_the_upstream_does_not_hear_of_count_among_the_holds_of_their_us
     assert!(ask(&mut bench, 3).is_ok());
 }
 
+#[test]
+fn what_was_sent_before_an_upstream_stood_still_is_released_when_it_goes_on() {
+    let mut bench = Bench::new();
+    let session = bench.register(json!({"project": "p"}));
+    bench.link = Link::Hung;
+    bench.acquire(session, json!({"kind": "leader", "name": "x"}));
+    bench.link = Link::Down;
+    bench.release(session, None).unwrap();
+    bench.pass(Duration::from_secs(3600));
+    assert_eq!((size(&bench, "departures"), size(&bench, "farewells")), (1, 1));
+    // The claim takes effect, and nobody wants it any more.
+    bench.set_link(Link::Up);
+    bench.pass(Duration::from_secs(5));
+    let other = bench.register(json!({"project": "p"}));
+    bench.hold(other, json!({"kind": "leader", "name": "x"}));
+    bench.release(other, None).unwrap();
+    bench.assert_nothing_left();
+}
+
 fn size(bench: &Bench, table: &str) -> usize {
     bench.keeper.sizes().into_iter().find(|(name, _)| *name == table).unwrap().1
 }
