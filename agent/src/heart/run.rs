@@ -194,10 +194,10 @@ impl Run {
                 if looked.is_ready() {
                     return;
                 }
-                // Whoever is to do what is looked for may need this very core; and the runtime must
-                // look at its sockets.
-                std::thread::yield_now();
+                // First the runtime: it sends what was submitted, and nobody can do that before. Then
+                // whoever is to do it may need this very core.
                 tokio::task::yield_now().await;
+                std::thread::yield_now();
             }
         }
         poll_fn(|context| self.poll_woken(context)).await;
