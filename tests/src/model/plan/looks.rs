@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tenure::wire::Kind;
-use tenured::model::{Request, Resource, SessionRecord};
+use tenured::model::{Request, Resource, SessionId, SessionRecord};
 
 use super::cast::SCOPES;
 use super::draft::Draft;
@@ -25,7 +25,12 @@ impl Draft {
     }
 
     pub(super) fn end_session(&mut self) {
-        let SessionRecord { owner, tenant, project, .. } = self.some_program().record.clone();
+        let next = SessionId(self.id());
+        let program = self.some_program();
+        let SessionRecord { owner, tenant, project, .. } = program.record.clone();
+        // A session that has ended does not come back.
+        program.owner.session = next;
+        program.record.owner.session = next;
         self.ask(Request::EndSession { session: owner.session, tenant, project });
     }
 

@@ -212,6 +212,7 @@ pub(super) fn announce(layout: &Layout, record: &SessionRecord) -> Invocation {
         .key(layout.session(&session))
         .key(layout.sessions(tenant, project))
         .key(layout.master(tenant, project))
+        .key(layout.claim(tenant, &session))
         .arg(session)
         .arg(tenant)
         .arg(project)
@@ -236,6 +237,7 @@ pub(super) fn end_session(
     let (projects, sessions) = layout.projects();
     Invocation::new(&scripts::END_SESSION)
         .key(layout.session(&session))
+        .key(layout.claim(tenant, &session))
         .arg(session)
         .arg(tenant)
         .arg(project)

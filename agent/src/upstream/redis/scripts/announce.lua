@@ -1,14 +1,20 @@
 -- Announces a session in its project, or in another one (SPEC-032 5.1, 5.2).
 --
 -- KEYS  1 hash of the session  2 sessions of the project, SET  3 master of the project, STRING
+--       4 what says that the session has ended
 -- ARGV  1 session  2 tenant  3 project  4 surface  5 host  6 name  7 ttl, ms
 --       8 priority unless it claims with another  9 what hashes of sessions start with
 --       10 channel of the project  11 what the keys of projects' sessions start with
 --       12 what they end with
--- Returns 1.
+-- Returns 1, also when the session has ended: nobody waits for the answer then.
 
 -- How many other sessions of the project are looked at, whether they are alive.
 local LOOKED_AT = 16
+
+-- A copy that comes late must not bring the session back.
+if redis.call('EXISTS', KEYS[4]) == 1 then
+  return 1
+end
 
 local key, set, main = KEYS[1], KEYS[2], KEYS[3]
 local session, tenant, project, ttl = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[7])

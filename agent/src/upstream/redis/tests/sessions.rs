@@ -68,9 +68,22 @@ fn a_session_lives_by_its_beats_and_the_dead_are_reaped_once() {
     announce(&store, &announcement(4, "p"));
     assert_eq!(ears.next().1["session"], "dead");
     ears.check_silent(&store);
-    // Announced again it is there again.
+    // One that ran out is there again when it is announced again.
+    announce(&store, &announcement(2, "p"));
+    assert_eq!(beat_session(&store, 2), PEER_ROLE);
+}
+
+#[test]
+fn a_session_that_has_ended_is_not_brought_back_by_a_late_announcement() {
+    let store = Store::new();
     announce(&store, &announcement(1, "p"));
-    assert_eq!(beat_session(&store, 1), PEER_ROLE);
+    assert!(end(&store, 1));
+    store.without_writing(|| announce(&store, &announcement(1, "p")));
+    assert_eq!(beat_session(&store, 1), BeatAnswer::Gone(GoneReason::Unknown));
+    // The end may be there before it, too.
+    assert!(!end(&store, 2));
+    announce(&store, &announcement(2, "p"));
+    assert_eq!(store.inspect(&resource("master/p")).members, 0);
 }
 
 #[test]
