@@ -8,6 +8,7 @@ use redis::{PushInfo, PushKind, Value};
 use super::calls::Line;
 use super::layout::{About, Layout};
 use super::link::Connected;
+use super::tenants::Tracked;
 use crate::model::{Failure, Resource};
 
 /// Keys in one step of a survey.
@@ -69,7 +70,8 @@ pub(super) struct Hearing {
     pub(super) refused: Option<String>,
 }
 
-/// Starts to listen, unless this connection does `already`.
+/// Starts to listen, unless this connection does `already`. Nothing is heard of what changes before it has
+/// answered.
 ///
 /// # Errors
 ///
@@ -79,6 +81,7 @@ pub(super) async fn listen(
     line: Line,
     layout: &Layout,
     database: u32,
+    tracked: &Tracked,
     already: u64,
 ) -> Result<Option<Hearing>, Failure> {
     let mut connected = line.connect().await?;
@@ -87,7 +90,7 @@ pub(super) async fn listen(
     }
     let mut tracking = redis::cmd("CLIENT");
     tracking.arg("TRACKING").arg("ON").arg("BCAST");
-    for prefix in layout.tracking_prefixes() {
+    for prefix in layout.tracking_prefixes(tracked) {
         tracking.arg("PREFIX").arg(prefix);
     }
     let mut patterns = redis::cmd("PSUBSCRIBE");
@@ -96,7 +99,13 @@ pub(super) async fn listen(
     }
     let mut losses = redis::cmd("SUBSCRIBE");
     losses.arg(layout.lost_channel());
-    let mut refused = obey(&line, &mut connected, &tracking).await?;
+    // Prefixes can be added, but those of all tenants overlap with those of some.
+    let mut untracking = redis::cmd("CLIENT");
+    untracking.arg("TRACKING").arg("OFF");
+    let mut refused = obey(&line, &mut connected, &untracking).await?;
+    if refused.is_none() {
+        refused = obey(&line, &mut connected, &tracking).await?;
+    }
     let tracks = refused.is_none();
     let mut subscriptions = vec![patterns, losses];
     if !tracks {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use tenure::wire::Kind;
 use uuid::Uuid;
 
+use super::tenants::Tracked;
 use crate::model::{ClaimId, Resource, SessionId};
 
 /// The tenant whose keys carry no tenant.
@@ -242,7 +243,8 @@ impl Layout {
         self.tenure(tenant, "fence")
     }
 
-    /// HASH: what agents know of a claim. Without an id, what all of them start with.
+    /// HASH: what agents know of a claim, or that a session has ended. Without an id, what all of them start
+    /// with.
     pub fn claim(&self, tenant: &str, id: &str) -> String {
         self.tenure(tenant, &format!("claim:{id}"))
     }
@@ -299,18 +301,26 @@ impl Layout {
 
     /// What to track with `CLIENT TRACKING ON BCAST PREFIX …`. None starts with another, which
     /// Redis would refuse.
-    pub fn tracking_prefixes(&self) -> Vec<String> {
+    pub fn tracking_prefixes(&self, tracked: &Tracked) -> Vec<String> {
         let (role, name) = ("", "");
-        vec![
-            self.leader(DEFAULT_TENANT, role),
-            self.masters(),
-            self.projects().0,
-            self.semaphore(DEFAULT_TENANT, SemaphoreKey::Main, name),
-            self.semaphore(DEFAULT_TENANT, SemaphoreKey::Waiting, name),
-            self.notification(DEFAULT_TENANT, name),
-            self.lease(DEFAULT_TENANT, name),
-            OTHER_TENANTS.to_owned(),
-        ]
+        let of_tenant = |tenant: &str| {
+            [
+                self.leader(tenant, role),
+                self.semaphore(tenant, SemaphoreKey::Main, name),
+                self.semaphore(tenant, SemaphoreKey::Waiting, name),
+                self.notification(tenant, name),
+                self.lease(tenant, name),
+            ]
+        };
+        let mut prefixes = vec![self.masters(), self.projects().0];
+        prefixes.extend(of_tenant(DEFAULT_TENANT));
+        match tracked {
+            Tracked::All => prefixes.push(OTHER_TENANTS.to_owned()),
+            Tracked::These(tenants) => {
+                prefixes.extend(tenants.iter().flat_map(|tenant| of_tenant(tenant)));
+            }
+        }
+        prefixes
     }
 
     /// What to subscribe to with `PSUBSCRIBE`: messages to every project and session.

@@ -138,13 +138,40 @@ fn a_channel_says_what_it_is_about() {
 #[test]
 fn tracked_prefixes_do_not_overlap_and_cover_what_is_waited_for() {
     let layout = Layout::default();
-    let prefixes = layout.tracking_prefixes();
+    let these = |tenants: &[&str]| {
+        let tenants = tenants.iter().map(|tenant| Arc::from(*tenant)).collect();
+        layout.tracking_prefixes(&Tracked::These(tenants))
+    };
+    let all = layout.tracking_prefixes(&Tracked::All);
+    for (prefixes, tenants) in [
+        (all, &["default", "acme", "b"][..]),
+        (these(&[]), &["default"]),
+        (these(&["acme", "b"]), &["default", "acme", "b"]),
+    ] {
+        check_prefixes(&layout, &prefixes, tenants);
+    }
+    let told = |key: String| these(&["acme"]).iter().any(|prefix| key.starts_with(prefix.as_str()));
+    for key in [
+        layout.leader("other", "x"),
+        layout.fence("acme"),
+        layout.claim("acme", "x"),
+        layout.semaphore("acme", SemaphoreKey::Max, "x"),
+        layout.semaphore("acme", SemaphoreKey::Ttl, "x"),
+        layout.leases("acme"),
+        layout.routes("acme"),
+    ] {
+        assert!(!told(key.clone()), "{key}");
+    }
+}
+
+#[track_caller]
+fn check_prefixes(layout: &Layout, prefixes: &[String], tenants: &[&str]) {
     for (index, one) in prefixes.iter().enumerate() {
         for other in &prefixes[..index] {
             assert!(!one.starts_with(other.as_str()) && !other.starts_with(one.as_str()));
         }
     }
-    for tenant in ["default", "acme"] {
+    for tenant in tenants {
         for key in [
             layout.leader(tenant, "x"),
             layout.lease(tenant, "x"),

@@ -22,6 +22,7 @@ mod runs_out;
 mod sentinel;
 mod sign_in;
 mod stream;
+mod tenants;
 #[cfg(test)]
 mod tests;
 mod trouble;
@@ -50,6 +51,7 @@ use self::layout::Layout;
 use self::link::{Link, LinkState, Purpose};
 use self::members::Members;
 use self::runs_out::RunsOut;
+use self::tenants::{Tenants, Tracked};
 use super::{Examination, Health, Report, Upstream};
 use crate::host::clock::{self, Boottime};
 use crate::model::{Answer, CallId, Change, ClaimId, Failure, Request, Resource};
@@ -82,7 +84,7 @@ enum Task {
     },
     Care(Vec<CareOf>),
     Verify(Vec<(ClaimId, Resource)>),
-    Listen,
+    Listen(Tracked),
     Stand,
     /// From this cursor on.
     Survey(Vec<u8>),
@@ -135,6 +137,7 @@ pub struct Redis {
     care: Care,
     caretaker: Caretaker,
     members: Members,
+    tenants: Tenants,
     /// By what the caretaker is known.
     agent: String,
     ear: Ear,
@@ -178,6 +181,7 @@ impl Redis {
             care: Care::new(seed),
             caretaker: Caretaker::new(seed),
             members: Members::new(seed),
+            tenants: Tenants::default(),
             agent: format!("{seed:016x}"),
             ear: Ear::Deaf { retry_at: Boottime::ZERO },
             listening_on: 0,
@@ -200,13 +204,17 @@ impl Redis {
 
     /// Does what is due and does not come from the keeper.
     fn look_after(&mut self, now: Boottime) {
+        if self.ear == Ear::Listening && self.tracks && self.tenants.lacks(self.caretaker.is_it()) {
+            (self.ear, self.listening_on) = (Ear::Deaf { retry_at: now }, 0);
+        }
         if matches!(self.ear, Ear::Deaf { retry_at } if retry_at <= now) {
             self.ear = Ear::Starting;
             let (layout, database) = (Rc::clone(&self.layout), self.database);
-            let already = self.listening_on;
-            let within = self.settings.timeout;
-            self.calls.start(now, within, &self.pushes, Task::Listen, move |line| async move {
-                feed::listen(line, &layout, database, already).await.map(Reply::Listening)
+            let (already, within) = (self.listening_on, self.settings.timeout);
+            let tracked = self.tenants.wanted(self.caretaker.is_it());
+            let task = Task::Listen(tracked.clone());
+            self.calls.start(now, within, &self.pushes, task, move |line| async move {
+                feed::listen(line, &layout, database, &tracked, already).await.map(Reply::Listening)
             });
         }
         if self.unheard_at.is_some_and(|at| at <= now) {
@@ -316,12 +324,13 @@ impl Redis {
                     }
                 }
             }
-            (Task::Listen, Ok(Reply::Listening(hearing))) => {
+            (Task::Listen(tracked), Ok(Reply::Listening(hearing))) => {
                 self.ear = Ear::Listening;
                 if let Some(Hearing { connection, tracks, refused }) = hearing {
                     self.listening_on = connection;
                     self.hard_of_hearing = refused;
                     self.tracks = tracks;
+                    self.tenants.track(tracked);
                 }
                 if self.tracks {
                     self.unheard_at = None;
@@ -335,7 +344,7 @@ impl Redis {
                 self.known.doubt_semaphores(now);
                 self.reports.push_back(Report::FeedLost);
             }
-            (Task::Listen, _) => self.ear = Ear::Deaf { retry_at: now + LISTEN_AGAIN },
+            (Task::Listen(_), _) => self.ear = Ear::Deaf { retry_at: now + LISTEN_AGAIN },
             (Task::Stand, result) => {
                 let answer = match result {
                     Ok(Reply::Stood(other)) => Some(other),
@@ -425,6 +434,7 @@ impl Upstream for Redis {
 
     fn submit(&mut self, now: Boottime, call: CallId, request: Request) {
         self.known.handle_request(now, &request, &mut self.care);
+        self.tenants.handle_request(&request);
         let names = match &request {
             Request::Inspect(resource) => self.members.names(now, resource),
             _ => None,
