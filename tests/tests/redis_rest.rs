@@ -1,7 +1,6 @@
 //! What agents do when nobody asks them anything: little, and only what somebody gains by.
 
 use serde_json::json;
-use tenure::wire::LostReason;
 use tenure_tests::harness::{Campaigner, Fleet, RedisServer, start_agent, until};
 
 /// A holder and a waiter of a semaphore with one permit, as a program that is no agent leaves them.
@@ -76,21 +75,6 @@ fn permits_that_are_merely_held_make_nobody_look_after_them() {
     }
     drop(programs);
     fleet.is_left_empty();
-}
-
-#[test]
-fn a_permit_that_another_program_takes_away_is_lost_before_its_next_beat() {
-    let fleet = Fleet::start();
-    let mut program = Campaigner::start(&fleet.agents[0], "program");
-    // The next beat is 20 minutes away.
-    let with = json!({"limit": 1, "ttl_ms": 3_600_000});
-    for name in ["gpu", "cpu"] {
-        let held = program.acquire("semaphore", name, &with);
-        let member = held.hold.simple().to_string();
-        let key = format!("adv-sem:semaphore_main:{name}");
-        fleet.redis.command::<()>(&["ZREM", &key, &member]);
-        assert_eq!(program.events.lost(held.hold).reason, LostReason::Conflict);
-    }
 }
 
 #[test]
