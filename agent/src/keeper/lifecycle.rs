@@ -49,7 +49,9 @@ impl Keeper {
                 self.note(Note::Adopted { kind, holds });
             }
         }
-        self.beat_everything();
+        for item in self.all_beaten() {
+            self.due_now(item);
+        }
         self.flush_beats();
     }
 

@@ -32,6 +32,7 @@ mod lifecycle;
 mod loss;
 mod map;
 mod memory;
+mod missed;
 mod query;
 mod register;
 mod request;
@@ -75,6 +76,7 @@ use map::Map;
 #[cfg(test)]
 pub(crate) use map::looked_up;
 use memory::Memory;
+use missed::Missed;
 use ring::RingBytes;
 use session::Session;
 use timers::{ContestId, Timer, Timers, WatchId};
@@ -169,6 +171,7 @@ pub struct Keeper {
     /// Who wants to know of a resource's standing.
     watches: BTreeMap<Resource, Watch>,
     watch_names: Map<WatchId, Resource>,
+    missed: Missed,
     ring_bytes: RingBytes,
     streams: Map<StreamId, Stream>,
     blocked: Map<Ticket, ClaimId>,
@@ -216,6 +219,7 @@ impl Keeper {
             contest_names: Map::default(),
             watches: BTreeMap::new(),
             watch_names: Map::default(),
+            missed: Missed::default(),
             ring_bytes: RingBytes::default(),
             streams: Map::default(),
             blocked: Map::default(),
@@ -312,6 +316,7 @@ impl Keeper {
                 Timer::Places(contest) => self.places_fired(now, contest),
                 Timer::Watch(watch) => self.watch_fired(now, watch),
                 Timer::Farewell(session) => self.farewell_fired(now, session),
+                Timer::Missed => self.missed_fired(now),
                 Timer::Forget => self.forget_fired(now),
             }
         }

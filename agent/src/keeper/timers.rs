@@ -41,6 +41,8 @@ pub(super) enum Timer {
     Watch(WatchId),
     /// The next attempt to end a session upstream.
     Farewell(SessionId),
+    /// The next part of what is asked for since hints were lost.
+    Missed,
     /// The oldest ended hold or session may be forgotten.
     Forget,
 }

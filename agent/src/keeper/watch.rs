@@ -109,7 +109,7 @@ impl Keeper {
     }
 
     /// Asks for the standing, unless that was just done: then when the rest is over.
-    fn ask_standing(&mut self, now: Boottime, resource: &Resource) {
+    pub(super) fn ask_standing(&mut self, now: Boottime, resource: &Resource) {
         let Some(watch) = self.watches.get_mut(resource) else { return };
         if watch.asking || now < watch.asks_after {
             watch.again = true;
@@ -306,35 +306,16 @@ impl Keeper {
         }
     }
 
-    /// Hints may have been lost: everything that one could have been about is asked for.
-    pub fn handle_feed_lost(&mut self, now: Boottime) {
-        let resources: Vec<_> = self.contests.keys().cloned().collect();
-        for resource in resources {
-            if resource.kind != Kind::Semaphore {
-                self.try_head(now, &resource);
-            }
-        }
-        self.beat_everything();
-        self.beat_sessions();
-        let watched: Vec<_> = self.watches.keys().cloned().collect();
-        for resource in watched {
-            self.ask_standing(now, &resource);
-        }
-        self.flush_beats();
-    }
-
-    /// Renews every announced session: one that the upstream forgot is announced again at once.
-    fn beat_sessions(&mut self) {
+    /// Every announced session: one that the upstream forgot is announced again when it is renewed.
+    pub(super) fn all_announced(&self) -> Vec<Renewed> {
         let announced = self.sessions.iter().filter(|(_, session)| session.saved.announced);
         let mut ids: Vec<_> = announced.map(|(id, _)| *id).collect();
         ids.sort_unstable();
-        for id in ids {
-            self.due_now(Renewed::Session(id));
-        }
+        ids.into_iter().map(Renewed::Session).collect()
     }
 
-    /// Renews every hold and waiter that the upstream knows of.
-    pub(super) fn beat_everything(&mut self) {
+    /// Every hold and waiter that the upstream knows of, in the order in which they came.
+    pub(super) fn all_beaten(&self) -> Vec<Renewed> {
         let mut rows: Vec<_> = self
             .holds
             .values()
@@ -342,9 +323,7 @@ impl Keeper {
             .map(|hold| (hold.row, hold.id()))
             .collect();
         rows.sort_unstable();
-        for (_, id) in rows {
-            self.due_now(Renewed::Hold(id));
-        }
+        rows.into_iter().map(|(_, id)| Renewed::Hold(id)).collect()
     }
 }
 

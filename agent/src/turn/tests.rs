@@ -28,6 +28,8 @@ struct Host {
     within: bool,
     /// Hints of an upstream beyond this process are lost.
     is_deaf: bool,
+    /// Beats so far.
+    beaten: usize,
 }
 
 struct Rig {
@@ -78,6 +80,9 @@ impl Shell for Host {
 
     fn submit(&mut self, call: CallId, request: Request) {
         self.done.push(if matches!(request, Request::Renew(_)) { "renewal" } else { "call" });
+        if let Request::Renew(beats) = &request {
+            self.beaten += beats.len();
+        }
         let sent_at = self.now;
         let result = Ok(self.engine.handle(sent_at, request));
         self.hints();
@@ -150,6 +155,7 @@ impl Rig {
                 done: Vec::new(),
                 within,
                 is_deaf: false,
+                beaten: 0,
             },
             next: 1,
         }
@@ -302,8 +308,8 @@ fn work_of(rig: &mut Rig, request: crate::keeper::Request) -> u64 {
 }
 
 /// A rig for many sessions of one user.
-fn crowd() -> Rig {
-    let mut rig = Rig::new(true, Budget { told: 100_000, ..Budget::default() });
+fn crowd(within: bool) -> Rig {
+    let mut rig = Rig::new(within, Budget { told: 100_000, ..Budget::default() });
     let settings = Settings {
         agent_uid: 1000,
         sessions_max: 20_000,
@@ -317,7 +323,7 @@ fn crowd() -> Rig {
 #[test]
 fn what_a_message_costs_does_not_depend_on_how_many_wait() {
     const EACH_MAX: u64 = 2500;
-    let mut rig = crowd();
+    let mut rig = crowd(true);
     let holder = rig.register(json!({"tether": "process"}));
     let acquire = |session: Uuid| {
         let fields = json!({"session": session, "kind": "leader", "name": "x", "wait": "queue"});
@@ -352,7 +358,7 @@ fn what_a_message_costs_does_not_depend_on_how_many_wait() {
 fn what_a_message_costs_grows_no_faster_than_a_project() {
     const SESSIONS: u64 = 1000;
     const EACH_MAX: u64 = 12;
-    let mut rig = crowd();
+    let mut rig = crowd(true);
     for number in 0..SESSIONS {
         let session = rig.register(json!({"tether": "process", "project": "p"}));
         let target = StreamTarget::Session { session, last_event_id: None };
@@ -363,6 +369,34 @@ fn what_a_message_costs_grows_no_faster_than_a_project() {
     let register = crate::keeper::Request::Register(serde_json::from_value(register).unwrap());
     let work = work_of(&mut rig, register);
     assert!(work < SESSIONS * EACH_MAX, "one more session of {SESSIONS}: {work}");
+}
+
+#[test]
+fn what_a_lost_feed_costs_is_spread_over_turns() {
+    const SESSIONS: usize = 200;
+    const HOLDS: usize = 50;
+    const TURN_MAX: u64 = 10_000;
+    let mut rig = crowd(false);
+    for session in 0..SESSIONS {
+        let id = rig.register(json!({"tether": "process", "project": format!("p{session}")}));
+        for hold in 0..HOLDS {
+            rig.acquire(id, &format!("{session} {hold}"));
+        }
+        rig.rest();
+    }
+    rig.host.beaten = 0;
+    rig.host.reports.push_back(Report::FeedLost);
+    let mut turns = 0;
+    while rig.host.beaten < SESSIONS * (HOLDS + 1) {
+        let before = crate::keeper::looked_up();
+        rig.take();
+        let work = crate::keeper::looked_up() - before;
+        assert!(work < TURN_MAX, "{work} in turn {turns}");
+        turns += 1;
+        assert!(turns < 1000, "{} beaten", rig.host.beaten);
+    }
+    rig.rest();
+    assert_eq!(rig.host.beaten, SESSIONS * (HOLDS + 1), "everything once");
 }
 
 #[test]
