@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use rand_chacha::rand_core::Rng;
 use tenure::wire::{Event, Holder, Kind, MessageEvent, Standing, Waiter};
 
 use super::claims::lost_reason;
@@ -21,6 +22,9 @@ use crate::model::{
 /// A resource's watchers are told of it, and a project of its messages, this often at most. The first
 /// change after a rest is told at once.
 const TOLD_EVERY: Duration = Duration::from_millis(250);
+/// The upstream is asked later by up to as much as this: agents that hear of one change after another
+/// together would ask together every time.
+const APART: Duration = Duration::from_millis(125);
 /// Messages to a project that may wait for the next telling; one more, and they are told at once.
 const MESSAGES_MAX: usize = 64;
 
@@ -116,9 +120,10 @@ impl Keeper {
             self.rest_ends(resource);
             return;
         }
+        let apart = APART.mul_f64(f64::from(self.random.next_u32()) / f64::from(u32::MAX));
         watch.asking = true;
         watch.again = false;
-        watch.asks_after = now + TOLD_EVERY;
+        watch.asks_after = now + TOLD_EVERY + apart;
         self.ask(model::Request::Inspect(resource.clone()), Call::Watch(resource.clone()));
     }
 

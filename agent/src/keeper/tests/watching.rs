@@ -11,7 +11,7 @@ use crate::keeper::{Reply, Request, StatusPage, StreamId, StreamTarget};
 use crate::model::{Page, Resource};
 
 /// Longer than the rest between two tellings.
-const A_REST: Duration = Duration::from_millis(300);
+const A_REST: Duration = Duration::from_millis(400);
 
 fn member(bench: &mut Bench, number: usize) -> Uuid {
     bench.register(json!({
