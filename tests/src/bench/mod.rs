@@ -19,6 +19,7 @@ mod plot_peers;
 mod report;
 mod run_cost;
 mod samples;
+mod sessions;
 mod shared_redis;
 mod straight;
 mod takeover;
@@ -148,7 +149,7 @@ const fn with_redis(id: &'static str, measure: Measure) -> Bench {
 }
 
 /// In the order of the targets.
-const ALL: [Bench; 16] = [
+const ALL: [Bench; 17] = [
     alone("P1", calls::acquire_and_release),
     with_redis("P2", through_redis::acquire_and_release),
     with_redis("P3", handover::between_hosts),
@@ -164,6 +165,7 @@ const ALL: [Bench; 16] = [
     alone("P12", growth::of_many_holds),
     with_redis("P12", growth::of_many_holds_in_redis),
     alone("P13", waiters::of_one_leader),
+    alone("P14", sessions::of_one_project),
     with_redis("P19", fleet_at_rest::of_a_fleet_at_rest),
 ];
 
