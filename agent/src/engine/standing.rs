@@ -11,7 +11,8 @@ impl Engine {
         self.standing_of(now, resource, STANDING_LISTED_MAX)
     }
 
-    pub(super) fn holders(&self, now: Boottime, resource: &Resource) -> UpstreamStanding {
+    /// Everybody who holds or waits.
+    pub fn holders(&self, now: Boottime, resource: &Resource) -> UpstreamStanding {
         self.standing_of(now, resource, usize::MAX)
     }
 

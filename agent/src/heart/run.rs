@@ -16,6 +16,7 @@ use super::effects::Effects;
 use super::handle::Inbox;
 use super::lateness::Lateness;
 use super::pace::{self, Watchfulness};
+use super::rows::Rows;
 use super::shell::{Shell, Woken};
 use super::spawn::Control;
 use super::watches::Watches;
@@ -23,7 +24,7 @@ use crate::host::clock::{self, Boottime};
 use crate::host::page::Pages;
 use crate::host::service_manager::Notifier;
 use crate::host::timer::Timer;
-use crate::journal::{self, Journal};
+use crate::journal::Journal;
 use crate::keeper::journal::Saved;
 use crate::keeper::{Keeper, Settings};
 use crate::model::SessionId;
@@ -305,7 +306,7 @@ impl Run {
 
     /// Does what the journal has due, and lets the keeper know whether more can be written down.
     fn tend_journal(&mut self, now: Boottime) {
-        let rows = Rows { keeper: &self.keeper, upstream: &*self.shell.upstream };
+        let rows = Rows::new(&self.keeper, &*self.shell.upstream);
         let notice = self.shell.journal.borrow_mut().tend(now, &rows);
         self.shell.tell(notice);
         self.keeper.set_unrecorded(self.shell.journal.borrow().refusal());
@@ -313,33 +314,8 @@ impl Run {
 
     /// Leaves a whole journal to the next agent, if that can be done.
     fn leave_journal(&mut self, now: Boottime) {
-        let rows = Rows { keeper: &self.keeper, upstream: &*self.shell.upstream };
+        let rows = Rows::new(&self.keeper, &*self.shell.upstream);
         let notice = self.shell.journal.borrow_mut().finish(now, &rows);
         self.shell.tell(notice);
-    }
-}
-
-/// Everything that the journal must have.
-struct Rows<'a> {
-    keeper: &'a Keeper,
-    upstream: &'a dyn Upstream,
-}
-
-impl journal::Rows for Rows<'_> {
-    fn keys(&self) -> Vec<journal::Key> {
-        let own = self.keeper.rows().into_iter().map(journal::Key::Keeper);
-        own.chain(self.upstream.rows().into_iter().map(journal::Key::Engine)).collect()
-    }
-
-    fn write(&self, key: &journal::Key, into: &mut dyn FnMut(journal::Entry)) {
-        let entry = match key {
-            journal::Key::Keeper(key) => self.keeper.row(*key).map(journal::Entry::Keeper),
-            journal::Key::Engine(key) => self.upstream.row(key).map(journal::Entry::Engine),
-        };
-        entry.into_iter().for_each(into);
-    }
-
-    fn count(&self) -> usize {
-        self.keeper.rows_count() + self.upstream.rows_count()
     }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
+use super::ahead::Ahead;
 use super::disk::Disk;
 use super::note::{BYTES, Note, SLOT};
 use super::scribe::{self, Scribe};
@@ -14,14 +15,6 @@ use crate::host::clock::Boottime;
 
 /// The ledger's file in the state directory.
 pub(super) const FILE: &str = "ledger";
-/// Tokens made durable at a time. Half of them last 4 s at 30 000 grants a second, within which the
-/// disk must answer.
-pub const TOKENS_PER_RANGE: u64 = 1 << 18;
-/// Grants of ttls up to this never wait for a note: it covers the defaults of all kinds but leases.
-pub const TTL_RESERVED: Duration = Duration::from_secs(30);
-/// How long a longer ttl stays noted after its last grant has ended, so that short holds of the same kind
-/// do not write each time.
-const LOWER_AFTER: Duration = Duration::from_secs(60);
 /// How long after a failure the next attempt is made.
 const RETRY: Duration = Duration::from_secs(1);
 
@@ -104,6 +97,8 @@ pub struct Opened {
     pub generation: u64,
     /// Whether what an earlier agent granted is in the journal.
     pub is_known: bool,
+    /// How much it keeps ahead.
+    pub ahead: Ahead,
 }
 
 /// The ledger of a running agent: what is durable, and what is to be.
@@ -112,6 +107,7 @@ pub struct Opened {
 #[derive(Debug)]
 pub struct Ledger {
     scribe: Box<dyn Scribe>,
+    ahead: Ahead,
     /// On the medium.
     durable: Note,
     writing: Option<Note>,
@@ -142,7 +138,8 @@ impl Ledger {
         let last = start.last;
         let used = last.map_or(0, |note| note.high_water);
         // The note that is damaged may have been of the next range.
-        let used = used + if start.is_patchy { TOKENS_PER_RANGE } else { 0 };
+        let ahead = opened.ahead;
+        let used = used + if start.is_patchy { ahead.tokens } else { 0 };
         let first = (used + 1).max(opened.wall_clock_us).max(opened.token_max + 1);
         let of_this_boot = last.filter(|note| note.boot_id == opened.boot_id);
         let mut quarantined_until =
@@ -156,10 +153,10 @@ impl Ledger {
         }
         let note = Note {
             sequence: last.map_or(0, |note| note.sequence) + 1,
-            high_water: first + TOKENS_PER_RANGE - 1,
+            high_water: first + ahead.tokens - 1,
             boot_id: opened.boot_id,
             generation: opened.generation,
-            longest_ttl: round_up(opened.longest_ttl.max(TTL_RESERVED)),
+            longest_ttl: round_up(opened.longest_ttl.max(ahead.ttl)),
             quarantined_until,
         };
         if start.length < 2 * SLOT as u64 {
@@ -170,10 +167,11 @@ impl Ledger {
             disk.write_at(FILE, 2 * SLOT as u64 - 1, &[0])?;
             disk.reserve(FILE, 0, 2 * SLOT as u64)?;
         }
-        scribe::write(&mut *disk, &note)?;
+        scribe::write_note(&mut *disk, &note)?;
         let tokens = TokenRange { first, last: note.high_water };
         let ledger = Ledger {
             scribe: scribe(disk)?,
+            ahead,
             durable: note,
             writing: None,
             wanted: note,
@@ -208,7 +206,7 @@ impl Ledger {
 
     /// Asks for another range of tokens.
     pub fn ask_tokens(&mut self) {
-        self.wanted.high_water = self.durable.high_water + TOKENS_PER_RANGE;
+        self.wanted.high_water = self.durable.high_water + self.ahead.tokens;
         self.go_on();
     }
 
@@ -266,7 +264,7 @@ impl Ledger {
     pub fn handle_timeout(&mut self, now: Boottime, longest: Duration) {
         if self.lower_at.is_some_and(|at| at <= now) {
             self.lower_at = None;
-            let needed = round_up(longest.max(TTL_RESERVED));
+            let needed = round_up(longest.max(self.ahead.ttl));
             if needed < self.wanted.longest_ttl {
                 self.wanted.longest_ttl = needed;
                 self.go_on();
@@ -281,9 +279,10 @@ impl Ledger {
 
     /// Notices that a shorter ttl would do, to note that in a while.
     pub fn look_at(&mut self, now: Boottime, longest: Duration) {
-        if self.lower_at.is_none() && self.wanted.longest_ttl > round_up(longest.max(TTL_RESERVED))
+        if self.lower_at.is_none()
+            && self.wanted.longest_ttl > round_up(longest.max(self.ahead.ttl))
         {
-            self.lower_at = Some(now + LOWER_AFTER);
+            self.lower_at = Some(now + self.ahead.lower_after);
         }
     }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
+use super::ahead::Ahead;
 use super::disk::Disk;
 use super::format::{self, MARK_AT, Mark, RECORDS_AT, Turn};
 use super::read::{self, Unusable};
@@ -20,14 +21,8 @@ pub const FILE: &str = "journal.log";
 const NEW: &str = "journal.new";
 /// Where a log that cannot be read is left for people to look at.
 const DAMAGED: &str = "journal.damaged";
-/// Space that is kept ahead, so that releases and renewals are written although the disk is full.
-const RESERVE: u64 = 256 * 1024;
-/// A log is written anew when it is this much longer than twice its live rows.
-const SLACK: u64 = 1024 * 1024;
 /// Length of a row before any was counted.
 const ROW_GUESS: u64 = 512;
-/// Rows written anew in one turn.
-const ROWS_PER_TURN: usize = 64;
 /// How long after a failure the next attempt is made: doubled each time, up to the second.
 const RETRY: Duration = Duration::from_millis(250);
 const RETRY_MAX: Duration = Duration::from_secs(10);
@@ -47,6 +42,7 @@ const RETRY_MAX: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub struct Journal {
     disk: Box<dyn Disk>,
+    ahead: Ahead,
     boot_id: Uuid,
     generation: u64,
     /// How far the log goes; `None` after a failed write.
@@ -178,6 +174,7 @@ impl Journal {
         mut disk: Box<dyn Disk>,
         boot_id: Uuid,
         expected: Option<u64>,
+        ahead: Ahead,
     ) -> Result<(Journal, Found), OpenError> {
         // Of an agent that was killed while it wrote it.
         disk.remove(NEW)?;
@@ -222,6 +219,7 @@ impl Journal {
             + found.engine.sessions.len();
         let mut journal = Journal {
             disk,
+            ahead,
             boot_id,
             generation: mark.generation,
             mark: Some(mark),
@@ -343,13 +341,13 @@ impl Journal {
     }
 
     fn is_long(&self, mark: Mark, rows: &dyn Rows) -> bool {
-        if mark.length < SLACK {
+        if mark.length < self.ahead.slack {
             return false;
         }
         let live = self.live.length_of(rows.count() as u64);
         let added = mark.length.saturating_sub(self.live.bytes);
         // Writing it anew costs as much as what was added at least.
-        mark.length > 2 * live + SLACK && (added > live || live < self.live.bytes / 2)
+        mark.length > 2 * live + self.ahead.slack && (added > live || live < self.live.bytes / 2)
     }
 
     fn begin_rewrite(&mut self, rows: &dyn Rows) -> io::Result<()> {
@@ -364,7 +362,7 @@ impl Journal {
     fn go_on(&mut self, now: Boottime, rows: &dyn Rows) -> Option<Notice> {
         let Some(rewrite) = &mut self.rewrite else { return None };
         let mut slice = Turn::default();
-        for key in rewrite.keys.by_ref().take(ROWS_PER_TURN) {
+        for key in rewrite.keys.by_ref().take(self.ahead.rows) {
             rows.write(&key, &mut |entry| slice.add(&entry));
         }
         let (bytes, next) = slice.behind(rewrite.mark);
@@ -375,7 +373,7 @@ impl Journal {
         if done && written.is_ok() {
             written = self
                 .disk
-                .reserve(NEW, next.length, next.length + 2 * RESERVE)
+                .reserve(NEW, next.length, next.length + 2 * self.ahead.space)
                 .and_then(|()| self.disk.write_at(NEW, MARK_AT as u64, &next.bytes()))
                 .and_then(|()| self.disk.rename(NEW, FILE));
         }
@@ -387,7 +385,7 @@ impl Journal {
             Ok(()) if done => {
                 self.rewrite = None;
                 self.mark = Some(next);
-                self.reserved = next.length + 2 * RESERVE;
+                self.reserved = next.length + 2 * self.ahead.space;
                 self.live = Live { bytes: next.length, rows };
                 self.mended()
             }
@@ -410,10 +408,10 @@ impl Journal {
     /// Space for what must be written even if nothing may be granted.
     fn reserve(&mut self, now: Boottime) -> Option<Notice> {
         let mark = self.mark?;
-        if mark.length + RESERVE <= self.reserved {
+        if mark.length + self.ahead.space <= self.reserved {
             return self.mended();
         }
-        let upto = mark.length + 2 * RESERVE;
+        let upto = mark.length + 2 * self.ahead.space;
         match self.disk.reserve(FILE, mark.length, upto) {
             Ok(()) => {
                 self.reserved = upto;

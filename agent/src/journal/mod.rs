@@ -10,6 +10,7 @@
 //!
 //! Invariant: only the thread of the ledger waits for a disk.
 
+mod ahead;
 mod disk;
 mod fold;
 mod format;
@@ -23,11 +24,12 @@ pub(crate) mod tests;
 
 use serde::{Deserialize, Serialize};
 
+pub use ahead::Ahead;
 pub use disk::{Disk, Files};
-pub use ledger::{Ledger, LedgerError, Opened, Start, TOKENS_PER_RANGE, TTL_RESERVED};
+pub use ledger::{Ledger, LedgerError, Opened, Start};
 pub use log::{FILE, Found, Fresh, Journal, Notice, OpenError, look};
 pub use note::Note;
-pub use scribe::{Scribe, Thread};
+pub use scribe::{Scribe, Thread, write_note};
 
 pub use crate::keeper::journal::Saved as SavedKeeper;
 use crate::{engine, keeper};

@@ -43,7 +43,7 @@ impl Thread {
         let work = move || {
             for note in notes_out {
                 // A receiver that is gone is an agent that is stopping.
-                let _ = answers.blocking_send(write(&mut *disk, &note));
+                let _ = answers.blocking_send(write_note(&mut *disk, &note));
             }
         };
         let thread = thread::Builder::new().name("ledger".to_owned()).spawn(work)?;
@@ -52,7 +52,11 @@ impl Thread {
 }
 
 /// Makes a note durable.
-pub(super) fn write(disk: &mut dyn Disk, note: &Note) -> io::Result<()> {
+///
+/// # Errors
+///
+/// When it may not be on the medium.
+pub fn write_note(disk: &mut dyn Disk, note: &Note) -> io::Result<()> {
     let (at, bytes) = note.bytes();
     disk.write_at(FILE, at, &bytes)?;
     disk.sync(FILE)

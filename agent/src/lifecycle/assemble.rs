@@ -14,12 +14,13 @@ use uuid::Uuid;
 use super::fit::Means;
 use crate::api::{self, About};
 use crate::config::{Config, RedisUpstream, SharedPolicy};
+use crate::engine::EngineSettings;
 use crate::heart::{self, Handle, Heart, Parts};
 use crate::host::directory::{Directory, DirectoryError};
 use crate::host::page::Pages;
 use crate::host::service_manager::Notifier;
 use crate::host::{clock, machine};
-use crate::journal::{self, Files, Fresh, Journal, OpenError};
+use crate::journal::{self, Ahead, Files, Fresh, Journal, OpenError};
 use crate::model::SessionId;
 use crate::telemetry::Metrics;
 use crate::telemetry::log::Filter;
@@ -153,14 +154,21 @@ impl PartsMaker {
             None => {
                 let state_dir = Box::new(Files::of(self.state_dir.clone()));
                 let (now, wall_clock_us) = (clock::now(), clock::wall_us());
-                let place = embedded::Place { boot_id: self.boot_id, now, wall_clock_us };
+                let place = embedded::Place {
+                    boot_id: self.boot_id,
+                    now,
+                    wall_clock_us,
+                    ahead: Ahead::default(),
+                    engine: EngineSettings::default(),
+                };
                 let opened = embedded::open(runtime_dir, state_dir, place, |disk| {
                     Ok(Box::new(journal::Thread::start(disk)?))
                 })?;
                 (Box::new(opened.store), opened.journal, opened.saved)
             }
             Some(RedisUpstream { access, layout }) => {
-                let (journal, found) = Journal::open(runtime_dir, self.boot_id, None)?;
+                let (journal, found) =
+                    Journal::open(runtime_dir, self.boot_id, None, Ahead::default())?;
                 let settings = RedisSettings { timeout: access.timeout, layout };
                 let redis = Redis::open(Arc::new(Address::new(access)), settings);
                 (Box::new(redis), Rc::new(RefCell::new(journal)), found.keeper)

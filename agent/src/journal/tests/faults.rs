@@ -6,17 +6,18 @@ use std::time::Duration;
 use super::disk::Faulty;
 use super::samples::{BOOT, Memory};
 use crate::host::clock::Boottime;
-use crate::journal::{FILE, Fresh, Journal, Notice};
+use crate::journal::{Ahead, FILE, Fresh, Journal, Notice};
 
 const START: Boottime = Boottime::from_nanos(1_000_000_000);
 
 fn open(disk: &Faulty, expected: Option<u64>) -> Journal {
-    Journal::open(Box::new(disk.clone()), BOOT, expected).unwrap().0
+    Journal::open(Box::new(disk.clone()), BOOT, expected, Ahead::default()).unwrap().0
 }
 
 /// What the next agent takes up, or why it takes nothing up.
 fn next(disk: &Faulty, expected: Option<u64>) -> Result<usize, Fresh> {
-    let (journal, found) = Journal::open(Box::new(disk.crash()), BOOT, expected).unwrap();
+    let (journal, found) =
+        Journal::open(Box::new(disk.crash()), BOOT, expected, Ahead::default()).unwrap();
     journal.fresh().cloned().map_or(Ok(found.keeper.holds.len()), Err)
 }
 

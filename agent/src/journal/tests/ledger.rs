@@ -10,7 +10,7 @@ use super::Held;
 use super::samples::{BOOT, files};
 use crate::engine::TokenRange;
 use crate::host::clock::Boottime;
-use crate::journal::{Ledger, LedgerError, Opened, Start, TOKENS_PER_RANGE, TTL_RESERVED, Thread};
+use crate::journal::{Ahead, Ledger, LedgerError, Opened, Start, Thread};
 
 const START: Boottime = Boottime::from_nanos(1_000_000_000_000);
 
@@ -24,6 +24,7 @@ fn opened(wall_clock_us: u64, is_known: bool) -> Opened {
         longest_ttl: Duration::ZERO,
         generation: 5,
         is_known,
+        ahead: Ahead::default(),
     }
 }
 
@@ -51,7 +52,7 @@ fn written(ledger: &mut Ledger) -> Result<u64, String> {
 fn tokens_only_grow() {
     let directory = tempfile::tempdir().unwrap();
     let first = open(directory.path(), opened(5_000, true)).1;
-    assert_eq!((first.first, first.last), (5_000, 4_999 + TOKENS_PER_RANGE));
+    assert_eq!((first.first, first.last), (5_000, 4_999 + Ahead::default().tokens));
     // The clock went back, and the agent was not stopped.
     let second = open(directory.path(), opened(10, true)).1;
     assert_eq!(second.first, first.last + 1);
@@ -75,7 +76,7 @@ fn more_tokens_are_durable_before_they_are_told() {
         // Asking twice is asking once.
         ledger.ask_tokens();
         let upto = written(&mut ledger).unwrap();
-        assert_eq!(upto, tokens.last + range * TOKENS_PER_RANGE);
+        assert_eq!(upto, tokens.last + range * Ahead::default().tokens);
         // A next agent would go on behind it, whatever this one wrote last.
         let copy = tempfile::tempdir().unwrap();
         std::fs::copy(directory.path().join("ledger"), copy.path().join("ledger")).unwrap();
@@ -115,7 +116,7 @@ fn a_lost_journal_is_waited_for_as_long_as_what_lives() {
     let (mut ledger, _) = open(directory.path(), opened(1, false));
     assert_eq!(ledger.quarantined_until(), Boottime::ZERO, "nothing was there before");
     let day = Duration::from_secs(86_400);
-    assert!(ledger.covers(TTL_RESERVED) && !ledger.covers(day));
+    assert!(ledger.covers(Ahead::default().ttl) && !ledger.covers(day));
     ledger.cover(day);
     assert!(!ledger.covers(day), "not before it is on the medium");
     written(&mut ledger).unwrap();
@@ -153,7 +154,7 @@ fn a_long_ttl_does_not_count_when_its_hold_has_ended() {
     assert_eq!(ledger.poll_timeout(), None);
     drop(ledger);
     let (ledger, _) = open(directory.path(), opened(1, false));
-    assert!(ledger.quarantined_until() <= START + TTL_RESERVED * 5 / 4);
+    assert!(ledger.quarantined_until() <= START + Ahead::default().ttl * 5 / 4);
 }
 
 #[test]
@@ -201,7 +202,7 @@ fn failed_notes_are_tried_again_and_promise_nothing() {
     assert!(ledger.failure().is_some() && !ledger.covers(hour));
     let again = ledger.poll_timeout().unwrap();
     ledger.handle_timeout(again, hour);
-    assert_eq!(answer(&mut ledger, Ok(())), Poll::Ready(Ok(tokens.last + TOKENS_PER_RANGE)));
+    assert_eq!(answer(&mut ledger, Ok(())), Poll::Ready(Ok(tokens.last + Ahead::default().tokens)));
     assert!(ledger.failure().is_none() && ledger.covers(hour));
 
     // Less may be on the medium although the disk said no.

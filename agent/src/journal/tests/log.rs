@@ -9,13 +9,13 @@ use super::disk::Faulty;
 use super::samples::{BOOT, Memory, files, grant, hold, record, resource, session, waiter};
 use crate::engine::journal as engine;
 use crate::host::clock::Boottime;
-use crate::journal::{Disk, FILE, Found, Fresh, Journal};
+use crate::journal::{Ahead, Disk, FILE, Found, Fresh, Journal};
 use crate::keeper::journal as keeper;
 
 const NOW: Boottime = Boottime::from_nanos(1_000);
 
 fn open(disk: &Faulty) -> (Journal, Found) {
-    Journal::open(Box::new(disk.clone()), BOOT, None).unwrap()
+    Journal::open(Box::new(disk.clone()), BOOT, None, Ahead::default()).unwrap()
 }
 
 fn reopened(disk: &Faulty) -> Found {
@@ -143,7 +143,8 @@ fn another_boot_starts_from_nothing() {
     Memory::default().hold(&mut journal, 1);
     journal.secure(NOW);
     let next = disk.crash();
-    let (journal, found) = Journal::open(Box::new(next.clone()), Uuid::from_u128(8), None).unwrap();
+    let (journal, found) =
+        Journal::open(Box::new(next.clone()), Uuid::from_u128(8), None, Ahead::default()).unwrap();
     assert_eq!(journal.fresh(), Some(&Fresh::OtherBoot));
     assert_eq!(found.keeper, keeper::Saved::default());
 }
@@ -229,7 +230,8 @@ fn a_journal_that_a_later_agent_could_not_write_is_not_taken_up() {
     journal.secure(NOW);
     let generation = journal.generation();
     let taken_up = |expected| {
-        let (journal, _) = Journal::open(Box::new(disk.crash()), BOOT, Some(expected)).unwrap();
+        let (journal, _) =
+            Journal::open(Box::new(disk.crash()), BOOT, Some(expected), Ahead::default()).unwrap();
         assert!(journal.generation() > expected, "each agent has one of its own");
         journal.fresh().cloned()
     };
@@ -248,7 +250,7 @@ fn nobody_else_may_read_it_and_no_link_is_followed() {
     for name in [FILE, "journal.new"] {
         std::os::unix::fs::symlink(&secret, runtime.path().join(name)).unwrap();
     }
-    let open = || Journal::open(Box::new(files(runtime.path())), BOOT, None);
+    let open = || Journal::open(Box::new(files(runtime.path())), BOOT, None, Ahead::default());
     assert!(open().is_err());
     std::fs::remove_file(runtime.path().join(FILE)).unwrap();
     let (mut journal, _) = open().unwrap();

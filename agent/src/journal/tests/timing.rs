@@ -11,7 +11,7 @@ use super::samples::files;
 use super::samples::{BOOT, Memory, grant, hold};
 use crate::engine::journal as engine;
 use crate::host::clock::Boottime;
-use crate::journal::Journal;
+use crate::journal::{Ahead, Journal};
 use crate::keeper::journal as keeper;
 
 const NOW: Boottime = Boottime::from_nanos(1);
@@ -36,7 +36,9 @@ fn time(runs: u64, mut run: impl FnMut(u64)) -> f64 {
 fn turns() {
     for holds in [100, 100_000] {
         let directory = tempfile::tempdir_in("/dev/shm").unwrap();
-        let open = || Journal::open(Box::new(files(directory.path())), BOOT, None).unwrap();
+        let open = || {
+            Journal::open(Box::new(files(directory.path())), BOOT, None, Ahead::default()).unwrap()
+        };
         let (mut journal, _) = open();
         let mut memory = Memory::default();
         for row in 1..=holds {

@@ -5,7 +5,7 @@ mod examine;
 mod tests;
 
 use std::cell::RefCell;
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::io;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
@@ -15,10 +15,10 @@ use tenure::wire::UpstreamState;
 use uuid::Uuid;
 
 use super::{Examination, Health, Report, Upstream};
-use crate::engine::{self, Effect, Engine, EngineSettings, TokenRange};
+use crate::engine::{self, Effect, Engine, EngineSettings};
 use crate::host::clock::Boottime;
-use crate::journal::{self, Disk, Journal, Ledger, LedgerError, Scribe, Start};
-use crate::model::{CallId, Change, Claim, ClaimId, Failure, Request};
+use crate::journal::{self, Ahead, Disk, Journal, Ledger, LedgerError, Scribe, Start};
+use crate::model::{CallId, Change, Claim, Failure, Request};
 
 /// What the embedded store can promise.
 pub const GUARANTEE: &str = "one host";
@@ -83,7 +83,7 @@ pub struct Opened {
 }
 
 /// Where a store is opened.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Place {
     /// The boot.
     pub boot_id: Uuid,
@@ -91,6 +91,10 @@ pub struct Place {
     pub now: Boottime,
     /// Tokens start here at least.
     pub wall_clock_us: u64,
+    /// How much is kept ahead.
+    pub ahead: Ahead,
+    /// The engine's limits.
+    pub engine: EngineSettings,
 }
 
 /// Opens journal and ledger, and the store that they hold. Waits for the disk.
@@ -104,9 +108,9 @@ pub fn open(
     place: Place,
     scribe: impl FnOnce(Box<dyn Disk + Send>) -> io::Result<Box<dyn Scribe>>,
 ) -> Result<Opened, OpenError> {
-    let Place { boot_id, now, wall_clock_us } = place;
+    let Place { boot_id, now, wall_clock_us, ahead, engine } = place;
     let start = Start::read(&mut *state_dir)?;
-    let (journal, found) = Journal::open(runtime_dir, boot_id, start.generation(boot_id))?;
+    let (journal, found) = Journal::open(runtime_dir, boot_id, start.generation(boot_id), ahead)?;
     let opened = journal::Opened {
         boot_id,
         now,
@@ -115,27 +119,25 @@ pub fn open(
         longest_ttl: found.engine.longest_ttl(),
         generation: journal.generation(),
         is_known: journal.fresh().is_none(),
+        ahead,
     };
-    let ledger = Ledger::open(state_dir, start, opened, scribe)?;
+    let (ledger, tokens) = Ledger::open(state_dir, start, opened, scribe)?;
     let journal = Rc::new(RefCell::new(journal));
     let ended = found.keeper.ended(now);
-    let store = Embedded::open(Rc::clone(&journal), found.engine, &ended, ledger, now);
+    // Nothing is granted as long as grants of an earlier agent may live that nobody knows.
+    let mut engine = Engine::restore(engine, tokens, found.engine, &ended, now);
+    engine.quarantine(ledger.quarantined_until());
+    let store = Embedded::new(Rc::clone(&journal), engine, ledger, now);
     Ok(Opened { store, journal, saved: found.keeper })
 }
 
 impl Embedded {
-    /// Takes up what the journal holds, with tokens greater than any before.
-    ///
-    /// Nothing is granted as long as grants of an earlier agent may live that nobody knows.
-    fn open(
+    fn new(
         journal: Rc<RefCell<Journal>>,
-        saved: engine::journal::Saved,
-        ended: &HashMap<ClaimId, Boottime>,
-        (ledger, tokens): (Ledger, TokenRange),
+        engine: Engine,
+        ledger: Ledger,
         now: Boottime,
     ) -> Embedded {
-        let mut engine = Engine::restore(EngineSettings::default(), tokens, saved, ended, now);
-        engine.quarantine(ledger.quarantined_until());
         Embedded {
             engine,
             journal,
@@ -147,6 +149,11 @@ impl Embedded {
             is_suspended: false,
             is_closed: false,
         }
+    }
+
+    /// The engine, to look at.
+    pub fn engine(&self) -> &Engine {
+        &self.engine
     }
 
     /// Whether a claim must wait until the ledger says more.

@@ -15,9 +15,10 @@ use tenure::wire::{Kind, UpstreamState, Verdict};
 use uuid::Uuid;
 
 use super::{Embedded, Opened, Place, open};
+use crate::engine::EngineSettings;
 use crate::host::clock::{self, Boottime};
 use crate::journal::tests::Held;
-use crate::journal::{FILE, Files, Journal, Scribe, TOKENS_PER_RANGE, TTL_RESERVED, Thread};
+use crate::journal::{Ahead, FILE, Files, Journal, Scribe, Thread};
 use crate::model::{
     Answer, Beat, BeatAnswer, CallId, Change, Claim, ClaimAnswer, ClaimId, Failure, Owner, Request,
     Resource, SessionId, Subject, Terms,
@@ -58,7 +59,8 @@ impl Host {
     fn start(&mut self, boot_id: Uuid, wall_clock_us: u64) {
         let runtime_dir = Box::new(files(self.runtime_dir.path()));
         let state_dir = Box::new(files(self.state_dir.path()));
-        let place = Place { boot_id, now: self.now, wall_clock_us };
+        let (ahead, engine) = (Ahead::default(), EngineSettings::default());
+        let place = Place { boot_id, now: self.now, wall_clock_us, ahead, engine };
         let opened = open(runtime_dir, state_dir, place, |disk| {
             let scribe: Box<dyn Scribe> = match &self.scribe {
                 Some(scribe) => Box::new(scribe.clone()),
@@ -339,7 +341,7 @@ fn more_tokens_come_in_time() {
     let first = host.token(1, "x");
     // More than a range, as if so many had been granted and released.
     for round in 0..4 {
-        host.store().engine.skip_tokens(TOKENS_PER_RANGE / 3);
+        host.store().engine.skip_tokens(Ahead::default().tokens / 3);
         let deadline = clock::now() + Duration::from_secs(30);
         host.submit(2, Request::Claim(claim(2 + round, &round.to_string(), TTL)));
         let token = loop {
@@ -350,7 +352,7 @@ fn more_tokens_come_in_time() {
                 other => panic!("{other:?}"),
             }
         };
-        assert!(token > first + u64::try_from(round).unwrap() * (TOKENS_PER_RANGE / 3));
+        assert!(token > first + u64::try_from(round).unwrap() * (Ahead::default().tokens / 3));
     }
 }
 
@@ -489,7 +491,7 @@ fn a_long_hold_that_has_ended_makes_no_long_quarantine() {
     host.now = at;
     host.store().handle_timeout(at);
     let waits = lose_journal(&mut host);
-    assert!(waits <= TTL_RESERVED * 5 / 4, "{waits:?}");
+    assert!(waits <= Ahead::default().ttl * 5 / 4, "{waits:?}");
 }
 
 #[test]
