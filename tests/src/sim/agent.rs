@@ -14,6 +14,8 @@ use super::invariants::Invariant;
 use super::link::Link;
 use super::planted::Planted;
 use super::rows::AgentRows;
+use super::storage::Storage;
+use super::store::Store;
 use super::time::{Clock, TrueTime};
 use super::upstream::Upstream;
 
@@ -57,9 +59,14 @@ pub(crate) struct Agent {
     /// To be killed when it has written its journal next time.
     pub(super) crash_at_commit: bool,
     pub(super) stopping: bool,
+    /// What its journal must say.
     pub(super) rows: AgentRows,
-    /// The journal is gone, and the next start does not find it.
-    pub(super) journal_lost: bool,
+    /// The directories of its host.
+    pub(super) storage: Storage,
+    /// The number of its process there.
+    pub(super) process: u64,
+    /// Where its store is its own.
+    pub(super) store: Option<Store>,
     /// Planted: entries that are written late.
     pub(super) unwritten: Vec<tenured::keeper::journal::Entry>,
     /// Pages by session. They are files, and outlive the agent.
@@ -95,7 +102,7 @@ const IDLE_TURNS_MAX: u32 = 2000;
 
 impl Agent {
     /// An agent that is not started yet.
-    pub(crate) fn new(host: usize, clock: Clock) -> Agent {
+    pub(crate) fn new(host: usize, clock: Clock, storage: Storage) -> Agent {
         Agent {
             host,
             clock,
@@ -109,7 +116,9 @@ impl Agent {
             crash_at_commit: false,
             stopping: false,
             rows: AgentRows::default(),
-            journal_lost: false,
+            storage,
+            process: 0,
+            store: None,
             unwritten: Vec::new(),
             pages: BTreeMap::new(),
             link: Link::new(),
@@ -208,10 +217,10 @@ impl Agent {
         }
         self.check_sizes(core);
         if self.keeper.as_ref().is_some_and(Keeper::stopped) {
-            self.drive(core, upstream, |turn, keeper, around| turn.flush(keeper, around));
-            self.exit(core);
+            self.end(core, upstream);
         }
-        self.plan_next(core, upstream);
+        self.tend(core);
+        self.plan_next(core);
     }
 
     /// Runs the keeper with this host around it, unless there is none.
@@ -233,6 +242,28 @@ impl Agent {
         }
     }
 
+    /// What the heart does about the journal after each turn.
+    pub(super) fn tend(&mut self, core: &mut Core) {
+        let now = self.boottime(core);
+        let (Some(keeper), Some(store)) = (&mut self.keeper, &mut self.store) else { return };
+        store.tend(now, keeper);
+        if !self.storage.is_alive(self.process) {
+            core.line(|| format!("agent {}: is killed while it tends the journal", self.host));
+            self.crash(core);
+        }
+    }
+
+    /// Looks for something that the store has to say, as the heart does before it waits.
+    fn look_at_store(&mut self, core: &Core) {
+        let now = self.boottime(core);
+        self.storage.set_now(core.now);
+        if let Some(store) = &mut self.store
+            && self.heard.is_empty()
+        {
+            self.heard.extend(store.next_report(now));
+        }
+    }
+
     /// Is another process, which knows nothing of the last one's turn.
     pub(super) fn forget_turn(&mut self) {
         self.turn = Turn::new(BUDGET);
@@ -240,7 +271,8 @@ impl Agent {
     }
 
     /// Plans the next turn: soon if something waits, else when a timer is due.
-    pub(super) fn plan_next(&mut self, core: &mut Core, upstream: &Upstream) {
+    pub(super) fn plan_next(&mut self, core: &mut Core) {
+        self.look_at_store(core);
         let Some(keeper) = &self.keeper else { return };
         let waits = self.turn.has_more()
             || !(self.messages.is_empty() && self.reports.is_empty() && self.exits.is_empty())
@@ -256,7 +288,7 @@ impl Agent {
             core.judge(Invariant::Bounded, Err(what));
         }
         let own = keeper.poll_timeout().map(|at| self.clock.when(at));
-        let inner = if core.plan.embedded { upstream.due() } else { None };
+        let inner = self.store.as_ref().and_then(|store| store.due(&self.clock));
         if let Some(due) = [own, inner].into_iter().flatten().min() {
             // A busy machine lets a thread wait now and then, but not for 50 ms.
             let late = if core.random.per_mille(10) {

@@ -9,12 +9,15 @@ use tenured::turn::{self, Ending};
 
 use super::agent::{AGENT_UID, Agent, OpenStream, PageSlot};
 use super::core::{Caller, Core, Happening, Message, Phase, Report, Told};
+use super::deeds::Deed;
 use super::invariants::{Invariant, Moment, Slot};
 use super::planted::Planted;
 use super::upstream::Upstream;
 
 /// The harness's own questions come under this ticket.
 const INSPECTION: Ticket = Ticket(u64::MAX);
+/// An agent that is to be killed while it writes does at most so many writes before.
+const LAST_WRITES_MAX: u64 = 6;
 /// An agent that is to be killed within a turn does at most so much of it before.
 const LAST_DEEDS_MAX: u64 = 10;
 
@@ -37,6 +40,8 @@ pub(super) struct Around<'a> {
     is_dead: bool,
     did_anything: bool,
     is_secured: bool,
+    /// The agent was killed before the journal had the turn, which so never was.
+    never_was: bool,
 }
 
 impl<'a> Around<'a> {
@@ -45,12 +50,11 @@ impl<'a> Around<'a> {
         core: &'a mut Core,
         upstream: &'a mut Upstream,
     ) -> Around<'a> {
-        let inner = if core.plan.embedded { upstream.moments() } else { Vec::new() };
         Around {
             agent,
             core,
             upstream,
-            inner,
+            inner: Vec::new(),
             written: Vec::new(),
             believed: Vec::new(),
             held_back: Vec::new(),
@@ -58,6 +62,7 @@ impl<'a> Around<'a> {
             is_dead: false,
             did_anything: false,
             is_secured: false,
+            never_was: false,
         }
     }
 
@@ -80,6 +85,9 @@ impl<'a> Around<'a> {
         if !self.is_dead {
             self.judge_inner();
         }
+        if self.never_was {
+            return true;
+        }
         if self.left.is_some() && self.did_anything {
             self.agent.crash_at_commit = false;
             return true;
@@ -89,6 +97,23 @@ impl<'a> Around<'a> {
 
     fn clock(&self) -> Boottime {
         self.agent.boottime(self.core)
+    }
+
+    /// What the store within the agent did in this turn; nothing, if it never was.
+    fn secure_store(&mut self) -> Option<Vec<Vec<Deed>>> {
+        let now = self.clock();
+        let agent = &mut *self.agent;
+        let Some(store) = &mut agent.store else { return Some(Vec::new()) };
+        if self.core.has(Planted::LateJournal) && self.core.random.per_mille(500) {
+            // It is written by a later turn.
+            return Some(store.told_early());
+        }
+        if agent.crash_at_commit && self.core.random.per_mille(500) {
+            agent.crash_at_commit = false;
+            let writes = self.core.random.below(LAST_WRITES_MAX);
+            agent.storage.die_at(agent.process, Some(writes));
+        }
+        store.secure(now)
     }
 
     fn judge_inner(&mut self) {
@@ -142,14 +167,8 @@ impl<'a> Around<'a> {
         let now = self.clock();
         let agent = &mut *self.agent;
         self.core.line(|| format!("agent {}: {call:?} {request:?}", agent.host));
-        if self.core.plan.embedded {
-            let (answer, changes) = self.upstream.call(self.core, request);
-            self.inner.extend(self.upstream.moments());
-            let upstream = &*self.upstream;
-            agent.heard.extend(changes.into_iter().map(|it| upstream.tell_within(it)));
-            let answer = model::Report::Answer { call, sent_at: now, result: Ok(answer) };
-            agent.heard.push_back(answer);
-            return;
+        if let Some(store) = &mut agent.store {
+            return store.submit(now, call, request);
         }
         agent.link.asked.insert(call, Agent::claims_of(&request));
         let sender = (agent.host, agent.incarnation, self.upstream.life);
@@ -245,6 +264,7 @@ impl turn::Shell for Around<'_> {
         // A busy machine takes the processor away now and then.
         let takes = if random.per_mille(2) { random.us(0, 8000) } else { random.us(0, 3) };
         self.core.now = self.core.now + takes;
+        self.agent.storage.set_now(self.core.now);
         self.clock()
     }
 
@@ -252,6 +272,14 @@ impl turn::Shell for Around<'_> {
         loop {
             if let Some(report) = self.agent.heard.pop_front() {
                 return Some(report);
+            }
+            let now = self.clock();
+            if let Some(store) = &mut self.agent.store {
+                let report = store.next_report(now);
+                if let Some(report) = &report {
+                    self.core.line(|| format!("agent {}: hears {report:?}", self.agent.host));
+                }
+                return report;
             }
             let report = self.agent.reports.pop_front()?;
             self.hear(report);
@@ -272,13 +300,9 @@ impl turn::Shell for Around<'_> {
         self.agent.messages.pop_front()
     }
 
-    fn wake_upstream(&mut self, _now: Boottime) {
-        let due = self.upstream.due().is_some_and(|due| due <= self.core.now);
-        if self.core.plan.embedded && due {
-            let changes = self.upstream.handle_timeout(self.core);
-            self.inner.extend(self.upstream.moments());
-            let upstream = &*self.upstream;
-            self.agent.heard.extend(changes.into_iter().map(|it| upstream.tell_within(it)));
+    fn wake_upstream(&mut self, now: Boottime) {
+        if let Some(store) = &mut self.agent.store {
+            store.handle_timeout(now);
         }
     }
 
@@ -328,7 +352,7 @@ impl turn::Shell for Around<'_> {
     }
 
     fn shares_journal(&self) -> bool {
-        self.core.plan.embedded
+        self.agent.store.is_some()
     }
 
     fn submit(&mut self, call: CallId, request: model::Request) {
@@ -350,6 +374,9 @@ impl turn::Shell for Around<'_> {
     }
 
     fn write(&mut self, entry: Entry) {
+        if let Some(store) = &mut self.agent.store {
+            store.write(entry.clone());
+        }
         self.written.push(entry);
     }
 
@@ -357,6 +384,17 @@ impl turn::Shell for Around<'_> {
         self.believed = self.core.checks.exclusion.believed(self.core.now, self.agent.host);
         self.is_secured = true;
         if self.core.has(Planted::EarlyCalls) {
+            return;
+        }
+        if let Some(steps) = self.secure_store() {
+            for step in steps {
+                let moments = self.core.take_down(step);
+                self.inner.extend(moments);
+            }
+        } else {
+            self.core.line(|| format!("agent {}: is killed while it writes", self.agent.host));
+            self.core.seen("agent killed while it wrote");
+            (self.is_dead, self.never_was) = (true, true);
             return;
         }
         self.write_journal();
@@ -379,6 +417,9 @@ impl turn::Shell for Around<'_> {
 
     /// What is noted has happened, even if the agent dies before it says so.
     fn note(&mut self, note: &Note) {
+        if self.never_was {
+            return;
+        }
         let now = self.clock();
         let believed = std::mem::take(&mut self.believed);
         self.agent.note(self.core, now, note, &believed);

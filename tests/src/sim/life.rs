@@ -3,13 +3,16 @@
 use std::sync::Arc;
 
 use tenure::wire::HoldState;
+use tenured::host::clock::Boottime;
 use tenured::keeper::Keeper;
+use tenured::keeper::journal::Saved;
 use tenured::model::ClaimId;
 
 use super::agent::{AGENT_UID, Agent};
 use super::core::{Caller, Core, Happening, Report, Told};
-use super::invariants::Invariant;
+use super::invariants::{End, Invariant};
 use super::rows::AgentRows;
+use super::store::Store;
 use super::upstream::Upstream;
 
 impl Agent {
@@ -19,6 +22,8 @@ impl Agent {
             return;
         }
         let now = self.boottime(core);
+        self.storage.set_now(core.now);
+        let Some(opened) = self.open(core) else { return };
         self.incarnation += 1;
         self.stopping = false;
         self.crash_at_commit = false;
@@ -27,11 +32,8 @@ impl Agent {
         self.started_at = core.now;
         core.line(|| format!("agent {}: starts, {now:?}", self.host));
         core.checks.beats.interrupted(self.host, self.idle_since, now);
+        let saved = self.take_up(core, now, opened);
         self.remove_strays(core);
-        let journal_lost = std::mem::take(&mut self.journal_lost);
-        if core.plan.embedded && self.incarnation > 1 {
-            if journal_lost { upstream.reset(core, true) } else { upstream.restart(core) }
-        }
         let settings = tenured::keeper::Settings {
             host: Arc::from(format!("host{}", self.host)),
             agent_uid: AGENT_UID,
@@ -41,11 +43,11 @@ impl Agent {
         // The last agent may have died when the end of a hold was in the journal and not on the
         // page yet.
         believed.retain(|(_, claim, _)| core.checks.one_end.is_open(*claim));
-        let saved = self.rows.saved();
         let mut keeper = Keeper::new(settings, core.random.seed(), now);
         keeper.adopt(now, saved);
         self.keeper = Some(keeper);
         self.drive(core, upstream, |turn, keeper, around| turn.flush(keeper, around));
+        self.tend(core);
         // The machine may have stood still in the first turn: what ran out meanwhile is rightly lost.
         let valid = believed.into_iter().filter(|(.., until)| *until > core.now);
         let believed: Vec<_> = valid.map(|(session, claim, _)| (session, claim)).collect();
@@ -53,10 +55,52 @@ impl Agent {
         for _ in &believed {
             core.seen("hold kept over a start");
         }
-        if core.random.per_mille(500) {
+        if core.random.per_mille(500) && self.store.is_none() {
             self.receive_report(core, Report::Connected(upstream.epoch));
         }
-        self.plan_next(core, upstream);
+        self.plan_next(core);
+    }
+
+    /// Opens the store within the agent, where there is one; nothing, if the agent cannot start.
+    fn open(&mut self, core: &mut Core) -> Option<Option<(Store, Saved)>> {
+        if !core.plan.embedded {
+            return Some(None);
+        }
+        self.process = self.storage.begin();
+        if !self.storage.lock(self.process) {
+            core.line(|| format!("agent {}: another one has its directories", self.host));
+            self.storage.end(self.process, false);
+            return None;
+        }
+        let opened = Store::open(core, &self.storage, self.process, &self.clock);
+        match opened {
+            Ok(opened) => Some(Some(opened)),
+            Err(error) => {
+                core.line(|| format!("agent {}: cannot start: {error}", self.host));
+                core.seen("agent that could not start");
+                self.storage.end(self.process, true);
+                let after = core.random.ms(20, 500);
+                core.after(after, Happening::Start(self.host));
+                None
+            }
+        }
+    }
+
+    /// What the keeper takes up. It must be all that was written, unless the journal was lost.
+    fn take_up(&mut self, core: &mut Core, now: Boottime, opened: Option<(Store, Saved)>) -> Saved {
+        let Some((mut store, saved)) = opened else { return self.rows.saved() };
+        if let Some(why) = store.fresh() {
+            core.line(|| format!("agent {}: {why}", self.host));
+            self.rows = AgentRows::default();
+            core.checks.one_end.forgot(self.host);
+            core.checks.ledger.reset(End::ResetAndQuarantine);
+            core.checks.fifo.reset();
+        }
+        let verdict = core.checks.restart.read(self.host, saved.clone(), self.rows.saved());
+        core.judge(Invariant::RestartKeeps, verdict);
+        store.go_on(core, now);
+        self.store = Some(store);
+        saved
     }
 
     /// What pages say, the agent must know.
@@ -88,6 +132,8 @@ impl Agent {
         }
         core.line(|| format!("agent {}: is gone", self.host));
         self.keeper = None;
+        self.store = None;
+        self.storage.end(self.process, true);
         self.forget_turn();
         self.unwritten.clear();
         self.due = None;
@@ -115,8 +161,23 @@ impl Agent {
         core.after(after, Happening::Start(self.host));
     }
 
-    /// Ends after it was told to.
-    pub(super) fn exit(&mut self, core: &mut Core) {
+    /// Ends after it was told to, with what the heart does then.
+    pub(crate) fn end(&mut self, core: &mut Core, upstream: &mut Upstream) {
+        if let (Some(store), Some(keeper)) = (&mut self.store, &self.keeper)
+            && keeper.stopped()
+        {
+            store.close();
+        }
+        self.drive(core, upstream, |turn, keeper, around| turn.flush(keeper, around));
+        self.tend(core);
+        if !self.is_up() {
+            return;
+        }
+        let now = self.boottime(core);
+        if let (Some(store), Some(keeper)) = (&mut self.store, &self.keeper) {
+            store.finish(now, keeper);
+            self.storage.end(self.process, false);
+        }
         core.line(|| format!("agent {}: exits", self.host));
         self.crash(core);
     }
@@ -125,12 +186,12 @@ impl Agent {
     pub(crate) fn lose_journal(&mut self, core: &mut Core) {
         core.line(|| format!("agent {}: its journal is lost", self.host));
         self.crash(core);
+        self.storage.clear_runtime();
         self.rows = AgentRows::default();
         // Pages are files: programs that map them still see what they said.
         self.pages.clear();
         core.checks.one_end.forgot(self.host);
         core.checks.exclusion.orphaned(self.host);
-        self.journal_lost = true;
     }
 
     /// SIGTERM.

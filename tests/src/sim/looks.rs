@@ -9,6 +9,7 @@ use tenured::model::{ClaimId, Resource, SessionId};
 
 use super::core::{Happening, Phase};
 use super::invariants::Invariant;
+use super::store::Store;
 use super::world::{LOOK_EVERY, World};
 
 /// A waiter must be served this soon after its resource became free, besides the time in which lost
@@ -109,7 +110,9 @@ impl World {
             }
         }
         let patience = PATIENCE + self.core.plan.settings.poll.unwrap_or_default();
-        let quarantined = self.upstream.is_quarantined(&self.core);
+        let stores = self.agents.iter().filter_map(|agent| agent.store.as_ref());
+        let quarantined = self.upstream.is_quarantined(&self.core)
+            || stores.into_iter().any(|store| store.grants_nothing().is_some());
         let standings: BTreeMap<&Resource, _> = self.core.checks.ledger.standings().collect();
         let free: BTreeSet<Resource> = waiting
             .keys()
@@ -165,6 +168,7 @@ impl World {
                 left.push("no agent".to_owned());
             }
             left.extend(agent.rows.names());
+            left.extend(agent.store.iter().flat_map(Store::names));
             left.extend(agent.pages.keys().map(|session| format!("page {session}")));
             left.extend(agent.watches.keys().map(|session| format!("watch of {session}")));
             left.extend(agent.tickets.keys().map(|ticket| format!("unanswered {ticket:?}")));

@@ -2,8 +2,8 @@
 //!
 //! [`run`] draws a `Plan` from a seed, and then everything from the same generator: which
 //! message is late, lost or doubled, who is stopped, killed or put to sleep, what programs ask for.
-//! The keepers and the engine are those of the product; what is simulated is everything around
-//! them. A run has a safety phase with faults, a liveness phase without, and a last phase in which
+//! The keepers, their turns, the engine, and the embedded store with its journal and its ledger are those
+//! of the product; what is simulated is everything around them. A run has a safety phase with faults, a liveness phase without, and a last phase in which
 //! all programs end. After every step the rules of `invariants` are checked; the first
 //! violation ends the run, and its seed shows it again.
 
@@ -12,6 +12,7 @@ mod behaviour;
 mod client;
 mod commands;
 mod core;
+mod deeds;
 mod invariants;
 mod life;
 mod link;
@@ -22,6 +23,8 @@ mod planted;
 mod queue;
 pub(crate) mod random;
 mod rows;
+mod storage;
+mod store;
 mod time;
 mod trace;
 mod trouble;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tenure::wire::Kind;
+use tenured::journal::Ahead;
 use tenured::keeper::{Rhythm, Settings};
 
 use super::planted::Planted;
@@ -149,6 +150,10 @@ pub(crate) struct Plan {
     pub(crate) clients: usize,
     /// Whether the upstream lives within the agent of the only host.
     pub(crate) embedded: bool,
+    /// How much the store within an agent keeps ahead.
+    pub(crate) ahead: Ahead,
+    /// For what disks do of their own.
+    pub(crate) disk_seed: u64,
     /// Drift of the upstream's clock and then of each host's, ppm.
     pub(crate) drifts_ppm: Vec<i64>,
     /// What programs fight about.
@@ -185,6 +190,8 @@ impl Plan {
             drifts_ppm: (0..=hosts).map(|_| drift(random)).collect(),
             prizes: prizes(random),
             settings: settings(random, planted, embedded),
+            ahead: ahead(random),
+            disk_seed: random.below(u64::MAX),
             weather: weather(random),
             troubles: Trouble::ALL
                 .into_iter()
@@ -274,6 +281,18 @@ fn settings(random: &mut Random, planted: Option<Planted>, embedded: bool) -> Se
         _ => {}
     }
     settings
+}
+
+fn ahead(random: &mut Random) -> Ahead {
+    Ahead {
+        // Few, so that runs see them run out.
+        tokens: random.number(4, 40),
+        ttl: random.ms(TTL_MS.0, TTL_MS.1),
+        lower_after: random.ms(500, 5000),
+        space: random.number(1, 64) * 1024,
+        slack: random.number(4, 128) * 1024,
+        rows: random.number(4, 64) as usize,
+    }
 }
 
 fn weather(random: &mut Random) -> Weather {

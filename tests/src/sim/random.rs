@@ -6,6 +6,7 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
 /// A generator that drives a whole run: the same seed gives the same run.
+#[derive(Debug)]
 pub(crate) struct Random(ChaCha8Rng);
 
 impl Random {

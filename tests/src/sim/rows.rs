@@ -1,4 +1,4 @@
-//! The journals of agent and upstream, as tables in memory.
+//! What the journals of agent and upstream must say, as tables in memory.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,6 +7,7 @@ use tenure::wire::Wait;
 use tenured::engine::journal::{
     Entry as EngineEntry, Saved as EngineSaved, SavedGrant, SavedWaiter,
 };
+use tenured::host::clock::Boottime;
 use tenured::keeper::journal::{Entry, Saved, SavedHold, SavedSession};
 use tenured::model::{Resource, SessionId, SessionRecord};
 
@@ -27,12 +28,14 @@ impl AgentRows {
             Entry::SessionEnded(session) => {
                 self.sessions.remove(&session);
             }
-            Entry::Hold(saved) => {
+            Entry::Hold(mut saved) => {
+                let beaten = self.holds.get(&saved.row).map(|former| former.valid_until);
+                saved.valid_until = saved.valid_until.max(beaten.unwrap_or(Boottime::ZERO));
                 self.holds.insert(saved.row, *saved);
             }
             Entry::Valid { row, valid_until } => {
                 if let Some(saved) = self.holds.get_mut(&row) {
-                    saved.valid_until = valid_until;
+                    saved.valid_until = saved.valid_until.max(valid_until);
                 }
             }
             Entry::HoldEnded { row, .. } => {

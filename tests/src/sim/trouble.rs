@@ -81,6 +81,7 @@ impl World {
             Trouble::WallStep => {
                 let us = self.core.random.below(1_000_000_000_000);
                 self.upstream.step_wall_clock(us);
+                self.agents[host].storage.step_wall_clock(us);
             }
             Trouble::Revoke => self.revoke(),
         }
@@ -95,6 +96,8 @@ impl World {
         }
         for host in 0..self.agents.len() {
             self.agents[host].crash_at_commit = false;
+            let process = self.agents[host].process;
+            self.agents[host].storage.die_at(process, None);
             self.agents[host].thaw(&mut self.core);
             let generation = self.agents[host].link.generation;
             if !self.agents[host].link.works() {

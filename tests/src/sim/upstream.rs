@@ -3,13 +3,13 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use tenure::wire::Kind;
 use tenured::engine::{Effect, Engine, EngineSettings, TokenRange};
 use tenured::host::clock::Boottime;
-use tenured::model::{Answer, BeatAnswer, Change, ClaimId, Report, Request, Resource, Subject};
+use tenured::model::{Answer, Change, ClaimId, GoneReason, Request, Resource, Subject};
 
 use super::core::{Core, Happening};
-use super::invariants::{End, Invariant, Moment};
+use super::deeds::Deed;
+use super::invariants::{End, Moment};
 use super::plan::TTL_MS;
 use super::planted::Planted;
 use super::rows::EngineRows;
@@ -198,71 +198,23 @@ impl Upstream {
 
     fn compare(&mut self, core: &mut Core, touched: &[Resource]) {
         let now = self.clock.at(core.now);
-        let mut grants = Vec::new();
+        let mut step = Vec::new();
         for resource in touched {
-            let answer = self.engine.handle(now, Request::Inspect(resource.clone()));
-            let Answer::Standing(standing) = answer else { continue };
-            let step = core.checks.ledger.observe(resource, standing.clone());
-            for claim in &step.ended {
-                let end = End::Gone(self.why_gone(now, *claim, resource));
-                core.line(|| format!("upstream: {claim} of {resource} ended: {end:?}"));
-                core.checks.ledger.ended(core.now, *claim, end);
-                core.seen(end.as_str());
-                self.moments.push(Moment::Ended(*claim, end));
-            }
-            let expired = self
-                .rows
-                .grants
-                .values()
-                .filter(|saved| saved.in_grace && saved.claim.resource == *resource);
-            for saved in expired {
-                let end = End::Gone(tenured::model::GoneReason::Expired);
-                self.moments.push(Moment::Ended(saved.claim.id, end));
-            }
-            for grant in &step.granted {
-                core.seen(match resource.kind {
-                    Kind::Master => "grant of a master",
-                    Kind::Leader => "grant of a leader",
-                    Kind::Lease => "grant of a lease",
-                    Kind::Semaphore => "grant of a permit",
-                });
-                core.line(|| {
-                    let (claim, token) = (grant.claim, grant.token);
-                    format!("upstream: {claim} granted {resource}, token {token}")
-                });
-                self.moments.push(Moment::Granted {
-                    resource: resource.clone(),
-                    claim: grant.claim,
-                    holders: standing.holders.len(),
-                    limit: step.limit,
-                });
-                grants.push((resource.clone(), grant.clone()));
-            }
-            let verdict = core.checks.fifo.observe(resource, &step, &standing.waiters);
-            core.judge(Invariant::Fifo, verdict);
-            let present = standing.holders.iter().chain(&standing.waiters);
-            let verdict = core.checks.left.present(present.map(|entry| entry.claim));
-            core.judge(Invariant::NothingLeft, verdict);
+            let standing = self.engine.holders(now, resource);
+            let before = core.checks.ledger.standing(resource);
+            let gone = before
+                .into_iter()
+                .flat_map(|before| &before.holders)
+                .filter(|before| standing.holders.iter().all(|entry| entry.claim != before.claim));
+            let why_gone = |claim| self.engine.why_gone(claim).unwrap_or(GoneReason::Unknown);
+            let ended = gone.map(|entry| (entry.claim, why_gone(entry.claim))).collect();
+            let in_grace = self.rows.grants.values();
+            let in_grace =
+                in_grace.filter(|saved| saved.in_grace && saved.claim.resource == *resource);
+            let in_grace = in_grace.map(|saved| saved.claim.id).collect();
+            step.push(Deed { resource: resource.clone(), standing, ended, in_grace });
         }
-        let verdict = core.checks.tokens.granted(&grants);
-        core.judge(Invariant::RisingTokens, verdict);
-    }
-
-    fn why_gone(
-        &mut self,
-        now: Boottime,
-        claim: ClaimId,
-        resource: &Resource,
-    ) -> tenured::model::GoneReason {
-        let subject = Subject::Claim { claim, resource: resource.clone() };
-        let beat = tenured::model::Beat { subject, ttl: Duration::ZERO };
-        match self.engine.handle(now, Request::Renew(vec![beat])) {
-            Answer::Renew(answers) => match answers.first() {
-                Some(BeatAnswer::Gone(reason)) => *reason,
-                _ => tenured::model::GoneReason::Unknown,
-            },
-            _ => tenured::model::GoneReason::Unknown,
-        }
+        self.moments.extend(core.take_down(step));
     }
 
     /// Planted: releases whoever holds what was released before.
@@ -296,17 +248,6 @@ impl Upstream {
             Engine::restore(engine_settings(), range, self.rows.saved(), &HashMap::new(), now);
     }
 
-    /// What its agent hears of a change, where it lives within the agent.
-    pub(crate) fn tell_within(&self, change: Change) -> Report {
-        match change {
-            Change::Lost { claim, .. } => match self.engine.why_gone(claim) {
-                Some(reason) => Report::Lost { claim, reason },
-                None => Report::Change(change),
-            },
-            _ => Report::Change(change),
-        }
-    }
-
     /// Plans its next turn.
     pub(crate) fn plan_turn(&mut self, core: &mut Core) {
         let Some(due) = self.due().filter(|_| !self.frozen) else { return };
@@ -333,6 +274,6 @@ fn waiting_of(core: &Core, request: &Request) -> Vec<ClaimId> {
     }
 }
 
-fn engine_settings() -> EngineSettings {
+pub(super) fn engine_settings() -> EngineSettings {
     EngineSettings { tombstone: TOMBSTONE, tombstones_max: 10_000, queue_max: QUEUE_MAX }
 }

@@ -16,6 +16,7 @@ use super::plan::Plan;
 use super::planted::Planted;
 use super::queue::Queue;
 use super::random::Random;
+use super::storage::Storage;
 use super::time::{Clock, TrueTime};
 use super::trace::Trace;
 use super::upstream::Upstream;
@@ -117,9 +118,9 @@ impl World {
         let agents: Vec<Agent> = plan.drifts_ppm[1..]
             .iter()
             .enumerate()
-            .map(|(host, drift)| Agent::new(host, clock(*drift)))
+            .map(|(host, drift)| Agent::new(host, clock(*drift), Storage::new(plan.disk_seed)))
             .collect();
-        let upstream = Upstream::new(if plan.embedded { agents[0].clock } else { upstream_clock });
+        let upstream = Upstream::new(upstream_clock);
         let clients =
             (0..plan.hosts * plan.clients).map(|id| Client::new(id, id % plan.hosts)).collect();
         let trace = Trace::new(options.trace || options.print, options.print);
@@ -172,8 +173,8 @@ impl World {
             Happening::Start(host) => self.agents[host].start(&mut self.core, &mut self.upstream),
             Happening::StopDeadline(host, incarnation) => {
                 let agent = &mut self.agents[host];
-                if agent.incarnation == incarnation {
-                    agent.exit(&mut self.core);
+                if agent.incarnation == incarnation && agent.is_up() {
+                    agent.end(&mut self.core, &mut self.upstream);
                 }
             }
             Happening::Exited(host, incarnation, session) => {

@@ -153,6 +153,11 @@ impl Ledger {
         self.facts.get(&claim)
     }
 
+    /// How a resource stands.
+    pub(crate) fn standing(&self, resource: &Resource) -> Option<&UpstreamStanding> {
+        self.standings.get(resource)
+    }
+
     /// How every resource stands.
     pub(crate) fn standings(&self) -> impl Iterator<Item = (&Resource, &UpstreamStanding)> {
         self.standings.iter()

@@ -1,6 +1,9 @@
 //! I9: a restart of the agent loses no valid hold.
 
-use tenured::model::{ClaimId, SessionId};
+use std::collections::BTreeSet;
+
+use tenured::keeper::journal::Saved;
+use tenured::model::{ClaimId, SessionId, Terms};
 
 use super::Verdict;
 
@@ -9,6 +12,26 @@ use super::Verdict;
 pub(crate) struct RestartKeeps;
 
 impl RestartKeeps {
+    /// An agent started; `found` is what its journal says, `written` what was written.
+    pub(crate) fn read(&self, host: usize, found: Saved, written: Saved) -> Verdict {
+        let rows = |saved: Saved| {
+            let Saved { sessions, holds } = saved;
+            let sessions = sessions.into_iter().map(|session| format!("{session:?}"));
+            let holds = holds.into_iter().map(|mut hold| {
+                if let Terms::Semaphore { keeps, .. } = &mut hold.claim.terms {
+                    // Changes when the wait is in the queue, and whoever takes it up knows that.
+                    *keeps = true;
+                }
+                format!("{hold:?}")
+            });
+            sessions.chain(holds).collect::<BTreeSet<_>>()
+        };
+        let (found, written) = (rows(found), rows(written));
+        let Some(row) = found.symmetric_difference(&written).next() else { return Ok(()) };
+        let by = if found.contains(row) { "was never written so" } else { "is not there" };
+        Err(format!("the journal of host {host} was read: {row} {by}"))
+    }
+
     /// An agent started; `believed` is what the pages said, `known` what it has taken up.
     pub(crate) fn started(
         &self,

@@ -1,0 +1,424 @@
+//! The directories of a host: what the processes of its agents wrote, and what is left of that.
+//!
+//! The runtime directory is in memory and ends with the machine; the state directory is on a medium that
+//! keeps what was synced. Both are full, fail and are damaged as the seed decides.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, ErrorKind};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tenured::journal::{Disk, Note, Scribe, write_note};
+use uuid::Uuid;
+
+use super::random::Random;
+use super::time::TrueTime;
+
+/// A write within one of these is done wholly or not at all.
+const SECTOR: u64 = 512;
+/// Goes on with what a process had begun when it was killed.
+const KERNEL: u64 = 0;
+/// Space is given in these.
+const PAGE: u64 = 4096;
+/// A disk that has nothing else to do syncs within so many µs.
+const SYNC_US: (u64, u64) = (50, 4000);
+
+/// Which directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// In memory.
+    Runtime,
+    /// On the medium.
+    State,
+}
+
+/// The directories of one host. Clones share them.
+#[derive(Debug, Clone)]
+pub(crate) struct Storage(Arc<Mutex<State>>);
+
+#[derive(Debug)]
+struct State {
+    now: TrueTime,
+    random: Random,
+    boot: u64,
+    wall_us: u64,
+    /// Processes that can write; the last one has the greatest number.
+    processes: BTreeSet<u64>,
+    last_process: u64,
+    /// Whose the directories are.
+    lock: Option<u64>,
+    runtime: Directory,
+    state: Directory,
+    /// The note that a process is writing, and until when.
+    writing: Option<(u64, Note, TrueTime)>,
+    /// A process is killed at its so many-eth write from now on.
+    dies: Option<(u64, u64)>,
+}
+
+#[derive(Debug, Default)]
+struct Directory {
+    files: BTreeMap<&'static str, File>,
+    /// Nothing can grow beyond what is reserved.
+    full: bool,
+    /// Every write and sync fails.
+    broken: bool,
+    /// So many more do.
+    errors: u32,
+    /// Space cannot be reserved.
+    reserves_nothing: bool,
+    /// A sync takes so much longer.
+    slow: Duration,
+}
+
+#[derive(Debug, Default, Clone)]
+struct File {
+    bytes: Vec<u8>,
+    /// Up to where it has space.
+    reserved: u64,
+    /// What is on the medium; `None` if not even its name is.
+    durable: Option<Vec<u8>>,
+    /// What was written since.
+    unsynced: Vec<(u64, Vec<u8>)>,
+}
+
+impl Storage {
+    /// Empty directories.
+    pub(crate) fn new(seed: u64) -> Storage {
+        let mut random = Random::new(seed);
+        let mut directory =
+            || Directory { reserves_nothing: random.per_mille(250), ..Directory::default() };
+        let (runtime, state) = (directory(), directory());
+        Storage(Arc::new(Mutex::new(State {
+            now: TrueTime::default(),
+            random,
+            boot: 1,
+            wall_us: 1_000_000,
+            processes: BTreeSet::from([KERNEL]),
+            last_process: KERNEL,
+            lock: None,
+            runtime,
+            state,
+            writing: None,
+            dies: None,
+        })))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What time it is.
+    pub(crate) fn set_now(&self, now: TrueTime) {
+        self.state().now = now;
+    }
+
+    /// The boot that is running.
+    pub(crate) fn boot_id(&self) -> Uuid {
+        Uuid::from_u128(self.state().boot.into())
+    }
+
+    /// A new process of an agent.
+    pub(crate) fn begin(&self) -> u64 {
+        let mut state = self.state();
+        state.last_process += 1;
+        let process = state.last_process;
+        state.processes.insert(process);
+        process
+    }
+
+    /// Takes the lock on the directories for a process; whether it has it.
+    pub(crate) fn lock(&self, process: u64) -> bool {
+        *self.state().lock.get_or_insert(process) == process
+    }
+
+    /// A process is over. If it was killed, what it was syncing may be done or not.
+    pub(crate) fn end(&self, process: u64, killed: bool) {
+        let mut state = self.state();
+        state.processes.remove(&process);
+        state.lock.take_if(|owner| *owner == process);
+        state.dies.take_if(|(of, _)| *of == process);
+        let Some((_, note, _)) = state.writing.take_if(|(of, ..)| *of == process) else { return };
+        // Whoever ends by itself waits for it.
+        let is_done = !killed || state.random.per_mille(500);
+        drop(state);
+        if is_done {
+            // Nobody is there to hear that it failed.
+            let _ = write_note(&mut self.directory(Place::State, KERNEL), &note);
+        }
+    }
+
+    /// Whether a process was not killed.
+    pub(crate) fn is_alive(&self, process: u64) -> bool {
+        self.state().processes.contains(&process)
+    }
+
+    /// A process is to be killed at its so many-eth write from now on; never, with `None`.
+    pub(crate) fn die_at(&self, process: u64, writes: Option<u64>) {
+        self.state().dies = writes.map(|writes| (process, writes));
+    }
+
+    /// A directory as a process has it.
+    pub(crate) fn directory(&self, place: Place, process: u64) -> Handle {
+        Handle { storage: self.clone(), place, process }
+    }
+
+    /// Who writes a process's notes to the ledger, on that disk.
+    pub(crate) fn scribe(&self, process: u64, disk: Box<dyn Disk + Send>) -> Clerk {
+        Clerk { storage: self.clone(), process, disk }
+    }
+
+    /// When the note that a process is writing is on the medium.
+    pub(crate) fn note_due(&self, process: u64) -> Option<TrueTime> {
+        self.state().writing.filter(|(of, ..)| *of == process).map(|(_, _, due)| due)
+    }
+
+    /// What the wall clock shows, µs.
+    pub(crate) fn wall_clock_us(&self) -> u64 {
+        let state = self.state();
+        state.wall_us + state.now.as_nanos() / 1000
+    }
+
+    /// Somebody sets the wall clock.
+    pub(crate) fn step_wall_clock(&self, us: u64) {
+        self.state().wall_us = us;
+    }
+
+    /// Somebody removes everything from the runtime directory.
+    pub(crate) fn clear_runtime(&self) {
+        self.state().runtime.files.clear();
+    }
+}
+
+impl State {
+    fn directory(&mut self, place: Place) -> &mut Directory {
+        match place {
+            Place::Runtime => &mut self.runtime,
+            Place::State => &mut self.state,
+        }
+    }
+
+    /// Whether something fails now; one more failure is over.
+    fn fails(&mut self, place: Place) -> io::Result<()> {
+        let directory = self.directory(place);
+        let has_error = directory.errors > 0;
+        directory.errors = directory.errors.saturating_sub(1);
+        if directory.broken || has_error { Err(io::Error::other("EIO")) } else { Ok(()) }
+    }
+
+    /// Whether the process is killed at this write.
+    fn dies_now(&mut self, process: u64) -> bool {
+        match &mut self.dies {
+            Some((of, left)) if *of == process && *left > 0 => *left -= 1,
+            Some((of, _)) if *of == process => {
+                self.dies = None;
+                self.processes.remove(&process);
+                return true;
+            }
+            _ => {}
+        }
+        false
+    }
+
+    /// How much is done of a write that is cut short.
+    fn cut(&mut self, at: u64, length: usize) -> usize {
+        let first = SECTOR - at % SECTOR;
+        if length as u64 <= first {
+            return 0;
+        }
+        let more = self.random.below((length as u64 - first) / SECTOR + 1);
+        let whole = self.random.below(2) * (first + more * SECTOR);
+        usize::try_from(whole).map_or(length, |whole| whole.min(length))
+    }
+
+    fn write(&mut self, place: Place, file: &'static str, at: u64, bytes: &[u8]) -> io::Result<()> {
+        if let Err(error) = self.fails(place) {
+            let cut = self.cut(at, bytes.len());
+            self.put(place, file, at, &bytes[..cut]);
+            return Err(error);
+        }
+        let directory = self.directory(place);
+        let is_full = directory.full;
+        let Some(known) = directory.files.get(file) else {
+            return Err(ErrorKind::NotFound.into());
+        };
+        let space = known.space();
+        if is_full && at + bytes.len() as u64 > space {
+            let fits = usize::try_from(space.saturating_sub(at)).unwrap_or(usize::MAX);
+            self.put(place, file, at, &bytes[..fits.min(bytes.len())]);
+            return Err(ErrorKind::StorageFull.into());
+        }
+        self.put(place, file, at, bytes);
+        Ok(())
+    }
+
+    fn put(&mut self, place: Place, file: &'static str, at: u64, bytes: &[u8]) {
+        let Some(file) = self.directory(place).files.get_mut(file).filter(|_| !bytes.is_empty())
+        else {
+            return;
+        };
+        put(&mut file.bytes, at, bytes);
+        if place == Place::State {
+            file.unsynced.push((at, bytes.to_vec()));
+        }
+    }
+
+    fn sync(&mut self, place: Place, file: &'static str) -> io::Result<()> {
+        let failed = self.fails(place);
+        let State { state, random, .. } = self;
+        let Some(file) = state.files.get_mut(file).filter(|_| place == Place::State) else {
+            return failed;
+        };
+        // What a failed sync did not write is never tried again by the kernel.
+        let unsynced = std::mem::take(&mut file.unsynced);
+        if failed.is_ok() || random.per_mille(500) {
+            let durable = file.durable.get_or_insert_default();
+            for (at, bytes) in unsynced {
+                if failed.is_ok() || random.per_mille(500) {
+                    put(durable, at, &bytes);
+                }
+            }
+        }
+        failed
+    }
+}
+
+impl File {
+    /// Up to where it can be written although nothing is free.
+    fn space(&self) -> u64 {
+        (self.bytes.len() as u64).max(self.reserved).next_multiple_of(PAGE)
+    }
+}
+
+fn put(into: &mut Vec<u8>, at: u64, bytes: &[u8]) {
+    let Ok(at) = usize::try_from(at) else { return };
+    let end = at + bytes.len();
+    if into.len() < end {
+        into.resize(end, 0);
+    }
+    into[at..end].copy_from_slice(bytes);
+}
+
+/// A directory as a process has it. After its end nothing more is done.
+#[derive(Debug)]
+pub(crate) struct Handle {
+    storage: Storage,
+    place: Place,
+    process: u64,
+}
+
+impl Handle {
+    fn state(&self) -> io::Result<MutexGuard<'_, State>> {
+        let state = self.storage.state();
+        if !state.processes.contains(&self.process) {
+            return Err(gone());
+        }
+        Ok(state)
+    }
+
+    /// For what a process may be killed at.
+    fn state_to_change(&self) -> io::Result<MutexGuard<'_, State>> {
+        let mut state = self.state()?;
+        if state.dies_now(self.process) { Err(gone()) } else { Ok(state) }
+    }
+}
+
+fn gone() -> io::Error {
+    io::Error::other("the process was killed")
+}
+
+impl Disk for Handle {
+    fn length(&mut self, file: &'static str) -> io::Result<Option<u64>> {
+        let mut state = self.state()?;
+        Ok(state.directory(self.place).files.get(file).map(|file| file.bytes.len() as u64))
+    }
+
+    fn read_at(&mut self, file: &'static str, at: u64, into: &mut [u8]) -> io::Result<usize> {
+        let mut state = self.state()?;
+        let file = state.directory(self.place).files.get(file).ok_or(ErrorKind::NotFound)?;
+        let at = usize::try_from(at).map_err(io::Error::other)?;
+        let rest = file.bytes.get(at..).unwrap_or_default();
+        let count = rest.len().min(into.len());
+        into[..count].copy_from_slice(&rest[..count]);
+        Ok(count)
+    }
+
+    fn create(&mut self, file: &'static str) -> io::Result<()> {
+        let mut state = self.state_to_change()?;
+        state.fails(self.place)?;
+        state.directory(self.place).files.insert(file, File::default());
+        Ok(())
+    }
+
+    fn write_at(&mut self, file: &'static str, at: u64, bytes: &[u8]) -> io::Result<()> {
+        let mut state = self.state()?;
+        if state.dies_now(self.process) {
+            let cut = state.cut(at, bytes.len());
+            state.put(self.place, file, at, &bytes[..cut]);
+            return Err(gone());
+        }
+        state.write(self.place, file, at, bytes)
+    }
+
+    fn reserve(&mut self, file: &'static str, _from: u64, upto: u64) -> io::Result<()> {
+        let mut state = self.state()?;
+        state.fails(self.place)?;
+        let directory = state.directory(self.place);
+        let (is_full, reserves_nothing) = (directory.full, directory.reserves_nothing);
+        let file = directory.files.get_mut(file).ok_or(ErrorKind::NotFound)?;
+        if reserves_nothing {
+            return Ok(());
+        }
+        if is_full && upto > file.space() {
+            return Err(ErrorKind::StorageFull.into());
+        }
+        file.reserved = file.reserved.max(upto);
+        Ok(())
+    }
+
+    fn sync(&mut self, file: &'static str) -> io::Result<()> {
+        self.state_to_change()?.sync(self.place, file)
+    }
+
+    fn rename(&mut self, from: &'static str, to: &'static str) -> io::Result<()> {
+        let mut state = self.state_to_change()?;
+        state.fails(self.place)?;
+        let files = &mut state.directory(self.place).files;
+        let file = files.remove(from).ok_or(ErrorKind::NotFound)?;
+        files.insert(to, file);
+        Ok(())
+    }
+
+    fn remove(&mut self, file: &'static str) -> io::Result<()> {
+        self.state()?.directory(self.place).files.remove(file);
+        Ok(())
+    }
+}
+
+/// In place of the thread that waits for the medium.
+#[derive(Debug)]
+pub(crate) struct Clerk {
+    storage: Storage,
+    process: u64,
+    disk: Box<dyn Disk + Send>,
+}
+
+impl Scribe for Clerk {
+    fn start(&mut self, note: Note) {
+        let mut state = self.storage.state();
+        let takes = state.random.us(SYNC_US.0, SYNC_US.1) + state.state.slow;
+        state.writing = Some((self.process, note, state.now + takes));
+    }
+
+    fn poll(&mut self, _context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let due = {
+            let mut state = self.storage.state();
+            let now = state.now;
+            state.writing.take_if(|(of, _, due)| *of == self.process && *due <= now)
+        };
+        match due {
+            Some((_, note, _)) => Poll::Ready(write_note(&mut *self.disk, &note)),
+            None => Poll::Pending,
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! The embedded store and the journal of an agent, as shipped, on the directories of its host.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+use tenure::wire::Kind;
+use tenured::engine::journal::{Entry, Key};
+use tenured::heart::Rows;
+use tenured::host::clock::Boottime;
+use tenured::journal::{Fresh, Journal, SavedKeeper};
+use tenured::keeper::Keeper;
+use tenured::model::{CallId, ClaimId, GoneReason, Report, Request, Resource, UpstreamStanding};
+use tenured::upstream::Upstream;
+use tenured::upstream::embedded::{self, Embedded, OpenError, Opened};
+
+use super::core::Core;
+use super::deeds::Deed;
+use super::storage::{Place, Storage};
+use super::time::{Clock, TrueTime};
+use super::upstream::engine_settings;
+
+/// A store of a running agent.
+pub(crate) struct Store {
+    embedded: Embedded,
+    journal: Rc<RefCell<Journal>>,
+    storage: Storage,
+    process: u64,
+    /// How the resources stood at the last look.
+    known: BTreeMap<Resource, Deed>,
+    /// What it did since the last turn was secured.
+    steps: Vec<Vec<Deed>>,
+}
+
+impl Store {
+    /// Opens it for a process; with it what its keeper takes up.
+    pub(crate) fn open(
+        core: &Core,
+        storage: &Storage,
+        process: u64,
+        clock: &Clock,
+    ) -> Result<(Store, SavedKeeper), OpenError> {
+        let place = embedded::Place {
+            boot_id: storage.boot_id(),
+            now: clock.at(core.now),
+            wall_clock_us: storage.wall_clock_us(),
+            ahead: core.plan.ahead,
+            engine: engine_settings(),
+        };
+        let runtime = Box::new(storage.directory(Place::Runtime, process));
+        let state = Box::new(storage.directory(Place::State, process));
+        let Opened { store, journal, saved } = embedded::open(runtime, state, place, |disk| {
+            Ok(Box::new(storage.scribe(process, disk)))
+        })?;
+        let (storage, known) = (storage.clone(), BTreeMap::new());
+        Ok((Store { embedded: store, journal, storage, process, known, steps: Vec::new() }, saved))
+    }
+
+    /// Compares what it has taken up with what an earlier one did.
+    pub(crate) fn go_on(&mut self, core: &Core, now: Boottime) {
+        let standings = core.checks.ledger.standings();
+        let known = standings.map(|(name, standing)| (name.clone(), standing.clone()));
+        let taken_up = self.embedded.rows().into_iter().filter_map(|key| {
+            let resource = match self.embedded.row(&key)? {
+                Entry::Grant(saved) => saved.claim.resource,
+                Entry::Waiter(saved) => saved.claim.resource,
+                _ => return None,
+            };
+            Some((resource, UpstreamStanding::default()))
+        });
+        for (resource, standing) in taken_up.chain(known) {
+            let deed = Deed { standing, ..Deed::none(resource.clone()) };
+            self.known.insert(resource, deed);
+        }
+        self.look(now);
+    }
+
+    /// Why it does not go on from what an earlier one wrote.
+    pub(crate) fn fresh(&self) -> Option<Fresh> {
+        self.journal.borrow().fresh().cloned()
+    }
+
+    /// A call of the keeper's.
+    pub(crate) fn submit(&mut self, now: Boottime, call: CallId, request: Request) {
+        if let Request::Claim(claim) = &request {
+            let unknown = || Deed::none(claim.resource.clone());
+            self.known.entry(claim.resource.clone()).or_insert_with(unknown);
+        }
+        self.embedded.submit(now, call, request);
+        self.look(now);
+    }
+
+    /// Does what is due.
+    pub(crate) fn handle_timeout(&mut self, now: Boottime) {
+        if self.embedded.poll_timeout().is_some_and(|due| due <= now) {
+            self.embedded.handle_timeout(now);
+            self.look(now);
+        }
+    }
+
+    /// The next thing that it has to say.
+    pub(crate) fn next_report(&mut self, now: Boottime) -> Option<Report> {
+        let waited = self.storage.note_due(self.process).is_some();
+        let polled = self.embedded.poll_report(&mut Context::from_waker(Waker::noop()));
+        if waited {
+            // What waited for it may have been granted.
+            self.look(now);
+        }
+        match polled {
+            Poll::Ready(report) => Some(report),
+            Poll::Pending => None,
+        }
+    }
+
+    /// Notes a change of the keeper's.
+    pub(crate) fn write(&mut self, entry: tenured::keeper::journal::Entry) {
+        self.journal.borrow_mut().write(entry);
+    }
+
+    /// When it wants to be asked again.
+    pub(crate) fn due(&self, clock: &Clock) -> Option<TrueTime> {
+        let own = [self.embedded.poll_timeout(), self.journal.borrow().poll_timeout()];
+        let own = own.into_iter().flatten().map(|at| clock.when(at));
+        own.chain(self.storage.note_due(self.process)).min()
+    }
+
+    /// Makes a turn outlive the process; what it did in it. Nothing, if the process was killed meanwhile.
+    pub(crate) fn secure(&mut self, now: Boottime) -> Option<Vec<Vec<Deed>>> {
+        self.journal.borrow_mut().secure(now);
+        self.storage.is_alive(self.process).then(|| std::mem::take(&mut self.steps))
+    }
+
+    /// Planted: the turn is told, and not written.
+    pub(crate) fn told_early(&mut self) -> Vec<Vec<Deed>> {
+        std::mem::take(&mut self.steps)
+    }
+
+    /// What the heart does about the journal after each turn.
+    pub(crate) fn tend(&mut self, now: Boottime, keeper: &mut Keeper) {
+        let rows = Rows::new(keeper, &self.embedded);
+        self.journal.borrow_mut().tend(now, &rows);
+        keeper.set_unrecorded(self.journal.borrow().refusal());
+    }
+
+    /// What the heart does about it in its last turn.
+    pub(crate) fn finish(&mut self, now: Boottime, keeper: &Keeper) {
+        let rows = Rows::new(keeper, &self.embedded);
+        self.journal.borrow_mut().finish(now, &rows);
+    }
+
+    /// Everything is released.
+    pub(crate) fn close(&mut self) {
+        self.embedded.close();
+    }
+
+    /// Whether it grants nothing for a while, and says so.
+    pub(crate) fn grants_nothing(&self) -> Option<String> {
+        self.embedded.health().grants_nothing
+    }
+
+    /// What is in it, for people.
+    pub(crate) fn names(&self) -> Vec<String> {
+        let routes = |key: &Key| matches!(key, Key::Routes(_));
+        let rows = self.embedded.rows();
+        rows.iter().filter(|key| !routes(key)).map(|key| format!("{key:?} in the store")).collect()
+    }
+
+    /// Takes down what is different since the last look.
+    fn look(&mut self, now: Boottime) {
+        let engine = self.embedded.engine();
+        let mut step = Vec::new();
+        for (resource, before) in &mut self.known {
+            let standing = engine.holders(now, resource);
+            let gone = before.standing.holders.iter().map(|entry| entry.claim);
+            let gone = gone.filter(|id| standing.holders.iter().all(|it| it.claim != *id));
+            let why_gone = |claim| engine.why_gone(claim).unwrap_or(GoneReason::Unknown);
+            let ended = gone.map(|claim| (claim, why_gone(claim))).collect();
+            let is_in_grace = |claim: &ClaimId| {
+                let row = engine.row(&Key::Claim(*claim));
+                matches!(row, Some(Entry::Grant(saved)) if saved.in_grace)
+            };
+            let leases = standing.holders.iter().filter(|_| resource.kind == Kind::Lease);
+            let in_grace = leases.map(|entry| entry.claim).filter(is_in_grace).collect();
+            let deed = Deed { resource: resource.clone(), standing, ended, in_grace };
+            if !deed.is_like(before) {
+                step.push(deed.clone());
+                *before = deed;
+            }
+        }
+        if !step.is_empty() {
+            self.steps.push(step);
+        }
+    }
+}
