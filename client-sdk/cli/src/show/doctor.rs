@@ -22,6 +22,9 @@ use crate::output::{coloured, print, print_json};
 /// machine has CPU, µs.
 const LATENESS_MAX_US: u64 = 50_000;
 
+/// Fewer beats than this may all be of one standstill, and say nothing of how it goes always.
+const BEATS_MIN: u64 = 100;
+
 /// Checks everything that can be checked from here, has the agent examine its upstream, and returns
 /// the exit status.
 ///
@@ -186,7 +189,7 @@ fn beats(status: &Status) -> Check {
     let detail = format!("half at most {half} late, 999 of 1000 at most {most}");
     if beats.p999_us <= LATENESS_MAX_US {
         Check::ok("beats", detail)
-    } else if beats.p50_us <= LATENESS_MAX_US {
+    } else if beats.p50_us <= LATENESS_MAX_US || beats.beats < BEATS_MIN {
         let remedy = "now and then, not always: the agent was stopped, or the machine was paused, \
                       asleep or busy for a while; the agent's log says when it stood still";
         Check::warning("beats", detail, remedy)
@@ -279,7 +282,10 @@ unknown  page            gone
         // It stood still once.
         status.upstream.beat_lateness.p999_us = 30_000_000;
         assert!(!remedy(&status).contains("CPU"), "{}", remedy(&status));
+        // All few beats since it was started are of that time.
         status.upstream.beat_lateness.p50_us = 60_000;
+        assert!(!remedy(&status).contains("CPU"), "{}", remedy(&status));
+        status.upstream.beat_lateness.beats = 100;
         assert!(remedy(&status).contains("CPU"), "{}", remedy(&status));
     }
 
