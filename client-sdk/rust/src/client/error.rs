@@ -127,7 +127,7 @@ fn unreachable(path: &Path, source: &io::Error) -> String {
             )
         }
         io::ErrorKind::PermissionDenied => format!(
-            "you may not open the agent's socket at {path}: join the group that owns it, \
+            "you may not open the agent's socket at {path}: `tenure doctor` says how to be let in; \
              or start an agent of your own and name its socket in TENURE_SOCKET"
         ),
         io::ErrorKind::InvalidInput => {
@@ -154,7 +154,8 @@ mod tests {
         };
         check(io::ErrorKind::NotFound, "start the agent");
         check(io::ErrorKind::ConnectionRefused, "start it again");
-        check(io::ErrorKind::PermissionDenied, "join the group");
+        // Not to join a group: that of the socket may be root.
+        check(io::ErrorKind::PermissionDenied, "`tenure doctor` says how");
         check(io::ErrorKind::InvalidInput, "shorter");
         check(io::ErrorKind::WouldBlock, "too many connections");
         check(io::ErrorKind::ConnectionReset, "try again");
