@@ -1,4 +1,4 @@
-//! Where things are when nobody says so.
+//! Default places.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::host::socket::Audience;
 
-/// What the agent was started with besides its arguments.
+/// The part of the environment that the agent was started with and that matters here.
 #[derive(Debug, Clone, Default)]
 pub struct Environment {
     /// Environment variables.
@@ -32,7 +32,6 @@ impl Environment {
     }
 }
 
-/// Where things are.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Directories {
     pub(super) runtime: PathBuf,
@@ -79,7 +78,7 @@ pub(super) fn defaults(environment: &Environment) -> Directories {
 
 /// The file in such a directory that is read before its drop-ins.
 pub(super) const MAIN: &str = "tenured.toml";
-/// What the agent of the whole host is configured by.
+/// The configuration of the agent that serves the whole host.
 const SYSTEM: &str = "/etc/tenured";
 
 /// The files that are read when none is named, those first that others override, and what should be
@@ -117,7 +116,7 @@ pub(super) fn files_in(directory: &Path) -> (Vec<PathBuf>, Vec<String>) {
     (files, Vec::new())
 }
 
-/// Whether there is no such file.
+/// True if the error says that there is no such file.
 pub(super) fn is_absent(error: &std::io::Error) -> bool {
     use std::io::ErrorKind::{NotADirectory, NotFound};
     matches!(error.kind(), NotFound | NotADirectory)

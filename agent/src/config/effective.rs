@@ -1,4 +1,4 @@
-//! What is in effect, for people and for the next agent.
+//! The configuration in effect, for people and for the next agent.
 
 use std::fmt::Write;
 

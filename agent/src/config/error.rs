@@ -1,17 +1,16 @@
-//! What can be wrong with a configuration.
+//! Errors of a configuration.
 
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
-/// Where a setting comes from.
+/// The origin of a setting.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Origin {
     /// Nobody said anything.
     Default,
     /// A line of a file.
     File {
-        /// Which file.
         path: PathBuf,
         /// The line, from 1 on.
         line: usize,
@@ -39,7 +38,6 @@ pub enum ConfigError {
     /// A file cannot be read.
     #[error("cannot read configuration file {}", .path.display())]
     Read {
-        /// Which.
         path: PathBuf,
         /// Why not.
         source: io::Error,
@@ -47,33 +45,29 @@ pub enum ConfigError {
     /// A file is not TOML. The parser's own text would quote the line, which may have a secret.
     #[error("{}:{line}: {message}", .path.display())]
     Syntax {
-        /// Which file.
         path: PathBuf,
         /// The line.
         line: usize,
-        /// What is wrong with it.
         message: String,
     },
     /// There is no such key.
     #[error("{origin}: there is no key {key}{}", did_you_mean(*.nearest))]
     UnknownKey {
-        /// What was written.
+        /// The key as written.
         key: String,
-        /// Where.
         origin: Origin,
-        /// What may have been meant.
+        /// A known key that may have been meant.
         nearest: Option<&'static str>,
     },
     /// There was such a key.
     #[error("{origin}: there is no key {key} any more since version {since}: {instead}")]
     RemovedKey {
-        /// What was written.
+        /// The key as written.
         key: &'static str,
-        /// Where.
         origin: Origin,
         /// The version that took it away.
         since: &'static str,
-        /// What to do.
+        /// The way out.
         instead: &'static str,
     },
     /// A key is there under its old name and its new one.
@@ -85,7 +79,7 @@ pub enum ConfigError {
         old: &'static str,
         /// The new name.
         new: &'static str,
-        /// Where the old name was written.
+        /// The place of the old name.
         origin: Origin,
         /// The version that renamed it.
         since: &'static str,
@@ -93,13 +87,11 @@ pub enum ConfigError {
     /// A value breaks a rule.
     #[error("{origin}: {key} = {value}: {rule}")]
     Value {
-        /// Which key.
         key: String,
         /// Its value, or `***`.
         value: String,
-        /// Where it was given.
         origin: Origin,
-        /// What it must be.
+        /// The rule that it breaks.
         rule: String,
     },
     /// The system does not say what it must.

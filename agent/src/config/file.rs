@@ -12,7 +12,7 @@ use super::{ConfigError, Origin};
 /// Largest file, bytes; a larger one is refused.
 const FILE_MAX: u64 = 1024 * 1024;
 
-/// What a file says.
+/// The contents of a file.
 pub(super) struct ConfigFile {
     pub(super) path: PathBuf,
     pub(super) table: toml::Table,
@@ -66,12 +66,12 @@ impl ConfigFile {
         Ok(ConfigFile { path: path.to_owned(), table, lines, rules })
     }
 
-    /// Where a key stands.
+    /// The place of a key.
     pub(super) fn origin(&self, key: &str) -> Origin {
         self.at(self.lines.get(key).copied())
     }
 
-    /// Where the rule with that index stands.
+    /// The place of the rule with that index.
     pub(super) fn origin_of_rule(&self, index: usize) -> Origin {
         self.at(self.rules.get(index).copied())
     }

@@ -18,7 +18,7 @@ use clap::{Args, Parser, Subcommand};
                   cannot be used, 78 wrong configuration."
 )]
 pub struct Cli {
-    /// What to do; `agent` when nothing is said.
+    /// Command; `agent` by default.
     #[command(subcommand)]
     pub command: Option<Command>,
     /// Settings.
@@ -26,7 +26,6 @@ pub struct Cli {
     pub flags: Flags,
 }
 
-/// What to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Subcommand)]
 pub enum Command {
     /// Serve the programs of this host.
@@ -38,7 +37,7 @@ pub enum Command {
     Quarantine(Quarantine),
 }
 
-/// What to do with a quarantine.
+/// Commands about a quarantine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Subcommand)]
 pub enum Quarantine {
     /// End it now, although what the last agent granted may be valid still. For root and the agent's user.
@@ -57,17 +56,17 @@ pub struct Flags {
     /// $XDG_CONFIG_HOME/tenured/tenured.toml [env: TENURED_CONFIG].
     #[arg(long, value_name = "PATH", global = true)]
     pub config: Option<PathBuf>,
-    /// Where programs connect: a path, or a unix: URI [env: TENURED_SOCKET, TENURE_SOCKET].
+    /// Socket for programs: a path, or a unix: URI [env: TENURED_SOCKET, TENURE_SOCKET].
     #[arg(long, value_name = "PATH", global = true)]
     pub socket: Option<String>,
-    /// Where truth is kept: embedded:, or a Redis such as redis://127.0.0.1:6379/0
+    /// Store of all holds: embedded:, or a Redis such as redis://127.0.0.1:6379/0
     /// [env: TENURED_UPSTREAM].
     #[arg(long, value_name = "URL", global = true)]
     pub upstream: Option<String>,
     /// A file with the upstream's password [env: TENURED_UPSTREAM_SECRET_FILE].
     #[arg(long, value_name = "FILE", global = true)]
     pub upstream_secret_file: Option<String>,
-    /// What must survive a reboot [env: TENURED_STATE_DIR].
+    /// Directory of what must survive a reboot [env: TENURED_STATE_DIR].
     #[arg(long, value_name = "DIR", global = true)]
     pub state_dir: Option<String>,
     /// Socket, pages and journal; may be lost at a reboot [env: TENURED_RUNTIME_DIR].

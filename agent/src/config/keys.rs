@@ -13,7 +13,7 @@ pub(super) struct Key {
     /// As in a file: `section.key`.
     pub(super) name: &'static str,
     pub(super) shape: Shape,
-    /// Whether SIGHUP puts it into effect.
+    /// True if SIGHUP puts it into effect.
     pub(super) reloads: bool,
     pub(super) set: fn(&mut Config, &str) -> Result<(), Refusal>,
     /// `None` when it is not set and has no default.

@@ -23,7 +23,7 @@ use crate::keeper::Settings;
 /// Anybody may read it.
 const FOR_OTHERS: u32 = 0o004;
 
-/// What becomes of a file that the agent may not read.
+/// How to treat a file that the agent may not read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Unreadable {
     /// That of the host's service, seen by an agent of a user.
@@ -35,14 +35,13 @@ enum Unreadable {
 /// A configuration, and how it came about.
 #[derive(Debug, Clone)]
 pub struct Loaded {
-    /// What is in effect.
     pub config: Config,
-    /// What should be looked at, though it is no error.
+    /// Things that deserve a look, though they are no errors.
     pub warnings: Vec<String>,
     /// The files that were read, in the order in which they count.
     pub files: Vec<PathBuf>,
     pub(super) origins: HashMap<&'static str, Origin>,
-    /// Where the rules of the policy stand.
+    /// The places of the policy's rules.
     pub(super) allow_origins: Vec<Origin>,
     tombstones: &'static [Tombstone],
 }
@@ -123,7 +122,7 @@ fn base(environment: &Environment, tombstones: &'static [Tombstone]) -> Loaded {
 }
 
 impl Loaded {
-    /// Where a key's value comes from.
+    /// The origin of a key's value.
     pub fn origin(&self, key: &str) -> &Origin {
         self.origins.get(key).unwrap_or(&Origin::Default)
     }
@@ -242,7 +241,7 @@ impl Loaded {
     }
 
     fn environment(&mut self, environment: &Environment) -> Result<(), ConfigError> {
-        // What clients use; an agent started in the same shell should meet them.
+        // Clients use it; an agent started in the same shell should meet them.
         let shared = ("TENURE_SOCKET".to_owned(), "socket");
         let own = KEYS.iter().map(|key| (key.variable(), key.name));
         let known: Vec<_> = std::iter::once(shared).chain(own).collect();

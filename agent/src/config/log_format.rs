@@ -17,7 +17,7 @@ pub enum LogFormat {
     Journald,
 }
 
-/// Whether this build can write to the journal.
+/// True if this build can write to the journal.
 pub const HAS_JOURNALD: bool = cfg!(feature = "systemd");
 
 impl LogFormat {

@@ -48,38 +48,37 @@ use crate::model::Share;
 /// Everything that can be set, checked.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// Where programs connect.
     pub socket: PathBuf,
     /// Whom the agent serves.
     pub audience: Audience,
-    /// Where truth is kept.
+    /// The store of all holds.
     pub upstream: UpstreamUrl,
     /// A file with the upstream's password.
     pub upstream_secret_file: Option<PathBuf>,
     /// How to use the Redis, where that is the upstream.
     pub redis: Option<RedisUpstream>,
-    /// What must survive a reboot.
+    /// Directory for what must survive a reboot.
     pub state_dir: PathBuf,
     /// Socket, pages and journal.
     pub runtime_dir: PathBuf,
-    /// What is logged.
+    /// The filter of the log.
     pub log: String,
     /// How it is written.
     pub log_format: LogFormat,
-    /// Where metrics are served besides the socket: a loopback address.
+    /// A loopback address at which metrics are served besides the socket.
     pub metrics_listen: Option<SocketAddr>,
-    /// What the keeper must know.
+    /// Settings of the keeper.
     pub settings: Settings,
-    /// What the API must know.
+    /// Limits of the API.
     pub limits: Limits,
-    /// Who may do what.
+    /// The `[[allow]]` rules.
     pub policy: Policy,
     /// The rules of the policy as they were written.
     allow: Vec<toml::Table>,
     redis_section: redis::RedisSection,
 }
 
-/// What the API accepts at most; everything beyond is refused or closed.
+/// The most that the API accepts; everything beyond is refused or closed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
     /// Open connections in all.
@@ -124,13 +123,12 @@ impl Limits {
 /// A setting that differs between two configurations.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
-    /// Which.
     pub key: &'static str,
-    /// What it was, as in a file; `unset` where it had no value. Never a secret.
+    /// The old value as in a file; `unset` if it had none. Never a secret.
     pub old: String,
-    /// What it is.
+    /// The new value.
     pub new: String,
-    /// Whether a reload puts it into effect.
+    /// True if a reload puts it into effect.
     pub reloads: bool,
 }
 
@@ -138,7 +136,7 @@ impl Config {
     /// How many settings there are.
     pub const KEYS: usize = keys::KEYS.len() + 1;
 
-    /// What differs in `new`, in the order of `check-config`.
+    /// The differences to `new`, in the order of `check-config`.
     pub fn changes(&self, new: &Config) -> Vec<Change> {
         let mut changes: Vec<_> = keys::KEYS
             .iter()
@@ -166,7 +164,7 @@ impl Config {
         changes
     }
 
-    /// Whether a password differs that belongs to a key whose shown value is the same.
+    /// True if a password differs that belongs to a key whose shown value is the same.
     fn hides_change(&self, key: &str, new: &Config) -> bool {
         let before = self.redis.as_ref().map(|redis| &redis.access);
         let after = new.redis.as_ref().map(|redis| &redis.access);
@@ -176,7 +174,7 @@ impl Config {
             "upstream_secret_file" => {
                 same_url && before.map(|old| &old.login) != after.map(|new| &new.login)
             }
-            // Of what is told of the server, only its Sentinels' password is not part of the URL.
+            // Everything else that is told of the server is part of the URL.
             "redis.sentinel_secret_file" => {
                 same_url && before.map(|old| &old.server) != after.map(|new| &new.server)
             }

@@ -1,4 +1,4 @@
-//! Who may do what.
+//! The `[[allow]]` rules: the rights of each user.
 
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -49,16 +49,16 @@ pub struct Rule {
     pub holds_max: Option<usize>,
 }
 
-/// What somebody wants.
+/// A wish that the rules are asked about.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Ask<'a> {
     /// In which tenant.
     pub tenant: &'a str,
     /// In which project; `None` where no project is involved.
     pub project: Option<&'a str>,
-    /// Which kind; `None` to register.
+    /// `None` to register.
     pub kind: Option<Kind>,
-    /// Which resource; `None` to register, for a master, and for all of a kind.
+    /// `None` to register, for a master, and for all of a kind.
     pub name: Option<&'a str>,
     /// With which priority.
     pub priority: Option<i32>,
@@ -110,12 +110,12 @@ impl Policy {
         self.rules.extend(rules);
     }
 
-    /// Whether there are no rules, and so nothing to find out before asking.
+    /// True if there are no rules, and so nothing to find out before asking.
     pub fn is_open(&self) -> bool {
         self.rules.is_empty()
     }
 
-    /// Whether somebody may have what they ask for: one rule must allow all of it.
+    /// Asks the rules: one of them must allow all that is asked for.
     ///
     /// # Errors
     ///

@@ -44,7 +44,7 @@ pub enum RedisServer {
     Sentinel {
         /// Whom to ask; at least one.
         sentinels: Vec<Place>,
-        /// What they call the master.
+        /// The master's name among the Sentinels.
         master: String,
         /// As whom to ask.
         login: Login,
@@ -54,9 +54,8 @@ pub enum RedisServer {
 /// Everything that it takes to get in.
 #[derive(Debug, Clone)]
 pub struct RedisAccess {
-    /// Where it is.
     pub server: RedisServer,
-    /// What TLS needs, which Sentinels then speak too; `None` for plain TCP and Unix sockets.
+    /// Settings of TLS, which Sentinels then speak too; `None` for plain TCP and Unix sockets.
     pub tls: Option<Trust>,
     /// As whom to sign in.
     pub login: Login,

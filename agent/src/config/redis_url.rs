@@ -7,9 +7,9 @@ use super::redis::{Login, Place, RedisServer};
 use super::secret::Secret;
 use super::value::Refusal;
 
-/// Where Redis listens unless told otherwise.
+/// The default port of Redis.
 const PORT: u16 = 6379;
-/// Where Sentinels do.
+/// The default port of Sentinels.
 const SENTINEL_PORT: u16 = 26_379;
 /// Most Sentinels; each costs its share of the time to connect.
 const SENTINELS_MAX: usize = 16;
@@ -20,7 +20,7 @@ const PART_MAX: usize = 4096;
 /// Highest database that Redis can be configured to have.
 const DB_MAX: u32 = i32::MAX.unsigned_abs();
 
-/// Where a Redis is, as written.
+/// The address of a Redis, as written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RedisUrl {
     pub(super) server: RedisServer,
@@ -42,7 +42,7 @@ impl RedisUrl {
         })
     }
 
-    /// Whether a password is part of it.
+    /// True if a password is part of it.
     pub(super) fn has_password(&self) -> bool {
         let of_sentinels = match &self.server {
             RedisServer::Sentinel { login, .. } => login.password.is_some(),
@@ -127,7 +127,7 @@ impl Parts<'_> {
         Some(self.parameters.swap_remove(at).1)
     }
 
-    /// What is left is nothing that anybody knows.
+    /// Refuses parameters that nobody knows.
     fn no_more(&self, known: &str) -> Result<(), Refusal> {
         if self.parameters.is_empty() {
             Ok(())

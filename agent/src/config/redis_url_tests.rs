@@ -5,7 +5,7 @@ fn parse(url: &str) -> Result<RedisUrl, Refusal> {
     RedisUrl::parse(scheme, rest).expect("a scheme of Redis")
 }
 
-/// What is shown means the same again, but for passwords.
+/// The shown text parses to the same again, but for passwords.
 #[track_caller]
 fn check(url: &str, shown: &str) -> RedisUrl {
     let parsed = parse(url).unwrap_or_else(|refusal| panic!("{url}: {refusal}"));

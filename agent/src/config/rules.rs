@@ -1,4 +1,4 @@
-//! What settings must be to each other; the safety of every hold rests on some of these.
+//! Rules between settings; the safety of every hold rests on some of these.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ pub(super) struct Broken {
 
 pub(super) fn check(config: &Config) -> Result<(), Broken> {
     let settings = &config.settings;
-    // What the others are measured by comes first.
+    // These come first, because the others are measured by them.
     let (min, max) = (settings.ttl_min, settings.ttl_max);
     ensure("limits.ttl_max", max >= min, || {
         format!("must be at least limits.ttl_min = {}", show(min))

@@ -13,7 +13,7 @@ use super::value::Refusal;
 
 /// Longest password, bytes.
 const SECRET_MAX: usize = 4096;
-/// What stands for the directory into which systemd puts the credentials of a service, see
+/// A stand-in for the directory into which systemd puts the credentials of a service, see
 /// systemd.exec(5), LoadCredential=.
 const CREDENTIALS: &str = "CREDENTIALS_DIRECTORY";
 /// The credential that is looked for when no file is named.

@@ -453,7 +453,7 @@ fn a_changed_password_is_a_change() {
     assert_eq!(new, "\"redis://:***@h:6379/0\" with another password");
 }
 
-/// Of a version to come.
+/// Tombstones of a version to come.
 static DEAD: [Tombstone; 3] = [
     Tombstone {
         key: "leader.time",

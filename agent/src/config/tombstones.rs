@@ -14,7 +14,7 @@ pub(super) struct Tombstone {
     pub(super) fate: Fate,
 }
 
-/// What became of a key.
+/// The fate of a key.
 #[derive(Debug)]
 #[cfg_attr(not(test), expect(dead_code, reason = "no key was renamed or removed yet"))]
 pub(super) enum Fate {
@@ -27,7 +27,7 @@ pub(super) enum Fate {
     },
     /// It means nothing any more.
     Removed {
-        /// What to do, as an order: `remove it; sessions need no such limit`.
+        /// The way out, as an order: `remove it; sessions need no such limit`.
         instead: &'static str,
     },
 }

@@ -13,7 +13,8 @@ use super::value::Refusal;
 /// Most certificates in a file.
 const CERTIFICATES_MAX: usize = 10_000;
 
-/// What a TLS connection needs: trusted authorities, and the agent's own certificate if it has one.
+/// The settings of a TLS connection: trusted authorities, and the agent's own certificate if it has
+/// one.
 #[derive(Clone)]
 pub struct Trust(Arc<ClientConfig>);
 

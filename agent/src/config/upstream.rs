@@ -1,9 +1,9 @@
-//! Where truth is kept, as configured.
+//! The URL of the upstream, as configured.
 
 use super::redis_url::RedisUrl;
 use super::value::Refusal;
 
-/// Where truth is kept.
+/// The URL of the upstream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum UpstreamUrl {
     /// In the agent itself, for this host alone.
@@ -32,7 +32,7 @@ impl UpstreamUrl {
         }
     }
 
-    /// What sort of upstream it is.
+    /// The sort of upstream.
     pub fn kind(&self) -> &'static str {
         match self {
             UpstreamUrl::Embedded => "embedded",
@@ -40,7 +40,8 @@ impl UpstreamUrl {
         }
     }
 
-    /// Where it is, for everybody: neither passwords nor users; `None` when it is in the agent itself.
+    /// Its address, for everybody: neither passwords nor users; `None` when it is in the agent
+    /// itself.
     pub fn address(&self) -> Option<String> {
         (*self != UpstreamUrl::Embedded).then(|| without_logins(&self.shown()))
     }

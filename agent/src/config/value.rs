@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// What a key's value looks like in a file.
+/// The form of a key's value in a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Shape {
     Text,
@@ -14,7 +14,7 @@ pub(super) enum Shape {
     Count,
 }
 
-/// What was wrong, as the rule that it broke.
+/// The rule that a value broke.
 pub(super) type Refusal = String;
 
 /// The text of a value of a file.
@@ -96,7 +96,7 @@ pub(super) fn loopback(text: &str) -> Result<SocketAddr, Refusal> {
 /// Longest prefix of keys, bytes: it is part of every one of them.
 const PREFIX_MAX: usize = 64;
 
-/// What names of keys start with.
+/// The prefix of the names of keys.
 pub(super) fn prefix(text: &str) -> Result<String, Refusal> {
     // Those are wild cards where Redis takes a pattern: in ACLs, subscriptions and searches.
     let is_good = |c: char| c.is_ascii_graphic() && !r"*?[]\".contains(c);
