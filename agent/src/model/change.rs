@@ -12,19 +12,9 @@ pub enum Change {
     /// A holder or waiter of the resource came or went.
     Resource(Resource),
     /// A waiting claim may have been granted.
-    Granted {
-        /// Which.
-        claim: ClaimId,
-        /// Of what.
-        resource: Resource,
-    },
+    Granted { claim: ClaimId, resource: Resource },
     /// A grant may have been taken away.
-    Lost {
-        /// Which.
-        claim: ClaimId,
-        /// Of what.
-        resource: Resource,
-    },
+    Lost { claim: ClaimId, resource: Resource },
     /// A message to a project, or to one session of it.
     Message {
         /// The tenant.
@@ -33,7 +23,6 @@ pub enum Change {
         project: Arc<str>,
         /// Only this session.
         session: Option<SessionId>,
-        /// What was sent.
         payload: serde_json::Value,
     },
 }

@@ -1,4 +1,4 @@
-//! Who is at the other end of a connection.
+//! The peer of a connection.
 
 use serde::{Deserialize, Serialize};
 
@@ -20,7 +20,7 @@ pub struct Quota {
     pub holds_max: Option<usize>,
 }
 
-/// Who is at the other end of a connection, by the kernel's word.
+/// The peer of a connection, by the kernel's word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Peer {
     /// The user.
@@ -29,7 +29,7 @@ pub struct Peer {
     pub gid: u32,
     /// The process that connected; `None` where it cannot be seen from here.
     pub process: Option<Process>,
-    /// Whether the shell can watch that process.
+    /// True if the shell can watch that process.
     pub watchable: bool,
     /// How much its user may have; filled in for requests that need more.
     pub quota: Quota,

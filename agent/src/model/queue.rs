@@ -26,7 +26,7 @@ type Link<K> = Option<Box<Node<K>>>;
 struct Node<K> {
     key: K,
     claim: ClaimId,
-    /// Of all beneath it and itself.
+    /// Length of all beneath it and itself.
     len: usize,
     before: Link<K>,
     after: Link<K>,
@@ -44,7 +44,7 @@ impl<K: Ord + Copy> Queue<K> {
         len(&self.root)
     }
 
-    /// Whether nobody waits.
+    /// True if nobody waits.
     pub fn is_empty(&self) -> bool {
         self.root.is_none()
     }
@@ -59,7 +59,7 @@ impl<K: Ord + Copy> Queue<K> {
         remove(&mut self.root, key)
     }
 
-    /// Who is next.
+    /// The next one.
     pub fn front(&self) -> Option<(K, ClaimId)> {
         let mut node = self.root.as_deref()?;
         while let Some(before) = node.before.as_deref() {

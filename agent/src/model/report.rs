@@ -1,4 +1,4 @@
-//! What an upstream has to say to its agent.
+//! Reports of an upstream to its agent.
 
 use super::{Answer, CallId, Change, ClaimId, Failure, GoneReason};
 use crate::host::clock::Boottime;
@@ -6,9 +6,8 @@ use crate::host::clock::Boottime;
 /// Something that the upstream has to say.
 #[derive(Debug)]
 pub enum Report {
-    /// What became of a call.
+    /// The outcome of a call.
     Answer {
-        /// Which call.
         call: CallId,
         /// The instant just before the request, or the last repetition of it, was sent.
         sent_at: Boottime,
@@ -19,7 +18,6 @@ pub enum Report {
     Change(Change),
     /// A claim has ended, and not by its release: the truth, told before whatever follows from it.
     Lost {
-        /// Which claim.
         claim: ClaimId,
         /// Why.
         reason: GoneReason,

@@ -1,4 +1,4 @@
-//! What an agent asks of its upstream, and what it is answered.
+//! Requests of an agent to its upstream, and the answers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use super::{ClaimId, HostId, Resource, SessionId};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CallId(pub u64);
 
-/// Who claims, as others may see it.
+/// The owner of a claim, as others may see it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Owner {
     /// The session; also what *former holder* means during a lease's grace.
@@ -23,7 +23,7 @@ pub struct Owner {
     pub name: Arc<str>,
 }
 
-/// What is particular to a kind.
+/// The terms that only one kind has.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Terms {
     /// One per role.
@@ -37,7 +37,7 @@ pub enum Terms {
     Semaphore {
         /// The limit from now on, for everybody.
         limit: u32,
-        /// Where a limit is in force it is kept.
+        /// True if a limit that is in force is kept.
         #[serde(default)]
         keeps: bool,
     },
@@ -45,7 +45,7 @@ pub enum Terms {
     Lease {
         /// How long after expiry only the former holder's session is granted it.
         grace: Duration,
-        /// What the routing table says.
+        /// The entry in the routing table.
         attributes: Attributes,
     },
 }
@@ -55,7 +55,6 @@ pub enum Terms {
 pub struct Claim {
     /// The hold to be; the same id again is the same claim.
     pub id: ClaimId,
-    /// What is claimed.
     pub resource: Resource,
     /// By whom.
     pub owner: Owner,
@@ -63,22 +62,17 @@ pub struct Claim {
     pub ttl: Duration,
     /// How long the grant may last in all.
     pub max_hold: Option<Duration>,
-    /// What is particular to the kind.
+    /// The terms of its kind.
     pub terms: Terms,
     /// Semaphore only: stay in the queue if it is full. Other kinds have no queue upstream.
     pub enqueue: bool,
 }
 
-/// What a beat keeps alive.
+/// The subject of a beat.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Subject {
     /// A grant or a place in a queue.
-    Claim {
-        /// Which.
-        claim: ClaimId,
-        /// Of what.
-        resource: Resource,
-    },
+    Claim { claim: ClaimId, resource: Resource },
     /// An announced session.
     Session(SessionId),
 }
@@ -86,7 +80,6 @@ pub enum Subject {
 /// One renewal. For a waiting claim it also confirms a grant that was announced by a hint.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Beat {
-    /// What is kept alive.
     pub subject: Subject,
     /// For how long from now on.
     pub ttl: Duration,
@@ -110,7 +103,7 @@ pub struct SessionRecord {
 /// A part of a long answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Page {
-    /// What the page before said the next one begins after.
+    /// The cursor that the page before ended with.
     pub after: Option<Arc<str>>,
     /// How many entries at most; an upstream that reads in steps may give some more.
     pub limit: usize,
@@ -132,17 +125,11 @@ pub enum Request {
     Renew(Vec<Beat>),
     /// Answered by [`Answer::Released`]. Leaves a mark, so that a claim of the same id that was
     /// sent earlier and arrives later is refused.
-    Release {
-        /// Which.
-        claim: ClaimId,
-        /// Of what.
-        resource: Resource,
-    },
+    Release { claim: ClaimId, resource: Resource },
     /// Answered by [`Answer::Announced`].
     Announce(SessionRecord),
     /// Answered by [`Answer::Ended`].
     EndSession {
-        /// Which.
         session: SessionId,
         /// Its tenant and project, to find it by.
         tenant: Arc<str>,
@@ -160,22 +147,19 @@ pub enum Request {
         tenant: Arc<str>,
         /// Only this lease.
         name: Option<Arc<str>>,
-        /// Which part of it.
         page: Page,
     },
     /// Answered by [`Answer::Revoked`].
     Revoke {
-        /// What is taken away.
         resource: Resource,
         /// Only the grant with this token.
         token: Option<u64>,
     },
 }
 
-/// Who holds, or waits, as the upstream knows it.
+/// A holder or waiter, as the upstream knows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StandingEntry {
-    /// Which claim.
     pub claim: ClaimId,
     /// Whose.
     pub owner: Owner,
@@ -188,7 +172,7 @@ pub struct StandingEntry {
 /// Most holders, most waiters and most sessions that a standing lists; all of them are counted.
 pub const STANDING_LISTED_MAX: usize = 100;
 
-/// Who holds a resource and who waits, as the upstream knows it.
+/// The holders and waiters of a resource, as the upstream knows them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct UpstreamStanding {
     /// Semaphore only.
@@ -291,12 +275,12 @@ pub enum BeatAnswer {
     Gone(GoneReason),
     /// The session is renewed.
     Session {
-        /// What it is in its project.
+        /// Its role in its project.
         role: Role,
     },
 }
 
-/// What the upstream answered.
+/// An answer of the upstream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
     /// To [`Request::Claim`].
@@ -327,7 +311,7 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// What went wrong, for people.
+    /// The cause, for people.
     pub fn cause(&self) -> &str {
         match self {
             Failure::Unavailable(cause) | Failure::Unknown(cause) => cause,

@@ -1,4 +1,4 @@
-//! What can be held, and by what id.
+//! Resources, and the ids of claims and sessions.
 
 use std::fmt;
 use std::sync::Arc;

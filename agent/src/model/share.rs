@@ -8,7 +8,7 @@ const RESERVED: usize = 32;
 pub struct Share {
     /// In all.
     pub max: usize,
-    /// Of one user.
+    /// The most of one user.
     pub per_uid: usize,
 }
 
@@ -28,7 +28,7 @@ impl Share {
         Share { max, per_uid: per_uid.unwrap_or_else(|| (max - max / 4).max(1)) }
     }
 
-    /// Whether there is a place for one more, when `total` are taken, `own` of them by that user.
+    /// Looks for a place for one more, when `total` are taken, `own` of them by that user.
     ///
     /// # Errors
     ///
