@@ -180,7 +180,7 @@ fn serve(
         place.remove();
     }
     notifier.finish();
-    // What has not ended by now is not waited for.
+    // Nothing that has not ended by now is waited for.
     runtime.shutdown_background();
     drop(locks);
     Ok(())

@@ -50,23 +50,22 @@ pub enum AssembleError {
 pub struct Assembled {
     /// The heart's thread.
     pub heart: Heart,
-    /// What every endpoint needs.
+    /// The context of every endpoint.
     pub context: Arc<api::Context>,
-    /// What the upstream can promise.
+    /// The guarantee of the upstream.
     pub guarantee: String,
 }
 
-/// What the agent's parts share with the rest of its life.
+/// Things that the agent's parts share with the rest of its life.
 pub struct Given<'a> {
-    /// Who may do what.
+    /// The `[[allow]]` rules.
     pub policy: &'a SharedPolicy,
-    /// Where everything is counted.
     pub metrics: &'a Arc<Metrics>,
     /// `--runtime-dir`, locked.
     pub runtime_dir: Directory,
     /// `--state-dir`, locked.
     pub state_dir: Directory,
-    /// What is logged.
+    /// The filter of the log.
     pub filter: &'a Filter,
     /// The way to the service manager.
     pub notifier: Notifier,
@@ -133,7 +132,7 @@ pub fn assemble(
     Ok(Assembled { heart, context: Arc::new(context), guarantee })
 }
 
-/// What the heart's thread needs to make its own parts.
+/// The means by which the heart's thread makes its own parts.
 struct PartsMaker {
     redis: Option<RedisUpstream>,
     settings: crate::keeper::Settings,

@@ -28,7 +28,7 @@ impl Ending {
         }
     }
 
-    /// What the heart is asked to do.
+    /// The order to the heart.
     pub fn control(self) -> Control {
         match self {
             Ending::Stop => Control::Stop,

@@ -7,9 +7,10 @@ use crate::keeper::Settings;
 
 /// Descriptors for everything but connections and sessions: files, timers, logs.
 const DESCRIPTORS_OTHER: u64 = 128;
-/// Of four descriptors for clients, so many are for connections; the others watch processes of sessions.
+/// So many of four descriptors for clients are for connections; the others watch processes of
+/// sessions.
 const CONNECTIONS_OF_FOUR: u64 = 2;
-/// Of four connections, so many may be event streams.
+/// So many of four connections may be event streams.
 const STREAMS_OF_FOUR: usize = 3;
 /// Memory of a session with long names, its page and its rows in the journal, bytes. The runtime directory
 /// mostly lies in memory, too.
@@ -19,7 +20,7 @@ const HOLD_BYTES: u64 = 4 * 1024;
 /// The part of the memory that sessions and holds may take; replies, requests and events have the rest.
 const TABLES_OF_MEMORY: u64 = 2;
 
-/// What this machine has for the agent.
+/// The means that this machine has for the agent.
 #[derive(Debug, Clone, Copy)]
 pub struct Means {
     /// Descriptors of this process at most; `None` where the system does not tell.

@@ -1,4 +1,4 @@
-//! What must be there before the agent serves.
+//! Preparations before the agent serves.
 
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -26,13 +26,11 @@ pub enum PrepareError {
     NotOurs {
         /// The flag that names it.
         flag: &'static str,
-        /// What is wrong with it.
         source: DirectoryError,
     },
     /// The system refuses a directory.
     #[error("cannot use directory {}: choose another with {flag}", .path.display())]
     Directory {
-        /// Which.
         path: PathBuf,
         /// The flag that names it.
         flag: &'static str,
@@ -52,17 +50,16 @@ pub enum PrepareError {
         lock::with(*.pid), .path.display(), lock::kill(*.pid)
     )]
     Taken {
-        /// Which.
         path: PathBuf,
         /// The other agent, where it can be found out.
         pid: Option<u32>,
     },
 }
 
-/// What must be there before anything is opened.
+/// Things that must be there before anything is opened.
 #[derive(Debug)]
 pub struct Prepared {
-    /// What this machine has for the agent.
+    /// The means that this machine has for the agent.
     pub means: Means,
     /// `--runtime-dir`.
     pub runtime_dir: Directory,

@@ -18,7 +18,6 @@ pub enum QuarantineError {
     /// No agent answers.
     #[error("no agent answers at {path}: name its socket with --socket")]
     Unanswered {
-        /// Where.
         path: String,
         /// Why not.
         source: io::Error,

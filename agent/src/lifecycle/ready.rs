@@ -1,4 +1,4 @@
-//! What the agent says when it serves.
+//! The lines that the agent prints when it serves.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,11 +10,10 @@ use std::time::Duration;
 pub struct Ready<'a> {
     /// From the start of the process.
     pub took: Duration,
-    /// Where programs connect.
     pub socket: &'a Path,
     /// `embedded`, `redis` or `gateway`.
     pub upstream: &'a str,
-    /// What that can promise.
+    /// The guarantee of the upstream.
     pub guarantee: &'a str,
 }
 

@@ -9,13 +9,13 @@ use crate::config::{Change, Config, Environment, Flags, SharedPolicy, load};
 use crate::telemetry::Metrics;
 use crate::telemetry::log::Log;
 
-/// What a reload needs, and what it changes.
+/// The parts that a reload needs and changes.
 pub struct Reload {
     /// As on the command line of this process.
     pub flags: Flags,
     /// As this process was started with.
     pub environment: Environment,
-    /// What is in effect.
+    /// The configuration in effect.
     pub config: Config,
     /// The files that it was read from last.
     pub files: Vec<PathBuf>,
@@ -23,7 +23,6 @@ pub struct Reload {
     pub log: Log,
     /// Whose rules may change.
     pub policy: SharedPolicy,
-    /// Where reloads are counted.
     pub metrics: Arc<Metrics>,
 }
 

@@ -1,4 +1,4 @@
-//! What the service manager is told while the agent lives.
+//! Reports to the service manager while the agent lives.
 
 use std::error::Error as _;
 use std::fmt::Write as _;

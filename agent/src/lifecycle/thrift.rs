@@ -7,9 +7,10 @@ use crate::host::memory;
 
 /// How often is looked.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
-/// What an agent may keep without being asked, bytes: about what it has when nothing ever happened.
+/// An agent may keep so much without being asked, bytes: about what it has when nothing ever
+/// happened.
 const KEPT_BYTES: u64 = 14 * 1024 * 1024;
-/// What makes a difference, bytes.
+/// Less than this makes no difference, bytes.
 const NOTABLE_BYTES: u64 = 1024 * 1024;
 /// Looks after which it is tried again although nothing seems to have changed: what was used is free
 /// by then, perhaps, and nobody else can tell.
@@ -49,7 +50,7 @@ struct Look {
 
 impl Look {
     fn now() -> Look {
-        // What cannot be seen is never given back.
+        // A size that cannot be seen is never given back.
         Look {
             resident: memory::resident_bytes().unwrap_or(0),
             cpu: memory::cpu_time().unwrap_or(Duration::MAX),

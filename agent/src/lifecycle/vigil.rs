@@ -1,4 +1,4 @@
-//! Whether clients still find the agent.
+//! A regular look whether clients still find the agent.
 
 use std::time::Duration;
 
