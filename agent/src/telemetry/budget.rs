@@ -72,7 +72,7 @@ impl Bucket {
 }
 
 impl Budget {
-    /// Whether one more line of that user is logged.
+    /// Decides about one more line of that user.
     pub(super) fn admit(&mut self, now: Instant, uid: u32, sort: Sort) -> bool {
         let known = self.shares.len() < USERS_MAX || self.shares.contains_key(&Some(uid));
         let share = self.shares.entry(known.then_some(uid)).or_insert_with(|| UserLines {

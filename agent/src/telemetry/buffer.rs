@@ -1,4 +1,4 @@
-//! Where tests log to.
+//! A log in memory, for tests.
 
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex};

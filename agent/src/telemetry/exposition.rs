@@ -16,7 +16,7 @@ pub enum Exposition {
 }
 
 impl Exposition {
-    /// What to send to somebody whose `Accept` header says that.
+    /// The format for somebody with that `Accept` header.
     pub fn wanted_by(accept: Option<&str>) -> Exposition {
         let is_open = |range: &str| {
             let media_type = range.split(';').next().unwrap_or_default();

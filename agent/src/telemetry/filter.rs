@@ -1,4 +1,4 @@
-//! What is logged, now and by configuration.
+//! The filter of the log, now and by configuration.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -11,14 +11,14 @@ use super::log::LogError;
 /// Longest filter, bytes: every event of the program is compared with it.
 const FILTER_MAX: usize = 1000;
 
-/// What is logged. Cheap to clone; clones are the same filter.
+/// The filter of the log. Cheap to clone; clones are the same filter.
 #[derive(Clone)]
 pub struct Filter(Arc<Mutex<State>>);
 
 struct State {
     handle: reload::Handle<EnvFilter, Registry>,
     configured: String,
-    /// What somebody wanted for the time being.
+    /// The filter that somebody set for the time being.
     wanted: Option<String>,
 }
 
@@ -60,7 +60,7 @@ impl Filter {
         Ok(())
     }
 
-    /// What is logged, and what is configured.
+    /// The filter now, and the configured one.
     pub fn current(&self) -> (String, String) {
         let state = self.state();
         let configured = state.configured.clone();
@@ -81,7 +81,7 @@ impl State {
     }
 }
 
-/// Whether a text says what to log.
+/// Checks the text of a filter.
 ///
 /// # Errors
 ///

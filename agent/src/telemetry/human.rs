@@ -32,7 +32,7 @@ fn is_one_word(text: &str) -> bool {
     !text.is_empty() && !text.contains(|c: char| c.is_whitespace() || matches!(c, '=' | '"'))
 }
 
-/// Whether the text is one string literal already.
+/// True if the text is one string literal already.
 fn is_quoted(text: &str) -> bool {
     let inner = text.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
     let mut escaped = false;

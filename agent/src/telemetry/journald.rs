@@ -6,18 +6,18 @@ use std::os::unix::fs::FileTypeExt;
 #[cfg(feature = "systemd")]
 pub(super) use send::{Entries, Journald};
 
-/// Where the journal listens.
+/// The socket of the journal.
 pub(super) const SOCKET: &str = "/run/systemd/journal/socket";
 /// Set by the service manager where standard output or error lead to the journal: the numbers of
 /// device and inode, as systemd.exec(5) says.
 const STREAM: &str = "JOURNAL_STREAM";
 
-/// Whether there is a journal to write to. libsystemd would take lines for none, and say nothing.
+/// True if there is a journal to write to. libsystemd would take lines for none, and say nothing.
 pub(super) fn is_there() -> bool {
     std::fs::metadata(SOCKET).is_ok_and(|found| found.file_type().is_socket())
 }
 
-/// Whether standard error leads to the journal, and this build can do better.
+/// True if standard error leads to the journal, and this build can do better.
 pub(super) fn is_standard_error() -> bool {
     let stream = std::env::var(STREAM).unwrap_or_default();
     crate::config::HAS_JOURNALD && is_stream(&stream, std::io::stderr()) && is_there()
@@ -71,7 +71,7 @@ mod entry {
         entry
     }
 
-    /// What every entry has.
+    /// The fields of every entry.
     pub(super) fn fixed(priority: u8, message: &str) -> Entry {
         vec![
             format!("MESSAGE={message}"),

@@ -18,12 +18,11 @@ use crate::config::LogFormat;
 /// Why there is no log.
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {
-    /// What is to be logged is not said properly.
+    /// The filter cannot be parsed.
     #[error("log = {text:?}: {rule}")]
     Filter {
-        /// What was said.
         text: String,
-        /// What it must be.
+        /// The rule that it breaks.
         rule: String,
     },
     /// There is no journal to write to.
@@ -41,7 +40,7 @@ pub enum LogError {
     Thread(#[source] io::Error),
 }
 
-/// What a filter lets through, and then a layer that writes it.
+/// A filter, and then a layer that writes what it lets through.
 type Filtered = Layered<reload::Layer<EnvFilter, Registry>, Registry>;
 type Lines = Box<dyn Layer<Filtered> + Send + Sync>;
 
@@ -100,7 +99,7 @@ fn journal(_: Counter) -> Result<Started, LogError> {
 }
 
 impl Log {
-    /// What is logged.
+    /// The filter of the log.
     pub fn filter(&self) -> &Filter {
         &self.filter
     }

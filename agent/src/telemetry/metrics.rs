@@ -267,8 +267,8 @@ impl Metrics {
         }
     }
 
-    /// Where the answers of an endpoint are counted. `endpoint` is the route, never the path as it
-    /// came: the number of series must be bounded.
+    /// The counter of an endpoint's answers. `endpoint` is the route, never the path as it came:
+    /// the number of series must be bounded.
     pub fn answers(&self, endpoint: &'static str) -> Answers {
         Answers::new(endpoint, self.requests.clone())
     }
@@ -323,9 +323,10 @@ pub(super) fn released_word(cause: ReleasedCause) -> &'static str {
     }
 }
 
-/// What the process uses, read at each scrape, under the names that clients of Prometheus agreed on:
-/// <https://prometheus.io/docs/instrumenting/writing_clientlibs/#process-metrics>. What the system does
-/// not tell is left out.
+/// The resources that the process uses, read at each scrape, under the names that clients of
+/// Prometheus agreed on:
+/// <https://prometheus.io/docs/instrumenting/writing_clientlibs/#process-metrics>. Those that the
+/// system does not tell are left out.
 #[derive(Debug)]
 struct Process;
 

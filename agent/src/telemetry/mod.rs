@@ -24,7 +24,7 @@ pub use repeats::Repeats;
 
 use crate::keeper::Note;
 
-/// Where state changes go: the log and the metrics.
+/// The receiver of state changes: the log and the metrics.
 #[derive(Debug)]
 pub struct Recorder {
     metrics: Arc<Metrics>,

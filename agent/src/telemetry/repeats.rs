@@ -22,7 +22,8 @@ impl Repeats {
         Repeats { began: None, passed: 0, withheld: 0 }
     }
 
-    /// Whether to log one more: with how many were withheld since the last one that was logged.
+    /// Decides about logging one more: `Some` with how many were withheld since the last one that
+    /// was logged.
     #[expect(clippy::disallowed_methods, reason = "only paces log lines")]
     pub fn admit(&mut self) -> Option<u64> {
         self.admit_at(Instant::now())

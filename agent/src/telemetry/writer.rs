@@ -24,7 +24,7 @@ enum Message<L> {
     Flush(SyncSender<()>),
 }
 
-/// Where lines end. May take as long as it likes: only the log's own thread waits for it.
+/// The destination of lines. May take as long as it likes: only the log's own thread waits for it.
 pub(super) trait Sink<L>: Send + 'static {
     /// Writes some lines; returns how many of them are lost.
     fn write(&mut self, lines: &mut Vec<L>) -> u64;
@@ -33,7 +33,7 @@ pub(super) trait Sink<L>: Send + 'static {
     fn tell_dropped(&mut self, lines: u64) -> bool;
 }
 
-/// What is said of lines that are missing.
+/// The line that stands for missing ones.
 pub(super) fn dropped_line(lines: u64) -> String {
     format!("{lines} log lines dropped: the log could not be written, or is read too slowly")
 }
