@@ -1,4 +1,4 @@
-//! What the engine knows of a claim, and what a repeated claim and a beat do to it.
+//! The state of a claim, and the effects of a repeated claim and a beat on it.
 
 use std::time::Duration;
 
@@ -156,8 +156,8 @@ impl Engine {
         ttl: Duration,
     ) -> BeatAnswer {
         let Some(tracked) = self.claims.get_mut(&id) else {
-            // Of claims that ended there are marks: one without is not somebody else's doing, but of a
-            // store that has forgotten it.
+            // Claims that ended have left a mark: a claim without one is not somebody else's doing,
+            // but of a store that has forgotten it.
             let reason = self.tombstones.get(now, id).unwrap_or(GoneReason::Unknown);
             return BeatAnswer::Gone(reason);
         };

@@ -9,7 +9,7 @@ use super::{Engine, Occupation};
 use crate::host::clock::Boottime;
 use crate::model::{Change, Claim, ClaimAnswer, ClaimId, GoneReason, Resource, Terms};
 
-/// What becomes of the present holder.
+/// The fate of the present holder.
 enum Incumbent {
     Stays,
     /// Its session takes an expired lease up again.
@@ -52,7 +52,7 @@ impl Engine {
         ClaimAnswer::Held { token, limit: None, limit_was: None }
     }
 
-    /// Who holds an exclusive resource, or held it until its grace began.
+    /// The holder of an exclusive resource, also in its grace.
     pub(super) fn holder(&self, resource: &Resource) -> Option<&Tracked> {
         match self.resources.get(resource)? {
             Occupation::Exclusive(id) => self.claims.get(id).map(|tracked| &**tracked),

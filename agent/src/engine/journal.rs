@@ -1,4 +1,4 @@
-//! What must survive a restart of the engine.
+//! Rows that must survive a restart of the engine.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -15,7 +15,6 @@ use crate::model::{Claim, ClaimId, Resource, SessionId, SessionRecord};
 pub struct SavedGrant {
     /// Its row: grows with every claim.
     pub row: u64,
-    /// What was claimed, and by whom.
     pub claim: Claim,
     /// The fencing token.
     pub token: u64,
@@ -32,7 +31,6 @@ pub struct SavedGrant {
 pub struct SavedWaiter {
     /// Its row: grows with every claim, so rows are the order of the queue.
     pub row: u64,
-    /// What was claimed, and by whom.
     pub claim: Claim,
     /// Since when it waits.
     pub since: Boottime,
@@ -133,7 +131,7 @@ impl Saved {
     ///
     /// # Errors
     ///
-    /// What contradicts itself.
+    /// The row that contradicts another.
     pub fn check(&self) -> Result<(), String> {
         let mut ids = HashSet::new();
         if let Some(twice) = self.claims().find(|claim| !ids.insert(claim.id)) {

@@ -54,7 +54,7 @@ pub enum Effect {
     ReserveTokens,
 }
 
-/// What a resource's claims are to each other. A resource that is not in the table is free.
+/// The claims that occupy a resource. A resource that is not in the table is free.
 #[derive(Debug)]
 enum Occupation {
     /// One holder, or during a lease's grace its former one.
@@ -222,7 +222,7 @@ impl Engine {
         self.ttls.last_key_value().map_or(Duration::ZERO, |(ttl, _)| *ttl)
     }
 
-    /// Whether anything is granted. Takes time in proportion to the number of claims.
+    /// True if anything is granted. Takes time in proportion to the number of claims.
     pub fn has_grants(&self) -> bool {
         self.claims.values().any(|tracked| matches!(tracked.state, State::Granted(_)))
     }

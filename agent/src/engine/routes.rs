@@ -11,9 +11,9 @@ use super::claims::{State, Tracked};
 use super::journal::Entry;
 use crate::model::{Claim, ClaimId, Page, Resource, Terms};
 
-/// What the table says of a lease in its grace.
+/// The status of a lease in its grace.
 const EXPIRING: &str = "expiring";
-/// What the table says unless the holder says otherwise.
+/// The status of a lease unless the holder says otherwise.
 const ACTIVE: &str = "active";
 /// Partitions are numbered below this.
 const PARTITIONS: u32 = 256;
@@ -160,7 +160,7 @@ fn route(tracked: &Tracked) -> Option<Route> {
     })
 }
 
-/// Where a lease belongs unless its holder says otherwise: CRC-32/IEEE of the name.
+/// The partition of a lease unless its holder says otherwise: CRC-32/IEEE of the name.
 fn partition_of(name: &str) -> u16 {
     (crc32fast::hash(name.as_bytes()) % PARTITIONS) as u16
 }

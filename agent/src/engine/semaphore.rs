@@ -13,8 +13,8 @@ use crate::model::{Change, Claim, ClaimAnswer, ClaimId, GoneReason, Queue, Resou
 pub(super) struct Semaphore {
     /// In force for everybody: that of the latest claim.
     pub(super) limit: u32,
-    /// Whether the journal has a row for the limit. It needs one only when users disagree; else
-    /// any of their claims tells.
+    /// True if the journal has a row for the limit. It needs one only when users disagree; else any
+    /// of their claims tells.
     pub(super) limit_saved: bool,
     /// By token, so oldest grant first.
     pub(super) holders: BTreeMap<u64, ClaimId>,
@@ -36,7 +36,7 @@ impl Semaphore {
     }
 }
 
-/// What a claim gets.
+/// The outcome for a claim.
 enum Turn {
     Now,
     Queue,
@@ -125,7 +125,7 @@ impl Engine {
         let waiter = Waiter { since: now, beaten_until: now + claim.ttl };
         self.track(row, claim, State::Waiting(waiter));
         self.tell_changed(&resource);
-        // Where a permit is free and cannot be granted now, this notes who is to get it.
+        // If a permit is free and cannot be granted now, this notes who is to get it.
         self.grant_heads(now, &resource);
         ClaimAnswer::Waiting { position, limit: Some(limit), limit_was }
     }

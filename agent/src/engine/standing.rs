@@ -1,4 +1,4 @@
-//! Who holds a resource and who waits.
+//! Holders and waiters of a resource.
 
 use tenure::wire::Kind;
 

@@ -49,7 +49,7 @@ impl Tokens {
         Some(token)
     }
 
-    /// Whether more should be asked for; true once until they come.
+    /// True, once until they come, if more should be asked for.
     pub(super) fn should_ask(&mut self) -> bool {
         if self.asked || self.left() >= self.low {
             return false;

@@ -1,4 +1,4 @@
-//! What must hold whatever is asked, in whatever order.
+//! Rules that hold whatever is asked, in whatever order.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -58,7 +58,7 @@ struct Run {
     mirror: Mirror,
     now: Boottime,
     token_max: u64,
-    /// What the engine said of waiters, in the order of queueing.
+    /// The waiters as the engine told them, in the order of queueing.
     queues: HashMap<Resource, Vec<ClaimId>>,
     waiting: HashSet<ClaimId>,
 }
@@ -165,7 +165,7 @@ impl Run {
                     &HashMap::new(),
                     self.now,
                 );
-                // What a restart forgets on purpose: marks, and tokens of grants that ended.
+                // A restart forgets marks, and tokens of grants that ended, on purpose.
                 self.engine.tokens.skip_past(self.token_max);
             }
         }

@@ -1,5 +1,5 @@
-//! What a beat costs as grants grow in number. Prints, and asserts nothing:
-//! `cargo test --release -p tenured --lib engine::tests::timing -- --ignored --nocapture`.
+//! The cost of a beat as grants grow in number. Prints, and asserts nothing: `cargo test --release
+//! -p tenured --lib engine::tests::timing -- --ignored --nocapture`.
 
 #![expect(clippy::disallowed_methods, reason = "a sleep would spoil the measurement anyway")]
 
