@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub(super) const BUFFERED_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// The same of one user, so that no user has the others refused.
 pub(super) const BUFFERED_BYTES_PER_UID_MAX: usize = 24 * 1024 * 1024;
-/// What all users but root and the agent's own leave to those two.
+/// The part that root and the agent's own user have for themselves.
 const RESERVED_BYTES: usize = 8 * 1024 * 1024;
 
 /// Bytes that wait for clients or come from them. Whoever is over a limit is refused, or cut off.
@@ -30,7 +30,7 @@ pub struct Charge {
     bytes: usize,
 }
 
-/// Which limit is reached.
+/// The limit that is reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OverBudget {
     /// Its name.

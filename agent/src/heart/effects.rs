@@ -1,4 +1,4 @@
-//! What the keeper wants done outside: pages, replies, events, notes.
+//! Effects of the keeper's commands: pages, replies, events, notes.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -52,7 +52,7 @@ pub(super) struct Effects {
 }
 
 impl Effects {
-    /// Whether the keeper has to be told of something that was noticed on the way.
+    /// True if the keeper has to be told of something that was noticed on the way.
     pub(super) fn has_news(&self) -> bool {
         !self.cut_off.is_empty()
             || !self.undelivered.is_empty()

@@ -12,7 +12,7 @@ use crate::keeper::{Reply, Request, StreamId, StreamTarget, Ticket};
 use crate::model::ClaimId;
 use crate::upstream::Examination;
 
-/// What a heart hears.
+/// A message to the heart.
 pub(crate) enum Heard {
     Request {
         ticket: Ticket,

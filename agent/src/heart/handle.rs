@@ -23,12 +23,11 @@ const MESSAGES_MAX: usize = 1024;
 /// Events that may wait for a reader; a slower one is cut off.
 const STREAM_BACKLOG_MAX: usize = 256;
 
-/// What comes out of an event stream.
+/// An item of an event stream.
 #[derive(Debug, Clone)]
 pub enum StreamItem {
     /// An event.
     Event {
-        /// What happened.
         event: Numbered,
         /// When the turn began that made it.
         made: Boottime,
@@ -41,7 +40,7 @@ pub enum StreamItem {
     End(StreamEnd),
 }
 
-/// What the heart says of itself and its upstream.
+/// The state of the heart and of its upstream.
 #[derive(Debug, Clone)]
 pub struct Probe {
     /// The upstream.
@@ -59,7 +58,7 @@ pub struct Probe {
 #[error("the agent is stopping")]
 pub struct HeartGone;
 
-/// What the API sends.
+/// A message of the API.
 pub(super) enum Message {
     Request {
         ticket: Ticket,
@@ -77,7 +76,7 @@ pub(super) enum Message {
         events: Backlog,
         /// Dropped when the heart is done with the stream.
         open: oneshot::Sender<Infallible>,
-        /// Whether guarded work hangs on it.
+        /// True if guarded work hangs on it.
         reply: oneshot::Sender<Result<bool, Box<Problem>>>,
     },
     CloseStream(StreamId),
@@ -125,7 +124,7 @@ impl Handle {
     ///
     /// # Errors
     ///
-    /// What the keeper refused; [`HeartGone`] as `stopping`.
+    /// The keeper's refusal; [`HeartGone`] as `stopping`.
     pub async fn call(&self, caller: Caller, request: Request) -> Result<Reply, Box<Problem>> {
         let ticket = Ticket(self.next.fetch_add(1, Ordering::Relaxed));
         let (reply, answer) = oneshot::channel();
@@ -156,7 +155,7 @@ impl Handle {
     ///
     /// # Errors
     ///
-    /// What the keeper refused; [`HeartGone`] as `stopping`.
+    /// The keeper's refusal; [`HeartGone`] as `stopping`.
     pub async fn open_stream(
         &self,
         peer: Peer,
@@ -268,8 +267,8 @@ impl Drop for Delivery {
     }
 }
 
-/// What waits for the reader of an event stream. It is bounded by number and by the reader's share of
-/// bytes; of standings only the newest waits.
+/// Items that wait for the reader of an event stream. They are bounded by number and by the
+/// reader's share of bytes; of standings only the newest waits.
 pub(super) struct Backlog {
     pub(super) events: mpsc::Sender<StreamItem>,
     standing: Arc<Mutex<Option<StreamItem>>>,
@@ -315,7 +314,7 @@ pub struct EventStream {
     is_tether: bool,
 }
 
-/// What keeps a stream open for the heart. Dropping it closes the stream.
+/// The part of a stream that keeps it open for the heart. Dropping it closes the stream.
 pub struct StreamTether {
     _close: CloseOnDrop,
     done: oneshot::Receiver<Infallible>,

@@ -31,7 +31,7 @@ impl Lateness {
         }
     }
 
-    /// What `/v1/status` says.
+    /// The figures in `/v1/status`.
     pub(super) fn status(&self) -> LatenessStatus {
         let mut sorted = self.recent.clone();
         sorted.sort_unstable();

@@ -1,4 +1,4 @@
-//! Whether it pays to wait with open eyes.
+//! Whether to busy-wait.
 //!
 //! To wake a sleeping thread takes longer than to serve a request, most of all on a machine that is
 //! otherwise idle. A client that asks again as soon as it is answered finds both threads awake, as
@@ -26,7 +26,7 @@ const MISSES_MAX: u32 = 4;
 /// … for so many requests.
 const REST: u32 = 256;
 
-/// What API and heart know of each other's pace.
+/// The pace of API and heart, as the other one sees it.
 #[derive(Debug, Default)]
 pub(super) struct Pace {
     last: AtomicU32,
@@ -55,7 +55,7 @@ impl Pace {
         self.is_alone() && self.answers_here.load(Ordering::Relaxed)
     }
 
-    /// Whether the requests of late came one by one over one connection.
+    /// True if the requests of late came one by one over one connection.
     pub(super) fn is_alone(&self) -> bool {
         self.streak.load(Ordering::Relaxed) >= STREAK_MIN
     }
@@ -78,7 +78,7 @@ fn look_for<T>(at_most: Duration, found: &mut impl FnMut() -> Option<T>) -> Opti
     }
 }
 
-/// Whether the heart looks for the next request before it sleeps.
+/// Decides whether the heart looks for the next request before it sleeps.
 #[derive(Debug, Default)]
 pub(super) struct Watchfulness {
     hits: u32,

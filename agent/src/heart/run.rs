@@ -41,23 +41,22 @@ const STANDSTILL_MIN: Duration = Duration::from_millis(250);
 /// From this length on it is told.
 const STANDSTILL_TOLD: Duration = Duration::from_secs(1);
 
-/// What the heart is made of.
+/// Parts of the heart.
 pub struct Parts {
     /// Bounds and defaults.
     pub settings: Settings,
     /// From the operating system's generator.
     pub seed: [u8; 32],
-    /// What the journal knows of this boot.
+    /// The rows of the journal.
     pub saved: Saved,
     /// The journal.
     pub journal: Rc<RefCell<Journal>>,
     /// The pages.
     pub pages: Pages,
-    /// Where truth is kept.
     pub upstream: Box<dyn Upstream>,
     /// Metrics, shared with the API.
     pub metrics: Arc<Metrics>,
-    /// Who keeps handles on processes for the next agent.
+    /// Keeps handles on processes for the next agent.
     pub notifier: Notifier,
     /// Handles on processes that were kept for this agent.
     pub kept: HashMap<SessionId, OwnedFd>,
@@ -73,9 +72,9 @@ pub(super) struct Run {
     shell: Shell,
     control: mpsc::Receiver<Control>,
     timer: Timer,
-    /// What the timer is set to.
+    /// The instant that the timer is set to.
     armed: Option<Boottime>,
-    /// Whether the last turn had something from a client.
+    /// True if the last turn had something from a client.
     served: bool,
     watchfulness: Watchfulness,
     suspended: Duration,
@@ -240,7 +239,7 @@ impl Run {
         if fired || has_news || woken.has_any() { Poll::Ready(()) } else { Poll::Pending }
     }
 
-    /// Whether there is something to do that nothing else wakes up for.
+    /// True if there is something to do that nothing else wakes up for.
     fn has_news(&self) -> bool {
         self.shell.effects.has_news() || self.turn.has_more()
     }
@@ -275,7 +274,7 @@ impl Run {
         let still = now.since(self.ran);
         self.ran = now;
         let late = self.runs_by.map_or(Duration::ZERO, |by| now.since(by));
-        // What is overdue because there is much to do is no standstill.
+        // Work that is overdue because there is much to do is no standstill.
         if late.min(still) < STANDSTILL_MIN {
             return;
         }

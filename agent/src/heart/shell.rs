@@ -1,4 +1,5 @@
-//! What surrounds the keeper in a real agent: the upstream, the journal, clients and processes.
+//! The surroundings of the keeper in a real agent: the upstream, the journal, clients and
+//! processes.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -23,7 +24,7 @@ use crate::upstream::{Report, Upstream};
 /// How long a stop waits for the upstream and for guarded work.
 const STOP_PATIENCE: Duration = Duration::from_millis(4500);
 
-/// What woke the loop up.
+/// The reasons for which the loop woke up.
 #[derive(Default)]
 pub(super) struct Woken {
     pub(super) report: Option<Report>,
@@ -39,7 +40,7 @@ impl Woken {
     }
 }
 
-/// What the keeper is asked.
+/// A question to the keeper.
 pub(super) enum Asked {
     Message(Message),
     Control(Control),
@@ -51,7 +52,7 @@ pub(super) struct Shell {
     pub(super) effects: Effects,
     pub(super) inbox: Inbox,
     pub(super) exits: mpsc::UnboundedReceiver<Exit>,
-    /// What woke the loop up, until the turn takes it.
+    /// The reasons for which the loop woke up, until the turn takes them.
     pub(super) woken: Woken,
     pub(super) stop_by: Option<Boottime>,
     /// The agent is to end, and to leave everything to the next.

@@ -9,7 +9,7 @@ use super::handle::{self, Handle};
 use super::run::{self, Parts};
 use crate::keeper::Settings;
 
-/// What the lifecycle asks of the heart.
+/// An order of the lifecycle to the heart.
 #[derive(Debug)]
 pub enum Control {
     /// Release everything, tell everybody, end.
@@ -94,7 +94,7 @@ impl Heart {
         let _ = (&mut self.ended).await;
     }
 
-    /// Whether its thread has ended.
+    /// True if its thread has ended.
     pub fn is_finished(&self) -> bool {
         self.thread.is_finished()
     }

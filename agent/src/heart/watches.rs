@@ -28,9 +28,9 @@ pub(super) struct Watches {
     tasks: HashMap<SessionId, AbortHandle>,
     exits: mpsc::UnboundedSender<Exit>,
     notifier: Notifier,
-    /// What the service manager kept of the last agent's, until its sessions are adopted.
+    /// Handles that the service manager kept for the last agent, until its sessions are adopted.
     kept: HashMap<SessionId, OwnedFd>,
-    /// What of failures is logged: without descriptors every one fails.
+    /// Bounds the log of failures: without descriptors every watch fails.
     errors: Repeats,
     /// Sessions whose process cannot be watched, to be told to the keeper.
     pub(super) unwatched: Vec<SessionId>,
@@ -95,7 +95,7 @@ impl Watches {
                 // Fails only when the heart has ended.
                 let _ = self.exits.send(Exit { session, status: None });
             }
-            // Of another PID namespace: there is no number to find it by.
+            // A process of another PID namespace has no number to find it by.
             None => {
                 tracing::info!(%session, "cannot watch the session's process again: it has no number here");
                 self.unwatched.push(session);
@@ -171,7 +171,7 @@ mod tests {
         let kept = HashMap::from([(one, of_dead), (two, again), (three, of_living)]);
         let (mut watches, mut exits) = Watches::new(Notifier::silent(), kept);
 
-        // Of the process that the journal names; without a number there is nothing to compare.
+        // The process that the journal names; without a number there is nothing to compare.
         watches.watch_again(one, Some(process));
         watches.watch_again(two, None);
         assert_eq!(next(&mut exits).await.session, two);
