@@ -24,7 +24,6 @@ pub enum DirectoryError {
     /// The system refused.
     #[error("cannot use directory {}", .path.display())]
     System {
-        /// Which.
         path: PathBuf,
         /// Why not.
         source: io::Error,
@@ -32,7 +31,6 @@ pub enum DirectoryError {
     /// Somebody else could put files into it, or take them out.
     #[error("directory {} {reason}: others could put files into it", .path.display())]
     NotOurs {
-        /// Which.
         path: PathBuf,
         /// The rule that it breaks.
         reason: String,
@@ -144,7 +142,7 @@ impl Directory {
         self.0.path.join(name)
     }
 
-    /// What the directory itself is.
+    /// The metadata of the directory itself.
     ///
     /// # Errors
     ///
@@ -231,7 +229,7 @@ impl Directory {
     ///
     /// Those of the system.
     pub fn names(&self) -> io::Result<Vec<OsString>> {
-        // Of its own, because a directory's position is shared by copies of a descriptor.
+        // A descriptor of its own, because copies of one share the directory's position.
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         let mut open = Dir::openat(self, ".", flags, Mode::empty())?;
         let mut names = Vec::new();
@@ -253,8 +251,8 @@ fn one_component(name: &OsStr) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether nobody but this user, and root where it may, can write to a directory; else the rule that
-/// it breaks.
+/// Checks that nobody but this user, and root if it may, can write to a directory; the error is the
+/// rule that it breaks.
 fn check_directory(found: &Metadata, may_be_root_s: bool) -> Result<(), String> {
     let me = geteuid().as_raw();
     if found.uid() != me && !(may_be_root_s && found.uid() == 0) {
@@ -267,7 +265,8 @@ fn check_directory(found: &Metadata, may_be_root_s: bool) -> Result<(), String> 
     Ok(())
 }
 
-/// Whether a file is a regular one of the agent's own user with no other name and of plausible size.
+/// Checks that a file is a regular one of the agent's own user with no other name and of plausible
+/// size.
 fn check_file(found: &Metadata, bytes_max: u64) -> io::Result<()> {
     let me = geteuid().as_raw();
     if !found.is_file() {
@@ -312,7 +311,7 @@ pub fn create(path: &Path, mode: u32) -> io::Result<()> {
     }
 }
 
-/// Whether another file system than that of its directory begins there.
+/// True if another file system than that of its directory begins there.
 fn is_mounted(path: &Path) -> bool {
     let device = |path| fs::symlink_metadata(path).map(|found: Metadata| found.dev()).ok();
     device(path).zip(path.parent().and_then(device)).is_some_and(|(own, above)| own != above)

@@ -127,12 +127,12 @@ pub fn raise_descriptor_limit() -> io::Result<u64> {
     Ok(soft.max(wanted))
 }
 
-/// Whether one more file could be opened, or connection taken.
+/// True if one more file could be opened, or connection taken.
 pub fn has_free_descriptor() -> bool {
     fs::File::open("/dev/null").is_ok()
 }
 
-/// What this process uses.
+/// Resources that this process uses.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Usage {
     /// Resident memory, bytes.
@@ -147,7 +147,7 @@ pub struct Usage {
     pub descriptors_max: Option<u64>,
 }
 
-/// What this process uses now; zeros for what the system does not tell.
+/// Resources that this process uses now; zeros for those that the system does not tell.
 pub fn usage() -> Usage {
     let Ok(usage) = getrusage(UsageWho::RUSAGE_SELF) else {
         return Usage::default();

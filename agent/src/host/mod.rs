@@ -1,5 +1,5 @@
-//! What differs by operating system: clock, timer, peer identity, process watch, page files, socket,
-//! signals, service manager. The only place with `unsafe` or FFI.
+//! Everything that differs by operating system: clock, timer, peer identity, process watch, page
+//! files, socket, signals, service manager. The only place with `unsafe` or FFI.
 
 pub mod clock;
 pub mod directory;

@@ -1,4 +1,4 @@
-//! Who is at the other end of a connection, by the kernel's word.
+//! The peer of a connection, by the kernel's word.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -11,7 +11,7 @@ use super::clock::{self, Boottime};
 use super::process;
 use crate::model::{Peer, Process, Quota};
 
-/// What has become of the bytes that were written to a peer.
+/// The fate of the bytes that were written to a peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Written {
     /// The peer has read them all.
@@ -54,10 +54,10 @@ fn unread_bytes(_: &UnixStream) -> Option<u32> {
     None
 }
 
-/// Who calls, and the kernel's handle on the calling process where there is one.
+/// The peer, and the kernel's handle on the calling process if there is one.
 #[derive(Debug, Clone)]
 pub struct Caller {
-    /// What the keeper knows of it.
+    /// The peer as the keeper knows it.
     pub peer: Peer,
     /// A pidfd; readable when the process has ended.
     pub pidfd: Option<Arc<OwnedFd>>,

@@ -24,7 +24,7 @@ pub fn exited(pidfd: &OwnedFd) -> io::Result<impl Future<Output = Option<i32>> +
     system::exited(pidfd)
 }
 
-/// Whether the process has ended by now.
+/// True if the process has ended by now.
 pub fn has_exited(pidfd: &OwnedFd) -> bool {
     system::has_exited(pidfd)
 }
@@ -44,7 +44,7 @@ pub fn number(pidfd: &OwnedFd) -> Option<u32> {
         .filter(|&pid| pid != 0)
 }
 
-/// Whether a descriptor is a handle on a process.
+/// True if a descriptor is a handle on a process.
 #[cfg(feature = "systemd")]
 pub(super) fn is_handle(descriptor: &OwnedFd) -> bool {
     system::listed_number(descriptor).is_some()
@@ -142,7 +142,7 @@ mod linux {
         }
     }
 
-    /// Whether the exit code in /proc is one; to others the kernel shows 0. See ptrace(2), "Ptrace
+    /// True if the exit code in /proc is one; to others the kernel shows 0. See ptrace(2), "Ptrace
     /// access mode checking".
     fn may_look_into(process: &libc::pidfd_info) -> bool {
         let (uid, gid) = (nix::unistd::geteuid().as_raw(), nix::unistd::getegid().as_raw());
@@ -234,7 +234,7 @@ mod linux {
         proc_is_ours().then(|| fs::read_to_string(format!("/proc/{pid}/stat")).ok()).flatten()
     }
 
-    /// Whether /proc shows our PID namespace. One of another shows other processes by our numbers,
+    /// True if /proc shows our PID namespace. One of another shows other processes by our numbers,
     /// as in a container that was given its host's.
     fn proc_is_ours() -> bool {
         static OURS: LazyLock<bool> = LazyLock::new(|| {

@@ -7,7 +7,7 @@ use futures_core::Stream;
 use signal_hook::consts::signal::{SIGHUP, SIGINT, SIGTERM, SIGUSR2};
 use signal_hook_tokio::SignalsInfo;
 
-/// What a signal asks for.
+/// The meaning of a signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Signal {
     /// SIGTERM, SIGINT: release everything and exit.

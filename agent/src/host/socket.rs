@@ -73,7 +73,7 @@ pub enum BindError {
     /// The system refused.
     #[error("cannot {what} {}: check the rights of its directory, or choose another path with --socket", .path.display())]
     System {
-        /// What was tried.
+        /// The attempted action.
         what: &'static str,
         /// With what.
         path: PathBuf,
@@ -105,7 +105,7 @@ struct Own {
 type Identity = (u64, u64);
 
 impl Place {
-    /// Where clients connect.
+    /// The path that clients connect to.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -158,7 +158,7 @@ impl Place {
     }
 }
 
-/// What has become of a socket's file.
+/// The state of a socket's file.
 #[derive(Debug)]
 pub enum Look {
     /// It is there.
@@ -171,7 +171,7 @@ pub enum Look {
     Replaced,
 }
 
-/// What has a name.
+/// A file with a name.
 struct There {
     identity: Identity,
     is_socket: bool,
@@ -309,7 +309,7 @@ pub fn adopt(descriptor: OwnedFd, configured: &Path) -> Result<(UnixListener, Pl
     Ok((listener, Place { path, own: None, lock }))
 }
 
-/// Where a listening stream socket can be connected to; `None` for anything else.
+/// The path of a listening stream socket; `None` for anything else.
 fn listening_at(descriptor: &OwnedFd) -> Option<PathBuf> {
     use nix::sys::socket::{getsockname, getsockopt, sockopt};
     let address: UnixAddr = getsockname(descriptor.as_raw_fd()).ok()?;
@@ -342,7 +342,7 @@ fn lock_name(socket: &OsStr) -> OsString {
     name
 }
 
-/// Whether a next agent would find that lock.
+/// True if a next agent would find that lock.
 fn is_at(lock: &Lock, directory: &Directory, socket: &OsStr) -> bool {
     let there = look(directory, &lock_name(socket));
     lock.identity().is_ok_and(|own| there.is_ok_and(|there| there.identity == own))
@@ -375,7 +375,7 @@ fn listen(private: &Directory, audience: Audience) -> io::Result<UnixListener> {
             {
                 let flags = AtFlags::AT_SYMLINK_NOFOLLOW;
                 fchownat(private, UNREADY, None, Some(group.gid), flags).map_err(|error| {
-                    // Of a root without capabilities, as in a container.
+                    // A root without capabilities, as in a container, gets this.
                     io::Error::other(format!(
                         "it cannot be given to the group {GROUP}; be a member of it ({error})"
                     ))
@@ -471,7 +471,7 @@ mod tests {
         let (_listener, place) = bind(&path, Audience::User).unwrap();
         assert_eq!((fs::metadata(&path).unwrap().gid(), mode(&path)), (65_533, 0o600));
 
-        // What somebody else puts there is not the agent's to remove.
+        // A file that somebody else puts there is not the agent's to remove.
         fs::remove_file(&path).unwrap();
         fs::write(&path, "precious").unwrap();
         place.remove();

@@ -195,7 +195,7 @@ mod tests {
                 timer.set(None);
                 assert!(timeout(Duration::from_millis(1), timer.fired()).await.is_err());
 
-                // What has passed fires at once, also the instant of boot.
+                // An instant that has passed fires at once, also that of boot.
                 timer.set(Some(Boottime::ZERO));
                 timeout(PATIENCE, timer.fired()).await.unwrap();
             }

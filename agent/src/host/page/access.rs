@@ -1,4 +1,4 @@
-//! Who may read a page.
+//! The right to read a page.
 
 use std::fs::File;
 use std::io;

@@ -31,7 +31,7 @@ pub(super) struct Page {
     slots: u32,
 }
 
-/// What a slot is to say.
+/// The contents of a slot.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Slot {
     pub(super) hold: ClaimId,
@@ -63,8 +63,8 @@ impl Page {
         // Written, not only made that long: a full disk is an error here, and a fault later.
         let made = file.write_all(&content).and_then(|()| {
             if uid != nix::unistd::geteuid().as_raw() {
-                // Where the file system has no such lists the page stays the agent's alone, and
-                // the session lives by its event stream.
+                // On file systems without such lists the page stays the agent's alone, and the
+                // session lives by its event stream.
                 match access::let_read(&file, uid) {
                     Err(error) if error.kind() != io::ErrorKind::Unsupported => return Err(error),
                     _ => {}

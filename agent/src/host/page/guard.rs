@@ -8,8 +8,8 @@ use std::io;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, compiler_fence};
 
-/// What this thread is accessing, and whether that has failed. A fault comes to the thread that
-/// makes it.
+/// The access of this thread that is under way, and whether it has failed. A fault comes to the
+/// thread that makes it.
 struct Access {
     start: AtomicUsize,
     length: AtomicUsize,

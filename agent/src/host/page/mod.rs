@@ -33,7 +33,7 @@ pub struct Pages {
     directory: Directory,
     boot_id: Uuid,
     open: HashMap<SessionId, Open>,
-    /// Whether it was said that a page cannot be written.
+    /// Set once it was said that a page cannot be written.
     is_failing: bool,
 }
 
@@ -41,7 +41,7 @@ pub struct Pages {
 #[derive(Debug)]
 struct Open {
     slots: u32,
-    /// Who may read it.
+    /// The user who may read it.
     uid: u32,
     /// `None` while it cannot be written.
     page: Option<Page>,
@@ -60,7 +60,7 @@ impl Pages {
         Ok(Pages { directory, boot_id, open: HashMap::new(), is_failing: false })
     }
 
-    /// Where a session's page is, or would be.
+    /// The path of a session's page, which need not be there.
     pub fn path(&self, session: SessionId) -> PathBuf {
         self.directory.join(session.to_string())
     }
@@ -341,7 +341,7 @@ mod tests {
             let until = Boottime::from_nanos(5);
             let last = slots - 1;
             pages.write_slot(session, last, ClaimId(session.0), 1, until, HoldState::Held);
-            // Of a journal that somebody has changed.
+            // Such a slot is in a journal that somebody has changed.
             pages.write_slot(session, slots, ClaimId(session.0), 1, until, HoldState::Held);
             let content = fs::read(pages.path(session)).unwrap();
             assert_eq!(content.len(), bytes);

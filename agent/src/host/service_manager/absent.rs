@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-/// What to tell the administrator when systemd expects something of this process.
+/// A line for the administrator when systemd expects something of this process.
 pub(super) fn notice(variable: impl Fn(&str) -> Option<OsString>, pid: u32) -> Option<String> {
     let is_ours = |name: &str| variable(name).is_some_and(|value| *value == *pid.to_string());
     let mut expected = Vec::new();

@@ -33,7 +33,7 @@ pub use notifier::Notifier;
 #[cfg(any(feature = "systemd", target_os = "macos"))]
 const API: &str = "api";
 
-/// What the service manager gave to this process, and the way back to it.
+/// Things that the service manager gave to this process, and the way back to it.
 pub struct Handed {
     /// The API's socket, not looked at yet: see [`crate::host::socket::adopt`].
     pub listener: Option<OwnedFd>,
@@ -43,7 +43,7 @@ pub struct Handed {
     pub notifier: Notifier,
     /// How long the service manager waits for a sign of life before it kills the agent.
     pub watchdog: Option<Duration>,
-    /// What is to be logged once there is a log.
+    /// Lines to be logged once there is a log.
     pub notices: Vec<String>,
 }
 
@@ -58,9 +58,8 @@ pub enum HandoverError {
         "cannot take what systemd handed over: {variables} are wrong; start the agent by its units, or unset them"
     )]
     Environment {
-        /// Which variables.
+        /// The variables.
         variables: &'static str,
-        /// What libsystemd says.
         source: io::Error,
     },
     /// The system refused a thread, or does not tell of threads.

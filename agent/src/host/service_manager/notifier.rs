@@ -20,7 +20,7 @@ const KEEP_AFTER: Duration = Duration::from_millis(100);
 /// How long the end of the process waits for messages that have not been taken.
 const FINISH_PATIENCE: Duration = Duration::from_secs(1);
 
-/// What the name of a session's process begins with, in the service manager's store.
+/// The prefix of a session's process in the service manager's store.
 const SESSION_PREFIX: &str = "session-";
 
 /// The session whose process is kept under that name.
@@ -28,7 +28,7 @@ pub(super) fn session_named(name: &str) -> Option<SessionId> {
     Some(SessionId(name.strip_prefix(SESSION_PREFIX)?.parse().ok()?))
 }
 
-/// What the service manager is told.
+/// A message to the service manager.
 #[derive(Debug)]
 pub(super) enum Message {
     /// The API answers, also again after a reload.
@@ -70,7 +70,7 @@ impl Message {
         }
     }
 
-    /// What goes along.
+    /// The descriptor that goes along.
     pub(super) fn descriptor(&self) -> Option<RawFd> {
         match self {
             Message::Keep(_, process) => Some(process.as_raw_fd()),
@@ -118,7 +118,7 @@ impl Notifier {
         Notifier(None)
     }
 
-    /// Whether anybody listens.
+    /// True if anybody listens.
     pub fn is_heard(&self) -> bool {
         self.0.is_some()
     }
@@ -205,7 +205,7 @@ impl Notifier {
         let mut queue = shared.queue();
         queue.finishing = true;
         shared.changed.notify_one();
-        // Whether in time or not: the process ends now.
+        // In time or not: the process ends now.
         drop(shared.ended.wait_timeout_while(queue, FINISH_PATIENCE, |queue| !queue.has_ended));
     }
 

@@ -51,7 +51,7 @@ pub(super) fn take() -> Result<Handed, HandoverError> {
             "closed a descriptor that systemd handed over as {name:?}: the API's socket is named \
              \"{API}\" (FileDescriptorName={API}), kept processes \"session-…\", and there is one of each"
         );
-        // What has the name of something that is kept would take it along.
+        // A descriptor under the name of something that is kept would take it along.
         let is_kept = session_named(&name).is_some_and(|session| processes.contains_key(&session));
         if !is_kept && !name.chars().any(char::is_control) {
             notifier.discard(name);
