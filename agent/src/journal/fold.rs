@@ -10,7 +10,7 @@ use crate::model::{Claim, Resource, SessionId, SessionRecord};
 
 use super::Entry;
 
-/// What a journal amounts to so far.
+/// The sum of a journal so far.
 #[derive(Debug, Default)]
 pub(super) struct Fold {
     sessions: HashMap<SessionId, SavedSession>,
@@ -96,11 +96,11 @@ impl Fold {
         }
     }
 
-    /// What both rooms take up.
+    /// The rows that both rooms take up.
     ///
     /// # Errors
     ///
-    /// What contradicts itself, which no agent has written.
+    /// A contradiction, which no agent has written.
     pub(super) fn finish(self) -> Result<(KeeperSaved, EngineSaved), String> {
         let mut sessions: Vec<_> = self.sessions.into_values().collect();
         sessions.sort_unstable_by_key(|session| session.id);

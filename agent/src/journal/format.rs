@@ -16,7 +16,7 @@ const VERSION_AT: usize = 16;
 const BOOT_AT: usize = 24;
 pub(super) const MARK_AT: usize = 64;
 pub(super) const MARK: usize = 32;
-/// Where the first record begins.
+/// The offset of the first record.
 pub(super) const RECORDS_AT: usize = 128;
 /// Before each record: the length of its changes, CRC-32 of all the rest, generation, sequence.
 pub(super) const RECORD_HEAD: usize = 24;
@@ -32,7 +32,7 @@ pub(super) struct Mark {
     pub(super) generation: u64,
     /// How many records there are.
     pub(super) sequence: u64,
-    /// Where the last one ends.
+    /// The end of the last one.
     pub(super) length: u64,
 }
 
@@ -68,7 +68,7 @@ pub(super) fn head(boot_id: Uuid, mark: Mark) -> [u8; RECORDS_AT] {
     head
 }
 
-/// What a head says.
+/// The contents of a head.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Head {
     /// It is of no journal.
@@ -94,7 +94,7 @@ pub(super) fn parse_head(head: &[u8; RECORDS_AT]) -> Head {
 #[derive(Debug, Default)]
 pub(super) struct Turn {
     bytes: Vec<u8>,
-    /// Where each record begins.
+    /// The offset of each record.
     records: Vec<usize>,
 }
 

@@ -34,7 +34,7 @@ pub enum LedgerError {
     Damaged,
 }
 
-/// What a start finds in the ledger.
+/// The ledger as a start finds it.
 #[derive(Debug, Default)]
 pub struct Start {
     last: Option<Note>,
@@ -80,7 +80,7 @@ impl Start {
     }
 }
 
-/// What an agent knows at its start besides the ledger.
+/// Facts besides the ledger that an agent knows at its start.
 #[derive(Debug, Clone, Copy)]
 pub struct Opened {
     /// The boot.
@@ -95,7 +95,7 @@ pub struct Opened {
     pub longest_ttl: Duration,
     /// The generation of this agent's journal.
     pub generation: u64,
-    /// Whether what an earlier agent granted is in the journal.
+    /// True if everything that an earlier agent granted is in the journal.
     pub is_known: bool,
     /// How much it keeps ahead.
     pub ahead: Ahead,
@@ -111,7 +111,7 @@ pub struct Ledger {
     /// On the medium.
     durable: Note,
     writing: Option<Note>,
-    /// What the next note is to say.
+    /// The contents of the next note.
     wanted: Note,
     /// Since when a shorter ttl would do.
     lower_at: Option<Boottime>,
@@ -192,7 +192,7 @@ impl Ledger {
         self.failure.as_deref()
     }
 
-    /// Whether a grant of this ttl may be told: a start without the journal would wait for it.
+    /// True if a grant of this ttl may be told: a start without the journal would wait for it.
     pub fn covers(&self, ttl: Duration) -> bool {
         let lowering = self.writing.map_or(Duration::MAX, |note| note.longest_ttl);
         ttl <= self.durable.longest_ttl.min(lowering)

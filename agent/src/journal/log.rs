@@ -19,7 +19,7 @@ use crate::{engine, keeper};
 pub const FILE: &str = "journal.log";
 /// A log that is being written anew.
 const NEW: &str = "journal.new";
-/// Where a log that cannot be read is left for people to look at.
+/// The name under which a log that cannot be read is left for people to look at.
 const DAMAGED: &str = "journal.damaged";
 /// Length of a row before any was counted.
 const ROW_GUESS: u64 = 512;
@@ -51,7 +51,7 @@ pub struct Journal {
     reserved: u64,
     turn: Turn,
     rewrite: Option<Rewrite>,
-    /// What is live, as of the last time when it was written anew.
+    /// The live rows, as of the last time when it was written anew.
     live: Live,
     retry: Retry,
     failure: Option<Arc<str>>,
@@ -77,7 +77,7 @@ impl Live {
 struct Rewrite {
     mark: Mark,
     rows: u64,
-    /// What is left to write.
+    /// The keys of rows that are still to be written.
     keys: std::vec::IntoIter<Key>,
 }
 
@@ -99,7 +99,7 @@ impl Retry {
     }
 }
 
-/// What both rooms take up from a journal.
+/// The rows that both rooms take up from a journal.
 #[derive(Debug, Default)]
 pub struct Found {
     /// The keeper's.
@@ -130,10 +130,7 @@ pub enum Fresh {
     Overtaken,
     /// It was cut, damaged or contradicts itself.
     #[error("the journal is damaged ({cause}) and is kept as {DAMAGED}")]
-    Damaged {
-        /// What is wrong with it.
-        cause: String,
-    },
+    Damaged { cause: String },
 }
 
 /// A journal cannot be made.
@@ -144,7 +141,7 @@ pub struct OpenError {
     source: io::Error,
 }
 
-/// What happened to a journal, for people.
+/// An incident of a journal, for people.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Notice {
     /// A write failed.
@@ -176,7 +173,7 @@ impl Journal {
         expected: Option<u64>,
         ahead: Ahead,
     ) -> Result<(Journal, Found), OpenError> {
-        // Of an agent that was killed while it wrote it.
+        // It is of an agent that was killed while it wrote it.
         disk.remove(NEW)?;
         let taken_up = match read::read(&mut *disk, FILE, Some(boot_id)) {
             Ok((fold, mark)) => {
@@ -443,7 +440,8 @@ impl Journal {
         let cause = format!("the journal cannot be written ({error})");
         self.failure = Some(cause.as_str().into());
         if self.disk.remove(FILE).is_err() {
-            // What is left there must not be taken up: the ledger learns of a generation that it lacks.
+            // A log that is left there must not be taken up: the ledger learns of a generation that
+            // it lacks.
             self.generation += 1;
             self.rewrite = None;
         }

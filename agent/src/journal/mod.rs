@@ -1,4 +1,4 @@
-//! What the agent keeps on disk.
+//! Files that the agent keeps.
 //!
 //! - [`Journal`], in the runtime directory: sessions, holds, and what the embedded store granted.
 //!   Survives the agent, not the boot. The heart and the embedded upstream share it, so that everything of

@@ -13,7 +13,7 @@ const CRC_AT: usize = 72;
 /// Length of what is written.
 pub(super) const BYTES: usize = 76;
 
-/// What must survive the journal.
+/// Facts that must survive the journal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Note {
     /// Grows with every note.
@@ -31,7 +31,7 @@ pub struct Note {
 }
 
 impl Note {
-    /// What to write, and where.
+    /// The bytes to write, and their offset.
     pub(super) fn bytes(&self) -> (u64, [u8; BYTES]) {
         let mut bytes = [0; BYTES];
         bytes[..8].copy_from_slice(MAGIC);

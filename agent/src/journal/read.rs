@@ -45,7 +45,7 @@ impl Read for Part<'_> {
     }
 }
 
-/// What the log says, and how far it goes. With a boot only what is of that one.
+/// The contents of the log, and its end. With a boot only what is of that one.
 pub(super) fn read(
     disk: &mut dyn Disk,
     file: &'static str,

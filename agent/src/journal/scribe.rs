@@ -18,7 +18,7 @@ pub trait Scribe: Debug {
     /// Starts with a note; the one before was answered.
     fn start(&mut self, note: Note);
 
-    /// Whether that note is on the medium.
+    /// Ready once that note is on the medium.
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>>;
 }
 

@@ -14,7 +14,7 @@ fn open(disk: &Faulty, expected: Option<u64>) -> Journal {
     Journal::open(Box::new(disk.clone()), BOOT, expected, Ahead::default()).unwrap().0
 }
 
-/// What the next agent takes up, or why it takes nothing up.
+/// The number of rows that the next agent takes up, or why it takes nothing up.
 fn next(disk: &Faulty, expected: Option<u64>) -> Result<usize, Fresh> {
     let (journal, found) =
         Journal::open(Box::new(disk.crash()), BOOT, expected, Ahead::default()).unwrap();

@@ -15,7 +15,7 @@ pub(crate) struct Held {
 }
 
 impl Held {
-    /// What the next look finds.
+    /// The outcome of the next look.
     pub(crate) fn answer(&self, answer: io::Result<()>) {
         self.answer.replace(Some(answer));
     }

@@ -1,4 +1,4 @@
-//! What was secured comes back, and nothing else.
+//! Everything that was secured comes back, and nothing else.
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -129,7 +129,7 @@ fn a_turn_comes_back_wholly_or_not_at_all() {
         state.files.get_mut(FILE).unwrap()[..128].copy_from_slice(&before[..128]);
     });
     assert_eq!(reopened(&killed).keeper.holds.len(), 1);
-    // What lies behind the mark is overwritten.
+    // Bytes behind the mark are overwritten.
     let (mut journal, _) = open(&killed);
     memory.hold(&mut journal, 700);
     journal.secure(NOW);

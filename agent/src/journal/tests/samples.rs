@@ -122,7 +122,7 @@ pub(super) fn hold(row: u64) -> SavedHold {
     }
 }
 
-/// What an agent has in memory: holds, each of a session of its own.
+/// The memory of an agent: holds, each of a session of its own.
 #[derive(Default)]
 pub(super) struct Memory(BTreeMap<u64, SavedHold>);
 

@@ -1,5 +1,5 @@
-//! What a turn costs. Prints, and asserts nothing:
-//! `cargo test --profile fast -p tenured --lib journal::tests::timing -- --ignored --nocapture`.
+//! The cost of a turn. Prints, and asserts nothing: `cargo test --profile fast -p tenured --lib
+//! journal::tests::timing -- --ignored --nocapture`.
 
 #![expect(clippy::disallowed_methods, reason = "a sleep would spoil the measurement anyway")]
 
