@@ -62,7 +62,7 @@ impl Keeper {
         let Some(session) = self.sessions.get(&id) else { return Ok(()) };
         let (own, own_max) = (session.slots.count(), session.saved.holds);
         let uid = session.saved.uid;
-        // What the upstream has not let go of yet counts as well.
+        // Holds that the upstream has not let go of yet count as well.
         let [of_user, leaving] = [&self.holds_by_uid, &self.departures_by_uid]
             .map(|of| of.get(&uid).copied().unwrap_or(0));
         let of_user = of_user + leaving;

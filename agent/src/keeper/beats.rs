@@ -1,4 +1,4 @@
-//! Which renewal is due, and what its answer means.
+//! Renewals: when they are due, and the meaning of their answers.
 
 use std::time::Duration;
 

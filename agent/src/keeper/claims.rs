@@ -293,8 +293,8 @@ impl Keeper {
         }
     }
 
-    /// What is exclusive has one holder: whoever holds it on this host by an earlier grant has lost it,
-    /// though the upstream has not said so yet. `false` if this grant is the earlier one.
+    /// An exclusive resource has one holder: whoever holds it on this host by an earlier grant has
+    /// lost it, though the upstream has not said so yet. `false` if this grant is the earlier one.
     fn supersedes(&mut self, now: Boottime, id: ClaimId, token: u64) -> bool {
         let Some(hold) = self.holds.get(&id).filter(|hold| hold.kind() != Kind::Semaphore) else {
             return true;
@@ -371,7 +371,7 @@ impl Keeper {
         self.ask(request, Call::Contended(ticket, session, resource));
     }
 
-    /// What a session is told that asks for the exclusive resource of a hold of its own.
+    /// The refusal of a session that asks for the exclusive resource of a hold of its own.
     pub(super) fn contended_by_itself(&self, now: Boottime, hold: &Hold) -> Problem {
         let entry = StandingEntry {
             claim: hold.id(),

@@ -1,4 +1,4 @@
-//! What the keeper wants done. The shell does it in the order given.
+//! Commands of the keeper. The shell does them in the order given.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,7 +28,6 @@ pub enum StreamEnd {
 pub enum Command {
     /// Answer a caller. Nothing else comes under this ticket.
     Reply {
-        /// Which caller.
         ticket: Ticket,
         /// With what.
         reply: Result<Reply, Box<Problem>>,
@@ -38,19 +37,12 @@ pub enum Command {
     Call {
         /// The number under which it comes back.
         call: CallId,
-        /// What is asked.
         request: model::Request,
     },
     /// Write to a stream; never waits for a slow reader.
-    Send {
-        /// Which stream.
-        stream: StreamId,
-        /// What.
-        event: Numbered,
-    },
+    Send { stream: StreamId, event: Numbered },
     /// Close a stream after what was written to it.
     CloseStream {
-        /// Which stream.
         stream: StreamId,
         /// Why.
         end: StreamEnd,
@@ -62,7 +54,7 @@ pub enum Command {
         session: SessionId,
         /// The request that brought the process, if this is not a restart.
         ticket: Option<Ticket>,
-        /// Which process, where its number is known.
+        /// The process, where its number is known.
         process: Option<Process>,
     },
     /// Stop watching.
@@ -123,9 +115,8 @@ pub enum Note {
         uid: u32,
         /// Its process.
         pid: Option<u32>,
-        /// What ties it to life.
         tether: Tether,
-        /// Whether an earlier session was taken up.
+        /// True if an earlier session was taken up.
         resumed: bool,
     },
     /// A session ended.
@@ -160,7 +151,6 @@ pub enum Note {
         session: SessionId,
         /// Its user.
         uid: u32,
-        /// Of what.
         resource: Resource,
         /// The fencing token.
         token: u64,
@@ -173,11 +163,9 @@ pub enum Note {
         hold: ClaimId,
         /// The session.
         session: SessionId,
-        /// Of what.
         resource: Resource,
         /// The fencing token.
         token: u64,
-        /// What went wrong.
         cause: Arc<str>,
     },
     /// Out of danger.
@@ -186,7 +174,6 @@ pub enum Note {
         hold: ClaimId,
         /// The session.
         session: SessionId,
-        /// Of what.
         resource: Resource,
         /// The fencing token.
         token: u64,
@@ -199,7 +186,6 @@ pub enum Note {
         session: SessionId,
         /// Its user.
         uid: u32,
-        /// Of what.
         resource: Resource,
         /// The fencing token.
         token: u64,
@@ -214,7 +200,6 @@ pub enum Note {
         session: SessionId,
         /// Its user.
         uid: u32,
-        /// Of what.
         resource: Resource,
         /// The fencing token, if it was granted.
         token: Option<u64>,
@@ -228,7 +213,7 @@ pub enum Note {
     },
     /// A request was refused for a limit.
     Refused {
-        /// Which limit.
+        /// The name of the limit.
         limit: &'static str,
         /// The user.
         uid: u32,

@@ -24,7 +24,7 @@ pub(super) const PLACES_TOLD: usize = 100;
 /// A waiter's place: the higher priority first, then whoever asked first.
 pub(super) type Place = (Reverse<i32>, u64);
 
-/// Who waits for a resource.
+/// The waiters of a resource.
 #[derive(Debug)]
 pub(super) struct Contest {
     pub(super) id: ContestId,
@@ -107,7 +107,7 @@ impl Keeper {
         }
     }
 
-    /// Where a waiting hold stands now, which may be further on than it was told.
+    /// The place of a waiting hold now, which may be further on than it was told.
     pub(super) fn position(&self, hold: &super::Hold) -> Option<u64> {
         let contest = self.contests.get(&hold.claim.resource);
         match contest.filter(|_| !hold.is_held() && hold.kind() != Kind::Semaphore) {
@@ -180,7 +180,7 @@ impl Keeper {
             if let Terms::Semaphore { keeps, .. } = &mut hold.claim.terms {
                 *keeps = true;
             }
-            // What an earlier beat is answered is older than what the claim is answered.
+            // The answer to an earlier beat is older than the answer to the claim.
             hold.beating = None;
         }
     }

@@ -22,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const FAREWELLS_MAX: usize = 16_384;
 /// The same of one user.
 const FAREWELLS_PER_UID_MAX: usize = 4096;
-/// What is tried again is so many times a second, however much there is.
+/// Retries in a second, however much there is to retry.
 const RETRIES_PER_SECOND: u32 = 2000;
 
 /// A hold that has ended for its client, but perhaps not upstream.

@@ -6,11 +6,11 @@ use std::sync::{Arc, OnceLock};
 use serde_json::Value;
 use tenure::wire::{Event, Standing};
 
-/// What a number, an id and the names of fields take of an event at most, bytes.
+/// The most that a number, an id and the names of fields take of an event, bytes.
 const FIXED: usize = 512;
 /// The same of a holder, a waiter or a hold in a list.
 const FIXED_OF_ENTRY: usize = 192;
-/// What a further place for the same event takes, bytes.
+/// The size of a further place for the same event, bytes.
 const PLACE: usize = 64;
 
 /// An event in one copy, however many are told it, and serialised once.
@@ -67,7 +67,6 @@ impl PartialEq for SharedEvent {
 pub struct Numbered {
     /// Grows within a session, also across restarts of the agent; 0 on a stream without a session.
     pub id: u64,
-    /// What happened.
     pub event: SharedEvent,
     /// How many bytes it counts for where it is kept: its share, if many are told it.
     pub bytes: usize,

@@ -15,7 +15,7 @@ use super::timers::Alarm;
 use crate::host::clock::Boottime;
 use crate::model::{CallId, Claim, ClaimId, SessionId, Terms};
 
-/// Where a hold is.
+/// The stage of a hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stage {
     /// In this agent's queue for an exclusive resource; nothing upstream, or not for sure.
@@ -33,13 +33,11 @@ pub(super) enum Stage {
 /// A session's claim on a resource, from the request to its end.
 #[derive(Debug)]
 pub(super) struct Hold {
-    /// What is claimed, and by whom.
     pub(super) claim: Claim,
     /// Its row in the journal.
     pub(super) row: u64,
     /// Its slot on the page.
     pub(super) slot: u32,
-    /// Where it is.
     pub(super) stage: Stage,
     /// How its client waits.
     pub(super) wait: Wait,
@@ -108,7 +106,7 @@ impl Hold {
         (Reverse(priority), self.row)
     }
 
-    /// Whether its client may act.
+    /// True if its client may act.
     pub(super) fn is_held(&self) -> bool {
         matches!(self.stage, Stage::Held | Stage::Jeopardy)
     }
@@ -135,7 +133,7 @@ impl Hold {
         self.last_instant().map_or(renewed, |last| renewed.min(last))
     }
 
-    /// Which hold an event is about.
+    /// The hold as events name it.
     pub(super) fn event(&self) -> HoldEvent {
         HoldEvent {
             hold: self.id().0,
@@ -144,7 +142,7 @@ impl Hold {
         }
     }
 
-    /// What `granted` and `safe` tell.
+    /// The body of `granted` and `safe`.
     pub(super) fn granted_event(&self, now: Boottime) -> GrantedEvent {
         GrantedEvent {
             of: self.event(),
@@ -205,7 +203,7 @@ impl Hold {
         }
     }
 
-    /// What the journal keeps of it.
+    /// Its row in the journal.
     pub(super) fn saved(&self) -> SavedHold {
         SavedHold {
             row: self.row,

@@ -1,4 +1,4 @@
-//! What must survive a restart of the agent.
+//! Rows that must survive a restart of the agent.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::model::{Claim, ClaimId, SessionId};
 pub struct SavedSession {
     /// Its id.
     pub id: SessionId,
-    /// What resuming it takes.
+    /// The secret that resumes it.
     pub secret: String,
     /// Its user.
     pub uid: u32,
@@ -25,7 +25,7 @@ pub struct SavedSession {
     pub gid: u32,
     /// The process that registered.
     pub process: Option<Process>,
-    /// Whether that process was watched.
+    /// True if that process was watched.
     pub watched: bool,
     /// Its name.
     pub name: Arc<str>,
@@ -35,9 +35,8 @@ pub struct SavedSession {
     pub tenant: Arc<str>,
     /// Its project.
     pub project: Arc<str>,
-    /// Whether it is announced in its project.
+    /// True if it is announced in its project.
     pub announced: bool,
-    /// What ties it to life.
     pub tether: Tether,
     /// For a keepalive tether.
     pub keepalive: Duration,
@@ -47,14 +46,14 @@ pub struct SavedSession {
     pub progress: Option<Duration>,
     /// How long it outlives its last beat upstream.
     pub ttl: Duration,
-    /// Whether the guarded work goes on until the tether ends.
+    /// True if guarded work goes on until the tether ends.
     pub guarded: bool,
     /// How many holds it may have: its page has so many slots.
     #[serde(default = "usual_holds")]
     pub holds: u32,
 }
 
-/// Of a session of an agent that knew no other number.
+/// The number of a session of an agent that knew no other.
 fn usual_holds() -> u32 {
     SLOTS
 }
@@ -64,7 +63,6 @@ fn usual_holds() -> u32 {
 pub struct SavedHold {
     /// Its row: grows with every hold, so that beats of neighbours touch neighbouring rows.
     pub row: u64,
-    /// What was claimed, and by whom.
     pub claim: Claim,
     /// How its client waits.
     pub wait: Wait,
@@ -139,7 +137,7 @@ impl Saved {
     ///
     /// # Errors
     ///
-    /// What contradicts itself.
+    /// The row that contradicts another.
     pub fn check(&self) -> Result<(), String> {
         let mut ids = HashSet::new();
         let mut slots = HashSet::new();

@@ -75,7 +75,7 @@ impl Keeper {
         }
     }
 
-    /// Whether the hold is held or waits again.
+    /// True if the hold is held or waits again.
     fn adopt_hold(&mut self, now: Boottime, saved: SavedHold) -> bool {
         let SavedHold { row, mut claim, wait, wait_until, request, slot, token, .. } = saved;
         let (id, session_id) = (claim.id, claim.owner.session);
@@ -186,7 +186,7 @@ impl Keeper {
             && session.saved.tether == Tether::Connection
             && (session.orphaned || !session.streams.is_empty())
             && !held.is_empty();
-        // Where the session stays until its work has ended, nobody will claim for its waits.
+        // If the session stays until its work has ended, nobody will claim for its waits.
         let lost = if works_on { session.holds.iter().copied().collect() } else { held };
         for hold in lost {
             self.lose(now, hold, LostReason::AgentStopping);
@@ -207,7 +207,7 @@ impl Keeper {
         }
     }
 
-    /// Whether the agent may exit: nothing is held for anybody, and the upstream knows.
+    /// True if the agent may exit: nothing is held for anybody, and the upstream knows.
     pub fn stopped(&self) -> bool {
         match self.phase {
             Phase::Running => false,
@@ -240,7 +240,7 @@ impl Keeper {
             } else if hold.stage == Stage::Waiting {
                 self.due_now(Renewed::Hold(id));
             } else if hold.stage == Stage::Queued && hold.kind() == Kind::Semaphore {
-                // What it was told to wait for, a quarantine perhaps, is over.
+                // The end that it was told to wait for, of a quarantine perhaps, has come.
                 self.timers.set(&mut hold.beat, Timer::Beat(id), None);
                 self.claim(id);
             }

@@ -157,12 +157,12 @@ impl Keeper {
         Some(hold)
     }
 
-    /// Whether the upstream may know of a hold.
+    /// True if the upstream may know of a hold.
     pub(super) fn known_upstream(hold: &Hold) -> bool {
         hold.uncertain || hold.stage != Stage::Queued
     }
 
-    /// Whether the journal knows of a hold.
+    /// True if the journal knows of a hold.
     pub(super) fn known_to_journal(hold: &Hold) -> bool {
         hold.is_held() || hold.wait != Wait::None
     }

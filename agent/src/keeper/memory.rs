@@ -1,4 +1,4 @@
-//! What is remembered of ended holds and sessions, for callers who have not heard.
+//! Memory of ended holds and sessions, for callers who have not heard.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;

@@ -104,20 +104,20 @@ enum Call {
     Routes(Ticket),
     /// For a caller that asked for it, after so many were taken away on this host already.
     Revoke(Ticket, Revoked),
-    /// Who else holds what was taken away from these.
+    /// Asks for the other holders of what was taken away from these.
     Others(Ticket, Resource, Vec<ClaimId>, Option<u64>),
     /// One of several; the last of them answers the caller.
     RevokeOne,
 }
 
-/// What a renewal renews.
+/// The subject of a renewal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Renewed {
     Hold(ClaimId),
     Session(SessionId),
 }
 
-/// Whether the agent goes on.
+/// The phase of the agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
     Running,
@@ -154,7 +154,7 @@ pub struct Keeper {
     hold_counts: HoldCounts,
     /// How many holds there are of each user's sessions.
     holds_by_uid: BTreeMap<u32, usize>,
-    /// Who holds what is exclusive.
+    /// The holder of each exclusive resource.
     occupied: BTreeMap<Resource, ClaimId>,
     /// Releases that the upstream has not confirmed.
     departures: Map<ClaimId, Departure>,
@@ -168,7 +168,7 @@ pub struct Keeper {
     /// Waiters by resource.
     contests: BTreeMap<Resource, Contest>,
     contest_names: Map<ContestId, Resource>,
-    /// Who wants to know of a resource's standing.
+    /// The watchers of a resource's standing.
     watches: BTreeMap<Resource, Watch>,
     watch_names: Map<WatchId, Resource>,
     missed: Missed,
@@ -177,7 +177,7 @@ pub struct Keeper {
     blocked: Map<Ticket, ClaimId>,
     /// Checkpoints that wait for the upstream.
     checkpoints: Map<Ticket, Checkpoint>,
-    /// What they wait for.
+    /// The checkpoints that wait for a call.
     awaited: Map<CallId, Vec<Ticket>>,
     calls: Map<CallId, Call>,
     timers: Timers,
@@ -248,7 +248,7 @@ impl Keeper {
         self.commands.pop_front()
     }
 
-    /// Whether nothing is left of any client, and nothing is owed to the upstream.
+    /// True if nothing is left of any client, and nothing is owed to the upstream.
     pub fn is_empty(&self) -> bool {
         self.sessions.is_empty()
             && self.sessions_by_uid.is_empty()
@@ -294,8 +294,8 @@ impl Keeper {
         self.settings = settings;
     }
 
-    /// Whether something is due on which holds depend: until [`Keeper::handle_timeout`] has done it,
-    /// nothing else may be handled.
+    /// True if something is due on which holds depend: until [`Keeper::handle_timeout`] has done
+    /// it, nothing else may be handled.
     pub fn is_overdue(&self, now: Boottime) -> bool {
         self.timers.next_urgent().is_some_and(|due| due <= now)
     }

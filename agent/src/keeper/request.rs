@@ -1,4 +1,4 @@
-//! What clients ask of the keeper, and what it replies.
+//! Requests of clients to the keeper, and its replies.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ pub struct Ticket(pub u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamId(pub u64);
 
-/// What an event stream is about.
+/// The subject of an event stream.
 #[derive(Debug, Clone)]
 pub enum StreamTarget {
     /// `GET /v1/events`.
@@ -45,7 +45,6 @@ pub enum Request {
     Beat(Uuid),
     /// `POST /v1/revoke`; the API has checked that the peer may.
     Revoke {
-        /// What is taken away.
         resource: Resource,
         /// Only the grant with this token.
         token: Option<u64>,
@@ -58,12 +57,11 @@ pub enum Request {
         tenant: Arc<str>,
         /// Only this lease.
         name: Option<Arc<str>>,
-        /// Which part of it.
         page: Page,
     },
     /// `GET /v1/status`.
     Status(StatusPage),
-    /// What the policy must know of a session before it can judge an acquire.
+    /// Asks for what the policy must know of a session before it can judge an acquire.
     Lookup(Uuid),
 }
 
@@ -121,7 +119,7 @@ pub struct StatusView {
     pub next: Option<StatusCursor>,
 }
 
-/// What a request is answered. Refusals are [`wire::Problem`]s.
+/// The reply to a request. Refusals are [`wire::Problem`]s.
 #[derive(Debug, Clone)]
 pub enum Reply {
     /// To [`Request::Register`]; `agent` and `page` are filled in by the API.
@@ -134,7 +132,7 @@ pub enum Reply {
         ttl_ms: u64,
         /// How often it is beaten upstream, ms.
         beat_ms: u64,
-        /// Whether an earlier session was taken up.
+        /// True if an earlier session was taken up.
         resumed: bool,
     },
     /// To [`Request::Acquire`]: granted.

@@ -44,7 +44,7 @@ impl Keeper {
         }
     }
 
-    /// Whether the work that a hold guards goes on until its session's tether ends.
+    /// True if the work that a hold guards goes on until its session's tether ends.
     pub(super) fn works_on(&self, hold: &Hold) -> bool {
         self.sessions.get(&hold.session()).is_some_and(|session| session.saved.guarded)
     }

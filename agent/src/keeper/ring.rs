@@ -1,4 +1,4 @@
-//! What a session's reader can be told again after it was away.
+//! Events that a session's reader can be told again after it was away.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -21,7 +21,7 @@ pub(super) struct Ring {
     events: VecDeque<Numbered>,
     standing: Option<Numbered>,
     bytes: usize,
-    /// What happened up to here cannot be told again.
+    /// Events up to this number cannot be told again.
     gone: u64,
 }
 
@@ -80,7 +80,7 @@ impl Ring {
         all.give_back(uid, event.bytes);
     }
 
-    /// What came after the event of that number; `None` where some of it is gone.
+    /// The events after that number; `None` if some of them are gone.
     pub(super) fn after(&self, last: u64) -> Option<Vec<Numbered>> {
         if last < self.gone {
             return None;

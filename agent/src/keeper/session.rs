@@ -22,7 +22,7 @@ const FIRST_STREAM: Duration = Duration::from_secs(3);
 /// One local program's registration with the agent.
 #[derive(Debug)]
 pub(super) struct Session {
-    /// What the journal keeps of it.
+    /// Its row in the journal.
     pub(super) saved: SavedSession,
     /// Shared by every claim of the session.
     pub(super) owner: Owner,
@@ -38,24 +38,24 @@ pub(super) struct Session {
     pub(super) streams: Vec<StreamId>,
     /// Callers that wait for a grant; while there is one, the program is alive.
     pub(super) blocked: u32,
-    /// Whether the process that registered is known to have ended.
+    /// True if the process that registered is known to have ended.
     pub(super) process_gone: bool,
-    /// Whether the upstream may know of it: an announcement was answered, or may yet be.
+    /// True if the upstream may know of it: an announcement was answered, or may yet be.
     pub(super) known_upstream: bool,
-    /// Whether it comes from an earlier agent, and nobody has opened a stream since: a command that
+    /// True if it comes from an earlier agent, and nobody has opened a stream since: a command that
     /// inherited one may run, and there is no way to tell.
     pub(super) orphaned: bool,
     /// Its holds are not renewed any more, and are kept until their valid-until.
     pub(super) running_out: bool,
-    /// Whether nobody will tell when that process ends, though somebody should.
+    /// True if nobody will tell when that process ends, though somebody should.
     pub(super) unwatched: bool,
-    /// What it is in its project, as of the last beat.
+    /// Its role in its project, as of the last beat.
     pub(super) role: Role,
     /// The number of its next event.
     pub(super) next_event: u64,
     /// Its last events; kept only once somebody has listened.
     pub(super) ring: Ring,
-    /// Whether somebody has listened.
+    /// True if somebody has listened.
     pub(super) heard: bool,
     /// A beat, or the announcement, that is on its way.
     pub(super) beating: Option<CallId>,

@@ -1,4 +1,4 @@
-//! What the keeper must know of the configuration.
+//! The part of the configuration that the keeper must know.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Which slots of a session's page are taken.
+//! The slots of a session's page that are taken.
 
 const BITS: u32 = u64::BITS;
 

@@ -92,7 +92,7 @@ impl Keeper {
         }
     }
 
-    /// Whether work that may go on without its reader hangs on the stream: then only the end of its
+    /// True if work that may go on without its reader hangs on the stream: then only the end of its
     /// descriptor is the end of it, whatever fits in.
     pub fn is_tether_of_work(&self, stream: StreamId) -> bool {
         let Some(Stream::Session(id)) = self.streams.get(&stream) else { return false };

@@ -1,4 +1,4 @@
-//! What ties a session to life.
+//! The tie of a session to life.
 
 use std::time::Duration;
 
@@ -62,13 +62,13 @@ impl Keeper {
         self.holds.values().filter(|hold| hold.is_held() && hold.valid_until <= now).count()
     }
 
-    /// Whether a session whose callers wait holds something meanwhile. Of no other it matters.
+    /// True if a session whose callers wait holds something meanwhile. Of no other it matters.
     fn holds_something(&self, id: SessionId) -> bool {
         let waits = self.sessions.get(&id).filter(|session| session.blocked > 0);
         waits.is_some_and(|session| self.held_of(session).next().is_some())
     }
 
-    /// What a session holds.
+    /// The holds of a session that are held.
     fn held_of<'a>(&'a self, session: &'a Session) -> impl Iterator<Item = &'a Hold> {
         session.holds.iter().filter_map(|hold| self.holds.get(hold)).filter(|hold| hold.is_held())
     }
@@ -91,7 +91,7 @@ impl Keeper {
         let holds_something = self.holds_something(id);
         let Some(session) = self.sessions.get(&id) else { return };
         if session.patience(holds_something).is_none() {
-            // What it held is gone, and it waits.
+            // Its holds are gone, and it waits.
             return;
         }
         let why = match session.saved.tether {

@@ -16,7 +16,7 @@ pub(super) struct ContestId(pub(super) u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct WatchId(pub(super) u64);
 
-/// What is to happen. The order breaks ties: losses come before renewals.
+/// The purpose of a timer. The order breaks ties: losses come before renewals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Timer {
     /// A hold's valid-until, or the end of its longest duration.
@@ -65,7 +65,8 @@ impl Alarm {
 }
 
 impl Timer {
-    /// Whether holds depend on it: it must not wait behind thousands of others that came due before.
+    /// True if holds depend on it: it must not wait behind thousands of others that came due
+    /// before.
     fn is_urgent(self) -> bool {
         matches!(self, Timer::Deadline(_) | Timer::Beat(_) | Timer::SessionBeat(_))
     }
@@ -147,7 +148,7 @@ impl Timers {
                 true
             }
             Some(due) => {
-                // What has not moved by now is armed exactly.
+                // A deadline that has not moved by now is armed exactly.
                 let early = Timers::look_at(timer, due);
                 self.arm(alarm, timer, if early > now { early } else { due });
                 false

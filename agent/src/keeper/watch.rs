@@ -1,4 +1,4 @@
-//! Who wants to know of a resource's standing, and hints of the upstream.
+//! Watchers of a resource's standing, and hints of the upstream.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -28,7 +28,7 @@ const APART: Duration = Duration::from_millis(125);
 /// Messages to a project that may wait for the next telling; one more, and they are told at once.
 const MESSAGES_MAX: usize = 64;
 
-/// Who wants to know of a resource.
+/// The watchers of a resource.
 #[derive(Debug)]
 pub(super) struct Watch {
     id: WatchId,
@@ -40,7 +40,7 @@ pub(super) struct Watch {
     sessions: BTreeSet<SessionId>,
     asking: bool,
     again: bool,
-    /// What was told last.
+    /// The standing that was told last.
     last: Option<SharedEvent>,
     /// Messages to the project that wait.
     messages: Vec<SharedEvent>,
@@ -332,7 +332,7 @@ impl Keeper {
     }
 }
 
-/// Whether two standings differ in nothing but what grows by itself.
+/// True if two standings differ in nothing but what grows by itself.
 fn is_same(one: &Standing, other: &Standing) -> bool {
     let holder = |it: &Holder| (it.token, it.pid, it.uid, it.hold);
     let is_same_holder = |(one, other): (&Holder, &Holder)| {

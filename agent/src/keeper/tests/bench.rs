@@ -16,7 +16,7 @@ use crate::keeper::{
 };
 use crate::model::{self, CallId, ClaimId, Failure, Quota, SessionId};
 
-/// What the upstream does with calls.
+/// The fate of calls to the upstream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Link {
     Up,

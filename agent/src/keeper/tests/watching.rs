@@ -1,4 +1,4 @@
-//! Who is told of a project's sessions and of a resource's holders, and how often.
+//! Readers of a project's sessions and of a resource's holders, and how often they are told.
 
 use std::time::Duration;
 
