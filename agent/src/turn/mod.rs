@@ -67,9 +67,10 @@ pub enum Ending {
     },
 }
 
-/// What surrounds a keeper: where inputs come from, and where effects go. Nothing here waits.
+/// The surroundings of a keeper: the source of inputs and the receiver of effects. Nothing here
+/// waits.
 pub trait Shell {
-    /// What a client, or the lifecycle, asks.
+    /// A question of a client, or of the lifecycle.
     type Message;
 
     /// The present instant, later at every call or the same.
@@ -90,7 +91,7 @@ pub trait Shell {
     /// Hands a message to the keeper.
     fn receive(&mut self, keeper: &mut Keeper, now: Boottime, message: Self::Message);
 
-    /// Whether calls take effect together with the journal of this turn, and are answered at once.
+    /// True if calls take effect together with the journal of this turn, and are answered at once.
     fn shares_journal(&self) -> bool;
 
     /// Starts a call.
@@ -109,7 +110,7 @@ pub trait Shell {
     fn note(&mut self, note: &Note);
 }
 
-/// What is left to be done, within a turn and from one to the next.
+/// The work that is left, within a turn and from one to the next.
 #[derive(Debug, Default)]
 pub struct Turn {
     budget: Budget,
@@ -133,7 +134,7 @@ impl Turn {
         Turn { budget, ..Turn::default() }
     }
 
-    /// Whether something waits for the next turn that nothing will wake it up for.
+    /// True if something waits for the next turn that nothing will wake it up for.
     pub fn has_more(&self) -> bool {
         !self.told.is_empty() || !self.within.is_empty()
     }
@@ -205,7 +206,7 @@ impl Turn {
         now.since(began) > self.budget.time
     }
 
-    /// Whether another input may be taken: there is time, and no beat is due.
+    /// True if another input may be taken: there is time, and no beat is due.
     fn goes_on(
         &self,
         began: Boottime,
@@ -298,7 +299,7 @@ impl Turn {
             here = rest;
         }
         for command in here.drain(..) {
-            // What was granted and lost within the turn never shows.
+            // A hold that was granted and lost within the turn never shows.
             let over =
                 matches!(&command, Command::WritePage { hold, .. } if self.voided.contains(hold));
             if !over {
@@ -320,7 +321,8 @@ impl Turn {
     }
 }
 
-/// Whether a command takes something off a page. A page that is opened loses what it is not to keep.
+/// True if a command takes something off a page. A page that is opened loses what it is not to
+/// keep.
 fn voids(command: &Command) -> bool {
     match command {
         Command::WritePage { valid_until, .. } => *valid_until == Boottime::ZERO,

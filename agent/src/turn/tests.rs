@@ -11,10 +11,10 @@ use crate::engine::{Effect, Engine, EngineSettings, TokenRange};
 use crate::keeper::{Peer, Quota, Reply, Settings, StreamTarget, Ticket};
 use crate::model::{self, Change};
 
-/// What a look at the clock takes.
+/// The time that a look at the clock takes.
 const TICK: Duration = Duration::from_micros(10);
 
-/// What surrounds the keeper here.
+/// The surroundings of the keeper here.
 struct Host {
     now: Boottime,
     engine: Engine,
@@ -23,7 +23,7 @@ struct Host {
     /// So long takes each message.
     message_takes: Duration,
     replies: VecDeque<(Ticket, Result<Reply, Box<Problem>>)>,
-    /// What was done, in order.
+    /// The effects, in order.
     done: Vec<&'static str>,
     within: bool,
     /// Hints of an upstream beyond this process are lost.
@@ -294,7 +294,7 @@ fn messages_beyond_the_time_of_a_turn_wait_for_the_next_which_begins_with_timers
     assert_eq!(rig.host.done.first(), Some(&"renewal"), "{:?}", rig.host.done);
 }
 
-/// What a message costs: everything that is looked up and everything that is done.
+/// The cost of a message: everything that is looked up and everything that is done.
 fn work_of(rig: &mut Rig, request: crate::keeper::Request) -> u64 {
     rig.rest();
     let before = crate::keeper::looked_up();
