@@ -164,7 +164,7 @@ impl Doer {
     }
 }
 
-/// What an agent does by itself.
+/// The work that an agent does by itself.
 pub(crate) async fn look_after(connection: &mut MultiplexedConnection, tenant: &str) {
     let layout = Layout::default();
     let gpu = CareOf { tenant: Arc::from(tenant), name: Arc::from("gpu"), shared: true };

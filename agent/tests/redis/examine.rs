@@ -18,7 +18,7 @@ use super::server::{DEADLINE, Server, login, until};
 
 const PASSWORD: &str = "hunter2-and-more";
 
-/// What the agent does.
+/// The agent's own examination.
 async fn find(access: RedisAccess) -> Vec<Check> {
     let examination = examination(Arc::new(Address::new(access)), Layout::default(), Ear::Listens);
     let checks = timeout(DEADLINE, examination).await.expect("it has a deadline of its own");
@@ -201,7 +201,7 @@ async fn a_missing_right_is_named_with_the_rule_that_grants_it() {
             check(&find_as(&server, "agent").await, "redis.rights", Verdict::Ok, "may do all");
         }
     }
-    // What is hidden behind a command is named at once as well.
+    // A right that is hidden behind a command is named at once as well.
     add_user(&server, "-@all +ping +hello +multi +discard +client|info");
     follow(&server, one(&find_as(&server, "agent").await, "redis.rights"));
     let checks = find_as(&server, "agent").await;

@@ -80,7 +80,7 @@ fn openssl(arguments: &str) {
     assert!(done.success(), "openssl {arguments}");
 }
 
-/// What an agent with this file makes of it.
+/// The configuration that an agent makes of this file.
 fn configured(dir: &Path, upstream: &str, rest: &str) -> Result<RedisAccess, String> {
     let file = dir.join("tenured.toml");
     let text = format!("upstream = {upstream:?}\n[redis]\nconnect_timeout = \"10s\"\n{rest}");

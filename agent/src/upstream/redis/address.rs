@@ -1,4 +1,4 @@
-//! Where a Redis is, now and in general.
+//! The address of a Redis, now and in general.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -12,13 +12,13 @@ use super::sentinel;
 use super::trouble::Trouble;
 use crate::config::{Login, Place, RedisAccess, RedisServer, Trust};
 
-/// Where a Redis is, how to get in, and how long to try. Shared by the links to it.
+/// The address of a Redis, the credentials for it, and how long to try. Shared by the links to it.
 #[derive(Debug)]
 pub struct Address {
     access: RedisAccess,
-    /// Which Sentinel is asked first: the last one that knew.
+    /// The Sentinel that is asked first: the last one that knew.
     informant: AtomicUsize,
-    /// What has been logged since a link was last up: all links meet the same trouble.
+    /// Lines that have been logged since a link was last up: all links meet the same trouble.
     logged: Mutex<Vec<String>>,
     /// A link is up again; the others need not wait for their next attempt.
     recovered: Notify,
@@ -27,7 +27,7 @@ pub struct Address {
 /// Different troubles that are logged between two successes, at most.
 const LOGGED_MAX: usize = 16;
 
-/// Where a server is.
+/// The place of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Spot {
     Tcp(Place),
@@ -44,7 +44,7 @@ impl fmt::Display for Spot {
 }
 
 impl Address {
-    /// What was configured.
+    /// The address as it was configured.
     pub fn new(access: RedisAccess) -> Address {
         Address {
             access,
@@ -76,13 +76,13 @@ impl Address {
         self.access.tls.as_ref()
     }
 
-    /// Whether Sentinels say where the master is.
+    /// True if Sentinels say where the master is.
     pub(super) fn moves(&self) -> bool {
         matches!(self.access.server, RedisServer::Sentinel { .. })
     }
 
-    /// Where the master is now. Asks Sentinels, if there are any, for no longer than it may take to
-    /// connect.
+    /// The place of the master now. Asks Sentinels, if there are any, for no longer than it may
+    /// take to connect.
     pub(super) async fn locate(&self) -> Result<Spot, Trouble> {
         let (sentinels, master, login) = match &self.access.server {
             RedisServer::Tcp(place) => return Ok(Spot::Tcp(place.clone())),
@@ -98,7 +98,7 @@ impl Address {
         Ok(spot)
     }
 
-    /// Whether nobody has logged this trouble yet; then the caller does.
+    /// True if nobody has logged this trouble yet; then the caller does.
     pub(super) fn is_news(&self, trouble: &str) -> bool {
         let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
         if logged.len() >= LOGGED_MAX || logged.iter().any(|other| other == trouble) {
@@ -119,7 +119,7 @@ impl Address {
         self.recovered.notified().await;
     }
 
-    /// What the Sentinel said was of no use: next time another one is asked first.
+    /// The Sentinel's answer was of no use: next time another one is asked first.
     pub(super) fn misled(&self) {
         self.informant.fetch_add(1, Ordering::Relaxed);
     }

@@ -24,7 +24,7 @@ const HANGS_AFTER: Duration = Duration::from_secs(1);
 /// A call's number.
 type Number = u64;
 
-/// What is known of a call while it runs.
+/// The progress of a call while it runs.
 #[derive(Debug, Default)]
 struct Progress {
     /// The instant just before it was sent first, and on which connection.
@@ -160,7 +160,7 @@ impl Line {
         self.link.ready().await
     }
 
-    /// Whether the connection is gone, so that an error was no refusal of the server.
+    /// True if the connection is gone, so that an error was no refusal of the server.
     pub(super) fn is_broken(&self, connected: &Connected) -> bool {
         self.link.state() != LinkState::Up || self.link.is_suspected(connected.generation)
     }
@@ -225,7 +225,7 @@ impl Line {
         match error.kind() {
             // It refuses before it runs anything, and another server may be the master now.
             ErrorKind::Server(_) if suspicious => Failure::Unavailable(text),
-            // Of a script that was refused halfway something may remain.
+            // A script that was refused halfway may leave something behind.
             _ => Failure::Unknown(text),
         }
     }

@@ -82,7 +82,7 @@ pub(super) struct Care {
     calling: Option<Boottime>,
     rest_until: Boottime,
     failures: u32,
-    /// What this agent adds to instants that all agents know.
+    /// A part of its own that this agent adds to instants that all agents know.
     spread: Duration,
 }
 
@@ -191,7 +191,7 @@ impl Care {
         self.due.first().map(|(due, _)| (*due).max(self.rest_until))
     }
 
-    /// What is due. One call at a time, and a rest after it.
+    /// The work that is due. One call at a time, and a rest after it.
     pub(super) fn take(&mut self, now: Boottime) -> Vec<CareOf> {
         let mut taken = Vec::new();
         if self.calling.is_some() || now < self.rest_until {
@@ -266,7 +266,7 @@ impl Care {
         self.due.insert((at, semaphore.clone()));
     }
 
-    /// Of one without own clients.
+    /// Forgets a semaphore without clients of this agent.
     fn forget(&mut self, semaphore: &Resource) {
         let Some(cared) = self.cared.remove(semaphore) else { return };
         self.strangers -= 1;

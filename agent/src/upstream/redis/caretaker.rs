@@ -26,19 +26,19 @@ const REST_MAX: Duration = Duration::from_secs(1);
 /// Least time between the beginnings of two surveys.
 const SURVEY_EVERY: Duration = Duration::from_secs(30);
 
-/// Where a survey of all keys begins, and has ended.
+/// The cursor at which a survey of all keys begins, and has ended.
 const START: &[u8] = b"0";
 
-/// What to ask next.
+/// The next question.
 #[derive(Debug, PartialEq)]
 pub(super) enum Errand {
     /// To be the caretaker.
     Stand,
-    /// What semaphores there are, from this cursor on.
+    /// A survey of semaphores, from this cursor on.
     Survey(Vec<u8>),
 }
 
-/// Whether this agent is the caretaker. One errand at a time.
+/// The agent's part in the election of a caretaker. One errand at a time.
 #[derive(Debug)]
 pub(super) struct Caretaker {
     spread: Duration,
@@ -134,7 +134,7 @@ impl Caretaker {
         }
     }
 
-    /// What a step of a survey led to; none if it failed.
+    /// Takes the result of a step of a survey; none if it failed.
     pub(super) fn surveyed(&mut self, now: Boottime, from: Vec<u8>, next: Option<Vec<u8>>) {
         let took = self.asked_at.take().map_or(Duration::ZERO, |asked_at| now.since(asked_at));
         // Perhaps it is to begin anew.

@@ -53,7 +53,7 @@ const QUESTIONS_MAX: Duration = Duration::from_millis(2000);
 /// How long it may take to connect.
 const CONNECT_MAX: Duration = Duration::from_millis(2000);
 
-/// What the agent knows without asking.
+/// Facts that the agent knows without asking.
 #[derive(Debug)]
 pub enum Ear {
     /// It hears what others change.
@@ -116,7 +116,7 @@ async fn connect(address: &Arc<Address>) -> Result<(Link, Connected), String> {
     }
 }
 
-/// What to say when there is no connection; the cause names the place and the way out of it.
+/// The check when there is no connection; the cause names the place and the way out of it.
 fn unreachable(cause: &str) -> Check {
     Check::failure(
         names::CONNECTION,
@@ -279,7 +279,7 @@ impl Asker {
         Ok(timeout(ANSWER_MAX, asked).await.map_err(|_| NoAnswer::Silent)??)
     }
 
-    /// What CONFIG says.
+    /// A setting as CONFIG tells it.
     async fn setting(&mut self, name: &str) -> Result<String, NoAnswer> {
         let pair: Vec<(String, String)> = self.ask(&["CONFIG", "GET", name]).await?;
         let value = pair.into_iter().next().map(|(_, value)| value);

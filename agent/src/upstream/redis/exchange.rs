@@ -32,7 +32,7 @@ pub use upkeep::{CareOf, Cared, Verified, care, cared, stand, stood, verified, v
 #[derive(Debug)]
 pub struct Exchange(Stage);
 
-/// What the next reply is about.
+/// The subject of the next reply.
 #[derive(Debug)]
 enum Stage {
     Claim,
@@ -47,7 +47,7 @@ enum Stage {
     Revoke,
 }
 
-/// What follows a reply.
+/// The step after a reply.
 #[derive(Debug)]
 pub enum Step {
     /// The answer to the request.

@@ -1,4 +1,4 @@
-//! What the push connection brings: keys that changed, and what programs say on the channels.
+//! The push connection: keys that changed, and what programs say on the channels.
 //!
 //! Tracking needs no setting of the server and tells of every change by any program. Pushes are lost
 //! with their connection, so whoever starts to listen must read everything again.
@@ -62,11 +62,11 @@ fn bytes(value: Value) -> Option<Vec<u8>> {
 /// How well a connection hears.
 #[derive(Debug)]
 pub(super) struct Hearing {
-    /// Which connection it is.
+    /// The number of the connection.
     pub(super) connection: u64,
-    /// Whether keys are tracked: else hints come from the channels alone.
+    /// True if keys are tracked: else hints come from the channels alone.
     pub(super) tracks: bool,
-    /// What the server refused.
+    /// The server's refusal.
     pub(super) refused: Option<String>,
 }
 

@@ -1,4 +1,4 @@
-//! What hints mean: what to look at, and what to tell the keeper.
+//! The meaning of hints: keys to look at, and news for the keeper.
 
 use std::sync::Arc;
 

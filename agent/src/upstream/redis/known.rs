@@ -46,7 +46,7 @@ struct Claimed {
     forget_at: Boottime,
 }
 
-/// What is held of a resource; more than one only of a semaphore.
+/// A hold of a resource; more than one only of a semaphore.
 #[derive(Debug, Default)]
 struct Held {
     claims: BTreeSet<ClaimId>,
@@ -57,14 +57,14 @@ struct Held {
     look_at: Option<Boottime>,
 }
 
-/// What this agent has in Redis.
+/// The holds and waits that this agent has in Redis.
 #[derive(Debug, Default)]
 pub(super) struct Known {
     claims: HashMap<ClaimId, Claimed>,
     held: HashMap<Resource, Held>,
     /// Announced sessions with their tenant and project.
     sessions: HashMap<SessionId, (Arc<str>, Arc<str>)>,
-    /// What to look at, and when.
+    /// The resources to look at, and when.
     doubted: BTreeSet<(Boottime, Resource)>,
     /// The rest of a semaphore of which there is more to look at than one call takes.
     rest: VecDeque<(ClaimId, Resource)>,
@@ -164,7 +164,7 @@ impl Known {
         }
     }
 
-    /// What a claim of this agent is of.
+    /// The resource of a claim of this agent.
     pub(super) fn resource_of(&self, claim: ClaimId) -> Option<Resource> {
         self.claims.get(&claim).map(|claimed| claimed.resource.clone())
     }

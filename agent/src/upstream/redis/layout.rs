@@ -13,19 +13,19 @@ use crate::model::{ClaimId, Resource, SessionId};
 
 /// The tenant whose keys carry no tenant.
 pub const DEFAULT_TENANT: &str = "default";
-/// What the keys of every other tenant start with.
+/// The prefix of the keys of every other tenant.
 const OTHER_TENANTS: &str = "tenant:";
 
-/// What keys start with, as configured.
+/// The prefixes of keys, as configured.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Prefixes {
-    /// Of the session plane; a colon follows.
+    /// For the session plane; a colon follows.
     pub session_prefix: String,
-    /// Of leaders, its colon included: the role follows at once.
+    /// For leaders, its colon included: the role follows at once.
     pub leader_prefix: String,
-    /// Of semaphores; a colon follows.
+    /// For semaphores; a colon follows.
     pub semaphore_namespace: String,
-    /// Of what only Tenure uses; a colon follows.
+    /// For keys that only Tenure uses; a colon follows.
     pub tenure_prefix: String,
 }
 
@@ -60,7 +60,7 @@ impl PrefixClash {
     }
 }
 
-/// What a key is about. Expired-key events name keys, so this is what they are about too.
+/// The subject of a key. Expired-key events name keys, so this is what they are about too.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum About {
     /// Holders of an exclusive resource, or sessions of a master's project, came or went.
@@ -71,12 +71,12 @@ pub enum About {
     Queue(Resource),
     /// Somebody granted a waiting claim its permit.
     Notification {
-        /// Which, if it is one of a Tenure agent.
+        /// The claim, if it is one of a Tenure agent.
         id: ClaimId,
     },
 }
 
-/// What a message on a channel is about.
+/// The subject of a message on a channel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Channel {
     /// A message to a project.
@@ -88,7 +88,7 @@ pub enum Channel {
     },
     /// A message to a session.
     SessionEvents {
-        /// Which; programs without Tenure may use other ids than uuids.
+        /// The session's id; programs without Tenure may use other ids than uuids.
         session: String,
     },
     /// The message is the id of a claim whose grant was taken away.
@@ -155,7 +155,7 @@ impl Layout {
         Ok(layout)
     }
 
-    /// What keys of the default tenant start with, each with the setting it comes from.
+    /// The prefixes of the default tenant's keys, each with the setting it comes from.
     fn families(&self) -> Vec<(&'static str, String)> {
         let Prefixes { session_prefix, leader_prefix, semaphore_namespace, tenure_prefix } =
             &self.prefixes;
@@ -212,13 +212,13 @@ impl Layout {
         format!("{start}{tenant}:{project}{end}")
     }
 
-    /// What every master key starts with: a tenant, a colon and a project follow.
+    /// The prefix of every master key: a tenant, a colon and a project follow.
     pub fn masters(&self) -> String {
         format!("{}:master:", self.prefixes.session_prefix)
     }
 
-    /// What the key of every project's sessions starts with, and what it ends with; between them a
-    /// tenant, a colon and a project.
+    /// The prefix and the suffix of the key of every project's sessions; between them a tenant, a
+    /// colon and a project.
     pub fn projects(&self) -> (String, &'static str) {
         (format!("{}:project:", self.prefixes.session_prefix), ":sessions")
     }
@@ -279,7 +279,7 @@ impl Layout {
         format!("{}{tenant}:{project}", self.project_channels())
     }
 
-    /// What the channel of every project starts with: a tenant, a colon and a project follow.
+    /// The prefix of every project's channel: a tenant, a colon and a project follow.
     pub fn project_channels(&self) -> String {
         format!("{}:events:project:", self.prefixes.session_prefix)
     }
@@ -299,8 +299,8 @@ impl Layout {
         self.routes(tenant)
     }
 
-    /// What to track with `CLIENT TRACKING ON BCAST PREFIX …`. None starts with another, which
-    /// Redis would refuse.
+    /// The prefixes for `CLIENT TRACKING ON BCAST PREFIX …`. None starts with another, which Redis
+    /// would refuse.
     pub fn tracking_prefixes(&self, tracked: &Tracked) -> Vec<String> {
         let (role, name) = ("", "");
         let of_tenant = |tenant: &str| {
@@ -323,23 +323,23 @@ impl Layout {
         prefixes
     }
 
-    /// What to subscribe to with `PSUBSCRIBE`: messages to every project and session.
+    /// The patterns for `PSUBSCRIBE`: messages to every project and session.
     pub fn channel_patterns(&self) -> Vec<String> {
         let prefix = &self.prefixes.session_prefix;
         vec![format!("{prefix}:events:project:*"), format!("{prefix}:events:session:*")]
     }
 
-    /// What finds every semaphore's holders and waiters with `SCAN … MATCH`, of all tenants.
+    /// The pattern of every semaphore's holders and waiters for `SCAN … MATCH`, of all tenants.
     pub fn permits_pattern(&self) -> String {
         format!("*{}:semaphore_*", self.prefixes.semaphore_namespace)
     }
 
-    /// What finds every semaphore that somebody waits for with `SCAN … MATCH`, of all tenants.
+    /// The pattern of every semaphore that somebody waits for, for `SCAN … MATCH`, of all tenants.
     pub fn queues_pattern(&self) -> String {
         format!("*{}:semaphore_waiting:*", self.prefixes.semaphore_namespace)
     }
 
-    /// What a key is about; `None` if nobody waits for it.
+    /// The subject of a key; `None` if nobody waits for it.
     pub fn about(&self, key: &[u8]) -> Option<About> {
         let key = std::str::from_utf8(key).ok()?;
         match key.strip_prefix(OTHER_TENANTS) {
@@ -387,7 +387,7 @@ impl Layout {
         Some(About::Resource(Resource { tenant, kind: Kind::Master, name: project }))
     }
 
-    /// What a message on a channel is about; `None` if the channel is not one of these.
+    /// The subject of a message on a channel; `None` if the channel is not one of these.
     pub fn channel(&self, channel: &[u8]) -> Option<Channel> {
         let channel = std::str::from_utf8(channel).ok()?;
         if channel == self.lost_channel() {

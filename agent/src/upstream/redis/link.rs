@@ -17,16 +17,16 @@ use crate::model::Failure;
 /// would keep others waiting longer, and fewer would let a far server stand idle.
 const BEATS_AT_ONCE: usize = 2;
 
-/// What a connection is for.
+/// The purpose of a connection.
 #[derive(Debug, Clone)]
 pub enum Purpose {
     /// Renewals, which nothing else may delay.
     Beats,
     /// Everything else that is asked.
     Commands,
-    /// What no client waits for: care of semaphores, and looks at what changed.
+    /// Work that no client waits for: care of semaphores, and looks at what changed.
     Care,
-    /// What the server says unasked; it goes in here.
+    /// Messages that the server sends unasked; they go in here.
     Pushes(PushSink),
     /// A look at the server, for a moment.
     Examination,
@@ -70,9 +70,8 @@ pub enum LinkState {
 pub struct Connected {
     /// Speaks RESP3, knows no deadline of its own, tries nothing twice.
     pub connection: MultiplexedConnection,
-    /// Which connection of this link it is, counted from 1.
+    /// The number of this connection of the link, counted from 1.
     pub generation: u64,
-    /// What the server says of itself.
     pub server: Arc<Server>,
 }
 
@@ -96,7 +95,7 @@ pub struct Link {
     places: Option<Arc<Semaphore>>,
 }
 
-/// What callers found out.
+/// The doubts of callers.
 #[derive(Debug, Default)]
 pub(super) struct Suspicion {
     /// The latest connection that somebody suspects.
@@ -176,13 +175,13 @@ impl Link {
         }
     }
 
-    /// Whether somebody suspects this connection, or a later one.
+    /// True if somebody suspects this connection, or a later one.
     pub(super) fn is_suspected(&self, generation: u64) -> bool {
         self.suspicion.generation.load(Ordering::Relaxed) >= generation
     }
 }
 
-/// Whether a server's error means that it is not, or not any more, a master that serves.
+/// True if a server's error means that it is not, or not any more, a master that serves.
 pub fn is_suspicious(error: &redis::RedisError) -> bool {
     use redis::{ErrorKind, ServerErrorKind as Kind};
     // Redis 6.2 wraps what a script met: "ERR Error running script (…): … -READONLY …".

@@ -56,7 +56,7 @@ use super::{Examination, Health, Report, Upstream};
 use crate::host::clock::{self, Boottime};
 use crate::model::{Answer, CallId, Change, ClaimId, Failure, Request, Resource};
 
-/// What a Redis can promise.
+/// The guarantee of a Redis.
 pub const GUARANTEE: &str = "single Redis; asynchronous failover can lose a grant";
 
 /// Pushes taken up between two looks at everything else.
@@ -70,12 +70,12 @@ const UNHEARD_EVERY: Duration = Duration::from_secs(3);
 const BEAT_DEADLINE_PART: u32 = 4;
 /// … but never shorter than this.
 const BEAT_DEADLINE_MIN: Duration = Duration::from_millis(100);
-/// What went wrong last is told for at least so long.
+/// The last error is told for at least so long.
 const ERROR_SHOWN: Duration = Duration::from_secs(10);
 /// Redis keeps a key through the very ms of its expiry.
 const JUST_AFTER: Duration = Duration::from_millis(1);
 
-/// What a call is for.
+/// The purpose of a call.
 #[derive(Debug)]
 enum Task {
     Request {
@@ -90,7 +90,7 @@ enum Task {
     Survey(Vec<u8>),
 }
 
-/// What came back.
+/// The reply to a call.
 #[derive(Debug)]
 enum Reply {
     Answer(Answer),
@@ -103,7 +103,7 @@ enum Reply {
     Surveyed(Surveyed),
 }
 
-/// Whether hints come.
+/// The state of the push connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ear {
     Deaf { retry_at: Boottime },
@@ -143,7 +143,7 @@ pub struct Redis {
     ear: Ear,
     /// The connection that tracks and subscribes.
     listening_on: u64,
-    /// Whether it tells of keys that change.
+    /// True if it tells of keys that change.
     tracks: bool,
     /// When to look at what nothing tells of.
     unheard_at: Option<Boottime>,

@@ -1,4 +1,4 @@
-//! What the server says unasked, on its way from the connection to whoever listens.
+//! Messages that the server sends unasked, on their way from the connection to whoever listens.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 /// read everything again costs less than to chase that many changes.
 const WAITING_MAX: usize = 65_536;
 
-/// What a listener hears.
+/// A message to a listener.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Heard {
     /// A key was changed, or a message was published. In order, and only of what the listener asked
@@ -31,11 +31,11 @@ pub fn pushes() -> (PushSink, Pushes) {
     (PushSink(Arc::clone(&shared)), Pushes { shared })
 }
 
-/// Where pushes go in. Never blocks, and never grows without bound.
+/// The end into which pushes go. Never blocks, and never grows without bound.
 #[derive(Debug, Clone)]
 pub struct PushSink(Arc<Shared>);
 
-/// Where pushes come out.
+/// The end at which pushes come out.
 #[derive(Debug)]
 pub struct Pushes {
     shared: Arc<Shared>,
@@ -57,7 +57,7 @@ struct Waiting {
     /// The connection whose pushes are taken; those of an earlier one come too late. None has 0.
     generation: u64,
     overflown: bool,
-    /// Who waits for something to hear.
+    /// The listener that waits for something to hear.
     listener: Option<Waker>,
 }
 

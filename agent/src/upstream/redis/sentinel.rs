@@ -1,4 +1,4 @@
-//! Who the master is, by the word of Sentinels.
+//! The place of the master, by the word of Sentinels.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::stream;
 use super::trouble::{Trouble, Whom};
 use crate::config::{Login, Place, Trust};
 
-/// What is asked, and as whom.
+/// The question, and the credentials.
 pub(super) struct Query<'a> {
     pub(super) master: &'a str,
     pub(super) login: &'a Login,

@@ -17,17 +17,16 @@ use super::trouble::{Trouble, Whom, is_not_ready};
 /// Oldest server: older ones lack commands that the scripts use.
 const VERSION_MIN: (u32, u32) = (6, 2);
 
-/// What a server says of itself.
+/// The server's facts about itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Server {
-    /// Where it is.
     pub place: String,
     /// Its version as it says it; Valkey may say with which Redis it is compatible.
     pub version: String,
 }
 
-/// What must be polled for anything to happen on a connection. Ends when the connection does, and
-/// ends the connection when it is dropped.
+/// The future that must be polled for anything to happen on a connection. Ends when the connection
+/// does, and ends the connection when it is dropped.
 pub(super) type Motor = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Signs in on a fresh stream. `heard` gets what the server says unasked.

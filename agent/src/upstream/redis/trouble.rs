@@ -11,7 +11,7 @@ use rustls::{AlertDescription, CertificateError};
 
 use crate::config::Login;
 
-/// Who is at the other end, and where.
+/// The server at the other end, and its place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Whom {
     /// A server with data.
@@ -35,7 +35,6 @@ pub enum Trouble {
     /// The name of the host is not known.
     #[error("the host of {whom} cannot be found; check its name in upstream, or the name service")]
     Resolve {
-        /// Who is sought.
         whom: Whom,
         /// Why it is not found.
         source: Arc<io::Error>,
@@ -53,7 +52,6 @@ pub enum Trouble {
     Tls {
         /// With whom.
         whom: Whom,
-        /// What to do.
         way_out: &'static str,
         /// Why not.
         source: Arc<io::Error>,
@@ -64,9 +62,8 @@ pub enum Trouble {
         .within.as_millis()
     )]
     Silent {
-        /// Who did not answer.
         whom: Whom,
-        /// What was being done.
+        /// The step that was under way.
         doing: &'static str,
         /// For how long it was waited.
         within: Duration,
@@ -74,17 +71,14 @@ pub enum Trouble {
     /// The server does not let us in.
     #[error("{whom} refuses the connection: {cause}{way_out}")]
     Refused {
-        /// Who refuses.
         whom: Whom,
         /// The server's words.
         cause: String,
-        /// What to do.
         way_out: &'static str,
     },
     /// The server is not one that the agent can use.
     #[error("{whom} {what}")]
     Unfit {
-        /// Who it is.
         whom: Whom,
         /// Why not, and what to do.
         what: String,
@@ -92,7 +86,6 @@ pub enum Trouble {
     /// The server has no data yet, or none to give.
     #[error("{whom} is not ready: {cause}")]
     NotReady {
-        /// Who it is.
         whom: Whom,
         /// The server's words.
         cause: String,
@@ -108,9 +101,8 @@ pub enum Trouble {
     /// No Sentinel says where the master is.
     #[error("no Sentinel says where the master {master:?} is; check upstream: {}", .answers.join("; "))]
     NoMaster {
-        /// What it was called.
         master: String,
-        /// What each of them said instead.
+        /// The answers that each of them gave instead.
         answers: Vec<String>,
     },
 }
@@ -141,8 +133,8 @@ impl Trouble {
         Trouble::Tls { whom: whom.clone(), way_out, source: Arc::new(error) }
     }
 
-    /// Of an error of the first words on a connection. `plain` says that they went over TCP for all to
-    /// see, which a server that expects TLS does not understand, and so hangs up.
+    /// The trouble in an error of the first words on a connection. `plain` says that they went over
+    /// TCP for all to see, which a server that expects TLS does not understand, and so hangs up.
     pub(super) fn at_first(whom: &Whom, plain: bool, login: &Login, error: &RedisError) -> Trouble {
         match Trouble::of(whom, login, error) {
             Trouble::Lost { whom, .. } => Trouble::Refused {
@@ -158,7 +150,7 @@ impl Trouble {
         }
     }
 
-    /// Of an error while signing in, or while looking whether the server is there.
+    /// The trouble in an error while signing in, or while looking whether the server is there.
     pub(super) fn of(whom: &Whom, login: &Login, error: &RedisError) -> Trouble {
         let whom = whom.clone();
         let cause = words(login, error);
@@ -181,7 +173,7 @@ impl Trouble {
     }
 }
 
-/// What went wrong with the stream. The client wraps it up.
+/// The trouble with the stream. The client wraps it up.
 fn io_error(error: &RedisError) -> Option<&io::Error> {
     let wrapped = error.source()?.downcast_ref::<Arc<dyn Error + Send + Sync>>()?;
     wrapped.downcast_ref()

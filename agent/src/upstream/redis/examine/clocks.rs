@@ -164,7 +164,7 @@ async fn scores(asker: &mut Asker, layout: &Layout, server_us: u64) -> Result<Ch
     Ok(judge(&found, keys.len() - looked, looked, is_whole))
 }
 
-/// What was found of one key, in words, unless the agents' own entries are all there is.
+/// The finding about one key, in words, unless the agents' own entries are all there is.
 async fn foreign(
     asker: &mut Asker,
     layout: &Layout,

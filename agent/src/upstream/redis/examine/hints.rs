@@ -10,8 +10,8 @@ pub(super) async fn look(asker: &mut Asker, layout: &Layout, user: &str) -> [Che
     [tracking(asker, layout, user).await, keyspace_events(asker, user).await]
 }
 
-/// Whether the server tells of changed keys: asked for on this connection, for keys that nobody
-/// writes.
+/// Looks whether the server tells of changed keys: asked for on this connection, for keys that
+/// nobody writes.
 async fn tracking(asker: &mut Asker, layout: &Layout, user: &str) -> Check {
     const NAME: &str = names::TRACKING;
     let nobodys = format!("{}:doctor:", layout.prefixes().tenure_prefix);
@@ -45,7 +45,7 @@ async fn keyspace_events(asker: &mut Asker, user: &str) -> Check {
     }
 }
 
-/// What the flags of notify-keyspace-events mean for programs that listen to expiries.
+/// The meaning of the flags of notify-keyspace-events for programs that listen to expiries.
 fn events(flags: &str) -> &'static str {
     let has = |flag| flags.contains(flag);
     if has('E') && (has('x') || has('A')) {

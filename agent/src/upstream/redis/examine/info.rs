@@ -10,7 +10,7 @@ use super::names;
 const REDIS_MIN: (u64, u64) = (6, 2);
 /// Latest major version of Redis that this version of Tenure was made for.
 const REDIS_MAJOR_MAX: u64 = 8;
-/// Of maxmemory and maxclients, above which they are nearly used up, percent.
+/// The part of maxmemory and maxclients above which they are nearly used up, percent.
 const NEARLY_PERCENT: u64 = 90;
 
 /// The server's own account of itself: the fields of INFO.
@@ -46,7 +46,7 @@ impl Info {
         ]
     }
 
-    /// Which program it is, in which version.
+    /// The program and its version.
     fn server(&self) -> Check {
         const NAME: &str = names::SERVER;
         let (Some(redis), name) = (self.text("redis_version"), self.text("server_name")) else {
@@ -104,8 +104,8 @@ impl Info {
         }
     }
 
-    /// Whether the server removes holds to make room. `policy` is what CONFIG says, for servers
-    /// whose INFO does not.
+    /// Looks whether the server removes holds to make room. `policy` is what CONFIG says, for
+    /// servers whose INFO does not.
     fn eviction(&self, policy: Option<&str>) -> Check {
         let policy = self.text("maxmemory_policy").or(policy);
         eviction(policy, self.number("maxmemory"))
@@ -132,7 +132,7 @@ impl Info {
         }
     }
 
-    /// Whether it takes writes, and what a failover would do.
+    /// Looks whether it takes writes, and what a failover would do.
     fn replication(&self) -> Check {
         const NAME: &str = names::REPLICATION;
         if self.text("role") == Some("slave") {
@@ -176,7 +176,7 @@ impl Info {
         }
     }
 
-    /// What a restart of the server would keep.
+    /// The data that a restart of the server would keep.
     fn persistence(&self) -> Check {
         const NAME: &str = names::PERSISTENCE;
         if self.text("loading") == Some("1") {
@@ -232,7 +232,7 @@ impl Info {
     }
 }
 
-/// Whether the server removes holds to make room; `limit` is maxmemory, where it is known.
+/// Looks whether the server removes holds to make room; `limit` is maxmemory, where it is known.
 pub(super) fn eviction(policy: Option<&str>, limit: Option<u64>) -> Check {
     const NAME: &str = names::EVICTION;
     const REMEDY: &str = "CONFIG SET maxmemory-policy noeviction, and the same in redis.conf";

@@ -20,7 +20,7 @@ pub(super) enum Denial {
 }
 
 impl Denial {
-    /// What a server's error says, or the answer to `ACL DRYRUN`; `None` when it is about something
+    /// Reads a server's error, or the answer to `ACL DRYRUN`; `None` when it is about something
     /// else: rights are looked at first.
     pub(super) fn read(text: &str) -> Option<Denial> {
         let text = text.to_ascii_lowercase();
@@ -35,14 +35,14 @@ impl Denial {
     }
 }
 
-/// What is missing, and what of it matters only for other tenants.
+/// The missing rights, and those that matter only for other tenants.
 #[derive(Debug, Default)]
 struct Lack {
     commands: BTreeSet<String>,
     patterns: BTreeSet<Family>,
 }
 
-/// What the denials mean; each stands where its need does.
+/// The meaning of the denials; each stands where its need does.
 pub(super) fn judge(
     layout: &Layout,
     user: &str,

@@ -36,9 +36,9 @@ use Family::{
 };
 
 pub(super) const EVERY: &[Family] = &[Sessions, Leaders, Semaphores, Own, Tenants];
-/// Where hashes and sets are.
+/// Families of hashes and sets.
 const HASHES: &[Family] = &[Sessions, Own, Tenants];
-/// Where sorted sets and lists are.
+/// Families of sorted sets and lists.
 const QUEUES: &[Family] = &[Semaphores, Tenants];
 pub(super) const CHANNELS: &[Family] = &[ToProjects, ToSessions, News, TenantNews, Expiries];
 const SPOKEN: &[Family] = &[ToProjects, ToSessions, News, TenantNews];
@@ -47,7 +47,7 @@ const SPOKEN: &[Family] = &[ToProjects, ToSessions, News, TenantNews];
 /// channel, and the families it is used on.
 type Use = (&'static str, &'static [Family]);
 
-/// What scripts do; the server checks each command of a script as if it were sent alone.
+/// Commands of scripts; the server checks each command of a script as if it were sent alone.
 const SCRIPTS: &[Use] = &[
     ("TIME", &[]),
     ("EVALSHA 0000000000000000000000000000000000000000 1 {}", EVERY),
@@ -83,7 +83,7 @@ const SCRIPTS: &[Use] = &[
     ("PUBLISH {} x", SPOKEN),
 ];
 
-/// What connections do by themselves.
+/// Commands that connections send by themselves.
 const CONNECTIONS: &[Use] = &[
     ("PING", &[]),
     ("SELECT 0", &[]),
@@ -96,17 +96,17 @@ const CONNECTIONS: &[Use] = &[
     ("SUBSCRIBE {}", &[News, Expiries]),
 ];
 
-/// What nothing but an examination needs: rules that are worth to have.
+/// Commands that nothing but an examination needs: rules that are worth to have.
 const EXAMINATION: &[&str] = &["info", "multi", "discard", "client|info", "acl|whoami"];
 
 /// Something that the user must be allowed to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Need {
-    /// What to say to the server to see whether it is allowed.
+    /// The command that shows whether it is allowed.
     pub(super) words: Vec<String>,
     /// As rules write it.
     pub(super) command: String,
-    /// What it is done to.
+    /// The family of the key.
     pub(super) family: Option<Family>,
 }
 
@@ -175,7 +175,7 @@ impl Family {
         self >= ToProjects
     }
 
-    /// Whether only tenants other than the default one need it.
+    /// True if only tenants other than the default one need it.
     pub(super) fn is_tenants(self) -> bool {
         matches!(self, Tenants | TenantNews)
     }

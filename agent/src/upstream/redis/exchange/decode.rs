@@ -1,4 +1,4 @@
-//! What replies say.
+//! Reading replies.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What the scripts are called with. Their header comments name keys and arguments in this order.
+//! Keys and arguments of the scripts. Their header comments name them in this order.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ const QUEUE_MAX: usize = 100_000;
 const EXPIRY_MAX_MS: u64 = 946_080_000_000;
 /// Partitions are numbered below this.
 const PARTITIONS: u32 = 256;
-/// What the table says unless the holder says otherwise.
+/// The status of a lease unless the holder says otherwise.
 const ACTIVE: &str = "active";
 /// Surfaces whose sessions are preferred as master unless they say otherwise, and how much.
 const PREFERRED_SURFACE: (&str, i32) = ("claude_desktop", 100);
@@ -125,7 +125,7 @@ fn claim_lease(
         .arg(attributes.status.as_deref().unwrap_or(ACTIVE))
 }
 
-/// Where a lease belongs unless its holder says otherwise: CRC-32/IEEE of the name.
+/// The partition of a lease unless its holder says otherwise: CRC-32/IEEE of the name.
 fn partition_of(name: &str) -> u32 {
     crc32fast::hash(name.as_bytes()) % PARTITIONS
 }

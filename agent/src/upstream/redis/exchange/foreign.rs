@@ -3,7 +3,7 @@
 use sha2::{Digest, Sha256};
 use uuid::{Builder, Uuid};
 
-/// What stands for a host that is not known.
+/// The name of a host that is not known.
 pub(super) const UNKNOWN_HOST: &str = "unknown";
 
 /// The id that a value is, or else one derived from it: always the same for the same value.

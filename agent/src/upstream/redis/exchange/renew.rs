@@ -11,11 +11,11 @@ use super::encode::millis;
 use super::reply::{Items, ReplyError, count, text, unexpected};
 use super::scripts::{self, Invocation};
 
-/// What the beats of one call cost the server at most: about a millisecond, for which it does nothing
-/// else. A leader's beat costs 1.
+/// The most that the beats of one call cost the server: about a millisecond, for which it does
+/// nothing else. A leader's beat costs 1.
 const COST_PER_CALL_MAX: usize = 256;
 
-/// What a beat costs: as much as so many of a leader. That of a waiting permit does the work of a queue.
+/// The cost of a beat, in those of a leader. That of a waiting permit does the work of a queue.
 fn cost(beat: &Beat) -> usize {
     match &beat.subject {
         Subject::Session(_) => 2,
@@ -125,7 +125,7 @@ fn answer(items: &mut Items) -> Result<BeatAnswer, ReplyError> {
     }
 }
 
-/// What the keys of a tenant start with, in the order in which the script reads them.
+/// The prefixes of a tenant's keys, in the order in which the script reads them.
 fn starts(layout: &Layout, tenant: &str) -> [String; 13] {
     let of = |kind| layout.main(&Resource { tenant: tenant.into(), kind, name: "".into() });
     [

@@ -42,7 +42,7 @@ pub(super) fn count_if_any(value: Value) -> Read<Option<u64>> {
     }
 }
 
-/// What programs write need not be UTF-8.
+/// A text. Programs may write others than UTF-8.
 pub(super) fn text(value: Value) -> Read<String> {
     match value {
         Value::BulkString(bytes) => Ok(String::from_utf8_lossy(&bytes).into_owned()),

@@ -23,8 +23,8 @@ pub(super) struct RoutesPage {
     cursor: String,
     /// As many lines as are wanted; a step of the scan may give some more.
     limit: usize,
-    /// Of the first page: what changes while the rest is read has a greater one, so that a reader who
-    /// compares versions reads again.
+    /// The version of the first page: a change while the rest is read has a greater one, so that a
+    /// reader who compares versions reads again.
     version: Option<u64>,
     /// By name; a scan may meet a name twice.
     routes: BTreeMap<String, Route>,

@@ -17,17 +17,17 @@ impl Script {
         Script { name, source, sha1 }
     }
 
-    /// What its file is called, without the ending.
+    /// The name of its file, without the ending.
     pub fn name(&self) -> &'static str {
         self.name
     }
 
-    /// What `SCRIPT LOAD` wants.
+    /// The source for `SCRIPT LOAD`.
     pub fn source(&self) -> &str {
         &self.source
     }
 
-    /// What `EVALSHA` wants: 40 hex digits.
+    /// The digest for `EVALSHA`: 40 hex digits.
     pub fn sha1(&self) -> &str {
         &self.sha1
     }
@@ -43,7 +43,6 @@ impl Script {
 /// A call of a script.
 #[derive(Debug, Clone)]
 pub struct Invocation {
-    /// Which.
     pub script: &'static Script,
     /// The keys it is about.
     pub keys: Vec<Vec<u8>>,

@@ -1,4 +1,4 @@
-//! Who holds and who waits; all holders of a semaphore page by page.
+//! Holders and waiters; all holders of a semaphore page by page.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -18,9 +18,9 @@ use super::scripts::{self, Invocation};
 #[derive(Debug)]
 pub(super) struct StandingPage {
     resource: Resource,
-    /// Whether to go on after the first page.
+    /// True if it goes on after the first page.
     is_whole: bool,
-    /// Which members of a semaphore come next.
+    /// The number of the next member of a semaphore.
     offset: u64,
     /// Names of a large project's sessions that were read before: they are not asked for.
     names: Option<Vec<Arc<str>>>,

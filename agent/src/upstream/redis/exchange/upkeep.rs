@@ -20,7 +20,7 @@ pub struct CareOf {
     pub tenant: Arc<str>,
     /// Its name.
     pub name: Arc<str>,
-    /// Whether the caller holds or waits for a permit of it: then its keys are kept for ever.
+    /// True if the caller holds or waits for a permit of it: then its keys are kept for ever.
     pub shared: bool,
 }
 
@@ -33,7 +33,7 @@ pub struct Cared {
     pub waiting: u64,
     /// When the first of them runs out unless it is renewed; a good time to look again.
     pub next: Option<Duration>,
-    /// Whether a holder or waiter of another program was seen.
+    /// True if a holder or waiter of another program was seen.
     pub foreign: bool,
 }
 
@@ -57,7 +57,7 @@ pub fn care(layout: &Layout, semaphores: &[CareOf], floor: u64) -> Invocation {
     call
 }
 
-/// What [`care`] found, in the same order.
+/// The findings of [`care`], in the same order.
 pub fn cared(reply: Value) -> Result<Vec<Cared>, ReplyError> {
     let mut items = Items::of(reply)?;
     let mut cared = Vec::new();
@@ -83,7 +83,7 @@ pub fn stood(reply: Value) -> Result<Option<Duration>, ReplyError> {
     Ok((left > 0).then(|| Duration::from_millis(left)))
 }
 
-/// Whether each of these claims is held still. Writes nothing.
+/// Looks whether each of these claims is held still. Writes nothing.
 pub fn verify(layout: &Layout, claims: &[(ClaimId, Resource)]) -> Invocation {
     let mut call = Invocation::new(&scripts::VERIFY);
     for (claim, resource) in claims {
@@ -106,7 +106,7 @@ pub fn verify(layout: &Layout, claims: &[(ClaimId, Resource)]) -> Invocation {
     call
 }
 
-/// What [`verify`] found of a claim.
+/// The finding of [`verify`] about a claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verified {
     /// It is held.
@@ -117,7 +117,7 @@ pub enum Verified {
     ExpiresSoon,
 }
 
-/// What [`verify`] found, in the same order.
+/// The findings of [`verify`], in the same order.
 pub fn verified(reply: Value) -> Result<Vec<Verified>, ReplyError> {
     list(reply)?
         .into_iter()

@@ -4,7 +4,7 @@
 use super::super::layout::SemaphoreKey;
 use super::store::Store;
 
-/// What the package says for no longest duration, s.
+/// The package's number for no longest duration, s.
 const NO_TTL: u64 = 2_147_483_637;
 
 pub(super) struct Foreign<'a> {
@@ -94,7 +94,7 @@ impl<'a> Foreign<'a> {
         notified
     }
 
-    /// What `BLPOP` waits for.
+    /// True if `BLPOP` would return.
     pub(super) fn is_notified(&self) -> bool {
         self.store.run::<Option<String>>(&["LPOP", &self.notification(&self.id)]).is_some()
     }

@@ -105,7 +105,7 @@ fn tokens_grow_although_the_clock_or_the_store_goes_back() {
     store.run::<()>(&["SET", "tenure:fence", &ahead.to_string()]);
     assert_eq!(store.hold(&claim(50, 1, "leader/b")), ahead + 1);
     assert_eq!(store.hold(&claim(51, 1, "leader/c")), ahead + 2);
-    // What the agent has seen counts when the store has forgotten.
+    // A token that the agent has seen counts when the store has forgotten it.
     store.run::<()>(&["FLUSHALL"]);
     assert_eq!(store.hold(&claim(52, 1, "leader/d")), ahead + 3);
 }

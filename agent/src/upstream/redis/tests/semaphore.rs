@@ -354,7 +354,7 @@ fn a_holder_whose_entry_was_taken_is_a_conflict() {
     store.run::<()>(&["ZREM", MAIN, &member(a.id)]);
     assert_eq!(store.renew(&a), BeatAnswer::Gone(GoneReason::Conflict));
     assert_eq!(store.gone(&a), GoneReason::Conflict);
-    // What waited may queue again.
+    // A permit that waited may queue again.
     store.hold(&permit(2, 1));
     let c = permit(3, 1);
     check_waits(&store, &c, 1, 1);

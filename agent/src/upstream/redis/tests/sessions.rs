@@ -134,7 +134,7 @@ fn of_a_large_project_some_are_named_all_are_counted_and_no_more_are_looked_at()
     assert!(looked_at() < 2 * STANDING_LISTED_MAX as u64, "{}", looked_at());
     assert_eq!(store.inspect(&master).sessions, standing.sessions, "mostly the same");
 
-    // Who knows them asks for the master alone.
+    // A caller who knows them asks for the master alone.
     let inspect = |names| {
         let (mut exchange, mut call) = Exchange::inspect_project(&store.layout, &master, names);
         for calls in 1.. {

@@ -29,7 +29,7 @@ fn both_hold_permits_of_one_semaphore() {
     late.queue();
     assert_eq!(late.wake_up(), 0);
     let standing = store.inspect(&resource("semaphore/g"));
-    // What another program does not say stands last.
+    // A holder without those facts, which is of another program, stands last.
     let names: Vec<_> = standing.holders.iter().map(|it| it.owner.name.to_string()).collect();
     assert_eq!(names, ["name-1".to_owned(), theirs.id.clone()]);
     assert_eq!(&*standing.holders[1].owner.host, "unknown");

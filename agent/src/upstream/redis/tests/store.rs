@@ -23,7 +23,7 @@ use crate::model::{
 const DEADLINE: Duration = Duration::from_secs(60);
 /// Between two looks at a condition.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
-/// What claims ask for unless a test says otherwise. No test takes as long.
+/// The ttl of claims unless a test says otherwise. No test takes as long.
 pub(super) const TTL: Duration = Duration::from_secs(3000);
 
 /// A server with nothing in it, gone with the test.
@@ -213,7 +213,7 @@ impl Store {
         }
     }
 
-    /// What the server wrote so far, for others to see.
+    /// The number of writes of the server so far, for others to see.
     fn changes(&self) -> u64 {
         let info: String = self.run(&["INFO", "persistence"]);
         let line = info.lines().find_map(|line| line.strip_prefix("rdb_changes_since_last_save:"));
