@@ -1,4 +1,4 @@
-//! Where truth is kept.
+//! Upstreams: the stores of truth.
 
 pub mod embedded;
 pub mod redis;
@@ -14,12 +14,10 @@ use crate::host::clock::Boottime;
 pub use crate::model::Report;
 use crate::model::{CallId, Request};
 
-/// What people should know of the upstream.
+/// The health of the upstream, for people.
 #[derive(Debug, Clone)]
 pub struct Health {
-    /// Whether it answers.
     pub state: UpstreamState,
-    /// What went wrong last.
     pub last_error: Option<String>,
     /// Why nothing can be granted now, if that is for a reason of this host.
     pub grants_nothing: Option<String>,
@@ -34,25 +32,25 @@ pub type Examination = Pin<Box<dyn Future<Output = Vec<Check>> + Send>>;
 /// How long an examination may take; somebody waits for it at a terminal.
 pub const EXAMINATION_MAX: Duration = Duration::from_millis(4500);
 
-/// Where truth is kept. Lives on the heart's thread; whatever it waits for it waits for elsewhere.
+/// A store of truth. Lives on the heart's thread; whatever it waits for it waits for elsewhere.
 pub trait Upstream {
     /// `embedded`, `redis` or `gateway`.
     fn kind(&self) -> &'static str;
 
-    /// What it can promise, in one sentence.
+    /// Its guarantee, in one sentence.
     fn guarantee(&self) -> &'static str;
 
-    /// Whether it answers.
+    /// Its health.
     fn health(&self) -> Health;
 
     /// A thorough look at the upstream and its settings, to be run elsewhere.
     fn examine(&self) -> Examination;
 
-    /// Whether its data are part of the agent's own journal. A call to it takes effect together with the
-    /// turn that makes it, and may be made before the turn is secured.
+    /// True if its data are part of the agent's own journal. A call to it takes effect together
+    /// with the turn that makes it, and may be made before the turn is secured.
     fn shares_journal(&self) -> bool;
 
-    /// Whether a call is on its way, so that the runtime must run for its answer to come.
+    /// True if a call is on its way, so that the runtime must run for its answer to come.
     fn is_calling(&self) -> bool;
 
     /// Starts a call. Every call is answered by exactly one [`Report::Answer`], within a deadline

@@ -1,4 +1,4 @@
-//! What can be wrong with the embedded store.
+//! An examination of the embedded store.
 
 use tenure::wire::Check;
 

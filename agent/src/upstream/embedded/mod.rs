@@ -20,7 +20,7 @@ use crate::host::clock::Boottime;
 use crate::journal::{self, Ahead, Disk, Journal, Ledger, LedgerError, Scribe, Start};
 use crate::model::{CallId, Change, Claim, Failure, Request};
 
-/// What the embedded store can promise.
+/// The guarantee of the embedded store.
 pub const GUARANTEE: &str = "one host";
 
 /// How long a claim waits for the ledger before it is refused.
@@ -63,7 +63,6 @@ struct Parked {
 /// The embedded store cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// What it shares with the agent.
     #[error(transparent)]
     Journal(#[from] journal::OpenError),
     /// Its tokens.
@@ -71,18 +70,18 @@ pub enum OpenError {
     Ledger(#[from] LedgerError),
 }
 
-/// What an agent whose store is its own starts with.
+/// An opened store, and what it shares with its agent.
 #[derive(Debug)]
 pub struct Opened {
     /// The store.
     pub store: Embedded,
     /// The journal that it shares.
     pub journal: Rc<RefCell<Journal>>,
-    /// What the keeper takes up.
+    /// The rows that the keeper takes up.
     pub saved: journal::SavedKeeper,
 }
 
-/// Where a store is opened.
+/// The circumstances in which a store is opened.
 #[derive(Debug, Clone)]
 pub struct Place {
     /// The boot.
@@ -156,7 +155,7 @@ impl Embedded {
         &self.engine
     }
 
-    /// Whether a claim must wait until the ledger says more.
+    /// True if a claim must wait until the ledger says more.
     fn must_wait(&self, claim: &Claim) -> bool {
         // Whoever queues is granted once there are some.
         let lacks_tokens = self.engine.tokens_left() == 0 && !claim.enqueue;

@@ -1,4 +1,4 @@
-//! What a restart keeps, and what it cannot know.
+//! Facts that a restart keeps, and facts that it cannot know.
 
 #![allow(clippy::unwrap_used, reason = "a store that cannot be used is a failed test")]
 
