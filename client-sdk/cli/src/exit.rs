@@ -1,4 +1,4 @@
-//! What the command's exit status means. Numbers of BSD `sysexits.h` where one fits.
+//! Exit statuses of the command. Numbers of BSD `sysexits.h` where one fits.
 
 /// The request was refused.
 pub(crate) const REFUSED: u8 = 1;

@@ -1,4 +1,4 @@
-//! What a subcommand fails with: one line for people, one number for programs.
+//! The failure of a subcommand: one line for people, one number for programs.
 
 use std::fmt;
 use std::time::Duration;

@@ -69,8 +69,8 @@ async fn dispatch(cli: &Cli) -> Result<u8, Failure> {
     done.map(|()| 0)
 }
 
-/// What clap has to say. Its own exit status for a wrong command line is 2, which a guarded command
-/// may use as well.
+/// Prints what clap has to say. Its own exit status for a wrong command line is 2, which a guarded
+/// command may use as well.
 fn usage(error: &clap::Error) -> ExitCode {
     // There is nowhere left to say that this failed.
     let _printed = error.print();

@@ -1,4 +1,4 @@
-//! Where lines go: stdout for what was asked, stderr for what went wrong.
+//! Output: stdout for what was asked, stderr for what went wrong.
 
 use std::io::{self, IsTerminal, Write};
 use std::os::fd::AsFd;
@@ -47,7 +47,7 @@ pub(crate) fn say(line: &str) {
     }
 }
 
-/// Whether stdout is a terminal that may be coloured (<https://no-color.org>).
+/// True if stdout is a terminal that may be coloured (<https://no-color.org>).
 pub(crate) fn coloured() -> bool {
     let forbidden = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     let dumb = std::env::var_os("TERM").is_some_and(|value| value == "dumb");

@@ -45,7 +45,7 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
-/// What to do.
+/// A subcommand.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Run(Box<RunArgs>),
@@ -139,7 +139,7 @@ Examples:
   tenure man | man -l -
   tenure man /usr/local/share/man/man1")]
     Man {
-        /// Where to write tenure.1, tenure-run.1 and so on
+        /// Directory for tenure.1, tenure-run.1 and so on
         dir: Option<PathBuf>,
     },
 }
@@ -231,7 +231,7 @@ pub(crate) struct DoctorArgs {
 /// `tenure log`.
 #[derive(Debug, Args)]
 pub(crate) struct LogArgs {
-    /// What to log from now on
+    /// Filter of the log from now on
     pub(crate) filter: Option<String>,
     /// Log what the configuration says again
     #[arg(long, conflicts_with = "filter")]

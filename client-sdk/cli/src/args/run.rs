@@ -85,7 +85,7 @@ pub(crate) struct RunArgs {
     /// How long after its expiry only the former holder may have the lease; with --lease
     #[arg(long, value_name = "DURATION", conflicts_with_all = ["leader", "semaphore", "master"], value_parser = duration::parse)]
     pub(crate) grace: Option<Duration>,
-    /// Where the holder can be reached, for the routing table; with --lease
+    /// Address of the holder for the routing table; with --lease
     #[arg(long, value_name = "HOST:PORT", conflicts_with_all = ["leader", "semaphore", "master"])]
     pub(crate) address: Option<String>,
 
@@ -106,7 +106,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "DURATION", value_parser = duration::parse_positive)]
     pub(crate) max_hold: Option<Duration>,
 
-    /// What happens to the command when its hold is lost
+    /// Reaction to the loss of the hold
     ///
     /// term: SIGTERM, SIGKILL after --kill-after or when the hold stops being valid.
     /// kill: SIGKILL at once. ignore: nothing; its writes must be fenced with TENURE_TOKEN.
@@ -117,7 +117,7 @@ pub(crate) struct RunArgs {
     /// How long after SIGTERM comes SIGKILL
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration::parse)]
     pub(crate) kill_after: Duration,
-    /// What the hold is tied to
+    /// Tie of the hold to life
     #[arg(long, value_enum, default_value_t = Tether::Tree)]
     pub(crate) tether: Tether,
 
@@ -127,7 +127,7 @@ pub(crate) struct RunArgs {
     /// The tenant in which the name is looked up
     #[arg(long)]
     pub(crate) tenant: Option<String>,
-    /// What others see as the holder's name. Default: the command's
+    /// Name of the holder as others see it. Default: the command's
     #[arg(long = "name", value_name = "NAME")]
     pub(crate) session_name: Option<String>,
 
@@ -136,7 +136,7 @@ pub(crate) struct RunArgs {
     pub(crate) command: Vec<OsString>,
 }
 
-/// Which resource; exactly one.
+/// The resource; exactly one.
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
 pub(crate) struct ResourceArgs {
@@ -169,7 +169,7 @@ impl ResourceArgs {
     }
 }
 
-/// What the hold is tied to.
+/// The tie of a hold to life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Tether {
     /// The command and every process that it leaves behind
@@ -178,7 +178,7 @@ pub(crate) enum Tether {
     Child,
 }
 
-/// What happens to the command when its hold is lost.
+/// The reaction to the loss of a hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum OnLost {
     Term,

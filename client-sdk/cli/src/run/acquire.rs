@@ -42,7 +42,7 @@ pub(super) struct Campaign {
     session: Option<Uuid>,
 }
 
-/// What it came to.
+/// A grant, and the tether of its session.
 pub(super) struct Granted {
     pub(super) tether: Tether,
     pub(super) acquired: Acquired,
@@ -64,7 +64,7 @@ impl Campaign {
     ///
     /// # Errors
     ///
-    /// What the agent refused, or that it is away.
+    /// The agent's refusal, or that it is away.
     pub(super) async fn run(&mut self) -> Result<Granted, CallError> {
         let (client, register) = (self.client.clone(), self.register.clone());
         // A registration that a restart swallowed ends by itself: nobody opens its stream.
@@ -208,7 +208,7 @@ impl Campaign {
     }
 }
 
-/// Whether there is an agent, which may answer a moment later. One that was stopped for good has
+/// True if there is an agent, which may answer a moment later. One that was stopped for good has
 /// removed its socket.
 fn is_restarting(error: &CallError) -> bool {
     match error {

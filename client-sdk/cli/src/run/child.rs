@@ -15,7 +15,7 @@ use super::kernel::{self, Change, Start};
 use super::terminal::Terminal;
 use crate::exit;
 
-/// What a guarded command starts with.
+/// The start of a guarded command.
 pub(super) struct Recipe<'a> {
     pub(super) command: &'a [OsString],
     pub(super) environment: [(&'static str, OsString); 4],
@@ -38,7 +38,7 @@ impl Guarded {
     ///
     /// # Errors
     ///
-    /// What the system says of the program.
+    /// The system's error for the program.
     pub(super) fn spawn(recipe: Recipe<'_>) -> io::Result<Guarded> {
         let (program, arguments) =
             recipe.command.split_first().ok_or(io::Error::from(io::ErrorKind::InvalidInput))?;
@@ -74,7 +74,7 @@ impl Guarded {
         let _nobody = killpg(self.group, signal);
     }
 
-    /// What became of it since the last look. Its process id is kept until [`Guarded::reap`], so
+    /// The change of state since the last look. Its process id is kept until [`Guarded::reap`], so
     /// that its process group cannot be another one by now.
     ///
     /// # Errors
@@ -102,7 +102,7 @@ impl Guarded {
         }
     }
 
-    /// Whether every process that the command could have left behind has ended.
+    /// True if every process that the command could have left behind has ended.
     pub(super) fn left_nothing(&self) -> bool {
         // Asked of the kernel: what the runtime remembers of the pipe may be older.
         let mut witness = [PollFd::new(self.witness.as_fd(), PollFlags::empty())];

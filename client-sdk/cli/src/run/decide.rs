@@ -16,7 +16,7 @@ const MARGIN_PART: u32 = 100;
 /// The longest ttl that a kind has by default.
 const DEFAULT_TTL_MAX: Duration = Duration::from_secs(300);
 
-/// What the user wants to happen.
+/// The reaction to a loss that the user wants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reaction {
     /// SIGTERM, then SIGKILL.
@@ -42,7 +42,7 @@ pub(crate) enum Stage {
     Killed,
 }
 
-/// What is known.
+/// Everything that a decision depends on.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct View {
     pub(crate) reaction: Reaction,
@@ -62,7 +62,7 @@ pub(crate) struct View {
     pub(crate) stage: Stage,
 }
 
-/// What to do now.
+/// A decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Action {
     /// Look again at this instant, or when something happens.
@@ -93,7 +93,7 @@ pub(crate) fn max_hold_to_ask(
     max_hold + stopping + margin + Duration::from_nanos(LEAD_MAX)
 }
 
-/// What to do at `now`.
+/// Decides about `now`.
 ///
 /// In danger is a hold whose agent says so, or whose valid-until was not moved for more than two
 /// thirds of the ttl: a healthy one is renewed every third, so little time left is no danger by

@@ -1,4 +1,4 @@
-//! What the command has started, in its process group or not.
+//! The processes that the command has started, in its process group or not.
 
 use std::collections::HashMap;
 use std::fs;

@@ -1,5 +1,5 @@
-//! What must happen between fork and exec, and calls of the kernel that have no safe form: the one
-//! place of the command with `unsafe`.
+//! Steps between fork and exec, and calls of the kernel that have no safe form: the one place of
+//! the command with `unsafe`.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -74,7 +74,7 @@ fn die_with(_parent: Pid) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether the signal is ignored in this process.
+/// True if the signal is ignored in this process.
 pub(super) fn is_ignored(signal: Signal) -> bool {
     action(signal, None).is_ok_and(|old| old.sa_sigaction == libc::SIG_IGN)
 }
@@ -104,7 +104,7 @@ fn action(signal: Signal, new: Option<&libc::sigaction>) -> io::Result<libc::sig
     }
 }
 
-/// What became of a child.
+/// The change of a child's state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Change {
     /// Nothing since the last look.

@@ -39,7 +39,7 @@ impl Signals {
     ///
     /// # Errors
     ///
-    /// What the system says; it does not for these signals.
+    /// The system's error; there is none for these signals.
     pub(super) fn install() -> io::Result<Signals> {
         let mut streams = Vec::with_capacity(PASSED_ON.len() + 1);
         for signal in PASSED_ON.into_iter().chain([Signal::SIGCHLD]) {

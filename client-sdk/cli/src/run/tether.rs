@@ -22,7 +22,7 @@ pub(super) struct Tether {
 ///
 /// # Errors
 ///
-/// What no patience cures: the session has ended.
+/// An error that no patience cures: the session has ended.
 pub(super) async fn attach_again(
     client: Client,
     registered: Registered,

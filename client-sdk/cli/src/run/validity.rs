@@ -8,7 +8,7 @@ use tenure::wire::{Acquired, HoldState, HoldView, Registered};
 use tokio::time::{Instant, sleep_until};
 use uuid::Uuid;
 
-/// What the last look showed.
+/// The result of the last look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reading {
     /// Valid until this instant of the page's clock, unless renewed.
@@ -17,8 +17,8 @@ pub(super) enum Reading {
     Ended,
 }
 
-/// Where validity is read: on the session's page, or, where that cannot be opened (the agent may
-/// not give away files, or its directory is not mounted here), by asking the agent.
+/// The source of validity: the session's page, or, when that cannot be opened (the agent may not
+/// give away files, or its directory is not mounted here), the agent itself.
 pub(super) struct Validity {
     client: Client,
     hold: Uuid,
@@ -32,7 +32,7 @@ pub(super) struct Validity {
 }
 
 impl Validity {
-    /// Of a fresh grant.
+    /// The validity of a fresh grant.
     pub(super) fn new(client: &Client, registered: &Registered, acquired: &Acquired) -> Validity {
         // Three chances before two thirds of the ttl without news count as danger; and never a
         // storm, whatever the agent says.
@@ -56,7 +56,7 @@ impl Validity {
         }
     }
 
-    /// What the agent said of the hold in an event. It may be older than what was asked for.
+    /// Takes what the agent said of the hold in an event. It may be older than what was asked for.
     pub(super) fn told(&mut self, valid_until: u64) {
         if let Reading::Until(known) = self.told {
             self.told = Reading::Until(known.max(valid_until));

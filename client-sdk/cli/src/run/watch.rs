@@ -37,7 +37,7 @@ type Attaching = Pin<Box<dyn Future<Output = Result<Tether, CallError>>>>;
 /// How the user's program for a loss is started: with the reason and the command's process id.
 pub(super) type StartProgram<'a> = dyn Fn(&str, u32) -> io::Result<Child> + 'a;
 
-/// What is fixed while the command runs.
+/// The part of a watch that is fixed while the command runs.
 pub(super) struct Orders<'a> {
     /// `leader/cleanup`, for messages.
     pub(super) what: &'a str,
@@ -88,7 +88,7 @@ pub(super) struct Watch<'a> {
     untouchable: Vec<Pid>,
 }
 
-/// What woke the watch.
+/// The reason for which the watch woke up.
 enum News {
     Signal(Signal),
     Event(Option<Result<Received, CallError>>),
@@ -194,12 +194,12 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// Whether the command has ended, and, when it was stopped, whatever it had started, too.
+    /// True if the command has ended, and, when it was stopped, whatever it had started, too.
     fn is_over(&self) -> bool {
         if !self.ended || self.stage == Stage::Running {
             return self.ended;
         }
-        // Who was not seen because he moved meanwhile is seen the second time.
+        // A process that was not seen because it moved meanwhile is seen the second time.
         match (self.family(), self.family()) {
             (Some(first), Some(second)) => first.is_empty() && second.is_empty(),
             _ => self.guarded.left_nothing() || self.stage == Stage::Killed,
@@ -289,7 +289,7 @@ impl<'a> Watch<'a> {
     /// though no event says why.
     fn read_validity(&mut self) -> Option<u64> {
         if self.lost.is_some() {
-            // What was known before counts.
+            // The valid-until that was known before counts.
             return None;
         }
         match self.validity.read() {
@@ -436,7 +436,7 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// Whether the command has held for as long as the user lets it.
+    /// True if the command has held for as long as the user lets it.
     fn max_hold_is_over(&self) -> bool {
         self.over_at.is_some_and(|over_at| over_at <= boottime_ns())
     }

@@ -155,7 +155,7 @@ fn upstream(upstream: &UpstreamStatus) -> Check {
     }
 }
 
-/// What the agent found out about its upstream, or why it did not look.
+/// The agent's examination of its upstream, or why it did not look.
 fn examination(answer: Result<Diagnosis, CallError>) -> Vec<Check> {
     let error = match answer {
         Ok(diagnosis) => return diagnosis.checks,

@@ -1,4 +1,4 @@
-//! What the agent knows, for people and for programs.
+//! Subcommands that show what the agent knows, to people and to programs.
 
 mod doctor;
 mod events;

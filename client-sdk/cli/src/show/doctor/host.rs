@@ -1,4 +1,4 @@
-//! What can be checked without the agent: the socket, the clock, the kernel.
+//! Checks without the agent: the socket, the clock, the kernel.
 
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
@@ -60,7 +60,7 @@ fn way_in(group: &str, gid: u32, you: &str) -> String {
     }
 }
 
-/// What keeps the process behind a socket from answering.
+/// Looks for what keeps the process behind a socket from answering.
 pub(super) async fn silence(path: &Path) -> Check {
     const CONNECT_MAX: Duration = Duration::from_secs(1);
     let detail = |what: &str| format!("takes connections but does not answer: {what}");
@@ -115,7 +115,7 @@ fn group(gid: u32) -> String {
     group.map_or_else(|| gid.to_string(), |group| group.name)
 }
 
-/// Whether the agent counts time from the same boot as this process.
+/// Checks that the agent counts time from the same boot as this process.
 pub(super) fn boot(theirs: Uuid) -> Check {
     let ours = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
     let ours = ours.ok().and_then(|text| text.trim().parse::<Uuid>().ok());
@@ -155,7 +155,7 @@ pub(super) fn clock() -> Check {
     }
 }
 
-/// Whether the kernel tells without a race that a process has ended.
+/// Checks that the kernel tells without a race that a process has ended.
 #[cfg(target_os = "linux")]
 pub(super) fn pidfd() -> Check {
     use nix::sys::socket::{getsockopt, sockopt};
@@ -172,7 +172,7 @@ pub(super) fn pidfd() -> Check {
     }
 }
 
-/// Whether the kernel tells without a race that a process has ended.
+/// Checks that the kernel tells without a race that a process has ended.
 #[cfg(not(target_os = "linux"))]
 pub(super) fn pidfd() -> Check {
     Check::ok("pidfd", "not on this system; the agent watches processes with kqueue")
