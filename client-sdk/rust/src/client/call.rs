@@ -29,7 +29,7 @@ const IDLE_CONNECTIONS_MAX: usize = 32;
 /// Replies larger than this are refused as not an agent's, bytes.
 const REPLY_SIZE_MAX: usize = 16 << 20;
 
-/// Whether a call whose fate is unknown may be sent again.
+/// Decides whether a call whose fate is unknown may be sent again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Repeat {
     /// Twice does the same as once.
@@ -205,7 +205,7 @@ impl Transport {
     }
 }
 
-/// What a refusal without a problem is told as.
+/// The error for a refusal without a problem.
 pub(super) fn not_a_problem(status: StatusCode, reply: &[u8]) -> String {
     const EXCERPT: usize = 200;
     let excerpt = String::from_utf8_lossy(&reply[..reply.len().min(EXCERPT)]).into_owned();

@@ -1,4 +1,4 @@
-//! What can go wrong with a call.
+//! Errors of calls.
 
 use std::error::Error as StdError;
 use std::io;
@@ -17,12 +17,12 @@ pub enum CallError {
     Refused(Box<Problem>),
     /// The agent could not be asked, or went away before it answered.
     ///
-    /// Whether it acted is then unknown; calls that may be repeated have been.
+    /// It is then unknown whether it acted; calls that may be repeated have been.
     #[error("{}", unreachable(path, source))]
     Unreachable {
         /// The socket.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
     /// The agent took the call but gave no answer in time. Whether it acted is unknown.
@@ -41,7 +41,7 @@ pub enum CallError {
     Protocol {
         /// The socket.
         path: PathBuf,
-        /// What was wrong.
+        /// The difference.
         what: String,
         /// The cause, where there is one.
         #[source]
@@ -50,9 +50,9 @@ pub enum CallError {
     /// The name of the socket is none.
     #[error("{value:?} does not name a socket: {rule}")]
     BadSocket {
-        /// What was given.
+        /// The given value.
         value: String,
-        /// What is wrong with it.
+        /// The rule that it breaks.
         rule: &'static str,
     },
 }
@@ -74,7 +74,7 @@ impl CallError {
         }
     }
 
-    /// Whether the same call may succeed a little later without anybody doing anything: the agent
+    /// True if the same call may succeed a little later without anybody doing anything: the agent
     /// restarts, or its upstream does not answer.
     pub fn is_transient(&self) -> bool {
         match self {
@@ -86,7 +86,7 @@ impl CallError {
         }
     }
 
-    /// Whether the agent says that there is no such session any more.
+    /// True if the agent says that there is no such session any more.
     pub fn is_session_gone(&self) -> bool {
         matches!(self.code(), Some(Code::SessionUnknown | Code::SessionLost))
     }

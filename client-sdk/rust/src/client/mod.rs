@@ -38,7 +38,7 @@ const PAGE_LIMIT: &str = "1000";
 /// How long opening an event stream may take.
 pub const STREAM_OPEN_DEADLINE: Duration = Duration::from_secs(10);
 
-/// What an acquire came to.
+/// The answer to an acquire.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AcquireReply {
     /// Granted.
@@ -197,8 +197,8 @@ impl Client {
             .await
     }
 
-    /// Who holds a resource and who waits, across the fleet. A master's name is its project;
-    /// without a tenant it is `default`.
+    /// Holders and waiters of a resource, across the fleet. A master's name is its project; without
+    /// a tenant it is `default`.
     ///
     /// # Errors
     ///
@@ -279,8 +279,8 @@ impl Client {
         self.transport.get(target, CALL_DEADLINE).await
     }
 
-    /// What the agent finds when it examines its upstream; for root and the agent's own user. Takes
-    /// up to a few seconds.
+    /// The agent's examination of its upstream; for root and the agent's own user. Takes up to a
+    /// few seconds.
     ///
     /// # Errors
     ///
@@ -290,7 +290,7 @@ impl Client {
         self.transport.get(PathAndQuery::from_static("/v1/doctor"), CALL_DEADLINE).await
     }
 
-    /// What the agent logs; for root and the agent's own user.
+    /// The filter of the agent's log; for root and the agent's own user.
     ///
     /// # Errors
     ///

@@ -15,7 +15,7 @@ pub const RESTART_PATIENCE: Duration = Duration::from_secs(1);
 
 const PACE: Duration = Duration::from_millis(20);
 
-/// What one call has left.
+/// The patience that one call has left.
 pub(super) struct Patience {
     since: u64,
     most: Duration,
@@ -27,7 +27,8 @@ impl Patience {
         Patience { since: boottime_ns(), most }
     }
 
-    /// Whether the call, which did not reach an agent, is to be made again; a little later.
+    /// Waits a little and returns true if the call, which did not reach an agent, is to be made
+    /// again.
     #[expect(
         clippy::disallowed_methods,
         reason = "a pause before a repetition: after a sleep of the machine it is only a little longer"

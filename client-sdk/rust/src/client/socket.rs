@@ -1,4 +1,4 @@
-//! Where the agent's socket is.
+//! The search for the agent's socket.
 
 use std::ffi::OsString;
 use std::os::unix::fs::MetadataExt;
@@ -17,10 +17,11 @@ pub const SERVICE_SOCKET: &str = "/run/tenured/api.sock";
 #[cfg(target_os = "macos")]
 pub const SERVICE_SOCKET: &str = "/var/run/tenured/api.sock";
 
-/// What the search looks at, so that it can be tested without touching the process.
+/// The surroundings that the search looks at, so that it can be tested without touching the
+/// process.
 pub(super) struct Surroundings<'a> {
     pub(super) variable: &'a dyn Fn(&str) -> Option<OsString>,
-    /// Whether there is a socket that is ours to trust.
+    /// True for a socket that is ours to trust.
     pub(super) usable: &'a dyn Fn(&Path) -> bool,
     pub(super) uid: u32,
 }
@@ -66,8 +67,9 @@ pub(super) fn find_in(
     Ok(found.or_else(otherwise).unwrap_or_else(|| PathBuf::from(SERVICE_SOCKET)))
 }
 
-/// Where an agent may listen: below the user's runtime directory, also where nothing tells of that, as
-/// in a cron job; and as a service. Root's service comes before an agent of root's own session.
+/// Paths at which an agent may listen: below the user's runtime directory, also when nothing tells
+/// of that, as in a cron job; and as a service. Root's service comes before an agent of root's own
+/// session.
 fn places(variable: &dyn Fn(&str) -> Option<OsString>, uid: u32) -> Vec<PathBuf> {
     let told = set(variable, RUNTIME_VARIABLE)
         .map(|directory| PathBuf::from(directory).join("tenured/api.sock"));
@@ -94,12 +96,12 @@ fn set(variable: &dyn Fn(&str) -> Option<OsString>, name: &str) -> Option<OsStri
     variable(name).filter(|value| !value.is_empty())
 }
 
-/// Where a user's own agent listens when there is no `XDG_RUNTIME_DIR`.
+/// The directory of a user's own agent when there is no `XDG_RUNTIME_DIR`.
 fn temporary_directory(uid: u32) -> PathBuf {
     PathBuf::from(format!("/tmp/tenured-{uid}"))
 }
 
-/// Whether somebody else has taken this user's place under `/tmp`, where everybody may.
+/// True if somebody else has taken this user's place under `/tmp`, where everybody may.
 fn planted(path: &Path, uid: u32) -> bool {
     let directory = temporary_directory(uid);
     path.starts_with(&directory)

@@ -26,7 +26,7 @@ pub(super) struct TooLarge;
 pub(super) struct Parser {
     /// Bytes of lines not yet looked at.
     buffer: Vec<u8>,
-    /// Where in `buffer` the next line starts.
+    /// The start of the next line in `buffer`.
     start: usize,
     /// Up to here `buffer` has no line end, so that a long line is searched once.
     searched: usize,

@@ -25,7 +25,7 @@ use super::sse::Parser;
 use super::{CallError, STREAM_OPEN_DEADLINE};
 use crate::wire::{Event, Problem};
 
-/// What a refusal may say at most, bytes.
+/// The longest body of a refusal, bytes.
 const REFUSAL_SIZE_MAX: usize = 64 << 10;
 
 /// An event with its number on the stream.

@@ -1,4 +1,4 @@
-//! What is known of one hold, shared by its guard, the event stream and the warden.
+//! The state of one hold, shared by its guard, the event stream and the warden.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -11,7 +11,7 @@ use super::{Lost, Reason};
 use crate::client::AcquireReply;
 use crate::wire::{Acquired, GrantedEvent, HoldView, LimitChanged};
 
-/// What a grant says.
+/// The facts of a grant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Grant {
     pub(crate) token: u64,
@@ -66,7 +66,7 @@ impl Grant {
     }
 }
 
-/// Where a hold is in its life, as far as this process knows.
+/// The stage of a hold in its life, as far as this process knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stage {
     Waiting {
@@ -92,7 +92,7 @@ impl Stage {
 #[derive(Debug)]
 pub(crate) struct Cell {
     pub(crate) id: Uuid,
-    /// Of a master the project.
+    /// For a master the project.
     pub(crate) name: Box<str>,
     /// The stream on which this hold's events come, counted: snapshots of earlier ones omit it.
     pub(crate) born_in: u64,

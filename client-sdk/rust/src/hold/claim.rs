@@ -1,4 +1,4 @@
-//! What gives a hold back, whatever happens to its owner.
+//! The means that give a hold back, whatever happens to its owner.
 
 use std::sync::Arc;
 

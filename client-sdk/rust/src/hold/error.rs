@@ -1,4 +1,4 @@
-//! What can go wrong on the way to a hold, and on the way back.
+//! Errors on the way to a hold, and on the way back.
 
 use std::time::Duration;
 

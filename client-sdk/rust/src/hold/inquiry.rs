@@ -48,7 +48,7 @@ impl Inquiry {
     }
 }
 
-/// Whether the connection was not even made.
+/// True if the connection was not even made.
 fn never_sent(kind: ErrorKind) -> bool {
     matches!(kind, ErrorKind::NotFound | ErrorKind::ConnectionRefused | ErrorKind::PermissionDenied)
 }

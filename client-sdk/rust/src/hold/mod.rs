@@ -56,12 +56,12 @@ impl Hold {
         self.claim.cell.id
     }
 
-    /// What sort of thing is held.
+    /// The kind.
     pub fn kind(&self) -> Kind {
         self.kind
     }
 
-    /// What is held; of a master the project.
+    /// The name; of a master the project.
     pub fn name(&self) -> &str {
         &self.claim.cell.name
     }
@@ -86,7 +86,7 @@ impl Hold {
         self.grant.limit_changed
     }
 
-    /// Whether it is valid at this instant, by the session's page: one load and one clock read,
+    /// True if it is valid at this instant, by the session's page: one load and one clock read,
     /// some 40 ns, right even when the agent is stopped or this program was.
     #[inline]
     pub fn is_held(&self) -> bool {

@@ -21,7 +21,7 @@ const ADVICE_MAX: Duration = Duration::from_secs(5);
 /// The project of a session that names none.
 const DEFAULT_PROJECT: &str = "default";
 
-/// What a single try came to.
+/// The outcome of a single try.
 #[derive(Debug)]
 pub enum Attempt {
     /// Granted.
@@ -280,7 +280,7 @@ impl Resource {
         Campaign::new(self.clone())
     }
 
-    /// Who holds it and who waits, across the fleet.
+    /// Its holders and waiters, across the fleet.
     ///
     /// # Errors
     ///
@@ -324,7 +324,7 @@ impl Resource {
         Claim::new(self.session.core(), cell)
     }
 
-    /// Whether what stands in the way is a hold of this session that is being given back.
+    /// True if a hold of this session that is being given back stands in the way.
     fn is_on_its_way_back(&self, problem: &Problem) -> bool {
         let holder = problem.holder.as_ref().and_then(|holder| holder.hold);
         let cell = |hold: Uuid| self.session.core().shared.cell(hold);

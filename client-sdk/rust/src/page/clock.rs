@@ -38,7 +38,7 @@ pub fn boottime_ns() -> u64 {
 pub struct ClocksDiffer {
     /// By how much at least.
     pub by: Duration,
-    /// Whether the clock here is ahead of the agent's; else it is behind, and the more dangerous: a
+    /// True if the clock here is ahead of the agent's; else it is behind, and the more dangerous: a
     /// hold would look valid here after its end.
     pub ahead: bool,
 }

@@ -26,7 +26,7 @@ pub enum PageError {
     Open {
         /// The page's file.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
     /// It is not a page of this version and this session.
@@ -34,7 +34,7 @@ pub enum PageError {
     Foreign {
         /// The page's file.
         path: PathBuf,
-        /// What is different.
+        /// The difference.
         what: String,
     },
 }
@@ -95,7 +95,7 @@ impl Page {
         }
     }
 
-    /// Whether `path` still names this very file, rather than a newer one in its place.
+    /// True if `path` still names this very file, rather than a newer one in its place.
     pub fn is_at(&self, path: &Path) -> bool {
         std::fs::metadata(path).is_ok_and(|now| (now.dev(), now.ino()) == self.file)
     }
@@ -106,12 +106,12 @@ impl Page {
     pub fn valid_until(&self, slot: u32, hold: Uuid) -> u64 {
         let Some(base) = self.slot_at(slot) else { return 0 };
         // In this order: a slot changes owner by valid-until zero, the new hold, its valid-until.
-        // What is read before the slot is seen to be this hold's can only be this hold's.
+        // A word that is read before the slot is seen to be this hold's can only be this hold's.
         let valid_until = self.map.load_u64(base + VALID_UNTIL_AT);
         if self.map.load_bytes(base + HOLD_AT) == *hold.as_bytes() { valid_until } else { 0 }
     }
 
-    /// Whether the hold is valid at this instant.
+    /// True if the hold is valid at this instant.
     #[inline]
     pub fn held(&self, slot: u32, hold: Uuid) -> bool {
         let valid_until = self.valid_until(slot, hold);

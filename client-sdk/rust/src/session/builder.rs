@@ -35,7 +35,7 @@ impl SessionBuilder {
         SessionBuilder { client, register }
     }
 
-    /// What people see as the holder's name; 1–200 bytes. Default: `pid-<pid>`.
+    /// The holder's name as people see it; 1–200 bytes. Default: `pid-<pid>`.
     pub fn name(mut self, name: impl Into<String>) -> SessionBuilder {
         self.register.name = Some(name.into());
         self
@@ -60,9 +60,8 @@ impl SessionBuilder {
         self
     }
 
-    /// What ties the session to life. Default [`Tether::Connection`]: the event stream that this
-    /// crate keeps open. With [`Tether::Keepalive`] the program calls
-    /// [`Session::beat`] itself.
+    /// The tie of the session to life. Default [`Tether::Connection`]: the event stream that this
+    /// crate keeps open. With [`Tether::Keepalive`] the program calls [`Session::beat`] itself.
     pub fn tether(mut self, tether: Tether) -> SessionBuilder {
         self.register.tether = Some(tether);
         self

@@ -48,7 +48,7 @@ async fn follow(shared: &Shared, mut stream: EventStream) {
                         return shared.end("the agent says that it ended");
                     }
                 }
-                // What cannot be read once cannot be read again: go on from a snapshot.
+                // An answer that cannot be read once cannot be read again: go on from a snapshot.
                 Some(Err(CallError::Protocol { .. })) => {
                     last_event_id = None;
                     break;
@@ -90,7 +90,7 @@ fn is_end(event: &Event) -> bool {
     matches!(event, Event::Shutdown(shutdown) if shutdown.cause == SESSION_ENDED)
 }
 
-/// Whether trying again can only meet the same: the session is not there, or not ours.
+/// True if trying again can only meet the same: the session is not there, or not ours.
 fn is_final(error: &CallError) -> bool {
     match error.code() {
         None => false,

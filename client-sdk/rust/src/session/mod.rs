@@ -87,7 +87,7 @@ impl Session {
         self.core.shared.session()
     }
 
-    /// What the agent answered to the registration.
+    /// The agent's answer to the registration.
     pub fn registered(&self) -> &Registered {
         &self.core.shared.registered
     }

@@ -1,4 +1,4 @@
-//! What a session's handles, holds and tasks share.
+//! The state that a session's handles, holds and tasks share.
 
 use std::collections::{HashMap, VecDeque};
 use std::path::Path;
@@ -26,10 +26,10 @@ const EARLY_LOSSES_MAX: usize = 64;
 
 pub(crate) struct Shared {
     pub(crate) client: Client,
-    /// What was asked for.
+    /// The registration as it was asked for.
     pub(crate) register: Register,
     pub(crate) registered: Registered,
-    /// Where the session's tasks run, also when a guard is dropped elsewhere.
+    /// The runtime of the session's tasks, also when a guard is dropped elsewhere.
     pub(crate) runtime: Handle,
     pages: Pages,
     registry: Mutex<Registry>,
@@ -253,7 +253,7 @@ impl Shared {
     }
 }
 
-/// Whether a cell is one that the warden watches.
+/// True for a cell that the warden watches.
 pub(super) fn is_held(cell: &Cell) -> bool {
     matches!(cell.stage(), Stage::Held(_))
 }

@@ -21,7 +21,7 @@ pub enum SessionState {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the session is gone: {why}; open a new one")]
 pub struct SessionGone {
-    /// What the agent said, or who closed it.
+    /// The agent's reason, or who closed it.
     pub why: Arc<str>,
 }
 

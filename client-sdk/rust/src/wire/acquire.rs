@@ -6,7 +6,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-/// What sort of thing is held.
+/// The kind of a resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
@@ -52,7 +52,7 @@ impl FromStr for Kind {
     }
 }
 
-/// What to do while the resource is taken.
+/// The behaviour while the resource is taken.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
@@ -66,12 +66,12 @@ pub enum Wait {
     Queue,
 }
 
-/// What a lease says about its holder in the routing table.
+/// A lease's entry in the routing table.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct Attributes {
-    /// Where the holder can be reached, such as `10.0.0.7:8982`.
+    /// The holder's address, such as `10.0.0.7:8982`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
     /// The proxy in front of the holder.
@@ -92,12 +92,12 @@ pub struct Attributes {
 pub struct Acquire {
     /// The session that asks.
     pub session: Uuid,
-    /// What sort of thing.
+    /// The kind of the resource.
     pub kind: Kind,
-    /// Which one; 1–200 bytes of visible UTF-8. A master has none: it is its session's project.
+    /// The name; 1–200 bytes of visible UTF-8. A master has none: it is its session's project.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// What to do while it is taken.
+    /// The behaviour while it is taken.
     #[serde(default)]
     pub wait: Wait,
     /// How long to wait at most, ms; only with `wait` `block` or `queue`. Default: for ever.
@@ -127,7 +127,7 @@ pub struct Acquire {
     pub attributes: Option<Attributes>,
 }
 
-/// Where a hold is in its life.
+/// The state of a hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
@@ -221,6 +221,6 @@ pub struct Release {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Released {
-    /// Whether there was something to give back.
+    /// True if there was something to give back.
     pub released: bool,
 }

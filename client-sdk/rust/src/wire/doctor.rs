@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What an examination found of one thing.
+/// The verdict of an examination on one thing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
@@ -22,13 +22,13 @@ pub enum Verdict {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Check {
-    /// What was looked at; stable, and there once. `redis.eviction`, `socket`.
+    /// The thing that was looked at; stable, and there once. `redis.eviction`, `socket`.
     pub name: String,
-    /// What was found.
+    /// The verdict.
     pub verdict: Verdict,
-    /// What was found, for people. Never a secret.
+    /// The finding, for people. Never a secret.
     pub detail: String,
-    /// What to do about it.
+    /// The way out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remedy: Option<String>,
 }
@@ -59,7 +59,7 @@ impl Check {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Diagnosis {
-    /// What was looked at, in the order in which it is worth reading.
+    /// The checks, in the order in which they are worth reading.
     pub checks: Vec<Check>,
 }
 

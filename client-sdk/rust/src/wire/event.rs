@@ -1,4 +1,4 @@
-//! What `GET /v1/events` and `GET /v1/observe` tell.
+//! Events of `GET /v1/events` and `GET /v1/observe`.
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -72,13 +72,13 @@ pub enum ReleasedCause {
 pub struct SnapshotEvent {
     /// The session.
     pub session: Uuid,
-    /// What the session is in its project.
+    /// The role of the session in its project.
     pub role: Role,
     /// Its holds.
     pub holds: Vec<HoldView>,
 }
 
-/// Which hold an event is about.
+/// The hold that an event is about.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct HoldEvent {
@@ -94,7 +94,7 @@ pub struct HoldEvent {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct QueuedEvent {
-    /// Which hold.
+    /// The hold.
     #[serde(flatten)]
     pub of: HoldEvent,
     /// 1 is next.
@@ -105,7 +105,7 @@ pub struct QueuedEvent {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct GrantedEvent {
-    /// Which hold.
+    /// The hold.
     #[serde(flatten)]
     pub of: HoldEvent,
     /// The fencing token of the grant.
@@ -130,12 +130,12 @@ pub struct GrantedEvent {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct JeopardyEvent {
-    /// Which hold.
+    /// The hold.
     #[serde(flatten)]
     pub of: HoldEvent,
     /// The fencing token of the grant.
     pub token: u64,
-    /// What went wrong.
+    /// The cause.
     pub cause: String,
     /// How long it is valid from now on unless renewed, ms.
     pub valid_ms: u64,
@@ -145,7 +145,7 @@ pub struct JeopardyEvent {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct LostEvent {
-    /// Which hold.
+    /// The hold.
     #[serde(flatten)]
     pub of: HoldEvent,
     /// The fencing token that it had.
@@ -158,7 +158,7 @@ pub struct LostEvent {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ReleasedEvent {
-    /// Which hold.
+    /// The hold.
     #[serde(flatten)]
     pub of: HoldEvent,
     /// The fencing token that it had; absent when it never was granted.
@@ -174,9 +174,9 @@ pub struct ReleasedEvent {
 pub struct MessageEvent {
     /// The project it was sent to.
     pub project: String,
-    /// Whether it was meant for this session alone.
+    /// True if it was meant for this session alone.
     pub direct: bool,
-    /// What was sent, such as `{"type":"session_ended","session":"…"}`.
+    /// The message, such as `{"type":"session_ended","session":"…"}`.
     pub payload: serde_json::Value,
 }
 

@@ -2,14 +2,14 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What the agent logs: a level (error, warn, info, debug, trace, off), or a filter such as
-/// `info,tenured::api=debug`.
+/// The filter of the agent's log: a level (error, warn, info, debug, trace, off), or a filter such
+/// as `info,tenured::api=debug`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct LogFilter {
-    /// What is in effect.
+    /// The filter in effect.
     pub filter: String,
-    /// What the configuration says.
+    /// The configured filter.
     pub configured: String,
 }
 
@@ -18,7 +18,7 @@ pub struct LogFilter {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct SetLog {
-    /// What to log for the time being; null for what the configuration says.
+    /// The filter for the time being; null for the configured one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub filter: Option<String>,
 }

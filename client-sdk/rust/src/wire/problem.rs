@@ -119,12 +119,12 @@ pub struct Problem {
     pub status: u16,
     /// Why. Stable.
     pub code: Code,
-    /// What was wrong this time, and what to do.
+    /// The trouble this time, and the way out.
     pub detail: String,
     /// The field that is wrong.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub field: Option<String>,
-    /// Who has the resource.
+    /// The holder of the resource.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub holder: Option<Holder>,
     /// The hold that the request was about.

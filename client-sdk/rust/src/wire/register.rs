@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-/// What ties a session to life.
+/// The tie of a session to life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
@@ -32,7 +32,7 @@ pub struct Resume {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct Register {
-    /// What people see as the holder's name; 1–200 bytes. Default: `pid-<pid>`.
+    /// The holder's name as people see it; 1–200 bytes. Default: `pid-<pid>`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// The kind of program, such as `cli` or `claude_desktop`. Default `unknown`.
@@ -76,7 +76,7 @@ pub struct Register {
     pub resume: Option<Resume>,
 }
 
-/// What a client should know about the agent it talks to.
+/// Facts about the agent that a client talks to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct AgentInfo {
@@ -84,9 +84,9 @@ pub struct AgentInfo {
     pub version: String,
     /// A hash of the machine id keyed for Tenure.
     pub host_id: String,
-    /// Where truth is kept: `embedded`, `redis`, `gateway`.
+    /// The sort of upstream: `embedded`, `redis`, `gateway`.
     pub upstream: String,
-    /// What that upstream can promise.
+    /// The guarantee of that upstream.
     pub guarantee: String,
 }
 
@@ -96,7 +96,7 @@ pub struct AgentInfo {
 pub struct Registered {
     /// The session.
     pub session: Uuid,
-    /// What [`Resume`] wants; hex.
+    /// The secret for [`Resume`]; hex.
     pub secret: String,
     /// How long the session outlives its last beat upstream, ms.
     pub ttl_ms: u64,
@@ -106,7 +106,7 @@ pub struct Registered {
     pub page: String,
     /// The boot in which BOOTTIME instants of this session mean something.
     pub boot_id: Uuid,
-    /// Whether an earlier session was taken up.
+    /// True if an earlier session was taken up.
     pub resumed: bool,
     /// The agent.
     pub agent: AgentInfo,

@@ -23,7 +23,7 @@ pub struct Checkpoint {
     pub session: Uuid,
 }
 
-/// What a session is in its project.
+/// The role of a session in its project.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
@@ -46,7 +46,7 @@ pub struct HoldView {
     pub kind: Kind,
     /// Its name; for a master the project.
     pub name: String,
-    /// Where it is in its life.
+    /// Its state.
     pub state: HoldState,
     /// The token of the grant; absent while waiting.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -78,7 +78,7 @@ pub struct Checkpointed {
     pub ok: bool,
     /// How long the session outlives this beat upstream, ms.
     pub ttl_remaining_ms: u64,
-    /// What the session is in its project.
+    /// The role of the session in its project.
     pub role: Role,
     /// Everything it holds or waits for.
     pub holds: Vec<HoldView>,

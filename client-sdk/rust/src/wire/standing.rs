@@ -5,7 +5,7 @@ use uuid::Uuid;
 
 use super::Kind;
 
-/// Who has a resource.
+/// A holder of a resource.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Holder {
@@ -28,7 +28,7 @@ pub struct Holder {
     pub hold: Option<Uuid>,
 }
 
-/// Who waits for a resource.
+/// A waiter for a resource.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Waiter {
@@ -43,7 +43,7 @@ pub struct Waiter {
     pub pid: Option<u32>,
 }
 
-/// Who holds a resource and who waits for it.
+/// The holders and waiters of a resource.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Standing {
@@ -56,12 +56,12 @@ pub struct Standing {
     /// Semaphore only: the limit in force; absent when nobody ever named one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<u32>,
-    /// Who has it, oldest grant first; the first 100.
+    /// Holders, oldest grant first; the first 100.
     pub holders: Vec<Holder>,
     /// How many have it, listed or not.
     #[serde(default)]
     pub holding: u64,
-    /// Who waits, next first; the first 100. For exclusive kinds only this host's.
+    /// Waiters, next first; the first 100. For exclusive kinds only this host's.
     pub waiters: Vec<Waiter>,
     /// How many wait, listed or not.
     #[serde(default)]
@@ -84,7 +84,7 @@ pub struct Route {
     pub host: String,
     /// The session's name.
     pub holder: String,
-    /// Where the holder can be reached.
+    /// The holder's address.
     pub address: String,
     /// The proxy in front of it.
     pub proxy_id: String,
@@ -109,7 +109,7 @@ pub struct Routes {
     /// How many lines the table has; absent where the upstream does not count them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub total: Option<u64>,
-    /// What to ask for as `cursor` to have the next page; absent on the last one.
+    /// The `cursor` of the next page; absent on the last one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cursor: Option<String>,
 }

@@ -5,7 +5,7 @@ use uuid::Uuid;
 
 use super::{HoldView, Role, Tether};
 
-/// Whether the upstream answers.
+/// The state of the upstream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
@@ -58,20 +58,20 @@ pub struct LatenessStatus {
     pub p999_us: u64,
 }
 
-/// Where truth is kept.
+/// The upstream.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct UpstreamStatus {
     /// `embedded`, `redis` or `gateway`.
     pub kind: String,
-    /// Whether it answers.
+    /// Its state.
     pub state: UpstreamState,
-    /// Where it is, without any secret; absent when it is in the agent itself.
+    /// Its address, without any secret; absent when it is in the agent itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
-    /// What it can promise.
+    /// Its guarantee.
     pub guarantee: String,
-    /// What went wrong last.
+    /// The last error.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_error: Option<String>,
     /// How late beats were sent.
@@ -82,7 +82,7 @@ pub struct UpstreamStatus {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct QuarantineEnded {
-    /// Whether there was a quarantine.
+    /// True if there was a quarantine.
     pub ended: bool,
     /// How long it would have been, ms.
     pub left_ms: u64,
@@ -107,9 +107,9 @@ pub struct SessionStatus {
     /// The process that registered; absent where it cannot be seen from here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pid: Option<u32>,
-    /// What ties it to life.
+    /// Its tether.
     pub tether: Tether,
-    /// What it is in its project.
+    /// Its role in its project.
     pub role: Role,
     /// Open event streams.
     pub streams: u32,
@@ -131,7 +131,7 @@ pub struct Status {
     /// How many sessions there are to see, on whichever page.
     #[serde(default)]
     pub total: u64,
-    /// What to ask for as `cursor` to have the next page; absent on the last one.
+    /// The `cursor` of the next page; absent on the last one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cursor: Option<String>,
 }

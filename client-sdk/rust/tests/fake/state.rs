@@ -1,4 +1,4 @@
-//! What the fake agent knows: one session at most matters to a test, with its holds.
+//! The memory of the fake agent: one session at most matters to a test, with its holds.
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
