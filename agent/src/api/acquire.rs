@@ -93,7 +93,7 @@ async fn complete(
     }
     let wish = Ask {
         tenant: &facts.tenant,
-        // Of all resources only a master belongs to a project.
+        // A master is the only resource that belongs to a project.
         project: (ask.kind == Kind::Master).then_some(&facts.project),
         kind: Some(ask.kind),
         name: ask.name.as_deref(),

@@ -3,8 +3,8 @@
 use super::ENDPOINTS;
 use crate::telemetry::{Answers, Metrics};
 
-/// What requests for paths that do not exist are counted under: the number of series is bounded,
-/// whatever clients send.
+/// The endpoint under which requests for paths that do not exist are counted: the number of series
+/// is bounded, whatever clients send.
 const ELSEWHERE: &str = "other";
 
 /// Counts of what was answered, by endpoint.
@@ -21,7 +21,7 @@ impl Answered {
         }
     }
 
-    /// Where answers to requests for that path are counted.
+    /// The counter of answers to requests for that path.
     pub(super) fn of(&self, path: &str) -> &Answers {
         let at = ENDPOINTS.iter().position(|(_, known)| *known == path);
         at.map_or(&self.elsewhere, |at| &self.endpoints[at])

@@ -1,5 +1,5 @@
-//! What the document of the API says of the values that requests may have: the same constants by which they
-//! are judged.
+//! The bounds of values in the document of the API: the same constants by which requests are
+//! judged.
 
 use serde_json::{Value, json};
 use tenure::wire::Kind;
@@ -16,7 +16,7 @@ const HIDDEN: &str = r"\u0000-\u001f\u007f-\u00a0\u00ad\u034f\u061c\u115f\u1160\
 const FILTER: &str =
     "^(error|warn|info|debug|trace|off)(,[a-z_]+(::[a-z_]+)*=(error|warn|info|debug|trace|off))*$";
 
-/// What a page of status names as the next one.
+/// The cursor of a status.
 const STATUS_CURSOR: &str = r"^[1-9][0-9]{0,8}\.[0-9a-f]{32}\.[0-9a-f]{32}$";
 
 /// Fields that only one kind has.
@@ -88,7 +88,7 @@ fn visible(without: &str) -> Value {
     json!({"minLength": 1, "maxLength": NAME_MAX, "pattern": pattern})
 }
 
-/// What an acquire of each kind must and must not have.
+/// The fields that an acquire of each kind must and must not have.
 fn rules_of_kinds() -> Vec<Value> {
     let absent = json!({"type": "null"});
     Kind::ALL

@@ -1,4 +1,4 @@
-//! What every endpoint needs.
+//! The context of every endpoint.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,22 +17,22 @@ use crate::model::{Peer, Resource};
 use crate::telemetry::Metrics;
 use crate::telemetry::log::Filter;
 
-/// What clients are told about the agent.
+/// Facts about the agent that clients are told.
 #[derive(Debug, Clone)]
 pub struct About {
     /// Version, host id, upstream and its guarantee.
     pub agent: AgentInfo,
     /// The host's name.
     pub host: String,
-    /// Where the upstream is, without any secret; `None` when it is in the agent itself.
+    /// The address of the upstream, without any secret; `None` when it is in the agent itself.
     pub address: Option<String>,
     /// This boot.
     pub boot_id: Uuid,
-    /// Where session pages are.
+    /// The directory of session pages.
     pub pages: PathBuf,
 }
 
-/// What every endpoint needs; one for all connections.
+/// The context of every endpoint; one for all connections.
 pub struct Context {
     /// The way to the keeper.
     pub heart: Handle,
@@ -44,13 +44,12 @@ pub struct Context {
     pub long: Turns,
     /// Places for event streams.
     pub places: Arc<Places>,
-    /// What clients are told about the agent.
     pub about: About,
-    /// Who may do what.
+    /// The `[[allow]]` rules.
     pub policy: SharedPolicy,
     /// The agent's numbers.
     pub metrics: Arc<Metrics>,
-    /// What is logged.
+    /// The filter of the log.
     pub log: Filter,
     /// Held while the upstream is examined.
     pub examining: tokio::sync::Mutex<()>,
@@ -102,7 +101,7 @@ impl Context {
         self.check(peer, &Ask { tenant, kind: Some(kind), ..Ask::default() })
     }
 
-    /// Whether this user sees everything: root and the agent's own.
+    /// True for a user who sees everything: root and the agent's own.
     pub(super) fn is_administrator(&self, uid: u32) -> bool {
         uid == 0 || uid == self.settings.agent_uid
     }

@@ -29,7 +29,7 @@ impl Query for EventsQuery {
     }
 }
 
-/// What happens to a session and its holds, as server-sent events.
+/// Events of a session and its holds, as server-sent events.
 ///
 /// Starts with `snapshot`, or with what came after `Last-Event-ID`; ends with `shutdown`.
 #[utoipa::path(get, path = "/v1/events", tag = "session",

@@ -33,9 +33,9 @@ pub(super) struct Frames {
     metrics: Arc<Metrics>,
     hangup: Pin<Box<dyn Future<Output = ()> + Send>>,
     has_ended: bool,
-    /// What is to be written next.
+    /// Frames to be written next.
     ready: VecDeque<Bytes>,
-    /// Whether the keeper has said itself that the stream ends.
+    /// True if the keeper has said itself that the stream ends.
     is_told: bool,
 }
 

@@ -31,14 +31,12 @@ pub(super) struct Healthy {
 pub(super) struct Ready {
     /// True: requests are answered, whatever the upstream does, and can be granted if it does.
     ready: bool,
-    /// Whether the upstream answers.
     upstream: UpstreamState,
-    /// What went wrong with it last.
     #[serde(skip_serializing_if = "Option::is_none")]
     last_error: Option<String>,
 }
 
-/// Whether the process answers.
+/// Liveness of the process.
 #[utoipa::path(get, path = "/healthz", tag = "agent",
     responses(
         (status = 200, description = "It does", body = Healthy),
@@ -48,8 +46,9 @@ pub(super) async fn healthz(Queried(NoQuery): Queried<NoQuery>) -> Response {
     json(StatusCode::OK, &Healthy { ok: true })
 }
 
-/// Whether the heart beats, and nothing of this host keeps it from granting: no quarantine, a journal that
-/// is written, fencing tokens. The upstream's state is in the body.
+/// Liveness of the heart, and readiness to grant: false while something of this host keeps it from
+/// granting, which is a quarantine, a journal that cannot be written, or a lack of fencing tokens.
+/// The upstream's state is in the body.
 #[utoipa::path(get, path = "/readyz", tag = "agent",
     responses(
         (status = 200, description = "It does", body = Ready),

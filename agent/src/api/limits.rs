@@ -1,4 +1,4 @@
-//! What the API takes from clients at most. Every limit has a refusal.
+//! Limits of the API. Every limit has a refusal.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ pub(super) const REFUSALS_MAX: usize = 64;
 /// A value that an error repeats is cut after so many characters.
 pub(super) const QUOTED_MAX: usize = 60;
 
-/// What is left of the deadline to stop when the drain is over, for everything else.
+/// The part of the deadline to stop that is left for everything else when the drain is over.
 const LEFT_TO_STOP: Duration = Duration::from_secs(2);
 
 /// Limits that a deployment may want to change.

@@ -24,7 +24,7 @@ impl Ask for SetLog {
     }
 }
 
-/// What the agent logs.
+/// The filter of the agent's log.
 ///
 /// Only for root and the agent's own user.
 #[utoipa::path(get, path = "/v1/log", tag = "agent",

@@ -124,7 +124,7 @@ impl MetricsListener {
 
 /// An open connection.
 struct Connection {
-    /// Whether it has asked for anything.
+    /// True once it has asked for anything.
     asked: AtomicBool,
     end: CancellationToken,
 }

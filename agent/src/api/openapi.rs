@@ -14,7 +14,7 @@ use super::{
     revoke, routes, standing, status,
 };
 
-/// What every endpoint that takes input and asks the heart can answer.
+/// Answers that every endpoint has which takes input and asks the heart.
 #[derive(IntoResponses)]
 #[expect(dead_code, reason = "only its shape is used")]
 pub(super) enum Common {
@@ -26,7 +26,7 @@ pub(super) enum Common {
     Unavailable(#[to_schema] Problem),
 }
 
-/// What an endpoint that takes no input and asks nobody can answer besides.
+/// Further answers of an endpoint that takes no input and asks nobody.
 #[derive(IntoResponses)]
 #[expect(dead_code, reason = "only its shape is used")]
 pub(super) enum NoInput {
@@ -35,7 +35,7 @@ pub(super) enum NoInput {
     Invalid(#[to_schema] Problem),
 }
 
-/// What every endpoint with a body can answer besides.
+/// Further answers of every endpoint with a body.
 #[derive(IntoResponses)]
 #[expect(dead_code, reason = "only its shape is used")]
 pub(super) enum BadBody {

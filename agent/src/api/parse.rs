@@ -20,12 +20,12 @@ const BODY_FREE: usize = 4 * 1024;
 /// For whom the body of a peer counts that the kernel did not name: it is refused anyway.
 const NOBODY: u32 = u32::MAX;
 
-/// What a request's body can be.
+/// A request that comes as a body.
 pub(super) trait Ask: DeserializeOwned {
-    /// What an error shows to somebody who sent no JSON at all.
+    /// An example for the error that somebody gets who sent no JSON at all.
     const EXAMPLE: &'static str;
 
-    /// What an empty body means, if it may be empty.
+    /// The meaning of an empty body, if it may be empty.
     fn from_nothing() -> Option<Self> {
         None
     }
@@ -245,7 +245,7 @@ fn shown(value: &Value) -> String {
     }
 }
 
-/// What serde says that it expected.
+/// The type that serde says it expected.
 fn expected(message: &str) -> String {
     let expected = message.split_once("expected ").map_or("", |(_, expected)| expected);
     expected.replace('`', "").replace("one of ", "")

@@ -14,7 +14,7 @@ use crate::model::Resource;
 /// The tenant of whoever names none.
 pub(super) const DEFAULT_TENANT: &str = "default";
 
-/// What a query string can be.
+/// A request that comes as a query string.
 pub(super) trait Query: Sized {
     /// All keys there are.
     const KEYS: &'static [&'static str];
@@ -124,7 +124,7 @@ impl Paged {
         Ok(Paged { limit, cursor })
     }
 
-    /// What a caller is told whose cursor is none of ours.
+    /// The refusal of a cursor that is none of ours.
     pub(super) fn bad_cursor(cursor: &str) -> Box<Problem> {
         let value = quote(cursor);
         let detail = format!(

@@ -82,7 +82,7 @@ pub(super) async fn register(
     }
 }
 
-/// Of a session that the heart could make no page for.
+/// True for a session that the heart could make no page for.
 fn is_missing(page: &Path) -> bool {
     page.symlink_metadata().is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
 }

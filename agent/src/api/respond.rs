@@ -43,7 +43,7 @@ impl IntoResponse for Refusal {
             response.headers_mut().insert(header::RETRY_AFTER, seconds);
         }
         if self.0.code == Code::TooLarge {
-            // What the client still sends would be taken for its next request.
+            // Bytes that the client still sends would be taken for its next request.
             response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
         response
@@ -84,7 +84,7 @@ impl AsRef<[u8]> for Charged {
     }
 }
 
-/// What a caller is told whose bytes do not fit.
+/// The refusal of a request whose bytes do not fit.
 pub(super) fn over_budget(over: OverBudget, uid: u32) -> Box<Problem> {
     let OverBudget { limit, max } = over;
     let detail = format!(
@@ -120,7 +120,7 @@ pub(super) fn mismatch(asked: &'static str, reply: &Reply) -> Response {
     StatusCode::INTERNAL_SERVER_ERROR.into_response()
 }
 
-/// Which reply it is. The rest of it may be a secret.
+/// The name of a reply. The rest of it may be a secret.
 fn name(reply: &Reply) -> String {
     let text = format!("{reply:?}");
     text.chars().take_while(|c| c.is_alphanumeric()).collect()

@@ -12,7 +12,7 @@ use super::respond::{Refusal, long_json, mismatch};
 use super::server::Connected;
 use crate::keeper::{Reply, Request};
 
-/// Who holds a resource and who waits, across the fleet.
+/// Holders and waiters of a resource, across the fleet.
 #[utoipa::path(get, path = "/v1/standing", tag = "fleet",
     params(
         ("kind" = Kind, Query, description = "The kind"),

@@ -10,7 +10,7 @@ const TURNS_PER_UID: usize = 4;
 /// Users that are remembered without any answer under way.
 const IDLE_MAX: usize = 256;
 
-/// Who has a long answer made.
+/// The users who have a long answer made.
 #[derive(Debug, Default)]
 pub struct Turns(Mutex<HashMap<u32, Weak<Semaphore>>>);
 

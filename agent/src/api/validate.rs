@@ -1,4 +1,4 @@
-//! What a field may be. Pure; every refusal names the field, the value, the rule and the way out.
+//! Rules of fields. Pure; every refusal names the field, the value, the rule and the way out.
 
 use std::time::Duration;
 

@@ -1,11 +1,10 @@
-//! What a connection is doing, and since when.
+//! The activity of a connection, and since when.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::api::Limits;
 
-/// What a connection is doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u64)]
 pub(super) enum Phase {
@@ -39,7 +38,7 @@ impl Phase {
 const PHASE_BITS: u32 = 3;
 const PHASE_MASK: u64 = (1 << PHASE_BITS) - 1;
 
-/// What a connection is doing, and since when. Written by the connection, read by the sweep that
+/// The activity of a connection, and since when. Written by the connection, read by the sweep that
 /// closes what is overdue: one store per change is cheaper than a timer per request, and hyper's
 /// own timer cannot tell an idle connection from a slow head.
 #[derive(Debug)]
@@ -116,7 +115,7 @@ impl Activity {
         }
     }
 
-    /// Whether the client would not take what was written last.
+    /// True if the client would not take what was written last.
     pub(super) fn is_stalled(&self) -> bool {
         self.stalled.load(Ordering::Relaxed) != 0
     }
@@ -130,7 +129,7 @@ impl Activity {
         }
     }
 
-    /// Whether the connection has taken longer than the limits allow.
+    /// True if the connection has taken longer than the limits allow.
     pub(super) fn is_overdue(&self, limits: &Limits) -> bool {
         let now = self.now_ms();
         let longer =

@@ -25,7 +25,7 @@ use crate::host;
 use crate::host::peer::{Written, written_to};
 use crate::model::Peer;
 
-/// Who is at the other end of a connection, as the kernel said when it was accepted.
+/// The peer of a connection, as the kernel said when it was accepted.
 pub trait Identity: Send + Sync + 'static {
     /// For requests that are not about the process.
     fn caller(&self) -> Caller;
@@ -45,13 +45,13 @@ impl Identity for host::peer::Identity {
     }
 }
 
-/// Whether an end of the connection can be noticed while nothing is read from it.
+/// True if the end of a connection can be noticed while nothing is read from it.
 pub(super) const SEES_HANGUP: bool = cfg!(any(target_os = "linux", target_os = "android"));
 
 /// How often a client that has been answered for the last time is looked at until it has read that.
 const SETTLE_EVERY: Duration = Duration::from_millis(50);
 
-/// What the server wants of a connection.
+/// An order of the server to a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub(super) enum Order {
@@ -76,7 +76,7 @@ pub(in crate::api) struct Connection {
     owed: Mutex<Vec<Delivery>>,
     /// The event stream that guarded work hangs on, with its place.
     tie: Mutex<Option<(StreamTether, Place)>>,
-    /// Whether a read or a write found the connection broken.
+    /// Set when a read or a write found the connection broken.
     broken: AtomicBool,
 }
 
@@ -99,17 +99,17 @@ impl Connection {
         }
     }
 
-    /// Who connected.
+    /// The peer.
     pub(in crate::api) fn peer(&self) -> Peer {
         self.peer
     }
 
-    /// Who calls, for requests that are not about the process.
+    /// The peer, for requests that are not about the process.
     pub(in crate::api) fn caller(&self) -> Caller {
         Caller { peer: self.peer, pidfd: None, connection: self.number() }
     }
 
-    /// Who registers, with the process that the session may be tied to.
+    /// The peer, with the process that the session may be tied to.
     pub(in crate::api) fn registrant(&self) -> Caller {
         Caller { connection: self.number(), ..self.identity.registrant(&self.stream) }
     }
@@ -146,8 +146,8 @@ impl Connection {
     pub(in crate::api) async fn hung_up(&self) {
         #[cfg(any(target_os = "linux", target_os = "android"))]
         {
-            // Of all interests this is the one that nothing fulfils but the end. An error means
-            // that the runtime is shutting down.
+            // This is the one interest that nothing fulfils but the end. An error means that the
+            // runtime is shutting down.
             let _ = self.stream.ready(Interest::PRIORITY).await;
         }
         #[cfg(not(any(target_os = "linux", target_os = "android")))]

@@ -56,11 +56,11 @@ pub struct Drained {
     pub cut: usize,
 }
 
-/// Where clients connect.
+/// The socket that clients connect to.
 pub struct Listening {
     /// At present.
     pub now: UnixListener,
-    /// What takes its place when its file has vanished.
+    /// New sockets that take its place when its file has vanished.
     pub renewed: mpsc::Receiver<UnixListener>,
 }
 
@@ -130,8 +130,8 @@ fn http() -> http1::Builder {
         // A long body is written from where it is; what is small the socket puts together.
         .writev(true)
         .auto_date_header(false)
-        // Where the end can be seen otherwise, requests that do not wait are still answered to a
-        // client that has closed its writing half.
+        // On other systems requests that do not wait are still answered to a client that has closed
+        // its writing half.
         .half_close(SEES_HANGUP);
     http
 }
@@ -141,7 +141,7 @@ struct Server {
     answered: Arc<Answered>,
     metrics: Arc<Metrics>,
     refuser: Refuser,
-    /// What of refusals is logged.
+    /// Bounds the log of refusals.
     refused: Mutex<Repeats>,
     router: Router,
     http: http1::Builder,
@@ -259,7 +259,7 @@ impl Server {
     }
 }
 
-/// What answers the requests of a connection, and where that is counted.
+/// The router of a connection's requests, and the counters of its answers.
 type Service = (Router, Arc<Answered>);
 
 /// One connection's task. Ends with the connection, or when it is told to close; dropping hyper's

@@ -68,7 +68,7 @@ async fn tell(stream: &UnixStream, problem: &Problem) {
     }
 }
 
-/// What a connection beyond a limit is told.
+/// The refusal of a connection beyond a limit.
 pub(super) fn full(full: Full, uid: u32) -> Problem {
     let detail = match full {
         Full::User(max) => format!(

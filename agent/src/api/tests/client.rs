@@ -118,7 +118,7 @@ impl Client {
 }
 
 pub(super) fn post(path: &str, body: &str) -> String {
-    // What `curl -d` sends.
+    // The request of `curl -d`.
     format!(
         "POST {path} HTTP/1.1\r\nhost: x\r\ncontent-type: application/x-www-form-urlencoded\r\n\
          content-length: {}\r\n\r\n{body}",

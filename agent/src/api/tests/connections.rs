@@ -68,7 +68,7 @@ async fn end_is_seen(rig: &Rig) {
     .await;
 }
 
-/// Whether the heart hears that a grant was not read, before it hears of somebody else.
+/// True if the heart hears that a grant was not read, before it hears of somebody else.
 async fn is_returned(rig: &mut Rig) -> bool {
     loop {
         match rig.heard().await {
@@ -114,7 +114,7 @@ async fn a_grant_is_its_callers_once_that_has_read_it_and_asks_for_more() {
     let mut client = rig.connect().await;
     client.send(ask(false)).await;
     assert_eq!(client.answer().await.unwrap().status, 200);
-    // What it has not read now is of no concern.
+    // The rest is of no concern.
     client.send("GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").await;
     client.stream.readable().await.unwrap();
     drop(client);

@@ -1,4 +1,4 @@
-//! What is counted of requests and connections.
+//! Counters of requests and connections.
 
 use super::{Rig, within};
 

@@ -1,4 +1,4 @@
-//! Who may have the upstream examined, and how many at a time.
+//! Rights to an examination of the upstream, and how many run at a time.
 
 use std::sync::atomic::Ordering;
 

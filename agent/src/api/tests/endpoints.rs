@@ -1,4 +1,4 @@
-//! What each endpoint answers when nothing is wrong, and what the policy refuses.
+//! Answers of each endpoint when nothing is wrong, and refusals of the policy.
 
 use std::sync::atomic::Ordering;
 

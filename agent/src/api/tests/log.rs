@@ -1,4 +1,4 @@
-//! Who may change what is logged, and to what.
+//! Rights to change the log's filter, and its bounds.
 
 use std::sync::atomic::Ordering;
 

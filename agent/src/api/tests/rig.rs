@@ -52,7 +52,7 @@ pub(super) async fn within<T>(what: &str, future: impl Future<Output = T>) -> T 
     }
 }
 
-/// What the heart heard.
+/// Something that the heart heard.
 pub(super) enum Noted {
     Request(Ticket, Box<Request>),
     Cancelled(Ticket),
@@ -71,7 +71,7 @@ pub(super) struct Rig {
     pub(super) served: JoinHandle<Drained>,
     pub(super) metrics: Arc<Metrics>,
     pub(super) probe: SelfProbe,
-    /// Whether the heart takes turns.
+    /// True while the heart takes turns.
     pub(super) beats: Arc<AtomicBool>,
     _directory: tempfile::TempDir,
 }
@@ -133,7 +133,7 @@ impl Rig {
         Rig { path, noted, uid, shutdown, served, metrics, probe, beats, _directory: directory }
     }
 
-    /// What `/metrics` says.
+    /// The body of `/metrics`.
     pub(super) fn numbers(&self) -> String {
         self.metrics.encode(Exposition::OpenMetrics).unwrap()
     }
@@ -260,7 +260,7 @@ async fn beat(mut heart: FakeHeart, notes: mpsc::UnboundedSender<Noted>, beats: 
     }
 }
 
-/// Whether guarded work hangs on a stream: on those of one session.
+/// True for streams that guarded work hangs on: those of one session.
 fn is_tether(target: &StreamTarget) -> bool {
     matches!(target, StreamTarget::Session { session, .. } if *session == guarded())
 }
