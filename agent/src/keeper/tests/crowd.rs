@@ -100,15 +100,25 @@ fn places_are_told_to_the_first_hundred_and_not_at_every_step() {
     // Each of those who leave is told of that, and the first hundred of those who stay of their places.
     assert_eq!(told, 50 + 100);
 
+    let leaving: Vec<_> = crowd.waiters.drain(..50).collect();
+    let (_, told) = crowd.cost(|bench| {
+        for (session, waiting) in leaving {
+            bench.release(session, Some(waiting.hold)).unwrap();
+            bench.pass(Duration::from_millis(10));
+        }
+    });
+    // Four times a second, for half a second.
+    assert!((50 + 100..=50 + 300).contains(&told), "{told}");
+
     let (session, last) = crowd.waiters.last().unwrap().clone();
     let request = json!({"kind": "leader", "name": "x", "wait": "queue", "request": "again"});
     let status = crowd.bench.acquire(session, request.clone());
     let Some(Ok(Reply::Waiting(behind))) = crowd.bench.reply(status) else { panic!("no place") };
-    assert_eq!(behind.position, Some(951));
+    assert_eq!(behind.position, Some(901));
     crowd.bench.release(session, Some(last.hold)).unwrap();
     let again = crowd.bench.acquire(session, request);
     let Some(Ok(Reply::Waiting(behind))) = crowd.bench.reply(again) else { panic!("no place") };
-    assert_eq!(behind.position, Some(950), "whoever asks is told where they stand now");
+    assert_eq!(behind.position, Some(900), "whoever asks is told where they stand now");
 }
 
 #[test]
