@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use tenure::wire::{Event, JeopardyEvent, LostReason, Role};
+use tenure::wire::{Event, JeopardyEvent, Kind, LostReason, Role};
 
 use super::claims::lost_reason;
 use super::command::{Command, Note};
-use super::hold::{Stage, millis};
+use super::hold::{Hold, Stage, millis};
 use super::journal::Entry;
 use super::settings::BEATS_PER_CALL_MAX;
 use super::timers::Timer;
@@ -17,13 +17,36 @@ use crate::model::{
     Subject,
 };
 
+/// Beats of permits meet at so many instants within one step of the grid: the upstream does several times
+/// as much for one as for another kind's, and would keep everybody else waiting for all of them …
+const PERMIT_INSTANTS: u64 = 8;
+/// … but no two instants are nearer to each other.
+const PERMIT_INSTANTS_APART_MS: u64 = 32;
+
 /// When to beat next. Beats of one rhythm meet on a grid of at most an eighth of it, so that thousands
 /// of holds share a few full calls; never later than asked.
 pub(super) fn next_beat(now: Boottime, every: Duration) -> Boottime {
-    let every_ms = millis(every).max(1);
-    let grid_ms = 1u64 << (every_ms / 8).max(1).ilog2();
-    let grid = grid_ms * 1_000_000;
-    let due = (now + every).as_nanos() / grid * grid;
+    on_grid(now, every, grid_ms(every), 0)
+}
+
+/// When to beat a hold next that is held.
+pub(super) fn next_beat_of(now: Boottime, hold: &Hold) -> Boottime {
+    let grid_ms = grid_ms(hold.beat_every);
+    let instants = match hold.kind() {
+        Kind::Semaphore => (grid_ms / PERMIT_INSTANTS_APART_MS).clamp(1, PERMIT_INSTANTS),
+        _ => 1,
+    };
+    let instant = hold.id().0.as_u64_pair().1 % instants;
+    on_grid(now, hold.beat_every, grid_ms, instant * (grid_ms / instants))
+}
+
+fn grid_ms(every: Duration) -> u64 {
+    1 << (millis(every).max(1) / 8).max(1).ilog2()
+}
+
+fn on_grid(now: Boottime, every: Duration, grid_ms: u64, offset_ms: u64) -> Boottime {
+    let (grid, offset) = (grid_ms * 1_000_000, offset_ms * 1_000_000);
+    let due = (now + every).as_nanos().saturating_sub(offset) / grid * grid + offset;
     Boottime::from_nanos(due.max(now.as_nanos() + 1))
 }
 
@@ -199,11 +222,12 @@ impl Keeper {
 
     fn still_held(&mut self, now: Boottime, id: ClaimId, sent_at: Boottime) {
         let Some(hold) = self.holds.get_mut(&id) else { return };
+        let next = next_beat_of(now, hold);
         let valid_until = hold.valid_until_if_sent_at(sent_at).max(hold.valid_until);
         let was_in_jeopardy = hold.stage == Stage::Jeopardy;
         self.hold_counts.change(hold, Stage::Held);
         let again = std::mem::take(&mut hold.again);
-        let due = if again { now } else { next_beat(now, hold.beat_every) };
+        let due = if again { now } else { next };
         self.timers.set(&mut hold.beat, Timer::Beat(id), Some(due));
         if valid_until == hold.valid_until && !was_in_jeopardy {
             return;

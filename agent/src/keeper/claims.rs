@@ -209,7 +209,7 @@ impl Keeper {
         hold.uncertain = false;
         hold.failures = 0;
         let again = std::mem::take(&mut hold.again);
-        let beat = if again { now } else { super::beats::next_beat(now, hold.beat_every) };
+        let beat = if again { now } else { super::beats::next_beat_of(now, hold) };
         self.timers.set(&mut hold.beat, Timer::Beat(id), Some(beat));
         self.timers.set(&mut hold.deadline, Timer::Deadline(id), Some(valid_until));
         if hold.wait == Wait::Queue || !hold.tickets.is_empty() {

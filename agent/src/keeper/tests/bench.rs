@@ -44,6 +44,8 @@ pub(super) struct Bench {
     pub(super) done: usize,
     /// Claims among them.
     pub(super) claims: usize,
+    /// When there were calls with renewals, and of how many.
+    pub(super) renewals: Vec<(Boottime, usize)>,
     hung: VecDeque<(CallId, model::Request, Boottime)>,
     next: u64,
 }
@@ -74,6 +76,7 @@ impl Bench {
             rows: BTreeMap::new(),
             done: 0,
             claims: 0,
+            renewals: Vec::new(),
             hung: VecDeque::new(),
             next: 1,
         }
@@ -275,6 +278,9 @@ impl Bench {
     fn call(&mut self, call: CallId, request: model::Request) {
         let sent_at = self.now;
         self.claims += usize::from(matches!(request, model::Request::Claim(_)));
+        if let model::Request::Renew(beats) = &request {
+            self.renewals.push((self.now, beats.len()));
+        }
         let result = match self.link {
             Link::Up => Ok(self.engine.handle(self.now, request)),
             Link::RepliesLost => {

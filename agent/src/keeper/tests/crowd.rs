@@ -153,6 +153,30 @@ fn waits_that_end_at_the_same_instant_cost_what_they_cost_alone() {
 }
 
 #[test]
+fn beats_of_permits_are_spread_and_those_of_leaders_meet() {
+    const HOLDS: usize = 1000;
+    for (kind, together) in [("leader", HOLDS / 2..=HOLDS), ("semaphore", 1..=HOLDS / 4)] {
+        let mut bench = Bench::new();
+        let mut session = Uuid::nil();
+        for number in 0..HOLDS {
+            if number % HOLDS_PER_SESSION_MAX == 0 {
+                session = bench.register(json!({"tether": "process"}));
+            }
+            bench.hold(session, json!({"kind": kind, "name": format!("n{number}")}));
+        }
+        bench.renewals.clear();
+        bench.pass(Duration::from_secs(10));
+        let beaten: usize = bench.renewals.iter().map(|(_, beats)| beats).sum();
+        assert_eq!(beaten, HOLDS, "{kind}");
+        let at = |instant| {
+            bench.renewals.iter().filter(|(at, _)| *at == instant).map(|(_, beats)| beats).sum()
+        };
+        let most: usize = bench.renewals.iter().map(|(instant, _)| at(*instant)).max().unwrap();
+        assert!(together.contains(&most), "{most} of {HOLDS} {kind}s at once");
+    }
+}
+
+#[test]
 fn a_grant_moves_the_queue_on_in_as_many_steps_however_many_wait() {
     let mut crowd = Crowd::gather(CROWD, &queued());
     let holder = crowd.holder;
