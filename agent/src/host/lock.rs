@@ -1,8 +1,8 @@
 //! The right to a thing that only one agent may use.
 
 use std::fs::{self, File};
-use std::io::{self, Read, Seek, Write};
-use std::os::unix::fs::MetadataExt;
+use std::io::{self, Read, Seek};
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::thread;
 use std::time::Duration;
 
@@ -10,6 +10,8 @@ use super::clock;
 
 /// A pid, a namespace and a word are shorter.
 pub const BYTES_MAX: u64 = 256;
+/// Length of what is written.
+const LINE: usize = 128;
 /// How long an owner may take to be gone that was killed a moment ago.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// The same for one that has said that it is leaving. Longer than the longest stop.
@@ -53,21 +55,21 @@ impl Lock {
                 Err(fs::TryLockError::Error(error)) => return Err(error.into()),
             }
             let owner = read(&file).unwrap_or_default();
-            let patience = if owner.ends_with(LEAVING) { PATIENCE_LEAVING } else { PATIENCE };
+            let patience =
+                if owner.trim_end().ends_with(LEAVING) { PATIENCE_LEAVING } else { PATIENCE };
             if clock::now().since(since) >= patience {
                 return Err(LockError::Held { pid: pid_of(&owner) });
             }
             thread::sleep(PACE);
         }
         let lock = Lock(file);
-        lock.write("")?;
+        lock.write("");
         Ok(lock)
     }
 
     /// Tells a next agent that it is worth waiting for the end of this one.
     pub fn leave(&self) {
-        // Without it the next agent is less patient.
-        let _ = self.write(LEAVING);
+        self.write(LEAVING);
     }
 
     /// Device and inode of its file.
@@ -80,13 +82,16 @@ impl Lock {
         Ok((found.dev(), found.ino()))
     }
 
-    fn write(&self, word: &str) -> io::Result<()> {
-        let mut file = &self.0;
-        file.set_len(0)?;
-        file.rewind()?;
-        // In one call, so that no part of it is read.
-        let line = format!("{} {} {word}", std::process::id(), pid_namespace());
-        file.write_all(line.trim_end().as_bytes())
+    /// Says whose it is, and that word. It is a lock without that, too: others are told less then.
+    fn write(&self, word: &str) {
+        let owner = format!("{} {} {word}", std::process::id(), pid_namespace());
+        // In one call and always as long, so that no part of it is read; over what is there, whose
+        // space nobody else takes on a full disk.
+        let line = format!("{owner:<LINE$}");
+        if self.0.write_all_at(line.as_bytes(), 0).is_err() {
+            // Rather nobody's number than that of another process.
+            let _ = self.0.set_len(0);
+        }
     }
 }
 

@@ -38,7 +38,7 @@ const RETRY_MAX: Duration = Duration::from_secs(10);
 /// After a failed write nothing more may be granted until it is written anew
 /// ([`refusal`](Journal::refusal)), and the file is removed: a restart meanwhile starts from nothing, which
 /// it can know, and not from a state that was overtaken, which it could not. A little space is kept ahead,
-/// so that a full disk does not come to that at once.
+/// so that a full disk does not come to that at once: as soon as there is less, nothing more is granted.
 #[derive(Debug)]
 pub struct Journal {
     disk: Box<dyn Disk>,
@@ -51,9 +51,12 @@ pub struct Journal {
     reserved: u64,
     turn: Turn,
     rewrite: Option<Rewrite>,
-    /// The live rows, as of the last time when it was written anew.
+    /// The live rows, as of the last time when this agent wrote it anew.
     live: Live,
+    /// When space ahead is asked for again.
     retry: Retry,
+    /// When it is written anew.
+    retry_rewrite: Retry,
     failure: Option<Arc<str>>,
     fresh: Option<Fresh>,
 }
@@ -162,11 +165,12 @@ pub enum Notice {
 
 impl Journal {
     /// Opens the journal of this boot and reads it, or makes a new one. `expected` is the generation that
-    /// the ledger knows of: a log of another one was overtaken.
+    /// the ledger knows of: a log of another one was overtaken. On a full disk it comes up with what can be
+    /// read, and grants nothing until it can be written.
     ///
     /// # Errors
     ///
-    /// When it cannot be read, or a new one is needed and cannot be made.
+    /// When it cannot be read, or cannot be made or written for another reason than want of space.
     pub fn open(
         mut disk: Box<dyn Disk>,
         boot_id: Uuid,
@@ -192,28 +196,23 @@ impl Journal {
             Err(Unusable::Version(found)) => Err(Fresh::OtherVersion { found }),
             Err(Unusable::Damaged(cause)) => Err(Fresh::Damaged { cause }),
         };
-        let (mark, found, fresh) = match taken_up {
+        let (mark, found, fresh, written) = match taken_up {
             Ok((mark, found)) => {
                 let generation = mark.generation.max(expected.unwrap_or(0)) + 1;
                 let mark = Mark { generation, ..mark };
-                disk.write_at(FILE, MARK_AT as u64, &mark.bytes())?;
-                (mark, found, None)
+                let written = disk.write_at(FILE, MARK_AT as u64, &mark.bytes());
+                (mark, found, None, written)
             }
             Err(fresh) => {
                 if matches!(fresh, Fresh::Damaged { .. } | Fresh::OtherVersion { .. }) {
                     disk.rename(FILE, DAMAGED)?;
                 }
                 let mark = Mark::empty(expected.unwrap_or(0) + 1);
-                begin(&mut *disk, boot_id, mark)?;
-                disk.rename(NEW, FILE)?;
-                (mark, Found::default(), Some(fresh))
+                let written = begin(&mut *disk, boot_id, mark);
+                let written = written.and_then(|()| disk.rename(NEW, FILE));
+                (mark, Found::default(), Some(fresh), written)
             }
         };
-        let rows = found.keeper.sessions.len()
-            + found.keeper.holds.len()
-            + found.engine.grants.len()
-            + found.engine.waiters.len()
-            + found.engine.sessions.len();
         let mut journal = Journal {
             disk,
             ahead,
@@ -223,12 +222,17 @@ impl Journal {
             reserved: mark.length,
             turn: Turn::default(),
             rewrite: None,
-            live: Live { bytes: mark.length, rows: rows as u64 },
+            live: Live::default(),
             retry: Retry::default(),
+            retry_rewrite: Retry::default(),
             failure: None,
             fresh,
         };
-        journal.reserve(Boottime::ZERO);
+        match written {
+            Ok(()) => drop(journal.reserve(Boottime::ZERO)),
+            Err(error) if is_full(&error) => drop(journal.give_up(&error)),
+            Err(error) => return Err(error.into()),
+        }
         Ok((journal, found))
     }
 
@@ -272,7 +276,7 @@ impl Journal {
             let (bytes, next) = self.turn.behind(rewrite.mark);
             match self.disk.write_at(NEW, rewrite.mark.length, bytes) {
                 Ok(()) => rewrite.mark = next,
-                Err(_) => self.abandon_rewrite(now),
+                Err(_) => drop(self.abandon_rewrite(now, None)),
             }
         }
         let mut notice = None;
@@ -295,16 +299,15 @@ impl Journal {
         if self.rewrite.is_some() {
             return self.go_on(now, rows);
         }
-        if !self.retry.is_due(now) {
-            return None;
+        let notice = self.reserve(now);
+        let is_wanted = self.mark.is_none_or(|mark| self.is_long(mark, rows));
+        if notice.is_some() || !is_wanted || !self.retry_rewrite.is_due(now) {
+            return notice;
         }
-        if self.mark.is_none_or(|mark| self.is_long(mark, rows)) {
-            return match self.begin_rewrite(rows) {
-                Ok(()) => self.go_on(now, rows),
-                Err(error) => self.postpone(now, &error),
-            };
+        match self.begin_rewrite(rows) {
+            Ok(()) => self.go_on(now, rows),
+            Err(error) => self.abandon_rewrite(now, Some(&error)),
         }
-        self.reserve(now)
     }
 
     /// When [`Journal::tend`] wants to be called.
@@ -313,7 +316,7 @@ impl Journal {
             return Some(Boottime::ZERO);
         }
         match self.mark {
-            None => Some(self.retry.at.unwrap_or(Boottime::ZERO)),
+            None => Some(self.retry_rewrite.at.unwrap_or(Boottime::ZERO)),
             Some(_) => self.failure.as_ref().and(self.retry.at),
         }
     }
@@ -322,7 +325,7 @@ impl Journal {
     pub fn finish(&mut self, now: Boottime, rows: &dyn Rows) -> Option<Notice> {
         let mut notice = None;
         if self.mark.is_none() {
-            self.retry = Retry::default();
+            self.retry_rewrite = Retry::default();
             notice = self.tend(now, rows);
             while self.rewrite.is_some() {
                 notice = self.tend(now, rows);
@@ -338,13 +341,15 @@ impl Journal {
     }
 
     fn is_long(&self, mark: Mark, rows: &dyn Rows) -> bool {
-        if mark.length < self.ahead.slack {
+        // Where there is no space ahead a shorter log makes some.
+        let slack = if self.failure.is_some() { self.ahead.space / 4 } else { self.ahead.slack };
+        if mark.length < slack {
             return false;
         }
         let live = self.live.length_of(rows.count() as u64);
         let added = mark.length.saturating_sub(self.live.bytes);
         // Writing it anew costs as much as what was added at least.
-        mark.length > 2 * live + self.ahead.slack && (added > live || live < self.live.bytes / 2)
+        mark.length > 2 * live + slack && (added > live || live < self.live.bytes / 2)
     }
 
     fn begin_rewrite(&mut self, rows: &dyn Rows) -> io::Result<()> {
@@ -367,52 +372,61 @@ impl Journal {
         rewrite.mark = next;
         let done = rewrite.keys.len() == 0;
         let rows = rewrite.rows;
+        let upto = next.length + 2 * self.ahead.space;
+        let mut reserved = next.length;
         if done && written.is_ok() {
-            written = self
-                .disk
-                .reserve(NEW, next.length, next.length + 2 * self.ahead.space)
+            written = self.disk.reserve(NEW, next.length, upto);
+            match written {
+                Ok(()) => reserved = upto,
+                // The old one has no space ahead either, and leaves its own.
+                Err(_) if self.failure.is_some() => written = Ok(()),
+                Err(_) => {}
+            }
+            written = written
                 .and_then(|()| self.disk.write_at(NEW, MARK_AT as u64, &next.bytes()))
                 .and_then(|()| self.disk.rename(NEW, FILE));
         }
         match written {
-            Err(error) => {
-                self.abandon_rewrite(now);
-                self.postpone(now, &error)
-            }
+            Err(error) => self.abandon_rewrite(now, Some(&error)),
             Ok(()) if done => {
                 self.rewrite = None;
                 self.mark = Some(next);
-                self.reserved = next.length + 2 * self.ahead.space;
+                self.reserved = reserved;
                 self.live = Live { bytes: next.length, rows };
-                self.mended()
+                self.retry = Retry::default();
+                self.retry_rewrite = Retry::default();
+                self.reserve(now)
             }
             Ok(()) => None,
         }
     }
 
-    fn abandon_rewrite(&mut self, now: Boottime) {
+    fn abandon_rewrite(&mut self, now: Boottime, error: Option<&io::Error>) -> Option<Notice> {
         self.rewrite = None;
-        self.retry.after_failure(now);
+        self.retry_rewrite.after_failure(now);
         // It takes space, and means nothing.
         let _ = self.disk.remove(NEW);
-    }
-
-    fn mended(&mut self) -> Option<Notice> {
-        self.retry = Retry::default();
-        self.failure.take().map(|_| Notice::Mended)
+        if let (None, Some(error)) = (self.mark, error) {
+            self.failure = Some(format!("the journal cannot be written ({error})").into());
+        }
+        None
     }
 
     /// Space for what must be written even if nothing may be granted.
     fn reserve(&mut self, now: Boottime) -> Option<Notice> {
         let mark = self.mark?;
         if mark.length + self.ahead.space <= self.reserved {
-            return self.mended();
+            self.retry = Retry::default();
+            return self.failure.take().map(|_| Notice::Mended);
+        }
+        if !self.retry.is_due(now) {
+            return None;
         }
         let upto = mark.length + 2 * self.ahead.space;
         match self.disk.reserve(FILE, mark.length, upto) {
             Ok(()) => {
                 self.reserved = upto;
-                self.mended()
+                self.reserve(now)
             }
             Err(error) => {
                 self.retry.after_failure(now);
@@ -423,20 +437,9 @@ impl Journal {
         }
     }
 
-    fn postpone(&mut self, now: Boottime, error: &io::Error) -> Option<Notice> {
-        let _ = self.disk.remove(NEW);
-        if self.retry.is_due(now) {
-            self.retry.after_failure(now);
-        }
-        if self.mark.is_none() {
-            self.failure = Some(format!("the journal cannot be written ({error})").into());
-        }
-        None
-    }
-
     fn give_up(&mut self, error: &io::Error) -> Notice {
         self.mark = None;
-        self.retry = Retry::default();
+        self.retry_rewrite = Retry::default();
         let cause = format!("the journal cannot be written ({error})");
         self.failure = Some(cause.as_str().into());
         if self.disk.remove(FILE).is_err() {
@@ -466,6 +469,10 @@ pub fn look(disk: &mut dyn Disk) -> io::Result<Found> {
         Err(Unusable::Version(found)) => other(Fresh::OtherVersion { found }.to_string()),
         Err(Unusable::Damaged(cause)) => other(cause),
     }
+}
+
+fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
 /// A log without records.

@@ -178,7 +178,8 @@ impl PartsMaker {
             Some(Fresh::OtherBoot) => info!("the machine was booted: the journal starts anew"),
             Some(why) => warn!("{why}; it starts anew"),
         }
-        if let Some(error) = upstream.health().last_error {
+        let refusal = journal.borrow().refusal().map(ToString::to_string);
+        if let Some(error) = refusal.or(upstream.health().last_error) {
             warn!("{error}");
         }
         let pages = Pages::in_directory(&self.runtime_dir, self.boot_id)?;

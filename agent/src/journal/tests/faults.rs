@@ -221,3 +221,91 @@ fn nothing_is_written_when_nothing_happened() {
     assert_eq!(disk.writes(), writes);
     assert_eq!(journal.poll_timeout(), None);
 }
+
+/// So many rows that come and go, until nothing may be granted.
+fn churn(journal: &mut Journal, memory: &mut Memory, row: &mut u64, rows: u64) {
+    for _ in 0..rows {
+        *row += 1;
+        memory.hold(journal, *row);
+        if *row > 10 {
+            memory.end(journal, *row - 10);
+        }
+        assert_eq!(journal.secure(START), None, "row {row} has its space");
+        journal.tend(START, memory);
+        if journal.refusal().is_some() {
+            return;
+        }
+    }
+}
+
+#[test]
+fn a_log_that_cannot_be_written_anew_stops_grants_before_its_space_ends() {
+    let disk = Faulty::default();
+    let mut journal = open(&disk, None);
+    let (mut memory, mut row) = (Memory::default(), 0);
+    while disk.bytes_len(FILE) < 1024 * 1024 {
+        churn(&mut journal, &mut memory, &mut row, 1);
+    }
+    // Room for more of it, but for no other beside it.
+    disk.change(|state| state.free = Some(300 * 1024));
+    churn(&mut journal, &mut memory, &mut row, 100_000);
+    assert!(disk.bytes_len(FILE) > 1024 * 1024 + 128 * 1024, "it is due to be written anew");
+    memory.end(&mut journal, row);
+    assert_eq!(journal.secure(START), None, "a release has its space");
+    assert_eq!(next(&disk, None), Ok(9));
+}
+
+#[test]
+fn a_shorter_log_makes_space_where_there_is_none() {
+    let disk = Faulty::default();
+    let mut journal = open(&disk, None);
+    let (mut memory, mut row) = (Memory::default(), 0);
+    disk.change(|state| state.free = Some(64 * 1024));
+    churn(&mut journal, &mut memory, &mut row, 100_000);
+    // Room for its rows, but for no space ahead beside the old one.
+    let now = START + Duration::from_secs(10);
+    assert_eq!(tend(&mut journal, now, &memory), [Notice::Mended]);
+    assert_eq!(next(&disk, None), Ok(10));
+}
+
+#[test]
+fn agents_that_are_killed_soon_do_not_let_the_log_grow() {
+    let disk = Faulty::default();
+    let (mut memory, mut row) = (Memory::default(), 0);
+    for _ in 0..30 {
+        let mut journal = open(&disk, None);
+        churn(&mut journal, &mut memory, &mut row, 200);
+        assert_eq!(next(&disk, None), Ok(10));
+    }
+    assert!(disk.bytes_len(FILE) < 1_500_000, "{} bytes", disk.bytes_len(FILE));
+}
+
+#[test]
+fn a_start_on_a_full_disk_comes_up_with_what_is_there() {
+    let disk = Faulty::default();
+    let mut journal = open(&disk, None);
+    let mut memory = Memory::default();
+    memory.hold(&mut journal, 1);
+    journal.secure(START);
+    disk.change(|state| state.free = Some(0));
+    for _ in 0..10 {
+        let (mut journal, found) =
+            Journal::open(Box::new(disk.clone()), BOOT, None, Ahead::default()).unwrap();
+        assert_eq!((journal.fresh(), found.keeper.holds.len()), (None, 1));
+        assert!(journal.refusal().is_some(), "nothing is granted");
+        memory.valid(&mut journal, 1, START);
+        assert_eq!(journal.secure(START), None);
+    }
+    // Also without a journal.
+    disk.change(|state| state.files.clear());
+    let mut journal = open(&disk, None);
+    assert_eq!(journal.fresh(), Some(&Fresh::Missing));
+    assert!(journal.refusal().is_some());
+    assert_eq!(tend(&mut journal, START, &memory), []);
+    disk.change(|state| state.free = None);
+    assert_eq!(tend(&mut journal, START + Duration::from_secs(10), &memory), [Notice::Mended]);
+    assert_eq!(next(&disk, None), Ok(1));
+    // Another trouble than want of space is for whoever starts it.
+    disk.change(|state| state.broken = Some(ErrorKind::PermissionDenied));
+    assert!(Journal::open(Box::new(disk.clone()), BOOT, None, Ahead::default()).is_err());
+}
