@@ -289,6 +289,40 @@ fn what_ran_out_while_the_agent_was_away_is_free_when_it_is_back() {
 }
 
 #[test]
+fn what_has_ended_answers_after_a_crash_as_before_it() {
+    let mut agent = Agent::setup().config("[limits]\nremember = \"1h\"\n").start();
+    let mut http = agent.http();
+    let mut register = || http.register(&json!({"keepalive_ms": 600_000})).session;
+    let (session, gone) = (register(), register());
+    http.post("/v1/release", &json!({"session": gone})).json(200);
+    let requested = |name: &str| json!({"request": name});
+    let lives = http.acquire(session, "leader", "lives", &requested("lives"));
+    let released = http.acquire(session, "leader", "released", &requested("released"));
+    http.post("/v1/release", &json!({"session": session, "hold": released.hold})).json(200);
+    let lost = http.acquire(session, "semaphore", "lost", &requested("lost"));
+    http.post("/v1/revoke", &json!({"kind": "semaphore", "name": "lost"})).json(200);
+    // What the second agent takes up it has not seen itself.
+    for _ in 0..2 {
+        agent.kill();
+        agent.start_again();
+        let mut http = agent.http();
+        let again = http.acquire(session, "leader", "lives", &requested("lives"));
+        assert_eq!((again.hold, again.token), (lives.hold, lives.token));
+        for (kind, name, hold) in
+            [("leader", "released", released.hold), ("semaphore", "lost", lost.hold)]
+        {
+            let problem = http.ask(session, kind, name, &requested(name)).problem(Code::HoldLost);
+            assert_eq!(problem.hold, Some(hold), "{}", problem.detail);
+        }
+        let release = json!({"session": session, "hold": lost.hold});
+        http.post("/v1/release", &release).problem(Code::HoldLost);
+        http.post("/v1/release", &json!({"session": gone})).problem(Code::SessionLost);
+    }
+    assert_eq!(agent.counts().1, 1, "nothing was granted anew");
+    agent.http().acquire(session, "leader", "released", &requested("another"));
+}
+
+#[test]
 fn a_quarantine_is_no_readiness_and_can_be_ended() {
     let mut agent = Agent::start();
     let mut http = agent.http();

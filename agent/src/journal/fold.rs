@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use crate::engine::journal::{Entry as EngineEntry, Saved as EngineSaved, SavedGrant, SavedWaiter};
 use crate::host::clock::Boottime;
-use crate::keeper::journal::{Entry as KeeperEntry, Saved as KeeperSaved, SavedHold, SavedSession};
+use crate::keeper::journal::{
+    Entry as KeeperEntry, Saved as KeeperSaved, SavedEnd, SavedHold, SavedSession,
+};
 use crate::model::{Claim, Resource, SessionId, SessionRecord};
 
 use super::Entry;
@@ -15,6 +17,7 @@ use super::Entry;
 pub(super) struct Fold {
     sessions: HashMap<SessionId, SavedSession>,
     holds: BTreeMap<u64, SavedHold>,
+    remembered: Vec<SavedEnd>,
     grants: BTreeMap<u64, SavedGrant>,
     waiters: BTreeMap<u64, SavedWaiter>,
     limits: HashMap<Resource, u32>,
@@ -60,6 +63,7 @@ impl Fold {
                 }
             }
             KeeperEntry::HoldEnded { row, .. } => drop(self.holds.remove(&row)),
+            KeeperEntry::Remembered(end) => self.remembered.push(end),
         }
     }
 
@@ -104,7 +108,10 @@ impl Fold {
     pub(super) fn finish(self) -> Result<(KeeperSaved, EngineSaved), String> {
         let mut sessions: Vec<_> = self.sessions.into_values().collect();
         sessions.sort_unstable_by_key(|session| session.id);
-        let keeper = KeeperSaved { sessions, holds: self.holds.into_values().collect() };
+        let mut remembered = self.remembered;
+        remembered.sort_by_key(SavedEnd::until);
+        let keeper =
+            KeeperSaved { sessions, holds: self.holds.into_values().collect(), remembered };
         let engine = EngineSaved {
             grants: self.grants.into_values().collect(),
             waiters: self.waiters.into_values().collect(),

@@ -1,12 +1,13 @@
 //! Rows that must survive a restart of the agent.
 
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tenure::page::{SLOTS, SLOTS_MAX};
-use tenure::wire::{Tether, Wait};
+use tenure::wire::{LostReason, Tether, Wait};
 
 use crate::host::clock::Boottime;
 use crate::model::Process;
@@ -82,6 +83,46 @@ pub struct SavedHold {
     pub departing: bool,
 }
 
+/// What has ended and still answers, as the journal keeps it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum SavedEnd {
+    /// A hold of a session that goes on.
+    Hold {
+        /// Its id.
+        hold: ClaimId,
+        /// Whose it was.
+        session: SessionId,
+        /// The client's id for it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        request: Option<Arc<str>>,
+        /// Why it was lost; `None` when it was released.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        lost: Option<LostReason>,
+        /// Until when it is remembered.
+        until: Boottime,
+    },
+    /// A session.
+    Session {
+        /// Its id.
+        session: SessionId,
+        /// Its user.
+        uid: u32,
+        /// Why it ended.
+        why: Cow<'static, str>,
+        /// Until when it is remembered.
+        until: Boottime,
+    },
+}
+
+impl SavedEnd {
+    /// Until when it is remembered.
+    pub fn until(&self) -> Boottime {
+        match self {
+            SavedEnd::Hold { until, .. } | SavedEnd::Session { until, .. } => *until,
+        }
+    }
+}
+
 /// One change of the journal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Entry {
@@ -105,6 +146,8 @@ pub enum Entry {
         /// The hold.
         hold: ClaimId,
     },
+    /// Remember an end. It is forgotten by its time, not by another entry.
+    Remembered(SavedEnd),
 }
 
 /// A row of the journal, as the keeper finds it.
@@ -114,6 +157,10 @@ pub enum Key {
     Session(SessionId),
     /// A hold, or one that is being released.
     Hold(ClaimId),
+    /// A hold that has ended and is remembered.
+    EndedHold(ClaimId),
+    /// The same of a session.
+    EndedSession(SessionId),
 }
 
 /// Everything that the journal knows of this boot.
@@ -123,6 +170,8 @@ pub struct Saved {
     pub sessions: Vec<SavedSession>,
     /// Holds by row, each with the valid-until of its last beat.
     pub holds: Vec<SavedHold>,
+    /// What has ended, in the order in which it is forgotten.
+    pub remembered: Vec<SavedEnd>,
 }
 
 impl Saved {

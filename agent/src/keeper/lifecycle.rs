@@ -31,6 +31,7 @@ impl Keeper {
                 self.commands.push_back(Command::Watch { session: id, ticket: None, process });
             }
         }
+        self.remember_again(now, saved.remembered);
         let mut adopted = [0; 4];
         for hold in saved.holds {
             self.next_row = self.next_row.max(hold.row + 1);

@@ -62,7 +62,8 @@ impl Keeper {
         for ticket in self.take_tickets(now, id) {
             self.refuse(ticket, refusal.clone());
         }
-        let Some(hold) = self.finish(now, id, Some(reason)) else { return };
+        let Some(hold) = self.finish(now, id, true) else { return };
+        self.remember_hold(now, &hold, Some(reason));
         let (session, token) = (hold.session(), hold.token);
         let event = LostEvent { of: hold.event(), token, reason };
         let resource = hold.claim.resource.clone();
@@ -102,7 +103,11 @@ impl Keeper {
         for ticket in self.take_tickets(now, id) {
             self.refuse(ticket, refusal.clone().about(id.0));
         }
-        let Some(hold) = self.finish(now, id, None) else { return };
+        let Some(hold) = self.finish(now, id, false) else { return };
+        // Who asks for it after the end of its session is told of that.
+        if hold.request.is_some() && cause != ReleasedCause::SessionEnded {
+            self.remember_hold(now, &hold, None);
+        }
         let session = hold.session();
         // Whoever tried once and was refused never had a hold to tell of.
         if hold.is_held() || hold.wait != Wait::None {
@@ -117,7 +122,7 @@ impl Keeper {
     }
 
     /// Takes a hold out of every table but the upstream's and the journal's.
-    fn finish(&mut self, now: Boottime, id: ClaimId, lost: Option<LostReason>) -> Option<Hold> {
+    fn finish(&mut self, now: Boottime, id: ClaimId, is_lost: bool) -> Option<Hold> {
         let mut hold = self.holds.remove(&id)?;
         self.hold_counts.remove(&hold);
         self.timers.set(&mut hold.beat, Timer::Beat(id), None);
@@ -136,7 +141,7 @@ impl Keeper {
                 hold: id,
                 token: hold.token,
                 valid_until: Boottime::ZERO,
-                state: if lost.is_some() { HoldState::Lost } else { HoldState::Released },
+                state: if is_lost { HoldState::Lost } else { HoldState::Released },
             });
         }
         if self.occupied.get(&hold.claim.resource) == Some(&id) {
@@ -150,9 +155,6 @@ impl Keeper {
             if hold.kind() == Kind::Master && hold.is_held() {
                 session.role = tenure::wire::Role::Peer;
             }
-        }
-        if hold.request.is_some() || lost.is_some() {
-            self.remember_hold(now, id, session, hold.request.clone(), lost);
         }
         Some(hold)
     }

@@ -1,12 +1,15 @@
 //! Memory of ended holds and sessions, for callers who have not heard.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 use tenure::wire::{Code, LostReason, Problem};
 
-use super::command::Note;
+use super::command::{Command, Note};
+use super::hold::Hold;
+use super::journal::{Entry, Key, SavedEnd};
 use super::map::Map;
 use super::timers::{Alarm, Timer};
 use super::{Keeper, Session, user_of};
@@ -30,13 +33,17 @@ struct EndedHold {
     request: Option<Arc<str>>,
     /// Why it was lost; `None` when it was released.
     lost: Option<LostReason>,
+    until: Boottime,
+    /// Whether the journal knows. Who tried once and was refused may be answered anew after a restart.
+    is_recorded: bool,
 }
 
 /// An ended session.
 #[derive(Debug)]
 struct EndedSession {
     uid: u32,
-    why: &'static str,
+    why: Cow<'static, str>,
+    until: Boottime,
 }
 
 #[derive(Debug)]
@@ -111,8 +118,28 @@ impl Memory {
     }
 
     /// The user of an ended session, and why it ended.
-    pub(super) fn session(&self, session: SessionId) -> Option<(u32, &'static str)> {
-        self.sessions.get(&session).map(|ended| (ended.uid, ended.why))
+    pub(super) fn session(&self, session: SessionId) -> Option<(u32, &str)> {
+        self.sessions.get(&session).map(|ended| (ended.uid, &*ended.why))
+    }
+
+    /// The keys of what the journal has.
+    pub(super) fn rows(&self) -> impl Iterator<Item = Key> {
+        let holds = self.holds.iter().filter(|(_, ended)| ended.is_recorded);
+        let holds = holds.map(|(hold, _)| Key::EndedHold(*hold));
+        holds.chain(self.sessions.keys().copied().map(Key::EndedSession))
+    }
+
+    pub(super) fn hold_row(&self, hold: ClaimId) -> Option<Entry> {
+        let EndedHold { session, request, lost, until, is_recorded } = self.holds.get(&hold)?;
+        let (session, lost, until, request) = (*session, *lost, *until, request.clone());
+        let saved = SavedEnd::Hold { hold, session, request, lost, until };
+        is_recorded.then_some(Entry::Remembered(saved))
+    }
+
+    pub(super) fn session_row(&self, session: SessionId) -> Option<Entry> {
+        let EndedSession { uid, why, until } = self.sessions.get(&session)?;
+        let saved = SavedEnd::Session { session, uid: *uid, why: why.clone(), until: *until };
+        Some(Entry::Remembered(saved))
     }
 
     /// The refusal of a call on an ended hold of that session.
@@ -131,29 +158,51 @@ impl Memory {
 }
 
 impl Keeper {
-    /// Remembers a hold that has ended.
-    pub(super) fn remember_hold(
-        &mut self,
-        now: Boottime,
-        hold: ClaimId,
-        session: SessionId,
-        request: Option<Arc<str>>,
-        lost: Option<LostReason>,
-    ) {
+    /// Remembers a hold that has ended before its session.
+    pub(super) fn remember_hold(&mut self, now: Boottime, hold: &Hold, lost: Option<LostReason>) {
+        let (id, session) = (hold.id(), hold.session());
+        let until = now + self.memory.keep_for;
+        let is_recorded = Self::known_to_journal(hold);
+        let request = hold.request.clone();
+        let ended = EndedHold { session, request, lost, until, is_recorded };
+        self.memory.holds.insert(id, ended);
+        self.commands.extend(self.memory.hold_row(id).map(Command::Persist));
         let uid = user_of(&self.sessions, session);
-        self.memory.holds.insert(hold, EndedHold { session, request, lost });
-        self.remember(now, uid, Ended::Hold(hold));
+        self.remember(until, uid, Ended::Hold(id));
     }
 
     /// Remembers a session that has ended.
     pub(super) fn remember_session(&mut self, now: Boottime, session: &Session, why: &'static str) {
-        let ended = EndedSession { uid: session.saved.uid, why };
-        self.memory.sessions.insert(session.id(), ended);
-        self.remember(now, session.saved.uid, Ended::Session(session.id()));
+        let (id, uid) = (session.id(), session.saved.uid);
+        let until = now + self.memory.keep_for;
+        self.memory.sessions.insert(id, EndedSession { uid, why: Cow::Borrowed(why), until });
+        self.commands.extend(self.memory.session_row(id).map(Command::Persist));
+        self.remember(until, uid, Ended::Session(id));
     }
 
-    fn remember(&mut self, now: Boottime, uid: u32, ended: Ended) {
-        let until = now + self.memory.keep_for;
+    /// Remembers what an earlier agent did. Sessions are there already, holds are not.
+    pub(super) fn remember_again(&mut self, now: Boottime, saved: Vec<SavedEnd>) {
+        for end in saved.into_iter().filter(|end| end.until() > now) {
+            match end {
+                SavedEnd::Hold { hold, session, request, lost, until } => {
+                    let Some(of) = self.sessions.get_mut(&session) else { continue };
+                    if let Some(request) = &request {
+                        of.requests.insert(Arc::clone(request), hold);
+                    }
+                    let uid = of.saved.uid;
+                    let ended = EndedHold { session, request, lost, until, is_recorded: true };
+                    self.memory.holds.insert(hold, ended);
+                    self.remember(until, uid, Ended::Hold(hold));
+                }
+                SavedEnd::Session { session, uid, why, until } => {
+                    self.memory.sessions.insert(session, EndedSession { uid, why, until });
+                    self.remember(until, uid, Ended::Session(session));
+                }
+            }
+        }
+    }
+
+    fn remember(&mut self, until: Boottime, uid: u32, ended: Ended) {
         if self.memory.push(uid, until, ended) > REMEMBERED_PER_UID_MAX {
             self.note(Note::Refused { limit: "remembered_per_uid", uid });
             self.forget_oldest(uid);
@@ -221,26 +270,46 @@ mod tests {
     fn one_user_does_not_make_the_agent_forget_for_another() {
         let mut keeper = Keeper::new(Settings::default(), [0; 32], Boottime::ZERO);
         let one = Uuid::from_u128(1);
-        keeper.remember(Boottime::ZERO, 1, Ended::Session(SessionId(one)));
-        keeper.memory.sessions.insert(SessionId(one), EndedSession { uid: 1, why: "released" });
+        let until = Boottime::ZERO + Settings::default().remember;
+        keeper.remember(until, 1, Ended::Session(SessionId(one)));
+        let of_one = EndedSession { uid: 1, why: "released".into(), until };
+        keeper.memory.sessions.insert(SessionId(one), of_one);
         for number in 0..100_000 {
-            keeper.remember(Boottime::ZERO, 2, ended(number));
+            keeper.remember(until, 2, ended(number));
         }
         assert_eq!(keeper.memory.len(), REMEMBERED_PER_UID_MAX + 1);
         assert!(keeper.memory.session(SessionId(one)).is_some());
         // Whoever has the most makes room for others.
         for number in 0..100_000 {
             let uid = 3 + u32::try_from(number % 10_000).unwrap();
-            keeper.remember(Boottime::ZERO, uid, ended(100_000 + number));
+            keeper.remember(until, uid, ended(100_000 + number));
         }
         assert_eq!(keeper.memory.len(), REMEMBERED_MAX);
         assert!(keeper.memory.session(SessionId(one)).is_some());
-        let later = Boottime::ZERO + Settings::default().remember;
         for turn in 0..=REMEMBERED_MAX / FORGET_MAX {
-            keeper.handle_timeout(later + Duration::from_nanos(turn as u64));
+            keeper.handle_timeout(until + Duration::from_nanos(turn as u64));
         }
         assert_eq!(keeper.memory.len(), 0);
         assert!(keeper.memory.holds.is_empty() && keeper.memory.sessions.is_empty());
         assert!(keeper.memory.order.is_empty() && keeper.memory.sizes.is_empty());
+    }
+
+    #[test]
+    fn what_an_earlier_agent_remembered_is_bounded_as_well() {
+        let until = Boottime::ZERO + Settings::default().remember;
+        let of = |uid, number| SavedEnd::Session {
+            session: SessionId(Uuid::from_u128(number)),
+            uid,
+            why: "it was released".into(),
+            until,
+        };
+        let mut keeper = Keeper::new(Settings::default(), [0; 32], Boottime::ZERO);
+        let saved = (0..20_000).map(|number| of(2, number)).chain([of(1, 1 << 64)]).collect();
+        keeper.remember_again(Boottime::ZERO, saved);
+        assert_eq!(keeper.memory.len(), REMEMBERED_PER_UID_MAX + 1);
+        assert!(keeper.memory.session(SessionId(Uuid::from_u128(1 << 64))).is_some());
+        let mut keeper = Keeper::new(Settings::default(), [0; 32], until);
+        keeper.remember_again(until, vec![of(1, 1)]);
+        assert_eq!(keeper.memory.len(), 0, "its time is over");
     }
 }

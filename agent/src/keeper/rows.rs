@@ -8,12 +8,12 @@ impl Keeper {
     pub fn rows(&self) -> Vec<Key> {
         let sessions = self.sessions.keys().copied().map(Key::Session);
         let holds = self.holds.keys().chain(self.departures.keys()).copied().map(Key::Hold);
-        sessions.chain(holds).collect()
+        sessions.chain(holds).chain(self.memory.rows()).collect()
     }
 
     /// About how many there are.
     pub fn rows_count(&self) -> usize {
-        self.sessions.len() + self.holds.len() + self.departures.len()
+        self.sessions.len() + self.holds.len() + self.departures.len() + self.memory.len()
     }
 
     /// A row as it is now; `None` if it has ended, or is none of the journal's.
@@ -22,6 +22,8 @@ impl Keeper {
             Key::Session(id) => {
                 Some(Entry::Session(Box::new(self.sessions.get(&id)?.saved.clone())))
             }
+            Key::EndedHold(id) => self.memory.hold_row(id),
+            Key::EndedSession(id) => self.memory.session_row(id),
             Key::Hold(id) => {
                 let departure = self.departures.get(&id);
                 let hold = departure.map(|departure| &departure.hold);

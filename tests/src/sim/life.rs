@@ -96,7 +96,7 @@ impl Agent {
             core.checks.ledger.reset(End::ResetAndQuarantine);
             core.checks.fifo.reset();
         }
-        let verdict = core.checks.restart.read(self.host, saved.clone(), self.rows.saved());
+        let verdict = core.checks.restart.read(self.host, now, saved.clone(), self.rows.saved());
         core.judge(Invariant::RestartKeeps, verdict);
         store.go_on(core, now);
         self.store = Some(store);

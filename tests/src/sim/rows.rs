@@ -8,7 +8,7 @@ use tenured::engine::journal::{
     Entry as EngineEntry, Saved as EngineSaved, SavedGrant, SavedWaiter,
 };
 use tenured::host::clock::Boottime;
-use tenured::keeper::journal::{Entry, Saved, SavedHold, SavedSession};
+use tenured::keeper::journal::{Entry, Saved, SavedEnd, SavedHold, SavedSession};
 use tenured::model::{Resource, SessionId, SessionRecord};
 
 /// The journal of an agent.
@@ -16,6 +16,7 @@ use tenured::model::{Resource, SessionId, SessionRecord};
 pub(crate) struct AgentRows {
     sessions: BTreeMap<SessionId, SavedSession>,
     holds: BTreeMap<u64, SavedHold>,
+    remembered: Vec<SavedEnd>,
 }
 
 impl AgentRows {
@@ -41,6 +42,7 @@ impl AgentRows {
             Entry::HoldEnded { row, .. } => {
                 self.holds.remove(&row);
             }
+            Entry::Remembered(end) => self.remembered.push(end),
         }
     }
 
@@ -49,6 +51,7 @@ impl AgentRows {
         Saved {
             sessions: self.sessions.values().cloned().collect(),
             holds: self.holds.values().cloned().collect(),
+            remembered: self.remembered.clone(),
         }
     }
 

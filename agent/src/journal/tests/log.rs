@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::PermissionsExt;
 
-use tenure::wire::Kind;
+use tenure::wire::{Kind, LostReason};
 use uuid::Uuid;
 
 use super::disk::Faulty;
@@ -38,6 +38,19 @@ fn what_the_keeper_wrote_comes_back() {
     waiting.slot = 7;
     let mut ended = hold(5);
     ended.slot = 9;
+    let sooner = keeper::SavedEnd::Hold {
+        hold: ended.claim.id,
+        session: session(1).id,
+        request: Some("job-2".into()),
+        lost: Some(LostReason::Expired),
+        until: Boottime::from_nanos(60_000),
+    };
+    let later = keeper::SavedEnd::Session {
+        session: session(2).id,
+        uid: 1000,
+        why: "it was released".into(),
+        until: Boottime::from_nanos(61_000),
+    };
     let entries = [
         keeper::Entry::Session(Box::new(session(1))),
         keeper::Entry::Session(Box::new(session(2))),
@@ -50,13 +63,17 @@ fn what_the_keeper_wrote_comes_back() {
         keeper::Entry::Hold(Box::new(ended.clone())),
         keeper::Entry::Valid { row: 5, valid_until: Boottime::from_nanos(9_000) },
         keeper::Entry::HoldEnded { row: 5, hold: ended.claim.id },
+        keeper::Entry::Remembered(later.clone()),
+        keeper::Entry::Remembered(sooner.clone()),
     ];
     for entry in &entries {
         journal.write(entry.clone());
         assert_eq!(journal.secure(NOW), None);
     }
     departing.valid_until = Boottime::from_nanos(9_000);
-    let expected = keeper::Saved { sessions: vec![changed], holds: vec![departing, waiting] };
+    let remembered = vec![sooner, later];
+    let expected =
+        keeper::Saved { sessions: vec![changed], holds: vec![departing, waiting], remembered };
     assert_eq!(reopened(&disk).keeper, expected);
     // Also when the next agent is killed before it wrote anything.
     let again = disk.crash();

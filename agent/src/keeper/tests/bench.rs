@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use crate::engine::{Effect, Engine, EngineSettings, TokenRange};
 use crate::host::clock::Boottime;
-use crate::keeper::journal::{Entry, Saved, SavedHold, SavedSession};
+use crate::keeper::journal::{Entry, Saved, SavedEnd, SavedHold, SavedSession};
 use crate::keeper::{
     Command, Keeper, Peer, Process, Reply, Request, Settings, StreamEnd, StreamId, StreamTarget,
     Ticket,
@@ -40,6 +40,7 @@ pub(super) struct Bench {
     pub(super) page: BTreeMap<ClaimId, (u64, Boottime, HoldState)>,
     pub(super) sessions: BTreeMap<SessionId, SavedSession>,
     pub(super) rows: BTreeMap<u64, SavedHold>,
+    pub(super) remembered: Vec<SavedEnd>,
     /// Commands done so far: what the keeper's inputs cost.
     pub(super) done: usize,
     /// Claims among them.
@@ -74,6 +75,7 @@ impl Bench {
             page: BTreeMap::new(),
             sessions: BTreeMap::new(),
             rows: BTreeMap::new(),
+            remembered: Vec::new(),
             done: 0,
             claims: 0,
             renewals: Vec::new(),
@@ -208,6 +210,7 @@ impl Bench {
         let saved = Saved {
             sessions: self.sessions.values().cloned().collect(),
             holds: self.rows.values().cloned().collect(),
+            remembered: self.remembered.clone(),
         };
         self.keeper.adopt(self.now, saved);
         self.settle();
@@ -314,6 +317,7 @@ impl Bench {
             Entry::HoldEnded { row, .. } => {
                 self.rows.remove(&row);
             }
+            Entry::Remembered(end) => self.remembered.push(end),
         }
     }
 

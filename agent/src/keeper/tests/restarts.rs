@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use serde_json::json;
+use tenure::wire::Code;
 
 use super::bench::{ALICE, Bench, Link};
+use crate::keeper::journal::{Entry, Key};
 use crate::keeper::{Reply, Request, StreamEnd};
 use crate::model::SessionId;
 
@@ -238,4 +240,90 @@ fn guarded_work_that_had_not_begun_does_not_keep_its_session() {
     bench.keeper.handle_exit(bench.now, SessionId(guarded), None);
     bench.settle();
     assert_eq!(bench.keeper.count_sessions(), 0);
+}
+
+#[test]
+fn what_has_ended_answers_after_a_restart_as_before_it() {
+    let mut bench = Bench::new();
+    let session = bench.register(json!({"tether": "process"}));
+    let gone = bench.register(json!({"tether": "process"}));
+    let leader = |name: &str| json!({"kind": "leader", "name": name, "request": name});
+    let lives = bench.hold(session, leader("lives"));
+    let released = bench.hold(session, leader("released"));
+    bench.release(session, Some(released)).unwrap();
+    let mut short = leader("lost");
+    short["max_hold_ms"] = json!(5000);
+    let lost = bench.hold(session, short);
+    let blocked = |name: &str| {
+        json!({"kind": "leader", "name": "lives", "request": name, "wait": "block",
+            "timeout_ms": 1000})
+    };
+    let waited = bench.acquire(gone, blocked("waited"));
+    bench.pass(Duration::from_secs(6));
+    assert_eq!(bench.reply(waited).unwrap().unwrap_err().code, Code::WaitTimeout);
+    bench.release(gone, None).unwrap();
+    for _ in 0..3 {
+        bench.restart();
+        assert_eq!(bench.hold(session, leader("lives")), lives);
+        for (request, hold, how) in [("released", released, "released"), ("lost", lost, "max_hold")]
+        {
+            let claims = bench.claims;
+            let ticket = bench.acquire(session, leader(request));
+            let problem = bench.reply(ticket).unwrap().unwrap_err();
+            assert_eq!((problem.code, problem.hold), (Code::HoldLost, Some(hold)));
+            assert!(problem.detail.contains(how), "{}", problem.detail);
+            assert_eq!(bench.claims, claims, "nothing is granted");
+        }
+        assert_eq!(bench.release(session, Some(lost)).unwrap_err().code, Code::HoldLost);
+        assert!(!bench.release(session, Some(released)).unwrap());
+        let problem = bench.release(gone, None).unwrap_err();
+        assert_eq!(problem.code, Code::SessionLost);
+        assert!(problem.detail.contains("it was released"), "{}", problem.detail);
+        // A log that is written anew has the same.
+        let is_end = |key: &Key| matches!(key, Key::EndedHold(_) | Key::EndedSession(_));
+        let keys: Vec<_> = bench.keeper.rows().into_iter().filter(is_end).collect();
+        let rows: Vec<_> = keys.iter().filter_map(|key| bench.keeper.row(*key)).collect();
+        let is_recorded =
+            |row: &Entry| bench.remembered.iter().any(|end| *row == Entry::Remembered(end.clone()));
+        assert!(rows.iter().all(is_recorded), "{rows:?}");
+        assert_eq!(rows.len(), 3, "not the wait, whose session has ended");
+    }
+    bench.pass(Duration::from_secs(60));
+    bench.restart();
+    let again = bench.hold(session, leader("released"));
+    assert_ne!(again, released, "after a minute the id is a new one");
+    assert_eq!(bench.release(gone, None).unwrap_err().code, Code::SessionUnknown);
+    bench.release(session, None).unwrap();
+    bench.assert_nothing_left();
+}
+
+#[test]
+fn a_wait_that_is_taken_up_after_a_restart_is_given_back_if_nobody_reads_of_its_grant() {
+    for (is_granted_first, others) in [(true, 0), (true, 1), (false, 0), (false, 1)] {
+        let mut bench = Bench::new();
+        let holder = bench.register(json!({"tether": "process"}));
+        let session = bench.register(json!({"tether": "process"}));
+        let hold = bench.hold(holder, json!({"kind": "leader", "name": "x"}));
+        let fields = json!({"kind": "leader", "name": "x", "wait": "block", "request": "r"});
+        bench.acquire(session, fields.clone());
+        bench.restart();
+        if is_granted_first {
+            bench.release(holder, Some(hold)).unwrap();
+        }
+        let callers: Vec<_> =
+            (0..=others).map(|_| bench.acquire(session, fields.clone())).collect();
+        if !is_granted_first {
+            bench.release(holder, Some(hold)).unwrap();
+        }
+        let mut granted = None;
+        for caller in callers {
+            let Some(Ok(Reply::Acquired(acquired))) = bench.reply(caller) else { panic!() };
+            assert_eq!(*granted.get_or_insert(acquired.hold), acquired.hold);
+        }
+        bench.undelivered(granted.unwrap());
+        assert_eq!(bench.is_valid(granted.unwrap()), others > 0, "read by {others}");
+        if others == 0 {
+            assert_ne!(bench.hold(session, fields), granted.unwrap());
+        }
+    }
 }

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use tenured::keeper::journal::Saved;
+use tenured::host::clock::Boottime;
+use tenured::keeper::journal::{Saved, SavedEnd};
 use tenured::model::{ClaimId, SessionId, Terms};
 
 use super::Verdict;
@@ -13,9 +14,16 @@ pub(crate) struct RestartKeeps;
 
 impl RestartKeeps {
     /// An agent started; `found` is what its journal says, `written` what was written.
-    pub(crate) fn read(&self, host: usize, found: Saved, written: Saved) -> Verdict {
+    pub(crate) fn read(&self, host: usize, now: Boottime, found: Saved, written: Saved) -> Verdict {
         let rows = |saved: Saved| {
-            let Saved { sessions, holds } = saved;
+            let Saved { sessions, holds, mut remembered } = saved;
+            // A log that is written anew has no others.
+            let known: BTreeSet<_> = sessions.iter().map(|session| session.id).collect();
+            remembered.retain(|end| match end {
+                SavedEnd::Hold { session, until, .. } => *until > now && known.contains(session),
+                SavedEnd::Session { until, .. } => *until > now,
+            });
+            let remembered = remembered.into_iter().map(|end| format!("{end:?}"));
             let sessions = sessions.into_iter().map(|session| format!("{session:?}"));
             let holds = holds.into_iter().map(|mut hold| {
                 if let Terms::Semaphore { keeps, .. } = &mut hold.claim.terms {
@@ -24,7 +32,7 @@ impl RestartKeeps {
                 }
                 format!("{hold:?}")
             });
-            sessions.chain(holds).collect::<BTreeSet<_>>()
+            sessions.chain(holds).chain(remembered).collect::<BTreeSet<_>>()
         };
         let (found, written) = (rows(found), rows(written));
         let Some(row) = found.symmetric_difference(&written).next() else { return Ok(()) };
