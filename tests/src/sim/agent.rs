@@ -171,7 +171,9 @@ impl Agent {
         let Some(Reply::Acquired(acquired)) = reply else { return };
         let hold = ClaimId(acquired.hold);
         core.line(|| format!("agent {}: nobody has read of {hold}", self.host));
-        core.checks.left.unread(core.now, self.host, hold);
+        if !self.rows.is_told_by_event(hold) {
+            core.checks.left.unread(core.now, self.host, hold);
+        }
         core.seen("grant that nobody read");
         if !core.has(Planted::UnreadKept) {
             self.undelivered.push(hold);

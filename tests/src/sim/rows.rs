@@ -9,7 +9,7 @@ use tenured::engine::journal::{
 };
 use tenured::host::clock::Boottime;
 use tenured::keeper::journal::{Entry, Saved, SavedEnd, SavedHold, SavedSession};
-use tenured::model::{Resource, SessionId, SessionRecord};
+use tenured::model::{ClaimId, Resource, SessionId, SessionRecord};
 
 /// The journal of an agent.
 #[derive(Default)]
@@ -58,6 +58,11 @@ impl AgentRows {
     /// Whether a session is in it.
     pub(crate) fn has_session(&self, session: SessionId) -> bool {
         self.sessions.contains_key(&session)
+    }
+
+    /// Whether the grant of a hold is told by its event, whoever reads a reply.
+    pub(crate) fn is_told_by_event(&self, hold: ClaimId) -> bool {
+        self.holds.values().any(|saved| saved.claim.id == hold && saved.wait == Wait::Queue)
     }
 
     /// How many wait for callers that are blocked until they are granted.
