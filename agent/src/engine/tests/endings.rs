@@ -163,6 +163,25 @@ fn revocation_takes_all_grants_or_one() {
 }
 
 #[test]
+fn a_restart_frees_what_its_holder_knows_to_have_run_out() {
+    check(
+        "0 claim a by s1 leader/x ttl=1000
+         = held 1
+         ! changed leader/x
+         0 claim b by s1 leader/y ttl=1000
+         = held 2
+         ! changed leader/y
+         999 restart gone=a
+         999 claim c by s2 leader/x
+         = held 3
+         ! lost a
+         ! changed leader/x
+         999 claim d by s2 leader/y try
+         = contended b free_in=1000",
+    );
+}
+
+#[test]
 fn a_restart_keeps_holders_queues_limits_sessions_and_versions() {
     check(
         "0 claim a by s1 semaphore/g limit=1

@@ -9,7 +9,7 @@
 //! renew ID RESOURCE [ttl=30]      release ID RESOURCE       revoke RESOURCE [token=N]
 //! announce SESSION in PROJECT     beat SESSION [ttl=90]     end SESSION in PROJECT
 //! inspect RESOURCE                routes [NAME]             wait
-//! quarantine until=N              extend upto=N             restart
+//! quarantine until=N              extend upto=N             restart [gone=ID]
 //! ```
 
 use std::collections::HashMap;
@@ -213,11 +213,13 @@ impl Run {
                 "extend" => self.engine.extend_tokens(line.number("upto", 0)),
                 "restart" => {
                     let saved = self.mirror.saved();
+                    // Its holder knows that it has run out by now.
+                    let gone = line.options.get("gone").map(|gone| (ClaimId(id(gone)), line.now));
                     self.engine = Engine::restore(
                         self.settings.clone(),
                         self.tokens,
                         saved,
-                        &HashMap::new(),
+                        &gone.into_iter().collect(),
                         line.now,
                     );
                 }
