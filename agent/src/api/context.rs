@@ -105,4 +105,15 @@ impl Context {
     pub(super) fn is_administrator(&self, uid: u32) -> bool {
         uid == 0 || uid == self.settings.agent_uid
     }
+
+    /// Refuses everybody else `deed`, as in "may not revoke".
+    pub(super) fn check_administrator(&self, uid: u32, deed: &str) -> Result<(), Box<Problem>> {
+        if self.is_administrator(uid) {
+            return Ok(());
+        }
+        let agent = self.settings.agent_uid;
+        let detail =
+            format!("uid {uid} may not {deed}; ask root or the agent's user (uid {agent})");
+        Err(Box::new(Problem::new(Code::Forbidden, detail)))
+    }
 }

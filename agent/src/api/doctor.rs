@@ -12,6 +12,7 @@ use super::context::Context;
 use super::query::{NoQuery, Queried};
 use super::respond::{Refusal, json};
 use super::server::Connected;
+use crate::heart::HeartGone;
 use crate::upstream::EXAMINATION_MAX;
 
 /// When somebody who came during another examination should ask again.
@@ -34,15 +35,8 @@ pub(super) async fn doctor(
     Connected(connection): Connected,
     Queried(NoQuery): Queried<NoQuery>,
 ) -> Result<Response, Refusal> {
-    let uid = connection.peer().uid;
-    if !context.is_administrator(uid) {
-        let agent = context.settings.agent_uid;
-        let detail = format!(
-            "uid {uid} may not examine the upstream, since that tells of every tenant; ask root or \
-             the agent's user (uid {agent}), or see /v1/status"
-        );
-        return Err(Problem::new(Code::Forbidden, detail).into());
-    }
+    let deed = "examine the upstream, since that tells of every tenant";
+    context.check_administrator(connection.peer().uid, deed)?;
     let Ok(_alone) = context.examining.try_lock() else {
         let detail = "another examination of the upstream is under way; ask again in a moment";
         return Err(Problem::new(Code::QuotaExceeded, detail)
@@ -51,20 +45,17 @@ pub(super) async fn doctor(
     };
     let examined = timeout(EXAMINATION_MAX, async {
         let examination = context.heart.examine().await?;
-        Ok::<_, crate::heart::HeartGone>(examination.await)
+        Ok::<_, HeartGone>(examination.await)
     });
-    match examined.await {
-        Ok(Ok(checks)) => Ok(json(StatusCode::OK, &Diagnosis { checks })),
-        Ok(Err(gone)) => Err(Problem::new(Code::Stopping, gone.to_string()).into()),
-        Err(_) => {
-            let detail = format!(
-                "the examination of the upstream did not end within {} ms; see last_error in \
-                 /v1/status, and ask again",
-                EXAMINATION_MAX.as_millis()
-            );
-            Err(Problem::new(Code::UpstreamUnavailable, detail)
-                .retry_after_ms(RETRY_AFTER_MS)
-                .into())
-        }
-    }
+    let Ok(checks) = examined.await else {
+        let detail = format!(
+            "the examination of the upstream did not end within {} ms; see last_error in \
+             /v1/status, and ask again",
+            EXAMINATION_MAX.as_millis()
+        );
+        return Err(Problem::new(Code::UpstreamUnavailable, detail)
+            .retry_after_ms(RETRY_AFTER_MS)
+            .into());
+    };
+    Ok(json(StatusCode::OK, &Diagnosis { checks: checks? }))
 }

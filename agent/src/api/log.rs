@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
-use tenure::wire::{Code, LogFilter, Problem, SetLog};
+use tenure::wire::{LogFilter, Problem, SetLog};
 use tracing::{Level, enabled, info};
 
 use super::context::Context;
@@ -89,13 +89,5 @@ fn present(context: &Context) -> LogFilter {
 }
 
 fn permit(context: &Context, connection: &Connection) -> Result<(), Box<Problem>> {
-    let uid = connection.peer().uid;
-    if context.is_administrator(uid) {
-        return Ok(());
-    }
-    let agent = context.settings.agent_uid;
-    let detail = format!(
-        "uid {uid} may not see or change what the agent logs; ask root or the agent's user (uid {agent})"
-    );
-    Err(Box::new(Problem::new(Code::Forbidden, detail)))
+    context.check_administrator(connection.peer().uid, "see or change what the agent logs")
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
-use tenure::wire::{Code, Problem, QuarantineEnded};
+use tenure::wire::{Problem, QuarantineEnded};
 
 use super::context::Context;
 use super::query::{NoQuery, Queried};
@@ -26,15 +26,8 @@ pub(super) async fn end(
     Queried(NoQuery): Queried<NoQuery>,
 ) -> Result<Response, Refusal> {
     let uid = connection.peer().uid;
-    if !context.is_administrator(uid) {
-        let agent = context.settings.agent_uid;
-        let detail = format!(
-            "uid {uid} may not end a quarantine; ask root or the agent's user (uid {agent})"
-        );
-        return Err(Problem::new(Code::Forbidden, detail).into());
-    }
-    let ended = context.heart.end_quarantine().await;
-    let left = ended.map_err(|gone| Problem::new(Code::Stopping, gone.to_string()))?;
+    context.check_administrator(uid, "end a quarantine")?;
+    let left = context.heart.end_quarantine().await?;
     if let Some(left) = left {
         tracing::warn!(
             uid,

@@ -8,7 +8,7 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use tenure::wire::{Code, Problem};
 
-use crate::heart::{Budget, Charge, OverBudget};
+use crate::heart::{Budget, Charge, HeartGone, OverBudget};
 use crate::keeper::Reply;
 
 /// The media type of problems.
@@ -30,6 +30,12 @@ impl From<Problem> for Refusal {
 impl From<Box<Problem>> for Refusal {
     fn from(problem: Box<Problem>) -> Refusal {
         Refusal(problem)
+    }
+}
+
+impl From<HeartGone> for Refusal {
+    fn from(gone: HeartGone) -> Refusal {
+        Problem::new(Code::Stopping, gone.to_string()).into()
     }
 }
 

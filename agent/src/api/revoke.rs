@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
-use tenure::wire::{Code, Problem, Revoke, Revoked};
+use tenure::wire::{Problem, Revoke, Revoked};
 
 use super::context::Context;
 use super::parse::{Ask, Parsed};
@@ -32,13 +32,7 @@ pub(super) async fn revoke(
     Connected(connection): Connected,
     Parsed(ask): Parsed<Revoke>,
 ) -> Result<Response, Refusal> {
-    let uid = connection.peer().uid;
-    if !context.is_administrator(uid) {
-        let agent = context.settings.agent_uid;
-        let detail =
-            format!("uid {uid} may not revoke; ask root or the agent's user (uid {agent})");
-        return Err(Problem::new(Code::Forbidden, detail).into());
-    }
+    context.check_administrator(connection.peer().uid, "revoke")?;
     let tenant = ask.tenant.as_deref().unwrap_or(DEFAULT_TENANT);
     scope("tenant", tenant)?;
     resource_name(ask.kind, &ask.name)?;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::response::Response;
-use tenure::wire::{AgentStatus, Code, Problem, Status, UpstreamStatus};
+use tenure::wire::{AgentStatus, Problem, Status, UpstreamStatus};
 
 use super::context::Context;
 use super::query::{Paged, Pairs, Queried, Query};
@@ -61,8 +61,7 @@ pub(super) async fn status(
         Reply::Status(view) => view,
         other => return Ok(mismatch("status", &other)),
     };
-    let probe = context.heart.probe().await;
-    let probe = probe.map_err(|gone| Problem::new(Code::Stopping, gone.to_string()))?;
+    let probe = context.heart.probe().await?;
     let about = &context.about;
     let status = Status {
         agent: AgentStatus {
