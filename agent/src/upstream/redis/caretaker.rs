@@ -73,10 +73,15 @@ impl Caretaker {
     /// Hints come from now on, of whatever changes after it.
     pub(super) fn listens(&mut self, now: Boottime) {
         self.hears = true;
-        match self.is_it {
-            true => self.survey_from(now),
-            false => self.stand_at = Some(self.stand_at.map_or(now, |at| at.min(now))),
+        self.stand_at = Some(self.stand_at.map_or(now, |at| at.min(now)));
+        if self.is_it {
+            self.survey_from(now);
         }
+    }
+
+    /// Hints do not come for a moment: what a survey would find now, it would have to look for again.
+    pub(super) fn pauses(&mut self) {
+        self.hears = false;
     }
 
     /// Hints will not come.
@@ -85,7 +90,7 @@ impl Caretaker {
     }
 
     pub(super) fn poll_timeout(&self) -> Option<Boottime> {
-        if self.asked_at.is_some() {
+        if self.asked_at.is_some() || !self.hears {
             return None;
         }
         let survey = self.survey.as_ref().map(|(at, _)| *at);
@@ -93,7 +98,7 @@ impl Caretaker {
     }
 
     pub(super) fn take(&mut self, now: Boottime) -> Option<Errand> {
-        if self.asked_at.is_some() {
+        if self.asked_at.is_some() || !self.hears {
             return None;
         }
         let errand = if self.stand_at.is_some_and(|at| at <= now) {
@@ -179,6 +184,21 @@ mod tests {
         caretaker.is_deaf();
         caretaker.stood(NOW, Some(None));
         assert_eq!((caretaker.is_it(), caretaker.poll_timeout()), (false, None));
+    }
+
+    #[test]
+    fn who_is_elected_surveys_when_it_hears_of_all_that_it_looks_after() {
+        let mut caretaker = elected();
+        caretaker.pauses();
+        assert_eq!((caretaker.poll_timeout(), caretaker.take(NOW)), (None, None));
+        caretaker.listens(NOW);
+        assert_eq!(caretaker.take(NOW), Some(Errand::Stand));
+        caretaker.pauses();
+        caretaker.stood(NOW, Some(None));
+        caretaker.listens(NOW);
+        assert_eq!(caretaker.take(NOW), Some(Errand::Stand), "it stands again after a pause");
+        caretaker.stood(NOW, Some(None));
+        assert_eq!(caretaker.take(NOW), Some(Errand::Survey(START.to_vec())));
     }
 
     #[test]

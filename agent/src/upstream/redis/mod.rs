@@ -206,6 +206,7 @@ impl Redis {
     fn look_after(&mut self, now: Boottime) {
         if self.ear == Ear::Listening && self.tracks && self.tenants.lacks(self.caretaker.is_it()) {
             (self.ear, self.listening_on) = (Ear::Deaf { retry_at: now }, 0);
+            self.caretaker.pauses();
         }
         if matches!(self.ear, Ear::Deaf { retry_at } if retry_at <= now) {
             self.ear = Ear::Starting;
@@ -482,7 +483,10 @@ impl Upstream for Redis {
                 let Poll::Ready(heard) = self.heard.poll_next(context) else { break };
                 match heard {
                     Heard::Push(push) => self.handle_push(now, push),
-                    Heard::Lost => self.ear = Ear::Deaf { retry_at: now },
+                    Heard::Lost => {
+                        self.ear = Ear::Deaf { retry_at: now };
+                        self.caretaker.pauses();
+                    }
                 }
                 moved = true;
             }
