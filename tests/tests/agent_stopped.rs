@@ -51,8 +51,17 @@ fn the_time_in_which_the_agent_stood_still_does_not_count_against_a_program() {
     agent.resume();
     assert_eq!(http.post("/v1/beat", &json!({"session": session.session})).status, 204);
     assert!(page.held(held.hold));
-    until("the log to tell", || agent.log().contains("0 holds expired meanwhile"));
-    assert_eq!(agent.log().matches("stood still for").count(), 1);
+    // A busy machine may have the agent stand still for a second at any time.
+    let told = || {
+        let log = agent.log();
+        let lengths = log.split("stood still for ").skip(1).map(|rest| {
+            let (seconds, rest) = rest.split_once(" s: ").expect("a length");
+            assert!(rest.starts_with("0 holds expired meanwhile"), "{rest}");
+            seconds.parse::<f64>().expect("seconds")
+        });
+        lengths.filter(|seconds| *seconds >= 4.5).count()
+    };
+    until("the log to tell", || told() == 1);
 }
 
 /// A guarded command that writes down, again and again, how long the machine has been up: the same

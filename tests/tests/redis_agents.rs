@@ -327,7 +327,7 @@ fn a_lease_is_listed_on_both_hosts_and_kept_for_its_session_during_grace() {
     let mut other = Campaigner::start(&fleet.agents[1], "proxy 2");
     let routes = |agent: &Agent| agent.http().get("/v1/routes").json(200);
     let with = json!({
-        "ttl_ms": 1000, "grace_ms": 4000,
+        "ttl_ms": 4000, "grace_ms": 4000,
         "attributes": {"address": "10.0.0.7:8982", "proxy_id": "p-1", "status": "ready"},
     });
     let held = holder.acquire("lease", "mailbox", &with);
