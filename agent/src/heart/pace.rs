@@ -1,4 +1,4 @@
-//! Whether to busy-wait.
+//! The decision to busy-wait.
 //!
 //! To wake a sleeping thread takes longer than to serve a request, most of all on a machine that is
 //! otherwise idle. A client that asks again as soon as it is answered finds both threads awake, as

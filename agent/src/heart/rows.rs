@@ -11,7 +11,7 @@ pub struct Rows<'a> {
 }
 
 impl<'a> Rows<'a> {
-    /// What these have in memory.
+    /// The rows that these have in memory.
     pub fn new(keeper: &'a Keeper, upstream: &'a dyn Upstream) -> Rows<'a> {
         Rows { keeper, upstream }
     }

@@ -341,7 +341,7 @@ impl Journal {
     }
 
     fn is_long(&self, mark: Mark, rows: &dyn Rows) -> bool {
-        // Where there is no space ahead a shorter log makes some.
+        // A shorter log makes space ahead when there is none.
         let slack = if self.failure.is_some() { self.ahead.space / 4 } else { self.ahead.slack };
         if mark.length < slack {
             return false;

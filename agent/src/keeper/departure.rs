@@ -238,7 +238,7 @@ impl Keeper {
     }
 }
 
-/// Whether what was answered so must be said again.
+/// True if a farewell or release with that answer must be sent again.
 fn is_tried_again(now: Boottime, give_up_at: Boottime, result: &Result<Answer, Failure>) -> bool {
     match result {
         Ok(_) => false,

@@ -83,7 +83,7 @@ pub struct SavedHold {
     pub departing: bool,
 }
 
-/// What has ended and still answers, as the journal keeps it.
+/// Ended holds and sessions that still answer, as the journal keeps them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SavedEnd {
     /// A hold of a session that goes on.
@@ -170,7 +170,7 @@ pub struct Saved {
     pub sessions: Vec<SavedSession>,
     /// Holds by row, each with the valid-until of its last beat.
     pub holds: Vec<SavedHold>,
-    /// What has ended, in the order in which it is forgotten.
+    /// Ended holds and sessions, in the order in which they are forgotten.
     pub remembered: Vec<SavedEnd>,
 }
 

@@ -104,7 +104,7 @@ impl Keeper {
             self.refuse(ticket, refusal.clone().about(id.0));
         }
         let Some(hold) = self.finish(now, id, false) else { return };
-        // Who asks for it after the end of its session is told of that.
+        // A caller who asks for it after the end of its session is told of that.
         if hold.request.is_some() && cause != ReleasedCause::SessionEnded {
             self.remember_hold(now, &hold, None);
         }

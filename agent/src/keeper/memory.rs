@@ -34,7 +34,7 @@ struct EndedHold {
     /// Why it was lost; `None` when it was released.
     lost: Option<LostReason>,
     until: Boottime,
-    /// Whether the journal knows. Who tried once and was refused may be answered anew after a restart.
+    /// True if the journal knows. Who tried once and was refused may be answered anew after a restart.
     is_recorded: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What is asked for when hints may have been lost, a bounded part in each turn.
+//! Questions when hints may have been lost, a bounded part of them in each turn.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::model::Resource;
 /// How many questions one turn asks.
 const PER_TURN: usize = 256;
 
-/// What a lost hint could have been about.
+/// The subject that a lost hint could have had.
 #[derive(Debug)]
 pub(super) enum About {
     /// An exclusive resource that somebody waits for.
@@ -24,7 +24,7 @@ pub(super) enum About {
     Watch(Resource),
 }
 
-/// What is still to be asked for; bounded by the tables that it comes from.
+/// Questions that are still to be asked; bounded by the tables that they come from.
 #[derive(Debug, Default)]
 pub(super) struct Missed {
     left: VecDeque<About>,

@@ -14,9 +14,9 @@ const TRACKED_MAX: usize = 16;
 /// Whose keys are tracked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Tracked {
-    /// Of these tenants, and the default one.
+    /// Those of these tenants, and of the default one.
     These(BTreeSet<Arc<str>>),
-    /// Of every tenant.
+    /// Those of every tenant.
     All,
 }
 
@@ -53,7 +53,7 @@ impl Tenants {
         }
     }
 
-    /// What is to be tracked. The caretaker looks after semaphores of all tenants.
+    /// The keys to be tracked. The caretaker looks after semaphores of all tenants.
     pub(super) fn wanted(&self, is_caretaker: bool) -> Tracked {
         if is_caretaker || self.used.len() > TRACKED_MAX {
             return Tracked::All;
@@ -66,7 +66,7 @@ impl Tenants {
         self.tracked = Some(tracked);
     }
 
-    /// Whether something is to be tracked that is not.
+    /// True if something is to be tracked that is not.
     pub(super) fn lacks(&self, is_caretaker: bool) -> bool {
         match &self.tracked {
             None | Some(Tracked::All) => false,
