@@ -29,17 +29,13 @@ use crate::keeper::journal::Saved;
 use crate::keeper::{Keeper, Settings};
 use crate::model::SessionId;
 use crate::telemetry::{Metrics, Recorder, Repeats};
-use crate::turn::Turn;
+use crate::turn::{Standstill, Standstills, Turn};
 use crate::upstream::Upstream;
 
 /// A jump of BOOTTIME against MONOTONIC by more than this was a sleep of the machine.
 const SLEEP_MIN: Duration = Duration::from_millis(100);
-/// While there are sessions the loop runs this often at least, so that it knows when it did not run.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// To run later than it was to by this much was a standstill of the process, or of the whole machine.
-const STANDSTILL_MIN: Duration = Duration::from_millis(250);
-/// From this length on it is told.
-const STANDSTILL_TOLD: Duration = Duration::from_secs(1);
+/// A turn that is late by this much is told of.
+const LATE_TOLD: Duration = Duration::from_secs(1);
 
 /// Parts of the heart.
 pub struct Parts {
@@ -78,10 +74,7 @@ pub(super) struct Run {
     served: bool,
     watchfulness: Watchfulness,
     suspended: Duration,
-    /// When the last turn began.
-    ran: Boottime,
-    /// When the next one was to begin at the latest.
-    runs_by: Option<Boottime>,
+    standstills: Standstills,
 }
 
 impl Run {
@@ -136,8 +129,7 @@ impl Run {
             served: false,
             watchfulness: Watchfulness::default(),
             suspended: clock::suspended_total(),
-            ran: now,
-            runs_by: None,
+            standstills: Standstills::new(now),
         };
         run.turn.flush(&mut run.keeper, &mut run.shell);
         run.tend_journal(now);
@@ -165,10 +157,8 @@ impl Run {
     async fn wait(&mut self) {
         let timeouts = [self.keeper.poll_timeout(), self.shell.upstream.poll_timeout()];
         let journal = self.shell.journal.borrow().poll_timeout();
-        let look = (self.keeper.count_sessions() > 0).then_some(self.ran + LOOK_EVERY);
-        let due = timeouts.into_iter().chain([self.shell.stop_by, journal, look]);
-        let due = due.flatten().min();
-        self.runs_by = due;
+        let due = timeouts.into_iter().chain([self.shell.stop_by, journal]).flatten().min();
+        let due = self.standstills.wait(due, self.keeper.count_sessions() > 0);
         // Deadlines mostly move away: to wake up once too early costs less than to set the timer
         // at every move.
         if due.is_some_and(|due| self.armed.is_none_or(|armed| due < armed)) {
@@ -271,19 +261,13 @@ impl Run {
 
     /// Counts the time in which the agent stood still out of what programs have promised.
     fn count_out(&mut self, now: Boottime) {
-        let still = now.since(self.ran);
-        self.ran = now;
-        let late = self.runs_by.map_or(Duration::ZERO, |by| now.since(by));
-        // Work that is overdue because there is much to do is no standstill.
-        if late.min(still) < STANDSTILL_MIN {
-            return;
-        }
-        let expired = self.keeper.handle_standstill(now, still);
-        if late >= STANDSTILL_TOLD {
+        let Some(Standstill { length, late }) = self.standstills.turn_begins(now) else { return };
+        let expired = self.keeper.handle_standstill(now, length);
+        if late >= LATE_TOLD {
             let holds = if expired == 1 { "hold" } else { "holds" };
             tracing::warn!(
                 "stood still for {:.1} s: {expired} {holds} expired meanwhile",
-                still.as_secs_f64()
+                length.as_secs_f64()
             );
         }
     }

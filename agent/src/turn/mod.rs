@@ -11,8 +11,11 @@
 //! Invariant: nothing of a turn is told, and no page shows a new grant, before the journal has all of
 //! it and the pages of those who lost are void.
 
+mod standstill;
 #[cfg(test)]
 mod tests;
+
+pub use standstill::{Standstill, Standstills};
 
 use std::collections::{HashSet, VecDeque};
 use std::time::Duration;
