@@ -19,6 +19,13 @@ use crate::model::{CallId, ClaimId, Owner, Resource, SessionId};
 /// restart of the agent.
 const FIRST_STREAM: Duration = Duration::from_secs(3);
 
+/// Ends that were put off because the agent was late itself.
+#[derive(Debug, Default)]
+pub(super) struct PutOff {
+    pub(super) tether: bool,
+    pub(super) progress: bool,
+}
+
 /// One local program's registration with the agent.
 #[derive(Debug)]
 pub(super) struct Session {
@@ -63,6 +70,8 @@ pub(super) struct Session {
     pub(super) tether: Alarm,
     /// End of the program's promise.
     pub(super) progress: Alarm,
+    /// Whether an end was put off, and since then nothing was heard.
+    pub(super) put_off: PutOff,
     /// Next beat upstream.
     pub(super) beat: Alarm,
     /// Failed beats in a row.
@@ -99,6 +108,7 @@ impl Session {
             beating: None,
             tether: Alarm::default(),
             progress: Alarm::default(),
+            put_off: PutOff::default(),
             beat: Alarm::default(),
             failures: 0,
         }

@@ -14,6 +14,17 @@ use crate::host::clock::Boottime;
 use crate::model::Peer;
 use crate::model::SessionId;
 
+/// An agent that is late by this much may have calls to read that came in time.
+const LATE_MIN: Duration = Duration::from_millis(1);
+/// It reads for so long before it judges.
+const READS_FOR: Duration = Duration::from_millis(100);
+
+/// Whether to read first what came before `due`; at most once until something was heard.
+fn is_late(now: Boottime, due: Option<Boottime>, put_off: &mut bool) -> bool {
+    let late = due.is_some_and(|due| now.since(due) >= LATE_MIN);
+    late && !std::mem::replace(put_off, true)
+}
+
 impl Keeper {
     /// `POST /v1/beat`.
     pub(super) fn beat(&mut self, now: Boottime, ticket: Ticket, peer: Peer, session: uuid::Uuid) {
@@ -44,6 +55,7 @@ impl Keeper {
         if session.running_out {
             return;
         }
+        session.put_off.tether = false;
         let due = session.patience(holds_something).map(|patience| now + patience);
         self.timers.set(&mut session.tether, Timer::Tether(id), due);
     }
@@ -76,14 +88,20 @@ impl Keeper {
     /// Sets the end of the program's promise anew from now on.
     pub(super) fn progress_moved(&mut self, now: Boottime, id: SessionId) {
         let Some(session) = self.sessions.get_mut(&id) else { return };
+        session.put_off.progress = false;
         let due = session.saved.progress.map(|promise| now + promise);
         self.timers.set(&mut session.progress, Timer::Progress(id), due);
     }
 
     pub(super) fn tether_fired(&mut self, now: Boottime, id: SessionId) {
         let Some(session) = self.sessions.get_mut(&id) else { return };
+        let due = session.tether.due();
         if !self.timers.fired(&mut session.tether, Timer::Tether(id), now) {
             return;
+        }
+        if !session.running_out && is_late(now, due, &mut session.put_off.tether) {
+            let due = Some(now + READS_FOR);
+            return self.timers.set(&mut session.tether, Timer::Tether(id), due);
         }
         if session.orphaned {
             return self.run_out(now, id);
@@ -152,8 +170,13 @@ impl Keeper {
     /// The program broke its promise: what it holds is lost, what it waits for is not granted.
     pub(super) fn progress_fired(&mut self, now: Boottime, id: SessionId) {
         let Some(session) = self.sessions.get_mut(&id) else { return };
+        let due = session.progress.due();
         if !self.timers.fired(&mut session.progress, Timer::Progress(id), now) {
             return;
+        }
+        if is_late(now, due, &mut session.put_off.progress) {
+            let due = Some(now + READS_FOR);
+            return self.timers.set(&mut session.progress, Timer::Progress(id), due);
         }
         let holds: Vec<_> = session.holds.iter().copied().collect();
         for hold in holds {

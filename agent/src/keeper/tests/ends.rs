@@ -112,6 +112,29 @@ fn the_agents_own_standstill_does_not_count_against_a_program() {
 }
 
 #[test]
+fn a_call_that_came_in_time_is_read_before_a_late_agent_judges() {
+    let mut bench = Bench::new();
+    let register = json!({"keepalive_ms": 1000, "progress_ms": 1000});
+    let sessions = [(); 2].map(|()| bench.register(register.clone()));
+    let holds = ["a", "b"].map(|name| json!({"kind": "lease", "name": name, "ttl_ms": 300_000}));
+    let [calls, silent] = [0, 1].map(|at| bench.hold(sessions[at], holds[at].clone()));
+    // Too short a standstill to be counted, and timers come before calls.
+    bench.now = bench.now + Duration::from_millis(1005);
+    bench.pass(Duration::ZERO);
+    bench.ask(ALICE, Request::Beat(sessions[0]));
+    bench.pass(Duration::from_millis(99));
+    assert!(bench.is_valid(calls) && bench.is_valid(silent));
+    bench.pass(Duration::from_millis(1));
+    assert!(bench.is_valid(calls) && !bench.is_valid(silent));
+    bench.now = bench.now + Duration::from_millis(1000);
+    bench.pass(Duration::ZERO);
+    bench.now = bench.now + Duration::from_millis(150);
+    bench.pass(Duration::ZERO);
+    assert!(!bench.is_valid(calls), "put off once, not for ever");
+    bench.assert_nothing_left();
+}
+
+#[test]
 fn a_connection_tether_outlives_its_stream_for_linger_while_the_process_lives() {
     let mut bench = Bench::new();
     let session = bench.register(json!({"tether": "connection"}));
