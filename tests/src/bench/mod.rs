@@ -10,6 +10,7 @@ mod floor;
 mod growth;
 mod handover;
 mod host_gone;
+mod hostile;
 mod idle;
 mod machine;
 mod many_holds;
@@ -117,8 +118,10 @@ struct Bench {
 }
 
 impl Bench {
+    /// Whether that is its id, or its id without the letter behind it.
     fn is(&self, id: &str) -> bool {
-        self.id.eq_ignore_ascii_case(id)
+        let all = self.id.trim_end_matches(|c: char| c.is_ascii_lowercase());
+        self.id.eq_ignore_ascii_case(id) || all.eq_ignore_ascii_case(id)
     }
 
     /// Measures it in a process of its own.
@@ -149,7 +152,7 @@ const fn with_redis(id: &'static str, measure: Measure) -> Bench {
 }
 
 /// In the order of the targets.
-const ALL: [Bench; 17] = [
+const ALL: [Bench; 30] = [
     alone("P1", calls::acquire_and_release),
     with_redis("P2", through_redis::acquire_and_release),
     with_redis("P3", handover::between_hosts),
@@ -167,6 +170,19 @@ const ALL: [Bench; 17] = [
     alone("P13", waiters::of_one_leader),
     alone("P14", sessions::of_one_project),
     with_redis("P19", fleet_at_rest::of_a_fleet_at_rest),
+    alone("R5a", hostile::project),
+    alone("R5b", hostile::listeners),
+    alone("R5c", hostile::status),
+    alone("R5d", hostile::routes),
+    alone("R5e", hostile::standings),
+    alone("R5e", hostile::observer),
+    alone("R5f", hostile::dashboards),
+    alone("R5g", hostile::bodies),
+    alone("R5g", hostile::heads),
+    alone("R5h", hostile::openapi),
+    alone("R5i", hostile::churn),
+    alone("R5j", hostile::leases),
+    alone("R5k", hostile::log),
 ];
 
 /// Measures all, or those whose ids are `wanted`, and writes JSON and SVG to `out` after each. Each

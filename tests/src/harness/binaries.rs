@@ -1,6 +1,7 @@
 //! Where the built programs are.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// The path of a program of this workspace, built with the same profile as the caller.
 ///
@@ -24,4 +25,23 @@ pub fn binary(name: &str) -> PathBuf {
         path.display()
     );
     path
+}
+
+/// A copy of a program in that directory for every user to run: they may not be able to reach the build
+/// directory.
+///
+/// # Panics
+///
+/// When it cannot be copied.
+#[track_caller]
+pub fn copy_for_others(name: &str, directory: &Path) -> PathBuf {
+    let copy = directory.join(name);
+    if !copy.exists() {
+        // By another process: a child that some other test forks while this one has the file
+        // open for writing would keep it from being executed.
+        let mut install = Command::new("install");
+        install.arg("--mode=755").arg(binary(name)).arg(&copy);
+        assert!(install.status().is_ok_and(|status| status.success()), "{install:?} failed");
+    }
+    copy
 }

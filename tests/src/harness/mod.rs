@@ -5,6 +5,7 @@
 
 mod agent;
 mod answer;
+mod attacker;
 mod binaries;
 mod campaigner;
 mod client;
@@ -30,7 +31,8 @@ mod users;
 
 pub use agent::{Agent, Setup};
 pub use answer::Answer;
-pub use binaries::binary;
+pub use attacker::Attacker;
+pub use binaries::{binary, copy_for_others};
 pub use campaigner::Campaigner;
 pub use client::{Client, Granted, Session};
 pub use containers::{Container, Containers, IMAGE, SHARED_GROUP};
@@ -42,7 +44,7 @@ pub use fleet::{Fleet, nothing_is_left, start_agent};
 pub use http::Http;
 pub use kinds::kind_of;
 pub use page::{PageFile, PageSlot};
-pub use process::{Program, apart, apart_with_foreign_proc, cpu_ns, rss_kib};
+pub use process::{Program, apart, apart_with_foreign_proc, cpu_ns, rss_kib, rss_max_kib};
 pub use puppet::Puppet;
 pub use python::{Pending, Python};
 pub use redis::{Contents, Direction, Entry, Listener, Proxy, RedisServer, RedisSetup, Sentinel};

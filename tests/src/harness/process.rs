@@ -172,12 +172,27 @@ fn stat_field(stat: &str, index: usize) -> Option<&str> {
 /// When there is no such process.
 #[track_caller]
 pub fn rss_kib(pid: u32) -> u64 {
+    memory_kib(pid, "VmRSS:")
+}
+
+/// The most memory that a process ever had resident, KiB.
+///
+/// # Panics
+///
+/// When there is no such process.
+#[track_caller]
+pub fn rss_max_kib(pid: u32) -> u64 {
+    memory_kib(pid, "VmHWM:")
+}
+
+#[track_caller]
+fn memory_kib(pid: u32, key: &str) -> u64 {
     let status =
         std::fs::read_to_string(format!("/proc/{pid}/status")).expect("the process is running");
     status
         .lines()
-        .find_map(|line| line.strip_prefix("VmRSS:")?.split_whitespace().next()?.parse().ok())
-        .expect("a running process has a VmRSS")
+        .find_map(|line| line.strip_prefix(key)?.split_whitespace().next()?.parse().ok())
+        .expect("a running process has memory")
 }
 
 /// Time that all threads of a process spent on a core, ns.

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Mutex};
@@ -12,7 +12,9 @@ use serde_json::{Value, json};
 use tenure::wire::Event;
 use uuid::Uuid;
 
-use super::{Agent, Answer, Client, DEADLINE, EventLog, Program, Seen, apart, binary};
+use super::{
+    Agent, Answer, Client, DEADLINE, EventLog, Program, Seen, apart, binary, copy_for_others,
+};
 
 /// Replies that a test has not asked for yet; a puppet beyond waits.
 const REPLIES_MAX: usize = 64;
@@ -43,8 +45,7 @@ impl Puppet {
     /// When it cannot be started.
     #[track_caller]
     pub fn start_as(agent: &Agent, uid: u32) -> Puppet {
-        let copy = Puppet::copy(agent);
-        let mut command = Command::new(copy);
+        let mut command = Command::new(copy_for_others("puppet", agent.dir()));
         command.uid(uid).gid(uid).current_dir("/");
         Puppet::spawn(&agent.socket(), &mut command, Program::start)
     }
@@ -59,7 +60,7 @@ impl Puppet {
             &format!("--regid={uid}"),
             "--",
         ]);
-        command.arg(Puppet::copy(agent)).current_dir("/");
+        command.arg(copy_for_others("puppet", agent.dir())).current_dir("/");
         Puppet::spawn(&agent.socket(), &mut command, Program::start_apart)
     }
 
@@ -77,19 +78,6 @@ impl Puppet {
     #[track_caller]
     pub fn start_by(command: &mut Command, socket: &Path) -> Puppet {
         Puppet::spawn(socket, command, Program::start)
-    }
-
-    #[track_caller]
-    fn copy(agent: &Agent) -> PathBuf {
-        let copy = agent.dir().join("puppet");
-        if !copy.exists() {
-            // By another process: a child that some other test forks while this one has the file
-            // open for writing would keep it from being executed.
-            let mut install = Command::new("install");
-            install.arg("--mode=755").arg(binary("puppet")).arg(&copy);
-            assert!(install.status().is_ok_and(|status| status.success()), "{install:?} failed");
-        }
-        copy
     }
 
     #[track_caller]
