@@ -49,7 +49,7 @@ impl Keeper {
             self.commands.push_back(Command::Persist(Entry::Hold(Box::new(hold.saved()))));
         }
         self.hold_counts.add(&hold);
-        self.holds.insert(claim, hold);
+        self.holds.insert(claim, Box::new(hold));
         if kind == Kind::Master {
             self.make_announced(now, id);
         }

@@ -352,7 +352,7 @@ impl Keeper {
     /// Refuses somebody who tried once while others of this agent wait; asks who holds it, to name
     /// them.
     pub(super) fn refuse_behind_queue(&mut self, now: Boottime, id: ClaimId, resource: Resource) {
-        let Some(session) = self.holds.get(&id).map(Hold::session) else { return };
+        let Some(session) = self.holds.get(&id).map(|hold| hold.session()) else { return };
         let tickets: Vec<Ticket> = self.take_tickets(now, id);
         self.end_untold(now, id);
         for ticket in tickets {
@@ -422,7 +422,7 @@ impl Keeper {
             name: entry.owner.name.to_string(),
             since_ms: millis(entry.since),
             token: entry.token,
-            pid: local.and_then(super::Session::pid),
+            pid: local.and_then(|session| session.pid()),
             uid: local.map(|session| session.saved.uid),
             hold: local.filter(|session| sees(session.saved.uid)).map(|_| entry.claim.0),
         }

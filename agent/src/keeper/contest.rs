@@ -75,7 +75,7 @@ impl Keeper {
     }
 
     fn join_contest(&mut self, now: Boottime, id: ClaimId, resource: &Resource) {
-        let Some(place) = self.holds.get(&id).map(super::Hold::place) else { return };
+        let Some(place) = self.holds.get(&id).map(|hold| hold.place()) else { return };
         if !self.contests.contains_key(resource) {
             let name = ContestId(self.next_contest);
             self.next_contest += 1;

@@ -103,7 +103,7 @@ impl Keeper {
             alarm: Alarm::default(),
             hold,
         };
-        self.departures.insert(departure.hold.id(), departure);
+        self.departures.insert(departure.hold.id(), Box::new(departure));
     }
 
     /// The reason to wait is gone.

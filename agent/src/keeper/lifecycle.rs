@@ -142,7 +142,7 @@ impl Keeper {
         }
         let (held, stage) = (hold.is_held(), hold.stage);
         self.hold_counts.add(&hold);
-        self.holds.insert(id, hold);
+        self.holds.insert(id, Box::new(hold));
         match (held, stage) {
             (true, _) if !valid => {
                 self.lose(now, id, LostReason::Expired);
@@ -181,7 +181,7 @@ impl Keeper {
             .holds
             .iter()
             .copied()
-            .filter(|hold| self.holds.get(hold).is_some_and(super::Hold::is_held))
+            .filter(|hold| self.holds.get(hold).is_some_and(|hold| hold.is_held()))
             .collect();
         let works_on = session.saved.guarded
             && session.saved.tether == Tether::Connection
@@ -256,7 +256,7 @@ impl Keeper {
             .sessions
             .values()
             .filter(|session| session.saved.announced)
-            .map(super::Session::id)
+            .map(|session| session.id())
             .collect();
         announced.sort_unstable();
         for id in announced {

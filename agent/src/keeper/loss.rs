@@ -156,7 +156,7 @@ impl Keeper {
                 session.role = tenure::wire::Role::Peer;
             }
         }
-        Some(hold)
+        Some(*hold)
     }
 
     /// True if the upstream may know of a hold.

@@ -142,13 +142,13 @@ pub struct Keeper {
     unrecorded: Option<Arc<str>>,
     /// When the machine woke last: holds that were overdue then are lost as `slept`.
     woke: Option<Boottime>,
-    sessions: Map<SessionId, Session>,
+    sessions: Map<SessionId, Box<Session>>,
     sessions_by_uid: BTreeMap<u32, usize>,
     /// All of them by user and id.
     session_order: BTreeSet<(u32, SessionId)>,
     /// Slots of all pages beyond those that each has anyway.
     extra_slots: usize,
-    holds: Map<ClaimId, Hold>,
+    holds: Map<ClaimId, Box<Hold>>,
     /// Exclusive resources that sessions of this agent hold.
     held: BTreeMap<Resource, ClaimId>,
     hold_counts: HoldCounts,
@@ -157,7 +157,7 @@ pub struct Keeper {
     /// The holder of each exclusive resource.
     occupied: BTreeMap<Resource, ClaimId>,
     /// Releases that the upstream has not confirmed.
-    departures: Map<ClaimId, Departure>,
+    departures: Map<ClaimId, Box<Departure>>,
     /// Ends of sessions that the upstream has not confirmed.
     farewells: Map<SessionId, Farewell>,
     /// How many of both there are of each user.
@@ -462,7 +462,7 @@ impl Keeper {
 }
 
 /// The user of a session; root's for one that is gone, of which nobody else is told.
-fn user_of(sessions: &Map<SessionId, Session>, session: SessionId) -> u32 {
+fn user_of(sessions: &Map<SessionId, Box<Session>>, session: SessionId) -> u32 {
     sessions.get(&session).map_or(0, |session| session.saved.uid)
 }
 

@@ -131,7 +131,7 @@ impl Keeper {
         *self.sessions_by_uid.entry(uid).or_default() += 1;
         self.extra_slots += extra(saved.holds);
         let session = Session::new(saved, &self.settings, self.first_event);
-        self.sessions.insert(id, session);
+        self.sessions.insert(id, Box::new(session));
         self.session_order.insert((uid, id));
         self.tether_moved(now, id);
         self.progress_moved(now, id);

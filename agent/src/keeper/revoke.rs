@@ -24,7 +24,7 @@ impl Keeper {
             .filter(|hold| hold.is_held() && hold.claim.resource == resource)
             .filter(|hold| token.is_none_or(|token| token == hold.token))
             .filter(|hold| self.works_on(hold))
-            .map(Hold::id)
+            .map(|hold| hold.id())
             .collect();
         let mut last: Option<Boottime> = None;
         for id in &taken {

@@ -27,7 +27,7 @@ impl Keeper {
             Key::Hold(id) => {
                 let departure = self.departures.get(&id);
                 let hold = departure.map(|departure| &departure.hold);
-                let hold = self.holds.get(&id).or(hold)?;
+                let hold = self.holds.get(&id).map(|hold| &**hold).or(hold)?;
                 let mut saved = hold.saved();
                 saved.departing = departure.is_some();
                 Self::known_to_journal(hold).then(|| Entry::Hold(Box::new(saved)))

@@ -82,7 +82,8 @@ impl Keeper {
 
     /// The holds of a session that are held.
     fn held_of<'a>(&'a self, session: &'a Session) -> impl Iterator<Item = &'a Hold> {
-        session.holds.iter().filter_map(|hold| self.holds.get(hold)).filter(|hold| hold.is_held())
+        let holds = session.holds.iter().filter_map(|hold| self.holds.get(hold));
+        holds.map(|hold| &**hold).filter(|hold| hold.is_held())
     }
 
     /// Sets the end of the program's promise anew from now on.

@@ -207,7 +207,7 @@ impl Keeper {
                 host: entry.owner.host.to_string(),
                 name: entry.owner.name.to_string(),
                 position,
-                pid: self.sessions.get(&entry.owner.session).and_then(super::Session::pid),
+                pid: self.sessions.get(&entry.owner.session).and_then(|session| session.pid()),
             }));
         } else if let Some(contest) = self.contests.get(resource) {
             waiting = contest.queue.len() as u64;
@@ -217,7 +217,7 @@ impl Keeper {
                 host: hold.claim.owner.host.to_string(),
                 name: hold.claim.owner.name.to_string(),
                 position,
-                pid: self.sessions.get(&hold.session()).and_then(super::Session::pid),
+                pid: self.sessions.get(&hold.session()).and_then(|session| session.pid()),
             }));
         }
         Standing {
