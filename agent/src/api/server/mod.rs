@@ -2,6 +2,7 @@
 
 mod activity;
 mod connection;
+mod lanes;
 mod refuse;
 mod socket;
 mod table;
@@ -36,6 +37,7 @@ use super::query::unauthorized;
 use super::router;
 use crate::telemetry::{Metrics, Repeats};
 use connection::{Order, SEES_HANGUP};
+use lanes::{InLane, Lanes};
 use refuse::Refuser;
 use socket::Socket;
 use table::{Seat, Table};
@@ -92,6 +94,7 @@ pub async fn serve<I: Identity>(
         metrics,
         refuser: Refuser::new(),
         refused: Mutex::default(),
+        lanes: Lanes::default(),
         router: router(context),
         http: http(),
         epoch: Instant::now(),
@@ -143,6 +146,7 @@ struct Server {
     refuser: Refuser,
     /// Bounds the log of refusals.
     refused: Mutex<Repeats>,
+    lanes: Lanes,
     router: Router,
     http: http1::Builder,
     epoch: Instant,
@@ -254,22 +258,26 @@ impl Server {
     }
 
     fn start(&self, connection: Arc<Connection>, seat: Option<Seat>) {
-        let service = (self.router.clone(), self.answered.clone());
-        tokio::spawn(run(connection, seat, service, self.http.clone()));
+        let lane = self.lanes.of(connection.peer().uid);
+        let service = Service {
+            router: self.router.clone(),
+            answered: self.answered.clone(),
+            http: self.http.clone(),
+        };
+        tokio::spawn(InLane::new(lane, run(connection, seat, service)));
     }
 }
 
-/// The router of a connection's requests, and the counters of its answers.
-type Service = (Router, Arc<Answered>);
+/// The router of a connection's requests, the counters of its answers, and what else it takes.
+struct Service {
+    router: Router,
+    answered: Arc<Answered>,
+    http: http1::Builder,
+}
 
 /// One connection's task. Ends with the connection, or when it is told to close; dropping hyper's
 /// future drops the handler in flight, and with it a wait for a grant.
-async fn run(
-    connection: Arc<Connection>,
-    seat: Option<Seat>,
-    service: Service,
-    http: http1::Builder,
-) {
+async fn run(connection: Arc<Connection>, seat: Option<Seat>, service: Service) {
     let _seat = seat;
     // hyper takes a buffer before the first byte is there; a client that says nothing gets none.
     tokio::select! {
@@ -277,7 +285,7 @@ async fn run(
         () = connection.first_byte() => {}
         _ = connection.ordered() => return,
     }
-    boxed(connection.clone(), service, http).await;
+    boxed(connection.clone(), service).await;
     connection.settle().await;
     connection.tether().await;
 }
@@ -287,12 +295,12 @@ async fn run(
 fn boxed(
     connection: Arc<Connection>,
     service: Service,
-    http: http1::Builder,
 ) -> Pin<Box<dyn Future<Output = ()> + Send>> {
-    Box::pin(exchange(connection, service, http))
+    Box::pin(exchange(connection, service))
 }
 
-async fn exchange(connection: Arc<Connection>, (router, answered): Service, http: http1::Builder) {
+async fn exchange(connection: Arc<Connection>, service: Service) {
+    let Service { router, answered, http } = service;
     let router = TowerToHyperService::new(router);
     let service = service_fn(|mut request: hyper::Request<Incoming>| {
         connection.activity.busy();
