@@ -207,8 +207,8 @@ async fn live(
             Signal::Reload => {
                 notifier.reloading();
                 reload.reload();
-                let (_, settings) = means.fit(&reload.config.limits, &reload.config.settings);
-                heart.control(Control::Reload(Box::new(settings))).await;
+                let fitted = means.fit(&reload.config.limits, &reload.config.settings);
+                heart.control(Control::Reload(Box::new(fitted.settings))).await;
                 notifier.ready();
             }
         }

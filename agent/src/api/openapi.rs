@@ -21,7 +21,10 @@ pub(super) enum Common {
     /// `invalid`: a field is wrong, unknown or missing; the detail names it
     #[response(status = 422, content_type = "application/problem+json")]
     Invalid(#[to_schema] Problem),
-    /// `upstream_unavailable`, `stopping` or too many connections; `Retry-After` says when to come again
+    /// `quota_exceeded`: the detail names the limit, `Retry-After` says when to come again
+    #[response(status = 429, content_type = "application/problem+json")]
+    QuotaExceeded(#[to_schema] Problem),
+    /// `upstream_unavailable` or `stopping`; `Retry-After` says when to come again
     #[response(status = 503, content_type = "application/problem+json")]
     Unavailable(#[to_schema] Problem),
 }
@@ -33,6 +36,9 @@ pub(super) enum NoInput {
     /// `invalid`: there are no query parameters
     #[response(status = 422, content_type = "application/problem+json")]
     Invalid(#[to_schema] Problem),
+    /// `quota_exceeded`: the detail names the limit, `Retry-After` says when to come again
+    #[response(status = 429, content_type = "application/problem+json")]
+    QuotaExceeded(#[to_schema] Problem),
 }
 
 /// Further answers of every endpoint with a body.

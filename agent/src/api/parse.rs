@@ -15,8 +15,8 @@ use super::respond::{Refusal, over_budget};
 use super::server::Connection;
 use super::validate::quote;
 
-/// A body of so many bytes or less counts for nobody.
-const BODY_FREE: usize = 4 * 1024;
+/// A body counts as so many bytes at least: that is the buffer it is read into.
+const BODY_LEAST: usize = 8 * 1024;
 /// For whom the body of a peer counts that the kernel did not name: it is refused anyway.
 const NOBODY: u32 = u32::MAX;
 
@@ -46,10 +46,10 @@ impl<T: Ask> FromRequest<Arc<Context>> for Parsed<T> {
             .upper()
             .map_or(BODY_MAX, |upper| usize::try_from(upper).unwrap_or(usize::MAX).min(BODY_MAX));
         let _charge = match expected {
-            0..=BODY_FREE => None,
+            0 => None,
             // As it comes, and put together.
             bytes => {
-                let charge = context.heart.budget().take(uid, 2 * bytes);
+                let charge = context.heart.budget().take(uid, (2 * bytes).max(BODY_LEAST));
                 Some(charge.map_err(|over| over_budget(over, uid))?)
             }
         };

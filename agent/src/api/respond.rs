@@ -91,7 +91,7 @@ impl AsRef<[u8]> for Charged {
 }
 
 /// The refusal of a request whose bytes do not fit.
-pub(super) fn over_budget(over: OverBudget, uid: u32) -> Box<Problem> {
+pub(in crate::api) fn over_budget(over: OverBudget, uid: u32) -> Box<Problem> {
     let OverBudget { limit, max } = over;
     let detail = format!(
         "what uid {uid} sends and does not read would take more than {limit}, {max} bytes; read the \

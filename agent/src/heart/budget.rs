@@ -3,17 +3,23 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use tracing::warn;
+
+use crate::telemetry::{Metrics, Repeats};
+
 /// Bytes of all users: of large heads and bodies that are being read, of long replies and of events
 /// that wait for their readers.
-pub(super) const BUFFERED_BYTES_MAX: usize = 64 * 1024 * 1024;
-/// The same of one user, so that no user has the others refused.
-pub(super) const BUFFERED_BYTES_PER_UID_MAX: usize = 24 * 1024 * 1024;
-/// The part that root and the agent's own user have for themselves.
-const RESERVED_BYTES: usize = 8 * 1024 * 1024;
+pub const BUFFERED_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// Eighths of it that one user may take, so that no user has the others refused.
+const EIGHTHS_PER_UID: usize = 3;
+/// Eighths that root and the agent's own user have for themselves.
+const EIGHTHS_RESERVED: usize = 1;
 
 /// Bytes that wait for clients or come from them. Whoever is over a limit is refused, or cut off.
 pub struct Budget {
     agent_uid: u32,
+    max: usize,
+    metrics: Arc<Metrics>,
     taken: Mutex<Taken>,
 }
 
@@ -21,6 +27,7 @@ pub struct Budget {
 struct Taken {
     total: usize,
     by_uid: HashMap<u32, usize>,
+    refused: Repeats,
 }
 
 /// Bytes that are taken; dropping it gives them back.
@@ -40,9 +47,9 @@ pub struct OverBudget {
 }
 
 impl Budget {
-    /// All of it free.
-    pub fn new(agent_uid: u32) -> Arc<Budget> {
-        Arc::new(Budget { agent_uid, taken: Mutex::default() })
+    /// So many bytes, all of them free. Refusals are counted in `metrics`.
+    pub fn new(agent_uid: u32, max: usize, metrics: Arc<Metrics>) -> Arc<Budget> {
+        Arc::new(Budget { agent_uid, max, metrics, taken: Mutex::default() })
     }
 
     /// No code panics while it holds the lock, and what it guards is right between any two calls.
@@ -58,16 +65,29 @@ impl Budget {
     pub fn take(self: &Arc<Budget>, uid: u32, bytes: usize) -> Result<Charge, OverBudget> {
         let is_administrator = uid == 0 || uid == self.agent_uid;
         let (all_max, own_max) = match is_administrator {
-            true => (BUFFERED_BYTES_MAX, BUFFERED_BYTES_MAX),
-            false => (BUFFERED_BYTES_MAX - RESERVED_BYTES, BUFFERED_BYTES_PER_UID_MAX),
+            true => (self.max, self.max),
+            false => {
+                let eighth = self.max / 8;
+                (self.max - EIGHTHS_RESERVED * eighth, EIGHTHS_PER_UID * eighth)
+            }
         };
         let mut taken = self.taken();
         let own = taken.by_uid.get(&uid).copied().unwrap_or(0);
-        if own + bytes > own_max {
-            return Err(OverBudget { limit: "buffered_bytes_per_uid", max: own_max });
-        }
-        if taken.total + bytes > all_max {
-            return Err(OverBudget { limit: "buffered_bytes", max: all_max });
+        let over = if own + bytes > own_max {
+            Some(OverBudget { limit: "buffered_bytes_per_uid", max: own_max })
+        } else if taken.total + bytes > all_max {
+            Some(OverBudget { limit: "buffered_bytes", max: all_max })
+        } else {
+            None
+        };
+        if let Some(over) = over {
+            let told = taken.refused.admit();
+            drop(taken);
+            self.metrics.refused(over.limit);
+            if let Some(withheld) = told {
+                warn!(limit = over.limit, uid, withheld, "refused: a limit is reached");
+            }
+            return Err(over);
         }
         taken.total += bytes;
         taken.by_uid.insert(uid, own + bytes);
@@ -103,7 +123,8 @@ mod tests {
 
     #[test]
     fn a_user_takes_its_share_and_gives_it_back() {
-        let budget = Budget::new(77);
+        let metrics = Arc::new(Metrics::new());
+        let budget = Budget::new(77, BUFFERED_BYTES_MAX, Arc::clone(&metrics));
         let mine: Vec<_> = (0..24).map(|_| budget.take(1000, MIB).unwrap()).collect();
         let over = budget.take(1000, 1).unwrap_err();
         assert_eq!(over, OverBudget { limit: "buffered_bytes_per_uid", max: 24 * MIB });
@@ -118,5 +139,10 @@ mod tests {
         drop((mine, theirs, others));
         let left = budget.taken();
         assert_eq!((left.total, left.by_uid.len()), (0, 0));
+        let text = metrics.encode(crate::telemetry::Exposition::OpenMetrics).unwrap();
+        for limit in ["buffered_bytes", "buffered_bytes_per_uid"] {
+            let line = format!("tenured_refusals_total{{limit=\"{limit}\"}} 1");
+            assert!(text.lines().any(|found| found == line), "{line} is missing in:\n{text}");
+        }
     }
 }

@@ -1,11 +1,13 @@
 //! A heart for tests of whoever talks to one: it hands out what it hears.
 
 use std::convert::Infallible;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tenure::wire::Problem;
 use tokio::sync::{mpsc, oneshot};
 
+use super::budget::BUFFERED_BYTES_MAX;
 use super::handle::{Inbox, Message, channel};
 use super::{Caller, Handle, Probe, StreamItem};
 use crate::keeper::{Reply, Request, StreamId, StreamTarget, Ticket};
@@ -40,7 +42,7 @@ pub(crate) struct FakeHeart(Inbox);
 
 impl FakeHeart {
     pub(crate) fn new() -> (Handle, FakeHeart) {
-        let (handle, inbox) = channel();
+        let (handle, inbox) = channel(BUFFERED_BYTES_MAX, Arc::default());
         (handle, FakeHeart(inbox))
     }
 

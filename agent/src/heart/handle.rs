@@ -16,6 +16,7 @@ use crate::host::clock::Boottime;
 use crate::host::peer::Caller;
 use crate::keeper::{Numbered, Peer, Reply, Request, StreamEnd, StreamId, StreamTarget, Ticket};
 use crate::model::ClaimId;
+use crate::telemetry::Metrics;
 use crate::upstream::{Examination, Health};
 
 /// Messages that may wait for the heart; a caller beyond waits with its own connection.
@@ -104,7 +105,7 @@ pub(super) struct Inbox {
     pub(super) pace: Arc<Pace>,
 }
 
-pub(super) fn channel() -> (Handle, Inbox) {
+pub(super) fn channel(buffered_bytes: usize, metrics: Arc<Metrics>) -> (Handle, Inbox) {
     let (messages, messages_out) = mpsc::channel(MESSAGES_MAX);
     #[expect(
         clippy::disallowed_methods,
@@ -113,7 +114,7 @@ pub(super) fn channel() -> (Handle, Inbox) {
     let (urgent, urgent_out) = mpsc::unbounded_channel();
     let pace = Arc::new(Pace::default());
     let next = Arc::new(AtomicU64::new(1));
-    let budget = Budget::new(nix::unistd::geteuid().as_raw());
+    let budget = Budget::new(nix::unistd::geteuid().as_raw(), buffered_bytes, metrics);
     let handle = Handle { messages, urgent, next, pace: Arc::clone(&pace), budget };
     (handle, Inbox { messages: messages_out, urgent: urgent_out, pace })
 }

@@ -18,7 +18,7 @@ mod spawn;
 mod watches;
 
 pub use crate::host::peer::Caller;
-pub use budget::{Budget, Charge, OverBudget};
+pub use budget::{BUFFERED_BYTES_MAX, Budget, Charge, OverBudget};
 pub use handle::{Delivery, EventStream, Handle, HeartGone, Probe, StreamItem, StreamTether};
 pub use rows::Rows;
 pub use run::Parts;

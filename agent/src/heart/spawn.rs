@@ -1,6 +1,7 @@
 //! The heart's thread and what steers it.
 
 use std::io;
+use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use tokio::sync::{mpsc, oneshot};
@@ -8,6 +9,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::handle::{self, Handle};
 use super::run::{self, Parts};
 use crate::keeper::Settings;
+use crate::telemetry::Metrics;
 
 /// An order of the lifecycle to the heart.
 #[derive(Debug)]
@@ -32,19 +34,21 @@ pub struct Heart {
 }
 
 /// Starts the heart's thread. Its parts are made on that thread, because some of them must stay on
-/// it.
+/// it. So many bytes may wait for clients or come from them; what is refused is counted in `metrics`.
 ///
 /// # Errors
 ///
 /// When the thread cannot be started, or its parts cannot be made.
 pub fn spawn<E>(
+    buffered_bytes: usize,
+    metrics: Arc<Metrics>,
     make: impl FnOnce() -> Result<Parts, E> + Send + 'static,
 ) -> Result<(Heart, Handle), E>
 where
     E: From<io::Error> + Send + 'static,
 {
     let (control, control_out) = mpsc::channel(CONTROLS_MAX);
-    let (handle, inbox) = handle::channel();
+    let (handle, inbox) = handle::channel(buffered_bytes, metrics);
     let (made, made_out) = std::sync::mpsc::sync_channel(1);
     let (ended_in, ended) = oneshot::channel();
     let thread = std::thread::Builder::new().name("heart".to_owned()).spawn(move || {

@@ -195,6 +195,7 @@ impl Keeper {
     /// A keeper that knows nothing yet. Ids and secrets are drawn from `seed`, which must come from
     /// the operating system's generator outside of tests.
     pub fn new(settings: Settings, seed: [u8; 32], now: Boottime) -> Keeper {
+        let ring_bytes = RingBytes::new(settings.rings_bytes_max);
         Keeper {
             memory: Memory::new(settings.remember),
             settings,
@@ -220,7 +221,7 @@ impl Keeper {
             watches: BTreeMap::new(),
             watch_names: Map::default(),
             missed: Missed::default(),
-            ring_bytes: RingBytes::default(),
+            ring_bytes,
             streams: Map::default(),
             blocked: Map::default(),
             checkpoints: Map::default(),

@@ -8,11 +8,9 @@ use super::event::Numbered;
 
 /// Bytes of the events that one session keeps.
 const RING_BYTES_MAX: usize = 64 * 1024;
-/// Bytes of the events that all sessions keep.
-const RINGS_BYTES_MAX: usize = 32 * 1024 * 1024;
-/// Bytes of the events that one user's sessions keep. Beyond it a reader that comes back starts with
-/// a snapshot.
-const RINGS_BYTES_PER_UID_MAX: usize = RINGS_BYTES_MAX / 2;
+/// One user's sessions keep one part of so many of all bytes. Beyond it a reader that comes back starts
+/// with a snapshot.
+const PART_PER_UID: usize = 2;
 
 /// The last events of a session, bounded by number and by bytes. A standing takes the place of the
 /// one before it: only the last one is of interest.
@@ -26,8 +24,9 @@ pub(super) struct Ring {
 }
 
 /// How many bytes the rings of all sessions take, and those of each user.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct RingBytes {
+    max: usize,
     all: usize,
     by_uid: BTreeMap<u32, usize>,
 }
@@ -101,6 +100,11 @@ impl Ring {
 }
 
 impl RingBytes {
+    /// At most so many.
+    pub(super) fn new(max: usize) -> RingBytes {
+        RingBytes { max, all: 0, by_uid: BTreeMap::new() }
+    }
+
     fn take(&mut self, uid: u32, bytes: usize) {
         self.all += bytes;
         *self.by_uid.entry(uid).or_default() += bytes;
@@ -118,7 +122,7 @@ impl RingBytes {
 
     fn is_over(&self, uid: u32) -> bool {
         let own = self.by_uid.get(&uid).copied().unwrap_or(0);
-        self.all > RINGS_BYTES_MAX || own > RINGS_BYTES_PER_UID_MAX
+        self.all > self.max || own > self.max / PART_PER_UID
     }
 
     /// How many bytes there are in all.
@@ -135,6 +139,7 @@ mod tests {
     use super::*;
 
     const UID: u32 = 1000;
+    const BYTES_MAX: usize = 32 * 1024 * 1024;
 
     fn message(id: u64, bytes: usize) -> Numbered {
         let payload = Value::String("x".repeat(bytes));
@@ -156,7 +161,7 @@ mod tests {
 
     #[test]
     fn only_the_last_standing_is_kept_and_told_in_its_turn() {
-        let mut all = RingBytes::default();
+        let mut all = RingBytes::new(BYTES_MAX);
         let mut ring = Ring::new(1);
         for event in [standing(1), message(2, 1), standing(3), message(4, 1)] {
             ring.push(event, UID, 9, &mut all);
@@ -170,7 +175,7 @@ mod tests {
 
     #[test]
     fn what_has_no_room_is_gone() {
-        let mut all = RingBytes::default();
+        let mut all = RingBytes::new(BYTES_MAX);
         let mut ring = Ring::new(1);
         for id in 1..=5 {
             ring.push(message(id, 1), UID, 3, &mut all);
@@ -184,14 +189,14 @@ mod tests {
 
     #[test]
     fn a_user_takes_its_share_and_no_more() {
-        let mut all = RingBytes::default();
+        let mut all = RingBytes::new(BYTES_MAX);
         let mut rings: Vec<Ring> = (0..1000).map(|_| Ring::new(1)).collect();
         for ring in &mut rings {
             for id in 1..=200 {
                 ring.push(message(id, 1), UID, 256, &mut all);
             }
         }
-        assert!(all.all() <= RINGS_BYTES_PER_UID_MAX, "{}", all.all());
+        assert!(all.all() <= BYTES_MAX / 2, "{}", all.all());
         let mut other = Ring::new(1);
         other.push(message(1, 1), 7, 256, &mut all);
         assert_eq!(ids(&other, 0), Some(vec![1]));

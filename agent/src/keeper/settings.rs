@@ -67,6 +67,8 @@ pub struct Settings {
     pub holds_per_uid_max: Option<usize>,
     /// Events kept for replay, per session.
     pub ring_max: usize,
+    /// Bytes of the events that are kept for all sessions; read at the start alone.
+    pub rings_bytes_max: usize,
 }
 
 /// Most event streams of a session.
@@ -132,6 +134,7 @@ impl Default for Settings {
             holds_max: 200_000,
             holds_per_uid_max: None,
             ring_max: 256,
+            rings_bytes_max: 32 * 1024 * 1024,
         }
     }
 }

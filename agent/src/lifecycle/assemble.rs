@@ -11,7 +11,7 @@ use tenure::wire::AgentInfo;
 use tracing::{info, warn};
 use uuid::Uuid;
 
-use super::fit::Means;
+use super::fit::{Fitted, Means};
 use crate::api::{self, About};
 use crate::config::{Config, RedisUpstream, SharedPolicy};
 use crate::engine::EngineSettings;
@@ -86,7 +86,7 @@ pub fn assemble(
 ) -> Result<Assembled, AssembleError> {
     let Given { policy, metrics, runtime_dir, state_dir, filter, notifier, processes } = given;
     let boot_id = machine::boot_id()?;
-    let (limits, settings) = means.fit(&config.limits, &config.settings);
+    let Fitted { limits, settings, buffered_bytes } = means.fit(&config.limits, &config.settings);
     let parts = PartsMaker {
         redis: config.redis.clone(),
         settings: settings.clone(),
@@ -102,7 +102,8 @@ pub fn assemble(
         Some(_) => redis::GUARANTEE,
     };
     let guarantee = guarantee.to_owned();
-    let (heart, handle): (Heart, Handle) = heart::spawn(move || parts.make())?;
+    let (heart, handle): (Heart, Handle) =
+        heart::spawn(buffered_bytes, Arc::clone(metrics), move || parts.make())?;
     let about = About {
         agent: AgentInfo {
             version: env!("CARGO_PKG_VERSION").to_owned(),

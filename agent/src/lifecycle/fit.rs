@@ -3,6 +3,7 @@
 use tracing::warn;
 
 use crate::config::Limits;
+use crate::heart::BUFFERED_BYTES_MAX;
 use crate::keeper::Settings;
 
 /// Descriptors for everything but connections and sessions: files, timers, logs.
@@ -12,13 +13,22 @@ const DESCRIPTORS_OTHER: u64 = 128;
 const CONNECTIONS_OF_FOUR: u64 = 2;
 /// So many of four connections may be event streams.
 const STREAMS_OF_FOUR: usize = 3;
+/// Memory of the agent without any client, bytes.
+const BASE_BYTES: u64 = 16 * 1024 * 1024;
+/// Memory of a connection with a request, of its buffers, and of what the kernel keeps for it, bytes.
+const CONNECTION_BYTES: u64 = 64 * 1024;
 /// Memory of a session with long names, its page and its rows in the journal, bytes. The runtime directory
 /// mostly lies in memory, too.
 const SESSION_BYTES: u64 = 12 * 1024;
-/// Memory of a hold with long names and attributes, and of its rows in the journal, bytes.
-const HOLD_BYTES: u64 = 4 * 1024;
-/// The part of the memory that sessions and holds may take; replies, requests and events have the rest.
-const TABLES_OF_MEMORY: u64 = 2;
+/// The same of a hold with long names and attributes: 3 KiB, and of its rows, which are there three times
+/// while a log of twice its length is written anew, another 8 KiB.
+const HOLD_BYTES: u64 = 12 * 1024;
+/// Parts of the memory: of so many one is for connections, and so on. Sessions and holds have the rest.
+const CONNECTIONS_OF_MEMORY: u64 = 4;
+const BUFFERS_OF_MEMORY: u64 = 8;
+const RINGS_OF_MEMORY: u64 = 16;
+/// For what the allocator and the kernel keep besides.
+const SPARE_OF_MEMORY: u64 = 8;
 
 /// The means that this machine has for the agent.
 #[derive(Debug, Clone, Copy)]
@@ -30,33 +40,64 @@ pub struct Means {
 }
 
 impl Means {
-    /// The limits and settings that can be kept. Says which were lowered, and how to get all of them.
-    pub fn fit(self, limits: &Limits, settings: &Settings) -> (Limits, Settings) {
-        let (mut limits, mut settings) = (limits.clone(), settings.clone());
+    /// What can be kept. Says which limits were lowered, and how to get all of them.
+    pub fn fit(self, limits: &Limits, settings: &Settings) -> Fitted {
+        let mut fitted = Fitted {
+            limits: limits.clone(),
+            settings: settings.clone(),
+            buffered_bytes: BUFFERED_BYTES_MAX,
+        };
         if let Some(descriptors) = self.descriptors {
-            fit_descriptors(&mut limits, &mut settings, descriptors);
+            fit_descriptors(&mut fitted.limits, &mut fitted.settings, descriptors);
         }
         if let Some(memory) = self.memory {
-            fit_memory(&mut settings, memory);
+            fit_memory(&mut fitted, memory);
         }
-        (limits, settings)
+        fitted
     }
+}
+
+/// What this machine can keep.
+#[derive(Debug, Clone)]
+pub struct Fitted {
+    /// Of the API.
+    pub limits: Limits,
+    /// Of the keeper.
+    pub settings: Settings,
+    /// Bytes that may wait for clients or come from them.
+    pub buffered_bytes: usize,
 }
 
 fn fit_descriptors(limits: &mut Limits, settings: &mut Settings, descriptors: u64) {
     let quarter = descriptors.saturating_sub(DESCRIPTORS_OTHER) / 4;
-    let connections = count(quarter * CONNECTIONS_OF_FOUR);
     let sessions = count(quarter * (4 - CONNECTIONS_OF_FOUR));
     let cause =
         format!("the limit of open files is {descriptors}; raise it (ulimit -n, LimitNOFILE=)");
-    lower("connections_max", &mut limits.connections_max, connections, &cause);
-    let streams = (connections / 4 * STREAMS_OF_FOUR).max(1);
-    lower("streams_max", &mut limits.streams_max, streams, &cause);
+    fit_connections(limits, count(quarter * CONNECTIONS_OF_FOUR), &cause);
     lower("sessions_max", &mut settings.sessions_max, sessions, &cause);
 }
 
-fn fit_memory(settings: &mut Settings, memory: u64) {
-    let room = memory / TABLES_OF_MEMORY;
+fn fit_connections(limits: &mut Limits, connections: usize, cause: &str) {
+    lower("connections_max", &mut limits.connections_max, connections, cause);
+    let streams = (connections / 4 * STREAMS_OF_FOUR).max(1);
+    lower("streams_max", &mut limits.streams_max, streams, cause);
+}
+
+fn fit_memory(fitted: &mut Fitted, memory: u64) {
+    let Fitted { limits, settings, buffered_bytes } = fitted;
+    let cause = format!(
+        "the memory for all of it is {} MiB; give the agent more, or set lower limits",
+        memory / 1024 / 1024
+    );
+    let memory = memory.saturating_sub(BASE_BYTES);
+    fit_connections(limits, count(memory / CONNECTIONS_OF_MEMORY / CONNECTION_BYTES), &cause);
+    *buffered_bytes = (*buffered_bytes).min(count(memory / BUFFERS_OF_MEMORY));
+    settings.rings_bytes_max = settings.rings_bytes_max.min(count(memory / RINGS_OF_MEMORY));
+    let taken = limits.connections_max as u64 * CONNECTION_BYTES
+        + *buffered_bytes as u64
+        + settings.rings_bytes_max as u64
+        + memory / SPARE_OF_MEMORY;
+    let room = memory.saturating_sub(taken);
     let wanted =
         settings.sessions_max as u64 * SESSION_BYTES + settings.holds_max as u64 * HOLD_BYTES;
     if wanted <= room {
@@ -69,10 +110,6 @@ fn fit_memory(settings: &mut Settings, memory: u64) {
         )
     };
     let (sessions, holds) = (part(settings.sessions_max), part(settings.holds_max));
-    let cause = format!(
-        "the memory for all of it is {} MiB; give the agent more, or set lower limits",
-        memory / 1024 / 1024
-    );
     lower("sessions_max", &mut settings.sessions_max, sessions, &cause);
     lower("holds_max", &mut settings.holds_max, holds, &cause);
 }
@@ -94,7 +131,7 @@ mod tests {
 
     fn fitted(descriptors: u64, mebibytes: u64) -> (usize, usize, usize, usize) {
         let means = Means { descriptors: Some(descriptors), memory: Some(mebibytes * 1024 * 1024) };
-        let (limits, settings) = means.fit(&Limits::default(), &Settings::default());
+        let Fitted { limits, settings, .. } = means.fit(&Limits::default(), &Settings::default());
         (limits.connections_max, limits.streams_max, settings.sessions_max, settings.holds_max)
     }
 
@@ -102,8 +139,9 @@ mod tests {
     fn with_enough_of_everything_all_is_as_configured() {
         assert_eq!(fitted(1_000_000, 16 * 1024), (16_384, 12_288, 20_000, 200_000));
         let unknown = Means { descriptors: None, memory: None };
-        let (limits, settings) = unknown.fit(&Limits::default(), &Settings::default());
-        assert_eq!((limits, settings.holds_max), (Limits::default(), 200_000));
+        let fitted = unknown.fit(&Limits::default(), &Settings::default());
+        assert_eq!((fitted.limits, fitted.settings.holds_max), (Limits::default(), 200_000));
+        assert_eq!(fitted.buffered_bytes, BUFFERED_BYTES_MAX);
     }
 
     #[test]
@@ -113,16 +151,28 @@ mod tests {
     }
 
     #[test]
-    fn little_memory_bounds_sessions_and_holds() {
-        let (_, _, sessions, holds) = fitted(1_000_000, 128);
-        assert!(sessions as u64 * SESSION_BYTES + holds as u64 * HOLD_BYTES <= 64 << 20);
-        assert!(sessions > 1000 && holds > 10_000, "{sessions} {holds}");
+    fn little_memory_bounds_everything() {
+        for mebibytes in [24, 64, 128, 256, 1024, 2048] {
+            let memory = mebibytes * 1024 * 1024;
+            let means = Means { descriptors: None, memory: Some(memory) };
+            let Fitted { limits, settings, buffered_bytes } =
+                means.fit(&Limits::default(), &Settings::default());
+            let all = BASE_BYTES
+                + limits.connections_max as u64 * CONNECTION_BYTES
+                + (buffered_bytes + settings.rings_bytes_max) as u64
+                + settings.sessions_max as u64 * SESSION_BYTES
+                + settings.holds_max as u64 * HOLD_BYTES;
+            assert!(all < memory, "{all} of {memory} bytes");
+            assert!(limits.streams_max <= limits.connections_max);
+        }
+        let (connections, _, sessions, holds) = fitted(1_000_000, 128);
+        assert!(connections > 400 && sessions > 300 && holds > 3000, "{sessions} {holds}");
     }
 
     #[test]
     fn what_one_user_has_follows() {
         let means = Means { descriptors: Some(1024), memory: None };
-        let (limits, settings) = means.fit(&Limits::default(), &Settings::default());
+        let Fitted { limits, settings, .. } = means.fit(&Limits::default(), &Settings::default());
         assert_eq!(limits.connections().per_uid, 336);
         assert_eq!(settings.sessions().per_uid, 336);
     }

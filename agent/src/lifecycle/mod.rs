@@ -14,7 +14,7 @@ mod vigil;
 
 pub use assemble::{AssembleError, Assembled, Given, assemble};
 pub use drain::{Drained, Ending, drain};
-pub use fit::Means;
+pub use fit::{Fitted, Means};
 pub use prepare::{Locks, PrepareError, Prepared, prepare};
 pub use quarantine::{QuarantineError, end_quarantine};
 pub use ready::Ready;

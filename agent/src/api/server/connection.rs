@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
-use nix::sys::socket::{MsgFlags, Shutdown, recv, shutdown};
+use nix::sys::socket::sockopt::SndBuf;
+use nix::sys::socket::{MsgFlags, Shutdown, recv, setsockopt, shutdown};
 use tokio::io::Interest;
 use tokio::net::UnixStream;
 use tokio::sync::Notify;
@@ -80,12 +81,19 @@ pub(in crate::api) struct Connection {
     broken: AtomicBool,
 }
 
+/// Bytes that the kernel keeps of what a client has not read, about half of what they take there. That is
+/// memory of the agent's group, and by default ten times as much.
+const UNREAD_MAX: usize = 16 * 1024;
+
 impl Connection {
     pub(super) fn new(
         stream: UnixStream,
         identity: Box<dyn Identity>,
         epoch: Instant,
     ) -> Connection {
+        if let Err(error) = setsockopt(&stream, SndBuf, &UNREAD_MAX) {
+            tracing::debug!(%error, "a client may have more unread than planned");
+        }
         Connection {
             stream,
             activity: Activity::new(epoch),

@@ -35,6 +35,7 @@ use super::limits::HEAD_MAX;
 use super::probe::Door;
 use super::query::unauthorized;
 use super::router;
+use crate::heart::Budget;
 use crate::telemetry::{Metrics, Repeats};
 use connection::{Order, SEES_HANGUP};
 use lanes::{InLane, Lanes};
@@ -95,6 +96,7 @@ pub async fn serve<I: Identity>(
         refuser: Refuser::new(),
         refused: Mutex::default(),
         lanes: Lanes::default(),
+        budget: Arc::clone(context.heart.budget()),
         router: router(context),
         http: http(),
         epoch: Instant::now(),
@@ -147,6 +149,7 @@ struct Server {
     /// Bounds the log of refusals.
     refused: Mutex<Repeats>,
     lanes: Lanes,
+    budget: Arc<Budget>,
     router: Router,
     http: http1::Builder,
     epoch: Instant,
@@ -262,6 +265,7 @@ impl Server {
         let service = Service {
             router: self.router.clone(),
             answered: self.answered.clone(),
+            budget: self.budget.clone(),
             http: self.http.clone(),
         };
         tokio::spawn(InLane::new(lane, run(connection, seat, service)));
@@ -272,6 +276,7 @@ impl Server {
 struct Service {
     router: Router,
     answered: Arc<Answered>,
+    budget: Arc<Budget>,
     http: http1::Builder,
 }
 
@@ -300,7 +305,7 @@ fn boxed(
 }
 
 async fn exchange(connection: Arc<Connection>, service: Service) {
-    let Service { router, answered, http } = service;
+    let Service { router, answered, budget, http } = service;
     let router = TowerToHyperService::new(router);
     let service = service_fn(|mut request: hyper::Request<Incoming>| {
         connection.activity.busy();
@@ -315,7 +320,7 @@ async fn exchange(connection: Arc<Connection>, service: Service) {
             Ok::<_, Infallible>(response)
         }
     });
-    let socket = TokioIo::new(Socket(connection.clone()));
+    let socket = TokioIo::new(Socket::new(connection.clone(), budget));
     let mut exchange = pin!(http.serve_connection(socket, service));
     loop {
         tokio::select! {

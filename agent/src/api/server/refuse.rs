@@ -39,19 +39,23 @@ impl Refuser {
     }
 }
 
-async fn tell(stream: &UnixStream, problem: &Problem) {
+/// A response with that problem, as hyper would write it.
+pub(super) fn text(problem: &Problem) -> String {
     let body = serde_json::to_string(problem).unwrap_or_default();
     let status = StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let retry_after = problem
         .retry_after_ms
         .map(|ms| format!("retry-after: {}\r\n", retry_after_seconds(ms)))
         .unwrap_or_default();
-    let response = format!(
+    format!(
         "HTTP/1.1 {status}\r\ncontent-type: {PROBLEM_JSON}\r\ncontent-length: {}\r\n\
          {retry_after}connection: close\r\n\r\n{body}",
         body.len()
-    );
-    if stream.writable().await.is_err() || stream.try_write(response.as_bytes()).is_err() {
+    )
+}
+
+async fn tell(stream: &UnixStream, problem: &Problem) {
+    if stream.writable().await.is_err() || stream.try_write(text(problem).as_bytes()).is_err() {
         return;
     }
     // Whatever fails here fails because the client is gone.

@@ -9,35 +9,79 @@ use std::task::{Context, Poll, ready};
 use nix::sys::socket::{Shutdown, shutdown};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use super::activity::Phase;
 use super::connection::Connection;
+use super::refuse;
+use crate::api::limits::HEAD_MAX;
+use crate::api::respond::over_budget;
+use crate::heart::{Budget, Charge};
 
 /// So many bytes are copied into one write, which is cheaper than a vectored one.
 const TOGETHER_MAX: usize = 4 * 1024;
 
 /// A connection's bytes. The connection itself is shared with the handlers, which watch for its end.
-pub(super) struct Socket(pub(super) Arc<Connection>);
+pub(super) struct Socket {
+    connection: Arc<Connection>,
+    budget: Arc<Budget>,
+    /// How often something of the request's head came.
+    reads: u32,
+    /// The buffer of a head that came in pieces or is long. hyper keeps it while the connection lasts.
+    buffer: Option<Charge>,
+}
+
+impl Socket {
+    pub(super) fn new(connection: Arc<Connection>, budget: Arc<Budget>) -> Socket {
+        Socket { connection, budget, reads: 0, buffer: None }
+    }
+
+    /// Bytes came. The second piece of a head gets a longer buffer, which counts for the user.
+    fn received(&mut self) -> io::Result<()> {
+        let Connection { activity, .. } = &*self.connection;
+        activity.received();
+        self.connection.asked_again();
+        if activity.phase() != Phase::Head {
+            return Ok(());
+        }
+        self.reads = self.reads.saturating_add(1);
+        if self.reads == 1 || self.buffer.is_some() {
+            return Ok(());
+        }
+        let uid = self.connection.peer().uid;
+        match self.budget.take(uid, HEAD_MAX) {
+            Ok(charge) => {
+                self.buffer = Some(charge);
+                Ok(())
+            }
+            Err(over) => {
+                // Nothing else is on its way to a client that is sending a head.
+                let refusal = refuse::text(&over_budget(over, uid));
+                let _ = self.connection.stream.try_write(refusal.as_bytes());
+                Err(io::Error::other("over budget"))
+            }
+        }
+    }
+}
 
 impl AsyncRead for Socket {
     fn poll_read(
-        self: Pin<&mut Self>,
+        mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let Connection { stream, activity, .. } = &*self.0;
+        let activity = &self.connection.activity;
         activity.reading();
+        if activity.phase() != Phase::Head {
+            self.reads = 0;
+        }
+        let Connection { stream, .. } = &*self.connection;
         loop {
             ready!(stream.poll_read_ready(context))?;
             match stream.try_read_buf(buffer) {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-                Ok(read) => {
-                    if read > 0 {
-                        activity.received();
-                        self.0.asked_again();
-                    }
-                    return Poll::Ready(Ok(()));
-                }
+                Ok(0) => return Poll::Ready(Ok(())),
+                Ok(_) => return Poll::Ready(self.received()),
                 Err(error) => {
-                    self.0.broke();
+                    self.connection.broke();
                     return Poll::Ready(Err(error));
                 }
             }
@@ -51,7 +95,7 @@ impl AsyncWrite for Socket {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        let Connection { stream, activity, .. } = &*self.0;
+        let Connection { stream, activity, .. } = &*self.connection;
         loop {
             let Poll::Ready(ready) = stream.poll_write_ready(context) else {
                 activity.wrote(true);
@@ -63,7 +107,7 @@ impl AsyncWrite for Socket {
                 result => {
                     activity.wrote(false);
                     if result.is_err() {
-                        self.0.broke();
+                        self.connection.broke();
                     }
                     return Poll::Ready(result);
                 }
@@ -101,6 +145,8 @@ impl AsyncWrite for Socket {
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(shutdown(self.0.stream.as_raw_fd(), Shutdown::Write).map_err(io::Error::from))
+        Poll::Ready(
+            shutdown(self.connection.stream.as_raw_fd(), Shutdown::Write).map_err(io::Error::from),
+        )
     }
 }
