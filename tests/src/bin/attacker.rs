@@ -4,7 +4,7 @@
 //! `attacker SOCKET DEED [NUMBER…]` gets ready, says so in a line of JSON, and begins when it is sent a line.
 //! With the next line it says what it saw, and goes on; it ends with its standard input.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, BufRead as _};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -82,7 +82,17 @@ async fn run(socket: &Path, deed: &str, numbers: &[usize]) -> anyhow::Result<()>
         }
         "openapi" => Attack::Unread { request: get("/openapi.json", 8), connections: number(0)? },
         "churn" => Attack::Churn { connections: number(0)? },
-        "leases" => Attack::Fill { sessions: number(0)?, holds: number(1)? },
+        "leases" => {
+            let connection = scene.connect().await;
+            let mut leases = Leases {
+                scene: Rc::clone(&scene),
+                connection,
+                holds: number(0)?,
+                taken: VecDeque::new(),
+            };
+            while leases.take().await {}
+            Attack::Refill(Some(leases))
+        }
         "log" => Attack::Pairs,
         other => anyhow::bail!("there is no deed {other:?}"),
     };
@@ -136,8 +146,8 @@ enum Attack {
     Read { connections: usize },
     /// Connects, asks, and goes.
     Churn { connections: usize },
-    /// Takes leases until there is no room, ends some, and goes on.
-    Fill { sessions: usize, holds: usize },
+    /// Ends some leases and takes as many again.
+    Refill(Option<Leases>),
     /// Acquires and releases.
     Pairs,
 }
@@ -180,8 +190,16 @@ impl Attack {
                     spawn_local(Rc::clone(scene).forever(call_once, 0));
                 }
             }
-            Attack::Fill { sessions, holds } => {
-                spawn_local(Rc::clone(scene).take_leases(*sessions, *holds));
+            Attack::Refill(leases) => {
+                if let Some(mut leases) = leases.take() {
+                    spawn_local(async move {
+                        loop {
+                            if !leases.take().await {
+                                leases.give_back().await;
+                            }
+                        }
+                    });
+                }
             }
             Attack::Pairs => {
                 spawn_local(Rc::clone(scene).forever(pairs, 0));
@@ -295,43 +313,51 @@ impl Scene {
         }
         self.saw("nothing left");
     }
+}
 
-    async fn take_leases(self: Rc<Self>, sessions: usize, holds: usize) {
-        let mut connection = self.connect().await;
-        let mut taken = Vec::new();
-        for number in 0.. {
-            let with =
-                json!({"name": long_name(number), "tether": "process", "holds": holds.max(63)});
-            let session = match connection.register(&with).await {
-                Ok(session) => session,
-                Err(error) => {
-                    self.saw(&error.root_cause().to_string());
-                    if let Some(session) = taken.pop() {
-                        let end = post("/v1/release", &json!({"session": session}));
-                        let _ = connection.exchange(&end).await;
-                    } else {
-                        connection = self.connect().await;
-                    }
-                    pause(RETRY).await;
-                    continue;
-                }
-            };
-            let asks: Vec<_> =
-                (0..holds).map(|at| ask("routes", &session, number * holds + at)).collect();
-            taken.push(session);
-            let mut is_full = taken.len() >= sessions;
-            match connection.exchange_all(&asks).await {
-                Ok(answers) => answers.iter().for_each(|answer| {
-                    self.saw(&answer.sort());
-                    is_full |= answer.status == 429;
-                }),
-                Err(_) => connection = self.connect().await,
+/// Leases with names and attributes of the greatest length.
+struct Leases {
+    scene: Rc<Scene>,
+    connection: Connection,
+    /// Of a session.
+    holds: usize,
+    taken: VecDeque<String>,
+}
+
+impl Leases {
+    /// Takes a session and its leases; whether there was room for all of them.
+    async fn take(&mut self) -> bool {
+        match self.try_take().await {
+            Ok(has_room) => has_room,
+            Err(error) => {
+                self.scene.saw(&error.root_cause().to_string());
+                self.connection = self.scene.connect().await;
+                false
             }
-            if is_full {
-                self.saw("full");
-                let end = post("/v1/release", &json!({"session": taken.remove(0)}));
-                let _ = connection.exchange(&end).await;
-            }
+        }
+    }
+
+    async fn try_take(&mut self) -> anyhow::Result<bool> {
+        let with = json!({"name": long_name(0), "tether": "process", "holds": self.holds.max(63)});
+        let answer = self.connection.exchange(&post("/v1/register", &with)).await?;
+        self.scene.saw(&format!("session {}", answer.sort()));
+        if answer.status != 201 {
+            return Ok(false);
+        }
+        let session = answer.field("session")?;
+        let number = usize::try_from(boottime_ns())?;
+        let asks = (0..self.holds).map(|at| ask("routes", &session, number + at));
+        let answers = self.connection.exchange_all(&asks.collect::<Vec<_>>()).await?;
+        answers.iter().for_each(|answer| self.scene.saw(&format!("lease {}", answer.sort())));
+        self.taken.push_back(session);
+        Ok(answers.iter().all(|answer| answer.status == 200))
+    }
+
+    async fn give_back(&mut self) {
+        let Some(session) = self.taken.pop_front() else { return pause(RETRY).await };
+        let end = post("/v1/release", &json!({"session": session}));
+        if self.connection.exchange(&end).await.is_err() {
+            self.connection = self.scene.connect().await;
         }
     }
 }
@@ -559,7 +585,7 @@ async fn pause(length: Duration) {
 }
 
 fn long_name(number: usize) -> String {
-    format!("{number:07}{}", "n".repeat(NAME_LENGTH - 7))
+    format!("{number:n<NAME_LENGTH$}")
 }
 
 fn page_of(deed: &str) -> &'static str {
@@ -574,6 +600,7 @@ fn ask(of: &str, session: &str, number: usize) -> Vec<u8> {
     let name = long_name(number);
     let ask = match of {
         "routes" => {
+            // 399 bytes: the sum is bounded.
             let long = "a".repeat(133);
             let attributes = json!({"address": long, "proxy_id": long, "status": long});
             json!({"kind": "lease", "name": name, "ttl_ms": 86_400_000, "attributes": attributes})

@@ -10,8 +10,8 @@ use tempfile::TempDir;
 use uuid::Uuid;
 
 use super::{
-    Client, Events, Http, PageFile, Program, ServiceManager, Session, SmallDisk, apart,
-    apart_with_foreign_proc, binary, eventually,
+    Client, Events, Http, MemoryGroup, PageFile, Program, ServiceManager, Session, SmallDisk,
+    apart, apart_with_foreign_proc, binary, eventually,
 };
 
 /// Lines of the agent's log that a failed test shows.
@@ -31,7 +31,8 @@ pub struct Setup {
     open_to_all: bool,
     by: Option<fn(&Path) -> Command>,
     service_manager: Option<ServiceManager>,
-    small_disks: bool,
+    disks: Vec<(&'static str, String)>,
+    group: Option<PathBuf>,
 }
 
 impl Setup {
@@ -59,7 +60,22 @@ impl Setup {
     /// With a small disk for each of its directories, so that a test can fill them. Takes root.
     #[must_use]
     pub fn small_disks(mut self) -> Setup {
-        self.small_disks = true;
+        self.disks = SMALL_DISKS.map(|(name, size)| (name, size.to_owned())).into();
+        self
+    }
+
+    /// In a group with a limit of memory, which its runtime directory counts to: that lies on a disk in memory
+    /// of so many MiB. Takes root.
+    #[must_use]
+    pub fn memory(mut self, group: &MemoryGroup, runtime_mib: u64) -> Setup {
+        self.group = Some(group.directory().to_owned());
+        self.runtime_in_memory(runtime_mib)
+    }
+
+    /// With a runtime directory of so many MiB that lies in memory, as /run does. Takes root.
+    #[must_use]
+    pub fn runtime_in_memory(mut self, mib: u64) -> Setup {
+        self.disks = vec![("run", format!("{mib}m"))];
         self
     }
 
@@ -97,9 +113,8 @@ impl Setup {
         if let Some(config) = &self.config {
             fs::write(dir.path().join("tenured.toml"), config).expect("the directory is ours");
         }
-        let sizes: &[_] = if self.small_disks { &SMALL_DISKS } else { &[] };
-        let disks = sizes.iter().map(|(name, size)| SmallDisk::mount(dir.path().join(name), size));
-        let disks = disks.collect();
+        let mount = |(name, size): &(_, String)| SmallDisk::mount(dir.path().join(name), size);
+        let disks = self.disks.iter().map(mount).collect();
         let process = spawn(dir.path(), &self);
         let mut agent = Agent { setup: self, process, disks, dir, starts: 0 };
         agent.wait_ready();
@@ -114,7 +129,11 @@ fn spawn(dir: &Path, setup: &Setup) -> Program {
         .open(dir.join("agent.log"))
         .expect("the directory is ours");
     let program = binary("tenured");
-    let by = |program: &Path| setup.by.map_or_else(|| Command::new(program), |by| by(program));
+    let by = |program: &Path| match (setup.by, &setup.group) {
+        (Some(by), _) => by(program),
+        (None, Some(group)) => MemoryGroup::command(group, program),
+        (None, None) => Command::new(program),
+    };
     let mut command = match &setup.service_manager {
         Some(service_manager) => service_manager.command(by, &program),
         None => by(&program),
