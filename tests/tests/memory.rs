@@ -110,7 +110,7 @@ fn the_service_lives_within_its_limit_on_a_small_machine() {
     let limit = unit.lines().find_map(|line| line.strip_prefix("MemoryMax="));
     let percent = limit.and_then(|limit| limit.strip_suffix('%')).expect("a part of the machine");
     let percent: u64 = percent.parse().expect("a number");
-    // Of a machine with half a GiB.
+    // A machine with half a GiB.
     let memory = 512 * percent / 100;
     check_holds(memory, memory);
 }

@@ -40,7 +40,7 @@ pub struct Means {
 }
 
 impl Means {
-    /// What can be kept. Says which limits were lowered, and how to get all of them.
+    /// The limits that can be kept. Says which were lowered, and how to get all of them.
     pub fn fit(self, limits: &Limits, settings: &Settings) -> Fitted {
         let mut fitted = Fitted {
             limits: limits.clone(),
@@ -57,12 +57,12 @@ impl Means {
     }
 }
 
-/// What this machine can keep.
+/// Limits that this machine can keep.
 #[derive(Debug, Clone)]
 pub struct Fitted {
-    /// Of the API.
+    /// The API's.
     pub limits: Limits,
-    /// Of the keeper.
+    /// The keeper's.
     pub settings: Settings,
     /// Bytes that may wait for clients or come from them.
     pub buffered_bytes: usize,

@@ -10,12 +10,12 @@ use crate::harness::{Agent, Attacker, boottime_ns, rss_kib, rss_max_kib};
 /// Nobody's.
 const VICTIM: u32 = 64_001;
 const ATTACKER: u32 = 64_002;
-/// What the agent may take at most, and soon after, MiB.
+/// The agent's memory at most, and soon after, MiB.
 const RSS_MAX_MIB: f64 = 256.0;
 const RSS_AFTER_MIB: f64 = 20.0;
 /// Room for the journal, MiB.
 const RUNTIME_MIB: u64 = 4096;
-/// How long it may take to give memory back.
+/// The time until memory is given back.
 const SOON: Duration = Duration::from_secs(30);
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Other users' calls may take so many times as long as without an attack, or as beside a program that only
@@ -25,7 +25,7 @@ const TIMES_HOG: f64 = 2.0;
 /// An attack lasts so many rounds.
 const ROUNDS: u32 = 4;
 
-/// What attackers do, as `attacker` takes it, each in a process of its own.
+/// Deeds of attackers, as `attacker` takes them, each in a process of its own.
 struct Scenario {
     id: &'static str,
     what: &'static str,
@@ -120,7 +120,7 @@ impl Scenario {
     }
 }
 
-/// How the victim fared for a while.
+/// The victim's calls of some time.
 struct Watch {
     calls: usize,
     p99_ms: f64,

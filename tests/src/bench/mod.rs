@@ -118,7 +118,7 @@ struct Bench {
 }
 
 impl Bench {
-    /// Whether that is its id, or its id without the letter behind it.
+    /// True for its id, and for its id without the letter behind it.
     fn is(&self, id: &str) -> bool {
         let all = self.id.trim_end_matches(|c: char| c.is_ascii_lowercase());
         self.id.eq_ignore_ascii_case(id) || all.eq_ignore_ascii_case(id)

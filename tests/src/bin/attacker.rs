@@ -123,7 +123,7 @@ fn say(line: &Value) {
     println!("{line}");
 }
 
-/// What an attack has to begin with.
+/// Sessions and holds that an attack begins with.
 #[derive(Default)]
 struct Ready {
     sessions: Vec<String>,
@@ -319,7 +319,7 @@ impl Scene {
 struct Leases {
     scene: Rc<Scene>,
     connection: Connection,
-    /// Of a session.
+    /// Leases of one session.
     holds: usize,
     taken: VecDeque<String>,
 }

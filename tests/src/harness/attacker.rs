@@ -43,7 +43,7 @@ impl Attacker {
         Ok(self.orders.write_all(b"\n")?)
     }
 
-    /// What it saw since it was asked before.
+    /// The things it saw, and how often.
     ///
     /// # Errors
     ///

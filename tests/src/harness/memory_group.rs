@@ -20,7 +20,7 @@ pub struct MemoryGroup {
     layout: Layout,
 }
 
-/// How the kernel shows groups: see cgroups(7).
+/// The two ways in which kernels show groups: see cgroups(7).
 #[derive(Debug, Clone, Copy)]
 enum Layout {
     First,
@@ -75,7 +75,7 @@ impl MemoryGroup {
         &self.directory
     }
 
-    /// How many processes were killed because there was no memory left.
+    /// Processes that were killed because there was no memory left.
     ///
     /// # Panics
     ///

@@ -18,21 +18,21 @@ const IDLE_MAX: usize = 256;
 #[derive(Debug, Default)]
 pub(super) struct Lanes(Mutex<HashMap<u32, Weak<Lane>>>);
 
-/// What a user's connections have left of the turn, and those that wait for the next one.
+/// The time that a user's connections took, and those that wait for the next turn.
 #[derive(Debug, Default)]
 pub(super) struct Lane(Mutex<Queue>);
 
 #[derive(Debug, Default)]
 struct Queue {
-    /// What was taken beyond the turn's slice is paid back in the next ones.
+    /// More than a slice is paid back in the next turns.
     spent: Duration,
     /// Each connection at most once.
     waiting: VecDeque<(Arc<Turn>, Waker)>,
-    /// Whether a task hands out turns.
+    /// A task hands out turns.
     is_served: bool,
 }
 
-/// Whether a connection has a turn.
+/// One of the states of a connection below.
 #[derive(Debug, Default)]
 struct Turn(AtomicU8);
 
@@ -41,7 +41,7 @@ const WAITING: u8 = 1;
 const GRANTED: u8 = 2;
 
 impl Lanes {
-    /// That of a user.
+    /// A user's lane.
     pub(super) fn of(&self, uid: u32) -> Arc<Lane> {
         // No code panics while it holds the lock.
         let mut by_uid = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -63,7 +63,7 @@ impl Lane {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the connection may go on now; else it is woken when it may.
+    /// True if the connection may go on now; else it is woken when it may.
     fn begin(self: &Arc<Lane>, turn: &Arc<Turn>, waker: &Waker) -> bool {
         let mut queue = self.queue();
         if queue.waiting.is_empty() && queue.spent < SLICE {

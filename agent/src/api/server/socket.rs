@@ -23,7 +23,7 @@ const TOGETHER_MAX: usize = 4 * 1024;
 pub(super) struct Socket {
     connection: Arc<Connection>,
     budget: Arc<Budget>,
-    /// How often something of the request's head came.
+    /// Pieces of the request's head that came.
     reads: u32,
     /// The buffer of a head that came in pieces or is long. hyper keeps it while the connection lasts.
     buffer: Option<Charge>,
