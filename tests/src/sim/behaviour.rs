@@ -24,6 +24,7 @@ enum Action {
     Release,
     ReleaseUnknown,
     Repeat,
+    RepeatAnswered,
     Checkpoint,
     Beat,
     Ask,
@@ -185,6 +186,7 @@ impl Client {
             (8, Action::Release),
             (1, Action::ReleaseUnknown),
             (4, Action::Repeat),
+            (3, Action::RepeatAnswered),
             (5, Action::Checkpoint),
             (4, Action::Beat),
             (3, Action::Ask),
@@ -217,6 +219,14 @@ impl Client {
                     _ => None,
                 });
                 if let Some(acquire) = repeated {
+                    self.acquire_as(core, acquire);
+                }
+            }
+            Action::RepeatAnswered => {
+                let known = self.answered.make_contiguous();
+                if !known.is_empty() {
+                    let acquire = core.random.pick(known).clone();
+                    core.seen("answered request repeated");
                     self.acquire_as(core, acquire);
                 }
             }

@@ -9,10 +9,13 @@ use tenured::model::{ClaimId, Quota};
 use uuid::Uuid;
 
 use super::core::{Core, Phase, Told};
+use super::invariants::Invariant;
 use super::time::TrueTime;
 
 /// Messages that a stopped program's sockets take; beyond, its streams are cut off.
 const BACKLOG_MAX: usize = 64;
+/// Answered requests that a program may repeat.
+const ANSWERED_MAX: usize = 4;
 
 /// A session as its program knows it.
 #[derive(Debug, Clone)]
@@ -76,6 +79,8 @@ pub(crate) struct Client {
     pub(super) stream: Option<StreamId>,
     /// An acquire that broke off, or is to be sent once more.
     pub(super) again: Option<Acquire>,
+    /// Requests with an id that were answered with a hold.
+    pub(super) answered: VecDeque<Acquire>,
     pub(super) requests: u64,
 }
 
@@ -104,6 +109,7 @@ impl Client {
             unread: Vec::new(),
             stream: None,
             again: None,
+            answered: VecDeque::new(),
             requests: 0,
         }
     }
@@ -113,6 +119,7 @@ impl Client {
         self.session = None;
         self.holds.clear();
         self.again = None;
+        self.answered.clear();
     }
 
     /// A message has arrived. Gives the stream that is to be cut off, if its reader is too slow.
@@ -128,6 +135,7 @@ impl Client {
                     self.unread.extend(reply);
                     return None;
                 };
+                self.compare(core, &asked, &reply);
                 match reply {
                     Ok(reply) => self.accepted(core, asked, reply),
                     Err(problem) => self.refused(&asked, &problem),
@@ -167,6 +175,35 @@ impl Client {
             }
         }
         None
+    }
+
+    /// Holds the answer to a request against what it was answered before.
+    fn compare(&mut self, core: &mut Core, asked: &Asked, reply: &Result<Reply, Box<Problem>>) {
+        let Asking::Acquire(acquire) = &asked.what else { return };
+        let Some(request) = &acquire.request else { return };
+        let key = (acquire.session, request.as_str());
+        let hold = match reply {
+            Ok(Reply::Acquired(acquired)) => acquired.hold,
+            Ok(Reply::Waiting(waiting)) => waiting.hold,
+            Err(problem) => {
+                if let (Code::HoldLost, Some(hold)) = (problem.code, problem.hold) {
+                    core.checks.one_answer.has_ended(key, ClaimId(hold));
+                }
+                return;
+            }
+            _ => return,
+        };
+        // Its clock and the way to its program count.
+        let remember = core.plan.settings.remember * 9 / 10;
+        let times = (asked.at, core.now);
+        let verdict = core.checks.one_answer.has(times, key, ClaimId(hold), remember);
+        core.judge(Invariant::OneAnswer, verdict);
+        if self.answered.iter().all(|known| known.request != acquire.request) {
+            self.answered.push_back(Acquire::clone(acquire));
+            if self.answered.len() > ANSWERED_MAX {
+                self.answered.pop_front();
+            }
+        }
     }
 
     fn mark_broken(&mut self) {

@@ -374,6 +374,9 @@ impl turn::Shell for Around<'_> {
     }
 
     fn write(&mut self, entry: Entry) {
+        if self.core.has(Planted::ForgetRequests) && matches!(entry, Entry::Remembered(_)) {
+            return;
+        }
         if let Some(store) = &mut self.agent.store {
             store.write(entry.clone());
         }

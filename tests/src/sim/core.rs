@@ -10,7 +10,7 @@ use tenured::model::{Answer, CallId, Change, Failure, SessionId};
 
 use super::invariants::{
     BeatsInTime, Bounded, Exclusion, Fifo, Invariant, Ledger, Moment, NoStarvation, NothingLeft,
-    OneEnd, RestartKeeps, RisingTokens, TruthFirst, Verdict, Violation,
+    OneAnswer, OneEnd, RestartKeeps, RisingTokens, TruthFirst, Verdict, Violation,
 };
 use super::plan::{Plan, Weather};
 use super::planted::Planted;
@@ -162,6 +162,7 @@ pub(crate) struct Checks {
     pub(crate) fifo: Fifo,
     pub(crate) starvation: NoStarvation,
     pub(crate) left: NothingLeft,
+    pub(crate) one_answer: OneAnswer,
     pub(crate) one_end: OneEnd,
     pub(crate) beats: BeatsInTime,
     pub(crate) truth: TruthFirst,

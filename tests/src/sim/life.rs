@@ -11,6 +11,7 @@ use tenured::model::ClaimId;
 use super::agent::{AGENT_UID, Agent};
 use super::core::{Caller, Core, Happening, Report, Told};
 use super::invariants::{End, Invariant};
+use super::planted::Planted;
 use super::rows::AgentRows;
 use super::store::Store;
 use super::upstream::Upstream;
@@ -72,7 +73,9 @@ impl Agent {
             self.storage.end(self.process, false);
             return None;
         }
-        let opened = Store::open(core, &self.storage, self.process, &self.clock);
+        let stale = core.has(Planted::ForgetEnded);
+        let now = if stale { self.idle_since } else { self.boottime(core) };
+        let opened = Store::open(core, &self.storage, self.process, now);
         match opened {
             Ok(opened) => Some(Some(opened)),
             Err(error) => {

@@ -39,21 +39,23 @@ impl World {
             known.insert(agent.host, holds.map(|view| ClaimId(view.hold)).collect());
         }
         let checks = &self.core.checks;
-        let present = checks
-            .ledger
-            .standings()
-            .flat_map(|(_, standing)| standing.holders.iter().chain(&standing.waiters));
+        let present = checks.ledger.standings().flat_map(|(resource, standing)| {
+            let entries = standing.holders.iter().chain(&standing.waiters);
+            entries.map(move |entry| (resource.kind, entry))
+        });
         let ghosts: Vec<ClaimId> = present
-            .filter(|entry| {
+            .filter(|(kind, entry)| {
                 let host = entry.owner.host.strip_prefix("host").and_then(|it| it.parse().ok());
                 let Some(agent) = host.and_then(|host: usize| self.agents.get(host)) else {
                     return false;
                 };
                 known.get(&agent.host).is_some_and(|known| !known.contains(&entry.claim))
                     && agent.link.must_know(entry.claim)
-                    && !checks.one_end.has_expired(entry.claim)
+                    // A store within the agent knows when that has let it run out, also if that was away.
+                    && (!checks.one_end.has_expired(entry.claim)
+                        || agent.store.is_some() && *kind != Kind::Lease)
             })
-            .map(|entry| entry.claim)
+            .map(|(_, entry)| entry.claim)
             .collect();
         let ghosts = if self.upstream.frozen { Vec::new() } else { ghosts };
         let verdict = self.core.checks.left.unowned(self.core.now, &ghosts);

@@ -180,6 +180,7 @@ impl Plan {
     /// Draws the run of a seed.
     pub(crate) fn draw(random: &mut Random, planted: Option<Planted>) -> Plan {
         let embedded = random.per_mille(150) && planted.is_none_or(Planted::shows_embedded);
+        let embedded = embedded || planted == Some(Planted::ForgetEnded);
         let hosts = if embedded { 1 } else { random.number(2, 4) as usize };
         let drift =
             |random: &mut Random| random.number(0, 2 * DRIFT_PPM_MAX) as i64 - DRIFT_PPM_MAX as i64;
@@ -215,7 +216,9 @@ impl Needs for Option<Planted> {
     fn needs(&self, trouble: Trouble) -> bool {
         match self {
             Some(Planted::TokenReset) => trouble == Trouble::UpstreamRestart,
-            Some(Planted::LateJournal) => trouble == Trouble::AgentCrash,
+            Some(Planted::LateJournal | Planted::ForgetRequests | Planted::ForgetEnded) => {
+                trouble == Trouble::AgentCrash
+            }
             Some(Planted::EarlyCalls) => trouble == Trouble::AgentCrashAtCommit,
             Some(Planted::NoMargin | Planted::FromArrival) => trouble == Trouble::Partition,
             _ => false,

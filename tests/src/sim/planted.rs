@@ -31,11 +31,15 @@ pub enum Planted {
     DeafToLoss,
     /// A grant whose caller has gone without reading of it is not given back.
     UnreadKept,
+    /// What has ended is not written down for the next agent.
+    ForgetRequests,
+    /// An agent that starts takes up its store as if no time had passed.
+    ForgetEnded,
 }
 
 impl Planted {
     /// All of them, in the order of the table.
-    pub const ALL: [Planted; 12] = [
+    pub const ALL: [Planted; 14] = [
         Planted::NoMargin,
         Planted::FromArrival,
         Planted::TokenReset,
@@ -48,6 +52,8 @@ impl Planted {
         Planted::VoidLast,
         Planted::DeafToLoss,
         Planted::UnreadKept,
+        Planted::ForgetRequests,
+        Planted::ForgetEnded,
     ];
 
     /// Its name on the command line.
@@ -65,6 +71,8 @@ impl Planted {
             Planted::VoidLast => "void-last",
             Planted::DeafToLoss => "deaf-to-loss",
             Planted::UnreadKept => "unread-kept",
+            Planted::ForgetRequests => "forget-requests",
+            Planted::ForgetEnded => "forget-ended",
         }
     }
 }

@@ -39,11 +39,11 @@ impl Store {
         core: &Core,
         storage: &Storage,
         process: u64,
-        clock: &Clock,
+        now: Boottime,
     ) -> Result<(Store, SavedKeeper), OpenError> {
         let place = embedded::Place {
             boot_id: storage.boot_id(),
-            now: clock.at(core.now),
+            now,
             wall_clock_us: storage.wall_clock_us(),
             ahead: core.plan.ahead,
             engine: engine_settings(),

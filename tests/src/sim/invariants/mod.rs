@@ -7,6 +7,7 @@ mod fifo;
 mod ledger;
 mod no_starvation;
 mod nothing_left;
+mod one_answer;
 mod one_end;
 mod restart_keeps;
 mod rising_tokens;
@@ -21,6 +22,7 @@ pub(crate) use fifo::Fifo;
 pub(crate) use ledger::{End, Ledger, Moment};
 pub(crate) use no_starvation::NoStarvation;
 pub(crate) use nothing_left::NothingLeft;
+pub(crate) use one_answer::OneAnswer;
 pub(crate) use one_end::OneEnd;
 pub(crate) use restart_keeps::RestartKeeps;
 pub(crate) use rising_tokens::RisingTokens;
@@ -52,11 +54,13 @@ pub enum Invariant {
     RestartKeeps,
     /// I10: nothing grows without limit.
     Bounded,
+    /// I12: a request id has one answer.
+    OneAnswer,
 }
 
 impl Invariant {
     /// All of them.
-    pub const ALL: [Invariant; 10] = [
+    pub const ALL: [Invariant; 11] = [
         Invariant::Exclusion,
         Invariant::RisingTokens,
         Invariant::Fifo,
@@ -67,6 +71,7 @@ impl Invariant {
         Invariant::TruthFirst,
         Invariant::RestartKeeps,
         Invariant::Bounded,
+        Invariant::OneAnswer,
     ];
 }
 
@@ -83,6 +88,7 @@ impl fmt::Display for Invariant {
             Invariant::TruthFirst => (8, "truth first"),
             Invariant::RestartKeeps => (9, "restart keeps"),
             Invariant::Bounded => (10, "bounded"),
+            Invariant::OneAnswer => (12, "one answer"),
         };
         write!(f, "I{number} {name}")
     }

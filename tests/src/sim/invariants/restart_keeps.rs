@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use tenure::wire::Wait;
 use tenured::host::clock::Boottime;
 use tenured::keeper::journal::{Saved, SavedEnd};
 use tenured::model::{ClaimId, SessionId, Terms};
@@ -29,6 +30,10 @@ impl RestartKeeps {
                 if let Terms::Semaphore { keeps, .. } = &mut hold.claim.terms {
                     // Changes when the wait is in the queue, and whoever takes it up knows that.
                     *keeps = true;
+                }
+                if hold.wait == Wait::Block && hold.token.is_none() {
+                    // Shorter once an agent was killed and its caller has not come back.
+                    hold.wait_until = None;
                 }
                 format!("{hold:?}")
             });
