@@ -278,6 +278,9 @@ impl turn::Shell for Around<'_> {
                 let report = store.next_report(now);
                 if let Some(report) = &report {
                     self.core.line(|| format!("agent {}: hears {report:?}", self.agent.host));
+                    if let model::Report::Lost { claim, .. } = report {
+                        self.core.checks.truth.taken(*claim);
+                    }
                 }
                 return report;
             }
@@ -444,7 +447,7 @@ impl Agent {
             return;
         }
         core.line(|| format!("agent {}: notes {note:?}", self.host));
-        if let Note::Lost { hold, token: 1.., reason, .. } = note {
+        if let Note::Lost { hold, session, token: 1.., reason, .. } = note {
             core.seen(reason.as_str());
             if matches!(reason, LostReason::Expired | LostReason::Slept) {
                 let verdict = core.checks.beats.ran_out(*hold, *reason, believed);
@@ -454,7 +457,8 @@ impl Agent {
                 let verdict = core.checks.truth.after_sleep(*hold, *reason);
                 core.judge(Invariant::TruthFirst, verdict);
             }
-            if core.is_calm() {
+            // Nobody tells an agent that was started again whether guarded work goes on: it is not renewed.
+            if core.is_calm() && !self.rows.is_guarded(*session) {
                 let verdict = core.checks.beats.lost_in_calm(*hold, *reason);
                 core.judge(Invariant::BeatsInTime, verdict);
             }

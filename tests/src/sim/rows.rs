@@ -60,6 +60,11 @@ impl AgentRows {
         self.sessions.contains_key(&session)
     }
 
+    /// Whether a session's work may go on without it.
+    pub(crate) fn is_guarded(&self, session: SessionId) -> bool {
+        self.sessions.get(&session).is_some_and(|saved| saved.guarded)
+    }
+
     /// Whether the grant of a hold is told by its event, whoever reads a reply.
     pub(crate) fn is_told_by_event(&self, hold: ClaimId) -> bool {
         self.holds.values().any(|saved| saved.claim.id == hold && saved.wait == Wait::Queue)

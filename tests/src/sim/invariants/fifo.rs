@@ -22,6 +22,8 @@ impl Fifo {
         waiting: &[StandingEntry],
     ) -> Verdict {
         let arrivals = self.arrivals.entry(resource.clone()).or_default();
+        // Who came in the same step as a grant at once may have come after it.
+        let before = arrivals.len();
         for entry in waiting {
             if !arrivals.contains(&entry.claim) {
                 arrivals.push(entry.claim);
@@ -29,7 +31,7 @@ impl Fifo {
         }
         for grant in &step.granted {
             let place = arrivals.iter().position(|claim| *claim == grant.claim);
-            let overtaken = arrivals[..place.unwrap_or(arrivals.len())]
+            let overtaken = arrivals[..place.unwrap_or(before)]
                 .iter()
                 .find(|claim| waiting.iter().any(|entry| entry.claim == **claim));
             if let Some(overtaken) = overtaken {

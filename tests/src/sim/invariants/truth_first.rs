@@ -1,6 +1,8 @@
 //! I8: no reply, event or page says *held* before the upstream said so, and pages say what the
 //! agent knows.
 
+use std::collections::BTreeSet;
+
 use tenure::wire::LostReason;
 use tenured::host::clock::Boottime;
 use tenured::model::{ClaimId, SessionId};
@@ -10,7 +12,9 @@ use super::ledger::Ledger;
 
 /// Compares what is said with what the upstream granted.
 #[derive(Default)]
-pub(crate) struct TruthFirst;
+pub(crate) struct TruthFirst {
+    taken: BTreeSet<ClaimId>,
+}
 
 impl TruthFirst {
     /// What the pages of a host say is held, and what its agent says.
@@ -53,6 +57,11 @@ impl TruthFirst {
         }
     }
 
+    /// A store says that it took this away; perhaps in the step in which it was granted.
+    pub(crate) fn taken(&mut self, claim: ClaimId) {
+        self.taken.insert(claim);
+    }
+
     /// `by` says that the claim is held with that token.
     pub(crate) fn said(&self, ledger: &Ledger, by: &str, claim: ClaimId, token: u64) -> Verdict {
         match ledger.fact(claim) {
@@ -63,6 +72,7 @@ impl TruthFirst {
                  {}",
                 fact.token
             )),
+            None if self.taken.contains(&claim) => Ok(()),
             None => Err(format!("{by} says that {claim} is held; the upstream never granted it")),
         }
     }
