@@ -14,7 +14,6 @@ use uuid::Uuid;
 use super::fit::{Fitted, Means};
 use crate::api::{self, About};
 use crate::config::{Config, RedisUpstream, SharedPolicy};
-use crate::engine::EngineSettings;
 use crate::heart::{self, Handle, Heart, Parts};
 use crate::host::directory::{Directory, DirectoryError};
 use crate::host::page::Pages;
@@ -159,7 +158,7 @@ impl PartsMaker {
                     now,
                     wall_clock_us,
                     ahead: Ahead::default(),
-                    engine: EngineSettings::default(),
+                    engine: Default::default(),
                 };
                 let opened = embedded::open(runtime_dir, state_dir, place, |disk| {
                     Ok(Box::new(journal::Thread::start(disk)?))
