@@ -198,7 +198,8 @@ impl Journal {
         };
         let (mark, found, fresh, written) = match taken_up {
             Ok((mark, found)) => {
-                let generation = mark.generation.max(expected.unwrap_or(0)) + 1;
+                // The same at every start until one of them is in the ledger.
+                let generation = expected.unwrap_or(mark.generation) + 1;
                 let mark = Mark { generation, ..mark };
                 let written = disk.write_at(FILE, MARK_AT as u64, &mark.bytes());
                 (mark, found, None, written)
@@ -207,7 +208,9 @@ impl Journal {
                 if matches!(fresh, Fresh::Damaged { .. } | Fresh::OtherVersion { .. }) {
                     disk.rename(FILE, DAMAGED)?;
                 }
-                let mark = Mark::empty(expected.unwrap_or(0) + 1);
+                // Not to be taken up before the ledger knows of it: a start that gets no further must not
+                // hide from the next that what an earlier agent granted is lost.
+                let mark = Mark::empty(expected.unwrap_or(0) + 2);
                 let written = begin(&mut *disk, boot_id, mark);
                 let written = written.and_then(|()| disk.rename(NEW, FILE));
                 (mark, Found::default(), Some(fresh), written)

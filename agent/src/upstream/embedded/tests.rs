@@ -18,7 +18,7 @@ use super::{Embedded, Opened, Place, open};
 use crate::engine::EngineSettings;
 use crate::host::clock::{self, Boottime};
 use crate::journal::tests::Held;
-use crate::journal::{Ahead, FILE, Files, Journal, Scribe, Thread};
+use crate::journal::{Ahead, FILE, Files, Journal, Scribe, Start, Thread};
 use crate::model::{
     Answer, Beat, BeatAnswer, CallId, Change, Claim, ClaimAnswer, ClaimId, Failure, Owner, Request,
     Resource, SessionId, Subject, Terms,
@@ -217,6 +217,41 @@ fn without_its_journal_it_grants_nothing_until_every_grant_has_ended() {
     host.store().handle_timeout(end);
     assert_eq!(state(&mut host), UpstreamState::Up);
     assert!(host.token(2, "x") > token);
+}
+
+impl Host {
+    /// A start that gets as far as the ledger, and not further.
+    fn start_in_vain(&mut self) {
+        let start = Start::read(&mut files(self.state_dir.path())).unwrap();
+        let runtime_dir = Box::new(files(self.runtime_dir.path()));
+        Journal::open(runtime_dir, BOOT, start.generation(BOOT), Ahead::default()).unwrap();
+    }
+}
+
+#[test]
+fn a_start_in_vain_does_not_hide_that_the_journal_is_lost() {
+    let mut host = Host::new();
+    host.token(1, "x");
+    host.crash();
+    remove_contents(host.runtime_dir.path());
+    for _ in 0..3 {
+        host.start_in_vain();
+    }
+    host.start(BOOT, 5);
+    assert_eq!(state(&mut host), UpstreamState::Quarantined);
+}
+
+#[test]
+fn starts_in_vain_keep_the_journal() {
+    let mut host = Host::new();
+    let token = host.token(1, "x");
+    host.crash();
+    for _ in 0..3 {
+        host.start_in_vain();
+    }
+    host.start(BOOT, 5);
+    assert_eq!(state(&mut host), UpstreamState::Up);
+    assert_eq!(host.renew(1, "x"), BeatAnswer::Held { token, limit: None });
 }
 
 #[test]
