@@ -59,6 +59,10 @@ impl Tokens {
     }
 
     pub(super) fn extend(&mut self, upto: u64) {
+        if upto <= self.last {
+            // What was asked for is still to come, and when to ask is as it was.
+            return;
+        }
         self.last = self.last.max(upto);
         self.low = self.left() / 2;
         self.asked = false;
@@ -72,5 +76,25 @@ impl Tokens {
     /// Nothing at or below this is granted from now on.
     pub(super) fn skip_past(&mut self, token: u64) {
         self.next = self.next.max(token.saturating_add(1));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn to_hear_of_no_more_does_not_put_off_the_asking() {
+        let mut tokens = Tokens::new(TokenRange { first: 1, last: 8 });
+        for _ in 0..5 {
+            assert!(!tokens.should_ask());
+            tokens.extend(8);
+            assert!(tokens.take().is_some());
+        }
+        assert!(tokens.should_ask());
+        tokens.extend(8);
+        assert!(!tokens.should_ask(), "it was asked for");
+        tokens.extend(16);
+        assert_eq!(tokens.left(), 11);
     }
 }
