@@ -19,7 +19,7 @@ use crate::model::{self, Answer, ClaimId, Failure, SessionId};
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Ends of sessions that are tried again; more are tried once, and end with their ttl upstream.
-const FAREWELLS_MAX: usize = 16_384;
+pub const FAREWELLS_MAX: usize = 16_384;
 /// The same of one user.
 const FAREWELLS_PER_UID_MAX: usize = 4096;
 /// Retries in a second, however much there is to retry.

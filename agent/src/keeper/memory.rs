@@ -18,7 +18,7 @@ use crate::model::{ClaimId, SessionId};
 
 /// Most ended holds and sessions that are remembered. Beyond it the oldest of whoever has the most are
 /// forgotten.
-const REMEMBERED_MAX: usize = 65_536;
+pub const REMEMBERED_MAX: usize = 65_536;
 /// Most of one user; beyond it its own oldest are forgotten.
 const REMEMBERED_PER_UID_MAX: usize = REMEMBERED_MAX / 4;
 /// How often what is over is looked for: each time costs a look at every user.

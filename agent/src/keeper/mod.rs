@@ -59,11 +59,14 @@ use uuid::Uuid;
 
 pub use crate::model::{Peer, Process, Quota};
 pub use command::{Command, Note, StreamEnd};
+pub use departure::FAREWELLS_MAX;
 pub use event::{Numbered, SharedEvent};
+pub use memory::REMEMBERED_MAX;
 pub use request::{
     Reply, Request, SessionFacts, StatusCursor, StatusPage, StatusView, StreamId, StreamTarget,
     Ticket,
 };
+pub use ring::RING_BYTES_MAX;
 pub use settings::{BEAT_MIN, BEATS_PER_CALL_MAX, Rhythm, STREAMS_PER_SESSION_MAX, Settings};
 
 use crate::host::clock::Boottime;
@@ -276,7 +279,7 @@ impl Keeper {
     }
 
     /// How many entries each of its tables has, by name: what memory depends on.
-    pub fn sizes(&self) -> [(&'static str, usize); 9] {
+    pub fn sizes(&self) -> [(&'static str, usize); 12] {
         [
             ("sessions", self.sessions.len()),
             ("holds", self.holds.len()),
@@ -287,6 +290,9 @@ impl Keeper {
             ("calls", self.calls.len()),
             ("timers", self.timers.len()),
             ("remembered", self.memory.len()),
+            ("watches", self.watches.len()),
+            ("events", self.sessions.values().map(|session| session.ring.len()).sum()),
+            ("bytes of events", self.ring_bytes.all()),
         ]
     }
 

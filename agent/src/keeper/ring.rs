@@ -7,7 +7,7 @@ use tenure::wire::Event;
 use super::event::Numbered;
 
 /// Bytes of the events that one session keeps.
-const RING_BYTES_MAX: usize = 64 * 1024;
+pub const RING_BYTES_MAX: usize = 64 * 1024;
 /// One user's sessions keep one part of so many of all bytes. Beyond it a reader that comes back starts
 /// with a snapshot.
 const PART_PER_UID: usize = 2;
@@ -77,6 +77,11 @@ impl Ring {
     fn let_go(&mut self, event: &Numbered, uid: u32, all: &mut RingBytes) {
         self.bytes -= event.bytes;
         all.give_back(uid, event.bytes);
+    }
+
+    /// How many events there are.
+    pub(super) fn len(&self) -> usize {
+        self.events.len() + usize::from(self.standing.is_some())
     }
 
     /// The events after that number; `None` if some of them are gone.

@@ -4,7 +4,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use tenured::host::clock::Boottime;
-use tenured::keeper::{Keeper, Process, Reply, StreamId, Ticket};
+use tenured::keeper::{
+    FAREWELLS_MAX, Keeper, Process, REMEMBERED_MAX, RING_BYTES_MAX, Reply, STREAMS_PER_SESSION_MAX,
+    StreamId, Ticket,
+};
 use tenured::model::{self, ClaimId, SessionId};
 use tenured::turn::{Budget, Turn};
 
@@ -65,6 +68,8 @@ pub(crate) struct Agent {
     pub(super) storage: Storage,
     /// The number of its process there.
     pub(super) process: u64,
+    /// Grows with everything that is wrong with its disks.
+    pub(super) ails: u64,
     /// Where its store is its own.
     pub(super) store: Option<Store>,
     /// Planted: entries that are written late.
@@ -118,6 +123,7 @@ impl Agent {
             rows: AgentRows::default(),
             storage,
             process: 0,
+            ails: 0,
             store: None,
             unwritten: Vec::new(),
             pages: BTreeMap::new(),
@@ -249,6 +255,9 @@ impl Agent {
         let now = self.boottime(core);
         let (Some(keeper), Some(store)) = (&mut self.keeper, &mut self.store) else { return };
         store.tend(now, keeper);
+        if store.is_recorded() {
+            self.storage.mend();
+        }
         if !self.storage.is_alive(self.process) {
             core.line(|| format!("agent {}: is killed while it tends the journal", self.host));
             self.crash(core);
@@ -324,31 +333,44 @@ impl Agent {
     fn check_sizes(&self, core: &mut Core) {
         let Some(keeper) = &self.keeper else { return };
         let settings = &core.plan.settings;
-        let (sessions_max, holds_max) = (settings.sessions_max, settings.holds_max);
-        let clients = core.plan.clients;
-        for (name, count) in keeper.sizes() {
-            let max = match name {
-                "sessions" => sessions_max,
-                "holds" => holds_max,
-                // Every hold that ends may leave one until the upstream answers; a program makes
-                // a few holds a second at most.
-                "departures" => holds_max + 400,
-                // A master may be of three projects, and everything of two tenants.
-                "contests" => (core.plan.prizes.len() + 2) * 2,
-                "streams" => clients * 4 + sessions_max * 4,
-                "calls" => holds_max + 400,
-                "timers" => 8 * (holds_max + sessions_max) + 800,
-                _ => continue,
-            };
+        let sizes: BTreeMap<_, _> = keeper.sizes().into_iter().collect();
+        let of = |name: &str| sizes.get(name).copied().unwrap_or(0);
+        let (sessions, holds, departures) = (of("sessions"), of("holds"), of("departures"));
+        // Every alarm has one entry at most: of a hold its deadline, its patience and its beat, of a session
+        // its tether, its progress and its beat, of a contest its next attempt and its next telling.
+        let alarms = 3 * (holds + sessions) + 2 * of("contests") + departures;
+        let alarms = alarms + of("watches") + of("farewells") + 2;
+        let observed = self.streams.values().filter(|open| open.session.is_none()).count();
+        let (sessions_saved, holds_saved) = self.rows.len();
+        let bounds = [
+            ("sessions", sessions, settings.sessions_max),
+            ("holds, those that leave counted,", holds + departures, settings.holds_max),
+            ("farewells", of("farewells"), FAREWELLS_MAX),
+            // A master may be of three projects, and everything of two tenants.
+            ("contests", of("contests"), (core.plan.prizes.len() + 2) * 2),
+            ("streams", of("streams"), sessions * STREAMS_PER_SESSION_MAX + observed),
+            ("watches", of("watches"), of("streams") + sessions),
+            ("events", of("events"), sessions * (settings.ring_max + 1)),
+            ("bytes of events", of("bytes of events"), sessions * RING_BYTES_MAX),
+            ("remembered", of("remembered"), REMEMBERED_MAX),
+            ("timers", of("timers"), alarms),
+            ("sessions in its journal", sessions_saved, sessions),
+            ("holds in its journal", holds_saved, holds + departures),
+        ];
+        for (name, count, max) in bounds {
             let verdict = core.checks.bounded.within(self.host, name, count, max);
             core.judge(Invariant::Bounded, verdict);
         }
-        let (sessions, holds) = self.rows.len();
-        let bounded = &core.checks.bounded;
-        let first = bounded.within(self.host, "sessions in its journal", sessions, sessions_max);
-        let second = bounded.within(self.host, "holds in its journal", holds, holds_max + 400);
-        core.judge(Invariant::Bounded, first);
-        core.judge(Invariant::Bounded, second);
+        // Whatever is asked is answered, and forgotten then.
+        let unanswered = match &self.store {
+            Some(store) => store.unanswered(),
+            None => self.link.in_flight.len(),
+        };
+        if !self.turn.has_more() {
+            let unanswered = unanswered + self.heard.len();
+            let verdict = core.checks.bounded.within(self.host, "calls", of("calls"), unanswered);
+            core.judge(Invariant::Bounded, verdict);
+        }
     }
 
     /// What a request renews or claims, in order.

@@ -128,6 +128,8 @@ pub(crate) enum Happening {
     UpstreamThaw,
     /// The link between a host and the upstream works again.
     Mended(usize, u64),
+    /// What was wrong with the disks of a host is over, unless something else is wrong by then.
+    DiskWell(usize, u64),
     /// Something goes wrong.
     Trouble,
     /// A look at everything that waits.

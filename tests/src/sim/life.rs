@@ -35,11 +35,14 @@ impl Agent {
         core.checks.beats.interrupted(self.host, self.idle_since, now);
         let saved = self.take_up(core, now, opened);
         self.remove_strays(core);
-        let settings = tenured::keeper::Settings {
+        let mut settings = tenured::keeper::Settings {
             host: Arc::from(format!("host{}", self.host)),
             agent_uid: AGENT_UID,
             ..core.plan.settings.clone()
         };
+        if core.has(Planted::RingUnbounded) {
+            settings.ring_max = usize::MAX;
+        }
         let mut believed = core.checks.exclusion.believed_until(core.now, self.host);
         // The last agent may have died when the end of a hold was in the journal and not on the
         // page yet.
@@ -94,12 +97,21 @@ impl Agent {
         let Some((mut store, saved)) = opened else { return self.rows.saved() };
         if let Some(why) = store.fresh() {
             core.line(|| format!("agent {}: {why}", self.host));
+            core.seen("journal begun anew");
+            let is_harmed = self.storage.take_harm() || self.incarnation == 1;
+            let verdict = core.checks.restart.lost(self.host, &why.to_string(), is_harmed);
+            core.judge(Invariant::RestartKeeps, verdict);
+            if core.has(Planted::NoQuarantine) {
+                store.end_quarantine(now);
+            }
             self.rows = AgentRows::default();
             core.checks.one_end.forgot(self.host);
             core.checks.ledger.reset(End::ResetAndQuarantine);
             core.checks.fifo.reset();
         }
-        let verdict = core.checks.restart.read(self.host, now, saved.clone(), self.rows.saved());
+        // One that should not be there at all has written nothing.
+        let written = if self.host < core.plan.hosts { self.rows.saved() } else { saved.clone() };
+        let verdict = core.checks.restart.read(self.host, now, saved.clone(), written);
         core.judge(Invariant::RestartKeeps, verdict);
         store.go_on(core, now);
         self.store = Some(store);
@@ -195,6 +207,22 @@ impl Agent {
         self.pages.clear();
         core.checks.one_end.forgot(self.host);
         core.checks.exclusion.orphaned(self.host);
+    }
+
+    /// Its machine loses its power, and is booted.
+    pub(crate) fn lose_power(&mut self, core: &mut Core) {
+        self.crash(core);
+        core.line(|| format!("agent {}: its machine is booted", self.host));
+        self.storage.reboot();
+        self.clock.boot(core.now);
+        self.idle_since = self.boottime(core);
+        self.rows = AgentRows::default();
+        self.pages.clear();
+        core.checks.one_end.forgot(self.host);
+        core.checks.exclusion.rebooted(self.host);
+        core.checks.beats.rebooted(self.host);
+        core.checks.ledger.reset(End::Reset);
+        core.checks.fifo.reset();
     }
 
     /// SIGTERM.

@@ -9,6 +9,7 @@ use tenured::model::{ClaimId, Resource, SessionId};
 
 use super::core::{Happening, Phase};
 use super::invariants::Invariant;
+use super::plan::TTL_MS;
 use super::store::Store;
 use super::world::{LOOK_EVERY, World};
 
@@ -22,6 +23,7 @@ impl World {
         self.look_at_pages();
         self.look_for_ghosts();
         self.look_for_unread();
+        self.look_at_stores();
         if self.core.is_calm() {
             self.look_at_waiters();
         }
@@ -73,6 +75,31 @@ impl World {
         };
         let verdict = checks.left.kept_unread(self.core.now, &held, settled);
         self.core.judge(Invariant::NothingLeft, verdict);
+    }
+
+    /// Whether stores grant again when nothing is wrong any more.
+    fn look_at_stores(&mut self) {
+        for agent in self.agents.iter().take(1) {
+            let core = &mut self.core;
+            // Nobody can be expected to try while it stands still.
+            let Some(store) = agent.store.as_ref().filter(|_| !agent.frozen) else {
+                let verdict = core.checks.starvation.store(core.now, None, None);
+                core.judge(Invariant::NoStarvation, verdict);
+                continue;
+            };
+            let now = agent.boottime(core);
+            let quarantine = store.quarantined_until(now);
+            let longest = quarantine.map(|until| until.since(now));
+            let longest_max = Duration::from_millis(TTL_MS.1) * 5 / 4;
+            let mute = match longest {
+                Some(longest) if longest > longest_max => Some(format!("for {longest:?}")),
+                Some(_) => None,
+                None => store.grants_nothing(),
+            };
+            let well = agent.storage.well_since();
+            let verdict = core.checks.starvation.store(core.now, mute.as_deref(), well);
+            core.judge(Invariant::NoStarvation, verdict);
+        }
     }
 
     /// What pages say, and what agents say.
@@ -154,7 +181,8 @@ impl World {
     pub(super) fn finish(&mut self) {
         let verdict = self.core.checks.one_end.finished();
         self.core.judge(Invariant::OneEnd, verdict);
-        for agent in &self.agents {
+        let hosts = self.core.plan.hosts;
+        for agent in self.agents.iter().filter(|agent| agent.host < hosts || agent.is_up()) {
             let mut left = Vec::new();
             if let Some(keeper) = &agent.keeper {
                 let sizes = keeper.sizes();

@@ -54,6 +54,20 @@ pub(crate) enum Trouble {
     WallStep,
     /// An administrator takes something away.
     Revoke,
+    /// A disk is full for a while.
+    DiskFull,
+    /// Every write to a disk fails for a while.
+    DiskBroken,
+    /// Some writes to a disk fail.
+    DiskErrors,
+    /// A disk is slow for a while.
+    DiskSlow,
+    /// A bit on a disk turns over.
+    DiskDamage,
+    /// A machine loses its power.
+    PowerLoss,
+    /// A second agent is started on the directories of one that lives.
+    SecondAgent,
 }
 
 impl Trouble {
@@ -75,10 +89,36 @@ impl Trouble {
             Trouble::Partition => "link cut",
             Trouble::WallStep => "wall clock set",
             Trouble::Revoke => "revoked",
+            Trouble::DiskFull => "disk full",
+            Trouble::DiskBroken => "disk broken",
+            Trouble::DiskErrors => "disk errors",
+            Trouble::DiskSlow => "disk slow",
+            Trouble::DiskDamage => "disk damaged",
+            Trouble::PowerLoss => "power lost",
+            Trouble::SecondAgent => "second agent",
         }
     }
 
-    const ALL: [Trouble; 15] = [
+    /// Whether it can befall that kind of run.
+    fn befalls(self, embedded: bool) -> bool {
+        match self {
+            Trouble::DiskFull
+            | Trouble::DiskBroken
+            | Trouble::DiskErrors
+            | Trouble::DiskSlow
+            | Trouble::DiskDamage
+            | Trouble::PowerLoss
+            | Trouble::SecondAgent => embedded,
+            Trouble::UpstreamPause
+            | Trouble::UpstreamRestart
+            | Trouble::UpstreamReset
+            | Trouble::Partition
+            | Trouble::Revoke => !embedded,
+            _ => true,
+        }
+    }
+
+    const ALL: [Trouble; 22] = [
         Trouble::AgentPause,
         Trouble::AgentCrash,
         Trouble::AgentCrashAtCommit,
@@ -94,6 +134,13 @@ impl Trouble {
         Trouble::Partition,
         Trouble::WallStep,
         Trouble::Revoke,
+        Trouble::DiskFull,
+        Trouble::DiskBroken,
+        Trouble::DiskErrors,
+        Trouble::DiskSlow,
+        Trouble::DiskDamage,
+        Trouble::PowerLoss,
+        Trouble::SecondAgent,
     ];
 }
 
@@ -179,8 +226,12 @@ pub(crate) struct Plan {
 impl Plan {
     /// Draws the run of a seed.
     pub(crate) fn draw(random: &mut Random, planted: Option<Planted>) -> Plan {
-        let embedded = random.per_mille(150) && planted.is_none_or(Planted::shows_embedded);
-        let embedded = embedded || planted == Some(Planted::ForgetEnded);
+        let embedded = match planted {
+            Some(planted) if planted.is_of_disks() => true,
+            Some(Planted::ForgetEnded) => true,
+            Some(planted) => random.per_mille(150) && planted.shows_embedded(),
+            None => random.per_mille(300),
+        };
         let hosts = if embedded { 1 } else { random.number(2, 4) as usize };
         let drift =
             |random: &mut Random| random.number(0, 2 * DRIFT_PPM_MAX) as i64 - DRIFT_PPM_MAX as i64;
@@ -196,6 +247,7 @@ impl Plan {
             weather: weather(random),
             troubles: Trouble::ALL
                 .into_iter()
+                .filter(|trouble| trouble.befalls(embedded))
                 .filter(|trouble| random.per_mille(450) || planted.needs(*trouble))
                 .collect(),
             trouble_every: random.ms(250, 2500),
@@ -219,6 +271,16 @@ impl Needs for Option<Planted> {
             Some(Planted::LateJournal | Planted::ForgetRequests | Planted::ForgetEnded) => {
                 trouble == Trouble::AgentCrash
             }
+            Some(Planted::FullUnnoticed) => {
+                matches!(trouble, Trouble::DiskFull | Trouble::AgentCrash)
+            }
+            Some(Planted::MarkFirst) => trouble == Trouble::AgentCrashAtCommit,
+            Some(Planted::NoQuarantine) => trouble == Trouble::JournalLoss,
+            Some(Planted::UnsyncedTokens) => {
+                matches!(trouble, Trouble::PowerLoss | Trouble::WallStep)
+            }
+            Some(Planted::NeverRecovers) => trouble == Trouble::DiskErrors,
+            Some(Planted::NoLock) => trouble == Trouble::SecondAgent,
             Some(Planted::EarlyCalls) => trouble == Trouble::AgentCrashAtCommit,
             Some(Planted::NoMargin | Planted::FromArrival) => trouble == Trouble::Partition,
             _ => false,
@@ -227,6 +289,19 @@ impl Needs for Option<Planted> {
 }
 
 impl Planted {
+    /// Whether only a run with the upstream inside the agent can show it.
+    fn is_of_disks(self) -> bool {
+        matches!(
+            self,
+            Planted::FullUnnoticed
+                | Planted::MarkFirst
+                | Planted::NoQuarantine
+                | Planted::UnsyncedTokens
+                | Planted::NeverRecovers
+                | Planted::NoLock
+        )
+    }
+
     /// Whether a run with the upstream inside the agent can show it.
     fn shows_embedded(self) -> bool {
         matches!(self, Planted::LateJournal | Planted::VoidLast | Planted::UnreadKept)

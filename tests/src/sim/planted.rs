@@ -35,11 +35,25 @@ pub enum Planted {
     ForgetRequests,
     /// An agent that starts takes up its store as if no time had passed.
     ForgetEnded,
+    /// A write to a full disk is not done, and nobody notices.
+    FullUnnoticed,
+    /// The mark of the log is written before the records that it speaks of.
+    MarkFirst,
+    /// A store that has lost its journal grants at once.
+    NoQuarantine,
+    /// Tokens are granted before the ledger is on the medium.
+    UnsyncedTokens,
+    /// After one error nothing is written any more.
+    NeverRecovers,
+    /// The lock on the directories is given to everybody.
+    NoLock,
+    /// What a session can be told again grows without end.
+    RingUnbounded,
 }
 
 impl Planted {
     /// All of them, in the order of the table.
-    pub const ALL: [Planted; 14] = [
+    pub const ALL: [Planted; 21] = [
         Planted::NoMargin,
         Planted::FromArrival,
         Planted::TokenReset,
@@ -54,6 +68,13 @@ impl Planted {
         Planted::UnreadKept,
         Planted::ForgetRequests,
         Planted::ForgetEnded,
+        Planted::FullUnnoticed,
+        Planted::MarkFirst,
+        Planted::NoQuarantine,
+        Planted::UnsyncedTokens,
+        Planted::NeverRecovers,
+        Planted::NoLock,
+        Planted::RingUnbounded,
     ];
 
     /// Its name on the command line.
@@ -73,6 +94,13 @@ impl Planted {
             Planted::UnreadKept => "unread-kept",
             Planted::ForgetRequests => "forget-requests",
             Planted::ForgetEnded => "forget-ended",
+            Planted::FullUnnoticed => "full-unnoticed",
+            Planted::MarkFirst => "mark-first",
+            Planted::NoQuarantine => "no-quarantine",
+            Planted::UnsyncedTokens => "unsynced-tokens",
+            Planted::NeverRecovers => "never-recovers",
+            Planted::NoLock => "no-lock",
+            Planted::RingUnbounded => "ring-unbounded",
         }
     }
 }

@@ -12,11 +12,14 @@ use std::time::Duration;
 use tenured::journal::{Disk, Note, Scribe, write_note};
 use uuid::Uuid;
 
+use super::planted::Planted;
 use super::random::Random;
 use super::time::TrueTime;
 
 /// A write within one of these is done wholly or not at all.
 const SECTOR: u64 = 512;
+/// Longer writes are records.
+const MARK_MAX: usize = 32;
 /// Goes on with what a process had begun when it was killed.
 const KERNEL: u64 = 0;
 /// Space is given in these.
@@ -31,6 +34,19 @@ pub(crate) enum Place {
     Runtime,
     /// On the medium.
     State,
+}
+
+/// What can be wrong with a directory.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Ailment {
+    /// Nothing is free.
+    Full,
+    /// Every write and sync fails.
+    Broken,
+    /// So many writes and syncs fail.
+    Errors(u32),
+    /// Syncs take so much longer.
+    Slow(Duration),
 }
 
 /// The directories of one host. Clones share them.
@@ -54,6 +70,17 @@ struct State {
     writing: Option<(u64, Note, TrueTime)>,
     /// A process is killed at its so many-eth write from now on.
     dies: Option<(u64, u64)>,
+    planted: Option<Planted>,
+    /// Planted: records that are written after their mark.
+    held_back: Option<(&'static str, u64, Vec<u8>)>,
+    /// What was in the runtime directory may be lost by what happened to it.
+    is_harmed: bool,
+    /// The same, and nothing that is written makes up for it.
+    is_damaged: bool,
+    /// A slot of the ledger was damaged already; both would be beyond help.
+    ledger_damaged: bool,
+    /// Since when nothing is wrong with either.
+    well_since: TrueTime,
 }
 
 #[derive(Debug, Default)]
@@ -84,7 +111,7 @@ struct File {
 
 impl Storage {
     /// Empty directories.
-    pub(crate) fn new(seed: u64) -> Storage {
+    pub(crate) fn new(seed: u64, planted: Option<Planted>) -> Storage {
         let mut random = Random::new(seed);
         let mut directory =
             || Directory { reserves_nothing: random.per_mille(250), ..Directory::default() };
@@ -101,6 +128,12 @@ impl Storage {
             state,
             writing: None,
             dies: None,
+            planted,
+            held_back: None,
+            is_harmed: false,
+            is_damaged: false,
+            ledger_damaged: false,
+            well_since: TrueTime::default(),
         })))
     }
 
@@ -129,7 +162,8 @@ impl Storage {
 
     /// Takes the lock on the directories for a process; whether it has it.
     pub(crate) fn lock(&self, process: u64) -> bool {
-        *self.state().lock.get_or_insert(process) == process
+        let mut state = self.state();
+        state.planted == Some(Planted::NoLock) || *state.lock.get_or_insert(process) == process
     }
 
     /// A process is over. If it was killed, what it was syncing may be done or not.
@@ -186,7 +220,107 @@ impl Storage {
 
     /// Somebody removes everything from the runtime directory.
     pub(crate) fn clear_runtime(&self) {
-        self.state().runtime.files.clear();
+        let mut state = self.state();
+        state.runtime.files.clear();
+        (state.is_harmed, state.is_damaged) = (true, true);
+    }
+
+    /// Something is wrong with a directory from now on.
+    pub(crate) fn ail(&self, place: Place, ailment: Ailment) {
+        let mut state = self.state();
+        let directory = state.directory(place);
+        match ailment {
+            Ailment::Full => directory.full = true,
+            Ailment::Broken => directory.broken = true,
+            Ailment::Errors(count) => directory.errors += count,
+            Ailment::Slow(by) => directory.slow = by,
+        }
+    }
+
+    /// Nothing is wrong any more.
+    pub(crate) fn heal(&self) {
+        let mut state = self.state();
+        let for_good = state.planted == Some(Planted::NeverRecovers);
+        for place in [Place::Runtime, Place::State] {
+            let directory = state.directory(place);
+            (directory.full, directory.errors, directory.slow) = (false, 0, Duration::ZERO);
+            directory.broken &= for_good;
+        }
+        let now = state.now;
+        state.well_since = now;
+        if let Some((_, _, due)) = &mut state.writing {
+            *due = (*due).min(now + Duration::from_micros(SYNC_US.1));
+        }
+    }
+
+    /// Since when nothing is wrong; `None` while something is.
+    pub(crate) fn well_since(&self) -> Option<TrueTime> {
+        let state = self.state();
+        let is_well = |directory: &Directory| {
+            let broken = directory.broken && state.planted != Some(Planted::NeverRecovers);
+            !directory.full && !broken && directory.errors == 0 && directory.slow.is_zero()
+        };
+        (is_well(&state.runtime) && is_well(&state.state)).then_some(state.well_since)
+    }
+
+    /// A bit of a file turns over; `false` if there is none to turn.
+    pub(crate) fn damage(&self, place: Place) -> bool {
+        let mut state = self.state();
+        if place == Place::State && std::mem::replace(&mut state.ledger_damaged, true) {
+            return false;
+        }
+        let State { random, runtime, state: lasting, is_harmed, is_damaged, .. } = &mut *state;
+        let directory = if place == Place::State { lasting } else { runtime };
+        let files = directory.files.values_mut().filter(|file| !file.bytes.is_empty());
+        let mut files: Vec<_> = files.collect();
+        if files.is_empty() {
+            return false;
+        }
+        let which = random.below(files.len() as u64) as usize;
+        let file = &mut files[which];
+        let (at, bit) = (random.below(file.bytes.len() as u64) as usize, random.below(8));
+        file.bytes[at] ^= 1 << bit;
+        if let Some(byte) = file.durable.as_mut().and_then(|durable| durable.get_mut(at)) {
+            *byte ^= 1 << bit;
+        }
+        (*is_harmed, *is_damaged) = (true, true);
+        true
+    }
+
+    /// The machine loses its power, and starts.
+    pub(crate) fn reboot(&self) {
+        let mut state = self.state();
+        state.boot += 1;
+        state.runtime.files.clear();
+        (state.is_harmed, state.is_damaged) = (true, true);
+        let State { random, state: lasting, .. } = &mut *state;
+        lasting.files.retain(|_, file| {
+            if file.durable.is_none() && random.per_mille(500) {
+                return false;
+            }
+            let mut left = file.durable.take().unwrap_or_default();
+            for (at, bytes) in std::mem::take(&mut file.unsynced) {
+                if random.per_mille(500) {
+                    put(&mut left, at, &bytes);
+                }
+            }
+            (file.bytes, file.durable, file.reserved) = (left.clone(), Some(left), 0);
+            true
+        });
+    }
+
+    /// What failed was written after all.
+    pub(crate) fn mend(&self) {
+        let mut state = self.state();
+        state.is_harmed &= state.is_damaged;
+    }
+
+    /// Whether a journal that is not found whole was lost by what happened to its directory, and not by the
+    /// death of an agent. Forgets it.
+    pub(crate) fn take_harm(&self) -> bool {
+        let mut state = self.state();
+        state.is_damaged = false;
+        std::mem::take(&mut state.is_harmed)
     }
 }
 
@@ -203,7 +337,18 @@ impl State {
         let directory = self.directory(place);
         let has_error = directory.errors > 0;
         directory.errors = directory.errors.saturating_sub(1);
-        if directory.broken || has_error { Err(io::Error::other("EIO")) } else { Ok(()) }
+        if !directory.broken && !has_error {
+            return Ok(());
+        }
+        if self.planted == Some(Planted::NeverRecovers) {
+            self.directory(place).broken = true;
+        }
+        self.harm(place);
+        Err(io::Error::other("EIO"))
+    }
+
+    fn harm(&mut self, place: Place) {
+        self.is_harmed |= place == Place::Runtime;
     }
 
     /// Whether the process is killed at this write.
@@ -244,6 +389,10 @@ impl State {
         };
         let space = known.space();
         if is_full && at + bytes.len() as u64 > space {
+            if self.planted == Some(Planted::FullUnnoticed) {
+                return Ok(());
+            }
+            self.harm(place);
             let fits = usize::try_from(space.saturating_sub(at)).unwrap_or(usize::MAX);
             self.put(place, file, at, &bytes[..fits.min(bytes.len())]);
             return Err(ErrorKind::StorageFull.into());
@@ -265,6 +414,9 @@ impl State {
 
     fn sync(&mut self, place: Place, file: &'static str) -> io::Result<()> {
         let failed = self.fails(place);
+        if self.planted == Some(Planted::UnsyncedTokens) {
+            return failed;
+        }
         let State { state, random, .. } = self;
         let Some(file) = state.files.get_mut(file).filter(|_| place == Place::State) else {
             return failed;
@@ -357,7 +509,19 @@ impl Disk for Handle {
             state.put(self.place, file, at, &bytes[..cut]);
             return Err(gone());
         }
-        state.write(self.place, file, at, bytes)
+        let held_back = state.planted == Some(Planted::MarkFirst) && self.place == Place::Runtime;
+        if held_back && at > 0 && bytes.len() > MARK_MAX {
+            state.held_back = Some((file, at, bytes.to_vec()));
+            return Ok(());
+        }
+        state.write(self.place, file, at, bytes)?;
+        if held_back && state.dies_now(self.process) {
+            return Err(gone());
+        }
+        match state.held_back.take() {
+            Some((file, at, bytes)) => state.write(self.place, file, at, &bytes),
+            None => Ok(()),
+        }
     }
 
     fn reserve(&mut self, file: &'static str, _from: u64, upto: u64) -> io::Result<()> {
@@ -370,6 +534,7 @@ impl Disk for Handle {
             return Ok(());
         }
         if is_full && upto > file.space() {
+            state.harm(self.place);
             return Err(ErrorKind::StorageFull.into());
         }
         file.reserved = file.reserved.max(upto);

@@ -29,6 +29,8 @@ pub(crate) struct Store {
     process: u64,
     /// How the resources stood at the last look.
     known: BTreeMap<Resource, Deed>,
+    /// Calls that it has not answered.
+    unanswered: usize,
     /// What it did since the last turn was secured.
     steps: Vec<Vec<Deed>>,
 }
@@ -53,8 +55,16 @@ impl Store {
         let Opened { store, journal, saved } = embedded::open(runtime, state, place, |disk| {
             Ok(Box::new(storage.scribe(process, disk)))
         })?;
-        let (storage, known) = (storage.clone(), BTreeMap::new());
-        Ok((Store { embedded: store, journal, storage, process, known, steps: Vec::new() }, saved))
+        let store = Store {
+            embedded: store,
+            journal,
+            storage: storage.clone(),
+            process,
+            known: BTreeMap::new(),
+            unanswered: 0,
+            steps: Vec::new(),
+        };
+        Ok((store, saved))
     }
 
     /// Compares what it has taken up with what an earlier one did.
@@ -76,6 +86,16 @@ impl Store {
         self.look(now);
     }
 
+    /// Planted: what an earlier one granted does not matter.
+    pub(crate) fn end_quarantine(&mut self, now: Boottime) {
+        self.embedded.end_quarantine(now);
+    }
+
+    /// Until when it grants nothing because an earlier one may have.
+    pub(crate) fn quarantined_until(&self, now: Boottime) -> Option<Boottime> {
+        self.embedded.engine().quarantined_until(now)
+    }
+
     /// Why it does not go on from what an earlier one wrote.
     pub(crate) fn fresh(&self) -> Option<Fresh> {
         self.journal.borrow().fresh().cloned()
@@ -87,6 +107,7 @@ impl Store {
             let unknown = || Deed::none(claim.resource.clone());
             self.known.entry(claim.resource.clone()).or_insert_with(unknown);
         }
+        self.unanswered += 1;
         self.embedded.submit(now, call, request);
         self.look(now);
     }
@@ -108,9 +129,17 @@ impl Store {
             self.look(now);
         }
         match polled {
-            Poll::Ready(report) => Some(report),
+            Poll::Ready(report) => {
+                self.unanswered -= usize::from(matches!(report, Report::Answer { .. }));
+                Some(report)
+            }
             Poll::Pending => None,
         }
+    }
+
+    /// Calls that it has not answered.
+    pub(crate) fn unanswered(&self) -> usize {
+        self.unanswered
     }
 
     /// Notes a change of the keeper's.
@@ -141,6 +170,11 @@ impl Store {
         let rows = Rows::new(keeper, &self.embedded);
         self.journal.borrow_mut().tend(now, &rows);
         keeper.set_unrecorded(self.journal.borrow().refusal());
+    }
+
+    /// Whether everything would survive the agent.
+    pub(crate) fn is_recorded(&self) -> bool {
+        self.journal.borrow().refusal().is_none()
     }
 
     /// What the heart does about it in its last turn.

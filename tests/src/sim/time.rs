@@ -41,17 +41,24 @@ impl fmt::Debug for TrueTime {
 pub(crate) struct Clock {
     offset_ns: u64,
     drift_ppm: i64,
+    /// When its machine was booted, ns of true time.
+    since_ns: u64,
 }
 
 impl Clock {
     /// A clock that showed `offset` when the run began, and gains `drift_ppm` µs per second.
     pub(crate) const fn new(offset_ns: u64, drift_ppm: i64) -> Clock {
-        Clock { offset_ns, drift_ppm }
+        Clock { offset_ns, drift_ppm, since_ns: 0 }
+    }
+
+    /// Its machine is booted: it shows zero.
+    pub(crate) fn boot(&mut self, now: TrueTime) {
+        (self.offset_ns, self.since_ns) = (0, now.0);
     }
 
     /// What it shows.
     pub(crate) fn at(&self, now: TrueTime) -> Boottime {
-        Boottime::from_nanos(self.offset_ns + self.elapsed(now.0))
+        Boottime::from_nanos(self.offset_ns + self.elapsed(now.0.saturating_sub(self.since_ns)))
     }
 
     /// The first instant at which it shows `shown` or later.
@@ -65,7 +72,7 @@ impl Clock {
         while self.elapsed(at) < elapsed && at < u64::MAX {
             at += 1;
         }
-        TrueTime(at)
+        TrueTime(at.saturating_add(self.since_ns))
     }
 
     fn rate(&self) -> u128 {

@@ -2,6 +2,7 @@
 
 use super::core::{Happening, Phase, Report};
 use super::plan::Trouble;
+use super::storage::{Ailment, Place};
 use super::world::World;
 use tenured::model::{Request, Resource};
 
@@ -18,7 +19,7 @@ impl World {
             return;
         }
         let trouble = *self.core.random.pick(&self.core.plan.troubles);
-        let host = self.core.random.below(self.agents.len() as u64) as usize;
+        let host = self.core.random.below(self.core.plan.hosts as u64) as usize;
         let client = self.core.random.below(self.clients.len() as u64) as usize;
         self.core.line(|| format!("trouble: {trouble:?}"));
         self.core.seen(trouble.as_str());
@@ -84,6 +85,53 @@ impl World {
                 self.agents[host].storage.step_wall_clock(us);
             }
             Trouble::Revoke => self.revoke(),
+            Trouble::DiskFull => self.ail(host, Ailment::Full),
+            Trouble::DiskBroken => self.ail(host, Ailment::Broken),
+            Trouble::DiskErrors => {
+                let count = self.core.random.number(1, 3) as u32;
+                self.ail(host, Ailment::Errors(count));
+            }
+            Trouble::DiskSlow => {
+                let by = self.core.random.ms(20, 3000);
+                self.ail(host, Ailment::Slow(by));
+            }
+            Trouble::DiskDamage => {
+                let place = *self.core.random.pick(&[Place::Runtime, Place::Runtime, Place::State]);
+                self.agents[host].storage.damage(place);
+            }
+            Trouble::PowerLoss => self.lose_power(host),
+            Trouble::SecondAgent => {
+                if self.agents[host].is_up() {
+                    self.agents[1].start(&mut self.core, &mut self.upstream);
+                    self.core.seen("second agent tried");
+                }
+            }
+        }
+    }
+
+    /// Something is wrong with the disks of a host, for a while.
+    fn ail(&mut self, host: usize, ailment: Ailment) {
+        let place = *self.core.random.pick(&[Place::Runtime, Place::State]);
+        self.core.line(|| format!("host {host}: {ailment:?} {place:?}"));
+        let agent = &mut self.agents[host];
+        agent.storage.ail(place, ailment);
+        agent.ails += 1;
+        let lasts = self.core.random.ms(20, 4000);
+        self.core.after(lasts, Happening::DiskWell(host, agent.ails));
+    }
+
+    /// A machine loses its power, with all that runs on it.
+    fn lose_power(&mut self, host: usize) {
+        if self.agents[host].frozen {
+            return;
+        }
+        for client in 0..self.clients.len() {
+            self.kill(client);
+            let after = self.core.random.ms(20, 2000);
+            self.core.after(after, Happening::Reborn(client));
+        }
+        for agent in &mut self.agents {
+            agent.lose_power(&mut self.core);
         }
     }
 
@@ -98,6 +146,7 @@ impl World {
             self.agents[host].crash_at_commit = false;
             let process = self.agents[host].process;
             self.agents[host].storage.die_at(process, None);
+            self.agents[host].storage.heal();
             self.agents[host].thaw(&mut self.core);
             let generation = self.agents[host].link.generation;
             if !self.agents[host].link.works() {

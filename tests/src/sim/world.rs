@@ -115,11 +115,16 @@ impl World {
         let mut clock =
             |drift_ppm| Clock::new(random.number(1_000_000_000, 90_000_000_000_000), drift_ppm);
         let upstream_clock = clock(plan.drifts_ppm[0]);
-        let agents: Vec<Agent> = plan.drifts_ppm[1..]
+        let storage = Storage::new(plan.disk_seed, options.planted);
+        let mut agents: Vec<Agent> = plan.drifts_ppm[1..]
             .iter()
             .enumerate()
-            .map(|(host, drift)| Agent::new(host, clock(*drift), Storage::new(plan.disk_seed)))
+            .map(|(host, drift)| Agent::new(host, clock(*drift), storage.clone()))
             .collect();
+        if plan.embedded {
+            // One that is not to be there: it has the directories of the first.
+            agents.push(Agent::new(agents.len(), agents[0].clock, storage));
+        }
         let upstream = Upstream::new(upstream_clock);
         let clients =
             (0..plan.hosts * plan.clients).map(|id| Client::new(id, id % plan.hosts)).collect();
@@ -147,7 +152,7 @@ impl World {
         let core = &mut self.core;
         let plan = core_plan_line(&core.plan);
         core.line(|| plan);
-        for host in 0..self.agents.len() {
+        for host in 0..self.core.plan.hosts {
             self.core.queue.push(TrueTime::default(), Happening::Start(host));
         }
         for client in 0..self.clients.len() {
@@ -212,6 +217,11 @@ impl World {
             Happening::UpstreamTurn => self.upstream_turn(),
             Happening::UpstreamThaw => self.thaw_upstream(),
             Happening::Mended(host, generation) => self.mend(host, generation),
+            Happening::DiskWell(host, ails) => {
+                if self.agents[host].ails == ails {
+                    self.agents[host].storage.heal();
+                }
+            }
             Happening::Trouble => self.trouble(),
             Happening::Look => self.look(),
             Happening::Calm => self.calm(),
@@ -335,6 +345,11 @@ impl World {
         let client = &mut self.clients[id];
         if client.alive || self.core.phase == Phase::Farewell {
             return;
+        }
+        if self.core.plan.embedded {
+            // Whoever is started late may reach the second agent, if there is one.
+            let host = id % self.agents.len();
+            client.host = if self.agents[host].is_up() { host } else { 0 };
         }
         self.next_pid += 1;
         let process = Process { pid: self.next_pid, start_ticks: self.core.step };

@@ -33,6 +33,13 @@ impl BeatsInTime {
         list.push((from, to));
     }
 
+    /// The clock of that host begins anew.
+    pub(crate) fn rebooted(&mut self, host: usize) {
+        if let Some(list) = self.interruptions.get_mut(host) {
+            list.clear();
+        }
+    }
+
     /// A hold is said to have run out; `believed` is what the pages of its host say is held.
     pub(crate) fn ran_out(
         &self,

@@ -188,6 +188,13 @@ impl Exclusion {
         }
     }
 
+    /// The machine of a host is gone, and everybody with it who read a page there.
+    pub(crate) fn rebooted(&mut self, host: usize) {
+        self.orphaned(host);
+        self.orphans.clear();
+        self.crashed(host);
+    }
+
     /// Everything runs and the network is good: what was taken away is off its page after a beat and
     /// a round trip.
     pub(crate) fn caught_up(&self, now: TrueTime, ledger: &Ledger) -> Verdict {

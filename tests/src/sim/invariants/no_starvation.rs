@@ -8,10 +8,15 @@ use tenured::model::Resource;
 use super::super::time::TrueTime;
 use super::Verdict;
 
+/// A store grants again so long after the trouble, besides the length of that.
+const RECOVERY_MAX: Duration = Duration::from_millis(2500);
+
 /// Since when each resource has been free while somebody waited for it.
 #[derive(Default)]
 pub(crate) struct NoStarvation {
     since: BTreeMap<Resource, TrueTime>,
+    /// Since when a store has granted nothing for want of a disk.
+    mute: Option<TrueTime>,
 }
 
 impl NoStarvation {
@@ -36,6 +41,31 @@ impl NoStarvation {
             "{resource} has been free for {:?} while {} waited for it",
             now.since(since),
             waiting.join(", ")
+        ))
+    }
+
+    /// A look at a store: why it grants nothing, and since when its disks are well. It tries again at growing
+    /// distances, and so may take as long again as it could not.
+    pub(crate) fn store(
+        &mut self,
+        now: TrueTime,
+        mute: Option<&str>,
+        well_since: Option<TrueTime>,
+    ) -> Verdict {
+        let Some(cause) = mute else {
+            self.mute = None;
+            return Ok(());
+        };
+        let since = *self.mute.get_or_insert(now);
+        let Some(well_since) = well_since else { return Ok(()) };
+        let patience = well_since.since(since) + RECOVERY_MAX;
+        let well_since = well_since.max(since);
+        if now.since(well_since) <= patience {
+            return Ok(());
+        }
+        Err(format!(
+            "nothing is granted {:?} after the disk was well: {cause}",
+            now.since(well_since)
         ))
     }
 

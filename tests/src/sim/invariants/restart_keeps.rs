@@ -14,6 +14,14 @@ use super::Verdict;
 pub(crate) struct RestartKeeps;
 
 impl RestartKeeps {
+    /// An agent started and found no journal to go on from.
+    pub(crate) fn lost(&self, host: usize, why: &str, is_harmed: bool) -> Verdict {
+        if is_harmed {
+            return Ok(());
+        }
+        Err(format!("host {host}: {why}, although nothing but the agent has died"))
+    }
+
     /// An agent started; `found` is what its journal says, `written` what was written.
     pub(crate) fn read(&self, host: usize, now: Boottime, found: Saved, written: Saved) -> Verdict {
         let rows = |saved: Saved| {
