@@ -1,6 +1,6 @@
 //! What the journals of agent and upstream must say, as tables in memory.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use tenure::wire::Wait;
@@ -17,6 +17,8 @@ pub(crate) struct AgentRows {
     sessions: BTreeMap<SessionId, SavedSession>,
     holds: BTreeMap<u64, SavedHold>,
     remembered: Vec<SavedEnd>,
+    /// Those that ever were.
+    guarded: BTreeSet<SessionId>,
 }
 
 impl AgentRows {
@@ -24,6 +26,9 @@ impl AgentRows {
     pub(crate) fn write(&mut self, entry: Entry) {
         match entry {
             Entry::Session(saved) => {
+                if saved.guarded {
+                    self.guarded.insert(saved.id);
+                }
                 self.sessions.insert(saved.id, *saved);
             }
             Entry::SessionEnded(session) => {
@@ -60,9 +65,9 @@ impl AgentRows {
         self.sessions.contains_key(&session)
     }
 
-    /// Whether a session's work may go on without it.
+    /// Whether a session's work may go on without it, also if it has just ended.
     pub(crate) fn is_guarded(&self, session: SessionId) -> bool {
-        self.sessions.get(&session).is_some_and(|saved| saved.guarded)
+        self.guarded.contains(&session)
     }
 
     /// Whether the grant of a hold is told by its event, whoever reads a reply.

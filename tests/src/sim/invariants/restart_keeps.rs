@@ -39,9 +39,10 @@ impl RestartKeeps {
                     // Changes when the wait is in the queue, and whoever takes it up knows that.
                     *keeps = true;
                 }
-                if hold.wait == Wait::Block && hold.token.is_none() {
-                    // Shorter once an agent was killed and its caller has not come back.
-                    hold.wait_until = None;
+                if hold.wait == Wait::Block {
+                    // Another one once an agent was killed and its caller has not come back.
+                    let is_patient = hold.token.is_some() && hold.wait_until.is_some();
+                    hold.wait_until = is_patient.then_some(Boottime::ZERO);
                 }
                 format!("{hold:?}")
             });
