@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use tenured::host::clock::Boottime;
 use tenured::keeper::{
-    FAREWELLS_MAX, Keeper, Process, REMEMBERED_MAX, RING_BYTES_MAX, Reply, STREAMS_PER_SESSION_MAX,
-    StreamId, Ticket,
+    FAREWELLS_MAX, Keeper, Process, REMEMBERED_MAX, RING_BYTES_MAX, Reply, Request,
+    STREAMS_PER_SESSION_MAX, StreamId, Ticket,
 };
 use tenured::model::{self, ClaimId, SessionId};
-use tenured::turn::{Budget, Turn};
+use tenured::turn::{Budget, Standstills, Turn};
 
-use super::commands::Around;
+use super::commands::{Around, UNASKED, own_peer};
 use super::core::{Caller, Core, Happening, Message, Report};
 use super::invariants::Invariant;
 use super::link::Link;
@@ -33,6 +33,10 @@ pub(super) struct OpenStream {
     pub(super) client: usize,
     pub(super) life: u64,
     pub(super) session: Option<SessionId>,
+    /// Guarded work hangs on it.
+    pub(super) is_tether: bool,
+    /// Its reader takes nothing more.
+    pub(super) is_full: bool,
 }
 
 /// What a slot of a page says.
@@ -50,6 +54,7 @@ pub(crate) struct Agent {
     pub(super) clock: Clock,
     pub(super) keeper: Option<Keeper>,
     pub(super) turn: Turn,
+    pub(super) standstills: Standstills,
     /// Grows with every start.
     pub(super) incarnation: u64,
     pub(super) frozen: bool,
@@ -74,6 +79,8 @@ pub(crate) struct Agent {
     pub(super) store: Option<Store>,
     /// Planted: entries that are written late.
     pub(super) unwritten: Vec<tenured::keeper::journal::Entry>,
+    /// Planted: the last answers to checkpoints.
+    pub(super) checkpointed: BTreeMap<Caller, Reply>,
     /// Pages by session. They are files, and outlive the agent.
     pub(crate) pages: BTreeMap<SessionId, BTreeMap<u32, PageSlot>>,
     pub(super) link: Link,
@@ -113,6 +120,7 @@ impl Agent {
             clock,
             keeper: None,
             turn: Turn::new(BUDGET),
+            standstills: Standstills::new(Boottime::ZERO),
             incarnation: 0,
             frozen: false,
             slept: false,
@@ -126,6 +134,7 @@ impl Agent {
             ails: 0,
             store: None,
             unwritten: Vec::new(),
+            checkpointed: BTreeMap::new(),
             pages: BTreeMap::new(),
             link: Link::new(),
             reports: VecDeque::new(),
@@ -156,8 +165,31 @@ impl Agent {
 
     /// A program's message has arrived.
     pub(crate) fn receive(&mut self, core: &mut Core, sender: Caller, message: Message) {
+        if let Message::Request { request, .. } = &message
+            && let Some((session, is_beat)) = session_of(request)
+        {
+            core.checks.tied.called(core.now, sender, session, is_beat);
+        }
         self.messages.push_back((sender, message));
         self.wake(core);
+    }
+
+    /// The reader of a stream takes nothing more; as `heart/effects.rs` has it. Whether the stream is
+    /// still open, though it gets nothing more.
+    pub(crate) fn fill(&mut self, core: &mut Core, sender: Caller, stream: StreamId) -> bool {
+        let Some(open) = self.streams.get_mut(&stream) else { return false };
+        if open.is_full {
+            return true;
+        }
+        core.line(|| format!("agent {}: {stream:?} is full", self.host));
+        open.is_full = open.is_tether && !core.has(Planted::FullStreamEnds);
+        if open.is_full {
+            core.seen("stream of guarded work is full");
+            return true;
+        }
+        core.checks.tied.cut_off(core.now, stream);
+        self.receive(core, sender, Message::CloseStream(stream));
+        false
     }
 
     /// A report of the upstream has arrived.
@@ -209,10 +241,22 @@ impl Agent {
         self.due = None;
         let now = self.boottime(core);
         let Some(keeper) = &mut self.keeper else { return };
+        if let Some(standstill) = self.standstills.turn_begins(now) {
+            core.seen("standstill");
+            if !core.has(Planted::StandstillCounts) {
+                keeper.handle_standstill(now, standstill.length);
+            }
+        }
         self.waking = std::mem::take(&mut self.slept);
         if self.waking {
             core.line(|| format!("agent {}: wakes", self.host));
             keeper.handle_wake(now);
+        }
+        if core.has(Planted::WaitingIsLiving) {
+            let waiting = self.tickets.values().filter(|(_, blocks)| *blocks);
+            for session in waiting.flat_map(|(caller, _)| core.checks.tied.sessions_of(*caller)) {
+                keeper.handle_request(now, UNASKED, own_peer(), Request::Beat(session.0));
+            }
         }
         self.drive(core, upstream, |turn, keeper, around| {
             turn.take(keeper, around);
@@ -285,6 +329,10 @@ impl Agent {
     pub(super) fn plan_next(&mut self, core: &mut Core) {
         self.look_at_store(core);
         let Some(keeper) = &self.keeper else { return };
+        let inner = self.store.as_ref().and_then(|store| store.due(&self.clock));
+        let inner = inner.map(|at| self.clock.at(at));
+        let due = keeper.poll_timeout().into_iter().chain(inner).min();
+        let due = self.standstills.wait(due, keeper.count_sessions() > 0);
         let waits = self.turn.has_more()
             || !(self.messages.is_empty() && self.reports.is_empty() && self.exits.is_empty())
             || !self.heard.is_empty();
@@ -298,9 +346,7 @@ impl Agent {
             let what = format!("agent {} turns without end and does nothing", self.host);
             core.judge(Invariant::Bounded, Err(what));
         }
-        let own = keeper.poll_timeout().map(|at| self.clock.when(at));
-        let inner = self.store.as_ref().and_then(|store| store.due(&self.clock));
-        if let Some(due) = [own, inner].into_iter().flatten().min() {
+        if let Some(due) = due.map(|at| self.clock.when(at)) {
             // A busy machine lets a thread wait now and then, but not for 50 ms.
             let late = if core.random.per_mille(10) {
                 core.random.us(0, 30_000)
@@ -314,12 +360,16 @@ impl Agent {
 
     /// Waits in its journal whose callers are gone, and have had time to come back after a start.
     pub(crate) fn abandoned(&self, core: &Core) -> usize {
-        let held_up = self.frozen || self.slept || self.stopping;
-        if !self.is_up() || held_up || core.now.since(self.started_at) < ORPHANED {
+        if !self.is_attentive() || core.now.since(self.started_at) < ORPHANED {
             return 0;
         }
         let callers = self.tickets.values().filter(|(_, blocks)| *blocks).count();
         self.rows.blocked().saturating_sub(callers)
+    }
+
+    /// Whether it runs and goes on to.
+    pub(crate) fn is_attentive(&self) -> bool {
+        self.is_up() && !self.frozen && !self.slept && !self.stopping
     }
 
     /// Whether it runs and reaches its upstream, and has released all that it wants to.
@@ -387,4 +437,16 @@ impl Agent {
             _ => Vec::new(),
         }
     }
+}
+
+/// Which session a request is about that shows that its program lives, and whether it is a beat.
+pub(super) fn session_of(request: &Request) -> Option<(SessionId, bool)> {
+    let session = match request {
+        Request::Register(register) => register.resume.as_ref()?.session,
+        Request::Acquire(acquire) => acquire.session,
+        Request::Release(release) => release.session,
+        Request::Checkpoint(session) | Request::Beat(session) => *session,
+        _ => return None,
+    };
+    Some((SessionId(session), matches!(request, Request::Beat(_))))
 }

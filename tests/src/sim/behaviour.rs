@@ -40,6 +40,9 @@ impl Client {
         if !self.alive || self.frozen || self.done {
             return;
         }
+        if self.hung {
+            return self.think_again(core);
+        }
         self.drop_what_the_page_denies(core, agent);
         self.cancel_overdue(core);
         match self.session.clone() {
@@ -329,7 +332,7 @@ impl Client {
 
     /// Ends in one way or another; true if it has to be killed.
     pub(crate) fn farewell(&mut self, core: &mut Core) -> bool {
-        if !self.alive || self.frozen {
+        if !self.alive || self.frozen || self.hung {
             return true;
         }
         let way = core.random.below(3);

@@ -8,12 +8,12 @@ use tenured::keeper::{Peer, Reply, StreamEnd, StreamId, Ticket};
 use tenured::model::{ClaimId, Quota};
 use uuid::Uuid;
 
-use super::core::{Core, Phase, Told};
+use super::core::{Core, Message, Phase, Told};
 use super::invariants::Invariant;
 use super::time::TrueTime;
 
-/// Messages that a stopped program's sockets take; beyond, its streams are cut off.
-const BACKLOG_MAX: usize = 64;
+/// Events that a stopped program's socket takes. Few, so that runs see it fill up.
+const EVENTS_MAX: usize = 8;
 /// Answered requests that a program may repeat.
 const ANSWERED_MAX: usize = 4;
 
@@ -67,6 +67,8 @@ pub(crate) struct Client {
     pub(super) peer: Peer,
     pub(super) alive: bool,
     pub(super) frozen: bool,
+    /// It reads what it is told, and does nothing.
+    pub(super) hung: bool,
     /// It has ended for good.
     pub(super) done: bool,
     pub(super) backlog: VecDeque<Told>,
@@ -100,6 +102,7 @@ impl Client {
             },
             alive: false,
             frozen: false,
+            hung: false,
             done: false,
             backlog: VecDeque::new(),
             thoughts: 0,
@@ -122,11 +125,13 @@ impl Client {
         self.answered.clear();
     }
 
-    /// A message has arrived. Gives the stream that is to be cut off, if its reader is too slow.
+    /// A message has arrived. Gives the stream whose reader is too slow.
     pub(crate) fn hear(&mut self, core: &mut Core, told: Told) -> Option<StreamId> {
         if self.frozen {
             self.backlog.push_back(told);
-            return (self.backlog.len() > BACKLOG_MAX).then(|| self.stream.take()).flatten();
+            let waits = |told: &&Told| matches!(told, Told::Event(stream, _) if self.stream == Some(*stream));
+            let is_full = self.backlog.iter().filter(waits).count() > EVENTS_MAX;
+            return self.stream.filter(|_| is_full);
         }
         core.line(|| format!("client {}: hears {told:?}", self.id));
         match told {
@@ -167,6 +172,7 @@ impl Client {
             Told::Closed(stream, end) => {
                 if self.stream == Some(stream) {
                     self.stream = None;
+                    self.say(core, Message::CloseStream(stream));
                     match end {
                         Some(StreamEnd::SessionEnded | StreamEnd::Stopping) => self.forget(),
                         Some(StreamEnd::Restarting) | None => self.mark_broken(),

@@ -1,23 +1,26 @@
 //! What surrounds a keeper in a run, as `heart/shell.rs` does in a real agent.
 
-use tenure::wire::{Event, HoldState, LostReason, Wait};
+use tenure::wire::{Event, HoldState, LostReason, Release, Wait};
 use tenured::host::clock::Boottime;
 use tenured::keeper::journal::Entry;
 use tenured::keeper::{Command, Keeper, Note, Peer, Reply, Request, StreamTarget, Ticket};
 use tenured::model::{self, Answer, BeatAnswer, CallId, ClaimAnswer, ClaimId, Quota, SessionId};
 use tenured::turn::{self, Ending};
 
-use super::agent::{AGENT_UID, Agent, OpenStream, PageSlot};
+use super::agent::{AGENT_UID, Agent, OpenStream, PageSlot, session_of};
 use super::core::{Caller, Core, Happening, Message, Phase, Report, Told};
 use super::deeds::Deed;
 use super::invariants::{Invariant, Moment, Slot};
 use super::planted::Planted;
+use super::time::TrueTime;
 use super::upstream::Upstream;
 
 /// The harness's own questions come under this ticket.
 const INSPECTION: Ticket = Ticket(u64::MAX);
 /// An agent that is to be killed while it writes does at most so many writes before.
 const LAST_WRITES_MAX: u64 = 6;
+/// Calls that a planted fault makes come under this one.
+pub(super) const UNASKED: Ticket = Ticket(u64::MAX - 1);
 /// An agent that is to be killed within a turn does at most so much of it before.
 const LAST_DEEDS_MAX: u64 = 10;
 
@@ -32,7 +35,7 @@ pub(super) struct Around<'a> {
     /// journal; pages that are voided in the turn count as void before it.
     inner: Vec<Moment>,
     /// What pages said when the turn was secured.
-    believed: Vec<(SessionId, ClaimId)>,
+    believed: Vec<(SessionId, ClaimId, TrueTime)>,
     /// What is done when the calls have left, for a planted fault.
     held_back: Vec<Command>,
     /// So much is done before the agent is killed.
@@ -131,6 +134,9 @@ impl<'a> Around<'a> {
                 continue;
             }
             self.core.line(|| format!("agent {}: journal {entry:?}", self.agent.host));
+            if let Entry::Session(saved) = &entry {
+                self.core.checks.tied.written(self.core.now, self.agent.host, saved);
+            }
             self.agent.rows.write(entry);
         }
     }
@@ -167,10 +173,10 @@ impl<'a> Around<'a> {
         let now = self.clock();
         let agent = &mut *self.agent;
         self.core.line(|| format!("agent {}: {call:?} {request:?}", agent.host));
+        agent.link.asked.insert(call, Agent::claims_of(&request));
         if let Some(store) = &mut agent.store {
             return store.submit(now, call, request);
         }
-        agent.link.asked.insert(call, Agent::claims_of(&request));
         let sender = (agent.host, agent.incarnation, self.upstream.life);
         agent.link.submit(self.core, now, sender, call, request);
     }
@@ -240,6 +246,7 @@ impl<'a> Around<'a> {
     /// What the upstream says is gone must be off the page when the turn ends.
     fn note_gone(&mut self, call: CallId, answer: &Answer) {
         let Some(claims) = self.agent.link.asked.remove(&call) else { return };
+        self.core.checks.truth.heard(self.core.now, claims.iter().copied().flatten());
         let gone: Vec<ClaimId> = match answer {
             Answer::Renew(answers) => claims
                 .iter()
@@ -254,21 +261,9 @@ impl<'a> Around<'a> {
             self.core.checks.exclusion.heard(self.agent.host, claim);
         }
     }
-}
 
-impl turn::Shell for Around<'_> {
-    type Message = (Caller, Message);
-
-    fn now(&mut self) -> Boottime {
-        let random = &mut self.core.random;
-        // A busy machine takes the processor away now and then.
-        let takes = if random.per_mille(2) { random.us(0, 8000) } else { random.us(0, 3) };
-        self.core.now = self.core.now + takes;
-        self.agent.storage.set_now(self.core.now);
-        self.clock()
-    }
-
-    fn next_report(&mut self) -> Option<model::Report> {
+    /// The next thing that the keeper is to hear.
+    fn hear_next(&mut self) -> Option<model::Report> {
         loop {
             if let Some(report) = self.agent.heard.pop_front() {
                 return Some(report);
@@ -287,6 +282,30 @@ impl turn::Shell for Around<'_> {
             let report = self.agent.reports.pop_front()?;
             self.hear(report);
         }
+    }
+}
+
+impl turn::Shell for Around<'_> {
+    type Message = (Caller, Message);
+
+    fn now(&mut self) -> Boottime {
+        let random = &mut self.core.random;
+        // A busy machine takes the processor away now and then.
+        let takes = if random.per_mille(2) { random.us(0, 8000) } else { random.us(0, 3) };
+        self.core.now = self.core.now + takes;
+        self.agent.storage.set_now(self.core.now);
+        self.clock()
+    }
+
+    fn next_report(&mut self) -> Option<model::Report> {
+        let report = self.hear_next();
+        if let Some(model::Report::Answer { call, result, .. }) = &report
+            && let Some(claims) = self.agent.link.asked.remove(call)
+            && result.is_ok()
+        {
+            self.core.checks.truth.heard(self.core.now, claims.into_iter().flatten());
+        }
+        report
     }
 
     fn next_ending(&mut self) -> Option<Ending> {
@@ -323,11 +342,29 @@ impl turn::Shell for Around<'_> {
                     Request::Acquire(acquire) => acquire.wait == Wait::Block,
                     _ => false,
                 };
+                if let Request::Release(Release { session, hold: None }) = &*request {
+                    self.core.checks.tied.leaves(SessionId(*session));
+                }
+                if let Some((session, false)) = session_of(&request)
+                    && self.core.has(Planted::AnyCallIsProgress)
+                {
+                    keeper.handle_request(now, UNASKED, peer, Request::Beat(session.0));
+                }
                 agent.tickets.insert(ticket, ((client, life), blocks));
+                if let Request::Checkpoint(_) = *request {
+                    self.core.checks.truth.checkpoint(self.core.now, ticket);
+                    let is_beating = !agent.link.in_flight.is_empty();
+                    let last = agent.checkpointed.get(&(client, life)).filter(|_| is_beating);
+                    if let Some(last) = last.cloned() {
+                        let command = Command::Reply { ticket, reply: Ok(last) };
+                        return agent.command(self.core, now, command);
+                    }
+                }
                 keeper.handle_request(now, ticket, peer, *request);
             }
             Message::Cancel(ticket) => {
                 if agent.tickets.remove(&ticket).is_some() {
+                    self.core.checks.tied.answered(self.core.now, (client, life));
                     keeper.handle_cancel(now, ticket);
                 }
             }
@@ -338,7 +375,12 @@ impl turn::Shell for Around<'_> {
                 };
                 match keeper.open_stream(now, stream, peer, target) {
                     Ok(()) => {
-                        agent.streams.insert(stream, OpenStream { client, life, session });
+                        if let Some(session) = session {
+                            self.core.checks.tied.opened(self.core.now, stream, session);
+                        }
+                        let is_tether = keeper.is_tether_of_work(stream);
+                        let open = OpenStream { client, life, session, is_tether, is_full: false };
+                        agent.streams.insert(stream, open);
                     }
                     Err(problem) => {
                         let told = Told::Refused(stream, problem);
@@ -347,7 +389,9 @@ impl turn::Shell for Around<'_> {
                 }
             }
             Message::CloseStream(stream) => {
-                if agent.streams.remove(&stream).is_some() {
+                let open = agent.streams.remove(&stream);
+                let noticed = !self.core.has(Planted::DeafToClose);
+                if open.is_some_and(|open| noticed || !open.is_tether) {
                     keeper.handle_stream_closed(now, stream);
                 }
             }
@@ -371,7 +415,7 @@ impl turn::Shell for Around<'_> {
             let lasts = random.ms(10, 1500);
             self.core.now = self.core.now + lasts;
             let to = self.clock();
-            self.core.checks.beats.interrupted(self.agent.host, from, to);
+            self.core.interrupted(self.agent.host, from, to);
             self.core.seen("machine stood still within a turn");
         }
     }
@@ -387,7 +431,7 @@ impl turn::Shell for Around<'_> {
     }
 
     fn secure(&mut self) {
-        self.believed = self.core.checks.exclusion.believed(self.core.now, self.agent.host);
+        self.believed = self.core.checks.exclusion.believed_until(self.core.now, self.agent.host);
         self.is_secured = true;
         if self.core.has(Planted::EarlyCalls) {
             return;
@@ -439,7 +483,7 @@ impl Agent {
         core: &mut Core,
         now: Boottime,
         note: &Note,
-        believed: &[(SessionId, ClaimId)],
+        believed: &[(SessionId, ClaimId, TrueTime)],
     ) {
         if let Note::Beat { late } = note {
             let verdict = core.checks.beats.sent(now, self.host, *late);
@@ -447,6 +491,22 @@ impl Agent {
             return;
         }
         core.line(|| format!("agent {}: notes {note:?}", self.host));
+        let tied = &mut core.checks.tied;
+        let verdict = match note {
+            Note::Granted { session, .. } => tied.granted(core.now, *session),
+            Note::Ended { session, .. } if self.stopping => tied.forget(*session),
+            Note::Ended { session, why, .. } => {
+                tied.ended(core.now, *session, why, &self.processes)
+            }
+            Note::Lost { hold, session, reason, .. } => {
+                tied.lost(core.now, *session, *hold, *reason, believed)
+            }
+            Note::Released { hold, cause, .. } if !self.stopping => {
+                tied.released(*hold, *cause, believed)
+            }
+            _ => Ok(()),
+        };
+        core.judge(Invariant::Tied, verdict);
         if let Note::Lost { hold, session, token: 1.., reason, .. } = note {
             core.seen(reason.as_str());
             if matches!(reason, LostReason::Expired | LostReason::Slept) {
@@ -476,11 +536,19 @@ impl Agent {
                     self.unread(core, reply.as_ref().ok());
                     return;
                 };
-                self.check_reply(core, now, reply.as_ref().ok());
+                self.check_reply(core, now, ticket, reply.as_ref().ok());
+                if let Ok(Reply::Checkpointed(_)) = &reply
+                    && core.has(Planted::EarlyCheckpoint)
+                {
+                    self.checkpointed.extend(reply.clone().ok().map(|it| ((client, life), it)));
+                }
+                core.checks.tied.answered(core.now, (client, life));
                 core.tell(client, life, Told::Reply(ticket, reply));
             }
             Command::Send { stream, event } => {
-                let Some(open) = self.streams.get(&stream) else { return };
+                let Some(open) = self.streams.get(&stream).filter(|open| !open.is_full) else {
+                    return;
+                };
                 if let Some(session) = open.session {
                     let verdict = core.checks.one_end.carried(session, &event);
                     core.judge(Invariant::OneEnd, verdict);
@@ -545,7 +613,7 @@ impl Agent {
         core.judge(Invariant::Exclusion, verdict);
     }
 
-    fn check_reply(&self, core: &mut Core, now: Boottime, reply: Option<&Reply>) {
+    fn check_reply(&self, core: &mut Core, now: Boottime, ticket: Ticket, reply: Option<&Reply>) {
         if let Some(Reply::Acquired(acquired)) = reply {
             let (claim, until) = (ClaimId(acquired.hold), acquired.valid_until_boottime_ns);
             let verdict = core.checks.truth.in_time("a reply", claim, until, now);
@@ -556,6 +624,10 @@ impl Agent {
             Some(Reply::Checkpointed(checked)) => held(&checked.holds),
             _ => Vec::new(),
         };
+        if let Some(Reply::Checkpointed(_)) = reply {
+            let verdict = core.checks.truth.checkpointed(ticket, &held);
+            core.judge(Invariant::TruthFirst, verdict);
+        }
         for (claim, token) in held {
             let verdict = core.checks.truth.said(&core.checks.ledger, "a reply", claim, token);
             core.judge(Invariant::TruthFirst, verdict);
@@ -578,16 +650,9 @@ impl Agent {
     /// Everything that the keeper knows, by its own status.
     pub(super) fn inspect(&mut self, core: &Core) -> Vec<tenure::wire::SessionStatus> {
         let now = self.boottime(core);
-        let peer = Peer {
-            uid: AGENT_UID,
-            gid: AGENT_UID,
-            process: None,
-            watchable: false,
-            quota: Quota::default(),
-        };
         let Some(keeper) = &mut self.keeper else { return Vec::new() };
         let page = tenured::keeper::StatusPage::first(usize::MAX);
-        keeper.handle_request(now, INSPECTION, peer, Request::Status(page));
+        keeper.handle_request(now, INSPECTION, own_peer(), Request::Status(page));
         while let Some(command) = keeper.poll_command() {
             if let Command::Reply { ticket: INSPECTION, reply: Ok(Reply::Status(status)) } = command
             {
@@ -595,6 +660,17 @@ impl Agent {
             }
         }
         Vec::new()
+    }
+}
+
+/// The agent's own user, who sees everything.
+pub(super) fn own_peer() -> Peer {
+    Peer {
+        uid: AGENT_UID,
+        gid: AGENT_UID,
+        process: None,
+        watchable: false,
+        quota: Quota::default(),
     }
 }
 

@@ -5,12 +5,13 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use tenure::wire::Problem;
+use tenured::host::clock::Boottime;
 use tenured::keeper::{Numbered, Peer, Reply, Request, StreamEnd, StreamId, StreamTarget, Ticket};
 use tenured::model::{Answer, CallId, Change, Failure, SessionId};
 
 use super::invariants::{
     BeatsInTime, Bounded, Exclusion, Fifo, Invariant, Ledger, Moment, NoStarvation, NothingLeft,
-    OneAnswer, OneEnd, RestartKeeps, RisingTokens, TruthFirst, Verdict, Violation,
+    OneAnswer, OneEnd, RestartKeeps, RisingTokens, Tied, TruthFirst, Verdict, Violation,
 };
 use super::plan::{Plan, Weather};
 use super::planted::Planted;
@@ -114,7 +115,7 @@ pub(crate) enum Happening {
     ToClient(usize, u64, Told),
     /// A program may have something to do.
     Think(usize, u64),
-    /// A stopped program goes on.
+    /// A stopped or hung program goes on.
     ClientThaw(usize),
     /// A killed program is started anew.
     Reborn(usize),
@@ -170,6 +171,7 @@ pub(crate) struct Checks {
     pub(crate) truth: TruthFirst,
     pub(crate) restart: RestartKeeps,
     pub(crate) bounded: Bounded,
+    pub(crate) tied: Tied,
 }
 
 /// What all parts of a run share.
@@ -205,6 +207,9 @@ impl Core {
 
     /// Sends something from a program to its agent. What one program says stays in order.
     pub(crate) fn say(&mut self, host: usize, sender: Caller, message: Message) {
+        if let Message::CloseStream(stream) = &message {
+            self.checks.tied.closed(self.now, *stream);
+        }
         let at = self.now + self.random.us(5, 150);
         let at = Core::in_order(&mut self.said_until, sender.0, at);
         self.queue.push(at, Happening::ToAgent(host, sender, message));
@@ -245,7 +250,14 @@ impl Core {
             let checks = &mut self.checks;
             let verdict = checks.exclusion.moment(self.now, &checks.ledger, &moment);
             self.judge(Invariant::Exclusion, verdict);
+            self.checks.tied.moment(self.now, &moment);
         }
+    }
+
+    /// The agent of that host did not run in between, by its own clock.
+    pub(crate) fn interrupted(&mut self, host: usize, from: Boottime, to: Boottime) {
+        self.checks.beats.interrupted(host, from, to);
+        self.checks.tied.interrupted(self.now, host, to.since(from));
     }
 
     /// The network as it is now.

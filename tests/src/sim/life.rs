@@ -7,6 +7,7 @@ use tenured::host::clock::Boottime;
 use tenured::keeper::Keeper;
 use tenured::keeper::journal::Saved;
 use tenured::model::ClaimId;
+use tenured::turn::Standstills;
 
 use super::agent::{AGENT_UID, Agent};
 use super::core::{Caller, Core, Happening, Report, Told};
@@ -32,8 +33,10 @@ impl Agent {
         self.waking = false;
         self.started_at = core.now;
         core.line(|| format!("agent {}: starts, {now:?}", self.host));
-        core.checks.beats.interrupted(self.host, self.idle_since, now);
+        core.interrupted(self.host, self.idle_since, now);
         let saved = self.take_up(core, now, opened);
+        let rows = &self.rows;
+        core.checks.tied.started(core.now, self.host, |session| rows.has_session(session));
         self.remove_strays(core);
         let mut settings = tenured::keeper::Settings {
             host: Arc::from(format!("host{}", self.host)),
@@ -47,6 +50,7 @@ impl Agent {
         // The last agent may have died when the end of a hold was in the journal and not on the
         // page yet.
         believed.retain(|(_, claim, _)| core.checks.one_end.is_open(*claim));
+        self.standstills = Standstills::new(now);
         let mut keeper = Keeper::new(settings, core.random.seed(), now);
         keeper.adopt(now, saved);
         self.keeper = Some(keeper);
@@ -161,6 +165,7 @@ impl Agent {
         self.exits.clear();
         self.undelivered.clear();
         core.checks.left.crashed(self.host);
+        core.checks.tied.crashed(self.host);
         self.watches.clear();
         for (sender, message) in std::mem::take(&mut self.messages) {
             Agent::refuse(core, sender, message);
@@ -206,6 +211,7 @@ impl Agent {
         // Pages are files: programs that map them still see what they said.
         self.pages.clear();
         core.checks.one_end.forgot(self.host);
+        core.checks.tied.forgot(self.host);
         core.checks.exclusion.orphaned(self.host);
     }
 
@@ -271,7 +277,9 @@ impl Agent {
         let now = self.boottime(core);
         core.line(|| format!("agent {}: goes on", self.host));
         if self.is_up() {
-            core.checks.beats.interrupted(self.host, self.idle_since, now);
+            // It may have been started meanwhile.
+            let from = self.idle_since.max(self.clock.at(self.started_at));
+            core.interrupted(self.host, from, now);
             self.due = None;
             self.wake(core);
         }

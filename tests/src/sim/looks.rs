@@ -106,8 +106,8 @@ impl World {
     fn look_at_pages(&mut self) {
         for agent in self.agents.iter_mut().filter(|agent| agent.is_up()) {
             let now = agent.boottime(&self.core).as_nanos();
-            let held: Vec<(SessionId, ClaimId)> = agent
-                .inspect(&self.core)
+            let sessions = agent.inspect(&self.core);
+            let held: Vec<(SessionId, ClaimId)> = sessions
                 .iter()
                 .flat_map(|session| session.holds.iter().map(|view| (session.session, view)))
                 .filter(|(_, view)| view.valid_until_boottime_ns > now)
@@ -117,6 +117,13 @@ impl World {
             let pages = core.checks.exclusion.believed(core.now, agent.host);
             let verdict = core.checks.truth.agree(agent.host, &pages, &held);
             core.judge(Invariant::TruthFirst, verdict);
+            if agent.is_attentive() {
+                let holders = held.iter().map(|(session, _)| *session);
+                let verdict = core.checks.tied.looked(core.now, holders, &agent.processes);
+                core.judge(Invariant::Tied, verdict);
+                let verdict = core.checks.tied.looked_at_work(agent.host);
+                core.judge(Invariant::Tied, verdict);
+            }
             let abandoned = agent.abandoned(core);
             let verdict = core.checks.left.abandoned(agent.host, abandoned);
             core.judge(Invariant::NothingLeft, verdict);

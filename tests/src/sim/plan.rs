@@ -40,6 +40,8 @@ pub(crate) enum Trouble {
     ClientKill,
     /// A program is stopped (SIGSTOP) for a while.
     ClientPause,
+    /// A program does nothing for a while but read.
+    ClientHang,
     /// A machine sleeps.
     Sleep,
     /// The upstream stands still.
@@ -82,6 +84,7 @@ impl Trouble {
             Trouble::JournalLoss => "journal lost",
             Trouble::ClientKill => "program killed",
             Trouble::ClientPause => "program paused",
+            Trouble::ClientHang => "program hung",
             Trouble::Sleep => "machine slept",
             Trouble::UpstreamPause => "upstream paused",
             Trouble::UpstreamRestart => "upstream restarted",
@@ -118,7 +121,7 @@ impl Trouble {
         }
     }
 
-    const ALL: [Trouble; 22] = [
+    const ALL: [Trouble; 23] = [
         Trouble::AgentPause,
         Trouble::AgentCrash,
         Trouble::AgentCrashAtCommit,
@@ -127,6 +130,7 @@ impl Trouble {
         Trouble::JournalLoss,
         Trouble::ClientKill,
         Trouble::ClientPause,
+        Trouble::ClientHang,
         Trouble::Sleep,
         Trouble::UpstreamPause,
         Trouble::UpstreamRestart,
@@ -283,6 +287,10 @@ impl Needs for Option<Planted> {
             Some(Planted::NoLock) => trouble == Trouble::SecondAgent,
             Some(Planted::EarlyCalls) => trouble == Trouble::AgentCrashAtCommit,
             Some(Planted::NoMargin | Planted::FromArrival) => trouble == Trouble::Partition,
+            Some(Planted::FullStreamEnds | Planted::DeafToClose) => trouble == Trouble::ClientKill,
+            Some(Planted::WaitingIsLiving) => trouble == Trouble::ClientPause,
+            Some(Planted::StandstillCounts) => trouble == Trouble::AgentPause,
+            Some(Planted::QuarantineOrder) => trouble == Trouble::UpstreamReset,
             _ => false,
         }
     }

@@ -49,11 +49,25 @@ pub enum Planted {
     NoLock,
     /// What a session can be told again grows without end.
     RingUnbounded,
+    /// A stream whose reader takes nothing more is closed, although guarded work has it.
+    FullStreamEnds,
+    /// The agent is not told when guarded work closes its stream.
+    DeafToClose,
+    /// A call that waits shows that its program makes progress.
+    WaitingIsLiving,
+    /// Any call shows that its program makes progress.
+    AnyCallIsProgress,
+    /// The time in which the agent stood still is not counted out.
+    StandstillCounts,
+    /// Who claims a permit in a quarantine is told to come again, and gets no place.
+    QuarantineOrder,
+    /// A checkpoint that comes while a beat is on its way is answered like the last one.
+    EarlyCheckpoint,
 }
 
 impl Planted {
     /// All of them, in the order of the table.
-    pub const ALL: [Planted; 21] = [
+    pub const ALL: [Planted; 28] = [
         Planted::NoMargin,
         Planted::FromArrival,
         Planted::TokenReset,
@@ -75,6 +89,13 @@ impl Planted {
         Planted::NeverRecovers,
         Planted::NoLock,
         Planted::RingUnbounded,
+        Planted::FullStreamEnds,
+        Planted::DeafToClose,
+        Planted::WaitingIsLiving,
+        Planted::AnyCallIsProgress,
+        Planted::StandstillCounts,
+        Planted::QuarantineOrder,
+        Planted::EarlyCheckpoint,
     ];
 
     /// Its name on the command line.
@@ -101,6 +122,13 @@ impl Planted {
             Planted::NeverRecovers => "never-recovers",
             Planted::NoLock => "no-lock",
             Planted::RingUnbounded => "ring-unbounded",
+            Planted::FullStreamEnds => "full-stream-ends",
+            Planted::DeafToClose => "deaf-to-close",
+            Planted::WaitingIsLiving => "waiting-is-living",
+            Planted::AnyCallIsProgress => "any-call-is-progress",
+            Planted::StandstillCounts => "standstill-counts",
+            Planted::QuarantineOrder => "quarantine-order",
+            Planted::EarlyCheckpoint => "early-checkpoint",
         }
     }
 }

@@ -50,9 +50,12 @@ impl World {
                 let after = self.core.random.ms(20, 2000);
                 self.core.after(after, Happening::Reborn(client));
             }
-            Trouble::ClientPause => {
-                if self.clients[client].alive && !self.clients[client].frozen {
-                    self.clients[client].frozen = true;
+            Trouble::ClientPause | Trouble::ClientHang => {
+                let (pauses, client) = (trouble == Trouble::ClientPause, &mut self.clients[client]);
+                if client.alive && !client.frozen && !client.hung {
+                    client.frozen = pauses;
+                    client.hung = !pauses;
+                    let client = client.id;
                     let after = self.core.random.ms(20, 4000);
                     self.core.after(after, Happening::ClientThaw(client));
                 }

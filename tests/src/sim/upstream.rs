@@ -3,9 +3,12 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use tenure::wire::Kind;
 use tenured::engine::{Effect, Engine, EngineSettings, TokenRange};
 use tenured::host::clock::Boottime;
-use tenured::model::{Answer, Change, ClaimId, GoneReason, Request, Resource, Subject};
+use tenured::model::{
+    Answer, Change, ClaimAnswer, ClaimId, GoneReason, Request, Resource, Subject,
+};
 
 use super::core::{Core, Happening};
 use super::deeds::Deed;
@@ -96,7 +99,22 @@ impl Upstream {
         self.engine.handle_timeout(now);
         let mut changes = self.settle(core);
         let beaten = waiting_of(core, &request);
-        let answer = self.engine.handle(now, request);
+        let queues = match &request {
+            Request::Claim(claim) if claim.enqueue && claim.resource.kind == Kind::Semaphore => {
+                Some((claim.id, claim.resource.clone()))
+            }
+            _ => None,
+        };
+        let quarantine = self.engine.quarantined_until(now).filter(|_| queues.is_some());
+        let answer = match quarantine.filter(|_| core.has(Planted::QuarantineOrder)) {
+            Some(until) => Answer::Claim(ClaimAnswer::Quarantined { free_in: until - now }),
+            None => self.engine.handle(now, request),
+        };
+        if let Some((claim, resource)) = queues
+            && matches!(answer, Answer::Claim(ClaimAnswer::Quarantined { .. }))
+        {
+            core.checks.fifo.postponed(&resource, claim);
+        }
         changes.extend(self.settle(core));
         for claim in beaten {
             self.send_to_the_end(core, claim);

@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
-use tenured::keeper::{Process, Reply};
-use tenured::model::{Answer, CallId, Change, Request};
+use tenure::wire::Tether;
+use tenured::keeper::{Process, Reply, StreamId};
+use tenured::model::{Answer, CallId, Change, ClaimId, Request};
 
 use super::agent::Agent;
-use super::client::Client;
+use super::client::{Asked, Asking, Client};
 use super::core::{Caller, Checks, Core, Happening, Message, Origin, Phase, Report, Told};
 use super::invariants::{Invariant, Violation};
 use super::network;
@@ -71,6 +72,8 @@ pub(super) struct World {
     /// Requests that wait for an upstream that stands still.
     held_up: Vec<(Origin, CallId, Rc<Request>)>,
     pub(super) next_pid: u32,
+    /// Streams that processes have inherited which never read, and how many events each still takes.
+    inherited: BTreeMap<StreamId, u64>,
 }
 
 /// Runs a seed to its end, or to the first violation.
@@ -145,7 +148,15 @@ impl World {
             told_until: Vec::new(),
             said_until: Vec::new(),
         };
-        World { core, agents, clients, upstream, held_up: Vec::new(), next_pid: 100 }
+        World {
+            core,
+            agents,
+            clients,
+            upstream,
+            held_up: Vec::new(),
+            next_pid: 100,
+            inherited: BTreeMap::new(),
+        }
     }
 
     fn begin(&mut self) {
@@ -232,6 +243,10 @@ impl World {
     }
 
     fn deliver_to_agent(&mut self, host: usize, sender: Caller, message: Message) {
+        if let Message::CloseStream(stream) = &message {
+            self.inherited.remove(stream);
+            self.core.checks.tied.closed(self.core.now, *stream);
+        }
         let agent = &mut self.agents[host];
         if agent.is_up() {
             agent.receive(&mut self.core, sender, message);
@@ -249,6 +264,16 @@ impl World {
             {
                 self.agents[host].unread(&mut self.core, reply.as_ref().ok());
             }
+            if let Told::Event(stream, _) = &told
+                && let Some(room) = self.inherited.get_mut(stream)
+            {
+                match room.checked_sub(1) {
+                    Some(left) => *room = left,
+                    None => {
+                        self.agents[host].fill(&mut self.core, (id, life), *stream);
+                    }
+                }
+            }
             return;
         }
         if let Told::Reply(ticket, Ok(Reply::Acquired(_))) = &told
@@ -260,7 +285,15 @@ impl World {
         let cut_off = client.hear(&mut self.core, told);
         self.return_unread(id);
         if let Some(stream) = cut_off {
-            self.deliver_to_agent(host, (id, life), Message::CloseStream(stream));
+            // When it goes on, it reads what there is, and then the end of the stream.
+            let is_open = self.agents[host].fill(&mut self.core, (id, life), stream);
+            let client = &mut self.clients[id];
+            let is_end = |told: &Told| matches!(told, Told::Closed(of, _) if *of == stream);
+            if !is_open {
+                client.stream = None;
+            } else if !client.backlog.iter().any(is_end) {
+                client.backlog.push_back(Told::Closed(stream, None));
+            }
         }
     }
 
@@ -358,6 +391,7 @@ impl World {
         client.alive = true;
         client.life += 1;
         client.frozen = false;
+        client.hung = false;
         self.agents[client.host].processes.insert(process.pid);
         self.core.line(|| format!("client {id}: process {} begins", process.pid));
         let agent = &self.agents[client.host];
@@ -372,11 +406,20 @@ impl World {
         self.core.line(|| format!("client {id}: is killed"));
         let host = client.host;
         let guarded = client.session.as_ref().is_some_and(|session| session.guarded);
+        let is_tether = client.session.as_ref().is_some_and(|it| it.tether == Tether::Connection);
         if let Some(stream) = client.stream.take() {
             let message = Message::CloseStream(stream);
             if guarded && self.core.random.per_mille(500) {
                 // A child has inherited the stream, and goes on for a while.
-                let after = self.core.random.ms(10, 2000);
+                let after = self.core.random.ms(10, 6000);
+                let leaves = |asked: &Asked| matches!(asked.what, Asking::Release(None));
+                if is_tether && !client.asked.values().any(leaves) {
+                    let held = client.holds.iter().filter(|(_, hold)| hold.held);
+                    let held: Vec<_> = held.map(|(id, _)| ClaimId(*id)).collect();
+                    self.core.checks.tied.relies(host, stream, &held);
+                }
+                self.inherited.insert(stream, self.core.random.below(10));
+                self.core.seen("stream inherited");
                 self.core.after(after, Happening::ToAgent(host, (id, client.life), message));
             } else {
                 self.core.say(host, (id, client.life), message);
@@ -412,7 +455,10 @@ impl World {
 
     pub(super) fn thaw_client(&mut self, id: usize) {
         let client = &mut self.clients[id];
-        if !std::mem::replace(&mut client.frozen, false) {
+        if std::mem::take(&mut client.hung) {
+            self.core.line(|| format!("client {id}: goes on"));
+        }
+        if !std::mem::take(&mut client.frozen) {
             return;
         }
         self.core.line(|| format!("client {id}: goes on"));

@@ -7,6 +7,7 @@ use tenure::wire::LostReason;
 use tenured::host::clock::Boottime;
 use tenured::model::{ClaimId, SessionId};
 
+use super::super::time::TrueTime;
 use super::Verdict;
 
 /// What the design allows.
@@ -45,9 +46,9 @@ impl BeatsInTime {
         &self,
         hold: ClaimId,
         reason: LostReason,
-        believed: &[(SessionId, ClaimId)],
+        believed: &[(SessionId, ClaimId, TrueTime)],
     ) -> Verdict {
-        if believed.iter().all(|(_, claim)| *claim != hold) {
+        if believed.iter().all(|(_, claim, _)| *claim != hold) {
             return Ok(());
         }
         Err(format!("{hold} was lost ({reason}) while its page said that it was held"))

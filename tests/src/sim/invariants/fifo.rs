@@ -1,4 +1,5 @@
-//! I3: a semaphore is granted in the order of queueing, among those who still wait.
+//! I3: a semaphore is granted in the order of queueing, among those who still wait. Whoever claims while
+//! nothing may be granted has a place from then on, whether the upstream queues it or not.
 
 use std::collections::BTreeMap;
 
@@ -11,9 +12,26 @@ use super::ledger::Step;
 #[derive(Default)]
 pub(crate) struct Fifo {
     arrivals: BTreeMap<Resource, Vec<ClaimId>>,
+    /// Claims that have a place and are in no queue, by their place.
+    postponed: BTreeMap<Resource, Vec<Postponed>>,
+}
+
+#[derive(Debug)]
+struct Postponed {
+    claim: ClaimId,
+    /// The later one that was granted before it.
+    overtaken_by: Option<ClaimId>,
 }
 
 impl Fifo {
+    /// The upstream was asked to queue a claim, and told it to come again.
+    pub(crate) fn postponed(&mut self, resource: &Resource, claim: ClaimId) {
+        let list = self.postponed.entry(resource.clone()).or_default();
+        if list.iter().all(|it| it.claim != claim) {
+            list.push(Postponed { claim, overtaken_by: None });
+        }
+    }
+
     /// A step of the upstream; `waiting` is who still waits after it.
     pub(crate) fn observe(
         &mut self,
@@ -21,6 +39,7 @@ impl Fifo {
         step: &Step,
         waiting: &[StandingEntry],
     ) -> Verdict {
+        self.came_again(resource, step, waiting)?;
         let arrivals = self.arrivals.entry(resource.clone()).or_default();
         // Who came in the same step as a grant at once may have come after it.
         let before = arrivals.len();
@@ -46,8 +65,34 @@ impl Fifo {
         Ok(())
     }
 
+    fn came_again(
+        &mut self,
+        resource: &Resource,
+        step: &Step,
+        waiting: &[StandingEntry],
+    ) -> Verdict {
+        let Some(list) = self.postponed.get_mut(resource) else { return Ok(()) };
+        for entry in step.granted.iter().chain(waiting) {
+            let Some(place) = list.iter().position(|it| it.claim == entry.claim) else { continue };
+            let came = list.remove(place);
+            if let Some(other) = came.overtaken_by {
+                return Err(format!(
+                    "{other} was granted {resource} before {}, which was told to come again earlier",
+                    came.claim
+                ));
+            }
+            if step.granted.iter().any(|grant| grant.claim == came.claim) {
+                for earlier in &mut list[..place] {
+                    earlier.overtaken_by.get_or_insert(came.claim);
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// The upstream forgot everything.
     pub(crate) fn reset(&mut self) {
         self.arrivals.clear();
+        self.postponed.clear();
     }
 }

@@ -11,6 +11,7 @@ mod one_answer;
 mod one_end;
 mod restart_keeps;
 mod rising_tokens;
+mod tied;
 mod truth_first;
 
 use std::fmt;
@@ -26,6 +27,7 @@ pub(crate) use one_answer::OneAnswer;
 pub(crate) use one_end::OneEnd;
 pub(crate) use restart_keeps::RestartKeeps;
 pub(crate) use rising_tokens::RisingTokens;
+pub(crate) use tied::Tied;
 pub(crate) use truth_first::TruthFirst;
 
 /// What was found wrong, in words.
@@ -54,13 +56,15 @@ pub enum Invariant {
     RestartKeeps,
     /// I10: nothing grows without limit.
     Bounded,
+    /// I11: a session lasts as long as what ties it to life.
+    Tied,
     /// I12: a request id has one answer.
     OneAnswer,
 }
 
 impl Invariant {
     /// All of them.
-    pub const ALL: [Invariant; 11] = [
+    pub const ALL: [Invariant; 12] = [
         Invariant::Exclusion,
         Invariant::RisingTokens,
         Invariant::Fifo,
@@ -71,6 +75,7 @@ impl Invariant {
         Invariant::TruthFirst,
         Invariant::RestartKeeps,
         Invariant::Bounded,
+        Invariant::Tied,
         Invariant::OneAnswer,
     ];
 }
@@ -88,6 +93,7 @@ impl fmt::Display for Invariant {
             Invariant::TruthFirst => (8, "truth first"),
             Invariant::RestartKeeps => (9, "restart keeps"),
             Invariant::Bounded => (10, "bounded"),
+            Invariant::Tied => (11, "tied to life"),
             Invariant::OneAnswer => (12, "one answer"),
         };
         write!(f, "I{number} {name}")

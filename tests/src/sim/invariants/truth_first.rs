@@ -1,12 +1,14 @@
-//! I8: no reply, event or page says *held* before the upstream said so, and pages say what the
-//! agent knows.
+//! I8: no reply, event or page says *held* before the upstream said so, pages say what the agent knows,
+//! and a checkpoint is answered with what the upstream has said since it was asked.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use tenure::wire::LostReason;
 use tenured::host::clock::Boottime;
+use tenured::keeper::Ticket;
 use tenured::model::{ClaimId, SessionId};
 
+use super::super::time::TrueTime;
 use super::Verdict;
 use super::ledger::Ledger;
 
@@ -14,6 +16,10 @@ use super::ledger::Ledger;
 #[derive(Default)]
 pub(crate) struct TruthFirst {
     taken: BTreeSet<ClaimId>,
+    /// When checkpoints were asked for.
+    asked: BTreeMap<Ticket, TrueTime>,
+    /// When an agent last had an answer about a claim.
+    heard: BTreeMap<ClaimId, TrueTime>,
 }
 
 impl TruthFirst {
@@ -37,6 +43,30 @@ impl TruthFirst {
             ));
         }
         Ok(())
+    }
+
+    /// A checkpoint is asked for.
+    pub(crate) fn checkpoint(&mut self, now: TrueTime, ticket: Ticket) {
+        self.asked.insert(ticket, now);
+    }
+
+    /// An agent has an answer of its upstream about these.
+    pub(crate) fn heard(&mut self, now: TrueTime, claims: impl Iterator<Item = ClaimId>) {
+        self.heard.extend(claims.map(|claim| (claim, now)));
+    }
+
+    /// A checkpoint is answered: these are held.
+    pub(crate) fn checkpointed(&mut self, ticket: Ticket, held: &[(ClaimId, u64)]) -> Verdict {
+        let Some(asked) = self.asked.remove(&ticket) else { return Ok(()) };
+        let unheard =
+            held.iter().find(|(claim, _)| self.heard.get(claim).is_none_or(|heard| *heard < asked));
+        match unheard {
+            None => Ok(()),
+            Some((claim, _)) => Err(format!(
+                "a checkpoint asked for at {asked:?} says that {claim} is held, of which the upstream                  was last heard at {:?}",
+                self.heard.get(claim)
+            )),
+        }
     }
 
     /// `by` says that the claim is held until then.
