@@ -1,7 +1,6 @@
 //! The page, with a writer that can stop.
 #![allow(clippy::expect_used, missing_docs, reason = "tests")]
 
-#[path = "fake/page.rs"]
 mod writer;
 
 use std::time::{Duration, Instant};

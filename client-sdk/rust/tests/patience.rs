@@ -9,6 +9,7 @@ use std::time::Duration;
 use nix::sys::socket::{
     AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, connect, listen, socket,
 };
+use tenure::Agent;
 use tenure::client::{CallError, Client};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -87,4 +88,15 @@ async fn a_restart_is_waited_for() {
     std::fs::remove_file(&path).expect("it is there");
     let error = client.healthz().await.expect_err("there is none");
     assert!(error.to_string().contains("there is no agent socket"), "{error}");
+}
+
+#[tokio::test]
+async fn no_agent_is_an_error_that_helps() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("api.sock");
+    let error = Agent::connect_to(&path).await.expect_err("nobody").to_string();
+    assert!(error.contains(&path.display().to_string()) && error.contains("start the agent"));
+    std::fs::write(&path, "").expect("a file");
+    let error = Agent::connect_to(&path).await.expect_err("nobody").to_string();
+    assert!(error.contains("start it again"), "{error}");
 }

@@ -1,4 +1,8 @@
-//! A served API, a heart behind it, and a log of what the heart heard.
+//! A served API with a heart behind it that takes down what it hears and answers by rote, or not at all.
+//!
+//! It is for what a real heart cannot be made to do: hang, answer late, say that its upstream is down, or
+//! fill a stream. What a heart answers to which request is no matter of these tests; those in `tests/`
+//! ask real agents.
 
 use std::collections::HashMap;
 use std::io;

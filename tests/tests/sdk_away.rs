@@ -1,0 +1,156 @@
+//! The Rust SDK when it cannot hear its agent: lost replies, silence, broken connections, restarts.
+
+use std::time::Duration;
+
+use serde_json::json;
+use tenure::wire::Tether;
+use tenure::{AcquireError, Reason, SessionState, page};
+use tenure_tests::harness::{Agent, Client, DEADLINE, Gate, until};
+
+/// A session behind the gate.
+async fn open(gate: &Gate) -> tenure::Session {
+    let connected = tenure::Agent::connect_to(gate.socket()).await.expect("it answers");
+    let builder = connected.session().name("program").tether(Tether::Connection);
+    builder.linger(Duration::from_secs(600)).open().await.expect("it registers")
+}
+
+async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
+    let result = tokio::time::timeout(DEADLINE, future).await;
+    result.unwrap_or_else(|_| panic!("waited {DEADLINE:?} in vain for {what}"))
+}
+
+fn revoke(agent: &Agent, name: &str) {
+    agent.http().post("/v1/revoke", &json!({"kind": "leader", "name": name})).json(200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lost_reply_is_not_a_second_hold() {
+    let agent = Agent::start();
+    let gate = Gate::before(&agent.socket());
+    let session = open(&gate).await;
+    gate.lose_replies(1);
+    let hold = session.leader("a").try_acquire().await.expect("an answer").expect("a hold");
+    assert_eq!((gate.caught(), agent.counts().1), (1, 1));
+    assert_eq!(hold.token(), agent.http().standing("leader", "a").holders[0].token);
+    gate.lose_replies(1);
+    hold.release().await.expect("released");
+    assert_eq!((gate.caught(), agent.counts().1), (2, 0));
+    gate.lose_replies(5);
+    let hold = within("a hold", session.leader("b").acquire()).await.expect("a hold");
+    assert_eq!((gate.caught(), agent.counts().1), (7, 1));
+    assert_eq!(hold.token(), agent.http().standing("leader", "b").holders[0].token);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_renewal_on_the_page_is_enough() {
+    let agent = Agent::start();
+    let gate = Gate::before(&agent.socket());
+    let session = open(&gate).await;
+    let leader = session.leader("role").ttl(Duration::from_millis(3000));
+    let hold = leader.acquire().await.expect("it is free");
+    gate.set_silent(true);
+    let first = page::boottime_ns() + hold.valid_for().as_nanos() as u64;
+    let past_first = async {
+        until("its first end to pass", || page::boottime_ns() > first);
+    };
+    hold.guard(past_first).await.expect("the agent goes on renewing it");
+    assert!(hold.is_held());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_page_without_an_event_is_a_loss_too() {
+    let agent = Agent::start();
+    let gate = Gate::before(&agent.socket());
+    let session = open(&gate).await;
+    let hold = session.leader("role").acquire().await.expect("it is free");
+    gate.set_silent(true);
+    revoke(&agent, "role");
+    until("the page to say so", || !hold.is_held());
+    assert_eq!(within("the loss", hold.lost()).await.reason, Reason::Forgotten);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cancelled_call_gives_back_what_it_got() {
+    let agent = Agent::start();
+    let gate = Gate::before(&agent.socket());
+    let session = open(&gate).await;
+    gate.set_silent(true);
+    let leader = session.leader("role");
+    let call = tokio::spawn(async move { leader.acquire().await });
+    until("the grant", || agent.counts().1 == 1);
+    call.abort();
+    assert!(call.await.expect_err("aborted").is_cancelled());
+    gate.set_silent(false);
+    until("it to be given back", || agent.counts() == (1, 0, 0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restart_of_the_agent_loses_no_wait() {
+    let mut agent = Agent::start();
+    let gate = Gate::before(&agent.socket());
+    let (first, second) = (open(&gate).await, open(&gate).await);
+    let hold = first.leader("role").acquire().await.expect("it is free");
+    let waiting = tokio::spawn({
+        let leader = second.leader("role");
+        async move { leader.acquire().await }
+    });
+    until("the second to wait", || agent.counts().2 == 1);
+    agent.kill();
+    let asking = tokio::spawn({
+        let leader = second.leader("meanwhile");
+        async move { leader.acquire().await }
+    });
+    assert!(hold.is_held(), "the page is valid meanwhile");
+    agent.start_again();
+    let other = within("what was asked meanwhile", asking).await.expect("no panic");
+    assert!(other.expect("it is free").is_held());
+    assert!(hold.is_held() && hold.guard(async {}).await.is_ok());
+    hold.release().await.expect("it is held");
+    let granted = within("the grant", waiting).await.expect("no panic").expect("a hold");
+    assert!(granted.is_held());
+    assert_eq!(second.state(), SessionState::Connected);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_agent_does_not_know_any_more_is_lost() {
+    let mut agent = Agent::start();
+    let gate = Gate::before(&agent.socket());
+    let session = open(&gate).await;
+    let hold = session.leader("role").acquire().await.expect("it is free");
+    gate.close();
+    revoke(&agent, "role");
+    // Its events are forgotten as well.
+    agent.kill();
+    agent.start_again();
+    gate.open();
+    assert_eq!(within("the loss", hold.lost()).await.reason, Reason::Forgotten);
+    assert!(!hold.is_held());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_that_the_agent_does_not_know_is_gone() {
+    let mut agent = Agent::start();
+    let gate = Gate::before(&agent.socket());
+    let session = open(&gate).await;
+    let hold = session.leader("role").acquire().await.expect("it is free");
+    agent.kill();
+    agent.delete_journal();
+    agent.start_again();
+    assert_eq!(within("the loss", hold.lost()).await.reason, Reason::SessionGone);
+    let gone = within("the end", session.gone()).await;
+    assert!(gone.to_string().contains("there is no session"), "{gone}");
+    let refused = session.leader("b").acquire().await;
+    assert!(matches!(refused, Err(AcquireError::SessionGone(_))), "{refused:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_broken_stream_goes_on_where_it_ended() {
+    let agent = Agent::start();
+    let gate = Gate::before(&agent.socket());
+    let session = open(&gate).await;
+    let hold = session.leader("role").acquire().await.expect("it is free");
+    gate.close();
+    revoke(&agent, "role");
+    gate.open();
+    assert_eq!(within("the loss", hold.lost()).await.reason, Reason::Revoked);
+}
