@@ -15,6 +15,8 @@ pub(crate) struct Deed {
     pub(crate) resource: Resource,
     /// How.
     pub(crate) standing: UpstreamStanding,
+    /// The highest limit that was in force within the step, if it hides several.
+    pub(crate) highest_limit: Option<u32>,
     /// Why those have it no longer who had it before.
     pub(crate) ended: BTreeMap<ClaimId, GoneReason>,
     /// Expired leases that wait for their former holder.
@@ -25,7 +27,7 @@ impl Deed {
     /// Nobody has it.
     pub(crate) fn none(resource: Resource) -> Deed {
         let (standing, ended) = (UpstreamStanding::default(), BTreeMap::new());
-        Deed { resource, standing, ended, in_grace: Vec::new() }
+        Deed { resource, standing, highest_limit: None, ended, in_grace: Vec::new() }
     }
 
     /// Whether nothing is different, for those who care.
@@ -47,7 +49,7 @@ impl Core {
     pub(crate) fn take_down(&mut self, step: Vec<Deed>) -> Vec<Moment> {
         let mut moments = Vec::new();
         let mut grants = Vec::new();
-        for Deed { resource, standing, ended, in_grace } in step {
+        for Deed { resource, standing, highest_limit, ended, in_grace } in step {
             let step = self.checks.ledger.observe(&resource, standing.clone());
             for claim in &step.ended {
                 let end = End::Gone(ended.get(claim).copied().unwrap_or(GoneReason::Unknown));
@@ -73,7 +75,7 @@ impl Core {
                     resource: resource.clone(),
                     claim: grant.claim,
                     holders: standing.holders.len(),
-                    limit: step.limit,
+                    limit: step.limit.max(highest_limit.unwrap_or(0) as usize),
                 });
                 grants.push((resource.clone(), grant.clone()));
             }

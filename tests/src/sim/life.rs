@@ -56,8 +56,11 @@ impl Agent {
         self.keeper = Some(keeper);
         self.drive(core, upstream, |turn, keeper, around| turn.flush(keeper, around));
         self.tend(core);
-        // The machine may have stood still in the first turn: what ran out meanwhile is rightly lost.
-        let valid = believed.into_iter().filter(|(.., until)| *until > core.now);
+        // The machine may have stood still in the first turn, and a master come that goes before: what
+        // ran out or was taken away meanwhile is rightly lost.
+        let valid = believed.into_iter().filter(|(_, claim, until)| {
+            *until > core.now && !core.checks.one_end.was_taken_away(*claim)
+        });
         let believed: Vec<_> = valid.map(|(session, claim, _)| (session, claim)).collect();
         self.check_kept(core, &believed);
         for _ in &believed {

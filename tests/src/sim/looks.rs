@@ -81,8 +81,11 @@ impl World {
     fn look_at_stores(&mut self) {
         for agent in self.agents.iter().take(1) {
             let core = &mut self.core;
-            // Nobody can be expected to try while it stands still.
-            let Some(store) = agent.store.as_ref().filter(|_| !agent.frozen) else {
+            if agent.frozen {
+                core.checks.starvation.stood_still(core.now);
+                continue;
+            }
+            let Some(store) = agent.store.as_ref() else {
                 let verdict = core.checks.starvation.store(core.now, None, None);
                 core.judge(Invariant::NoStarvation, verdict);
                 continue;

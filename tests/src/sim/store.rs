@@ -11,7 +11,9 @@ use tenured::heart::Rows;
 use tenured::host::clock::Boottime;
 use tenured::journal::{Fresh, Journal, SavedKeeper};
 use tenured::keeper::Keeper;
-use tenured::model::{CallId, ClaimId, GoneReason, Report, Request, Resource, UpstreamStanding};
+use tenured::model::{
+    CallId, ClaimId, GoneReason, Report, Request, Resource, Terms, UpstreamStanding,
+};
 use tenured::upstream::Upstream;
 use tenured::upstream::embedded::{self, Embedded, OpenError, Opened};
 
@@ -29,6 +31,8 @@ pub(crate) struct Store {
     process: u64,
     /// How the resources stood at the last look.
     known: BTreeMap<Resource, Deed>,
+    /// The limits that claims asked for.
+    limits: BTreeMap<ClaimId, u32>,
     /// Calls that it has not answered.
     unanswered: usize,
     /// What it did since the last turn was secured.
@@ -61,6 +65,7 @@ impl Store {
             storage: storage.clone(),
             process,
             known: BTreeMap::new(),
+            limits: BTreeMap::new(),
             unanswered: 0,
             steps: Vec::new(),
         };
@@ -106,6 +111,9 @@ impl Store {
         if let Request::Claim(claim) = &request {
             let unknown = || Deed::none(claim.resource.clone());
             self.known.entry(claim.resource.clone()).or_insert_with(unknown);
+            if let Terms::Semaphore { limit, .. } = claim.terms {
+                self.limits.insert(claim.id, limit);
+            }
         }
         self.unanswered += 1;
         self.embedded.submit(now, call, request);
@@ -125,8 +133,8 @@ impl Store {
         let waited = self.storage.note_due(self.process).is_some();
         let polled = self.embedded.poll_report(&mut Context::from_waker(Waker::noop()));
         if waited {
-            // What waited for it may have been granted.
-            self.look(now);
+            // What waited for it may have been granted, and a later claim have changed the limit.
+            self.take_down(now, true);
         }
         match polled {
             Poll::Ready(report) => {
@@ -202,6 +210,10 @@ impl Store {
 
     /// Takes down what is different since the last look.
     fn look(&mut self, now: Boottime) {
+        self.take_down(now, false);
+    }
+
+    fn take_down(&mut self, now: Boottime, several: bool) {
         let engine = self.embedded.engine();
         let mut step = Vec::new();
         for (resource, before) in &mut self.known {
@@ -216,7 +228,11 @@ impl Store {
             };
             let leases = standing.holders.iter().filter(|_| resource.kind == Kind::Lease);
             let in_grace = leases.map(|entry| entry.claim).filter(is_in_grace).collect();
-            let deed = Deed { resource: resource.clone(), standing, ended, in_grace };
+            let limits =
+                standing.holders.iter().filter_map(|it| self.limits.get(&it.claim).copied());
+            let highest_limit = if several { limits.max() } else { None };
+            let deed =
+                Deed { resource: resource.clone(), standing, highest_limit, ended, in_grace };
             if !deed.is_like(before) {
                 step.push(deed.clone());
                 *before = deed;

@@ -230,7 +230,7 @@ impl Upstream {
             let in_grace =
                 in_grace.filter(|saved| saved.in_grace && saved.claim.resource == *resource);
             let in_grace = in_grace.map(|saved| saved.claim.id).collect();
-            step.push(Deed { resource: resource.clone(), standing, ended, in_grace });
+            step.push(Deed { ended, in_grace, standing, ..Deed::none(resource.clone()) });
         }
         self.moments.extend(core.take_down(step));
     }

@@ -17,6 +17,8 @@ pub(crate) struct NoStarvation {
     since: BTreeMap<Resource, TrueTime>,
     /// Since when a store has granted nothing for want of a disk.
     mute: Option<TrueTime>,
+    /// When its agent was last seen to stand still.
+    stood_still: Option<TrueTime>,
 }
 
 impl NoStarvation {
@@ -44,6 +46,11 @@ impl NoStarvation {
         ))
     }
 
+    /// The agent of a store cannot try again now; when it goes on, the distance between two tries is what it was.
+    pub(crate) fn stood_still(&mut self, now: TrueTime) {
+        self.stood_still = Some(now);
+    }
+
     /// A look at a store: why it grants nothing, and since when its disks are well. It tries again at growing
     /// distances, and so may take as long again as it could not.
     pub(crate) fn store(
@@ -58,8 +65,8 @@ impl NoStarvation {
         };
         let since = *self.mute.get_or_insert(now);
         let Some(well_since) = well_since else { return Ok(()) };
+        let well_since = well_since.max(since).max(self.stood_still.unwrap_or(since));
         let patience = well_since.since(since) + RECOVERY_MAX;
-        let well_since = well_since.max(since);
         if now.since(well_since) <= patience {
             return Ok(());
         }

@@ -21,6 +21,7 @@ enum Life {
 #[derive(Default)]
 pub(crate) struct OneEnd {
     expired: BTreeSet<ClaimId>,
+    taken_away: BTreeSet<ClaimId>,
     lives: BTreeMap<ClaimId, (usize, Life)>,
     streams: BTreeMap<SessionId, BTreeMap<u64, Event>>,
 }
@@ -30,6 +31,9 @@ impl OneEnd {
     pub(crate) fn noted(&mut self, host: usize, note: &Note) -> Verdict {
         if let Note::Lost { hold, reason: LostReason::Expired | LostReason::Slept, .. } = note {
             self.expired.insert(*hold);
+        }
+        if let Note::Lost { hold, reason: LostReason::Preempted | LostReason::Revoked, .. } = note {
+            self.taken_away.insert(*hold);
         }
         match note {
             Note::Granted { hold, .. } => match self.lives.insert(*hold, (host, Life::Granted)) {
@@ -51,6 +55,11 @@ impl OneEnd {
     /// Whether a hold ran out: the upstream may keep it a little longer.
     pub(crate) fn has_expired(&self, hold: ClaimId) -> bool {
         self.expired.contains(&hold)
+    }
+
+    /// Whether a hold was given to somebody else, or revoked.
+    pub(crate) fn was_taken_away(&self, hold: ClaimId) -> bool {
+        self.taken_away.contains(&hold)
     }
 
     /// Whether a hold was granted and has not ended.
