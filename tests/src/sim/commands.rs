@@ -416,6 +416,7 @@ impl turn::Shell for Around<'_> {
             self.core.now = self.core.now + lasts;
             let to = self.clock();
             self.core.interrupted(self.agent.host, from, to);
+            self.core.checks.truth.stood_still(self.agent.host, from, to);
             self.core.seen("machine stood still within a turn");
         }
     }
@@ -616,7 +617,7 @@ impl Agent {
     fn check_reply(&self, core: &mut Core, now: Boottime, ticket: Ticket, reply: Option<&Reply>) {
         if let Some(Reply::Acquired(acquired)) = reply {
             let (claim, until) = (ClaimId(acquired.hold), acquired.valid_until_boottime_ns);
-            let verdict = core.checks.truth.in_time("a reply", claim, until, now);
+            let verdict = core.checks.truth.in_time(self.host, claim, until, now);
             core.judge(Invariant::TruthFirst, verdict);
         }
         let held: Vec<(ClaimId, u64)> = match reply {

@@ -33,6 +33,8 @@ pub(crate) struct Store {
     known: BTreeMap<Resource, Deed>,
     /// The limits that claims asked for.
     limits: BTreeMap<ClaimId, u32>,
+    /// Claims that are not answered, and what they want.
+    claiming: BTreeMap<CallId, (ClaimId, Resource)>,
     /// Calls that it has not answered.
     unanswered: usize,
     /// What it did since the last turn was secured.
@@ -66,6 +68,7 @@ impl Store {
             process,
             known: BTreeMap::new(),
             limits: BTreeMap::new(),
+            claiming: BTreeMap::new(),
             unanswered: 0,
             steps: Vec::new(),
         };
@@ -113,6 +116,7 @@ impl Store {
             self.known.entry(claim.resource.clone()).or_insert_with(unknown);
             if let Terms::Semaphore { limit, .. } = claim.terms {
                 self.limits.insert(claim.id, limit);
+                self.claiming.insert(call, (claim.id, claim.resource.clone()));
             }
         }
         self.unanswered += 1;
@@ -124,7 +128,8 @@ impl Store {
     pub(crate) fn handle_timeout(&mut self, now: Boottime) {
         if self.embedded.poll_timeout().is_some_and(|due| due <= now) {
             self.embedded.handle_timeout(now);
-            self.look(now);
+            // The end of a quarantine serves whoever waited for it.
+            self.take_down(now, true);
         }
     }
 
@@ -138,7 +143,10 @@ impl Store {
         }
         match polled {
             Poll::Ready(report) => {
-                self.unanswered -= usize::from(matches!(report, Report::Answer { .. }));
+                if let Report::Answer { call, .. } = &report {
+                    self.unanswered -= 1;
+                    self.claiming.remove(call);
+                }
                 Some(report)
             }
             Poll::Pending => None,
@@ -228,8 +236,9 @@ impl Store {
             };
             let leases = standing.holders.iter().filter(|_| resource.kind == Kind::Lease);
             let in_grace = leases.map(|entry| entry.claim).filter(is_in_grace).collect();
-            let limits =
-                standing.holders.iter().filter_map(|it| self.limits.get(&it.claim).copied());
+            let claiming = self.claiming.values().filter(|(_, of)| of == resource);
+            let limits = standing.holders.iter().map(|it| it.claim).chain(claiming.map(|it| it.0));
+            let limits = limits.filter_map(|claim| self.limits.get(&claim).copied());
             let highest_limit = if several { limits.max() } else { None };
             let deed =
                 Deed { resource: resource.clone(), standing, highest_limit, ended, in_grace };

@@ -8,8 +8,8 @@ use tenured::model::Resource;
 use super::super::time::TrueTime;
 use super::Verdict;
 
-/// A store grants again so long after the trouble, besides the length of that.
-const RECOVERY_MAX: Duration = Duration::from_millis(2500);
+/// A store grants again so long after the trouble: the longest distance between two tries, and some work.
+const RECOVERY_MAX: Duration = Duration::from_millis(12_500);
 
 /// Since when each resource has been free while somebody waited for it.
 #[derive(Default)]
@@ -52,7 +52,7 @@ impl NoStarvation {
     }
 
     /// A look at a store: why it grants nothing, and since when its disks are well. It tries again at growing
-    /// distances, and so may take as long again as it could not.
+    /// distances, which may have grown before it had to grant nothing.
     pub(crate) fn store(
         &mut self,
         now: TrueTime,
@@ -66,8 +66,7 @@ impl NoStarvation {
         let since = *self.mute.get_or_insert(now);
         let Some(well_since) = well_since else { return Ok(()) };
         let well_since = well_since.max(since).max(self.stood_still.unwrap_or(since));
-        let patience = well_since.since(since) + RECOVERY_MAX;
-        if now.since(well_since) <= patience {
+        if now.since(well_since) <= RECOVERY_MAX {
             return Ok(());
         }
         Err(format!(
