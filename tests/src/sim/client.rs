@@ -233,7 +233,6 @@ impl Client {
                 }
             }
             (_, Reply::Acquired(acquired)) => {
-                core.checks.left.read(ClaimId(acquired.hold));
                 self.granted(core, acquired.hold);
             }
             (_, Reply::Waiting(waiting)) => {
@@ -291,6 +290,7 @@ impl Client {
     }
 
     fn granted(&mut self, core: &mut Core, id: Uuid) {
+        core.checks.left.read(ClaimId(id));
         let known = self.holds.get(&id).is_some_and(|hold| hold.held);
         if known {
             return;
