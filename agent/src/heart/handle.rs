@@ -91,7 +91,8 @@ pub(super) enum Message {
 pub struct Handle {
     messages: mpsc::Sender<Message>,
     /// Cancellations, returned grants and closings, which must get through when `messages` is full. Each takes the
-    /// place of an accepted request or stream, so their number is bounded by those.
+    /// place of an accepted request or stream, so their number is bounded by those. They overtake what they are
+    /// about, so the receiver of an answer is closed before they are sent.
     urgent: mpsc::UnboundedSender<Message>,
     next: Arc<AtomicU64>,
     pace: Arc<Pace>,
@@ -173,6 +174,7 @@ impl Handle {
         };
         let (open, done) = oneshot::channel();
         let (reply, answer) = oneshot::channel();
+        // Dropped after the receiver of the answer: the heart opens nothing that was closed before.
         let close = CloseOnDrop { urgent: self.urgent.clone(), stream };
         let message = Message::OpenStream { stream, peer, target, events, open, reply };
         self.messages.send(message).await.map_err(|_| stopping())?;

@@ -1,5 +1,8 @@
 //! The heart's loop.
 
+#[cfg(test)]
+mod tests;
+
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::future::poll_fn;

@@ -76,6 +76,8 @@ impl Shell {
 
     fn receive_message(&mut self, keeper: &mut Keeper, now: Boottime, message: Message) {
         match message {
+            Message::Request { reply, request, .. }
+                if reply.is_closed() && !is_done_anyway(&request) => {}
             Message::Request { ticket, caller, request, reply } => {
                 self.effects.replies.insert(ticket, reply);
                 let peer = caller.peer;
@@ -89,6 +91,8 @@ impl Shell {
                 keeper.handle_cancel(now, ticket);
             }
             Message::Undelivered(hold) => keeper.handle_undelivered(now, hold),
+            // Its closing may have overtaken it.
+            Message::OpenStream { reply, .. } if reply.is_closed() => {}
             Message::OpenStream { stream, peer, target, events, open, reply } => {
                 let opened = keeper.open_stream(now, stream, peer, target);
                 let opened = opened.map(|()| keeper.is_tether_of_work(stream));
@@ -139,6 +143,23 @@ impl Shell {
             }
             Control::Reload(settings) => keeper.reload(*settings),
         }
+    }
+}
+
+/// True if a request is to be done although its caller has gone, whose cancellation may have overtaken it.
+fn is_done_anyway(request: &Request) -> bool {
+    match request {
+        Request::Release(_)
+        | Request::Checkpoint(_)
+        | Request::Beat(_)
+        | Request::Revoke { .. } => true,
+        // Nobody would know of what these give.
+        Request::Register(_)
+        | Request::Acquire(_)
+        | Request::Standing(_)
+        | Request::Routes { .. }
+        | Request::Status(_)
+        | Request::Lookup(_) => false,
     }
 }
 
