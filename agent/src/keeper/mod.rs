@@ -151,6 +151,8 @@ pub struct Keeper {
     session_order: BTreeSet<(u32, SessionId)>,
     /// Slots of all pages beyond those that each has anyway.
     extra_slots: usize,
+    /// The same of each user's.
+    extra_slots_by_uid: BTreeMap<u32, usize>,
     holds: Map<ClaimId, Box<Hold>>,
     /// Exclusive resources that sessions of this agent hold.
     held: BTreeMap<Resource, ClaimId>,
@@ -210,6 +212,7 @@ impl Keeper {
             sessions_by_uid: BTreeMap::new(),
             session_order: BTreeSet::new(),
             extra_slots: 0,
+            extra_slots_by_uid: BTreeMap::new(),
             holds: Map::default(),
             held: BTreeMap::new(),
             hold_counts: HoldCounts::default(),
@@ -259,6 +262,7 @@ impl Keeper {
             && self.session_order.is_empty()
             && self.hold_counts == HoldCounts::default()
             && self.extra_slots == 0
+            && self.extra_slots_by_uid.is_empty()
             && self.holds.is_empty()
             && self.held.is_empty()
             && self.holds_by_uid.is_empty()
@@ -475,8 +479,13 @@ fn user_of(sessions: &Map<SessionId, Box<Session>>, session: SessionId) -> u32 {
 
 /// Counts one less of a user's.
 fn one_less(counts: &mut BTreeMap<u32, usize>, uid: u32) {
+    less(counts, uid, 1);
+}
+
+/// Counts so many less of a user's.
+fn less(counts: &mut BTreeMap<u32, usize>, uid: u32, by: usize) {
     if let Some(count) = counts.get_mut(&uid) {
-        *count -= 1;
+        *count -= by;
         if *count == 0 {
             counts.remove(&uid);
         }

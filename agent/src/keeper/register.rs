@@ -14,7 +14,7 @@ use super::journal::{Entry, SavedSession};
 use super::request::{Reply, Ticket};
 use super::session::Session;
 use super::timers::Timer;
-use super::{Keeper, one_less, over_quota};
+use super::{Keeper, less, one_less, over_quota};
 use crate::host::clock::Boottime;
 use crate::model::{Full, Peer, SessionId};
 
@@ -112,16 +112,34 @@ impl Keeper {
 
     /// Pages are memory: their slots beyond the usual are bounded as the holds are.
     fn check_slots(&mut self, peer: Peer, holds: u32) -> Result<(), Box<Problem>> {
-        let max = self.settings.holds_max;
-        if extra(holds) == 0 || self.extra_slots + extra(holds) <= max {
-            return Ok(());
-        }
-        self.note(Note::Refused { limit: "page_slots", uid: peer.uid });
-        let detail = format!(
-            "holds is {holds}, and there are {} page slots beyond {SLOTS} a session, of {max} that \
-             limits.holds_max allows; ask for fewer, or end a session that has many",
-            self.extra_slots
-        );
+        let own = self.extra_slots_by_uid.get(&peer.uid).copied().unwrap_or(0);
+        // The last of them must have a place.
+        let Some(before) = extra(holds).checked_sub(1) else { return Ok(()) };
+        let share = self.settings.holds();
+        // The rules for a user take the place of the share of one user.
+        let of_user = if peer.quota.holds_max.is_some() { 0 } else { own + before };
+        let full = share.check(self.extra_slots + before, of_user, self.sees_all(peer));
+        let (limit, detail) = match full {
+            Ok(()) => return Ok(()),
+            Err(Full::User(max)) => (
+                "page_slots_per_uid",
+                format!(
+                    "holds is {holds}, and uid {} has {own} page slots beyond {SLOTS} a session, of \
+                     {max} that limits.holds_per_uid_max allows",
+                    peer.uid
+                ),
+            ),
+            Err(Full::All(max)) => (
+                "page_slots",
+                format!(
+                    "holds is {holds}, and there are {} page slots beyond {SLOTS} a session, of {max} \
+                     that limits.holds_max allows",
+                    self.extra_slots
+                ),
+            ),
+        };
+        self.note(Note::Refused { limit, uid: peer.uid });
+        let detail = format!("{detail}; ask for fewer, or end a session that has many");
         Err(Problem::new(Code::QuotaExceeded, detail).retry_after_ms(1000).into())
     }
 
@@ -129,7 +147,10 @@ impl Keeper {
     pub(super) fn insert_session(&mut self, now: Boottime, saved: SavedSession) {
         let (id, uid, announced) = (saved.id, saved.uid, saved.announced);
         *self.sessions_by_uid.entry(uid).or_default() += 1;
-        self.extra_slots += extra(saved.holds);
+        if extra(saved.holds) > 0 {
+            self.extra_slots += extra(saved.holds);
+            *self.extra_slots_by_uid.entry(uid).or_default() += extra(saved.holds);
+        }
         let session = Session::new(saved, &self.settings, self.first_event);
         self.sessions.insert(id, Box::new(session));
         self.session_order.insert((uid, id));
@@ -252,6 +273,7 @@ impl Keeper {
         one_less(&mut self.sessions_by_uid, session.saved.uid);
         self.session_order.remove(&(session.saved.uid, id));
         self.extra_slots -= extra(session.saved.holds);
+        less(&mut self.extra_slots_by_uid, session.saved.uid, extra(session.saved.holds));
         if session.saved.announced {
             self.unwatch_session(&session.master(), id);
             self.say_farewell(now, &session);

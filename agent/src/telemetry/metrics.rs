@@ -42,7 +42,7 @@ const UPSTREAM: [(UpstreamState, &str); 4] = [
 
 /// Limits that refuse requests or connections. Each is there from the start: a counter that comes into
 /// being with its first refusal shows no increase.
-const LIMITS: [&str; 17] = [
+const LIMITS: [&str; 18] = [
     "allow_holds",
     "allow_sessions",
     "buffered_bytes",
@@ -53,6 +53,7 @@ const LIMITS: [&str; 17] = [
     "holds_per_session",
     "holds_per_uid",
     "page_slots",
+    "page_slots_per_uid",
     "remembered",
     "remembered_per_uid",
     "sessions",

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use serde_json::json;
-use tenure::wire::{Code, Problem, Register};
+use tenure::page::SLOTS;
+use tenure::wire::{Code, Problem, Register, Release};
 use uuid::Uuid;
 
 use super::bench::{ALICE, Bench, Link, MALLORY};
@@ -87,6 +88,35 @@ fn one_user_leaves_holds_for_others() {
     acquire_within(&mut bench, many, one, "d").unwrap();
     let problem = acquire_within(&mut bench, many, one, "e").unwrap_err();
     assert!(problem.detail.contains("limits.holds_max"), "{problem}");
+}
+
+#[test]
+fn one_user_leaves_long_pages_for_others() {
+    let mut bench = Bench::new();
+    bench.keeper.reload(Settings { holds_max: 400, ..Settings::default() });
+    let mut register = |uid, beyond| {
+        let register = Register { holds: Some(SLOTS + beyond), ..Register::default() };
+        let ticket = bench.ask(uid, Request::Register(register));
+        match bench.reply(ticket).unwrap() {
+            Ok(Reply::Registered { session, .. }) => Ok(session.0),
+            Ok(other) => panic!("not registered: {other:?}"),
+            Err(problem) => Err((problem.code, problem.detail)),
+        }
+    };
+    let one = register(MALLORY, 300).unwrap();
+    let (code, detail) = register(MALLORY, 1).unwrap_err();
+    assert_eq!(code, Code::QuotaExceeded);
+    assert!(detail.contains("uid 1001 has 300 page slots"), "{detail}");
+    assert!(detail.contains("limits.holds_per_uid_max"), "{detail}");
+    register(MALLORY, 0).unwrap();
+    register(ALICE, 80).unwrap();
+    let (_, detail) = register(ALICE, 50).unwrap_err();
+    assert!(detail.contains("limits.holds_max"), "{detail}");
+    let release = Release { session: one, hold: None };
+    bench.ask(MALLORY, Request::Release(release));
+    let register = Register { holds: Some(SLOTS + 300), ..Register::default() };
+    let ticket = bench.ask(MALLORY, Request::Register(register));
+    assert!(matches!(bench.reply(ticket), Some(Ok(_))), "they come back");
 }
 
 #[test]
