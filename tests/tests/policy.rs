@@ -71,6 +71,21 @@ fn a_rule_bounds_what_is_told_as_it_bounds_what_may_be_held() {
     assert_eq!(named(one.get("/v1/routes").json(200)), ["ci/a"]);
     assert!(named(one.get("/v1/routes?name=prod").json(200)).is_empty());
     assert_eq!(named(other.get("/v1/routes").json(200)).len(), 2);
+    // Neither a cursor nor a total tells of what may not be read.
+    for name in ["ci/b", "ci/c", "aa", "ci-z"] {
+        other.acquire(session, "lease", name, &json!({}));
+    }
+    let mut seen = Vec::new();
+    let mut next = "/v1/routes?limit=1".to_owned();
+    loop {
+        let page = one.get(&next).json(200);
+        assert!(page.get("total").is_none(), "{page}");
+        seen.extend(named(page.clone()));
+        let Some(cursor) = page.get("cursor").and_then(serde_json::Value::as_str) else { break };
+        assert!(cursor.starts_with("ci/"), "{cursor}");
+        next = format!("/v1/routes?limit=1&cursor={cursor}");
+    }
+    assert_eq!(seen, ["ci/a", "ci/b", "ci/c"]);
     // Root needs no rule to look: it may revoke, too.
     assert_eq!(agent.http().get("/v1/standing?kind=leader&name=prod").status, 200);
 }

@@ -7,7 +7,7 @@ use axum::response::Response;
 use tenure::wire::{Kind, Problem, Routes};
 
 use super::context::Context;
-use super::query::{Paged, Pairs, Queried, Query};
+use super::query::{PAGE_MAX, Paged, Pairs, Queried, Query};
 use super::respond::{Refusal, long_json, mismatch};
 use super::server::Connected;
 use super::validate::visible;
@@ -54,17 +54,39 @@ pub(super) async fn routes(
     let peer = connection.peer();
     context.check_reading_any(&peer, &tenant, Kind::Lease)?;
     let tenant: Arc<str> = tenant.into();
+    let name: Option<Arc<str>> = name.map(Into::into);
     let may_read = |name: &str| {
         let resource = Resource { tenant: tenant.clone(), kind: Kind::Lease, name: name.into() };
         context.check_reading(&peer, &resource).is_ok()
     };
+    let reads_all = context.reads_all(&peer);
+    let limit = page.limit;
+    let mut shown = Vec::new();
+    let mut page = page;
     let _turn = context.long.turn(peer.uid).await;
-    let request = Request::Routes { tenant: tenant.clone(), name: name.map(Into::into), page };
-    match context.heart.call(connection.caller(), request).await? {
-        Reply::Routes(mut routes) => {
-            routes.routes.retain(|route| may_read(&route.name));
-            long_json(context.heart.budget(), connection.peer().uid, &routes)
+    loop {
+        let (tenant, name) = (tenant.clone(), name.clone());
+        let request = Request::Routes { tenant, name, page };
+        let mut routes = match context.heart.call(connection.caller(), request).await? {
+            Reply::Routes(routes) => routes,
+            other => return Ok(mismatch("routes", &other)),
+        };
+        let last = routes.routes.last().map(|route| route.name.as_str());
+        // Where a cursor is a name, it is told only to those who may read of it.
+        let is_hidden = routes.cursor.is_some()
+            && last == routes.cursor.as_deref()
+            && !last.is_none_or(may_read);
+        shown.extend(routes.routes.into_iter().filter(|route| may_read(&route.name)));
+        if is_hidden && shown.len() < limit {
+            page = Page { after: routes.cursor.map(Into::into), limit: PAGE_MAX };
+            continue;
         }
-        other => Ok(mismatch("routes", &other)),
+        if is_hidden {
+            shown.truncate(limit);
+            routes.cursor = shown.last().map(|route| route.name.clone());
+        }
+        let total = routes.total.filter(|_| reads_all);
+        let routes = Routes { routes: shown, total, ..routes };
+        return long_json(context.heart.budget(), peer.uid, &routes);
     }
 }

@@ -106,7 +106,8 @@ pub struct Routes {
     pub version: u64,
     /// Its lines, by name; a page of them.
     pub routes: Vec<Route>,
-    /// How many lines the table has; absent where the upstream does not count them.
+    /// How many lines the table has; absent where the upstream does not count them, and for a reader who may
+    /// not read all of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub total: Option<u64>,
     /// The `cursor` of the next page; absent on the last one.
