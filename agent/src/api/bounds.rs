@@ -17,7 +17,7 @@ const FILTER: &str =
     "^(error|warn|info|debug|trace|off)(,[a-z_]+(::[a-z_]+)*=(error|warn|info|debug|trace|off))*$";
 
 /// The cursor of a status.
-const STATUS_CURSOR: &str = r"^[1-9][0-9]{0,8}\.[0-9a-f]{32}\.[0-9a-f]{32}$";
+const STATUS_CURSOR: &str = r"^[0-9a-f]{8}\.[0-9a-f]{32}\.[0-9a-f]{32}$";
 
 /// Fields that only one kind has.
 const ONLY: [(&str, Kind); 4] = [

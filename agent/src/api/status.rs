@@ -28,13 +28,13 @@ impl Query for StatusQuery {
 
 fn write_cursor(cursor: &StatusCursor) -> String {
     let StatusCursor { uid, session, hold } = cursor;
-    format!("{uid}.{}.{}", session.simple(), hold.simple())
+    format!("{uid:08x}.{}.{}", session.simple(), hold.simple())
 }
 
 fn read_cursor(text: &str) -> Option<StatusCursor> {
     let mut parts = text.split('.');
     let cursor = StatusCursor {
-        uid: parts.next()?.parse().ok()?,
+        uid: u32::from_str_radix(parts.next()?, 16).ok()?,
         session: parts.next()?.parse().ok()?,
         hold: parts.next()?.parse().ok()?,
     };
@@ -89,4 +89,25 @@ pub(super) async fn status(
         cursor: view.next.as_ref().map(write_cursor),
     };
     long_json(context.heart.budget(), connection.peer().uid, &status)
+}
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+
+    #[test]
+    fn every_users_cursor_has_the_form_that_the_document_says() {
+        for uid in [0, 1000, u32::MAX] {
+            let cursor =
+                StatusCursor { uid, session: Uuid::from_u128(1), hold: Uuid::from_u128(u128::MAX) };
+            let text = write_cursor(&cursor);
+            let is_hex = |c: char| matches!(c, '0'..='9' | 'a'..='f');
+            let parts: Vec<_> = text.split('.').collect();
+            assert!(parts.iter().all(|part| part.chars().all(is_hex)), "{text}");
+            assert_eq!(parts.iter().map(|part| part.len()).collect::<Vec<_>>(), [8, 32, 32]);
+            assert_eq!(read_cursor(&text), Some(cursor));
+        }
+    }
 }
