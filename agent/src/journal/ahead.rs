@@ -10,9 +10,11 @@ pub struct Ahead {
     pub tokens: u64,
     /// Grants of ttls up to this never wait for a note: it covers the defaults of all kinds but leases.
     pub ttl: Duration,
-    /// How long a longer ttl stays noted after its last grant has ended, so that short holds of the same
-    /// kind do not write each time.
+    /// How long a longer ttl stays noted after its last grant has ended: enough to hand a hold over.
     pub lower_after: Duration,
+    /// The most that it may become. Whenever such a ttl comes back within this time it is noted twice as long
+    /// the next time, so that holds that come and go do not wait for the disk each time.
+    pub lower_after_max: Duration,
     /// Bytes of the journal, so that releases and renewals are written although the disk is full.
     pub space: u64,
     /// The journal is written anew when it is so many bytes longer than twice its live rows.
@@ -26,7 +28,8 @@ impl Default for Ahead {
         Ahead {
             tokens: 1 << 18,
             ttl: Duration::from_secs(30),
-            lower_after: Duration::from_secs(60),
+            lower_after: Duration::from_secs(1),
+            lower_after_max: Duration::from_secs(60),
             space: 256 * 1024,
             slack: 1024 * 1024,
             rows: 64,

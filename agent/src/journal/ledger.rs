@@ -113,8 +113,12 @@ pub struct Ledger {
     writing: Option<Note>,
     /// The contents of the next note.
     wanted: Note,
-    /// Since when a shorter ttl would do.
+    /// When a shorter ttl is noted, if it does by then.
     lower_at: Option<Boottime>,
+    /// How long before that a shorter ttl must do.
+    lower_after: Duration,
+    /// When a shorter ttl was noted, until a longer one is.
+    lowered_at: Option<Boottime>,
     retry_at: Option<Boottime>,
     failure: Option<String>,
 }
@@ -176,6 +180,8 @@ impl Ledger {
             writing: None,
             wanted: note,
             lower_at: None,
+            lower_after: ahead.lower_after,
+            lowered_at: None,
             retry_at: None,
             failure: None,
         };
@@ -199,8 +205,17 @@ impl Ledger {
     }
 
     /// Asks for that.
-    pub fn cover(&mut self, ttl: Duration) {
-        self.wanted.longest_ttl = self.wanted.longest_ttl.max(round_up(ttl));
+    pub fn cover(&mut self, now: Boottime, ttl: Duration) {
+        let ttl = round_up(ttl);
+        if self.wanted.longest_ttl < ttl {
+            self.wanted.longest_ttl = ttl;
+            if let Some(at) = self.lowered_at.take() {
+                let Ahead { lower_after, lower_after_max: most, .. } = self.ahead;
+                let is_back = now < at + most;
+                self.lower_after =
+                    if is_back { most.min(self.lower_after * 2) } else { lower_after };
+            }
+        }
         self.go_on();
     }
 
@@ -267,6 +282,7 @@ impl Ledger {
             let needed = round_up(longest.max(self.ahead.ttl));
             if needed < self.wanted.longest_ttl {
                 self.wanted.longest_ttl = needed;
+                self.lowered_at = Some(now);
                 self.go_on();
             }
         }
@@ -282,7 +298,7 @@ impl Ledger {
         if self.lower_at.is_none()
             && self.wanted.longest_ttl > round_up(longest.max(self.ahead.ttl))
         {
-            self.lower_at = Some(now + self.ahead.lower_after);
+            self.lower_at = Some(now + self.lower_after);
         }
     }
 

@@ -370,11 +370,15 @@ fn settings(random: &mut Random, planted: Option<Planted>, embedded: bool) -> Se
 }
 
 fn ahead(random: &mut Random) -> Ahead {
+    // Few, so that runs see them run out.
+    let tokens = random.number(4, 40);
+    let ttl = random.ms(TTL_MS.0, TTL_MS.1);
+    let lower_after_max = random.ms(500, 5000);
     Ahead {
-        // Few, so that runs see them run out.
-        tokens: random.number(4, 40),
-        ttl: random.ms(TTL_MS.0, TTL_MS.1),
-        lower_after: random.ms(500, 5000),
+        tokens,
+        ttl,
+        lower_after: lower_after_max / 5,
+        lower_after_max,
         space: random.number(1, 64) * 1024,
         slack: random.number(4, 128) * 1024,
         rows: random.number(4, 64) as usize,

@@ -117,7 +117,7 @@ fn a_lost_journal_is_waited_for_as_long_as_what_lives() {
     assert_eq!(ledger.quarantined_until(), Boottime::ZERO, "nothing was there before");
     let day = Duration::from_secs(86_400);
     assert!(ledger.covers(Ahead::default().ttl) && !ledger.covers(day));
-    ledger.cover(day);
+    ledger.cover(START, day);
     assert!(!ledger.covers(day), "not before it is on the medium");
     written(&mut ledger).unwrap();
     assert!(ledger.covers(day));
@@ -142,7 +142,7 @@ fn a_long_ttl_does_not_count_when_its_hold_has_ended() {
     let directory = tempfile::tempdir().unwrap();
     let (mut ledger, _) = open(directory.path(), opened(1, true));
     let day = Duration::from_secs(86_400);
-    ledger.cover(day);
+    ledger.cover(START, day);
     written(&mut ledger).unwrap();
     ledger.look_at(START, day);
     assert_eq!(ledger.poll_timeout(), None, "it lives");
@@ -155,6 +155,30 @@ fn a_long_ttl_does_not_count_when_its_hold_has_ended() {
     drop(ledger);
     let (ledger, _) = open(directory.path(), opened(1, false));
     assert!(ledger.quarantined_until() <= START + Ahead::default().ttl * 5 / 4);
+}
+
+#[test]
+fn long_ttls_that_come_back_stay_noted_longer_and_longer() {
+    let directory = tempfile::tempdir().unwrap();
+    let (mut ledger, _) = open(directory.path(), opened(1, true));
+    let Ahead { lower_after: first, lower_after_max: most, .. } = Ahead::default();
+    let day = Duration::from_secs(86_400);
+    let mut now = START;
+    // How long one that has ended stays noted, if the next one comes so much later.
+    let mut stays = |after: Duration| {
+        now = now + after;
+        ledger.cover(now, day);
+        written(&mut ledger).unwrap();
+        ledger.look_at(now, Duration::ZERO);
+        let ended = std::mem::replace(&mut now, ledger.poll_timeout().unwrap());
+        ledger.handle_timeout(now, Duration::ZERO);
+        written(&mut ledger).unwrap();
+        now.since(ended)
+    };
+    let soon = Duration::from_millis(10);
+    assert_eq!([soon; 3].map(&mut stays), [first, first * 2, first * 4]);
+    assert_eq!([soon; 6].map(&mut stays)[5], most);
+    assert_eq!(stays(most), first);
 }
 
 #[test]
@@ -195,7 +219,7 @@ fn failed_notes_are_tried_again_and_promise_nothing() {
         ledger.poll(START, &mut context)
     };
     let hour = Duration::from_secs(3600);
-    ledger.cover(hour);
+    ledger.cover(START, hour);
     ledger.ask_tokens();
     let failed = answer(&mut ledger, Err(io::ErrorKind::StorageFull.into()));
     assert!(matches!(&failed, Poll::Ready(Err(_))), "{failed:?}");

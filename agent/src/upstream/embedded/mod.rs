@@ -181,7 +181,7 @@ impl Embedded {
 
     fn park(&mut self, now: Boottime, call: CallId, claim: Claim) {
         if !self.ledger.covers(claim.ttl) {
-            self.ledger.cover(claim.ttl);
+            self.ledger.cover(now, claim.ttl);
         }
         let refusal = match self.ledger.failure() {
             Some(cause) => cause.to_owned(),
