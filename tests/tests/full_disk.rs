@@ -1,6 +1,7 @@
 //! Disks that are full, for a moment or for long. Takes root, for file systems of its own.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -85,6 +86,24 @@ fn a_full_state_directory_costs_no_hold() {
     let next = http.acquire(session, "leader", "next", &json!({}));
     assert!(next.token > held.token);
     assert_eq!(agent.counts().1, 3);
+}
+
+#[test]
+fn a_first_start_on_a_full_state_directory_grants_as_soon_as_there_is_space() {
+    let Some(mut agent) = agent() else { return };
+    agent.kill();
+    fs::remove_file(agent.dir().join("state/ledger")).expect("it has one");
+    agent.disks()[1].fill();
+    agent.start_again();
+    let mut http = agent.http();
+    let unready = http.get("/readyz").problem(Code::UpstreamUnavailable);
+    assert!(unready.detail.contains("state_dir"), "{}", unready.detail);
+    let session = http.register(&json!({"keepalive_ms": 600_000})).session;
+    let refused = http.ask(session, "leader", "x", &json!({})).problem(Code::UpstreamUnavailable);
+    assert!(refused.detail.contains("the ledger in state_dir"), "{}", refused.detail);
+    agent.disks()[1].empty();
+    until("the ledger to be written", || ready(&agent));
+    agent.http().acquire(session, "leader", "x", &json!({}));
 }
 
 /// What clients know of each other.

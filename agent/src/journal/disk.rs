@@ -69,6 +69,11 @@ pub trait Disk: Debug {
     fn remove(&mut self, file: &'static str) -> io::Result<()>;
 }
 
+/// Whether there was no space.
+pub(super) fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
 /// The files of a directory of the agent's own.
 #[derive(Debug)]
 pub struct Files {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use uuid::Uuid;
 
 use super::ahead::Ahead;
-use super::disk::Disk;
+use super::disk::{Disk, is_full};
 use super::note::{BYTES, Note, SLOT};
 use super::scribe::{self, Scribe};
 use crate::engine::TokenRange;
@@ -40,7 +40,6 @@ pub struct Start {
     last: Option<Note>,
     /// One of the slots is damaged: a later note may have been there.
     is_patchy: bool,
-    length: u64,
 }
 
 impl Start {
@@ -50,7 +49,9 @@ impl Start {
     ///
     /// When it cannot be read, or is none.
     pub fn read(disk: &mut dyn Disk) -> Result<Start, LedgerError> {
-        let Some(length) = disk.length(FILE)? else { return Ok(Start::default()) };
+        if disk.length(FILE)?.is_none() {
+            return Ok(Start::default());
+        }
         let mut notes = Vec::new();
         let mut is_patchy = false;
         for slot in [0, SLOT as u64] {
@@ -71,7 +72,7 @@ impl Start {
         if last.is_none() && is_patchy {
             return Err(LedgerError::Damaged);
         }
-        Ok(Start { last, is_patchy, length })
+        Ok(Start { last, is_patchy })
     }
 
     /// The generation of the journal that may be taken up; `None` if nothing is known of this boot.
@@ -125,14 +126,14 @@ pub struct Ledger {
 
 impl Ledger {
     /// Takes up what a start found, and makes a first note durable. Waits for the disk. The tokens that may
-    /// be granted, besides.
+    /// be granted, besides: none yet where a first ledger finds no space, which is tried again.
     ///
     /// An agent whose journal is gone, although the same boot is running, must grant nothing as long as
     /// what the last one granted may live ([`Ledger::quarantined_until`]).
     ///
     /// # Errors
     ///
-    /// When the note cannot be written.
+    /// When the note cannot be written for another reason than want of space.
     pub fn open(
         mut disk: Box<dyn Disk + Send>,
         start: Start,
@@ -163,27 +164,33 @@ impl Ledger {
             longest_ttl: round_up(opened.longest_ttl.max(ahead.ttl)),
             quarantined_until,
         };
-        if start.length < 2 * SLOT as u64 {
-            if start.last.is_none() {
-                disk.create(FILE)?;
+        let written = scribe::write_note(&mut *disk, &note);
+        let (durable, failure) = match written {
+            Ok(()) => (note, None),
+            // One that was there has its space: nothing is known, and nothing is granted until this is noted.
+            Err(error) if is_full(&error) => {
+                let durable = Note {
+                    sequence: note.sequence - 1,
+                    high_water: first - 1,
+                    longest_ttl: Duration::ZERO,
+                    ..note
+                };
+                (durable, Some(cause_of(&error)))
             }
-            // Both slots have their space from now on: later notes do not fail for want of it.
-            disk.write_at(FILE, 2 * SLOT as u64 - 1, &[0])?;
-            disk.reserve(FILE, 0, 2 * SLOT as u64)?;
-        }
-        scribe::write_note(&mut *disk, &note)?;
-        let tokens = TokenRange { first, last: note.high_water };
+            Err(error) => return Err(error.into()),
+        };
+        let tokens = TokenRange { first, last: durable.high_water };
         let ledger = Ledger {
             scribe: scribe(disk)?,
             ahead,
-            durable: note,
+            durable,
             writing: None,
             wanted: note,
             lower_at: None,
             lower_after: ahead.lower_after,
             lowered_at: None,
-            retry_at: None,
-            failure: None,
+            retry_at: failure.is_some().then(|| opened.now + RETRY),
+            failure,
         };
         Ok((ledger, tokens))
     }
@@ -262,7 +269,7 @@ impl Ledger {
             Err(error) => {
                 // It may be on the medium in part or wholly: the next one goes to the same slot.
                 self.durable.longest_ttl = self.durable.longest_ttl.min(note.longest_ttl);
-                let cause = format!("the ledger in state_dir cannot be written ({error})");
+                let cause = cause_of(&error);
                 self.failure = Some(cause.clone());
                 self.retry_at = Some(now + RETRY);
                 Err(cause)
@@ -311,6 +318,10 @@ impl Ledger {
         self.writing = Some(note);
         self.scribe.start(note);
     }
+}
+
+fn cause_of(error: &io::Error) -> String {
+    format!("the ledger in state_dir cannot be written ({error})")
 }
 
 /// To the next number of ns with only three leading bits set: at most a quarter more.

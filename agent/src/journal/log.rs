@@ -8,7 +8,7 @@ use std::time::Duration;
 use uuid::Uuid;
 
 use super::ahead::Ahead;
-use super::disk::Disk;
+use super::disk::{Disk, is_full};
 use super::format::{self, MARK_AT, Mark, RECORDS_AT, Turn};
 use super::read::{self, Unusable};
 use super::{Entry, Key, Rows};
@@ -472,10 +472,6 @@ pub fn look(disk: &mut dyn Disk) -> io::Result<Found> {
         Err(Unusable::Version(found)) => other(Fresh::OtherVersion { found }.to_string()),
         Err(Unusable::Damaged(cause)) => other(cause),
     }
-}
-
-fn is_full(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
 /// A log without records.

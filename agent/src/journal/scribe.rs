@@ -8,10 +8,13 @@ use std::thread::{self, JoinHandle};
 
 use super::disk::Disk;
 use super::ledger::FILE;
-use super::note::Note;
+use super::note::{Note, SLOT};
 
 /// Notes that may wait: the ledger asks for one at a time.
 const NOTES_MAX: usize = 1;
+
+/// The length of the file.
+const LENGTH: u64 = 2 * SLOT as u64;
 
 /// Makes notes durable, one at a time, while its user goes on.
 pub trait Scribe: Debug {
@@ -51,12 +54,21 @@ impl Thread {
     }
 }
 
-/// Makes a note durable.
+/// Makes a note durable, and the file if there is none.
 ///
 /// # Errors
 ///
 /// When it may not be on the medium.
 pub fn write_note(disk: &mut dyn Disk, note: &Note) -> io::Result<()> {
+    let length = disk.length(FILE)?;
+    if length.is_none() {
+        disk.create(FILE)?;
+    }
+    if length.unwrap_or(0) < LENGTH {
+        // Both slots have their space from now on: later notes do not fail for want of it.
+        disk.write_at(FILE, LENGTH - 1, &[0])?;
+        disk.reserve(FILE, 0, LENGTH)?;
+    }
     let (at, bytes) = note.bytes();
     disk.write_at(FILE, at, &bytes)?;
     disk.sync(FILE)

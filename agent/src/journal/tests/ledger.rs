@@ -1,6 +1,8 @@
 //! Tokens only grow, and a start knows how long lost grants may live.
 
 use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -10,7 +12,7 @@ use super::Held;
 use super::samples::{BOOT, files};
 use crate::engine::TokenRange;
 use crate::host::clock::Boottime;
-use crate::journal::{Ahead, Ledger, LedgerError, Opened, Start, Thread};
+use crate::journal::{Ahead, Disk, Files, Ledger, LedgerError, Opened, Scribe, Start, Thread};
 
 const START: Boottime = Boottime::from_nanos(1_000_000_000_000);
 
@@ -189,6 +191,75 @@ fn nothing_is_waited_for_after_a_clean_end() {
     drop(ledger);
     let (ledger, _) = open(directory.path(), opened(1, false));
     assert_eq!(ledger.quarantined_until(), Boottime::ZERO);
+}
+
+/// A disk that has no space for anything new, for as long as that is set.
+#[derive(Debug)]
+struct Full(Files, Arc<AtomicBool>);
+
+impl Full {
+    fn check(&self) -> io::Result<()> {
+        let is_full = self.1.load(Ordering::SeqCst);
+        if is_full { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
+    }
+}
+
+impl Disk for Full {
+    fn length(&mut self, file: &'static str) -> io::Result<Option<u64>> {
+        self.0.length(file)
+    }
+    fn read_at(&mut self, file: &'static str, at: u64, into: &mut [u8]) -> io::Result<usize> {
+        self.0.read_at(file, at, into)
+    }
+    fn create(&mut self, file: &'static str) -> io::Result<()> {
+        self.0.create(file)
+    }
+    fn write_at(&mut self, file: &'static str, at: u64, bytes: &[u8]) -> io::Result<()> {
+        self.check()?;
+        self.0.write_at(file, at, bytes)
+    }
+    fn reserve(&mut self, file: &'static str, from: u64, upto: u64) -> io::Result<()> {
+        self.check()?;
+        self.0.reserve(file, from, upto)
+    }
+    fn sync(&mut self, file: &'static str) -> io::Result<()> {
+        self.0.sync(file)
+    }
+    fn rename(&mut self, from: &'static str, to: &'static str) -> io::Result<()> {
+        self.0.rename(from, to)
+    }
+    fn remove(&mut self, file: &'static str) -> io::Result<()> {
+        self.0.remove(file)
+    }
+}
+
+#[test]
+fn a_first_ledger_without_space_grants_nothing_until_it_is_written() {
+    let directory = tempfile::tempdir().unwrap();
+    let is_full = Arc::new(AtomicBool::new(true));
+    let start = || {
+        let mut disk = Box::new(Full(files(directory.path()), Arc::clone(&is_full)));
+        let found = Start::read(&mut *disk).unwrap();
+        let scribe = |disk| -> io::Result<Box<dyn Scribe>> { Ok(Box::new(Thread::start(disk)?)) };
+        Ledger::open(disk, found, opened(5_000, true), scribe).unwrap()
+    };
+    // Also where the one before left an empty file.
+    drop(start());
+    let (mut ledger, tokens) = start();
+    assert_eq!((tokens.first, tokens.last), (5_000, 4_999), "there are none");
+    assert!(!ledger.covers(Duration::from_millis(1)));
+    assert!(ledger.failure().is_some_and(|cause| cause.contains("state_dir")));
+    let mut try_again = || {
+        let at = ledger.poll_timeout().unwrap();
+        ledger.handle_timeout(at, Duration::ZERO);
+        written(&mut ledger)
+    };
+    assert!(try_again().is_err());
+    is_full.store(false, Ordering::SeqCst);
+    assert_eq!(try_again(), Ok(4_999 + Ahead::default().tokens));
+    assert!(ledger.covers(Ahead::default().ttl) && ledger.failure().is_none());
+    drop(ledger);
+    assert!(start().1.first > 4_999 + Ahead::default().tokens);
 }
 
 #[test]
