@@ -70,37 +70,41 @@ impl Watches {
                 });
                 self.tasks.insert(session, task.abort_handle());
             }
-            Err(error) => {
-                if let Some(withheld) = self.errors.admit() {
-                    tracing::warn!(%session, %error, withheld, "cannot watch the session's process");
-                }
-                self.unwatched.push(session);
-            }
+            Err(error) => self.cannot_watch(session, &error),
         }
     }
 
     /// Watches a process that was watched before this agent started. If it has ended meanwhile,
     /// that is told at once.
     pub(super) fn watch_again(&mut self, session: SessionId, process: Option<Process>) {
-        if let Some(pidfd) = self.kept.remove(&session) {
-            match process.and_then(|process| other_than(&pidfd, process)) {
-                None => self.begin(session, &pidfd),
-                Some(other) => self.watch(session, Arc::new(other)),
+        let kept = self.kept.remove(&session);
+        match (kept, process) {
+            (Some(pidfd), process) if process.is_none_or(|process| is_of(&pidfd, process)) => {
+                self.begin(session, &pidfd);
             }
-            return;
-        }
-        match process.map(process::reopen) {
-            Some(Some(pidfd)) => self.watch(session, Arc::new(pidfd)),
-            Some(None) => {
-                // Fails only when the heart has ended.
-                let _ = self.exits.send(Exit { session, status: None });
-            }
+            (kept, Some(process)) => match process::reopen(process) {
+                Ok(Some(pidfd)) => self.watch(session, Arc::new(pidfd)),
+                Ok(None) => match kept.filter(process::has_exited) {
+                    // It may tell how.
+                    Some(pidfd) => self.begin(session, &pidfd),
+                    // Fails only when the heart has ended.
+                    None => drop(self.exits.send(Exit { session, status: None })),
+                },
+                Err(error) => self.cannot_watch(session, &error),
+            },
             // A process of another PID namespace has no number to find it by.
-            None => {
+            (_, None) => {
                 tracing::info!(%session, "cannot watch the session's process again: it has no number here");
                 self.unwatched.push(session);
             }
         }
+    }
+
+    fn cannot_watch(&mut self, session: SessionId, error: &std::io::Error) {
+        if let Some(withheld) = self.errors.admit() {
+            tracing::warn!(%session, %error, withheld, "cannot watch the session's process");
+        }
+        self.unwatched.push(session);
     }
 
     /// Has forgotten what was kept for sessions that have not been adopted; says how many.
@@ -122,14 +126,13 @@ impl Watches {
     }
 }
 
-/// A handle on a session's process, if what was kept is one on another: an agent that was killed when
-/// another process took up the session may not have told of it.
-fn other_than(kept: &OwnedFd, process: Process) -> Option<OwnedFd> {
-    let is_other = match process::number(kept) {
-        Some(pid) => pid != process.pid,
-        None => process::has_exited(kept),
-    };
-    if is_other { process::reopen(process) } else { None }
+/// True if what was kept is a handle on a session's process: an agent that was killed when another
+/// process took up the session may not have told of that.
+fn is_of(kept: &OwnedFd, process: Process) -> bool {
+    match process::number(kept) {
+        Some(pid) => pid == process.pid,
+        None => !process::has_exited(kept),
+    }
 }
 
 #[cfg(test)]
@@ -154,7 +157,7 @@ mod tests {
         let numbers = stat.rsplit_once(')').unwrap().1;
         let start_ticks = numbers.split_ascii_whitespace().nth(19).unwrap().parse().unwrap();
         let process = Process { pid, start_ticks };
-        (child, process, process::reopen(process).unwrap())
+        (child, process, process::reopen(process).unwrap().unwrap())
     }
 
     async fn next(exits: &mut mpsc::UnboundedReceiver<Exit>) -> Exit {

@@ -31,10 +31,20 @@ pub fn has_exited(pidfd: &OwnedFd) -> bool {
 
 /// A new handle on a process that was watched before this agent started; `None` when it has ended,
 /// also when another one has got its number.
-pub fn reopen(process: Process) -> Option<OwnedFd> {
-    let pidfd = system::open(process.pid)?;
-    let same = start_ticks(process.pid) == Some(process.start_ticks);
-    (same && !has_exited(&pidfd)).then_some(pidfd)
+///
+/// # Errors
+///
+/// When the system does not tell, for want of descriptors perhaps: the process may live.
+pub fn reopen(process: Process) -> io::Result<Option<OwnedFd>> {
+    let Some(pidfd) = system::open(process.pid)? else { return Ok(None) };
+    let started = start_ticks(process.pid);
+    if has_exited(&pidfd) {
+        return Ok(None);
+    }
+    match started {
+        Some(ticks) => Ok((ticks == process.start_ticks).then_some(pidfd)),
+        None => Err(io::Error::other("/proc does not tell when it started")),
+    }
 }
 
 /// The number of the process; `None` when it has ended, has none here, or the kernel does not tell.
@@ -187,13 +197,18 @@ mod linux {
         }
     }
 
-    pub(super) fn open(pid: u32) -> Option<OwnedFd> {
-        let pid = libc::pid_t::try_from(pid).ok()?;
+    /// `None` if there is no process of that number.
+    pub(super) fn open(pid: u32) -> io::Result<Option<OwnedFd>> {
+        let Ok(pid) = libc::pid_t::try_from(pid) else { return Ok(None) };
         // SAFETY: no pointers are passed; the result is checked before it is used.
         let descriptor = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
-        let descriptor = Errno::result(descriptor).ok()?;
+        let descriptor = match Errno::result(descriptor) {
+            Ok(descriptor) => i32::try_from(descriptor).map_err(io::Error::other)?,
+            Err(Errno::ESRCH) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
         // SAFETY: the kernel has just returned this descriptor to us alone.
-        Some(unsafe { OwnedFd::from_raw_fd(i32::try_from(descriptor).ok()?) })
+        Ok(Some(unsafe { OwnedFd::from_raw_fd(descriptor) }))
     }
 
     pub(super) fn of_peer(
@@ -219,7 +234,7 @@ mod linux {
         if instant_of(before)? > accepted_at {
             return None;
         }
-        let pidfd = open(pid)?;
+        let pidfd = open(pid).ok()??;
         let owner = fs::metadata(format!("/proc/{pid}")).ok()?.uid();
         // A process that may not be looked into shows root as its owner; see proc(5).
         let same = start_ticks(pid) == Some(before) && (owner == uid || owner == 0);
@@ -317,8 +332,8 @@ mod unwatched {
         false
     }
 
-    pub(super) fn open(_: u32) -> Option<OwnedFd> {
-        None
+    pub(super) fn open(_: u32) -> io::Result<Option<OwnedFd>> {
+        Err(io::ErrorKind::Unsupported.into())
     }
 
     pub(super) fn listed_number(_: &OwnedFd) -> Option<i64> {
@@ -341,8 +356,11 @@ mod unwatched {
 #[cfg(test)]
 #[cfg(target_os = "linux")]
 mod tests {
+    use std::os::fd::AsRawFd;
     use std::process::{Child, Command, Stdio};
     use std::time::Duration;
+
+    use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
     use super::*;
 
@@ -355,7 +373,7 @@ mod tests {
     }
 
     async fn end(child: &mut Child, wait: bool) -> Option<i32> {
-        let pidfd = system::open(child.id()).unwrap();
+        let pidfd = system::open(child.id()).unwrap().unwrap();
         assert!(!has_exited(&pidfd));
         let first = exited(&pidfd).unwrap();
         let second = exited(&pidfd).unwrap();
@@ -393,14 +411,47 @@ mod tests {
         let mut child = child("exit 0");
         let pid = child.id();
         let process = Process { pid, start_ticks: start_ticks(pid).unwrap() };
-        let pidfd = reopen(process).unwrap();
+        let pidfd = reopen(process).unwrap().unwrap();
         assert_eq!(number(&pidfd), Some(pid));
-        assert!(reopen(Process { start_ticks: process.start_ticks + 1, ..process }).is_none());
+        let another = Process { start_ticks: process.start_ticks + 1, ..process };
+        assert!(reopen(another).unwrap().is_none());
         end(&mut child, false).await;
-        assert!(reopen(process).is_none(), "ended, though nobody has waited for it");
+        assert!(reopen(process).unwrap().is_none(), "ended, though nobody has waited for it");
         child.wait().unwrap();
-        assert!(reopen(process).is_none());
+        assert!(reopen(process).unwrap().is_none());
         assert_eq!(number(&pidfd), None);
         assert_eq!(number(&std::fs::File::open("/dev/null").unwrap().into()), None);
+    }
+
+    /// Set for the run of this test in a process of its own, which may lack descriptors.
+    const ALONE: &str = "TENURE_TEST_WITHOUT_DESCRIPTORS";
+
+    #[test]
+    fn without_descriptors_nobody_is_taken_for_ended() {
+        let this = Process {
+            pid: std::process::id(),
+            start_ticks: start_ticks(std::process::id()).unwrap(),
+        };
+        if std::env::var_os(ALONE).is_none() {
+            let path = concat!(module_path!(), "::without_descriptors_nobody_is_taken_for_ended");
+            let (_, name) = path.split_once("::").unwrap();
+            let mut again = Command::new(std::env::current_exe().unwrap());
+            let output = again.args(["--exact", name]).env(ALONE, "1").output().unwrap();
+            let told = String::from_utf8_lossy(&output.stdout);
+            assert!(output.status.success() && told.contains("1 passed"), "{told}");
+            return;
+        }
+        // One is left for the handle in the second round, and none for /proc.
+        for left in [0, 1] {
+            let next = std::fs::File::open("/dev/null").unwrap();
+            let limit = u64::try_from(next.as_raw_fd()).unwrap() + left;
+            drop(next);
+            let (former, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+            setrlimit(Resource::RLIMIT_NOFILE, limit, hard).unwrap();
+            let reopened = reopen(this);
+            setrlimit(Resource::RLIMIT_NOFILE, former, hard).unwrap();
+            assert!(reopened.is_err(), "{left} left");
+        }
+        assert!(reopen(this).unwrap().is_some());
     }
 }
