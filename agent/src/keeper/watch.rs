@@ -161,11 +161,16 @@ impl Keeper {
         let standing = match result {
             // One standing for everybody who watches, whoever they are.
             Ok(Answer::Standing(standing)) => Some(self.standing(resource, &standing, |_| false)),
-            // The next hint, or the feed's return, asks again.
             Ok(_) | Err(_) => None,
         };
+        let asks_after = now + self.settings.retry_max;
         let Some(watch) = self.watches.get_mut(resource) else { return };
         watch.asking = false;
+        if standing.is_none() {
+            // The hint that it was about is used up, and those who watch know nothing of it.
+            watch.again = true;
+            watch.asks_after = asks_after;
+        }
         let again = watch.again;
         if let Some(standing) = standing {
             let last = watch.last.as_deref();

@@ -6,8 +6,8 @@ use serde_json::json;
 use tenure::wire::{Event, Kind};
 use uuid::Uuid;
 
-use super::bench::{ALICE, Bench, peer};
-use crate::keeper::{Reply, Request, StatusPage, StreamId, StreamTarget};
+use super::bench::{ALICE, Bench, Link, peer};
+use crate::keeper::{Reply, Request, Settings, StatusPage, StreamId, StreamTarget};
 use crate::model::{Page, Resource};
 
 /// Longer than the rest between two tellings.
@@ -55,6 +55,36 @@ fn sessions_that_come_and_go_are_told_of_together() {
         assert!((1..=2).contains(&standings.len()), "{} standings", standings.len());
         assert_eq!((standings.last(), messages), (Some(&201), 60));
     }
+}
+
+#[test]
+fn a_standing_that_was_not_answered_is_asked_for_again() {
+    let mut bench = Bench::new();
+    let session = bench.register(json!({"keepalive_ms": 3_600_000}));
+    let stream = StreamId(1 << 32);
+    let resource = Resource { tenant: "default".into(), kind: Kind::Semaphore, name: "gpu".into() };
+    let target = StreamTarget::Resource(resource);
+    bench.link = Link::RepliesLost;
+    bench.keeper.open_stream(bench.now, stream, peer(ALICE), target).unwrap();
+    bench.settle();
+    bench.pass(Duration::from_secs(60));
+    assert_eq!(heard(&mut bench, stream), (vec![], 0));
+    bench.set_link(Link::Up);
+    bench.pass(Settings::default().retry_max);
+    assert_eq!(heard(&mut bench, stream), (vec![0], 0));
+
+    // The hint of a grant comes, and the question that it leads to is lost.
+    bench.hold(session, json!({"kind": "semaphore", "name": "gpu", "limit": 1}));
+    bench.link = Link::RepliesLost;
+    bench.pass(A_REST);
+    bench.set_link(Link::Up);
+    bench.pass(Settings::default().retry_max);
+    let Some(Event::Standing(told)) = bench.events.entry(stream).or_default().pop() else {
+        panic!("nothing was told")
+    };
+    assert_eq!(told.holding, 1);
+    bench.pass(Duration::from_secs(60));
+    assert_eq!(heard(&mut bench, stream), (vec![], 0), "an answer is the end of it");
 }
 
 #[test]
