@@ -19,8 +19,8 @@ use crate::model::{ClaimId, SessionId};
 /// Most ended holds and sessions that are remembered. Beyond it the oldest of whoever has the most are
 /// forgotten.
 pub const REMEMBERED_MAX: usize = 65_536;
-/// Most of one user; beyond it its own oldest are forgotten.
-const REMEMBERED_PER_UID_MAX: usize = REMEMBERED_MAX / 4;
+/// One user has one part of so many; beyond it its own oldest are forgotten.
+const PART_PER_UID: usize = 4;
 /// How often what is over is looked for: each time costs a look at every user.
 const FORGET_EVERY: Duration = Duration::from_secs(1);
 /// Most that are forgotten at a time.
@@ -56,6 +56,7 @@ enum Ended {
 #[derive(Debug)]
 pub(super) struct Memory {
     keep_for: Duration,
+    max: usize,
     /// By user, oldest first.
     order: BTreeMap<u32, VecDeque<(Boottime, Ended)>>,
     /// How many each user has.
@@ -67,9 +68,11 @@ pub(super) struct Memory {
 }
 
 impl Memory {
-    pub(super) fn new(keep_for: Duration) -> Memory {
+    /// Remembers so many for so long.
+    pub(super) fn new(keep_for: Duration, max: usize) -> Memory {
         Memory {
             keep_for,
+            max,
             order: BTreeMap::new(),
             sizes: BTreeSet::new(),
             count: 0,
@@ -203,10 +206,10 @@ impl Keeper {
     }
 
     fn remember(&mut self, until: Boottime, uid: u32, ended: Ended) {
-        if self.memory.push(uid, until, ended) > REMEMBERED_PER_UID_MAX {
+        if self.memory.push(uid, until, ended) > self.memory.max / PART_PER_UID {
             self.note(Note::Refused { limit: "remembered_per_uid", uid });
             self.forget_oldest(uid);
-        } else if self.memory.count > REMEMBERED_MAX
+        } else if self.memory.count > self.memory.max
             && let Some(most) = self.memory.most()
         {
             self.note(Note::Refused { limit: "remembered", uid: most });
@@ -277,7 +280,7 @@ mod tests {
         for number in 0..100_000 {
             keeper.remember(until, 2, ended(number));
         }
-        assert_eq!(keeper.memory.len(), REMEMBERED_PER_UID_MAX + 1);
+        assert_eq!(keeper.memory.len(), REMEMBERED_MAX / PART_PER_UID + 1);
         assert!(keeper.memory.session(SessionId(one)).is_some());
         // Whoever has the most makes room for others.
         for number in 0..100_000 {
@@ -306,8 +309,12 @@ mod tests {
         let mut keeper = Keeper::new(Settings::default(), [0; 32], Boottime::ZERO);
         let saved = (0..20_000).map(|number| of(2, number)).chain([of(1, 1 << 64)]).collect();
         keeper.remember_again(Boottime::ZERO, saved);
-        assert_eq!(keeper.memory.len(), REMEMBERED_PER_UID_MAX + 1);
+        assert_eq!(keeper.memory.len(), REMEMBERED_MAX / PART_PER_UID + 1);
         assert!(keeper.memory.session(SessionId(Uuid::from_u128(1 << 64))).is_some());
+        let few = Settings { remembered_max: 40, ..Settings::default() };
+        let mut keeper = Keeper::new(few, [0; 32], Boottime::ZERO);
+        keeper.remember_again(Boottime::ZERO, (0..100).map(|number| of(2, number)).collect());
+        assert_eq!(keeper.memory.len(), 10, "as little memory wants it");
         let mut keeper = Keeper::new(Settings::default(), [0; 32], until);
         keeper.remember_again(until, vec![of(1, 1)]);
         assert_eq!(keeper.memory.len(), 0, "its time is over");

@@ -202,7 +202,7 @@ impl Keeper {
     pub fn new(settings: Settings, seed: [u8; 32], now: Boottime) -> Keeper {
         let ring_bytes = RingBytes::new(settings.rings_bytes_max);
         Keeper {
-            memory: Memory::new(settings.remember),
+            memory: Memory::new(settings.remember, settings.remembered_max),
             settings,
             random: ChaCha12Rng::from_seed(seed),
             phase: Phase::Running,

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tenure::wire::Kind;
 
+use super::memory::REMEMBERED_MAX;
 use crate::model::Share;
 
 /// How long something lives without a beat, and how often it is beaten.
@@ -69,6 +70,8 @@ pub struct Settings {
     pub ring_max: usize,
     /// Bytes of the events that are kept for all sessions; read at the start alone.
     pub rings_bytes_max: usize,
+    /// Ended holds and sessions that are remembered; read at the start alone.
+    pub remembered_max: usize,
 }
 
 /// Most event streams of a session.
@@ -135,6 +138,7 @@ impl Default for Settings {
             holds_per_uid_max: None,
             ring_max: 256,
             rings_bytes_max: 32 * 1024 * 1024,
+            remembered_max: REMEMBERED_MAX,
         }
     }
 }

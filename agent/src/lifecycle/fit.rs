@@ -23,10 +23,13 @@ const SESSION_BYTES: u64 = 12 * 1024;
 /// The same of a hold with long names and attributes: 3 KiB, and of its rows, which are there three times
 /// while a log of twice its length is written anew, another 8 KiB.
 const HOLD_BYTES: u64 = 12 * 1024;
+/// The same of an ended hold with long names that is remembered, bytes.
+const REMEMBERED_BYTES: u64 = 1536;
 /// Parts of the memory: of so many one is for connections, and so on. Sessions and holds have the rest.
 const CONNECTIONS_OF_MEMORY: u64 = 4;
 const BUFFERS_OF_MEMORY: u64 = 8;
 const RINGS_OF_MEMORY: u64 = 16;
+const REMEMBERED_OF_MEMORY: u64 = 16;
 /// For what the allocator and the kernel keep besides.
 const SPARE_OF_MEMORY: u64 = 8;
 
@@ -93,9 +96,12 @@ fn fit_memory(fitted: &mut Fitted, memory: u64) {
     fit_connections(limits, count(memory / CONNECTIONS_OF_MEMORY / CONNECTION_BYTES), &cause);
     *buffered_bytes = (*buffered_bytes).min(count(memory / BUFFERS_OF_MEMORY));
     settings.rings_bytes_max = settings.rings_bytes_max.min(count(memory / RINGS_OF_MEMORY));
+    let remembered = count(memory / REMEMBERED_OF_MEMORY / REMEMBERED_BYTES);
+    settings.remembered_max = settings.remembered_max.min(remembered);
     let taken = limits.connections_max as u64 * CONNECTION_BYTES
         + *buffered_bytes as u64
         + settings.rings_bytes_max as u64
+        + settings.remembered_max as u64 * REMEMBERED_BYTES
         + memory / SPARE_OF_MEMORY;
     let room = memory.saturating_sub(taken);
     let wanted =
@@ -160,6 +166,7 @@ mod tests {
             let all = BASE_BYTES
                 + limits.connections_max as u64 * CONNECTION_BYTES
                 + (buffered_bytes + settings.rings_bytes_max) as u64
+                + settings.remembered_max as u64 * REMEMBERED_BYTES
                 + settings.sessions_max as u64 * SESSION_BYTES
                 + settings.holds_max as u64 * HOLD_BYTES;
             assert!(all < memory, "{all} of {memory} bytes");
