@@ -7,11 +7,11 @@ use std::time::Duration;
 use tenure::wire::Problem;
 use tokio::sync::{mpsc, oneshot};
 
-use super::budget::BUFFERED_BYTES_MAX;
 use super::handle::{Inbox, Message, channel};
 use super::{Caller, Handle, Probe, StreamItem};
 use crate::keeper::{Reply, Request, StreamId, StreamTarget, Ticket};
 use crate::model::ClaimId;
+use crate::telemetry::Metrics;
 use crate::upstream::Examination;
 
 /// A message to the heart.
@@ -41,8 +41,9 @@ pub(crate) enum Heard {
 pub(crate) struct FakeHeart(Inbox);
 
 impl FakeHeart {
-    pub(crate) fn new() -> (Handle, FakeHeart) {
-        let (handle, inbox) = channel(BUFFERED_BYTES_MAX, Arc::default());
+    /// With room for so many bytes that clients send or do not read.
+    pub(crate) fn new(buffered_bytes: usize, metrics: Arc<Metrics>) -> (Handle, FakeHeart) {
+        let (handle, inbox) = channel(buffered_bytes, metrics);
         (handle, FakeHeart(inbox))
     }
 

@@ -198,8 +198,6 @@ impl Server {
                 Ok((stream, _)) => {
                     let identity = identify(&stream);
                     if self.admit(stream, identity) {
-                        // Whoever was accepted before gets to send its request before it is the
-                        // longest idle one.
                         tokio::task::yield_now().await;
                     }
                 }
@@ -216,7 +214,7 @@ impl Server {
         }
     }
 
-    /// Starts serving a connection, or refuses it; says whether a limit is reached.
+    /// Starts serving a connection, or refuses it; says whether the others are to have a turn.
     fn admit<I: Identity>(&self, stream: UnixStream, identity: io::Result<I>) -> bool {
         let identity = match identity {
             Ok(identity) => Box::new(identity),
@@ -227,11 +225,9 @@ impl Server {
             }
         };
         let connection = Arc::new(Connection::new(stream, identity, self.epoch));
-        match self.table.admit(&connection) {
-            Ok((seat, is_full)) => {
-                self.start(connection, Some(seat));
-                is_full
-            }
+        let (admitted, is_turn_due) = self.table.admit(&connection);
+        match admitted {
+            Ok(seat) => self.start(connection, Some(seat)),
             Err(full) => {
                 let uid = connection.peer().uid;
                 self.metrics.refused(table::limit(full));
@@ -243,9 +239,9 @@ impl Server {
                 if let Some(connection) = Arc::into_inner(connection) {
                     self.refuser.refuse(connection.stream, refuse::full(full, uid));
                 }
-                true
             }
         }
+        is_turn_due
     }
 
     /// Serves the agent itself, which needs no place in the table. It leaves when it likes.

@@ -184,6 +184,32 @@ async fn idle_connections_make_room() {
 }
 
 #[tokio::test]
+async fn whoever_has_all_its_connections_does_not_keep_others_from_connecting() {
+    const SHARE: usize = 128;
+    const BEYOND: usize = 256;
+    let rig = Rig::with_limits(Limits {
+        connections: Share { max: 1000, per_uid: SHARE },
+        ..Limits::default()
+    });
+    // They wait for the agent, which has had no turn yet.
+    let connect = |_| std::os::unix::net::UnixStream::connect(&rig.path).unwrap();
+    let _theirs: Vec<_> = (0..SHARE + BEYOND).map(connect).collect();
+    let mut last = rig.connect().await;
+    let passes = async {
+        let mut passes = 0;
+        loop {
+            tokio::task::yield_now().await;
+            passes += 1;
+            assert!(passes < BEYOND, "each took a turn of all that was ready");
+        }
+    };
+    tokio::select! {
+        answer = last.get("/healthz") => assert_eq!(answer.status, 200),
+        () = passes => {}
+    }
+}
+
+#[tokio::test]
 async fn another_user_is_not_disturbed() {
     let rig = Rig::with_limits(Limits {
         connections: Share { max: 30, per_uid: 20 },

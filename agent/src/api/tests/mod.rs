@@ -1,5 +1,6 @@
 //! The API over real sockets, with a heart that does what the test says.
 
+mod buffers;
 mod client;
 mod connections;
 mod counts;

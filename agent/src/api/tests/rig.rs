@@ -24,7 +24,7 @@ use super::super::{
 use super::Client;
 use crate::config::SharedPolicy;
 use crate::heart::fake::{FakeHeart, Heard};
-use crate::heart::{Caller, Probe, StreamItem};
+use crate::heart::{BUFFERED_BYTES_MAX, Caller, Probe, StreamItem};
 use crate::keeper::{
     Reply, Request, SessionFacts, Settings, StatusView, StreamId, StreamTarget, Ticket,
 };
@@ -90,12 +90,17 @@ impl Rig {
     }
 
     pub(super) fn with(limits: Limits, policy: SharedPolicy) -> Rig {
+        Rig::with_room(limits, policy, BUFFERED_BYTES_MAX)
+    }
+
+    /// With room for so many bytes that clients send or do not read.
+    pub(super) fn with_room(limits: Limits, policy: SharedPolicy, buffered_bytes: usize) -> Rig {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("api.sock");
         std::fs::write(directory.path().join(SESSION), "a page").unwrap();
-        let (heart, fake) = FakeHeart::new();
-        let (notes, noted) = mpsc::unbounded_channel();
         let metrics = Arc::new(Metrics::new());
+        let (heart, fake) = FakeHeart::new(buffered_bytes, metrics.clone());
+        let (notes, noted) = mpsc::unbounded_channel();
         let beats = Arc::new(AtomicBool::new(true));
         tokio::spawn(beat(fake, notes, beats.clone()));
         let context = Arc::new(Context {
