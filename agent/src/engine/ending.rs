@@ -9,7 +9,12 @@ use super::journal::Entry;
 use super::timers::look_at;
 use super::{Engine, Occupation, Timer};
 use crate::host::clock::Boottime;
-use crate::model::{Change, ClaimId, GoneReason, Resource};
+use crate::model::{Change, ClaimId, GoneReason, Request, Resource, Subject};
+
+/// How many deadlines one step looks at, and after how many effects it gives no more permits to those
+/// who wait: what is left is due still.
+const DUE_PER_STEP: usize = 1024;
+const EFFECTS_PER_STEP: usize = 4096;
 
 impl Engine {
     pub(super) fn release(&mut self, now: Boottime, id: ClaimId, resource: &Resource) -> bool {
@@ -45,24 +50,73 @@ impl Engine {
         revoked.len() as u64
     }
 
-    /// Does everything that is due. Returns the latest instant seen, which becomes that of the step.
+    /// Does what is due, a bounded part at a time. Returns the latest instant seen, which becomes that
+    /// of the step.
     pub(super) fn advance(&mut self, now: Boottime) -> Boottime {
         let now = self.latest.max(now);
         self.latest = now;
-        while let Some(timer) = self.timers.pop_due(now) {
+        for _ in 0..DUE_PER_STEP {
+            let Some(timer) = self.timers.pop_due(now) else { break };
             match timer {
                 Timer::Claim(id) => self.claim_due(now, id),
                 Timer::Session(id) => self.session_due(now, id),
             }
         }
         self.tombstones.handle_timeout(now);
-        if !self.blocked.is_empty() && now >= self.quarantined_until && !self.tokens.is_exhausted()
+        while self.grants_in(now).is_none()
+            && !self.has_done_much()
+            && let Some(resource) = self.blocked.pop_first()
         {
-            for resource in std::mem::take(&mut self.blocked) {
-                self.grant_heads(now, &resource);
-            }
+            self.grant_heads(now, &resource);
         }
         now
+    }
+
+    /// True if the rest of what one step could do is for the next.
+    pub(super) fn has_done_much(&self) -> bool {
+        self.effects.len() >= EFFECTS_PER_STEP
+    }
+
+    /// Ends what a request is about if that ran out, and no step had room for it yet.
+    pub(super) fn catch_up(&mut self, now: Boottime, request: &Request) {
+        if self.timers.next().is_none_or(|due| due > now) {
+            return;
+        }
+        match request {
+            Request::Claim(claim) => {
+                self.end_overdue(now, claim.id);
+                self.end_overdue_holder(now, &claim.resource);
+            }
+            Request::Renew(beats) => {
+                for beat in beats {
+                    match &beat.subject {
+                        Subject::Claim { claim, .. } => self.end_overdue(now, *claim),
+                        Subject::Session(session) => self.end_overdue_session(now, *session),
+                    }
+                }
+            }
+            Request::Release { claim, .. } => self.end_overdue(now, *claim),
+            Request::Announce(record) => self.end_overdue_session(now, record.owner.session),
+            Request::Inspect(resource)
+            | Request::Holders(resource)
+            | Request::Revoke { resource, .. } => self.end_overdue_holder(now, resource),
+            Request::EndSession { .. } | Request::Routes { .. } => {}
+        }
+    }
+
+    fn end_overdue(&mut self, now: Boottime, id: ClaimId) {
+        if let Some(tracked) = self.claims.get(&id)
+            && tracked.deadline() <= now
+        {
+            self.timers.disarm(tracked.armed, Timer::Claim(id));
+            self.claim_due(now, id);
+        }
+    }
+
+    fn end_overdue_holder(&mut self, now: Boottime, resource: &Resource) {
+        if let Some(holder) = self.holder(resource).map(Tracked::id) {
+            self.end_overdue(now, holder);
+        }
     }
 
     fn claim_due(&mut self, now: Boottime, id: ClaimId) {

@@ -74,7 +74,9 @@ enum Occupation {
 ///   only afterwards: what takes a hold from somebody stands before what gives it to somebody else.
 /// - *Provisions*: [`extend_tokens`](Engine::extend_tokens), [`quarantine`](Engine::quarantine).
 ///
-/// `handle` is right even when deadlines have passed for which `handle_timeout` was not called.
+/// `handle` is right even when deadlines have passed for which `handle_timeout` was not called: what a
+/// request is about is looked at first. Of thousands that ran out at once a permit may be free a few
+/// steps later than it could be.
 ///
 /// Tokens that may be granted must be durable before the engine learns of them; without any left it
 /// answers [`ClaimAnswer::Quarantined`] to whoever does not queue, and keeps queues waiting.
@@ -99,7 +101,8 @@ pub struct Engine {
     timers: Timers,
     /// How many claims have which ttl.
     ttls: BTreeMap<Duration, usize>,
-    /// Semaphores with a free permit and waiters that wait for tokens or the end of a quarantine.
+    /// Semaphores with a free permit and waiters that wait for tokens, the end of a quarantine, or the
+    /// next step.
     blocked: BTreeSet<Resource>,
     /// Masters that ended in this step; told only if nobody followed within it.
     orphaned: Vec<Tracked>,
@@ -131,6 +134,7 @@ impl Engine {
     /// Answers a request.
     pub fn handle(&mut self, now: Boottime, request: Request) -> Answer {
         let now = self.advance(now);
+        self.catch_up(now, &request);
         let answer = match request {
             Request::Claim(claim) => Answer::Claim(self.claim(now, claim)),
             Request::Renew(beats) => {
@@ -168,7 +172,7 @@ impl Engine {
     }
 
     /// Does what is due: expiry, the end of grace, purge of waiters that are not beaten, the end of
-    /// marks.
+    /// marks. What does not fit into one step is due still.
     pub fn handle_timeout(&mut self, now: Boottime) {
         self.advance(now);
         self.tell_orphaned();
@@ -188,6 +192,12 @@ impl Engine {
     /// How many grants can be made before [`Engine::extend_tokens`] is needed.
     pub fn tokens_left(&self) -> u64 {
         self.tokens.left()
+    }
+
+    /// How many claims are granted or wait.
+    #[cfg(test)]
+    pub(crate) fn count_claims(&self) -> usize {
+        self.claims.len()
     }
 
     /// As if that many grants had been made and had ended.

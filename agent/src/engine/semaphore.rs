@@ -170,7 +170,7 @@ impl Engine {
                 self.tell_changed(resource);
                 continue;
             }
-            if self.grants_in(now).is_some() {
+            if self.grants_in(now).is_some() || self.has_done_much() {
                 self.blocked.insert(resource.clone());
                 return;
             }

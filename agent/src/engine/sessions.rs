@@ -142,6 +142,14 @@ impl Engine {
         BeatAnswer::Session { role: if is_master { Role::Master } else { Role::Peer } }
     }
 
+    pub(super) fn end_overdue_session(&mut self, now: Boottime, id: SessionId) {
+        if let Some(announced) = self.sessions.announced.get(&id)
+            && announced.expires <= now
+        {
+            self.end_session(id);
+        }
+    }
+
     pub(super) fn session_due(&mut self, now: Boottime, id: SessionId) {
         let Some(announced) = self.sessions.announced.get_mut(&id) else { return };
         if announced.expires > now {

@@ -6,6 +6,9 @@ use std::time::Duration;
 use crate::host::clock::Boottime;
 use crate::model::{ClaimId, GoneReason};
 
+/// How many marks one step drops at most; until their turn comes they count as dropped.
+const DROPPED_PER_STEP: usize = 4096;
+
 #[derive(Debug)]
 pub(super) struct Tombstones {
     keep: Duration,
@@ -58,14 +61,21 @@ impl Tombstones {
             self.order.shrink_to_fit();
             self.look_at = None;
         } else {
-            self.look_at = Some(now + self.keep);
+            self.look_at = Some(if self.has_due(now) { now } else { now + self.keep });
         }
     }
 
     fn drop_due(&mut self, now: Boottime) {
-        while self.order.front().is_some_and(|(until, _)| *until <= now) {
+        for _ in 0..DROPPED_PER_STEP {
+            if !self.has_due(now) {
+                return;
+            }
             self.drop_first();
         }
+    }
+
+    fn has_due(&self, now: Boottime) -> bool {
+        self.order.front().is_some_and(|(until, _)| *until <= now)
     }
 
     fn drop_first(&mut self) {

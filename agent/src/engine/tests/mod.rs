@@ -11,6 +11,7 @@ mod mirror;
 mod properties;
 mod semaphore;
 mod sessions;
+mod steps;
 mod timing;
 mod transcript;
 
