@@ -377,7 +377,7 @@ impl Keeper {
         };
         let Some(hold) = release.hold else {
             self.end_session(now, id, "it was released", None);
-            return self.answer(ticket, Reply::Released(true));
+            return self.answer_when_ended(id, ticket);
         };
         self.alive(now, id);
         let claim = ClaimId(hold);

@@ -202,6 +202,11 @@ impl Keeper {
             return;
         }
         let Some(hold) = self.holds.get_mut(&id) else { return };
+        if self.sessions.get(&hold.session()).is_some_and(|session| session.leaving.is_some()) {
+            // The upstream has it.
+            hold.uncertain = true;
+            return self.end_released(now, id, ReleasedCause::SessionEnded);
+        }
         self.hold_counts.change(hold, Stage::Held);
         hold.token = token;
         hold.limit = limit;

@@ -159,23 +159,11 @@ impl Keeper {
     pub fn handle_stop(&mut self, now: Boottime) {
         self.phase = Phase::Stopping;
         self.refuse_blocked();
-        let mut ids: Vec<_> = self.sessions.keys().copied().collect();
-        ids.sort_unstable();
-        for id in ids {
-            self.stop_session(now, id);
-        }
-        let observers: Vec<_> = self.streams.keys().copied().collect();
-        for stream in observers {
-            let of_session = matches!(self.streams.get(&stream), Some(super::Stream::Session(_)));
-            if !of_session {
-                self.handle_stream_closed(now, stream);
-                self.commands.push_back(Command::CloseStream { stream, end: StreamEnd::Stopping });
-            }
-        }
+        self.end_all(now);
         self.flush_beats();
     }
 
-    fn stop_session(&mut self, now: Boottime, id: SessionId) {
+    pub(super) fn stop_session(&mut self, now: Boottime, id: SessionId) {
         let Some(session) = self.sessions.get(&id) else { return };
         let held: Vec<ClaimId> = session
             .holds
@@ -189,9 +177,7 @@ impl Keeper {
             && !held.is_empty();
         // If the session stays until its work has ended, nobody will claim for its waits.
         let lost = if works_on { session.holds.iter().copied().collect() } else { held };
-        for hold in lost {
-            self.lose(now, hold, LostReason::AgentStopping);
-        }
+        self.lose_all(now, lost, LostReason::AgentStopping);
         if !works_on {
             self.end_session(now, id, "the agent is stopping", None);
         }
@@ -214,7 +200,10 @@ impl Keeper {
             Phase::Running => false,
             Phase::Restarting => true,
             Phase::Stopping => {
-                self.sessions.is_empty() && self.departures.is_empty() && self.farewells.is_empty()
+                self.ends.is_empty()
+                    && self.sessions.is_empty()
+                    && self.departures.is_empty()
+                    && self.farewells.is_empty()
             }
         }
     }

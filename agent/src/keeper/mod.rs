@@ -25,6 +25,7 @@ mod claims;
 mod command;
 mod contest;
 mod departure;
+mod ends;
 mod event;
 mod hold;
 pub mod journal;
@@ -74,6 +75,7 @@ use crate::model::{self, Answer, CallId, ClaimId, Failure, Resource, SessionId};
 use checkpoint::Checkpoint;
 use contest::Contest;
 use departure::{Departure, Farewell};
+use ends::Ends;
 use hold::{Hold, HoldCounts};
 use map::Map;
 #[cfg(test)]
@@ -87,6 +89,8 @@ use watch::Watch;
 
 /// How many timers one call of [`Keeper::handle_timeout`] does at most: as many as one call renews.
 const TIMERS_PER_CALL: usize = BEATS_PER_CALL_MAX;
+/// No further timer, and no further end of many, once it has had this much done.
+const COMMANDS_PER_CALL: usize = 1024;
 
 /// A call to the upstream whose answer has not come.
 #[derive(Debug)]
@@ -177,6 +181,7 @@ pub struct Keeper {
     watches: BTreeMap<Resource, Watch>,
     watch_names: Map<WatchId, Resource>,
     missed: Missed,
+    ends: Ends,
     ring_bytes: RingBytes,
     streams: Map<StreamId, Stream>,
     blocked: Map<Ticket, ClaimId>,
@@ -227,6 +232,7 @@ impl Keeper {
             watches: BTreeMap::new(),
             watch_names: Map::default(),
             missed: Missed::default(),
+            ends: Ends::default(),
             ring_bytes,
             streams: Map::default(),
             blocked: Map::default(),
@@ -278,6 +284,7 @@ impl Keeper {
             && self.streams.is_empty()
             && self.watches.is_empty()
             && self.watch_names.is_empty()
+            && self.ends.is_empty()
             && self.ring_bytes.all() == 0
             && self.calls.is_empty()
     }
@@ -313,7 +320,11 @@ impl Keeper {
 
     /// Does what is due, a bounded part at a time: what is left is due still.
     pub fn handle_timeout(&mut self, now: Boottime) {
+        let enough = self.commands.len() + COMMANDS_PER_CALL;
         for _ in 0..TIMERS_PER_CALL {
+            if self.commands.len() >= enough {
+                break;
+            }
             let Some((_, timer)) = self.timers.pop(now) else { break };
             match timer {
                 Timer::Deadline(hold) => self.deadline_fired(now, hold),
@@ -328,6 +339,7 @@ impl Keeper {
                 Timer::Watch(watch) => self.watch_fired(now, watch),
                 Timer::Farewell(session) => self.farewell_fired(now, session),
                 Timer::Missed => self.missed_fired(now),
+                Timer::Ends => self.ends_fired(now),
                 Timer::Forget => self.forget_fired(now),
             }
         }
@@ -450,13 +462,15 @@ impl Keeper {
         let id = SessionId(session);
         if let Some(found) = self.sessions.get(&id) {
             if self.sees_all(peer) || found.saved.uid == peer.uid {
-                return Ok(id);
+                return match &found.leaving {
+                    None => Ok(id),
+                    Some(leaving) => Err(has_ended(session, leaving.why)),
+                };
             }
         } else if let Some((uid, why)) = self.memory.session(id)
             && (self.sees_all(peer) || uid == peer.uid)
         {
-            let detail = format!("session {session} has ended: {why}; register again");
-            return Err(Problem::new(Code::SessionLost, detail).into());
+            return Err(has_ended(session, why));
         }
         let detail = format!("there is no session {session} of user {}; register first", peer.uid);
         Err(Problem::new(Code::SessionUnknown, detail).into())
@@ -500,6 +514,11 @@ fn over_quota(uid: u32, has: usize, what: &str, max: usize) -> Box<Problem> {
          administrator of this host for more"
     );
     Box::new(Problem::new(Code::QuotaExceeded, detail).retry_after_ms(1000))
+}
+
+fn has_ended(session: Uuid, why: &str) -> Box<Problem> {
+    let detail = format!("session {session} has ended: {why}; register again");
+    Box::new(Problem::new(Code::SessionLost, detail))
 }
 
 fn stopping() -> Problem {

@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use rand_chacha::rand_core::Rng;
 use tenure::page::SLOTS;
-use tenure::wire::{Code, Kind, Problem, Register, ReleasedCause, Resume, Tether};
+use tenure::wire::{Code, Kind, Problem, Register, Resume, Tether};
 use uuid::Uuid;
 
 use super::command::{Command, Note, StreamEnd};
+use super::ends::Leaving;
 use super::hold::millis;
 use super::journal::{Entry, SavedSession};
 use super::request::{Reply, Ticket};
@@ -242,19 +243,8 @@ impl Keeper {
         });
     }
 
-    /// Ends a session: all its holds and waiters are released upstream, and nothing of it remains.
-    pub(super) fn end_session(
-        &mut self,
-        now: Boottime,
-        id: SessionId,
-        why: &'static str,
-        exit: Option<i32>,
-    ) {
-        let Some(session) = self.sessions.get(&id) else { return };
-        let holds: Vec<_> = session.holds.iter().copied().collect();
-        for hold in holds {
-            self.end_released(now, hold, ReleasedCause::SessionEnded);
-        }
+    /// Nothing remains of a session whose holds have ended.
+    pub(super) fn close_session(&mut self, now: Boottime, id: SessionId) {
         let end = if self.phase == super::Phase::Running {
             StreamEnd::SessionEnded
         } else {
@@ -262,6 +252,7 @@ impl Keeper {
         };
         self.end_streams(id, end);
         let Some(mut session) = self.sessions.remove(&id) else { return };
+        let Some(Leaving { why, exit, ticket }) = session.leaving.take() else { return };
         for hold in std::mem::take(&mut session.kept) {
             self.depart_now(now, hold);
         }
@@ -287,6 +278,9 @@ impl Keeper {
         let uid = session.saved.uid;
         self.note(Note::Ended { session: id, uid, name, why, exit });
         self.remember_session(now, &session, why);
+        if let Some(ticket) = ticket {
+            self.answer(ticket, Reply::Released(true));
+        }
     }
 
     /// Announces a session in its project, as the first master claim or a named project wants it.

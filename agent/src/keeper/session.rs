@@ -7,6 +7,7 @@ use std::time::Duration;
 use tenure::wire::{Role, Tether};
 
 use super::Settings;
+use super::ends::Leaving;
 use super::journal::SavedSession;
 use super::map::Map;
 use super::request::StreamId;
@@ -76,6 +77,8 @@ pub(super) struct Session {
     pub(super) beat: Alarm,
     /// Failed beats in a row.
     pub(super) failures: u32,
+    /// It ends, and has more holds than end in one turn.
+    pub(super) leaving: Option<Leaving>,
 }
 
 impl Session {
@@ -111,6 +114,7 @@ impl Session {
             put_off: PutOff::default(),
             beat: Alarm::default(),
             failures: 0,
+            leaving: None,
         }
     }
 

@@ -179,10 +179,8 @@ impl Keeper {
             let due = Some(now + READS_FOR);
             return self.timers.set(&mut session.progress, Timer::Progress(id), due);
         }
-        let holds: Vec<_> = session.holds.iter().copied().collect();
-        for hold in holds {
-            self.lose(now, hold, LostReason::Stalled);
-        }
+        let holds = self.waits_first(id);
+        self.lose_all(now, holds, LostReason::Stalled);
     }
 
     /// A stream of the session closed.

@@ -43,6 +43,8 @@ pub(super) enum Timer {
     Farewell(SessionId),
     /// The next part of what is asked for since hints were lost.
     Missed,
+    /// The next part of what ends.
+    Ends,
     /// The oldest ended hold or session may be forgotten.
     Forget,
 }

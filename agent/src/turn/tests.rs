@@ -106,6 +106,7 @@ impl Shell for Host {
                 "reply"
             }
             Command::Send { .. } => "event",
+            Command::CloseStream { .. } => "closed",
             _ => "other",
         });
     }
@@ -461,4 +462,105 @@ fn timers_that_come_due_together_take_several_turns_and_beats_overtake_the_other
         assert!(turns < 100, "{}", rig.host.replies.len());
     }
     assert!(turns >= 4, "{turns}");
+}
+
+/// Whatever ends at once, a turn looks up and does no more than this.
+const ENDS_MAX: u64 = 20_000;
+
+/// Sessions, each with a stream, that hold 4 095 leaders together.
+fn holders(rig: &mut Rig, sessions: u64, promise: Option<u64>) -> Vec<Uuid> {
+    let mut ids = Vec::new();
+    let holds = 4095 / sessions;
+    for number in 0..sessions {
+        let id = rig
+            .register(json!({"tether": "process", "holds": holds.max(64), "progress_ms": promise}));
+        let target = StreamTarget::Session { session: id, last_event_id: None };
+        rig.keeper.open_stream(rig.host.now, StreamId(number), peer(), target).unwrap();
+        for hold in 0..holds {
+            rig.acquire(id, &format!("{number} {hold}"));
+        }
+        rig.rest();
+        ids.push(id);
+    }
+    rig.host.replies.clear();
+    ids
+}
+
+/// Takes turns, all of them short, until `is_over`; how many.
+fn end_by_turns(rig: &mut Rig, is_over: impl Fn(&Rig) -> bool) -> usize {
+    for turn in 0..1000 {
+        if is_over(rig) {
+            return turn;
+        }
+        let (before, done) = (crate::keeper::looked_up(), rig.host.done.len());
+        rig.take();
+        let work = crate::keeper::looked_up() - before + (rig.host.done.len() - done) as u64;
+        assert!(work < ENDS_MAX, "{work} in turn {turn}");
+    }
+    panic!("not over after 1000 turns");
+}
+
+#[test]
+fn the_end_of_a_session_with_many_holds_takes_several_turns_and_is_one_event() {
+    for within in [true, false] {
+        let mut rig = crowd(within);
+        let session = holders(&mut rig, 1, None)[0];
+        let other = rig.register(json!({"tether": "process"}));
+        rig.rest();
+        rig.say(crate::keeper::Request::Release(Release { session, hold: None }));
+        rig.take();
+        assert!(rig.host.replies.is_empty(), "it has not ended yet");
+        // Nothing is granted to it any more.
+        rig.acquire(session, "one more");
+        rig.take();
+        let refused = rig.host.replies.pop_front();
+        let Some((_, Err(problem))) = refused else { panic!("{refused:?}") };
+        assert_eq!(problem.code, tenure::wire::Code::SessionLost);
+        // Others are served meanwhile.
+        rig.acquire(other, "0 0");
+        rig.acquire(other, "0 4094");
+        end_by_turns(&mut rig, |rig| rig.keeper.count_sessions() == 1);
+        let ended = rig.host.replies.iter().filter(|(_, it)| matches!(it, Ok(Reply::Released(_))));
+        assert_eq!(ended.count(), 1);
+        assert_eq!(rig.count("void"), 4095);
+        assert_eq!(rig.count("closed"), 1);
+        end_by_turns(&mut rig, |rig| rig.host.reports.is_empty() && !rig.turn.has_more());
+        assert!(rig.host.engine.count_claims() <= 2, "{}", rig.host.engine.count_claims());
+    }
+}
+
+#[test]
+fn an_agent_that_stops_takes_several_turns_for_many_holds() {
+    for sessions in [1, 65, 1365] {
+        let mut rig = crowd(true);
+        holders(&mut rig, sessions, None);
+        rig.host.done.clear();
+        rig.keeper.handle_stop(rig.host.now);
+        let turns = end_by_turns(&mut rig, |rig| rig.keeper.stopped());
+        assert!(turns > 4, "{turns}");
+        assert_eq!(rig.count("void"), 4095);
+        assert_eq!(rig.count("closed"), sessions as usize);
+    }
+}
+
+#[test]
+fn a_broken_promise_takes_many_holds_away_in_several_turns() {
+    let mut rig = crowd(true);
+    holders(&mut rig, 1, Some(1000));
+    rig.host.now = rig.host.now + Duration::from_secs(1);
+    // It is late itself, and reads first what came in time.
+    rig.take();
+    rig.host.now = rig.host.now + Duration::from_secs(1);
+    end_by_turns(&mut rig, |rig| rig.count("void") == 4095);
+    assert_eq!(rig.keeper.count_sessions(), 1);
+}
+
+#[test]
+fn what_runs_out_at_one_instant_takes_several_turns() {
+    let mut rig = crowd(true);
+    holders(&mut rig, 3, None);
+    rig.host.done.clear();
+    // Nobody has run meanwhile: every grant has ended in the store as well.
+    rig.host.now = rig.host.now + Duration::from_secs(300);
+    end_by_turns(&mut rig, |rig| rig.count("void") == 4095 && rig.host.engine.count_claims() == 0);
 }

@@ -389,7 +389,7 @@ impl Agent {
         // Every alarm has one entry at most: of a hold its deadline, its patience and its beat, of a session
         // its tether, its progress and its beat, of a contest its next attempt and its next telling.
         let alarms = 3 * (holds + sessions) + 2 * of("contests") + departures;
-        let alarms = alarms + of("watches") + of("farewells") + 2;
+        let alarms = alarms + of("watches") + of("farewells") + 3;
         let observed = self.streams.values().filter(|open| open.session.is_none()).count();
         let (sessions_saved, holds_saved) = self.rows.len();
         let bounds = [
