@@ -92,6 +92,7 @@ fn runs_see_what_they_are_for() {
         "upstream reset",
         "upstream restarted",
         "upstream_reset",
+        "wait in a crowd",
         "wall clock set",
     ] {
         assert!(seen.get(what).is_some_and(|count| *count > 0), "no run saw {what:?}: {seen:?}");

@@ -62,6 +62,7 @@ pub use crate::model::{Peer, Process, Quota};
 pub use command::{Command, Note, StreamEnd};
 pub use departure::FAREWELLS_MAX;
 pub use event::{Numbered, SharedEvent};
+pub use map::looked_up;
 pub use memory::REMEMBERED_MAX;
 pub use request::{
     Reply, Request, SessionFacts, StatusCursor, StatusPage, StatusView, StreamId, StreamTarget,
@@ -78,8 +79,6 @@ use departure::{Departure, Farewell};
 use ends::Ends;
 use hold::{Hold, HoldCounts};
 use map::Map;
-#[cfg(test)]
-pub(crate) use map::looked_up;
 use memory::Memory;
 use missed::Missed;
 use ring::RingBytes;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tenured::host::clock::Boottime;
 use tenured::keeper::{
-    FAREWELLS_MAX, Keeper, Process, REMEMBERED_MAX, RING_BYTES_MAX, Reply, Request,
+    self, FAREWELLS_MAX, Keeper, Process, REMEMBERED_MAX, RING_BYTES_MAX, Reply, Request,
     STREAMS_PER_SESSION_MAX, StreamId, Ticket,
 };
 use tenured::model::{self, ClaimId, SessionId};
@@ -105,6 +105,8 @@ pub(crate) struct Agent {
     pub(super) inspected: Option<Reply>,
     /// Turns since something came from outside.
     pub(super) idle_turns: u32,
+    /// What was done in this turn.
+    pub(super) done: u64,
 }
 
 /// Longer than any linger: by then a wait whose caller went with the last agent has ended.
@@ -150,6 +152,7 @@ impl Agent {
             due: None,
             inspected: None,
             idle_turns: 0,
+            done: 0,
         }
     }
 
@@ -258,9 +261,14 @@ impl Agent {
                 keeper.handle_request(now, UNASKED, own_peer(), Request::Beat(session.0));
             }
         }
+        self.done = 0;
+        let looked_up = keeper::looked_up();
         self.drive(core, upstream, |turn, keeper, around| {
             turn.take(keeper, around);
         });
+        let work = self.done + (keeper::looked_up() - looked_up);
+        let verdict = core.checks.bounded.works(self.host, work);
+        core.judge(Invariant::BoundedWork, verdict);
         let verdict = core.checks.exclusion.turn_ended(core.now, self.host);
         core.judge(Invariant::Exclusion, verdict);
         if core.is_calm() {

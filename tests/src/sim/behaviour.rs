@@ -15,6 +15,10 @@ use super::time::TrueTime;
 
 /// Holds, waiting ones counted, that a program wants at a time.
 const HOLDS_WANTED: usize = 4;
+/// As many as a session may have.
+const HOLDS_MAX: u32 = 4095;
+/// One of a crowd asks for so many holds at once.
+const JOINS_AT_ONCE: usize = 64;
 /// A request that was not answered by then is missed.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(4);
 
@@ -122,6 +126,7 @@ impl Client {
             progress_ms,
             ttl_ms: random.per_mille(500).then(|| random.number(TTL_MS.0, TTL_MS.1)),
             guarded: Some(guarded),
+            holds: (self.waits_wanted > 0).then_some(HOLDS_MAX),
             ..Register::default()
         };
         let promised = match tether {
@@ -183,6 +188,9 @@ impl Client {
         }
         if core.phase == Phase::Farewell {
             return;
+        }
+        if self.waits_wanted > 0 {
+            return self.join_crowd(core, session);
         }
         let weights = [
             (30, Action::Acquire),
@@ -259,6 +267,23 @@ impl Client {
                 self.ask(core, Request::Revoke { resource, token: None }, Asking::Other);
             }
             Action::Nothing => {}
+        }
+    }
+
+    /// Waits, and waits once more.
+    fn join_crowd(&mut self, core: &mut Core, session: &MySession) {
+        let asking =
+            self.asked.values().filter(|asked| matches!(asked.what, Asking::Acquire(_))).count();
+        let missing = self.waits_wanted.saturating_sub(self.holds.len() + asking);
+        let prize = core.plan.prizes[0].clone();
+        for _ in 0..missing.min(JOINS_AT_ONCE) {
+            core.seen("wait in a crowd");
+            let acquire = Acquire {
+                wait: Wait::Queue,
+                timeout_ms: None,
+                ..draw_acquire(core, session.id, &prize, String::new())
+            };
+            self.acquire_as(core, Acquire { request: None, ..acquire });
         }
     }
 

@@ -84,6 +84,8 @@ pub(crate) struct Client {
     /// Requests with an id that were answered with a hold.
     pub(super) answered: VecDeque<Acquire>,
     pub(super) requests: u64,
+    /// Of a crowd: how many waits it wants.
+    pub(super) waits_wanted: usize,
 }
 
 impl Client {
@@ -114,6 +116,7 @@ impl Client {
             again: None,
             answered: VecDeque::new(),
             requests: 0,
+            waits_wanted: 0,
         }
     }
 

@@ -3,7 +3,9 @@
 use tenure::wire::{Event, HoldState, LostReason, Release, Wait};
 use tenured::host::clock::Boottime;
 use tenured::keeper::journal::Entry;
-use tenured::keeper::{Command, Keeper, Note, Peer, Reply, Request, StreamTarget, Ticket};
+use tenured::keeper::{
+    Command, Keeper, Note, Peer, Reply, Request, StatusPage, StreamTarget, Ticket,
+};
 use tenured::model::{self, Answer, BeatAnswer, CallId, ClaimAnswer, ClaimId, Quota, SessionId};
 use tenured::turn::{self, Ending};
 
@@ -342,6 +344,10 @@ impl turn::Shell for Around<'_> {
                     Request::Acquire(acquire) => acquire.wait == Wait::Block,
                     _ => false,
                 };
+                if self.core.has(Planted::WalksAll) {
+                    let page = StatusPage::first(usize::MAX);
+                    keeper.handle_request(now, UNASKED, own_peer(), Request::Status(page));
+                }
                 if let Request::Release(Release { session, hold: None }) = &*request {
                     self.core.checks.tied.leaves(SessionId(*session));
                 }
@@ -403,6 +409,7 @@ impl turn::Shell for Around<'_> {
     }
 
     fn submit(&mut self, call: CallId, request: model::Request) {
+        self.agent.done += 1;
         // What an upstream within the agent does is part of the turn.
         if self.core.plan.embedded || self.may_do() {
             self.call(call, request);
@@ -422,6 +429,7 @@ impl turn::Shell for Around<'_> {
     }
 
     fn write(&mut self, entry: Entry) {
+        self.agent.done += 1;
         if self.core.has(Planted::ForgetRequests) && matches!(entry, Entry::Remembered(_)) {
             return;
         }
@@ -455,6 +463,7 @@ impl turn::Shell for Around<'_> {
     }
 
     fn perform(&mut self, command: Command) {
+        self.agent.done += 1;
         let is_void = matches!(command, Command::WritePage { valid_until: Boottime::ZERO, .. });
         if self.core.has(Planted::EarlyCalls) {
             self.did_anything = true;
@@ -468,6 +477,7 @@ impl turn::Shell for Around<'_> {
 
     /// What is noted has happened, even if the agent dies before it says so.
     fn note(&mut self, note: &Note) {
+        self.agent.done += 1;
         if self.never_was {
             return;
         }

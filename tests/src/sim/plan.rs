@@ -17,6 +17,12 @@ const DRIFT_PPM_MAX: u64 = 2000;
 pub(crate) const TTL_MS: (u64, u64) = (600, 5000);
 /// Longest grace of a lease, ms.
 pub(crate) const GRACE_MS_MAX: u64 = 1500;
+/// One seed of so many has a crowd.
+const CROWD_EVERY: u64 = 500;
+/// So many wait in it at least, and at most.
+const CROWD: (u64, u64) = (2000, 10_000);
+/// So many programs are in a crowd together, each with its part of the waits.
+pub(crate) const CROWD_PROGRAMS: usize = 16;
 /// Ended holds are remembered for so long.
 pub(crate) const REMEMBER: Duration = Duration::from_secs(3);
 
@@ -199,6 +205,8 @@ pub(crate) struct Plan {
     pub(crate) hosts: usize,
     /// Programs on each host.
     pub(crate) clients: usize,
+    /// How many waits for the first prize there are on the first host besides; none in most runs.
+    pub(crate) crowd: usize,
     /// Whether the upstream lives within the agent of the only host.
     pub(crate) embedded: bool,
     /// How much the store within an agent keeps ahead.
@@ -229,7 +237,7 @@ pub(crate) struct Plan {
 
 impl Plan {
     /// Draws the run of a seed.
-    pub(crate) fn draw(random: &mut Random, planted: Option<Planted>) -> Plan {
+    pub(crate) fn draw(seed: u64, random: &mut Random, planted: Option<Planted>) -> Plan {
         let embedded = match planted {
             Some(planted) if planted.is_of_disks() => true,
             Some(Planted::ForgetEnded) => true,
@@ -239,13 +247,15 @@ impl Plan {
         let hosts = if embedded { 1 } else { random.number(2, 4) as usize };
         let drift =
             |random: &mut Random| random.number(0, 2 * DRIFT_PPM_MAX) as i64 - DRIFT_PPM_MAX as i64;
+        let crowd = crowd(seed, planted);
         Plan {
             hosts,
             clients: random.number(2, 4) as usize,
+            crowd,
             embedded,
             drifts_ppm: (0..=hosts).map(|_| drift(random)).collect(),
             prizes: prizes(random),
-            settings: settings(random, planted, embedded),
+            settings: with_room_for(crowd, settings(random, planted, embedded)),
             ahead: ahead(random),
             disk_seed: random.below(u64::MAX),
             weather: weather(random),
@@ -253,6 +263,8 @@ impl Plan {
                 .into_iter()
                 .filter(|trouble| trouble.befalls(embedded))
                 .filter(|trouble| random.per_mille(450) || planted.needs(*trouble))
+                // What comes of it is not spread over turns.
+                .filter(|trouble| crowd == 0 || *trouble != Trouble::UpstreamReset)
                 .collect(),
             trouble_every: random.ms(250, 2500),
             think: random.ms(60, 500),
@@ -314,6 +326,25 @@ impl Planted {
     fn shows_embedded(self) -> bool {
         matches!(self, Planted::LateJournal | Planted::VoidLast | Planted::UnreadKept)
     }
+}
+
+/// Does not depend on what else is drawn: to other seeds it makes no difference.
+fn crowd(seed: u64, planted: Option<Planted>) -> usize {
+    if !seed.is_multiple_of(CROWD_EVERY) && planted != Some(Planted::WalksAll) {
+        return 0;
+    }
+    let (least, most) = CROWD;
+    Random::new(!seed).number(least, most) as usize
+}
+
+fn with_room_for(crowd: usize, mut settings: Settings) -> Settings {
+    if crowd > 0 {
+        settings.sessions_max += CROWD_PROGRAMS * 4;
+        settings.sessions_per_uid_max = None;
+        // Those that leave count as well.
+        settings.holds_max += crowd * 6;
+    }
+    settings
 }
 
 fn prizes(random: &mut Random) -> Vec<Prize> {

@@ -63,11 +63,13 @@ pub enum Planted {
     QuarantineOrder,
     /// A checkpoint that comes while a beat is on its way is answered like the last one.
     EarlyCheckpoint,
+    /// At every message everybody who waits is looked at.
+    WalksAll,
 }
 
 impl Planted {
     /// All of them, in the order of the table.
-    pub const ALL: [Planted; 28] = [
+    pub const ALL: [Planted; 29] = [
         Planted::NoMargin,
         Planted::FromArrival,
         Planted::TokenReset,
@@ -96,6 +98,7 @@ impl Planted {
         Planted::StandstillCounts,
         Planted::QuarantineOrder,
         Planted::EarlyCheckpoint,
+        Planted::WalksAll,
     ];
 
     /// Its name on the command line.
@@ -129,6 +132,7 @@ impl Planted {
             Planted::StandstillCounts => "standstill-counts",
             Planted::QuarantineOrder => "quarantine-order",
             Planted::EarlyCheckpoint => "early-checkpoint",
+            Planted::WalksAll => "walks-all",
         }
     }
 }

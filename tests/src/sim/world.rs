@@ -13,7 +13,7 @@ use super::client::{Asked, Asking, Client};
 use super::core::{Caller, Checks, Core, Happening, Message, Origin, Phase, Report, Told};
 use super::invariants::{Invariant, Violation};
 use super::network;
-use super::plan::Plan;
+use super::plan::{CROWD_PROGRAMS, Plan};
 use super::planted::Planted;
 use super::queue::Queue;
 use super::random::Random;
@@ -114,7 +114,7 @@ pub fn run(seed: u64, options: &Options) -> Outcome {
 impl World {
     fn new(seed: u64, options: &Options) -> World {
         let mut random = Random::new(seed);
-        let plan = Plan::draw(&mut random, options.planted);
+        let plan = Plan::draw(seed, &mut random, options.planted);
         let mut clock =
             |drift_ppm| Clock::new(random.number(1_000_000_000, 90_000_000_000_000), drift_ppm);
         let upstream_clock = clock(plan.drifts_ppm[0]);
@@ -129,8 +129,16 @@ impl World {
             agents.push(Agent::new(agents.len(), agents[0].clock, storage));
         }
         let upstream = Upstream::new(upstream_clock);
-        let clients =
+        let mut clients: Vec<_> =
             (0..plan.hosts * plan.clients).map(|id| Client::new(id, id % plan.hosts)).collect();
+        if plan.crowd > 0 {
+            let first = clients.len();
+            let members = (first..first + CROWD_PROGRAMS).map(|id| Client {
+                waits_wanted: plan.crowd / CROWD_PROGRAMS,
+                ..Client::new(id, 0)
+            });
+            clients.extend(members);
+        }
         let trace = Trace::new(options.trace || options.print, options.print);
         let core = Core {
             now: TrueTime::default(),

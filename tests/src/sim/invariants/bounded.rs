@@ -1,6 +1,10 @@
 //! I10: memory is bounded by configured limits whatever programs do.
+//! I13: so is the work of one turn, however many wait.
 
 use super::Verdict;
+
+/// What a turn looks up and does, with the budget that agents have here.
+const WORK_MAX: u64 = 20_000;
 
 /// Compares sizes with their limits.
 #[derive(Default)]
@@ -13,5 +17,13 @@ impl Bounded {
             return Ok(());
         }
         Err(format!("host {host} has {count} {what}; the limit is {max}"))
+    }
+
+    /// A turn looked up and did so much.
+    pub(crate) fn works(&self, host: usize, work: u64) -> Verdict {
+        if work <= WORK_MAX {
+            return Ok(());
+        }
+        Err(format!("host {host} looked up and did {work} in one turn; the limit is {WORK_MAX}"))
     }
 }

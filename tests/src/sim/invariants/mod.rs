@@ -60,11 +60,13 @@ pub enum Invariant {
     Tied,
     /// I12: a request id has one answer.
     OneAnswer,
+    /// I13: no turn does more because more wait.
+    BoundedWork,
 }
 
 impl Invariant {
     /// All of them.
-    pub const ALL: [Invariant; 12] = [
+    pub const ALL: [Invariant; 13] = [
         Invariant::Exclusion,
         Invariant::RisingTokens,
         Invariant::Fifo,
@@ -77,6 +79,7 @@ impl Invariant {
         Invariant::Bounded,
         Invariant::Tied,
         Invariant::OneAnswer,
+        Invariant::BoundedWork,
     ];
 }
 
@@ -95,6 +98,7 @@ impl fmt::Display for Invariant {
             Invariant::Bounded => (10, "bounded"),
             Invariant::Tied => (11, "tied to life"),
             Invariant::OneAnswer => (12, "one answer"),
+            Invariant::BoundedWork => (13, "bounded work"),
         };
         write!(f, "I{number} {name}")
     }
