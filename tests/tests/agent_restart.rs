@@ -351,7 +351,7 @@ fn a_quarantine_is_no_readiness_and_can_be_ended() {
     let mut http = agent.http();
     let after = http.register(&json!({})).session;
     http.acquire(after, "leader", "role", &json!({}));
-    assert!(agent.log().contains("ended by hand"));
+    until("the log to say so", || agent.log().contains("ended by hand"));
     let (code, told) = end(&[]);
     assert_eq!((code, told.as_str()), (Some(0), "the agent grants: there is no quarantine\n"));
 }

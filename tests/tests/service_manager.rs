@@ -106,7 +106,8 @@ fn what_nobody_knows_is_closed_and_let_go() {
     let agent = service(&manager).start();
     until("nothing to be kept", || manager.kept().is_empty());
     for name in ["metrics", &gone] {
-        assert!(agent.log().contains(&format!("{name:?}").replace('"', "\\\"")), "{}", agent.log());
+        let quoted = format!("{name:?}").replace('"', "\\\"");
+        until("the log to name it", || agent.log().contains(&quoted));
     }
 }
 
