@@ -164,6 +164,14 @@ fn a_command_in_another_time_namespace_is_refused() {
         let seconds = said.split_once(' ').expect("a number").1;
         assert!(err.contains(seconds) && err.contains("time namespace"), "{offset}: {err}");
         until("nothing to be left", || agent.counts() == (0, 0, 0));
+
+        let mut command = apart(offset);
+        command.env("TENURE_SOCKET", agent.socket()).arg(binary("tenure")).arg("doctor");
+        let (code, out, err) = run_to_end(&mut Program::start(&mut command));
+        assert_eq!(code, 1, "{offset}: {out}{err}");
+        let clock = out.lines().find(|line| line.contains(" clock ")).expect("it is checked");
+        assert!(clock.starts_with("failure") && clock.contains(seconds), "{offset}: {out}");
+        assert!(clock.contains("time namespace"), "{offset}: {out}");
     }
 }
 

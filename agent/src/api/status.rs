@@ -72,6 +72,7 @@ pub(super) async fn status(
             boot_id: about.boot_id,
             uptime_ms: u64::try_from(clock::now().since(context.started).as_millis())
                 .unwrap_or(u64::MAX),
+            boottime_ns: Some(clock::now().as_nanos()),
             sessions: view.sessions,
             holds: view.holds.iter().map(|[held, jeopardy, _]| held + jeopardy).sum(),
             waiters: view.holds.iter().map(|[_, _, waiting]| waiting).sum(),

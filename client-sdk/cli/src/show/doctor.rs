@@ -5,7 +5,7 @@ mod host;
 use std::fmt::Write;
 
 use tenure::client::{CallError, Client};
-use tenure::page::Page;
+use tenure::page::{Page, boottime_ns};
 use tenure::wire::{
     Check, Code, Diagnosis, Register, Status, Tether, UpstreamState, UpstreamStatus, Verdict,
 };
@@ -33,7 +33,11 @@ const BEATS_MIN: u64 = 100;
 /// When the report cannot be printed.
 pub(crate) async fn doctor(args: &DoctorArgs, client: &Client) -> Result<u8, Failure> {
     let mut checks = vec![host::socket(client.path())];
+    let asked_at = boottime_ns();
     let status = answer(client, client.status()).await;
+    // Agents of before do not tell.
+    let theirs = status.as_ref().ok().and_then(|status| status.agent.boottime_ns);
+    let same = theirs.map_or(Ok(()), |theirs| host::same_clock(asked_at, theirs));
     match &status {
         Ok(status) => {
             checks.push(reached(status));
@@ -52,7 +56,7 @@ pub(crate) async fn doctor(args: &DoctorArgs, client: &Client) -> Result<u8, Fai
             checks.push(Check::failure("agent", error.to_string(), remedy));
         }
     }
-    checks.push(host::clock());
+    checks.push(same.map_or_else(host::other_clock, |()| host::clock()));
     checks.push(host::pidfd());
     let failed = checks.iter().any(|check| check.verdict == Verdict::Failure);
     let diagnosis = Diagnosis { checks };

@@ -36,6 +36,10 @@ pub struct AgentStatus {
     pub boot_id: Uuid,
     /// How long it has run, ms.
     pub uptime_ms: u64,
+    /// Its clock when it answered, ns: CLOCK_BOOTTIME, on macOS CLOCK_MONOTONIC. It tells a client in
+    /// another time namespace that valid-untils mean nothing to it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub boottime_ns: Option<u64>,
     /// Sessions of all users.
     pub sessions: u64,
     /// Holds of all users, waiting ones not counted.

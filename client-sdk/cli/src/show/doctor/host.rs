@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use nix::time::{ClockId, clock_gettime};
 use nix::unistd::{AccessFlags, Gid, Group, Uid, User, access};
+use tenure::page::{ClocksDiffer, check_clock};
 use tenure::wire::Check;
 use tokio::net::UnixStream;
 use tokio::time::timeout;
@@ -127,6 +128,19 @@ pub(super) fn boot(theirs: Uuid) -> Check {
         ),
         _ => Check::ok("boot", "the agent runs under this kernel"),
     }
+}
+
+/// Checks that this command reads the clock that the agent read between then and now.
+pub(super) fn same_clock(asked_at_ns: u64, theirs_ns: u64) -> Result<(), ClocksDiffer> {
+    // As if it had told a hold that is valid for the shortest time.
+    check_clock(asked_at_ns, 1, theirs_ns.saturating_add(1_000_000))
+}
+
+/// What is wrong in another time namespace.
+pub(super) fn other_clock(differ: ClocksDiffer) -> Check {
+    let remedy = "valid-untils mean nothing here, and `tenure run` and the SDK refuse to go on: leave the \
+                  time namespace, or start an agent in it";
+    Check::failure("clock", differ.to_string(), remedy)
 }
 
 /// How long the machine has slept since boot: holds whose time passed in it were lost.
