@@ -19,7 +19,8 @@ const SEARCH_EVERY: Duration = Duration::from_millis(10);
 /// So many connections of a user come in one go that find no place. Each sixteenth part of those it has is enough.
 const BEYOND_AT_ONCE: usize = 16;
 
-/// So many that made room may have their descriptors still: their tasks end when they next run.
+/// So many that made room may have their descriptors still: their tasks end when they next run. Until then
+/// nobody else makes room.
 const LEAVING_MAX: usize = 64;
 
 /// All open connections. Bounded by the limits; at a limit an idle connection makes room.
@@ -93,11 +94,9 @@ impl Table {
         let mut seats = self.seats();
         let of_user = seats.by_uid.get(&uid).map_or(0, |own| own.all.len());
         let full = self.limits.connections.check(seats.total, of_user, administrator).err();
-        let is_due = full.is_some()
-            && (seats.by_uid.get_mut(&uid).is_none_or(OfUser::one_beyond)
-                || seats.leaving >= LEAVING_MAX);
+        let is_due = full.is_some() && seats.by_uid.get_mut(&uid).is_none_or(OfUser::one_beyond);
         if let Some(full) = full
-            && !seats.evict_own(uid)
+            && (seats.leaving >= LEAVING_MAX || !seats.evict_own(uid))
         {
             return (Err(full), is_due);
         }
