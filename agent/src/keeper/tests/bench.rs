@@ -1,6 +1,7 @@
-//! One keeper and one engine in simulated time.
+//! One keeper and one engine in simulated time, driven by turns as the heart does.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -11,10 +12,11 @@ use crate::engine::{Effect, Engine, EngineSettings, TokenRange};
 use crate::host::clock::Boottime;
 use crate::keeper::journal::{Entry, Saved, SavedEnd, SavedHold, SavedSession};
 use crate::keeper::{
-    Command, Keeper, Peer, Process, Reply, Request, Settings, StreamEnd, StreamId, StreamTarget,
-    Ticket,
+    Command, Keeper, Note, Peer, Process, Reply, Request, Settings, StreamEnd, StreamId,
+    StreamTarget, Ticket,
 };
-use crate::model::{self, CallId, ClaimId, Failure, Quota, SessionId};
+use crate::model::{self, CallId, ClaimId, Failure, Quota, Report, SessionId};
+use crate::turn::{Ending, Shell, Turn};
 
 /// The fate of calls to the upstream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,6 +32,12 @@ pub(super) enum Link {
 
 pub(super) struct Bench {
     pub(super) keeper: Keeper,
+    turn: Turn,
+    host: Host,
+}
+
+/// The surroundings of the keeper.
+pub(super) struct Host {
     pub(super) engine: Engine,
     pub(super) now: Boottime,
     pub(super) link: Link,
@@ -48,7 +56,23 @@ pub(super) struct Bench {
     /// When there were calls with renewals, and of how many.
     pub(super) renewals: Vec<(Boottime, usize)>,
     hung: VecDeque<(CallId, model::Request, Boottime)>,
+    reports: VecDeque<Report>,
+    messages: VecDeque<(Ticket, Peer, Request)>,
     next: u64,
+}
+
+impl Deref for Bench {
+    type Target = Host;
+
+    fn deref(&self) -> &Host {
+        &self.host
+    }
+}
+
+impl DerefMut for Bench {
+    fn deref_mut(&mut self) -> &mut Host {
+        &mut self.host
+    }
 }
 
 pub(super) const ALICE: u32 = 1000;
@@ -63,8 +87,7 @@ impl Bench {
     pub(super) fn new() -> Bench {
         let now = Boottime::from_nanos(1_000_000_000_000);
         let tokens = TokenRange { first: 1, last: 1_000_000 };
-        Bench {
-            keeper: Keeper::new(Settings::default(), [7; 32], now),
+        let host = Host {
             engine: Engine::new(EngineSettings::default(), tokens),
             now,
             link: Link::Up,
@@ -80,8 +103,12 @@ impl Bench {
             claims: 0,
             renewals: Vec::new(),
             hung: VecDeque::new(),
+            reports: VecDeque::new(),
+            messages: VecDeque::new(),
             next: 1,
-        }
+        };
+        let keeper = Keeper::new(Settings::default(), [7; 32], now);
+        Bench { keeper, turn: Turn::default(), host }
     }
 
     fn fresh(&mut self) -> u64 {
@@ -95,10 +122,15 @@ impl Bench {
     }
 
     pub(super) fn ask_within(&mut self, quota: Quota, uid: u32, request: Request) -> Ticket {
-        let ticket = Ticket(self.fresh());
-        let peer = Peer { quota, ..peer(uid) };
-        self.keeper.handle_request(self.now, ticket, peer, request);
+        let ticket = self.say(quota, uid, request);
         self.settle();
+        ticket
+    }
+
+    /// Asks; [`Bench::settle`] takes what was said since the last turn.
+    pub(super) fn say(&mut self, quota: Quota, uid: u32, request: Request) -> Ticket {
+        let ticket = Ticket(self.fresh());
+        self.messages.push_back((ticket, Peer { quota, ..peer(uid) }, request));
         ticket
     }
 
@@ -185,8 +217,6 @@ impl Bench {
             let next = due.into_iter().flatten().min().filter(|due| *due <= end);
             let Some(next) = next else { break };
             self.now = self.now.max(next);
-            self.keeper.handle_timeout(self.now);
-            self.engine.handle_timeout(self.now);
             self.settle();
         }
         self.now = end;
@@ -195,9 +225,10 @@ impl Bench {
     pub(super) fn set_link(&mut self, link: Link) {
         self.link = link;
         for (call, request, sent_at) in std::mem::take(&mut self.hung) {
-            let answer = self.engine.handle(self.now, request);
-            self.changes();
-            self.keeper.handle_answer(self.now, call, sent_at, Ok(answer));
+            let now = self.now;
+            let result = Ok(self.engine.handle(now, request));
+            self.hints();
+            self.reports.push_back(Report::Answer { call, sent_at, result });
         }
         self.settle();
     }
@@ -205,7 +236,9 @@ impl Bench {
     /// The agent is killed and started again from its journal.
     pub(super) fn restart(&mut self) {
         self.keeper = Keeper::new(Settings::default(), [8; 32], self.now);
+        self.turn = Turn::default();
         self.replies.clear();
+        self.reports.clear();
         self.hung.clear();
         let saved = Saved {
             sessions: self.sessions.values().cloned().collect(),
@@ -229,65 +262,101 @@ impl Bench {
             serde_json::from_value(json!({"resume": {"session": session, "secret": secret}}));
         let ticket = Ticket(self.fresh());
         let peer = Peer { process: None, ..peer(ALICE) };
-        self.keeper.handle_request(self.now, ticket, peer, Request::Register(resume.unwrap()));
+        self.messages.push_back((ticket, peer, Request::Register(resume.unwrap())));
         self.settle();
         assert!(matches!(self.reply(ticket), Some(Ok(Reply::Registered { resumed: true, .. }))));
     }
 
+    /// Takes turns until nothing is left to be done at this instant.
     pub(super) fn settle(&mut self) {
-        self.changes();
-    }
-
-    fn changes(&mut self) {
         loop {
-            while let Some(effect) = self.engine.poll_effect() {
-                if let Effect::Change(change) = effect
-                    && self.link == Link::Up
-                {
-                    self.keeper.handle_change(self.now, change);
-                }
+            self.turn.take(&mut self.keeper, &mut self.host);
+            let is_quiet = self.host.reports.is_empty() && self.host.messages.is_empty();
+            if is_quiet && !self.turn.has_more() {
+                return;
             }
-            let Some(command) = self.keeper.poll_command() else { return };
-            self.perform(command);
         }
     }
 
-    fn perform(&mut self, command: Command) {
+    pub(super) fn is_valid(&self, hold: Uuid) -> bool {
+        self.page.get(&ClaimId(hold)).is_some_and(|(_, valid_until, _)| self.now < *valid_until)
+    }
+
+    pub(super) fn token(&self, hold: Uuid) -> u64 {
+        self.page[&ClaimId(hold)].0
+    }
+
+    /// Nothing of any client is left anywhere.
+    pub(super) fn assert_nothing_left(&mut self) {
+        self.pass(Duration::from_secs(400));
+        assert!(self.keeper.is_empty(), "{:?}", self.keeper.sizes());
+        assert_eq!(self.keeper.poll_timeout(), None);
+        assert!(!self.engine.has_grants());
+        assert!(self.rows.is_empty() && self.sessions.is_empty());
+        assert!(self.page.values().all(|(_, valid_until, _)| *valid_until == Boottime::ZERO));
+    }
+}
+
+impl Host {
+    fn hints(&mut self) {
+        while let Some(effect) = self.engine.poll_effect() {
+            if let Effect::Change(change) = effect
+                && self.link == Link::Up
+            {
+                self.reports.push_back(Report::Change(change));
+            }
+        }
+    }
+}
+
+impl Shell for Host {
+    type Message = (Ticket, Peer, Request);
+
+    fn now(&mut self) -> Boottime {
+        self.now
+    }
+
+    fn next_report(&mut self) -> Option<Report> {
+        self.reports.pop_front()
+    }
+
+    fn next_ending(&mut self) -> Option<Ending> {
+        None
+    }
+
+    fn next_message(&mut self) -> Option<Self::Message> {
+        self.messages.pop_front()
+    }
+
+    fn wake_upstream(&mut self, now: Boottime) {
+        self.engine.handle_timeout(now);
+        self.hints();
+    }
+
+    fn receive(
+        &mut self,
+        keeper: &mut Keeper,
+        now: Boottime,
+        (ticket, peer, request): Self::Message,
+    ) {
+        keeper.handle_request(now, ticket, peer, request);
+    }
+
+    fn shares_journal(&self) -> bool {
+        false
+    }
+
+    fn submit(&mut self, call: CallId, request: model::Request) {
         self.done += 1;
-        match command {
-            Command::Call { call, request } => self.call(call, request),
-            Command::Reply { ticket, reply } => {
-                assert!(self.replies.insert(ticket, reply).is_none(), "one reply a ticket");
-            }
-            Command::Send { stream, event } => {
-                self.ids.entry(stream).or_default().push(event.id);
-                self.events.entry(stream).or_default().push(Event::clone(&event.event));
-            }
-            Command::CloseStream { stream, end } => {
-                self.ended.insert(stream, end);
-            }
-            Command::WritePage { hold, token, valid_until, state, .. } => {
-                self.page.insert(hold, (token, valid_until, state));
-            }
-            Command::Persist(entry) => self.persist(entry),
-            Command::Watch { .. }
-            | Command::Unwatch { .. }
-            | Command::OpenPage { .. }
-            | Command::ClosePage { .. }
-            | Command::Note(_) => {}
-        }
-    }
-
-    fn call(&mut self, call: CallId, request: model::Request) {
         let sent_at = self.now;
         self.claims += usize::from(matches!(request, model::Request::Claim(_)));
         if let model::Request::Renew(beats) = &request {
-            self.renewals.push((self.now, beats.len()));
+            self.renewals.push((sent_at, beats.len()));
         }
         let result = match self.link {
-            Link::Up => Ok(self.engine.handle(self.now, request)),
+            Link::Up => Ok(self.engine.handle(sent_at, request)),
             Link::RepliesLost => {
-                self.engine.handle(self.now, request);
+                self.engine.handle(sent_at, request);
                 Err(Failure::Unknown("timed out".to_owned()))
             }
             Link::Down => Err(Failure::Unavailable("connection refused".to_owned())),
@@ -296,11 +365,12 @@ impl Bench {
                 return;
             }
         };
-        self.changes();
-        self.keeper.handle_answer(self.now, call, sent_at, result);
+        self.hints();
+        self.reports.push_back(Report::Answer { call, sent_at, result });
     }
 
-    fn persist(&mut self, entry: Entry) {
+    fn write(&mut self, entry: Entry) {
+        self.done += 1;
         match entry {
             Entry::Session(session) => {
                 self.sessions.insert(session.id, *session);
@@ -321,22 +391,30 @@ impl Bench {
         }
     }
 
-    pub(super) fn is_valid(&self, hold: Uuid) -> bool {
-        self.page.get(&ClaimId(hold)).is_some_and(|(_, valid_until, _)| self.now < *valid_until)
+    fn secure(&mut self) {}
+
+    fn perform(&mut self, command: Command) {
+        self.done += 1;
+        match command {
+            Command::Reply { ticket, reply } => {
+                assert!(self.replies.insert(ticket, reply).is_none(), "one reply a ticket");
+            }
+            Command::Send { stream, event } => {
+                self.ids.entry(stream).or_default().push(event.id);
+                self.events.entry(stream).or_default().push(Event::clone(&event.event));
+            }
+            Command::CloseStream { stream, end } => {
+                self.ended.insert(stream, end);
+            }
+            Command::WritePage { hold, token, valid_until, state, .. } => {
+                self.page.insert(hold, (token, valid_until, state));
+            }
+            _ => {}
+        }
     }
 
-    pub(super) fn token(&self, hold: Uuid) -> u64 {
-        self.page[&ClaimId(hold)].0
-    }
-
-    /// Nothing of any client is left anywhere.
-    pub(super) fn assert_nothing_left(&mut self) {
-        self.pass(Duration::from_secs(400));
-        assert!(self.keeper.is_empty(), "{:?}", self.keeper.sizes());
-        assert_eq!(self.keeper.poll_timeout(), None);
-        assert!(!self.engine.has_grants());
-        assert!(self.rows.is_empty() && self.sessions.is_empty());
-        assert!(self.page.values().all(|(_, valid_until, _)| *valid_until == Boottime::ZERO));
+    fn note(&mut self, _note: &Note) {
+        self.done += 1;
     }
 }
 

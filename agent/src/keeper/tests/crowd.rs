@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 use tenure::wire::Waiting;
 use uuid::Uuid;
 
-use super::bench::Bench;
-use crate::keeper::Reply;
+use super::bench::{ALICE, Bench};
+use crate::keeper::{Quota, Reply, Request};
 
 const HOLDS_PER_SESSION_MAX: usize = tenure::page::SLOTS as usize;
 
@@ -128,8 +128,10 @@ fn sessions_of_many_waiters_that_end_together_cost_what_their_waiters_cost() {
     let claims = crowd.bench.claims;
     let (steps, _) = crowd.cost(|bench| {
         for session in ending {
-            bench.release(session, None).unwrap();
+            let release = Request::Release(tenure::wire::Release { session, hold: None });
+            bench.say(Quota::default(), ALICE, release);
         }
+        bench.settle();
     });
     let ended = 64 * HOLDS_PER_SESSION_MAX;
     assert!(steps <= ended * STEPS_MAX, "{steps} steps for {ended} waiters");

@@ -380,7 +380,8 @@ fn trying_once_overtakes_no_master_in_line_of_the_same_priority() {
         name: "p".into(),
     };
     let release = crate::model::Request::Release { claim: crate::model::ClaimId(hold), resource };
-    bench.engine.handle(bench.now, release);
+    let now = bench.now;
+    bench.engine.handle(now, release);
     let once = bench.acquire(rival, master(5, "none"));
     assert_eq!(bench.reply(once).unwrap().unwrap_err().code, Code::Contended);
     assert!(matches!(bench.reply(waiting), Some(Ok(Reply::Acquired(_)))), "the waiter is first");
@@ -392,7 +393,8 @@ fn trying_once_overtakes_no_master_in_line_of_the_same_priority() {
 fn waiters_of_a_quarantine_are_told_their_places_and_served_in_order() {
     for kind in ["semaphore", "leader"] {
         let mut bench = Bench::new();
-        bench.engine.quarantine(bench.now + Duration::from_secs(20));
+        let until = bench.now + Duration::from_secs(20);
+        bench.engine.quarantine(until);
         let sessions: Vec<_> =
             (0..8).map(|_| bench.register(json!({"tether": "process"}))).collect();
         let mut waiting = Vec::new();
