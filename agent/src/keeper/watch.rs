@@ -1,6 +1,7 @@
 //! Watchers of a resource's standing, and hints of the upstream.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
+use std::ops::Bound;
 use std::time::Duration;
 
 use rand_chacha::rand_core::Rng;
@@ -25,8 +26,12 @@ const TOLD_EVERY: Duration = Duration::from_millis(250);
 /// The upstream is asked later by up to as much as this: agents that hear of one change after another
 /// together would ask together every time.
 const APART: Duration = Duration::from_millis(125);
-/// Messages to a project that may wait for the next telling; one more, and they are told at once.
+/// Messages to a project that may wait for the next telling. With one more the oldest is left out, which the
+/// numbers of a reader's events show.
 const MESSAGES_MAX: usize = 64;
+/// Events to a project's sessions in a row. The rest follows soon: others' calls come between.
+const TOLD_AT_ONCE: usize = 1024;
+const TELLS_ON_AFTER: Duration = Duration::from_millis(1);
 
 /// The watchers of a resource.
 #[derive(Debug)]
@@ -43,13 +48,33 @@ pub(super) struct Watch {
     /// The standing that was told last.
     last: Option<SharedEvent>,
     /// Messages to the project that wait.
-    messages: Vec<SharedEvent>,
+    messages: VecDeque<SharedEvent>,
+    /// How many were left out since the last telling.
+    left_out: u64,
+    /// A standing that its sessions have not been told.
+    standing: Option<SharedEvent>,
+    /// What its sessions are being told.
+    telling: Option<Telling>,
     /// No question before this instant, but for somebody who knows nothing yet.
     asks_after: Boottime,
     /// No message before this instant.
     tells_after: Boottime,
     /// The end of the rest.
     rest: Alarm,
+}
+
+/// Events that a part of a project's sessions has been told.
+#[derive(Debug)]
+struct Telling {
+    events: Vec<SharedEvent>,
+    /// How many were left out before these.
+    left_out: u64,
+    /// How many sessions there were when it began.
+    readers: usize,
+    /// The last session that was told.
+    told: Option<SessionId>,
+    /// When the next ones are told.
+    goes_on: Boottime,
 }
 
 impl Keeper {
@@ -67,7 +92,10 @@ impl Keeper {
                 asking: false,
                 again: false,
                 last: None,
-                messages: Vec::new(),
+                messages: VecDeque::new(),
+                left_out: 0,
+                standing: None,
+                telling: None,
                 asks_after: Boottime::ZERO,
                 tells_after: Boottime::ZERO,
                 rest: Alarm::default(),
@@ -132,7 +160,11 @@ impl Keeper {
         let Some(watch) = self.watches.get_mut(resource) else { return };
         // An answer that is on its way asks again itself.
         let asks = (watch.again && !watch.asking).then_some(watch.asks_after);
-        let tells = (!watch.messages.is_empty()).then_some(watch.tells_after);
+        let tells = match &watch.telling {
+            Some(telling) => Some(telling.goes_on),
+            None => (!watch.messages.is_empty() || watch.standing.is_some())
+                .then_some(watch.tells_after),
+        };
         let due = asks.into_iter().chain(tells).min();
         self.timers.set(&mut watch.rest, Timer::Watch(watch.id), due);
     }
@@ -143,9 +175,7 @@ impl Keeper {
         if !self.timers.fired(&mut watch.rest, Timer::Watch(id), now) {
             return;
         }
-        if !watch.messages.is_empty() && watch.tells_after <= now {
-            self.tell_messages(now, &resource);
-        }
+        self.tell_sessions(now, &resource);
         if self.watches.get(&resource).is_some_and(|watch| watch.again) {
             self.ask_standing(now, &resource);
         }
@@ -178,19 +208,17 @@ impl Keeper {
             let event = SharedEvent::new(Event::Standing(standing));
             let fresh = std::mem::take(&mut watch.fresh);
             let streams = if changed { watch.streams.clone() } else { fresh };
-            let sessions: Vec<_> =
-                if changed { watch.sessions.iter().copied().collect() } else { Vec::new() };
             if changed {
                 watch.last = Some(event.clone());
+                watch.standing = (!watch.sessions.is_empty()).then(|| event.clone());
             }
-            let readers = streams.len() + sessions.len();
+            let readers = streams.len() + watch.sessions.len();
             for stream in streams {
                 let event = Numbered::shared(0, &event, readers);
                 self.commands.push_back(Command::Send { stream, event });
             }
-            for session in sessions {
-                self.tell_shared(session, &event, readers);
-            }
+            self.tell_sessions(now, resource);
+            self.rest_ends(resource);
         }
         if again {
             self.ask_standing(now, resource);
@@ -296,23 +324,55 @@ impl Keeper {
             }
             return;
         }
-        watch.messages.push(event);
-        if watch.tells_after <= now || watch.messages.len() > MESSAGES_MAX {
-            self.tell_messages(now, &master);
+        if watch.messages.len() == MESSAGES_MAX {
+            watch.messages.pop_front();
+            watch.left_out += 1;
         }
+        watch.messages.push_back(event);
+        self.tell_sessions(now, &master);
         self.rest_ends(&master);
     }
 
-    /// Tells a project's sessions what waits for them.
-    fn tell_messages(&mut self, now: Boottime, master: &Resource) {
+    /// Tells some of a project's sessions what waits for them: a standing at once, messages after a rest.
+    fn tell_sessions(&mut self, now: Boottime, master: &Resource) {
         let Some(watch) = self.watches.get_mut(master) else { return };
-        watch.tells_after = now + TOLD_EVERY;
-        let messages = std::mem::take(&mut watch.messages);
-        let sessions: Vec<_> = watch.sessions.iter().copied().collect();
-        for session in &sessions {
-            for message in &messages {
-                self.tell_shared(*session, message, sessions.len());
+        let mut telling = match watch.telling.take() {
+            Some(telling) if now < telling.goes_on => {
+                watch.telling = Some(telling);
+                return;
             }
+            Some(telling) => telling,
+            None => {
+                let (mut events, mut left_out) = (Vec::new(), 0);
+                if !watch.messages.is_empty() && watch.tells_after <= now {
+                    watch.tells_after = now + TOLD_EVERY;
+                    events.extend(watch.messages.drain(..));
+                    left_out = std::mem::take(&mut watch.left_out);
+                }
+                events.extend(watch.standing.take());
+                if events.is_empty() {
+                    return;
+                }
+                let readers = watch.streams.len() + watch.sessions.len();
+                Telling { events, left_out, readers, told: None, goes_on: now }
+            }
+        };
+        let count = (TOLD_AT_ONCE / telling.events.len()).max(1);
+        let after = telling.told.map_or(Bound::Unbounded, Bound::Excluded);
+        let rest = watch.sessions.range((after, Bound::Unbounded));
+        let sessions: Vec<_> = rest.copied().take(count).collect();
+        for id in &sessions {
+            if let Some(session) = self.sessions.get_mut(id) {
+                session.next_event += telling.left_out;
+            }
+            for event in &telling.events {
+                self.tell_shared(*id, event, telling.readers);
+            }
+        }
+        if let Some(last) = sessions.get(count - 1) {
+            telling.told = Some(*last);
+            telling.goes_on = now + TELLS_ON_AFTER;
+            self.watch(master).telling = Some(telling);
         }
     }
 

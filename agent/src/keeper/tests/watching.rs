@@ -88,6 +88,50 @@ fn a_standing_that_was_not_answered_is_asked_for_again() {
 }
 
 #[test]
+fn a_flood_of_messages_is_cut_to_the_last_ones_and_numbers_show_the_gap() {
+    let mut bench = Bench::new();
+    let session = member(&mut bench, 0);
+    let stream = bench.listen(session, None);
+    bench.pass(A_REST);
+    heard(&mut bench, stream);
+    let guests: Vec<_> = (1..=300).map(|number| member(&mut bench, number)).collect();
+    bench.pass(A_REST);
+    heard(&mut bench, stream);
+    let before = bench.ids[&stream].len();
+    for guest in guests {
+        bench.release(guest, None).unwrap();
+    }
+    bench.pass(A_REST);
+    let (standings, messages) = heard(&mut bench, stream);
+    // The first at once, and of the others the last.
+    assert_eq!((standings.last(), messages), (Some(&1), 65));
+    let ids = &bench.ids[&stream][before..];
+    let missing = ids[ids.len() - 1] - ids[0] + 1 - ids.len() as u64;
+    assert_eq!(missing, 300 - 65);
+}
+
+#[test]
+fn a_crowd_is_told_part_by_part() {
+    const CROWD: usize = 3000;
+    let mut bench = Bench::new();
+    let sessions: Vec<_> = (0..CROWD).map(|number| member(&mut bench, number)).collect();
+    let streams: Vec<_> = sessions.iter().map(|session| bench.listen(*session, None)).collect();
+    bench.pass(A_REST);
+    let told = |bench: &mut Bench| -> usize {
+        streams.iter().map(|stream| heard(bench, *stream)).map(|(_, messages)| messages).sum()
+    };
+    told(&mut bench);
+    let guest = member(&mut bench, CROWD);
+    bench.pass(A_REST);
+    told(&mut bench);
+    bench.release(guest, None).unwrap();
+    let at_once = told(&mut bench);
+    assert!((1..=1024).contains(&at_once), "{at_once} of {CROWD} at once");
+    bench.pass(A_REST);
+    assert_eq!(at_once + told(&mut bench), CROWD);
+}
+
+#[test]
 fn an_observer_is_told_at_once_and_then_at_a_bounded_rate() {
     let mut bench = Bench::new();
     let session = bench.register(json!({"keepalive_ms": 3_600_000}));
