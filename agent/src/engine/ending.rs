@@ -9,7 +9,7 @@ use super::journal::Entry;
 use super::timers::look_at;
 use super::{Engine, Occupation, Timer};
 use crate::host::clock::Boottime;
-use crate::model::{Change, ClaimId, GoneReason, Request, Resource, Subject};
+use crate::model::{Change, ClaimId, GoneReason, Request, Resource, Subject, spare};
 
 /// How many deadlines one step looks at, and after how many effects it gives no more permits to those
 /// who wait: what is left is due still.
@@ -162,6 +162,7 @@ impl Engine {
         } else if matches!(self.resources.get(&resource), Some(Occupation::Exclusive(holder)) if *holder == id)
         {
             self.resources.remove(&resource);
+            spare::shrink_map(&mut self.resources);
         }
         if reason != GoneReason::Released {
             self.tell(Change::Lost { claim: id, resource: resource.clone() });
@@ -186,6 +187,7 @@ impl Engine {
         reason: GoneReason,
     ) -> Option<Tracked> {
         let tracked = self.claims.remove(&id)?;
+        spare::shrink_map(&mut self.claims);
         self.timers.disarm(tracked.armed, Timer::Claim(id));
         if let btree_map::Entry::Occupied(mut count) = self.ttls.entry(tracked.claim.ttl) {
             *count.get_mut() -= 1;

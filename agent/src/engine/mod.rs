@@ -30,6 +30,7 @@ use tenure::wire::Kind;
 use crate::host::clock::Boottime;
 use crate::model::{
     Answer, Beat, BeatAnswer, Change, ClaimAnswer, ClaimId, GoneReason, Request, Resource, Subject,
+    spare,
 };
 
 use claims::{State, Tracked};
@@ -180,7 +181,9 @@ impl Engine {
 
     /// The next thing to do for the shell.
     pub fn poll_effect(&mut self) -> Option<Effect> {
-        self.effects.pop_front()
+        let effect = self.effects.pop_front();
+        spare::shrink_queue(&mut self.effects);
+        effect
     }
 
     /// Tokens up to and including this one are durable. Ask [`Engine::poll_timeout`] again: waiters

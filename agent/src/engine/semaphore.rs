@@ -7,7 +7,9 @@ use super::journal::{Entry, SavedWaiter};
 use super::settings::TOKEN_WAIT;
 use super::{Engine, Occupation};
 use crate::host::clock::Boottime;
-use crate::model::{Change, Claim, ClaimAnswer, ClaimId, GoneReason, Queue, Resource, Terms};
+use crate::model::{
+    Change, Claim, ClaimAnswer, ClaimId, GoneReason, Queue, Resource, Terms, spare,
+};
 
 #[derive(Debug)]
 pub(super) struct Semaphore {
@@ -232,6 +234,7 @@ impl Engine {
         }
         let limit_saved = semaphore.limit_saved;
         self.resources.remove(resource);
+        spare::shrink_map(&mut self.resources);
         self.blocked.remove(resource);
         if limit_saved {
             self.persist(Entry::LimitEnded { resource: resource.clone() });

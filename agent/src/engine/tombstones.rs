@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
 use crate::host::clock::Boottime;
-use crate::model::{ClaimId, GoneReason};
+use crate::model::{ClaimId, GoneReason, spare};
 
 /// How many marks one step drops at most; until their turn comes they count as dropped.
 const DROPPED_PER_STEP: usize = 4096;
@@ -56,9 +56,6 @@ impl Tombstones {
         }
         self.drop_due(now);
         if self.order.is_empty() {
-            // Gives back what a burst of releases took.
-            self.marks.shrink_to_fit();
-            self.order.shrink_to_fit();
             self.look_at = None;
         } else {
             self.look_at = Some(if self.has_due(now) { now } else { now + self.keep });
@@ -83,6 +80,8 @@ impl Tombstones {
         if self.marks.get(&claim).is_some_and(|(_, current)| *current == until) {
             self.marks.remove(&claim);
         }
+        spare::shrink_map(&mut self.marks);
+        spare::shrink_queue(&mut self.order);
     }
 
     #[cfg(test)]

@@ -10,7 +10,7 @@ use super::journal::Entry;
 use super::timers::Timer;
 use super::{Keeper, one_less, user_of};
 use crate::host::clock::Boottime;
-use crate::model::ClaimId;
+use crate::model::{ClaimId, spare};
 
 impl Keeper {
     /// Valid-until has passed, whatever has been heard since.
@@ -124,6 +124,7 @@ impl Keeper {
     /// Takes a hold out of every table but the upstream's and the journal's.
     fn finish(&mut self, now: Boottime, id: ClaimId, is_lost: bool) -> Option<Hold> {
         let mut hold = self.holds.remove(&id)?;
+        spare::shrink_map(&mut self.holds);
         self.hold_counts.remove(&hold);
         self.timers.set(&mut hold.beat, Timer::Beat(id), None);
         self.timers.set(&mut hold.deadline, Timer::Deadline(id), None);

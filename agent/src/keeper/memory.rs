@@ -14,7 +14,7 @@ use super::map::Map;
 use super::timers::{Alarm, Timer};
 use super::{Keeper, Session, user_of};
 use crate::host::clock::Boottime;
-use crate::model::{ClaimId, SessionId};
+use crate::model::{ClaimId, SessionId, spare};
 
 /// Most ended holds and sessions that are remembered. Beyond it the oldest of whoever has the most are
 /// forgotten.
@@ -103,6 +103,7 @@ impl Memory {
         let (_, ended) = order.pop_front()?;
         self.count -= 1;
         self.sizes.remove(&(size, uid));
+        spare::shrink_queue(order);
         if order.is_empty() {
             self.order.remove(&uid);
         } else {
@@ -224,6 +225,7 @@ impl Keeper {
         match self.memory.pop(uid) {
             Some(Ended::Hold(hold)) => {
                 let Some(ended) = self.memory.holds.remove(&hold) else { return };
+                spare::shrink_map(&mut self.memory.holds);
                 if let (Some(session), Some(request)) =
                     (self.sessions.get_mut(&ended.session), ended.request)
                     && session.requests.get(&request) == Some(&hold)
@@ -233,6 +235,7 @@ impl Keeper {
             }
             Some(Ended::Session(session)) => {
                 self.memory.sessions.remove(&session);
+                spare::shrink_map(&mut self.memory.sessions);
             }
             None => {}
         }

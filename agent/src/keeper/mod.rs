@@ -72,7 +72,7 @@ pub use ring::RING_BYTES_MAX;
 pub use settings::{BEAT_MIN, BEATS_PER_CALL_MAX, Rhythm, STREAMS_PER_SESSION_MAX, Settings};
 
 use crate::host::clock::Boottime;
-use crate::model::{self, Answer, CallId, ClaimId, Failure, Resource, SessionId};
+use crate::model::{self, Answer, CallId, ClaimId, Failure, Resource, SessionId, spare};
 use checkpoint::Checkpoint;
 use contest::Contest;
 use departure::{Departure, Farewell};
@@ -257,7 +257,9 @@ impl Keeper {
 
     /// The next thing to do.
     pub fn poll_command(&mut self) -> Option<Command> {
-        self.commands.pop_front()
+        let command = self.commands.pop_front();
+        spare::shrink_queue(&mut self.commands);
+        command
     }
 
     /// True if nothing is left of any client, and nothing is owed to the upstream.

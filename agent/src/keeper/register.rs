@@ -17,7 +17,7 @@ use super::session::Session;
 use super::timers::Timer;
 use super::{Keeper, less, one_less, over_quota};
 use crate::host::clock::Boottime;
-use crate::model::{Full, Peer, SessionId};
+use crate::model::{Full, Peer, SessionId, spare};
 
 /// Bytes of a session's secret.
 const SECRET_BYTES: usize = 16;
@@ -252,6 +252,7 @@ impl Keeper {
         };
         self.end_streams(id, end);
         let Some(mut session) = self.sessions.remove(&id) else { return };
+        spare::shrink_map(&mut self.sessions);
         let Some(Leaving { why, exit, ticket }) = session.leaving.take() else { return };
         for hold in std::mem::take(&mut session.kept) {
             self.depart_now(now, hold);

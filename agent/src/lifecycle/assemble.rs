@@ -14,6 +14,7 @@ use uuid::Uuid;
 use super::fit::{Fitted, Means};
 use crate::api::{self, About};
 use crate::config::{Config, RedisUpstream, SharedPolicy};
+use crate::engine::EngineSettings;
 use crate::heart::{self, Handle, Heart, Parts};
 use crate::host::directory::{Directory, DirectoryError};
 use crate::host::page::Pages;
@@ -27,6 +28,10 @@ use crate::upstream::Upstream;
 use crate::upstream::embedded;
 use crate::upstream::redis::address::Address;
 use crate::upstream::redis::{self, Redis, RedisSettings};
+
+/// Ended claims that a store within this process remembers: its calls take effect in the turn in which they are
+/// sent, so that no copy of them can be late.
+const TOMBSTONES_MAX: usize = 16_384;
 
 /// Why the agent cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -158,7 +163,10 @@ impl PartsMaker {
                     now,
                     wall_clock_us,
                     ahead: Ahead::default(),
-                    engine: Default::default(),
+                    engine: EngineSettings {
+                        tombstones_max: TOMBSTONES_MAX,
+                        ..EngineSettings::default()
+                    },
                 };
                 let opened = embedded::open(runtime_dir, state_dir, place, |disk| {
                     Ok(Box::new(journal::Thread::start(disk)?))

@@ -10,6 +10,7 @@ mod report;
 mod request;
 mod resource;
 mod share;
+pub mod spare;
 
 pub use change::Change;
 pub use peer::{Peer, Process, Quota};

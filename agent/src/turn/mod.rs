@@ -23,7 +23,7 @@ use std::time::Duration;
 use crate::host::clock::Boottime;
 use crate::keeper::journal::Entry;
 use crate::keeper::{Command, Keeper, Note, StreamId};
-use crate::model::{CallId, ClaimId, Report, Request, SessionId};
+use crate::model::{CallId, ClaimId, Report, Request, SessionId, spare};
 
 /// How much one turn does.
 #[derive(Debug, Clone, Copy)]
@@ -285,6 +285,7 @@ impl Turn {
                 break;
             }
         }
+        spare::shrink_queue(&mut self.told);
         self.end(shell);
     }
 
@@ -310,6 +311,7 @@ impl Turn {
             }
         }
         self.voided.clear();
+        here.shrink_to(spare::KEPT);
         self.here = here;
     }
 
@@ -321,6 +323,7 @@ impl Turn {
         for note in self.notes.drain(..) {
             shell.note(&note);
         }
+        self.notes.shrink_to(spare::KEPT);
     }
 }
 
