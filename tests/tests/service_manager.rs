@@ -366,7 +366,7 @@ fn a_planned_restart_keeps_processes_too() {
     let holder = Holder::start(&agent, 0);
     agent.signal(Signal::SIGUSR2);
     assert!(agent.wait_exit().success());
-    assert_eq!(manager.kept(), [holder.name()]);
+    until("the process to be kept", || manager.kept() == [holder.name()]);
     agent.start_again();
     assert_eq!(tokens(&agent), BTreeMap::from([(holder.held.hold, holder.held.token)]));
 }
