@@ -64,7 +64,7 @@ pub struct Settings {
     pub sessions_per_uid_max: Option<usize>,
     /// Most holds, waiting ones counted, in all.
     pub holds_max: usize,
-    /// Most holds of one user; see [`Share::of`].
+    /// Most holds of one user; unless said otherwise see [`Share::of`], but at most 50 000.
     pub holds_per_uid_max: Option<usize>,
     /// Events kept for replay, per session.
     pub ring_max: usize,
@@ -74,6 +74,8 @@ pub struct Settings {
     pub remembered_max: usize,
 }
 
+/// Most holds of one user by default: with the longest names and attributes they take 150 MiB.
+const HOLDS_PER_UID_MAX: usize = 50_000;
 /// Most event streams of a session.
 pub const STREAMS_PER_SESSION_MAX: usize = 4;
 /// Most beats in one request to the upstream.
@@ -99,7 +101,11 @@ impl Settings {
 
     /// How many holds there may be, waiting ones counted.
     pub fn holds(&self) -> Share {
-        Share::of(self.holds_max, self.holds_per_uid_max)
+        let Share { max, per_uid } = Share::of(self.holds_max, self.holds_per_uid_max);
+        match self.holds_per_uid_max {
+            Some(_) => Share { max, per_uid },
+            None => Share { max, per_uid: per_uid.min(HOLDS_PER_UID_MAX) },
+        }
     }
 
     /// How much earlier than the upstream a holder must stop: `ttl / 200 + 10 ms` unless configured

@@ -91,6 +91,17 @@ fn one_user_leaves_holds_for_others() {
 }
 
 #[test]
+fn one_user_has_so_many_holds_as_fit_into_memory_unless_said_otherwise() {
+    let per_uid = |holds_max, holds_per_uid_max| {
+        let settings = Settings { holds_max, holds_per_uid_max, ..Settings::default() };
+        settings.holds().per_uid
+    };
+    assert_eq!(per_uid(200_000, None), 50_000);
+    assert_eq!(per_uid(4000, None), 3000);
+    assert_eq!(per_uid(200_000, Some(150_000)), 150_000);
+}
+
+#[test]
 fn one_user_leaves_long_pages_for_others() {
     let mut bench = Bench::new();
     bench.keeper.reload(Settings { holds_max: 400, ..Settings::default() });
