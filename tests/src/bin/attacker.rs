@@ -23,6 +23,8 @@ use tokio::task::{LocalSet, spawn_local};
 const AT_ONCE: usize = 32;
 /// As long as a name may be, with a number in front.
 const NAME_LENGTH: usize = 200;
+/// Most holds of a process.
+const HOLDS_MAX: usize = 100_000;
 /// Between two tries at a door that is closed.
 const RETRY: Duration = Duration::from_millis(20);
 /// Most statuses and errors that are told apart.
@@ -242,12 +244,15 @@ impl Scene {
     async fn fill(&self, of: &str, sessions: usize, holds: usize) -> anyhow::Result<Ready> {
         let mut ready = Ready::default();
         let mut connection = self.connect().await;
+        // Names that no other process takes.
+        let first = std::process::id() as usize * HOLDS_MAX;
+        ensure!(sessions * holds <= HOLDS_MAX, "more than {HOLDS_MAX} holds");
         for number in 0..sessions {
             let with =
                 json!({"name": long_name(number), "tether": "process", "holds": holds.max(63)});
             let session = connection.register(&with).await?;
             let asks: Vec<_> =
-                (0..holds).map(|at| ask(of, &session, number * holds + at)).collect();
+                (0..holds).map(|at| ask(of, &session, first + number * holds + at)).collect();
             for answer in connection.exchange_all(&asks).await? {
                 ensure!(matches!(answer.status, 200 | 202), "not granted: {}", answer.text());
                 ready.holds.push((session.clone(), answer.field("hold")?));
