@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use tenure::wire::Code;
+use uuid::Uuid;
 
 use super::bench::{ALICE, Bench, Link};
 use crate::keeper::journal::{Entry, Key};
@@ -64,16 +65,21 @@ fn a_blocked_wait_that_nobody_takes_up_again_is_cancelled() {
     bench.hold(session, json!({"kind": "semaphore", "name": "x"}));
 }
 
+/// A holder, and a session that waits for the same and has its caller gone with the agent.
+fn wait_over_a_restart() -> (Bench, [Uuid; 2], Uuid, Value) {
+    let mut bench = Bench::new();
+    let [holder, session] = [(); 2].map(|()| bench.register(json!({"tether": "process"})));
+    let hold = bench.hold(holder, json!({"kind": "leader", "name": "x"}));
+    let fields = json!({"kind": "leader", "name": "x", "wait": "block", "request": "r"});
+    bench.acquire(session, fields.clone());
+    bench.restart();
+    (bench, [holder, session], hold, fields)
+}
+
 #[test]
 fn a_wait_that_is_granted_after_a_restart_is_its_callers_if_that_comes_back() {
     for back in [true, false] {
-        let mut bench = Bench::new();
-        let holder = bench.register(json!({"tether": "process"}));
-        let session = bench.register(json!({"tether": "process"}));
-        let hold = bench.hold(holder, json!({"kind": "leader", "name": "x"}));
-        let fields = json!({"kind": "leader", "name": "x", "wait": "block", "request": "r"});
-        bench.acquire(session, fields.clone());
-        bench.restart();
+        let (mut bench, [holder, session], hold, fields) = wait_over_a_restart();
         bench.release(holder, Some(hold)).unwrap();
         bench.pass(Duration::from_secs(1));
         let granted = back.then(|| bench.hold(session, fields));
@@ -300,13 +306,7 @@ fn what_has_ended_answers_after_a_restart_as_before_it() {
 #[test]
 fn a_wait_that_is_taken_up_after_a_restart_is_given_back_if_nobody_reads_of_its_grant() {
     for (is_granted_first, others) in [(true, 0), (true, 1), (false, 0), (false, 1)] {
-        let mut bench = Bench::new();
-        let holder = bench.register(json!({"tether": "process"}));
-        let session = bench.register(json!({"tether": "process"}));
-        let hold = bench.hold(holder, json!({"kind": "leader", "name": "x"}));
-        let fields = json!({"kind": "leader", "name": "x", "wait": "block", "request": "r"});
-        bench.acquire(session, fields.clone());
-        bench.restart();
+        let (mut bench, [holder, session], hold, fields) = wait_over_a_restart();
         if is_granted_first {
             bench.release(holder, Some(hold)).unwrap();
         }
