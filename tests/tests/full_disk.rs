@@ -11,6 +11,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tenure::wire::{Acquired, Code, HoldState};
 use tenure_tests::harness::{Agent, Client, Http, boottime_ns, other_users, until};
+use uuid::Uuid;
 
 fn agent() -> Option<Agent> {
     other_users()?;
@@ -19,6 +20,41 @@ fn agent() -> Option<Agent> {
 
 fn ready(agent: &Agent) -> bool {
     agent.http().get("/readyz").status == 200
+}
+
+/// As soon as the space ahead is used up, nothing more is granted; how that is said.
+#[track_caller]
+fn until_refused(http: &mut Http, session: Uuid) -> String {
+    for round in 0..5000 {
+        let answer = http.ask(session, "leader", &format!("{round}"), &json!({}));
+        if answer.status != 200 {
+            return answer.problem(Code::UpstreamUnavailable).detail;
+        }
+        let granted: Acquired = answer.expect(200);
+        http.post("/v1/release", &json!({"session": session, "hold": granted.hold})).json(200);
+    }
+    panic!("a full disk is noticed");
+}
+
+#[test]
+fn renewals_on_a_full_disk_survive_the_agent() {
+    let Some(mut agent) = agent() else { return };
+    let mut http = agent.http();
+    let session = http.register(&json!({"keepalive_ms": 600_000})).session;
+    let ttl = Duration::from_secs(10);
+    let asked = json!({"ttl_ms": ttl.as_millis()});
+    let held = http.acquire(session, "leader", "held", &asked);
+    agent.disks()[0].fill();
+    until_refused(&mut http, session);
+    // The last valid-until that may be in the journal.
+    let noted = boottime_ns() + u64::try_from(ttl.as_nanos()).expect("it fits");
+    until("that to pass", || boottime_ns() > noted);
+    agent.kill();
+    agent.start_again();
+    let status = agent.http().status();
+    let mut holds = status.sessions.iter().flat_map(|session| &session.holds);
+    let found = holds.next().map(|hold| (hold.hold, hold.state));
+    assert_eq!(found, Some((held.hold, HoldState::Held)));
 }
 
 #[test]
@@ -30,19 +66,8 @@ fn a_full_runtime_directory_refuses_new_holds_and_keeps_the_old() {
     let other = http.acquire(session, "leader", "released", &json!({}));
     let [runtime, _] = agent.disks();
     runtime.fill();
-    // As soon as the space ahead is used up, nothing more is granted.
-    let mut refused = None;
-    for round in 0..5000 {
-        let answer = http.ask(session, "leader", &format!("{round}"), &json!({}));
-        if answer.status != 200 {
-            refused = Some(answer.problem(Code::UpstreamUnavailable));
-            break;
-        }
-        let granted: Acquired = answer.expect(200);
-        http.post("/v1/release", &json!({"session": session, "hold": granted.hold})).json(200);
-    }
-    let refused = refused.expect("a full disk is noticed");
-    assert!(refused.detail.contains("runtime_dir"), "{}", refused.detail);
+    let refused = until_refused(&mut http, session);
+    assert!(refused.contains("runtime_dir"), "{refused}");
     let ready_now = agent.http().get("/readyz").problem(Code::UpstreamUnavailable);
     assert!(ready_now.detail.contains("journal"), "{}", ready_now.detail);
     // What is held goes on, is released, and survives.

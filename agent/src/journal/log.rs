@@ -58,6 +58,8 @@ pub struct Journal {
     /// When it is written anew.
     retry_rewrite: Retry,
     failure: Option<Arc<str>>,
+    /// Renewals were left out of it.
+    lacks_renewals: bool,
     fresh: Option<Fresh>,
 }
 
@@ -229,6 +231,7 @@ impl Journal {
             retry: Retry::default(),
             retry_rewrite: Retry::default(),
             failure: None,
+            lacks_renewals: false,
             fresh,
         };
         match written {
@@ -259,8 +262,20 @@ impl Journal {
         self.failure.as_ref()
     }
 
-    /// Notes a change of the keeper's.
+    /// Whether holds may be valid longer than it says. A start asks their pages
+    /// ([`keeper::journal::Saved::catch_up`]).
+    pub fn lacks_renewals(&self) -> bool {
+        self.lacks_renewals
+    }
+
+    /// Notes a change of the keeper's. Renewals are left out while there is no space ahead: those of thousands of
+    /// holds would use up in seconds what is kept for their ends.
     pub fn write(&mut self, entry: keeper::journal::Entry) {
+        let is_short = self.failure.is_some() && self.mark.is_some() && self.rewrite.is_none();
+        if is_short && matches!(entry, keeper::journal::Entry::Valid { .. }) {
+            self.lacks_renewals = true;
+            return;
+        }
         self.turn.add(&Entry::Keeper(entry));
     }
 
@@ -303,7 +318,7 @@ impl Journal {
             return self.go_on(now, rows);
         }
         let notice = self.reserve(now);
-        let is_wanted = self.mark.is_none_or(|mark| self.is_long(mark, rows));
+        let is_wanted = self.is_behind() || self.mark.is_none_or(|mark| self.is_long(mark, rows));
         if notice.is_some() || !is_wanted || !self.retry_rewrite.is_due(now) {
             return notice;
         }
@@ -320,6 +335,7 @@ impl Journal {
         }
         match self.mark {
             None => Some(self.retry_rewrite.at.unwrap_or(Boottime::ZERO)),
+            Some(_) if self.is_behind() => Some(self.retry_rewrite.at.unwrap_or(Boottime::ZERO)),
             Some(_) => self.failure.as_ref().and(self.retry.at),
         }
     }
@@ -341,6 +357,11 @@ impl Journal {
     #[cfg(test)]
     pub(crate) fn fail(&mut self, error: &io::Error) {
         self.give_up(error);
+    }
+
+    /// Whether it is to be written anew for the renewals that were left out.
+    fn is_behind(&self) -> bool {
+        self.lacks_renewals && self.failure.is_none()
     }
 
     fn is_long(&self, mark: Mark, rows: &dyn Rows) -> bool {
@@ -396,6 +417,7 @@ impl Journal {
                 self.mark = Some(next);
                 self.reserved = reserved;
                 self.live = Live { bytes: next.length, rows };
+                self.lacks_renewals = false;
                 self.retry = Retry::default();
                 self.retry_rewrite = Retry::default();
                 self.reserve(now)

@@ -182,6 +182,24 @@ impl Saved {
         ended.map(|hold| (hold.claim.id, hold.valid_until)).collect()
     }
 
+    /// Takes up renewals that the journal had no space for: a hold whose valid-until has passed may be shown as
+    /// valid longer. `shown` tells until when the page of its session, of so many slots, shows it.
+    pub fn catch_up(
+        &mut self,
+        now: Boottime,
+        mut shown: impl FnMut(&SavedHold, u32) -> Option<Boottime>,
+    ) {
+        let slots: HashMap<_, _> =
+            self.sessions.iter().map(|session| (session.id, session.holds)).collect();
+        for hold in &mut self.holds {
+            let may_lag = hold.token.is_some() && hold.valid_until <= now;
+            let slots = slots.get(&hold.claim.owner.session).filter(|_| may_lag);
+            if let Some(until) = slots.and_then(|slots| shown(hold, *slots)) {
+                hold.valid_until = hold.valid_until.max(until);
+            }
+        }
+    }
+
     /// Looks for what no keeper has written.
     ///
     /// # Errors

@@ -20,7 +20,7 @@ use crate::host::directory::{Directory, DirectoryError};
 use crate::host::page::Pages;
 use crate::host::service_manager::Notifier;
 use crate::host::{clock, machine};
-use crate::journal::{self, Ahead, Files, Fresh, Journal, OpenError};
+use crate::journal::{self, Ahead, Files, Fresh, Journal, OpenError, SavedKeeper};
 use crate::model::SessionId;
 use crate::telemetry::Metrics;
 use crate::telemetry::log::Filter;
@@ -154,10 +154,17 @@ impl PartsMaker {
         let mut seed = [0; 32];
         getrandom::fill(&mut seed).map_err(|error| io::Error::other(error.to_string()))?;
         let runtime_dir = Box::new(Files::of(self.runtime_dir.clone()));
+        let pages = Pages::in_directory(&self.runtime_dir, self.boot_id)?;
+        let now = clock::now();
+        let catch_up = |saved: &mut SavedKeeper| {
+            saved.catch_up(now, |hold, slots| {
+                pages.shown_until(hold.claim.owner.session, slots, hold.slot, hold.claim.id)
+            });
+        };
         let (upstream, journal, saved): (Box<dyn Upstream>, _, _) = match self.redis {
             None => {
                 let state_dir = Box::new(Files::of(self.state_dir.clone()));
-                let (now, wall_clock_us) = (clock::now(), clock::wall_us());
+                let wall_clock_us = clock::wall_us();
                 let place = embedded::Place {
                     boot_id: self.boot_id,
                     now,
@@ -168,14 +175,15 @@ impl PartsMaker {
                         ..EngineSettings::default()
                     },
                 };
-                let opened = embedded::open(runtime_dir, state_dir, place, |disk| {
+                let opened = embedded::open(runtime_dir, state_dir, place, catch_up, |disk| {
                     Ok(Box::new(journal::Thread::start(disk)?))
                 })?;
                 (Box::new(opened.store), opened.journal, opened.saved)
             }
             Some(RedisUpstream { access, layout }) => {
-                let (journal, found) =
+                let (journal, mut found) =
                     Journal::open(runtime_dir, self.boot_id, None, Ahead::default())?;
+                catch_up(&mut found.keeper);
                 let settings = RedisSettings { timeout: access.timeout, layout };
                 let redis = Redis::open(Arc::new(Address::new(access)), settings);
                 (Box::new(redis), Rc::new(RefCell::new(journal)), found.keeper)
@@ -190,7 +198,6 @@ impl PartsMaker {
         if let Some(error) = refusal.or(upstream.health().last_error) {
             warn!("{error}");
         }
-        let pages = Pages::in_directory(&self.runtime_dir, self.boot_id)?;
         Ok(Parts {
             settings: self.settings,
             seed,

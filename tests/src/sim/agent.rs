@@ -77,6 +77,8 @@ pub(crate) struct Agent {
     pub(super) ails: u64,
     /// Where its store is its own.
     pub(super) store: Option<Store>,
+    /// Holds may be valid longer than the journal says: it had no space for their renewals.
+    pub(super) lacks_renewals: bool,
     /// Planted: entries that are written late.
     pub(super) unwritten: Vec<tenured::keeper::journal::Entry>,
     /// Planted: the last answers to checkpoints.
@@ -135,6 +137,7 @@ impl Agent {
             process: 0,
             ails: 0,
             store: None,
+            lacks_renewals: false,
             unwritten: Vec::new(),
             checkpointed: BTreeMap::new(),
             pages: BTreeMap::new(),

@@ -85,7 +85,19 @@ impl Agent {
         }
         let stale = core.has(Planted::ForgetEnded);
         let now = if stale { self.idle_since } else { self.boottime(core) };
-        let opened = Store::open(core, &self.storage, self.process, now);
+        let mut only_shown = false;
+        let catch_up = |saved: &mut Saved| {
+            saved.catch_up(now, |hold, _| {
+                let page = self.pages.get(&hold.claim.owner.session)?;
+                let shown = page.get(&hold.slot).filter(|it| it.hold == hold.claim.id)?;
+                only_shown |= shown.valid_until > hold.valid_until;
+                Some(shown.valid_until)
+            });
+        };
+        let opened = Store::open(&core.plan, &self.storage, self.process, now, catch_up);
+        if only_shown {
+            core.seen("renewal that only a page shows");
+        }
         match opened {
             Ok(opened) => Some(Some(opened)),
             Err(error) => {
@@ -118,7 +130,9 @@ impl Agent {
         }
         // One that should not be there at all has written nothing.
         let written = if self.host < core.plan.hosts { self.rows.saved() } else { saved.clone() };
-        let verdict = core.checks.restart.read(self.host, now, saved.clone(), written);
+        let restart = &core.checks.restart;
+        let verdict =
+            restart.read(self.host, now, saved.clone(), written, &mut self.lacks_renewals);
         core.judge(Invariant::RestartKeeps, verdict);
         store.go_on(core, now);
         self.store = Some(store);
@@ -154,7 +168,7 @@ impl Agent {
         }
         core.line(|| format!("agent {}: is gone", self.host));
         self.keeper = None;
-        self.store = None;
+        self.lacks_renewals |= self.store.take().is_some_and(|store| store.lacks_renewals());
         self.storage.end(self.process, true);
         self.forget_turn();
         self.unwritten.clear();

@@ -19,6 +19,7 @@ use tenured::upstream::embedded::{self, Embedded, OpenError, Opened};
 
 use super::core::Core;
 use super::deeds::Deed;
+use super::plan::Plan;
 use super::storage::{Place, Storage};
 use super::time::{Clock, TrueTime};
 use super::upstream::engine_settings;
@@ -44,23 +45,25 @@ pub(crate) struct Store {
 impl Store {
     /// Opens it for a process; with it what its keeper takes up.
     pub(crate) fn open(
-        core: &Core,
+        plan: &Plan,
         storage: &Storage,
         process: u64,
         now: Boottime,
+        catch_up: impl FnOnce(&mut SavedKeeper),
     ) -> Result<(Store, SavedKeeper), OpenError> {
         let place = embedded::Place {
             boot_id: storage.boot_id(),
             now,
             wall_clock_us: storage.wall_clock_us(),
-            ahead: core.plan.ahead,
+            ahead: plan.ahead,
             engine: engine_settings(),
         };
         let runtime = Box::new(storage.directory(Place::Runtime, process));
         let state = Box::new(storage.directory(Place::State, process));
-        let Opened { store, journal, saved } = embedded::open(runtime, state, place, |disk| {
-            Ok(Box::new(storage.scribe(process, disk)))
-        })?;
+        let Opened { store, journal, saved } =
+            embedded::open(runtime, state, place, catch_up, |disk| {
+                Ok(Box::new(storage.scribe(process, disk)))
+            })?;
         let store = Store {
             embedded: store,
             journal,
@@ -186,6 +189,11 @@ impl Store {
         let rows = Rows::new(keeper, &self.embedded);
         self.journal.borrow_mut().tend(now, &rows);
         keeper.set_unrecorded(self.journal.borrow().refusal());
+    }
+
+    /// Whether holds may be valid longer than its journal says.
+    pub(crate) fn lacks_renewals(&self) -> bool {
+        self.journal.borrow().lacks_renewals()
     }
 
     /// Whether everything would survive the agent.

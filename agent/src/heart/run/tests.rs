@@ -49,9 +49,13 @@ impl Rig {
         };
         let disks = [&runtime, &state].map(|it| Box::new(Files::of(it.clone())));
         let [runtime_disk, state_disk] = disks;
-        let opened = embedded::open(runtime_disk, state_disk, place, |disk| {
-            Ok(Box::new(Thread::start(disk)?))
-        })
+        let opened = embedded::open(
+            runtime_disk,
+            state_disk,
+            place,
+            |_| {},
+            |disk| Ok(Box::new(Thread::start(disk)?)),
+        )
         .unwrap();
         let metrics = Arc::new(Metrics::new());
         let (handle, inbox) = channel(BUFFERED_BYTES_MAX, Arc::clone(&metrics));

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::fs::{self, File};
 use std::io::{self, Write};
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use memmap2::{MmapOptions, MmapRaw};
@@ -108,6 +108,30 @@ impl Page {
         }
         let page = Page::map(&writable, identity.slots)?;
         Ok(page.guarded(|| page.is_of(identity))?.then_some(page))
+    }
+
+    /// Until when a page that is there shows that hold in that slot. Does not map it.
+    pub(super) fn look(
+        directory: &Directory,
+        identity: Identity,
+        slot: u32,
+        hold: ClaimId,
+    ) -> io::Result<Option<Boottime>> {
+        let Identity { session, boot_id, slots } = identity;
+        let file = directory.read(session.to_string(), size(slots) as u64)?;
+        let (mut head, mut content) = ([0; SLOT_SIZE], [0; SLOT_SIZE]);
+        file.read_exact_at(&mut head, 0)?;
+        file.read_exact_at(&mut content, slot_at(slot) as u64)?;
+        let is_shown = slot < slots
+            && head.starts_with(&MAGIC)
+            && head[VERSION_AT..][..4] == VERSION.to_le_bytes()
+            && head[SLOTS_AT..][..4] == slots.to_le_bytes()
+            && head[SESSION_AT..][..16] == *session.0.as_bytes()
+            && head[BOOT_ID_AT..][..16] == *boot_id.as_bytes()
+            && content[HOLD_AT..][..16] == *hold.0.as_bytes();
+        let mut valid = [0; 8];
+        valid.copy_from_slice(&content[VALID_UNTIL_AT..][..8]);
+        Ok(is_shown.then(|| Boottime::from_nanos(u64::from_le_bytes(valid))))
     }
 
     fn map(file: &File, slots: u32) -> io::Result<Page> {

@@ -80,6 +80,18 @@ impl Pages {
         Ok(())
     }
 
+    /// Until when a page of this boot shows that hold in that slot; `None` if it does not.
+    pub fn shown_until(
+        &self,
+        session: SessionId,
+        slots: u32,
+        slot: u32,
+        hold: ClaimId,
+    ) -> Option<Boottime> {
+        let identity = Identity { session, boot_id: self.boot_id, slots };
+        Page::look(&self.directory, identity, slot, hold).ok().flatten()
+    }
+
     fn take_up(&self, session: SessionId, uid: u32, slots: u32) -> Result<Page, PageError> {
         let fail = |what| {
             let path = self.path(session);
@@ -311,6 +323,12 @@ mod tests {
         drop(first);
 
         let mut second = room.pages();
+        let shown = |slot, hold| second.shown_until(known, SLOTS, slot, hold);
+        assert_eq!(shown(3, ClaimId(known.0)), Some(until));
+        assert_eq!([shown(4, ClaimId(known.0)), shown(3, ClaimId(stray.0))], [None, None]);
+        assert_eq!(shown(SLOTS, ClaimId(known.0)), None);
+        let other_boot = room.pages_after(Uuid::new_v4());
+        assert_eq!(other_boot.shown_until(known, SLOTS, 3, ClaimId(known.0)), None);
         second.open(known, me(), SLOTS).unwrap();
         second.void_all_but(known, &[3]);
         assert_eq!(second.remove_strays(&HashSet::from([known])).unwrap(), 1);

@@ -1,12 +1,14 @@
 //! Each way in which a disk fails: what is told comes back, or the next agent knows that it does not.
 
+use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::time::Duration;
 
 use super::disk::Faulty;
-use super::samples::{BOOT, Memory};
+use super::samples::{self, BOOT, Memory};
 use crate::host::clock::Boottime;
 use crate::journal::{Ahead, FILE, Fresh, Journal, Notice};
+use crate::keeper::journal::Saved;
 
 const START: Boottime = Boottime::from_nanos(1_000_000_000);
 
@@ -99,6 +101,66 @@ fn a_full_disk_stops_grants_before_it_loses_anything() {
     assert_eq!(tend(&mut journal, later, &memory), [Notice::Mended]);
     assert_eq!(journal.refusal(), None);
     assert_eq!(next(&disk, None), Ok(left));
+}
+
+#[test]
+fn renewals_on_a_full_disk_use_up_nothing() {
+    const HOLDS: u64 = 10_000;
+    let disk = Faulty::default();
+    let mut journal = open(&disk, None);
+    let mut memory = Memory::default();
+    for row in 1..=HOLDS {
+        memory.hold(&mut journal, row);
+    }
+    assert_eq!(journal.secure(START), None);
+    tend(&mut journal, START, &memory);
+    disk.change(|state| state.free = Some(0));
+    // Minutes of beats.
+    let mut now = START;
+    let mut notices = Vec::new();
+    for second in 0..120 {
+        now = START + Duration::from_secs(second);
+        for row in (1..=HOLDS).skip(second as usize % 10).step_by(10) {
+            memory.valid(&mut journal, row, now + Duration::from_secs(30));
+            notices.extend(journal.secure(now));
+            notices.extend(journal.tend(now, &memory));
+        }
+    }
+    assert!(matches!(&notices[..], [Notice::Short(_)]), "{notices:?}");
+    assert!(journal.lacks_renewals());
+    // There is space for ends all the same.
+    for row in 1..=200 {
+        memory.end(&mut journal, row);
+        assert_eq!(journal.secure(now), None);
+    }
+    let all = usize::try_from(HOLDS).unwrap() - 200;
+    assert_eq!(next(&disk, None), Ok(all));
+    // With space, it says again how long everything is valid.
+    disk.change(|state| state.free = None);
+    let later = now + Duration::from_secs(10);
+    assert_eq!(tend(&mut journal, later, &memory), [Notice::Mended]);
+    assert!(!journal.lacks_renewals());
+    let found = Journal::open(Box::new(disk.crash()), BOOT, None, Ahead::default()).unwrap().1;
+    assert_eq!(found.keeper.holds, memory.saved());
+}
+
+#[test]
+fn a_start_takes_up_renewals_that_only_pages_show() {
+    let holds: Vec<_> = (1..=3).map(samples::hold).collect();
+    let ids: BTreeSet<_> = holds.iter().map(|hold| hold.claim.owner.session).collect();
+    let sessions = ids.into_iter().map(|id| samples::session(id.0.as_u128())).collect();
+    let mut saved = Saved { sessions, holds, remembered: Vec::new() };
+    let until = saved.holds[0].valid_until;
+    let mut catch_up = |now, shown: Option<Boottime>| {
+        saved.catch_up(now, |hold, slots| shown.filter(|_| hold.row == 2 && slots == 63));
+        [0, 1, 2].map(|at| saved.holds[at].valid_until)
+    };
+    let later = until + Duration::from_secs(5);
+    let before = Boottime::from_nanos(until.as_nanos() - 1);
+    assert_eq!(catch_up(before, Some(later)), [until; 3], "the journal suffices");
+    assert_eq!(catch_up(until, None), [until; 3]);
+    assert_eq!(catch_up(until, Some(before)), [until; 3], "never less");
+    assert_eq!(catch_up(until, Some(later)), [until, later, until]);
 }
 
 #[test]

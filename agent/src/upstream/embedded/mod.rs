@@ -96,7 +96,8 @@ pub struct Place {
     pub engine: EngineSettings,
 }
 
-/// Opens journal and ledger, and the store that they hold. Waits for the disk.
+/// Opens journal and ledger, and the store that they hold. Waits for the disk. `catch_up` adds what the keeper
+/// has from elsewhere.
 ///
 /// # Errors
 ///
@@ -105,11 +106,14 @@ pub fn open(
     runtime_dir: Box<dyn Disk>,
     mut state_dir: Box<dyn Disk + Send>,
     place: Place,
+    catch_up: impl FnOnce(&mut journal::SavedKeeper),
     scribe: impl FnOnce(Box<dyn Disk + Send>) -> io::Result<Box<dyn Scribe>>,
 ) -> Result<Opened, OpenError> {
     let Place { boot_id, now, wall_clock_us, ahead, engine } = place;
     let start = Start::read(&mut *state_dir)?;
-    let (journal, found) = Journal::open(runtime_dir, boot_id, start.generation(boot_id), ahead)?;
+    let (journal, mut found) =
+        Journal::open(runtime_dir, boot_id, start.generation(boot_id), ahead)?;
+    catch_up(&mut found.keeper);
     let opened = journal::Opened {
         boot_id,
         now,

@@ -61,13 +61,19 @@ impl Host {
         let state_dir = Box::new(files(self.state_dir.path()));
         let (ahead, engine) = (Ahead::default(), EngineSettings::default());
         let place = Place { boot_id, now: self.now, wall_clock_us, ahead, engine };
-        let opened = open(runtime_dir, state_dir, place, |disk| {
-            let scribe: Box<dyn Scribe> = match &self.scribe {
-                Some(scribe) => Box::new(scribe.clone()),
-                None => Box::new(Thread::start(disk)?),
-            };
-            Ok(scribe)
-        });
+        let opened = open(
+            runtime_dir,
+            state_dir,
+            place,
+            |_| {},
+            |disk| {
+                let scribe: Box<dyn Scribe> = match &self.scribe {
+                    Some(scribe) => Box::new(scribe.clone()),
+                    None => Box::new(Thread::start(disk)?),
+                };
+                Ok(scribe)
+            },
+        );
         let Opened { store, journal, .. } = opened.unwrap();
         self.running = Some((journal, store));
     }

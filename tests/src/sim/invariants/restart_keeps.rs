@@ -1,10 +1,10 @@
 //! I9: a restart of the agent loses no valid hold.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use tenure::wire::Wait;
 use tenured::host::clock::Boottime;
-use tenured::keeper::journal::{Saved, SavedEnd};
+use tenured::keeper::journal::{Saved, SavedEnd, SavedHold};
 use tenured::model::{ClaimId, SessionId, Terms};
 
 use super::Verdict;
@@ -22,8 +22,26 @@ impl RestartKeeps {
         Err(format!("host {host}: {why}, although nothing but the agent has died"))
     }
 
-    /// An agent started; `found` is what its journal says, `written` what was written.
-    pub(crate) fn read(&self, host: usize, now: Boottime, found: Saved, written: Saved) -> Verdict {
+    /// An agent started; `found` is what its journal says, `written` what was written, but for renewals that
+    /// may have been left out, as long as it lacks some.
+    pub(crate) fn read(
+        &self,
+        host: usize,
+        now: Boottime,
+        mut found: Saved,
+        written: Saved,
+        lacks_renewals: &mut bool,
+    ) -> Verdict {
+        if std::mem::take(lacks_renewals) {
+            let until = |hold: &SavedHold| (hold.claim.id, hold.valid_until);
+            let until: BTreeMap<_, _> = written.holds.iter().map(until).collect();
+            for hold in &mut found.holds {
+                let renewed = until.get(&hold.claim.id).filter(|until| **until > hold.valid_until);
+                if let Some(until) = renewed.filter(|_| hold.token.is_some()) {
+                    (hold.valid_until, *lacks_renewals) = (*until, true);
+                }
+            }
+        }
         let rows = |saved: Saved| {
             let Saved { sessions, holds, mut remembered } = saved;
             // A log that is written anew has no others.
