@@ -158,6 +158,34 @@ fn an_observer_is_told_at_once_and_then_at_a_bounded_rate() {
 }
 
 #[test]
+fn standings_that_change_together_are_asked_for_apart() {
+    const MANY: u64 = 16;
+    let mut bench = Bench::new();
+    let session = bench.register(json!({"keepalive_ms": 3_600_000}));
+    let streams: Vec<_> = (0..MANY).map(|number| StreamId(1 << 32 | number)).collect();
+    for (number, stream) in streams.iter().enumerate() {
+        let name = format!("gpu {number}").into();
+        let resource = Resource { tenant: "default".into(), kind: Kind::Semaphore, name };
+        let target = StreamTarget::Resource(resource);
+        bench.keeper.open_stream(bench.now, *stream, peer(ALICE), target).unwrap();
+    }
+    bench.settle();
+    for number in 0..MANY {
+        let name = format!("gpu {number}");
+        bench.hold(session, json!({"kind": "semaphore", "name": name, "limit": 1}));
+    }
+    streams.iter().for_each(|stream| drop(heard(&mut bench, *stream)));
+    let mut told = Vec::new();
+    for _ in 0..A_REST.as_millis() {
+        bench.pass(Duration::from_millis(1));
+        told.push(streams.iter().map(|stream| heard(&mut bench, *stream).0.len()).sum::<usize>());
+    }
+    assert_eq!(told.iter().sum::<usize>(), streams.len(), "each is told");
+    let most = told.iter().max().copied().unwrap_or_default();
+    assert!(most < streams.len() / 2, "{most} of {MANY} at once");
+}
+
+#[test]
 fn a_long_queue_is_counted_and_its_first_are_named() {
     let mut bench = Bench::new();
     let wish = json!({"kind": "leader", "name": "l", "wait": "queue"});
