@@ -14,7 +14,6 @@ use uuid::Uuid;
 use super::fit::{Fitted, Means};
 use crate::api::{self, About};
 use crate::config::{Config, RedisUpstream, SharedPolicy};
-use crate::engine::EngineSettings;
 use crate::heart::{self, Handle, Heart, Parts};
 use crate::host::directory::{Directory, DirectoryError};
 use crate::host::page::Pages;
@@ -25,7 +24,7 @@ use crate::model::SessionId;
 use crate::telemetry::Metrics;
 use crate::telemetry::log::Filter;
 use crate::upstream::Upstream;
-use crate::upstream::embedded;
+use crate::upstream::embedded::{self, EngineSettings};
 use crate::upstream::redis::address::Address;
 use crate::upstream::redis::{self, Redis, RedisSettings};
 

@@ -15,7 +15,8 @@ use tenure::wire::UpstreamState;
 use uuid::Uuid;
 
 use super::{Examination, Health, Report, Upstream};
-use crate::engine::{self, Effect, Engine, EngineSettings};
+pub use crate::engine::EngineSettings;
+use crate::engine::{self, Effect, Engine};
 use crate::host::clock::Boottime;
 use crate::journal::{self, Ahead, Disk, Journal, Ledger, LedgerError, Scribe, Start};
 use crate::model::{CallId, Change, Claim, Failure, Request};
