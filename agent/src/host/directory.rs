@@ -142,6 +142,21 @@ impl Directory {
         self.0.path.join(name)
     }
 
+    /// True if what is written to it may have to wait for a disk; `None` where the system does not tell.
+    #[cfg(target_os = "linux")]
+    pub fn is_on_disk(&self) -> Option<bool> {
+        use nix::sys::statfs::{FsType, TMPFS_MAGIC, fstatfs};
+        const RAMFS: FsType = FsType(0x8584_58f6);
+        let of = fstatfs(self.as_fd()).ok()?.filesystem_type();
+        Some(of != TMPFS_MAGIC && of != RAMFS)
+    }
+
+    /// The same for other systems, which have no directories in memory.
+    #[cfg(not(target_os = "linux"))]
+    pub fn is_on_disk(&self) -> Option<bool> {
+        None
+    }
+
     /// The metadata of the directory itself.
     ///
     /// # Errors
@@ -335,6 +350,14 @@ mod tests {
     fn refused(path: &Path, expected: &str) {
         let error = Directory::private(path, 0o755).unwrap_err().to_string();
         assert!(error.contains(expected), "{error}");
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn what_lies_in_memory_is_told_from_a_disk() {
+        let is_on_disk = |path: &str| Directory::shared(Path::new(path)).unwrap().is_on_disk();
+        assert_eq!(is_on_disk("/dev/shm"), Some(false));
+        assert_eq!(is_on_disk("/proc"), Some(true), "nothing known to lie in memory");
     }
 
     #[test]

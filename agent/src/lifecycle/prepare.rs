@@ -99,6 +99,13 @@ pub fn prepare(config: &Config) -> Result<Prepared, PrepareError> {
     let runtime_dir = directory(&config.runtime_dir, "--runtime-dir", 0o755)?;
     let state_dir = directory(&config.state_dir, "--state-dir", 0o700)?;
     let locks = lock_all([(&runtime_dir, "--runtime-dir"), (&state_dir, "--state-dir")])?;
+    if runtime_dir.is_on_disk() == Some(true) {
+        warn!(
+            "runtime_dir {} lies on a disk: beats and answers wait while that is slow; use a directory \
+             in memory (tmpfs), such as one in /run",
+            runtime_dir.path().display()
+        );
+    }
     let descriptors = descriptors
         .inspect_err(|error| warn!(%error, "the limit of open files cannot be raised"))
         .ok();
