@@ -45,6 +45,8 @@ use table::{Seat, Table};
 
 /// How often overdue connections are looked for. They may so last longer by as much.
 const SWEEP_EVERY: Duration = Duration::from_millis(500);
+/// So many connections are taken in before those that are open have a turn.
+const ACCEPTED_IN_A_ROW: u32 = 8;
 /// How long nothing is accepted after accepting failed, mostly for lack of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// How long after the drain's deadline the cut connections have to leave.
@@ -166,6 +168,7 @@ impl Server {
         let mut sweep = tokio::time::interval(SWEEP_EVERY);
         sweep.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut logged: Option<Instant> = None;
+        let mut in_a_row = 0;
         loop {
             // Without connections there is nothing to sweep, and nothing to wake up for.
             let tick =
@@ -197,7 +200,9 @@ impl Server {
             match accepted {
                 Ok((stream, _)) => {
                     let identity = identify(&stream);
-                    if self.admit(stream, identity) {
+                    in_a_row += 1;
+                    if self.admit(stream, identity) || in_a_row == ACCEPTED_IN_A_ROW {
+                        in_a_row = 0;
                         tokio::task::yield_now().await;
                     }
                 }
