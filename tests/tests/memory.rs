@@ -9,6 +9,7 @@ use tenure_tests::harness::{Agent, Attacker, Client, MemoryGroup, Python, other_
 
 /// Half of the leases that come and go, where there are more: a busy machine takes its time for each.
 const CHURN_MAX: u64 = 3000;
+const PART: u64 = 500;
 
 fn packaged(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path)
@@ -71,8 +72,12 @@ fn check_holds(memory_mib: u64, runtime_mib: u64) {
         seen["seen"][what].as_u64().unwrap_or(0)
     };
     leases.begin().expect("the attacker listens");
-    let enough = seen(&mut leases, "lease 200") + 2 * holds.min(CHURN_MAX);
-    until("leases to come and go", || seen(&mut leases, "lease 200") >= enough);
+    let before = seen(&mut leases, "lease 200");
+    // A part at a time, each with its own patience.
+    for part in 1..=2 * holds.min(CHURN_MAX) / PART {
+        let enough = before + part * PART;
+        until("leases to come and go", || seen(&mut leases, "lease 200") >= enough);
+    }
 
     // Beside them nobody reads, or says what he wants.
     let deeds: [&[&str]; 3] = [&["openapi", "3000"], &["heads", "3000"], &["bodies", "3000"]];
