@@ -157,7 +157,7 @@ impl Torture {
         let body = body.to_string();
         let mut again = false;
         while !self.over.load(Ordering::Relaxed) {
-            match http.try_call("POST", path, body.as_bytes()) {
+            match http.try_once("POST", path, body.as_bytes()) {
                 // The agent is stopping, or nothing can be granted: nothing was done.
                 Ok(answer) if answer.status == 503 => {}
                 Ok(answer) => {

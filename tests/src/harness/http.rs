@@ -44,15 +44,28 @@ impl Http {
     /// Those of the socket, and `InvalidData` for what is not HTTP.
     pub fn exchange(&mut self, request: &[u8]) -> io::Result<Answer> {
         let reused = self.stream.is_some();
-        if !reused {
-            self.connect_anew()?;
-        }
-        let mut result = self.exchange_connected(request);
+        let result = self.exchange_once(request);
         if reused && self.unread.is_empty() && result.as_ref().is_err_and(is_closed) {
             // The server closed the connection between two calls, or was started again.
-            self.connect_anew()?;
-            result = self.exchange_connected(request);
+            return self.exchange_once(request);
         }
+        result
+    }
+
+    /// The same, but never sends anything twice: what was sent may have been done.
+    ///
+    /// # Errors
+    ///
+    /// Those of the socket, and `InvalidData` for what is not HTTP.
+    pub fn try_once(&mut self, method: &str, path: &str, body: &[u8]) -> io::Result<Answer> {
+        self.exchange_once(&request_bytes(method, path, body))
+    }
+
+    fn exchange_once(&mut self, request: &[u8]) -> io::Result<Answer> {
+        if self.stream.is_none() {
+            self.connect_anew()?;
+        }
+        let result = self.exchange_connected(request);
         let close = result.as_ref().map_or(true, |a| a.header("connection") == Some("close"));
         if close {
             self.stream = None;
