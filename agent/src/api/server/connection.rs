@@ -256,6 +256,11 @@ impl Connection {
         self.ordered.notify_one();
     }
 
+    /// True once it is to end at once.
+    pub(super) fn is_closing(&self) -> bool {
+        self.order.load(Ordering::Relaxed) == Order::Close as u8
+    }
+
     /// The next order.
     pub(super) async fn ordered(&self) -> Order {
         self.ordered.notified().await;

@@ -100,23 +100,26 @@ impl Lane {
 }
 
 /// A connection's work, in the lane of its user.
-pub(super) struct InLane<F> {
+pub(super) struct InLane<F, O> {
     work: Pin<Box<F>>,
+    is_over: O,
     lane: Arc<Lane>,
     turn: Arc<Turn>,
 }
 
-impl<F: Future> InLane<F> {
-    pub(super) fn new(lane: Arc<Lane>, work: F) -> InLane<F> {
-        InLane { work: Box::pin(work), lane, turn: Arc::default() }
+impl<F: Future, O: Fn() -> bool> InLane<F, O> {
+    /// Once it `is_over` it waits for no turn: what it has, others wait for.
+    pub(super) fn new(lane: Arc<Lane>, work: F, is_over: O) -> InLane<F, O> {
+        InLane { work: Box::pin(work), is_over, lane, turn: Arc::default() }
     }
 }
 
-impl<F: Future> Future for InLane<F> {
+impl<F: Future, O: Fn() -> bool + Unpin> Future for InLane<F, O> {
     type Output = F::Output;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
         match self.turn.0.load(Ordering::Relaxed) {
+            _ if (self.is_over)() => {}
             // Woken by something else; it is in the queue.
             WAITING => return Poll::Pending,
             GRANTED => self.turn.0.store(NONE, Ordering::Relaxed),
@@ -132,7 +135,7 @@ impl<F: Future> Future for InLane<F> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::AtomicUsize;
+    use std::sync::atomic::{AtomicBool, AtomicUsize};
 
     use super::*;
 
@@ -149,7 +152,7 @@ mod tests {
                 }
                 done.fetch_add(1, Ordering::Relaxed)
             };
-            tokio::spawn(InLane::new(lanes.of(uid), work))
+            tokio::spawn(InLane::new(lanes.of(uid), work, || false))
         };
         let many: Vec<_> = (0..MANY).map(|_| work(1)).collect();
         let before = work(2).await.unwrap();
@@ -161,5 +164,20 @@ mod tests {
         // Nobody is served any more, and nothing is kept for a user without connections.
         tokio::task::yield_now().await;
         assert!(lanes.0.lock().unwrap().values().all(|lane| lane.strong_count() == 0));
+    }
+
+    #[tokio::test]
+    async fn what_is_over_waits_for_no_turn() {
+        let lanes = Lanes::default();
+        let lane = lanes.of(1);
+        // More than it pays back while this test looks.
+        lane.queue().spent = Duration::from_secs(3600);
+        let is_over = AtomicBool::new(false);
+        let mut work = InLane::new(lane, async {}, || is_over.load(Ordering::Relaxed));
+        let waker = Waker::noop();
+        let mut poll = || Pin::new(&mut work).poll(&mut Context::from_waker(waker));
+        assert_eq!([poll(), poll()], [Poll::Pending; 2]);
+        is_over.store(true, Ordering::Relaxed);
+        assert_eq!(poll(), Poll::Ready(()));
     }
 }

@@ -269,7 +269,9 @@ impl Server {
             budget: self.budget.clone(),
             http: self.http.clone(),
         };
-        tokio::spawn(InLane::new(lane, run(connection, seat, service)));
+        let closing = connection.clone();
+        let work = run(connection, seat, service);
+        tokio::spawn(InLane::new(lane, work, move || closing.is_closing()));
     }
 }
 
