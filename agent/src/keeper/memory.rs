@@ -20,7 +20,7 @@ use crate::model::{ClaimId, SessionId, spare};
 /// forgotten.
 pub const REMEMBERED_MAX: usize = 65_536;
 /// One user has one part of so many; beyond it its own oldest are forgotten.
-const PART_PER_UID: usize = 4;
+const PART_PER_UID: usize = 2;
 /// How often what is over is looked for: each time costs a look at every user.
 const FORGET_EVERY: Duration = Duration::from_secs(1);
 /// Most that are forgotten at a time.
@@ -310,14 +310,14 @@ mod tests {
             until,
         };
         let mut keeper = Keeper::new(Settings::default(), [0; 32], Boottime::ZERO);
-        let saved = (0..20_000).map(|number| of(2, number)).chain([of(1, 1 << 64)]).collect();
+        let saved = (0..60_000).map(|number| of(2, number)).chain([of(1, 1 << 64)]).collect();
         keeper.remember_again(Boottime::ZERO, saved);
         assert_eq!(keeper.memory.len(), REMEMBERED_MAX / PART_PER_UID + 1);
         assert!(keeper.memory.session(SessionId(Uuid::from_u128(1 << 64))).is_some());
         let few = Settings { remembered_max: 40, ..Settings::default() };
         let mut keeper = Keeper::new(few, [0; 32], Boottime::ZERO);
         keeper.remember_again(Boottime::ZERO, (0..100).map(|number| of(2, number)).collect());
-        assert_eq!(keeper.memory.len(), 10, "as little memory wants it");
+        assert_eq!(keeper.memory.len(), 20, "as little memory wants it");
         let mut keeper = Keeper::new(Settings::default(), [0; 32], until);
         keeper.remember_again(until, vec![of(1, 1)]);
         assert_eq!(keeper.memory.len(), 0, "its time is over");

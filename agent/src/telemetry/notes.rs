@@ -80,7 +80,11 @@ impl Notes {
                 let Some(withheld) = self.refused.admit() else {
                     return;
                 };
-                warn!(limit, uid, withheld, "refused: a limit is reached");
+                if limit.starts_with("remembered") {
+                    warn!(limit, uid, withheld, "forgotten early: a limit is reached");
+                } else {
+                    warn!(limit, uid, withheld, "refused: a limit is reached");
+                }
             }
             Note::LimitChanged { session, uid, resource, from, to } => {
                 let (tenant, name) = (&resource.tenant, &resource.name);
