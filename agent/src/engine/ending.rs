@@ -11,8 +11,8 @@ use super::{Engine, Occupation, Timer};
 use crate::host::clock::Boottime;
 use crate::model::{Change, ClaimId, GoneReason, Request, Resource, Subject, spare};
 
-/// How many deadlines one step looks at, and after how many effects it gives no more permits to those
-/// who wait: what is left is due still.
+/// How many deadlines one step looks at, and after how many effects it looks at no more of them and gives
+/// no more permits to those who wait: what is left is due still.
 const DUE_PER_STEP: usize = 1024;
 const EFFECTS_PER_STEP: usize = 4096;
 
@@ -56,6 +56,9 @@ impl Engine {
         let now = self.latest.max(now);
         self.latest = now;
         for _ in 0..DUE_PER_STEP {
+            if self.has_done_much() {
+                break;
+            }
             let Some(timer) = self.timers.pop_due(now) else { break };
             match timer {
                 Timer::Claim(id) => self.claim_due(now, id),

@@ -162,6 +162,11 @@ impl Engine {
             if !semaphore.has_free_permit() {
                 return;
             }
+            // Those who wait may have run out together with the holder.
+            if self.has_done_much() {
+                self.blocked.insert(resource.clone());
+                return;
+            }
             let alive = self.claims.get(&id).is_some_and(|tracked| now < tracked.deadline());
             if !alive {
                 if let Some(semaphore) = self.semaphore_mut(resource) {
@@ -172,7 +177,7 @@ impl Engine {
                 self.tell_changed(resource);
                 continue;
             }
-            if self.grants_in(now).is_some() || self.has_done_much() {
+            if self.grants_in(now).is_some() {
                 self.blocked.insert(resource.clone());
                 return;
             }

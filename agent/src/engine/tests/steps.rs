@@ -124,3 +124,30 @@ fn the_end_of_a_quarantine_grants_in_several_steps_and_in_order() {
         assert!(name(1) != name(2) || granted.is_sorted());
     }
 }
+
+#[test]
+fn waiters_that_run_out_with_their_holder_end_in_several_steps_and_a_living_one_is_granted() {
+    let permit = |number| {
+        let terms = Terms::Semaphore { limit: 1, keeps: false };
+        Claim { terms, ..claim(number, Kind::Semaphore, "one") }
+    };
+    let mut engine = Engine::new(EngineSettings::default(), TOKENS);
+    for number in 1..=CLAIMS {
+        engine.handle(Boottime::from_nanos(1), Request::Claim(permit(number)));
+        drain(&mut engine);
+    }
+    let last = Claim { ttl: 2 * TTL, ..permit(CLAIMS + 1) };
+    engine.handle(Boottime::from_nanos(1), Request::Claim(last.clone()));
+    drain(&mut engine);
+    let now = Boottime::from_nanos(1) + TTL;
+    let mut granted = Vec::new();
+    while engine.poll_timeout().is_some_and(|due| due <= now) {
+        engine.handle_timeout(now);
+        granted.extend(drain(&mut engine).into_iter().filter_map(|effect| match effect {
+            Effect::Change(Change::Granted { claim, .. }) => Some(claim),
+            _ => None,
+        }));
+    }
+    assert_eq!(granted, [last.id]);
+    assert_eq!(engine.count_claims(), 1);
+}
