@@ -67,8 +67,9 @@ impl Keeper {
             return;
         }
         session.leaving = Some(Leaving { why, exit, ticket: None });
+        let kept = session.kept.len();
         let holds = self.waits_first(id);
-        if holds.len() > AT_ONCE {
+        if holds.len() + kept > AT_ONCE {
             self.ends.left.extend(holds.into_iter().map(End::Released));
             self.ends.left.push_back(End::Session(id));
             return self.end_more_at(now);
@@ -126,7 +127,7 @@ impl Keeper {
                     self.end_released(now, hold, ReleasedCause::SessionEnded);
                 }
                 Some(End::Lost(hold, reason)) => self.lose(now, hold, reason),
-                Some(End::Session(session)) => self.close_session(now, session),
+                Some(End::Session(session)) => self.close_step_by_step(now, session),
                 Some(End::Stopped(session)) => self.stop_session(now, session),
                 Some(End::Stream(stream)) => {
                     if self.streams.contains_key(&stream) {
@@ -141,6 +142,14 @@ impl Keeper {
         // Not in this turn any more.
         let next = (!self.ends.left.is_empty()).then(|| now + Duration::from_nanos(1));
         self.timers.set(&mut self.ends.alarm, Timer::Ends, next);
+    }
+
+    /// What a session's guarded work has kept from others goes one by one before the session does.
+    fn close_step_by_step(&mut self, now: Boottime, id: SessionId) {
+        let kept = self.sessions.get_mut(&id).and_then(|session| session.kept.pop_first());
+        let Some(hold) = kept else { return self.close_session(now, id) };
+        self.ends.left.push_front(End::Session(id));
+        self.depart_now(now, hold);
     }
 
     fn end_more_at(&mut self, at: Boottime) {

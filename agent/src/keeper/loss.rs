@@ -16,15 +16,11 @@ impl Keeper {
     /// Valid-until has passed, whatever has been heard since.
     pub(super) fn deadline_fired(&mut self, now: Boottime, id: ClaimId) {
         let Some(hold) = self.holds.get_mut(&id) else { return };
-        let due = hold.deadline.due();
         if !self.timers.fired(&mut hold.deadline, Timer::Deadline(id), now) {
             return;
         }
-        let slept = due.is_some_and(|due| self.woke.is_some_and(|woke| due <= woke));
         let reason = if hold.last_instant().is_some_and(|last| last <= now) {
             LostReason::MaxHold
-        } else if slept {
-            LostReason::Slept
         } else {
             LostReason::Expired
         };
@@ -54,6 +50,10 @@ impl Keeper {
         released_here: bool,
     ) {
         let Some(hold) = self.holds.get(&id) else { return };
+        // The upstream may tell of it before this agent has come to its deadline.
+        let slept = hold.is_held() && self.woke.is_some_and(|woke| hold.valid_until <= woke);
+        let reason =
+            if slept && reason == LostReason::Expired { LostReason::Slept } else { reason };
         let refusal = tenure::wire::Problem::new(
             tenure::wire::Code::HoldLost,
             format!("the wait for {} ended ({reason}); acquire again", hold.claim.resource),

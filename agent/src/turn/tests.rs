@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use serde_json::{Value, json};
-use tenure::wire::{Problem, Release};
+use tenure::wire::{LostReason, Problem, Release};
 use uuid::Uuid;
 
 use super::*;
@@ -114,6 +114,7 @@ impl Shell for Host {
     fn note(&mut self, note: &Note) {
         self.done.push(match note {
             Note::Beat { .. } => "beat",
+            Note::Lost { reason: LostReason::Slept, .. } => "slept",
             _ => "note",
         });
     }
@@ -563,4 +564,40 @@ fn what_runs_out_at_one_instant_takes_several_turns() {
     // Nobody has run meanwhile: every grant has ended in the store as well.
     rig.host.now = rig.host.now + Duration::from_secs(300);
     end_by_turns(&mut rig, |rig| rig.count("void") == 4095 && rig.host.engine.count_claims() == 0);
+}
+
+#[test]
+fn holds_that_guarded_work_has_kept_go_in_several_turns() {
+    for within in [true, false] {
+        let mut rig = crowd(within);
+        let fields = json!({
+            "tether": "process", "holds": 4095, "progress_ms": 1000, "guarded": true
+        });
+        let session = rig.register(fields);
+        for hold in 0..4095 {
+            rig.acquire(session, &format!("kept {hold}"));
+        }
+        rig.rest();
+        rig.host.replies.clear();
+        rig.host.now = rig.host.now + Duration::from_secs(1);
+        rig.take();
+        rig.host.now = rig.host.now + Duration::from_secs(1);
+        end_by_turns(&mut rig, |rig| rig.count("void") == 4095);
+        assert!(rig.host.engine.count_claims() >= 4095, "they are kept");
+        rig.say(crate::keeper::Request::Release(Release { session, hold: None }));
+        end_by_turns(&mut rig, |rig| rig.keeper.count_sessions() == 0);
+        end_by_turns(&mut rig, |rig| rig.host.reports.is_empty() && !rig.turn.has_more());
+        assert_eq!(rig.host.engine.count_claims(), 0);
+    }
+}
+
+#[test]
+fn what_ran_out_while_the_machine_slept_is_lost_for_that_reason_however_much_it_is() {
+    let mut rig = crowd(true);
+    holders(&mut rig, 3, None);
+    rig.host.done.clear();
+    rig.host.now = rig.host.now + Duration::from_secs(300);
+    rig.keeper.handle_wake(rig.host.now);
+    end_by_turns(&mut rig, |rig| rig.count("void") == 4095 && rig.host.engine.count_claims() == 0);
+    assert_eq!(rig.count("slept"), 4095);
 }
