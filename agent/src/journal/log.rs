@@ -82,6 +82,8 @@ impl Live {
 struct Rewrite {
     mark: Mark,
     rows: u64,
+    /// Renewals were left out since it was begun, perhaps of rows that it has already.
+    lacks_renewals: bool,
     /// The keys of rows that are still to be written.
     keys: std::vec::IntoIter<Key>,
 }
@@ -271,9 +273,12 @@ impl Journal {
     /// Notes a change of the keeper's. Renewals are left out while there is no space ahead: those of thousands of
     /// holds would use up in seconds what is kept for their ends.
     pub fn write(&mut self, entry: keeper::journal::Entry) {
-        let is_short = self.failure.is_some() && self.mark.is_some() && self.rewrite.is_none();
+        let is_short = self.failure.is_some() && self.mark.is_some();
         if is_short && matches!(entry, keeper::journal::Entry::Valid { .. }) {
             self.lacks_renewals = true;
+            if let Some(rewrite) = &mut self.rewrite {
+                rewrite.lacks_renewals = true;
+            }
             return;
         }
         self.turn.add(&Entry::Keeper(entry));
@@ -380,7 +385,8 @@ impl Journal {
         let mark = Mark::empty(self.generation);
         begin(&mut *self.disk, self.boot_id, mark)?;
         let keys = rows.keys();
-        self.rewrite = Some(Rewrite { mark, rows: keys.len() as u64, keys: keys.into_iter() });
+        let rows = keys.len() as u64;
+        self.rewrite = Some(Rewrite { mark, rows, lacks_renewals: false, keys: keys.into_iter() });
         Ok(())
     }
 
@@ -395,7 +401,7 @@ impl Journal {
         let mut written = self.disk.write_at(NEW, rewrite.mark.length, bytes);
         rewrite.mark = next;
         let done = rewrite.keys.len() == 0;
-        let rows = rewrite.rows;
+        let (rows, lacks_renewals) = (rewrite.rows, rewrite.lacks_renewals);
         let upto = next.length + 2 * self.ahead.space;
         let mut reserved = next.length;
         if done && written.is_ok() {
@@ -417,7 +423,7 @@ impl Journal {
                 self.mark = Some(next);
                 self.reserved = reserved;
                 self.live = Live { bytes: next.length, rows };
-                self.lacks_renewals = false;
+                self.lacks_renewals = lacks_renewals;
                 self.retry = Retry::default();
                 self.retry_rewrite = Retry::default();
                 self.reserve(now)

@@ -145,6 +145,45 @@ fn renewals_on_a_full_disk_use_up_nothing() {
 }
 
 #[test]
+fn renewals_use_up_nothing_while_a_log_that_does_not_fit_is_written_anew() {
+    const HOLDS: u64 = 400;
+    let disk = Faulty::default();
+    let ahead = Ahead { rows: 8, ..Ahead::default() };
+    let (mut journal, _) = Journal::open(Box::new(disk.clone()), BOOT, None, ahead).unwrap();
+    let mut memory = Memory::default();
+    for row in 1..=HOLDS {
+        memory.hold(&mut journal, row);
+    }
+    let mut renew_all = |journal: &mut Journal, now: Boottime| -> Vec<Notice> {
+        for row in 1..=HOLDS {
+            memory.valid(journal, row, now + Duration::from_secs(30));
+        }
+        let failed = journal.secure(now);
+        [failed, journal.tend(now, &memory)].into_iter().flatten().collect()
+    };
+    // It is long, but not so long that it is written anew while there is space.
+    for _ in 0..50 {
+        assert_eq!(renew_all(&mut journal, START), []);
+    }
+    // Some rows fit, but not all of them.
+    disk.change(|state| state.free = Some(32 * 1024));
+    let mut notices = Vec::new();
+    for second in (0..240).step_by(8) {
+        for _ in 0..30 {
+            notices.extend(renew_all(&mut journal, START + Duration::from_secs(second)));
+        }
+    }
+    assert!(matches!(&notices[..], [Notice::Short(_)]), "{notices:?}");
+    assert_eq!(next(&disk, None), Ok(HOLDS as usize));
+    disk.change(|state| state.free = None);
+    let later = START + Duration::from_secs(300);
+    assert_eq!(tend(&mut journal, later, &memory), [Notice::Mended]);
+    assert!(!journal.lacks_renewals());
+    let found = Journal::open(Box::new(disk.crash()), BOOT, None, Ahead::default()).unwrap().1;
+    assert_eq!(found.keeper.holds, memory.saved());
+}
+
+#[test]
 fn a_start_takes_up_renewals_that_only_pages_show() {
     let holds: Vec<_> = (1..=3).map(samples::hold).collect();
     let ids: BTreeSet<_> = holds.iter().map(|hold| hold.claim.owner.session).collect();
