@@ -278,14 +278,24 @@ impl Keeper {
                 }
                 self.ask_standing(now, &resource);
             }
-            Change::Granted { claim, .. } | Change::Lost { claim, .. } => {
-                self.due_now(Renewed::Hold(claim));
+            Change::Granted { claim, .. } => self.due_now(Renewed::Hold(claim)),
+            // What is not renewed any more cannot be asked for.
+            Change::Lost { claim, .. } if self.runs_out(claim) => {
+                self.lose(now, claim, lost_reason(GoneReason::Unknown));
             }
+            Change::Lost { claim, .. } => self.due_now(Renewed::Hold(claim)),
             Change::Message { tenant, project, session, payload } => {
                 self.deliver(now, &tenant, &project, session, &payload);
             }
         }
         self.flush_beats();
+    }
+
+    fn runs_out(&self, claim: ClaimId) -> bool {
+        self.holds.get(&claim).is_some_and(|hold| {
+            let session = self.sessions.get(&hold.session());
+            hold.is_held() && session.is_some_and(|session| session.running_out)
+        })
     }
 
     /// The upstream within this process has ended a claim: its holder is told before anybody hears of

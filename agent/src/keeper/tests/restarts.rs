@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tenure::wire::Code;
+use tenure::wire::{Code, Kind};
 use uuid::Uuid;
 
 use super::bench::{ALICE, Bench, Link};
 use crate::keeper::journal::{Entry, Key};
 use crate::keeper::{Reply, Request, StreamEnd};
-use crate::model::SessionId;
+use crate::model::{Change, ClaimId, Resource, SessionId};
 
 #[test]
 fn a_restart_keeps_valid_holds_with_their_tokens() {
@@ -218,6 +218,25 @@ fn guarded_work_that_nobody_can_see_after_a_restart_keeps_its_hold_until_that_ru
         bench.release(other, None).unwrap();
         bench.assert_nothing_left();
     }
+}
+
+#[test]
+fn guarded_work_that_nobody_can_see_loses_what_was_taken_away_upstream() {
+    let mut bench = Bench::new();
+    let guarded = bench.register(json!({"tether": "connection", "guarded": true}));
+    bench.listen(guarded, None);
+    let hold = bench.hold(guarded, json!({"kind": "leader", "name": "x", "ttl_ms": 60_000}));
+    bench.restart();
+    let now = bench.now;
+    bench.keeper.handle_exit(now, SessionId(guarded), None);
+    bench.settle();
+    assert!(bench.is_valid(hold));
+    let resource = Resource { tenant: "default".into(), kind: Kind::Leader, name: "x".into() };
+    let change = Change::Lost { claim: ClaimId(hold), resource };
+    bench.keeper.handle_change(now, change);
+    bench.settle();
+    assert!(!bench.is_valid(hold), "nothing asks for it any more");
+    bench.assert_nothing_left();
 }
 
 #[test]
