@@ -36,6 +36,8 @@ pub(crate) struct MySession {
 #[derive(Debug, Clone)]
 pub(crate) struct MyHold {
     pub(super) held: bool,
+    /// A call was answered with it, or with its place in a queue.
+    pub(super) answered: bool,
     /// When it is given back.
     pub(super) release_at: TrueTime,
 }
@@ -237,10 +239,14 @@ impl Client {
             }
             (_, Reply::Acquired(acquired)) => {
                 self.granted(core, acquired.hold);
+                if let Some(hold) = self.holds.get_mut(&acquired.hold) {
+                    hold.answered = true;
+                }
             }
             (_, Reply::Waiting(waiting)) => {
                 let release_at = core.now;
-                self.holds.entry(waiting.hold).or_insert(MyHold { held: false, release_at });
+                let hold = MyHold { held: false, answered: true, release_at };
+                self.holds.entry(waiting.hold).or_insert(hold);
             }
             (Asking::Release(None), Reply::Released(_)) => self.forget(),
             (_, Reply::Checkpointed(checked)) => self.reconcile(core, &checked.holds),
@@ -294,12 +300,13 @@ impl Client {
 
     fn granted(&mut self, core: &mut Core, id: Uuid) {
         core.checks.left.read(ClaimId(id));
-        let known = self.holds.get(&id).is_some_and(|hold| hold.held);
-        if known {
+        let known = self.holds.get(&id);
+        if known.is_some_and(|hold| hold.held) {
             return;
         }
+        let answered = known.is_some_and(|hold| hold.answered);
         let longest = if core.phase == Phase::Storm { 4000 } else { 250 };
         let release_at = core.now + core.random.ms(5, longest);
-        self.holds.insert(id, MyHold { held: true, release_at });
+        self.holds.insert(id, MyHold { held: true, answered, release_at });
     }
 }

@@ -422,7 +422,8 @@ impl World {
                 let after = self.core.random.ms(10, 6000);
                 let leaves = |asked: &Asked| matches!(asked.what, Asking::Release(None));
                 if is_tether && !client.asked.values().any(leaves) {
-                    let held = client.holds.iter().filter(|(_, hold)| hold.held);
+                    // Work begins with the answer, not with an event that comes before it.
+                    let held = client.holds.iter().filter(|(_, hold)| hold.held && hold.answered);
                     let held: Vec<_> = held.map(|(id, _)| ClaimId(*id)).collect();
                     self.core.checks.tied.relies(host, stream, &held);
                 }
