@@ -117,8 +117,16 @@ impl Oracle {
 
     /// Does what happens by itself. Returns whether a semaphore's holders or waiters changed.
     pub(super) fn handle_timeout(&mut self, now_ms: u64) -> bool {
-        self.engine.handle_timeout(instant(now_ms));
-        self.drain(true)
+        let now = instant(now_ms);
+        let mut has_changed = false;
+        // A step does a part of what is due.
+        loop {
+            self.engine.handle_timeout(now);
+            has_changed |= self.drain(true);
+            if self.engine.poll_timeout().is_none_or(|due| due > now) {
+                return has_changed;
+            }
+        }
     }
 
     /// The token of a claim's latest grant.
