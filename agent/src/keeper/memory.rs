@@ -17,8 +17,9 @@ use crate::host::clock::Boottime;
 use crate::model::{ClaimId, SessionId, spare};
 
 /// Most ended holds and sessions that are remembered. Beyond it the oldest of whoever has the most are
-/// forgotten.
-pub const REMEMBERED_MAX: usize = 65_536;
+/// forgotten. One user's part is just below what a table of 32 768 places takes (seven eighths): one more
+/// would double the table.
+pub const REMEMBERED_MAX: usize = 56_000;
 /// One user has one part of so many; beyond it its own oldest are forgotten.
 const PART_PER_UID: usize = 2;
 /// How often what is over is looked for: each time costs a look at every user.
