@@ -1,9 +1,9 @@
 //! After all clients end, nothing of theirs remains.
 
 use serde_json::json;
+use tenure_host::directory::Directory;
+use tenure_stores::journal::{self, Files};
 use tenure_tests::harness::{Agent, Client, Puppet, TenureRun, until};
-use tenured::host::directory::Directory;
-use tenured::journal::{self, Files};
 
 /// Rows by table. The routing table's version, which only grows, is nobody's.
 fn rows(agent: &Agent) -> [usize; 6] {

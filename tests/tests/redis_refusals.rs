@@ -2,11 +2,11 @@
 
 use serde_json::json;
 use tenure::wire::{Code, UpstreamState};
+use tenure_stores::redis::examine::acl_rules;
+use tenure_stores::redis::layout::Layout;
 use tenure_tests::harness::{
     Agent, Campaigner, Client, Holder, RedisServer, Siege, start_agent, until,
 };
-use tenured::upstream::redis::examine::acl_rules;
-use tenured::upstream::redis::layout::Layout;
 
 /// Asks for a leadership, which must be refused because of Redis; the reason.
 #[track_caller]

@@ -39,14 +39,17 @@
 //! [`Agent`], [`Session`], [`Resource`] and [`Hold`] are for programs; [`client`] has the agent's
 //! calls one by one, [`page`] the validity page, [`wire`] the shapes that travel.
 
+#![deny(unsafe_code)]
+
 mod agent;
 mod backoff;
 pub mod client;
 mod hold;
 pub mod page;
 mod session;
-pub mod wire;
 
 pub use self::agent::Agent;
 pub use self::hold::{AcquireError, Attempt, Campaign, Hold, Lost, Reason, ReleaseError, Resource};
 pub use self::session::{Session, SessionBuilder, SessionError, SessionGone, SessionState};
+#[doc(no_inline)]
+pub use tenure_wire as wire;

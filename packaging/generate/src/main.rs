@@ -7,6 +7,7 @@
 //! ```
 //!
 //! The one source is the agent's command line and `packaging/tenured.toml`.
+#![forbid(unsafe_code)]
 
 mod completions;
 mod pages;

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use tenure::wire::Routes;
-use tenured::model::{Answer, BeatAnswer, GoneReason, UpstreamStanding};
+use tenure_core::model::{Answer, BeatAnswer, GoneReason, UpstreamStanding};
 
 /// The upstream's answer as it would be if it forgot no sooner than the engine.
 ///

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use tenured::model::{Answer, BeatAnswer, ClaimAnswer, Request, StandingEntry, UpstreamStanding};
+use tenure_core::model::{
+    Answer, BeatAnswer, ClaimAnswer, Request, StandingEntry, UpstreamStanding,
+};
 
 use super::allowances::{in_any_order, in_one_page};
 use super::oracle::Oracle;

@@ -1,8 +1,8 @@
 //! What is told to others: the engine by its effects, the scripts by publishing.
 
 use serde_json::Value;
-use tenured::model::{Change, ClaimId};
-use tenured::upstream::redis::layout::{Channel, Layout};
+use tenure_core::model::{Change, ClaimId};
+use tenure_stores::redis::layout::{Channel, Layout};
 
 use super::allowances::nameless;
 use super::compare::Comparer;

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use tenure::wire::Kind;
-use tenured::model::{Beat, Claim, ClaimId, Request, Resource, Subject, Terms};
+use tenure_core::model::{Beat, Claim, ClaimId, Request, Resource, Subject, Terms};
 
 use super::text::{ms, short};
 

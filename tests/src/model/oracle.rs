@@ -4,14 +4,14 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use tenure::wire::{Attributes, Kind};
-use tenured::engine::journal::Entry;
-use tenured::engine::{Effect, Engine, EngineSettings, TokenRange};
-use tenured::host::clock::Boottime;
-use tenured::model::{
+use tenure_core::engine::journal::Entry;
+use tenure_core::engine::{Effect, Engine, EngineSettings, TokenRange};
+use tenure_core::model::{
     Answer, Change, Claim, ClaimAnswer, ClaimId, Owner, Request, Resource, SessionId, Terms,
     UpstreamStanding,
 };
-use tenured::upstream::redis::layout::Layout;
+use tenure_core::time::Boottime;
+use tenure_stores::redis::layout::Layout;
 use uuid::Uuid;
 
 use super::messages::Told;

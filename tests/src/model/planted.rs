@@ -182,7 +182,7 @@ mod tests {
 
     #[test]
     fn every_fault_has_its_place() {
-        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../agent/src/upstream/redis/scripts");
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../agent/stores/src/redis/scripts");
         let files = std::fs::read_dir(folder).unwrap().map(|file| file.unwrap());
         let sources: Vec<(String, String)> = files
             .map(|file| {

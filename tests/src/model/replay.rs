@@ -1,11 +1,11 @@
 //! Carrying a plan out on both sides.
 
 use tenure::wire::Kind;
-use tenured::model::{
+use tenure_core::model::{
     Answer, Claim, ClaimAnswer, ClaimId, Owner, Request, Resource, SessionId, StandingEntry, Terms,
     UpstreamStanding,
 };
-use tenured::upstream::redis::exchange::Cared;
+use tenure_stores::redis::exchange::Cared;
 use uuid::Uuid;
 
 use super::allowances::forgets_sooner;

@@ -3,12 +3,12 @@
 use std::collections::HashMap;
 
 use redis::Value;
-use tenured::model::{Answer, ClaimId, Request, Resource};
-use tenured::upstream::redis::exchange::{
+use tenure_core::model::{Answer, ClaimId, Request, Resource};
+use tenure_stores::redis::exchange::{
     CareOf, Cared, Exchange, Invocation, Step, Verified, care, cared, greatest_token, verified,
     verify,
 };
-use tenured::upstream::redis::layout::Layout;
+use tenure_stores::redis::layout::Layout;
 
 use super::planted::Planted;
 use super::server::{EPOCH_US, Published, Server};

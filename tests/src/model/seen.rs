@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use tenure::wire::Role;
-use tenured::model::{Answer, BeatAnswer, ClaimAnswer, GoneReason};
+use tenure_core::model::{Answer, BeatAnswer, ClaimAnswer, GoneReason};
 
 /// How often what was answered.
 #[derive(Debug, Default)]

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use tenure::wire::Routes;
-use tenured::model::{Answer, BeatAnswer, ClaimAnswer, StandingEntry, UpstreamStanding};
+use tenure_core::model::{Answer, BeatAnswer, ClaimAnswer, StandingEntry, UpstreamStanding};
 use uuid::Uuid;
 
 /// Enough of an id to tell it from the others of a run.

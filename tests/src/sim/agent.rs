@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use tenured::host::clock::Boottime;
-use tenured::keeper::{
+use tenure_core::keeper::{
     self, FAREWELLS_MAX, Keeper, Process, REMEMBERED_MAX, RING_BYTES_MAX, Reply, Request,
     STREAMS_PER_SESSION_MAX, StreamId, Ticket,
 };
-use tenured::model::{self, ClaimId, SessionId};
-use tenured::turn::{Budget, Standstills, Turn};
+use tenure_core::model::{self, ClaimId, SessionId};
+use tenure_core::time::Boottime;
+use tenure_core::turn::{Budget, Standstills, Turn};
 
 use super::commands::{Around, UNASKED, own_peer};
 use super::core::{Caller, Core, Happening, Message, Report};
@@ -80,7 +80,7 @@ pub(crate) struct Agent {
     /// Holds may be valid longer than the journal says: it had no space for their renewals.
     pub(super) lacks_renewals: bool,
     /// Planted: entries that are written late.
-    pub(super) unwritten: Vec<tenured::keeper::journal::Entry>,
+    pub(super) unwritten: Vec<tenure_core::keeper::journal::Entry>,
     /// Planted: the last answers to checkpoints.
     pub(super) checkpointed: BTreeMap<Caller, Reply>,
     /// Pages by session. They are files, and outlive the agent.
@@ -435,16 +435,16 @@ impl Agent {
     }
 
     /// What a request renews or claims, in order.
-    pub(super) fn claims_of(request: &tenured::model::Request) -> Vec<Option<ClaimId>> {
+    pub(super) fn claims_of(request: &tenure_core::model::Request) -> Vec<Option<ClaimId>> {
         match request {
-            tenured::model::Request::Renew(beats) => beats
+            tenure_core::model::Request::Renew(beats) => beats
                 .iter()
                 .map(|beat| match &beat.subject {
-                    tenured::model::Subject::Claim { claim, .. } => Some(*claim),
-                    tenured::model::Subject::Session(_) => None,
+                    tenure_core::model::Subject::Claim { claim, .. } => Some(*claim),
+                    tenure_core::model::Subject::Session(_) => None,
                 })
                 .collect(),
-            tenured::model::Request::Claim(claim) => vec![Some(claim.id)],
+            tenure_core::model::Request::Claim(claim) => vec![Some(claim.id)],
             _ => Vec::new(),
         }
     }

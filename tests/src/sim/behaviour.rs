@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use tenure::wire::{Acquire, Attributes, Kind, Register, Release, Resume, Tether, Wait};
-use tenured::keeper::{Request, StreamId, StreamTarget, Ticket};
-use tenured::model::{Resource, SessionId};
+use tenure_core::keeper::{Request, StreamId, StreamTarget, Ticket};
+use tenure_core::model::{Resource, SessionId};
 use uuid::Uuid;
 
 use super::agent::Agent;
@@ -247,11 +247,11 @@ impl Client {
             Action::Beat => self.beat(core, session),
             Action::Ask => {
                 let request = match core.random.below(4) {
-                    0 => Request::Status(tenured::keeper::StatusPage::first(100)),
+                    0 => Request::Status(tenure_core::keeper::StatusPage::first(100)),
                     1 => Request::Routes {
                         tenant: "default".into(),
                         name: None,
-                        page: tenured::model::Page::whole(),
+                        page: tenure_core::model::Page::whole(),
                     },
                     _ => Request::Standing(self.some_resource(core)),
                 };

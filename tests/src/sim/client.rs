@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use tenure::wire::{Acquire, Code, Event, HoldState, Problem, Tether};
-use tenured::keeper::{Peer, Reply, StreamEnd, StreamId, Ticket};
-use tenured::model::{ClaimId, Quota};
+use tenure_core::keeper::{Peer, Reply, StreamEnd, StreamId, Ticket};
+use tenure_core::model::{ClaimId, Quota};
 use uuid::Uuid;
 
 use super::core::{Core, Message, Phase, Told};

@@ -1,13 +1,15 @@
 //! What surrounds a keeper in a run, as `heart/shell.rs` does in a real agent.
 
 use tenure::wire::{Event, HoldState, LostReason, Release, Wait};
-use tenured::host::clock::Boottime;
-use tenured::keeper::journal::Entry;
-use tenured::keeper::{
+use tenure_core::keeper::journal::Entry;
+use tenure_core::keeper::{
     Command, Keeper, Note, Peer, Reply, Request, StatusPage, StreamTarget, Ticket,
 };
-use tenured::model::{self, Answer, BeatAnswer, CallId, ClaimAnswer, ClaimId, Quota, SessionId};
-use tenured::turn::{self, Ending};
+use tenure_core::model::{
+    self, Answer, BeatAnswer, CallId, ClaimAnswer, ClaimId, Quota, SessionId,
+};
+use tenure_core::time::Boottime;
+use tenure_core::turn::{self, Ending};
 
 use super::agent::{AGENT_UID, Agent, OpenStream, PageSlot, session_of};
 use super::core::{Caller, Core, Happening, Message, Phase, Report, Told};
@@ -662,7 +664,7 @@ impl Agent {
     pub(super) fn inspect(&mut self, core: &Core) -> Vec<tenure::wire::SessionStatus> {
         let now = self.boottime(core);
         let Some(keeper) = &mut self.keeper else { return Vec::new() };
-        let page = tenured::keeper::StatusPage::first(usize::MAX);
+        let page = tenure_core::keeper::StatusPage::first(usize::MAX);
         keeper.handle_request(now, INSPECTION, own_peer(), Request::Status(page));
         while let Some(command) = keeper.poll_command() {
             if let Command::Reply { ticket: INSPECTION, reply: Ok(Reply::Status(status)) } = command

@@ -5,9 +5,11 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use tenure::wire::Problem;
-use tenured::host::clock::Boottime;
-use tenured::keeper::{Numbered, Peer, Reply, Request, StreamEnd, StreamId, StreamTarget, Ticket};
-use tenured::model::{Answer, CallId, Change, Failure, SessionId};
+use tenure_core::keeper::{
+    Numbered, Peer, Reply, Request, StreamEnd, StreamId, StreamTarget, Ticket,
+};
+use tenure_core::model::{Answer, CallId, Change, Failure, SessionId};
+use tenure_core::time::Boottime;
 
 use super::invariants::{
     BeatsInTime, Bounded, Exclusion, Fifo, Invariant, Ledger, Moment, NoStarvation, NothingLeft,
@@ -120,7 +122,7 @@ pub(crate) enum Happening {
     /// A killed program is started anew.
     Reborn(usize),
     /// A call reaches the upstream.
-    ToUpstream(Origin, CallId, Rc<tenured::model::Request>),
+    ToUpstream(Origin, CallId, Rc<tenure_core::model::Request>),
     /// Something of the upstream reaches an agent in that life.
     FromUpstream(usize, u64, Report),
     /// The upstream may have something to do.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use tenure::wire::Kind;
-use tenured::model::{ClaimId, GoneReason, Resource, StandingEntry, UpstreamStanding};
+use tenure_core::model::{ClaimId, GoneReason, Resource, StandingEntry, UpstreamStanding};
 
 use super::core::Core;
 use super::invariants::{End, Invariant, Moment};

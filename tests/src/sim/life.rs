@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use tenure::wire::HoldState;
-use tenured::host::clock::Boottime;
-use tenured::keeper::Keeper;
-use tenured::keeper::journal::Saved;
-use tenured::model::ClaimId;
-use tenured::turn::Standstills;
+use tenure_core::keeper::Keeper;
+use tenure_core::keeper::journal::Saved;
+use tenure_core::model::ClaimId;
+use tenure_core::time::Boottime;
+use tenure_core::turn::Standstills;
 
 use super::agent::{AGENT_UID, Agent};
 use super::core::{Caller, Core, Happening, Report, Told};
@@ -38,7 +38,7 @@ impl Agent {
         let rows = &self.rows;
         core.checks.tied.started(core.now, self.host, |session| rows.has_session(session));
         self.remove_strays(core);
-        let mut settings = tenured::keeper::Settings {
+        let mut settings = tenure_core::keeper::Settings {
             host: Arc::from(format!("host{}", self.host)),
             agent_uid: AGENT_UID,
             ..core.plan.settings.clone()
@@ -140,7 +140,11 @@ impl Agent {
     }
 
     /// What pages say, the agent must know.
-    fn check_kept(&mut self, core: &mut Core, believed: &[(tenured::model::SessionId, ClaimId)]) {
+    fn check_kept(
+        &mut self,
+        core: &mut Core,
+        believed: &[(tenure_core::model::SessionId, ClaimId)],
+    ) {
         let known: Vec<ClaimId> = self
             .inspect(core)
             .iter()

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-use tenured::host::clock::Boottime;
-use tenured::model::{CallId, ClaimId, Failure, Request};
+use tenure_core::model::{CallId, ClaimId, Failure, Request};
+use tenure_core::time::Boottime;
 
 use super::core::{Core, Happening, Origin, Report};
 use super::network;

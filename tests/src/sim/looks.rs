@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use tenure::wire::{HoldState, Kind};
-use tenured::model::{ClaimId, Resource, SessionId};
+use tenure_core::model::{ClaimId, Resource, SessionId};
 
 use super::core::{Happening, Phase};
 use super::invariants::Invariant;

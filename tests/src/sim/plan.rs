@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tenure::wire::Kind;
-use tenured::journal::Ahead;
-use tenured::keeper::{Rhythm, Settings};
+use tenure_core::keeper::{Rhythm, Settings};
+use tenure_stores::journal::Ahead;
 
 use super::planted::Planted;
 use super::random::Random;

@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use tenure::wire::Wait;
-use tenured::engine::journal::{
+use tenure_core::engine::journal::{
     Entry as EngineEntry, Saved as EngineSaved, SavedGrant, SavedWaiter,
 };
-use tenured::host::clock::Boottime;
-use tenured::keeper::journal::{Entry, Saved, SavedEnd, SavedHold, SavedSession};
-use tenured::model::{ClaimId, Resource, SessionId, SessionRecord};
+use tenure_core::keeper::journal::{Entry, Saved, SavedEnd, SavedHold, SavedSession};
+use tenure_core::model::{ClaimId, Resource, SessionId, SessionRecord};
+use tenure_core::time::Boottime;
 
 /// The journal of an agent.
 #[derive(Default)]

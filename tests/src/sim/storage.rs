@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tenured::journal::{Disk, Note, Scribe, write_note};
+use tenure_stores::journal::{Disk, Note, Scribe, write_note};
 use uuid::Uuid;
 
 use super::planted::Planted;

@@ -6,16 +6,16 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
 use tenure::wire::Kind;
-use tenured::engine::journal::{Entry, Key};
-use tenured::heart::Rows;
-use tenured::host::clock::Boottime;
-use tenured::journal::{Fresh, Journal, SavedKeeper};
-use tenured::keeper::Keeper;
-use tenured::model::{
+use tenure_core::engine::journal::{Entry, Key};
+use tenure_core::keeper::Keeper;
+use tenure_core::model::{
     CallId, ClaimId, GoneReason, Report, Request, Resource, Terms, UpstreamStanding,
 };
-use tenured::upstream::Upstream;
-use tenured::upstream::embedded::{self, Embedded, OpenError, Opened};
+use tenure_core::time::Boottime;
+use tenure_stores::Upstream;
+use tenure_stores::embedded::{self, Embedded, OpenError, Opened};
+use tenure_stores::journal::LiveRows;
+use tenure_stores::journal::{Fresh, Journal, SavedKeeper};
 
 use super::core::Core;
 use super::deeds::Deed;
@@ -162,7 +162,7 @@ impl Store {
     }
 
     /// Notes a change of the keeper's.
-    pub(crate) fn write(&mut self, entry: tenured::keeper::journal::Entry) {
+    pub(crate) fn write(&mut self, entry: tenure_core::keeper::journal::Entry) {
         self.journal.borrow_mut().write(entry);
     }
 
@@ -186,7 +186,7 @@ impl Store {
 
     /// What the heart does about the journal after each turn.
     pub(crate) fn tend(&mut self, now: Boottime, keeper: &mut Keeper) {
-        let rows = Rows::new(keeper, &self.embedded);
+        let rows = LiveRows::new(keeper, &self.embedded);
         self.journal.borrow_mut().tend(now, &rows);
         keeper.set_unrecorded(self.journal.borrow().refusal());
     }
@@ -203,7 +203,7 @@ impl Store {
 
     /// What the heart does about it in its last turn.
     pub(crate) fn finish(&mut self, now: Boottime, keeper: &Keeper) {
-        let rows = Rows::new(keeper, &self.embedded);
+        let rows = LiveRows::new(keeper, &self.embedded);
         self.journal.borrow_mut().finish(now, &rows);
     }
 

@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::Add;
 use std::time::Duration;
 
-use tenured::host::clock::Boottime;
+use tenure_core::time::Boottime;
 
 /// An instant of true time, ns since the run began.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -1,10 +1,11 @@
 //! Things go wrong, and right again.
 
+use tenure_core::model::{Request, Resource};
+
 use super::core::{Happening, Phase, Report};
 use super::plan::Trouble;
 use super::storage::{Ailment, Place};
 use super::world::World;
-use tenured::model::{Request, Resource};
 
 impl World {
     /// Something goes wrong.

@@ -4,11 +4,11 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use tenure::wire::Kind;
-use tenured::engine::{Effect, Engine, EngineSettings, TokenRange};
-use tenured::host::clock::Boottime;
-use tenured::model::{
+use tenure_core::engine::{Effect, Engine, EngineSettings, TokenRange};
+use tenure_core::model::{
     Answer, Change, ClaimAnswer, ClaimId, GoneReason, Request, Resource, Subject,
 };
+use tenure_core::time::Boottime;
 
 use super::core::{Core, Happening};
 use super::deeds::Deed;

@@ -5,8 +5,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use tenure::wire::Tether;
-use tenured::keeper::{Process, Reply, StreamId};
-use tenured::model::{Answer, CallId, Change, ClaimId, Request};
+use tenure_core::keeper::{Process, Reply, StreamId};
+use tenure_core::model::{Answer, CallId, Change, ClaimId, Request};
 
 use super::agent::Agent;
 use super::client::{Asked, Asking, Client};

@@ -120,7 +120,7 @@ Examples:
 Examples:
   sudo tenure log                              what is logged, and what is configured
   sudo tenure log debug                        everything that happens
-  sudo tenure log info,tenured::upstream=trace one part of the agent in detail
+  sudo tenure log info,tenure_stores=trace     one part of the agent in detail
   sudo tenure log --reset                      what is configured again")]
     Log(LogArgs),
     /// Prints a completion script for a shell

@@ -1,4 +1,5 @@
 //! A page in memory. The only file of the crate with `unsafe`.
+#![allow(unsafe_code)]
 
 use std::fs::File;
 use std::io;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tenure::wire::{Attributes, Kind};
-use tenured::model::{Owner, Resource, SessionId, SessionRecord, Terms};
+use tenure_core::model::{Owner, Resource, SessionId, SessionRecord, Terms};
 use uuid::Uuid;
 
 use crate::sim::random::Random;

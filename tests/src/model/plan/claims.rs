@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use tenure::wire::Kind;
-use tenured::model::{Answer, Beat, Claim, ClaimId, Request, Resource, SessionId, Subject, Terms};
+use tenure_core::model::{
+    Answer, Beat, Claim, ClaimId, Request, Resource, SessionId, Subject, Terms,
+};
 
 use super::cast::CLAIM_TTLS;
 use super::draft::{Draft, Drawn};
@@ -81,7 +83,7 @@ impl Draft {
         self.ask(Request::Routes {
             tenant: lease.tenant,
             name: None,
-            page: tenured::model::Page::whole(),
+            page: tenure_core::model::Page::whole(),
         });
         self.ask(Request::Inspect(semaphore));
     }

@@ -4,7 +4,9 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use tenure::wire::Kind;
-use tenured::model::{Answer, BeatAnswer, Claim, ClaimAnswer, ClaimId, Request, Resource, Subject};
+use tenure_core::model::{
+    Answer, BeatAnswer, Claim, ClaimAnswer, ClaimId, Request, Resource, Subject,
+};
 use uuid::Uuid;
 
 use super::super::operation::Operation;

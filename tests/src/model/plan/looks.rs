@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tenure::wire::Kind;
-use tenured::model::{Request, Resource, SessionId, SessionRecord};
+use tenure_core::model::{Request, Resource, SessionId, SessionRecord};
 
 use super::cast::SCOPES;
 use super::draft::Draft;
@@ -61,7 +61,7 @@ impl Draft {
         self.ask(Request::Routes {
             tenant: resource.tenant,
             name,
-            page: tenured::model::Page::whole(),
+            page: tenure_core::model::Page::whole(),
         });
     }
 }

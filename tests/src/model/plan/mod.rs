@@ -8,11 +8,11 @@ mod time;
 
 use std::ops::Range;
 
-use tenured::model::{ClaimId, Request, Resource};
+use draft::Draft;
+use tenure_core::model::{ClaimId, Request, Resource};
 
 use super::operation::Operation;
 use super::replay::Difference;
-use draft::Draft;
 
 /// Requests of a run, without those that end it.
 const REQUESTS: usize = 400;

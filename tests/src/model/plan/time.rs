@@ -1,7 +1,7 @@
 //! When a plan's operations happen.
 
 use tenure::wire::Kind;
-use tenured::model::{Claim, Request, SessionRecord};
+use tenure_core::model::{Claim, Request, SessionRecord};
 
 use super::super::operation::Operation;
 use super::draft::Draft;
@@ -84,7 +84,7 @@ impl Draft {
                 self.ask(Request::Routes {
                     tenant,
                     name: None,
-                    page: tenured::model::Page::whole(),
+                    page: tenure_core::model::Page::whole(),
                 });
             }
             self.ask(Request::Inspect(resource));

@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use tenure::wire::LostReason;
-use tenured::host::clock::Boottime;
-use tenured::model::{ClaimId, SessionId};
+use tenure_core::model::{ClaimId, SessionId};
+use tenure_core::time::Boottime;
 
 use super::super::time::TrueTime;
 use super::Verdict;

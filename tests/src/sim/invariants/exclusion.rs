@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tenure::wire::Kind;
-use tenured::model::{ClaimId, Resource, SessionId};
+use tenure_core::model::{ClaimId, Resource, SessionId};
 
 use super::super::time::TrueTime;
 use super::Verdict;

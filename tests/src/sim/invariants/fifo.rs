@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use tenured::model::{ClaimId, Resource, StandingEntry};
+use tenure_core::model::{ClaimId, Resource, StandingEntry};
 
 use super::Verdict;
 use super::ledger::Step;

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use tenure_core::model::{ClaimId, GoneReason, Resource, StandingEntry, UpstreamStanding};
+
 use super::super::time::TrueTime;
-use tenured::model::{ClaimId, GoneReason, Resource, StandingEntry, UpstreamStanding};
 
 /// How a grant ended upstream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

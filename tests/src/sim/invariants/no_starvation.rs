@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use tenured::model::Resource;
+use tenure_core::model::Resource;
 
 use super::super::time::TrueTime;
 use super::Verdict;

@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use tenured::model::ClaimId;
+use tenure_core::model::ClaimId;
 
 use super::super::time::TrueTime;
 use super::Verdict;

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use tenured::model::ClaimId;
+use tenure_core::model::ClaimId;
 use uuid::Uuid;
 
 use super::super::time::TrueTime;

@@ -6,8 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use tenure::wire::{Event, LostReason};
-use tenured::keeper::{Note, Numbered};
-use tenured::model::{ClaimId, SessionId};
+use tenure_core::keeper::{Note, Numbered};
+use tenure_core::model::{ClaimId, SessionId};
 
 use super::Verdict;
 

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use tenure::wire::Wait;
-use tenured::host::clock::Boottime;
-use tenured::keeper::journal::{Saved, SavedEnd, SavedHold};
-use tenured::model::{ClaimId, SessionId, Terms};
+use tenure_core::keeper::journal::{Saved, SavedEnd, SavedHold};
+use tenure_core::model::{ClaimId, SessionId, Terms};
+use tenure_core::time::Boottime;
 
 use super::Verdict;
 

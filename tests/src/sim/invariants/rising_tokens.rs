@@ -1,6 +1,6 @@
 //! I2: tokens strictly increase in grant order, across restarts and losses of the upstream.
 
-use tenured::model::{Resource, StandingEntry};
+use tenure_core::model::{Resource, StandingEntry};
 
 use super::Verdict;
 

@@ -9,9 +9,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use tenure::wire::{LostReason, ReleasedCause, Tether};
-use tenured::keeper::StreamId;
-use tenured::keeper::journal::SavedSession;
-use tenured::model::{ClaimId, GoneReason, SessionId};
+use tenure_core::keeper::StreamId;
+use tenure_core::keeper::journal::SavedSession;
+use tenure_core::model::{ClaimId, GoneReason, SessionId};
 
 use super::super::core::Caller;
 use super::super::time::TrueTime;

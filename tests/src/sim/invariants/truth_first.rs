@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use tenure::wire::LostReason;
-use tenured::host::clock::Boottime;
-use tenured::keeper::Ticket;
-use tenured::model::{ClaimId, SessionId};
+use tenure_core::keeper::Ticket;
+use tenure_core::model::{ClaimId, SessionId};
+use tenure_core::time::Boottime;
 
 use super::super::time::TrueTime;
 use super::Verdict;

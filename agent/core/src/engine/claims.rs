@@ -1,0 +1,236 @@
+//! The state of a claim, and the effects of a repeated claim and a beat on it.
+
+use std::time::Duration;
+
+use tenure_wire::Kind;
+
+use super::journal::{Entry, SavedGrant};
+use super::settings::CONFIRM_WITHIN;
+use super::timers::look_at;
+use super::{Engine, Occupation, Timer};
+use crate::model::{
+    BeatAnswer, Claim, ClaimAnswer, ClaimId, GoneReason, Resource, StandingEntry, Terms,
+};
+use crate::time::Boottime;
+
+/// A claim that is granted or waits.
+#[derive(Debug)]
+pub(super) struct Tracked {
+    /// Its row in the journal, and its place in the order of claiming.
+    pub(super) row: u64,
+    pub(super) claim: Claim,
+    /// When its timer goes off; see [`super::timers`].
+    pub(super) armed: Boottime,
+    pub(super) state: State,
+}
+
+#[derive(Debug)]
+pub(super) enum State {
+    Granted(Grant),
+    Waiting(Waiter),
+}
+
+#[derive(Debug)]
+pub(super) struct Grant {
+    pub(super) token: u64,
+    pub(super) granted_at: Boottime,
+    pub(super) expires: Boottime,
+    /// Lease only: it has expired, and until then only its session is granted the lease.
+    pub(super) grace_until: Option<Boottime>,
+    /// Lease only: the version of the routing table when this line of it changed last.
+    pub(super) route_version: u64,
+}
+
+#[derive(Debug)]
+pub(super) struct Waiter {
+    pub(super) since: Boottime,
+    pub(super) beaten_until: Boottime,
+}
+
+impl Tracked {
+    pub(super) fn id(&self) -> ClaimId {
+        self.claim.id
+    }
+
+    /// When it ends, or changes, unless it is renewed.
+    pub(super) fn deadline(&self) -> Boottime {
+        match &self.state {
+            State::Granted(grant) => grant.grace_until.unwrap_or(grant.expires),
+            State::Waiting(waiter) => waiter.beaten_until,
+        }
+    }
+
+    pub(super) fn token(&self) -> u64 {
+        match &self.state {
+            State::Granted(grant) => grant.token,
+            State::Waiting(_) => 0,
+        }
+    }
+
+    pub(super) fn standing(&self, now: Boottime) -> StandingEntry {
+        let since = match &self.state {
+            State::Granted(grant) => grant.granted_at,
+            State::Waiting(waiter) => waiter.since,
+        };
+        StandingEntry {
+            claim: self.claim.id,
+            owner: self.claim.owner.clone(),
+            token: self.token(),
+            since: now - since,
+        }
+    }
+
+    pub(super) fn saved(&self) -> Option<SavedGrant> {
+        let State::Granted(grant) = &self.state else { return None };
+        Some(SavedGrant {
+            row: self.row,
+            claim: self.claim.clone(),
+            token: grant.token,
+            granted_at: grant.granted_at,
+            in_grace: grant.grace_until.is_some(),
+            route_version: grant.route_version,
+        })
+    }
+}
+
+impl Grant {
+    pub(super) fn new(now: Boottime, claim: &Claim, token: u64) -> Grant {
+        let expires = cap(now + claim.ttl, last_instant(claim, now));
+        Grant { token, granted_at: now, expires, grace_until: None, route_version: 0 }
+    }
+
+    /// One that its waiter does not know of yet. Its next beat makes it like any other; without one the
+    /// permit is soon free for who waits behind.
+    pub(super) fn unconfirmed(now: Boottime, claim: &Claim, token: u64) -> Grant {
+        let mut grant = Grant::new(now, claim, token);
+        grant.expires = grant.expires.min(now + CONFIRM_WITHIN);
+        grant
+    }
+
+    pub(super) fn renew(&mut self, now: Boottime, claim: &Claim, ttl: Duration) {
+        let expires = cap(now + ttl, last_instant(claim, self.granted_at));
+        // Never earlier: the holder may go by an answer to a longer ttl.
+        self.expires = self.expires.max(expires);
+    }
+
+    /// Until when nobody else is granted a lease that expired.
+    pub(super) fn grace_end(&self, claim: &Claim) -> Boottime {
+        let grace = match &claim.terms {
+            Terms::Lease { grace, .. } => *grace,
+            _ => Duration::ZERO,
+        };
+        cap(self.expires + grace, last_instant(claim, self.granted_at))
+    }
+}
+
+/// When a grant ends however often it is renewed.
+pub(super) fn last_instant(claim: &Claim, granted_at: Boottime) -> Option<Boottime> {
+    claim.max_hold.map(|max_hold| granted_at + max_hold)
+}
+
+fn cap(instant: Boottime, last: Option<Boottime>) -> Boottime {
+    last.map_or(instant, |last| instant.min(last))
+}
+
+impl Engine {
+    pub(super) fn claim_again(&mut self, now: Boottime, claim: &Claim) -> ClaimAnswer {
+        match self.renew_claim(now, claim.id, &claim.resource, claim.ttl) {
+            BeatAnswer::Held { token, limit } => {
+                self.change_attributes(claim);
+                ClaimAnswer::Held { token, limit, limit_was: None }
+            }
+            BeatAnswer::Waiting { position, limit } => {
+                ClaimAnswer::Waiting { position, limit, limit_was: None }
+            }
+            BeatAnswer::Gone(reason) => ClaimAnswer::Gone(reason),
+            // Not an answer to a claim's beat.
+            BeatAnswer::Session { .. } => ClaimAnswer::Gone(GoneReason::Unknown),
+        }
+    }
+
+    pub(super) fn renew_claim(
+        &mut self,
+        now: Boottime,
+        id: ClaimId,
+        resource: &Resource,
+        ttl: Duration,
+    ) -> BeatAnswer {
+        let Some(tracked) = self.claims.get_mut(&id) else {
+            // Claims that ended have left a mark: a claim without one is not somebody else's doing,
+            // but of a store that has forgotten it.
+            let reason = self.tombstones.get(now, id).unwrap_or(GoneReason::Unknown);
+            return BeatAnswer::Gone(reason);
+        };
+        if tracked.claim.resource != *resource {
+            return BeatAnswer::Gone(GoneReason::Conflict);
+        }
+        let row = tracked.row;
+        let mut out_of_grace = false;
+        let token = match &mut tracked.state {
+            State::Granted(grant) => {
+                grant.renew(now, &tracked.claim, ttl);
+                out_of_grace = grant.grace_until.take().is_some();
+                Some(grant.token)
+            }
+            State::Waiting(waiter) => {
+                waiter.beaten_until = waiter.beaten_until.max(now + ttl);
+                None
+            }
+        };
+        let deadline = tracked.deadline();
+        if deadline < tracked.armed {
+            self.timers.disarm(tracked.armed, Timer::Claim(id));
+            self.timers.arm(deadline, Timer::Claim(id));
+            tracked.armed = deadline;
+        }
+        if out_of_grace {
+            self.route_changed(id);
+            self.tell_changed(resource);
+        }
+        let semaphore = match resource.kind {
+            Kind::Semaphore => self.resources.get(resource),
+            _ => None,
+        };
+        let (limit, position) = match semaphore {
+            Some(Occupation::Semaphore(semaphore)) => {
+                let position = if token.is_some() { 0 } else { semaphore.queue.position(row) };
+                (Some(semaphore.limit), position)
+            }
+            _ => (None, 0),
+        };
+        match token {
+            Some(token) => BeatAnswer::Held { token, limit },
+            None => BeatAnswer::Waiting { position, limit },
+        }
+    }
+
+    /// Starts to track a claim.
+    pub(super) fn track(&mut self, row: u64, claim: Claim, state: State) {
+        let id = claim.id;
+        let mut tracked = Box::new(Tracked { row, claim, armed: Boottime::ZERO, state });
+        tracked.armed = look_at(self.latest, tracked.deadline());
+        self.timers.arm(tracked.armed, Timer::Claim(id));
+        *self.ttls.entry(tracked.claim.ttl).or_default() += 1;
+        self.claims.insert(id, tracked);
+    }
+
+    pub(super) fn take_row(&mut self) -> u64 {
+        let row = self.next_row;
+        self.next_row += 1;
+        row
+    }
+
+    pub(super) fn take_token(&mut self) -> Option<u64> {
+        let token = self.tokens.take();
+        if self.tokens.should_ask() {
+            self.effects.push_back(super::Effect::ReserveTokens);
+        }
+        token
+    }
+
+    pub(super) fn persist_grant(&mut self, id: ClaimId) {
+        if let Some(saved) = self.claims.get(&id).and_then(|tracked| tracked.saved()) {
+            self.persist(Entry::Grant(Box::new(saved)));
+        }
+    }
+}

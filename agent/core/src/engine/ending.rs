@@ -1,0 +1,209 @@
+//! How claims end: release, revocation, expiry.
+
+use std::collections::btree_map;
+
+use tenure_wire::Kind;
+
+use super::claims::{State, Tracked, last_instant};
+use super::journal::Entry;
+use super::timers::look_at;
+use super::{Engine, Occupation, Timer};
+use crate::model::{Change, ClaimId, GoneReason, Request, Resource, Subject, spare};
+use crate::time::Boottime;
+
+/// How many deadlines one step looks at, and after how many effects it looks at no more of them and gives
+/// no more permits to those who wait: what is left is due still.
+const DUE_PER_STEP: usize = 1024;
+const EFFECTS_PER_STEP: usize = 4096;
+
+impl Engine {
+    pub(super) fn release(&mut self, now: Boottime, id: ClaimId, resource: &Resource) -> bool {
+        match self.claims.get(&id) {
+            Some(tracked) if tracked.claim.resource == *resource => {
+                self.end_claim(now, id, GoneReason::Released);
+                true
+            }
+            Some(_) => false,
+            None => {
+                self.tombstones.insert(now, id, GoneReason::Released);
+                false
+            }
+        }
+    }
+
+    pub(super) fn revoke(&mut self, now: Boottime, resource: &Resource, token: Option<u64>) -> u64 {
+        let revoked: Vec<ClaimId> = match self.resources.get(resource) {
+            None => Vec::new(),
+            Some(Occupation::Exclusive(id)) => {
+                let tracked = self.claims.get(id);
+                let meant = tracked.filter(|holder| token.is_none_or(|it| it == holder.token()));
+                meant.map(|holder| holder.id()).into_iter().collect()
+            }
+            Some(Occupation::Semaphore(semaphore)) => match token {
+                Some(token) => semaphore.holders.get(&token).copied().into_iter().collect(),
+                None => semaphore.holders.values().copied().collect(),
+            },
+        };
+        for id in &revoked {
+            self.end_claim(now, *id, GoneReason::Revoked);
+        }
+        revoked.len() as u64
+    }
+
+    /// Does what is due, a bounded part at a time. Returns the latest instant seen, which becomes that
+    /// of the step.
+    pub(super) fn advance(&mut self, now: Boottime) -> Boottime {
+        let now = self.latest.max(now);
+        self.latest = now;
+        for _ in 0..DUE_PER_STEP {
+            if self.has_done_much() {
+                break;
+            }
+            let Some(timer) = self.timers.pop_due(now) else { break };
+            match timer {
+                Timer::Claim(id) => self.claim_due(now, id),
+                Timer::Session(id) => self.session_due(now, id),
+            }
+        }
+        self.tombstones.handle_timeout(now);
+        while self.grants_in(now).is_none()
+            && !self.has_done_much()
+            && let Some(resource) = self.blocked.pop_first()
+        {
+            self.grant_heads(now, &resource);
+        }
+        now
+    }
+
+    /// True if the rest of what one step could do is for the next.
+    pub(super) fn has_done_much(&self) -> bool {
+        self.effects.len() >= EFFECTS_PER_STEP
+    }
+
+    /// Ends what a request is about if that ran out, and no step had room for it yet.
+    pub(super) fn catch_up(&mut self, now: Boottime, request: &Request) {
+        if self.timers.next().is_none_or(|due| due > now) {
+            return;
+        }
+        match request {
+            Request::Claim(claim) => {
+                self.end_overdue(now, claim.id);
+                self.end_overdue_holder(now, &claim.resource);
+            }
+            Request::Renew(beats) => {
+                for beat in beats {
+                    match &beat.subject {
+                        Subject::Claim { claim, .. } => self.end_overdue(now, *claim),
+                        Subject::Session(session) => self.end_overdue_session(now, *session),
+                    }
+                }
+            }
+            Request::Release { claim, .. } => self.end_overdue(now, *claim),
+            Request::Announce(record) => self.end_overdue_session(now, record.owner.session),
+            Request::Inspect(resource)
+            | Request::Holders(resource)
+            | Request::Revoke { resource, .. } => self.end_overdue_holder(now, resource),
+            Request::EndSession { .. } | Request::Routes { .. } => {}
+        }
+    }
+
+    fn end_overdue(&mut self, now: Boottime, id: ClaimId) {
+        if let Some(tracked) = self.claims.get(&id)
+            && tracked.deadline() <= now
+        {
+            self.timers.disarm(tracked.armed, Timer::Claim(id));
+            self.claim_due(now, id);
+        }
+    }
+
+    fn end_overdue_holder(&mut self, now: Boottime, resource: &Resource) {
+        if let Some(holder) = self.holder(resource).map(Tracked::id) {
+            self.end_overdue(now, holder);
+        }
+    }
+
+    fn claim_due(&mut self, now: Boottime, id: ClaimId) {
+        let Some(tracked) = self.claims.get_mut(&id) else { return };
+        let deadline = tracked.deadline();
+        if deadline > now {
+            tracked.armed = look_at(now, deadline);
+            self.timers.arm(tracked.armed, Timer::Claim(id));
+            return;
+        }
+        let State::Granted(grant) = &mut tracked.state else {
+            self.end_claim(now, id, GoneReason::Expired);
+            return;
+        };
+        let grace_end = grant.grace_end(&tracked.claim);
+        if now < grace_end {
+            grant.grace_until = Some(grace_end);
+            tracked.armed = grace_end;
+            self.timers.arm(grace_end, Timer::Claim(id));
+            let resource = tracked.claim.resource.clone();
+            self.route_changed(id);
+            self.tell_changed(&resource);
+            return;
+        }
+        let last = last_instant(&tracked.claim, grant.granted_at);
+        let reason = if last.is_some_and(|last| last <= grant.expires) {
+            GoneReason::MaxHold
+        } else {
+            GoneReason::Expired
+        };
+        self.end_claim(now, id, reason);
+    }
+
+    /// Ends a claim, frees what it held, and gives that to whoever waits.
+    fn end_claim(&mut self, now: Boottime, id: ClaimId, reason: GoneReason) {
+        let Some(tracked) = self.retire(now, id, reason) else { return };
+        let resource = tracked.claim.resource.clone();
+        if let Some(semaphore) = self.semaphore_mut(&resource) {
+            match &tracked.state {
+                State::Granted(grant) => semaphore.holders.remove(&grant.token),
+                State::Waiting(_) => semaphore.queue.remove(tracked.row),
+            };
+        } else if matches!(self.resources.get(&resource), Some(Occupation::Exclusive(holder)) if *holder == id)
+        {
+            self.resources.remove(&resource);
+            spare::shrink_map(&mut self.resources);
+        }
+        if reason != GoneReason::Released {
+            self.tell(Change::Lost { claim: id, resource: resource.clone() });
+        }
+        self.tell_changed(&resource);
+        match resource.kind {
+            Kind::Semaphore => {
+                self.grant_heads(now, &resource);
+                self.drop_unused(&resource);
+            }
+            Kind::Lease => self.route_removed(&resource),
+            Kind::Master => self.orphaned.push(tracked),
+            Kind::Leader => {}
+        }
+    }
+
+    /// Stops tracking a claim and marks it as ended. What it held is the caller's concern.
+    pub(super) fn retire(
+        &mut self,
+        now: Boottime,
+        id: ClaimId,
+        reason: GoneReason,
+    ) -> Option<Tracked> {
+        let tracked = self.claims.remove(&id)?;
+        spare::shrink_map(&mut self.claims);
+        self.timers.disarm(tracked.armed, Timer::Claim(id));
+        if let btree_map::Entry::Occupied(mut count) = self.ttls.entry(tracked.claim.ttl) {
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
+            }
+        }
+        self.tombstones.insert(now, id, reason);
+        let row = tracked.row;
+        self.persist(match tracked.state {
+            State::Granted(_) => Entry::GrantEnded { row },
+            State::Waiting(_) => Entry::WaiterEnded { row },
+        });
+        Some(*tracked)
+    }
+}

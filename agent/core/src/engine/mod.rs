@@ -1,0 +1,305 @@
+//! PURE. What *held* means: sessions, resources, queues, tokens, expiry.
+//!
+//! Runs as the embedded upstream, and is the oracle that other upstreams are tested against.
+//!
+//! Invariant: nothing here reads a clock, a file, a socket or a source of randomness; the same
+//! calls give the same answers and effects.
+
+mod claims;
+mod ending;
+mod exclusive;
+pub mod journal;
+mod restore;
+mod routes;
+mod rows;
+mod semaphore;
+mod sessions;
+mod settings;
+mod standing;
+#[cfg(test)]
+mod tests;
+mod timers;
+mod tokens;
+mod tombstones;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::time::Duration;
+
+use claims::{State, Tracked};
+use routes::RouteTables;
+use semaphore::Semaphore;
+use sessions::Sessions;
+pub use settings::EngineSettings;
+use tenure_wire::Kind;
+use timers::{Timer, Timers};
+pub use tokens::TokenRange;
+use tokens::Tokens;
+use tombstones::Tombstones;
+
+use crate::model::{
+    Answer, Beat, BeatAnswer, Change, ClaimAnswer, ClaimId, GoneReason, Request, Resource, Subject,
+    spare,
+};
+use crate::time::Boottime;
+
+/// Something that the engine's shell must do.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Effect {
+    /// Tell the agents.
+    Change(Change),
+    /// Write to the journal, before any answer or change of the same call is told.
+    Persist(journal::Entry),
+    /// Less than half of the tokens are left: make more of them durable and call
+    /// [`Engine::extend_tokens`].
+    ReserveTokens,
+}
+
+/// The claims that occupy a resource. A resource that is not in the table is free.
+#[derive(Debug)]
+enum Occupation {
+    /// One holder, or during a lease's grace its former one.
+    Exclusive(ClaimId),
+    Semaphore(Semaphore),
+}
+
+/// The state machine.
+///
+/// Its methods are of four kinds:
+///
+/// - *Inputs*, each with the instant at which it happens: [`handle`](Engine::handle),
+///   [`handle_timeout`](Engine::handle_timeout). An earlier instant than one given before counts as
+///   that one.
+/// - *The next deadline*: [`poll_timeout`](Engine::poll_timeout). Ask again after every input.
+/// - *Effects*: [`poll_effect`](Engine::poll_effect). Drain it after every input, and use an answer
+///   only afterwards: what takes a hold from somebody stands before what gives it to somebody else.
+/// - *Provisions*: [`extend_tokens`](Engine::extend_tokens), [`quarantine`](Engine::quarantine).
+///
+/// `handle` is right even when deadlines have passed for which `handle_timeout` was not called: what a
+/// request is about is looked at first. Of thousands that ran out at once a permit may be free a few
+/// steps later than it could be.
+///
+/// Tokens that may be granted must be durable before the engine learns of them; without any left it
+/// answers [`ClaimAnswer::Quarantined`] to whoever does not queue, and keeps queues waiting.
+///
+/// How many claims and sessions there are is bounded by whoever calls; queues of one resource and
+/// marks of ended claims are bounded by [`EngineSettings`].
+#[derive(Debug)]
+pub struct Engine {
+    settings: EngineSettings,
+    /// The latest instant of any input.
+    latest: Boottime,
+    tokens: Tokens,
+    quarantined_until: Boottime,
+    /// The row of the next claim; also its place in a queue.
+    next_row: u64,
+    /// Boxed, so that a growing table moves pointers.
+    claims: HashMap<ClaimId, Box<Tracked>>,
+    resources: HashMap<Resource, Occupation>,
+    sessions: Sessions,
+    routes: RouteTables,
+    tombstones: Tombstones,
+    timers: Timers,
+    /// How many claims have which ttl.
+    ttls: BTreeMap<Duration, usize>,
+    /// Semaphores with a free permit and waiters that wait for tokens, the end of a quarantine, or the
+    /// next step.
+    blocked: BTreeSet<Resource>,
+    /// Masters that ended in this step; told only if nobody followed within it.
+    orphaned: Vec<Tracked>,
+    effects: VecDeque<Effect>,
+}
+
+impl Engine {
+    /// An engine that has never granted anything.
+    pub fn new(settings: EngineSettings, tokens: TokenRange) -> Engine {
+        Engine {
+            latest: Boottime::ZERO,
+            tokens: Tokens::new(tokens),
+            quarantined_until: Boottime::ZERO,
+            next_row: 1,
+            claims: HashMap::new(),
+            resources: HashMap::new(),
+            sessions: Sessions::default(),
+            routes: RouteTables::default(),
+            tombstones: Tombstones::new(settings.tombstone, settings.tombstones_max),
+            timers: Timers::default(),
+            ttls: BTreeMap::new(),
+            blocked: BTreeSet::new(),
+            orphaned: Vec::new(),
+            effects: VecDeque::new(),
+            settings,
+        }
+    }
+
+    /// Answers a request.
+    pub fn handle(&mut self, now: Boottime, request: Request) -> Answer {
+        let now = self.advance(now);
+        self.catch_up(now, &request);
+        let answer = match request {
+            Request::Claim(claim) => Answer::Claim(self.claim(now, claim)),
+            Request::Renew(beats) => {
+                Answer::Renew(beats.iter().map(|beat| self.renew(now, beat)).collect())
+            }
+            Request::Release { claim, resource } => {
+                Answer::Released(self.release(now, claim, &resource))
+            }
+            Request::Announce(record) => {
+                self.announce(now, record);
+                Answer::Announced
+            }
+            Request::EndSession { session, .. } => Answer::Ended(self.end_session(session)),
+            Request::Inspect(resource) => Answer::Standing(self.inspect(now, &resource)),
+            Request::Holders(resource) => Answer::Standing(self.holders(now, &resource)),
+            Request::Routes { tenant, name, page } => {
+                Answer::Routes(self.routing_table(&tenant, name.as_deref(), &page))
+            }
+            Request::Revoke { resource, token } => {
+                Answer::Revoked(self.revoke(now, &resource, token))
+            }
+        };
+        self.tell_orphaned();
+        answer
+    }
+
+    /// The next instant at which something happens without a request. May be in the past.
+    pub fn poll_timeout(&self) -> Option<Boottime> {
+        let unblocked = if self.blocked.is_empty() || self.tokens.is_exhausted() {
+            None
+        } else {
+            Some(self.quarantined_until)
+        };
+        [self.timers.next(), self.tombstones.next(), unblocked].into_iter().flatten().min()
+    }
+
+    /// Does what is due: expiry, the end of grace, purge of waiters that are not beaten, the end of
+    /// marks. What does not fit into one step is due still.
+    pub fn handle_timeout(&mut self, now: Boottime) {
+        self.advance(now);
+        self.tell_orphaned();
+    }
+
+    /// The next thing to do for the shell.
+    pub fn poll_effect(&mut self) -> Option<Effect> {
+        let effect = self.effects.pop_front();
+        spare::shrink_queue(&mut self.effects);
+        effect
+    }
+
+    /// Tokens up to and including this one are durable. Ask [`Engine::poll_timeout`] again: waiters
+    /// may have waited for it.
+    pub fn extend_tokens(&mut self, upto: u64) {
+        self.tokens.extend(upto);
+    }
+
+    /// How many grants can be made before [`Engine::extend_tokens`] is needed.
+    pub fn tokens_left(&self) -> u64 {
+        self.tokens.left()
+    }
+
+    /// How many claims are granted or wait.
+    #[cfg(test)]
+    pub(crate) fn count_claims(&self) -> usize {
+        self.claims.len()
+    }
+
+    /// Uses up tokens as if that many grants had been made and had ended. For tests of stores.
+    pub fn skip_tokens(&mut self, count: u64) {
+        self.tokens.skip(count);
+    }
+
+    /// Grants nothing until then; what is granted already can be renewed and released.
+    pub fn quarantine(&mut self, until: Boottime) {
+        self.quarantined_until = self.quarantined_until.max(until);
+    }
+
+    /// When the quarantine ends; `None` if there is none at this instant.
+    pub fn quarantined_until(&self, now: Boottime) -> Option<Boottime> {
+        (now < self.quarantined_until).then_some(self.quarantined_until)
+    }
+
+    /// Ends a quarantine. Ask [`Engine::poll_timeout`] again: waiters may have waited for it.
+    pub fn end_quarantine(&mut self) {
+        self.quarantined_until = self.latest;
+    }
+
+    /// While suspended it grants nothing, as if there were no tokens. Ask [`Engine::poll_timeout`] again
+    /// when it goes on.
+    pub fn suspend(&mut self, suspended: bool) {
+        self.tokens.suspend(suspended);
+    }
+
+    /// The longest ttl of what is granted or waits; zero if there is nothing.
+    pub fn longest_ttl(&self) -> Duration {
+        self.ttls.last_key_value().map_or(Duration::ZERO, |(ttl, _)| *ttl)
+    }
+
+    /// True if anything is granted. Takes time in proportion to the number of claims.
+    pub fn has_grants(&self) -> bool {
+        self.claims.values().any(|tracked| matches!(tracked.state, State::Granted(_)))
+    }
+
+    /// Why a claim ended, as long as that is remembered.
+    pub fn why_gone(&self, claim: ClaimId) -> Option<GoneReason> {
+        self.tombstones.get(self.latest, claim)
+    }
+
+    fn claim(&mut self, now: Boottime, claim: crate::model::Claim) -> ClaimAnswer {
+        if self.claims.contains_key(&claim.id) {
+            return self.claim_again(now, &claim);
+        }
+        match self.tombstones.get(now, claim.id) {
+            // Whoever waited and was thought dead may queue again, at the end; so may whoever was
+            // granted while it waited, and never heard of it. A holder that was told never does.
+            // The mark stays: this attempt may be refused, and its end replaces the mark.
+            Some(GoneReason::Expired) | None => {}
+            Some(reason) => return ClaimAnswer::Gone(reason),
+        }
+        // Whoever queues takes a place meanwhile, so that permits go in the order of claiming.
+        let queues = claim.resource.kind == Kind::Semaphore && claim.enqueue;
+        if !queues && let Some(free_in) = self.grants_in(now) {
+            return ClaimAnswer::Quarantined { free_in };
+        }
+        match (claim.resource.kind, &claim.terms) {
+            (Kind::Semaphore, &crate::model::Terms::Semaphore { limit, keeps }) => {
+                self.claim_permit(now, claim, limit, keeps)
+            }
+            _ => self.claim_exclusive(now, claim),
+        }
+    }
+
+    /// How long nothing can be granted, whatever is free; `None` if something can.
+    fn grants_in(&self, now: Boottime) -> Option<Duration> {
+        if now < self.quarantined_until {
+            return Some(self.quarantined_until - now);
+        }
+        self.tokens.is_exhausted().then_some(settings::TOKEN_WAIT)
+    }
+
+    fn renew(&mut self, now: Boottime, beat: &Beat) -> BeatAnswer {
+        match &beat.subject {
+            Subject::Claim { claim, resource } => self.renew_claim(now, *claim, resource, beat.ttl),
+            Subject::Session(session) => self.renew_session(now, *session, beat.ttl),
+        }
+    }
+
+    fn persist(&mut self, entry: journal::Entry) {
+        self.effects.push_back(Effect::Persist(entry));
+    }
+
+    fn tell(&mut self, change: Change) {
+        self.effects.push_back(Effect::Change(change));
+    }
+
+    /// Says that the resource's holders, waiters or limit changed; once is enough for neighbouring
+    /// changes.
+    fn tell_changed(&mut self, resource: &Resource) {
+        let told = self.effects.iter().rev().find_map(|effect| match effect {
+            Effect::Change(Change::Resource(last)) => Some(last == resource),
+            Effect::Persist(_) | Effect::ReserveTokens => None,
+            Effect::Change(_) => Some(false),
+        });
+        if told != Some(true) {
+            self.tell(Change::Resource(resource.clone()));
+        }
+    }
+}

@@ -1,0 +1,268 @@
+//! Rules that hold whatever is asked, in whatever order.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use tenure_wire::{Attributes, Kind};
+use uuid::Uuid;
+
+use super::super::{Effect, Engine, EngineSettings};
+use super::mirror::Mirror;
+use super::transcript::{TOKENS, resource};
+use crate::model::{
+    Answer, Beat, BeatAnswer, Change, Claim, ClaimAnswer, ClaimId, Owner, Request, Resource,
+    SessionId, Subject, Terms,
+};
+use crate::time::Boottime;
+
+/// Few names, so that requests meet.
+const RESOURCES: [&str; 5] = ["leader/x", "master/p", "lease/l", "semaphore/g", "semaphore/h"];
+const IDS: u128 = 24;
+
+#[derive(Debug, Clone)]
+enum Step {
+    Claim { id: u128, session: u128, limit: u32, enqueue: bool, max_hold: bool },
+    Renew(u128),
+    Release(u128),
+    Revoke(usize),
+    Pass(u64),
+    Timeout,
+    Restart,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        8 => (1..IDS, 1..5u128, 0..4u32, any::<bool>(), prop::bool::weighted(0.1)).prop_map(
+            |(id, session, limit, enqueue, max_hold)| Step::Claim {
+                id, session, limit, enqueue, max_hold
+            }
+        ),
+        6 => (1..IDS).prop_map(Step::Renew),
+        4 => (1..IDS).prop_map(Step::Release),
+        1 => (0..RESOURCES.len()).prop_map(Step::Revoke),
+        6 => (1..12_000u64).prop_map(Step::Pass),
+        2 => Just(Step::Timeout),
+        1 => Just(Step::Restart),
+    ]
+}
+
+/// Always the same resource for the same id.
+fn resource_of(id: u128) -> Resource {
+    resource(RESOURCES[id as usize % RESOURCES.len()])
+}
+
+struct Run {
+    engine: Engine,
+    mirror: Mirror,
+    now: Boottime,
+    token_max: u64,
+    /// The waiters as the engine told them, in the order of queueing.
+    queues: HashMap<Resource, Vec<ClaimId>>,
+    waiting: HashSet<ClaimId>,
+}
+
+impl Run {
+    fn handle(&mut self, request: Request) -> Answer {
+        let before = self.granted();
+        let answer = self.engine.handle(self.now, request);
+        self.drain(before, None);
+        answer
+    }
+
+    /// Claims by token, as the journal has them.
+    fn granted(&self) -> BTreeMap<u64, ClaimId> {
+        self.mirror.grants.values().map(|grant| (grant.token, grant.claim.id)).collect()
+    }
+
+    fn drain(&mut self, before: BTreeMap<u64, ClaimId>, joined: Option<(ClaimId, Resource)>) {
+        while let Some(effect) = self.engine.poll_effect() {
+            match effect {
+                Effect::Persist(entry) => self.mirror.write(entry),
+                Effect::Change(Change::Granted { claim, resource }) => self.arrive(claim, resource),
+                Effect::Change(Change::Lost { claim, resource }) => self.leave(claim, &resource),
+                Effect::Change(_) | Effect::ReserveTokens => {}
+            }
+        }
+        if let Some((claim, resource)) = joined
+            && self.waiting.insert(claim)
+        {
+            self.queues.entry(resource).or_default().push(claim);
+        }
+        // Tokens increase.
+        for token in self.granted().keys().filter(|token| !before.contains_key(token)) {
+            assert!(*token > self.token_max, "token {token} after {}", self.token_max);
+        }
+        self.token_max = self.granted().keys().copied().max().unwrap_or(0).max(self.token_max);
+        self.check_exclusion();
+    }
+
+    /// First come, first served.
+    fn arrive(&mut self, claim: ClaimId, resource: Resource) {
+        let queue = self.queues.entry(resource).or_default();
+        assert_eq!(queue.first(), Some(&claim), "{claim:?} overtook");
+        queue.remove(0);
+        self.waiting.remove(&claim);
+    }
+
+    fn leave(&mut self, claim: ClaimId, resource: &Resource) {
+        self.waiting.remove(&claim);
+        self.queues.entry(resource.clone()).or_default().retain(|id| *id != claim);
+    }
+
+    fn check_exclusion(&self) {
+        let mut holders: HashMap<&Resource, usize> = HashMap::new();
+        for grant in self.mirror.grants.values() {
+            *holders.entry(&grant.claim.resource).or_default() += 1;
+        }
+        for (resource, count) in holders {
+            // Limits are at most 3, and lowering evicts nobody.
+            let most = if resource.kind == Kind::Semaphore { 3 } else { 1 };
+            assert!(count <= most, "{count} holders of {resource}");
+        }
+    }
+
+    fn step(&mut self, step: Step) {
+        match step {
+            Step::Claim { id, session, limit, enqueue, max_hold } => {
+                self.claim(id, session, limit, enqueue, max_hold);
+            }
+            Step::Renew(id) => {
+                let claim = ClaimId(Uuid::from_u128(id));
+                let subject = Subject::Claim { claim, resource: resource_of(id) };
+                let beat = Beat { subject, ttl: Duration::from_secs(10) };
+                let answer = self.handle(Request::Renew(vec![beat]));
+                let Answer::Renew(answers) = answer else { panic!("{answer:?}") };
+                if let [BeatAnswer::Waiting { position, .. }] = answers.as_slice() {
+                    let queue = &self.queues[&resource_of(id)];
+                    assert_eq!(queue.get(*position as usize - 1), Some(&claim));
+                }
+            }
+            Step::Release(id) => {
+                let claim = ClaimId(Uuid::from_u128(id));
+                let resource = resource_of(id);
+                self.handle(Request::Release { claim, resource: resource.clone() });
+                self.leave(claim, &resource);
+            }
+            Step::Revoke(index) => {
+                let resource = resource(RESOURCES[index]);
+                self.handle(Request::Revoke { resource, token: None });
+            }
+            Step::Pass(ms) => self.now = self.now + Duration::from_millis(ms),
+            Step::Timeout => {
+                let before = self.granted();
+                self.engine.handle_timeout(self.now);
+                self.drain(before, None);
+                assert!(self.engine.poll_timeout().is_none_or(|at| at > self.now));
+            }
+            Step::Restart => {
+                let saved = self.mirror.saved();
+                self.engine = Engine::restore(
+                    EngineSettings::default(),
+                    TOKENS,
+                    saved,
+                    &HashMap::new(),
+                    self.now,
+                );
+                // A restart forgets marks, and tokens of grants that ended, on purpose.
+                self.engine.tokens.skip_past(self.token_max);
+            }
+        }
+        self.check_inside();
+    }
+
+    fn claim(&mut self, id: u128, session: u128, limit: u32, enqueue: bool, max_hold: bool) {
+        let resource = resource_of(id);
+        let claim_id = ClaimId(Uuid::from_u128(id));
+        let terms = match resource.kind {
+            Kind::Leader => Terms::Leader,
+            Kind::Master => Terms::Master { priority: limit as i32 },
+            Kind::Semaphore => Terms::Semaphore { limit, keeps: false },
+            Kind::Lease => Terms::Lease {
+                grace: Duration::from_secs(u64::from(limit) * 5),
+                attributes: Attributes::default(),
+            },
+        };
+        let owner = Owner {
+            session: SessionId(Uuid::from_u128(session)),
+            host: Arc::from("host"),
+            name: Arc::from("name"),
+        };
+        let max_hold = max_hold.then_some(Duration::from_secs(15));
+        let ttl = Duration::from_secs(10);
+        let claim = Claim {
+            id: claim_id,
+            resource: resource.clone(),
+            owner,
+            ttl,
+            max_hold,
+            terms,
+            enqueue,
+        };
+        let before = self.granted();
+        let answer = self.engine.handle(self.now, Request::Claim(claim));
+        let waits = matches!(answer, Answer::Claim(ClaimAnswer::Waiting { .. }));
+        self.drain(before, waits.then(|| (claim_id, resource.clone())));
+        match answer {
+            Answer::Claim(ClaimAnswer::Held { token, .. }) => {
+                assert_eq!(self.granted().get(&token), Some(&claim_id));
+            }
+            Answer::Claim(ClaimAnswer::Waiting { position, .. }) => {
+                assert!(enqueue || self.waiting.contains(&claim_id));
+                let queue = &self.queues[&resource];
+                assert_eq!(queue.get(position as usize - 1), Some(&claim_id));
+            }
+            _ => {}
+        }
+    }
+
+    /// No free permit with somebody waiting, no timer too many or too late, no empty resource.
+    fn check_inside(&self) {
+        let engine = &self.engine;
+        assert_eq!(engine.timers.len(), engine.claims.len() + engine.sessions.len());
+        for tracked in engine.claims.values() {
+            assert!(tracked.armed <= tracked.deadline());
+            assert!(engine.resources.contains_key(&tracked.claim.resource));
+        }
+        for (resource, occupation) in &engine.resources {
+            if let super::super::Occupation::Semaphore(semaphore) = occupation {
+                assert!(!semaphore.holders.is_empty() || !semaphore.queue.is_empty());
+                assert!(semaphore.queue.is_empty() || !semaphore.has_free_permit(), "{resource}");
+            }
+        }
+        assert_eq!(engine.claims.len(), self.mirror.grants.len() + self.mirror.waiters.len());
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+
+    #[test]
+    fn rules_hold_whatever_is_asked(steps in prop::collection::vec(step(), 1..150)) {
+        let mut run = Run {
+            engine: Engine::new(EngineSettings::default(), TOKENS),
+            mirror: Mirror::default(),
+            now: Boottime::from_nanos(1),
+            token_max: 0,
+            queues: HashMap::new(),
+            waiting: HashSet::new(),
+        };
+        for step in steps {
+            run.step(step);
+        }
+        // After everybody has gone nothing is left.
+        for id in 1..IDS {
+            run.step(Step::Release(id));
+        }
+        run.now = run.now + Duration::from_secs(3600);
+        for _ in 0..2 {
+            run.step(Step::Timeout);
+            run.now = run.now + Duration::from_secs(3600);
+        }
+        prop_assert!(run.mirror.is_empty());
+        prop_assert!(run.engine.resources.is_empty());
+        prop_assert_eq!(run.engine.tombstones.len(), 0);
+        prop_assert_eq!(run.engine.poll_timeout(), None);
+    }
+}

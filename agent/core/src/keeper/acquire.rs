@@ -1,0 +1,397 @@
+//! Clients ask for holds and give them back.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tenure_wire::page::SLOTS_MAX;
+use tenure_wire::{Acquire, Code, Kind, Problem, Release, ReleasedCause, Wait};
+
+use super::command::{Command, Note};
+use super::hold::{Hold, Stage};
+use super::journal::Entry;
+use super::request::{Reply, Ticket};
+use super::timers::{Alarm, Timer};
+use super::{Keeper, over_quota, unavailable};
+use crate::model::Peer;
+use crate::model::{Claim, ClaimId, Full, Resource, SessionId, Terms};
+use crate::time::Boottime;
+
+impl Keeper {
+    pub(super) fn acquire(&mut self, now: Boottime, ticket: Ticket, peer: Peer, acquire: Acquire) {
+        if let Err(problem) = self.try_acquire(now, ticket, peer, acquire) {
+            self.refuse(ticket, problem);
+        }
+    }
+
+    fn try_acquire(
+        &mut self,
+        now: Boottime,
+        ticket: Ticket,
+        peer: Peer,
+        acquire: Acquire,
+    ) -> Result<(), Box<Problem>> {
+        let id = self.session_of(peer, acquire.session)?;
+        self.alive(now, id);
+        if let Some(request) = &acquire.request
+            && let Some(hold) = self.sessions.get(&id).and_then(|s| s.requests.get(&**request))
+        {
+            return self.acquire_again(now, ticket, id, *hold, &acquire);
+        }
+        let unknown = || Problem::new(Code::SessionUnknown, format!("there is no session {id}"));
+        let resource = self.resource_of(id, &acquire).ok_or_else(unknown)?;
+        self.check_not_own(now, id, &resource)?;
+        self.check_recorded()?;
+        self.check_hold_quota(peer, id)?;
+        let hold = self.new_hold(now, id, resource, &acquire).ok_or_else(unknown)?;
+        let waits = hold.wait != Wait::None;
+        let (claim, kind) = (hold.id(), hold.kind());
+        if waits {
+            self.commands.push_back(Command::Persist(Entry::Hold(Box::new(hold.saved()))));
+        }
+        self.hold_counts.add(&hold);
+        self.holds.insert(claim, Box::new(hold));
+        if kind == Kind::Master {
+            self.make_announced(now, id);
+        }
+        self.await_hold(now, ticket, claim);
+        self.seek(now, claim);
+        Ok(())
+    }
+
+    fn check_hold_quota(&mut self, peer: Peer, id: SessionId) -> Result<(), Box<Problem>> {
+        let Some(session) = self.sessions.get(&id) else { return Ok(()) };
+        let (own, own_max) = (session.slots.count(), session.saved.holds);
+        let uid = session.saved.uid;
+        // Holds that the upstream has not let go of yet count as well.
+        let [of_user, leaving] = [&self.holds_by_uid, &self.departures_by_uid]
+            .map(|of| of.get(&uid).copied().unwrap_or(0));
+        let of_user = of_user + leaving;
+        let (limit, max) = if let Some(max) = peer.quota.holds_max.filter(|max| of_user >= *max) {
+            self.note(Note::Refused { limit: "allow_holds", uid: peer.uid });
+            return Err(over_quota(uid, of_user, "holds", max));
+        } else if own >= own_max {
+            ("holds_per_session", own_max as usize)
+        } else {
+            // The rules for a user take the place of the share of one user.
+            let share = self.settings.holds();
+            let of_user = if peer.quota.holds_max.is_some() { 0 } else { of_user };
+            match share.check(
+                self.holds.len() + self.departures.len(),
+                of_user,
+                self.sees_all(peer),
+            ) {
+                Ok(()) => return Ok(()),
+                Err(Full::User(max)) => ("holds_per_uid", max),
+                Err(Full::All(max)) => ("holds", max),
+            }
+        };
+        self.note(Note::Refused { limit, uid: peer.uid });
+        let detail = match limit {
+            "holds_per_session" => format!(
+                "session {id} has {max} holds, as many as its page has slots; release one, or \
+                 register a session with more (holds, up to {SLOTS_MAX})"
+            ),
+            "holds_per_uid" => format!(
+                "uid {uid} has {max} holds, the most that limits.holds_per_uid_max allows; release \
+                 some, or have the limit raised"
+            ),
+            _ => format!(
+                "there are {max} holds, the most that limits.holds_max allows; try again later, or \
+                 have the limit raised"
+            ),
+        };
+        Err(Problem::new(Code::QuotaExceeded, detail).retry_after_ms(1000).into())
+    }
+
+    fn resource_of(&self, id: SessionId, acquire: &Acquire) -> Option<Resource> {
+        let session = self.sessions.get(&id)?;
+        let name = match &acquire.name {
+            Some(name) => Arc::from(name.as_str()),
+            None => Arc::clone(&session.saved.project),
+        };
+        Some(Resource { tenant: Arc::clone(&session.saved.tenant), kind: acquire.kind, name })
+    }
+
+    /// Exclusive kinds are not re-entrant: a session that waited for what it has would wait for itself.
+    fn check_not_own(
+        &self,
+        now: Boottime,
+        id: SessionId,
+        resource: &Resource,
+    ) -> Result<(), Box<Problem>> {
+        let held = self.held.get(resource).and_then(|claim| self.holds.get(claim));
+        match held.filter(|hold| hold.session() == id && hold.is_held()) {
+            Some(hold) => Err(self.contended_by_itself(now, hold).into()),
+            None => Ok(()),
+        }
+    }
+
+    fn new_hold(
+        &mut self,
+        now: Boottime,
+        id: SessionId,
+        resource: Resource,
+        acquire: &Acquire,
+    ) -> Option<Hold> {
+        let claim_id = ClaimId(self.new_uuid());
+        let row = self.next_row;
+        let priority = self.default_priority(id);
+        let session = self.sessions.get_mut(&id)?;
+        let slot = session.slots.take()?;
+        self.next_row += 1;
+        let kind = acquire.kind;
+        let request: Option<Arc<str>> = acquire.request.as_deref().map(Arc::from);
+        if let Some(request) = &request {
+            session.requests.insert(Arc::clone(request), claim_id);
+        }
+        session.holds.insert(claim_id);
+        *self.holds_by_uid.entry(session.saved.uid).or_default() += 1;
+        let ttl = acquire.ttl_ms.map_or(self.settings.rhythm(kind).ttl, Duration::from_millis);
+        let terms = match kind {
+            Kind::Leader => Terms::Leader,
+            Kind::Master => Terms::Master { priority: acquire.priority.unwrap_or(priority) },
+            Kind::Semaphore => Terms::Semaphore {
+                limit: acquire.limit.unwrap_or(1),
+                keeps: acquire.limit.is_none(),
+            },
+            Kind::Lease => Terms::Lease {
+                grace: acquire.grace_ms.map_or(self.settings.grace, Duration::from_millis),
+                attributes: acquire.attributes.clone().unwrap_or_default(),
+            },
+        };
+        let claim = Claim {
+            id: claim_id,
+            resource,
+            owner: session.owner.clone(),
+            ttl,
+            max_hold: acquire.max_hold_ms.map(Duration::from_millis),
+            terms,
+            enqueue: kind == Kind::Semaphore && acquire.wait != Wait::None,
+        };
+        let mut hold = self.hold_of(claim, row, slot, acquire.wait);
+        hold.request = request;
+        hold.asked_at = now;
+        if acquire.wait != Wait::None
+            && let Some(timeout) = acquire.timeout_ms
+        {
+            let due = Some(now + Duration::from_millis(timeout));
+            self.timers.set(&mut hold.patience, Timer::Patience(claim_id), due);
+        }
+        Some(hold)
+    }
+
+    /// A hold that nothing has happened to yet.
+    pub(super) fn hold_of(&self, claim: Claim, row: u64, slot: u32, wait: Wait) -> Hold {
+        Hold {
+            beat_every: self.hold_beat(claim.resource.kind, claim.ttl),
+            margin: self.settings.margin(claim.ttl),
+            claim,
+            row,
+            slot,
+            stage: Stage::Queued,
+            wait,
+            tickets: Vec::new(),
+            told: 0,
+            request: None,
+            token: 0,
+            limit: None,
+            limit_changed: None,
+            asked_at: Boottime::ZERO,
+            granted_at: Boottime::ZERO,
+            valid_until: Boottime::ZERO,
+            position: None,
+            beating: None,
+            again: false,
+            uncertain: false,
+            failures: 0,
+            beat: Alarm::default(),
+            deadline: Alarm::default(),
+            patience: Alarm::default(),
+        }
+    }
+
+    /// The same request id again: the same hold, whatever has become of it.
+    fn acquire_again(
+        &mut self,
+        now: Boottime,
+        ticket: Ticket,
+        session: SessionId,
+        id: ClaimId,
+        acquire: &Acquire,
+    ) -> Result<(), Box<Problem>> {
+        let Some(hold) = self.holds.get_mut(&id) else {
+            let forgotten = || {
+                let detail = format!("hold {id} is gone; acquire again with a new request id");
+                Problem::new(Code::HoldLost, detail)
+            };
+            return Err(self.memory.hold(session, id).unwrap_or_else(forgotten).into());
+        };
+        let same_name =
+            acquire.name.as_deref().is_none_or(|name| *name == *hold.claim.resource.name);
+        if hold.kind() != acquire.kind || !same_name {
+            let detail = format!(
+                "request {:?} was used for {} already; use a new id for another resource",
+                acquire.request.as_deref().unwrap_or_default(),
+                hold.claim.resource
+            );
+            return Err(Problem::invalid("request", detail).into());
+        }
+        if hold.is_held() {
+            hold.told = hold.told.saturating_add(1);
+            let acquired = hold.acquired(now);
+            if hold.patience.due().is_some() {
+                // It was granted while nobody waited, and now somebody has it.
+                self.timers.set(&mut hold.patience, Timer::Patience(id), None);
+                let entry = Entry::Hold(Box::new(hold.saved()));
+                self.commands.push_back(Command::Persist(entry));
+            }
+            self.answer(ticket, Reply::Acquired(acquired));
+        } else if acquire.wait == Wait::None && hold.wait != Wait::None {
+            // Whoever tries once is told who has it; the wait goes on for whoever began it.
+            let resource = hold.claim.resource.clone();
+            self.refuse_naming_holder(ticket, session, resource);
+        } else if hold.wait == Wait::Queue
+            && (hold.kind() != Kind::Semaphore || !matches!(hold.stage, Stage::Claiming(_)))
+        {
+            // The place in an exclusive kind's queue is this agent's to tell; a semaphore's comes
+            // with the answer to its claim.
+            let waiting = hold.waiting();
+            let position = self.holds.get(&id).and_then(|hold| self.position(hold));
+            self.answer(ticket, Reply::Waiting(tenure_wire::Waiting { position, ..waiting }));
+        } else {
+            // A wait that a restart orphaned has its caller back: its patience is the caller's. One that
+            // has a caller already is joined as it is.
+            if hold.tickets.is_empty() {
+                let due = acquire.timeout_ms.map(|timeout| now + Duration::from_millis(timeout));
+                self.timers.set(&mut hold.patience, Timer::Patience(id), due);
+            }
+            self.await_hold(now, ticket, id);
+        }
+        Ok(())
+    }
+
+    /// Notes that a caller waits for a hold.
+    fn await_hold(&mut self, now: Boottime, ticket: Ticket, id: ClaimId) {
+        let Some(hold) = self.holds.get_mut(&id) else { return };
+        hold.tickets.push(ticket);
+        self.blocked.insert(ticket, id);
+        let session = hold.session();
+        if let Some(session) = self.sessions.get_mut(&session) {
+            session.blocked += 1;
+        }
+        self.tether_moved(now, session);
+    }
+
+    /// Takes the callers that wait for a hold, to be answered.
+    pub(super) fn take_tickets(&mut self, now: Boottime, id: ClaimId) -> Vec<Ticket> {
+        let Some(hold) = self.holds.get_mut(&id) else { return Vec::new() };
+        let tickets = std::mem::take(&mut hold.tickets);
+        let session = hold.session();
+        for ticket in &tickets {
+            self.blocked.remove(ticket);
+        }
+        if !tickets.is_empty() {
+            if let Some(session) = self.sessions.get_mut(&session) {
+                session.blocked = session.blocked.saturating_sub(tickets.len() as u32);
+            }
+            self.tether_moved(now, session);
+        }
+        tickets
+    }
+
+    /// The caller of a request went away. If nobody else waits for the hold it asked for, the wait
+    /// is cancelled; a grant that is on its way is given back.
+    pub fn handle_cancel(&mut self, now: Boottime, ticket: Ticket) {
+        let Some(id) = self.blocked.remove(&ticket) else { return };
+        let Some(hold) = self.holds.get_mut(&id) else { return };
+        hold.tickets.retain(|waiting| *waiting != ticket);
+        let abandoned = hold.tickets.is_empty() && hold.wait != Wait::Queue && !hold.is_held();
+        let session = hold.session();
+        if let Some(session) = self.sessions.get_mut(&session) {
+            session.blocked = session.blocked.saturating_sub(1);
+        }
+        self.tether_moved(now, session);
+        if abandoned {
+            self.end_released(now, id, ReleasedCause::Client);
+        }
+        self.flush_beats();
+    }
+
+    /// A caller that was answered with a grant has gone without reading it. If nobody else was
+    /// answered, nobody knows of the hold: it is released, and its request id is as good as new.
+    pub fn handle_undelivered(&mut self, now: Boottime, id: ClaimId) {
+        let Some(hold) = self.holds.get_mut(&id) else { return };
+        hold.told = hold.told.saturating_sub(1);
+        // Whoever asked to be queued has heard of the grant by an event.
+        if hold.told > 0 || hold.wait == Wait::Queue {
+            return;
+        }
+        let (session, request) = (hold.session(), hold.request.take());
+        if let (Some(session), Some(request)) = (self.sessions.get_mut(&session), request) {
+            session.requests.remove(&request);
+        }
+        self.end_released(now, id, ReleasedCause::Client);
+        self.flush_beats();
+    }
+
+    pub(super) fn patience_fired(&mut self, now: Boottime, id: ClaimId) {
+        let Some(hold) = self.holds.get_mut(&id) else { return };
+        if !self.timers.fired(&mut hold.patience, Timer::Patience(id), now) {
+            return;
+        }
+        if hold.is_held() {
+            // Granted after a restart, and its caller has not come back.
+            return self.end_released(now, id, ReleasedCause::WaitTimeout);
+        }
+        let (asked_at, stage) = (hold.asked_at, hold.stage);
+        let limit_changed = hold.limit_changed;
+        let resource = hold.claim.resource.clone();
+        let contest = self.contests.get(&resource);
+        // Whoever is in a semaphore's queue upstream was answered.
+        let found_taken = stage == Stage::Waiting
+            || contest.and_then(|contest| contest.taken_at).is_some_and(|at| asked_at <= at);
+        let problem = if found_taken {
+            let waited = now.since(asked_at).as_millis();
+            let Resource { kind, name, .. } = &resource;
+            let detail = format!(
+                "{resource} was not free within {waited} ms; wait longer, or see `tenure standing \
+                 {kind} {name}`"
+            );
+            Problem::new(Code::WaitTimeout, detail)
+        } else {
+            let trouble = contest.and_then(|contest| contest.trouble.clone());
+            trouble.unwrap_or_else(|| unavailable("it gave no answer in time"))
+        };
+        let problem = Problem { limit_changed, ..problem.about(id.0) };
+        for ticket in self.take_tickets(now, id) {
+            self.refuse(ticket, problem.clone());
+        }
+        self.end_released(now, id, ReleasedCause::WaitTimeout);
+    }
+
+    /// `POST /v1/release`.
+    pub(super) fn release(&mut self, now: Boottime, ticket: Ticket, peer: Peer, release: Release) {
+        let id = match self.session_of(peer, release.session) {
+            Ok(id) => id,
+            Err(problem) => return self.refuse(ticket, problem),
+        };
+        let Some(hold) = release.hold else {
+            self.end_session(now, id, "it was released", None);
+            return self.answer_when_ended(id, ticket);
+        };
+        self.alive(now, id);
+        let claim = ClaimId(hold);
+        let own = self.holds.get(&claim).is_some_and(|hold| hold.session() == id);
+        if !own {
+            return match self.memory.lost_hold(id, claim) {
+                Some(problem) => self.refuse(ticket, problem),
+                None => self.answer(ticket, Reply::Released(false)),
+            };
+        }
+        self.end_released(now, claim, ReleasedCause::Client);
+        match self.departures.get_mut(&claim) {
+            Some(departure) => departure.tickets.push(ticket),
+            None => self.answer(ticket, Reply::Released(true)),
+        }
+    }
+}

@@ -1,0 +1,410 @@
+//! Renewals: when they are due, and the meaning of their answers.
+
+use std::time::Duration;
+
+use tenure_wire::{Event, JeopardyEvent, Kind, LostReason, Role};
+
+use super::claims::lost_reason;
+use super::command::{Command, Note};
+use super::hold::{Hold, Stage, millis};
+use super::journal::Entry;
+use super::settings::BEATS_PER_CALL_MAX;
+use super::timers::Timer;
+use super::{Call, Keeper, Renewed};
+use crate::model::{
+    self, Answer, Beat, BeatAnswer, CallId, ClaimId, Failure, GoneReason, SessionId, SessionRecord,
+    Subject,
+};
+use crate::time::Boottime;
+
+/// Beats of permits meet at so many instants within one step of the grid: the upstream does several times
+/// as much for one as for another kind's, and would keep everybody else waiting for all of them …
+const PERMIT_INSTANTS: u64 = 8;
+/// … but no two instants are nearer to each other.
+const PERMIT_INSTANTS_APART_MS: u64 = 32;
+
+/// When to beat next. Beats of one rhythm meet on a grid of at most an eighth of it, so that thousands
+/// of holds share a few full calls; never later than asked.
+pub(super) fn next_beat(now: Boottime, every: Duration) -> Boottime {
+    on_grid(now, every, grid_ms(every), 0)
+}
+
+/// When to beat a hold next that is held.
+pub(super) fn next_beat_of(now: Boottime, hold: &Hold) -> Boottime {
+    let grid_ms = grid_ms(hold.beat_every);
+    let instants = match hold.kind() {
+        Kind::Semaphore => (grid_ms / PERMIT_INSTANTS_APART_MS).clamp(1, PERMIT_INSTANTS),
+        _ => 1,
+    };
+    let instant = hold.id().0.as_u64_pair().1 % instants;
+    on_grid(now, hold.beat_every, grid_ms, instant * (grid_ms / instants))
+}
+
+fn grid_ms(every: Duration) -> u64 {
+    1 << (millis(every).max(1) / 8).max(1).ilog2()
+}
+
+fn on_grid(now: Boottime, every: Duration, grid_ms: u64, offset_ms: u64) -> Boottime {
+    let (grid, offset) = (grid_ms * 1_000_000, offset_ms * 1_000_000);
+    let due = (now + every).as_nanos().saturating_sub(offset) / grid * grid + offset;
+    Boottime::from_nanos(due.max(now.as_nanos() + 1))
+}
+
+impl Keeper {
+    pub(super) fn beat_fired(&mut self, now: Boottime, id: ClaimId) {
+        let Some(hold) = self.holds.get_mut(&id) else { return };
+        let due = hold.beat.due();
+        if !self.timers.fired(&mut hold.beat, Timer::Beat(id), now) {
+            return;
+        }
+        match hold.stage {
+            Stage::Waiting | Stage::Held | Stage::Jeopardy => {
+                let late = due.map_or(Duration::ZERO, |due| now.since(due));
+                self.commands.push_back(Command::Note(Note::Beat { late }));
+                self.due_now(Renewed::Hold(id));
+            }
+            // A claim that failed is sent again.
+            Stage::Queued => self.claim(id),
+            Stage::Claiming(_) => {}
+        }
+    }
+
+    pub(super) fn session_beat_fired(&mut self, now: Boottime, id: SessionId) {
+        let Some(session) = self.sessions.get_mut(&id) else { return };
+        if self.timers.fired(&mut session.beat, Timer::SessionBeat(id), now) {
+            if session.failures > 0 && session.role == Role::None {
+                self.announce(now, id);
+            } else {
+                self.due_now(Renewed::Session(id));
+            }
+        }
+    }
+
+    /// Puts a renewal into the next batch, or asks once more after the one that is on its way.
+    pub(super) fn due_now(&mut self, item: Renewed) {
+        match item {
+            Renewed::Hold(id) => {
+                let Some(hold) = self.holds.get_mut(&id) else { return };
+                if hold.beating.is_some() || matches!(hold.stage, Stage::Claiming(_)) {
+                    hold.again = true;
+                    return;
+                }
+                if hold.stage == Stage::Queued {
+                    return;
+                }
+                let session = hold.session();
+                if self.sessions.get(&session).is_some_and(|session| session.running_out) {
+                    return;
+                }
+            }
+            Renewed::Session(id) => {
+                let Some(session) = self.sessions.get(&id) else { return };
+                if session.beating.is_some() {
+                    return;
+                }
+            }
+        }
+        if self.due.last() != Some(&item) {
+            self.due.push(item);
+        }
+    }
+
+    /// Sends the renewals that are due, as few calls as may be.
+    pub(super) fn flush_beats(&mut self) {
+        while !self.due.is_empty() {
+            let rest = self.due.split_off(self.due.len().min(BEATS_PER_CALL_MAX));
+            let items = std::mem::replace(&mut self.due, rest);
+            self.send_beats(items);
+        }
+    }
+
+    pub(super) fn send_beats(&mut self, mut items: Vec<Renewed>) {
+        let mut beats = Vec::with_capacity(items.len());
+        let call = CallId(self.next_call);
+        items.retain(|item| match item {
+            Renewed::Hold(id) => {
+                let Some(hold) = self.holds.get_mut(id) else { return false };
+                // It may have been claimed anew since it came due: an answer to this beat could then
+                // be older than the grant, and would take it for gone.
+                let claims = matches!(hold.stage, Stage::Queued | Stage::Claiming(_));
+                if hold.beating.is_some() || claims {
+                    return false;
+                }
+                hold.beating = Some(call);
+                hold.again = false;
+                beats.push(Beat {
+                    subject: Subject::Claim { claim: *id, resource: hold.claim.resource.clone() },
+                    ttl: hold.claim.ttl,
+                });
+                true
+            }
+            Renewed::Session(id) => {
+                let Some(session) = self.sessions.get_mut(id) else { return false };
+                if session.beating.is_some() {
+                    return false;
+                }
+                session.beating = Some(call);
+                beats.push(Beat { subject: Subject::Session(*id), ttl: session.saved.ttl });
+                true
+            }
+        });
+        if !items.is_empty() {
+            self.ask(model::Request::Renew(beats), Call::Renew(items));
+        }
+    }
+
+    pub(super) fn renew_answered(
+        &mut self,
+        now: Boottime,
+        call: CallId,
+        items: Vec<Renewed>,
+        sent_at: Boottime,
+        result: Result<Answer, Failure>,
+    ) {
+        let answers = match result {
+            Ok(Answer::Renew(answers)) if answers.len() == items.len() => answers,
+            Ok(other) => {
+                let cause = format!("unexpected answer to a renewal: {other:?}");
+                return self.renewals_failed(now, call, &items, &Failure::Unknown(cause));
+            }
+            Err(failure) => return self.renewals_failed(now, call, &items, &failure),
+        };
+        for (item, answer) in items.into_iter().zip(answers) {
+            match item {
+                Renewed::Hold(id) => {
+                    let Some(hold) = self.holds.get_mut(&id) else { continue };
+                    if hold.beating != Some(call) {
+                        continue;
+                    }
+                    hold.beating = None;
+                    hold.failures = 0;
+                    self.hold_renewed(now, id, sent_at, answer);
+                }
+                Renewed::Session(id) => self.session_renewed(now, call, id, &answer),
+            }
+        }
+    }
+
+    fn hold_renewed(&mut self, now: Boottime, id: ClaimId, sent_at: Boottime, answer: BeatAnswer) {
+        let Some(hold) = self.holds.get_mut(&id) else { return };
+        if hold.is_held() && hold.valid_until <= now {
+            // Its page said so already: there is no way back, and the upstream may have renewed it.
+            return self.lose_as(now, id, LostReason::Expired, true);
+        }
+        match (answer, hold.is_held()) {
+            (BeatAnswer::Held { token, limit }, true) if token == hold.token => {
+                hold.limit = limit;
+                self.still_held(now, id, sent_at);
+            }
+            (BeatAnswer::Held { token, limit }, false) => {
+                self.granted(now, id, sent_at, token, limit);
+            }
+            (BeatAnswer::Waiting { position, limit }, false) => {
+                hold.limit = limit;
+                let again = std::mem::take(&mut hold.again);
+                let due = if again { now } else { next_beat(now, hold.beat_every) };
+                self.timers.set(&mut hold.beat, Timer::Beat(id), Some(due));
+                self.placed(id, position);
+            }
+            (BeatAnswer::Gone(GoneReason::Unknown | GoneReason::Expired), false) => {
+                // The place in the queue, or a grant that nobody was told of, is gone: queue again.
+                self.claim(id);
+            }
+            (BeatAnswer::Gone(reason), _) => self.lose(now, id, lost_reason(reason)),
+            (
+                BeatAnswer::Held { .. } | BeatAnswer::Waiting { .. } | BeatAnswer::Session { .. },
+                _,
+            ) => {
+                self.lose(now, id, LostReason::Conflict);
+            }
+        }
+    }
+
+    fn still_held(&mut self, now: Boottime, id: ClaimId, sent_at: Boottime) {
+        let Some(hold) = self.holds.get_mut(&id) else { return };
+        let next = next_beat_of(now, hold);
+        let valid_until = hold.valid_until_if_sent_at(sent_at).max(hold.valid_until);
+        let was_in_jeopardy = hold.stage == Stage::Jeopardy;
+        self.hold_counts.change(hold, Stage::Held);
+        let again = std::mem::take(&mut hold.again);
+        let due = if again { now } else { next };
+        self.timers.set(&mut hold.beat, Timer::Beat(id), Some(due));
+        if valid_until == hold.valid_until && !was_in_jeopardy {
+            return;
+        }
+        hold.valid_until = valid_until;
+        self.timers.set(&mut hold.deadline, Timer::Deadline(id), Some(valid_until));
+        self.commands.push_back(Command::Persist(Entry::Valid { row: hold.row, valid_until }));
+        self.commands.push_back(Command::WritePage {
+            session: hold.session(),
+            slot: hold.slot,
+            hold: id,
+            token: hold.token,
+            valid_until,
+            state: hold.state(),
+        });
+        if was_in_jeopardy {
+            let (session, event) = (hold.session(), hold.granted_event(now));
+            let resource = hold.claim.resource.clone();
+            let token = hold.token;
+            self.note(Note::Safe { hold: id, session, resource, token });
+            self.tell(session, || Event::Safe(event));
+        }
+    }
+
+    fn renewals_failed(
+        &mut self,
+        now: Boottime,
+        call: CallId,
+        items: &[Renewed],
+        failure: &Failure,
+    ) {
+        for item in items {
+            match item {
+                Renewed::Hold(id) => self.renewal_failed(now, call, *id, failure.cause()),
+                Renewed::Session(id) => {
+                    let Some(session) = self.sessions.get_mut(id) else { continue };
+                    if session.beating == Some(call) {
+                        session.beating = None;
+                        session.failures += 1;
+                        let failures = session.failures;
+                        self.beat_session_later(now, *id, failures);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Unknown is not lost: the hold stays valid until its valid-until, and is tried again.
+    fn renewal_failed(&mut self, now: Boottime, call: CallId, id: ClaimId, cause: &str) {
+        let retry_min = self.settings.retry_min;
+        let retry_max = self.settings.retry_max;
+        let Some(hold) = self.holds.get_mut(&id) else { return };
+        if hold.beating != Some(call) {
+            return;
+        }
+        hold.beating = None;
+        hold.failures += 1;
+        // Several tries fit into what is left, however short the ttl.
+        let longest = retry_max.min(hold.beat_every / 2).max(retry_min);
+        let wait = retry_min.saturating_mul(1 << hold.failures.min(16)).min(longest);
+        self.timers.set(&mut hold.beat, Timer::Beat(id), Some(now + wait));
+        if hold.stage != Stage::Held {
+            return;
+        }
+        self.hold_counts.change(hold, Stage::Jeopardy);
+        let (session, token) = (hold.session(), hold.token);
+        let event = JeopardyEvent {
+            of: hold.event(),
+            token,
+            cause: cause.to_owned(),
+            valid_ms: millis(hold.valid_until.since(now)),
+        };
+        self.commands.push_back(Command::WritePage {
+            session,
+            slot: hold.slot,
+            hold: id,
+            token,
+            valid_until: hold.valid_until,
+            state: hold.state(),
+        });
+        let resource = hold.claim.resource.clone();
+        self.note(Note::Jeopardy { hold: id, session, resource, token, cause: cause.into() });
+        self.tell(session, || Event::Jeopardy(event));
+    }
+
+    fn session_renewed(&mut self, now: Boottime, call: CallId, id: SessionId, answer: &BeatAnswer) {
+        let Some(session) = self.sessions.get_mut(&id) else { return };
+        if session.beating != Some(call) {
+            return;
+        }
+        session.beating = None;
+        match answer {
+            BeatAnswer::Session { role } => {
+                session.role = *role;
+                session.failures = 0;
+                self.beat_session_later(now, id, 0);
+            }
+            // The upstream forgot it: it is announced again.
+            _ => self.announce(now, id),
+        }
+    }
+
+    /// Announces a session in its project.
+    pub(super) fn announce(&mut self, now: Boottime, id: SessionId) {
+        let Some(session) = self.sessions.get(&id) else { return };
+        let record = SessionRecord {
+            owner: session.owner.clone(),
+            tenant: std::sync::Arc::clone(&session.saved.tenant),
+            project: std::sync::Arc::clone(&session.saved.project),
+            surface: std::sync::Arc::clone(&session.saved.surface),
+            ttl: session.saved.ttl,
+        };
+        let master = session.master();
+        let call = self.ask(model::Request::Announce(record), Call::Announce(id));
+        if let Some(session) = self.sessions.get_mut(&id) {
+            session.beating = Some(call);
+        }
+        self.watch_session(now, &master, id);
+    }
+
+    pub(super) fn announce_answered(
+        &mut self,
+        now: Boottime,
+        id: SessionId,
+        result: Result<Answer, Failure>,
+    ) {
+        let Some(session) = self.sessions.get_mut(&id) else { return };
+        session.beating = None;
+        session.known_upstream |= !matches!(result, Err(Failure::Unavailable(_)));
+        match result {
+            Ok(_) => {
+                session.failures = 0;
+                self.beat_session_later(now, id, 0);
+            }
+            Err(_) => {
+                session.failures += 1;
+                let failures = session.failures;
+                self.beat_session_later(now, id, failures);
+            }
+        }
+    }
+
+    fn beat_session_later(&mut self, now: Boottime, id: SessionId, failures: u32) {
+        let back_off = self.back_off(failures);
+        let Some(session) = self.sessions.get(&id) else { return };
+        let due = match failures {
+            0 => next_beat(now, self.session_beat(session.saved.ttl)),
+            _ => now + back_off,
+        };
+        if let Some(session) = self.sessions.get_mut(&id) {
+            self.timers.set(&mut session.beat, Timer::SessionBeat(id), Some(due));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn beats_of_one_rhythm_meet_on_a_grid_and_are_never_late() {
+        let every = Duration::from_secs(10);
+        let mut met = std::collections::BTreeSet::new();
+        for ms in 0..10_000u64 {
+            let now = Boottime::from_nanos(7_000_000_000 + ms * 1_000_000);
+            let due = next_beat(now, every);
+            assert!(due > now && due <= now + every);
+            assert!(now + every - due < every / 8, "not much earlier than asked");
+            met.insert(due);
+        }
+        assert!(met.len() <= 11, "10 000 holds share {} instants", met.len());
+    }
+
+    #[test]
+    fn the_shortest_beat_is_still_in_the_future() {
+        let now = Boottime::from_nanos(123_456_789);
+        assert!(next_beat(now, Duration::from_millis(1)) > now);
+        assert!(next_beat(now, Duration::from_millis(100)) > now + Duration::from_millis(90));
+    }
+}

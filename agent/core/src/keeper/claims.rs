@@ -1,0 +1,475 @@
+//! Claims are answered: granted, queued, refused, or unknown.
+
+use std::time::Duration;
+
+use tenure_wire::{
+    Code, Event, Holder, Kind, LimitChanged, LostReason, Problem, QueuedEvent, ReleasedCause, Wait,
+};
+
+use super::command::{Command, Note};
+use super::contest::PLACES_TOLD;
+use super::hold::{Hold, Stage, millis};
+use super::journal::Entry;
+use super::request::{Reply, Ticket};
+use super::timers::Timer;
+use super::{Call, Keeper, Renewed, unavailable, user_of};
+use crate::model::{
+    self, Answer, CallId, ClaimAnswer, ClaimId, Failure, GoneReason, Resource, SessionId,
+    StandingEntry,
+};
+use crate::time::Boottime;
+
+impl Keeper {
+    pub(super) fn claim_answered(
+        &mut self,
+        now: Boottime,
+        call: CallId,
+        id: ClaimId,
+        sent_at: Boottime,
+        result: Result<Answer, Failure>,
+    ) {
+        // A hold that ended meanwhile has sent its release already.
+        let Some(hold) = self.holds.get_mut(&id) else { return };
+        if hold.stage != Stage::Claiming(call) {
+            return;
+        }
+        let resource = hold.claim.resource.clone();
+        match result {
+            Ok(Answer::Claim(answer)) => {
+                hold.failures = 0;
+                self.claim_decided(now, id, &resource, sent_at, answer);
+            }
+            Ok(other) => self.claim_failed(
+                now,
+                id,
+                &resource,
+                &Failure::Unknown(format!("unexpected answer to a claim: {other:?}")),
+            ),
+            Err(failure) => self.claim_failed(now, id, &resource, &failure),
+        }
+    }
+
+    fn claim_decided(
+        &mut self,
+        now: Boottime,
+        id: ClaimId,
+        resource: &Resource,
+        sent_at: Boottime,
+        answer: ClaimAnswer,
+    ) {
+        match answer {
+            ClaimAnswer::Held { token, limit, limit_was } => {
+                self.limit_changed(id, limit_was, limit);
+                self.granted(now, id, sent_at, token, limit);
+            }
+            ClaimAnswer::Waiting { position, limit, limit_was } => {
+                self.limit_changed(id, limit_was, limit);
+                self.found_taken(now, resource);
+                if let Some(hold) = self.holds.get_mut(&id) {
+                    self.hold_counts.change(hold, Stage::Waiting);
+                    hold.limit = limit;
+                    let due = Some(super::beats::next_beat(now, hold.beat_every));
+                    self.timers.set(&mut hold.beat, Timer::Beat(id), due);
+                }
+                self.placed(id, position);
+                self.answer_queued(now, id);
+                if let Some(poll) = self.settings.poll {
+                    self.tell_places_later(now, resource, poll);
+                }
+                let asked_again =
+                    self.holds.get_mut(&id).is_some_and(|hold| std::mem::take(&mut hold.again));
+                if asked_again {
+                    self.due_now(Renewed::Hold(id));
+                }
+            }
+            ClaimAnswer::Contended { holder, free_in, limit, limit_was } => {
+                self.limit_changed(id, limit_was, limit);
+                self.found_taken(now, resource);
+                let Some(hold) = self.holds.get_mut(&id) else { return };
+                self.hold_counts.change(hold, Stage::Queued);
+                if hold.wait == Wait::None {
+                    let (session, limit_changed) = (hold.session(), hold.limit_changed);
+                    let holder = holder.map(|entry| self.holder_for(session, &entry));
+                    let problem = Problem { limit_changed, ..contended(resource, holder) };
+                    self.give_up(now, id, problem);
+                } else if hold.kind() == Kind::Semaphore {
+                    // The queue upstream is full: its place is here until there is room.
+                    let wait = free_in.unwrap_or_default();
+                    let wait = wait.clamp(self.settings.retry_min, self.settings.retry_max);
+                    self.answer_queued(now, id);
+                    self.claim_later(now, id, wait);
+                } else {
+                    self.head_refused(now, resource, free_in);
+                }
+            }
+            ClaimAnswer::Gone(reason) => {
+                let reason = lost_reason(reason);
+                let problem = Problem::new(
+                    Code::HoldLost,
+                    format!(
+                        "{resource} was granted and taken away again ({reason}); acquire again"
+                    ),
+                );
+                for ticket in self.take_tickets(now, id) {
+                    self.refuse(ticket, problem.clone().about(id.0));
+                }
+                self.lose(now, id, reason);
+            }
+            ClaimAnswer::Quarantined { free_in } => {
+                let Some(hold) = self.holds.get_mut(&id) else { return };
+                self.hold_counts.change(hold, Stage::Queued);
+                let (kind, wait) = (hold.kind(), hold.wait);
+                let problem = quarantined(free_in);
+                if wait == Wait::None {
+                    return self.give_up(now, id, problem);
+                }
+                self.found_trouble(resource, problem);
+                if kind == Kind::Semaphore {
+                    self.answer_queued(now, id);
+                    self.claim_later(now, id, free_in);
+                } else {
+                    self.head_refused(now, resource, Some(free_in));
+                }
+            }
+        }
+    }
+
+    /// A claim changed the limit of a semaphore, if it `was` another: everybody who asks with a limit of
+    /// their own decides for all, so all are told.
+    fn limit_changed(&mut self, id: ClaimId, was: Option<u32>, limit: Option<u32>) {
+        let (Some(from), Some(to)) = (was, limit) else { return };
+        let Some(hold) = self.holds.get_mut(&id) else { return };
+        hold.limit_changed = Some(LimitChanged { from, to });
+        let (session, resource) = (hold.session(), hold.claim.resource.clone());
+        let uid = user_of(&self.sessions, session);
+        self.note(Note::LimitChanged { session, uid, resource, from, to });
+    }
+
+    fn claim_failed(&mut self, now: Boottime, id: ClaimId, resource: &Resource, failure: &Failure) {
+        let Some(hold) = self.holds.get_mut(&id) else { return };
+        self.hold_counts.change(hold, Stage::Queued);
+        hold.uncertain |= matches!(failure, Failure::Unknown(_));
+        hold.failures += 1;
+        let failures = hold.failures;
+        if hold.wait == Wait::None {
+            self.give_up(now, id, unavailable(failure.cause()));
+            return;
+        }
+        self.found_trouble(resource, unavailable(failure.cause()));
+        let wait = self.back_off(failures);
+        if resource.kind == Kind::Semaphore {
+            self.answer_queued(now, id);
+            self.claim_later(now, id, wait);
+        } else {
+            self.head_refused(now, resource, Some(wait));
+        }
+    }
+
+    /// A semaphore's claim is sent again after a while; the timer of its beat serves.
+    fn claim_later(&mut self, now: Boottime, id: ClaimId, wait: Duration) {
+        let Some(hold) = self.holds.get_mut(&id) else { return };
+        self.timers.set(&mut hold.beat, Timer::Beat(id), Some(now + wait));
+    }
+
+    /// Refuses whoever tried once, and leaves nothing behind.
+    pub(super) fn give_up(&mut self, now: Boottime, id: ClaimId, problem: Problem) {
+        for ticket in self.take_tickets(now, id) {
+            self.refuse(ticket, problem.clone());
+        }
+        self.end_untold(now, id);
+    }
+
+    /// The upstream says that a claim is granted.
+    pub(super) fn granted(
+        &mut self,
+        now: Boottime,
+        id: ClaimId,
+        sent_at: Boottime,
+        token: u64,
+        limit: Option<u32>,
+    ) {
+        let Some(hold) = self.holds.get_mut(&id) else { return };
+        hold.granted_at = sent_at;
+        let valid_until = hold.valid_until_if_sent_at(sent_at);
+        if valid_until <= now && hold.last_instant().is_some_and(|last| last <= now) {
+            return self.granted_too_late(now, id);
+        }
+        if valid_until <= now {
+            // The answer was so late that it promises nothing: ask again.
+            return self.ask_again(id);
+        }
+        if !self.supersedes(now, id, token) {
+            return;
+        }
+        let Some(hold) = self.holds.get_mut(&id) else { return };
+        if self.sessions.get(&hold.session()).is_some_and(|session| session.leaving.is_some()) {
+            // The upstream has it.
+            hold.uncertain = true;
+            return self.end_released(now, id, ReleasedCause::SessionEnded);
+        }
+        self.hold_counts.change(hold, Stage::Held);
+        hold.token = token;
+        hold.limit = limit;
+        hold.valid_until = valid_until;
+        hold.uncertain = false;
+        hold.failures = 0;
+        let again = std::mem::take(&mut hold.again);
+        let beat = if again { now } else { super::beats::next_beat_of(now, hold) };
+        self.timers.set(&mut hold.beat, Timer::Beat(id), Some(beat));
+        self.timers.set(&mut hold.deadline, Timer::Deadline(id), Some(valid_until));
+        if hold.wait == Wait::Queue || !hold.tickets.is_empty() {
+            self.timers.set(&mut hold.patience, Timer::Patience(id), None);
+        }
+        hold.told = hold.tickets.len() as u32;
+
+        let session = hold.session();
+        let uid = user_of(&self.sessions, session);
+        let resource = hold.claim.resource.clone();
+        if resource.kind != Kind::Semaphore {
+            self.held.insert(resource.clone(), id);
+        }
+        let (waits, place) = (hold.wait != Wait::None, hold.place());
+        self.commands.push_back(Command::Persist(Entry::Hold(Box::new(hold.saved()))));
+        self.commands.push_back(Command::WritePage {
+            session,
+            slot: hold.slot,
+            hold: id,
+            token,
+            valid_until,
+            state: hold.state(),
+        });
+        self.commands.push_back(Command::Note(Note::Granted {
+            hold: id,
+            session,
+            uid,
+            resource: resource.clone(),
+            token,
+            waited: now.since(hold.asked_at),
+        }));
+        let acquired = hold.acquired(now);
+        hold.position.get_or_insert(1);
+        let queued = (hold.wait == Wait::Queue).then(|| hold.waiting());
+        let event = hold.granted_event(now);
+        if resource.kind == Kind::Master
+            && let Some(session) = self.sessions.get_mut(&session)
+        {
+            session.role = tenure_wire::Role::Master;
+        }
+        self.tell(session, || Event::Granted(event));
+        if self.sessions.get(&session).is_some_and(|session| session.blocked > 0) {
+            // From now on a call that waits is too little.
+            self.tether_moved(now, session);
+        }
+        for ticket in self.take_tickets(now, id) {
+            let reply = match &queued {
+                // Whoever asked to be queued is told of the grant by its event.
+                Some(waiting) => Reply::Waiting(waiting.clone()),
+                None => Reply::Acquired(acquired.clone()),
+            };
+            self.answer(ticket, reply);
+        }
+        if waits {
+            self.leave_contest(now, id, place, &resource);
+        }
+    }
+
+    /// The answer came when the longest duration of the hold was over: asked again it would again.
+    fn granted_too_late(&mut self, now: Boottime, id: ClaimId) {
+        let Some(hold) = self.holds.get_mut(&id) else { return };
+        // The upstream has it.
+        hold.uncertain = true;
+        let problem = Problem::new(
+            Code::HoldLost,
+            format!(
+                "{} was granted, but its max_hold_ms was over before the answer of the upstream came; \
+                 ask for a longer one",
+                hold.claim.resource
+            ),
+        )
+        .about(id.0);
+        let tries_once = hold.wait == Wait::None;
+        for ticket in self.take_tickets(now, id) {
+            self.refuse(ticket, problem.clone());
+        }
+        if tries_once {
+            self.end_untold(now, id);
+        } else {
+            self.lose(now, id, LostReason::MaxHold);
+        }
+    }
+
+    /// An exclusive resource has one holder: whoever holds it on this host by an earlier grant has
+    /// lost it, though the upstream has not said so yet. `false` if this grant is the earlier one.
+    fn supersedes(&mut self, now: Boottime, id: ClaimId, token: u64) -> bool {
+        let Some(hold) = self.holds.get(&id).filter(|hold| hold.kind() != Kind::Semaphore) else {
+            return true;
+        };
+        let resource = hold.claim.resource.clone();
+        let other = self.occupied.get(&resource).copied().filter(|other| *other != id);
+        if let Some(other) = other.and_then(|other| self.holds.get(&other)) {
+            if other.token > token {
+                self.ask_again(id);
+                return false;
+            }
+            let preempted = hold.place().0 < other.place().0;
+            let reason = if preempted { LostReason::Preempted } else { LostReason::Revoked };
+            let other = other.id();
+            self.lose(now, other, reason);
+        }
+        self.occupied.insert(resource, id);
+        true
+    }
+
+    /// A grant that promises nothing: what it is now is asked.
+    fn ask_again(&mut self, id: ClaimId) {
+        if let Some(hold) = self.holds.get_mut(&id) {
+            self.hold_counts.change(hold, Stage::Waiting);
+        }
+        self.due_now(Renewed::Hold(id));
+    }
+
+    /// A claim asked to be queued, and is: its caller is told so at once.
+    pub(super) fn answer_queued(&mut self, now: Boottime, id: ClaimId) {
+        let Some(hold) = self.holds.get(&id) else { return };
+        if hold.wait != Wait::Queue || hold.is_held() {
+            return;
+        }
+        let waiting = hold.waiting();
+        for ticket in self.take_tickets(now, id) {
+            self.answer(ticket, Reply::Waiting(waiting.clone()));
+        }
+    }
+
+    /// A waiting hold has that place now. It is told the first, and those near the front.
+    pub(super) fn placed(&mut self, id: ClaimId, position: u64) {
+        let Some(hold) = self.holds.get_mut(&id) else { return };
+        if hold.position == Some(position) || hold.is_held() {
+            return;
+        }
+        let former = hold.position.replace(position);
+        if former.is_some() && position > PLACES_TOLD as u64 {
+            return;
+        }
+        let (session, of) = (hold.session(), hold.event());
+        self.tell(session, || Event::Queued(QueuedEvent { of, position }));
+    }
+
+    /// Refuses somebody who tried once while others of this agent wait; asks who holds it, to name
+    /// them.
+    pub(super) fn refuse_behind_queue(&mut self, now: Boottime, id: ClaimId, resource: Resource) {
+        let Some(session) = self.holds.get(&id).map(|hold| hold.session()) else { return };
+        let tickets: Vec<Ticket> = self.take_tickets(now, id);
+        self.end_untold(now, id);
+        for ticket in tickets {
+            self.refuse_naming_holder(ticket, session, resource.clone());
+        }
+    }
+
+    /// Refuses a caller as contended once the upstream has said who holds the resource.
+    pub(super) fn refuse_naming_holder(
+        &mut self,
+        ticket: Ticket,
+        session: SessionId,
+        resource: Resource,
+    ) {
+        let request = model::Request::Inspect(resource.clone());
+        self.ask(request, Call::Contended(ticket, session, resource));
+    }
+
+    /// The refusal of a session that asks for the exclusive resource of a hold of its own.
+    pub(super) fn contended_by_itself(&self, now: Boottime, hold: &Hold) -> Problem {
+        let entry = StandingEntry {
+            claim: hold.id(),
+            owner: hold.claim.owner.clone(),
+            token: hold.token,
+            since: now.since(hold.granted_at),
+        };
+        let detail = format!(
+            "{} is held by this session itself, as hold {} with token {}: {} holds are not re-entrant; \
+             release that hold first, or ask from another session",
+            hold.claim.resource,
+            hold.id(),
+            hold.token,
+            hold.kind()
+        );
+        let holder = self.holder_for(hold.session(), &entry);
+        Problem { holder: Some(holder), ..Problem::new(Code::Contended, detail) }
+    }
+
+    pub(super) fn contended_answered(
+        &mut self,
+        ticket: Ticket,
+        session: SessionId,
+        resource: &Resource,
+        result: Result<Answer, Failure>,
+    ) {
+        let holder = match &result {
+            Ok(Answer::Standing(standing)) => {
+                standing.holders.first().map(|entry| self.holder_for(session, entry))
+            }
+            Ok(_) | Err(_) => None,
+        };
+        self.refuse(ticket, contended(resource, holder));
+    }
+
+    /// A holder as one of its rivals sees it: the hold too if both are of the same user.
+    fn holder_for(&self, rival: SessionId, entry: &StandingEntry) -> Holder {
+        let uid = self.sessions.get(&rival).map(|session| session.saved.uid);
+        self.holder(entry, |holder| uid == Some(holder))
+    }
+
+    /// A holder as people see it: its process if it is one of this host, and the hold if they see
+    /// the holds of its user.
+    pub(super) fn holder(&self, entry: &StandingEntry, sees: impl Fn(u32) -> bool) -> Holder {
+        let local = self.sessions.get(&entry.owner.session);
+        Holder {
+            host: entry.owner.host.to_string(),
+            name: entry.owner.name.to_string(),
+            since_ms: millis(entry.since),
+            token: entry.token,
+            pid: local.and_then(|session| session.pid()),
+            uid: local.map(|session| session.saved.uid),
+            hold: local.filter(|session| sees(session.saved.uid)).map(|_| entry.claim.0),
+        }
+    }
+
+    /// Ends a hold that its client never heard of.
+    fn end_untold(&mut self, now: Boottime, id: ClaimId) {
+        self.end_released(now, id, ReleasedCause::Client);
+    }
+}
+
+fn contended(resource: &Resource, holder: Option<Holder>) -> Problem {
+    let detail = match &holder {
+        Some(holder) => format!(
+            "{resource} is held by {:?} on {} for {} ms with token {}; wait with \"wait\":\"block\" or \
+             \"queue\", or try again later",
+            holder.name, holder.host, holder.since_ms, holder.token
+        ),
+        None => format!(
+            "{resource} is taken; wait with \"wait\":\"block\" or \"queue\", or try again later"
+        ),
+    };
+    Problem { holder, ..Problem::new(Code::Contended, detail) }
+}
+
+fn quarantined(free_in: Duration) -> Problem {
+    let ms = millis(free_in);
+    let detail = format!(
+        "the agent lost its record of earlier holds, and grants nothing for another {ms} ms, in \
+         which they may be valid; try again then"
+    );
+    Problem::new(Code::UpstreamUnavailable, detail).retry_after_ms(ms)
+}
+
+/// Why a holder lost what the upstream no longer has.
+pub(super) fn lost_reason(reason: GoneReason) -> LostReason {
+    match reason {
+        GoneReason::Expired => LostReason::Expired,
+        GoneReason::MaxHold => LostReason::MaxHold,
+        GoneReason::Preempted => LostReason::Preempted,
+        GoneReason::Revoked => LostReason::Revoked,
+        GoneReason::Unknown => LostReason::UpstreamReset,
+        GoneReason::Released | GoneReason::Conflict => LostReason::Conflict,
+    }
+}

@@ -1,0 +1,256 @@
+//! The agent starts, stops, or is started again; the upstream loses its data.
+
+use std::sync::Arc;
+
+use tenure_wire::{Kind, LostReason, Tether, Wait};
+
+use super::command::{Command, Note, StreamEnd};
+use super::hold::Stage;
+use super::journal::{Saved, SavedHold};
+use super::timers::Timer;
+use super::{Keeper, Phase, Renewed, stopping};
+use crate::model::{ClaimId, SessionId, Terms};
+use crate::time::Boottime;
+
+impl Keeper {
+    /// Takes up again what the journal knows: sessions are watched, valid holds are beaten first,
+    /// overdue ones are lost, waiters keep their order.
+    pub fn adopt(&mut self, now: Boottime, saved: Saved) {
+        let mut opened = Vec::with_capacity(saved.sessions.len());
+        for session in saved.sessions {
+            let id = session.id;
+            let (watched, process) = (session.watched, session.process);
+            let guards = session.guarded && session.tether == Tether::Connection;
+            opened.push(id);
+            self.insert_session(now, session);
+            if let Some(session) = self.sessions.get_mut(&id) {
+                session.orphaned = guards;
+                session.known_upstream = session.saved.announced;
+            }
+            if watched {
+                self.commands.push_back(Command::Watch { session: id, ticket: None, process });
+            }
+        }
+        self.remember_again(now, saved.remembered);
+        let mut adopted = [0; 4];
+        for hold in saved.holds {
+            self.next_row = self.next_row.max(hold.row + 1);
+            let kind = Kind::ALL.iter().position(|kind| *kind == hold.claim.resource.kind);
+            if self.adopt_hold(now, hold)
+                && let Some(kind) = kind
+            {
+                adopted[kind] += 1;
+            }
+        }
+        for id in opened {
+            self.adopt_page(id);
+        }
+        for (kind, holds) in Kind::ALL.into_iter().zip(adopted) {
+            if holds > 0 {
+                self.note(Note::Adopted { kind, holds });
+            }
+        }
+        for item in self.all_beaten() {
+            self.due_now(item);
+        }
+        self.flush_beats();
+    }
+
+    /// Makes a session's page say what the journal says.
+    fn adopt_page(&mut self, id: SessionId) {
+        let Some(session) = self.sessions.get(&id) else { return };
+        let holds = session.holds.iter().filter_map(|hold| self.holds.get(hold));
+        let held: Vec<_> = holds.filter(|hold| hold.is_held()).collect();
+        let keep = held.iter().map(|hold| hold.slot).collect();
+        let (uid, slots) = (session.saved.uid, session.saved.holds);
+        self.commands.push_back(Command::OpenPage { session: id, uid, slots, keep });
+        for hold in held {
+            self.commands.push_back(Command::WritePage {
+                session: id,
+                slot: hold.slot,
+                hold: hold.id(),
+                token: hold.token,
+                valid_until: hold.valid_until,
+                state: hold.state(),
+            });
+        }
+    }
+
+    /// True if the hold is held or waits again.
+    fn adopt_hold(&mut self, now: Boottime, saved: SavedHold) -> bool {
+        let SavedHold { row, mut claim, wait, wait_until, request, slot, token, .. } = saved;
+        let (id, session_id) = (claim.id, claim.owner.session);
+        let resource = claim.resource.clone();
+        if let Terms::Semaphore { keeps, .. } = &mut claim.terms {
+            *keeps = true;
+        }
+        let mut hold = self.hold_of(claim, row, slot, wait);
+        hold.asked_at = now;
+        hold.token = token.unwrap_or(0);
+        hold.granted_at = saved.granted_at.unwrap_or(Boottime::ZERO);
+        hold.valid_until = saved.valid_until;
+        hold.stage = match (token, resource.kind) {
+            (Some(_), _) => Stage::Held,
+            (None, Kind::Semaphore) => Stage::Waiting,
+            (None, _) => Stage::Queued,
+        };
+        // Its claim may have been on its way when the agent ended.
+        hold.uncertain = token.is_none();
+        let Some(session) = self.sessions.get_mut(&session_id) else {
+            self.depart(now, hold);
+            return false;
+        };
+        if saved.departing {
+            if session.saved.guarded && hold.valid_until > now {
+                self.depart_later(hold);
+            } else {
+                self.depart_again(now, hold);
+            }
+            return false;
+        }
+        *self.holds_by_uid.entry(session.saved.uid).or_default() += 1;
+        session.holds.insert(id);
+        session.slots.take_this(slot);
+        if let Some(request) = request {
+            let request: Arc<str> = Arc::from(request);
+            session.requests.insert(Arc::clone(&request), id);
+            hold.request = Some(request);
+        }
+        let linger = session.saved.linger;
+        let valid = hold.valid_until > now;
+        if hold.is_held() {
+            let due = Some(hold.valid_until);
+            self.timers.set(&mut hold.deadline, Timer::Deadline(id), due);
+            if resource.kind != Kind::Semaphore {
+                self.occupied.insert(resource.clone(), id);
+            }
+            // A grant that no caller was answered with still waits for one.
+            let orphaned = wait_until.map(|_| now + linger);
+            hold.told = u32::from(orphaned.is_none());
+            self.timers.set(&mut hold.patience, Timer::Patience(id), orphaned);
+            if resource.kind != Kind::Semaphore {
+                self.held.insert(resource.clone(), id);
+            }
+            if resource.kind == Kind::Master {
+                session.role = tenure_wire::Role::Master;
+            }
+        } else {
+            // The caller of a blocked acquire is gone with the old agent, and may ask again.
+            let orphaned = (wait == Wait::Block).then_some(now + linger);
+            let due = [wait_until, orphaned].into_iter().flatten().min();
+            self.timers.set(&mut hold.patience, Timer::Patience(id), due);
+        }
+        let (held, stage) = (hold.is_held(), hold.stage);
+        self.hold_counts.add(&hold);
+        self.holds.insert(id, Box::new(hold));
+        match (held, stage) {
+            (true, _) if !valid => {
+                self.lose(now, id, LostReason::Expired);
+                return false;
+            }
+            (true, _) => {}
+            (false, _) => self.seek_again(now, id, &resource),
+        }
+        true
+    }
+
+    /// Stops: everything is released and everybody told. Where guarded work still runs its hold is
+    /// kept until that ended.
+    pub fn handle_stop(&mut self, now: Boottime) {
+        self.phase = Phase::Stopping;
+        self.refuse_blocked();
+        self.end_all(now);
+        self.flush_beats();
+    }
+
+    pub(super) fn stop_session(&mut self, now: Boottime, id: SessionId) {
+        let Some(session) = self.sessions.get(&id) else { return };
+        let held: Vec<ClaimId> = session
+            .holds
+            .iter()
+            .copied()
+            .filter(|hold| self.holds.get(hold).is_some_and(|hold| hold.is_held()))
+            .collect();
+        let works_on = session.saved.guarded
+            && session.saved.tether == Tether::Connection
+            && (session.orphaned || !session.streams.is_empty())
+            && !held.is_empty();
+        // If the session stays until its work has ended, nobody will claim for its waits.
+        let lost = if works_on { session.holds.iter().copied().collect() } else { held };
+        self.lose_all(now, lost, LostReason::AgentStopping);
+        if !works_on {
+            self.end_session(now, id, "the agent is stopping", None);
+        }
+    }
+
+    /// Ends without releasing anything: the next agent takes over.
+    pub fn handle_restart(&mut self, _now: Boottime) {
+        self.phase = Phase::Restarting;
+        self.refuse_blocked();
+        let mut streams: Vec<_> = self.streams.keys().copied().collect();
+        streams.sort_unstable();
+        for stream in streams {
+            self.commands.push_back(Command::CloseStream { stream, end: StreamEnd::Restarting });
+        }
+    }
+
+    /// True if the agent may exit: nothing is held for anybody, and the upstream knows.
+    pub fn stopped(&self) -> bool {
+        match self.phase {
+            Phase::Running => false,
+            Phase::Restarting => true,
+            Phase::Stopping => {
+                self.ends.is_empty()
+                    && self.sessions.is_empty()
+                    && self.departures.is_empty()
+                    && self.farewells.is_empty()
+            }
+        }
+    }
+
+    fn refuse_blocked(&mut self) {
+        let mut blocked: Vec<_> = std::mem::take(&mut self.blocked).into_keys().collect();
+        blocked.sort_unstable();
+        for hold in self.holds.values_mut() {
+            hold.tickets.clear();
+        }
+        for ticket in blocked {
+            self.refuse(ticket, stopping());
+        }
+    }
+
+    /// The upstream lost its data: what was held is lost, what waited is queued again.
+    pub fn handle_reset(&mut self, now: Boottime) {
+        let mut rows: Vec<_> = self.holds.values().map(|hold| (hold.row, hold.id())).collect();
+        rows.sort_unstable();
+        for (_, id) in rows {
+            let Some(hold) = self.holds.get_mut(&id) else { continue };
+            if hold.is_held() {
+                self.lose(now, id, LostReason::UpstreamReset);
+            } else if hold.stage == Stage::Waiting {
+                self.due_now(Renewed::Hold(id));
+            } else if hold.stage == Stage::Queued && hold.kind() == Kind::Semaphore {
+                // The end that it was told to wait for, of a quarantine perhaps, has come.
+                self.timers.set(&mut hold.beat, Timer::Beat(id), None);
+                self.claim(id);
+            }
+        }
+        let resources: Vec<_> = self.contests.keys().cloned().collect();
+        for resource in resources {
+            if resource.kind != Kind::Semaphore {
+                self.try_head(now, &resource);
+            }
+        }
+        let mut announced: Vec<_> = self
+            .sessions
+            .values()
+            .filter(|session| session.saved.announced)
+            .map(|session| session.id())
+            .collect();
+        announced.sort_unstable();
+        for id in announced {
+            self.announce(now, id);
+        }
+        self.flush_beats();
+    }
+}

@@ -1,0 +1,172 @@
+//! Holds end: lost, released, or never granted.
+
+use tenure_wire::{
+    Event, HoldState, Kind, LostEvent, LostReason, ReleasedCause, ReleasedEvent, Wait,
+};
+
+use super::command::{Command, Note};
+use super::hold::{Hold, Stage};
+use super::journal::Entry;
+use super::timers::Timer;
+use super::{Keeper, one_less, user_of};
+use crate::model::{ClaimId, spare};
+use crate::time::Boottime;
+
+impl Keeper {
+    /// Valid-until has passed, whatever has been heard since.
+    pub(super) fn deadline_fired(&mut self, now: Boottime, id: ClaimId) {
+        let Some(hold) = self.holds.get_mut(&id) else { return };
+        if !self.timers.fired(&mut hold.deadline, Timer::Deadline(id), now) {
+            return;
+        }
+        let reason = if hold.last_instant().is_some_and(|last| last <= now) {
+            LostReason::MaxHold
+        } else {
+            LostReason::Expired
+        };
+        self.lose(now, id, reason);
+    }
+
+    /// A hold is gone, and its holder must have stopped. A wait that is lost ends as well.
+    pub(super) fn lose(&mut self, now: Boottime, id: ClaimId, reason: LostReason) {
+        let released_here = match reason {
+            // The upstream's own expiry frees it: somebody may have been late to notice.
+            LostReason::Expired | LostReason::Slept => false,
+            LostReason::Preempted | LostReason::Revoked | LostReason::UpstreamReset => false,
+            LostReason::Stalled
+            | LostReason::MaxHold
+            | LostReason::Conflict
+            | LostReason::AgentStopping => true,
+        };
+        self.lose_as(now, id, reason, released_here);
+    }
+
+    /// A hold is gone; `released_here` if the upstream does not know that yet.
+    pub(super) fn lose_as(
+        &mut self,
+        now: Boottime,
+        id: ClaimId,
+        reason: LostReason,
+        released_here: bool,
+    ) {
+        let Some(hold) = self.holds.get(&id) else { return };
+        // The upstream may tell of it before this agent has come to its deadline.
+        let slept = hold.is_held() && self.woke.is_some_and(|woke| hold.valid_until <= woke);
+        let reason =
+            if slept && reason == LostReason::Expired { LostReason::Slept } else { reason };
+        let refusal = tenure_wire::Problem::new(
+            tenure_wire::Code::HoldLost,
+            format!("the wait for {} ended ({reason}); acquire again", hold.claim.resource),
+        )
+        .about(id.0);
+        for ticket in self.take_tickets(now, id) {
+            self.refuse(ticket, refusal.clone());
+        }
+        let Some(hold) = self.finish(now, id, true) else { return };
+        self.remember_hold(now, &hold, Some(reason));
+        let (session, token) = (hold.session(), hold.token);
+        let event = LostEvent { of: hold.event(), token, reason };
+        let resource = hold.claim.resource.clone();
+        let uid = user_of(&self.sessions, session);
+        self.note(Note::Lost { hold: id, session, uid, resource, token, reason });
+        self.tell(session, || Event::Lost(event));
+
+        if !released_here && hold.is_held() {
+            self.commands.push_back(Command::Persist(Entry::HoldEnded { row: hold.row, hold: id }));
+            let resource = hold.claim.resource;
+            // A semaphore's waiters are in the queue upstream already.
+            if resource.kind != Kind::Semaphore {
+                self.try_head(now, &resource);
+            }
+            return;
+        }
+        if self.works_on(&hold) && hold.is_held() && hold.valid_until > now {
+            // Stopped comes before released: the guarded work may still run.
+            self.depart_later(hold);
+        } else {
+            self.depart(now, hold);
+        }
+    }
+
+    /// A hold was given back, or a wait ended without a grant.
+    pub(super) fn end_released(&mut self, now: Boottime, id: ClaimId, cause: ReleasedCause) {
+        let refusal = match cause {
+            ReleasedCause::SessionEnded => tenure_wire::Problem::new(
+                tenure_wire::Code::SessionLost,
+                "the session ended while its caller waited; register again",
+            ),
+            ReleasedCause::Client | ReleasedCause::WaitTimeout => tenure_wire::Problem::new(
+                tenure_wire::Code::HoldLost,
+                "the wait was cancelled by a release; acquire again with a new request id",
+            ),
+        };
+        for ticket in self.take_tickets(now, id) {
+            self.refuse(ticket, refusal.clone().about(id.0));
+        }
+        let Some(hold) = self.finish(now, id, false) else { return };
+        // A caller who asks for it after the end of its session is told of that.
+        if hold.request.is_some() && cause != ReleasedCause::SessionEnded {
+            self.remember_hold(now, &hold, None);
+        }
+        let session = hold.session();
+        // Whoever tried once and was refused never had a hold to tell of.
+        if hold.is_held() || hold.wait != Wait::None {
+            let token = hold.is_held().then_some(hold.token);
+            let event = ReleasedEvent { of: hold.event(), token, cause };
+            let resource = hold.claim.resource.clone();
+            let uid = user_of(&self.sessions, session);
+            self.note(Note::Released { hold: id, session, uid, resource, token, cause });
+            self.tell(session, || Event::Released(event));
+        }
+        self.depart(now, hold);
+    }
+
+    /// Takes a hold out of every table but the upstream's and the journal's.
+    fn finish(&mut self, now: Boottime, id: ClaimId, is_lost: bool) -> Option<Hold> {
+        let mut hold = self.holds.remove(&id)?;
+        spare::shrink_map(&mut self.holds);
+        self.hold_counts.remove(&hold);
+        self.timers.set(&mut hold.beat, Timer::Beat(id), None);
+        self.timers.set(&mut hold.deadline, Timer::Deadline(id), None);
+        self.timers.set(&mut hold.patience, Timer::Patience(id), None);
+        if hold.wait != Wait::None && !hold.is_held() {
+            self.leave_contest(now, id, hold.place(), &hold.claim.resource);
+        }
+        if hold.is_held() {
+            if self.held.get(&hold.claim.resource) == Some(&id) {
+                self.held.remove(&hold.claim.resource);
+            }
+            self.commands.push_back(Command::WritePage {
+                session: hold.session(),
+                slot: hold.slot,
+                hold: id,
+                token: hold.token,
+                valid_until: Boottime::ZERO,
+                state: if is_lost { HoldState::Lost } else { HoldState::Released },
+            });
+        }
+        if self.occupied.get(&hold.claim.resource) == Some(&id) {
+            self.occupied.remove(&hold.claim.resource);
+        }
+        let session = hold.session();
+        if let Some(session) = self.sessions.get_mut(&session) {
+            session.holds.remove(&id);
+            session.slots.free(hold.slot);
+            one_less(&mut self.holds_by_uid, session.saved.uid);
+            if hold.kind() == Kind::Master && hold.is_held() {
+                session.role = tenure_wire::Role::Peer;
+            }
+        }
+        Some(*hold)
+    }
+
+    /// True if the upstream may know of a hold.
+    pub(super) fn known_upstream(hold: &Hold) -> bool {
+        hold.uncertain || hold.stage != Stage::Queued
+    }
+
+    /// True if the journal knows of a hold.
+    pub(super) fn known_to_journal(hold: &Hold) -> bool {
+        hold.is_held() || hold.wait != Wait::None
+    }
+}

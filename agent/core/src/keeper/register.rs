@@ -1,0 +1,337 @@
+//! Sessions come, are taken up again, and end.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rand_chacha::rand_core::Rng;
+use tenure_wire::page::SLOTS;
+use tenure_wire::{Code, Kind, Problem, Register, Resume, Tether};
+use uuid::Uuid;
+
+use super::command::{Command, Note, StreamEnd};
+use super::ends::Leaving;
+use super::hold::millis;
+use super::journal::{Entry, SavedSession};
+use super::request::{Reply, Ticket};
+use super::session::Session;
+use super::timers::Timer;
+use super::{Keeper, less, one_less, over_quota};
+use crate::model::{Full, Peer, SessionId, spare};
+use crate::time::Boottime;
+
+/// Bytes of a session's secret.
+const SECRET_BYTES: usize = 16;
+/// The priority of surface `claude_desktop`, from the session plane that Tenure implements.
+pub(super) const DESKTOP_PRIORITY: i32 = 100;
+pub(super) const DESKTOP_SURFACE: &str = "claude_desktop";
+
+/// Slots of a page beyond those that each has anyway.
+fn extra(holds: u32) -> usize {
+    holds.saturating_sub(SLOTS) as usize
+}
+
+impl Keeper {
+    pub(super) fn register(
+        &mut self,
+        now: Boottime,
+        ticket: Ticket,
+        peer: Peer,
+        register: Register,
+    ) {
+        let result = match register.resume {
+            Some(resume) => self.resume(now, ticket, peer, &resume),
+            None => self.register_new(now, ticket, peer, register),
+        };
+        match result {
+            Ok(reply) => self.answer(ticket, reply),
+            Err(problem) => self.refuse(ticket, problem),
+        }
+    }
+
+    fn register_new(
+        &mut self,
+        now: Boottime,
+        ticket: Ticket,
+        peer: Peer,
+        register: Register,
+    ) -> Result<Reply, Box<Problem>> {
+        let tether = register.tether.unwrap_or(Tether::Keepalive);
+        if tether == Tether::Process && !peer.watchable {
+            let detail = "tether is \"process\", but there is no handle on the process that \
+                          connected: it has ended, or this kernel gives none (before Linux 6.5 none \
+                          for a process of another container); connect from the process itself, or \
+                          use \"connection\" or \"keepalive\"";
+            return Err(Problem::invalid("tether", detail).into());
+        }
+        self.check_recorded()?;
+        self.check_session_quota(peer)?;
+        let holds = register.holds.unwrap_or(SLOTS);
+        self.check_slots(peer, holds)?;
+
+        let id = SessionId(self.new_uuid());
+        let name = register.name.unwrap_or_else(|| match peer.process {
+            Some(process) => format!("pid-{}", process.pid),
+            None => format!("uid-{}", peer.uid),
+        });
+        let announced = register.project.is_some();
+        let saved = SavedSession {
+            id,
+            secret: self.new_secret(),
+            uid: peer.uid,
+            gid: peer.gid,
+            process: peer.process,
+            watched: peer.watchable,
+            name: Arc::from(name),
+            surface: Arc::from(register.surface.as_deref().unwrap_or("unknown")),
+            tenant: Arc::from(register.tenant.as_deref().unwrap_or("default")),
+            project: Arc::from(register.project.as_deref().unwrap_or("default")),
+            announced,
+            tether,
+            keepalive: given(register.keepalive_ms, self.settings.keepalive),
+            linger: given(register.linger_ms, self.settings.linger),
+            progress: register.progress_ms.map(Duration::from_millis),
+            ttl: given(register.ttl_ms, self.settings.session.ttl),
+            guarded: register.guarded.unwrap_or(false),
+            holds,
+        };
+        if peer.watchable {
+            let process = saved.process;
+            self.commands.push_back(Command::Watch { session: id, ticket: Some(ticket), process });
+        }
+        self.commands.push_back(Command::OpenPage {
+            session: id,
+            uid: saved.uid,
+            slots: holds,
+            keep: Vec::new(),
+        });
+        self.commands.push_back(Command::Persist(Entry::Session(Box::new(saved.clone()))));
+        self.note_registered(&saved, false);
+        let reply = self.registered(&saved, false);
+        self.insert_session(now, saved);
+        Ok(reply)
+    }
+
+    /// Pages are memory: their slots beyond the usual are bounded as the holds are.
+    fn check_slots(&mut self, peer: Peer, holds: u32) -> Result<(), Box<Problem>> {
+        let own = self.extra_slots_by_uid.get(&peer.uid).copied().unwrap_or(0);
+        // The last of them must have a place.
+        let Some(before) = extra(holds).checked_sub(1) else { return Ok(()) };
+        let share = self.settings.holds();
+        // The rules for a user take the place of the share of one user.
+        let of_user = if peer.quota.holds_max.is_some() { 0 } else { own + before };
+        let full = share.check(self.extra_slots + before, of_user, self.sees_all(peer));
+        let (limit, detail) = match full {
+            Ok(()) => return Ok(()),
+            Err(Full::User(max)) => (
+                "page_slots_per_uid",
+                format!(
+                    "holds is {holds}, and uid {} has {own} page slots beyond {SLOTS} a session, of \
+                     {max} that limits.holds_per_uid_max allows",
+                    peer.uid
+                ),
+            ),
+            Err(Full::All(max)) => (
+                "page_slots",
+                format!(
+                    "holds is {holds}, and there are {} page slots beyond {SLOTS} a session, of {max} \
+                     that limits.holds_max allows",
+                    self.extra_slots
+                ),
+            ),
+        };
+        self.note(Note::Refused { limit, uid: peer.uid });
+        let detail = format!("{detail}; ask for fewer, or end a session that has many");
+        Err(Problem::new(Code::QuotaExceeded, detail).retry_after_ms(1000).into())
+    }
+
+    /// Puts a new or an adopted session in its place and starts its timers.
+    pub(super) fn insert_session(&mut self, now: Boottime, saved: SavedSession) {
+        let (id, uid, announced) = (saved.id, saved.uid, saved.announced);
+        *self.sessions_by_uid.entry(uid).or_default() += 1;
+        if extra(saved.holds) > 0 {
+            self.extra_slots += extra(saved.holds);
+            *self.extra_slots_by_uid.entry(uid).or_default() += extra(saved.holds);
+        }
+        let session = Session::new(saved, &self.settings, self.first_event);
+        self.sessions.insert(id, Box::new(session));
+        self.session_order.insert((uid, id));
+        self.tether_moved(now, id);
+        self.progress_moved(now, id);
+        if announced {
+            self.announce(now, id);
+        }
+    }
+
+    fn resume(
+        &mut self,
+        now: Boottime,
+        ticket: Ticket,
+        peer: Peer,
+        resume: &Resume,
+    ) -> Result<Reply, Box<Problem>> {
+        let id = self.session_of(peer, resume.session)?;
+        let Some(session) = self.sessions.get_mut(&id) else {
+            return Err(
+                Problem::new(Code::SessionUnknown, format!("there is no session {id}")).into()
+            );
+        };
+        if !same(resume.secret.as_bytes(), session.saved.secret.as_bytes()) {
+            let detail = format!(
+                "the secret is not that of session {id}; use the one its registration returned"
+            );
+            return Err(Problem::new(Code::Unauthorized, detail).into());
+        }
+        // Processes of other PID namespaces have no number, and may be the same one or not.
+        let is_other = peer.process.is_none() || peer.process != session.saved.process;
+        if peer.watchable && (is_other || session.unwatched) {
+            session.saved.process = peer.process;
+            session.saved.watched = true;
+            session.process_gone = false;
+            session.unwatched = false;
+            let entry = Entry::Session(Box::new(session.saved.clone()));
+            let process = session.saved.process;
+            self.commands.push_back(Command::Watch { session: id, ticket: Some(ticket), process });
+            self.commands.push_back(Command::Persist(entry));
+        }
+        let saved = self.sessions[&id].saved.clone();
+        self.note_registered(&saved, true);
+        self.alive(now, id);
+        Ok(self.registered(&saved, true))
+    }
+
+    fn check_session_quota(&mut self, peer: Peer) -> Result<(), Box<Problem>> {
+        let own = self.sessions_by_uid.get(&peer.uid).copied().unwrap_or(0);
+        let quota = peer.quota.sessions_max;
+        let (limit, max) = if let Some(max) = quota.filter(|max| own >= *max) {
+            self.note(Note::Refused { limit: "allow_sessions", uid: peer.uid });
+            return Err(over_quota(peer.uid, own, "sessions", max));
+        } else {
+            let own = if quota.is_some() { 0 } else { own };
+            let share = self.settings.sessions();
+            match share.check(self.sessions.len(), own, self.sees_all(peer)) {
+                Ok(()) => return Ok(()),
+                Err(Full::User(max)) => ("sessions_per_uid", max),
+                Err(Full::All(max)) => ("sessions", max),
+            }
+        };
+        self.note(Note::Refused { limit, uid: peer.uid });
+        let detail = format!(
+            "there are {max} sessions already, the most that limits.{limit}_max allows; end some \
+             with POST /v1/release, or raise the limit"
+        );
+        Err(Problem::new(Code::QuotaExceeded, detail).retry_after_ms(1000).into())
+    }
+
+    fn registered(&self, saved: &SavedSession, resumed: bool) -> Reply {
+        Reply::Registered {
+            session: saved.id,
+            secret: saved.secret.clone(),
+            ttl_ms: millis(saved.ttl),
+            beat_ms: millis(self.session_beat(saved.ttl)),
+            resumed,
+        }
+    }
+
+    fn note_registered(&mut self, saved: &SavedSession, resumed: bool) {
+        self.note(Note::Registered {
+            session: saved.id,
+            name: Arc::clone(&saved.name),
+            uid: saved.uid,
+            pid: saved.process.map(|process| process.pid),
+            tether: saved.tether,
+            resumed,
+        });
+    }
+
+    /// Nothing remains of a session whose holds have ended.
+    pub(super) fn close_session(&mut self, now: Boottime, id: SessionId) {
+        let end = if self.phase == super::Phase::Running {
+            StreamEnd::SessionEnded
+        } else {
+            StreamEnd::Stopping
+        };
+        self.end_streams(id, end);
+        let Some(mut session) = self.sessions.remove(&id) else { return };
+        spare::shrink_map(&mut self.sessions);
+        let Some(Leaving { why, exit, ticket }) = session.leaving.take() else { return };
+        for hold in std::mem::take(&mut session.kept) {
+            self.depart_now(now, hold);
+        }
+        session.ring.clear(session.saved.uid, &mut self.ring_bytes);
+        let tether = &mut session.tether;
+        self.timers.set(tether, Timer::Tether(id), None);
+        self.timers.set(&mut session.progress, Timer::Progress(id), None);
+        self.timers.set(&mut session.beat, Timer::SessionBeat(id), None);
+        one_less(&mut self.sessions_by_uid, session.saved.uid);
+        self.session_order.remove(&(session.saved.uid, id));
+        self.extra_slots -= extra(session.saved.holds);
+        less(&mut self.extra_slots_by_uid, session.saved.uid, extra(session.saved.holds));
+        if session.saved.announced {
+            self.unwatch_session(&session.master(), id);
+            self.say_farewell(now, &session);
+        }
+        if session.saved.watched {
+            self.commands.push_back(Command::Unwatch { session: id });
+        }
+        self.commands.push_back(Command::ClosePage { session: id });
+        self.commands.push_back(Command::Persist(Entry::SessionEnded(id)));
+        let name = Arc::clone(&session.saved.name);
+        let uid = session.saved.uid;
+        self.note(Note::Ended { session: id, uid, name, why, exit });
+        self.remember_session(now, &session, why);
+        if let Some(ticket) = ticket {
+            self.answer(ticket, Reply::Released(true));
+        }
+    }
+
+    /// Announces a session in its project, as the first master claim or a named project wants it.
+    pub(super) fn make_announced(&mut self, now: Boottime, id: SessionId) {
+        let Some(session) = self.sessions.get_mut(&id) else { return };
+        if session.saved.announced {
+            return;
+        }
+        session.saved.announced = true;
+        session.role = tenure_wire::Role::Peer;
+        let entry = Entry::Session(Box::new(session.saved.clone()));
+        self.commands.push_back(Command::Persist(entry));
+        self.announce(now, id);
+    }
+
+    /// The priority of a session's master claim unless it says otherwise.
+    pub(super) fn default_priority(&self, id: SessionId) -> i32 {
+        let surface = self.sessions.get(&id).map(|session| &*session.saved.surface);
+        if surface == Some(DESKTOP_SURFACE) { DESKTOP_PRIORITY } else { 0 }
+    }
+
+    /// How often a session with that ttl is beaten.
+    pub(super) fn session_beat(&self, ttl: Duration) -> Duration {
+        self.settings.session.beat.min(ttl / 3)
+    }
+
+    /// How often a hold of that kind with that ttl is beaten.
+    pub(super) fn hold_beat(&self, kind: Kind, ttl: Duration) -> Duration {
+        self.settings.rhythm(kind).beat.min(ttl / 3)
+    }
+
+    pub(super) fn new_uuid(&mut self) -> Uuid {
+        let mut bytes = [0; 16];
+        self.random.fill_bytes(&mut bytes);
+        uuid::Builder::from_random_bytes(bytes).into_uuid()
+    }
+
+    fn new_secret(&mut self) -> String {
+        let mut bytes = [0; SECRET_BYTES];
+        self.random.fill_bytes(&mut bytes);
+        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+}
+
+fn given(ms: Option<u64>, default: Duration) -> Duration {
+    ms.map_or(default, Duration::from_millis)
+}
+
+/// Compares in a time that tells nothing of where the two differ.
+fn same(left: &[u8], right: &[u8]) -> bool {
+    left.len() == right.len()
+        && left.iter().zip(right).fold(0, |differs, (a, b)| differs | (a ^ b)) == 0
+}

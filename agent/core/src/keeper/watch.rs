@@ -1,0 +1,422 @@
+//! Watchers of a resource's standing, and hints of the upstream.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::ops::Bound;
+use std::time::Duration;
+
+use rand_chacha::rand_core::Rng;
+use tenure_wire::{Event, Holder, Kind, MessageEvent, Standing, Waiter};
+
+use super::claims::lost_reason;
+use super::command::Command;
+use super::event::{Numbered, SharedEvent};
+use super::hold::Stage;
+use super::request::StreamId;
+use super::timers::{Alarm, Timer, WatchId};
+use super::{Call, Keeper, Renewed};
+use crate::model::{
+    self, Answer, Change, ClaimId, Failure, GoneReason, Resource, STANDING_LISTED_MAX, SessionId,
+    UpstreamStanding,
+};
+use crate::time::Boottime;
+
+/// A resource's watchers are told of it, and a project of its messages, this often at most. The first
+/// change after a rest is told at once.
+const TOLD_EVERY: Duration = Duration::from_millis(250);
+/// The upstream is asked later by up to as much as this: agents that hear of one change after another
+/// together would ask together every time.
+const APART: Duration = Duration::from_millis(125);
+/// Messages to a project that may wait for the next telling. With one more the oldest is left out, which the
+/// numbers of a reader's events show.
+const MESSAGES_MAX: usize = 64;
+/// Events to a project's sessions in a row. The rest follows soon: others' calls come between.
+const TOLD_AT_ONCE: usize = 1024;
+const TELLS_ON_AFTER: Duration = Duration::from_millis(1);
+
+/// The watchers of a resource.
+#[derive(Debug)]
+pub(super) struct Watch {
+    id: WatchId,
+    /// Streams of `GET /v1/observe`.
+    streams: BTreeSet<StreamId>,
+    /// Streams that have not been told anything yet.
+    fresh: BTreeSet<StreamId>,
+    /// Sessions of the project, if the resource is its master.
+    sessions: BTreeSet<SessionId>,
+    asking: bool,
+    again: bool,
+    /// The standing that was told last.
+    last: Option<SharedEvent>,
+    /// Messages to the project that wait.
+    messages: VecDeque<SharedEvent>,
+    /// How many were left out since the last telling.
+    left_out: u64,
+    /// A standing that its sessions have not been told.
+    standing: Option<SharedEvent>,
+    /// What its sessions are being told.
+    telling: Option<Telling>,
+    /// No question before this instant, but for somebody who knows nothing yet.
+    asks_after: Boottime,
+    /// No message before this instant.
+    tells_after: Boottime,
+    /// The end of the rest.
+    rest: Alarm,
+}
+
+/// Events that a part of a project's sessions has been told.
+#[derive(Debug)]
+struct Telling {
+    events: Vec<SharedEvent>,
+    /// How many were left out before these.
+    left_out: u64,
+    /// How many sessions there were when it began.
+    readers: usize,
+    /// The last session that was told.
+    told: Option<SessionId>,
+    /// When the next ones are told.
+    goes_on: Boottime,
+}
+
+impl Keeper {
+    fn watch(&mut self, resource: &Resource) -> &mut Watch {
+        let Keeper { watches, watch_names, next_watch, .. } = self;
+        watches.entry(resource.clone()).or_insert_with(|| {
+            let id = WatchId(*next_watch);
+            *next_watch += 1;
+            watch_names.insert(id, resource.clone());
+            Watch {
+                id,
+                streams: BTreeSet::new(),
+                fresh: BTreeSet::new(),
+                sessions: BTreeSet::new(),
+                asking: false,
+                again: false,
+                last: None,
+                messages: VecDeque::new(),
+                left_out: 0,
+                standing: None,
+                telling: None,
+                asks_after: Boottime::ZERO,
+                tells_after: Boottime::ZERO,
+                rest: Alarm::default(),
+            }
+        })
+    }
+
+    pub(super) fn watch_stream(&mut self, now: Boottime, resource: &Resource, stream: StreamId) {
+        let watch = self.watch(resource);
+        watch.streams.insert(stream);
+        watch.fresh.insert(stream);
+        watch.asks_after = now;
+        self.ask_standing(now, resource);
+    }
+
+    pub(super) fn unwatch_stream(&mut self, resource: &Resource, stream: StreamId) {
+        if let Some(watch) = self.watches.get_mut(resource) {
+            watch.streams.remove(&stream);
+            watch.fresh.remove(&stream);
+        }
+        self.drop_idle_watch(resource);
+    }
+
+    pub(super) fn watch_session(&mut self, now: Boottime, master: &Resource, session: SessionId) {
+        self.watch(master).sessions.insert(session);
+        self.ask_standing(now, master);
+    }
+
+    pub(super) fn unwatch_session(&mut self, master: &Resource, session: SessionId) {
+        if let Some(watch) = self.watches.get_mut(master) {
+            watch.sessions.remove(&session);
+        }
+        self.drop_idle_watch(master);
+    }
+
+    fn drop_idle_watch(&mut self, resource: &Resource) {
+        let Some(watch) = self.watches.get_mut(resource) else { return };
+        if watch.streams.is_empty() && watch.sessions.is_empty() {
+            self.timers.set(&mut watch.rest, Timer::Watch(watch.id), None);
+            self.watch_names.remove(&watch.id);
+            self.watches.remove(resource);
+        }
+    }
+
+    /// Asks for the standing, unless that was just done: then when the rest is over.
+    pub(super) fn ask_standing(&mut self, now: Boottime, resource: &Resource) {
+        let Some(watch) = self.watches.get_mut(resource) else { return };
+        if watch.asking || now < watch.asks_after {
+            watch.again = true;
+            self.rest_ends(resource);
+            return;
+        }
+        let apart = APART.mul_f64(f64::from(self.random.next_u32()) / f64::from(u32::MAX));
+        watch.asking = true;
+        watch.again = false;
+        watch.asks_after = now + TOLD_EVERY + apart;
+        self.ask(model::Request::Inspect(resource.clone()), Call::Watch(resource.clone()));
+    }
+
+    /// Sets the timer to what comes next.
+    fn rest_ends(&mut self, resource: &Resource) {
+        let Some(watch) = self.watches.get_mut(resource) else { return };
+        // An answer that is on its way asks again itself.
+        let asks = (watch.again && !watch.asking).then_some(watch.asks_after);
+        let tells = match &watch.telling {
+            Some(telling) => Some(telling.goes_on),
+            None => (!watch.messages.is_empty() || watch.standing.is_some())
+                .then_some(watch.tells_after),
+        };
+        let due = asks.into_iter().chain(tells).min();
+        self.timers.set(&mut watch.rest, Timer::Watch(watch.id), due);
+    }
+
+    pub(super) fn watch_fired(&mut self, now: Boottime, id: WatchId) {
+        let Some(resource) = self.watch_names.get(&id).cloned() else { return };
+        let Some(watch) = self.watches.get_mut(&resource) else { return };
+        if !self.timers.fired(&mut watch.rest, Timer::Watch(id), now) {
+            return;
+        }
+        self.tell_sessions(now, &resource);
+        if self.watches.get(&resource).is_some_and(|watch| watch.again) {
+            self.ask_standing(now, &resource);
+        }
+        self.rest_ends(&resource);
+    }
+
+    pub(super) fn watch_answered(
+        &mut self,
+        now: Boottime,
+        resource: &Resource,
+        result: Result<Answer, Failure>,
+    ) {
+        let standing = match result {
+            // One standing for everybody who watches, whoever they are.
+            Ok(Answer::Standing(standing)) => Some(self.standing(resource, &standing, |_| false)),
+            Ok(_) | Err(_) => None,
+        };
+        let asks_after = now + self.settings.retry_max;
+        let Some(watch) = self.watches.get_mut(resource) else { return };
+        watch.asking = false;
+        if standing.is_none() {
+            // The hint that it was about is used up, and those who watch know nothing of it.
+            watch.again = true;
+            watch.asks_after = asks_after;
+        }
+        let again = watch.again;
+        if let Some(standing) = standing {
+            let last = watch.last.as_deref();
+            let changed = !matches!(last, Some(Event::Standing(last)) if is_same(last, &standing));
+            let event = SharedEvent::new(Event::Standing(standing));
+            let fresh = std::mem::take(&mut watch.fresh);
+            let streams = if changed { watch.streams.clone() } else { fresh };
+            if changed {
+                watch.last = Some(event.clone());
+                watch.standing = (!watch.sessions.is_empty()).then(|| event.clone());
+            }
+            let readers = streams.len() + watch.sessions.len();
+            for stream in streams {
+                let event = Numbered::shared(0, &event, readers);
+                self.commands.push_back(Command::Send { stream, event });
+            }
+            self.tell_sessions(now, resource);
+            self.rest_ends(resource);
+        }
+        if again {
+            self.ask_standing(now, resource);
+        }
+    }
+
+    /// A standing as people see it: processes of this host by number, and for kinds without a queue
+    /// upstream the waiters of this host. Holds are named of users that the reader sees.
+    pub(super) fn standing(
+        &self,
+        resource: &Resource,
+        upstream: &UpstreamStanding,
+        sees: impl Fn(u32) -> bool,
+    ) -> Standing {
+        let mut waiters: Vec<Waiter> = Vec::new();
+        let mut waiting = upstream.waiting;
+        if resource.kind == Kind::Semaphore {
+            waiters.extend(upstream.waiters.iter().zip(1..).map(|(entry, position)| Waiter {
+                host: entry.owner.host.to_string(),
+                name: entry.owner.name.to_string(),
+                position,
+                pid: self.sessions.get(&entry.owner.session).and_then(|session| session.pid()),
+            }));
+        } else if let Some(contest) = self.contests.get(resource) {
+            waiting = contest.queue.len() as u64;
+            let first = contest.queue.iter().take(STANDING_LISTED_MAX);
+            let holds = first.filter_map(|(_, id)| self.holds.get(&id));
+            waiters.extend(holds.zip(1..).map(|(hold, position)| Waiter {
+                host: hold.claim.owner.host.to_string(),
+                name: hold.claim.owner.name.to_string(),
+                position,
+                pid: self.sessions.get(&hold.session()).and_then(|session| session.pid()),
+            }));
+        }
+        Standing {
+            tenant: resource.tenant.to_string(),
+            kind: resource.kind,
+            name: resource.name.to_string(),
+            limit: upstream.limit,
+            holders: upstream.holders.iter().map(|entry| self.holder(entry, &sees)).collect(),
+            holding: upstream.holding,
+            waiters,
+            waiting,
+            members: upstream.members,
+            sessions: upstream.sessions.iter().map(|name| name.to_string()).collect(),
+        }
+    }
+
+    /// A hint from the upstream's change feed: whoever it concerns asks.
+    pub fn handle_change(&mut self, now: Boottime, change: Change) {
+        match change {
+            Change::Resource(resource) => {
+                if resource.kind == Kind::Semaphore {
+                    self.tell_places_later(now, &resource, std::time::Duration::ZERO);
+                } else {
+                    self.try_head(now, &resource);
+                }
+                self.ask_standing(now, &resource);
+            }
+            Change::Granted { claim, .. } => self.due_now(Renewed::Hold(claim)),
+            // What is not renewed any more cannot be asked for.
+            Change::Lost { claim, .. } if self.runs_out(claim) => {
+                self.lose(now, claim, lost_reason(GoneReason::Unknown));
+            }
+            Change::Lost { claim, .. } => self.due_now(Renewed::Hold(claim)),
+            Change::Message { tenant, project, session, payload } => {
+                self.deliver(now, &tenant, &project, session, &payload);
+            }
+        }
+        self.flush_beats();
+    }
+
+    fn runs_out(&self, claim: ClaimId) -> bool {
+        self.holds.get(&claim).is_some_and(|hold| {
+            let session = self.sessions.get(&hold.session());
+            hold.is_held() && session.is_some_and(|session| session.running_out)
+        })
+    }
+
+    /// The upstream within this process has ended a claim: its holder is told before anybody hears of
+    /// what follows.
+    pub fn handle_lost(&mut self, now: Boottime, claim: ClaimId, reason: GoneReason) {
+        match self.holds.get(&claim) {
+            Some(hold) if hold.is_held() => self.lose(now, claim, lost_reason(reason)),
+            Some(_) => self.due_now(Renewed::Hold(claim)),
+            None => {}
+        }
+        self.flush_beats();
+    }
+
+    fn deliver(
+        &mut self,
+        now: Boottime,
+        tenant: &std::sync::Arc<str>,
+        project: &std::sync::Arc<str>,
+        only: Option<SessionId>,
+        payload: &serde_json::Value,
+    ) {
+        let master = Resource {
+            tenant: std::sync::Arc::clone(tenant),
+            kind: Kind::Master,
+            name: std::sync::Arc::clone(project),
+        };
+        let Some(watch) = self.watches.get_mut(&master) else { return };
+        let event = SharedEvent::new(Event::Message(MessageEvent {
+            project: project.to_string(),
+            direct: only.is_some(),
+            payload: payload.clone(),
+        }));
+        if let Some(session) = only {
+            if watch.sessions.contains(&session) {
+                self.tell_shared(session, &event, 1);
+            }
+            return;
+        }
+        if watch.messages.len() == MESSAGES_MAX {
+            watch.messages.pop_front();
+            watch.left_out += 1;
+        }
+        watch.messages.push_back(event);
+        self.tell_sessions(now, &master);
+        self.rest_ends(&master);
+    }
+
+    /// Tells some of a project's sessions what waits for them: a standing at once, messages after a rest.
+    fn tell_sessions(&mut self, now: Boottime, master: &Resource) {
+        let Some(watch) = self.watches.get_mut(master) else { return };
+        let mut telling = match watch.telling.take() {
+            Some(telling) if now < telling.goes_on => {
+                watch.telling = Some(telling);
+                return;
+            }
+            Some(telling) => telling,
+            None => {
+                let (mut events, mut left_out) = (Vec::new(), 0);
+                if !watch.messages.is_empty() && watch.tells_after <= now {
+                    watch.tells_after = now + TOLD_EVERY;
+                    events.extend(watch.messages.drain(..));
+                    left_out = std::mem::take(&mut watch.left_out);
+                }
+                events.extend(watch.standing.take());
+                if events.is_empty() {
+                    return;
+                }
+                let readers = watch.streams.len() + watch.sessions.len();
+                Telling { events, left_out, readers, told: None, goes_on: now }
+            }
+        };
+        let count = (TOLD_AT_ONCE / telling.events.len()).max(1);
+        let after = telling.told.map_or(Bound::Unbounded, Bound::Excluded);
+        let rest = watch.sessions.range((after, Bound::Unbounded));
+        let sessions: Vec<_> = rest.copied().take(count).collect();
+        for id in &sessions {
+            if let Some(session) = self.sessions.get_mut(id) {
+                session.next_event += telling.left_out;
+            }
+            for event in &telling.events {
+                self.tell_shared(*id, event, telling.readers);
+            }
+        }
+        if let Some(last) = sessions.get(count - 1) {
+            telling.told = Some(*last);
+            telling.goes_on = now + TELLS_ON_AFTER;
+            self.watch(master).telling = Some(telling);
+        }
+    }
+
+    /// Every announced session: one that the upstream forgot is announced again when it is renewed.
+    pub(super) fn all_announced(&self) -> Vec<Renewed> {
+        let announced = self.sessions.iter().filter(|(_, session)| session.saved.announced);
+        let mut ids: Vec<_> = announced.map(|(id, _)| *id).collect();
+        ids.sort_unstable();
+        ids.into_iter().map(Renewed::Session).collect()
+    }
+
+    /// Every hold and waiter that the upstream knows of, in the order in which they came.
+    pub(super) fn all_beaten(&self) -> Vec<Renewed> {
+        let mut rows: Vec<_> = self
+            .holds
+            .values()
+            .filter(|hold| matches!(hold.stage, Stage::Waiting | Stage::Held | Stage::Jeopardy))
+            .map(|hold| (hold.row, hold.id()))
+            .collect();
+        rows.sort_unstable();
+        rows.into_iter().map(|(_, id)| Renewed::Hold(id)).collect()
+    }
+}
+
+/// True if two standings differ in nothing but what grows by itself.
+fn is_same(one: &Standing, other: &Standing) -> bool {
+    let holder = |it: &Holder| (it.token, it.pid, it.uid, it.hold);
+    let is_same_holder = |(one, other): (&Holder, &Holder)| {
+        holder(one) == holder(other) && one.host == other.host && one.name == other.name
+    };
+    one.holders.len() == other.holders.len()
+        && one.holders.iter().zip(&other.holders).all(is_same_holder)
+        && one.limit == other.limit
+        && (one.holding, one.waiting, one.members) == (other.holding, other.waiting, other.members)
+        && one.waiters == other.waiters
+        && one.sessions == other.sessions
+}

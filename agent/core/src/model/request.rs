@@ -1,0 +1,320 @@
+//! Requests of an agent to its upstream, and the answers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tenure_wire::{Attributes, Role, Routes};
+
+use super::{ClaimId, HostId, Resource, SessionId};
+
+/// A call to the upstream; its answer comes back under this number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CallId(pub u64);
+
+/// The owner of a claim, as others may see it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Owner {
+    /// The session; also what *former holder* means during a lease's grace.
+    pub session: SessionId,
+    /// The host's name.
+    pub host: HostId,
+    /// The session's name.
+    pub name: Arc<str>,
+}
+
+/// The terms that only one kind has.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Terms {
+    /// One per role.
+    Leader,
+    /// One per project; a higher priority preempts.
+    Master {
+        /// Higher preempts lower; equal does not.
+        priority: i32,
+    },
+    /// As many as the limit says, in the order of claiming.
+    Semaphore {
+        /// The limit from now on, for everybody.
+        limit: u32,
+        /// True if a limit that is in force is kept.
+        #[serde(default)]
+        keeps: bool,
+    },
+    /// One, listed in the routing table.
+    Lease {
+        /// How long after expiry only the former holder's session is granted it.
+        grace: Duration,
+        /// The entry in the routing table.
+        attributes: Attributes,
+    },
+}
+
+/// A wish to hold a resource.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Claim {
+    /// The hold to be; the same id again is the same claim.
+    pub id: ClaimId,
+    pub resource: Resource,
+    /// By whom.
+    pub owner: Owner,
+    /// How long the grant, or the place in the queue, outlives its last beat.
+    pub ttl: Duration,
+    /// How long the grant may last in all.
+    pub max_hold: Option<Duration>,
+    /// The terms of its kind.
+    pub terms: Terms,
+    /// Semaphore only: stay in the queue if it is full. Other kinds have no queue upstream.
+    pub enqueue: bool,
+}
+
+/// The subject of a beat.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Subject {
+    /// A grant or a place in a queue.
+    Claim { claim: ClaimId, resource: Resource },
+    /// An announced session.
+    Session(SessionId),
+}
+
+/// One renewal. For a waiting claim it also confirms a grant that was announced by a hint.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Beat {
+    pub subject: Subject,
+    /// For how long from now on.
+    pub ttl: Duration,
+}
+
+/// A session that is announced in its project.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SessionRecord {
+    /// The session, its host and name.
+    pub owner: Owner,
+    /// Its tenant.
+    pub tenant: Arc<str>,
+    /// Its project.
+    pub project: Arc<str>,
+    /// The kind of program.
+    pub surface: Arc<str>,
+    /// How long it outlives its last beat.
+    pub ttl: Duration,
+}
+
+/// A part of a long answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Page {
+    /// The cursor that the page before ended with.
+    pub after: Option<Arc<str>>,
+    /// How many entries at most; an upstream that reads in steps may give some more.
+    pub limit: usize,
+}
+
+impl Page {
+    /// All of it.
+    pub fn whole() -> Page {
+        Page { after: None, limit: usize::MAX }
+    }
+}
+
+/// An operation upstream. Every one can be sent again after a lost reply.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Request {
+    /// Answered by [`Answer::Claim`].
+    Claim(Claim),
+    /// Answered by [`Answer::Renew`], in the same order.
+    Renew(Vec<Beat>),
+    /// Answered by [`Answer::Released`]. Leaves a mark, so that a claim of the same id that was
+    /// sent earlier and arrives later is refused.
+    Release { claim: ClaimId, resource: Resource },
+    /// Answered by [`Answer::Announced`].
+    Announce(SessionRecord),
+    /// Answered by [`Answer::Ended`].
+    EndSession {
+        session: SessionId,
+        /// Its tenant and project, to find it by.
+        tenant: Arc<str>,
+        /// See `tenant`.
+        project: Arc<str>,
+    },
+    /// Answered by [`Answer::Standing`], with at most [`STANDING_LISTED_MAX`] of each list.
+    Inspect(Resource),
+    /// Every holder, for whoever takes the resource away from them. Answered by
+    /// [`Answer::Standing`]; only the holders count.
+    Holders(Resource),
+    /// Answered by [`Answer::Routes`].
+    Routes {
+        /// Whose table.
+        tenant: Arc<str>,
+        /// Only this lease.
+        name: Option<Arc<str>>,
+        page: Page,
+    },
+    /// Answered by [`Answer::Revoked`].
+    Revoke {
+        resource: Resource,
+        /// Only the grant with this token.
+        token: Option<u64>,
+    },
+}
+
+/// A holder or waiter, as the upstream knows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StandingEntry {
+    pub claim: ClaimId,
+    /// Whose.
+    pub owner: Owner,
+    /// The token; 0 while waiting.
+    pub token: u64,
+    /// How long it has been held, or waited for.
+    pub since: Duration,
+}
+
+/// Most holders, most waiters and most sessions that a standing lists; all of them are counted.
+pub const STANDING_LISTED_MAX: usize = 100;
+
+/// The holders and waiters of a resource, as the upstream knows them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct UpstreamStanding {
+    /// Semaphore only.
+    pub limit: Option<u32>,
+    /// Oldest grant first.
+    pub holders: Vec<StandingEntry>,
+    /// How many holders there are, listed or not.
+    pub holding: u64,
+    /// Next first; empty for kinds without a queue upstream.
+    pub waiters: Vec<StandingEntry>,
+    /// How many waiters there are, listed or not.
+    pub waiting: u64,
+    /// Master only: names of the project's sessions.
+    pub sessions: Vec<Arc<str>>,
+    /// How many sessions the project has, listed or not.
+    pub members: u64,
+    /// When an exclusive holder's time is up unless it is renewed. `None` from an upstream that tells of
+    /// it in time by itself.
+    pub runs_out: Option<Duration>,
+}
+
+/// The answer to [`Request::Claim`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ClaimAnswer {
+    /// Granted, now or by an earlier copy of the same claim.
+    Held {
+        /// The fencing token of the grant.
+        token: u64,
+        /// Semaphore only: the limit in force.
+        limit: Option<u32>,
+        /// The one that this claim changed.
+        limit_was: Option<u32>,
+    },
+    /// In the queue.
+    Waiting {
+        /// 1 is next.
+        position: u64,
+        /// The limit in force.
+        limit: Option<u32>,
+        /// The one that this claim changed.
+        limit_was: Option<u32>,
+    },
+    /// Taken.
+    Contended {
+        /// By whom, where known.
+        holder: Option<StandingEntry>,
+        /// When it ends unless it is renewed; a good time to try again.
+        free_in: Option<Duration>,
+        /// Semaphore only: the limit in force.
+        limit: Option<u32>,
+        /// The one that this claim changed.
+        limit_was: Option<u32>,
+    },
+    /// This claim has been granted or queued and has ended; it is never granted again.
+    Gone(GoneReason),
+    /// Not now: earlier grants that this upstream has forgotten may still be valid.
+    Quarantined {
+        /// For how long.
+        free_in: Duration,
+    },
+}
+
+/// Why a claim is no longer there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum GoneReason {
+    /// Released, with this id.
+    Released,
+    /// Not renewed in time.
+    Expired,
+    /// It lasted as long as it was allowed to.
+    MaxHold,
+    /// A higher priority took it.
+    Preempted,
+    /// An administrator took it.
+    Revoked,
+    /// Never heard of it.
+    Unknown,
+    /// Somebody else has it.
+    Conflict,
+}
+
+/// The answer to one [`Beat`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum BeatAnswer {
+    /// The claim is granted and renewed.
+    Held {
+        /// The fencing token of the grant.
+        token: u64,
+        /// Semaphore only: the limit in force.
+        limit: Option<u32>,
+    },
+    /// The claim is still in the queue.
+    Waiting {
+        /// 1 is next.
+        position: u64,
+        /// The limit in force.
+        limit: Option<u32>,
+    },
+    /// The claim, or the session, is not there.
+    Gone(GoneReason),
+    /// The session is renewed.
+    Session {
+        /// Its role in its project.
+        role: Role,
+    },
+}
+
+/// An answer of the upstream.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Answer {
+    /// To [`Request::Claim`].
+    Claim(ClaimAnswer),
+    /// To [`Request::Renew`], in the same order.
+    Renew(Vec<BeatAnswer>),
+    /// To [`Request::Release`]: whether it was there.
+    Released(bool),
+    /// To [`Request::Announce`].
+    Announced,
+    /// To [`Request::EndSession`]: whether it was there.
+    Ended(bool),
+    /// To [`Request::Inspect`].
+    Standing(UpstreamStanding),
+    /// To [`Request::Routes`].
+    Routes(Routes),
+    /// To [`Request::Revoke`]: how many grants were taken away.
+    Revoked(u64),
+}
+
+/// No answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Failure {
+    /// It was never sent: nothing happened upstream.
+    Unavailable(String),
+    /// No answer came in time, or the connection broke: it may or may not have happened.
+    Unknown(String),
+}
+
+impl Failure {
+    /// The cause, for people.
+    pub fn cause(&self) -> &str {
+        match self {
+            Failure::Unavailable(cause) | Failure::Unknown(cause) => cause,
+        }
+    }
+}

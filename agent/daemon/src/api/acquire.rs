@@ -1,0 +1,110 @@
+//! `POST /v1/acquire`.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::Response;
+use tenure_core::keeper::{Reply, Request};
+use tenure_wire::{Acquire, Acquired, Code, Kind, Problem, Waiting};
+
+use super::context::Context;
+use super::parse::{Ask as Body, Parsed};
+use super::respond::{Refusal, json, mismatch};
+use super::server::{Connected, Connection};
+use super::validate;
+use crate::policy::Ask;
+
+/// Priority of a master that names none, on the surface where people sit in front of it.
+const PRIORITY_ATTENDED: i32 = 100;
+/// That surface.
+const ATTENDED: &str = "claude_desktop";
+
+impl Body for Acquire {
+    const EXAMPLE: &'static str = r#"{"session":"…","kind":"leader","name":"cleanup"}"#;
+}
+
+/// Ask for a hold.
+///
+/// A caller that disconnects, or closes its writing half, before the answer cancels.
+#[utoipa::path(post, path = "/v1/acquire", tag = "hold", request_body = Acquire,
+    responses(
+        (status = 200, description = "Granted", body = Acquired),
+        (status = 202, description = "In the queue; `granted` comes as an event", body = Waiting),
+        (status = 403, description = "`forbidden`", body = Problem, content_type = "application/problem+json"),
+        (status = 404, description = "`session_unknown`", body = Problem, content_type = "application/problem+json"),
+        (status = 409, description = "`contended`, with the holder, or `wait_timeout`", body = Problem, content_type = "application/problem+json"),
+        (status = 410, description = "`session_lost`, or `hold_lost` for a repeated request", body = Problem, content_type = "application/problem+json"),
+        super::openapi::Common, super::openapi::BadBody,
+    ))]
+pub(super) async fn acquire(
+    State(context): State<Arc<Context>>,
+    Connected(connection): Connected,
+    Parsed(ask): Parsed<Acquire>,
+) -> Result<Response, Refusal> {
+    validate::acquire(&ask, &context.settings)?;
+    let reply = tokio::select! {
+        biased;
+        reply = ask_keeper(&context, &connection, ask) => reply?,
+        () = connection.hung_up() => return Err(cancelled().into()),
+    };
+    match reply {
+        Reply::Acquired(acquired) => {
+            connection.owes(context.heart.delivery(acquired.hold));
+            Ok(json(StatusCode::OK, &acquired))
+        }
+        Reply::Waiting(waiting) => Ok(json(StatusCode::ACCEPTED, &waiting)),
+        other => Ok(mismatch("acquire", &other)),
+    }
+}
+
+async fn ask_keeper(
+    context: &Context,
+    connection: &Connection,
+    mut ask: Acquire,
+) -> Result<Reply, Refusal> {
+    let needs_priority = ask.kind == Kind::Master && ask.priority.is_none();
+    if needs_priority || !context.policy.current().is_open() {
+        complete(context, connection, &mut ask).await?;
+    }
+    let caller = context.with_quota(connection.caller());
+    Ok(context.heart.call(caller, Request::Acquire(ask)).await?)
+}
+
+/// Fills in what depends on the session, and asks the policy.
+async fn complete(
+    context: &Context,
+    connection: &Connection,
+    ask: &mut Acquire,
+) -> Result<(), Refusal> {
+    let facts = match context.heart.call(connection.caller(), Request::Lookup(ask.session)).await? {
+        Reply::Facts(facts) => facts,
+        other => {
+            mismatch("lookup", &other);
+            return Err(
+                Problem::new(Code::SessionUnknown, "the session cannot be looked up").into()
+            );
+        }
+    };
+    if ask.kind == Kind::Master && ask.priority.is_none() {
+        let is_attended = &*facts.surface == ATTENDED;
+        ask.priority = Some(if is_attended { PRIORITY_ATTENDED } else { 0 });
+    }
+    let wish = Ask {
+        tenant: &facts.tenant,
+        // A master is the only resource that belongs to a project.
+        project: (ask.kind == Kind::Master).then_some(&facts.project),
+        kind: Some(ask.kind),
+        name: ask.name.as_deref(),
+        priority: ask.priority,
+    };
+    Ok(context.check(&connection.peer(), &wish)?)
+}
+
+/// Seen only by a client that has closed just its writing half.
+fn cancelled() -> Problem {
+    Problem::new(
+        Code::WaitTimeout,
+        "the wait is cancelled because the caller closed its writing half; keep it open until the answer",
+    )
+}

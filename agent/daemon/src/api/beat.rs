@@ -1,0 +1,37 @@
+//! `POST /v1/beat`.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use tenure_core::keeper::{Reply, Request};
+use tenure_wire::{Beat, Problem};
+
+use super::context::Context;
+use super::parse::{Ask, Parsed};
+use super::respond::{Refusal, mismatch};
+use super::server::Connected;
+
+impl Ask for Beat {
+    const EXAMPLE: &'static str = r#"{"session":"…"}"#;
+}
+
+/// Say that the program lives and gets on. Local only.
+#[utoipa::path(post, path = "/v1/beat", tag = "session", request_body = Beat,
+    responses(
+        (status = 204, description = "Noted"),
+        (status = 404, description = "`session_unknown`", body = Problem, content_type = "application/problem+json"),
+        (status = 410, description = "`session_lost`", body = Problem, content_type = "application/problem+json"),
+        super::openapi::Common, super::openapi::BadBody,
+    ))]
+pub(super) async fn beat(
+    State(context): State<Arc<Context>>,
+    Connected(connection): Connected,
+    Parsed(ask): Parsed<Beat>,
+) -> Result<Response, Refusal> {
+    match context.heart.call(connection.caller(), Request::Beat(ask.session)).await? {
+        Reply::Beaten => Ok(StatusCode::NO_CONTENT.into_response()),
+        other => Ok(mismatch("beat", &other)),
+    }
+}

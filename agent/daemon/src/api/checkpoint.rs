@@ -1,0 +1,37 @@
+//! `POST /v1/checkpoint`.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::Response;
+use tenure_core::keeper::{Reply, Request};
+use tenure_wire::{Checkpoint, Checkpointed, Problem};
+
+use super::context::Context;
+use super::parse::{Ask, Parsed};
+use super::respond::{Refusal, json, mismatch};
+use super::server::Connected;
+
+impl Ask for Checkpoint {
+    const EXAMPLE: &'static str = r#"{"session":"…"}"#;
+}
+
+/// Renew everything of the session upstream now.
+#[utoipa::path(post, path = "/v1/checkpoint", tag = "session", request_body = Checkpoint,
+    responses(
+        (status = 200, description = "Renewed", body = Checkpointed),
+        (status = 404, description = "`session_unknown`", body = Problem, content_type = "application/problem+json"),
+        (status = 410, description = "`session_lost`", body = Problem, content_type = "application/problem+json"),
+        super::openapi::Common, super::openapi::BadBody,
+    ))]
+pub(super) async fn checkpoint(
+    State(context): State<Arc<Context>>,
+    Connected(connection): Connected,
+    Parsed(ask): Parsed<Checkpoint>,
+) -> Result<Response, Refusal> {
+    match context.heart.call(connection.caller(), Request::Checkpoint(ask.session)).await? {
+        Reply::Checkpointed(checkpointed) => Ok(json(StatusCode::OK, &checkpointed)),
+        other => Ok(mismatch("checkpoint", &other)),
+    }
+}

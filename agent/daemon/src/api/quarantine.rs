@@ -1,0 +1,40 @@
+//! `POST /v1/quarantine/end`.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::Response;
+use tenure_wire::{Problem, QuarantineEnded};
+
+use super::context::Context;
+use super::query::{NoQuery, Queried};
+use super::respond::{Refusal, json};
+use super::server::Connected;
+
+/// End a quarantine before its time. The agent grants again, although what an earlier one granted may be
+/// valid still. Takes no body.
+#[utoipa::path(post, path = "/v1/quarantine/end", tag = "agent",
+    responses(
+        (status = 200, description = "There is none any more", body = QuarantineEnded),
+        (status = 403, description = "`forbidden`: only root and the agent's own user may", body = Problem, content_type = "application/problem+json"),
+        super::openapi::Common,
+    ))]
+pub(super) async fn end(
+    State(context): State<Arc<Context>>,
+    Connected(connection): Connected,
+    Queried(NoQuery): Queried<NoQuery>,
+) -> Result<Response, Refusal> {
+    let uid = connection.peer().uid;
+    context.check_administrator(uid, "end a quarantine")?;
+    let left = context.heart.end_quarantine().await?;
+    if let Some(left) = left {
+        tracing::warn!(
+            uid,
+            left_s = left.as_secs(),
+            "the quarantine was ended by hand; holds of an earlier agent may be granted again"
+        );
+    }
+    let left_ms = left.map_or(0, |left| u64::try_from(left.as_millis()).unwrap_or(u64::MAX));
+    Ok(json(StatusCode::OK, &QuarantineEnded { ended: left.is_some(), left_ms }))
+}

@@ -1,0 +1,98 @@
+//! `POST /v1/register`.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::Response;
+use tenure_core::keeper::{Reply, Request};
+use tenure_host::machine::has_free_descriptor;
+use tenure_wire::{Code, Problem, Register, Registered, Release, Tether};
+
+use super::context::Context;
+use super::parse::{Ask as Body, Parsed};
+use super::query::DEFAULT_TENANT;
+use super::respond::{Refusal, json, mismatch};
+use super::server::Connected;
+use super::validate;
+use crate::policy::Ask;
+
+impl Body for Register {
+    const EXAMPLE: &'static str = r#"{"name":"nightly","tether":"keepalive"}"#;
+
+    fn from_nothing() -> Option<Register> {
+        Some(Register::default())
+    }
+}
+
+/// Register a program, or resume an earlier registration.
+///
+/// Every field is optional; so is the body.
+#[utoipa::path(post, path = "/v1/register", tag = "session", request_body = Option<Register>,
+    responses(
+        (status = 201, description = "Registered, or an earlier registration resumed", body = Registered),
+        (status = 401, description = "`unauthorized`: the secret is not that of the session to resume", body = Problem, content_type = "application/problem+json"),
+        (status = 403, description = "`forbidden`", body = Problem, content_type = "application/problem+json"),
+        (status = 404, description = "`session_unknown`: nothing to resume", body = Problem, content_type = "application/problem+json"),
+        (status = 410, description = "`session_lost`: the session to resume has ended", body = Problem, content_type = "application/problem+json"),
+        (status = 503, description = "`upstream_unavailable`: no page could be made, or no descriptor is left", body = Problem, content_type = "application/problem+json"),
+        super::openapi::Common, super::openapi::BadBody,
+    ))]
+pub(super) async fn register(
+    State(context): State<Arc<Context>>,
+    Connected(connection): Connected,
+    Parsed(ask): Parsed<Register>,
+) -> Result<Response, Refusal> {
+    validate::register(&ask, &context.settings)?;
+    let caller = context.with_quota(connection.registrant());
+    // A resumption was allowed when the session was made, and is proved by its secret.
+    if ask.resume.is_none() {
+        let tenant = ask.tenant.as_deref().unwrap_or(DEFAULT_TENANT);
+        let project = ask.project.as_deref();
+        context.check(&caller.peer, &Ask { tenant, project, ..Ask::default() })?;
+    }
+    if ask.tether == Some(Tether::Process) && !caller.peer.watchable && !has_free_descriptor() {
+        return Err(no_room("its process cannot be watched"));
+    }
+    let later = connection.caller();
+    match context.heart.call(caller, Request::Register(ask)).await? {
+        Reply::Registered { session, secret, ttl_ms, beat_ms, resumed } => {
+            let page = context.about.pages.join(session.to_string());
+            if !resumed && is_missing(&page) {
+                let release = Release { session: session.0, hold: None };
+                context.heart.call(later, Request::Release(release)).await?;
+                return Err(no_room("it would have no page"));
+            }
+            let registered = Registered {
+                session: session.0,
+                secret,
+                ttl_ms,
+                beat_ms,
+                page: page.to_string_lossy().into_owned(),
+                boot_id: context.about.boot_id,
+                resumed,
+                agent: context.about.agent.clone(),
+            };
+            Ok(json(StatusCode::CREATED, &registered))
+        }
+        other => Ok(mismatch("register", &other)),
+    }
+}
+
+/// True for a session that the heart could make no page for.
+fn is_missing(page: &Path) -> bool {
+    page.symlink_metadata().is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+}
+
+fn no_room(what: &str) -> Refusal {
+    let cause = if has_free_descriptor() {
+        "the agent's log says why: its runtime directory is full, or not writable"
+    } else {
+        "the agent has no descriptor left: end sessions or connections, or raise its limit of open \
+         files (LimitNOFILE=, ulimit -n)"
+    };
+    let detail = format!("a session cannot be registered, as {what}: {cause}");
+    Problem::new(Code::UpstreamUnavailable, detail).retry_after_ms(1000).into()
+}

@@ -1,0 +1,37 @@
+//! `POST /v1/release`.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::Response;
+use tenure_core::keeper::{Reply, Request};
+use tenure_wire::{Problem, Release, Released};
+
+use super::context::Context;
+use super::parse::{Ask, Parsed};
+use super::respond::{Refusal, json, mismatch};
+use super::server::Connected;
+
+impl Ask for Release {
+    const EXAMPLE: &'static str = r#"{"session":"…","hold":"…"}"#;
+}
+
+/// Give back a hold or cancel a wait; without a hold, end the session.
+#[utoipa::path(post, path = "/v1/release", tag = "hold", request_body = Release,
+    responses(
+        (status = 200, description = "Given back; `released` is false if it was not there", body = Released),
+        (status = 404, description = "`session_unknown`", body = Problem, content_type = "application/problem+json"),
+        (status = 410, description = "`session_lost` or `hold_lost`", body = Problem, content_type = "application/problem+json"),
+        super::openapi::Common, super::openapi::BadBody,
+    ))]
+pub(super) async fn release(
+    State(context): State<Arc<Context>>,
+    Connected(connection): Connected,
+    Parsed(ask): Parsed<Release>,
+) -> Result<Response, Refusal> {
+    match context.heart.call(connection.caller(), Request::Release(ask)).await? {
+        Reply::Released(released) => Ok(json(StatusCode::OK, &Released { released })),
+        other => Ok(mismatch("release", &other)),
+    }
+}

@@ -1,0 +1,246 @@
+//! `[[allow]]` rules as they are written.
+
+use globset::{Glob, GlobSet, GlobSetBuilder};
+use nix::unistd::{Group, User};
+use tenure_wire::Kind;
+use toml::Value;
+
+use super::error::closest;
+use super::{ConfigError, Origin};
+use crate::policy::{Rule, Who};
+
+/// Most rules: every request is judged by all of them.
+const RULES_MAX: usize = 1000;
+pub(super) const KEYS: [&str; 9] = [
+    "uid",
+    "gid",
+    "tenants",
+    "projects",
+    "kinds",
+    "names",
+    "priority_max",
+    "sessions_max",
+    "holds_max",
+];
+
+/// The tables of a file's `allow`.
+pub(crate) fn tables(value: Value, origin: &Origin) -> Result<Vec<toml::Table>, ConfigError> {
+    let refuse = |value: &Value| ConfigError::Value {
+        key: "allow".to_owned(),
+        value: value.to_string(),
+        origin: origin.clone(),
+        rule: "must be sections that begin with [[allow]]".to_owned(),
+    };
+    let Value::Array(array) = value else {
+        return Err(refuse(&value));
+    };
+    array
+        .into_iter()
+        .map(|value| match value {
+            Value::Table(table) => Ok(table),
+            other => Err(refuse(&other)),
+        })
+        .collect()
+}
+
+/// The rules that those tables mean on this host, each with where it stands. `earlier` have been read
+/// from other files.
+pub(crate) fn rules(
+    tables: &[toml::Table],
+    origins: &[Origin],
+    earlier: usize,
+) -> Result<Vec<Rule>, ConfigError> {
+    let count = earlier + tables.len();
+    if count > RULES_MAX {
+        return Err(ConfigError::Value {
+            key: "allow".to_owned(),
+            value: format!("{count} rules"),
+            origin: origins.last().cloned().unwrap_or(Origin::Default),
+            rule: format!("must be at most {RULES_MAX} in all files; use globs"),
+        });
+    }
+    let each = tables.iter().zip(origins).enumerate();
+    each.map(|(index, (table, origin))| Reader { index, table, origin }.rule()).collect()
+}
+
+struct Reader<'a> {
+    index: usize,
+    table: &'a toml::Table,
+    origin: &'a Origin,
+}
+
+impl Reader<'_> {
+    fn rule(&self) -> Result<Rule, ConfigError> {
+        if let Some(unknown) = self.table.keys().find(|key| !KEYS.contains(&key.as_str())) {
+            return Err(ConfigError::UnknownKey {
+                key: format!("{unknown} in [[allow]] number {}", self.index + 1),
+                origin: self.origin.clone(),
+                nearest: closest(unknown, KEYS.into_iter()),
+            });
+        }
+        if !self.table.contains_key("uid") && !self.table.contains_key("gid") {
+            let rule = "must name a uid or a gid; uid = \"*\" is everybody";
+            return Err(self.refuse("", "{…}".to_owned(), rule));
+        }
+        Ok(Rule {
+            uid: self.who("uid", user)?,
+            gid: self.who("gid", group)?,
+            tenants: self.globs("tenants")?,
+            projects: self.globs("projects")?,
+            kinds: self.kinds()?,
+            names: self.globs("names")?,
+            priority_max: self.number("priority_max", i64::from(i32::MIN), i64::from(i32::MAX))?,
+            sessions_max: self.number("sessions_max", 0, i64::from(u32::MAX))?,
+            holds_max: self.number("holds_max", 0, i64::from(u32::MAX))?,
+        })
+    }
+
+    fn refuse(&self, key: &str, value: String, rule: &str) -> ConfigError {
+        let dot = if key.is_empty() { "" } else { "." };
+        ConfigError::Value {
+            key: format!("allow[{}]{dot}{key}", self.index + 1),
+            value,
+            origin: self.origin.clone(),
+            rule: rule.to_owned(),
+        }
+    }
+
+    fn who(&self, key: &str, id: fn(&str) -> Option<u32>) -> Result<Who, ConfigError> {
+        let entries = match self.table.get(key) {
+            None => return Ok(Who::Any),
+            Some(Value::Array(entries)) => entries.as_slice(),
+            Some(entry) => std::slice::from_ref(entry),
+        };
+        let mut ids = Vec::new();
+        for entry in entries {
+            ids.push(match entry {
+                Value::String(name) if name == "*" => return Ok(Who::Any),
+                Value::Integer(number) => u32::try_from(*number).ok(),
+                Value::String(name) => id(name),
+                _ => None,
+            });
+            if ids.last() == Some(&None) {
+                let rule = "must be a number, a name that this host knows, or \"*\"";
+                return Err(self.refuse(key, entry.to_string(), rule));
+            }
+        }
+        Ok(Who::Ids(ids.into_iter().flatten().collect()))
+    }
+
+    fn texts(&self, key: &str) -> Result<Option<Vec<&str>>, ConfigError> {
+        let Some(value) = self.table.get(key) else {
+            return Ok(None);
+        };
+        let refuse = || self.refuse(key, value.to_string(), "must be a list of texts in quotes");
+        let entries = value.as_array().ok_or_else(refuse)?;
+        entries
+            .iter()
+            .map(|entry| entry.as_str().ok_or_else(refuse))
+            .collect::<Result<_, _>>()
+            .map(Some)
+    }
+
+    fn globs(&self, key: &str) -> Result<Option<GlobSet>, ConfigError> {
+        let Some(texts) = self.texts(key)? else {
+            return Ok(None);
+        };
+        let mut globs = GlobSetBuilder::new();
+        for text in texts {
+            let glob = Glob::new(text).map_err(|error| {
+                self.refuse(key, format!("{text:?}"), &error.kind().to_string())
+            })?;
+            globs.add(glob);
+        }
+        let built = globs.build();
+        built
+            .map(Some)
+            .map_err(|error| self.refuse(key, "[…]".to_owned(), &error.kind().to_string()))
+    }
+
+    fn kinds(&self) -> Result<Vec<Kind>, ConfigError> {
+        let Some(texts) = self.texts("kinds")? else {
+            return Ok(Kind::ALL.to_vec());
+        };
+        if texts.contains(&"*") {
+            return Ok(Kind::ALL.to_vec());
+        }
+        let rule = "must be master, leader, lease, semaphore or \"*\"";
+        let kind =
+            |text: &&str| text.parse().map_err(|_| self.refuse("kinds", format!("{text:?}"), rule));
+        texts.iter().map(kind).collect()
+    }
+
+    fn number<N: TryFrom<i64>>(
+        &self,
+        key: &str,
+        min: i64,
+        max: i64,
+    ) -> Result<Option<N>, ConfigError> {
+        let Some(value) = self.table.get(key) else {
+            return Ok(None);
+        };
+        let number = value.as_integer().filter(|number| (min..=max).contains(number));
+        let number = number.and_then(|number| N::try_from(number).ok());
+        let rule = format!("must be a number from {min} to {max}");
+        number.map(Some).ok_or_else(|| self.refuse(key, value.to_string(), &rule))
+    }
+}
+
+fn user(name: &str) -> Option<u32> {
+    let found = User::from_name(name).ok().flatten()?;
+    Some(found.uid.as_raw())
+}
+
+fn group(name: &str) -> Option<u32> {
+    let found = Group::from_name(name).ok().flatten()?;
+    Some(found.gid.as_raw())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn refused(text: &str, expected: &str) {
+        let mut table: toml::Table = text.parse().unwrap();
+        let origin = Origin::Flag("/f");
+        let result = tables(table.remove("allow").unwrap(), &origin)
+            .and_then(|tables| rules(&tables, &vec![origin; tables.len()], 0));
+        assert_eq!(result.unwrap_err().to_string(), expected);
+    }
+
+    #[test]
+    fn says_what_is_wrong() {
+        refused(
+            "[[allow]]\nuid = 1\n[[allow]]\nuid = 1\ntenant = []",
+            "/f: there is no key tenant in [[allow]] number 2; did you mean tenants?",
+        );
+        refused(
+            "[[allow]]\ntenants = []",
+            "/f: allow[1] = {…}: must name a uid or a gid; uid = \"*\" is everybody",
+        );
+        refused(
+            "[[allow]]\nuid = \"no such user\"",
+            "/f: allow[1].uid = \"no such user\": must be a number, a name that this host knows, or \"*\"",
+        );
+        refused(
+            "[[allow]]\nuid = 1\nkinds = [\"lock\"]",
+            "/f: allow[1].kinds = \"lock\": must be master, leader, lease, semaphore or \"*\"",
+        );
+        refused(
+            "[[allow]]\nuid = 1\nnames = [\"a[\"]",
+            "/f: allow[1].names = \"a[\": unclosed character class; missing ']'",
+        );
+        refused(
+            "[[allow]]\nuid = 1\nsessions_max = -1",
+            "/f: allow[1].sessions_max = -1: must be a number from 0 to 4294967295",
+        );
+        refused("allow = 3", "/f: allow = 3: must be sections that begin with [[allow]]");
+    }
+
+    #[test]
+    fn names_are_those_of_this_host() {
+        assert_eq!(user("root"), Some(0));
+        assert_eq!(group("no such group"), None);
+    }
+}

@@ -1,0 +1,190 @@
+//! File, environment and flags → one validated [`Config`].
+//!
+//! Flags win over the environment, the environment over files, files over defaults. The key
+//! `leader.ttl` is `ttl` in the section `[leader]` of a file, and TENURED_LEADER_TTL in the
+//! environment. `packaging/tenured.toml` documents every key; keys of earlier versions are in
+//! `tombstones.rs`.
+
+mod access;
+pub(crate) mod allow;
+mod directories;
+mod effective;
+mod error;
+mod file;
+mod flags;
+mod keys;
+mod layers;
+mod redis;
+mod redis_url;
+mod rules;
+mod secret;
+mod tombstones;
+mod trust;
+mod upstream;
+mod value;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+pub use directories::Environment;
+pub use error::{ConfigError, Origin};
+pub use flags::{Cli, Command, Flags, Quarantine};
+pub use layers::{Loaded, load};
+pub use redis_url::RedisUrl;
+use tenure_core::keeper::Settings;
+use tenure_core::model::Share;
+use tenure_host::socket::Audience;
+use tenure_stores::redis::settings::RedisUpstream;
+pub use upstream::UpstreamUrl;
+
+use crate::policy::Policy;
+use crate::telemetry::LogFormat;
+
+/// Everything that can be set, checked.
+#[derive(Debug, Clone)]
+pub struct Config {
+    pub socket: PathBuf,
+    /// Whom the agent serves.
+    pub audience: Audience,
+    /// The store of all holds.
+    pub upstream: UpstreamUrl,
+    /// A file with the upstream's password.
+    pub upstream_secret_file: Option<PathBuf>,
+    /// How to use the Redis, where that is the upstream.
+    pub redis: Option<RedisUpstream>,
+    /// Directory for what must survive a reboot.
+    pub state_dir: PathBuf,
+    /// Socket, pages and journal.
+    pub runtime_dir: PathBuf,
+    /// The filter of the log.
+    pub log: String,
+    /// How it is written.
+    pub log_format: LogFormat,
+    /// A loopback address at which metrics are served besides the socket.
+    pub metrics_listen: Option<SocketAddr>,
+    /// Settings of the keeper.
+    pub settings: Settings,
+    /// Limits of the API.
+    pub limits: Limits,
+    /// The `[[allow]]` rules.
+    pub policy: Policy,
+    /// The rules of the policy as they were written.
+    allow: Vec<toml::Table>,
+    redis_section: redis::RedisSection,
+}
+
+/// The most that the API accepts; everything beyond is refused or closed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Limits {
+    /// Open connections in all.
+    pub connections_max: usize,
+    /// Open connections of one user; see [`Share::of`].
+    pub connections_per_uid_max: Option<usize>,
+    /// Open event streams in all.
+    pub streams_max: usize,
+    /// Open event streams of one user; see [`Share::of`].
+    pub streams_per_uid_max: Option<usize>,
+    /// From a connection's first byte, or the end of its last answer, to the end of the headers.
+    pub header_timeout: Duration,
+    /// From the wish to stop to the end of the process.
+    pub stop_deadline: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            connections_max: 16_384,
+            connections_per_uid_max: None,
+            streams_max: 12_288,
+            streams_per_uid_max: None,
+            header_timeout: Duration::from_secs(5),
+            stop_deadline: Duration::from_secs(5),
+        }
+    }
+}
+
+impl Limits {
+    /// How many connections there may be.
+    pub fn connections(&self) -> Share {
+        Share::of(self.connections_max, self.connections_per_uid_max)
+    }
+
+    /// How many event streams there may be.
+    pub fn streams(&self) -> Share {
+        Share::of(self.streams_max, self.streams_per_uid_max)
+    }
+}
+
+/// A setting that differs between two configurations.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Change {
+    pub key: &'static str,
+    /// The old value as in a file; `unset` if it had none. Never a secret.
+    pub old: String,
+    /// The new value.
+    pub new: String,
+    /// True if a reload puts it into effect.
+    pub reloads: bool,
+}
+
+impl Config {
+    /// How many settings there are.
+    pub const KEYS: usize = keys::KEYS.len() + 1;
+
+    /// The differences to `new`, in the order of `check-config`.
+    pub fn changes(&self, new: &Config) -> Vec<Change> {
+        let mut changes: Vec<_> = keys::KEYS
+            .iter()
+            .filter_map(|key| {
+                let (before, mut after) = (key.show(self), key.show(new));
+                if before == after {
+                    if !self.hides_change(key.name, new) {
+                        return None;
+                    }
+                    after = format!("{before} with another password");
+                }
+                let shown = |text: String| if text.is_empty() { "unset".to_owned() } else { text };
+                let (old, new) = (shown(before), shown(after));
+                Some(Change { key: key.name, old, new, reloads: key.reloads })
+            })
+            .collect();
+        if self.allow != new.allow {
+            let rules = |config: &Config| match config.allow.len() {
+                1 => "1 rule".to_owned(),
+                count => format!("{count} rules"),
+            };
+            let (old, new) = (rules(self), rules(new));
+            changes.push(Change { key: "allow", old, new, reloads: true });
+        }
+        changes
+    }
+
+    /// True if a password differs that belongs to a key whose shown value is the same.
+    fn hides_change(&self, key: &str, new: &Config) -> bool {
+        let before = self.redis.as_ref().map(|redis| &redis.access);
+        let after = new.redis.as_ref().map(|redis| &redis.access);
+        let same_url = self.upstream == new.upstream;
+        match key {
+            "upstream" => !same_url,
+            "upstream_secret_file" => {
+                same_url && before.map(|old| &old.login) != after.map(|new| &new.login)
+            }
+            // Everything else that is told of the server is part of the URL.
+            "redis.sentinel_secret_file" => {
+                same_url && before.map(|old| &old.server) != after.map(|new| &new.server)
+            }
+            _ => false,
+        }
+    }
+
+    /// Takes over what a reload puts into effect, and only that.
+    pub fn take_reloadable(&mut self, new: Config) {
+        self.log = new.log;
+        self.policy = new.policy;
+        self.allow = new.allow;
+    }
+}
+
+#[cfg(test)]
+mod tests;

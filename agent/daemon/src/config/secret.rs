@@ -1,0 +1,177 @@
+//! Passwords, and the files that they are kept in.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use secrecy::{ExposeSecret, SecretString};
+use tenure_stores::secret::Secret;
+
+use super::directories::Environment;
+use super::value::Refusal;
+
+/// Longest password, bytes.
+const SECRET_MAX: usize = 4096;
+/// A stand-in for the directory into which systemd puts the credentials of a service, see
+/// systemd.exec(5), LoadCredential=.
+const CREDENTIALS: &str = "CREDENTIALS_DIRECTORY";
+/// The credential that is looked for when no file is named.
+const CREDENTIAL: &str = "upstream-secret";
+/// Anybody else may read it, or write another one into it.
+const FOR_OTHERS: u32 = 0o006;
+
+/// The path of a file with a secret: an absolute one, or one in systemd's directory of credentials.
+pub(super) fn path(text: &str) -> Result<PathBuf, Refusal> {
+    let path = PathBuf::from(text);
+    if path.is_absolute() || in_credentials(&path).is_some() {
+        Ok(path)
+    } else {
+        Err("must be an absolute path, or $CREDENTIALS_DIRECTORY/NAME for a credential of the \
+             service manager"
+            .to_owned())
+    }
+}
+
+/// The name of a credential, if the path is that of one.
+fn in_credentials(path: &Path) -> Option<&Path> {
+    path.strip_prefix(format!("${CREDENTIALS}")).ok().filter(|name| name.components().count() == 1)
+}
+
+/// The credential that the service manager brings for the upstream, if it does.
+pub(super) fn credential(environment: &Environment) -> Option<PathBuf> {
+    let path = environment.directory(CREDENTIALS)?.join(CREDENTIAL);
+    path.exists().then(|| Path::new(&format!("${CREDENTIALS}")).join(CREDENTIAL))
+}
+
+/// Reads the secret in a file. One line break at its end is not part of it.
+pub(super) fn read(path: &Path, environment: &Environment) -> Result<Secret, Refusal> {
+    let path = match in_credentials(path) {
+        None => path.to_owned(),
+        Some(name) => environment
+            .directory(CREDENTIALS)
+            .ok_or_else(|| {
+                format!(
+                    "the service manager brought no credentials ({CREDENTIALS} is not set): add \
+                     LoadCredential={}:FILE to the service, or name a file",
+                    name.display()
+                )
+            })?
+            .join(name),
+    };
+    let unreadable =
+        |error: io::Error| format!("must be a file that uid {} can read: {error}", environment.uid);
+    let file = File::open(&path).map_err(unreadable)?;
+    let found = file.metadata().map_err(unreadable)?;
+    if !found.is_file() {
+        return Err("must be a file".to_owned());
+    }
+    if found.mode() & FOR_OTHERS != 0 {
+        return Err(format!(
+            "must not be open to every user of this host, and has mode {:04o}: chmod 600 it, and \
+             change the password in it if somebody may have read it",
+            found.mode() & 0o7777
+        ));
+    }
+    let mut text = String::new();
+    let most = u64::try_from(SECRET_MAX).unwrap_or(u64::MAX).saturating_add(2);
+    let read = file.take(most).read_to_string(&mut text);
+    let text = SecretString::from(text);
+    read.map_err(|error| match error.kind() {
+        io::ErrorKind::InvalidData => "must contain a password in UTF-8".to_owned(),
+        _ => unreadable(error),
+    })?;
+    let secret = text.expose_secret();
+    let secret = secret.strip_suffix('\n').unwrap_or(secret);
+    let secret = secret.strip_suffix('\r').unwrap_or(secret);
+    if secret.is_empty() || secret.len() > SECRET_MAX {
+        return Err(format!("must contain a password of 1 to {SECRET_MAX} bytes"));
+    }
+    if secret.contains(['\n', '\r', '\0']) {
+        return Err("must contain one line with the password, and nothing else".to_owned());
+    }
+    Ok(Secret::new(secret))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    fn environment(credentials: Option<&Path>) -> Environment {
+        let mut environment = Environment { uid: 7, ..Environment::default() };
+        if let Some(path) = credentials {
+            environment.variables.insert(CREDENTIALS.to_owned(), path.into());
+        }
+        environment
+    }
+
+    fn written(text: impl AsRef<[u8]>, mode: u32) -> (tempfile::TempDir, PathBuf) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(CREDENTIAL);
+        fs::write(&path, text).unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+        (dir, path)
+    }
+
+    #[test]
+    fn a_line_is_read() {
+        for text in ["open sesame", "open sesame\n", "open sesame\r\n"] {
+            let (_dir, path) = written(text, 0o640);
+            assert_eq!(read(&path, &environment(None)).unwrap().expose(), "open sesame");
+        }
+        let longest = "x".repeat(SECRET_MAX);
+        let (_dir, path) = written(format!("{longest}\n"), 0o400);
+        assert_eq!(read(&path, &environment(None)).unwrap(), Secret::new(longest));
+    }
+
+    #[track_caller]
+    fn refused(text: impl AsRef<[u8]>, mode: u32, expected: &str) {
+        let (_dir, path) = written(text, mode);
+        let refusal = read(&path, &environment(None)).unwrap_err();
+        assert!(refusal.contains(expected), "{refusal}");
+        assert!(!refusal.contains("hunter2"), "{refusal}");
+    }
+
+    #[test]
+    fn what_is_no_secret_is_refused() {
+        refused("hunter2", 0o644, "must not be open to every user of this host, and has mode 0644");
+        refused("hunter2", 0o602, "has mode 0602: chmod 600 it");
+        refused("", 0o600, "must contain a password of 1 to 4096 bytes");
+        refused("\n", 0o600, "must contain a password of 1 to 4096 bytes");
+        refused("x".repeat(SECRET_MAX + 1), 0o600, "must contain a password of 1 to 4096 bytes");
+        refused("hunter2\nhunter2\n", 0o600, "one line");
+        refused(b"hunter2\xff", 0o600, "in UTF-8");
+        let (dir, _) = written("", 0o600);
+        assert_eq!(read(dir.path(), &environment(None)).unwrap_err(), "must be a file");
+        let refusal = read(&dir.path().join("no"), &environment(None)).unwrap_err();
+        assert!(refusal.starts_with("must be a file that uid 7 can read: No such"), "{refusal}");
+    }
+
+    #[test]
+    fn credentials_come_from_the_service_manager() {
+        let (dir, _) = written("open sesame", 0o400);
+        let named = path("$CREDENTIALS_DIRECTORY/upstream-secret").unwrap();
+        let environment = environment(Some(dir.path()));
+        assert_eq!(read(&named, &environment).unwrap().expose(), "open sesame");
+        assert_eq!(credential(&environment), Some(named.clone()));
+
+        let nowhere = Environment::default();
+        assert_eq!(credential(&nowhere), None);
+        let refusal = read(&named, &nowhere).unwrap_err();
+        assert!(refusal.contains("LoadCredential=upstream-secret:FILE"), "{refusal}");
+        for wrong in ["secret", "$CREDENTIALS_DIRECTORY", "$CREDENTIALS_DIRECTORY/../a", "$HOME/a"]
+        {
+            path(wrong).unwrap_err();
+        }
+    }
+
+    #[test]
+    fn a_secret_does_not_print() {
+        let secret = Secret::new("hunter2");
+        assert_eq!(format!("{secret:?}"), "***");
+        assert!(secret == secret.clone() && secret != Secret::new("hunter3"));
+    }
+}

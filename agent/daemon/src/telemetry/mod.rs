@@ -1,0 +1,46 @@
+//! Logs and metrics. Neither ever waits for whoever reads them: what delays a log line must not
+//! delay a beat.
+
+mod answers;
+mod budget;
+#[cfg(test)]
+mod buffer;
+mod exposition;
+mod filter;
+mod format;
+mod human;
+mod journald;
+pub mod log;
+pub mod metrics;
+mod notes;
+mod repeats;
+mod writer;
+
+use std::sync::Arc;
+
+pub use answers::Answers;
+pub use exposition::Exposition;
+pub use format::{HAS_JOURNALD, LogFormat};
+pub use metrics::Metrics;
+pub use repeats::Repeats;
+use tenure_core::keeper::Note;
+
+/// The receiver of state changes: the log and the metrics.
+#[derive(Debug)]
+pub struct Recorder {
+    metrics: Arc<Metrics>,
+    notes: notes::Notes,
+}
+
+impl Recorder {
+    /// Records to the log of this process and to these metrics.
+    pub fn new(metrics: Arc<Metrics>) -> Recorder {
+        Recorder { metrics, notes: notes::Notes::default() }
+    }
+
+    /// Records a state change.
+    pub fn note(&mut self, note: &Note) {
+        self.metrics.note(note);
+        self.notes.note(note);
+    }
+}

@@ -1,0 +1,235 @@
+//! PURE. Which agent looks after semaphores of other programs, and how it finds those that were there
+//! before it.
+//!
+//! One agent of the fleet is the caretaker, for a term that it renews; the others ask when the term is
+//! over. For some seconds after the caretaker died those programs hand over as slowly as without an
+//! agent; nothing else depends on it.
+
+use std::time::Duration;
+
+use tenure_core::time::Boottime;
+
+/// How long an agent is the caretaker without standing again.
+pub(super) const TERM: Duration = Duration::from_secs(6);
+/// How often the caretaker stands again.
+const STAND_EVERY: Duration = Duration::from_secs(2);
+/// Agents that ask for the end of the same term do so within this time of each other.
+const SPREAD_MS: u64 = 1000;
+/// After a call that failed.
+const RETRY: Duration = Duration::from_secs(1);
+/// How many times as long as a step of a survey took Redis is left alone.
+const REST: u32 = 10;
+/// Least rest between two steps; a step takes the server about a millisecond.
+const REST_MIN: Duration = Duration::from_millis(10);
+/// Longest rest between two steps.
+const REST_MAX: Duration = Duration::from_secs(1);
+/// Least time between the beginnings of two surveys.
+const SURVEY_EVERY: Duration = Duration::from_secs(30);
+
+/// The cursor at which a survey of all keys begins, and has ended.
+const START: &[u8] = b"0";
+
+/// The next question.
+#[derive(Debug, PartialEq)]
+pub(super) enum Errand {
+    /// To be the caretaker.
+    Stand,
+    /// A survey of semaphores, from this cursor on.
+    Survey(Vec<u8>),
+}
+
+/// The agent's part in the election of a caretaker. One errand at a time.
+#[derive(Debug)]
+pub(super) struct Caretaker {
+    spread: Duration,
+    /// Changes are heard of. Who hears nothing does not stand.
+    hears: bool,
+    is_it: bool,
+    stand_at: Option<Boottime>,
+    /// The next step of a survey.
+    survey: Option<(Boottime, Vec<u8>)>,
+    surveyed_at: Option<Boottime>,
+    asked_at: Option<Boottime>,
+}
+
+impl Caretaker {
+    /// `seed` differs between agents.
+    pub(super) fn new(seed: u64) -> Caretaker {
+        Caretaker {
+            spread: Duration::from_millis(seed % SPREAD_MS),
+            hears: false,
+            is_it: false,
+            stand_at: None,
+            survey: None,
+            surveyed_at: None,
+            asked_at: None,
+        }
+    }
+
+    pub(super) fn is_it(&self) -> bool {
+        self.is_it
+    }
+
+    /// Hints come from now on, of whatever changes after it.
+    pub(super) fn listens(&mut self, now: Boottime) {
+        self.hears = true;
+        self.stand_at = Some(self.stand_at.map_or(now, |at| at.min(now)));
+        if self.is_it {
+            self.survey_from(now);
+        }
+    }
+
+    /// Hints do not come for a moment: what a survey would find now, it would have to look for again.
+    pub(super) fn pauses(&mut self) {
+        self.hears = false;
+    }
+
+    /// Hints will not come.
+    pub(super) fn is_deaf(&mut self) {
+        *self = Caretaker { spread: self.spread, asked_at: self.asked_at, ..Caretaker::new(0) };
+    }
+
+    pub(super) fn poll_timeout(&self) -> Option<Boottime> {
+        if self.asked_at.is_some() || !self.hears {
+            return None;
+        }
+        let survey = self.survey.as_ref().map(|(at, _)| *at);
+        [self.stand_at, survey].into_iter().flatten().min()
+    }
+
+    pub(super) fn take(&mut self, now: Boottime) -> Option<Errand> {
+        if self.asked_at.is_some() || !self.hears {
+            return None;
+        }
+        let errand = if self.stand_at.is_some_and(|at| at <= now) {
+            self.stand_at = None;
+            Errand::Stand
+        } else {
+            let (_, cursor) = self.survey.take_if(|(at, _)| *at <= now)?;
+            if cursor == START {
+                self.surveyed_at = Some(now);
+            }
+            Errand::Survey(cursor)
+        };
+        self.asked_at = Some(now);
+        Some(errand)
+    }
+
+    /// How long another agent is the caretaker at least, or that this one is.
+    pub(super) fn stood(&mut self, now: Boottime, answer: Option<Option<Duration>>) {
+        self.asked_at = None;
+        if !self.hears {
+            return;
+        }
+        self.stand_at = Some(match answer {
+            None => now + RETRY + self.spread,
+            Some(None) => now + STAND_EVERY,
+            Some(Some(left)) => now + left.min(TERM) + self.spread,
+        });
+        match answer {
+            Some(None) if !self.is_it => {
+                self.is_it = true;
+                self.survey_from(now);
+            }
+            Some(Some(_)) => {
+                self.is_it = false;
+                self.survey = None;
+            }
+            _ => {}
+        }
+    }
+
+    /// Takes the result of a step of a survey; none if it failed.
+    pub(super) fn surveyed(&mut self, now: Boottime, from: Vec<u8>, next: Option<Vec<u8>>) {
+        let took = self.asked_at.take().map_or(Duration::ZERO, |asked_at| now.since(asked_at));
+        // Perhaps it is to begin anew.
+        if !self.is_it || self.survey.is_some() {
+            return;
+        }
+        self.survey = match next {
+            None => Some((now + RETRY, from)),
+            Some(next) if next == START => None,
+            Some(next) => Some((now + (took * REST).clamp(REST_MIN, REST_MAX), next)),
+        };
+    }
+
+    fn survey_from(&mut self, now: Boottime) {
+        let not_before = self.surveyed_at.map_or(now, |at| at + SURVEY_EVERY);
+        self.survey = Some((now.max(not_before), START.to_vec()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Boottime = Boottime::from_nanos(1_000_000_000_000);
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// One that has just become it, before its survey.
+    fn elected() -> Caretaker {
+        let mut caretaker = Caretaker::new(0);
+        caretaker.listens(NOW);
+        assert_eq!(caretaker.take(NOW), Some(Errand::Stand));
+        caretaker.stood(NOW, Some(None));
+        caretaker
+    }
+
+    #[test]
+    fn who_hears_nothing_does_not_stand() {
+        let mut caretaker = Caretaker::new(7);
+        assert_eq!((caretaker.poll_timeout(), caretaker.take(NOW)), (None, None));
+        caretaker.listens(NOW);
+        assert_eq!(caretaker.take(NOW), Some(Errand::Stand));
+        caretaker.is_deaf();
+        caretaker.stood(NOW, Some(None));
+        assert_eq!((caretaker.is_it(), caretaker.poll_timeout()), (false, None));
+    }
+
+    #[test]
+    fn who_is_elected_surveys_when_it_hears_of_all_that_it_looks_after() {
+        let mut caretaker = elected();
+        caretaker.pauses();
+        assert_eq!((caretaker.poll_timeout(), caretaker.take(NOW)), (None, None));
+        caretaker.listens(NOW);
+        assert_eq!(caretaker.take(NOW), Some(Errand::Stand));
+        caretaker.pauses();
+        caretaker.stood(NOW, Some(None));
+        caretaker.listens(NOW);
+        assert_eq!(caretaker.take(NOW), Some(Errand::Stand), "it stands again after a pause");
+        caretaker.stood(NOW, Some(None));
+        assert_eq!(caretaker.take(NOW), Some(Errand::Survey(START.to_vec())));
+    }
+
+    #[test]
+    fn one_stands_again_in_time_and_the_others_when_it_is_over() {
+        let mut caretaker = elected();
+        assert!(caretaker.is_it());
+        assert!(caretaker.stand_at.unwrap() < NOW + TERM);
+        caretaker.stood(NOW, Some(Some(3 * SECOND)));
+        assert!(!caretaker.is_it());
+        assert_eq!(caretaker.poll_timeout(), Some(NOW + 3 * SECOND));
+        assert_eq!(caretaker.survey, None);
+    }
+
+    #[test]
+    fn a_survey_goes_step_by_step_with_rests_and_is_not_begun_twice() {
+        let mut caretaker = elected();
+        assert_eq!(caretaker.take(NOW), Some(Errand::Survey(START.to_vec())));
+        assert_eq!(caretaker.take(NOW + SECOND), None, "one errand at a time");
+        let later = NOW + Duration::from_millis(50);
+        caretaker.surveyed(later, START.to_vec(), Some(b"17".to_vec()));
+        let next = later + Duration::from_millis(500);
+        assert_eq!(caretaker.poll_timeout(), Some(next));
+        assert_eq!(caretaker.take(next), Some(Errand::Survey(b"17".to_vec())));
+        caretaker.surveyed(next, b"17".to_vec(), None);
+        assert_eq!(caretaker.survey, Some((next + RETRY, b"17".to_vec())), "it is tried again");
+        caretaker.survey = None;
+        // The feed comes and goes.
+        for _ in 0..5 {
+            caretaker.listens(next);
+        }
+        assert_eq!(caretaker.survey, Some((NOW + SURVEY_EVERY, START.to_vec())));
+        assert_eq!(caretaker.take(NOW + 3 * SECOND), Some(Errand::Stand));
+    }
+}

@@ -1,0 +1,166 @@
+//! PURE. Requests become script calls, and their replies answers.
+//!
+//! An [`Exchange`] is one request on its way: [`Exchange::start`] gives the first call, and each reply
+//! goes into [`Exchange::step`], which gives the answer or the next call. Nothing here waits, and
+//! nothing depends on a call being sent once: every script may be repeated.
+
+mod decode;
+mod encode;
+mod foreign;
+mod renew;
+mod reply;
+mod routes;
+mod scripts;
+mod standing;
+mod upkeep;
+
+use std::sync::Arc;
+
+use renew::RenewPage;
+pub use reply::ReplyError;
+use routes::RoutesPage;
+pub use scripts::{Invocation, Script};
+use standing::StandingPage;
+use tenure_core::model::{
+    Answer, BeatAnswer, ClaimAnswer, GoneReason, Request, Resource, UpstreamStanding,
+};
+pub use upkeep::{CareOf, Cared, Verified, care, cared, stand, stood, verified, verify};
+
+use super::layout::Layout;
+
+/// One request on its way.
+#[derive(Debug)]
+pub struct Exchange(Stage);
+
+/// The subject of the next reply.
+#[derive(Debug)]
+enum Stage {
+    Claim,
+    /// The claim's terms are not those of its resource's kind: nothing is asked.
+    Misfit,
+    Renew(RenewPage),
+    Release,
+    Announce,
+    EndSession,
+    Inspect(StandingPage),
+    Routes(RoutesPage),
+    Revoke,
+}
+
+/// The step after a reply.
+#[derive(Debug)]
+pub enum Step {
+    /// The answer to the request.
+    Done(Answer),
+    /// There is more to ask.
+    Next(Exchange, Invocation),
+}
+
+impl Exchange {
+    /// The first call for a request. `floor` is the greatest token that this agent has seen: nothing
+    /// at or below it is granted, even by a store that lost its last token and runs behind.
+    pub fn start(layout: &Layout, request: &Request, floor: u64) -> (Exchange, Invocation) {
+        let (stage, invocation) = match request {
+            Request::Claim(claim) => match encode::claim(layout, claim, floor) {
+                Some(invocation) => (Stage::Claim, invocation),
+                None => (Stage::Misfit, RenewPage::new(Vec::new(), floor).ask(layout)),
+            },
+            Request::Renew(beats) => {
+                let page = RenewPage::new(beats.clone(), floor);
+                let invocation = page.ask(layout);
+                (Stage::Renew(page), invocation)
+            }
+            Request::Release { claim, resource } => {
+                (Stage::Release, encode::release(layout, *claim, resource, floor))
+            }
+            Request::Announce(record) => (Stage::Announce, encode::announce(layout, record)),
+            Request::EndSession { session, tenant, project } => {
+                (Stage::EndSession, encode::end_session(layout, *session, tenant, project))
+            }
+            Request::Inspect(resource) | Request::Holders(resource) => {
+                let is_whole = matches!(request, Request::Holders(_));
+                let page = StandingPage::new(resource.clone(), is_whole);
+                let invocation = page.ask(layout);
+                (Stage::Inspect(page), invocation)
+            }
+            Request::Routes { tenant, name, page } => {
+                let page = RoutesPage::new(tenant.clone(), name.clone(), page);
+                let invocation = page.ask(layout);
+                (Stage::Routes(page), invocation)
+            }
+            Request::Revoke { resource, token } => {
+                (Stage::Revoke, encode::revoke(layout, resource, *token, floor))
+            }
+        };
+        (Exchange(stage), invocation)
+    }
+
+    /// The first call for [`Request::Inspect`] of a master, where `names` of its project's sessions are
+    /// known from before; used if there are more sessions than are named.
+    pub fn inspect_project(
+        layout: &Layout,
+        master: &Resource,
+        names: Vec<Arc<str>>,
+    ) -> (Exchange, Invocation) {
+        let page = StandingPage::of_project(master.clone(), names);
+        let invocation = page.ask(layout);
+        (Exchange(Stage::Inspect(page)), invocation)
+    }
+
+    /// Takes the reply to the last call.
+    pub fn step(self, layout: &Layout, reply: redis::Value) -> Result<Step, ReplyError> {
+        let answer = match self.0 {
+            Stage::Claim => Answer::Claim(decode::claim(reply)?),
+            Stage::Misfit => Answer::Claim(ClaimAnswer::Gone(GoneReason::Conflict)),
+            Stage::Release => Answer::Released(reply::integer(reply)? > 0),
+            Stage::Announce => {
+                reply::integer(reply)?;
+                Answer::Announced
+            }
+            Stage::EndSession => Answer::Ended(reply::integer(reply)? > 0),
+            Stage::Revoke => Answer::Revoked(reply::count(reply)?),
+            Stage::Renew(mut page) => {
+                if page.take(reply)? {
+                    let invocation = page.ask(layout);
+                    return Ok(Step::Next(Exchange(Stage::Renew(page)), invocation));
+                }
+                Answer::Renew(page.finish())
+            }
+            Stage::Inspect(mut page) => {
+                if page.take(reply)? {
+                    let invocation = page.ask(layout);
+                    return Ok(Step::Next(Exchange(Stage::Inspect(page)), invocation));
+                }
+                Answer::Standing(page.finish())
+            }
+            Stage::Routes(mut page) => {
+                if page.take(reply)? {
+                    let invocation = page.ask(layout);
+                    return Ok(Step::Next(Exchange(Stage::Routes(page)), invocation));
+                }
+                Answer::Routes(page.finish())
+            }
+        };
+        Ok(Step::Done(answer))
+    }
+}
+
+/// The greatest token that an answer tells of; the `floor` of what is asked later.
+pub fn greatest_token(answer: &Answer) -> Option<u64> {
+    let of_standing =
+        |standing: &UpstreamStanding| standing.holders.iter().map(|holder| holder.token).max();
+    match answer {
+        Answer::Claim(ClaimAnswer::Held { token, .. }) => Some(*token),
+        Answer::Claim(ClaimAnswer::Contended { holder: Some(holder), .. }) => Some(holder.token),
+        Answer::Renew(answers) => answers
+            .iter()
+            .filter_map(|answer| match answer {
+                BeatAnswer::Held { token, .. } => Some(*token),
+                _ => None,
+            })
+            .max(),
+        Answer::Standing(standing) => of_standing(standing),
+        Answer::Routes(routes) => routes.routes.iter().map(|route| route.token).max(),
+        _ => None,
+    }
+}

@@ -1,0 +1,77 @@
+//! Reading replies.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::Value;
+use tenure_core::model::{ClaimAnswer, ClaimId, GoneReason, Owner, SessionId, StandingEntry};
+
+use super::foreign::{UNKNOWN_HOST, id_of};
+use super::reply::{Items, ReplyError, count, count_if_any, text, text_if_any, unexpected};
+
+pub(super) fn claim(reply: Value) -> Result<ClaimAnswer, ReplyError> {
+    let mut items = Items::of(reply)?;
+    let word = items.next();
+    match text(word.clone())?.as_str() {
+        "held" => Ok(ClaimAnswer::Held {
+            token: count(items.next())?,
+            limit: limit(items.next())?,
+            limit_was: limit(items.next())?,
+        }),
+        "waiting" => Ok(ClaimAnswer::Waiting {
+            position: count(items.next())?,
+            limit: limit(items.next())?,
+            limit_was: limit(items.next())?,
+        }),
+        "contended" => Ok(ClaimAnswer::Contended {
+            free_in: count_if_any(items.next())?.map(Duration::from_millis),
+            limit: limit(items.next())?,
+            holder: match items.next() {
+                Value::Nil => None,
+                holder => Some(entry(holder)?),
+            },
+            limit_was: limit(items.next())?,
+        }),
+        "gone" => Ok(ClaimAnswer::Gone(gone(items.next())?)),
+        _ => Err(unexpected("held, waiting, contended or gone", &word)),
+    }
+}
+
+pub(super) fn gone(value: Value) -> Result<GoneReason, ReplyError> {
+    match text(value.clone())?.as_str() {
+        "released" => Ok(GoneReason::Released),
+        "expired" => Ok(GoneReason::Expired),
+        "preempted" => Ok(GoneReason::Preempted),
+        "revoked" => Ok(GoneReason::Revoked),
+        "unknown" => Ok(GoneReason::Unknown),
+        "conflict" => Ok(GoneReason::Conflict),
+        _ => Err(unexpected("a reason", &value)),
+    }
+}
+
+/// A semaphore's limit. Other programs may write what no Tenure agent would.
+pub(super) fn limit(value: Value) -> Result<Option<u32>, ReplyError> {
+    let limit = count_if_any(value)?;
+    Ok(limit.map(|limit| u32::try_from(limit).unwrap_or(u32::MAX)))
+}
+
+/// A holder or waiter: its claim (or for other programs what they are known by), its session, host
+/// and name as far as they are known, the token, and for how long, µs.
+pub(super) fn entry(value: Value) -> Result<StandingEntry, ReplyError> {
+    let mut items = Items::of(value)?;
+    let value = text(items.next())?;
+    let session = text_if_any(items.next())?;
+    let host = text_if_any(items.next())?;
+    let name = text_if_any(items.next())?;
+    let session = session.as_deref().unwrap_or(&value);
+    Ok(StandingEntry {
+        claim: ClaimId(id_of(&value)),
+        owner: Owner {
+            session: SessionId(id_of(session)),
+            host: host.map_or_else(|| UNKNOWN_HOST.into(), Arc::from),
+            name: name.map_or_else(|| value.as_str().into(), Arc::from),
+        },
+        token: count(items.next())?,
+        since: Duration::from_micros(count(items.next())?),
+    })
+}

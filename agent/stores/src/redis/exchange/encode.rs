@@ -1,0 +1,246 @@
+//! Keys and arguments of the scripts. Their header comments name them in this order.
+
+use std::time::Duration;
+
+use tenure_core::model::{Claim, ClaimId, Resource, SessionId, SessionRecord, Terms};
+use tenure_wire::{Attributes, Kind};
+
+use super::super::layout::{Layout, SemaphoreKey, hyphenated, member, session_text};
+use super::scripts::{self, Invocation};
+
+/// Most waiters of one semaphore; beyond, a claim is answered as if it would not queue.
+const QUEUE_MAX: usize = 100_000;
+/// Longest time that a key is given, ms: 30 years.
+const EXPIRY_MAX_MS: u64 = 946_080_000_000;
+/// Partitions are numbered below this.
+const PARTITIONS: u32 = 256;
+/// The status of a lease unless the holder says otherwise.
+const ACTIVE: &str = "active";
+/// Surfaces whose sessions are preferred as master unless they say otherwise, and how much.
+const PREFERRED_SURFACE: (&str, i32) = ("claude_desktop", 100);
+
+/// Whole milliseconds, never less than asked for.
+pub(super) fn millis(duration: Duration) -> u64 {
+    let ms = u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX);
+    ms.min(EXPIRY_MAX_MS)
+}
+
+fn ttl_ms(ttl: Duration) -> u64 {
+    millis(ttl).max(1)
+}
+
+/// A resource as its claims' records have it.
+fn named(resource: &Resource) -> String {
+    format!("{}:{}", resource.kind, resource.name)
+}
+
+/// `None` if the terms are not those of the resource's kind.
+pub(super) fn claim(layout: &Layout, claim: &Claim, floor: u64) -> Option<Invocation> {
+    match (claim.resource.kind, &claim.terms) {
+        (Kind::Leader, Terms::Leader) => {
+            let call = Invocation::new(&scripts::CLAIM_LEADER);
+            Some(claim_common(layout, claim, floor, call))
+        }
+        (Kind::Master, Terms::Master { priority }) => {
+            Some(claim_master(layout, claim, floor, *priority))
+        }
+        (Kind::Semaphore, Terms::Semaphore { limit, keeps }) => {
+            Some(claim_permit(layout, claim, floor, *limit, *keeps))
+        }
+        (Kind::Lease, Terms::Lease { grace, attributes }) => {
+            Some(claim_lease(layout, claim, floor, *grace, attributes))
+        }
+        _ => None,
+    }
+}
+
+/// The keys and arguments that all kinds begin with.
+fn claim_common(layout: &Layout, claim: &Claim, floor: u64, call: Invocation) -> Invocation {
+    let Resource { tenant, .. } = &claim.resource;
+    let id = hyphenated(claim.id.0);
+    call.key(layout.main(&claim.resource))
+        .key(layout.claim(tenant, &id))
+        .key(layout.fence(tenant))
+        .arg(id)
+        .arg(named(&claim.resource))
+        .arg(session_text(claim.owner.session))
+        .arg(&claim.owner.host)
+        .arg(&claim.owner.name)
+        .arg(ttl_ms(claim.ttl))
+        .arg(floor)
+        .arg(layout.claim(tenant, ""))
+}
+
+fn claim_master(layout: &Layout, claim: &Claim, floor: u64, priority: i32) -> Invocation {
+    let Resource { tenant, name: project, .. } = &claim.resource;
+    claim_common(layout, claim, floor, Invocation::new(&scripts::CLAIM_MASTER))
+        .key(layout.master_claim(tenant, project))
+        .key(layout.session(&session_text(claim.owner.session)))
+        .arg(project)
+        .arg(priority)
+        .arg(layout.session(""))
+        .arg(layout.session_channel(""))
+        .arg(layout.project_channel(tenant, project))
+        .arg(layout.lost_channel())
+}
+
+fn claim_permit(layout: &Layout, claim: &Claim, floor: u64, limit: u32, keeps: bool) -> Invocation {
+    let Resource { tenant, name, .. } = &claim.resource;
+    let call = claim_common(layout, claim, floor, Invocation::new(&scripts::CLAIM_PERMIT));
+    with_semaphore(layout, tenant, name, call)
+        .arg(member(claim.id))
+        .arg(limit)
+        .arg(u8::from(claim.enqueue))
+        .arg(layout.notification(tenant, ""))
+        .arg(QUEUE_MAX)
+        .arg(u8::from(keeps))
+}
+
+/// The other keys of a semaphore.
+fn with_semaphore(layout: &Layout, tenant: &str, name: &str, call: Invocation) -> Invocation {
+    call.key(layout.semaphore(tenant, SemaphoreKey::Ttl, name))
+        .key(layout.semaphore(tenant, SemaphoreKey::Waiting, name))
+        .key(layout.semaphore(tenant, SemaphoreKey::WaitingHeartbeat, name))
+        .key(layout.semaphore(tenant, SemaphoreKey::Max, name))
+}
+
+fn claim_lease(
+    layout: &Layout,
+    claim: &Claim,
+    floor: u64,
+    grace: Duration,
+    attributes: &Attributes,
+) -> Invocation {
+    let Resource { tenant, name, .. } = &claim.resource;
+    let partition = attributes.partition.map_or_else(|| partition_of(name), u32::from);
+    claim_common(layout, claim, floor, Invocation::new(&scripts::CLAIM_LEASE))
+        .key(layout.leases(tenant))
+        .key(layout.routes(tenant))
+        .arg(name)
+        .arg(millis(grace))
+        .arg(attributes.address.as_deref().unwrap_or_default())
+        .arg(attributes.proxy_id.as_deref().unwrap_or_default())
+        .arg(partition)
+        .arg(attributes.status.as_deref().unwrap_or(ACTIVE))
+}
+
+/// The partition of a lease unless its holder says otherwise: CRC-32/IEEE of the name.
+fn partition_of(name: &str) -> u32 {
+    crc32fast::hash(name.as_bytes()) % PARTITIONS
+}
+
+pub(super) fn release(
+    layout: &Layout,
+    claim: ClaimId,
+    resource: &Resource,
+    floor: u64,
+) -> Invocation {
+    let Resource { tenant, kind, name } = resource;
+    let id = hyphenated(claim.0);
+    let script = match kind {
+        Kind::Leader => &scripts::RELEASE_LEADER,
+        Kind::Master => &scripts::RELEASE_MASTER,
+        Kind::Lease => &scripts::RELEASE_LEASE,
+        Kind::Semaphore => &scripts::RELEASE_PERMIT,
+    };
+    let call = Invocation::new(script)
+        .key(layout.main(resource))
+        .key(layout.claim(tenant, &id))
+        .arg(id)
+        .arg(named(resource));
+    match kind {
+        Kind::Leader => call,
+        Kind::Master => call
+            .key(layout.master_claim(tenant, name))
+            .arg(name)
+            .arg(layout.session(""))
+            .arg(layout.project_channel(tenant, name)),
+        Kind::Lease => call.key(layout.leases(tenant)).key(layout.routes(tenant)).arg(name),
+        Kind::Semaphore => {
+            let call = call.key(layout.fence(tenant));
+            with_semaphore(layout, tenant, name, call)
+                .arg(member(claim))
+                .arg(floor)
+                .arg(layout.claim(tenant, ""))
+                .arg(layout.notification(tenant, ""))
+        }
+    }
+}
+
+pub(super) fn revoke(
+    layout: &Layout,
+    resource: &Resource,
+    token: Option<u64>,
+    floor: u64,
+) -> Invocation {
+    let Resource { tenant, kind, name } = resource;
+    let script = match kind {
+        Kind::Leader => &scripts::REVOKE_LEADER,
+        Kind::Master => &scripts::REVOKE_MASTER,
+        Kind::Lease => &scripts::REVOKE_LEASE,
+        Kind::Semaphore => &scripts::REVOKE_PERMITS,
+    };
+    let call = Invocation::new(script)
+        .key(layout.main(resource))
+        .arg(token.map_or_else(String::new, |token| token.to_string()))
+        .arg(layout.claim(tenant, ""))
+        .arg(layout.lost_channel());
+    match kind {
+        Kind::Leader => call,
+        Kind::Master => call
+            .key(layout.master_claim(tenant, name))
+            .arg(name)
+            .arg(layout.session(""))
+            .arg(layout.project_channel(tenant, name)),
+        Kind::Lease => call.key(layout.leases(tenant)).key(layout.routes(tenant)).arg(name),
+        Kind::Semaphore => {
+            let call = call.key(layout.fence(tenant));
+            with_semaphore(layout, tenant, name, call)
+                .arg(floor)
+                .arg(layout.notification(tenant, ""))
+        }
+    }
+}
+
+pub(super) fn announce(layout: &Layout, record: &SessionRecord) -> Invocation {
+    let SessionRecord { owner, tenant, project, surface, ttl } = record;
+    let session = session_text(owner.session);
+    let (preferred, priority) = PREFERRED_SURFACE;
+    let (projects, sessions) = layout.projects();
+    Invocation::new(&scripts::ANNOUNCE)
+        .key(layout.session(&session))
+        .key(layout.sessions(tenant, project))
+        .key(layout.master(tenant, project))
+        .key(layout.claim(tenant, &session))
+        .arg(session)
+        .arg(tenant)
+        .arg(project)
+        .arg(surface)
+        .arg(&owner.host)
+        .arg(&owner.name)
+        .arg(ttl_ms(*ttl))
+        .arg(if **surface == *preferred { priority } else { 0 })
+        .arg(layout.session(""))
+        .arg(layout.project_channel(tenant, project))
+        .arg(projects)
+        .arg(sessions)
+}
+
+pub(super) fn end_session(
+    layout: &Layout,
+    session: SessionId,
+    tenant: &str,
+    project: &str,
+) -> Invocation {
+    let session = session_text(session);
+    let (projects, sessions) = layout.projects();
+    Invocation::new(&scripts::END_SESSION)
+        .key(layout.session(&session))
+        .key(layout.claim(tenant, &session))
+        .arg(session)
+        .arg(tenant)
+        .arg(project)
+        .arg(projects)
+        .arg(sessions)
+        .arg(layout.project_channels())
+}

@@ -1,0 +1,93 @@
+//! How to get to a Redis, and what to call things there.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::layout::Layout;
+use crate::secret::Secret;
+use crate::tls::Trust;
+
+/// As whom to sign in.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Login {
+    /// The ACL user; `None` for the default user.
+    pub user: Option<String>,
+    /// Its password; `None` for a server that wants none.
+    pub password: Option<Secret>,
+}
+
+/// A host and a port.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// A name or an IP address, IPv6 without brackets.
+    pub host: String,
+    /// The port.
+    pub port: u16,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Place { host, port } = self;
+        if host.contains(':') { write!(f, "[{host}]:{port}") } else { write!(f, "{host}:{port}") }
+    }
+}
+
+/// How to find the server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RedisServer {
+    /// It is there.
+    Tcp(Place),
+    /// It is on this host.
+    Unix(PathBuf),
+    /// These know which one is the master.
+    Sentinel {
+        /// Whom to ask; at least one.
+        sentinels: Vec<Place>,
+        /// The master's name among the Sentinels.
+        master: String,
+        /// As whom to ask.
+        login: Login,
+    },
+}
+
+/// Everything that it takes to get in.
+#[derive(Debug, Clone)]
+pub struct RedisAccess {
+    pub server: RedisServer,
+    /// Settings of TLS, which Sentinels then speak too; `None` for plain TCP and Unix sockets.
+    pub tls: Option<Trust>,
+    /// As whom to sign in.
+    pub login: Login,
+    /// The number of the database.
+    pub db: u32,
+    /// From the wish to connect to a server that has let us in.
+    pub connect_timeout: Duration,
+    /// From a call to its answer.
+    pub timeout: Duration,
+}
+
+/// Default of [`RedisAccess::connect_timeout`] and [`RedisAccess::timeout`].
+pub const TIMEOUT: Duration = Duration::from_secs(2);
+impl RedisAccess {
+    /// Without a login, TLS or any other setting.
+    pub fn plain(server: RedisServer) -> RedisAccess {
+        RedisAccess {
+            server,
+            tls: None,
+            login: Login::default(),
+            db: 0,
+            connect_timeout: TIMEOUT,
+            timeout: TIMEOUT,
+        }
+    }
+}
+
+/// A Redis as the upstream.
+#[derive(Debug, Clone)]
+pub struct RedisUpstream {
+    /// How to get in.
+    pub access: RedisAccess,
+    /// Names of keys and channels.
+    pub layout: Layout,
+}

@@ -1,0 +1,106 @@
+//! PURE. Of which tenants' keys this agent wants to hear, beside those of the default one. What all tenants'
+//! keys start with would tell of far more: of tokens, records and limits, and of each record's end.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use tenure_core::model::{Request, Resource, Subject};
+
+use super::layout::DEFAULT_TENANT;
+
+/// Tenants that are tracked one by one: the server compares every key that changes with every prefix. An
+/// agent with more hears of all.
+const TRACKED_MAX: usize = 16;
+
+/// Whose keys are tracked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Tracked {
+    /// Those of these tenants, and of the default one.
+    These(BTreeSet<Arc<str>>),
+    /// Those of every tenant.
+    All,
+}
+
+/// Tenants that this agent's programs use.
+#[derive(Debug, Default)]
+pub(super) struct Tenants {
+    used: BTreeSet<Arc<str>>,
+    tracked: Option<Tracked>,
+}
+
+impl Tenants {
+    /// A call is about to be sent.
+    pub(super) fn handle_request(&mut self, request: &Request) {
+        match request {
+            Request::Claim(claim) => self.meet(&claim.resource),
+            Request::Inspect(resource) => self.meet(resource),
+            Request::Renew(beats) => {
+                for beat in beats {
+                    if let Subject::Claim { resource, .. } = &beat.subject {
+                        self.meet(resource);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn meet(&mut self, Resource { tenant, .. }: &Resource) {
+        if **tenant != *DEFAULT_TENANT
+            && self.used.len() <= TRACKED_MAX
+            && !self.used.contains(tenant)
+        {
+            self.used.insert(Arc::clone(tenant));
+        }
+    }
+
+    /// The keys to be tracked. The caretaker looks after semaphores of all tenants.
+    pub(super) fn wanted(&self, is_caretaker: bool) -> Tracked {
+        if is_caretaker || self.used.len() > TRACKED_MAX {
+            return Tracked::All;
+        }
+        Tracked::These(self.used.clone())
+    }
+
+    /// This is tracked from now on.
+    pub(super) fn track(&mut self, tracked: Tracked) {
+        self.tracked = Some(tracked);
+    }
+
+    /// True if something is to be tracked that is not.
+    pub(super) fn lacks(&self, is_caretaker: bool) -> bool {
+        match &self.tracked {
+            None | Some(Tracked::All) => false,
+            Some(Tracked::These(tracked)) => is_caretaker || !self.used.is_subset(tracked),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tenure_wire::Kind;
+
+    use super::*;
+
+    fn inspect(tenant: &str) -> Request {
+        Request::Inspect(Resource { tenant: tenant.into(), kind: Kind::Leader, name: "x".into() })
+    }
+
+    #[test]
+    fn tenants_are_tracked_one_by_one_unless_there_are_many() {
+        let mut tenants = Tenants::default();
+        tenants.handle_request(&inspect(DEFAULT_TENANT));
+        assert_eq!(tenants.wanted(false), Tracked::These(BTreeSet::new()));
+        assert_eq!(tenants.wanted(true), Tracked::All);
+        tenants.track(tenants.wanted(false));
+        assert!(!tenants.lacks(false) && tenants.lacks(true));
+        for number in 0..2 * TRACKED_MAX {
+            tenants.handle_request(&inspect(&number.to_string()));
+            assert_eq!(tenants.lacks(false), number <= TRACKED_MAX, "{number}");
+            tenants.track(tenants.wanted(false));
+            assert_eq!(tenants.wanted(false) == Tracked::All, number >= TRACKED_MAX, "{number}");
+        }
+        tenants.track(Tracked::All);
+        assert!(!tenants.lacks(true));
+    }
+}

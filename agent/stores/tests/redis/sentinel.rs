@@ -1,0 +1,127 @@
+//! Masters that move.
+
+use std::fs;
+
+use tenure_stores::redis::link::{Link, Purpose};
+use tenure_stores::redis::settings::{Login, RedisAccess, RedisServer};
+
+use super::server::{Server, access, free_port, local, login};
+use super::{eventually, get, open, refused, up};
+
+const PASSWORD: &str = "hunter2";
+
+/// A Sentinel that watches this server as `main`.
+fn sentinel(master: &Server) -> Server {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("sentinel.conf");
+    let text = format!(
+        "sentinel monitor main 127.0.0.1 {} 1\nsentinel down-after-milliseconds main 500\n\
+         sentinel failover-timeout main 2000\nrequirepass {PASSWORD}\n",
+        master.port
+    );
+    fs::write(&file, text).unwrap();
+    Server::sentinel(dir, &file)
+}
+
+fn ask(sentinel: &Server, words: &[&str]) -> String {
+    sentinel.say(&[&["-a", PASSWORD, "--no-auth-warning"], words].concat())
+}
+
+fn through(ports: &[u16], master: &str, login: Login) -> RedisAccess {
+    let sentinels = ports.iter().map(|port| local(*port)).collect();
+    access(RedisServer::Sentinel { sentinels, master: master.to_owned(), login })
+}
+
+async fn at(link: &Link, port: u16) {
+    let place = local(port).to_string();
+    let looking = async {
+        while up(link).await.server.place != place {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(super::DEADLINE, looking).await.expect("it goes to the new master");
+}
+
+/// A master with a replica that is in step with it, and a Sentinel that knows both.
+async fn trio() -> (Server, Server, Server) {
+    let master = Server::start(&[]);
+    let replica = Server::start(&["--replicaof", "127.0.0.1", &master.port.to_string()]);
+    eventually("the replica to be in step", || {
+        replica.say(&["INFO", "replication"]).contains("master_link_status:up").then_some(())
+    })
+    .await;
+    let sentinel = sentinel(&master);
+    eventually("the replica to be known", || {
+        let known = ask(&sentinel, &["SENTINEL", "REPLICAS", "main"]);
+        known.contains("master-link-status\nok").then_some(())
+    })
+    .await;
+    (master, replica, sentinel)
+}
+
+#[tokio::test]
+async fn when_the_master_dies_its_successor_is_found() {
+    let (mut master, replica, sentinel) = trio().await;
+    // The first one that is named is not there.
+    let ports = [free_port(), sentinel.port];
+    let link = open(through(&ports, "main", login(None, PASSWORD)), Purpose::Commands);
+    at(&link, master.port).await;
+    master.kill();
+    at(&link, replica.port).await;
+    assert_eq!(get(&up(&link).await, "a").await, None);
+}
+
+#[tokio::test]
+async fn when_the_master_hands_over_its_successor_is_found() {
+    let (master, replica, sentinel) = trio().await;
+    let link = open(through(&[sentinel.port], "main", login(None, PASSWORD)), Purpose::Beats);
+    at(&link, master.port).await;
+    eventually("the hand-over to begin", || {
+        (ask(&sentinel, &["SENTINEL", "FAILOVER", "main"]) == "OK").then_some(())
+    })
+    .await;
+    at(&link, replica.port).await;
+}
+
+#[tokio::test]
+async fn a_master_that_sentinels_abandoned_is_left_although_it_answers() {
+    let (old, new) = (Server::start(&[]), Server::start(&[]));
+    let sentinel = sentinel(&old);
+    let link = open(through(&[sentinel.port], "main", login(None, PASSWORD)), Purpose::Beats);
+    at(&link, old.port).await;
+    ask(&sentinel, &["SENTINEL", "REMOVE", "main"]);
+    ask(&sentinel, &["SENTINEL", "MONITOR", "main", "127.0.0.1", &new.port.to_string(), "1"]);
+    at(&link, new.port).await;
+}
+
+#[tokio::test]
+async fn sentinels_that_do_not_help_are_named_with_what_they_said() {
+    let master = Server::start(&[]);
+    let sentinel = sentinel(&master);
+    let (nobody, port) = (free_port(), sentinel.port);
+    let known = login(None, PASSWORD);
+    refused(
+        through(&[nobody, port], "other", known.clone()),
+        &format!(
+            "Connection refused (os error 111); Sentinel at 127.0.0.1:{port} knows no such master"
+        ),
+    )
+    .await;
+    let text = "no Sentinel says where the master \"main\" is; check upstream";
+    refused(through(&[nobody], "main", known.clone()), text).await;
+    refused(through(&[port], "main", Login::default()), "redis.sentinel_secret_file").await;
+    refused(
+        through(&[port], "main", login(None, "wrong")),
+        "check sentinel_user and sentinel_password",
+    )
+    .await;
+
+    // As if it were a Redis.
+    let plain = access(RedisServer::Tcp(local(port)));
+    let plain = RedisAccess { login: known.clone(), ..plain };
+    refused(plain, "is a Sentinel; write the upstream as redis+sentinel://").await;
+
+    // It calls a replica the master until it has looked.
+    master.say(&["REPLICAOF", "127.0.0.1", "1"]);
+    refused(through(&[port], "main", known), "although a Sentinel calls it the master").await;
+}

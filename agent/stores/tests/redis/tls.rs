@@ -1,0 +1,147 @@
+//! TLS with an authority of the test's own, from the configuration on.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use tenure_stores::redis::link::Purpose;
+use tenure_stores::redis::settings::RedisAccess;
+use tenured::config::{Environment, Flags, load};
+
+use super::server::Server;
+use super::{get, open, refused, up};
+
+struct Authority {
+    dir: tempfile::TempDir,
+}
+
+impl Authority {
+    fn new() -> Authority {
+        let authority = Authority { dir: tempfile::tempdir().unwrap() };
+        let (key, cert) = (authority.path("ca.key"), authority.path("ca.pem"));
+        openssl(&format!(
+            "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 \
+             -subj /CN=test -keyout {} -out {}",
+            key.display(),
+            cert.display()
+        ));
+        authority.issue("server", "IP:127.0.0.1,DNS:localhost");
+        authority.issue("client", "DNS:agent");
+        authority
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// A certificate NAME.pem with its key NAME.key.
+    fn issue(&self, name: &str, names: &str) {
+        let path = |extension| self.path(&format!("{name}.{extension}")).display().to_string();
+        let (key, request, cert, extensions) = (path("key"), path("csr"), path("pem"), path("ext"));
+        fs::write(&extensions, format!("subjectAltName={names}\n")).unwrap();
+        openssl(&format!(
+            "req -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -subj /CN={name} \
+             -keyout {key} -out {request}"
+        ));
+        openssl(&format!(
+            "x509 -req -in {request} -CA {} -CAkey {} -CAcreateserial -days 2 -extfile {extensions} \
+             -out {cert}",
+            self.path("ca.pem").display(),
+            self.path("ca.key").display()
+        ));
+    }
+
+    /// A server that speaks TLS on its port, and its own Unix socket.
+    fn server(&self, clients: &str) -> Server {
+        let path = |name| self.path(name).display().to_string();
+        Server::start_on(
+            "--tls-port",
+            &[
+                "--tls-cert-file",
+                &path("server.pem"),
+                "--tls-key-file",
+                &path("server.key"),
+                "--tls-ca-cert-file",
+                &path("ca.pem"),
+                "--tls-auth-clients",
+                clients,
+            ],
+        )
+    }
+}
+
+fn openssl(arguments: &str) {
+    let done = Command::new("openssl")
+        .args(arguments.split_whitespace())
+        .stderr(Stdio::null())
+        .stdout(Stdio::null())
+        .status()
+        .expect("openssl can be run");
+    assert!(done.success(), "openssl {arguments}");
+}
+
+/// The configuration that an agent makes of this file.
+fn configured(dir: &Path, upstream: &str, rest: &str) -> Result<RedisAccess, String> {
+    let file = dir.join("tenured.toml");
+    let text = format!("upstream = {upstream:?}\n[redis]\nconnect_timeout = \"10s\"\n{rest}");
+    fs::write(&file, text).unwrap();
+    let flags = Flags { config: Some(file), ..Flags::default() };
+    let loaded = load(&flags, &Environment::default()).map_err(|error| error.to_string())?;
+    Ok(loaded.config.redis.expect("the upstream is a Redis").access)
+}
+
+#[tokio::test]
+async fn a_server_is_known_by_its_certificate() {
+    let authority = Authority::new();
+    let server = authority.server("no");
+    let port = server.port;
+    let of = |upstream: &str, ca: &str| {
+        let ca = format!("tls_ca_file = {:?}", authority.path(ca));
+        configured(authority.dir.path(), upstream, &ca)
+    };
+    for host in ["localhost", "127.0.0.1"] {
+        let access = of(&format!("rediss://{host}:{port}/2"), "ca.pem").unwrap();
+        let link = open(access, Purpose::Commands);
+        assert_eq!(get(&up(&link).await, "a").await, None);
+    }
+
+    let stranger = Authority::new();
+    let ca = format!("tls_ca_file = {:?}", stranger.path("ca.pem"));
+    let url = format!("rediss://localhost:{port}");
+    let access = configured(authority.dir.path(), &url, &ca).unwrap();
+    refused(access, "put the certificate of its authority into redis.tls_ca_file").await;
+    authority.issue("server", "DNS:elsewhere");
+    let moved = authority.server("no");
+    let access = of(&format!("rediss://localhost:{}", moved.port), "ca.pem").unwrap();
+    refused(access, "name it in upstream as its certificate does").await;
+
+    // One of the two speaks TLS.
+    let plain = Server::start(&[]);
+    let access = of(&format!("rediss://localhost:{}", plain.port), "ca.pem").unwrap();
+    let access = RedisAccess { connect_timeout: Duration::from_millis(800), ..access };
+    refused(access, "within 600 ms while agreeing on TLS, which it may not speak").await;
+    let access =
+        configured(authority.dir.path(), &format!("redis://localhost:{port}"), "").unwrap();
+    refused(access, "if it speaks TLS on this port").await;
+
+    let wrong = of(&format!("rediss://localhost:{port}"), "ca.key").unwrap_err();
+    assert!(wrong.contains("must contain certificates in PEM format, and has none"), "{wrong}");
+}
+
+#[tokio::test]
+async fn a_client_can_show_a_certificate() {
+    let authority = Authority::new();
+    let server = authority.server("yes");
+    let url = format!("rediss://localhost:{}", server.port);
+    let file = |key: &str, name: &str| format!("tls_{key}_file = {:?}\n", authority.path(name));
+    let (ca, cert) = (file("ca", "ca.pem"), file("cert", "client.pem"));
+    let of = |rest: &str| configured(authority.dir.path(), &url, rest);
+
+    let access = of(&format!("{ca}{cert}{}", file("key", "client.key"))).unwrap();
+    assert_eq!(get(&up(&open(access, Purpose::Commands)).await, "a").await, None);
+
+    refused(of(&ca).unwrap(), "it wants a certificate of its clients").await;
+    let wrong = of(&format!("{ca}{cert}{}", file("key", "server.key"))).unwrap_err();
+    assert!(wrong.contains("must be the key of the certificate"), "{wrong}");
+}

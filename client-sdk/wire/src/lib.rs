@@ -1,0 +1,35 @@
+//! The shapes that travel over the agent's socket, and the layout of the validity page.
+//!
+//! The agent and every client use these types, so that the two cannot drift apart. Times are
+//! integers with the unit last in the name. Requests refuse unknown fields; replies may grow.
+
+#![forbid(unsafe_code)]
+
+mod acquire;
+mod doctor;
+mod event;
+mod log;
+pub mod page;
+mod problem;
+mod register;
+mod session;
+mod standing;
+mod status;
+
+pub use acquire::{
+    Acquire, Acquired, Attributes, HoldState, Kind, LimitChanged, Release, Released, Wait, Waiting,
+};
+pub use doctor::{Check, Diagnosis, Verdict};
+pub use event::{
+    Event, GrantedEvent, HoldEvent, JeopardyEvent, LostEvent, LostReason, MessageEvent,
+    QueuedEvent, ReleasedCause, ReleasedEvent, ShutdownEvent, SnapshotEvent,
+};
+pub use log::{LogFilter, SetLog};
+pub use problem::{Code, Problem};
+pub use register::{AgentInfo, Register, Registered, Resume, Tether};
+pub use session::{Beat, Checkpoint, Checkpointed, HoldView, Role};
+pub use standing::{Holder, Revoke, Revoked, Route, Routes, Standing, Waiter};
+pub use status::{
+    AgentStatus, LatenessStatus, QuarantineEnded, SessionStatus, Status, UpstreamState,
+    UpstreamStatus,
+};
