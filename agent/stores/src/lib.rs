@@ -6,6 +6,7 @@
 pub mod embedded;
 pub mod journal;
 pub mod redis;
+mod remote;
 pub mod secret;
 pub mod tls;
 

@@ -36,17 +36,17 @@ impl Redis {
     fn handle_touched(&mut self, now: Boottime, about: About) {
         match about {
             About::Resource(resource) => {
-                self.known.changed(now, &resource);
+                self.own_claims.changed(now, &resource);
                 self.reports.push_back(Report::Change(Change::Resource(resource)));
             }
             About::Permits(semaphore) => {
-                self.known.changed(now, &semaphore);
+                self.own_claims.changed(now, &semaphore);
                 self.care.permits_changed(now, &semaphore);
                 self.reports.push_back(Report::Change(Change::Resource(semaphore)));
             }
             About::Queue(semaphore) => self.care.queue_changed(now, &semaphore),
             About::Notification { id: claim } => {
-                if let Some(resource) = self.known.granted(claim) {
+                if let Some(resource) = self.own_claims.granted(claim) {
                     self.reports.push_back(Report::Change(Change::Granted { claim, resource }));
                 }
             }
@@ -65,13 +65,13 @@ impl Redis {
             }
             Channel::SessionEvents { session } => {
                 let Ok(session) = Uuid::try_parse(&session).map(SessionId) else { return };
-                let Some((tenant, project)) = self.known.project_of(session).cloned() else {
+                let Some((tenant, project)) = self.own_claims.project_of(session).cloned() else {
                     return;
                 };
                 // Most of what is said to a session is that its master was preempted.
                 let (kind, name) = (Kind::Master, Arc::clone(&project));
                 let master = Resource { tenant: Arc::clone(&tenant), kind, name };
-                if let Some(claim) = self.known.hold_of(&master) {
+                if let Some(claim) = self.own_claims.hold_of(&master) {
                     self.reports
                         .push_back(Report::Change(Change::Lost { claim, resource: master }));
                 }
@@ -83,7 +83,7 @@ impl Redis {
                 let claim =
                     std::str::from_utf8(payload).ok().and_then(|id| Uuid::try_parse(id).ok());
                 let Some(claim) = claim.map(ClaimId) else { return };
-                if let Some(resource) = self.known.resource_of(claim) {
+                if let Some(resource) = self.own_claims.resource_of(claim) {
                     self.reports.push_back(Report::Change(Change::Lost { claim, resource }));
                 }
             }

@@ -13,12 +13,10 @@ pub mod examine;
 pub mod exchange;
 mod feed;
 mod hints;
-mod known;
 pub mod layout;
 pub mod link;
 mod members;
 mod pushes;
-mod runs_out;
 mod sentinel;
 pub mod settings;
 mod sign_in;
@@ -50,13 +48,13 @@ use self::care::Care;
 use self::caretaker::{Caretaker, Errand};
 use self::exchange::{CareOf, Cared, Exchange, Step, Verified};
 use self::feed::{Hearing, Surveyed};
-use self::known::Known;
 use self::layout::Layout;
 use self::link::{Link, LinkState, Purpose};
 use self::members::Members;
-use self::runs_out::RunsOut;
 use self::tenants::{Tenants, Tracked};
 use super::{Examination, Health, Report, Upstream};
+use crate::remote::expiries::Expiries;
+use crate::remote::own_claims::{ClaimStep, OwnClaims};
 
 /// The guarantee of a Redis.
 pub const GUARANTEE: &str = "single Redis; asynchronous failover can lose a grant";
@@ -135,7 +133,7 @@ pub struct Redis {
     upkeep: Link,
     heard: Pushes,
     calls: Calls<Task, Reply>,
-    known: Known,
+    own_claims: OwnClaims,
     care: Care,
     caretaker: Caretaker,
     members: Members,
@@ -152,7 +150,7 @@ pub struct Redis {
     /// Why hints do not come, although the connection is up.
     hard_of_hearing: Option<String>,
     /// Resources that somebody asked about.
-    inspected: RunsOut,
+    inspected: Expiries,
     /// The greatest token seen.
     floor: u64,
     /// Bounded by its user, who takes reports out until there are none.
@@ -179,7 +177,7 @@ impl Redis {
             address,
             heard,
             calls: Calls::new(),
-            known: Known::default(),
+            own_claims: OwnClaims::default(),
             care: Care::new(seed),
             caretaker: Caretaker::new(seed),
             members: Members::new(seed),
@@ -190,7 +188,7 @@ impl Redis {
             tracks: false,
             unheard_at: None,
             hard_of_hearing: None,
-            inspected: RunsOut::default(),
+            inspected: Expiries::default(),
             floor: 0,
             reports: VecDeque::new(),
             last_error: None,
@@ -222,13 +220,14 @@ impl Redis {
         }
         if self.unheard_at.is_some_and(|at| at <= now) {
             self.unheard_at = Some(now + UNHEARD_EVERY);
-            self.known.doubt_semaphores(now);
+            self.own_claims.suspect_semaphores(now);
         }
-        self.known.sweep(now, &mut self.care);
-        let doubted = self.known.take_doubted(now);
-        if !doubted.is_empty() {
-            let invocation = exchange::verify(&self.layout, &doubted);
-            self.start(now, Task::Verify(doubted), invocation, |reply| {
+        self.own_claims.sweep(now);
+        self.take_claim_steps(now);
+        let suspects = self.own_claims.take_suspects(now);
+        if !suspects.is_empty() {
+            let invocation = exchange::verify(&self.layout, &suspects);
+            self.start(now, Task::Verify(suspects), invocation, |reply| {
                 exchange::verified(reply).map(Reply::Verified)
             });
         }
@@ -244,6 +243,19 @@ impl Redis {
         }
         while let Some(resource) = self.inspected.pop_due(now) {
             self.reports.push_back(Report::Change(Change::Resource(resource)));
+        }
+    }
+
+    fn take_claim_steps(&mut self, now: Boottime) {
+        for (resource, step) in self.own_claims.take_steps() {
+            if resource.kind == Kind::Semaphore {
+                match step {
+                    ClaimStep::Tracked => self.care.share(&resource),
+                    ClaimStep::Waits => self.care.waits(now, &resource),
+                    ClaimStep::WaitsNoMore => self.care.waits_no_more(&resource),
+                    ClaimStep::Forgotten => self.care.unshare(&resource),
+                }
+            }
         }
     }
 
@@ -302,7 +314,8 @@ impl Redis {
                     Ok(_) => Err(Failure::Unknown("an answer to another question".to_owned())),
                     Err(failure) => Err(failure),
                 };
-                self.known.handle_answer(now, &request, &result, &mut self.care);
+                self.own_claims.handle_answer(now, &request, &result);
+                self.take_claim_steps(now);
                 self.reports.push_back(Report::Answer { call, sent_at, result });
             }
             (Task::Care(asked), result) => {
@@ -313,7 +326,7 @@ impl Redis {
                 self.care.handle_answer(now, asked, found);
             }
             (Task::Verify(asked), result) => {
-                self.known.verified();
+                self.own_claims.verified();
                 if let Ok(Reply::Verified(found)) = result {
                     for ((claim, resource), found) in asked.into_iter().zip(found) {
                         match found {
@@ -344,7 +357,7 @@ impl Redis {
                 }
                 self.care.appoint(self.caretaker.is_it());
                 // Whatever happened before this instant was not heard.
-                self.known.doubt_semaphores(now);
+                self.own_claims.suspect_semaphores(now);
                 self.reports.push_back(Report::FeedLost);
             }
             (Task::Listen(_), _) => self.ear = Ear::Deaf { retry_at: now + LISTEN_AGAIN },
@@ -436,7 +449,8 @@ impl Upstream for Redis {
     }
 
     fn submit(&mut self, now: Boottime, call: CallId, request: Request) {
-        self.known.handle_request(now, &request, &mut self.care);
+        self.own_claims.handle_request(now, &request);
+        self.take_claim_steps(now);
         self.tenants.handle_request(&request);
         let names = match &request {
             Request::Inspect(resource) => self.members.names(now, resource),
@@ -509,7 +523,7 @@ impl Upstream for Redis {
             Ear::Deaf { retry_at } => Some(retry_at),
             Ear::Starting | Ear::Listening => None,
         };
-        let timeouts = [self.calls.poll_timeout(), self.known.poll_timeout()];
+        let timeouts = [self.calls.poll_timeout(), self.own_claims.poll_timeout()];
         let timeouts = timeouts.into_iter().chain([
             self.care.poll_timeout(),
             self.caretaker.poll_timeout(),

@@ -1,30 +1,30 @@
-//! PURE. When the time of holders is up that somebody asked about.
+//! Pure. Expiry deadlines of resources that were inspected.
 
 use std::collections::{BTreeSet, HashMap};
 
 use tenure_core::model::Resource;
 use tenure_core::time::Boottime;
 
-/// One instant for each resource: the latest that was heard of.
+/// One deadline for each resource: the latest that was learned.
 #[derive(Debug, Default)]
-pub(super) struct RunsOut {
+pub(crate) struct Expiries {
     due: BTreeSet<(Boottime, Resource)>,
     at: HashMap<Resource, Boottime>,
 }
 
-impl RunsOut {
-    pub(super) fn set(&mut self, resource: &Resource, at: Boottime) {
+impl Expiries {
+    pub(crate) fn set(&mut self, resource: &Resource, at: Boottime) {
         if let Some(before) = self.at.insert(resource.clone(), at) {
             self.due.remove(&(before, resource.clone()));
         }
         self.due.insert((at, resource.clone()));
     }
 
-    pub(super) fn next(&self) -> Option<Boottime> {
+    pub(crate) fn next(&self) -> Option<Boottime> {
         self.due.first().map(|(at, _)| *at)
     }
 
-    pub(super) fn pop_due(&mut self, now: Boottime) -> Option<Resource> {
+    pub(crate) fn pop_due(&mut self, now: Boottime) -> Option<Resource> {
         if self.next()? > now {
             return None;
         }
@@ -47,11 +47,11 @@ mod tests {
         let now = Boottime::from_nanos(1_000_000_000_000);
         let later = now + Duration::from_secs(1);
         let resource = Resource { tenant: "t".into(), kind: Kind::Leader, name: "n".into() };
-        let mut runs_out = RunsOut::default();
-        runs_out.set(&resource, now);
-        runs_out.set(&resource, later);
-        assert_eq!((runs_out.next(), runs_out.pop_due(now)), (Some(later), None));
-        assert_eq!(runs_out.pop_due(later), Some(resource));
-        assert_eq!((runs_out.next(), runs_out.at.len()), (None, 0));
+        let mut expiries = Expiries::default();
+        expiries.set(&resource, now);
+        expiries.set(&resource, later);
+        assert_eq!((expiries.next(), expiries.pop_due(now)), (Some(later), None));
+        assert_eq!(expiries.pop_due(later), Some(resource));
+        assert_eq!((expiries.next(), expiries.at.len()), (None, 0));
     }
 }

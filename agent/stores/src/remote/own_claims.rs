@@ -1,4 +1,7 @@
-//! PURE. What this agent has in Redis, as far as its calls tell: to know which hints concern it.
+//! Pure. The claims and sessions that this agent has in the store, as far as its calls tell.
+//!
+//! They decide which hints concern the agent, and which holds to verify because somebody else may have
+//! changed them.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
@@ -10,12 +13,9 @@ use tenure_core::model::{
 use tenure_core::time::Boottime;
 use tenure_wire::Kind;
 
-use super::care::Care;
-
-/// Claims in one call that looks whether they are still there, so that it takes Redis no longer than a
-/// millisecond.
-pub(super) const VERIFY_PER_CALL_MAX: usize = 256;
-/// How long Redis takes for one of them, roughly …
+/// Claims in one call that verifies, so that it takes the store no longer than a millisecond.
+const VERIFY_PER_CALL_MAX: usize = 256;
+/// The time that the store takes for one of them, roughly …
 const VERIFY_COST: Duration = Duration::from_micros(3);
 /// … and how many times as long it is left alone after a call.
 const REST: u32 = 10;
@@ -23,7 +23,7 @@ const REST: u32 = 10;
 const OWN_DOING: Duration = Duration::from_millis(20);
 /// … and looked at this much later, together with others. So is the next change of a semaphore, which
 /// others renew their permits of.
-const DOUBT_LATER: Duration = Duration::from_secs(2);
+const VERIFY_LATER: Duration = Duration::from_secs(2);
 /// Claims that nobody speaks of any more are forgotten after so many times their ttl.
 const FORGET_AFTER_TTLS: u32 = 3;
 /// How often such claims are looked for.
@@ -57,35 +57,50 @@ struct Held {
     look_at: Option<Boottime>,
 }
 
-/// The holds and waits that this agent has in Redis.
+/// A step in the life of a claim of this agent, for work that depends on who uses a resource.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ClaimStep {
+    /// The agent has a claim from now on.
+    Tracked,
+    /// The claim waits in the resource's queue.
+    Waits,
+    /// It waits no longer.
+    WaitsNoMore,
+    /// The agent has the claim no longer.
+    Forgotten,
+}
+
+/// The holds and waits that this agent has in the store.
 #[derive(Debug, Default)]
-pub(super) struct Known {
+pub(crate) struct OwnClaims {
     claims: HashMap<ClaimId, Claimed>,
     held: HashMap<Resource, Held>,
     /// Announced sessions with their tenant and project.
     sessions: HashMap<SessionId, (Arc<str>, Arc<str>)>,
     /// The resources to look at, and when.
-    doubted: BTreeSet<(Boottime, Resource)>,
+    suspected: BTreeSet<(Boottime, Resource)>,
     /// The rest of a semaphore of which there is more to look at than one call takes.
     rest: VecDeque<(ClaimId, Resource)>,
     verifying: bool,
     rest_until: Boottime,
     sweep_at: Option<Boottime>,
+    /// Taken after every input.
+    steps: Vec<(Resource, ClaimStep)>,
 }
 
-impl Known {
+impl OwnClaims {
     /// A call is about to be sent.
-    pub(super) fn handle_request(&mut self, now: Boottime, request: &Request, care: &mut Care) {
+    pub(crate) fn handle_request(&mut self, now: Boottime, request: &Request) {
         match request {
-            Request::Claim(claim) => self.meet(now, claim.id, &claim.resource, claim.ttl, care),
+            Request::Claim(claim) => self.track(now, claim.id, &claim.resource, claim.ttl),
             Request::Renew(beats) => {
                 for beat in beats {
                     if let Subject::Claim { claim, resource } = &beat.subject {
-                        self.meet(now, *claim, resource, beat.ttl, care);
+                        self.track(now, *claim, resource, beat.ttl);
                     }
                 }
             }
-            Request::Release { claim, .. } => self.forget(*claim, care),
+            Request::Release { claim, .. } => self.forget(*claim),
             Request::Announce(record) => {
                 let place = (Arc::clone(&record.tenant), Arc::clone(&record.project));
                 self.sessions.insert(record.owner.session, place);
@@ -101,33 +116,32 @@ impl Known {
     }
 
     /// A call was answered, or not. A claim that was released meanwhile stays forgotten.
-    pub(super) fn handle_answer(
+    pub(crate) fn handle_answer(
         &mut self,
         now: Boottime,
         request: &Request,
         result: &Result<Answer, Failure>,
-        care: &mut Care,
     ) {
         match (request, result) {
             (Request::Claim(claim), Ok(Answer::Claim(answer))) => match answer {
-                ClaimAnswer::Held { .. } => self.found(now, claim.id, Stage::Held, care),
-                ClaimAnswer::Waiting { .. } => self.found(now, claim.id, Stage::Waiting, care),
+                ClaimAnswer::Held { .. } => self.found(now, claim.id, Stage::Held),
+                ClaimAnswer::Waiting { .. } => self.found(now, claim.id, Stage::Waiting),
                 ClaimAnswer::Contended { .. }
                 | ClaimAnswer::Gone(_)
-                | ClaimAnswer::Quarantined { .. } => self.forget(claim.id, care),
+                | ClaimAnswer::Quarantined { .. } => self.forget(claim.id),
             },
             // It was never sent, and perhaps never will be.
-            (Request::Claim(claim), Err(Failure::Unavailable(_))) => self.forget(claim.id, care),
+            (Request::Claim(claim), Err(Failure::Unavailable(_))) => self.forget(claim.id),
             (Request::Renew(beats), Ok(Answer::Renew(answers))) => {
                 for (beat, answer) in beats.iter().zip(answers) {
                     let Subject::Claim { claim, .. } = &beat.subject else { continue };
                     match answer {
-                        BeatAnswer::Held { .. } => self.found(now, *claim, Stage::Held, care),
+                        BeatAnswer::Held { .. } => self.found(now, *claim, Stage::Held),
                         BeatAnswer::Waiting { .. } => {
-                            self.found(now, *claim, Stage::Waiting, care);
+                            self.found(now, *claim, Stage::Waiting);
                         }
                         BeatAnswer::Gone(_) | BeatAnswer::Session { .. } => {
-                            self.forget(*claim, care);
+                            self.forget(*claim);
                         }
                     }
                 }
@@ -137,12 +151,12 @@ impl Known {
     }
 
     /// Somebody, perhaps this agent, changed the key that says who holds a resource.
-    pub(super) fn changed(&mut self, now: Boottime, resource: &Resource) {
+    pub(crate) fn changed(&mut self, now: Boottime, resource: &Resource) {
         let Some(held) = self.held.get_mut(resource) else { return };
         let look_at = if now.since(held.beaten_at) < OWN_DOING {
-            now + DOUBT_LATER
+            now + VERIFY_LATER
         } else if resource.kind == Kind::Semaphore {
-            now.max(held.verified_at + DOUBT_LATER)
+            now.max(held.verified_at + VERIFY_LATER)
         } else {
             now
         };
@@ -150,14 +164,14 @@ impl Known {
             return;
         }
         if let Some(later) = held.look_at.replace(look_at) {
-            self.doubted.remove(&(later, resource.clone()));
+            self.suspected.remove(&(later, resource.clone()));
         }
-        self.doubted.insert((look_at, resource.clone()));
+        self.suspected.insert((look_at, resource.clone()));
     }
 
     /// Changes were not heard of: everything held is looked at. Of semaphores alone, as the keeper asks
     /// for the rest.
-    pub(super) fn doubt_semaphores(&mut self, now: Boottime) {
+    pub(crate) fn suspect_semaphores(&mut self, now: Boottime) {
         let semaphores = self.held.keys().filter(|resource| resource.kind == Kind::Semaphore);
         for semaphore in semaphores.cloned().collect::<Vec<_>>() {
             self.changed(now, &semaphore);
@@ -165,46 +179,46 @@ impl Known {
     }
 
     /// The resource of a claim of this agent.
-    pub(super) fn resource_of(&self, claim: ClaimId) -> Option<Resource> {
+    pub(crate) fn resource_of(&self, claim: ClaimId) -> Option<Resource> {
         self.claims.get(&claim).map(|claimed| claimed.resource.clone())
     }
 
     /// Somebody granted a claim, or took what told of it away. What it is of, if it is one of this
     /// agent's that waits and is not asked about already.
-    pub(super) fn granted(&mut self, claim: ClaimId) -> Option<Resource> {
+    pub(crate) fn granted(&mut self, claim: ClaimId) -> Option<Resource> {
         let claimed = self.claims.get_mut(&claim)?;
         let is_news = claimed.stage != Stage::Held && !std::mem::replace(&mut claimed.hinted, true);
         is_news.then(|| claimed.resource.clone())
     }
 
     /// The tenant and project of an announced session.
-    pub(super) fn project_of(&self, session: SessionId) -> Option<&(Arc<str>, Arc<str>)> {
+    pub(crate) fn project_of(&self, session: SessionId) -> Option<&(Arc<str>, Arc<str>)> {
         self.sessions.get(&session)
     }
 
     /// The hold of an exclusive resource, if it is this agent's.
-    pub(super) fn hold_of(&self, resource: &Resource) -> Option<ClaimId> {
+    pub(crate) fn hold_of(&self, resource: &Resource) -> Option<ClaimId> {
         self.held.get(resource)?.claims.first().copied()
     }
 
-    /// When [`Known::take_doubted`] has something, or something is to be forgotten.
-    pub(super) fn poll_timeout(&self) -> Option<Boottime> {
+    /// When [`OwnClaims::take_suspects`] has something, or something is to be forgotten.
+    pub(crate) fn poll_timeout(&self) -> Option<Boottime> {
         let look_at = match self.rest.is_empty() {
-            true => self.doubted.first().map(|(at, _)| (*at).max(self.rest_until)),
+            true => self.suspected.first().map(|(at, _)| (*at).max(self.rest_until)),
             false => Some(self.rest_until),
         };
         [look_at.filter(|_| !self.verifying), self.sweep_at].into_iter().flatten().min()
     }
 
     /// Holds that may have been taken away. One call at a time, and a rest after it.
-    pub(super) fn take_doubted(&mut self, now: Boottime) -> Vec<(ClaimId, Resource)> {
+    pub(crate) fn take_suspects(&mut self, now: Boottime) -> Vec<(ClaimId, Resource)> {
         if self.verifying || now < self.rest_until {
             return Vec::new();
         }
         while self.rest.len() < VERIFY_PER_CALL_MAX
-            && self.doubted.first().is_some_and(|(at, _)| *at <= now)
+            && self.suspected.first().is_some_and(|(at, _)| *at <= now)
         {
-            let Some((_, resource)) = self.doubted.pop_first() else { break };
+            let Some((_, resource)) = self.suspected.pop_first() else { break };
             let Some(held) = self.held.get_mut(&resource) else { continue };
             held.look_at = None;
             held.verified_at = now;
@@ -220,31 +234,29 @@ impl Known {
     }
 
     /// The call was answered, or not; in that case the next beat tells.
-    pub(super) fn verified(&mut self) {
+    pub(crate) fn verified(&mut self) {
         self.verifying = false;
     }
 
+    /// The steps since the last time, in their order.
+    pub(crate) fn take_steps(&mut self) -> Vec<(Resource, ClaimStep)> {
+        std::mem::take(&mut self.steps)
+    }
+
     /// Forgets what nobody speaks of any more: the keeper lost it, and the upstream lets go by itself.
-    pub(super) fn sweep(&mut self, now: Boottime, care: &mut Care) {
+    pub(crate) fn sweep(&mut self, now: Boottime) {
         if self.sweep_at.is_none_or(|at| now < at) {
             return;
         }
         let silent = self.claims.iter().filter(|(_, claimed)| claimed.forget_at <= now);
         let silent: Vec<_> = silent.map(|(id, _)| *id).collect();
         for id in silent {
-            self.forget(id, care);
+            self.forget(id);
         }
         self.sweep_at = (!self.claims.is_empty()).then(|| now + SWEEP_EVERY);
     }
 
-    fn meet(
-        &mut self,
-        now: Boottime,
-        id: ClaimId,
-        resource: &Resource,
-        ttl: Duration,
-        care: &mut Care,
-    ) {
+    fn track(&mut self, now: Boottime, id: ClaimId, resource: &Resource, ttl: Duration) {
         self.sweep_at.get_or_insert(now + SWEEP_EVERY);
         let forget_at = now + ttl * FORGET_AFTER_TTLS;
         if let Some(claimed) = self.claims.get_mut(&id) {
@@ -254,14 +266,13 @@ impl Known {
             }
             return;
         }
-        if resource.kind == Kind::Semaphore {
-            care.share(resource);
-        }
-        let (resource, stage) = (resource.clone(), Stage::Claiming);
-        self.claims.insert(id, Claimed { resource, stage, hinted: false, forget_at });
+        self.steps.push((resource.clone(), ClaimStep::Tracked));
+        let resource = resource.clone();
+        self.claims
+            .insert(id, Claimed { resource, stage: Stage::Claiming, hinted: false, forget_at });
     }
 
-    fn found(&mut self, now: Boottime, id: ClaimId, stage: Stage, care: &mut Care) {
+    fn found(&mut self, now: Boottime, id: ClaimId, stage: Stage) {
         let Some(claimed) = self.claims.get_mut(&id) else { return };
         claimed.hinted = false;
         let resource = claimed.resource.clone();
@@ -276,27 +287,24 @@ impl Known {
             held.claims.insert(id);
         }
         if before != stage {
-            self.leave(id, &resource, before, care);
-            if stage == Stage::Waiting && resource.kind == Kind::Semaphore {
-                care.waits(now, &resource);
+            self.leave(id, &resource, before);
+            if stage == Stage::Waiting {
+                self.steps.push((resource, ClaimStep::Waits));
             }
         }
     }
 
-    fn forget(&mut self, id: ClaimId, care: &mut Care) {
+    fn forget(&mut self, id: ClaimId) {
         let Some(claimed) = self.claims.remove(&id) else { return };
-        self.leave(id, &claimed.resource, claimed.stage, care);
-        if claimed.resource.kind == Kind::Semaphore {
-            care.unshare(&claimed.resource);
-        }
+        self.leave(id, &claimed.resource, claimed.stage);
+        self.steps.push((claimed.resource, ClaimStep::Forgotten));
     }
 
     /// A claim is not at that stage any more.
-    fn leave(&mut self, id: ClaimId, resource: &Resource, stage: Stage, care: &mut Care) {
+    fn leave(&mut self, id: ClaimId, resource: &Resource, stage: Stage) {
         match stage {
             Stage::Claiming => {}
-            Stage::Waiting if resource.kind == Kind::Semaphore => care.waits_no_more(resource),
-            Stage::Waiting => {}
+            Stage::Waiting => self.steps.push((resource.clone(), ClaimStep::WaitsNoMore)),
             Stage::Held => {
                 let Some(held) = self.held.get_mut(resource) else { return };
                 held.claims.remove(&id);
@@ -304,7 +312,7 @@ impl Known {
                     let look_at = held.look_at;
                     self.held.remove(resource);
                     if let Some(look_at) = look_at {
-                        self.doubted.remove(&(look_at, resource.clone()));
+                        self.suspected.remove(&(look_at, resource.clone()));
                     }
                 }
             }
@@ -339,122 +347,139 @@ mod tests {
         Resource { kind: Kind::Semaphore, ..leader(name) }
     }
 
-    fn holding(resource: &Resource) -> (Known, Care, ClaimId) {
-        let (mut known, mut care) = (Known::default(), Care::new(0));
+    fn holding(resource: &Resource) -> (OwnClaims, ClaimId) {
+        let mut own = OwnClaims::default();
         let id = ClaimId(Uuid::from_u128(1));
         let request = renewal(id, resource);
-        known.handle_request(NOW, &request, &mut care);
-        known.handle_answer(NOW, &request, &held(), &mut care);
-        (known, care, id)
+        own.handle_request(NOW, &request);
+        own.handle_answer(NOW, &request, &held());
+        (own, id)
     }
 
     #[test]
     fn a_change_of_a_held_key_is_looked_at_at_once_unless_it_was_most_likely_a_beat() {
         let resource = leader("cleanup");
-        let (mut known, _care, id) = holding(&resource);
-        known.changed(NOW, &resource);
-        assert!(known.take_doubted(NOW).is_empty());
+        let (mut own, id) = holding(&resource);
+        own.changed(NOW, &resource);
+        assert!(own.take_suspects(NOW).is_empty());
         let later = NOW + Duration::from_secs(1);
-        known.changed(later, &resource);
-        assert_eq!(known.take_doubted(later), [(id, resource.clone())]);
-        known.changed(later, &resource);
-        assert!(known.take_doubted(later).is_empty(), "one call at a time");
-        known.verified();
-        let rested = known.poll_timeout().unwrap();
-        assert_eq!(known.take_doubted(rested), [(id, resource)]);
+        own.changed(later, &resource);
+        assert_eq!(own.take_suspects(later), [(id, resource.clone())]);
+        own.changed(later, &resource);
+        assert!(own.take_suspects(later).is_empty(), "one call at a time");
+        own.verified();
+        let rested = own.poll_timeout().unwrap();
+        assert_eq!(own.take_suspects(rested), [(id, resource)]);
     }
 
     #[test]
     fn permits_are_looked_at_at_once_but_not_at_every_beat_of_others() {
         let gpu = semaphore("gpu");
-        let (mut known, _care, id) = holding(&gpu);
+        let (mut own, id) = holding(&gpu);
         let mut now = NOW + Duration::from_secs(5);
-        known.changed(now, &gpu);
-        assert_eq!(known.take_doubted(now), [(id, gpu.clone())]);
-        known.verified();
+        own.changed(now, &gpu);
+        assert_eq!(own.take_suspects(now), [(id, gpu.clone())]);
+        own.verified();
         for _ in 0..10 {
             now = now + Duration::from_millis(100);
-            known.changed(now, &gpu);
-            assert!(known.take_doubted(now).is_empty());
+            own.changed(now, &gpu);
+            assert!(own.take_suspects(now).is_empty());
         }
-        let again = NOW + Duration::from_secs(5) + DOUBT_LATER;
-        assert_eq!(known.poll_timeout(), Some(again));
-        assert_eq!(known.take_doubted(again), [(id, gpu)]);
+        let again = NOW + Duration::from_secs(5) + VERIFY_LATER;
+        assert_eq!(own.poll_timeout(), Some(again));
+        assert_eq!(own.take_suspects(again), [(id, gpu)]);
     }
 
     #[test]
     fn many_permits_are_looked_at_in_small_calls_with_rests() {
         const HOLDS: usize = VERIFY_PER_CALL_MAX * 2 + 1;
         let gpu = semaphore("gpu");
-        let (mut known, mut care, _) = holding(&gpu);
+        let (mut own, _) = holding(&gpu);
         for id in 2..=HOLDS {
             let request = renewal(ClaimId(Uuid::from_u128(id as u128)), &gpu);
-            known.handle_request(NOW, &request, &mut care);
-            known.handle_answer(NOW, &request, &held(), &mut care);
+            own.handle_request(NOW, &request);
+            own.handle_answer(NOW, &request, &held());
         }
         let mut now = NOW + Duration::from_secs(5);
-        known.changed(now, &gpu);
+        own.changed(now, &gpu);
         let mut seen = Vec::new();
         for calls in 0..3 {
-            let taken = known.take_doubted(now);
+            let taken = own.take_suspects(now);
             assert_eq!(taken.len(), if calls < 2 { VERIFY_PER_CALL_MAX } else { 1 });
             seen.extend(taken);
-            known.verified();
-            let rested = known.rest_until;
-            assert!(known.take_doubted(now).is_empty() && rested > now, "it rests");
+            own.verified();
+            let rested = own.rest_until;
+            assert!(own.take_suspects(now).is_empty() && rested > now, "it rests");
             now = rested;
         }
         seen.sort();
         seen.dedup();
-        assert_eq!((seen.len(), known.doubted.len()), (HOLDS, 0));
+        assert_eq!((seen.len(), own.suspected.len()), (HOLDS, 0));
     }
 
     #[test]
     fn a_grant_is_hinted_once_until_it_was_asked_about() {
         let gpu = semaphore("gpu");
-        let (mut known, mut care) = (Known::default(), Care::new(0));
+        let mut own = OwnClaims::default();
         let id = ClaimId(Uuid::from_u128(1));
         let request = renewal(id, &gpu);
-        known.handle_request(NOW, &request, &mut care);
+        own.handle_request(NOW, &request);
         let waits = Ok(Answer::Renew(vec![BeatAnswer::Waiting { position: 1, limit: None }]));
         for _ in 0..2 {
-            known.handle_answer(NOW, &request, &waits, &mut care);
-            assert_eq!(known.granted(id), Some(gpu.clone()));
-            assert_eq!(known.granted(id), None);
+            own.handle_answer(NOW, &request, &waits);
+            assert_eq!(own.granted(id), Some(gpu.clone()));
+            assert_eq!(own.granted(id), None);
         }
-        known.handle_answer(NOW, &request, &held(), &mut care);
-        assert_eq!(known.granted(id), None, "it is known to be held");
+        own.handle_answer(NOW, &request, &held());
+        assert_eq!(own.granted(id), None, "it is held");
     }
 
     #[test]
     fn what_was_released_stays_forgotten_when_an_earlier_beat_is_answered() {
         let resource = leader("cleanup");
-        let (mut known, mut care, id) = holding(&resource);
+        let (mut own, id) = holding(&resource);
         let beat = renewal(id, &resource);
-        known.handle_request(NOW, &beat, &mut care);
+        own.handle_request(NOW, &beat);
         let release = Request::Release { claim: id, resource: resource.clone() };
-        known.handle_request(NOW, &release, &mut care);
-        known.handle_answer(NOW, &beat, &held(), &mut care);
-        assert_eq!((known.claims.len(), known.hold_of(&resource)), (0, None));
+        own.handle_request(NOW, &release);
+        own.handle_answer(NOW, &beat, &held());
+        assert_eq!((own.claims.len(), own.hold_of(&resource)), (0, None));
     }
 
     #[test]
     fn claims_that_nobody_speaks_of_are_forgotten() {
-        let (mut known, mut care, _id) = holding(&leader("cleanup"));
-        let first = known.poll_timeout().unwrap();
-        known.sweep(first, &mut care);
-        assert_eq!(known.claims.len(), 1);
+        let (mut own, _) = holding(&leader("cleanup"));
+        let first = own.poll_timeout().unwrap();
+        own.sweep(first);
+        assert_eq!(own.claims.len(), 1);
         let late = first + TTL * FORGET_AFTER_TTLS;
-        known.sweep(late, &mut care);
-        assert_eq!((known.claims.len(), known.held.len(), known.poll_timeout()), (0, 0, None));
+        own.sweep(late);
+        assert_eq!((own.claims.len(), own.held.len(), own.poll_timeout()), (0, 0, None));
     }
 
     #[test]
-    fn a_lost_hold_is_no_longer_known() {
+    fn a_lost_hold_is_forgotten() {
         let resource = leader("cleanup");
-        let (mut known, mut care, id) = holding(&resource);
+        let (mut own, id) = holding(&resource);
         let gone = Ok(Answer::Renew(vec![BeatAnswer::Gone(GoneReason::Preempted)]));
-        known.handle_answer(NOW, &renewal(id, &resource), &gone, &mut care);
-        assert_eq!((known.resource_of(id), known.hold_of(&resource)), (None, None));
+        own.handle_answer(NOW, &renewal(id, &resource), &gone);
+        assert_eq!((own.resource_of(id), own.hold_of(&resource)), (None, None));
+    }
+
+    #[test]
+    fn each_step_of_a_claim_is_told_once() {
+        let gpu = semaphore("gpu");
+        let mut own = OwnClaims::default();
+        let request = renewal(ClaimId(Uuid::from_u128(1)), &gpu);
+        let waits = Ok(Answer::Renew(vec![BeatAnswer::Waiting { position: 1, limit: None }]));
+        let gone = Ok(Answer::Renew(vec![BeatAnswer::Gone(GoneReason::Expired)]));
+        for answer in [&waits, &waits, &held(), &held(), &gone, &gone] {
+            own.handle_request(NOW, &request);
+            own.handle_answer(NOW, &request, answer);
+        }
+        let steps: Vec<_> = own.take_steps().into_iter().map(|(_, step)| step).collect();
+        use ClaimStep::{Forgotten, Tracked, Waits, WaitsNoMore};
+        assert_eq!(steps, [Tracked, Waits, WaitsNoMore, Forgotten, Tracked, Forgotten]);
+        assert_eq!(own.take_steps(), []);
     }
 }
