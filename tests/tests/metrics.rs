@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
-use tenure_tests::harness::{Agent, Client, DEADLINE, RedisServer, binary, eventually};
+use tenure_tests::harness::{Agent, Client, DEADLINE, RedisServer, binary, eventually, free_port};
 
 const OPENMETRICS: &str = "application/openmetrics-text";
 
@@ -38,13 +38,6 @@ fn promtool(args: &[&str], directory: &Path, input: &str) -> (bool, String) {
     let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
     (output.status.success(), said.into_owned())
 }
-
-/// A port that nobody has just now.
-fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a loopback interface");
-    listener.local_addr().expect("it is bound").port()
-}
-
 fn connect(port: u16) -> TcpStream {
     let stream = TcpStream::connect(("127.0.0.1", port)).expect("the agent listens");
     stream.set_read_timeout(Some(DEADLINE)).expect("a timeout");

@@ -10,6 +10,7 @@ use tenure_core::model::{
     Answer, Beat, CallId, Claim, ClaimAnswer, ClaimId, Owner, Request, Resource, SessionId,
     SessionRecord, Subject, Terms,
 };
+use tenure_harness::DEADLINE;
 use tenure_host::clock;
 use tenure_stores::redis::address::Address;
 use tenure_stores::redis::exchange::{
@@ -22,8 +23,6 @@ use tenure_stores::{Report, Upstream};
 use tenure_wire::{Attributes, Kind};
 use tokio::time::timeout;
 use uuid::Uuid;
-
-use crate::server::DEADLINE;
 
 const TTL: Duration = Duration::from_secs(30);
 

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use nix::sys::signal::Signal;
 use redis::aio::MultiplexedConnection;
+use tenure_harness::{DEADLINE, until};
 use tenure_stores::Upstream;
 use tenure_stores::redis::address::Address;
 use tenure_stores::redis::examine::{Ear, acl_rules, examination, examine};
@@ -14,7 +14,7 @@ use tenure_wire::{Check, Verdict};
 use tokio::time::timeout;
 
 use super::deeds::{self, Doer};
-use super::server::{DEADLINE, Server, login, until};
+use super::server::{Server, login};
 
 const PASSWORD: &str = "hunter2-and-more";
 
@@ -116,12 +116,12 @@ async fn a_server_that_evicts() {
 async fn a_master_with_replicas_and_a_replica() {
     let master = Server::start(&[]);
     let replica = Server::start(&[]);
-    replica.say(&["REPLICAOF", "127.0.0.1", &master.port.to_string()]);
-    until("the replica follows", || {
+    replica.say(&["REPLICAOF", "127.0.0.1", &master.port().to_string()]);
+    until("the replica to follow", || {
         replica.say(&["INFO", "replication"]).contains("master_link_status:up")
     });
     let checks = find_at(&replica).await;
-    let says = format!("a replica of 127.0.0.1:{}", master.port);
+    let says = format!("a replica of 127.0.0.1:{}", master.port());
     check(&checks, "redis.replication", Verdict::Failure, &says);
     check(&find(replica.unix()).await, "redis.connection", Verdict::Failure, "read-only replica");
 
@@ -294,7 +294,7 @@ async fn a_server_that_cannot_be_reached() {
     let right = RedisAccess { login: login(None, PASSWORD), ..server.unix() };
     check(&find(right.clone()).await, "redis.rights", Verdict::Ok, "user default");
 
-    server.signal(Signal::SIGSTOP);
+    server.pause();
     check(&find(right.clone()).await, "redis.connection", Verdict::Failure, "within 2000 ms");
     server.kill();
     check(&find(right).await, "redis.connection", Verdict::Failure, "cannot connect to Redis at");
@@ -302,11 +302,11 @@ async fn a_server_that_cannot_be_reached() {
 
 #[tokio::test]
 async fn a_server_that_stops_meanwhile() {
-    let server = Server::start(&[]);
+    let mut server = Server::start(&[]);
     let url = format!("redis+unix://{}?protocol=resp3", server.socket().display());
     let client = redis::Client::open(url).unwrap();
     let connection = client.get_multiplexed_async_connection().await.unwrap();
-    server.signal(Signal::SIGSTOP);
+    server.pause();
     let checks = timeout(DEADLINE, examine(connection, &Layout::default())).await.unwrap();
     check(&checks, "redis.rest", Verdict::Unknown, "too slow to look further");
 }

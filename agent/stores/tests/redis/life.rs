@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use nix::sys::signal::Signal;
 use redis::PushKind;
 use tenure_stores::redis::link::{LinkState, Purpose};
 use tenure_stores::redis::settings::RedisAccess;
@@ -80,7 +79,7 @@ async fn a_restarted_server_is_found_again() {
     server.kill();
     says(&link, "cannot connect to Redis at /").await;
     link.ready().await.unwrap_err();
-    server.run();
+    server.start_again();
     let connected = up(&link).await;
     assert_eq!(connected.generation, 2);
     assert_eq!(get(&connected, "a").await, None);
@@ -88,14 +87,14 @@ async fn a_restarted_server_is_found_again() {
 
 #[tokio::test]
 async fn an_idle_connection_to_a_stopped_server_is_noticed() {
-    let server = Server::start(&[]);
+    let mut server = Server::start(&[]);
     for access in [server.unix(), server.tcp()] {
         let link = open(impatient(access), Purpose::Commands);
         up(&link).await;
-        server.signal(Signal::SIGSTOP);
+        server.pause();
         // First the one that was there, then the next one.
         says(&link, "within 500 ms while connecting; see whether it is stopped").await;
-        server.signal(Signal::SIGCONT);
+        server.resume();
         assert!(up(&link).await.generation > 1);
     }
 }
@@ -128,11 +127,11 @@ async fn a_suspected_connection_is_replaced() {
 
 #[tokio::test]
 async fn calls_on_a_lost_connection_end() {
-    let server = Server::start(&[]);
+    let mut server = Server::start(&[]);
     let link = open(server.unix(), Purpose::Commands);
     let mut connected = up(&link).await;
     let generation = connected.generation;
-    server.signal(Signal::SIGSTOP);
+    server.pause();
     let ping = redis::cmd("PING");
     let call = ping.exec_async(&mut connected.connection);
     let suspect = async {
@@ -141,6 +140,6 @@ async fn calls_on_a_lost_connection_end() {
     };
     let (result, ()) = tokio::join!(call, suspect);
     assert!(result.unwrap_err().is_connection_dropped());
-    server.signal(Signal::SIGCONT);
+    server.resume();
     assert!(up(&link).await.generation > generation);
 }

@@ -13,7 +13,7 @@ mod tls;
 
 use std::sync::Arc;
 
-use server::DEADLINE;
+use tenure_harness::DEADLINE;
 use tenure_stores::redis::address::Address;
 use tenure_stores::redis::link::{Connected, Link, LinkState, Purpose};
 use tenure_stores::redis::settings::RedisAccess;

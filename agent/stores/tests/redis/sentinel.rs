@@ -1,30 +1,16 @@
 //! Masters that move.
 
-use std::fs;
-
+use tenure_harness::{SENTINEL_SERVICE, Sentinel, free_port};
 use tenure_stores::redis::link::{Link, Purpose};
 use tenure_stores::redis::settings::{Login, RedisAccess, RedisServer};
 
-use super::server::{Server, access, free_port, local, login};
+use super::server::{Server, access, local, login};
 use super::{eventually, get, open, refused, up};
 
 const PASSWORD: &str = "hunter2";
 
-/// A Sentinel that watches this server as `main`.
-fn sentinel(master: &Server) -> Server {
-    let dir = tempfile::tempdir().unwrap();
-    let file = dir.path().join("sentinel.conf");
-    let text = format!(
-        "sentinel monitor main 127.0.0.1 {} 1\nsentinel down-after-milliseconds main 500\n\
-         sentinel failover-timeout main 2000\nrequirepass {PASSWORD}\n",
-        master.port
-    );
-    fs::write(&file, text).unwrap();
-    Server::sentinel(dir, &file)
-}
-
-fn ask(sentinel: &Server, words: &[&str]) -> String {
-    sentinel.say(&[&["-a", PASSWORD, "--no-auth-warning"], words].concat())
+fn sentinel(master: &Server) -> Sentinel {
+    Sentinel::start_alone(master, Some(PASSWORD))
 }
 
 fn through(ports: &[u16], master: &str, login: Login) -> RedisAccess {
@@ -43,19 +29,15 @@ async fn at(link: &Link, port: u16) {
 }
 
 /// A master with a replica that is in step with it, and a Sentinel that knows both.
-async fn trio() -> (Server, Server, Server) {
+async fn trio() -> (Server, Server, Sentinel) {
     let master = Server::start(&[]);
-    let replica = Server::start(&["--replicaof", "127.0.0.1", &master.port.to_string()]);
+    let replica = Server::start(&["--replicaof", "127.0.0.1", &master.port().to_string()]);
     eventually("the replica to be in step", || {
         replica.say(&["INFO", "replication"]).contains("master_link_status:up").then_some(())
     })
     .await;
     let sentinel = sentinel(&master);
-    eventually("the replica to be known", || {
-        let known = ask(&sentinel, &["SENTINEL", "REPLICAS", "main"]);
-        known.contains("master-link-status\nok").then_some(())
-    })
-    .await;
+    sentinel.wait_for_replica();
     (master, replica, sentinel)
 }
 
@@ -63,42 +45,46 @@ async fn trio() -> (Server, Server, Server) {
 async fn when_the_master_dies_its_successor_is_found() {
     let (mut master, replica, sentinel) = trio().await;
     // The first one that is named is not there.
-    let ports = [free_port(), sentinel.port];
-    let link = open(through(&ports, "main", login(None, PASSWORD)), Purpose::Commands);
-    at(&link, master.port).await;
+    let ports = [free_port(), sentinel.port()];
+    let link = open(through(&ports, SENTINEL_SERVICE, login(None, PASSWORD)), Purpose::Commands);
+    at(&link, master.port()).await;
     master.kill();
-    at(&link, replica.port).await;
+    at(&link, replica.port()).await;
     assert_eq!(get(&up(&link).await, "a").await, None);
 }
 
 #[tokio::test]
 async fn when_the_master_hands_over_its_successor_is_found() {
     let (master, replica, sentinel) = trio().await;
-    let link = open(through(&[sentinel.port], "main", login(None, PASSWORD)), Purpose::Beats);
-    at(&link, master.port).await;
+    let link =
+        open(through(&[sentinel.port()], SENTINEL_SERVICE, login(None, PASSWORD)), Purpose::Beats);
+    at(&link, master.port()).await;
     eventually("the hand-over to begin", || {
-        (ask(&sentinel, &["SENTINEL", "FAILOVER", "main"]) == "OK").then_some(())
+        sentinel.try_command::<()>(&["SENTINEL", "FAILOVER", SENTINEL_SERVICE]).ok()
     })
     .await;
-    at(&link, replica.port).await;
+    at(&link, replica.port()).await;
 }
 
 #[tokio::test]
 async fn a_master_that_sentinels_abandoned_is_left_although_it_answers() {
     let (old, new) = (Server::start(&[]), Server::start(&[]));
     let sentinel = sentinel(&old);
-    let link = open(through(&[sentinel.port], "main", login(None, PASSWORD)), Purpose::Beats);
-    at(&link, old.port).await;
-    ask(&sentinel, &["SENTINEL", "REMOVE", "main"]);
-    ask(&sentinel, &["SENTINEL", "MONITOR", "main", "127.0.0.1", &new.port.to_string(), "1"]);
-    at(&link, new.port).await;
+    let link =
+        open(through(&[sentinel.port()], SENTINEL_SERVICE, login(None, PASSWORD)), Purpose::Beats);
+    at(&link, old.port()).await;
+    let say =
+        |words: &[&str]| sentinel.try_command::<()>(&[&["SENTINEL"], words].concat()).unwrap();
+    say(&["REMOVE", SENTINEL_SERVICE]);
+    say(&["MONITOR", SENTINEL_SERVICE, "127.0.0.1", &new.port().to_string(), "1"]);
+    at(&link, new.port()).await;
 }
 
 #[tokio::test]
 async fn sentinels_that_do_not_help_are_named_with_what_they_said() {
     let master = Server::start(&[]);
     let sentinel = sentinel(&master);
-    let (nobody, port) = (free_port(), sentinel.port);
+    let (nobody, port) = (free_port(), sentinel.port());
     let known = login(None, PASSWORD);
     refused(
         through(&[nobody, port], "other", known.clone()),
@@ -107,11 +93,12 @@ async fn sentinels_that_do_not_help_are_named_with_what_they_said() {
         ),
     )
     .await;
-    let text = "no Sentinel says where the master \"main\" is; check upstream";
-    refused(through(&[nobody], "main", known.clone()), text).await;
-    refused(through(&[port], "main", Login::default()), "redis.sentinel_secret_file").await;
+    let text = "no Sentinel says where the master \"tenure\" is; check upstream";
+    refused(through(&[nobody], SENTINEL_SERVICE, known.clone()), text).await;
+    refused(through(&[port], SENTINEL_SERVICE, Login::default()), "redis.sentinel_secret_file")
+        .await;
     refused(
-        through(&[port], "main", login(None, "wrong")),
+        through(&[port], SENTINEL_SERVICE, login(None, "wrong")),
         "check sentinel_user and sentinel_password",
     )
     .await;
@@ -123,5 +110,6 @@ async fn sentinels_that_do_not_help_are_named_with_what_they_said() {
 
     // It calls a replica the master until it has looked.
     master.say(&["REPLICAOF", "127.0.0.1", "1"]);
-    refused(through(&[port], "main", known), "although a Sentinel calls it the master").await;
+    refused(through(&[port], SENTINEL_SERVICE, known), "although a Sentinel calls it the master")
+        .await;
 }

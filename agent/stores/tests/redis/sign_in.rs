@@ -71,7 +71,7 @@ async fn servers_that_will_not_do() {
     refused(cluster.unix(), "is part of a Cluster, which is not supported").await;
     let nowhere = access(RedisServer::Unix(server.path("nowhere")));
     refused(nowhere, "nowhere: No such file or directory").await;
-    let nowhere = access(RedisServer::Tcp(super::server::local(super::server::free_port())));
+    let nowhere = access(RedisServer::Tcp(super::server::local(tenure_harness::free_port())));
     refused(nowhere, "Connection refused").await;
 }
 
@@ -106,13 +106,12 @@ async fn a_server_that_loads_is_waited_for() {
     server.say(&["SAVE"]);
     server.kill();
     // 5 ms for each key, with a look at the connections in between.
-    server.arguments(&[
+    server.start_again_with(&[
         "--key-load-delay",
         "5000",
         "--loading-process-events-interval-bytes",
         "1024",
     ]);
-    server.spawn();
     let link = open(server.unix(), Purpose::Commands);
     let said = says(&link, "is not ready: LOADING").await;
     assert!(said.starts_with("Redis at /"), "{said}");

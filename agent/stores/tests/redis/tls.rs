@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use tenure_harness::free_port;
 use tenure_stores::redis::link::Purpose;
 use tenure_stores::redis::settings::RedisAccess;
 use tenured::config::{Environment, Flags, load};
@@ -52,22 +53,23 @@ impl Authority {
         ));
     }
 
-    /// A server that speaks TLS on its port, and its own Unix socket.
-    fn server(&self, clients: &str) -> Server {
+    /// A server that speaks TLS, and the port on which it does.
+    fn server(&self, clients: &str) -> (Server, u16) {
         let path = |name| self.path(name).display().to_string();
-        Server::start_on(
+        let port = free_port();
+        let server = Server::start(&[
             "--tls-port",
-            &[
-                "--tls-cert-file",
-                &path("server.pem"),
-                "--tls-key-file",
-                &path("server.key"),
-                "--tls-ca-cert-file",
-                &path("ca.pem"),
-                "--tls-auth-clients",
-                clients,
-            ],
-        )
+            &port.to_string(),
+            "--tls-cert-file",
+            &path("server.pem"),
+            "--tls-key-file",
+            &path("server.key"),
+            "--tls-ca-cert-file",
+            &path("ca.pem"),
+            "--tls-auth-clients",
+            clients,
+        ]);
+        (server, port)
     }
 }
 
@@ -94,8 +96,7 @@ fn configured(dir: &Path, upstream: &str, rest: &str) -> Result<RedisAccess, Str
 #[tokio::test]
 async fn a_server_is_known_by_its_certificate() {
     let authority = Authority::new();
-    let server = authority.server("no");
-    let port = server.port;
+    let (_server, port) = authority.server("no");
     let of = |upstream: &str, ca: &str| {
         let ca = format!("tls_ca_file = {:?}", authority.path(ca));
         configured(authority.dir.path(), upstream, &ca)
@@ -112,13 +113,13 @@ async fn a_server_is_known_by_its_certificate() {
     let access = configured(authority.dir.path(), &url, &ca).unwrap();
     refused(access, "put the certificate of its authority into redis.tls_ca_file").await;
     authority.issue("server", "DNS:elsewhere");
-    let moved = authority.server("no");
-    let access = of(&format!("rediss://localhost:{}", moved.port), "ca.pem").unwrap();
+    let (_moved, port_moved) = authority.server("no");
+    let access = of(&format!("rediss://localhost:{}", port_moved), "ca.pem").unwrap();
     refused(access, "name it in upstream as its certificate does").await;
 
     // One of the two speaks TLS.
     let plain = Server::start(&[]);
-    let access = of(&format!("rediss://localhost:{}", plain.port), "ca.pem").unwrap();
+    let access = of(&format!("rediss://localhost:{}", plain.port()), "ca.pem").unwrap();
     let access = RedisAccess { connect_timeout: Duration::from_millis(800), ..access };
     refused(access, "within 600 ms while agreeing on TLS, which it may not speak").await;
     let access =
@@ -132,8 +133,8 @@ async fn a_server_is_known_by_its_certificate() {
 #[tokio::test]
 async fn a_client_can_show_a_certificate() {
     let authority = Authority::new();
-    let server = authority.server("yes");
-    let url = format!("rediss://localhost:{}", server.port);
+    let (_server, port) = authority.server("yes");
+    let url = format!("rediss://localhost:{port}");
     let file = |key: &str, name: &str| format!("tls_{key}_file = {:?}\n", authority.path(name));
     let (ca, cert) = (file("ca", "ca.pem"), file("cert", "client.pem"));
     let of = |rest: &str| configured(authority.dir.path(), &url, rest);

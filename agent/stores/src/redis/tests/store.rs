@@ -2,77 +2,40 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
 use redis::{Connection, FromRedisValue, Value};
-use tempfile::TempDir;
 use tenure_core::model::{
     Answer, Beat, BeatAnswer, Claim, ClaimAnswer, ClaimId, GoneReason, Owner, Request, Resource,
     SessionId, SessionRecord, StandingEntry, Subject, Terms, UpstreamStanding,
 };
-use tenure_host::clock;
+use tenure_harness::{DEADLINE, RedisServer, until};
 use tenure_wire::{Attributes, Kind};
 use uuid::Uuid;
 
 use super::super::exchange::{Exchange, Invocation, Step, greatest_token};
 use super::super::layout::{Layout, hyphenated};
 
-/// How long anything may take before a test gives up on it. Not a measure of speed.
-const DEADLINE: Duration = Duration::from_secs(60);
-/// Between two looks at a condition.
-const LOOK_EVERY: Duration = Duration::from_millis(1);
 /// The ttl of claims unless a test says otherwise. No test takes as long.
 pub(super) const TTL: Duration = Duration::from_secs(3000);
 
 /// A server with nothing in it, gone with the test.
 pub(super) struct Store {
-    server: Child,
-    directory: TempDir,
+    server: RedisServer,
     connection: RefCell<Connection>,
     pub(super) layout: Layout,
     /// The greatest token seen, as an agent remembers it.
     pub(super) floor: Cell<u64>,
 }
 
-impl Drop for Store {
-    fn drop(&mut self) {
-        // It may have ended by itself.
-        let _ = self.server.kill();
-        let _ = self.server.wait();
-    }
-}
-
 impl Store {
     #[track_caller]
     pub(super) fn new() -> Store {
-        let directory = tempfile::tempdir().unwrap();
-        let socket = directory.path().join("redis.sock");
-        let server = Command::new("redis-server")
-            .current_dir(directory.path())
-            .args(["--port", "0", "--save", "", "--appendonly", "no", "--unixsocket"])
-            .arg(&socket)
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn();
-        let server = match server {
-            Ok(server) => server,
-            Err(error) => panic!(
-                "cannot start redis-server ({error}): these tests need Redis 7 or later in PATH"
-            ),
-        };
-        let client =
-            redis::Client::open(format!("unix://{}?protocol=resp3", socket.display())).unwrap();
-        let connection = eventually("redis-server to listen", || {
-            let mut connection = client.get_connection().ok()?;
-            redis::cmd("PING").exec(&mut connection).ok()?;
-            Some(connection)
-        });
+        let server = RedisServer::start();
         Store {
+            connection: RefCell::new(connect(&server)),
             server,
-            directory,
-            connection: RefCell::new(connection),
             layout: Layout::default(),
             floor: Cell::new(0),
         }
@@ -80,10 +43,7 @@ impl Store {
 
     /// Another connection, for what is pushed.
     pub(super) fn connect(&self) -> Connection {
-        let socket = self.directory.path().join("redis.sock");
-        let client =
-            redis::Client::open(format!("unix://{}?protocol=resp3", socket.display())).unwrap();
-        client.get_connection().unwrap()
+        connect(&self.server)
     }
 
     /// Runs a command as a person would type it.
@@ -290,21 +250,9 @@ impl Store {
     }
 }
 
-#[track_caller]
-pub(super) fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let give_up = clock::now() + DEADLINE;
-    loop {
-        if let Some(found) = look() {
-            return found;
-        }
-        assert!(clock::now() < give_up, "waited {DEADLINE:?} in vain for {what}");
-        std::thread::sleep(LOOK_EVERY);
-    }
-}
-
-#[track_caller]
-pub(super) fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    eventually(what, || holds().then_some(()));
+fn connect(server: &RedisServer) -> Connection {
+    let url = format!("unix://{}?protocol=resp3", server.socket().display());
+    redis::Client::open(url).unwrap().get_connection().unwrap()
 }
 
 /// `leader/x`, or `acme:leader/x` for another tenant, as resources are shown.

@@ -7,6 +7,7 @@ mod resp;
 mod sentinel;
 
 use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -19,9 +20,9 @@ use tempfile::TempDir;
 pub use dump::{Contents, Entry};
 pub use listener::Listener;
 pub use proxy::{Direction, Proxy};
-pub use sentinel::Sentinel;
+pub use sentinel::{SENTINEL_SERVICE, Sentinel};
 
-use super::{DEADLINE, Program, eventually};
+use crate::{DEADLINE, Program, eventually};
 
 /// Lines of the server's log that a failed test shows.
 const LOG_TAIL_LINES: usize = 20;
@@ -32,7 +33,8 @@ const PORT_COUNT: u16 = 12_000;
 /// How a server is to be started.
 #[derive(Default)]
 pub struct RedisSetup {
-    options: Vec<(String, String)>,
+    arguments: Vec<String>,
+    environment: Vec<(OsString, OsString)>,
     password: Option<String>,
     tcp: bool,
 }
@@ -40,8 +42,21 @@ pub struct RedisSetup {
 impl RedisSetup {
     /// With this line of the configuration; `--name value` of the command line.
     #[must_use]
-    pub fn option(mut self, name: &str, value: &str) -> RedisSetup {
-        self.options.push((name.to_owned(), value.to_owned()));
+    pub fn option(self, name: &str, value: &str) -> RedisSetup {
+        self.arguments(&[&format!("--{name}"), value])
+    }
+
+    /// With these words at the end of the command line.
+    #[must_use]
+    pub fn arguments(mut self, words: &[&str]) -> RedisSetup {
+        self.arguments.extend(words.iter().map(ToString::to_string));
+        self
+    }
+
+    /// With this variable in its environment.
+    #[must_use]
+    pub fn variable(mut self, name: &str, value: impl AsRef<OsStr>) -> RedisSetup {
+        self.environment.push((name.into(), value.as_ref().to_owned()));
         self
     }
 
@@ -74,39 +89,38 @@ impl RedisSetup {
     pub fn start(self) -> RedisServer {
         let dir = TempDir::with_prefix("redis-").expect("a temporary directory can be made");
         let port = if self.tcp { free_port() } else { 0 };
-        let process = spawn(dir.path(), port, &self.options);
+        let process = self.spawn(dir.path(), port);
         let mut server = RedisServer { setup: self, dir, port, process };
         server.wait_ready();
         server
     }
-}
 
-fn spawn(dir: &Path, port: u16, options: &[(String, String)]) -> Program {
-    let log = File::options()
-        .create(true)
-        .append(true)
-        .open(dir.join("redis.log"))
-        .expect("the directory is ours");
-    let mut command = Command::new("redis-server");
-    command
-        .args(["--bind", "127.0.0.1", "--port", &port.to_string()])
-        .arg("--unixsocket")
-        .arg(dir.join("redis.sock"))
-        .arg("--dir")
-        .arg(dir)
-        .args(["--save", "", "--daemonize", "no"])
-        .stdin(Stdio::null())
-        .stdout(log.try_clone().expect("a file can be shared"))
-        .stderr(log);
-    for (name, value) in options {
-        command.arg(format!("--{name}")).arg(value);
+    fn spawn(&self, dir: &Path, port: u16) -> Program {
+        let log = File::options()
+            .create(true)
+            .append(true)
+            .open(dir.join("redis.log"))
+            .expect("the directory is ours");
+        let mut command = Command::new("redis-server");
+        command
+            .args(["--bind", "127.0.0.1", "--port", &port.to_string()])
+            .arg("--unixsocket")
+            .arg(dir.join("redis.sock"))
+            .arg("--dir")
+            .arg(dir)
+            .args(["--save", "", "--daemonize", "no"])
+            .args(&self.arguments)
+            .envs(self.environment.iter().map(|(name, value)| (name, value)))
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().expect("a file can be shared"))
+            .stderr(log);
+        Program::start(&mut command)
     }
-    Program::start(&mut command)
 }
 
 /// A port that nobody listens on. Another program may take it before it is used, but none that
 /// only connects.
-pub(super) fn free_port() -> u16 {
+pub fn free_port() -> u16 {
     static TAKEN: AtomicU16 = AtomicU16::new(0);
     let own = u16::try_from(std::process::id() % u32::from(PORT_COUNT)).unwrap_or(0);
     eventually("a free port", || {
@@ -251,9 +265,16 @@ impl RedisServer {
     /// is [durable](RedisSetup::durable).
     #[track_caller]
     pub fn start_again(&mut self) {
-        assert!(self.process.ended().is_some(), "the earlier one is still running");
-        self.process = spawn(self.dir.path(), self.port, &self.setup.options);
+        self.start_again_with(&[]);
         self.wait_ready();
+    }
+
+    /// Starts it again with these words at the end of the command line, and does not wait.
+    #[track_caller]
+    pub fn start_again_with(&mut self, words: &[&str]) {
+        assert!(self.process.ended().is_some(), "the earlier one is still running");
+        self.setup.arguments.extend(words.iter().map(ToString::to_string));
+        self.process = self.setup.spawn(self.dir.path(), self.port);
     }
 
     /// Stops all its threads.
@@ -274,7 +295,9 @@ impl RedisServer {
             if let Some(status) = self.process.ended() {
                 panic!("redis-server ended while starting: {status}");
             }
-            self.try_command::<String>(&["PING"]).ok()
+            let answered = self.try_command::<String>(&["PING"]);
+            // Without the password, which only the test may know, it answers too.
+            answered.err().is_none_or(|error| error.code() == Some("NOAUTH")).then_some(())
         });
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use redis::Connection;
 use serde_json::Value;
 
-use super::super::DEADLINE;
+use crate::DEADLINE;
 
 /// Between two looks at whether the listener is still wanted.
 const LOOK_EVERY: Duration = Duration::from_millis(200);

@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 
-use super::super::until;
 use super::resp::first_frame;
 use super::{RedisServer, unix_url};
+use crate::until;
 
 /// Bytes taken from a socket at once.
 const CHUNK: usize = 64 * 1024;

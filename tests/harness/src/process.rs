@@ -8,7 +8,7 @@ use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use super::eventually;
+use crate::eventually;
 
 /// A running process. Dropping it kills it.
 pub struct Program {

@@ -1,0 +1,15 @@
+//! Processes, Redis servers and waiting, for the tests of every crate.
+//!
+//! Everything waits for a condition with one generous deadline ([`DEADLINE`]); nothing asserts how
+//! long something took. What a test starts ends with the test.
+
+mod process;
+mod redis;
+mod until;
+
+pub use process::{Program, apart, apart_with_foreign_proc, cpu_ns, rss_kib, rss_max_kib};
+pub use redis::{
+    Contents, Direction, Entry, Listener, Proxy, RedisServer, RedisSetup, SENTINEL_SERVICE,
+    Sentinel, free_port,
+};
+pub use until::{DEADLINE, boottime_ns, eventually, until};
