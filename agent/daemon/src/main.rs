@@ -136,7 +136,7 @@ fn serve(
             UnixListener::from_std(listener).context("cannot listen").map_err(unavailable)?;
         let drain = CancellationToken::new();
         let (probe, door) = api::self_probe();
-        let upstream = reload.config.upstream.kind().to_owned();
+        let upstream = reload.config.stores.upstream().kind().to_owned();
         let handle = context.heart.clone();
         let reports = Reports { notifier: notifier.clone(), watchdog, upstream, probe, handle };
         if let Some(listener) = scrapes {
@@ -217,7 +217,7 @@ async fn live(
 }
 
 fn announce(started: Instant, reload: &Reload, place: &Place, guarantee: &str) {
-    let upstream = reload.config.upstream.kind();
+    let upstream = reload.config.stores.upstream().kind();
     let (took, socket) = (started.elapsed(), place.path());
     let ready = Ready { took, socket, upstream, guarantee };
     // Fails when nobody reads; the agent serves all the same.

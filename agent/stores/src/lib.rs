@@ -7,8 +7,7 @@ pub mod embedded;
 pub mod journal;
 pub mod redis;
 mod remote;
-pub mod secret;
-pub mod tls;
+pub mod settings;
 
 use std::pin::Pin;
 use std::task::{Context, Poll};

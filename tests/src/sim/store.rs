@@ -13,9 +13,10 @@ use tenure_core::model::{
 };
 use tenure_core::time::Boottime;
 use tenure_stores::Upstream;
-use tenure_stores::embedded::{self, Embedded, OpenError, Opened};
+use tenure_stores::embedded::{self, Embedded, Opened};
 use tenure_stores::journal::LiveRows;
 use tenure_stores::journal::{Fresh, Journal, SavedKeeper};
+use tenure_stores::settings::OpenError;
 
 use super::core::Core;
 use super::deeds::Deed;

@@ -2,9 +2,9 @@
 
 use std::fmt::Write;
 
-use super::keys::KEYS;
-use super::value::Shape;
-use super::{Loaded, Origin};
+use tenure_stores::settings::Shape;
+
+use super::{Loaded, Origin, keys};
 
 impl Loaded {
     /// The configuration in effect as TOML that means the same again. Comments say where a value
@@ -16,8 +16,8 @@ impl Loaded {
             let _ = writeln!(text, "# read: {}", one_line(&file.display().to_string()));
         }
         let mut section = None;
-        for key in &KEYS {
-            let Some(value) = (key.get)(&self.config) else {
+        for key in keys::all() {
+            let Some(value) = key.get(&self.config) else {
                 continue;
             };
             if key.section() != section {

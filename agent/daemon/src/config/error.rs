@@ -59,31 +59,6 @@ pub enum ConfigError {
         /// A known key that may have been meant.
         nearest: Option<&'static str>,
     },
-    /// There was such a key.
-    #[error("{origin}: there is no key {key} any more since version {since}: {instead}")]
-    RemovedKey {
-        /// The key as written.
-        key: &'static str,
-        origin: Origin,
-        /// The version that took it away.
-        since: &'static str,
-        /// The way out.
-        instead: &'static str,
-    },
-    /// A key is there under its old name and its new one.
-    #[error(
-        "{origin}: {old} is called {new} since version {since}, and {new} is there, too; remove {old}"
-    )]
-    BothNames {
-        /// The old name.
-        old: &'static str,
-        /// The new name.
-        new: &'static str,
-        /// The place of the old name.
-        origin: Origin,
-        /// The version that renamed it.
-        since: &'static str,
-    },
     /// A value breaks a rule.
     #[error("{origin}: {key} = {value}: {rule}")]
     Value {

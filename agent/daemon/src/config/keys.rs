@@ -1,13 +1,13 @@
 //! Every key, once: how it is written, where it goes, how it is shown.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use tenure_core::model::Share;
+use tenure_stores::settings::{self, Refusal, Shape, Stores, secret};
+use tenure_stores::{duration_key, optional_path_key};
 
-use super::redis::POLL_MAX;
-use super::value::{self, Refusal, Shape};
-use super::{Config, UpstreamUrl, secret};
+use super::{Config, value};
 use crate::telemetry::LogFormat;
 
 /// A setting.
@@ -17,72 +17,90 @@ pub(super) struct Key {
     pub(super) shape: Shape,
     /// True if SIGHUP puts it into effect.
     pub(super) reloads: bool,
-    pub(super) set: fn(&mut Config, &str) -> Result<(), Refusal>,
-    /// `None` when it is not set and has no default.
-    pub(super) get: fn(&Config) -> Option<toml::Value>,
+    /// `None` for a key of a store.
+    own: Option<&'static settings::Key<Config>>,
 }
 
 impl Key {
     /// `leader.ttl` is TENURED_LEADER_TTL.
     pub(super) fn variable(&self) -> String {
-        variable(self.name)
+        format!("TENURED_{}", self.name.to_uppercase().replace('.', "_"))
     }
 
     pub(super) fn section(&self) -> Option<&'static str> {
         self.name.split_once('.').map(|(section, _)| section)
     }
 
+    pub(super) fn set(&self, config: &mut Config, text: &str) -> Result<(), Refusal> {
+        match self.own {
+            Some(key) => (key.set)(config, text),
+            None => config.stores.set(self.name, text),
+        }
+    }
+
+    /// `None` when it is not set and has no default.
+    pub(super) fn get(&self, config: &Config) -> Option<toml::Value> {
+        let value = match self.own {
+            Some(key) => (key.get)(config),
+            None => config.stores.get(self.name),
+        };
+        value.map(|value| match value {
+            settings::Value::Text(text) => toml::Value::String(text),
+            settings::Value::Count(count) => toml::Value::Integer(count),
+        })
+    }
+
     /// The value for people, and for error messages: never a secret.
     pub(super) fn show(&self, config: &Config) -> String {
-        (self.get)(config).map(|value| value.to_string()).unwrap_or_default()
+        self.get(config).map(|value| value.to_string()).unwrap_or_default()
     }
 }
 
-/// The environment variable of a key.
-pub(super) fn variable(key: &str) -> String {
-    format!("TENURED_{}", key.to_uppercase().replace('.', "_"))
+/// All keys, in the order in which `check-config` prints them: the agent's own, then those of stores.
+pub(super) fn all() -> &'static [Key] {
+    static ALL: LazyLock<Vec<Key>> = LazyLock::new(|| {
+        let own = KEYS.iter().map(|key| Key {
+            name: key.name,
+            shape: key.shape,
+            reloads: key.reloads,
+            own: Some(key),
+        });
+        let stores = Stores::default();
+        let of_stores =
+            stores.keys().map(|(name, shape)| Key { name, shape, reloads: false, own: None });
+        own.chain(of_stores).collect()
+    });
+    &ALL
 }
 
 pub(super) fn find(name: &str) -> Option<&'static Key> {
-    KEYS.iter().find(|key| key.name == name)
+    all().iter().find(|key| key.name == name)
 }
 
 /// Durations that a client or an administrator may wish for end here; a longer one is a slip.
 const LONGEST: Duration = Duration::from_secs(30 * 24 * 3600);
-/// A server that needs longer cannot keep anybody's holds alive.
-const CALL_MAX: Duration = Duration::from_secs(60);
-/// Below, every hiccup of a network would look like a dead server.
-const CALL_MIN: Duration = Duration::from_millis(50);
 /// Counts end here: above, the agent's memory would not be bounded by anything sensible.
 const MOST: u64 = 1_000_000;
 
+/// A duration up to [`LONGEST`], unless there are other bounds.
 macro_rules! duration {
     ($name:literal, $($field:ident).+) => { duration!($name, $($field).+, Duration::ZERO, LONGEST) };
     ($name:literal, $($field:ident).+, $min:expr, $max:expr) => {
-        Key {
-            name: $name,
-            shape: Shape::Duration,
-            reloads: false,
-            set: |config, text| {
-                config.$($field).+ = value::duration_in(text, $min, $max)?;
-                Ok(())
-            },
-            get: |config| Some(value::show(config.$($field).+).into()),
-        }
+        duration_key!($name, $($field).+, $min, $max)
     };
 }
 
 macro_rules! count {
     ($name:literal, $($field:ident).+, $min:expr, $max:expr) => {
-        Key {
+        settings::Key {
             name: $name,
             shape: Shape::Count,
             reloads: false,
             set: |config, text| {
-                config.$($field).+ = value::count(text, $min, $max)? as _;
+                config.$($field).+ = settings::value::count(text, $min, $max)? as _;
                 Ok(())
             },
-            get: |config| Some(toml::Value::Integer(config.$($field).+ as _)),
+            get: |config| Some(settings::Value::Count(config.$($field).+ as _)),
         }
     };
 }
@@ -90,55 +108,25 @@ macro_rules! count {
 /// One user's share of a count; by default it follows from the count.
 macro_rules! share {
     ($name:literal, $($field:ident).+, $share:expr) => {
-        Key {
+        settings::Key {
             name: $name,
             shape: Shape::Count,
             reloads: false,
             set: |config, text| {
-                config.$($field).+ = Some(value::count(text, 1, MOST)? as _);
+                config.$($field).+ = Some(settings::value::count(text, 1, MOST)? as _);
                 Ok(())
             },
             get: |config| {
                 let share: fn(&Config) -> Share = $share;
-                Some(toml::Value::Integer(share(config).per_uid as _))
+                Some(settings::Value::Count(share(config).per_uid as _))
             },
-        }
-    };
-}
-
-macro_rules! prefix {
-    ($name:literal, $field:ident) => {
-        Key {
-            name: $name,
-            shape: Shape::Text,
-            reloads: false,
-            set: |config, text| {
-                config.redis_section.prefixes.$field = value::prefix(text)?;
-                Ok(())
-            },
-            get: |config| Some(config.redis_section.prefixes.$field.clone().into()),
-        }
-    };
-}
-
-macro_rules! optional_path {
-    ($name:literal, $($field:ident).+, $parse:path) => {
-        Key {
-            name: $name,
-            shape: Shape::Text,
-            reloads: false,
-            set: |config, text| {
-                config.$($field).+ = Some($parse(text)?);
-                Ok(())
-            },
-            get: |config| Some(config.$($field).+.as_ref()?.display().to_string().into()),
         }
     };
 }
 
 macro_rules! path {
     ($name:literal, $field:ident, $parse:path) => {
-        Key {
+        settings::Key {
             name: $name,
             shape: Shape::Text,
             reloads: false,
@@ -151,23 +139,19 @@ macro_rules! path {
     };
 }
 
-/// In the order in which `check-config` prints them.
-pub(super) static KEYS: [Key; 51] = [
+static KEYS: [settings::Key<Config>; 40] = [
     path!("socket", socket, value::socket),
-    Key {
+    settings::Key {
         name: "upstream",
         shape: Shape::Secret,
         reloads: false,
-        set: |config, text| {
-            config.upstream = UpstreamUrl::parse(text)?;
-            Ok(())
-        },
-        get: |config| Some(config.upstream.shown().into()),
+        set: |config, text| config.stores.set_url(text),
+        get: |config| Some(config.stores.upstream().url().into()),
     },
-    optional_path!("upstream_secret_file", upstream_secret_file, secret::path),
-    path!("state_dir", state_dir, value::path),
-    path!("runtime_dir", runtime_dir, value::path),
-    Key {
+    optional_path_key!("upstream_secret_file", upstream_secret_file, secret::path),
+    path!("state_dir", state_dir, settings::value::path),
+    path!("runtime_dir", runtime_dir, settings::value::path),
+    settings::Key {
         name: "log",
         shape: Shape::Text,
         reloads: true,
@@ -178,7 +162,7 @@ pub(super) static KEYS: [Key; 51] = [
         },
         get: |config| Some(config.log.clone().into()),
     },
-    Key {
+    settings::Key {
         name: "log_format",
         shape: Shape::Text,
         reloads: false,
@@ -186,9 +170,9 @@ pub(super) static KEYS: [Key; 51] = [
             config.log_format = LogFormat::parse(text)?;
             Ok(())
         },
-        get: |config| Some(config.log_format.word().into()),
+        get: |config| Some(config.log_format.word().to_owned().into()),
     },
-    Key {
+    settings::Key {
         name: "metrics_listen",
         shape: Shape::Text,
         reloads: false,
@@ -198,7 +182,7 @@ pub(super) static KEYS: [Key; 51] = [
         },
         get: |config| Some(config.metrics_listen?.to_string().into()),
     },
-    Key {
+    settings::Key {
         name: "host_name",
         shape: Shape::Text,
         reloads: false,
@@ -254,17 +238,6 @@ pub(super) static KEYS: [Key; 51] = [
     ),
     duration!("retry.first", settings.retry_min, Duration::from_millis(10), LONGEST),
     duration!("retry.longest", settings.retry_max, Duration::from_millis(10), LONGEST),
-    prefix!("redis.session_prefix", session_prefix),
-    prefix!("redis.leader_prefix", leader_prefix),
-    prefix!("redis.semaphore_namespace", semaphore_namespace),
-    prefix!("redis.tenure_prefix", tenure_prefix),
-    duration!("redis.timeout", redis_section.timeout, CALL_MIN, CALL_MAX),
-    duration!("redis.connect_timeout", redis_section.connect_timeout, CALL_MIN, CALL_MAX),
-    duration!("redis.poll", redis_section.poll, Duration::from_millis(10), POLL_MAX),
-    optional_path!("redis.tls_ca_file", redis_section.tls_ca_file, value::path),
-    optional_path!("redis.tls_cert_file", redis_section.tls_cert_file, value::path),
-    optional_path!("redis.tls_key_file", redis_section.tls_key_file, value::path),
-    optional_path!("redis.sentinel_secret_file", redis_section.sentinel_secret_file, secret::path),
     duration!(
         "stop.deadline",
         limits.stop_deadline,
@@ -281,9 +254,10 @@ mod tests {
 
     #[test]
     fn names_and_variables_are_unique() {
-        let names: HashSet<_> = KEYS.iter().map(|key| key.name).collect();
-        let variables: HashSet<_> = KEYS.iter().map(Key::variable).collect();
-        assert_eq!((names.len(), variables.len()), (KEYS.len(), KEYS.len()));
+        let names: HashSet<_> = all().iter().map(|key| key.name).collect();
+        let variables: HashSet<_> = all().iter().map(Key::variable).collect();
+        assert_eq!((names.len(), variables.len()), (all().len(), all().len()));
+        assert!(find("redis.timeout").is_some());
         assert_eq!(find("leader.ttl").unwrap().variable(), "TENURED_LEADER_TTL");
     }
 }

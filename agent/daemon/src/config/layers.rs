@@ -7,18 +7,14 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
 use tenure_core::keeper::Settings;
+use tenure_stores::settings::secret::{self, Credentials};
+use tenure_stores::settings::{Broken, Shape, Stores};
 
 use super::directories::{self, Environment, is_absent};
 use super::error::closest;
 use super::file::ConfigFile;
-use super::keys::{self, KEYS, Key};
-use super::redis::RedisSection;
-use super::rules::Broken;
-use super::tombstones::{Fate, TOMBSTONES, Tombstone};
-use super::value::{self, Shape};
-use super::{
-    Config, ConfigError, Flags, Limits, Origin, UpstreamUrl, access, allow, rules, secret,
-};
+use super::keys::{self, Key};
+use super::{Config, ConfigError, Flags, Limits, Origin, allow, rules, value};
 use crate::policy::Policy;
 use crate::telemetry::LogFormat;
 
@@ -45,7 +41,6 @@ pub struct Loaded {
     pub(super) origins: HashMap<&'static str, Origin>,
     /// The places of the policy's rules.
     pub(super) allow_origins: Vec<Origin>,
-    tombstones: &'static [Tombstone],
 }
 
 /// Reads every layer.
@@ -55,15 +50,7 @@ pub struct Loaded {
 /// See [`ConfigError`]; the first thing that is wrong, in any layer, also when a higher one
 /// overrides it.
 pub fn load(flags: &Flags, environment: &Environment) -> Result<Loaded, ConfigError> {
-    load_with(flags, environment, &TOMBSTONES)
-}
-
-pub(super) fn load_with(
-    flags: &Flags,
-    environment: &Environment,
-    tombstones: &'static [Tombstone],
-) -> Result<Loaded, ConfigError> {
-    let mut loaded = base(environment, tombstones);
+    let mut loaded = base(environment);
     let named = flags.config.clone().or_else(|| {
         let variable = environment.variables.get("TENURED_CONFIG")?;
         Some(PathBuf::from(variable))
@@ -94,14 +81,17 @@ pub(super) fn load_with(
     loaded.finish(environment)
 }
 
-fn base(environment: &Environment, tombstones: &'static [Tombstone]) -> Loaded {
+fn base(environment: &Environment) -> Loaded {
     let directories = directories::defaults(environment);
+    let stores = Stores::default();
+    #[expect(clippy::expect_used, reason = "without a URL the store takes no settings")]
+    let opener = stores.resolve(None, &Credentials::default()).expect("a store by default");
     let config = Config {
         socket: PathBuf::new(),
         audience: directories.audience,
-        upstream: UpstreamUrl::Embedded,
         upstream_secret_file: None,
-        redis: None,
+        opener,
+        stores,
         state_dir: directories.state,
         runtime_dir: directories.runtime,
         log: "info".to_owned(),
@@ -111,7 +101,6 @@ fn base(environment: &Environment, tombstones: &'static [Tombstone]) -> Loaded {
         limits: Limits::default(),
         policy: Policy::default(),
         allow: Vec::new(),
-        redis_section: RedisSection::default(),
     };
     Loaded {
         config,
@@ -119,7 +108,6 @@ fn base(environment: &Environment, tombstones: &'static [Tombstone]) -> Loaded {
         files: Vec::new(),
         origins: HashMap::new(),
         allow_origins: Vec::new(),
-        tombstones,
     }
 }
 
@@ -130,7 +118,7 @@ impl Loaded {
     }
 
     fn set(&mut self, key: &'static Key, text: &str, origin: Origin) -> Result<(), ConfigError> {
-        (key.set)(&mut self.config, text)
+        key.set(&mut self.config, text)
             .map_err(|rule| wrong(key, format!("{text:?}"), &origin, rule))?;
         self.origins.insert(key.name, origin);
         Ok(())
@@ -189,63 +177,20 @@ impl Loaded {
         value: &toml::Value,
     ) -> Result<(), ConfigError> {
         let origin = file.origin(name);
-        let key = match keys::find(name) {
-            Some(key) => key,
-            None => {
-                let has = |key: &str| match key.split_once('.') {
-                    None => file.table.contains_key(key),
-                    Some((section, key)) => {
-                        file.table.get(section).is_some_and(|section| section.get(key).is_some())
-                    }
-                };
-                let dead = self.tombstones.iter().find(|tombstone| tombstone.key == name);
-                let dead = dead.ok_or_else(|| ConfigError::UnknownKey {
-                    key: name.to_owned(),
-                    origin: origin.clone(),
-                    nearest: closest(name, KEYS.iter().map(|key| key.name)),
-                })?;
-                self.heir(dead, &origin, has)?
-            }
-        };
+        let key = keys::find(name).ok_or_else(|| ConfigError::UnknownKey {
+            key: name.to_owned(),
+            origin: origin.clone(),
+            nearest: closest(name, keys::all().iter().map(|key| key.name)),
+        })?;
         let text = value::text(value, key.shape)
             .map_err(|rule| wrong(key, value.to_string(), &origin, rule))?;
         self.set(key, &text, origin)
     }
 
-    /// The key that took the place of one that there was, with a warning.
-    fn heir(
-        &mut self,
-        dead: &'static Tombstone,
-        origin: &Origin,
-        has: impl Fn(&str) -> bool,
-    ) -> Result<&'static Key, ConfigError> {
-        let Tombstone { key: old, since, ref fate } = *dead;
-        let (to, until) = match *fate {
-            Fate::Removed { instead } => {
-                let origin = origin.clone();
-                return Err(ConfigError::RemovedKey { key: old, origin, since, instead });
-            }
-            Fate::Renamed { to, until } => (to, until),
-        };
-        let Some(key) = keys::find(to) else {
-            let (key, origin) = (old.to_owned(), origin.clone());
-            return Err(ConfigError::UnknownKey { key, origin, nearest: Some(to) });
-        };
-        if has(to) {
-            let origin = origin.clone();
-            return Err(ConfigError::BothNames { old, new: to, origin, since });
-        }
-        self.warnings.push(format!(
-            "{origin}: {old} is called {to} since version {since}; its old name is read until {until}: \
-             rename it"
-        ));
-        Ok(key)
-    }
-
     fn environment(&mut self, environment: &Environment) -> Result<(), ConfigError> {
         // Clients use it; an agent started in the same shell should meet them.
         let shared = ("TENURE_SOCKET".to_owned(), "socket");
-        let own = KEYS.iter().map(|key| (key.variable(), key.name));
+        let own = keys::all().iter().map(|key| (key.variable(), key.name));
         let known: Vec<_> = std::iter::once(shared).chain(own).collect();
         for (variable, key) in &known {
             let (Some(value), Some(key)) = (environment.variables.get(variable), keys::find(key))
@@ -258,22 +203,10 @@ impl Loaded {
             };
             self.set(key, text, origin)?;
         }
-        let mut dead = Vec::new();
-        for tombstone in self.tombstones {
-            let variable = tombstone.variable();
-            if let Some(value) = environment.variables.get(&variable) {
-                let origin = Origin::Environment(variable.clone());
-                let has = |key: &str| environment.variables.contains_key(&keys::variable(key));
-                let key = self.heir(tombstone, &origin, has)?;
-                self.set(key, &value.to_string_lossy(), origin)?;
-                dead.push(variable);
-            }
-        }
         // Only a warning: Kubernetes makes such variables of its own for a service of this name.
         for variable in environment.variables.keys() {
             let ours = variable.starts_with("TENURED_") && variable != "TENURED_CONFIG";
-            let is_known =
-                dead.contains(variable) || known.iter().any(|(name, _)| name == variable);
+            let is_known = known.iter().any(|(name, _)| name == variable);
             if ours && !is_known {
                 self.warnings.push(format!("environment variable {variable} is no key: ignored"));
             }
@@ -291,37 +224,37 @@ impl Loaded {
         }
         self.warn_of_open_passwords();
         rules::check(&self.config).map_err(|broken| self.broken(broken))?;
-        if matches!(self.config.upstream, UpstreamUrl::Redis(_)) {
-            // Hints of a Redis can be lost.
-            self.config.settings.poll = Some(self.config.redis_section.poll);
-            if self.config.upstream_secret_file.is_none() {
-                self.config.upstream_secret_file = secret::credential(environment);
-            }
+        let credentials = Credentials {
+            directory: environment.directory(Credentials::VARIABLE),
+            uid: environment.uid,
+        };
+        let upstream = self.config.stores.upstream();
+        self.config.settings.poll = upstream.poll();
+        if upstream.takes_secret() && self.config.upstream_secret_file.is_none() {
+            self.config.upstream_secret_file = secret::credential(&credentials);
         }
-        let redis = access::resolve(&self.config, environment);
-        self.config.redis = redis.map_err(|broken| self.broken(broken))?;
+        let opener =
+            self.config.stores.resolve(self.config.upstream_secret_file.as_deref(), &credentials);
+        self.config.opener = opener.map_err(|broken| self.broken(broken))?;
         Ok(self)
     }
 
     /// A password that others can see is one no more, but that is no reason not to serve.
     fn warn_of_open_passwords(&mut self) {
-        const WAY_OUT: &str = "put it into a file that only the agent can read, name that in \
-                               upstream_secret_file (or sentinel_secret_file in [redis]), and change \
-                               the password";
-        let UpstreamUrl::Redis(url) = &self.config.upstream else { return };
-        if !url.has_password() {
-            return;
-        }
+        let Some(elsewhere) = self.config.stores.upstream().passwords_elsewhere() else { return };
+        let way_out = format!(
+            "put it into a file that only the agent can read, name that in {elsewhere}, and change the password"
+        );
         let warning = match self.origin("upstream") {
             Origin::Flag(flag) => format!(
                 "{flag} has a password, which every user of this host sees in the list of processes \
-                 (ps): {WAY_OUT}"
+                 (ps): {way_out}"
             ),
             Origin::File { path, .. }
                 if fs::metadata(path).is_ok_and(|found| found.mode() & FOR_OTHERS != 0) =>
             {
                 let path = path.display();
-                format!("{path} has a password, and every user of this host can read it: {WAY_OUT}")
+                format!("{path} has a password, and every user of this host can read it: {way_out}")
             }
             _ => return,
         };

@@ -2,10 +2,8 @@
 //!
 //! Flags win over the environment, the environment over files, files over defaults. The key
 //! `leader.ttl` is `ttl` in the section `[leader]` of a file, and TENURED_LEADER_TTL in the
-//! environment. `packaging/tenured.toml` documents every key; keys of earlier versions are in
-//! `tombstones.rs`.
+//! environment. `packaging/tenured.toml` documents every key. Those of a store are the store's own.
 
-mod access;
 pub(crate) mod allow;
 mod directories;
 mod effective;
@@ -14,29 +12,22 @@ mod file;
 mod flags;
 mod keys;
 mod layers;
-mod redis;
-mod redis_url;
 mod rules;
-mod secret;
-mod tombstones;
-mod trust;
-mod upstream;
 mod value;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 pub use directories::Environment;
 pub use error::{ConfigError, Origin};
 pub use flags::{Cli, Command, Flags, Quarantine};
 pub use layers::{Loaded, load};
-pub use redis_url::RedisUrl;
 use tenure_core::keeper::Settings;
 use tenure_core::model::Share;
 use tenure_host::socket::Audience;
-use tenure_stores::redis::settings::RedisUpstream;
-pub use upstream::UpstreamUrl;
+use tenure_stores::settings::{Opener, Stores};
 
 use crate::policy::Policy;
 use crate::telemetry::LogFormat;
@@ -47,12 +38,12 @@ pub struct Config {
     pub socket: PathBuf,
     /// Whom the agent serves.
     pub audience: Audience,
-    /// The store of all holds.
-    pub upstream: UpstreamUrl,
+    /// The settings of all kinds of stores; one of them is the store of all holds.
+    pub stores: Stores,
     /// A file with the upstream's password.
     pub upstream_secret_file: Option<PathBuf>,
-    /// How to use the Redis, where that is the upstream.
-    pub redis: Option<RedisUpstream>,
+    /// The means to open the upstream.
+    pub opener: Arc<dyn Opener>,
     /// Directory for what must survive a reboot.
     pub state_dir: PathBuf,
     /// Socket, pages and journal.
@@ -71,7 +62,6 @@ pub struct Config {
     pub policy: Policy,
     /// The rules of the policy as they were written.
     allow: Vec<toml::Table>,
-    redis_section: redis::RedisSection,
 }
 
 /// The most that the API accepts; everything beyond is refused or closed.
@@ -129,12 +119,14 @@ pub struct Change {
 }
 
 impl Config {
-    /// How many settings there are.
-    pub const KEYS: usize = keys::KEYS.len() + 1;
+    /// The number of settings.
+    pub fn count() -> usize {
+        keys::all().len() + 1
+    }
 
     /// The differences to `new`, in the order of `check-config`.
     pub fn changes(&self, new: &Config) -> Vec<Change> {
-        let mut changes: Vec<_> = keys::KEYS
+        let mut changes: Vec<_> = keys::all()
             .iter()
             .filter_map(|key| {
                 let (before, mut after) = (key.show(self), key.show(new));
@@ -162,20 +154,11 @@ impl Config {
 
     /// True if a password differs that belongs to a key whose shown value is the same.
     fn hides_change(&self, key: &str, new: &Config) -> bool {
-        let before = self.redis.as_ref().map(|redis| &redis.access);
-        let after = new.redis.as_ref().map(|redis| &redis.access);
-        let same_url = self.upstream == new.upstream;
-        match key {
-            "upstream" => !same_url,
-            "upstream_secret_file" => {
-                same_url && before.map(|old| &old.login) != after.map(|new| &new.login)
-            }
-            // Everything else that is told of the server is part of the URL.
-            "redis.sentinel_secret_file" => {
-                same_url && before.map(|old| &old.server) != after.map(|new| &new.server)
-            }
-            _ => false,
-        }
+        let of = |config: &Config| {
+            let secrets = config.opener.secrets().into_iter();
+            secrets.filter(|(given_by, _)| *given_by == key).collect::<Vec<_>>()
+        };
+        of(self) != of(new)
     }
 
     /// Takes over what a reload puts into effect, and only that.

@@ -3,15 +3,10 @@
 use std::time::Duration;
 
 use tenure_core::keeper::{BEAT_MIN, Rhythm};
+use tenure_stores::settings::Broken;
+use tenure_stores::settings::value::show;
 
 use super::Config;
-use super::value::show;
-
-/// A key whose value breaks a rule.
-pub(super) struct Broken {
-    pub(super) key: String,
-    pub(super) rule: String,
-}
 
 pub(super) fn check(config: &Config) -> Result<(), Broken> {
     let settings = &config.settings;
@@ -79,5 +74,5 @@ fn margin(config: &Config, key: &str, ttl: Duration) -> Result<(), Broken> {
 }
 
 fn ensure(key: &str, holds: bool, rule: impl FnOnce() -> String) -> Result<(), Broken> {
-    if holds { Ok(()) } else { Err(Broken { key: key.to_owned(), rule: rule() }) }
+    if holds { Ok(()) } else { Err(Broken::new(key, rule())) }
 }

@@ -5,12 +5,6 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use tenure_stores::redis::settings::{Login, RedisServer};
-use tenure_stores::secret::Secret;
-
-use super::keys::KEYS;
-use super::layers::load_with;
-use super::tombstones::{Fate, Tombstone};
 use super::*;
 
 struct Room {
@@ -58,7 +52,7 @@ fn nothing_said_is_the_defaults() {
     let config = Room::with("").load().unwrap().config;
     assert_eq!(config.socket, PathBuf::from("/run/tenured/api.sock"));
     assert_eq!(config.state_dir, PathBuf::from("/var/lib/tenured"));
-    assert_eq!(config.upstream, UpstreamUrl::Embedded);
+    assert_eq!(config.stores.upstream().kind(), "embedded");
     assert_eq!(config.limits, Limits::default());
     assert_eq!(&*config.settings.host, tenure_host::machine::host_name().unwrap());
 }
@@ -230,7 +224,7 @@ fn the_sample_file_says_the_defaults() {
     let sampled = Room::with(sample).load().unwrap();
     let default = Room::with("").load().unwrap();
     assert_eq!(changed(&default, &sampled), []);
-    for key in &KEYS {
+    for key in keys::all() {
         let follows_from_others = [
             "socket",
             "metrics_listen",
@@ -292,28 +286,14 @@ fn redis(url: &str, rest: &str) -> Room {
 }
 
 #[test]
-fn a_redis_is_configured_with_its_defaults() {
+fn a_redis_brings_its_poll() {
+    let poll = |url, rest| redis(url, rest).load().unwrap().config.settings.poll;
+    assert_eq!(poll("redis://:hunter2@h/3", ""), Some(Duration::from_secs(1)));
+    let rest = "[redis]\npoll = \"200ms\"";
+    assert_eq!(poll("redis+unix:///s", rest), Some(Duration::from_millis(200)));
+    assert_eq!(poll("embedded:", rest), None);
     let config = redis("redis://:hunter2@h/3", "").load().unwrap().config;
-    assert_eq!(
-        (config.upstream.kind(), config.settings.poll),
-        ("redis", Some(Duration::from_secs(1)))
-    );
-    let RedisUpstream { access, layout } = config.redis.as_ref().unwrap();
-    let two = Duration::from_secs(2);
-    assert_eq!((access.db, access.timeout, access.connect_timeout), (3, two, two));
-    assert_eq!(access.login.password, Some(Secret::new("hunter2")));
-    assert_eq!(layout.leader("default", "r"), "leader:r");
     assert!(!format!("{config:?}").contains("hunter2"));
-
-    let rest = "[redis]\nleader_prefix = \"titan:leader:\"\ntimeout = \"300ms\"\npoll = \"200ms\"";
-    let config = redis("redis+unix:///s", rest).load().unwrap().config;
-    assert_eq!(config.settings.poll, Some(Duration::from_millis(200)));
-    let RedisUpstream { access, layout } = config.redis.unwrap();
-    assert_eq!(access.timeout, Duration::from_millis(300));
-    assert_eq!(layout.leader("default", "r"), "titan:leader:r");
-
-    let embedded = Room::with(rest).load().unwrap().config;
-    assert!(embedded.redis.is_none() && embedded.settings.poll.is_none());
 }
 
 #[test]
@@ -394,19 +374,22 @@ fn secret(room: &Room, name: &str, text: &str) -> String {
 
 #[test]
 fn passwords_come_from_files_and_credentials() {
-    let login = |room: &Room| room.load().unwrap().config.redis.unwrap().access.login;
+    let secrets = |room: &Room| {
+        let secrets = room.load().unwrap().config.opener.secrets().into_iter();
+        secrets.map(|(key, secret)| (key, secret.expose().to_owned())).collect::<Vec<_>>()
+    };
     let mut room = redis("redis://me@h", "");
     let path = secret(&room, "upstream-secret", "hunter2\n");
     room.flags.upstream_secret_file = Some(path.clone());
-    let expected = Login { user: Some("me".into()), password: Some(Secret::new("hunter2")) };
-    assert_eq!(login(&room), expected);
+    let expected = [("upstream_secret_file", "hunter2".to_owned())];
+    assert_eq!(secrets(&room), expected);
 
     // As the service manager brings it.
     room.flags.upstream_secret_file = Some("$CREDENTIALS_DIRECTORY/upstream-secret".into());
     room = room.variable("CREDENTIALS_DIRECTORY", path.rsplit_once('/').unwrap().0);
-    assert_eq!(login(&room), expected);
+    assert_eq!(secrets(&room), expected);
     room.flags.upstream_secret_file = None;
-    assert_eq!(login(&room), expected);
+    assert_eq!(secrets(&room), expected);
     let printed = room.load().unwrap().effective();
     let shown = "upstream_secret_file = \"$CREDENTIALS_DIRECTORY/upstream-secret\"";
     assert!(printed.contains(shown) && !printed.contains("hunter2"), "{printed}");
@@ -423,9 +406,7 @@ fn passwords_come_from_files_and_credentials() {
 
     room.flags.upstream = Some("redis+sentinel://h/m".into());
     room.environment.variables.insert("TENURED_REDIS_SENTINEL_SECRET_FILE".into(), path.into());
-    let server = room.load().unwrap().config.redis.unwrap().access.server;
-    let RedisServer::Sentinel { login, .. } = server else { panic!("{server:?}") };
-    assert_eq!(login.password, Some(Secret::new("hunter2")));
+    assert!(secrets(&room).contains(&("redis.sentinel_secret_file", "hunter2".to_owned())));
 }
 
 #[test]
@@ -454,67 +435,6 @@ fn a_changed_password_is_a_change() {
     };
     assert_eq!((*key, old.as_str(), *reloads), ("upstream", "\"redis://:***@h:6379/0\"", false));
     assert_eq!(new, "\"redis://:***@h:6379/0\" with another password");
-}
-
-/// Tombstones of a version to come.
-static DEAD: [Tombstone; 3] = [
-    Tombstone {
-        key: "leader.time",
-        since: "0.2.0",
-        fate: Fate::Renamed { to: "leader.ttl", until: "0.3.0" },
-    },
-    Tombstone { key: "level", since: "0.2.0", fate: Fate::Renamed { to: "log", until: "0.3.0" } },
-    Tombstone {
-        key: "gateway.port",
-        since: "0.2.0",
-        fate: Fate::Removed { instead: "remove it; name the address in gateway.listen" },
-    },
-];
-
-#[test]
-fn keys_of_earlier_versions_say_what_became_of_them() {
-    let load = |room: &Room| load_with(&room.flags, &room.environment, &DEAD);
-    let warnings = |room: &Room| {
-        let file = room.dir.path().join("t.toml");
-        let warnings = load(room).unwrap().warnings.join("\n");
-        warnings.replace(file.to_str().unwrap(), "FILE")
-    };
-    let refused = |text: &str, expected: &str| {
-        let room = Room::with(text);
-        let file = room.dir.path().join("t.toml");
-        let error = load(&room).map(|loaded| loaded.effective()).unwrap_err().to_string();
-        assert_eq!(error.replace(file.to_str().unwrap(), "FILE"), expected);
-    };
-    let room = Room::with("\n[leader]\ntime = \"45s\"");
-    let loaded = load(&room).unwrap();
-    assert_eq!(loaded.config.settings.leader.ttl, Duration::from_secs(45));
-    assert!(loaded.origin("leader.ttl").to_string().ends_with("t.toml:3"));
-    assert_eq!(
-        warnings(&room),
-        "FILE:3: leader.time is called leader.ttl since version 0.2.0; its old name is read until \
-         0.3.0: rename it"
-    );
-    refused(
-        "[gateway]\nport = 1",
-        "FILE:2: there is no key gateway.port any more since version 0.2.0: remove it; name the \
-         address in gateway.listen",
-    );
-    refused(
-        "level = \"info\"\nlog = \"warn\"",
-        "FILE:1: level is called log since version 0.2.0, and log is there, too; remove level",
-    );
-    // The value is still checked, under the name that it has now.
-    refused("level = 7", "FILE:1: log = 7: must be a text in quotes");
-
-    let room = Room::with("log = \"warn\"").variable("TENURED_LEVEL", "debug");
-    assert_eq!(load(&room).unwrap().config.log, "debug");
-    assert!(warnings(&room).starts_with("TENURED_LEVEL: level is called log since"));
-    let room = room.variable("TENURED_LOG", "info");
-    assert!(matches!(load(&room), Err(ConfigError::BothNames { .. })));
-    let room = Room::with("").variable("TENURED_GATEWAY_PORT", "1");
-    assert!(matches!(load(&room), Err(ConfigError::RemovedKey { .. })));
-    // Without the tombstones nobody knows them.
-    assert!(room.load().is_ok_and(|loaded| loaded.warnings.len() == 1));
 }
 
 #[test]

@@ -1,10 +1,8 @@
 //! The agent's parts, put together.
 
-use std::cell::RefCell;
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::rc::Rc;
 use std::sync::Arc;
 
 use tenure_core::model::SessionId;
@@ -12,12 +10,8 @@ use tenure_host::directory::{Directory, DirectoryError};
 use tenure_host::page::Pages;
 use tenure_host::service_manager::Notifier;
 use tenure_host::{clock, machine};
-use tenure_stores::Upstream;
-use tenure_stores::embedded::{self, EngineSettings};
-use tenure_stores::journal::{self, Ahead, Files, Fresh, Journal, OpenError, SavedKeeper};
-use tenure_stores::redis::address::Address;
-use tenure_stores::redis::settings::RedisUpstream;
-use tenure_stores::redis::{self, Redis, RedisSettings};
+use tenure_stores::journal::{Files, Fresh, SavedKeeper};
+use tenure_stores::settings::{OpenError, Opened, Opener, Place};
 use tenure_wire::AgentInfo;
 use tracing::{info, warn};
 use uuid::Uuid;
@@ -30,25 +24,18 @@ use crate::policy::SharedPolicy;
 use crate::telemetry::Metrics;
 use crate::telemetry::log::Filter;
 
-/// Ended claims that a store within this process remembers: its calls take effect in the turn in which they are
-/// sent, so that no copy of them can be late.
-const TOMBSTONES_MAX: usize = 16_384;
-
 /// Why the agent cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum AssembleError {
     /// The kernel does not say which boot this is, or gives no randomness, or no thread.
     #[error("the system does not give what the agent needs")]
     System(#[from] io::Error),
-    /// The journal.
+    /// The store, or the journal beside it.
     #[error(transparent)]
-    Journal(#[from] OpenError),
+    Store(#[from] OpenError),
     /// The pages.
     #[error(transparent)]
     Pages(#[from] DirectoryError),
-    /// The embedded store.
-    #[error(transparent)]
-    Embedded(#[from] embedded::OpenError),
 }
 
 /// A running heart, and what the API needs to know of it.
@@ -93,7 +80,7 @@ pub fn assemble(
     let boot_id = machine::boot_id()?;
     let Fitted { limits, settings, buffered_bytes } = means.fit(&config.limits, &config.settings);
     let parts = PartsMaker {
-        redis: config.redis.clone(),
+        opener: Arc::clone(&config.opener),
         settings: settings.clone(),
         runtime_dir: runtime_dir.clone(),
         state_dir: state_dir.clone(),
@@ -102,22 +89,19 @@ pub fn assemble(
         notifier,
         processes,
     };
-    let guarantee = match config.redis {
-        None => embedded::GUARANTEE,
-        Some(_) => redis::GUARANTEE,
-    };
-    let guarantee = guarantee.to_owned();
+    let upstream = config.stores.upstream();
+    let guarantee = upstream.guarantee().to_owned();
     let (heart, handle): (Heart, Handle) =
         heart::spawn(buffered_bytes, Arc::clone(metrics), move || parts.make())?;
     let about = About {
         agent: AgentInfo {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             host_id: machine::host_id(&state_dir)?,
-            upstream: config.upstream.kind().to_owned(),
+            upstream: upstream.kind().to_owned(),
             guarantee: guarantee.clone(),
         },
         host: config.settings.host.to_string(),
-        address: config.upstream.address(),
+        address: upstream.address(),
         boot_id,
         pages: runtime_dir.join("pages"),
     };
@@ -140,7 +124,7 @@ pub fn assemble(
 
 /// The means by which the heart's thread makes its own parts.
 struct PartsMaker {
-    redis: Option<RedisUpstream>,
+    opener: Arc<dyn Opener>,
     settings: tenure_core::keeper::Settings,
     runtime_dir: Directory,
     state_dir: Directory,
@@ -162,34 +146,14 @@ impl PartsMaker {
                 pages.shown_until(hold.claim.owner.session, slots, hold.slot, hold.claim.id)
             });
         };
-        let (upstream, journal, saved): (Box<dyn Upstream>, _, _) = match self.redis {
-            None => {
-                let state_dir = Box::new(Files::of(self.state_dir.clone()));
-                let wall_clock_us = clock::wall_us();
-                let place = embedded::Place {
-                    boot_id: self.boot_id,
-                    now,
-                    wall_clock_us,
-                    ahead: Ahead::default(),
-                    engine: EngineSettings {
-                        tombstones_max: TOMBSTONES_MAX,
-                        ..EngineSettings::default()
-                    },
-                };
-                let opened = embedded::open(runtime_dir, state_dir, place, catch_up, |disk| {
-                    Ok(Box::new(journal::Thread::start(disk)?))
-                })?;
-                (Box::new(opened.store), opened.journal, opened.saved)
-            }
-            Some(RedisUpstream { access, layout }) => {
-                let (journal, mut found) =
-                    Journal::open(runtime_dir, self.boot_id, None, Ahead::default())?;
-                catch_up(&mut found.keeper);
-                let settings = RedisSettings { timeout: access.timeout, layout };
-                let redis = Redis::open(Arc::new(Address::new(access)), settings);
-                (Box::new(redis), Rc::new(RefCell::new(journal)), found.keeper)
-            }
-        };
+        let Opened { store: upstream, journal, saved } = self.opener.open(Place {
+            runtime_dir,
+            state_dir: Box::new(Files::of(self.state_dir)),
+            boot_id: self.boot_id,
+            now,
+            wall_clock_us: clock::wall_us(),
+            catch_up: &catch_up,
+        })?;
         match journal.borrow().fresh() {
             Some(Fresh::Missing) | None => {}
             Some(Fresh::OtherBoot) => info!("the machine was booted: the journal starts anew"),

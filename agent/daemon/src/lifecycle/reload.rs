@@ -66,7 +66,7 @@ fn report(files_before: &[PathBuf], files_now: &[PathBuf], changes: Vec<Change>)
     for file in files_before.iter().filter(|file| !files_now.contains(file)) {
         info!(file = %file.display(), "configuration file gone");
     }
-    let unchanged = Config::KEYS - changes.len();
+    let unchanged = Config::count() - changes.len();
     let (now, later): (Vec<_>, Vec<_>) = changes.into_iter().partition(|change| change.reloads);
     for Change { key, old, new, .. } in &now {
         info!(key, old, new, "setting changed");

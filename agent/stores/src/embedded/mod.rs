@@ -1,6 +1,7 @@
 //! The upstream of an agent that is alone: the engine on the heart's own thread.
 
 mod examine;
+mod settings;
 #[cfg(test)]
 mod tests;
 
@@ -11,6 +12,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+pub use settings::settings;
 pub use tenure_core::engine::EngineSettings;
 use tenure_core::engine::{self, Effect, Engine};
 use tenure_core::model::{CallId, Change, Claim, Failure, Request};
@@ -19,7 +21,8 @@ use tenure_wire::UpstreamState;
 use uuid::Uuid;
 
 use super::{Examination, Health, Report, Upstream};
-use crate::journal::{self, Ahead, Disk, Journal, Ledger, LedgerError, Scribe, Start};
+use crate::journal::{self, Ahead, Disk, Journal, Ledger, Scribe, Start};
+use crate::settings::OpenError;
 
 /// The guarantee of the embedded store.
 pub const GUARANTEE: &str = "one host";
@@ -59,16 +62,6 @@ struct Parked {
     call: CallId,
     sent_at: Boottime,
     claim: Claim,
-}
-
-/// The embedded store cannot be opened.
-#[derive(Debug, thiserror::Error)]
-pub enum OpenError {
-    #[error(transparent)]
-    Journal(#[from] journal::OpenError),
-    /// Its tokens.
-    #[error(transparent)]
-    Ledger(#[from] LedgerError),
 }
 
 /// An opened store, and what it shares with its agent.

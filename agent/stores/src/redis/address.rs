@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 use super::sentinel;
 use super::settings::{Login, Place, RedisAccess, RedisServer};
 use super::trouble::Trouble;
-use crate::tls::Trust;
+use crate::settings::tls::Trust;
 
 /// The address of a Redis, the credentials for it, and how long to try. Shared by the links to it.
 #[derive(Debug)]

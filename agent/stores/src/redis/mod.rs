@@ -28,9 +28,11 @@ mod trouble;
 mod upkeep;
 
 pub use pushes::{Heard, PushSink, Pushes, pushes};
+pub use settings::settings;
 pub use sign_in::Server;
 pub use trouble::{Trouble, Whom};
 
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -51,13 +53,32 @@ use self::feed::{Hearing, Surveyed};
 use self::layout::Layout;
 use self::link::{Link, LinkState, Purpose};
 use self::members::Members;
+use self::settings::RedisUpstream;
 use self::tenants::{Tenants, Tracked};
 use super::{Examination, Health, Report, Upstream};
+use crate::journal::{Ahead, Journal};
 use crate::remote::expiries::Expiries;
 use crate::remote::own_claims::{ClaimStep, OwnClaims};
+use crate::settings::{OpenError, Opened, Place};
 
 /// The guarantee of a Redis.
 pub const GUARANTEE: &str = "single Redis; asynchronous failover can lose a grant";
+
+/// Opens a Redis, and the journal of an agent that has nothing else to keep.
+///
+/// # Errors
+///
+/// When the journal cannot be used.
+pub fn open(upstream: &RedisUpstream, place: Place<'_>) -> Result<Opened, OpenError> {
+    let RedisUpstream { access, layout, .. } = upstream.clone();
+    let (journal, mut found) =
+        Journal::open(place.runtime_dir, place.boot_id, None, Ahead::default())?;
+    (place.catch_up)(&mut found.keeper);
+    let settings = RedisSettings { timeout: access.timeout, layout };
+    let store = Redis::open(Arc::new(Address::new(access)), settings);
+    let journal = Rc::new(RefCell::new(journal));
+    Ok(Opened { store: Box::new(store), journal, saved: found.keeper })
+}
 
 /// Pushes taken up between two looks at everything else.
 const PUSHES_PER_TURN: usize = 256;

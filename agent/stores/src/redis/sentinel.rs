@@ -10,7 +10,7 @@ use super::address::Spot;
 use super::settings::{Login, Place};
 use super::stream;
 use super::trouble::{Trouble, Whom};
-use crate::tls::Trust;
+use crate::settings::tls::Trust;
 
 /// The question, and the credentials.
 pub(super) struct Query<'a> {

@@ -16,7 +16,7 @@ use tokio_rustls::TlsConnector;
 use super::address::Spot;
 use super::settings::Place;
 use super::trouble::{Trouble, Whom};
-use crate::tls::Trust;
+use crate::settings::tls::Trust;
 
 /// A byte stream to a server.
 pub(super) trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use tenure_stores::redis::settings::{Login, Place, RedisAccess, RedisServer};
-use tenure_stores::secret::Secret;
+use tenure_stores::settings::secret::Secret;
 
 /// A server on a Unix socket and a port.
 pub(crate) struct Server(tenure_harness::RedisServer);

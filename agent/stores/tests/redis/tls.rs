@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use tenure_harness::free_port;
 use tenure_stores::redis::link::Purpose;
-use tenure_stores::redis::settings::RedisAccess;
-use tenured::config::{Environment, Flags, load};
+use tenure_stores::redis::settings::{RedisAccess, Section};
+use tenure_stores::settings::Settings;
+use tenure_stores::settings::secret::Credentials;
 
 use super::server::Server;
 use super::{get, open, refused, up};
@@ -83,24 +84,25 @@ fn openssl(arguments: &str) {
     assert!(done.success(), "openssl {arguments}");
 }
 
-/// The configuration that an agent makes of this file.
-fn configured(dir: &Path, upstream: &str, rest: &str) -> Result<RedisAccess, String> {
-    let file = dir.join("tenured.toml");
-    let text = format!("upstream = {upstream:?}\n[redis]\nconnect_timeout = \"10s\"\n{rest}");
-    fs::write(&file, text).unwrap();
-    let flags = Flags { config: Some(file), ..Flags::default() };
-    let loaded = load(&flags, &Environment::default()).map_err(|error| error.to_string())?;
-    Ok(loaded.config.redis.expect("the upstream is a Redis").access)
+/// How to get in by this URL and these keys of `[redis]`.
+fn configured(url: &str, keys: &[(&str, &Path)]) -> Result<RedisAccess, String> {
+    let (scheme, rest) = url.split_once(':').unwrap();
+    let mut section = Section::default();
+    section.set_url(scheme, rest).unwrap()?;
+    section.set("redis.connect_timeout", "10s")?;
+    for (key, path) in keys {
+        section.set(&format!("redis.{key}"), path.to_str().unwrap())?;
+    }
+    let found = section.access(None, &Credentials::default());
+    found.map(|found| found.access).map_err(|broken| format!("{}: {}", broken.key, broken.rule))
 }
 
 #[tokio::test]
 async fn a_server_is_known_by_its_certificate() {
     let authority = Authority::new();
     let (_server, port) = authority.server("no");
-    let of = |upstream: &str, ca: &str| {
-        let ca = format!("tls_ca_file = {:?}", authority.path(ca));
-        configured(authority.dir.path(), upstream, &ca)
-    };
+    let of =
+        |upstream: &str, ca: &str| configured(upstream, &[("tls_ca_file", &authority.path(ca))]);
     for host in ["localhost", "127.0.0.1"] {
         let access = of(&format!("rediss://{host}:{port}/2"), "ca.pem").unwrap();
         let link = open(access, Purpose::Commands);
@@ -108,9 +110,8 @@ async fn a_server_is_known_by_its_certificate() {
     }
 
     let stranger = Authority::new();
-    let ca = format!("tls_ca_file = {:?}", stranger.path("ca.pem"));
     let url = format!("rediss://localhost:{port}");
-    let access = configured(authority.dir.path(), &url, &ca).unwrap();
+    let access = configured(&url, &[("tls_ca_file", &stranger.path("ca.pem"))]).unwrap();
     refused(access, "put the certificate of its authority into redis.tls_ca_file").await;
     authority.issue("server", "DNS:elsewhere");
     let (_moved, port_moved) = authority.server("no");
@@ -122,8 +123,7 @@ async fn a_server_is_known_by_its_certificate() {
     let access = of(&format!("rediss://localhost:{}", plain.port()), "ca.pem").unwrap();
     let access = RedisAccess { connect_timeout: Duration::from_millis(800), ..access };
     refused(access, "within 600 ms while agreeing on TLS, which it may not speak").await;
-    let access =
-        configured(authority.dir.path(), &format!("redis://localhost:{port}"), "").unwrap();
+    let access = configured(&format!("redis://localhost:{port}"), &[]).unwrap();
     refused(access, "if it speaks TLS on this port").await;
 
     let wrong = of(&format!("rediss://localhost:{port}"), "ca.key").unwrap_err();
@@ -135,14 +135,16 @@ async fn a_client_can_show_a_certificate() {
     let authority = Authority::new();
     let (_server, port) = authority.server("yes");
     let url = format!("rediss://localhost:{port}");
-    let file = |key: &str, name: &str| format!("tls_{key}_file = {:?}\n", authority.path(name));
-    let (ca, cert) = (file("ca", "ca.pem"), file("cert", "client.pem"));
-    let of = |rest: &str| configured(authority.dir.path(), &url, rest);
+    let file = |name: &str| authority.path(name);
+    let (ca, cert, key) = (&file("ca.pem"), &file("client.pem"), &file("client.key"));
 
-    let access = of(&format!("{ca}{cert}{}", file("key", "client.key"))).unwrap();
+    let keys = [("tls_ca_file", &**ca), ("tls_cert_file", cert), ("tls_key_file", key)];
+    let access = configured(&url, &keys).unwrap();
     assert_eq!(get(&up(&open(access, Purpose::Commands)).await, "a").await, None);
 
-    refused(of(&ca).unwrap(), "it wants a certificate of its clients").await;
-    let wrong = of(&format!("{ca}{cert}{}", file("key", "server.key"))).unwrap_err();
+    let access = configured(&url, &keys[..1]).unwrap();
+    refused(access, "it wants a certificate of its clients").await;
+    let other = file("server.key");
+    let wrong = configured(&url, &[keys[0], keys[1], ("tls_key_file", &other)]).unwrap_err();
     assert!(wrong.contains("must be the key of the certificate"), "{wrong}");
 }

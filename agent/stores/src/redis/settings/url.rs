@@ -3,10 +3,9 @@
 use std::fmt::Write;
 use std::path::PathBuf;
 
-use tenure_stores::redis::settings::{Login, Place, RedisServer};
-use tenure_stores::secret::Secret;
-
-use super::value::Refusal;
+use super::{Login, Place, RedisServer};
+use crate::settings::Refusal;
+use crate::settings::secret::Secret;
 
 /// The default port of Redis.
 const PORT: u16 = 6379;
@@ -23,7 +22,7 @@ const DB_MAX: u32 = i32::MAX.unsigned_abs();
 
 /// The address of a Redis, as written.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RedisUrl {
+pub(super) struct RedisUrl {
     pub(super) server: RedisServer,
     pub(super) tls: bool,
     pub(super) login: Login,
@@ -43,13 +42,13 @@ impl RedisUrl {
         })
     }
 
-    /// True if a password is part of it.
-    pub(super) fn has_password(&self) -> bool {
+    /// The passwords that are part of it.
+    pub(super) fn passwords(&self) -> impl Iterator<Item = Secret> {
         let of_sentinels = match &self.server {
-            RedisServer::Sentinel { login, .. } => login.password.is_some(),
-            RedisServer::Tcp(_) | RedisServer::Unix(_) => false,
+            RedisServer::Sentinel { login, .. } => login.password.clone(),
+            RedisServer::Tcp(_) | RedisServer::Unix(_) => None,
         };
-        of_sentinels || self.login.password.is_some()
+        self.login.password.clone().into_iter().chain(of_sentinels)
     }
 
     /// The URL with *** in place of every password.
@@ -298,5 +297,5 @@ fn encoded(text: &str) -> String {
 }
 
 #[cfg(test)]
-#[path = "redis_url_tests.rs"]
+#[path = "url_tests.rs"]
 mod tests;

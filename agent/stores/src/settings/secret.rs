@@ -1,15 +1,14 @@
 //! Passwords, and the files that they are kept in.
 
+use std::fmt;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use secrecy::{ExposeSecret, SecretString};
-use tenure_stores::secret::Secret;
 
-use super::directories::Environment;
-use super::value::Refusal;
+use super::Refusal;
 
 /// Longest password, bytes.
 const SECRET_MAX: usize = 4096;
@@ -21,8 +20,57 @@ const CREDENTIAL: &str = "upstream-secret";
 /// Anybody else may read it, or write another one into it.
 const FOR_OTHERS: u32 = 0o006;
 
+/// A password. Printed as `***`, and wiped from memory when it is dropped.
+#[derive(Clone)]
+pub struct Secret(SecretString);
+
+impl Secret {
+    /// Takes a password.
+    pub fn new(password: impl Into<String>) -> Secret {
+        Secret(SecretString::from(password.into()))
+    }
+
+    /// The password itself, for the server alone.
+    pub fn expose(&self) -> &str {
+        self.0.expose_secret()
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}
+
+/// To notice that a password was changed; nobody is let in by this comparison.
+impl PartialEq for Secret {
+    fn eq(&self, other: &Secret) -> bool {
+        self.expose() == other.expose()
+    }
+}
+
+impl Eq for Secret {}
+
+/// The circumstances in which files with passwords are read.
+#[derive(Debug, Clone, Default)]
+pub struct Credentials {
+    /// The directory of the service manager's credentials, if it brought some.
+    pub directory: Option<PathBuf>,
+    /// The user who reads.
+    pub uid: u32,
+}
+
+impl Credentials {
+    /// The environment variable that names [`Credentials::directory`].
+    pub const VARIABLE: &str = CREDENTIALS;
+}
+
 /// The path of a file with a secret: an absolute one, or one in systemd's directory of credentials.
-pub(super) fn path(text: &str) -> Result<PathBuf, Refusal> {
+///
+/// # Errors
+///
+/// With the rule that the text breaks.
+pub fn path(text: &str) -> Result<PathBuf, Refusal> {
     let path = PathBuf::from(text);
     if path.is_absolute() || in_credentials(&path).is_some() {
         Ok(path)
@@ -39,17 +87,22 @@ fn in_credentials(path: &Path) -> Option<&Path> {
 }
 
 /// The credential that the service manager brings for the upstream, if it does.
-pub(super) fn credential(environment: &Environment) -> Option<PathBuf> {
-    let path = environment.directory(CREDENTIALS)?.join(CREDENTIAL);
+pub fn credential(credentials: &Credentials) -> Option<PathBuf> {
+    let path = credentials.directory.as_ref()?.join(CREDENTIAL);
     path.exists().then(|| Path::new(&format!("${CREDENTIALS}")).join(CREDENTIAL))
 }
 
 /// Reads the secret in a file. One line break at its end is not part of it.
-pub(super) fn read(path: &Path, environment: &Environment) -> Result<Secret, Refusal> {
+///
+/// # Errors
+///
+/// With the rule that the file breaks.
+pub fn read(path: &Path, credentials: &Credentials) -> Result<Secret, Refusal> {
     let path = match in_credentials(path) {
         None => path.to_owned(),
-        Some(name) => environment
-            .directory(CREDENTIALS)
+        Some(name) => credentials
+            .directory
+            .as_ref()
             .ok_or_else(|| {
                 format!(
                     "the service manager brought no credentials ({CREDENTIALS} is not set): add \
@@ -60,7 +113,7 @@ pub(super) fn read(path: &Path, environment: &Environment) -> Result<Secret, Ref
             .join(name),
     };
     let unreadable =
-        |error: io::Error| format!("must be a file that uid {} can read: {error}", environment.uid);
+        |error: io::Error| format!("must be a file that uid {} can read: {error}", credentials.uid);
     let file = File::open(&path).map_err(unreadable)?;
     let found = file.metadata().map_err(unreadable)?;
     if !found.is_file() {
@@ -100,12 +153,8 @@ mod tests {
 
     use super::*;
 
-    fn environment(credentials: Option<&Path>) -> Environment {
-        let mut environment = Environment { uid: 7, ..Environment::default() };
-        if let Some(path) = credentials {
-            environment.variables.insert(CREDENTIALS.to_owned(), path.into());
-        }
-        environment
+    fn credentials(directory: Option<&Path>) -> Credentials {
+        Credentials { directory: directory.map(Path::to_owned), uid: 7 }
     }
 
     fn written(text: impl AsRef<[u8]>, mode: u32) -> (tempfile::TempDir, PathBuf) {
@@ -120,17 +169,17 @@ mod tests {
     fn a_line_is_read() {
         for text in ["open sesame", "open sesame\n", "open sesame\r\n"] {
             let (_dir, path) = written(text, 0o640);
-            assert_eq!(read(&path, &environment(None)).unwrap().expose(), "open sesame");
+            assert_eq!(read(&path, &credentials(None)).unwrap().expose(), "open sesame");
         }
         let longest = "x".repeat(SECRET_MAX);
         let (_dir, path) = written(format!("{longest}\n"), 0o400);
-        assert_eq!(read(&path, &environment(None)).unwrap(), Secret::new(longest));
+        assert_eq!(read(&path, &credentials(None)).unwrap(), Secret::new(longest));
     }
 
     #[track_caller]
     fn refused(text: impl AsRef<[u8]>, mode: u32, expected: &str) {
         let (_dir, path) = written(text, mode);
-        let refusal = read(&path, &environment(None)).unwrap_err();
+        let refusal = read(&path, &credentials(None)).unwrap_err();
         assert!(refusal.contains(expected), "{refusal}");
         assert!(!refusal.contains("hunter2"), "{refusal}");
     }
@@ -145,8 +194,8 @@ mod tests {
         refused("hunter2\nhunter2\n", 0o600, "one line");
         refused(b"hunter2\xff", 0o600, "in UTF-8");
         let (dir, _) = written("", 0o600);
-        assert_eq!(read(dir.path(), &environment(None)).unwrap_err(), "must be a file");
-        let refusal = read(&dir.path().join("no"), &environment(None)).unwrap_err();
+        assert_eq!(read(dir.path(), &credentials(None)).unwrap_err(), "must be a file");
+        let refusal = read(&dir.path().join("no"), &credentials(None)).unwrap_err();
         assert!(refusal.starts_with("must be a file that uid 7 can read: No such"), "{refusal}");
     }
 
@@ -154,11 +203,11 @@ mod tests {
     fn credentials_come_from_the_service_manager() {
         let (dir, _) = written("open sesame", 0o400);
         let named = path("$CREDENTIALS_DIRECTORY/upstream-secret").unwrap();
-        let environment = environment(Some(dir.path()));
-        assert_eq!(read(&named, &environment).unwrap().expose(), "open sesame");
-        assert_eq!(credential(&environment), Some(named.clone()));
+        let brought = credentials(Some(dir.path()));
+        assert_eq!(read(&named, &brought).unwrap().expose(), "open sesame");
+        assert_eq!(credential(&brought), Some(named.clone()));
 
-        let nowhere = Environment::default();
+        let nowhere = Credentials::default();
         assert_eq!(credential(&nowhere), None);
         let refusal = read(&named, &nowhere).unwrap_err();
         assert!(refusal.contains("LoadCredential=upstream-secret:FILE"), "{refusal}");

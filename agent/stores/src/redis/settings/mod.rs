@@ -1,12 +1,17 @@
-//! How to get to a Redis, and what to call things there.
+//! How to get to a Redis, and what to call things there, as configured.
+
+mod section;
+mod url;
 
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+pub use section::{Section, settings};
+
 use super::layout::Layout;
-use crate::secret::Secret;
-use crate::tls::Trust;
+use crate::settings::secret::Secret;
+use crate::settings::tls::Trust;
 
 /// As whom to sign in.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -90,4 +95,6 @@ pub struct RedisUpstream {
     pub access: RedisAccess,
     /// Names of keys and channels.
     pub layout: Layout,
+    /// Its passwords, by the keys that gave them.
+    pub secrets: Vec<(&'static str, Secret)>,
 }

@@ -1,0 +1,370 @@
+//! The URL of a Redis and the section `[redis]`, to what it takes to get in.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::url::RedisUrl;
+use super::{Login, RedisAccess, RedisServer, RedisUpstream, TIMEOUT};
+use crate::redis::layout::{Layout, Prefixes};
+use crate::settings::secret::{self, Credentials, Secret};
+use crate::settings::tls::{self, Trust};
+use crate::settings::{
+    Broken, Key, OpenError, Opened, Opener, Place, Refusal, Settings, Shape, Value, value,
+};
+use crate::{duration_key, optional_path_key};
+
+/// Longest time between two questions about a contended resource: what a lost hint costs at most.
+const POLL_MAX: Duration = Duration::from_secs(1);
+/// Shortest such time.
+const POLL_MIN: Duration = Duration::from_millis(10);
+/// A server that needs longer cannot keep holds alive.
+const CALL_MAX: Duration = Duration::from_secs(60);
+/// Below, every hiccup of a network would look like a dead server.
+const CALL_MIN: Duration = Duration::from_millis(50);
+/// Longest prefix of keys, bytes: it is part of every one of them.
+const PREFIX_MAX: usize = 64;
+
+const UPSTREAM: &str = "upstream";
+const SECRET_FILE: &str = "upstream_secret_file";
+const SENTINEL_FILE: &str = "redis.sentinel_secret_file";
+
+/// The settings of a Redis.
+#[derive(Debug, Clone)]
+pub struct Section {
+    /// `None` until a URL is given.
+    url: Option<RedisUrl>,
+    prefixes: Prefixes,
+    connect_timeout: Duration,
+    timeout: Duration,
+    poll: Duration,
+    tls_ca_file: Option<PathBuf>,
+    tls_cert_file: Option<PathBuf>,
+    tls_key_file: Option<PathBuf>,
+    sentinel_secret_file: Option<PathBuf>,
+}
+
+impl Default for Section {
+    fn default() -> Section {
+        Section {
+            url: None,
+            prefixes: Prefixes::default(),
+            connect_timeout: TIMEOUT,
+            timeout: TIMEOUT,
+            poll: POLL_MAX,
+            tls_ca_file: None,
+            tls_cert_file: None,
+            tls_key_file: None,
+            sentinel_secret_file: None,
+        }
+    }
+}
+
+/// The settings of a Redis, before anything is configured.
+pub fn settings() -> Box<dyn Settings> {
+    Box::<Section>::default()
+}
+
+macro_rules! prefix_key {
+    ($name:literal, $field:ident) => {
+        Key {
+            name: $name,
+            shape: Shape::Text,
+            reloads: false,
+            set: |section, text| {
+                section.prefixes.$field = prefix(text)?;
+                Ok(())
+            },
+            get: |section| Some(section.prefixes.$field.clone().into()),
+        }
+    };
+}
+
+static KEYS: [Key<Section>; 11] = [
+    prefix_key!("redis.session_prefix", session_prefix),
+    prefix_key!("redis.leader_prefix", leader_prefix),
+    prefix_key!("redis.semaphore_namespace", semaphore_namespace),
+    prefix_key!("redis.tenure_prefix", tenure_prefix),
+    duration_key!("redis.timeout", timeout, CALL_MIN, CALL_MAX),
+    duration_key!("redis.connect_timeout", connect_timeout, CALL_MIN, CALL_MAX),
+    duration_key!("redis.poll", poll, POLL_MIN, POLL_MAX),
+    optional_path_key!("redis.tls_ca_file", tls_ca_file, value::path),
+    optional_path_key!("redis.tls_cert_file", tls_cert_file, value::path),
+    optional_path_key!("redis.tls_key_file", tls_key_file, value::path),
+    optional_path_key!("redis.sentinel_secret_file", sentinel_secret_file, secret::path),
+];
+
+impl Settings for Section {
+    fn kind(&self) -> &'static str {
+        "redis"
+    }
+
+    fn guarantee(&self) -> &'static str {
+        crate::redis::GUARANTEE
+    }
+
+    fn example(&self) -> &'static str {
+        "a Redis such as \"redis://127.0.0.1:6379/0\""
+    }
+
+    fn set_url(&mut self, scheme: &str, rest: &str) -> Option<Result<(), Refusal>> {
+        let parsed = RedisUrl::parse(scheme, rest)?;
+        Some(parsed.map(|url| self.url = Some(url)))
+    }
+
+    fn url(&self) -> String {
+        self.url.as_ref().map(RedisUrl::shown).unwrap_or_default()
+    }
+
+    fn address(&self) -> Option<String> {
+        Some(without_logins(&self.url.as_ref()?.shown()))
+    }
+
+    fn passwords_elsewhere(&self) -> Option<&'static str> {
+        let elsewhere = "upstream_secret_file (or sentinel_secret_file in [redis])";
+        self.url.as_ref()?.passwords().next().map(|_| elsewhere)
+    }
+
+    fn keys(&self) -> Vec<(&'static str, Shape)> {
+        KEYS.iter().map(|key| (key.name, key.shape)).collect()
+    }
+
+    fn set(&mut self, name: &str, text: &str) -> Result<(), Refusal> {
+        let key = KEYS.iter().find(|key| key.name == name);
+        key.map_or(Ok(()), |key| (key.set)(self, text))
+    }
+
+    fn get(&self, name: &str) -> Option<Value> {
+        (KEYS.iter().find(|key| key.name == name)?.get)(self)
+    }
+
+    fn check(&self) -> Result<(), Broken> {
+        self.layout().map(|_| ())
+    }
+
+    fn poll(&self) -> Option<Duration> {
+        // Hints of a Redis can be lost.
+        Some(self.poll)
+    }
+
+    fn takes_secret(&self) -> bool {
+        true
+    }
+
+    fn resolve(
+        &self,
+        secret_file: Option<&Path>,
+        credentials: &Credentials,
+    ) -> Result<Arc<dyn Opener>, Broken> {
+        Ok(Arc::new(self.access(secret_file, credentials)?))
+    }
+
+    fn boxed(&self) -> Box<dyn Settings> {
+        Box::new(self.clone())
+    }
+}
+
+impl Section {
+    fn layout(&self) -> Result<Layout, Broken> {
+        Layout::new(self.prefixes.clone())
+            .map_err(|clash| Broken::new(&format!("redis.{}", clash.setting()), clash.to_string()))
+    }
+
+    /// How to use the Redis. Reads the files that are named.
+    ///
+    /// # Errors
+    ///
+    /// With the first key that breaks a rule.
+    pub fn access(
+        &self,
+        secret_file: Option<&Path>,
+        credentials: &Credentials,
+    ) -> Result<RedisUpstream, Broken> {
+        let layout = self.layout()?;
+        let Some(url) = &self.url else { return Err(Broken::new(UPSTREAM, "must be given")) };
+        let mut secrets = url.passwords().map(|secret| (UPSTREAM, secret)).collect::<Vec<_>>();
+        let mut login = url.login.clone();
+        if let Some(path) = secret_file {
+            let rule = "the URL of upstream has a password, too; take it out";
+            secrets.push(give(&mut login, path, credentials, SECRET_FILE, rule)?);
+        }
+        if login.user.is_some() && login.password.is_none() {
+            let rule = "must have a password for its user: write user:password@, or name a file with it \
+                        in upstream_secret_file";
+            return Err(Broken::new(UPSTREAM, rule));
+        }
+        let mut server = url.server.clone();
+        match (&mut server, &self.sentinel_secret_file) {
+            (RedisServer::Sentinel { login, .. }, file) => {
+                if let Some(path) = file {
+                    let rule = "the URL of upstream has a sentinel_password, too; take it out";
+                    secrets.push(give(login, path, credentials, SENTINEL_FILE, rule)?);
+                }
+                if login.user.is_some() && login.password.is_none() {
+                    let rule = "must have a sentinel_password for its sentinel_user, or a file with it in \
+                                redis.sentinel_secret_file";
+                    return Err(Broken::new(UPSTREAM, rule));
+                }
+            }
+            (_, Some(_)) => {
+                let rule =
+                    "is for Sentinels, and upstream names none (redis+sentinel://); leave it out";
+                return Err(Broken::new(SENTINEL_FILE, rule));
+            }
+            (_, None) => {}
+        }
+        let access = RedisAccess {
+            server,
+            tls: self.trust(url)?,
+            login,
+            db: url.db,
+            connect_timeout: self.connect_timeout,
+            timeout: self.timeout,
+        };
+        Ok(RedisUpstream { access, layout, secrets })
+    }
+
+    fn trust(&self, url: &RedisUrl) -> Result<Option<Trust>, Broken> {
+        let files = tls::Files {
+            ca: ("redis.tls_ca_file", self.tls_ca_file.as_deref()),
+            certificate: ("redis.tls_cert_file", self.tls_cert_file.as_deref()),
+            key: ("redis.tls_key_file", self.tls_key_file.as_deref()),
+        };
+        if url.tls {
+            return tls::read(&files).map(Some);
+        }
+        match [files.ca, files.certificate, files.key].iter().find(|(_, file)| file.is_some()) {
+            None => Ok(None),
+            Some((key, _)) => Err(Broken::new(
+                key,
+                "is for TLS, and upstream does not use it; write rediss:// with two s, or leave it out",
+            )),
+        }
+    }
+}
+
+impl Opener for RedisUpstream {
+    fn open(&self, place: Place<'_>) -> Result<Opened, OpenError> {
+        crate::redis::open(self, place)
+    }
+
+    fn secrets(&self) -> Vec<(&'static str, Secret)> {
+        self.secrets.clone()
+    }
+}
+
+/// Reads the password of a login from a file.
+fn give(
+    login: &mut Login,
+    path: &Path,
+    credentials: &Credentials,
+    key: &'static str,
+    twice: &'static str,
+) -> Result<(&'static str, Secret), Broken> {
+    let secret = secret::read(path, credentials).map_err(|rule| Broken::new(key, rule))?;
+    match login.password.replace(secret.clone()) {
+        Some(_) => Err(Broken::new(key, twice)),
+        None => Ok((key, secret)),
+    }
+}
+
+/// The prefix of the names of keys.
+fn prefix(text: &str) -> Result<String, Refusal> {
+    // Those are wild cards where Redis takes a pattern: in ACLs, subscriptions and searches.
+    let is_good = |c: char| c.is_ascii_graphic() && !r"*?[]\".contains(c);
+    if (1..=PREFIX_MAX).contains(&text.len()) && text.chars().all(is_good) {
+        return Ok(text.to_owned());
+    }
+    Err(format!(
+        r"must be 1 to {PREFIX_MAX} visible ASCII characters, none of them a space or one of * ? [ ] \"
+    ))
+}
+
+/// A URL without its users.
+fn without_logins(url: &str) -> String {
+    let url = url.split("?sentinel_").next().unwrap_or_default();
+    let Some((scheme, rest)) = url.split_once("//") else { return url.to_owned() };
+    let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    let place = authority.rsplit_once('@').map_or(authority, |(_, place)| place);
+    format!("{scheme}//{place}{path}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn section(url: &str, keys: &[(&str, &str)]) -> Section {
+        let mut section = Section::default();
+        let (scheme, rest) = url.split_once(':').unwrap();
+        section.set_url(scheme, rest).unwrap().unwrap();
+        for (key, text) in keys {
+            section.set(key, text).unwrap();
+        }
+        section
+    }
+
+    fn access(section: &Section, secret_file: Option<&Path>) -> RedisUpstream {
+        section.access(secret_file, &Credentials::default()).unwrap()
+    }
+
+    #[test]
+    fn prefixes_are_plain() {
+        for text in ["leader:", "a", "titan:leader:", "{x}", &"x".repeat(64)] {
+            assert_eq!(prefix(text).unwrap(), text);
+        }
+        for text in ["", "a b", " ", "a\n", "ä", "a*", "a?", "[", "]", r"\", &"x".repeat(65)] {
+            prefix(text).unwrap_err();
+        }
+    }
+
+    #[test]
+    fn an_address_tells_nobody_who_signs_in() {
+        for (url, address) in [
+            ("redis://db:6379/0", "redis://db:6379/0"),
+            ("rediss://app:***@[::1]:6379/3", "rediss://[::1]:6379/3"),
+            ("redis+unix://:***@/run/a@b.sock?db=0", "redis+unix:///run/a@b.sock?db=0"),
+            (
+                "redis+sentinel://app:***@a:26379,b:26379/main/0?sentinel_user=s&sentinel_password=***",
+                "redis+sentinel://a:26379,b:26379/main/0",
+            ),
+        ] {
+            assert_eq!(without_logins(url), address);
+        }
+    }
+
+    #[test]
+    fn defaults_and_keys() {
+        let RedisUpstream { access: found, layout, secrets } =
+            access(&section("redis://:hunter2@h/3", &[]), None);
+        let two = Duration::from_secs(2);
+        assert_eq!((found.db, found.timeout, found.connect_timeout), (3, two, two));
+        assert_eq!(found.login.password, Some(Secret::new("hunter2")));
+        assert_eq!(secrets, [("upstream", Secret::new("hunter2"))]);
+        assert_eq!(layout.leader("default", "r"), "leader:r");
+
+        let keys = [("redis.leader_prefix", "titan:leader:"), ("redis.timeout", "300ms")];
+        let section = section("redis+unix:///s", &keys);
+        let RedisUpstream { access: found, layout, .. } = access(&section, None);
+        assert_eq!(found.timeout, Duration::from_millis(300));
+        assert_eq!(layout.leader("default", "r"), "titan:leader:r");
+        assert_eq!(section.get("redis.timeout"), Some(Value::Text("300ms".to_owned())));
+    }
+
+    #[test]
+    fn passwords_come_from_files() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("secret");
+        std::fs::write(&path, "hunter2\n").unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+        let found = access(&section("redis://me@h", &[]), Some(&path)).access.login;
+        let expected = Login { user: Some("me".into()), password: Some(Secret::new("hunter2")) };
+        assert_eq!(found, expected);
+
+        let keys = [("redis.sentinel_secret_file", path.to_str().unwrap())];
+        let found = access(&section("redis+sentinel://h/m", &keys), None);
+        let RedisServer::Sentinel { login, .. } = found.access.server else { panic!() };
+        assert_eq!(login.password, Some(Secret::new("hunter2")));
+        assert_eq!(found.secrets, [("redis.sentinel_secret_file", Secret::new("hunter2"))]);
+    }
+}

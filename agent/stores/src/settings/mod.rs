@@ -1,0 +1,341 @@
+//! Settings of stores, as a configuration gives them: a URL, a section of keys, and a file with a password.
+//!
+//! [`Stores`] has those of every kind of store in [`KINDS`], which is all that others know of a kind. A new
+//! one writes [`Settings`] and [`Opener`], and adds itself to [`KINDS`].
+
+pub mod secret;
+pub mod tls;
+pub mod value;
+
+use std::cell::RefCell;
+use std::fmt::Debug;
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tenure_core::time::Boottime;
+use uuid::Uuid;
+
+use self::secret::{Credentials, Secret};
+use crate::journal::{self, Disk, Journal, LedgerError, SavedKeeper};
+use crate::{Upstream, embedded, redis};
+
+/// Default settings of every kind of store. The first one is the upstream if no URL is given.
+const KINDS: [fn() -> Box<dyn Settings>; 2] = [embedded::settings, redis::settings];
+
+/// The rule that a value broke.
+pub type Refusal = String;
+
+/// A key whose value breaks a rule.
+#[derive(Debug)]
+pub struct Broken {
+    pub key: String,
+    pub rule: Refusal,
+}
+
+impl Broken {
+    pub fn new(key: &str, rule: impl Into<Refusal>) -> Broken {
+        Broken { key: key.to_owned(), rule: rule.into() }
+    }
+}
+
+/// The form of a key's value in a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shape {
+    Text,
+    /// May contain a password.
+    Secret,
+    Duration,
+    Count,
+}
+
+/// A value as a file has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Value {
+    Text(String),
+    Count(i64),
+}
+
+impl From<String> for Value {
+    fn from(text: String) -> Value {
+        Value::Text(text)
+    }
+}
+
+/// A key of the settings `S`.
+#[derive(Debug)]
+pub struct Key<S> {
+    /// As in a file: `section.key`.
+    pub name: &'static str,
+    pub shape: Shape,
+    /// True if a reload puts it into effect.
+    pub reloads: bool,
+    pub set: fn(&mut S, &str) -> Result<(), Refusal>,
+    /// `None` when it is not set and has no default.
+    pub get: fn(&S) -> Option<Value>,
+}
+
+/// Settings of one kind of store.
+pub trait Settings: Debug + Send + Sync {
+    /// The name of the kind, which is that of its section too.
+    fn kind(&self) -> &'static str;
+
+    /// The guarantee of such a store, in one sentence.
+    fn guarantee(&self) -> &'static str;
+
+    /// An example of a URL, as part of a sentence.
+    fn example(&self) -> &'static str;
+
+    /// Reads a URL, split at its first colon; `None` if the scheme is none of this kind. A refusal never
+    /// quotes the URL: it may have a password in it.
+    fn set_url(&mut self, scheme: &str, rest: &str) -> Option<Result<(), Refusal>>;
+
+    /// The URL with *** in place of every password.
+    fn url(&self) -> String;
+
+    /// The address for everybody, without users and passwords; `None` if the store is in this process.
+    fn address(&self) -> Option<String> {
+        None
+    }
+
+    /// Where else the passwords of this URL could be kept; `None` if it has none.
+    fn passwords_elsewhere(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// Names and shapes of the keys of the section.
+    fn keys(&self) -> Vec<(&'static str, Shape)> {
+        Vec::new()
+    }
+
+    /// Sets one of [`Settings::keys`].
+    fn set(&mut self, _key: &str, _text: &str) -> Result<(), Refusal> {
+        Ok(())
+    }
+
+    /// One of [`Settings::keys`]; `None` if it is not set and has no default.
+    fn get(&self, _key: &str) -> Option<Value> {
+        None
+    }
+
+    /// Rules between the keys, which hold also if another store is the upstream.
+    fn check(&self) -> Result<(), Broken> {
+        Ok(())
+    }
+
+    /// Longest time between two questions about a contended resource, where hints can be lost.
+    fn poll(&self) -> Option<Duration> {
+        None
+    }
+
+    /// True if a password from a file is of use.
+    fn takes_secret(&self) -> bool {
+        false
+    }
+
+    /// Settings with which the store can be opened. Reads the files that they name.
+    fn resolve(
+        &self,
+        secret_file: Option<&Path>,
+        credentials: &Credentials,
+    ) -> Result<Arc<dyn Opener>, Broken>;
+
+    /// A copy.
+    fn boxed(&self) -> Box<dyn Settings>;
+}
+
+/// Checked settings of a store.
+pub trait Opener: Debug + Send + Sync {
+    /// Opens the store and the journal beside it.
+    fn open(&self, place: Place<'_>) -> Result<Opened, OpenError>;
+
+    /// Passwords by the key that gave them, so that a change can be noticed.
+    fn secrets(&self) -> Vec<(&'static str, Secret)> {
+        Vec::new()
+    }
+}
+
+/// The circumstances in which a store is opened.
+pub struct Place<'a> {
+    pub runtime_dir: Box<dyn Disk>,
+    pub state_dir: Box<dyn Disk + Send>,
+    pub boot_id: Uuid,
+    pub now: Boottime,
+    /// Tokens start here at least.
+    pub wall_clock_us: u64,
+    /// Adds what the keeper has from elsewhere.
+    pub catch_up: &'a dyn Fn(&mut SavedKeeper),
+}
+
+/// An opened store, and what it shares with its agent.
+pub struct Opened {
+    pub store: Box<dyn Upstream>,
+    pub journal: Rc<RefCell<Journal>>,
+    /// The rows that the keeper takes up.
+    pub saved: SavedKeeper,
+}
+
+/// Why a store cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    #[error(transparent)]
+    Journal(#[from] journal::OpenError),
+    /// The tokens of the embedded store.
+    #[error(transparent)]
+    Ledger(#[from] LedgerError),
+}
+
+/// The settings of all kinds of stores, one of which is the upstream.
+#[derive(Debug)]
+pub struct Stores {
+    all: Vec<Box<dyn Settings>>,
+    upstream: usize,
+}
+
+impl Clone for Stores {
+    fn clone(&self) -> Stores {
+        let all = self.all.iter().map(|settings| settings.boxed()).collect();
+        Stores { all, upstream: self.upstream }
+    }
+}
+
+impl Default for Stores {
+    fn default() -> Stores {
+        Stores { all: KINDS.iter().map(|settings| settings()).collect(), upstream: 0 }
+    }
+}
+
+impl Stores {
+    /// Makes the store with that URL the upstream.
+    ///
+    /// # Errors
+    ///
+    /// With the rule that the URL breaks. It never contains the URL: there may be a password in it.
+    pub fn set_url(&mut self, url: &str) -> Result<(), Refusal> {
+        let known = self.all.iter().map(|settings| settings.example()).collect::<Vec<_>>();
+        let known = format!("use {}", known.join(", or "));
+        let Some((scheme, rest)) = url.split_once(':') else {
+            return Err(format!("not the URL of an upstream; {known}"));
+        };
+        for (at, settings) in self.all.iter_mut().enumerate() {
+            if let Some(read) = settings.set_url(scheme, rest) {
+                read?;
+                self.upstream = at;
+                return Ok(());
+            }
+        }
+        match scheme {
+            "http" | "https" => Err(format!("{scheme}: upstreams are not supported yet; {known}")),
+            _ => Err(format!("not the URL of an upstream; {known}")),
+        }
+    }
+
+    /// The settings of the upstream.
+    #[expect(clippy::indexing_slicing, reason = "an index of `all`")]
+    pub fn upstream(&self) -> &dyn Settings {
+        &*self.all[self.upstream]
+    }
+
+    /// Names and shapes of the keys of all sections.
+    pub fn keys(&self) -> impl Iterator<Item = (&'static str, Shape)> {
+        self.all.iter().flat_map(|settings| settings.keys())
+    }
+
+    fn of_key(name: &str) -> impl Fn(&Box<dyn Settings>) -> bool {
+        let section = name.split_once('.').map(|(section, _)| section.to_owned());
+        move |settings| Some(settings.kind()) == section.as_deref()
+    }
+
+    /// Sets a key of a section.
+    ///
+    /// # Errors
+    ///
+    /// With the rule that the value breaks.
+    pub fn set(&mut self, key: &str, text: &str) -> Result<(), Refusal> {
+        let is_of_key = Stores::of_key(key);
+        match self.all.iter_mut().find(|settings| is_of_key(settings)) {
+            Some(settings) => settings.set(key, text),
+            None => Ok(()),
+        }
+    }
+
+    /// The value of a key of a section.
+    pub fn get(&self, key: &str) -> Option<Value> {
+        let is_of_key = Stores::of_key(key);
+        self.all.iter().find(|settings| is_of_key(settings))?.get(key)
+    }
+
+    /// Checks all settings, and gives the means to open the upstream.
+    ///
+    /// # Errors
+    ///
+    /// With the first key that breaks a rule.
+    pub fn resolve(
+        &self,
+        secret_file: Option<&Path>,
+        credentials: &Credentials,
+    ) -> Result<Arc<dyn Opener>, Broken> {
+        self.all.iter().try_for_each(|settings| settings.check())?;
+        self.upstream().resolve(secret_file, credentials)
+    }
+}
+
+/// A key with a duration, both bounds included.
+#[macro_export]
+macro_rules! duration_key {
+    ($name:literal, $($field:ident).+, $min:expr, $max:expr) => {
+        $crate::settings::Key {
+            name: $name,
+            shape: $crate::settings::Shape::Duration,
+            reloads: false,
+            set: |settings, text| {
+                settings.$($field).+ = $crate::settings::value::duration_in(text, $min, $max)?;
+                Ok(())
+            },
+            get: |settings| Some($crate::settings::value::show(settings.$($field).+).into()),
+        }
+    };
+}
+
+/// A key with a path that has no default.
+#[macro_export]
+macro_rules! optional_path_key {
+    ($name:literal, $($field:ident).+, $parse:path) => {
+        $crate::settings::Key {
+            name: $name,
+            shape: $crate::settings::Shape::Text,
+            reloads: false,
+            set: |settings, text| {
+                settings.$($field).+ = Some($parse(text)?);
+                Ok(())
+            },
+            get: |settings| Some(settings.$($field).+.as_ref()?.display().to_string().into()),
+        }
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refuses_what_it_does_not_know_without_quoting_it() {
+        let mut stores = Stores::default();
+        assert_eq!(
+            (stores.upstream().kind(), stores.upstream().url().as_str()),
+            ("embedded", "embedded:")
+        );
+        assert_eq!(stores.upstream().address(), None);
+        for url in ["https://hunter2@h", "hunter2", "hunter2://x", "embedded:hunter2"] {
+            let refusal = stores.set_url(url).unwrap_err();
+            assert!(!refusal.contains("hunter2") && refusal.contains("embedded:"), "{refusal}");
+        }
+        stores.set_url("redis://:hunter2@h/3").unwrap();
+        let url = stores.upstream().url();
+        assert_eq!((stores.upstream().kind(), url.as_str()), ("redis", "redis://:***@h:6379/3"));
+        assert!(!format!("{stores:?}").contains("hunter2"));
+        stores.set_url("embedded:").unwrap();
+        assert_eq!(stores.upstream().kind(), "embedded");
+    }
+}
