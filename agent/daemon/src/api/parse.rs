@@ -14,7 +14,7 @@ use super::context::Context;
 use super::limits::BODY_MAX;
 use super::respond::{Refusal, over_budget};
 use super::server::Connection;
-use super::validate::quote;
+use super::validate::{escape, quote};
 
 /// A body counts as so many bytes at least: that is the buffer it is read into.
 const BODY_LEAST: usize = 8 * 1024;
@@ -130,20 +130,16 @@ pub(super) fn parse<T: Ask>(bytes: &[u8]) -> Result<T, Box<Problem>> {
         // No request has a list anywhere, but derived types take one for an object.
         Ok(value) if !trimmed.contains(&b'[') => Ok(value),
         Ok(value) => list_in(trimmed).map_or(Ok(value), |field| Err(list(&field))),
-        Err(error) => whole_floats(trimmed, &error).ok_or_else(|| explain::<T>(trimmed)),
+        Err(_) => explain(trimmed),
     }
 }
 
 /// Parses again where a whole number is written as a float: 30000.0 is an integer to JSON Schema, and what
 /// some languages make of one.
-fn whole_floats<T: Ask>(bytes: &[u8], error: &serde_json::Error) -> Option<T> {
+fn whole_floats<T: Ask>(mut body: Value) -> Option<T> {
     /// Below this every whole float is one integer.
     const EXACT: f64 = 9_007_199_254_740_992.0;
-    if !error.to_string().contains("floating point") {
-        return None;
-    }
-    let mut object: serde_json::Map<String, Value> = serde_json::from_slice(bytes).ok()?;
-    for value in object.values_mut() {
+    for value in body.as_object_mut()?.values_mut() {
         if let Some(float) = value.as_f64().filter(|_| value.is_f64())
             && float.fract() == 0.0
             && float.abs() < EXACT
@@ -151,7 +147,7 @@ fn whole_floats<T: Ask>(bytes: &[u8], error: &serde_json::Error) -> Option<T> {
             *value = Value::from(float as i64);
         }
     }
-    serde_json::from_value(Value::Object(object)).ok()
+    serde_json::from_value(body).ok()
 }
 
 fn list(field: &str) -> Box<Problem> {
@@ -164,77 +160,70 @@ fn list_in(bytes: &[u8]) -> Option<String> {
     value.as_object()?.iter().find(|(_, value)| value.is_array()).map(|(key, _)| key.clone())
 }
 
-/// Parses again, to say what is wrong and where.
-fn explain<T: Ask>(bytes: &[u8]) -> Box<Problem> {
+/// Parses again, to say in serde's words what is wrong, and where.
+fn explain<T: Ask>(bytes: &[u8]) -> Result<T, Box<Problem>> {
     let deserializer = &mut serde_json::Deserializer::from_slice(bytes);
-    let error = match serde_path_to_error::deserialize::<_, T>(deserializer) {
-        Err(error) => error,
-        // The object itself is right, so what follows it is wrong.
-        Ok(_) => {
-            let detail = "the body goes on after its JSON object; send one object only";
-            return Problem::new(Code::Invalid, detail).into();
-        }
+    let Err(error) = serde_path_to_error::deserialize::<_, T>(deserializer) else {
+        let detail = "the body goes on after its JSON object; send one object only";
+        return Err(Problem::new(Code::Invalid, detail).into());
     };
     let path = error.path().to_string();
-    if let Some((list_at, _)) = path.split_once('[') {
-        return list(list_at);
-    }
-    let value = serde_json::from_slice::<Value>(bytes).ok();
-    let message = error.inner().to_string();
-    let (message, place) = message.split_at(message.rfind(" at line ").unwrap_or(message.len()));
-    // Words of another type are syntax errors to serde_json, as is a number that fits nowhere.
-    if !error.inner().is_data() && value.is_none() && message != "number out of range" {
-        let example = T::EXAMPLE;
-        let detail = format!("the body is not JSON: {message}{place}; send one such as {example}");
-        return Problem::new(Code::Invalid, detail).into();
-    }
-    let named = message.split('`').nth(1).unwrap_or_default();
-    let within = path.rsplit_once('.').map_or("", |(within, _)| within);
-    if message.starts_with("missing field") {
-        let field = join(&path, named);
-        let detail = format!("{field} is missing; add it, as in {}", T::EXAMPLE);
-        return Problem::invalid(&field, detail).into();
-    }
-    if message.starts_with("duplicate field") {
-        let field = join(within, named);
-        return Problem::invalid(&field, format!("{field} is there twice; leave one of them"))
-            .into();
-    }
-    if message.starts_with("unknown field") {
-        let field = join(within, &quote(named).replace('\'', ""));
-        let known = expected(message);
-        let detail = format!(
-            "{field} is not a field of this request; there are: {known}; correct or remove it"
-        );
-        return Problem::invalid(&field, detail).into();
-    }
-    let wrong = value.as_ref().and_then(|value| value.pointer(&pointer(&path)));
-    // Without: too deep to be read, or not a number that fits.
-    let shown = wrong.map_or_else(|| "something else".to_owned(), shown);
-    let rule = match message {
-        "expected value" | "expected ident" => words::<T>(value, &path),
-        _ => rule(message),
+    let path = match &*path {
+        "." => "",
+        // Between two fields.
+        "?" if !error.inner().is_data() => "",
+        path => path,
     };
-    Problem::invalid(&path, format!("{path} is {shown}, but must be {rule}; correct it")).into()
+    if let Some((list_at, _)) = path.split_once('[') {
+        return Err(list(quote(list_at).trim_matches('\'')));
+    }
+    let body = serde_json::from_slice::<Value>(bytes).ok();
+    let pointer = format!("/{}", path.replace('.', "/"));
+    let found = body.as_ref().and_then(|body| body.pointer(&pointer));
+    if found.is_some_and(Value::is_f64)
+        && let Some(parsed) = body.clone().and_then(whole_floats)
+    {
+        return Ok(parsed);
+    }
+    let words = match &body {
+        // A number where a word is wanted is bad syntax to serde_json. Asked about a word that it does not
+        // know, it says which there are.
+        Some(body) if !error.inner().is_data() => unknown_word::<T>(body.clone(), &pointer),
+        _ => error.inner().to_string(),
+    };
+    // Both are told of the object around the field.
+    let of_object =
+        ["missing field `", "duplicate field `"].iter().find_map(|told| words.strip_prefix(*told));
+    let named = of_object.and_then(|rest| rest.split('`').next());
+    let field = match (named, path) {
+        (None, "") => {
+            let detail = format!("the body is not JSON: {words}; send one such as {}", T::EXAMPLE);
+            return Err(Problem::new(Code::Invalid, detail).into());
+        }
+        (Some(named), "") => named.to_owned(),
+        (Some(named), object) => format!("{object}.{named}"),
+        (None, field) => quote(field).trim_matches('\'').to_owned(),
+    };
+    let is = match found.filter(|_| named.is_none()) {
+        Some(value) => format!(" is {}", shown(value)),
+        None => String::new(),
+    };
+    let words = plain(&words);
+    let detail = format!("{field}{is}: {words}; correct it, as in {}", T::EXAMPLE);
+    Err(Problem::invalid(&field, detail).into())
 }
 
-fn pointer(path: &str) -> String {
-    format!("/{}", path.replace('.', "/"))
-}
-
-/// The words that a field takes: what serde says to one that it does not know.
-fn words<T: Ask>(value: Option<Value>, path: &str) -> String {
-    let mut value = value.unwrap_or_default();
-    if let Some(wrong) = value.pointer_mut(&pointer(path)) {
+fn unknown_word<T: Ask>(mut body: Value, pointer: &str) -> String {
+    if let Some(wrong) = body.pointer_mut(pointer) {
         *wrong = Value::String(String::new());
     }
-    serde_json::from_value::<T>(value)
-        .err()
-        .map_or_else(String::new, |error| rule(&error.to_string()))
+    serde_json::from_value::<T>(body).err().map_or_else(String::new, |error| error.to_string())
 }
 
-fn join(path: &str, field: &str) -> String {
-    if path.is_empty() || path == "." { field.to_owned() } else { format!("{path}.{field}") }
+/// Serde's words, in which the value that they repeat is shortened.
+fn plain(words: &str) -> String {
+    let (found, expected) = words.split_at(words.rfind("expected ").unwrap_or(words.len()));
+    format!("{}{}", quote(found).trim_matches('\''), escape(expected.chars()))
 }
 
 fn shown(value: &Value) -> String {
@@ -243,32 +232,6 @@ fn shown(value: &Value) -> String {
         Value::Object(_) => "an object".to_owned(),
         Value::Array(_) => "a list".to_owned(),
         other => other.to_string(),
-    }
-}
-
-/// The type that serde says it expected.
-fn expected(message: &str) -> String {
-    let expected = message.split_once("expected ").map_or("", |(_, expected)| expected);
-    expected.replace('`', "").replace("one of ", "")
-}
-
-/// The same as a rule.
-fn rule(message: &str) -> String {
-    if message.starts_with("UUID parsing failed") {
-        return "a UUID as the agent returned it".to_owned();
-    }
-    let expected = expected(message);
-    match &*expected {
-        "u64" => "a whole number from 0 up".to_owned(),
-        "u32" => format!("a whole number from 0 to {}", u32::MAX),
-        "u16" => format!("a whole number from 0 to {}", u16::MAX),
-        "i32" => format!("a whole number from {} to {}", i32::MIN, i32::MAX),
-        "a boolean" => "true or false".to_owned(),
-        "" => "a number that fits".to_owned(),
-        uuid if uuid.contains("UUID") => "a UUID as the agent returned it".to_owned(),
-        structure if structure.starts_with("struct ") => "an object".to_owned(),
-        _ if message.starts_with("unknown variant") => format!("one of {expected}"),
-        _ => expected,
     }
 }
 

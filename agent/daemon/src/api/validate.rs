@@ -237,15 +237,16 @@ fn refuse(field: &str, value: impl ToString, rule: &str, way_out: &str) -> Check
 /// A value as an error repeats it: shortened, and with nothing that could forge a line of a log.
 pub(super) fn quote(value: &str) -> String {
     let is_long = value.chars().nth(QUOTED_MAX).is_some();
-    let mut short: String = value
-        .chars()
-        .take(QUOTED_MAX)
-        .flat_map(|c| if is_hidden(c) { c.escape_default().collect() } else { vec![c] })
-        .collect();
+    let mut short = escape(value.chars().take(QUOTED_MAX));
     if is_long {
         short.push('…');
     }
     if value.parse::<i128>().is_ok() { short } else { format!("'{short}'") }
+}
+
+/// A text in which nothing can forge a line of a log.
+pub(super) fn escape(text: impl Iterator<Item = char>) -> String {
+    text.flat_map(|c| if is_hidden(c) { c.escape_default().collect() } else { vec![c] }).collect()
 }
 
 fn millis(duration: Duration) -> u64 {
