@@ -285,9 +285,7 @@ fn metrics_are_openmetrics() {
     let mut http = agent.http();
     let session = http.register(&json!({})).session;
     http.acquire(session, "leader", "role", &json!({}));
-    let request =
-        b"GET /metrics HTTP/1.1\r\nhost: x\r\naccept: application/openmetrics-text\r\n\r\n";
-    let answer = http.exchange(request).expect("an answer");
+    let answer = http.get("/metrics");
     assert_eq!(answer.status, 200);
     let content_type = answer.header("content-type").unwrap_or_default();
     assert!(content_type.starts_with("application/openmetrics-text"), "{content_type}");

@@ -139,7 +139,7 @@ mod tests {
         drop((mine, theirs, others));
         let left = budget.taken();
         assert_eq!((left.total, left.by_uid.len()), (0, 0));
-        let text = metrics.encode(crate::telemetry::Exposition::OpenMetrics).unwrap();
+        let text = metrics.encode();
         for limit in ["buffered_bytes", "buffered_bytes_per_uid"] {
             let line = format!("tenured_refusals_total{{limit=\"{limit}\"}} 1");
             assert!(text.lines().any(|found| found == line), "{line} is missing in:\n{text}");

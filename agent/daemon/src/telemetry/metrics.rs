@@ -19,7 +19,6 @@ use tenure_host::machine;
 use tenure_wire::{Kind, LostReason, ReleasedCause, UpstreamState};
 
 use super::answers::{Answers, Requests};
-use super::exposition::Exposition;
 
 const STATES: [&str; 3] = ["held", "jeopardy", "waiting"];
 const LOST: [LostReason; 9] = [
@@ -286,15 +285,12 @@ impl Metrics {
         self.event_lag.observe(lag.as_secs_f64());
     }
 
-    /// Everything as text.
-    ///
-    /// # Errors
-    ///
-    /// None for these metrics.
-    pub fn encode(&self, format: Exposition) -> Result<String, fmt::Error> {
+    /// Everything as OpenMetrics 1.0.
+    pub fn encode(&self) -> String {
         let mut text = String::new();
-        prometheus_client::encoding::text::encode(&mut text, &self.registry)?;
-        Ok(format.of(text))
+        // Writing to a String cannot fail.
+        let _ = prometheus_client::encoding::text::encode(&mut text, &self.registry);
+        text
     }
 }
 
@@ -416,7 +412,7 @@ mod tests {
         metrics.event_written(Duration::from_micros(40));
         metrics.reloads.refused.inc();
 
-        let text = metrics.encode(Exposition::OpenMetrics).unwrap();
+        let text = metrics.encode();
         for line in [
             "tenured_sessions 3",
             "tenured_holds{kind=\"leader\",state=\"held\"} 1",

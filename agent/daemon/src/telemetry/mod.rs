@@ -5,7 +5,6 @@ mod answers;
 mod budget;
 #[cfg(test)]
 mod buffer;
-mod exposition;
 mod filter;
 mod format;
 mod human;
@@ -19,7 +18,6 @@ mod writer;
 use std::sync::Arc;
 
 pub use answers::Answers;
-pub use exposition::Exposition;
 pub use format::{HAS_JOURNALD, LogFormat};
 pub use metrics::Metrics;
 pub use repeats::Repeats;

@@ -30,7 +30,7 @@ use super::Client;
 use crate::heart::fake::{FakeHeart, Heard};
 use crate::heart::{BUFFERED_BYTES_MAX, Caller, Probe, StreamItem};
 use crate::policy::SharedPolicy;
-use crate::telemetry::{Exposition, Metrics};
+use crate::telemetry::Metrics;
 
 pub(super) const SESSION: &str = "00000000-0000-4000-8000-000000000001";
 /// The user whose connections the kernel does not identify.
@@ -144,7 +144,7 @@ impl Rig {
 
     /// The body of `/metrics`.
     pub(super) fn numbers(&self) -> String {
-        self.metrics.encode(Exposition::OpenMetrics).unwrap()
+        self.metrics.encode()
     }
 
     pub(super) async fn connect(&self) -> Client {
