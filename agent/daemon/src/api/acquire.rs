@@ -35,7 +35,7 @@ impl Body for Acquire {
         (status = 404, description = "`session_unknown`", body = Problem, content_type = "application/problem+json"),
         (status = 409, description = "`contended`, with the holder, or `wait_timeout`", body = Problem, content_type = "application/problem+json"),
         (status = 410, description = "`session_lost`, or `hold_lost` for a repeated request", body = Problem, content_type = "application/problem+json"),
-        super::openapi::Common, super::openapi::BadBody,
+        super::respond::Common, super::respond::BadBody,
     ))]
 pub(super) async fn acquire(
     State(context): State<Arc<Context>>,

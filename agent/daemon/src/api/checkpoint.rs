@@ -23,7 +23,7 @@ impl Ask for Checkpoint {
         (status = 200, description = "Renewed", body = Checkpointed),
         (status = 404, description = "`session_unknown`", body = Problem, content_type = "application/problem+json"),
         (status = 410, description = "`session_lost`", body = Problem, content_type = "application/problem+json"),
-        super::openapi::Common, super::openapi::BadBody,
+        super::respond::Common, super::respond::BadBody,
     ))]
 pub(super) async fn checkpoint(
     State(context): State<Arc<Context>>,

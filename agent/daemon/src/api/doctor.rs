@@ -27,7 +27,7 @@ const RETRY_AFTER_MS: u64 = 1000;
     responses(
         (status = 200, description = "What was found", body = Diagnosis),
         (status = 403, description = "`forbidden`: only root and the agent's own user may", body = Problem, content_type = "application/problem+json"),
-        super::openapi::Common,
+        super::respond::Common,
         (status = 429, description = "`quota_exceeded`: another examination is under way, or a limit is reached", body = Problem, content_type = "application/problem+json"),
     ))]
 pub(super) async fn doctor(

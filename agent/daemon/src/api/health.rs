@@ -40,7 +40,7 @@ pub(super) struct Ready {
 #[utoipa::path(get, path = "/healthz", tag = "agent",
     responses(
         (status = 200, description = "It does", body = Healthy),
-        super::openapi::NoInput,
+        super::respond::NoInput,
     ))]
 pub(super) async fn healthz(Queried(NoQuery): Queried<NoQuery>) -> Response {
     json(StatusCode::OK, &Healthy { ok: true })
@@ -52,7 +52,7 @@ pub(super) async fn healthz(Queried(NoQuery): Queried<NoQuery>) -> Response {
 #[utoipa::path(get, path = "/readyz", tag = "agent",
     responses(
         (status = 200, description = "It does", body = Ready),
-        super::openapi::Common,
+        super::respond::Common,
     ))]
 pub(super) async fn readyz(
     State(context): State<Arc<Context>>,

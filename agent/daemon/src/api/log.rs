@@ -31,7 +31,7 @@ impl Ask for SetLog {
     responses(
         (status = 200, description = "The filter in effect, and the configured one", body = LogFilter),
         (status = 403, description = "`forbidden`: only root and the agent's own user may", body = Problem, content_type = "application/problem+json"),
-        super::openapi::Common,
+        super::respond::Common,
     ))]
 pub(super) async fn read_log(
     State(context): State<Arc<Context>>,
@@ -50,7 +50,7 @@ pub(super) async fn read_log(
     responses(
         (status = 200, description = "The filter in effect, and the configured one", body = LogFilter),
         (status = 403, description = "`forbidden`: only root and the agent's own user may", body = Problem, content_type = "application/problem+json"),
-        super::openapi::Common, super::openapi::BadBody,
+        super::respond::Common, super::respond::BadBody,
     ))]
 pub(super) async fn set_log(
     State(context): State<Arc<Context>>,

@@ -22,9 +22,10 @@ use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::context::Context;
+use super::endpoints::wrong_method;
 use super::limits::HEAD_MAX;
 use super::respond::Refusal;
-use super::{health, metrics, validate, wrong_method};
+use super::{health, metrics, validate};
 
 /// Connections at a time. One more ends the oldest that has not asked for anything, so that those who only
 /// connect keep no scraper out; where all have asked, it waits in the kernel.

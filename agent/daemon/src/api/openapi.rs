@@ -3,93 +3,12 @@
 use std::sync::LazyLock;
 
 use axum::response::Response;
-use tenure_wire::Problem;
-use utoipa::{IntoResponses, OpenApi};
+use utoipa::OpenApi;
 
 use super::bounds;
+use super::endpoints::Document;
 use super::query::{NoQuery, Queried};
 use super::respond::text;
-use super::{
-    acquire, beat, checkpoint, doctor, events, health, log, metrics, quarantine, register, release,
-    revoke, routes, standing, status,
-};
-
-/// Answers that every endpoint has which takes input and asks the heart.
-#[derive(IntoResponses)]
-#[expect(dead_code, reason = "only its shape is used")]
-pub(super) enum Common {
-    /// `invalid`: a field is wrong, unknown or missing; the detail names it
-    #[response(status = 422, content_type = "application/problem+json")]
-    Invalid(#[to_schema] Problem),
-    /// `quota_exceeded`: the detail names the limit, `Retry-After` says when to come again
-    #[response(status = 429, content_type = "application/problem+json")]
-    QuotaExceeded(#[to_schema] Problem),
-    /// `upstream_unavailable` or `stopping`; `Retry-After` says when to come again
-    #[response(status = 503, content_type = "application/problem+json")]
-    Unavailable(#[to_schema] Problem),
-}
-
-/// Further answers of an endpoint that takes no input and asks nobody.
-#[derive(IntoResponses)]
-#[expect(dead_code, reason = "only its shape is used")]
-pub(super) enum NoInput {
-    /// `invalid`: there are no query parameters
-    #[response(status = 422, content_type = "application/problem+json")]
-    Invalid(#[to_schema] Problem),
-    /// `quota_exceeded`: the detail names the limit, `Retry-After` says when to come again
-    #[response(status = 429, content_type = "application/problem+json")]
-    QuotaExceeded(#[to_schema] Problem),
-}
-
-/// Further answers of every endpoint with a body.
-#[derive(IntoResponses)]
-#[expect(dead_code, reason = "only its shape is used")]
-pub(super) enum BadBody {
-    /// `too_large`: the body is larger than 64 KiB
-    #[response(status = 413, content_type = "application/problem+json")]
-    TooLarge(#[to_schema] Problem),
-}
-
-#[derive(OpenApi)]
-#[openapi(
-    info(
-        title = "Tenure",
-        version = "1",
-        description = "The local API of tenured, on a Unix socket. Times are integers with the unit last in \
-                       the name. Unknown request fields are refused; clients ignore unknown reply fields. \
-                       Bounds of times are those of the default configuration. What is not HTTP is \
-                       answered with 400, a head of more than 16 KiB with 431, both without a body; an \
-                       unknown path with 404, another method with 405, each with a problem."
-    ),
-    paths(
-        register::register,
-        acquire::acquire,
-        release::release,
-        checkpoint::checkpoint,
-        beat::beat,
-        revoke::revoke,
-        quarantine::end,
-        events::events,
-        events::observe,
-        standing::standing,
-        routes::routes,
-        status::status,
-        doctor::doctor,
-        log::read_log,
-        log::set_log,
-        health::healthz,
-        health::readyz,
-        metrics::metrics,
-        openapi,
-    ),
-    tags(
-        (name = "session", description = "A program's registration, its life and its events"),
-        (name = "hold", description = "What a session holds or waits for"),
-        (name = "fleet", description = "Who holds what, across all agents"),
-        (name = "agent", description = "The agent itself"),
-    )
-)]
-struct Document;
 
 /// The document, as it is committed in `agent/openapi.json`.
 static DOCUMENT: LazyLock<String> = LazyLock::new(|| {
@@ -102,7 +21,7 @@ static DOCUMENT: LazyLock<String> = LazyLock::new(|| {
 #[utoipa::path(get, path = "/openapi.json", tag = "agent",
     responses(
         (status = 200, description = "OpenAPI 3.1", body = serde_json::Value),
-        NoInput,
+        super::respond::NoInput,
     ))]
 pub(super) async fn openapi(Queried(NoQuery): Queried<NoQuery>) -> Response {
     text("application/json", DOCUMENT.as_str())
@@ -111,7 +30,6 @@ pub(super) async fn openapi(Queried(NoQuery): Queried<NoQuery>) -> Response {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::ENDPOINTS;
 
     #[test]
     fn the_committed_document_is_the_code() {
@@ -126,17 +44,5 @@ mod tests {
             "agent/openapi.json is not what the code says, first here: {differs:?}; if the change is \
              meant, run `UPDATE_OPENAPI=1 cargo test -p tenured openapi` and commit the file"
         );
-    }
-
-    #[test]
-    fn every_endpoint_is_documented() {
-        let document = Document::openapi();
-        let mut documented: Vec<String> = document.paths.paths.keys().cloned().collect();
-        let mut routed: Vec<String> =
-            ENDPOINTS.iter().map(|(_, path)| (*path).to_owned()).collect();
-        documented.sort();
-        routed.sort();
-        routed.dedup();
-        assert_eq!(documented, routed);
     }
 }

@@ -18,7 +18,7 @@ use super::server::Connected;
     responses(
         (status = 200, description = "There is none any more", body = QuarantineEnded),
         (status = 403, description = "`forbidden`: only root and the agent's own user may", body = Problem, content_type = "application/problem+json"),
-        super::openapi::Common,
+        super::respond::Common,
     ))]
 pub(super) async fn end(
     State(context): State<Arc<Context>>,

@@ -38,7 +38,7 @@ impl Body for Register {
         (status = 404, description = "`session_unknown`: nothing to resume", body = Problem, content_type = "application/problem+json"),
         (status = 410, description = "`session_lost`: the session to resume has ended", body = Problem, content_type = "application/problem+json"),
         (status = 503, description = "`upstream_unavailable`: no page could be made, or no descriptor is left", body = Problem, content_type = "application/problem+json"),
-        super::openapi::Common, super::openapi::BadBody,
+        super::respond::Common, super::respond::BadBody,
     ))]
 pub(super) async fn register(
     State(context): State<Arc<Context>>,

@@ -23,7 +23,7 @@ impl Ask for Release {
         (status = 200, description = "Given back; `released` is false if it was not there", body = Released),
         (status = 404, description = "`session_unknown`", body = Problem, content_type = "application/problem+json"),
         (status = 410, description = "`session_lost` or `hold_lost`", body = Problem, content_type = "application/problem+json"),
-        super::openapi::Common, super::openapi::BadBody,
+        super::respond::Common, super::respond::BadBody,
     ))]
 pub(super) async fn release(
     State(context): State<Arc<Context>>,

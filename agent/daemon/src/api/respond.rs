@@ -8,6 +8,7 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use tenure_core::keeper::Reply;
 use tenure_wire::{Code, Problem};
+use utoipa::IntoResponses;
 
 use crate::heart::{Budget, Charge, HeartGone, OverBudget};
 
@@ -130,6 +131,42 @@ pub(super) fn mismatch(asked: &'static str, reply: &Reply) -> Response {
 fn name(reply: &Reply) -> String {
     let text = format!("{reply:?}");
     text.chars().take_while(|c| c.is_alphanumeric()).collect()
+}
+
+/// Answers that every endpoint has which takes input and asks the heart.
+#[derive(IntoResponses)]
+#[expect(dead_code, reason = "only its shape is used")]
+pub(super) enum Common {
+    /// `invalid`: a field is wrong, unknown or missing; the detail names it
+    #[response(status = 422, content_type = "application/problem+json")]
+    Invalid(#[to_schema] Problem),
+    /// `quota_exceeded`: the detail names the limit, `Retry-After` says when to come again
+    #[response(status = 429, content_type = "application/problem+json")]
+    QuotaExceeded(#[to_schema] Problem),
+    /// `upstream_unavailable` or `stopping`; `Retry-After` says when to come again
+    #[response(status = 503, content_type = "application/problem+json")]
+    Unavailable(#[to_schema] Problem),
+}
+
+/// Further answers of an endpoint that takes no input and asks nobody.
+#[derive(IntoResponses)]
+#[expect(dead_code, reason = "only its shape is used")]
+pub(super) enum NoInput {
+    /// `invalid`: there are no query parameters
+    #[response(status = 422, content_type = "application/problem+json")]
+    Invalid(#[to_schema] Problem),
+    /// `quota_exceeded`: the detail names the limit, `Retry-After` says when to come again
+    #[response(status = 429, content_type = "application/problem+json")]
+    QuotaExceeded(#[to_schema] Problem),
+}
+
+/// Further answers of every endpoint with a body.
+#[derive(IntoResponses)]
+#[expect(dead_code, reason = "only its shape is used")]
+pub(super) enum BadBody {
+    /// `too_large`: the body is larger than 64 KiB
+    #[response(status = 413, content_type = "application/problem+json")]
+    TooLarge(#[to_schema] Problem),
 }
 
 #[cfg(test)]

@@ -25,7 +25,7 @@ impl Ask for Revoke {
     responses(
         (status = 200, description = "How many grants were taken away", body = Revoked),
         (status = 403, description = "`forbidden`: only root and the agent's own user may", body = Problem, content_type = "application/problem+json"),
-        super::openapi::Common, super::openapi::BadBody,
+        super::respond::Common, super::respond::BadBody,
     ))]
 pub(super) async fn revoke(
     State(context): State<Arc<Context>>,

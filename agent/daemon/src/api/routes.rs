@@ -44,7 +44,7 @@ impl Query for RoutesQuery {
     responses(
         (status = 200, description = "The table", body = Routes),
         (status = 403, description = "`forbidden`", body = Problem, content_type = "application/problem+json"),
-        super::openapi::Common,
+        super::respond::Common,
     ))]
 pub(super) async fn routes(
     State(context): State<Arc<Context>>,

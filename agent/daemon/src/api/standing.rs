@@ -22,7 +22,7 @@ use super::server::Connected;
     responses(
         (status = 200, description = "Holders and queue", body = Standing),
         (status = 403, description = "`forbidden`", body = Problem, content_type = "application/problem+json"),
-        super::openapi::Common,
+        super::respond::Common,
     ))]
 pub(super) async fn standing(
     State(context): State<Arc<Context>>,

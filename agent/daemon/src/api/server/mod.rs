@@ -29,12 +29,11 @@ use tokio_util::sync::CancellationToken;
 pub use connection::Identity;
 pub(super) use connection::{Connected, Connection};
 
-use super::answered::Answered;
 use super::context::Context;
+use super::endpoints::{Answered, router};
 use super::limits::HEAD_MAX;
 use super::probe::Door;
 use super::query::unauthorized;
-use super::router;
 use crate::heart::Budget;
 use crate::telemetry::{Metrics, Repeats};
 use connection::{Order, SEES_HANGUP};
