@@ -2,7 +2,6 @@
 
 use std::io;
 use std::sync::Arc;
-use std::thread::JoinHandle;
 
 use tenure_core::keeper::Settings;
 use tokio::sync::{mpsc, oneshot};
@@ -29,7 +28,6 @@ const CONTROLS_MAX: usize = 16;
 #[derive(Debug)]
 pub struct Heart {
     control: mpsc::Sender<Control>,
-    thread: JoinHandle<()>,
     ended: oneshot::Receiver<()>,
 }
 
@@ -51,7 +49,7 @@ where
     let (handle, inbox) = handle::channel(buffered_bytes, metrics);
     let (made, made_out) = std::sync::mpsc::sync_channel(1);
     let (ended_in, ended) = oneshot::channel();
-    let thread = std::thread::Builder::new().name("heart".to_owned()).spawn(move || {
+    std::thread::Builder::new().name("heart".to_owned()).spawn(move || {
         // The keeper has a timer of its own; tokio's are for the upstream's connections.
         let built = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build();
         let runtime = match built {
@@ -78,7 +76,7 @@ where
         let _ = ended_in.send(());
     })?;
     match made_out.recv() {
-        Ok(Ok(())) => Ok((Heart { control, thread, ended }, handle)),
+        Ok(Ok(())) => Ok((Heart { control, ended }, handle)),
         Ok(Err(error)) => Err(error),
         Err(_) => Err(io::Error::other("the heart's thread ended while it started").into()),
     }
@@ -96,10 +94,5 @@ impl Heart {
     pub async fn ended(&mut self) {
         // A dropped sender means the same.
         let _ = (&mut self.ended).await;
-    }
-
-    /// True if its thread has ended.
-    pub fn is_finished(&self) -> bool {
-        self.thread.is_finished()
     }
 }

@@ -62,7 +62,6 @@ mod tests {
     use tracing_subscriber::fmt;
     use tracing_subscriber::layer::SubscriberExt;
 
-    use super::super::buffer::Buffer;
     use super::*;
 
     #[test]
@@ -81,14 +80,14 @@ mod tests {
 
     #[test]
     fn no_value_makes_a_line_of_its_own() {
-        let buffer = Buffer::default();
-        let out = buffer.clone();
-        let layer = fmt::layer().with_writer(move || out.clone()).without_time();
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let out = std::sync::Arc::new(file.reopen().unwrap());
+        let layer = fmt::layer().with_writer(out).without_time();
         let layer = layer.with_target(false).with_ansi(false).fmt_fields(fields());
         tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), || {
             info!(name = %"a\nINFO forged\r\x1b[2J\u{9b}", debug = ?"b\nc", pid = 7, "said\nmore");
         });
-        let text = buffer.text();
+        let text = std::fs::read_to_string(file.path()).unwrap();
         let line = r#" INFO said\nmore name="a\nINFO forged\r\u{1b}[2J\u{9b}" debug="b\nc" pid=7"#;
         assert_eq!(text, format!("{line}\n"));
     }

@@ -3,8 +3,6 @@
 
 mod answers;
 mod budget;
-#[cfg(test)]
-mod buffer;
 mod filter;
 mod format;
 mod human;

@@ -122,19 +122,19 @@ mod tests {
     use tracing_subscriber::layer::SubscriberExt;
     use uuid::Uuid;
 
-    use super::super::buffer::Buffer;
     use super::*;
     use crate::telemetry::repeats::LINES_MAX;
 
     fn logged(notes: &[Note]) -> Vec<serde_json::Value> {
-        let buffer = Buffer::default();
-        let out = buffer.clone();
-        let lines = fmt::layer().json().flatten_event(true).with_writer(move || out.clone());
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let out = std::sync::Arc::new(file.reopen().unwrap());
+        let lines = fmt::layer().json().flatten_event(true).with_writer(out);
         tracing::subscriber::with_default(tracing_subscriber::registry().with(lines), || {
             let mut log = Notes::default();
             notes.iter().for_each(|note| log.note(note));
         });
-        buffer.text().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+        let text = std::fs::read_to_string(file.path()).unwrap();
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
     fn resource() -> Resource {
