@@ -155,6 +155,8 @@ mod entry {
 
 #[cfg(feature = "systemd")]
 mod send {
+    use std::sync::Arc;
+
     use systemd::journal::send;
     use tracing::{Event, Subscriber};
     use tracing_subscriber::layer::{Context, Layer};
@@ -163,13 +165,7 @@ mod send {
     use super::entry::{Entry, entry, fixed};
 
     /// Makes entries of events and hands them over.
-    pub(in super::super) struct Entries(Writer<Entry>);
-
-    impl Entries {
-        pub(in super::super) fn new(writer: Writer<Entry>) -> Entries {
-            Entries(writer)
-        }
-    }
+    pub(in super::super) struct Entries(pub(in super::super) Arc<Writer<Entry>>);
 
     impl<S: Subscriber> Layer<S> for Entries {
         fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {

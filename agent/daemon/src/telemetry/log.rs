@@ -2,6 +2,7 @@
 //! changed while the agent runs.
 
 use std::io::{self, IsTerminal};
+use std::sync::Arc;
 
 use prometheus_client::metrics::counter::Counter;
 use tracing_subscriber::filter::EnvFilter;
@@ -76,20 +77,20 @@ fn human(dropped: Counter) -> Result<Started, LogError> {
     let writer = Writer::start(Text(io::stderr()), dropped).map_err(LogError::Thread)?;
     let colours = io::stderr().is_terminal()
         && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-    let lines = fmt::layer().with_writer(writer.clone()).fmt_fields(human::fields());
+    let lines = fmt::layer().with_writer(Arc::clone(&writer)).fmt_fields(human::fields());
     Ok((lines.with_target(false).with_ansi(colours).boxed(), Box::new(move || writer.flush())))
 }
 
 fn json(dropped: Counter) -> Result<Started, LogError> {
     let writer = Writer::start(Text(io::stderr()), dropped).map_err(LogError::Thread)?;
-    let lines = fmt::layer().with_writer(writer.clone()).json().flatten_event(true);
+    let lines = fmt::layer().with_writer(Arc::clone(&writer)).json().flatten_event(true);
     Ok((lines.boxed(), Box::new(move || writer.flush())))
 }
 
 #[cfg(feature = "systemd")]
 fn journal(dropped: Counter) -> Result<Started, LogError> {
     let writer = Writer::start(journald::Journald, dropped).map_err(LogError::Thread)?;
-    let lines = journald::Entries::new(writer.clone()).boxed();
+    let lines = journald::Entries(Arc::clone(&writer)).boxed();
     Ok((lines, Box::new(move || writer.flush())))
 }
 

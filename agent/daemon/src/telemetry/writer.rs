@@ -1,14 +1,16 @@
 //! Log lines on their way out.
+//!
+//! `tracing_appender::non_blocking` is the usual crate. It has no count of lines that could not be written, prints
+//! to standard output when its queue is full at the end, which waits where that is the same stuck pipe, and
+//! wakes its thread for every line.
 
 use std::io::{self, Write};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 use std::time::Duration;
 
 use prometheus_client::metrics::counter::Counter;
-use tracing_subscriber::fmt::MakeWriter;
 
 /// Lines that may wait for a slow reader of the log; those beyond are dropped and counted.
 const LINES_MAX: usize = 8192;
@@ -54,46 +56,24 @@ impl<W: Write + Send + 'static> Sink<Vec<u8>> for Text<W> {
     }
 }
 
-/// Takes lines without ever waiting; a thread of its own writes them. The thread ends with the last
-/// clone of this.
+/// Takes lines without ever waiting; a thread of its own writes them. The thread ends with this.
 pub(super) struct Writer<L> {
     lines: SyncSender<Message<L>>,
-    dropped: Dropped,
-}
-
-impl<L> Clone for Writer<L> {
-    fn clone(&self) -> Writer<L> {
-        Writer { lines: self.lines.clone(), dropped: self.dropped.clone() }
-    }
-}
-
-/// Lines that were dropped: those that nobody was told of yet, and all of them.
-#[derive(Clone)]
-struct Dropped {
-    untold: Arc<AtomicU64>,
-    all: Counter,
-}
-
-impl Dropped {
-    fn add(&self, lines: u64) {
-        self.untold.fetch_add(lines, Ordering::Relaxed);
-        self.all.inc_by(lines);
-    }
+    dropped: Counter,
 }
 
 impl<L: Send + 'static> Writer<L> {
-    pub(super) fn start(sink: impl Sink<L>, dropped: Counter) -> io::Result<Writer<L>> {
+    pub(super) fn start(sink: impl Sink<L>, dropped: Counter) -> io::Result<Arc<Writer<L>>> {
         let (lines, queue) = sync_channel(LINES_MAX);
-        let dropped = Dropped { untold: Arc::default(), all: dropped };
         let counted = dropped.clone();
         thread::Builder::new().name("log".to_owned()).spawn(move || run(&queue, &counted, sink))?;
-        Ok(Writer { lines, dropped })
+        Ok(Arc::new(Writer { lines, dropped }))
     }
 
     /// Hands a line over; drops it when too many wait.
     pub(super) fn send(&self, line: L) {
         if self.lines.try_send(Message::Line(line)).is_err() {
-            self.dropped.add(1);
+            self.dropped.inc();
         }
     }
 
@@ -107,68 +87,42 @@ impl<L: Send + 'static> Writer<L> {
     }
 }
 
-fn run<L>(queue: &Receiver<Message<L>>, dropped: &Dropped, mut sink: impl Sink<L>) {
+fn run<L>(queue: &Receiver<Message<L>>, dropped: &Counter, mut sink: impl Sink<L>) {
     let mut lines = Vec::new();
+    let mut told = 0;
     while let Ok(first) = queue.recv() {
         let mut flushed = Vec::new();
-        let mut room = BATCH_MAX;
-        for message in std::iter::once(first).chain(queue.try_iter()) {
+        for message in std::iter::once(first).chain(queue.try_iter()).take(BATCH_MAX) {
             match message {
                 Message::Line(line) => lines.push(line),
                 Message::Flush(done) => flushed.push(done),
             }
-            room -= 1;
-            if room == 0 {
-                break;
-            }
         }
-        let lost = sink.write(&mut lines);
-        dropped.add(lost);
-        let untold = dropped.untold.swap(0, Ordering::Relaxed);
-        if untold > 0 && !sink.tell_dropped(untold) {
-            dropped.untold.fetch_add(untold, Ordering::Relaxed);
+        let is_full = lines.len() + flushed.len() == BATCH_MAX;
+        dropped.inc_by(sink.write(&mut lines));
+        let untold = dropped.get() - told;
+        if untold > 0 && sink.tell_dropped(untold) {
+            told += untold;
         }
         for done in flushed {
             let _ = done.try_send(());
         }
-        if room > 0 {
+        if !is_full {
             // Whoever logs meanwhile need not wake this thread for every line.
             thread::sleep(GATHER);
         }
     }
 }
 
-/// One line in the making.
-pub(super) struct Line<'a> {
-    writer: &'a Writer<Vec<u8>>,
-    text: Vec<u8>,
-}
-
-impl Write for Line<'_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.text.extend_from_slice(bytes);
-        Ok(bytes.len())
+/// A line comes in one piece.
+impl Write for &Writer<Vec<u8>> {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        self.send(line.to_vec());
+        Ok(line.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
-    }
-}
-
-impl Drop for Line<'_> {
-    fn drop(&mut self) {
-        let text = std::mem::take(&mut self.text);
-        if !text.is_empty() {
-            self.writer.send(text);
-        }
-    }
-}
-
-impl<'a> MakeWriter<'a> for Writer<Vec<u8>> {
-    type Writer = Line<'a>;
-
-    fn make_writer(&'a self) -> Line<'a> {
-        Line { writer: self, text: Vec::new() }
     }
 }
 
@@ -239,7 +193,6 @@ mod tests {
         assert!(text.lines().count() <= LINES_MAX + BATCH_MAX + 3);
     }
 
-    /// A full disk.
     struct Full;
 
     impl Write for Full {
