@@ -26,7 +26,6 @@ pub struct About {
     pub host: String,
     /// The address of the upstream, without any secret; `None` when it is in the agent itself.
     pub address: Option<String>,
-    /// This boot.
     pub boot_id: Uuid,
     /// The directory of session pages.
     pub pages: PathBuf,
@@ -42,18 +41,14 @@ pub struct Context {
     pub limits: Limits,
     /// Long answers under way.
     pub long: Turns,
-    /// Places for event streams.
     pub places: Arc<Places>,
     pub about: About,
     /// The `[[allow]]` rules.
     pub policy: SharedPolicy,
-    /// The agent's numbers.
     pub metrics: Arc<Metrics>,
-    /// The filter of the log.
     pub log: Filter,
     /// Held while the upstream is examined.
     pub examining: tokio::sync::Mutex<()>,
-    /// When the agent started.
     pub started: Boottime,
 }
 

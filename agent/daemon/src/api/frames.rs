@@ -134,7 +134,6 @@ impl AsRef<[u8]> for Uncopied {
     }
 }
 
-/// Writes one frame.
 fn write(bytes: &mut BytesMut, numbered: &Numbered) {
     write_head(bytes, numbered);
     bytes.put_slice(numbered.event.data().as_bytes());

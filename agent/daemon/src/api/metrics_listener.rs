@@ -123,7 +123,6 @@ impl MetricsListener {
     }
 }
 
-/// An open connection.
 struct Connection {
     /// True once it has asked for anything.
     asked: AtomicBool,

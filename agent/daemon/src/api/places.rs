@@ -36,7 +36,6 @@ pub(super) struct Place {
 }
 
 impl Places {
-    /// All of them free.
     pub fn new(limits: &Limits, agent_uid: u32, metrics: Arc<Metrics>) -> Arc<Places> {
         Arc::new(Places { share: limits.streams, agent_uid, metrics, taken: Mutex::default() })
     }

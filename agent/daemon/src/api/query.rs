@@ -16,10 +16,8 @@ pub(super) const DEFAULT_TENANT: &str = "default";
 
 /// A request that comes as a query string.
 pub(super) trait Query: Sized {
-    /// All keys there are.
     const KEYS: &'static [&'static str];
 
-    /// Takes what it needs.
     fn from_pairs(pairs: Pairs) -> Result<Self, Box<Problem>>;
 }
 

@@ -29,7 +29,6 @@ const STREAM_BACKLOG_MAX: usize = 256;
 /// An item of an event stream.
 #[derive(Debug, Clone)]
 pub enum StreamItem {
-    /// An event.
     Event {
         event: Numbered,
         /// When the turn began that made it.
@@ -46,7 +45,6 @@ pub enum StreamItem {
 /// The state of the heart and of its upstream.
 #[derive(Debug, Clone)]
 pub struct Probe {
-    /// The upstream.
     pub health: Health,
     /// How late beats were sent.
     pub lateness: LatenessStatus,

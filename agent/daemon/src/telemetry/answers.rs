@@ -32,7 +32,6 @@ impl Answers {
         Answers { endpoint, requests, found: Default::default() }
     }
 
-    /// Counts an answer.
     pub fn count(&self, status: u16) {
         let find = || {
             let labels = RequestLabels { endpoint: self.endpoint, code: u32::from(status) };

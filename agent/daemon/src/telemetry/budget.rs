@@ -17,7 +17,6 @@ const TELL_EVERY: Duration = Duration::from_secs(10);
 pub(super) enum Sort {
     /// Registrations, grants, releases, ends.
     Routine,
-    /// Losses.
     Loss,
 }
 

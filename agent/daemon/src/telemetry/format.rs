@@ -7,7 +7,6 @@ pub enum LogFormat {
     /// else JSON.
     #[default]
     Auto,
-    /// For people.
     Human,
     /// One JSON object a line.
     Json,
@@ -22,7 +21,6 @@ impl LogFormat {
     const ALL: [LogFormat; 4] =
         [LogFormat::Auto, LogFormat::Human, LogFormat::Json, LogFormat::Journald];
 
-    /// As it is written.
     pub fn word(self) -> &'static str {
         match self {
             LogFormat::Auto => "auto",

@@ -86,9 +86,7 @@ pub struct Metrics {
     event_lag: Histogram,
     refusals: Family<Label, Counter>,
     requests: Requests,
-    /// Open connections.
     pub connections: Count,
-    /// Open event streams.
     pub streams: Count,
     /// Streams that ended because their reader was too slow.
     pub streams_cut_off: Counter,
@@ -101,14 +99,11 @@ pub struct Metrics {
 /// How often something went well, and how often not.
 #[derive(Debug, Clone)]
 pub struct Outcomes {
-    /// Well.
     pub done: Counter,
-    /// Not.
     pub refused: Counter,
 }
 
 impl Metrics {
-    /// All of them at zero.
     pub fn new() -> Metrics {
         let mut all = Registry::default();
         // Under the names that every program uses.
@@ -210,7 +205,6 @@ impl Metrics {
         }
     }
 
-    /// Counts a state change.
     pub fn note(&self, note: &Note) {
         match note {
             Note::Granted { resource, waited, .. } => {

@@ -34,7 +34,6 @@ impl Recorder {
         Recorder { metrics, notes: notes::Notes::default() }
     }
 
-    /// Records a state change.
     pub fn note(&mut self, note: &Note) {
         self.metrics.note(note);
         self.notes.note(note);

@@ -12,9 +12,7 @@ pub(super) enum Phase {
     Fresh = 0,
     /// Part of a request's head came.
     Head = 1,
-    /// A handler runs.
     Busy = 2,
-    /// The handler has answered.
     Answered = 3,
     /// An event stream is open; nothing comes after it.
     Streaming = 4,
@@ -81,14 +79,12 @@ impl Activity {
         }
     }
 
-    /// Bytes came.
     pub(super) fn received(&self) {
         if matches!(self.phase(), Phase::Fresh | Phase::Idle) {
             self.enter(Phase::Head);
         }
     }
 
-    /// A head is complete.
     pub(super) fn busy(&self) {
         self.enter(Phase::Busy);
     }
@@ -98,7 +94,6 @@ impl Activity {
         self.enter(Phase::Streaming);
     }
 
-    /// The handler has answered.
     pub(super) fn answered(&self) {
         if self.phase() != Phase::Streaming {
             self.enter(Phase::Answered);

@@ -56,11 +56,9 @@ const SETTLE_EVERY: Duration = Duration::from_millis(50);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub(super) enum Order {
-    /// Go on.
     Serve = 0,
     /// Finish the request in flight and end.
     Drain = 1,
-    /// End now.
     Close = 2,
 }
 
@@ -107,7 +105,6 @@ impl Connection {
         }
     }
 
-    /// The peer.
     pub(in crate::api) fn peer(&self) -> Peer {
         self.peer
     }
@@ -261,7 +258,6 @@ impl Connection {
         self.order.load(Ordering::Relaxed) == Order::Close as u8
     }
 
-    /// The next order.
     pub(super) async fn ordered(&self) -> Order {
         self.ordered.notified().await;
         match self.order.load(Ordering::Relaxed) {

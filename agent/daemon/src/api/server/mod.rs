@@ -53,7 +53,6 @@ const CUT_TIMEOUT: Duration = Duration::from_millis(500);
 /// A failure to accept is logged at most this often.
 const LOG_EVERY: Duration = Duration::from_secs(10);
 
-/// How serving ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Drained {
     /// Connections that were cut at the deadline, with a request or a stream open.

@@ -156,7 +156,6 @@ impl Rig {
         within("a message to the heart", self.noted.recv()).await.unwrap()
     }
 
-    /// The next stream.
     pub(super) async fn opened(&mut self) -> (StreamId, StreamTarget, mpsc::Sender<StreamItem>) {
         loop {
             if let Noted::Opened(stream, target, events) = self.heard().await {
@@ -165,7 +164,6 @@ impl Rig {
         }
     }
 
-    /// The next examination.
     pub(super) async fn examination(&mut self) -> oneshot::Sender<Vec<wire::Check>> {
         loop {
             if let Noted::Examination(checks) = self.heard().await {
