@@ -65,9 +65,15 @@ fn main() -> ExitCode {
     }
 }
 
-fn api_threads() -> usize {
+/// The threads of the API.
+fn api_threads() -> anyhow::Result<tokio::runtime::Runtime> {
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
-    (cores / 2).clamp(1, API_THREADS_MAX)
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads((cores / 2).clamp(1, API_THREADS_MAX))
+        .thread_name("api")
+        .enable_all()
+        .build()
+        .context("cannot start the threads of the API")
 }
 
 /// Prints what is in effect.
@@ -119,13 +125,7 @@ fn serve(
     let parts = lifecycle::assemble(&config, means, given).map_err(unavailable)?;
     let Assembled { mut heart, context, guarantee } = parts;
 
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(api_threads())
-        .thread_name("api")
-        .enable_all()
-        .build()
-        .context("cannot start the threads of the API")
-        .map_err(unavailable)?;
+    let runtime = api_threads().map_err(unavailable)?;
     let (flags, environment) = (cli.flags, Environment::of_process());
     let mut reload = Reload { flags, environment, config, files, log, policy, metrics };
 

@@ -3,7 +3,6 @@
 use std::fmt::Debug;
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
 
 use tenure_core::time::Boottime;
 use tenure_core::{engine, keeper};
@@ -12,21 +11,17 @@ use uuid::Uuid;
 use super::ahead::Ahead;
 use super::disk::{Disk, is_full};
 use super::format::{self, MARK_AT, Mark, RECORDS_AT, Turn};
+use super::found::{Found, Fresh, Notice, OpenError};
 use super::read::{self, Unusable};
-use super::{Entry, Key, Rows};
+use super::rewrite::{Live, Retry, Rewrite, Rewriting};
+use super::{Entry, Rows};
 
 /// The log in the runtime directory.
 pub const FILE: &str = "journal.log";
 /// A log that is being written anew.
 const NEW: &str = "journal.new";
 /// The name under which a log that cannot be read is left for people to look at.
-const DAMAGED: &str = "journal.damaged";
-/// Length of a row before any was counted.
-const ROW_GUESS: u64 = 512;
-/// How long after a failure the next attempt is made: doubled each time, up to the second.
-const RETRY: Duration = Duration::from_millis(250);
-const RETRY_MAX: Duration = Duration::from_secs(10);
-
+pub(super) const DAMAGED: &str = "journal.damaged";
 /// `journal.log` in the runtime directory: one record for the changes of each turn of the heart.
 ///
 /// Changes are noted one by one; [`secure`](Journal::secure) makes those of a turn survive the agent,
@@ -50,121 +45,13 @@ pub struct Journal {
     /// Up to where there is space.
     reserved: u64,
     turn: Turn,
-    rewrite: Option<Rewrite>,
-    /// The live rows, as of the last time when this agent wrote it anew.
-    live: Live,
+    rewriting: Rewriting,
     /// When space ahead is asked for again.
     retry: Retry,
-    /// When it is written anew.
-    retry_rewrite: Retry,
     failure: Option<Arc<str>>,
     /// Renewals were left out of it.
     lacks_renewals: bool,
     fresh: Option<Fresh>,
-}
-
-#[derive(Debug, Clone, Copy, Default)]
-struct Live {
-    bytes: u64,
-    rows: u64,
-}
-
-impl Live {
-    /// How long a log of so many rows would be.
-    fn length_of(self, rows: u64) -> u64 {
-        let row = self.bytes.checked_div(self.rows).map_or(ROW_GUESS, |row| row.max(1));
-        rows.saturating_mul(row)
-    }
-}
-
-/// A log on its way.
-#[derive(Debug)]
-struct Rewrite {
-    mark: Mark,
-    rows: u64,
-    /// Renewals were left out since it was begun, perhaps of rows that it has already.
-    lacks_renewals: bool,
-    /// The keys of rows that are still to be written.
-    keys: std::vec::IntoIter<Key>,
-}
-
-#[derive(Debug, Default)]
-struct Retry {
-    failures: u32,
-    at: Option<Boottime>,
-}
-
-impl Retry {
-    fn after_failure(&mut self, now: Boottime) {
-        let wait = RETRY.saturating_mul(1 << self.failures.min(10)).min(RETRY_MAX);
-        self.failures += 1;
-        self.at = Some(now + wait);
-    }
-
-    fn is_due(&self, now: Boottime) -> bool {
-        self.at.is_none_or(|at| at <= now)
-    }
-}
-
-/// The rows that both rooms take up from a journal.
-#[derive(Debug, Default)]
-pub struct Found {
-    /// The keeper's.
-    pub keeper: keeper::journal::Saved,
-    /// The engine's.
-    pub engine: engine::journal::Saved,
-}
-
-/// Why a journal is new.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Fresh {
-    /// There was none.
-    #[error("there was no journal")]
-    Missing,
-    /// It was of another boot, after which nothing in it means anything.
-    #[error("the journal was of an earlier boot")]
-    OtherBoot,
-    /// It was written by another version of the agent.
-    #[error(
-        "the journal has layout {found}, which this version of the agent does not read; it is kept as {DAMAGED}"
-    )]
-    OtherVersion {
-        /// The layout's number.
-        found: u32,
-    },
-    /// A later agent ran without it.
-    #[error("the journal was overtaken: a later agent could not write it")]
-    Overtaken,
-    /// It was cut, damaged or contradicts itself.
-    #[error("the journal is damaged ({cause}) and is kept as {DAMAGED}")]
-    Damaged { cause: String },
-}
-
-/// A journal cannot be made.
-#[derive(Debug, thiserror::Error)]
-#[error("the journal {FILE} cannot be made or read: check the space and the rights of runtime_dir")]
-pub struct OpenError {
-    #[from]
-    source: io::Error,
-}
-
-/// An incident of a journal, for people.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Notice {
-    /// A write failed.
-    #[error(
-        "{0}: nothing is granted until it is written anew, and a restart of the agent would lose what is \
-         held; check the space and the rights of runtime_dir"
-    )]
-    Failed(String),
-    /// There is no space to write ahead.
-    #[error(
-        "{0}: nothing is granted, so that what is held stays recorded; make space in runtime_dir"
-    )]
-    Short(String),
-    /// It is whole again.
-    #[error("the journal is complete again")]
-    Mended,
 }
 
 impl Journal {
@@ -228,10 +115,8 @@ impl Journal {
             mark: Some(mark),
             reserved: mark.length,
             turn: Turn::default(),
-            rewrite: None,
-            live: Live::default(),
+            rewriting: Rewriting::default(),
             retry: Retry::default(),
-            retry_rewrite: Retry::default(),
             failure: None,
             lacks_renewals: false,
             fresh,
@@ -276,7 +161,7 @@ impl Journal {
         let is_short = self.failure.is_some() && self.mark.is_some();
         if is_short && matches!(entry, keeper::journal::Entry::Valid { .. }) {
             self.lacks_renewals = true;
-            if let Some(rewrite) = &mut self.rewrite {
+            if let Some(rewrite) = &mut self.rewriting.under_way {
                 rewrite.lacks_renewals = true;
             }
             return;
@@ -295,7 +180,7 @@ impl Journal {
         if self.turn.is_empty() {
             return None;
         }
-        if let Some(rewrite) = &mut self.rewrite {
+        if let Some(rewrite) = &mut self.rewriting.under_way {
             let (bytes, next) = self.turn.behind(rewrite.mark);
             match self.disk.write_at(NEW, rewrite.mark.length, bytes) {
                 Ok(()) => rewrite.mark = next,
@@ -319,12 +204,12 @@ impl Journal {
 
     /// Does a part of what is due besides: keeps space ahead, writes the log anew. What changed is told.
     pub fn tend(&mut self, now: Boottime, rows: &dyn Rows) -> Option<Notice> {
-        if self.rewrite.is_some() {
+        if self.rewriting.under_way.is_some() {
             return self.go_on(now, rows);
         }
         let notice = self.reserve(now);
         let is_wanted = self.is_behind() || self.mark.is_none_or(|mark| self.is_long(mark, rows));
-        if notice.is_some() || !is_wanted || !self.retry_rewrite.is_due(now) {
+        if notice.is_some() || !is_wanted || !self.rewriting.retry.is_due(now) {
             return notice;
         }
         match self.begin_rewrite(rows) {
@@ -335,12 +220,12 @@ impl Journal {
 
     /// When [`Journal::tend`] wants to be called.
     pub fn poll_timeout(&self) -> Option<Boottime> {
-        if self.rewrite.is_some() {
+        if self.rewriting.under_way.is_some() {
             return Some(Boottime::ZERO);
         }
         match self.mark {
-            None => Some(self.retry_rewrite.at.unwrap_or(Boottime::ZERO)),
-            Some(_) if self.is_behind() => Some(self.retry_rewrite.at.unwrap_or(Boottime::ZERO)),
+            None => Some(self.rewriting.retry.at.unwrap_or(Boottime::ZERO)),
+            Some(_) if self.is_behind() => Some(self.rewriting.retry.at.unwrap_or(Boottime::ZERO)),
             Some(_) => self.failure.as_ref().and(self.retry.at),
         }
     }
@@ -349,9 +234,9 @@ impl Journal {
     pub fn finish(&mut self, now: Boottime, rows: &dyn Rows) -> Option<Notice> {
         let mut notice = None;
         if self.mark.is_none() {
-            self.retry_rewrite = Retry::default();
+            self.rewriting.retry = Retry::default();
             notice = self.tend(now, rows);
-            while self.rewrite.is_some() {
+            while self.rewriting.under_way.is_some() {
                 notice = self.tend(now, rows);
             }
         }
@@ -375,10 +260,10 @@ impl Journal {
         if mark.length < slack {
             return false;
         }
-        let live = self.live.length_of(rows.count() as u64);
-        let added = mark.length.saturating_sub(self.live.bytes);
+        let live = self.rewriting.live.length_of(rows.count() as u64);
+        let added = mark.length.saturating_sub(self.rewriting.live.bytes);
         // Writing it anew costs as much as what was added at least.
-        mark.length > 2 * live + slack && (added > live || live < self.live.bytes / 2)
+        mark.length > 2 * live + slack && (added > live || live < self.rewriting.live.bytes / 2)
     }
 
     fn begin_rewrite(&mut self, rows: &dyn Rows) -> io::Result<()> {
@@ -386,13 +271,14 @@ impl Journal {
         begin(&mut *self.disk, self.boot_id, mark)?;
         let keys = rows.keys();
         let rows = keys.len() as u64;
-        self.rewrite = Some(Rewrite { mark, rows, lacks_renewals: false, keys: keys.into_iter() });
+        self.rewriting.under_way =
+            Some(Rewrite { mark, rows, lacks_renewals: false, keys: keys.into_iter() });
         Ok(())
     }
 
     /// Writes some rows, and after the last puts the new log in place of the old.
     fn go_on(&mut self, now: Boottime, rows: &dyn Rows) -> Option<Notice> {
-        let Some(rewrite) = &mut self.rewrite else { return None };
+        let Some(rewrite) = &mut self.rewriting.under_way else { return None };
         let mut slice = Turn::default();
         for key in rewrite.keys.by_ref().take(self.ahead.rows) {
             rows.write(&key, &mut |entry| slice.add(&entry));
@@ -419,13 +305,13 @@ impl Journal {
         match written {
             Err(error) => self.abandon_rewrite(now, Some(&error)),
             Ok(()) if done => {
-                self.rewrite = None;
+                self.rewriting.under_way = None;
                 self.mark = Some(next);
                 self.reserved = reserved;
-                self.live = Live { bytes: next.length, rows };
+                self.rewriting.live = Live { bytes: next.length, rows };
                 self.lacks_renewals = lacks_renewals;
                 self.retry = Retry::default();
-                self.retry_rewrite = Retry::default();
+                self.rewriting.retry = Retry::default();
                 self.reserve(now)
             }
             Ok(()) => None,
@@ -433,8 +319,8 @@ impl Journal {
     }
 
     fn abandon_rewrite(&mut self, now: Boottime, error: Option<&io::Error>) -> Option<Notice> {
-        self.rewrite = None;
-        self.retry_rewrite.after_failure(now);
+        self.rewriting.under_way = None;
+        self.rewriting.retry.after_failure(now);
         // It takes space, and means nothing.
         let _ = self.disk.remove(NEW);
         if let (None, Some(error)) = (self.mark, error) {
@@ -470,14 +356,14 @@ impl Journal {
 
     fn give_up(&mut self, error: &io::Error) -> Notice {
         self.mark = None;
-        self.retry_rewrite = Retry::default();
+        self.rewriting.retry = Retry::default();
         let cause = format!("the journal cannot be written ({error})");
         self.failure = Some(cause.as_str().into());
         if self.disk.remove(FILE).is_err() {
             // A log that is left there must not be taken up: the ledger learns of a generation that
             // it lacks.
             self.generation += 1;
-            self.rewrite = None;
+            self.rewriting.under_way = None;
         }
         Notice::Failed(cause)
     }

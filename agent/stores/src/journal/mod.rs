@@ -14,10 +14,12 @@ mod ahead;
 mod disk;
 mod fold;
 mod format;
+mod found;
 mod ledger;
 mod log;
 mod note;
 mod read;
+mod rewrite;
 mod rows;
 mod scribe;
 #[cfg(test)]
@@ -25,8 +27,9 @@ pub(crate) mod tests;
 
 pub use ahead::Ahead;
 pub use disk::{Disk, Files};
+pub use found::{Found, Fresh, Notice, OpenError};
 pub use ledger::{Ledger, LedgerError, Opened, Start};
-pub use log::{FILE, Found, Fresh, Journal, Notice, OpenError, look};
+pub use log::{FILE, Journal, look};
 pub use note::Note;
 pub use rows::LiveRows;
 pub use scribe::{Scribe, Thread, write_note};
