@@ -4,7 +4,7 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use serde_json::json;
-use tenure::wire::Tether;
+use tenure::wire::{LostReason, Tether};
 use tenure::{AcquireError, Attempt, Reason, ReleaseError};
 use tenure_tests::harness::{Agent, Client, DEADLINE, until};
 
@@ -29,7 +29,7 @@ async fn a_stopped_agent_is_noticed_at_valid_until() {
     assert!(hold.is_held());
     agent.pause();
     let lost = within("the loss", hold.lost()).await;
-    assert_eq!(lost.reason, Reason::Expired);
+    assert_eq!(lost.reason, Reason::Lost(LostReason::Expired));
     assert_eq!(lost.token, hold.token());
     assert!(!hold.is_held());
     agent.resume();
@@ -78,7 +78,7 @@ async fn a_campaign_sees_every_term() {
         last_token = term.token();
         let revoke = json!({"kind": "leader", "name": "role"});
         agent.http().post("/v1/revoke", &revoke).json(200);
-        assert_eq!(within("the loss", term.lost()).await.reason, Reason::Revoked);
+        assert_eq!(within("the loss", term.lost()).await.reason, Reason::Lost(LostReason::Revoked));
     }
 }
 
@@ -140,7 +140,7 @@ async fn guarded_work_is_dropped_when_the_hold_is_lost() {
     agent.pause();
     let work = std::future::pending::<()>();
     let lost = within("the loss", hold.guard(work)).await.expect_err("the work never ends");
-    assert_eq!(lost.reason, Reason::Expired);
+    assert_eq!(lost.reason, Reason::Lost(LostReason::Expired));
     agent.resume();
 }
 
@@ -180,7 +180,7 @@ async fn a_loss_is_told_with_its_reason() {
         std::future::pending::<()>().await;
     };
     let lost = within("the loss", hold.guard(work)).await.expect_err("the work never ends");
-    assert_eq!((lost.reason, lost.token), (Reason::Revoked, hold.token()));
+    assert_eq!((lost.reason, lost.token), (Reason::Lost(LostReason::Revoked), hold.token()));
     assert!(!hold.is_held() && over.is_cancelled());
     assert_eq!(hold.lost().await, lost);
     assert!(matches!(hold.release().await, Err(ReleaseError::Lost(_))));

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::json;
-use tenure::wire::Tether;
+use tenure::wire::{LostReason, Tether};
 use tenure::{AcquireError, Reason, SessionState, page};
 use tenure_tests::harness::{Agent, Client, DEADLINE, Gate, until};
 
@@ -152,5 +152,5 @@ async fn a_broken_stream_goes_on_where_it_ended() {
     gate.close();
     revoke(&agent, "role");
     gate.open();
-    assert_eq!(within("the loss", hold.lost()).await.reason, Reason::Revoked);
+    assert_eq!(within("the loss", hold.lost()).await.reason, Reason::Lost(LostReason::Revoked));
 }

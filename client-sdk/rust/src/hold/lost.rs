@@ -8,25 +8,8 @@ use crate::wire::LostReason;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Reason {
-    /// Its valid-until passed before a renewal was confirmed; also when the agent itself is
-    /// stopped or dead.
-    Expired,
-    /// A session of higher priority took it.
-    Preempted,
-    /// The program broke its own progress promise.
-    Stalled,
-    /// It lasted as long as it was allowed to.
-    MaxHold,
-    /// An administrator took it away.
-    Revoked,
-    /// The upstream lost its data.
-    UpstreamReset,
-    /// The upstream says that somebody else has it.
-    Conflict,
-    /// The agent is stopping.
-    AgentStopping,
-    /// The machine slept past its valid-until.
-    Slept,
+    /// The agent's reason; [`LostReason::Expired`] also when the agent itself is stopped or dead.
+    Lost(LostReason),
     /// It was given back, but not by its guard: by another call on the same session.
     Released,
     /// The session ended.
@@ -39,15 +22,7 @@ impl Reason {
     /// One word, as in the agent's log.
     pub const fn as_str(self) -> &'static str {
         match self {
-            Reason::Expired => "expired",
-            Reason::Preempted => "preempted",
-            Reason::Stalled => "stalled",
-            Reason::MaxHold => "max_hold",
-            Reason::Revoked => "revoked",
-            Reason::UpstreamReset => "upstream_reset",
-            Reason::Conflict => "conflict",
-            Reason::AgentStopping => "agent_stopping",
-            Reason::Slept => "slept",
+            Reason::Lost(reason) => reason.as_str(),
             Reason::Released => "released",
             Reason::SessionGone => "session_gone",
             Reason::Forgotten => "forgotten",
@@ -63,17 +38,7 @@ impl fmt::Display for Reason {
 
 impl From<LostReason> for Reason {
     fn from(reason: LostReason) -> Reason {
-        match reason {
-            LostReason::Expired => Reason::Expired,
-            LostReason::Preempted => Reason::Preempted,
-            LostReason::Stalled => Reason::Stalled,
-            LostReason::MaxHold => Reason::MaxHold,
-            LostReason::Revoked => Reason::Revoked,
-            LostReason::UpstreamReset => Reason::UpstreamReset,
-            LostReason::Conflict => Reason::Conflict,
-            LostReason::AgentStopping => Reason::AgentStopping,
-            LostReason::Slept => Reason::Slept,
-        }
+        Reason::Lost(reason)
     }
 }
 

@@ -22,7 +22,7 @@ pub use self::error::{AcquireError, ReleaseError};
 pub use self::lost::{Lost, Reason};
 pub use self::resource::{Attempt, Resource};
 use crate::page::check_clock;
-use crate::wire::{Kind, LimitChanged};
+use crate::wire::{Kind, LimitChanged, LostReason};
 
 /// Something held: leadership of a role, a project's master, a lease, a permit.
 ///
@@ -166,7 +166,7 @@ impl Hold {
         }
         match self.claim.cell.stage() {
             Stage::Lost { lost, .. } => Err(lost),
-            _ => Err(Lost { token: self.token(), reason: Reason::Expired }),
+            _ => Err(Lost { token: self.token(), reason: Reason::Lost(LostReason::Expired) }),
         }
     }
 

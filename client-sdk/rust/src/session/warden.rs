@@ -8,6 +8,7 @@ use super::SessionState;
 use super::shared::{Shared, is_held};
 use crate::hold::{Cell, Reason};
 use crate::page::boottime_ns;
+use crate::wire::LostReason;
 
 /// Tokio's timers stand still while the machine sleeps, so that none is trusted for longer.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
@@ -56,7 +57,7 @@ fn look_at(shared: &Shared, cell: &Cell, now: u64, connected: bool) -> Option<u6
     }
     let seen = cell.seen_valid_until();
     if shown != 0 || seen <= now {
-        cell.lose(Reason::Expired, false);
+        cell.lose(Reason::Lost(LostReason::Expired), false);
         return None;
     }
     // The page was zeroed: the agent ended it, and an event with the reason is on its way; or a
