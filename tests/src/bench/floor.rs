@@ -19,10 +19,6 @@ use crate::harness::{Http, Program, binary, until};
 const RAW_BYTES: usize = 128;
 
 /// Serves a floor until it is killed; the `bench` program runs this in its child.
-///
-/// # Errors
-///
-/// When the socket cannot be bound, or the kind is not known.
 pub fn serve(kind: &str, socket: &Path) -> anyhow::Result<()> {
     match kind {
         "raw" => {

@@ -15,8 +15,6 @@ mod idle;
 mod machine;
 mod many_holds;
 mod peers;
-mod plot;
-mod plot_peers;
 mod report;
 mod run_cost;
 mod samples;
@@ -185,14 +183,9 @@ const ALL: [Bench; 30] = [
     alone("R5k", hostile::log),
 ];
 
-/// Measures all, or those whose ids are `wanted`, and writes JSON and SVG to `out` after each. Each
+/// Measures all, or those whose ids are `wanted`, and writes JSON to `out` after each. Each
 /// runs in a process of its own, which is this program again with `options`: one that breaks off
 /// takes nothing with it.
-///
-/// # Errors
-///
-/// When an id is unknown or a file cannot be written. What an agent or a peer refuses is left out of
-/// the report, which says so.
 pub fn run(wanted: &[String], options: &[&str], out: &Path) -> anyhow::Result<Report> {
     if let Some(unknown) = wanted.iter().find(|wanted| !ALL.iter().any(|bench| bench.is(wanted))) {
         let mut ids: Vec<&str> = ALL.iter().map(|bench| bench.id).collect();
@@ -209,10 +202,6 @@ pub fn run(wanted: &[String], options: &[&str], out: &Path) -> anyhow::Result<Re
                 Err(error) => report.leave_out(bench.id, "all of it", &error),
             }
             std::fs::write(out.join("bench.json"), serde_json::to_vec_pretty(&report)?)?;
-            std::fs::write(out.join("bench.svg"), plot::svg(&report))?;
-            if !report.comparisons.is_empty() {
-                std::fs::write(out.join("peers.svg"), plot_peers::svg(&report))?;
-            }
         }
     }
     Ok(report)
@@ -220,11 +209,6 @@ pub fn run(wanted: &[String], options: &[&str], out: &Path) -> anyhow::Result<Re
 
 /// Measures one, by its number, and prints its report as JSON; the `bench` program runs this in its
 /// child.
-///
-/// # Errors
-///
-/// When there is none with that number. What an agent or a peer refuses is left out of the report,
-/// which says so.
 pub fn measure(effort: &Effort, number: usize) -> anyhow::Result<()> {
     let bench = ALL.get(number).ok_or_else(|| anyhow::anyhow!("there is no target {number}"))?;
     let mut report = Report::new(String::new());

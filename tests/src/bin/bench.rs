@@ -15,7 +15,7 @@ struct Arguments {
     /// Fewer and shorter rounds: a first look, not a result.
     #[arg(long)]
     quick: bool,
-    /// Where the JSON and the SVG go.
+    /// The directory for the JSON.
     #[arg(long, default_value = "target/bench")]
     out: PathBuf,
     #[command(subcommand)]
