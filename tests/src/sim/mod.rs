@@ -20,6 +20,7 @@ mod looks;
 mod network;
 mod plan;
 mod planted;
+mod programs;
 mod queue;
 pub(crate) mod random;
 mod rows;

@@ -48,20 +48,12 @@ impl Random {
     }
 
     /// One of them.
-    ///
-    /// # Panics
-    ///
-    /// When there is none.
     pub(crate) fn pick<'a, T>(&mut self, of: &'a [T]) -> &'a T {
         let at = self.below(of.len() as u64) as usize;
         &of[at]
     }
 
     /// One of them, each as often as its weight says.
-    ///
-    /// # Panics
-    ///
-    /// When there is none with a weight.
     pub(crate) fn weighted<T: Copy>(&mut self, of: &[(u64, T)]) -> T {
         let mut at = self.below(of.iter().map(|(weight, _)| weight).sum());
         for (weight, choice) in of {

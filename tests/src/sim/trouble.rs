@@ -51,16 +51,8 @@ impl World {
                 let after = self.core.random.ms(20, 2000);
                 self.core.after(after, Happening::Reborn(client));
             }
-            Trouble::ClientPause | Trouble::ClientHang => {
-                let (pauses, client) = (trouble == Trouble::ClientPause, &mut self.clients[client]);
-                if client.alive && !client.frozen && !client.hung {
-                    client.frozen = pauses;
-                    client.hung = !pauses;
-                    let client = client.id;
-                    let after = self.core.random.ms(20, 4000);
-                    self.core.after(after, Happening::ClientThaw(client));
-                }
-            }
+            Trouble::ClientPause => self.hold_up(client, true),
+            Trouble::ClientHang => self.hold_up(client, false),
             Trouble::Sleep => self.sleep(host),
             Trouble::UpstreamPause => {
                 if !self.core.plan.embedded && !self.upstream.frozen {
@@ -110,6 +102,18 @@ impl World {
                     self.core.seen("second agent tried");
                 }
             }
+        }
+    }
+
+    /// A program is stopped, or hangs, for a while.
+    fn hold_up(&mut self, client: usize, stopped: bool) {
+        let client = &mut self.clients[client];
+        if client.alive && !client.frozen && !client.hung {
+            client.frozen = stopped;
+            client.hung = !stopped;
+            let client = client.id;
+            let after = self.core.random.ms(20, 4000);
+            self.core.after(after, Happening::ClientThaw(client));
         }
     }
 

@@ -4,6 +4,8 @@
 //! `attacker SOCKET DEED [NUMBER…]` gets ready, says so in a line of JSON, and begins when it is sent a line.
 //! With the next line it says what it saw, and goes on; it ends with its standard input.
 
+mod connection;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, BufRead as _};
 use std::path::{Path, PathBuf};
@@ -11,6 +13,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
+use connection::{Connection, get, post};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use serde_json::{Value, json};
 use tenure_tests::harness::boottime_ns;
@@ -469,121 +472,6 @@ async fn victim(scene: &Rc<Scene>, orders: &mut Receiver<()>) -> anyhow::Result<
     }
 }
 
-struct Connection {
-    stream: UnixStream,
-    unread: Vec<u8>,
-}
-
-struct Answer {
-    status: u16,
-    body: Vec<u8>,
-}
-
-impl Answer {
-    fn text(&self) -> String {
-        String::from_utf8_lossy(&self.body).into_owned()
-    }
-
-    fn json(&self) -> Value {
-        serde_json::from_slice(&self.body).unwrap_or_default()
-    }
-
-    fn field(&self, name: &str) -> anyhow::Result<String> {
-        let field = self.json()[name].as_str().map(str::to_owned);
-        field.with_context(|| format!("{} without {name}: {}", self.status, self.text()))
-    }
-
-    /// The status, and the limit of a refusal.
-    fn sort(&self) -> String {
-        match self.status {
-            429 => {
-                let detail = self.json()["detail"].as_str().unwrap_or_default().to_owned();
-                // The limit's name, without the numbers.
-                let named = detail.split_whitespace().find(|word| word.contains('_'));
-                format!("429 {}", named.unwrap_or_default())
-            }
-            status => status.to_string(),
-        }
-    }
-}
-
-impl Connection {
-    async fn register(&mut self, with: &Value) -> anyhow::Result<String> {
-        let answer = self.exchange(&post("/v1/register", with)).await?;
-        ensure!(answer.status == 201, "{}", answer.sort());
-        answer.field("session")
-    }
-
-    async fn exchange(&mut self, request: &[u8]) -> anyhow::Result<Answer> {
-        self.stream.write_all(request).await?;
-        self.answer().await
-    }
-
-    async fn exchange_all(&mut self, requests: &[Vec<u8>]) -> anyhow::Result<Vec<Answer>> {
-        let mut answers = Vec::with_capacity(requests.len());
-        for requests in requests.chunks(AT_ONCE) {
-            self.stream.write_all(&requests.concat()).await?;
-            for _ in requests {
-                answers.push(self.answer().await?);
-            }
-        }
-        Ok(answers)
-    }
-
-    async fn more(&mut self) -> io::Result<()> {
-        let mut scrap = [0; 64 * 1024];
-        match self.stream.read(&mut scrap).await? {
-            0 => Err(io::ErrorKind::UnexpectedEof.into()),
-            read => {
-                self.unread.extend_from_slice(&scrap[..read]);
-                Ok(())
-            }
-        }
-    }
-
-    async fn answer(&mut self) -> anyhow::Result<Answer> {
-        loop {
-            let mut headers = [httparse::EMPTY_HEADER; 32];
-            let mut head = httparse::Response::new(&mut headers);
-            if let httparse::Status::Complete(start) = head.parse(&self.unread)? {
-                let status = head.code.unwrap_or(0);
-                let length =
-                    head.headers.iter().find(|h| h.name.eq_ignore_ascii_case("content-length"));
-                let length = length.and_then(|h| std::str::from_utf8(h.value).ok()?.parse().ok());
-                let end = start + length.unwrap_or(0);
-                while self.unread.len() < end {
-                    self.more().await?;
-                }
-                let body = self.unread[start..end].to_vec();
-                self.unread.drain(..end);
-                return Ok(Answer { status, body });
-            }
-            self.more().await?;
-        }
-    }
-
-    /// Ends when the other side has closed the connection, or has shut its half of it.
-    async fn closed(&self) -> io::Result<()> {
-        loop {
-            let ready = self.stream.ready(tokio::io::Interest::READABLE).await?;
-            if ready.is_read_closed() {
-                return Ok(());
-            }
-            // Readable all the time: looked at again and again, but not often.
-            pause(Duration::from_millis(250)).await;
-        }
-    }
-
-    /// The status of the last answer that came, if one did.
-    async fn status(&mut self) -> Option<u16> {
-        let mut last = None;
-        while let Ok(Ok(answer)) = tokio::time::timeout(RETRY, self.answer()).await {
-            last = Some(answer.status);
-        }
-        last
-    }
-}
-
 #[expect(clippy::disallowed_methods, reason = "the pace of a load, no deadline")]
 async fn pause(length: Duration) {
     tokio::time::sleep(length).await;
@@ -619,15 +507,4 @@ fn ask(of: &str, session: &str, number: usize) -> Vec<u8> {
     let mut ask = ask;
     ask["session"] = json!(session);
     post("/v1/acquire", &ask)
-}
-
-fn get(path: &str, times: usize) -> Vec<u8> {
-    format!("GET {path} HTTP/1.1\r\nhost: a\r\n\r\n").repeat(times).into_bytes()
-}
-
-fn post(path: &str, body: &Value) -> Vec<u8> {
-    let body = body.to_string();
-    let length = body.len();
-    format!("POST {path} HTTP/1.1\r\nhost: a\r\ncontent-length: {length}\r\n\r\n{body}")
-        .into_bytes()
 }
