@@ -36,6 +36,7 @@ fn promtool(args: &[&str], directory: &Path, input: &str) -> (bool, String) {
     let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
     (output.status.success(), said.into_owned())
 }
+
 fn connect(port: u16) -> TcpStream {
     let stream = TcpStream::connect(("127.0.0.1", port)).expect("the agent listens");
     stream.set_read_timeout(Some(DEADLINE)).expect("a timeout");

@@ -35,10 +35,6 @@ pub fn apart_with_foreign_proc(program: &Path) -> Command {
 
 impl Program {
     /// Starts it.
-    ///
-    /// # Panics
-    ///
-    /// When it cannot be started, naming it.
     #[track_caller]
     pub fn start(command: &mut Command) -> Program {
         let child = command
@@ -49,10 +45,6 @@ impl Program {
 
     /// Starts a command of [`apart`]: everything that is done to the program is done to the process in
     /// the namespace.
-    ///
-    /// # Panics
-    ///
-    /// When it cannot be started.
     #[track_caller]
     pub fn start_apart(command: &mut Command) -> Program {
         let mut program = Program::start(command);
@@ -78,10 +70,6 @@ impl Program {
     }
 
     /// Sends a signal, unless it has ended.
-    ///
-    /// # Panics
-    ///
-    /// When the kernel refuses.
     #[track_caller]
     pub fn signal(&self, signal: Signal) {
         if self.ended.is_none() {
@@ -166,20 +154,12 @@ fn stat_field(stat: &str, index: usize) -> Option<&str> {
 }
 
 /// Memory that a process has resident, KiB.
-///
-/// # Panics
-///
-/// When there is no such process.
 #[track_caller]
 pub fn rss_kib(pid: u32) -> u64 {
     memory_kib(pid, "VmRSS:")
 }
 
 /// The most memory that a process ever had resident, KiB.
-///
-/// # Panics
-///
-/// When there is no such process.
 #[track_caller]
 pub fn rss_max_kib(pid: u32) -> u64 {
     memory_kib(pid, "VmHWM:")
@@ -196,10 +176,6 @@ fn memory_kib(pid: u32, key: &str) -> u64 {
 }
 
 /// Time that all threads of a process spent on a core, ns.
-///
-/// # Panics
-///
-/// When there is no such process.
 #[track_caller]
 pub fn cpu_ns(pid: u32) -> u64 {
     std::fs::read_dir(format!("/proc/{pid}/task"))

@@ -12,20 +12,12 @@ pub const DEADLINE: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 
 /// Now, in ns of CLOCK_BOOTTIME: the clock of `valid_until_boottime_ns`.
-///
-/// # Panics
-///
-/// On a kernel without that clock.
 pub fn boottime_ns() -> u64 {
     let now = clock_gettime(ClockId::CLOCK_BOOTTIME).expect("this kernel has no CLOCK_BOOTTIME");
     u64::try_from(Duration::from(now).as_nanos()).expect("this machine has run for centuries")
 }
 
 /// Looks again and again until there is something, and returns it.
-///
-/// # Panics
-///
-/// At [`DEADLINE`], naming `what` was waited for.
 #[track_caller]
 pub fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let give_up = boottime_ns() + u64::try_from(DEADLINE.as_nanos()).unwrap_or(u64::MAX);
@@ -39,10 +31,6 @@ pub fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
 }
 
 /// Looks again and again until the condition holds.
-///
-/// # Panics
-///
-/// At [`DEADLINE`], naming `what` was waited for.
 #[track_caller]
 pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
     eventually(what, || holds().then_some(()));

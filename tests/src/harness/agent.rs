@@ -103,10 +103,6 @@ impl Setup {
     }
 
     /// Starts it and waits until it answers.
-    ///
-    /// # Panics
-    ///
-    /// When it does not come up, with its log.
     #[track_caller]
     pub fn start(self) -> Agent {
         let dir = TempDir::with_prefix("tenured-").expect("a temporary directory can be made");
@@ -183,10 +179,6 @@ impl Agent {
     }
 
     /// Starts one with the defaults.
-    ///
-    /// # Panics
-    ///
-    /// When it does not come up, with its log.
     #[track_caller]
     pub fn start() -> Agent {
         Setup::default().start()
@@ -213,10 +205,6 @@ impl Agent {
     }
 
     /// The small disks of its runtime and its state directory.
-    ///
-    /// # Panics
-    ///
-    /// When it was started without.
     pub fn disks(&self) -> [&SmallDisk; 2] {
         let [runtime, state] = &self.disks[..] else { panic!("it has no small disks") };
         [runtime, state]
@@ -293,10 +281,6 @@ impl Agent {
     }
 
     /// Removes what the agent knows of sessions and holds, as a lost runtime directory would.
-    ///
-    /// # Panics
-    ///
-    /// When there was none, so that a test cannot pass by looking in the wrong place.
     pub fn delete_journal(&self) {
         fs::remove_file(self.journal()).expect("the agent wrote a journal");
     }

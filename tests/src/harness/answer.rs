@@ -27,10 +27,6 @@ impl Answer {
     }
 
     /// The body as a shape of the wire, if the status is the expected one.
-    ///
-    /// # Panics
-    ///
-    /// When it is not.
     #[track_caller]
     pub fn expect<T: DeserializeOwned>(&self, status: u16) -> T {
         assert_eq!(self.status, status, "unexpected answer: {}", self.text());
@@ -39,10 +35,6 @@ impl Answer {
     }
 
     /// The body as JSON, if the status is the expected one.
-    ///
-    /// # Panics
-    ///
-    /// When it is not.
     #[track_caller]
     pub fn json(&self, status: u16) -> Value {
         self.expect(status)
@@ -50,10 +42,6 @@ impl Answer {
 
     /// The refusal, if it is this one in every respect: code, status, content type, title, and a
     /// detail.
-    ///
-    /// # Panics
-    ///
-    /// When it is not.
     #[track_caller]
     pub fn problem(&self, code: Code) -> Problem {
         let problem: Problem = self.expect(code.status());

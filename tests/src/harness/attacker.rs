@@ -19,10 +19,6 @@ pub struct Attacker {
 impl Attacker {
     /// Starts it as a user, which need not exist, and waits until it is ready. Takes root, and an agent that is
     /// open to all.
-    ///
-    /// # Errors
-    ///
-    /// When it cannot get ready.
     pub fn start(agent: &Agent, uid: u32, deed: &[&str]) -> anyhow::Result<Attacker> {
         let mut command = Command::new(copy_for_others("attacker", agent.dir()));
         command.arg(agent.socket()).args(deed).uid(uid).gid(uid).current_dir("/");
@@ -35,19 +31,11 @@ impl Attacker {
     }
 
     /// Lets it begin.
-    ///
-    /// # Errors
-    ///
-    /// When it has ended.
     pub fn begin(&mut self) -> anyhow::Result<()> {
         Ok(self.orders.write_all(b"\n")?)
     }
 
     /// The things it saw, and how often.
-    ///
-    /// # Errors
-    ///
-    /// When it has ended.
     pub fn seen(&mut self) -> anyhow::Result<Value> {
         self.begin()?;
         self.answer()

@@ -6,10 +6,6 @@ use std::process::Command;
 /// The path of a program of this workspace, built with the same profile as the caller.
 ///
 /// Cargo tells a test the paths of its own package's programs only; the others lie beside them.
-///
-/// # Panics
-///
-/// When it has not been built.
 pub fn binary(name: &str) -> PathBuf {
     let this = std::env::current_exe().expect("a running program has a path");
     let beside = this.parent().expect("a program lies in a directory");
@@ -29,10 +25,6 @@ pub fn binary(name: &str) -> PathBuf {
 
 /// A copy of a program in that directory for every user to run: they may not be able to reach the build
 /// directory.
-///
-/// # Panics
-///
-/// When it cannot be copied.
 #[track_caller]
 pub fn copy_for_others(name: &str, directory: &Path) -> PathBuf {
     let copy = directory.join(name);

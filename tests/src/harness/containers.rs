@@ -33,10 +33,6 @@ pub struct Containers {
 
 impl Containers {
     /// The store of all tests that run at the same time. The first one builds the image.
-    ///
-    /// # Panics
-    ///
-    /// When it cannot be built.
     #[track_caller]
     pub fn shared() -> Arc<Containers> {
         static SHARED: Mutex<Weak<Containers>> = Mutex::new(Weak::new());
@@ -119,20 +115,12 @@ impl Containers {
     }
 
     /// Runs podman, whether it succeeds or not.
-    ///
-    /// # Panics
-    ///
-    /// When there is none.
     #[track_caller]
     pub fn attempt(&self, arguments: &[&str]) -> Output {
         self.podman(arguments).output().expect("podman is installed")
     }
 
     /// The JSON of the image that buildah prints.
-    ///
-    /// # Panics
-    ///
-    /// When it is none.
     #[track_caller]
     pub fn image(&self) -> Value {
         let mut inspect = Command::new("buildah");
@@ -153,10 +141,6 @@ impl Containers {
     }
 
     /// A directory as Kubernetes makes an emptyDir for a pod with an fsGroup. Ends with the store.
-    ///
-    /// # Panics
-    ///
-    /// When it cannot be made.
     pub fn shared_directory(&self, name: &str) -> PathBuf {
         let path = self.path(name);
         fs::create_dir(&path).expect("the directory is ours");

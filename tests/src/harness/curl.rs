@@ -33,10 +33,6 @@ impl Curl {
     }
 
     /// Runs a curl command line and takes its output apart.
-    ///
-    /// # Panics
-    ///
-    /// When curl is missing or fails.
     #[track_caller]
     pub fn run(command: &mut Command) -> Answer {
         let output = command.output().unwrap_or_else(|error| panic!("curl: {error}"));

@@ -37,11 +37,6 @@ struct State {
 
 impl EventLog {
     /// Takes in bytes of a `text/event-stream`.
-    ///
-    /// # Panics
-    ///
-    /// On a frame that was not promised: every one has `event` and one line of `data`, and every
-    /// one but `shutdown`, and `standing` without a session, an `id`.
     pub fn feed(&self, bytes: &[u8]) {
         let at_ns = boottime_ns();
         let mut state = self.lock();
@@ -81,10 +76,6 @@ impl EventLog {
     }
 
     /// Waits for the first event for which `pick` finds something, earlier ones included.
-    ///
-    /// # Panics
-    ///
-    /// At [`DEADLINE`], or when the stream ended before.
     #[track_caller]
     pub fn wait_for<T>(&self, what: &str, mut pick: impl FnMut(&Event) -> Option<T>) -> (Seen, T) {
         let found = self.wait(what, |state| {
@@ -99,10 +90,6 @@ impl EventLog {
     }
 
     /// Waits until the stream has ended, and returns everything that came.
-    ///
-    /// # Panics
-    ///
-    /// At [`DEADLINE`].
     #[track_caller]
     pub fn wait_end(&self) -> Vec<Seen> {
         self.wait("the end of the stream", |state| state.finished.then(|| state.seen.clone()))

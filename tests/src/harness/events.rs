@@ -30,10 +30,6 @@ pub struct Events {
 
 impl Events {
     /// Opens the stream of a session; it must open.
-    ///
-    /// # Panics
-    ///
-    /// When it does not.
     #[track_caller]
     pub fn open(socket: &Path, session: Uuid) -> Events {
         Events::try_open(socket, &format!("/v1/events?session={session}"), None)
@@ -41,10 +37,6 @@ impl Events {
     }
 
     /// Opens a stream, after the event that was seen last.
-    ///
-    /// # Errors
-    ///
-    /// What the agent, or the socket, said instead.
     pub fn try_open(
         socket: &Path,
         path: &str,

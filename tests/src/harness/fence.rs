@@ -62,9 +62,6 @@ impl Fence {
         self.state.lock().expect("no thread panics with it").writes
     }
 
-    /// # Panics
-    ///
-    /// When it had to refuse somebody: two believed to hold it at the same instant.
     #[track_caller]
     pub fn refused_nobody(&self) {
         let state = self.state.lock().expect("no thread panics with it");
@@ -118,10 +115,6 @@ impl Worker {
     }
 
     /// Waits until it has ended its session.
-    ///
-    /// # Panics
-    ///
-    /// When it panicked.
     #[track_caller]
     pub fn finish(mut self) {
         self.shared.stop.store(true, Ordering::Relaxed);

@@ -48,10 +48,6 @@ pub fn start_agent(host: usize, url: &str, config: &str) -> Agent {
 
 /// Waits until Redis has nothing of any client: no more than the last token, versions of routing
 /// tables, the caretaker, and marks of ended claims, which go by themselves.
-///
-/// # Panics
-///
-/// At the deadline, with what is left.
 #[track_caller]
 pub fn nothing_is_left(redis: &RedisServer) {
     let mut last = Vec::new();

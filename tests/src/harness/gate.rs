@@ -43,10 +43,6 @@ impl Shared {
 
 impl Gate {
     /// A gate in front of that socket.
-    ///
-    /// # Panics
-    ///
-    /// If there is no room for a socket.
     pub fn before(agent: &Path) -> Gate {
         let directory = tempfile::tempdir().expect("a directory");
         let listener = UnixListener::bind(directory.path().join("api.sock")).expect("a socket");

@@ -28,20 +28,12 @@ impl Http {
     }
 
     /// One call with any body.
-    ///
-    /// # Errors
-    ///
-    /// Those of the socket, and `InvalidData` for what is not HTTP.
     pub fn try_call(&mut self, method: &str, path: &str, body: &[u8]) -> io::Result<Answer> {
         let request = request_bytes(method, path, body);
         self.exchange(&request)
     }
 
     /// Sends ready-made bytes and reads one answer.
-    ///
-    /// # Errors
-    ///
-    /// Those of the socket, and `InvalidData` for what is not HTTP.
     pub fn exchange(&mut self, request: &[u8]) -> io::Result<Answer> {
         let reused = self.stream.is_some();
         let result = self.exchange_once(request);
@@ -53,10 +45,6 @@ impl Http {
     }
 
     /// The same, but never sends anything twice: what was sent may have been done.
-    ///
-    /// # Errors
-    ///
-    /// Those of the socket, and `InvalidData` for what is not HTTP.
     pub fn try_once(&mut self, method: &str, path: &str, body: &[u8]) -> io::Result<Answer> {
         self.exchange_once(&request_bytes(method, path, body))
     }

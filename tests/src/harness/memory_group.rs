@@ -29,10 +29,6 @@ enum Layout {
 
 impl MemoryGroup {
     /// Makes one. Takes root.
-    ///
-    /// # Panics
-    ///
-    /// When the machine has no memory groups that can be made, with the reason.
     #[track_caller]
     pub fn of_mib(mib: u64) -> MemoryGroup {
         let first = Path::new("/sys/fs/cgroup/memory");
@@ -76,10 +72,6 @@ impl MemoryGroup {
     }
 
     /// Processes that were killed because there was no memory left.
-    ///
-    /// # Panics
-    ///
-    /// When the kernel does not tell.
     #[track_caller]
     pub fn kills(&self) -> u64 {
         let file = match self.layout {
@@ -92,10 +84,6 @@ impl MemoryGroup {
     }
 
     /// The most memory that it ever took.
-    ///
-    /// # Panics
-    ///
-    /// When the kernel does not tell.
     #[track_caller]
     pub fn most_mib(&self) -> u64 {
         let file = match self.layout {

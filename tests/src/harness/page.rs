@@ -28,10 +28,6 @@ pub struct PageFile {
 
 impl PageFile {
     /// The page at that path, checked against the layout.
-    ///
-    /// # Panics
-    ///
-    /// When it is not a page.
     #[track_caller]
     pub fn open(path: &Path) -> PageFile {
         let page = PageFile { path: path.to_owned() };

@@ -39,10 +39,6 @@ impl Puppet {
     /// Starts one as another user and group. Takes root.
     ///
     /// The program is copied, since that user may not be able to reach the build directory.
-    ///
-    /// # Panics
-    ///
-    /// When it cannot be started.
     #[track_caller]
     pub fn start_as(agent: &Agent, uid: u32) -> Puppet {
         let mut command = Command::new(copy_for_others("puppet", agent.dir()));
@@ -154,10 +150,6 @@ impl Puppet {
 
     /// Starts a child that inherits the connection of the session's event stream. The test must
     /// end it.
-    ///
-    /// # Panics
-    ///
-    /// When it cannot be started.
     #[track_caller]
     pub fn spawn_heir(&mut self, session: Uuid) -> u32 {
         let reply = self.tell(&json!({"do": "heir", "session": session}));

@@ -36,10 +36,6 @@ struct State {
 
 impl Python {
     /// Starts a program of `tests/python/`.
-    ///
-    /// # Panics
-    ///
-    /// When the environment that `tests/run` makes is missing.
     #[track_caller]
     pub fn start(script: &str, arguments: &[&str]) -> Python {
         Python::start_by(&mut command(script, arguments))
@@ -88,10 +84,6 @@ impl Python {
 
     /// Runs a program of `tests/python/` to its end, which must succeed. Returns the JSON that it
     /// printed.
-    ///
-    /// # Panics
-    ///
-    /// When it fails, with what it had to say.
     #[track_caller]
     pub fn run(script: &str, arguments: &[&str]) -> Value {
         let output = command(script, arguments).output().expect("the interpreter can be started");

@@ -53,10 +53,6 @@ impl Drop for Kept {
 
 impl ServiceManager {
     /// One that listens at a socket of its own, where no agent serves yet.
-    ///
-    /// # Panics
-    ///
-    /// When the sockets cannot be made.
     #[track_caller]
     pub fn start() -> ServiceManager {
         let dir = TempDir::with_prefix("service-manager-").expect("a directory can be made");
@@ -131,10 +127,6 @@ impl ServiceManager {
     }
 
     /// Keeps something that no agent asked for.
-    ///
-    /// # Panics
-    ///
-    /// When there is no descriptor left.
     #[track_caller]
     pub fn keep(&self, name: &str, descriptor: impl Into<OwnedFd>) {
         use std::os::fd::IntoRawFd;
@@ -149,10 +141,6 @@ impl ServiceManager {
 
     /// What starts a program as a service: with what is handed over, and where to notify. `by` starts
     /// what it is given, perhaps in a namespace.
-    ///
-    /// # Panics
-    ///
-    /// When what is handed over does not fit.
     #[track_caller]
     pub fn command(&self, by: impl FnOnce(&Path) -> Command, program: &Path) -> Command {
         let mut command = by(&binary("launch"));

@@ -58,10 +58,6 @@ impl TenureRun {
 }
 
 /// Waits for the end of a program: exit code, standard output, standard error.
-///
-/// # Panics
-///
-/// When its output is not piped, or is longer than a pipe takes.
 #[track_caller]
 pub fn run_to_end(program: &mut Program) -> (i32, String, String) {
     let code = program.wait_code();

@@ -7,10 +7,6 @@ const WITHOUT_ROOT: &str = "TENURE_TESTS_WITHOUT_ROOT";
 
 /// Two users that are neither root nor this test's own: `nobody`, and `daemon` of every Debian.
 /// `None` when the environment says that there is no root here.
-///
-/// # Panics
-///
-/// When this is not root and the environment does not say so.
 pub fn other_users() -> Option<[u32; 2]> {
     if geteuid().is_root() {
         return Some([65534, 1]);

@@ -13,10 +13,6 @@ pub struct Log {
 
 impl Log {
     /// Starts a new file.
-    ///
-    /// # Errors
-    ///
-    /// When it cannot be written.
     pub fn create(path: &Path) -> std::io::Result<Log> {
         if let Some(folder) = path.parent() {
             std::fs::create_dir_all(folder)?;
@@ -33,10 +29,6 @@ impl Log {
     }
 
     /// An expectation.
-    ///
-    /// # Panics
-    ///
-    /// When it is not met.
     #[track_caller]
     pub fn expect(&self, what: &str, is_met: bool) {
         assert!(is_met, "expected in vain: {what}");

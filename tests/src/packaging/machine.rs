@@ -43,10 +43,6 @@ pub struct Output {
 
 impl Output {
     /// What it printed; it must have succeeded.
-    ///
-    /// # Panics
-    ///
-    /// When it has not.
     #[track_caller]
     pub fn ok(self) -> String {
         assert!(self.code == 0, "exit code {}: {}", self.code, self.text);
@@ -54,10 +50,6 @@ impl Output {
     }
 
     /// What it printed; it must have failed, and not for want of the program.
-    ///
-    /// # Panics
-    ///
-    /// When it has not.
     #[track_caller]
     pub fn fails(self) -> String {
         assert!(![0, 126, 127].contains(&self.code), "exit code {}: {}", self.code, self.text);
@@ -72,10 +64,6 @@ impl Output {
 
 impl Machine {
     /// Boots the tree, and waits until everything in it has been started.
-    ///
-    /// # Errors
-    ///
-    /// When it cannot boot here, with what it said.
     pub fn boot(tree: &Path, log: Rc<Log>) -> Result<Machine> {
         let name = format!("tenure-packaging-{}", std::process::id());
         let groups = make_groups(&name)?;
@@ -208,10 +196,6 @@ impl Drop for Machine {
 }
 
 /// Copies a program of this workspace into a tree, and returns its path there.
-///
-/// # Errors
-///
-/// When it cannot be copied.
 pub(super) fn install(tree: &Path, program: &Path) -> Result<String> {
     let name = program.file_name().context("a program has a name")?.display().to_string();
     let folder = tree.join(PROGRAMS.trim_start_matches('/'));

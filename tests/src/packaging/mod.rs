@@ -44,10 +44,6 @@ pub struct World {
 
 impl World {
     /// Builds both packages, and boots a system that has never seen them.
-    ///
-    /// # Errors
-    ///
-    /// When something that is needed is missing or does not work here.
     pub fn make(folder: &Path, log: Rc<Log>) -> Result<World> {
         ensure!(nix::unistd::geteuid().is_root(), "a container takes root");
         let packages = [build(&[])?, build(&["--version", NEXT_VERSION])?];

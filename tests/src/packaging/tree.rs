@@ -23,10 +23,6 @@ const PACKAGES: [&str; 7] = [
 ];
 
 /// A fresh copy of the system, at `to`. The first one takes a download; it is kept below `cache`.
-///
-/// # Errors
-///
-/// When debootstrap fails, with its last words.
 pub(super) fn copy(cache: &Path, to: &Path) -> Result<()> {
     let base = base(cache)?;
     let mut cp = Command::new("cp");

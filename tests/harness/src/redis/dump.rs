@@ -30,20 +30,12 @@ pub enum Contents {
 
 impl Entry {
     /// The members of a ZSET, lowest score first.
-    ///
-    /// # Panics
-    ///
-    /// When it is something else.
     #[track_caller]
     pub fn members(&self) -> Vec<&str> {
         self.scores().iter().map(|(member, _)| member.as_str()).collect()
     }
 
     /// Members and scores of a ZSET, lowest score first.
-    ///
-    /// # Panics
-    ///
-    /// When it is something else.
     #[track_caller]
     pub fn scores(&self) -> &[(String, f64)] {
         match &self.contents {

@@ -72,10 +72,6 @@ impl Listener {
 
     /// Waits for the first message on a channel for which `pick` finds something, earlier ones
     /// included.
-    ///
-    /// # Panics
-    ///
-    /// At [`DEADLINE`], with everything that was heard.
     #[track_caller]
     pub fn wait_for<T>(&self, what: &str, mut pick: impl FnMut(&str, &str) -> Option<T>) -> T {
         let mut found = None;
@@ -102,10 +98,6 @@ impl Listener {
     }
 
     /// Waits for the first JSON message on a channel whose `type` is this one.
-    ///
-    /// # Panics
-    ///
-    /// At [`DEADLINE`], with everything that was heard.
     #[track_caller]
     pub fn message(&self, channel: &str, kind: &str) -> Value {
         self.wait_for(&format!("{kind} on {channel}"), |on, text| {

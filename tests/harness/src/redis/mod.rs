@@ -81,10 +81,6 @@ impl RedisSetup {
     }
 
     /// Starts it and waits until it answers.
-    ///
-    /// # Panics
-    ///
-    /// When it does not come up, with its log.
     #[track_caller]
     pub fn start(self) -> RedisServer {
         let dir = TempDir::with_prefix("redis-").expect("a temporary directory can be made");
@@ -157,10 +153,6 @@ impl RedisServer {
     }
 
     /// Its TCP port.
-    ///
-    /// # Panics
-    ///
-    /// When it was not told to listen on one.
     pub fn port(&self) -> u16 {
         assert!(self.port != 0, "this server listens on its Unix socket only");
         self.port
@@ -182,10 +174,6 @@ impl RedisServer {
     }
 
     /// A new connection.
-    ///
-    /// # Errors
-    ///
-    /// What the server, or the socket, said instead.
     pub fn try_connect(&self) -> RedisResult<redis::Connection> {
         let mut login = RedisConnectionInfo::default();
         if let Some(password) = &self.setup.password {
@@ -205,10 +193,6 @@ impl RedisServer {
     }
 
     /// One command on a connection of its own, as words.
-    ///
-    /// # Errors
-    ///
-    /// What the server, or the socket, said instead.
     pub fn try_command<T: FromRedisValue>(&self, words: &[&str]) -> RedisResult<T> {
         let mut command = redis::Cmd::new();
         for word in words {

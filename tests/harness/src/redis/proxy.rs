@@ -77,10 +77,6 @@ impl Link {
 
 impl Proxy {
     /// Stands in front of that server.
-    ///
-    /// # Panics
-    ///
-    /// When it cannot listen.
     #[track_caller]
     pub fn before(server: &RedisServer) -> Proxy {
         let dir = TempDir::with_prefix("proxy-").expect("a temporary directory can be made");

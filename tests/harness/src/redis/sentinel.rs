@@ -81,10 +81,6 @@ impl Sentinel {
     }
 
     /// The port of the present master.
-    ///
-    /// # Panics
-    ///
-    /// When the sentinel does not answer.
     #[track_caller]
     pub fn master_port(&self) -> u16 {
         let words = ["SENTINEL", "GET-MASTER-ADDR-BY-NAME", SENTINEL_SERVICE];
@@ -93,10 +89,6 @@ impl Sentinel {
     }
 
     /// One command on a connection of its own, as words.
-    ///
-    /// # Errors
-    ///
-    /// What the sentinel, or the socket, said instead.
     pub fn try_command<T: FromRedisValue>(&self, words: &[&str]) -> RedisResult<T> {
         let password = self.password.as_deref().unwrap_or_default();
         let client = redis::Client::open(format!("redis://:{password}@127.0.0.1:{}", self.port))?;
