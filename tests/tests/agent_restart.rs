@@ -301,7 +301,7 @@ fn what_has_ended_answers_after_a_crash_as_before_it() {
     http.post("/v1/release", &json!({"session": session, "hold": released.hold})).json(200);
     let lost = http.acquire(session, "semaphore", "lost", &requested("lost"));
     http.post("/v1/revoke", &json!({"kind": "semaphore", "name": "lost"})).json(200);
-    // What the second agent takes up it has not seen itself.
+    // The second agent has not itself seen the state that it takes up.
     for _ in 0..2 {
         agent.kill();
         agent.start_again();

@@ -10,7 +10,7 @@ use serde_json::json;
 use tenure::wire::Code;
 use tenure_tests::harness::{Agent, Client, DEADLINE, rss_kib, until};
 
-/// What the agent may have resident with ten thousand idle connections, KiB.
+/// Most resident memory of the agent with ten thousand idle connections, KiB.
 const RSS_MAX_KIB: u64 = 256 * 1024;
 const IDLE_CONNECTIONS: usize = 10_000;
 
@@ -21,7 +21,7 @@ fn connect(agent: &Agent) -> UnixStream {
     stream
 }
 
-/// What the agent says until it closes the connection.
+/// The agent's answer until it closes the connection.
 #[track_caller]
 fn read_to_close(mut stream: UnixStream) -> String {
     let mut said = Vec::new();

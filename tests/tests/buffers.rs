@@ -1,4 +1,4 @@
-//! What a user sends and does not end, or asks for and does not read, counts for it in bytes. At its share it
+//! Unfinished requests and unread answers count for their user in bytes. At its share a user
 //! is refused with the limit's name, and others are served.
 
 use serde_json::{Value, json};

@@ -106,7 +106,7 @@ fn an_agent_that_hangs_during_a_wait_is_not_taken_for_a_holder() {
 fn a_command_that_meets_a_restart_outlasts_it() {
     let mut agent = Agent::start();
     agent.kill();
-    // What an agent leaves behind that did not end for good.
+    // The state left by an agent that did not end for good.
     assert!(agent.socket().exists());
     let mut run = start(&agent, &["run", "--leader", "role", "--wait", "1m", "--", "true"]);
     // It has met the socket that nobody serves before there is an agent again: it sleeps.

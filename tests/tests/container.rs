@@ -15,7 +15,7 @@ use tenure_tests::harness::{
 
 const SOCKET: &str = "/run/tenured/api.sock";
 
-/// What every container is run with.
+/// Options of every container.
 const STRICT: [&str; 6] = [
     "--read-only",
     "--cap-drop=all",
@@ -291,7 +291,7 @@ fn a_secret_is_read_by_its_group_and_refused_when_it_is_everybodys() {
     arguments.push("--env=TENURED_UPSTREAM=redis://tenured@redis.test/0");
     arguments.push("--env=TENURED_UPSTREAM_SECRET_FILE=/etc/tenured-secret/password");
     arguments.extend([IMAGE, "check-config"]);
-    // What Kubernetes makes of a secret in a pod with an fsGroup, with and without defaultMode.
+    // The modes of a secret in a pod with an fsGroup, with and without defaultMode.
     for (mode, expected) in [(0o440, true), (0o644, false)] {
         fs::set_permissions(&secret, fs::Permissions::from_mode(mode)).expect("it is ours");
         let checked = containers.attempt(&arguments);

@@ -70,7 +70,7 @@ fn a_full_runtime_directory_refuses_new_holds_and_keeps_the_old() {
     assert!(refused.contains("runtime_dir"), "{refused}");
     let ready_now = agent.http().get("/readyz").problem(Code::UpstreamUnavailable);
     assert!(ready_now.detail.contains("journal"), "{}", ready_now.detail);
-    // What is held goes on, is released, and survives.
+    // Present holds go on, are released, and survive.
     http.post("/v1/checkpoint", &json!({"session": session})).json(200);
     http.post("/v1/release", &json!({"session": session, "hold": other.hold})).json(200);
     agent.kill();
@@ -131,7 +131,7 @@ fn a_first_start_on_a_full_state_directory_grants_as_soon_as_there_is_space() {
     agent.http().acquire(session, "leader", "x", &json!({}));
 }
 
-/// What clients know of each other.
+/// The holders, tokens and violations that the clients have seen.
 #[derive(Default)]
 struct Known {
     /// Until when somebody may act as the holder.

@@ -48,7 +48,7 @@ impl Drop for Work {
 #[track_caller]
 fn flood(agent: &Agent, slow: Uuid) {
     let mut http = agent.http();
-    // What is told is long.
+    // The event is long.
     let fields = |peer: usize| json!({"name": format!("{peer:0200}"), "project": "p", "keepalive_ms": 600_000});
     for peer in 0..100 {
         http.register(&fields(peer));

@@ -1,4 +1,4 @@
-//! Who holds next when a holder or a waiter is killed.
+//! The next holder when a holder or a waiter is killed.
 
 use serde_json::{Value, json};
 use tenure_tests::harness::{Agent, Campaigner, Client, until};

@@ -1,4 +1,4 @@
-//! What is packaged for Kubernetes and for launchd: it is well-formed, and says what the agent and the
+//! The files for Kubernetes and launchd: they are well-formed, and say what the agent and the
 //! image need. Nothing of it is run here.
 
 use std::collections::HashSet;
@@ -156,7 +156,7 @@ fn property_list(name: &str) -> Value {
     Python::run("plist.py", &[&packaged("launchd").join(name).display().to_string()])
 }
 
-/// What launchd.plist(5) knows of the keys that are used, and the types that it wants.
+/// Checks that launchd.plist(5) knows the keys that are used, with their types.
 #[track_caller]
 fn check_keys(job: &Value) {
     for (key, value) in job.as_object().expect("a dictionary") {

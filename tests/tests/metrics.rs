@@ -16,7 +16,7 @@ fn packaging(path: &str) -> PathBuf {
     tests.parent().expect("the workspace is above").join("packaging").join(path)
 }
 
-/// What promtool says, and whether it is content.
+/// The output of promtool; true if it is content.
 #[track_caller]
 fn promtool(args: &[&str], directory: &Path, input: &str) -> (bool, String) {
     let mut child = Command::new("promtool")
@@ -254,7 +254,7 @@ fn rules_and_dashboard_name_what_the_agent_exports() {
     let hidden: Vec<_> = exported.difference(&shown).collect();
     assert!(hidden.is_empty(), "the dashboard does not show {hidden:?}");
 
-    // What Grafana wants of a dashboard.
+    // Fields that Grafana requires of a dashboard.
     assert!(dashboard["schemaVersion"].as_u64().is_some_and(|version| version >= 36));
     assert!(
         dashboard["uid"].is_string() && dashboard["title"].is_string() && dashboard["id"].is_null()

@@ -1,4 +1,4 @@
-//! What happens to a Redis and to the way to it, and what clients see of it.
+//! Faults of a Redis and of the network to it, and their effect on clients.
 //!
 //! Behind every test workers of two hosts take turns at guarded resources: none of them may find
 //! another one at work, each must get a turn again afterwards, and nothing of theirs may be left.
@@ -173,7 +173,7 @@ fn workers_go_on_after_redis_lost_its_data() {
         siege.redis.start_again();
         siege.everybody_gets_another_turn();
     }
-    // What was granted before the loss may have been valid when it was granted again: tokens tell.
+    // A grant from before the loss may still have been valid when the same was granted again: tokens tell.
     siege.end_without_exclusion();
 }
 
@@ -222,7 +222,7 @@ fn a_grant_whose_reply_was_cut_is_granted_once() {
         assert_eq!(standing.holders[0].token, held.token);
         http.release(session, held.hold);
 
-        // Whoever does not wait is told that it is not known, and what was granted is given back.
+        // A caller that does not wait is told that it is not known, and a grant is given back.
         siege.proxies[0].cut_reply_to("once");
         let refused = http.ask(session, "leader", "once", &json!({}));
         refused.problem(Code::UpstreamUnavailable);

@@ -9,7 +9,7 @@ use tenure_tests::harness::{
     Campaigner, Client, Contents, Fleet, Python, RedisServer, boottime_ns, until,
 };
 
-/// What the document says, and what its authors' program does.
+/// The protocol of the document, as its authors' program follows it.
 const PREFIXES: [&str; 2] = ["leader:", "titan:leader:"];
 
 fn fleet(prefix: &str) -> Fleet {

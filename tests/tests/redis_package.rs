@@ -8,7 +8,7 @@ use tenure_tests::harness::{
     Campaigner, Client, Contents, Entry, Fleet, Python, RedisServer, start_agent, until,
 };
 
-/// What the package gives EXPIRE, s, when a client has no ttl.
+/// The package's EXPIRE, s, when a client has no ttl.
 const PACKAGE_EXPIRY_S: u64 = 2_147_483_647;
 /// How much later than another a program may have been asked to do the same, s.
 const SLACK_S: f64 = 20.0;
@@ -204,13 +204,13 @@ fn unmodified_clients_hand_over_sooner_with_an_agent_beside_them() {
     fleet.is_left_empty();
 }
 
-/// What the package, or the agent, leaves in Redis with one holder and one waiter.
+/// The keys that the package, or the agent, has in Redis with one holder and one waiter.
 fn one_holder_one_waiter(redis: &RedisServer) -> BTreeMap<String, Entry> {
     until("one to hold and one to wait", || {
         holders(redis, "gpu").len() == 1 && waiters(redis, "gpu").len() == 1
     });
     let mut dump = redis.dump();
-    // What only Tenure's agents have, none of the package's concern.
+    // Keys that only Tenure's agents have, none of the package's concern.
     dump.retain(|key, _| !key.starts_with("tenure:"));
     dump
 }

@@ -43,7 +43,7 @@ fn there_are_too_many_clients() {
         }
         command.query::<redis::Value>(&mut control)
     };
-    // Whoever is there may stay; nobody else comes in.
+    // Present holders may stay; no others come in.
     say(&["CONFIG", "SET", "maxclients", &(OTHERS + 1).to_string()]).expect("it can be set");
     for proxy in &siege.proxies {
         proxy.cut();
@@ -173,7 +173,7 @@ fn the_server_is_a_read_only_replica() {
 fn the_server_becomes_a_replica_for_a_while() {
     let siege = Siege::begin(RedisServer::start());
     let long = Holder::of_leadership(&siege.agents[0], "long", 60_000);
-    // Of nobody: it keeps what it has, and takes no writes.
+    // A replica without a master: it keeps its data, and takes no writes.
     let _: () = siege.redis.command(&["REPLICAOF", "127.0.0.1", "1"]);
     long.is_in_jeopardy_and_safe_again(|| {
         let _: () = siege.redis.command(&["REPLICAOF", "NO", "ONE"]);

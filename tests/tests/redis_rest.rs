@@ -1,4 +1,4 @@
-//! What agents do when nobody asks them anything: little, and only what somebody gains by.
+//! The commands of idle agents: few, and each of use to a client.
 
 use serde_json::json;
 use tenure_tests::harness::{Campaigner, Fleet, RedisServer, start_agent, until};
@@ -69,7 +69,7 @@ fn permits_that_are_merely_held_make_nobody_look_after_them() {
     fleet.redis.command::<()>(&["CONFIG", "RESETSTAT"]);
     until("all to be beaten again", || calls(&fleet.redis, "zadd") >= 2 * all);
     let stats = fleet.redis.commandstats();
-    // What looking after a semaphore takes, and nothing else that happens here.
+    // Only the upkeep of a semaphore calls these here.
     for command in ["zrangebyscore", "zcard", "zrange", "zrevrange"] {
         assert_eq!(stats.get(command), None, "{stats:?}");
     }

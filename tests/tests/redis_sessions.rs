@@ -333,7 +333,7 @@ fn what_runs_out_is_told_once_however_many_agents_look_on() {
 fn a_master_key_that_nobody_can_renew_is_free() {
     let fleet = Fleet::start();
     let nobody = Uuid::from_u128(7).to_string();
-    // What SETNX leaves behind when EXPIRE never comes.
+    // The key of a SETNX whose EXPIRE never came.
     let _: () = fleet.redis.command(&["SET", MASTER, &nobody]);
     let _: () = fleet.redis.command(&["SADD", MEMBERS, &nobody]);
     let mut program = Campaigner::start(&fleet.agents[0], "program");

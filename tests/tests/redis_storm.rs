@@ -87,7 +87,7 @@ impl Storm {
     #[track_caller]
     fn strike(&mut self) {
         let target = self.chance.next_u32() as usize;
-        // Whoever dies outside the agents keeps its permit for a whole heartbeat: not too often.
+        // A program that dies without an agent keeps its permit for a whole heartbeat: not too often.
         let mut victim = if target.is_multiple_of(24) {
             let next = self.package();
             let at = target / 24 % THEIRS;

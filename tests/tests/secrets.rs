@@ -137,7 +137,7 @@ impl Room {
 
 #[track_caller]
 fn check(seen: &str) {
-    // What was looked at was there.
+    // The searched text has the expected content.
     for word in
         ["uptime_ms", "tenured_build_info", "\"filter\":\"trace\"", "\"checks\"", "registered"]
     {
@@ -298,7 +298,7 @@ fn a_crash_leaves_no_memory_behind() {
     let core = limits.lines().find(|line| line.starts_with("Max core file size")).expect("a limit");
     let sizes: Vec<_> = core.split_whitespace().skip(4).take(2).collect();
     assert_eq!(sizes, ["0", "0"], "{core}");
-    // What may not be dumped belongs to root, whoever runs it: see proc(5).
+    // The /proc files of an undumpable process belong to root: see proc(5).
     use std::os::unix::fs::MetadataExt;
     assert_eq!(proc.join("environ").metadata().expect("it runs").uid(), 0);
     agent.signal(Signal::SIGABRT);

@@ -19,7 +19,7 @@ use tenure_tests::harness::{
 use uuid::Uuid;
 
 const PROGRAMS: usize = 20;
-/// What the agent's queue to its service manager takes.
+/// The capacity of the agent's queue to its service manager.
 const QUEUE: usize = 1024;
 /// More than that, and the socket's queue, take.
 const SESSIONS: usize = 1800;
@@ -217,7 +217,7 @@ fn a_busy_service_manager_keeps_nobody_waiting() {
         assert_eq!(agent.counts(), (SESSIONS as u64, (SESSIONS / 100) as u64, 0));
     });
     assert_eq!(agent.log().matches("does not keep the handles").count(), 1, "{}", agent.log());
-    // What was more than the queues take is found by its number.
+    // A descriptor beyond the capacity of the queues is found by its number.
     until("those that waited to be kept", || manager.kept().len() >= QUEUE);
     assert!(manager.kept().len() < SESSIONS);
     for session in sessions {

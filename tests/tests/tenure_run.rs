@@ -165,8 +165,8 @@ fn a_command_that_ignores_sigterm_is_killed_before_the_role_passes_on() {
     assert_eq!(run.wait_code(), 74);
 }
 
-/// What a command leaves behind that is neither in its process group nor holds on to anything, and takes
-/// no SIGTERM. Writes its process number.
+/// A process that a command leaves behind: not in its process group, holding on to nothing, and ignoring
+/// SIGTERM. Writes its process number.
 fn escaped(text: &str) -> String {
     let program = "import os,signal,time; os.setsid(); signal.signal(signal.SIGTERM, signal.SIG_IGN); \
                    os.closerange(0, 256); open(sys.argv[1], \"w\").write(f\"{os.getpid()}\\n\"); \
@@ -442,7 +442,7 @@ fn a_changed_limit_is_said_on_stderr_and_no_limit_is_the_one_in_force() {
     let (code, err) = run(&["--no-wait", "--limit", "5"]);
     assert!(code == 0 && err.contains(&changed(4, 5)), "{code} {err}");
     assert_eq!(agent.http().standing("semaphore", "enc").limit, Some(5));
-    // Whoever is refused has changed it all the same.
+    // A refused request has changed it all the same.
     let (code, err) = run(&["--no-wait", "--limit", "1"]);
     assert!(code == 75 && err.contains(&changed(5, 1)), "{code} {err}");
     http.acquire(session, "semaphore", "enc", &json!({"limit": 2}));

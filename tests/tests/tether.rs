@@ -1,4 +1,4 @@
-//! What ties a session to life, and what happens when it ends.
+//! Tethers of sessions, and their ends.
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;

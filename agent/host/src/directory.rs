@@ -126,7 +126,7 @@ impl Directory {
         check_directory(&found, false)
             .map_err(|reason| DirectoryError::NotOurs { path: path.clone(), reason })?;
         if is_new && mode & 0o077 != 0 {
-            // Whatever the umask. Not without need: it would end the inheritance of a group.
+            // The mode, independent of the umask. Only where it differs: it would end the inheritance of a group.
             child.set_mode(mode).map_err(fail)?;
         }
         Ok(child)

@@ -29,7 +29,7 @@ const PATH_BYTES_MAX: usize = 107;
 #[cfg(not(target_os = "linux"))]
 const PATH_BYTES_MAX: usize = 103;
 
-/// Whom the agent serves.
+/// The users that the agent serves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Audience {
     /// The whole host, through the group `tenured`: mode 0660.

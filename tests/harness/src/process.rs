@@ -75,7 +75,7 @@ impl Program {
         if self.ended.is_none() {
             let pid = i32::try_from(self.pid()).expect("process numbers are small");
             match kill(Pid::from_raw(pid), signal) {
-                // Whoever waits for it has done so already.
+                // Its parent has reaped it already.
                 Err(Errno::ESRCH) if self.inner.is_some() => {}
                 done => done.expect("a child can be signalled until it is reaped"),
             }

@@ -1,4 +1,4 @@
-//! What the machine can do at best: servers that do nothing else, each in a process of its own as
+//! The best that the machine can do: servers that do nothing else, each in a process of its own as
 //! the agent is.
 
 use std::io::{Read, Write};

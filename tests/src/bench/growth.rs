@@ -28,7 +28,7 @@ pub(super) struct Crowd {
     holds: usize,
 }
 
-/// What it cost to beat them for a while.
+/// The cost of beating them for a while.
 pub(super) struct Cost {
     /// How many beats there were.
     pub(super) beats: f64,
@@ -101,7 +101,6 @@ pub(super) fn of_many_holds_in_redis(effort: &Effort, report: &mut Report) -> an
     })
 }
 
-/// What is measured.
 struct Rig {
     agent: Agent,
     redis: Option<SharedRedis>,

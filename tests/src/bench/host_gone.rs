@@ -22,7 +22,7 @@ const OTHER_KEYS: usize = 100_000;
 const OTHER_TTL_MS: usize = 3_600_000;
 /// Keys written at once.
 const KEYS_PER_PIPE: usize = 10_000;
-/// Of the holds. They are beaten until the agent stops, so that two thirds of it are left then.
+/// The ttl of the holds. They are beaten until the agent stops, so that two thirds of it are left then.
 const TTL_MS: u64 = 2000;
 /// Upper bounds of the histogram, ms.
 const BOUNDS_MS: [f64; 7] = [1.0, 2.0, 3.0, 5.0, 10.0, 20.0, 100.0];
@@ -86,7 +86,7 @@ fn fill(connection: &mut Connection) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What the first agent holds.
+/// The holds of the first agent.
 struct Held {
     http: Http,
     session: Session,

@@ -26,7 +26,7 @@ pub(super) fn describe() -> String {
     )
 }
 
-/// Whether there is a program of this name in PATH.
+/// True if a program of this name is in PATH.
 pub(super) fn installed(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).any(|dir| dir.join(program).is_file())

@@ -18,13 +18,13 @@ const BEAT: Duration = Duration::from_secs(10);
 const WINDOW: Duration = Duration::from_secs(30);
 /// Beats settle into their rhythm for this long before.
 const SETTLE: Duration = Duration::from_secs(12);
-/// What one command beats at most.
+/// Most holds that one command beats.
 const BEATS_PER_COMMAND: f64 = 256.0;
 /// Calls of the floor.
 const FLOOR_CALLS: usize = 200;
 /// Calls of scripts, which is how everything is beaten.
 const SCRIPTS: [&str; 6] = ["eval", "evalsha", "eval_ro", "evalsha_ro", "fcall", "fcall_ro"];
-/// What else a client sends and what no script calls. Commands inside of a script are counted like
+/// Other commands of a client, which no script calls. Commands inside of a script are counted like
 /// any other, so that only these can be told apart.
 const OTHER: [&str; 6] = ["ping", "hello", "auth", "select", "client", "script"];
 

@@ -69,7 +69,7 @@ pub struct Effort {
 }
 
 impl Effort {
-    /// What the targets ask for; takes some minutes.
+    /// The effort of the targets; takes some minutes.
     pub const FULL: Effort = Effort {
         rounds: 7,
         calls: 4000,

@@ -1,4 +1,4 @@
-//! What was measured, as a table and as JSON.
+//! Results, as a table and as JSON.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Samples;
 
-/// What a value is held against.
+/// The bound of a value.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Limit {
@@ -21,13 +21,12 @@ pub enum Limit {
 pub struct Row {
     /// The target's id.
     pub id: String,
-    /// What was measured.
     pub what: String,
     /// The median of the rounds, unless `what` says otherwise.
     pub value: f64,
     /// Its unit.
     pub unit: String,
-    /// What was wanted, in the same unit.
+    /// The target, in the same unit.
     pub limit: Limit,
     /// The floor it was measured against, and what else explains the value.
     pub against: String,
@@ -49,7 +48,6 @@ impl Row {
         }
     }
 
-    /// Whether the target is met.
     pub fn met(&self) -> bool {
         self.ratio() <= 1.0
     }
@@ -58,21 +56,20 @@ impl Row {
 /// How often something took how long.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Histogram {
-    /// Of what.
     pub what: String,
     /// Upper bounds, ms, and counts; the last has no bound, and everything beyond.
     pub buckets: Vec<(Option<f64>, usize)>,
 }
 
-/// Whose a measurement is.
+/// The subject of a measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Side {
     /// Ours.
     Tenure,
-    /// What the machine can do at best.
+    /// The best that the machine can do.
     Floor,
-    /// What people use today.
+    /// A lock that people use today.
     Peer,
 }
 
@@ -83,16 +80,14 @@ pub struct Comparison {
     pub id: String,
     /// The work.
     pub what: String,
-    /// Who did it, and how fast.
+    /// The subjects, and how fast they were.
     pub contestants: Vec<Contestant>,
 }
 
 /// One of those who are compared.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Contestant {
-    /// Whose it is.
     pub side: Side,
-    /// Which.
     pub name: String,
     /// Median, ms; none when it was waited for in vain.
     pub p50_ms: Option<f64>,
@@ -102,12 +97,11 @@ pub struct Contestant {
     pub count: usize,
 }
 
-/// What was to be measured and was not.
+/// A measurement that failed.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct LeftOut {
     /// The target's id.
     pub id: String,
-    /// What.
     pub what: String,
     /// Why.
     pub why: String,
@@ -124,7 +118,6 @@ pub struct Report {
     pub histograms: Vec<Histogram>,
     /// Tenure beside what people use today.
     pub comparisons: Vec<Comparison>,
-    /// What was not measured.
     pub left_out: Vec<LeftOut>,
 }
 

@@ -1,4 +1,4 @@
-//! What Redis can do at best: a client that does nothing but what must be done, on a connection of
+//! The best that Redis can do: a client that does nothing but what must be done, on a connection of
 //! its own, blocking.
 
 use std::sync::mpsc::sync_channel;

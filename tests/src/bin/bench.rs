@@ -26,16 +26,12 @@ struct Arguments {
 enum Command {
     /// Measures one target; the benchmark starts this itself.
     #[command(hide = true)]
-    Measure {
-        /// Which.
-        number: usize,
-    },
+    Measure { number: usize },
     /// Serves a floor on a socket; the benchmark starts this itself.
     #[command(hide = true)]
     ServeFloor {
         /// `raw` or `http`.
         kind: String,
-        /// Where.
         socket: PathBuf,
     },
 }

@@ -21,7 +21,7 @@ const MESSAGE_MAX: usize = 32 * 1024;
 fn main() -> anyhow::Result<()> {
     let mut arguments = std::env::args_os().skip(1);
     let program = arguments.next().context("usage: launch PROGRAM [ARGUMENT…]")?;
-    // Whatever an ancestor left open would stand in the way.
+    // Descriptors that an ancestor left open would stand in the way.
     let open: Vec<String> = std::fs::read_dir("/proc/self/fd")?
         .flatten()
         .map(|entry| entry.file_name().display().to_string())

@@ -4,7 +4,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tenure::wire::{Code, Problem};
 
-/// What the agent answered.
+/// An answer of the agent.
 #[derive(Debug, Clone)]
 pub struct Answer {
     /// The HTTP status.

@@ -1,4 +1,4 @@
-//! Where the built programs are.
+//! Paths of the built programs.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

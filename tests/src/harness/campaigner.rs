@@ -16,7 +16,7 @@ pub struct Campaigner {
     pub registered: Session,
     /// Its session.
     pub session: Uuid,
-    /// What its stream told.
+    /// The events of its stream.
     pub events: Arc<EventLog>,
 }
 
@@ -60,7 +60,7 @@ impl Campaigner {
         assert!(self.puppet.release(self.session, hold), "{hold} was not there any more");
     }
 
-    /// Whether it has been told that the hold is granted.
+    /// True once an event said that the hold is granted.
     pub fn has(&self, hold: Uuid) -> bool {
         self.events.has("granted", hold)
     }

@@ -1,4 +1,4 @@
-//! What every way to call the agent has in common.
+//! Calls that every client of the agent has.
 
 use serde_json::{Value, json};
 use tenure::wire::{Acquired, Registered, Released, Standing, Status, Waiting};

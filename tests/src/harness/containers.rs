@@ -12,22 +12,22 @@ use tempfile::TempDir;
 
 use super::binary;
 
-/// What the image is called in its store.
+/// The name of the image in its store.
 pub const IMAGE: &str = "localhost/tenured:test";
 
-/// Where it is mounted, two versions of cgroups are used side by side, and crun refuses to work.
+/// If it is mounted, two versions of cgroups are used side by side, and crun refuses to work.
 const HYBRID: &str = "/sys/fs/cgroup/unified";
 
 /// The group of shared directories: that of no process but through `--group-add`.
 pub const SHARED_GROUP: u32 = 20_000;
 
-/// Where builders that are root remember what they have seen, whatever they are told.
+/// The cache of builders that are root, which no option moves.
 const CACHE: &str = "/var/lib/containers/cache/blob-info-cache-v1.boltdb";
 
 /// A store that has the image.
 pub struct Containers {
     store: TempDir,
-    /// Whether this machine had no such cache before.
+    /// True if this machine had no such cache before.
     made_cache: bool,
 }
 
@@ -70,7 +70,7 @@ impl Containers {
         let mut build = Command::new(script);
         build.args(["--profile", "dev", "--tag", IMAGE, "--isolation", "chroot"]);
         build.env("BUILDER", "buildah").env("CARGO_TARGET_DIR", target);
-        // What cargo tells this test of its own package would look like a change to build scripts.
+        // Cargo's variables for this test's package would look like a change to build scripts.
         for (variable, _) in std::env::vars_os() {
             let name = variable.to_string_lossy();
             if ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_"].iter().any(|of| name.starts_with(of))
@@ -131,7 +131,7 @@ impl Containers {
     /// Every file of the image with its owner and mode, as `tar --list --verbose` writes them.
     #[track_caller]
     pub fn files(&self) -> String {
-        // Of a container that is never started, so without what podman mounts.
+        // From a container that is never started, so without podman's mounts.
         let container = self.run(&["create", "--pull=never", IMAGE]);
         let archive = self.path("image.tar");
         self.run(&["export", "--output", &archive.display().to_string(), container.trim()]);
@@ -189,7 +189,7 @@ impl Container {
         self.containers.run(&["kill", "--signal", "KILL", &self.name]);
     }
 
-    /// What it wrote to its standard output and standard error.
+    /// Its standard output and standard error.
     pub fn log(&self) -> String {
         let logs = self.containers.attempt(&["logs", &self.name]);
         String::from_utf8_lossy(&[logs.stdout, logs.stderr].concat()).into_owned()

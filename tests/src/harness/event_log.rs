@@ -1,4 +1,4 @@
-//! What came out of an event stream so far.
+//! The events that came out of a stream so far.
 
 use std::sync::{Condvar, Mutex, MutexGuard};
 
@@ -16,7 +16,6 @@ pub struct Seen {
     pub id: u64,
     /// CLOCK_BOOTTIME, ns.
     pub at_ns: u64,
-    /// What happened.
     pub event: Event,
 }
 
@@ -169,7 +168,7 @@ impl EventLog {
         self.wait_for("shutdown", pick).1
     }
 
-    /// Whether an event of the hold with this name has come so far.
+    /// True if an event of the hold with this name has come so far.
     pub fn has(&self, name: &str, hold: Uuid) -> bool {
         self.lock()
             .seen

@@ -76,7 +76,7 @@ impl Events {
         &self.stream
     }
 
-    /// What came, and what is still to come.
+    /// The bytes that came and are not parsed yet, and the rest of the stream.
     pub fn log(&self) -> &Arc<EventLog> {
         &self.log
     }

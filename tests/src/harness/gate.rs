@@ -73,7 +73,7 @@ impl Gate {
         self.shared.state().replies_to_lose = count;
     }
 
-    /// Whether replies and events are held back.
+    /// Set while replies and events are held back.
     pub fn set_silent(&self, is_silent: bool) {
         self.shared.state().is_silent = is_silent;
         self.shared.changed.notify_all();

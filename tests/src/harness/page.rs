@@ -63,7 +63,7 @@ impl PageFile {
         }
     }
 
-    /// Whether the page says now that the hold is held.
+    /// True if the page says now that the hold is held.
     #[track_caller]
     pub fn held(&self, hold: Uuid) -> bool {
         (0..self.slots())

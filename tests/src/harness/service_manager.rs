@@ -19,7 +19,7 @@ use super::{binary, eventually};
 pub const DESCRIPTORS_MAX: usize = 253;
 /// Bytes of one notification.
 const MESSAGE_MAX: usize = 4096;
-/// What ends the thread that listens.
+/// The message that ends the listening thread.
 const END: &[u8] = b"END";
 
 /// A service manager. Ends when the last copy is gone.
@@ -139,8 +139,8 @@ impl ServiceManager {
         self.heard(|heard| heard.store.clear());
     }
 
-    /// What starts a program as a service: with what is handed over, and where to notify. `by` starts
-    /// what it is given, perhaps in a namespace.
+    /// The command that starts a program as a service: with its descriptors and the socket to notify.
+    /// `by` starts its argument, perhaps in a namespace.
     #[track_caller]
     pub fn command(&self, by: impl FnOnce(&Path) -> Command, program: &Path) -> Command {
         let mut command = by(&binary("launch"));

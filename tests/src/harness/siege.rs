@@ -104,9 +104,7 @@ impl Siege {
 pub struct Holder {
     http: Http,
     session: Uuid,
-    /// What it hears.
     pub events: Events,
-    /// What it holds.
     pub held: Granted,
 }
 
@@ -121,7 +119,7 @@ impl Holder {
         Holder { http, session, events, held }
     }
 
-    /// Whether it has been told that it lost what it held.
+    /// True once an event said that its hold is lost.
     pub fn has_lost(&self) -> bool {
         self.events.has("lost", self.held.hold)
     }

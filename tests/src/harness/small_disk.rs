@@ -46,7 +46,7 @@ impl SmallDisk {
 
 impl Drop for SmallDisk {
     fn drop(&mut self) {
-        // What is in use goes away with its last user.
+        // Files in use go away with their last user.
         let _ = Command::new("umount").arg("-l").arg(&self.0).status();
     }
 }

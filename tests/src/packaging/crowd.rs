@@ -13,12 +13,11 @@ use crate::harness::{Client, EventLog, Puppet, Session, kind_of};
 
 /// Programs.
 const PROGRAMS: usize = 20;
-/// Of each.
 const HOLDS: usize = 5;
 /// Longer than any outage here.
 const LINGER_MS: u64 = 600_000;
 
-/// Where the agent serves in the machine.
+/// The agent's socket in the machine.
 pub(super) const SOCKET: &str = "/run/tenured/api.sock";
 
 /// Twenty programs with a hundred holds of all kinds.
@@ -33,7 +32,7 @@ struct Member {
     session: Session,
     /// Kind, name and token.
     held: Vec<(&'static str, String, u64)>,
-    /// Of each stream that it opened.
+    /// One for each stream that it opened.
     logs: Vec<Arc<EventLog>>,
 }
 
@@ -116,7 +115,7 @@ impl Crowd {
         log.expect(&format!("no client was told lost or jeopardy{}", told(&lost)), lost.is_none());
     }
 
-    /// What the agent says to every client as it ends.
+    /// The events that the agent sends to every client as it ends.
     #[track_caller]
     pub fn expect_shutdown(&self, machine: &Machine, cause: &str) {
         for member in &self.members {

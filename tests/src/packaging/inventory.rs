@@ -1,4 +1,4 @@
-//! What a system consists of, to see what a package leaves.
+//! The files and users of a system, to see what a package leaves.
 
 use std::collections::BTreeSet;
 
@@ -41,12 +41,11 @@ impl Inventory {
         self.0.len()
     }
 
-    /// Whether it has none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// What came and what went since an earlier one, with + and -.
+    /// The differences from an earlier one, with + and -.
     pub fn changes_since(&self, earlier: &Inventory) -> Vec<String> {
         let came = self.0.difference(&earlier.0).map(|line| format!("+ {line}"));
         let went = earlier.0.difference(&self.0).map(|line| format!("- {line}"));

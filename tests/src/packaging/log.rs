@@ -1,4 +1,4 @@
-//! What was done and seen: printed as it goes, and kept.
+//! A log of the run: printed as it goes, and kept.
 
 use std::cell::{Cell, RefCell};
 use std::fs::File;

@@ -12,7 +12,7 @@ use nix::unistd::Pid;
 use super::Log;
 use crate::harness::{Program, boottime_ns, eventually, until};
 
-/// Where it has the test's own programs.
+/// The folder of the test's own programs in it.
 const PROGRAMS: &str = "/usr/local/libexec";
 /// A clean environment, without colours and pagers.
 const ENVIRONMENT: [&str; 4] = [
@@ -30,11 +30,11 @@ pub struct Machine {
     name: String,
     /// Its places among the control groups.
     groups: Vec<PathBuf>,
-    /// Where commands and what they print are told.
+    /// The log of commands and their output.
     pub log: Rc<Log>,
 }
 
-/// What a command printed, and its exit code.
+/// The output of a command, and its exit code.
 pub struct Output {
     code: i32,
     /// Standard output and standard error, as they came.
@@ -42,21 +42,20 @@ pub struct Output {
 }
 
 impl Output {
-    /// What it printed; it must have succeeded.
+    /// Its output; it must have succeeded.
     #[track_caller]
     pub fn ok(self) -> String {
         assert!(self.code == 0, "exit code {}: {}", self.code, self.text);
         self.text
     }
 
-    /// What it printed; it must have failed, and not for want of the program.
+    /// Its output; it must have failed, and not for want of the program.
     #[track_caller]
     pub fn fails(self) -> String {
         assert!(![0, 126, 127].contains(&self.code), "exit code {}: {}", self.code, self.text);
         self.text
     }
 
-    /// Whether it succeeded.
     pub fn succeeded(&self) -> bool {
         self.code == 0
     }
@@ -151,7 +150,7 @@ impl Machine {
             if output.succeeded() { String::new() } else { format!(", exit {}", output.code) };
         self.log.say(&format!("{prompt} {script}   [{took} ms{code}]"));
         for line in output.text.lines() {
-            // Of progress that overwrites itself only the end.
+            // Progress that overwrites itself is cut to its end.
             let line = line.rsplit('\r').next().unwrap_or_default();
             self.log.say(&format!("   | {line}"));
         }

@@ -26,9 +26,9 @@ const NEXT_VERSION: &str = "9999.1";
 /// Members of the group `tenured`, and others.
 const USERS: [&str; 3] = ["alice", "carol", "mallory"];
 
-/// What the steps share.
+/// The state that the steps share.
 pub struct World {
-    /// Who holds things. They end before the machine does.
+    /// Programs that hold things. They end before the machine does.
     pub crowd: Option<Crowd>,
     /// The booted system.
     pub machine: Machine,
@@ -36,7 +36,7 @@ pub struct World {
     pub puppet: String,
     /// Paths in it of the package and of one with a higher version.
     pub packages: [String; 2],
-    /// What was there before the package.
+    /// The system before the package.
     pub before: Option<Inventory>,
     /// Removed after the machine is off.
     _folder: Folder,
@@ -48,7 +48,7 @@ impl World {
         ensure!(nix::unistd::geteuid().is_root(), "a container takes root");
         let packages = [build(&[])?, build(&["--version", NEXT_VERSION])?];
         let run = Folder(folder.join("run"));
-        // Of a run that was killed.
+        // Left by a run that was killed.
         run.remove();
         std::fs::create_dir_all(&run.0)?;
         let tree = run.0.join("tree");
@@ -72,7 +72,7 @@ struct Folder(PathBuf);
 
 impl Folder {
     fn remove(&self) {
-        // What cannot be removed now is removed by the next run, which says so if it cannot.
+        // The next run removes the rest, and says so if it cannot.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }

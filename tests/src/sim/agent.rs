@@ -39,10 +39,9 @@ pub(super) struct OpenStream {
     pub(super) is_full: bool,
 }
 
-/// What a slot of a page says.
+/// The content of a slot of a page.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PageSlot {
-    /// Which hold.
     pub(crate) hold: ClaimId,
     /// Until when.
     pub(crate) valid_until: Boottime,
@@ -67,7 +66,7 @@ pub(crate) struct Agent {
     /// To be killed when it has written its journal next time.
     pub(super) crash_at_commit: bool,
     pub(super) stopping: bool,
-    /// What its journal must say.
+    /// The rows that its journal must have.
     pub(super) rows: AgentRows,
     /// The directories of its host.
     pub(super) storage: Storage,
@@ -75,7 +74,7 @@ pub(crate) struct Agent {
     pub(super) process: u64,
     /// Grows with everything that is wrong with its disks.
     pub(super) ails: u64,
-    /// Where its store is its own.
+    /// Its own store, if the upstream is embedded.
     pub(super) store: Option<Store>,
     /// Holds may be valid longer than the journal says: it had no space for their renewals.
     pub(super) lacks_renewals: bool,
@@ -93,7 +92,7 @@ pub(crate) struct Agent {
     /// Grants whose callers were gone before they read of them.
     pub(super) undelivered: Vec<ClaimId>,
     pub(super) messages: VecDeque<(Caller, Message)>,
-    /// Whose request each is, and whether its caller is blocked until it is granted something.
+    /// The caller of each request; true if it is blocked until it is granted something.
     pub(super) tickets: BTreeMap<Ticket, (Caller, bool)>,
     /// When it was started.
     pub(super) started_at: TrueTime,
@@ -107,7 +106,6 @@ pub(crate) struct Agent {
     pub(super) inspected: Option<Reply>,
     /// Turns since something came from outside.
     pub(super) idle_turns: u32,
-    /// What was done in this turn.
     pub(super) done: u64,
 }
 
@@ -159,12 +157,12 @@ impl Agent {
         }
     }
 
-    /// What the host's clock shows.
+    /// The time of the host's clock.
     pub(crate) fn boottime(&self, core: &Core) -> Boottime {
         self.clock.at(core.now)
     }
 
-    /// Whether there is a process.
+    /// True if there is a process.
     pub(crate) fn is_up(&self) -> bool {
         self.keeper.is_some()
     }
@@ -305,7 +303,7 @@ impl Agent {
         }
     }
 
-    /// What the heart does about the journal after each turn.
+    /// Tends the journal after each turn, as the heart does.
     pub(super) fn tend(&mut self, core: &mut Core) {
         let now = self.boottime(core);
         let (Some(keeper), Some(store)) = (&mut self.keeper, &mut self.store) else { return };
@@ -378,12 +376,12 @@ impl Agent {
         self.rows.blocked().saturating_sub(callers)
     }
 
-    /// Whether it runs and goes on to.
+    /// True if it runs and will go on to.
     pub(crate) fn is_attentive(&self) -> bool {
         self.is_up() && !self.frozen && !self.slept && !self.stopping
     }
 
-    /// Whether it runs and reaches its upstream, and has released all that it wants to.
+    /// True if it runs, reaches its upstream, and has released all that it wants to.
     pub(crate) fn is_settled(&self) -> bool {
         let departing = self.keeper.as_ref().is_none_or(|keeper| {
             keeper.sizes().iter().any(|(name, count)| *name == "departures" && *count > 0)
@@ -422,7 +420,7 @@ impl Agent {
             let verdict = core.checks.bounded.within(self.host, name, count, max);
             core.judge(Invariant::Bounded, verdict);
         }
-        // Whatever is asked is answered, and forgotten then.
+        // Every request is answered, and forgotten then.
         let unanswered = match &self.store {
             Some(store) => store.unanswered(),
             None => self.link.in_flight.len(),
@@ -434,7 +432,7 @@ impl Agent {
         }
     }
 
-    /// What a request renews or claims, in order.
+    /// The claims that a request renews or makes, in order.
     pub(super) fn claims_of(request: &tenure_core::model::Request) -> Vec<Option<ClaimId>> {
         match request {
             tenure_core::model::Request::Renew(beats) => beats
@@ -450,7 +448,7 @@ impl Agent {
     }
 }
 
-/// Which session a request is about that shows that its program lives, and whether it is a beat.
+/// The session of a request that shows that its program lives; true if it is a beat.
 pub(super) fn session_of(request: &Request) -> Option<(SessionId, bool)> {
     let session = match request {
         Request::Register(register) => register.resume.as_ref()?.session,

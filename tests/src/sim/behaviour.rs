@@ -1,4 +1,4 @@
-//! What programs do of their own.
+//! The behaviour of programs.
 
 use std::time::Duration;
 

@@ -50,7 +50,6 @@ pub(crate) struct Asked {
     pub(super) cancel_at: Option<TrueTime>,
 }
 
-/// What was asked.
 #[derive(Debug, Clone)]
 pub(crate) enum Asking {
     Register(Box<MySession>),
@@ -86,7 +85,7 @@ pub(crate) struct Client {
     /// Requests with an id that were answered with a hold.
     pub(super) answered: VecDeque<Acquire>,
     pub(super) requests: u64,
-    /// Of a crowd: how many waits it wants.
+    /// In a crowd: how many waits it wants.
     pub(super) waits_wanted: usize,
 }
 

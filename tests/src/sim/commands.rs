@@ -1,4 +1,4 @@
-//! What surrounds a keeper in a run, as `heart/shell.rs` does in a real agent.
+//! The shell of a keeper in a run, as `heart/shell.rs` is in a real agent.
 
 use tenure::wire::{Event, HoldState, LostReason, Release, Wait};
 use tenure_core::keeper::journal::Entry;
@@ -33,14 +33,14 @@ pub(super) struct Around<'a> {
     agent: &'a mut Agent,
     core: &'a mut Core,
     upstream: &'a mut Upstream,
-    /// What is to be journaled.
+    /// Entries to be journaled.
     written: Vec<Entry>,
-    /// What an upstream within the agent did in this turn. It is in the same transaction as the
+    /// Effects of an upstream within the agent in this turn. They are in the same transaction as the
     /// journal; pages that are voided in the turn count as void before it.
     inner: Vec<Moment>,
-    /// What pages said when the turn was secured.
+    /// The pages when the turn was secured.
     believed: Vec<(SessionId, ClaimId, TrueTime)>,
-    /// What is done when the calls have left, for a planted fault.
+    /// Commands put off until the calls have left, for a planted fault.
     held_back: Vec<Command>,
     /// So much is done before the agent is killed.
     left: Option<u64>,
@@ -106,7 +106,7 @@ impl<'a> Around<'a> {
         self.agent.boottime(self.core)
     }
 
-    /// What the store within the agent did in this turn; nothing, if it never was.
+    /// The effects of the store within the agent in this turn; none if the turn never was.
     fn secure_store(&mut self) -> Option<Vec<Vec<Deed>>> {
         let now = self.clock();
         let agent = &mut *self.agent;
@@ -145,7 +145,7 @@ impl<'a> Around<'a> {
         }
     }
 
-    /// Whether the agent lives long enough to do one thing more.
+    /// True if the agent lives long enough to do one thing more.
     fn may_do(&mut self) -> bool {
         self.did_anything = true;
         match &mut self.left {
@@ -247,7 +247,7 @@ impl<'a> Around<'a> {
         }
     }
 
-    /// What the upstream says is gone must be off the page when the turn ends.
+    /// A hold that the upstream calls gone must be off the page when the turn ends.
     fn note_gone(&mut self, call: CallId, answer: &Answer) {
         let Some(claims) = self.agent.link.asked.remove(&call) else { return };
         self.core.checks.truth.heard(self.core.now, claims.iter().copied().flatten());
@@ -412,7 +412,7 @@ impl turn::Shell for Around<'_> {
 
     fn submit(&mut self, call: CallId, request: model::Request) {
         self.agent.done += 1;
-        // What an upstream within the agent does is part of the turn.
+        // The effects of an upstream within the agent are part of the turn.
         if self.core.plan.embedded || self.may_do() {
             self.call(call, request);
         }
@@ -477,7 +477,7 @@ impl turn::Shell for Around<'_> {
         }
     }
 
-    /// What is noted has happened, even if the agent dies before it says so.
+    /// A noted event has happened, even if the agent dies before it says so.
     fn note(&mut self, note: &Note) {
         self.agent.done += 1;
         if self.never_was {

@@ -1,4 +1,4 @@
-//! What all parts of a run share: true time, chance, the queue, the trace and the rules.
+//! State that all parts of a run share: true time, chance, the queue, the trace and the rules.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -22,11 +22,11 @@ use super::random::Random;
 use super::time::TrueTime;
 use super::trace::Trace;
 
-/// What came of the faults is over this long after them: waits between attempts, and the grants of
+/// The consequences of faults end this long after them: waits between attempts, and the grants of
 /// hosts that were cut off.
 pub(crate) const RECOVERY: Duration = Duration::from_secs(2);
 
-/// What a program asks of its agent.
+/// A message of a program to its agent.
 #[derive(Debug)]
 pub(crate) enum Message {
     /// A request.
@@ -35,7 +35,6 @@ pub(crate) enum Message {
         ticket: Ticket,
         /// By whom.
         peer: Peer,
-        /// What.
         request: Box<Request>,
     },
     /// The caller went away.
@@ -53,7 +52,7 @@ pub(crate) enum Message {
     CloseStream(StreamId),
 }
 
-/// What a program hears from its agent.
+/// A message of an agent to a program.
 #[derive(Debug)]
 pub(crate) enum Told {
     /// The answer to a request.
@@ -68,12 +67,11 @@ pub(crate) enum Told {
     Closed(StreamId, Option<StreamEnd>),
 }
 
-/// What an agent hears from its upstream.
+/// A message of the upstream to an agent.
 #[derive(Debug, Clone)]
 pub(crate) enum Report {
     /// The answer to a call, from the upstream in that life of its data.
     Answer {
-        /// Which call.
         call: CallId,
         /// The answer.
         answer: Answer,
@@ -98,7 +96,7 @@ pub(crate) type Caller = (usize, u64);
 /// A host, in which life of its agent, and over a connection to which life of the upstream.
 pub(crate) type Origin = (usize, u64, u64);
 
-/// What happens next.
+/// An event of the run.
 #[derive(Debug)]
 pub(crate) enum Happening {
     /// An agent may have something to do.
@@ -131,7 +129,7 @@ pub(crate) enum Happening {
     UpstreamThaw,
     /// The link between a host and the upstream works again.
     Mended(usize, u64),
-    /// What was wrong with the disks of a host is over, unless something else is wrong by then.
+    /// The fault of a host's disks is over, unless there is another by then.
     DiskWell(usize, u64),
     /// Something goes wrong.
     Trouble,
@@ -147,7 +145,7 @@ pub(crate) enum Happening {
     Finish,
 }
 
-/// Which part of a run this is.
+/// The phase of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Phase {
     /// Faults.
@@ -176,7 +174,7 @@ pub(crate) struct Checks {
     pub(crate) tied: Tied,
 }
 
-/// What all parts of a run share.
+/// State that all parts of a run share.
 pub(crate) struct Core {
     pub(crate) now: TrueTime,
     pub(crate) step: u64,
@@ -271,7 +269,7 @@ impl Core {
         }
     }
 
-    /// Whether the faults are over, and what came of them as well.
+    /// True if the faults and their consequences are over.
     pub(crate) fn is_calm(&self) -> bool {
         self.phase == Phase::Calm && self.now >= TrueTime::default() + self.plan.storm + RECOVERY
     }
@@ -281,7 +279,7 @@ impl Core {
         *self.seen.entry(what).or_default() += 1;
     }
 
-    /// Whether this fault is planted.
+    /// True if this fault is planted.
     pub(crate) fn has(&self, planted: Planted) -> bool {
         self.planted == Some(planted)
     }

@@ -1,4 +1,4 @@
-//! What a store did, and whether it may have.
+//! The effects of a store, and a check that each was allowed.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,6 @@ use super::invariants::{End, Invariant, Moment};
 /// How a resource stands after a step of a store.
 #[derive(Debug, Clone)]
 pub(crate) struct Deed {
-    /// Which.
     pub(crate) resource: Resource,
     /// How.
     pub(crate) standing: UpstreamStanding,
@@ -30,7 +29,7 @@ impl Deed {
         Deed { resource, standing, highest_limit: None, ended, in_grace: Vec::new() }
     }
 
-    /// Whether nothing is different, for those who care.
+    /// True if a watcher sees no difference from the other.
     pub(crate) fn is_like(&self, other: &Deed) -> bool {
         let same = |one: &[StandingEntry], other: &[StandingEntry]| {
             let claims = |of: &StandingEntry| (of.claim, of.token);

@@ -111,7 +111,7 @@ impl Agent {
         }
     }
 
-    /// What the keeper takes up. It must be all that was written, unless the journal was lost.
+    /// The rows that the keeper takes up. They must be all that was written, unless the journal was lost.
     fn take_up(&mut self, core: &mut Core, now: Boottime, opened: Option<(Store, Saved)>) -> Saved {
         let Some((mut store, saved)) = opened else { return self.rows.saved() };
         if let Some(why) = store.fresh() {
@@ -139,7 +139,7 @@ impl Agent {
         saved
     }
 
-    /// What pages say, the agent must know.
+    /// The agent must know all holds on pages.
     fn check_kept(
         &mut self,
         core: &mut Core,

@@ -14,15 +14,15 @@ use super::network;
 pub(crate) struct InFlight {
     /// The instant just before it was sent.
     pub(crate) sent_at: Boottime,
-    /// What it releases.
+    /// Claims that it releases.
     pub(crate) releases: Option<ClaimId>,
 }
 
 /// The connection of one agent.
 pub(crate) struct Link {
-    /// Whether requests get through.
+    /// True while requests get through.
     pub(crate) there: bool,
-    /// Whether replies and hints get through.
+    /// True while replies and hints get through.
     pub(crate) back: bool,
     /// Grows when either changes, so that an older mending does not count.
     pub(crate) generation: u64,
@@ -34,7 +34,7 @@ pub(crate) struct Link {
     pub(crate) claimed: BTreeSet<ClaimId>,
     /// Claims of which there were two copies.
     pub(crate) doubled: BTreeSet<ClaimId>,
-    /// Which claims they are about, in order.
+    /// The claims that they are about, in order.
     pub(crate) asked: BTreeMap<CallId, Vec<Option<ClaimId>>>,
 }
 
@@ -53,7 +53,7 @@ impl Link {
         }
     }
 
-    /// Whether anything gets through in both directions.
+    /// True if messages get through in both directions.
     pub(crate) fn works(&self) -> bool {
         self.there && self.back
     }
@@ -66,7 +66,7 @@ impl Link {
         self.epoch = None;
     }
 
-    /// Whether the agent must know of a claim that is upstream: it sent it, once.
+    /// True if the agent must know of a claim that is upstream: it sent it, once.
     pub(crate) fn must_know(&self, claim: ClaimId) -> bool {
         self.claimed.contains(&claim) && !self.doubled.contains(&claim)
     }

@@ -32,7 +32,7 @@ impl World {
         }
     }
 
-    /// What is upstream that nobody owns up to.
+    /// Claims upstream that no agent knows of.
     fn look_for_ghosts(&mut self) {
         let mut known: BTreeMap<usize, BTreeSet<ClaimId>> = BTreeMap::new();
         for agent in self.agents.iter_mut().filter(|agent| agent.is_settled()) {
@@ -77,7 +77,7 @@ impl World {
         self.core.judge(Invariant::NothingLeft, verdict);
     }
 
-    /// Whether stores grant again when nothing is wrong any more.
+    /// Checks that stores grant again when nothing is wrong any more.
     fn look_at_stores(&mut self) {
         for agent in self.agents.iter().take(1) {
             let core = &mut self.core;
@@ -105,7 +105,7 @@ impl World {
         }
     }
 
-    /// What pages say, and what agents say.
+    /// Compares the pages with the agents.
     fn look_at_pages(&mut self) {
         for agent in self.agents.iter_mut().filter(|agent| agent.is_up()) {
             let now = agent.boottime(&self.core).as_nanos();
@@ -133,7 +133,7 @@ impl World {
         }
     }
 
-    /// Who waits for what, by the agents' own word, and whether it is free upstream.
+    /// Checks that no waiter of an agent waits for a resource that is free upstream.
     fn look_at_waiters(&mut self) {
         let mut waiting: BTreeMap<Resource, Vec<String>> = BTreeMap::new();
         for agent in &mut self.agents {

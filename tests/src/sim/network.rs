@@ -1,4 +1,4 @@
-//! What becomes of a message between an agent and its upstream.
+//! The fate of messages between an agent and its upstream.
 
 use std::time::Duration;
 

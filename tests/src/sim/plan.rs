@@ -1,4 +1,4 @@
-//! What a run is made of, drawn from its seed before it begins.
+//! The plan of a run, drawn from its seed before it begins.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,7 +26,7 @@ pub(crate) const CROWD_PROGRAMS: usize = 16;
 /// Ended holds are remembered for so long.
 pub(crate) const REMEMBER: Duration = Duration::from_secs(3);
 
-/// What can go wrong from outside. Each run draws the ones it has, so that some runs have few and
+/// Faults from outside. Each run draws the ones it has, so that some runs have few and
 /// get far with them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Trouble {
@@ -108,7 +108,7 @@ impl Trouble {
         }
     }
 
-    /// Whether it can befall that kind of run.
+    /// True if it can befall that kind of run.
     fn befalls(self, embedded: bool) -> bool {
         match self {
             Trouble::DiskFull
@@ -207,7 +207,7 @@ pub(crate) struct Plan {
     pub(crate) clients: usize,
     /// How many waits for the first prize there are on the first host besides; none in most runs.
     pub(crate) crowd: usize,
-    /// Whether the upstream lives within the agent of the only host.
+    /// True if the upstream lives within the agent of the only host.
     pub(crate) embedded: bool,
     /// How much the store within an agent keeps ahead.
     pub(crate) ahead: Ahead,
@@ -215,13 +215,13 @@ pub(crate) struct Plan {
     pub(crate) disk_seed: u64,
     /// Drift of the upstream's clock and then of each host's, ppm.
     pub(crate) drifts_ppm: Vec<i64>,
-    /// What programs fight about.
+    /// The resources.
     pub(crate) prizes: Vec<Prize>,
-    /// What the keepers are told.
+    /// The keepers' settings.
     pub(crate) settings: Settings,
     /// The network while there are faults.
     pub(crate) weather: Weather,
-    /// What goes wrong.
+    /// The faults that can occur.
     pub(crate) troubles: Vec<Trouble>,
     /// The usual time from one trouble to the next.
     pub(crate) trouble_every: Duration,
@@ -263,7 +263,7 @@ impl Plan {
                 .into_iter()
                 .filter(|trouble| trouble.befalls(embedded))
                 .filter(|trouble| random.per_mille(450) || planted.needs(*trouble))
-                // What comes of it is not spread over turns.
+                // Its consequences are not spread over turns.
                 .filter(|trouble| crowd == 0 || *trouble != Trouble::UpstreamReset)
                 .collect(),
             trouble_every: random.ms(250, 2500),
@@ -275,7 +275,7 @@ impl Plan {
     }
 }
 
-/// What a planted fault needs to show.
+/// The conditions under which a planted fault shows.
 trait Needs {
     fn needs(&self, trouble: Trouble) -> bool;
 }
@@ -309,7 +309,7 @@ impl Needs for Option<Planted> {
 }
 
 impl Planted {
-    /// Whether only a run with the upstream inside the agent can show it.
+    /// True if only a run with the upstream inside the agent can show it.
     fn is_of_disks(self) -> bool {
         matches!(
             self,
@@ -322,7 +322,7 @@ impl Planted {
         )
     }
 
-    /// Whether a run with the upstream inside the agent can show it.
+    /// True if a run with the upstream inside the agent can show it.
     fn shows_embedded(self) -> bool {
         matches!(self, Planted::LateJournal | Planted::VoidLast | Planted::UnreadKept)
     }

@@ -31,7 +31,7 @@ pub enum Planted {
     DeafToLoss,
     /// A grant whose caller has gone without reading of it is not given back.
     UnreadKept,
-    /// What has ended is not written down for the next agent.
+    /// Ended holds are not written down for the next agent.
     ForgetRequests,
     /// An agent that starts takes up its store as if no time had passed.
     ForgetEnded,
@@ -47,7 +47,7 @@ pub enum Planted {
     NeverRecovers,
     /// The lock on the directories is given to everybody.
     NoLock,
-    /// What a session can be told again grows without end.
+    /// The events kept for a session's reader grow without end.
     RingUnbounded,
     /// A stream whose reader takes nothing more is closed, although guarded work has it.
     FullStreamEnds,
@@ -59,7 +59,7 @@ pub enum Planted {
     AnyCallIsProgress,
     /// The time in which the agent stood still is not counted out.
     StandstillCounts,
-    /// Who claims a permit in a quarantine is told to come again, and gets no place.
+    /// A claim of a permit in a quarantine is refused for now, and gets no place.
     QuarantineOrder,
     /// A checkpoint that comes while a beat is on its way is answered like the last one.
     EarlyCheckpoint,

@@ -15,7 +15,7 @@ impl World {
             return;
         }
         if self.core.plan.embedded {
-            // Whoever is started late may reach the second agent, if there is one.
+            // A program that is started late may reach the second agent, if there is one.
             let host = id % self.agents.len();
             client.host = if self.agents[host].is_up() { host } else { 0 };
         }

@@ -1,4 +1,4 @@
-//! What happens next.
+//! An event of the run.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;

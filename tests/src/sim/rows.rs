@@ -1,4 +1,4 @@
-//! What the journals of agent and upstream must say, as tables in memory.
+//! The rows that the journals of agent and upstream must have, as tables in memory.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -60,17 +60,17 @@ impl AgentRows {
         }
     }
 
-    /// Whether a session is in it.
+    /// True if it has the session.
     pub(crate) fn has_session(&self, session: SessionId) -> bool {
         self.sessions.contains_key(&session)
     }
 
-    /// Whether a session's work may go on without it, also if it has just ended.
+    /// True if a session's work may go on without it, also if it has just ended.
     pub(crate) fn is_guarded(&self, session: SessionId) -> bool {
         self.guarded.contains(&session)
     }
 
-    /// Whether the grant of a hold is told by its event, whoever reads a reply.
+    /// True if the grant of a hold is told by its event, even if no client reads the reply.
     pub(crate) fn is_told_by_event(&self, hold: ClaimId) -> bool {
         self.holds.values().any(|saved| saved.claim.id == hold && saved.wait == Wait::Queue)
     }
@@ -88,7 +88,7 @@ impl AgentRows {
         (self.sessions.len(), self.holds.len())
     }
 
-    /// What is in it, for people.
+    /// Its content, for people.
     pub(crate) fn names(&self) -> Vec<String> {
         let sessions = self.sessions.keys().map(|session| format!("session {session}"));
         let holds = self.holds.values().map(|saved| format!("hold {}", saved.claim.id));
@@ -178,7 +178,7 @@ impl EngineRows {
         all
     }
 
-    /// What is in it, for people.
+    /// Its content, for people.
     pub(crate) fn names(&self) -> Vec<String> {
         let grants = self
             .grants

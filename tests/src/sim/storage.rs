@@ -30,7 +30,7 @@ const PAGE: u64 = 4096;
 /// A disk that has nothing else to do syncs within so many µs.
 const SYNC_US: (u64, u64) = (50, 4000);
 
-/// Which directory.
+/// A directory of the agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Place {
     /// In memory.
@@ -39,7 +39,7 @@ pub(crate) enum Place {
     State,
 }
 
-/// What can be wrong with a directory.
+/// A fault of a directory.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Ailment {
     /// Nothing is free.
@@ -65,7 +65,7 @@ struct State {
     /// Processes that can write; the last one has the greatest number.
     processes: BTreeSet<u64>,
     last_process: u64,
-    /// Whose the directories are.
+    /// The process that has the lock.
     lock: Option<u64>,
     runtime: Directory,
     state: Directory,
@@ -76,7 +76,7 @@ struct State {
     planted: Option<Planted>,
     /// Planted: records that are written after their mark.
     held_back: Option<(&'static str, u64, Vec<u8>)>,
-    /// What was in the runtime directory may be lost by what happened to it.
+    /// The runtime directory's files may be lost by what happened to it.
     is_harmed: bool,
     /// The same, and nothing that is written makes up for it.
     is_damaged: bool,
@@ -106,9 +106,9 @@ struct File {
     bytes: Vec<u8>,
     /// Up to where it has space.
     reserved: u64,
-    /// What is on the medium; `None` if not even its name is.
+    /// Bytes on the medium; `None` if not even its name is.
     durable: Option<Vec<u8>>,
-    /// What was written since.
+    /// Writes since then.
     unsynced: Vec<(u64, Vec<u8>)>,
 }
 
@@ -144,7 +144,6 @@ impl Storage {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What time it is.
     pub(crate) fn set_now(&self, now: TrueTime) {
         self.state().now = now;
     }
@@ -176,7 +175,7 @@ impl Storage {
         state.lock.take_if(|owner| *owner == process);
         state.dies.take_if(|(of, _)| *of == process);
         let Some((_, note, _)) = state.writing.take_if(|(of, ..)| *of == process) else { return };
-        // Whoever ends by itself waits for it.
+        // A process that ends by itself waits for it.
         let is_done = !killed || state.random.per_mille(500);
         drop(state);
         if is_done {
@@ -185,7 +184,7 @@ impl Storage {
         }
     }
 
-    /// Whether a process was not killed.
+    /// True if a process was not killed.
     pub(crate) fn is_alive(&self, process: u64) -> bool {
         self.state().processes.contains(&process)
     }
@@ -200,7 +199,7 @@ impl Storage {
         Handle { storage: self.clone(), place, process }
     }
 
-    /// Who writes a process's notes to the ledger, on that disk.
+    /// The writer of a process's notes to the ledger, on that disk.
     pub(crate) fn scribe(&self, process: u64, disk: Box<dyn Disk + Send>) -> Clerk {
         Clerk { storage: self.clone(), process, disk }
     }
@@ -210,7 +209,7 @@ impl Storage {
         self.state().writing.filter(|(of, ..)| *of == process).map(|(_, _, due)| due)
     }
 
-    /// What the wall clock shows, µs.
+    /// The wall clock's time, µs.
     pub(crate) fn wall_clock_us(&self) -> u64 {
         let state = self.state();
         state.wall_us + state.now.as_nanos() / 1000
@@ -312,13 +311,13 @@ impl Storage {
         });
     }
 
-    /// What failed was written after all.
+    /// Failed writes are on the medium after all.
     pub(crate) fn mend(&self) {
         let mut state = self.state();
         state.is_harmed &= state.is_damaged;
     }
 
-    /// Whether a journal that is not found whole was lost by what happened to its directory, and not by the
+    /// True if a journal that is not found whole was lost by a fault of its directory, and not by the
     /// death of an agent. Forgets it.
     pub(crate) fn take_harm(&self) -> bool {
         let mut state = self.state();
@@ -335,7 +334,7 @@ impl State {
         }
     }
 
-    /// Whether something fails now; one more failure is over.
+    /// Fails if a fault says so, and counts it.
     fn fails(&mut self, place: Place) -> io::Result<()> {
         let directory = self.directory(place);
         let has_error = directory.errors > 0;
@@ -354,7 +353,7 @@ impl State {
         self.is_harmed |= place == Place::Runtime;
     }
 
-    /// Whether the process is killed at this write.
+    /// True if the process is killed at this write.
     fn dies_now(&mut self, process: u64) -> bool {
         match &mut self.dies {
             Some((of, left)) if *of == process && *left > 0 => *left -= 1,
@@ -424,7 +423,7 @@ impl State {
         let Some(file) = state.files.get_mut(file).filter(|_| place == Place::State) else {
             return failed;
         };
-        // What a failed sync did not write is never tried again by the kernel.
+        // The kernel never retries pages that a failed sync did not write.
         let unsynced = std::mem::take(&mut file.unsynced);
         if failed.is_ok() || random.per_mille(500) {
             let durable = file.durable.get_or_insert_default();

@@ -39,7 +39,7 @@ pub(crate) struct Store {
     claiming: BTreeMap<CallId, (ClaimId, Resource)>,
     /// Calls that it has not answered.
     unanswered: usize,
-    /// What it did since the last turn was secured.
+    /// Its effects since the last turn was secured.
     steps: Vec<Vec<Deed>>,
 }
 
@@ -142,7 +142,7 @@ impl Store {
         let waited = self.storage.note_due(self.process).is_some();
         let polled = self.embedded.poll_report(&mut Context::from_waker(Waker::noop()));
         if waited {
-            // What waited for it may have been granted, and a later claim have changed the limit.
+            // Its waiters may have been granted, and a later claim have changed the limit.
             self.take_down(now, true);
         }
         match polled {
@@ -185,24 +185,24 @@ impl Store {
         std::mem::take(&mut self.steps)
     }
 
-    /// What the heart does about the journal after each turn.
+    /// Tends the journal after each turn, as the heart does.
     pub(crate) fn tend(&mut self, now: Boottime, keeper: &mut Keeper) {
         let rows = LiveRows::new(keeper, &self.embedded);
         self.journal.borrow_mut().tend(now, &rows);
         keeper.set_unrecorded(self.journal.borrow().refusal());
     }
 
-    /// Whether holds may be valid longer than its journal says.
+    /// True if holds may be valid longer than its journal says.
     pub(crate) fn lacks_renewals(&self) -> bool {
         self.journal.borrow().lacks_renewals()
     }
 
-    /// Whether everything would survive the agent.
+    /// True if everything would survive the agent.
     pub(crate) fn is_recorded(&self) -> bool {
         self.journal.borrow().refusal().is_none()
     }
 
-    /// What the heart does about it in its last turn.
+    /// Closes it in the last turn, as the heart does.
     pub(crate) fn finish(&mut self, now: Boottime, keeper: &Keeper) {
         let rows = LiveRows::new(keeper, &self.embedded);
         self.journal.borrow_mut().finish(now, &rows);
@@ -213,12 +213,12 @@ impl Store {
         self.embedded.close();
     }
 
-    /// Whether it grants nothing for a while, and says so.
+    /// True if it grants nothing for a while, and says so.
     pub(crate) fn grants_nothing(&self) -> Option<String> {
         self.embedded.health().grants_nothing
     }
 
-    /// What is in it, for people.
+    /// Its content, for people.
     pub(crate) fn names(&self) -> Vec<String> {
         let routes = |key: &Key| matches!(key, Key::Routes(_));
         let rows = self.embedded.rows();

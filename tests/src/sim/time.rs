@@ -56,7 +56,6 @@ impl Clock {
         (self.offset_ns, self.since_ns) = (0, now.0);
     }
 
-    /// What it shows.
     pub(crate) fn at(&self, now: TrueTime) -> Boottime {
         Boottime::from_nanos(self.offset_ns + self.elapsed(now.0.saturating_sub(self.since_ns)))
     }

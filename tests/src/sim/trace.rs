@@ -1,4 +1,4 @@
-//! What happened, for people and for comparison.
+//! The trace of a run, for people and for comparison.
 
 use std::collections::VecDeque;
 

@@ -25,24 +25,24 @@ const TOMBSTONE: Duration = Duration::from_secs(10);
 /// Most waiters of a semaphore.
 const QUEUE_MAX: usize = 6;
 
-/// Where truth is kept.
+/// The store of the truth.
 pub(crate) struct Upstream {
     clock: Clock,
     engine: Engine,
     rows: EngineRows,
     /// The greatest token that may have been granted. Survives everything.
     token_high: u64,
-    /// What its wall clock shows at the beginning of the run, µs.
+    /// The time of its wall clock at the beginning of the run, µs.
     wall_us: u64,
     /// Grows when its data is lost.
     pub(crate) epoch: u64,
     /// Grows with every start: connections of an earlier life are broken.
     pub(crate) life: u64,
-    /// Whether it stands still.
+    /// True while it stands still.
     pub(crate) frozen: bool,
     /// Until when it grants nothing. Kept with its data.
     quarantine: Boottime,
-    /// What it did and nobody has judged yet.
+    /// Effects that are not judged yet.
     moments: Vec<Moment>,
     /// When its next turn is planned.
     planned: Option<TrueTime>,
@@ -70,7 +70,7 @@ impl Upstream {
         }
     }
 
-    /// Whether it grants nothing for a while.
+    /// True if it grants nothing for a while.
     pub(crate) fn is_quarantined(&self, core: &Core) -> bool {
         self.engine.quarantined_until(self.clock.at(core.now)).is_some()
     }
@@ -95,7 +95,7 @@ impl Upstream {
                 self.again.push(resource.clone());
             }
         }
-        // What is overdue is a step of its own, so that each step has one cause.
+        // Overdue expiries are a step of their own, so that each step has one cause.
         self.engine.handle_timeout(now);
         let mut changes = self.settle(core);
         let beaten = waiting_of(core, &request);
@@ -160,7 +160,7 @@ impl Upstream {
         self.wall_us = us;
     }
 
-    /// What it did since this was asked last.
+    /// Its effects since the last call.
     pub(crate) fn moments(&mut self) -> Vec<Moment> {
         std::mem::take(&mut self.moments)
     }
@@ -170,7 +170,7 @@ impl Upstream {
         self.rows.resources()
     }
 
-    /// What is left of anybody, for people.
+    /// All claims and sessions that are left, for people.
     pub(crate) fn names(&self) -> Vec<String> {
         let mut names = self.rows.names();
         if self.engine.has_grants() {

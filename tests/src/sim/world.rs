@@ -28,7 +28,7 @@ const LAST_ORDERS: Duration = Duration::from_secs(3);
 /// More steps than this mean that something spins.
 const STEPS_MAX: u64 = 5_000_000;
 
-/// What a run is to do besides running.
+/// Options of a run.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Options {
     /// A fault built in on purpose.
@@ -41,7 +41,7 @@ pub struct Options {
     pub print: bool,
 }
 
-/// What came of a run.
+/// The outcome of a run.
 #[derive(Debug)]
 pub struct Outcome {
     /// Its seed.
@@ -52,7 +52,7 @@ pub struct Outcome {
     pub ended_at: TrueTime,
     /// How many grants there were.
     pub grants: usize,
-    /// What happened how often.
+    /// Counts of events, by name.
     pub seen: BTreeMap<&'static str, u64>,
     /// A hash of everything that happened.
     pub hash: u64,
@@ -304,7 +304,7 @@ impl World {
         }
     }
 
-    /// What a program was answered when it did not wait for it any more.
+    /// Returns answers for which a program did not wait any more.
     pub(super) fn return_unread(&mut self, id: usize) {
         let client = &mut self.clients[id];
         for reply in std::mem::take(&mut client.unread) {

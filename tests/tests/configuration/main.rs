@@ -1,4 +1,4 @@
-//! What an administrator meets who configures the agent: wrong values, where a value comes from, reloads.
+//! The configuration as an administrator meets it: wrong values, the sources of values, reloads.
 
 mod wrong_values;
 

@@ -40,7 +40,7 @@ pub(super) struct Slot {
     pub(super) state: HoldState,
 }
 
-/// Whose a page is.
+/// The owner of a page.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Identity {
     pub(super) session: SessionId,

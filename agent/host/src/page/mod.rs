@@ -171,7 +171,7 @@ impl Pages {
     }
 
     /// Removes every page that has not been opened: of sessions that this agent does not know.
-    /// Whoever maps one sees that nothing on it is held. Returns how many there were.
+    /// Their readers see that nothing on them is held. Returns how many there were.
     ///
     /// # Errors
     ///

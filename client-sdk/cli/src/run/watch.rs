@@ -149,7 +149,7 @@ impl<'a> Watch<'a> {
             }
         }
         if self.stage != Stage::Running {
-            // Whoever of the group outlived the first process without holding on to the tether.
+            // Members of the group that outlived the first process without holding on to the tether.
             self.guarded.signal(Signal::SIGKILL);
         }
         if let Some(terminal) = &self.terminal {
@@ -256,7 +256,7 @@ impl<'a> Watch<'a> {
             );
             match action {
                 Action::Wait(_) if self.stage == Stage::Killed => {
-                    // Whoever was started meanwhile.
+                    // Processes that were started meanwhile.
                     self.signal_all(&[Signal::SIGKILL]);
                     return Some(now + KILL_AGAIN_NS);
                 }

@@ -1,4 +1,4 @@
-//! What is published on a Redis.
+//! Messages that are published on a Redis.
 
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Condvar, Mutex};

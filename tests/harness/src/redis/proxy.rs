@@ -16,7 +16,6 @@ use crate::until;
 /// Bytes taken from a socket at once.
 const CHUNK: usize = 64 * 1024;
 
-/// Which way bytes go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
     /// From the agent to Redis.
@@ -61,9 +60,9 @@ struct Link {
     number: u64,
     client: UnixStream,
     server: UnixStream,
-    /// Whether bytes of it vanished, so that its ends no longer understand each other.
+    /// Set once bytes of it vanished: its ends no longer understand each other.
     maimed: bool,
-    /// Whether it ends with the next reply.
+    /// Set when it ends with the next reply.
     doomed: bool,
 }
 
@@ -225,7 +224,7 @@ impl Shared {
         self.lock().links.retain(|link| link.number != number);
     }
 
-    /// What is passed on of a request.
+    /// The part of a request that is passed on.
     fn request(&self, number: u64, bytes: &[u8]) -> Vec<u8> {
         let mut state = self.lock();
         let State { faults, links, .. } = &mut *state;
@@ -242,7 +241,7 @@ impl Shared {
         bytes.to_vec()
     }
 
-    /// What is passed on of a reply, after what came before and was `unread`; `None` to close the
+    /// The part of a reply that is passed on, behind earlier bytes that were `unread`; `None` to close the
     /// connection instead.
     fn reply(&self, number: u64, bytes: &[u8], unread: &mut Vec<u8>) -> Option<Vec<u8>> {
         unread.extend_from_slice(bytes);

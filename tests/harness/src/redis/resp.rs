@@ -1,4 +1,4 @@
-//! Where one frame of the Redis protocol ends and the next begins.
+//! Finds the end of a frame of the Redis protocol.
 
 /// The length of the first frame, and whether it is a push that says something happened: an
 /// invalidation, or a message on a channel. `None` while it is not complete.

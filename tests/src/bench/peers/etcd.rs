@@ -48,7 +48,7 @@ impl Etcd {
         Ok(etcd)
     }
 
-    /// Where its clients connect.
+    /// The address for its clients.
     pub(in crate::bench) fn endpoint(&self) -> &str {
         &self.endpoint
     }

@@ -16,7 +16,7 @@ use postgres::Postgres;
 use super::shared_redis::SharedRedis;
 use crate::harness::{Program, binary, boottime_ns};
 
-/// What the clients run.
+/// The program of the clients.
 const PROGRAM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/python/peers.py");
 /// The interpreter that has their packages, in the build directory.
 const PYTHON: &str = "python/bin/python";
@@ -40,7 +40,7 @@ impl Brand {
         Brand::Postgres,
     ];
 
-    /// What a reader of the report sees.
+    /// The name in the report.
     pub(super) fn label(self) -> &'static str {
         match self {
             Brand::AdvancedSemaphores => "Python asyncio-advanced-semaphores 0.0.9",
@@ -51,7 +51,7 @@ impl Brand {
         }
     }
 
-    /// What `peers.py` calls it.
+    /// The name in `peers.py`.
     fn name(self) -> &'static str {
         match self {
             Brand::AdvancedSemaphores => "asyncio-advanced-semaphores",

@@ -1,7 +1,7 @@
 use super::super::{Machine, World};
 use crate::harness::boottime_ns;
 
-/// Of the programs as they are installed.
+/// Limits for the programs as they are installed.
 const BINARY_MAX: u64 = 15 * 1024 * 1024;
 /// Twice what is promised, since other machines differ.
 const RSS_KIB_MAX: u64 = 24 * 1024;

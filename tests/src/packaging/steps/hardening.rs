@@ -1,6 +1,6 @@
 use super::super::World;
 
-/// Of ten times the figure that is printed.
+/// Ten times the figure that is printed.
 const EXPOSURE_MAX: u32 = 14;
 
 pub(super) fn in_force(world: &mut World) {

@@ -1,4 +1,4 @@
-//! What is done to the package, in order.
+//! The steps of the test, in order.
 
 mod configuration;
 mod footprint;

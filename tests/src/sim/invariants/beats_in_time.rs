@@ -10,7 +10,7 @@ use tenure_core::time::Boottime;
 use super::super::time::TrueTime;
 use super::Verdict;
 
-/// What the design allows.
+/// Limits of the design.
 const LATE_MAX: Duration = Duration::from_millis(50);
 /// Interruptions remembered per host; older ones are longer ago than any beat can be late.
 const INTERRUPTIONS_MAX: usize = 16;

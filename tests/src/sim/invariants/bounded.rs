@@ -3,7 +3,7 @@
 
 use super::Verdict;
 
-/// What a turn looks up and does, with the budget that agents have here.
+/// Most look-ups and effects of a turn, with the budget that agents have here.
 const WORK_MAX: u64 = 20_000;
 
 /// Compares sizes with their limits.

@@ -26,9 +26,8 @@ const BEHIND_MAX: Duration = Duration::from_millis(2500);
 pub(crate) struct Slot {
     /// On which host.
     pub(crate) host: usize,
-    /// Whose page.
+    /// The page's session.
     pub(crate) session: SessionId,
-    /// Which slot.
     pub(crate) slot: u32,
 }
 
@@ -64,7 +63,7 @@ impl Exclusion {
         let fact = ledger.fact(claim);
         let rival = self.beliefs.iter().find(|(at, belief)| {
             at.host == slot.host
-                // What it says of the slot itself is what this write replaces.
+                // This write replaces the ledger's entry of the slot itself.
                 && **at != slot
                 && belief.claim != claim
                 && belief.until > now
@@ -216,7 +215,7 @@ impl Exclusion {
         Ok(())
     }
 
-    /// What the agent was going to do is lost with it.
+    /// The pending work of the agent is lost with it.
     pub(crate) fn crashed(&mut self, host: usize) {
         self.heard.retain(|(heard_on, _)| *heard_on != host);
     }
@@ -237,7 +236,7 @@ impl Exclusion {
         Ok(())
     }
 
-    /// What the pages of a host say is held now.
+    /// The holds on the pages of a host now.
     pub(crate) fn believed(&self, now: TrueTime, host: usize) -> Vec<(SessionId, ClaimId)> {
         let believed = self.believed_until(now, host).into_iter();
         believed.map(|(session, claim, _)| (session, claim)).collect()

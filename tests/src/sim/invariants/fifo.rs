@@ -8,7 +8,7 @@ use tenure_core::model::{ClaimId, Resource, StandingEntry};
 use super::Verdict;
 use super::ledger::Step;
 
-/// Who queued when. Kept here, not taken from the upstream's own order.
+/// The order of the queue. Kept here, not taken from the upstream's own order.
 #[derive(Default)]
 pub(crate) struct Fifo {
     arrivals: BTreeMap<Resource, Vec<ClaimId>>,
@@ -41,7 +41,7 @@ impl Fifo {
     ) -> Verdict {
         self.came_again(resource, step, waiting)?;
         let arrivals = self.arrivals.entry(resource.clone()).or_default();
-        // Who came in the same step as a grant at once may have come after it.
+        // A waiter of the same step as an immediate grant may have come after it.
         let before = arrivals.len();
         for entry in waiting {
             if !arrivals.contains(&entry.claim) {

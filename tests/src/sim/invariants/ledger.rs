@@ -1,4 +1,4 @@
-//! What the upstream really granted: the measure of everything that anybody says.
+//! The upstream's true grants: every claim of an agent or a page is measured by them.
 
 use std::collections::BTreeMap;
 
@@ -31,7 +31,7 @@ impl End {
         }
     }
 
-    /// Whether the holder could not know: from that instant until its agent hears of it, its page is
+    /// True if the holder could not know: from that instant until its agent hears of it, its page is
     /// behind the truth. These are the only exceptions from exclusion; a fenced resource refuses
     /// such a holder by its token.
     pub(crate) fn is_unannounced(self) -> bool {
@@ -43,16 +43,15 @@ impl End {
         )
     }
 
-    /// Whether somebody else may be granted the same before the holder knows.
+    /// True if another claim may be granted the same before the holder knows.
     pub(crate) fn is_overlapping(self) -> bool {
         self.is_unannounced() && self != End::ResetAndQuarantine
     }
 }
 
-/// What is known of a claim.
+/// Facts of a claim.
 #[derive(Debug, Clone)]
 pub(crate) struct Fact {
-    /// Of what.
     pub(crate) resource: Resource,
     /// Its token.
     pub(crate) token: u64,
@@ -65,7 +64,7 @@ pub(crate) struct Fact {
     pub(crate) ended_at: Option<TrueTime>,
 }
 
-/// What changed about a resource in one step of the upstream.
+/// The change of a resource in one step of the upstream.
 #[derive(Debug, Default)]
 pub(crate) struct Step {
     /// New grants, lowest token first.
@@ -76,16 +75,14 @@ pub(crate) struct Step {
     pub(crate) limit: usize,
 }
 
-/// What the upstream did to somebody, to be held against what pages say at that instant.
+/// An effect of the upstream, to be compared with the pages at that instant.
 #[derive(Debug)]
 pub(crate) enum Moment {
     /// It let go of a grant.
     Ended(ClaimId, End),
     /// It granted a claim.
     Granted {
-        /// Of what.
         resource: Resource,
-        /// Which claim.
         claim: ClaimId,
         /// How many grants of it there are now.
         holders: usize,
@@ -149,7 +146,7 @@ impl Ledger {
         }
     }
 
-    /// What is known of a claim that was granted.
+    /// Facts of a claim that was granted.
     pub(crate) fn fact(&self, claim: ClaimId) -> Option<&Fact> {
         self.facts.get(&claim)
     }

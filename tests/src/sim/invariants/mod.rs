@@ -1,4 +1,4 @@
-//! What must be true whatever happens, one file each. The numbers are those of the design.
+//! The invariants, one file each. The numbers are those of the design.
 
 mod beats_in_time;
 mod bounded;
@@ -30,7 +30,7 @@ pub(crate) use rising_tokens::RisingTokens;
 pub(crate) use tied::Tied;
 pub(crate) use truth_first::TruthFirst;
 
-/// What was found wrong, in words.
+/// The violation, in words.
 pub(crate) type Verdict = Result<(), String>;
 
 /// The rules of a run.
@@ -107,7 +107,6 @@ impl fmt::Display for Invariant {
 /// A rule was broken.
 #[derive(Debug, Clone)]
 pub struct Violation {
-    /// Which rule.
     pub invariant: Invariant,
     /// How.
     pub what: String,

@@ -10,7 +10,7 @@ use uuid::Uuid;
 use super::super::time::TrueTime;
 use super::Verdict;
 
-/// What its program was told.
+/// The answer that its program read.
 #[derive(Debug, Clone, Copy)]
 struct Known {
     hold: ClaimId,
@@ -19,7 +19,7 @@ struct Known {
     at: TrueTime,
 }
 
-/// What programs were told about their requests, by session and id.
+/// Answers that programs read, by session and request id.
 #[derive(Default)]
 pub(crate) struct OneAnswer {
     known: BTreeMap<(Uuid, String), Known>,
@@ -48,7 +48,7 @@ impl OneAnswer {
 
     /// A program read that the hold of its request has ended.
     pub(crate) fn has_ended(&mut self, (session, request): (Uuid, &str), hold: ClaimId) {
-        // Who was never told of it may be given another one. It is remembered from its end on, which came
+        // A program that was never told of it may be given another one. It is remembered from its end on, which came
         // after the last answer that it lives.
         if let Some(known) = self.known.get_mut(&(session, request.to_owned()))
             && known.hold == hold

@@ -52,17 +52,17 @@ impl OneEnd {
         }
     }
 
-    /// Whether a hold ran out: the upstream may keep it a little longer.
+    /// True if a hold ran out: the upstream may keep it a little longer.
     pub(crate) fn has_expired(&self, hold: ClaimId) -> bool {
         self.expired.contains(&hold)
     }
 
-    /// Whether a hold was given to somebody else, or revoked.
+    /// True if a hold was preempted or revoked.
     pub(crate) fn was_taken_away(&self, hold: ClaimId) -> bool {
         self.taken_away.contains(&hold)
     }
 
-    /// Whether a hold was granted and has not ended.
+    /// True if a hold was granted and has not ended.
     pub(crate) fn is_open(&self, hold: ClaimId) -> bool {
         self.lives.get(&hold).is_some_and(|(_, life)| *life == Life::Granted)
     }

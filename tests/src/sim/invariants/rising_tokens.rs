@@ -11,7 +11,7 @@ pub(crate) struct RisingTokens {
 }
 
 impl RisingTokens {
-    /// What the upstream granted in one step, of all resources.
+    /// The upstream's grants in one step, of all resources.
     pub(crate) fn granted(&mut self, grants: &[(Resource, StandingEntry)]) -> Verdict {
         let mut tokens: Vec<u64> = grants.iter().map(|(_, entry)| entry.token).collect();
         tokens.sort_unstable();

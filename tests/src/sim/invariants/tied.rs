@@ -18,7 +18,7 @@ use super::super::time::TrueTime;
 use super::Verdict;
 use super::ledger::{End, Moment};
 
-/// What clocks that drift make of the longest promise.
+/// The longest promise, as measured by clocks that drift.
 const SLACK: Duration = Duration::from_millis(25);
 /// So soon after its deadline an agent that runs has ended what is over.
 const BOUND: Duration = Duration::from_millis(500);
@@ -27,7 +27,7 @@ const FIRST_STREAM: Duration = Duration::from_secs(3);
 /// A standstill of this length is noticed wherever it begins.
 const NOTICED: Duration = Duration::from_millis(1300);
 
-/// What is known of a session in truth.
+/// The true state of a session.
 #[derive(Debug)]
 struct Tie {
     host: usize,
@@ -65,7 +65,7 @@ impl Sign {
         self.is_call = true;
     }
 
-    /// Whether the next one is not due yet.
+    /// True if the next one is not due yet.
     fn is_fresh(&self, now: TrueTime, within: Duration) -> bool {
         let is_forgiven = self.late.is_none_or(|late| now.since(late) > BOUND);
         self.is_call && is_forgiven && now.since(self.at) + SLACK < within
@@ -83,7 +83,7 @@ impl Tie {
 struct Reliance {
     host: usize,
     stream: StreamId,
-    /// Whether the agent can see that the work goes on.
+    /// True if the agent can see that the work goes on.
     is_seen: bool,
     /// It is lost, and was valid until then: by then the work has stopped by itself.
     lost: Option<TrueTime>,
@@ -129,7 +129,7 @@ impl Tied {
         if beat {
             tie.beaten.came(now, tie.saved.progress);
         }
-        // Whoever has stalled goes on with any call.
+        // Any call ends a stall.
         let stalled = tie.saved.progress.is_some_and(|within| now.since(tie.progressed) >= within);
         if beat || stalled {
             tie.progressed = now;

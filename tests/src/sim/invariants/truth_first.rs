@@ -24,12 +24,12 @@ pub(crate) struct TruthFirst {
     asked: BTreeMap<Ticket, TrueTime>,
     /// When an agent last had an answer about a claim.
     heard: BTreeMap<ClaimId, TrueTime>,
-    /// Which machine stood still last within a turn, from when until when.
+    /// The machine that stood still last within a turn, with the time.
     stood_still: Option<(usize, Boottime, Boottime)>,
 }
 
 impl TruthFirst {
-    /// What the pages of a host say is held, and what its agent says.
+    /// The holds on the pages of a host are those of its agent.
     pub(crate) fn agree(
         &self,
         host: usize,

@@ -81,7 +81,7 @@ pub(super) async fn silence(path: &Path) -> Check {
             detail(&format!("{name}, pid {pid}, waits for a disk or a device")),
             "look at `dmesg`, and at the file systems of its runtime_dir and state_dir",
         ),
-        // Whoever made the socket need not be the one that serves it.
+        // The process that made the socket need not be the one that serves it.
         Some((pid, (name, state))) if name == "tenured" => Check::failure(
             "agent",
             detail(&format!("pid {pid} is in state {state}")),
@@ -136,7 +136,7 @@ pub(super) fn same_clock(asked_at_ns: u64, theirs_ns: u64) -> Result<(), ClocksD
     check_clock(asked_at_ns, 1, theirs_ns.saturating_add(1_000_000))
 }
 
-/// What is wrong in another time namespace.
+/// The failure to report in another time namespace.
 pub(super) fn other_clock(differ: ClocksDiffer) -> Check {
     let remedy = "valid-untils mean nothing here, and `tenure run` and the SDK refuse to go on: leave the \
                   time namespace, or start an agent in it";
