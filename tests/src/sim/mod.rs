@@ -7,6 +7,8 @@
 //! all programs end. After every step the rules of `invariants` are checked; the first
 //! violation ends the run, and its seed shows it again.
 
+use tenure_conformance::random;
+
 mod agent;
 mod behaviour;
 mod client;
@@ -22,7 +24,6 @@ mod plan;
 mod planted;
 mod programs;
 mod queue;
-pub(crate) mod random;
 mod rows;
 mod storage;
 mod store;

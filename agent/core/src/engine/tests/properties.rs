@@ -9,8 +9,8 @@ use tenure_wire::{Attributes, Kind};
 use uuid::Uuid;
 
 use super::super::{Effect, Engine, EngineSettings};
+use super::TOKENS;
 use super::mirror::Mirror;
-use super::transcript::{TOKENS, resource};
 use crate::model::{
     Answer, Beat, BeatAnswer, Change, Claim, ClaimAnswer, ClaimId, Owner, Request, Resource,
     SessionId, Subject, Terms,
@@ -18,7 +18,13 @@ use crate::model::{
 use crate::time::Boottime;
 
 /// Few names, so that requests meet.
-const RESOURCES: [&str; 5] = ["leader/x", "master/p", "lease/l", "semaphore/g", "semaphore/h"];
+const RESOURCES: [(Kind, &str); 5] = [
+    (Kind::Leader, "x"),
+    (Kind::Master, "p"),
+    (Kind::Lease, "l"),
+    (Kind::Semaphore, "g"),
+    (Kind::Semaphore, "h"),
+];
 const IDS: u128 = 24;
 
 #[derive(Debug, Clone)]
@@ -46,6 +52,10 @@ fn step() -> impl Strategy<Value = Step> {
         2 => Just(Step::Timeout),
         1 => Just(Step::Restart),
     ]
+}
+
+fn resource((kind, name): (Kind, &str)) -> Resource {
+    Resource { tenant: Arc::from("default"), kind, name: Arc::from(name) }
 }
 
 /// Always the same resource for the same id.

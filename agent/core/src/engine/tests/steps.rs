@@ -7,7 +7,7 @@ use tenure_wire::Kind;
 use uuid::Uuid;
 
 use super::super::{Effect, Engine, EngineSettings};
-use super::transcript::TOKENS;
+use super::TOKENS;
 use crate::model::{
     Answer, Beat, BeatAnswer, Change, Claim, ClaimAnswer, ClaimId, GoneReason, Owner, Request,
     Resource, SessionId, Subject, Terms,

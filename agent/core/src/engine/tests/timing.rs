@@ -10,7 +10,7 @@ use tenure_wire::Kind;
 use uuid::Uuid;
 
 use super::super::{Engine, EngineSettings};
-use super::transcript::TOKENS;
+use super::TOKENS;
 use crate::model::{Beat, Claim, ClaimId, Owner, Request, Resource, SessionId, Subject, Terms};
 use crate::time::Boottime;
 

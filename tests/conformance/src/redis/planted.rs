@@ -1,0 +1,131 @@
+//! Faults put into the scripts on purpose, to prove that the corpus notices.
+
+/// A mistake in the scripts, of the kind that the corpus is there to catch.
+pub(super) struct Fault {
+    name: &'static str,
+    /// Only in this script; `None` for a text that several share.
+    script: Option<&'static str>,
+    right: &'static str,
+    wrong: &'static str,
+}
+
+/// All of them, in the order of the table.
+const FAULTS: [Fault; 18] = [
+    // The last token is not stored.
+    fault("token-not-stored", None, "redis.call('SET', fence, whole(token))", ""),
+    // An ended claim leaves no mark.
+    fault("no-mark", None, "redis.call('HSET', key, 'gone', reason)", ""),
+    // A mark of how a claim ended gives way to a later one.
+    fault("mark-replaced", None, "    reason = record.gone\n", ""),
+    // A claim that ran out counts as taken away.
+    fault("never-expired", None, "if redis.call('PTTL', record.key) <= KEEP then", "if nil then"),
+    // A role is released by whoever asks.
+    fault(
+        "released-by-anyone",
+        Some("release_leader"),
+        "redis.call('GET', main) == id",
+        "redis.call('GET', main)",
+    ),
+    // A beat keeps a claim's record and not its role.
+    fault("beat-not-kept", Some("renew"), "redis.call('PEXPIREAT', main, from_now(ttl))", ""),
+    // A refused claim leaves its record.
+    fault(
+        "refusal-writes",
+        Some("claim_leader"),
+        "return { 'contended'",
+        "write_record(key, record, claim) return { 'contended'",
+    ),
+    // In its grace a lease is anybody's.
+    fault("no-grace", Some("claim_lease"), "not (own and lease.in_grace)", "not lease.in_grace"),
+    // A change of the routing table is no new version of it.
+    fault("same-version", None, "redis.call('INCR', routes)", "(redis.call('GET', routes) or 0)"),
+    // A master preempts one of the same priority.
+    fault("equal-preempts", Some("claim_master"), "priority <=", "priority <"),
+    // A preempted master is not told.
+    fault(
+        "preempted-untold",
+        Some("claim_master"),
+        "tell_preempted(session_channels",
+        "type(session_channels",
+    ),
+    // A session stays in its project's set when it ends.
+    fault(
+        "session-listed",
+        Some("end_session"),
+        "listed = redis.call('SREM'",
+        "listed = redis.call('SISMEMBER'",
+    ),
+    // A released permit stays with its holder.
+    fault("permit-kept", Some("release_permit"), "redis.call('ZREM', s.main, member) +", ""),
+    // A released permit is given to nobody.
+    fault("no-handover", Some("release_permit"), "grant_heads(s, limit_of(s))", ""),
+    // The last waiter is the first.
+    fault("last-first", None, "'ZPOPMIN'", "'ZPOPMAX'"),
+    // A waiter whose time is up stays in the queue.
+    fault("dead-waiters", None, "redis.call('ZREM', s.waiting, member)", ""),
+    // The limit stays when the last user has gone.
+    fault("limit-stays", None, "redis.call('DEL', s.max, s.ttl", "redis.call('DEL', s.ttl"),
+    // Permits are lost and nobody is told.
+    fault("revoked-untold", Some("revoke_permits"), "redis.call('PUBLISH', lost", "type(lost"),
+];
+
+/// Their names on the command line.
+pub(super) static NAMES: [&str; FAULTS.len()] = {
+    let mut names = [""; FAULTS.len()];
+    let mut at = 0;
+    while at < names.len() {
+        names[at] = FAULTS[at].name;
+        at += 1;
+    }
+    names
+};
+
+const fn fault(
+    name: &'static str,
+    script: Option<&'static str>,
+    right: &'static str,
+    wrong: &'static str,
+) -> Fault {
+    Fault { name, script, right, wrong }
+}
+
+/// The fault of a name.
+pub(super) fn named(name: &str) -> Option<Fault> {
+    FAULTS.into_iter().find(|fault| fault.name == name)
+}
+
+impl Fault {
+    /// The text of a script, with the fault in it if that is its place.
+    pub(super) fn plant(&self, name: &str, source: &str) -> String {
+        match self.script.is_none_or(|script| script == name) {
+            true => source.replacen(self.right, self.wrong, 1),
+            false => source.to_owned(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_fault_has_its_place() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../agent/stores/src/redis/scripts");
+        let files = std::fs::read_dir(folder).unwrap().map(|file| file.unwrap());
+        let sources: Vec<(String, String)> = files
+            .map(|file| {
+                let name = file.file_name().into_string().unwrap();
+                (name, std::fs::read_to_string(file.path()).unwrap())
+            })
+            .collect();
+        for Fault { name: fault, script, right, .. } in FAULTS {
+            let of = |name: &str| match script {
+                // The first place in its text, which begins with what it shares with others.
+                Some(script) => name == format!("{script}.lua") || name.starts_with("prelude"),
+                None => name.starts_with("prelude"),
+            };
+            let found = sources.iter().filter(|(name, source)| of(name) && source.contains(right));
+            assert_eq!(found.count(), 1, "{fault}: where is {right:?}?");
+        }
+    }
+}
