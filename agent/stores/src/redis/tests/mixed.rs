@@ -5,7 +5,7 @@ use tenure_core::model::{Beat, BeatAnswer, GoneReason, Request, Subject, Terms};
 use super::super::exchange::{Exchange, Verified, verified, verify};
 use super::super::layout::member;
 use super::super::tenants::Tracked;
-use super::master::{MASTER_ROLE, announce, master};
+use super::kinds::{MASTER_ROLE, announce, master};
 use super::store::{Store, TTL, announcement, beat, claim, session};
 
 #[test]

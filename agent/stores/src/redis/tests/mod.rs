@@ -1,13 +1,12 @@
-//! Every script against a real server.
+//! The scripts among other programs, on a real server: formats, foreign keys, and losses. The rules
+//! that hold for every store are in `tests/conformance`.
 
 #![allow(clippy::unwrap_used, reason = "a test says so by failing")]
 
 mod foreign;
-mod leader;
-mod lease;
-mod master;
+mod kinds;
 mod mixed;
-mod semaphore;
-mod sessions;
 mod shared;
 mod store;
+mod tampered;
+mod written;

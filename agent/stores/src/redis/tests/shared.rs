@@ -4,10 +4,9 @@ use tenure_core::model::{BeatAnswer, ClaimAnswer, GoneReason};
 
 use super::super::layout::member;
 use super::foreign::Foreign;
-use super::semaphore::{check_waits, held, look_after, permit, waiting};
+use super::kinds::{MAIN, check_waits, held_of, look_after, permit, waiting};
 use super::store::{Store, resource};
 
-const MAIN: &str = "adv-sem:semaphore_main:g";
 const KEYS: [&str; 5] = [
     MAIN,
     "adv-sem:semaphore_ttl:g",
@@ -109,7 +108,7 @@ fn a_permit_that_they_granted_gets_its_token_with_the_next_beat() {
     let BeatAnswer::Held { token, limit: Some(1) } = answer else { panic!("{answer:?}") };
     assert!(token > before);
     assert!(!store.run::<bool>(&["EXISTS", &notification]));
-    assert_eq!(store.renew(&a), held(token, 1));
+    assert_eq!(store.renew(&a), held_of(token, 1));
     assert_eq!(store.hold(&a), token);
     let ends: Option<f64> = store.run(&["ZSCORE", "adv-sem:semaphore_ttl:g", &member(a.id)]);
     assert!(ends.is_some());
@@ -150,7 +149,7 @@ fn a_client_with_a_short_ttl_takes_no_keys_away() {
     store.without_writing(|| look_after(&store, true));
     // Its limit may expire; then the claims' own is in force.
     store.run::<()>(&["DEL", "adv-sem:semaphore_max:g"]);
-    assert_eq!(store.renew(&a), held(token, 2));
+    assert_eq!(store.renew(&a), held_of(token, 2));
     assert_eq!(store.run::<u32>(&["GET", "adv-sem:semaphore_max:g"]), 2);
 }
 
@@ -200,7 +199,7 @@ fn who_is_evicted_by_a_clock_that_is_ahead_is_told_so() {
     ahead.queue();
     // It came first, and is not waited for behind its clock.
     check_waits(&store, &b, 1, 1);
-    assert_eq!(store.renew(&a), held(token, 1));
+    assert_eq!(store.renew(&a), held_of(token, 1));
     // It takes both for dead.
     assert_eq!(ahead.wake_up(), 1);
     assert!(ahead.is_notified() && ahead.confirm());

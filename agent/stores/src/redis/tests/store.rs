@@ -158,14 +158,6 @@ impl Store {
     }
 
     #[track_caller]
-    pub(super) fn holders(&self, resource: &Resource) -> UpstreamStanding {
-        match self.ask(&Request::Holders(resource.clone())) {
-            Answer::Standing(standing) => standing,
-            other => panic!("{other:?} is not a standing"),
-        }
-    }
-
-    #[track_caller]
     pub(super) fn revoke(&self, resource: &Resource, token: Option<u64>) -> u64 {
         match self.ask(&Request::Revoke { resource: resource.clone(), token }) {
             Answer::Revoked(count) => count,
