@@ -6,7 +6,7 @@
 pub mod embedded;
 pub mod journal;
 pub mod redis;
-mod remote;
+pub mod remote;
 pub mod settings;
 
 use std::pin::Pin;

@@ -2,15 +2,13 @@
 //! deadlines and repetitions.
 
 use std::future::poll_fn;
-use std::sync::Arc;
 use std::time::Duration;
 
 use tenure_core::model::{Answer, CallId, Failure, Request};
 use tenure_host::clock;
-use tenure_stores::redis::address::Address;
+use tenure_stores::redis::Redis;
 use tenure_stores::redis::layout::Layout;
 use tenure_stores::redis::settings::{RedisAccess, RedisServer};
-use tenure_stores::redis::{Redis, RedisSettings};
 use tenure_stores::{Report, Upstream};
 use tokio::runtime::{Builder, Runtime};
 
@@ -175,7 +173,6 @@ impl Installation for RedisInstallation {
 
     fn connect(&self) -> Box<dyn Upstream> {
         let access = RedisAccess::plain(RedisServer::Unix(self.0.socket()));
-        let settings = RedisSettings { timeout: access.timeout, layout: Layout::default() };
-        Box::new(Redis::open(Arc::new(Address::new(access)), settings))
+        Box::new(Redis::open(access, Layout::default()))
     }
 }

@@ -1,58 +1,34 @@
-//! The address of a Redis, now and in general.
+//! Connections to a Redis: the place of the server now, and signing in.
 
-use std::fmt;
-use std::path::PathBuf;
+use std::pin::pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::Notify;
+use redis::PushInfo;
+use redis::aio::MultiplexedConnection;
 
-use super::sentinel;
+use super::connect_error::{self, REDIS};
+use super::layout::Layout;
 use super::settings::{Login, Place, RedisAccess, RedisServer};
-use super::trouble::Trouble;
-use crate::settings::tls::Trust;
+use super::{feed, sentinel, sign_in};
+use crate::remote::{
+    ConnectError, ConnectionHints, Connector, Dialed, Endpoint, Peer, Purpose, Server, Tls, stream,
+};
 
-/// The address of a Redis, the credentials for it, and how long to try. Shared by the links to it.
+/// The address of a Redis, the credentials for it, and how long to try.
 #[derive(Debug)]
 pub struct Address {
     access: RedisAccess,
+    layout: Arc<Layout>,
     /// The Sentinel that is asked first: the last one that knew.
     informant: AtomicUsize,
-    /// Lines that have been logged since a link was last up: all links meet the same trouble.
-    logged: Mutex<Vec<String>>,
-    /// A link is up again; the others need not wait for their next attempt.
-    recovered: Notify,
-}
-
-/// Different troubles that are logged between two successes, at most.
-const LOGGED_MAX: usize = 16;
-
-/// The place of a server.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Spot {
-    Tcp(Place),
-    Unix(PathBuf),
-}
-
-impl fmt::Display for Spot {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Spot::Tcp(place) => place.fmt(f),
-            Spot::Unix(path) => path.display().fmt(f),
-        }
-    }
 }
 
 impl Address {
     /// The address as it was configured.
-    pub fn new(access: RedisAccess) -> Address {
-        Address {
-            access,
-            informant: AtomicUsize::new(0),
-            logged: Mutex::default(),
-            recovered: Notify::new(),
-        }
+    pub fn new(access: RedisAccess, layout: Layout) -> Address {
+        Address { access, layout: Arc::new(layout), informant: AtomicUsize::new(0) }
     }
 
     /// The number of the database.
@@ -65,16 +41,17 @@ impl Address {
         self.access.timeout
     }
 
-    pub(super) fn connect_timeout(&self) -> Duration {
-        self.access.connect_timeout
-    }
-
     pub(super) fn login(&self) -> &Login {
         &self.access.login
     }
 
-    pub(super) fn tls(&self) -> Option<&Trust> {
-        self.access.tls.as_ref()
+    pub(super) fn layout(&self) -> &Arc<Layout> {
+        &self.layout
+    }
+
+    pub(super) fn tls(&self) -> Option<Tls<'_>> {
+        let trust = self.access.tls.as_ref()?;
+        Some(Tls { trust, way_out: connect_error::tls_way_out })
     }
 
     /// True if Sentinels say where the master is.
@@ -84,60 +61,112 @@ impl Address {
 
     /// The place of the master now. Asks Sentinels, if there are any, for no longer than it may
     /// take to connect.
-    pub(super) async fn locate(&self) -> Result<Spot, Trouble> {
+    async fn locate(&self) -> Result<Endpoint, ConnectError> {
         let (sentinels, master, login) = match &self.access.server {
-            RedisServer::Tcp(place) => return Ok(Spot::Tcp(place.clone())),
-            RedisServer::Unix(path) => return Ok(Spot::Unix(path.clone())),
+            RedisServer::Tcp(Place { host, port }) => {
+                return Ok(Endpoint::Tcp(host.clone(), *port));
+            }
+            RedisServer::Unix(path) => return Ok(Endpoint::Unix(path.clone())),
             RedisServer::Sentinel { sentinels, master, login } => (sentinels, master, login),
         };
         let first = self.informant.load(Ordering::Relaxed) % sentinels.len().max(1);
         let (later, sooner) = sentinels.split_at(first);
         let asked: Vec<&Place> = sooner.iter().chain(later).collect();
         let query = sentinel::Query { master, login, tls: self.tls() };
-        let (answered, spot) = query.ask(&asked, self.connect_timeout()).await?;
+        let (answered, endpoint) = query.ask(&asked, self.access.connect_timeout).await?;
         self.informant.store(first + answered, Ordering::Relaxed);
-        Ok(spot)
+        Ok(endpoint)
     }
 
-    /// True if nobody has logged this trouble yet; then the caller does.
-    pub(super) fn is_news(&self, trouble: &str) -> bool {
-        let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
-        if logged.len() >= LOGGED_MAX || logged.iter().any(|other| other == trouble) {
-            return false;
-        }
-        logged.push(trouble.to_owned());
-        true
-    }
-
-    /// Says that a link is up.
-    pub(super) fn succeeded(&self) {
-        self.logged.lock().unwrap_or_else(PoisonError::into_inner).clear();
-        self.recovered.notify_waiters();
-    }
-
-    /// Waits until another link is up.
-    pub(super) async fn recovered(&self) {
-        self.recovered.notified().await;
-    }
-
-    /// The Sentinel's answer was of no use: next time another one is asked first.
-    pub(super) fn misled(&self) {
-        self.informant.fetch_add(1, Ordering::Relaxed);
+    /// A connection to a server that was found fit.
+    async fn sign_in(
+        &self,
+        peer: &Peer,
+        endpoint: &Endpoint,
+        purpose: Purpose,
+        hints: Option<ConnectionHints>,
+    ) -> Result<Dialed<MultiplexedConnection>, ConnectError> {
+        let layout = Arc::clone(&self.layout);
+        let pushed = move |push: PushInfo| {
+            if let Some(hints) = &hints {
+                feed::hints(&layout, push, |hint| hints.push(hint));
+            }
+            Ok(())
+        };
+        let patience = self.access.connect_timeout;
+        let stream = stream::connect(peer, endpoint, self.tls(), patience).await?;
+        let (mut connection, mut motor) =
+            sign_in::sign_in(self, peer, endpoint, stream, pushed).await?;
+        let server = {
+            let mut check = pin!(async {
+                sign_in::introduce(self, &mut connection, peer, purpose.name()).await?;
+                sign_in::look(self, &mut connection, peer).await
+            });
+            tokio::select! {
+                server = &mut check => server?,
+                () = &mut motor => {
+                    // It may have said why before.
+                    drop(motor);
+                    let said = check.await.err();
+                    return Err(said.unwrap_or_else(|| ConnectError::lost(peer, "it hung up")));
+                }
+            }
+        };
+        let peer = peer.clone();
+        let pump = Box::pin(async move {
+            motor.await;
+            ConnectError::lost(&peer, "it hung up")
+        });
+        Ok(Dialed { connection, server, pump })
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+fn at(place: String) -> Peer {
+    Peer { what: REDIS, place }
+}
 
-    #[test]
-    fn a_trouble_is_news_once_until_a_link_is_up() {
-        let address = Address::new(RedisAccess::plain(RedisServer::Unix("/s".into())));
-        assert!(address.is_news("a") && address.is_news("b"));
-        assert!(!address.is_news("a") && !address.is_news("b"));
-        let logged = (0..100).filter(|number| address.is_news(&number.to_string())).count();
-        assert_eq!(logged, LOGGED_MAX - 2);
-        address.succeeded();
-        assert!(address.is_news("a"));
+impl Connector for Address {
+    /// Speaks RESP3.
+    type Connection = MultiplexedConnection;
+
+    const STORE: &'static str = REDIS;
+
+    async fn connect(
+        &self,
+        purpose: Purpose,
+        hints: Option<ConnectionHints>,
+    ) -> Result<Dialed<MultiplexedConnection>, ConnectError> {
+        let endpoint = self.locate().await?;
+        let peer = at(endpoint.to_string());
+        let signing_in = self.sign_in(&peer, &endpoint, purpose, hints);
+        let patience = self.access.connect_timeout;
+        let signed_in = ConnectError::within(patience, &peer, "connecting", signing_in).await;
+        if signed_in.is_err() {
+            // The Sentinel's answer was of no use: next time another one is asked first.
+            self.informant.fetch_add(1, Ordering::Relaxed);
+        }
+        signed_in
+    }
+
+    async fn check(
+        &self,
+        connection: &MultiplexedConnection,
+        server: &Server,
+    ) -> Result<(), ConnectError> {
+        let peer = at(server.place.clone());
+        let mut connection = connection.clone();
+        let look = sign_in::look(self, &mut connection, &peer);
+        let patience = self.timeout();
+        ConnectError::within(patience, &peer, "looking whether it is there", look).await?;
+        // An old master that was cut off from the others believes in itself. That no Sentinel answers
+        // says nothing against it.
+        if self.moves()
+            && let Ok(endpoint) = self.locate().await
+            && endpoint.to_string() != server.place
+        {
+            let cause = format!("Sentinel names {endpoint} as the master now");
+            return Err(ConnectError::lost(&peer, &cause));
+        }
+        Ok(())
     }
 }

@@ -1,5 +1,5 @@
-//! PURE. Which agent looks after semaphores of other programs, and how it finds those that were there
-//! before it.
+//! Pure. The election of the agent that looks after semaphores of other programs, and its survey of those
+//! that were there before it.
 //!
 //! One agent of the fleet is the caretaker, for a term that it renews; the others ask when the term is
 //! over. For some seconds after the caretaker died those programs hand over as slowly as without an
@@ -8,6 +8,8 @@
 use std::time::Duration;
 
 use tenure_core::time::Boottime;
+
+use super::chores::Chore;
 
 /// How long an agent is the caretaker without standing again.
 pub(super) const TERM: Duration = Duration::from_secs(6);
@@ -28,15 +30,6 @@ const SURVEY_EVERY: Duration = Duration::from_secs(30);
 
 /// The cursor at which a survey of all keys begins, and has ended.
 const START: &[u8] = b"0";
-
-/// The next question.
-#[derive(Debug, PartialEq)]
-pub(super) enum Errand {
-    /// To be the caretaker.
-    Stand,
-    /// A survey of semaphores, from this cursor on.
-    Survey(Vec<u8>),
-}
 
 /// The agent's part in the election of a caretaker. One errand at a time.
 #[derive(Debug)]
@@ -71,7 +64,7 @@ impl Caretaker {
     }
 
     /// Hints come from now on, of whatever changes after it.
-    pub(super) fn listens(&mut self, now: Boottime) {
+    pub(super) fn feed_started(&mut self, now: Boottime) {
         self.hears = true;
         self.stand_at = Some(self.stand_at.map_or(now, |at| at.min(now)));
         if self.is_it {
@@ -80,12 +73,12 @@ impl Caretaker {
     }
 
     /// Hints do not come for a moment: what a survey would find now, it would have to look for again.
-    pub(super) fn pauses(&mut self) {
+    pub(super) fn feed_stopped(&mut self) {
         self.hears = false;
     }
 
     /// Hints will not come.
-    pub(super) fn is_deaf(&mut self) {
+    pub(super) fn feed_refused(&mut self) {
         *self = Caretaker { spread: self.spread, asked_at: self.asked_at, ..Caretaker::new(0) };
     }
 
@@ -97,19 +90,19 @@ impl Caretaker {
         [self.stand_at, survey].into_iter().flatten().min()
     }
 
-    pub(super) fn take(&mut self, now: Boottime) -> Option<Errand> {
+    pub(super) fn take(&mut self, now: Boottime) -> Option<Chore> {
         if self.asked_at.is_some() || !self.hears {
             return None;
         }
         let errand = if self.stand_at.is_some_and(|at| at <= now) {
             self.stand_at = None;
-            Errand::Stand
+            Chore::Stand
         } else {
             let (_, cursor) = self.survey.take_if(|(at, _)| *at <= now)?;
             if cursor == START {
                 self.surveyed_at = Some(now);
             }
-            Errand::Survey(cursor)
+            Chore::Survey(cursor)
         };
         self.asked_at = Some(now);
         Some(errand)
@@ -169,8 +162,8 @@ mod tests {
     /// One that has just become it, before its survey.
     fn elected() -> Caretaker {
         let mut caretaker = Caretaker::new(0);
-        caretaker.listens(NOW);
-        assert_eq!(caretaker.take(NOW), Some(Errand::Stand));
+        caretaker.feed_started(NOW);
+        assert_eq!(caretaker.take(NOW), Some(Chore::Stand));
         caretaker.stood(NOW, Some(None));
         caretaker
     }
@@ -179,9 +172,9 @@ mod tests {
     fn who_hears_nothing_does_not_stand() {
         let mut caretaker = Caretaker::new(7);
         assert_eq!((caretaker.poll_timeout(), caretaker.take(NOW)), (None, None));
-        caretaker.listens(NOW);
-        assert_eq!(caretaker.take(NOW), Some(Errand::Stand));
-        caretaker.is_deaf();
+        caretaker.feed_started(NOW);
+        assert_eq!(caretaker.take(NOW), Some(Chore::Stand));
+        caretaker.feed_refused();
         caretaker.stood(NOW, Some(None));
         assert_eq!((caretaker.is_it(), caretaker.poll_timeout()), (false, None));
     }
@@ -189,16 +182,16 @@ mod tests {
     #[test]
     fn who_is_elected_surveys_when_it_hears_of_all_that_it_looks_after() {
         let mut caretaker = elected();
-        caretaker.pauses();
+        caretaker.feed_stopped();
         assert_eq!((caretaker.poll_timeout(), caretaker.take(NOW)), (None, None));
-        caretaker.listens(NOW);
-        assert_eq!(caretaker.take(NOW), Some(Errand::Stand));
-        caretaker.pauses();
+        caretaker.feed_started(NOW);
+        assert_eq!(caretaker.take(NOW), Some(Chore::Stand));
+        caretaker.feed_stopped();
         caretaker.stood(NOW, Some(None));
-        caretaker.listens(NOW);
-        assert_eq!(caretaker.take(NOW), Some(Errand::Stand), "it stands again after a pause");
+        caretaker.feed_started(NOW);
+        assert_eq!(caretaker.take(NOW), Some(Chore::Stand), "it stands again after a pause");
         caretaker.stood(NOW, Some(None));
-        assert_eq!(caretaker.take(NOW), Some(Errand::Survey(START.to_vec())));
+        assert_eq!(caretaker.take(NOW), Some(Chore::Survey(START.to_vec())));
     }
 
     #[test]
@@ -215,21 +208,21 @@ mod tests {
     #[test]
     fn a_survey_goes_step_by_step_with_rests_and_is_not_begun_twice() {
         let mut caretaker = elected();
-        assert_eq!(caretaker.take(NOW), Some(Errand::Survey(START.to_vec())));
+        assert_eq!(caretaker.take(NOW), Some(Chore::Survey(START.to_vec())));
         assert_eq!(caretaker.take(NOW + SECOND), None, "one errand at a time");
         let later = NOW + Duration::from_millis(50);
         caretaker.surveyed(later, START.to_vec(), Some(b"17".to_vec()));
         let next = later + Duration::from_millis(500);
         assert_eq!(caretaker.poll_timeout(), Some(next));
-        assert_eq!(caretaker.take(next), Some(Errand::Survey(b"17".to_vec())));
+        assert_eq!(caretaker.take(next), Some(Chore::Survey(b"17".to_vec())));
         caretaker.surveyed(next, b"17".to_vec(), None);
         assert_eq!(caretaker.survey, Some((next + RETRY, b"17".to_vec())), "it is tried again");
         caretaker.survey = None;
         // The feed comes and goes.
         for _ in 0..5 {
-            caretaker.listens(next);
+            caretaker.feed_started(next);
         }
         assert_eq!(caretaker.survey, Some((NOW + SURVEY_EVERY, START.to_vec())));
-        assert_eq!(caretaker.take(NOW + 3 * SECOND), Some(Errand::Stand));
+        assert_eq!(caretaker.take(NOW + 3 * SECOND), Some(Chore::Stand));
     }
 }

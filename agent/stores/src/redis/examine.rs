@@ -20,8 +20,8 @@ use tokio::time::timeout;
 
 use super::address::Address;
 use super::layout::Layout;
-use super::link::{Connected, Link, Purpose};
 use crate::Examination;
+use crate::remote::{Connected, Dialer, FeedState, Link, Purpose};
 
 /// Names of checks: stable, since programs look for them.
 mod names {
@@ -53,49 +53,38 @@ const QUESTIONS_MAX: Duration = Duration::from_millis(2000);
 /// How long it may take to connect.
 const CONNECT_MAX: Duration = Duration::from_millis(2000);
 
-/// Facts that the agent knows without asking.
-#[derive(Debug)]
-pub enum Ear {
-    /// It hears what others change.
-    Listens,
-    /// It hears only a part, because the server refused something.
-    Refused(String),
-    /// It does not, for the moment.
-    Deaf,
-}
-
-impl Ear {
-    fn check(self) -> Check {
-        const NAME: &str = names::FEED;
-        match self {
-            Ear::Listens => Check::ok(NAME, "the agent hears at once what others change"),
-            Ear::Refused(why) => Check::warning(
-                NAME,
-                format!("the agent does not hear all that others change: {why}"),
-                "see the checks of rights and tracking; until then it finds changes by asking, up to \
-                 a second late",
-            ),
-            Ear::Deaf => Check::warning(
-                NAME,
-                "the agent hears nothing of what others change at the moment",
-                "run this again; if it stays so, look into the agent's log",
-            ),
-        }
+/// The check of the agent's own feed, which needs no question.
+fn feed(state: FeedState) -> Check {
+    const NAME: &str = names::FEED;
+    match state {
+        FeedState::Up => Check::ok(NAME, "the agent hears at once what others change"),
+        FeedState::Partial(why) => Check::warning(
+            NAME,
+            format!("the agent does not hear all that others change: {why}"),
+            "see the checks of rights and tracking; until then it finds changes by asking, up to \
+             a second late",
+        ),
+        FeedState::Down => Check::warning(
+            NAME,
+            "the agent hears nothing of what others change at the moment",
+            "run this again; if it stays so, look into the agent's log",
+        ),
     }
 }
 
 /// An examination over a connection of its own, which shows at once whether new ones can be made, and
 /// holds up no beat and no claim.
-pub fn examination(address: Arc<Address>, layout: Layout, ear: Ear) -> Examination {
+pub fn examination(dialer: Arc<Dialer<Address>>, state: FeedState) -> Examination {
     Box::pin(async move {
-        match connect(&address).await {
+        let layout = Arc::clone(dialer.connector().layout());
+        match connect(dialer).await {
             // The connection ends with its link.
             Ok((_link, connected)) => {
                 let place = &connected.server.place;
                 let mut checks =
                     vec![Check::ok(names::CONNECTION, format!("connected to {place}"))];
                 checks.extend(examine(connected.connection, &layout).await);
-                checks.push(ear.check());
+                checks.push(feed(state));
                 checks
             }
             Err(cause) => vec![unreachable(&cause)],
@@ -103,8 +92,10 @@ pub fn examination(address: Arc<Address>, layout: Layout, ear: Ear) -> Examinati
     })
 }
 
-async fn connect(address: &Arc<Address>) -> Result<(Link, Connected), String> {
-    let link = Link::open(Arc::clone(address), Purpose::Examination);
+async fn connect(
+    dialer: Arc<Dialer<Address>>,
+) -> Result<(Link<MultiplexedConnection>, Connected<MultiplexedConnection>), String> {
+    let link = Link::open(dialer, Purpose::Examination);
     let ready = timeout(CONNECT_MAX, link.ready()).await;
     match ready {
         Ok(Ok(connected)) => Ok((link, connected)),

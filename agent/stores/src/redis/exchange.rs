@@ -21,12 +21,11 @@ pub use reply::ReplyError;
 use routes::RoutesPage;
 pub use scripts::{Invocation, Script};
 use standing::StandingPage;
-use tenure_core::model::{
-    Answer, BeatAnswer, ClaimAnswer, GoneReason, Request, Resource, UpstreamStanding,
-};
-pub use upkeep::{CareOf, Cared, Verified, care, cared, stand, stood, verified, verify};
+use tenure_core::model::{Answer, ClaimAnswer, GoneReason, Request, Resource};
+pub use upkeep::{CareOf, Cared, care, cared, stand, stood, verified, verify};
 
 use super::layout::Layout;
+pub use crate::remote::Verified;
 
 /// One request on its way.
 #[derive(Debug)]
@@ -142,25 +141,5 @@ impl Exchange {
             }
         };
         Ok(Step::Done(answer))
-    }
-}
-
-/// The greatest token that an answer tells of; the `floor` of what is asked later.
-pub fn greatest_token(answer: &Answer) -> Option<u64> {
-    let of_standing =
-        |standing: &UpstreamStanding| standing.holders.iter().map(|holder| holder.token).max();
-    match answer {
-        Answer::Claim(ClaimAnswer::Held { token, .. }) => Some(*token),
-        Answer::Claim(ClaimAnswer::Contended { holder: Some(holder), .. }) => Some(holder.token),
-        Answer::Renew(answers) => answers
-            .iter()
-            .filter_map(|answer| match answer {
-                BeatAnswer::Held { token, .. } => Some(*token),
-                _ => None,
-            })
-            .max(),
-        Answer::Standing(standing) => of_standing(standing),
-        Answer::Routes(routes) => routes.routes.iter().map(|route| route.token).max(),
-        _ => None,
     }
 }

@@ -4,46 +4,61 @@
 //! with their connection, so whoever starts to listen must read everything again.
 
 use redis::{PushInfo, PushKind, Value};
-use tenure_core::model::{Failure, Resource};
+use tenure_core::model::{ClaimId, Failure, Resource, SessionId};
+use uuid::Uuid;
 
-use super::calls::Line;
-use super::layout::{About, Layout};
-use super::link::Connected;
+use super::commands::Line;
+use super::layout::{About, Channel, Layout};
 use super::tenants::Tracked;
+use crate::remote::{Hint, Listening};
 
 /// Keys in one step of a survey.
 const SURVEY_STEP: usize = 1000;
 
-/// Something that may concern this agent.
-#[derive(Debug, PartialEq)]
-pub(super) enum Hint {
-    /// A key was changed, expired or was removed.
-    Key(Vec<u8>),
-    /// Somebody said something on a channel.
-    Said { channel: Vec<u8>, payload: Vec<u8> },
-    /// Everything may have changed.
-    Everything,
-}
-
-/// The hints in a push.
-pub(super) fn hints(push: PushInfo) -> Vec<Hint> {
+/// Gives on what a push says of anything that an agent may want to know.
+pub(super) fn hints(layout: &Layout, push: PushInfo, mut give: impl FnMut(Hint)) {
+    let changed = |key: Vec<u8>| match layout.about(&key)? {
+        About::Resource(resource) | About::Permits(resource) => Some(Hint::Resource(resource)),
+        About::Queue(semaphore) => Some(Hint::Queue(semaphore)),
+        About::Notification { id } => Some(Hint::Granted(id)),
+    };
     match push.kind {
         PushKind::Invalidate => match push.data.into_iter().next() {
-            Some(Value::Array(keys)) => keys.into_iter().filter_map(bytes).map(Hint::Key).collect(),
+            Some(Value::Array(keys)) => {
+                keys.into_iter().filter_map(bytes).filter_map(changed).for_each(give);
+            }
             // Without keys: the database was emptied.
-            _ => vec![Hint::Everything],
+            _ => give(Hint::Everything),
         },
         PushKind::Message | PushKind::PMessage => {
             let mut data = push.data.into_iter().rev().filter_map(bytes);
-            match (data.next(), data.next()) {
-                (Some(payload), Some(channel)) if is_expired_event(&channel) => {
-                    vec![Hint::Key(payload)]
-                }
-                (Some(payload), Some(channel)) => vec![Hint::Said { channel, payload }],
-                _ => Vec::new(),
-            }
+            let (Some(payload), Some(channel)) = (data.next(), data.next()) else { return };
+            let hint = if is_expired_event(&channel) {
+                changed(payload)
+            } else {
+                layout.channel(&channel).and_then(|channel| said(channel, payload))
+            };
+            hint.into_iter().for_each(give);
         }
-        _ => Vec::new(),
+        _ => {}
+    }
+}
+
+/// The meaning of a message on a channel.
+fn said(channel: Channel, payload: Vec<u8>) -> Option<Hint> {
+    match channel {
+        Channel::ProjectEvents { tenant, project } => {
+            Some(Hint::ToProject { tenant, project, payload })
+        }
+        Channel::SessionEvents { session } => {
+            let session = SessionId(Uuid::try_parse(&session).ok()?);
+            Some(Hint::ToSession { session, payload })
+        }
+        Channel::Lost => {
+            let claim = std::str::from_utf8(&payload).ok()?;
+            Some(Hint::Lost(ClaimId(Uuid::try_parse(claim).ok()?)))
+        }
+        Channel::Routes { .. } => None,
     }
 }
 
@@ -59,18 +74,7 @@ fn bytes(value: Value) -> Option<Vec<u8>> {
     }
 }
 
-/// How well a connection hears.
-#[derive(Debug)]
-pub(super) struct Hearing {
-    /// The number of the connection.
-    pub(super) connection: u64,
-    /// True if keys are tracked: else hints come from the channels alone.
-    pub(super) tracks: bool,
-    /// The server's refusal.
-    pub(super) refused: Option<String>,
-}
-
-/// Starts to listen, unless this connection does `already`. Nothing is heard of what changes before it has
+/// Starts to track keys and to listen to channels. Nothing is heard of what changes before it has
 /// answered.
 ///
 /// # Errors
@@ -78,16 +82,11 @@ pub(super) struct Hearing {
 /// When the connection fails. That the server refuses to track keys is no error, but returned: changes
 /// are then found by asking.
 pub(super) async fn listen(
-    line: Line,
+    line: &mut Line,
     layout: &Layout,
     database: u32,
     tracked: &Tracked,
-    already: u64,
-) -> Result<Option<Hearing>, Failure> {
-    let mut connected = line.connect().await?;
-    if connected.generation == already {
-        return Ok(None);
-    }
+) -> Result<Listening, Failure> {
     let mut tracking = redis::cmd("CLIENT");
     tracking.arg("TRACKING").arg("ON").arg("BCAST");
     for prefix in layout.tracking_prefixes(tracked) {
@@ -102,13 +101,13 @@ pub(super) async fn listen(
     // Prefixes can be added, but those of all tenants overlap with those of some.
     let mut untracking = redis::cmd("CLIENT");
     untracking.arg("TRACKING").arg("OFF");
-    let mut refused = obey(&line, &mut connected, &untracking).await?;
+    let mut refused = obey(line, &untracking).await?;
     if refused.is_none() {
-        refused = obey(&line, &mut connected, &tracking).await?;
+        refused = obey(line, &tracking).await?;
     }
-    let tracks = refused.is_none();
+    let hears_all = refused.is_none();
     let mut subscriptions = vec![patterns, losses];
-    if !tracks {
+    if !hears_all {
         // A tracked key that expires is told of anyway. By itself: whoever may not listen to this one
         // must hear the others.
         let mut expiries = redis::cmd("SUBSCRIBE");
@@ -116,28 +115,24 @@ pub(super) async fn listen(
         subscriptions.push(expiries);
     }
     for subscription in subscriptions {
-        let complaint = obey(&line, &mut connected, &subscription).await?;
+        let complaint = obey(line, &subscription).await?;
         refused = refused.or(complaint);
     }
-    Ok(Some(Hearing { connection: connected.generation, tracks, refused }))
+    Ok(Listening { hears_all, refused })
 }
 
 /// Sends a command; what the server says against it.
-async fn obey(
-    line: &Line,
-    connected: &mut Connected,
-    command: &redis::Cmd,
-) -> Result<Option<String>, Failure> {
-    match line.send(connected, command).await {
+async fn obey(line: &mut Line, command: &redis::Cmd) -> Result<Option<String>, Failure> {
+    match line.send(command).await {
         Ok(_) => Ok(None),
-        Err(Failure::Unknown(refusal)) if !line.is_broken(connected) => Ok(Some(refusal)),
+        Err(Failure::Unknown(refusal)) if !line.is_broken() => Ok(Some(refusal)),
         Err(failure) => Err(failure),
     }
 }
 
 /// Semaphores that a step of a survey found, and where the next one begins.
 #[derive(Debug)]
-pub(super) struct Surveyed {
+pub struct Surveyed {
     pub(super) next: Vec<u8>,
     pub(super) semaphores: Vec<Resource>,
 }
@@ -148,16 +143,15 @@ pub(super) struct Surveyed {
 ///
 /// When the server does not answer.
 pub(super) async fn survey(
-    line: Line,
+    line: &mut Line,
     layout: &Layout,
     cursor: &[u8],
 ) -> Result<Surveyed, Failure> {
-    let mut connected = line.connect().await?;
     let mut scan = redis::cmd("SCAN");
     scan.arg(cursor).arg("MATCH").arg(layout.queues_pattern());
     scan.arg("COUNT").arg(SURVEY_STEP).arg("TYPE").arg("zset");
     let strange = || Failure::Unknown("SCAN has another answer than it should".to_owned());
-    let Value::Array(reply) = line.send(&mut connected, &scan).await? else {
+    let Value::Array(reply) = line.send(&scan).await? else {
         return Err(strange());
     };
     let mut reply = reply.into_iter();

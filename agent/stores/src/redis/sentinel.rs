@@ -4,19 +4,16 @@ use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, RedisConnectionInfo, cmd};
-use tokio::time::timeout;
 
-use super::address::Spot;
+use super::connect_error::{self, SENTINEL};
 use super::settings::{Login, Place};
-use super::stream;
-use super::trouble::{Trouble, Whom};
-use crate::settings::tls::Trust;
+use crate::remote::{ConnectError, Endpoint, Peer, Tls, stream};
 
 /// The question, and the credentials.
 pub(super) struct Query<'a> {
     pub(super) master: &'a str,
     pub(super) login: &'a Login,
-    pub(super) tls: Option<&'a Trust>,
+    pub(super) tls: Option<Tls<'a>>,
 }
 
 impl Query<'_> {
@@ -26,29 +23,32 @@ impl Query<'_> {
         &self,
         sentinels: &[&Place],
         patience: Duration,
-    ) -> Result<(usize, Spot), Trouble> {
+    ) -> Result<(usize, Endpoint), ConnectError> {
         let share = patience / u32::try_from(sentinels.len().max(1)).unwrap_or(1);
         let mut answers = Vec::new();
         for (index, sentinel) in sentinels.iter().enumerate() {
-            let whom = Whom::Sentinel(sentinel.to_string());
-            let answer = timeout(share, self.ask_one(&whom, sentinel, share)).await;
-            match answer.unwrap_or_else(|_| Err(Trouble::silent(&whom, "asking it", share))) {
-                Ok(Some(place)) => return Ok((index, Spot::Tcp(place))),
-                Ok(None) => answers.push(format!("{whom} knows no such master")),
-                Err(trouble) => answers.push(trouble.told()),
+            let peer = Peer { what: SENTINEL, place: sentinel.to_string() };
+            let answer = self.ask_one(&peer, sentinel, share);
+            match ConnectError::within(share, &peer, "asking it", answer).await {
+                Ok(Some(endpoint)) => return Ok((index, endpoint)),
+                Ok(None) => answers.push(format!("{peer} knows no such master")),
+                Err(error) => answers.push(error.with_causes()),
             }
         }
-        Err(Trouble::NoMaster { master: self.master.to_owned(), answers })
+        let (master, answers) = (self.master, answers.join("; "));
+        let text =
+            format!("no Sentinel says where the master {master:?} is; check upstream: {answers}");
+        Err(ConnectError::NotLocated(text))
     }
 
     async fn ask_one(
         &self,
-        whom: &Whom,
-        sentinel: &Place,
+        peer: &Peer,
+        Place { host, port }: &Place,
         patience: Duration,
-    ) -> Result<Option<Place>, Trouble> {
-        let stream =
-            stream::connect(whom, &Spot::Tcp(sentinel.clone()), self.tls, patience).await?;
+    ) -> Result<Option<Endpoint>, ConnectError> {
+        let endpoint = Endpoint::Tcp(host.clone(), *port);
+        let stream = stream::connect(peer, &endpoint, self.tls, patience).await?;
         // Old Sentinels speak RESP2 only.
         let mut info = RedisConnectionInfo::default().set_skip_set_lib_name();
         if let Some(user) = &self.login.user {
@@ -59,17 +59,17 @@ impl Query<'_> {
         }
         let config =
             AsyncConnectionConfig::new().set_response_timeout(None).set_connection_timeout(None);
-        let trouble = |error| Trouble::of(whom, self.login, &error);
         let made = MultiplexedConnection::new_with_config(&info, stream, config).await;
         let plain = self.tls.is_none();
         let (mut connection, motor) =
-            made.map_err(|error| Trouble::at_first(whom, plain, self.login, &error))?;
+            made.map_err(|error| connect_error::at_first(peer, plain, self.login, &error))?;
         let mut question = cmd("SENTINEL");
         question.arg("get-master-addr-by-name").arg(self.master);
         let answer = tokio::select! {
             answer = question.query_async::<Option<(String, u16)>>(&mut connection) => answer,
-            () = motor => return Err(Trouble::lost(whom, "it hung up")),
+            () = motor => return Err(ConnectError::lost(peer, "it hung up")),
         };
-        Ok(answer.map_err(trouble)?.map(|(host, port)| Place { host, port }))
+        let answer = answer.map_err(|error| connect_error::later(peer, self.login, &error))?;
+        Ok(answer.map(|(host, port)| Endpoint::Tcp(host, port)))
     }
 }

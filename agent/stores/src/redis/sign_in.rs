@@ -10,20 +10,13 @@ use redis::{
     from_redis_value_ref, pipe,
 };
 
-use super::address::{Address, Spot};
-use super::stream::Stream;
-use super::trouble::{Trouble, Whom, is_not_ready};
+use super::address::Address;
+use super::connect_error::{self, is_not_ready};
+use crate::remote::stream::Stream;
+use crate::remote::{ConnectError, Endpoint, Peer, Server};
 
 /// Oldest server: older ones lack commands that the scripts use.
 const VERSION_MIN: (u32, u32) = (6, 2);
-
-/// The server's facts about itself.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Server {
-    pub place: String,
-    /// Its version as it says it; Valkey may say with which Redis it is compatible.
-    pub version: String,
-}
 
 /// The future that must be polled for anything to happen on a connection. Ends when the connection
 /// does, and ends the connection when it is dropped.
@@ -32,11 +25,11 @@ pub(super) type Motor = Pin<Box<dyn Future<Output = ()> + Send>>;
 /// Signs in on a fresh stream. `heard` gets what the server says unasked.
 pub(super) async fn sign_in(
     address: &Address,
-    whom: &Whom,
-    spot: &Spot,
+    peer: &Peer,
+    endpoint: &Endpoint,
     stream: Box<dyn Stream>,
     heard: impl Fn(PushInfo) -> Result<(), ()> + Send + Sync + 'static,
-) -> Result<(MultiplexedConnection, Motor), Trouble> {
+) -> Result<(MultiplexedConnection, Motor), ConnectError> {
     let login = address.login();
     // One command and no more: a server that refuses and hangs up answers once, and the client
     // would not tell what it said if it waited for more.
@@ -54,9 +47,9 @@ pub(super) async fn sign_in(
         .set_connection_timeout(None)
         .set_push_sender(heard);
     let made = MultiplexedConnection::new_with_config(&info, stream, config).await;
-    let plain = address.tls().is_none() && matches!(spot, Spot::Tcp(_));
+    let plain = address.tls().is_none() && matches!(endpoint, Endpoint::Tcp(..));
     let (connection, motor) =
-        made.map_err(|error| Trouble::at_first(whom, plain, login, &error))?;
+        made.map_err(|error| connect_error::at_first(peer, plain, login, &error))?;
     Ok((connection, Box::pin(motor)))
 }
 
@@ -64,12 +57,12 @@ pub(super) async fn sign_in(
 pub(super) async fn introduce(
     address: &Address,
     connection: &mut MultiplexedConnection,
-    whom: &Whom,
+    peer: &Peer,
     purpose: &str,
-) -> Result<(), Trouble> {
-    let trouble = |error| Trouble::of(whom, address.login(), &error);
+) -> Result<(), ConnectError> {
+    let meaning = |error| connect_error::later(peer, address.login(), &error);
     if address.db() != 0 {
-        cmd("SELECT").arg(address.db()).exec_async(connection).await.map_err(trouble)?;
+        cmd("SELECT").arg(address.db()).exec_async(connection).await.map_err(meaning)?;
     }
     let set_info = |key: &'static str, value: &'static str| {
         cmd("CLIENT").arg("SETINFO").arg(key).arg(value).take()
@@ -82,7 +75,7 @@ pub(super) async fn introduce(
         .ignore_errors()
         .query_async(connection)
         .await
-        .map_err(trouble)?;
+        .map_err(meaning)?;
     Ok(())
 }
 
@@ -91,28 +84,27 @@ pub(super) async fn introduce(
 pub(super) async fn look(
     address: &Address,
     connection: &mut MultiplexedConnection,
-    whom: &Whom,
-    place: &str,
-) -> Result<Server, Trouble> {
-    let trouble = |error| Trouble::of(whom, address.login(), &error);
-    let unfit = |what: &str| Err(Trouble::Unfit { whom: whom.clone(), what: what.to_owned() });
+    peer: &Peer,
+) -> Result<Server, ConnectError> {
+    let meaning = |error| connect_error::later(peer, address.login(), &error);
+    let unfit = |what: &str| Err(ConnectError::Unfit { peer: peer.clone(), what: what.to_owned() });
     let answers: Vec<Result<Value, RedisError>> = pipe()
         .cmd("HELLO")
         .cmd("PING")
         .ignore_errors()
         .query_async(connection)
         .await
-        .map_err(trouble)?;
+        .map_err(meaning)?;
     let mut answers = answers.into_iter();
-    let hello = answers.next().unwrap_or(Ok(Value::Nil)).map_err(trouble)?;
+    let hello = answers.next().unwrap_or(Ok(Value::Nil)).map_err(meaning)?;
     let hello: HashMap<String, Value> =
-        from_redis_value_ref(&hello).map_err(|error| trouble(error.into()))?;
+        from_redis_value_ref(&hello).map_err(|error| meaning(error.into()))?;
     let said = |key: &str| match hello.get(key) {
         Some(Value::BulkString(text)) => String::from_utf8_lossy(text).into_owned(),
         Some(Value::SimpleString(text)) => text.clone(),
         _ => String::new(),
     };
-    let server = Server { place: place.to_owned(), version: said("version") };
+    let server = Server { place: peer.place.clone(), version: said("version") };
     match said("mode").as_str() {
         "cluster" => {
             return unfit(
@@ -142,7 +134,7 @@ pub(super) async fn look(
         });
     }
     match answers.next() {
-        Some(Err(error)) if is_not_ready(&error) => Err(trouble(error)),
+        Some(Err(error)) if is_not_ready(&error) => Err(meaning(error)),
         // A server that is busy with a script, or does not let this user ping, is there.
         _ => Ok(server),
     }

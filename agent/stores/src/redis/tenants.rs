@@ -1,5 +1,5 @@
-//! PURE. Of which tenants' keys this agent wants to hear, beside those of the default one. What all tenants'
-//! keys start with would tell of far more: of tokens, records and limits, and of each record's end.
+//! Pure. The tenants whose keys the feed tracks, beside the default one. The prefix of all tenants' keys
+//! would tell of far more: of tokens, records and limits, and of each record's end.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -24,11 +24,18 @@ pub enum Tracked {
 /// Tenants that this agent's programs use.
 #[derive(Debug, Default)]
 pub(super) struct Tenants {
+    /// The caretaker looks after semaphores of all tenants.
+    is_caretaker: bool,
     used: BTreeSet<Arc<str>>,
     tracked: Option<Tracked>,
 }
 
 impl Tenants {
+    /// This agent is the caretaker from now on, or no longer is.
+    pub(super) fn appoint(&mut self, is_caretaker: bool) {
+        self.is_caretaker = is_caretaker;
+    }
+
     /// A call is about to be sent.
     pub(super) fn handle_request(&mut self, request: &Request) {
         match request {
@@ -54,9 +61,9 @@ impl Tenants {
         }
     }
 
-    /// The keys to be tracked. The caretaker looks after semaphores of all tenants.
-    pub(super) fn wanted(&self, is_caretaker: bool) -> Tracked {
-        if is_caretaker || self.used.len() > TRACKED_MAX {
+    /// The keys to be tracked.
+    pub(super) fn wanted(&self) -> Tracked {
+        if self.is_caretaker || self.used.len() > TRACKED_MAX {
             return Tracked::All;
         }
         Tracked::These(self.used.clone())
@@ -68,10 +75,10 @@ impl Tenants {
     }
 
     /// True if something is to be tracked that is not.
-    pub(super) fn lacks(&self, is_caretaker: bool) -> bool {
+    pub(super) fn lacks(&self) -> bool {
         match &self.tracked {
             None | Some(Tracked::All) => false,
-            Some(Tracked::These(tracked)) => is_caretaker || !self.used.is_subset(tracked),
+            Some(Tracked::These(tracked)) => self.is_caretaker || !self.used.is_subset(tracked),
         }
     }
 }
@@ -90,17 +97,20 @@ mod tests {
     fn tenants_are_tracked_one_by_one_unless_there_are_many() {
         let mut tenants = Tenants::default();
         tenants.handle_request(&inspect(DEFAULT_TENANT));
-        assert_eq!(tenants.wanted(false), Tracked::These(BTreeSet::new()));
-        assert_eq!(tenants.wanted(true), Tracked::All);
-        tenants.track(tenants.wanted(false));
-        assert!(!tenants.lacks(false) && tenants.lacks(true));
+        assert_eq!(tenants.wanted(), Tracked::These(BTreeSet::new()));
+        tenants.track(tenants.wanted());
+        assert!(!tenants.lacks());
+        tenants.appoint(true);
+        assert!(tenants.lacks() && tenants.wanted() == Tracked::All);
+        tenants.appoint(false);
         for number in 0..2 * TRACKED_MAX {
             tenants.handle_request(&inspect(&number.to_string()));
-            assert_eq!(tenants.lacks(false), number <= TRACKED_MAX, "{number}");
-            tenants.track(tenants.wanted(false));
-            assert_eq!(tenants.wanted(false) == Tracked::All, number >= TRACKED_MAX, "{number}");
+            assert_eq!(tenants.lacks(), number <= TRACKED_MAX, "{number}");
+            tenants.track(tenants.wanted());
+            assert_eq!(tenants.wanted() == Tracked::All, number >= TRACKED_MAX, "{number}");
         }
         tenants.track(Tracked::All);
-        assert!(!tenants.lacks(true));
+        tenants.appoint(true);
+        assert!(!tenants.lacks());
     }
 }

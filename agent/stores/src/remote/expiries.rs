@@ -7,24 +7,24 @@ use tenure_core::time::Boottime;
 
 /// One deadline for each resource: the latest that was learned.
 #[derive(Debug, Default)]
-pub(crate) struct Expiries {
+pub(super) struct Expiries {
     due: BTreeSet<(Boottime, Resource)>,
     at: HashMap<Resource, Boottime>,
 }
 
 impl Expiries {
-    pub(crate) fn set(&mut self, resource: &Resource, at: Boottime) {
+    pub(super) fn set(&mut self, resource: &Resource, at: Boottime) {
         if let Some(before) = self.at.insert(resource.clone(), at) {
             self.due.remove(&(before, resource.clone()));
         }
         self.due.insert((at, resource.clone()));
     }
 
-    pub(crate) fn next(&self) -> Option<Boottime> {
+    pub(super) fn next(&self) -> Option<Boottime> {
         self.due.first().map(|(at, _)| *at)
     }
 
-    pub(crate) fn pop_due(&mut self, now: Boottime) -> Option<Resource> {
+    pub(super) fn pop_due(&mut self, now: Boottime) -> Option<Resource> {
         if self.next()? > now {
             return None;
         }

@@ -1,4 +1,56 @@
-//! Everything that a remote store needs and that is not its own.
+//! Everything that a remote store needs and that is not its own: calls with deadlines, connections kept
+//! up, the feed of hints, the agent's own claims, expiry deadlines, streams with TLS.
+//!
+//! A store writes a [`Connector`] and a [`Backend`]; a [`Driver`] makes an upstream of them.
+//!
+//! Invariant: nothing here knows a store by name.
 
-pub(crate) mod expiries;
-pub(crate) mod own_claims;
+mod backend;
+mod calls;
+mod connect_error;
+mod driver;
+mod expiries;
+mod hints;
+mod link;
+mod own_claims;
+mod reconnect;
+pub mod stream;
+#[cfg(test)]
+mod tests;
+mod token;
+
+pub use backend::{
+    Backend, ChoreOf, Chores, ConnectionOf, FeedState, FoundOf, LineOf, Listening, NoChores,
+    Verified,
+};
+pub use calls::Line;
+pub use connect_error::{ConnectError, Peer, TlsFault};
+pub use driver::Driver;
+pub use hints::{ConnectionHints, Heard, Hint, HintSink, Hints, hints};
+pub use link::{Connected, Connector, Dialed, Dialer, Link, LinkState, Pump, Purpose, Server};
+pub use own_claims::ClaimStep;
+pub use stream::{Endpoint, Tls};
+pub use token::greatest_token;
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use crate::Upstream;
+use crate::journal::{Ahead, Journal};
+use crate::settings::{OpenError, Opened, Place};
+
+/// A remote store with the journal of an agent that has nothing else to keep.
+///
+/// # Errors
+///
+/// When the journal cannot be used; then the store is not opened.
+pub fn open(
+    place: Place<'_>,
+    store: impl FnOnce() -> Box<dyn Upstream>,
+) -> Result<Opened, OpenError> {
+    let (journal, mut found) =
+        Journal::open(place.runtime_dir, place.boot_id, None, Ahead::default())?;
+    (place.catch_up)(&mut found.keeper);
+    let journal = Rc::new(RefCell::new(journal));
+    Ok(Opened { store: store(), journal, saved: found.keeper })
+}

@@ -8,10 +8,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tenure_core::model::{
-    Answer, BeatAnswer, ClaimAnswer, ClaimId, Failure, Request, Resource, SessionId, Subject,
+    Answer, BeatAnswer, Change, ClaimAnswer, ClaimId, Failure, Report, Request, Resource,
+    SessionId, Subject,
 };
 use tenure_core::time::Boottime;
 use tenure_wire::Kind;
+
+use super::hints::Hint;
 
 /// Claims in one call that verifies, so that it takes the store no longer than a millisecond.
 const VERIFY_PER_CALL_MAX: usize = 256;
@@ -59,7 +62,7 @@ struct Held {
 
 /// A step in the life of a claim of this agent, for work that depends on who uses a resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ClaimStep {
+pub enum ClaimStep {
     /// The agent has a claim from now on.
     Tracked,
     /// The claim waits in the resource's queue.
@@ -72,7 +75,7 @@ pub(crate) enum ClaimStep {
 
 /// The holds and waits that this agent has in the store.
 #[derive(Debug, Default)]
-pub(crate) struct OwnClaims {
+pub(super) struct OwnClaims {
     claims: HashMap<ClaimId, Claimed>,
     held: HashMap<Resource, Held>,
     /// Announced sessions with their tenant and project.
@@ -90,7 +93,7 @@ pub(crate) struct OwnClaims {
 
 impl OwnClaims {
     /// A call is about to be sent.
-    pub(crate) fn handle_request(&mut self, now: Boottime, request: &Request) {
+    pub(super) fn handle_request(&mut self, now: Boottime, request: &Request) {
         match request {
             Request::Claim(claim) => self.track(now, claim.id, &claim.resource, claim.ttl),
             Request::Renew(beats) => {
@@ -116,7 +119,7 @@ impl OwnClaims {
     }
 
     /// A call was answered, or not. A claim that was released meanwhile stays forgotten.
-    pub(crate) fn handle_answer(
+    pub(super) fn handle_answer(
         &mut self,
         now: Boottime,
         request: &Request,
@@ -150,8 +153,50 @@ impl OwnClaims {
         }
     }
 
+    /// Tells the keeper what of a hint concerns this agent.
+    pub(super) fn handle_hint(
+        &mut self,
+        now: Boottime,
+        hint: Hint,
+        reports: &mut VecDeque<Report>,
+    ) {
+        let mut tell = |change| reports.push_back(Report::Change(change));
+        match hint {
+            Hint::Resource(resource) => {
+                self.changed(now, &resource);
+                tell(Change::Resource(resource));
+            }
+            Hint::Queue(_) => {}
+            Hint::Granted(claim) => {
+                if let Some(resource) = self.granted(claim) {
+                    tell(Change::Granted { claim, resource });
+                }
+            }
+            Hint::Lost(claim) => {
+                if let Some(claimed) = self.claims.get(&claim) {
+                    tell(Change::Lost { claim, resource: claimed.resource.clone() });
+                }
+            }
+            Hint::ToProject { tenant, project, payload } => {
+                let payload = json(&payload);
+                tell(Change::Message { tenant, project, session: None, payload });
+            }
+            Hint::ToSession { session, payload } => {
+                let Some((tenant, project)) = self.sessions.get(&session).cloned() else { return };
+                let (kind, name) = (Kind::Master, Arc::clone(&project));
+                let master = Resource { tenant: Arc::clone(&tenant), kind, name };
+                if let Some(claim) = self.hold_of(&master) {
+                    tell(Change::Lost { claim, resource: master });
+                }
+                let payload = json(&payload);
+                tell(Change::Message { tenant, project, session: Some(session), payload });
+            }
+            Hint::Everything => reports.push_back(Report::FeedLost),
+        }
+    }
+
     /// Somebody, perhaps this agent, changed the key that says who holds a resource.
-    pub(crate) fn changed(&mut self, now: Boottime, resource: &Resource) {
+    fn changed(&mut self, now: Boottime, resource: &Resource) {
         let Some(held) = self.held.get_mut(resource) else { return };
         let look_at = if now.since(held.beaten_at) < OWN_DOING {
             now + VERIFY_LATER
@@ -171,38 +216,28 @@ impl OwnClaims {
 
     /// Changes were not heard of: everything held is looked at. Of semaphores alone, as the keeper asks
     /// for the rest.
-    pub(crate) fn suspect_semaphores(&mut self, now: Boottime) {
+    pub(super) fn suspect_semaphores(&mut self, now: Boottime) {
         let semaphores = self.held.keys().filter(|resource| resource.kind == Kind::Semaphore);
         for semaphore in semaphores.cloned().collect::<Vec<_>>() {
             self.changed(now, &semaphore);
         }
     }
 
-    /// The resource of a claim of this agent.
-    pub(crate) fn resource_of(&self, claim: ClaimId) -> Option<Resource> {
-        self.claims.get(&claim).map(|claimed| claimed.resource.clone())
-    }
-
     /// Somebody granted a claim, or took what told of it away. What it is of, if it is one of this
     /// agent's that waits and is not asked about already.
-    pub(crate) fn granted(&mut self, claim: ClaimId) -> Option<Resource> {
+    fn granted(&mut self, claim: ClaimId) -> Option<Resource> {
         let claimed = self.claims.get_mut(&claim)?;
         let is_news = claimed.stage != Stage::Held && !std::mem::replace(&mut claimed.hinted, true);
         is_news.then(|| claimed.resource.clone())
     }
 
-    /// The tenant and project of an announced session.
-    pub(crate) fn project_of(&self, session: SessionId) -> Option<&(Arc<str>, Arc<str>)> {
-        self.sessions.get(&session)
-    }
-
     /// The hold of an exclusive resource, if it is this agent's.
-    pub(crate) fn hold_of(&self, resource: &Resource) -> Option<ClaimId> {
+    fn hold_of(&self, resource: &Resource) -> Option<ClaimId> {
         self.held.get(resource)?.claims.first().copied()
     }
 
     /// When [`OwnClaims::take_suspects`] has something, or something is to be forgotten.
-    pub(crate) fn poll_timeout(&self) -> Option<Boottime> {
+    pub(super) fn poll_timeout(&self) -> Option<Boottime> {
         let look_at = match self.rest.is_empty() {
             true => self.suspected.first().map(|(at, _)| (*at).max(self.rest_until)),
             false => Some(self.rest_until),
@@ -211,7 +246,7 @@ impl OwnClaims {
     }
 
     /// Holds that may have been taken away. One call at a time, and a rest after it.
-    pub(crate) fn take_suspects(&mut self, now: Boottime) -> Vec<(ClaimId, Resource)> {
+    pub(super) fn take_suspects(&mut self, now: Boottime) -> Vec<(ClaimId, Resource)> {
         if self.verifying || now < self.rest_until {
             return Vec::new();
         }
@@ -234,17 +269,17 @@ impl OwnClaims {
     }
 
     /// The call was answered, or not; in that case the next beat tells.
-    pub(crate) fn verified(&mut self) {
+    pub(super) fn verified(&mut self) {
         self.verifying = false;
     }
 
     /// The steps since the last time, in their order.
-    pub(crate) fn take_steps(&mut self) -> Vec<(Resource, ClaimStep)> {
+    pub(super) fn take_steps(&mut self) -> Vec<(Resource, ClaimStep)> {
         std::mem::take(&mut self.steps)
     }
 
     /// Forgets what nobody speaks of any more: the keeper lost it, and the upstream lets go by itself.
-    pub(crate) fn sweep(&mut self, now: Boottime) {
+    pub(super) fn sweep(&mut self, now: Boottime) {
         if self.sweep_at.is_none_or(|at| now < at) {
             return;
         }
@@ -320,166 +355,10 @@ impl OwnClaims {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use tenure_core::model::{Beat, GoneReason};
-    use uuid::Uuid;
-
-    use super::*;
-
-    const NOW: Boottime = Boottime::from_nanos(1_000_000_000_000);
-    const TTL: Duration = Duration::from_secs(30);
-
-    fn leader(name: &str) -> Resource {
-        Resource { tenant: "default".into(), kind: Kind::Leader, name: name.into() }
-    }
-
-    fn renewal(id: ClaimId, resource: &Resource) -> Request {
-        let subject = Subject::Claim { claim: id, resource: resource.clone() };
-        Request::Renew(vec![Beat { subject, ttl: TTL }])
-    }
-
-    fn held() -> Result<Answer, Failure> {
-        Ok(Answer::Renew(vec![BeatAnswer::Held { token: 7, limit: None }]))
-    }
-
-    fn semaphore(name: &str) -> Resource {
-        Resource { kind: Kind::Semaphore, ..leader(name) }
-    }
-
-    fn holding(resource: &Resource) -> (OwnClaims, ClaimId) {
-        let mut own = OwnClaims::default();
-        let id = ClaimId(Uuid::from_u128(1));
-        let request = renewal(id, resource);
-        own.handle_request(NOW, &request);
-        own.handle_answer(NOW, &request, &held());
-        (own, id)
-    }
-
-    #[test]
-    fn a_change_of_a_held_key_is_looked_at_at_once_unless_it_was_most_likely_a_beat() {
-        let resource = leader("cleanup");
-        let (mut own, id) = holding(&resource);
-        own.changed(NOW, &resource);
-        assert!(own.take_suspects(NOW).is_empty());
-        let later = NOW + Duration::from_secs(1);
-        own.changed(later, &resource);
-        assert_eq!(own.take_suspects(later), [(id, resource.clone())]);
-        own.changed(later, &resource);
-        assert!(own.take_suspects(later).is_empty(), "one call at a time");
-        own.verified();
-        let rested = own.poll_timeout().unwrap();
-        assert_eq!(own.take_suspects(rested), [(id, resource)]);
-    }
-
-    #[test]
-    fn permits_are_looked_at_at_once_but_not_at_every_beat_of_others() {
-        let gpu = semaphore("gpu");
-        let (mut own, id) = holding(&gpu);
-        let mut now = NOW + Duration::from_secs(5);
-        own.changed(now, &gpu);
-        assert_eq!(own.take_suspects(now), [(id, gpu.clone())]);
-        own.verified();
-        for _ in 0..10 {
-            now = now + Duration::from_millis(100);
-            own.changed(now, &gpu);
-            assert!(own.take_suspects(now).is_empty());
-        }
-        let again = NOW + Duration::from_secs(5) + VERIFY_LATER;
-        assert_eq!(own.poll_timeout(), Some(again));
-        assert_eq!(own.take_suspects(again), [(id, gpu)]);
-    }
-
-    #[test]
-    fn many_permits_are_looked_at_in_small_calls_with_rests() {
-        const HOLDS: usize = VERIFY_PER_CALL_MAX * 2 + 1;
-        let gpu = semaphore("gpu");
-        let (mut own, _) = holding(&gpu);
-        for id in 2..=HOLDS {
-            let request = renewal(ClaimId(Uuid::from_u128(id as u128)), &gpu);
-            own.handle_request(NOW, &request);
-            own.handle_answer(NOW, &request, &held());
-        }
-        let mut now = NOW + Duration::from_secs(5);
-        own.changed(now, &gpu);
-        let mut seen = Vec::new();
-        for calls in 0..3 {
-            let taken = own.take_suspects(now);
-            assert_eq!(taken.len(), if calls < 2 { VERIFY_PER_CALL_MAX } else { 1 });
-            seen.extend(taken);
-            own.verified();
-            let rested = own.rest_until;
-            assert!(own.take_suspects(now).is_empty() && rested > now, "it rests");
-            now = rested;
-        }
-        seen.sort();
-        seen.dedup();
-        assert_eq!((seen.len(), own.suspected.len()), (HOLDS, 0));
-    }
-
-    #[test]
-    fn a_grant_is_hinted_once_until_it_was_asked_about() {
-        let gpu = semaphore("gpu");
-        let mut own = OwnClaims::default();
-        let id = ClaimId(Uuid::from_u128(1));
-        let request = renewal(id, &gpu);
-        own.handle_request(NOW, &request);
-        let waits = Ok(Answer::Renew(vec![BeatAnswer::Waiting { position: 1, limit: None }]));
-        for _ in 0..2 {
-            own.handle_answer(NOW, &request, &waits);
-            assert_eq!(own.granted(id), Some(gpu.clone()));
-            assert_eq!(own.granted(id), None);
-        }
-        own.handle_answer(NOW, &request, &held());
-        assert_eq!(own.granted(id), None, "it is held");
-    }
-
-    #[test]
-    fn what_was_released_stays_forgotten_when_an_earlier_beat_is_answered() {
-        let resource = leader("cleanup");
-        let (mut own, id) = holding(&resource);
-        let beat = renewal(id, &resource);
-        own.handle_request(NOW, &beat);
-        let release = Request::Release { claim: id, resource: resource.clone() };
-        own.handle_request(NOW, &release);
-        own.handle_answer(NOW, &beat, &held());
-        assert_eq!((own.claims.len(), own.hold_of(&resource)), (0, None));
-    }
-
-    #[test]
-    fn claims_that_nobody_speaks_of_are_forgotten() {
-        let (mut own, _) = holding(&leader("cleanup"));
-        let first = own.poll_timeout().unwrap();
-        own.sweep(first);
-        assert_eq!(own.claims.len(), 1);
-        let late = first + TTL * FORGET_AFTER_TTLS;
-        own.sweep(late);
-        assert_eq!((own.claims.len(), own.held.len(), own.poll_timeout()), (0, 0, None));
-    }
-
-    #[test]
-    fn a_lost_hold_is_forgotten() {
-        let resource = leader("cleanup");
-        let (mut own, id) = holding(&resource);
-        let gone = Ok(Answer::Renew(vec![BeatAnswer::Gone(GoneReason::Preempted)]));
-        own.handle_answer(NOW, &renewal(id, &resource), &gone);
-        assert_eq!((own.resource_of(id), own.hold_of(&resource)), (None, None));
-    }
-
-    #[test]
-    fn each_step_of_a_claim_is_told_once() {
-        let gpu = semaphore("gpu");
-        let mut own = OwnClaims::default();
-        let request = renewal(ClaimId(Uuid::from_u128(1)), &gpu);
-        let waits = Ok(Answer::Renew(vec![BeatAnswer::Waiting { position: 1, limit: None }]));
-        let gone = Ok(Answer::Renew(vec![BeatAnswer::Gone(GoneReason::Expired)]));
-        for answer in [&waits, &waits, &held(), &held(), &gone, &gone] {
-            own.handle_request(NOW, &request);
-            own.handle_answer(NOW, &request, answer);
-        }
-        let steps: Vec<_> = own.take_steps().into_iter().map(|(_, step)| step).collect();
-        use ClaimStep::{Forgotten, Tracked, Waits, WaitsNoMore};
-        assert_eq!(steps, [Tracked, Waits, WaitsNoMore, Forgotten, Tracked, Forgotten]);
-        assert_eq!(own.take_steps(), []);
-    }
+fn json(payload: &[u8]) -> serde_json::Value {
+    serde_json::from_slice(payload)
+        .unwrap_or_else(|_| String::from_utf8_lossy(payload).into_owned().into())
 }
+
+#[cfg(test)]
+mod tests;

@@ -12,13 +12,13 @@ use tenure_core::model::{
 };
 use tenure_harness::DEADLINE;
 use tenure_host::clock;
-use tenure_stores::redis::address::Address;
+use tenure_stores::redis::Redis;
 use tenure_stores::redis::exchange::{
     CareOf, Invocation, Verified, care, cared, stand, stood, verified, verify,
 };
 use tenure_stores::redis::layout::Layout;
 use tenure_stores::redis::settings::RedisAccess;
-use tenure_stores::redis::{Redis, RedisSettings};
+use tenure_stores::remote::Driver;
 use tenure_stores::{Report, Upstream};
 use tenure_wire::{Attributes, Kind};
 use tokio::time::timeout;
@@ -28,15 +28,14 @@ const TTL: Duration = Duration::from_secs(30);
 
 /// An agent's upstream.
 pub(crate) struct Doer {
-    pub(crate) upstream: Redis,
+    pub(crate) upstream: Driver<Redis>,
     calls: u64,
     listens: bool,
 }
 
 impl Doer {
     pub(crate) fn new(access: RedisAccess) -> Doer {
-        let settings = RedisSettings { timeout: access.timeout, layout: Layout::default() };
-        let upstream = Redis::open(Arc::new(Address::new(access)), settings);
+        let upstream = Redis::open(access, Layout::default());
         Doer { upstream, calls: 0, listens: false }
     }
 

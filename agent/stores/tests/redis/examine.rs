@@ -1,26 +1,24 @@
 //! Examinations of real Redis servers, each with what can be wrong with it.
 
-use std::sync::Arc;
-
 use redis::aio::MultiplexedConnection;
 use tenure_harness::{DEADLINE, until};
 use tenure_stores::Upstream;
-use tenure_stores::redis::address::Address;
-use tenure_stores::redis::examine::{Ear, acl_rules, examination, examine};
+use tenure_stores::redis::examine::{acl_rules, examination, examine};
 use tenure_stores::redis::layout::Layout;
-use tenure_stores::redis::link::{Link, Purpose};
 use tenure_stores::redis::settings::RedisAccess;
+use tenure_stores::remote::{FeedState, Purpose};
 use tenure_wire::{Check, Verdict};
 use tokio::time::timeout;
 
 use super::deeds::{self, Doer};
 use super::server::{Server, login};
+use super::{dialer, open};
 
 const PASSWORD: &str = "hunter2-and-more";
 
 /// The agent's own examination.
 async fn find(access: RedisAccess) -> Vec<Check> {
-    let examination = examination(Arc::new(Address::new(access)), Layout::default(), Ear::Listens);
+    let examination = examination(dialer(access), FeedState::Up);
     let checks = timeout(DEADLINE, examination).await.expect("it has a deadline of its own");
     assert!(!format!("{checks:?}").contains(PASSWORD), "{checks:?}");
     checks
@@ -153,7 +151,7 @@ async fn the_recommended_user_is_denied_nothing_that_an_agent_does() {
     let access = RedisAccess { login: login(Some("agent"), PASSWORD), ..server.unix() };
     let mut doer = Doer::new(access.clone());
     doer.listen().await;
-    let link = Link::open(Arc::new(Address::new(access)), Purpose::Commands);
+    let link = open(access, Purpose::Commands);
     let mut connection = link.ready().await.unwrap().connection;
     for (first, tenant) in [(100, "default"), (200, "other")] {
         doer.do_everything(tenant, first).await;

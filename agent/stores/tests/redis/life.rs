@@ -1,14 +1,15 @@
 //! Servers and connections that come and go.
 
+use std::future::poll_fn;
 use std::time::Duration;
 
-use redis::PushKind;
-use tenure_stores::redis::link::{LinkState, Purpose};
+use tenure_core::model::Resource;
 use tenure_stores::redis::settings::RedisAccess;
-use tenure_stores::redis::{Heard, pushes};
+use tenure_stores::remote::{Heard, Hint, Hints, LinkState, Purpose, hints};
+use tenure_wire::Kind;
 
 use super::server::Server;
-use super::{eventually, get, open, says, up};
+use super::{Link, dialer, eventually, get, open, says, up};
 
 /// With deadlines that a stopped server breaks soon.
 fn impatient(access: RedisAccess) -> RedisAccess {
@@ -42,32 +43,36 @@ async fn a_database_can_be_chosen() {
     assert_eq!(get(&up(&link).await, "a").await.as_deref(), Some("1"));
 }
 
+async fn next(hints: &mut Hints) -> Heard {
+    poll_fn(|context| hints.poll_next(context)).await
+}
+
 #[tokio::test]
-async fn pushes_are_heard_and_their_loss_too() {
+async fn hints_come_and_their_loss_is_told_too() {
     let server = Server::start(&[]);
-    let (sink, mut heard) = pushes();
-    let link = open(server.unix(), Purpose::Pushes(sink));
+    let (sink, mut hints) = hints();
+    let link = Link::open_feed(dialer(server.unix()), sink);
     let mut connected = up(&link).await;
     let mut track = redis::cmd("CLIENT");
-    track.arg(&["TRACKING", "ON", "BCAST", "PREFIX", "a"]);
+    track.arg(&["TRACKING", "ON", "BCAST", "PREFIX", "leader:"]);
     track.exec_async(&mut connected.connection).await.unwrap();
     server.say(&["SET", "b", "1"]);
-    server.say(&["SET", "a", "1"]);
-    let Heard::Push(push) = heard.next().await else { panic!("lost") };
-    assert_eq!(push.kind, PushKind::Invalidate);
-    assert_eq!(push.data[0], redis::Value::Array(vec![redis::Value::BulkString(b"a".to_vec())]));
+    server.say(&["SET", "leader:a", "1"]);
+    let (tenant, kind, name) = ("default".into(), Kind::Leader, "a".into());
+    let hint = Hint::Resource(Resource { tenant, kind, name });
+    assert_eq!(next(&mut hints).await, Heard::Hint(hint));
 
     server.say(&["CLIENT", "KILL", "TYPE", "normal"]);
-    assert_eq!(heard.next().await, Heard::Lost);
+    assert_eq!(next(&mut hints).await, Heard::Lost);
     let mut connected = up(&link).await;
     assert_eq!(connected.generation, 2);
 
     // More at once than can be taken in.
     track.exec_async(&mut connected.connection).await.unwrap();
-    let flood = "for i = 1, 70000 do redis.call('SET', 'a' .. i, '') end";
+    let flood = "for i = 1, 70000 do redis.call('SET', 'leader:' .. i, '') end";
     server.say(&["EVAL", flood, "0"]);
     eventually("another connection", || (link.state() != LinkState::Up).then_some(())).await;
-    assert_eq!(heard.next().await, Heard::Lost);
+    assert_eq!(next(&mut hints).await, Heard::Lost);
     assert_eq!(up(&link).await.generation, 3);
 }
 

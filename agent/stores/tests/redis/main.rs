@@ -13,14 +13,23 @@ mod tls;
 
 use std::sync::Arc;
 
+use redis::aio::MultiplexedConnection;
 use tenure_harness::DEADLINE;
 use tenure_stores::redis::address::Address;
-use tenure_stores::redis::link::{Connected, Link, LinkState, Purpose};
+use tenure_stores::redis::layout::Layout;
 use tenure_stores::redis::settings::RedisAccess;
+use tenure_stores::remote::{self, Dialer, LinkState, Purpose};
 use tokio::time::timeout;
 
+type Link = remote::Link<MultiplexedConnection>;
+type Connected = remote::Connected<MultiplexedConnection>;
+
+fn dialer(access: RedisAccess) -> Arc<Dialer<Address>> {
+    Arc::new(Dialer::new(Address::new(access, Layout::default())))
+}
+
 fn open(access: RedisAccess, purpose: Purpose) -> Link {
-    Link::open(Arc::new(Address::new(access)), purpose)
+    Link::open(dialer(access), purpose)
 }
 
 async fn up(link: &Link) -> Connected {

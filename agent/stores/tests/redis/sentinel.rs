@@ -1,11 +1,11 @@
 //! Masters that move.
 
 use tenure_harness::{SENTINEL_SERVICE, Sentinel, free_port};
-use tenure_stores::redis::link::{Link, Purpose};
 use tenure_stores::redis::settings::{Login, RedisAccess, RedisServer};
+use tenure_stores::remote::Purpose;
 
 use super::server::{Server, access, local, login};
-use super::{eventually, get, open, refused, up};
+use super::{Link, eventually, get, open, refused, up};
 
 const PASSWORD: &str = "hunter2";
 

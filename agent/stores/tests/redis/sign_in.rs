@@ -2,8 +2,8 @@
 
 use std::io::Write;
 
-use tenure_stores::redis::link::Purpose;
 use tenure_stores::redis::settings::{RedisAccess, RedisServer};
+use tenure_stores::remote::Purpose;
 
 use super::server::{Server, access, login};
 use super::{fake, get, open, refused, says, up};

@@ -6,8 +6,8 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use tenure_harness::free_port;
-use tenure_stores::redis::link::Purpose;
 use tenure_stores::redis::settings::{RedisAccess, Section};
+use tenure_stores::remote::Purpose;
 use tenure_stores::settings::Settings;
 use tenure_stores::settings::secret::Credentials;
 

@@ -9,10 +9,10 @@ use std::collections::{BTreeSet, HashMap};
 use redis::Value;
 use tenure_core::model::{Answer, ClaimId, Request, Resource};
 use tenure_stores::redis::exchange::{
-    CareOf, Cared, Exchange, Invocation, Step, Verified, care, cared, greatest_token, verified,
-    verify,
+    CareOf, Cared, Exchange, Invocation, Step, Verified, care, cared, verified, verify,
 };
 use tenure_stores::redis::layout::{Channel, Layout};
+use tenure_stores::remote::greatest_token;
 use uuid::Uuid;
 
 use crate::allowances::Allowance;

@@ -11,6 +11,7 @@ use super::super::layout::{Layout, SemaphoreKey, hyphenated, member};
 use super::encode::millis;
 use super::reply::{Items, ReplyError, count, count_if_any, integer, list, unexpected};
 use super::scripts::{self, Invocation};
+use crate::remote::Verified;
 
 /// A semaphore to look after.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -103,17 +104,6 @@ pub fn verify(layout: &Layout, claims: &[(ClaimId, Resource)]) -> Invocation {
             .arg(id);
     }
     call
-}
-
-/// The finding of [`verify`] about a claim.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verified {
-    /// It is held.
-    Held,
-    /// It is not.
-    Gone,
-    /// It is held, but the keys of its semaphore expire before long.
-    ExpiresSoon,
 }
 
 /// The findings of [`verify`], in the same order.

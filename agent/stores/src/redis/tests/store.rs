@@ -14,8 +14,9 @@ use tenure_harness::{DEADLINE, RedisServer, until};
 use tenure_wire::{Attributes, Kind};
 use uuid::Uuid;
 
-use super::super::exchange::{Exchange, Invocation, Step, greatest_token};
+use super::super::exchange::{Exchange, Invocation, Step};
 use super::super::layout::{Layout, hyphenated};
+use crate::remote::greatest_token;
 
 /// The ttl of claims unless a test says otherwise. No test takes as long.
 pub(super) const TTL: Duration = Duration::from_secs(3000);

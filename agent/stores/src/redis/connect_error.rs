@@ -1,0 +1,129 @@
+//! What Redis' errors mean for a connection, and the ways out, for the operator.
+
+use std::error::Error;
+use std::io;
+use std::sync::Arc;
+
+use redis::{ErrorKind, RedisError, ServerErrorKind};
+
+use super::settings::Login;
+use crate::remote::{ConnectError, Peer, TlsFault};
+
+/// The name of a server with data, for people.
+pub(super) const REDIS: &str = "Redis";
+/// The name of a server that knows where such a server is, for people.
+pub(super) const SENTINEL: &str = "Sentinel";
+
+/// The meaning of an error of the first words on a connection. `plain` says that they went over TCP for
+/// all to see, which a server that expects TLS does not understand, and so hangs up.
+pub(super) fn at_first(
+    peer: &Peer,
+    plain: bool,
+    login: &Login,
+    error: &RedisError,
+) -> ConnectError {
+    match later(peer, login, error) {
+        ConnectError::Lost { peer, .. } => ConnectError::Refused {
+            peer,
+            cause: "it hung up at the first word".to_owned(),
+            way_out: if plain {
+                "; if it speaks TLS on this port, write rediss with two s in upstream"
+            } else {
+                ""
+            },
+        },
+        error => error,
+    }
+}
+
+/// The meaning of an error while signing in, or while looking whether the server is there.
+pub(super) fn later(peer: &Peer, login: &Login, error: &RedisError) -> ConnectError {
+    let peer = peer.clone();
+    let cause = words(login, error);
+    if is_not_ready(error) {
+        return ConnectError::NotReady { peer, cause };
+    }
+    if error.kind() == ErrorKind::Parse {
+        let what = "does not speak as a Redis does; check host and port of upstream".to_owned();
+        return ConnectError::Unfit { peer, what };
+    }
+    if error.is_io_error() {
+        return match io_error(error).and_then(TlsFault::of) {
+            None => ConnectError::Lost { peer, cause },
+            Some(fault) => ConnectError::Refused { peer, cause, way_out: tls_way_out(fault) },
+        };
+    }
+    let way_out = way_out(&peer, error.kind(), &cause);
+    ConnectError::Refused { peer, cause, way_out }
+}
+
+/// The stream's error. The client wraps it up.
+fn io_error(error: &RedisError) -> Option<&io::Error> {
+    let wrapped = error.source()?.downcast_ref::<Arc<dyn Error + Send + Sync>>()?;
+    wrapped.downcast_ref()
+}
+
+pub(super) fn is_not_ready(error: &RedisError) -> bool {
+    let kind = error.kind();
+    kind == ErrorKind::Server(ServerErrorKind::BusyLoading)
+        || kind == ErrorKind::Server(ServerErrorKind::MasterDown)
+}
+
+/// The server's own words: the first line, without what would repeat a password. A server that does
+/// not know a command answers with what it was given.
+fn words(login: &Login, error: &RedisError) -> String {
+    let said = match (error.code(), error.detail()) {
+        (Some(code), Some(detail)) => format!("{code} {detail}"),
+        _ => error.to_string(),
+    };
+    let line = said.lines().next().unwrap_or_default();
+    let line = line.split(", with args beginning with").next().unwrap_or_default();
+    match &login.password {
+        Some(password) => line.replace(password.expose(), "***"),
+        None => line.to_owned(),
+    }
+}
+
+fn way_out(peer: &Peer, kind: ErrorKind, cause: &str) -> &'static str {
+    let is_sentinel = peer.what == SENTINEL;
+    if cause.starts_with("NOAUTH") {
+        if is_sentinel {
+            "; name a file with its own password in redis.sentinel_secret_file, or add \
+             ?sentinel_password= to the URL of upstream"
+        } else {
+            "; name a file with its password in upstream_secret_file, or write it into the URL of \
+             upstream"
+        }
+    } else if cause.starts_with("WRONGPASS") || kind == ErrorKind::AuthenticationFailed {
+        if is_sentinel {
+            "; check sentinel_user and sentinel_password of upstream"
+        } else {
+            "; check the user and the password of upstream"
+        }
+    } else if cause.starts_with("DENIED") {
+        "; it answers to its own host alone as long as it has no password"
+    } else if cause.contains("max number of clients") {
+        "; raise its maxclients, or find out who has so many connections"
+    } else if cause.starts_with("NOPERM") || cause.contains("no permissions") {
+        "; give its user the right (ACL SETUSER)"
+    } else if cause.contains("DB index") {
+        "; choose another database in the URL of upstream"
+    } else if cause.contains("HELLO") {
+        "; it must be Redis 6.2 or later with the command HELLO"
+    } else {
+        ""
+    }
+}
+
+pub(super) fn tls_way_out(fault: TlsFault) -> &'static str {
+    match fault {
+        TlsFault::WrongName => "; name it in upstream as its certificate does",
+        TlsFault::UnknownIssuer => "; put the certificate of its authority into redis.tls_ca_file",
+        TlsFault::NotTls => {
+            "; if it does not speak TLS on this port, write redis with one s in upstream"
+        }
+        TlsFault::WantsCertificate => {
+            "; it wants a certificate of its clients: redis.tls_cert_file and redis.tls_key_file"
+        }
+    }
+}

@@ -1,0 +1,447 @@
+//! An upstream made of a backend: everything that is the same for all remote stores.
+//!
+//! Beats have a connection of their own; what no client waits for has another. A hint makes somebody
+//! ask, and is never believed.
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use tenure_core::model::{Answer, CallId, Change, ClaimId, Failure, Report, Request, Resource};
+use tenure_core::time::Boottime;
+use tenure_host::clock;
+use tenure_wire::UpstreamState;
+
+use super::backend::{
+    Backend, ChoreOf, Chores, ConnectionOf, FeedState, FoundOf, LineOf, Listening, Verified,
+};
+use super::calls::{Calls, Done};
+use super::expiries::Expiries;
+use super::hints::{Heard, Hints, hints};
+use super::link::{Connector, Dialer, Link, LinkState, Purpose};
+use super::own_claims::OwnClaims;
+use super::token::greatest_token;
+use crate::{Examination, Health, Upstream};
+
+/// Hints taken up between two looks at everything else.
+const HINTS_PER_TURN: usize = 256;
+/// Wait after the feed could not be started.
+const LISTEN_AGAIN: Duration = Duration::from_millis(500);
+/// How often own permits are verified where the feed does not tell of all changes: another program with
+/// a ttl of 1 s makes their keys expire 11 s later.
+const VERIFY_EVERY: Duration = Duration::from_secs(3);
+/// A beat's deadline is this part of the shortest ttl in it, so that there is time to try again …
+const BEAT_DEADLINE_PART: u32 = 4;
+/// … but never shorter than this.
+const BEAT_DEADLINE_MIN: Duration = Duration::from_millis(100);
+/// The last error is told for at least so long.
+const ERROR_SHOWN: Duration = Duration::from_secs(10);
+/// A store may keep a record through the very ms of its expiry.
+const JUST_AFTER: Duration = Duration::from_millis(1);
+
+/// The purpose of a call.
+enum Task<C> {
+    Request { call: CallId, request: Rc<Request> },
+    Verify(Rc<Vec<(ClaimId, Resource)>>),
+    Listen,
+    Chore(C),
+}
+
+/// The reply to a call.
+enum Reply<F> {
+    Answer(Answer),
+    Verified(Vec<Verified>),
+    /// The connection, and its feed; none if this connection listened already.
+    Listening(Option<(u64, Listening)>),
+    Found(F),
+}
+
+type CallsOf<B> = Calls<Task<ChoreOf<B>>, Reply<FoundOf<B>>, ConnectionOf<B>>;
+type DoneOf<B> = Done<Task<ChoreOf<B>>, Reply<FoundOf<B>>>;
+
+struct Links<C> {
+    beats: Link<C>,
+    commands: Link<C>,
+    feed: Link<C>,
+    /// Nothing on it may keep a claim or a release waiting.
+    background: Link<C>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum FeedPhase {
+    Down { retry_at: Boottime },
+    Starting,
+    Up,
+}
+
+/// The change feed.
+struct Feed {
+    phase: FeedPhase,
+    hints: Hints,
+    /// The connection that listens.
+    generation: u64,
+    hears_all: bool,
+    /// Why hints do not come, although the connection is up.
+    refused: Option<String>,
+    /// When to verify what nothing tells of.
+    verify_at: Option<Boottime>,
+}
+
+/// A remote store as an upstream.
+pub struct Driver<B: Backend> {
+    backend: Rc<B>,
+    chores: B::Chores,
+    links: Links<ConnectionOf<B>>,
+    /// The time that a call waits for its answer.
+    timeout: Duration,
+    calls: CallsOf<B>,
+    own_claims: OwnClaims,
+    feed: Feed,
+    /// Those of resources that were inspected.
+    expiries: Expiries,
+    /// The greatest token seen.
+    floor: u64,
+    /// Bounded by its user, who takes reports out until there are none.
+    reports: VecDeque<Report>,
+    last_error: Option<(Boottime, String)>,
+    waker: Option<Waker>,
+}
+
+impl<B: Backend> Driver<B> {
+    /// Starts to connect. Must be called on the thread, and in the runtime, that will use it.
+    pub fn open(
+        dialer: &Arc<Dialer<B::Connector>>,
+        backend: B,
+        chores: B::Chores,
+        timeout: Duration,
+    ) -> Driver<B> {
+        let (sink, hints) = hints();
+        let open = |purpose| Link::open(Arc::clone(dialer), purpose);
+        let links = Links {
+            beats: open(Purpose::Beats),
+            feed: Link::open_feed(Arc::clone(dialer), sink),
+            commands: open(Purpose::Commands),
+            background: open(Purpose::Background),
+        };
+        let feed = Feed {
+            phase: FeedPhase::Down { retry_at: Boottime::ZERO },
+            hints,
+            generation: 0,
+            hears_all: false,
+            refused: None,
+            verify_at: None,
+        };
+        Driver {
+            backend: Rc::new(backend),
+            chores,
+            links,
+            timeout,
+            calls: Calls::new(),
+            own_claims: OwnClaims::default(),
+            feed,
+            expiries: Expiries::default(),
+            floor: 0,
+            reports: VecDeque::new(),
+            last_error: None,
+            waker: None,
+        }
+    }
+
+    fn deadline(&self, request: &Request) -> Duration {
+        let Request::Renew(beats) = request else { return self.timeout };
+        let shortest = beats.iter().map(|beat| beat.ttl).min().unwrap_or(self.timeout);
+        self.timeout.min((shortest / BEAT_DEADLINE_PART).max(BEAT_DEADLINE_MIN))
+    }
+
+    /// Does what is due and does not come from the keeper.
+    fn look_after(&mut self, now: Boottime) {
+        if self.feed.phase == FeedPhase::Up
+            && self.feed.hears_all
+            && self.backend.must_listen_again()
+        {
+            self.feed.phase = FeedPhase::Down { retry_at: now };
+            self.feed.generation = 0;
+            self.chores.feed_stopped();
+        }
+        if matches!(self.feed.phase, FeedPhase::Down { retry_at } if retry_at <= now) {
+            self.listen(now);
+        }
+        if self.feed.verify_at.is_some_and(|at| at <= now) {
+            self.feed.verify_at = Some(now + VERIFY_EVERY);
+            self.own_claims.suspect_semaphores(now);
+        }
+        self.own_claims.sweep(now);
+        self.take_claim_steps(now);
+        let suspects = self.own_claims.take_suspects(now);
+        if !suspects.is_empty() {
+            let suspects = Rc::new(suspects);
+            let task = Task::Verify(Rc::clone(&suspects));
+            self.start_in_background(now, task, async move |backend, line| {
+                backend.verify(line, &suspects).await.map(Reply::Verified)
+            });
+        }
+        while let Some(chore) = self.chores.take(now) {
+            let floor = self.floor;
+            let task = Task::Chore(chore.clone());
+            self.start_in_background(now, task, async move |backend, line| {
+                backend.do_chore(line, chore, floor).await.map(Reply::Found)
+            });
+        }
+        while let Some(resource) = self.expiries.pop_due(now) {
+            self.reports.push_back(Report::Change(Change::Resource(resource)));
+        }
+    }
+
+    fn listen(&mut self, now: Boottime) {
+        self.feed.phase = FeedPhase::Starting;
+        let backend = Rc::clone(&self.backend);
+        let already = self.feed.generation;
+        let call = async move |mut line: LineOf<B>| {
+            let generation = line.generation();
+            if generation == already {
+                return Ok(Reply::Listening(None));
+            }
+            let listening = backend.listen(&mut line).await?;
+            Ok(Reply::Listening(Some((generation, listening))))
+        };
+        self.calls.start(now, self.timeout, &self.links.feed, Task::Listen, call);
+    }
+
+    /// Starts a call that no client waits for.
+    fn start_in_background(
+        &mut self,
+        now: Boottime,
+        task: Task<ChoreOf<B>>,
+        call: impl AsyncFnOnce(&B, &mut LineOf<B>) -> Result<Reply<FoundOf<B>>, Failure> + 'static,
+    ) {
+        let backend = Rc::clone(&self.backend);
+        let call = async move |mut line: LineOf<B>| call(&backend, &mut line).await;
+        self.calls.start(now, self.timeout, &self.links.background, task, call);
+    }
+
+    fn handle_done(&mut self, now: Boottime, done: DoneOf<B>) {
+        let Done { purpose, sent_at, result } = done;
+        match &result {
+            Err(failure) => self.last_error = Some((now, failure.cause().to_owned())),
+            Ok(_) => {
+                if self.last_error.as_ref().is_some_and(|(at, _)| now.since(*at) > ERROR_SHOWN) {
+                    self.last_error = None;
+                }
+            }
+        }
+        match (purpose, result) {
+            (Task::Request { call, request }, result) => {
+                let result = match result {
+                    Ok(Reply::Answer(answer)) => Ok(answer),
+                    Ok(_) => Err(Failure::Unknown("an answer to another question".to_owned())),
+                    Err(failure) => Err(failure),
+                };
+                self.handle_answer(now, &request, &result);
+                self.reports.push_back(Report::Answer { call, sent_at, result });
+            }
+            (Task::Verify(asked), result) => {
+                self.own_claims.verified();
+                if let Ok(Reply::Verified(found)) = result {
+                    self.handle_verified(now, &asked, &found);
+                }
+            }
+            (Task::Listen, Ok(Reply::Listening(listening))) => {
+                self.handle_listening(now, listening);
+            }
+            (Task::Listen, _) => {
+                self.feed.phase = FeedPhase::Down { retry_at: now + LISTEN_AGAIN };
+            }
+            (Task::Chore(chore), result) => {
+                let found = match result {
+                    Ok(Reply::Found(found)) => Some(found),
+                    _ => None,
+                };
+                self.chores.handle_done(now, chore, found);
+            }
+        }
+    }
+
+    fn handle_answer(
+        &mut self,
+        now: Boottime,
+        request: &Request,
+        result: &Result<Answer, Failure>,
+    ) {
+        if let Ok(answer) = result {
+            self.floor = self.floor.max(greatest_token(answer).unwrap_or(0));
+            // A store tells late of an expiry: whoever was told of a holder is told by a timer that its
+            // time is up.
+            if let (Request::Inspect(resource), Answer::Standing(standing)) = (request, answer)
+                && let Some(runs_out) = standing.runs_out
+            {
+                self.expiries.set(resource, now + runs_out + JUST_AFTER);
+            }
+        }
+        self.own_claims.handle_answer(now, request, result);
+        self.take_claim_steps(now);
+    }
+
+    fn handle_verified(
+        &mut self,
+        now: Boottime,
+        asked: &[(ClaimId, Resource)],
+        found: &[Verified],
+    ) {
+        for ((claim, resource), found) in asked.iter().zip(found) {
+            match found {
+                Verified::Held => {}
+                Verified::ExpiresSoon => self.chores.handle_expires_soon(now, resource),
+                Verified::Gone => {
+                    let change = Change::Lost { claim: *claim, resource: resource.clone() };
+                    self.reports.push_back(Report::Change(change));
+                }
+            }
+        }
+    }
+
+    fn handle_listening(&mut self, now: Boottime, listening: Option<(u64, Listening)>) {
+        self.feed.phase = FeedPhase::Up;
+        if let Some((generation, Listening { hears_all, refused })) = listening {
+            self.feed.generation = generation;
+            self.feed.hears_all = hears_all;
+            self.feed.refused = refused;
+        }
+        let hears_all = self.feed.hears_all;
+        self.feed.verify_at = (!hears_all).then_some(now);
+        self.chores.feed_started(now, hears_all);
+        // Whatever happened before this instant was not hinted.
+        self.own_claims.suspect_semaphores(now);
+        self.reports.push_back(Report::FeedLost);
+    }
+
+    fn take_claim_steps(&mut self, now: Boottime) {
+        for (resource, step) in self.own_claims.take_steps() {
+            self.chores.handle_claim_step(now, &resource, step);
+        }
+    }
+}
+
+impl<B: Backend> Upstream for Driver<B> {
+    fn kind(&self) -> &'static str {
+        B::Connector::STORE
+    }
+
+    fn guarantee(&self) -> &'static str {
+        ""
+    }
+
+    fn health(&self) -> Health {
+        let states = [&self.links.beats, &self.links.commands, &self.links.feed].map(Link::state);
+        let down = states.iter().find_map(|state| match state {
+            LinkState::Down { error } => Some(error.clone()),
+            LinkState::Connecting | LinkState::Up => None,
+        });
+        let state = match states {
+            [LinkState::Up, LinkState::Up, _] => UpstreamState::Up,
+            _ if down.is_some() => UpstreamState::Down,
+            _ => UpstreamState::Connecting,
+        };
+        let last_error = down
+            .or_else(|| self.last_error.as_ref().map(|(_, error)| error.clone()))
+            .or_else(|| self.feed.refused.clone());
+        Health { state, last_error, grants_nothing: None }
+    }
+
+    fn examine(&self) -> Examination {
+        self.backend.examine(match (self.feed.phase, &self.feed.refused) {
+            (FeedPhase::Up, None) => FeedState::Up,
+            (FeedPhase::Up, Some(refused)) => FeedState::Partial(refused.clone()),
+            (FeedPhase::Down { .. } | FeedPhase::Starting, _) => FeedState::Down,
+        })
+    }
+
+    fn shares_journal(&self) -> bool {
+        false
+    }
+
+    fn is_calling(&self) -> bool {
+        !self.calls.is_empty()
+    }
+
+    fn submit(&mut self, now: Boottime, call: CallId, request: Request) {
+        self.own_claims.handle_request(now, &request);
+        self.take_claim_steps(now);
+        self.backend.prepare(&request);
+        let within = self.deadline(&request);
+        let link = match request {
+            Request::Renew(_) => &self.links.beats,
+            _ => &self.links.commands,
+        };
+        let request = Rc::new(request);
+        let task = Task::Request { call, request: Rc::clone(&request) };
+        let backend = Rc::clone(&self.backend);
+        let floor = self.floor;
+        self.calls.start(now, within, link, task, async move |mut line: LineOf<B>| {
+            backend.perform(&mut line, &request, floor).await.map(Reply::Answer)
+        });
+        if let Some(waker) = self.waker.take() {
+            waker.wake();
+        }
+    }
+
+    fn poll_report(&mut self, context: &mut Context<'_>) -> Poll<Report> {
+        loop {
+            if let Some(report) = self.reports.pop_front() {
+                return Poll::Ready(report);
+            }
+            let now = clock::now();
+            let mut moved = false;
+            for _ in 0..HINTS_PER_TURN {
+                let Poll::Ready(heard) = self.feed.hints.poll_next(context) else { break };
+                match heard {
+                    Heard::Hint(hint) => {
+                        self.chores.handle_hint(now, &hint);
+                        self.own_claims.handle_hint(now, hint, &mut self.reports);
+                    }
+                    Heard::Lost => {
+                        self.feed.phase = FeedPhase::Down { retry_at: now };
+                        self.chores.feed_stopped();
+                    }
+                }
+                moved = true;
+            }
+            self.look_after(now);
+            while let Poll::Ready(done) = self.calls.poll_done(context) {
+                self.handle_done(now, done);
+                moved = true;
+            }
+            if !moved && self.reports.is_empty() {
+                self.waker = Some(context.waker().clone());
+                return Poll::Pending;
+            }
+        }
+    }
+
+    fn poll_timeout(&self) -> Option<Boottime> {
+        let listen_at = match self.feed.phase {
+            FeedPhase::Down { retry_at } => Some(retry_at),
+            FeedPhase::Starting | FeedPhase::Up => None,
+        };
+        let timeouts = [
+            self.calls.poll_timeout(),
+            self.own_claims.poll_timeout(),
+            self.chores.poll_timeout(),
+            self.feed.verify_at,
+            listen_at,
+            self.expiries.next(),
+        ];
+        timeouts.into_iter().flatten().min()
+    }
+
+    fn handle_timeout(&mut self, now: Boottime) {
+        while let Some(done) = self.calls.give_up(now) {
+            self.handle_done(now, done);
+        }
+        self.look_after(now);
+    }
+
+    /// Everything that was held has been released; connections end with the process.
+    fn close(&mut self) {}
+}

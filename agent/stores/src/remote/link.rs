@@ -1,0 +1,309 @@
+//! One connection, kept up.
+
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tenure_core::model::Failure;
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
+
+use super::connect_error::ConnectError;
+use super::hints::{ConnectionHints, HintSink};
+use super::reconnect::Reconnect;
+
+/// Calls of beats on their way at once. The server runs what it finds on a connection in one go: more
+/// would keep others waiting longer, and fewer would let a far server stand idle.
+const BEATS_AT_ONCE: usize = 2;
+/// Different errors that are logged between two successes, at most.
+const LOGGED_MAX: usize = 16;
+
+/// The purpose of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    /// Renewals, which nothing else may delay.
+    Beats,
+    /// Everything else that clients ask.
+    Commands,
+    /// Work that no client waits for.
+    Background,
+    /// The change feed.
+    Feed,
+    /// A look at the server, for a moment.
+    Examination,
+}
+
+impl Purpose {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Purpose::Beats => "beats",
+            Purpose::Commands => "commands",
+            Purpose::Background => "care",
+            Purpose::Feed => "pushes",
+            Purpose::Examination => "examination",
+        }
+    }
+}
+
+/// The part of a store that makes connections, on any thread.
+pub trait Connector: Send + Sync + 'static {
+    /// A connection that several calls can use at once. It knows no deadline of its own and repeats
+    /// nothing; the driver does both.
+    type Connection: Clone + Send + Sync + 'static;
+
+    /// The store's name, for people.
+    const STORE: &'static str;
+
+    /// Dials, signs in, and refuses a server that is unfit.
+    ///
+    /// To ensure correctness:
+    /// - it takes no effect on what the store holds;
+    /// - it ends within a deadline of its own;
+    /// - its errors name the server, the cause and the way out, and no password.
+    ///
+    /// `hints` is there for [`Purpose::Feed`] alone.
+    fn connect(
+        &self,
+        purpose: Purpose,
+        hints: Option<ConnectionHints>,
+    ) -> impl Future<Output = Result<Dialed<Self::Connection>, ConnectError>> + Send;
+
+    /// Looks whether the server is there, and is still the one to use. Within a deadline of its own:
+    /// that it does not answer is an error.
+    fn check(
+        &self,
+        connection: &Self::Connection,
+        server: &Server,
+    ) -> impl Future<Output = Result<(), ConnectError>> + Send;
+}
+
+/// The server's facts about itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Server {
+    pub place: String,
+    /// Its version as it says it.
+    pub version: String,
+}
+
+/// A new connection.
+pub struct Dialed<C> {
+    pub connection: C,
+    pub server: Server,
+    pub pump: Pump,
+}
+
+/// The future that must be polled for anything to happen on a connection. Ends when the connection
+/// does, and ends the connection when it is dropped.
+pub type Pump = Pin<Box<dyn Future<Output = ConnectError> + Send>>;
+
+/// A connector, and what the links of one store share.
+#[derive(Debug)]
+pub struct Dialer<D> {
+    connector: D,
+    /// Errors that have been logged since a link was last up: all links meet the same ones.
+    logged: Mutex<Vec<String>>,
+    /// Wakes links that wait for their next attempt, when another one is up.
+    recovered: Notify,
+}
+
+/// The state of a link.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LinkState {
+    /// For the first time, or right after a loss.
+    Connecting,
+    Up,
+    /// It is tried again and again; `error` is why the last attempt failed.
+    Down {
+        error: String,
+    },
+}
+
+/// A connection that calls can be made on.
+#[derive(Debug, Clone)]
+pub struct Connected<C> {
+    pub connection: C,
+    /// The number of this connection of the link, counted from 1.
+    pub generation: u64,
+    pub server: Arc<Server>,
+}
+
+/// The state of a link with what belongs to it.
+#[derive(Debug, Clone)]
+pub(super) enum Phase<C> {
+    Connecting,
+    Up(Connected<C>),
+    Down(Arc<ConnectError>),
+}
+
+/// A connection that is kept up. Cheap to clone; when the last one is dropped, the connection ends.
+#[derive(Debug, Clone)]
+pub struct Link<C> {
+    phase: watch::Receiver<Phase<C>>,
+    suspicion: Arc<Suspicion>,
+    purpose: Purpose,
+    store: &'static str,
+    /// Places for calls that are on their way, if there is a bound to them.
+    places: Option<Arc<Semaphore>>,
+}
+
+/// The connections that callers suspect.
+#[derive(Debug, Default)]
+pub(super) struct Suspicion {
+    /// The latest of them.
+    generation: AtomicU64,
+    raised: Notify,
+}
+
+impl<D> Dialer<D> {
+    pub fn new(connector: D) -> Dialer<D> {
+        Dialer { connector, logged: Mutex::default(), recovered: Notify::new() }
+    }
+
+    pub fn connector(&self) -> &D {
+        &self.connector
+    }
+
+    /// True if nobody has logged this error yet; then the caller does.
+    pub(super) fn is_news(&self, error: &str) -> bool {
+        let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
+        if logged.len() >= LOGGED_MAX || logged.iter().any(|other| other == error) {
+            return false;
+        }
+        logged.push(error.to_owned());
+        true
+    }
+
+    /// Says that a link is up.
+    pub(super) fn succeeded(&self) {
+        self.logged.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.recovered.notify_waiters();
+    }
+
+    /// Waits until another link is up.
+    pub(super) async fn recovered(&self) {
+        self.recovered.notified().await;
+    }
+}
+
+impl<C: Clone + Send + Sync + 'static> Link<C> {
+    /// Starts to connect, on a task of the current runtime, which needs I/O and time.
+    pub fn open<D: Connector<Connection = C>>(dialer: Arc<Dialer<D>>, purpose: Purpose) -> Link<C> {
+        Link::start(dialer, purpose, None)
+    }
+
+    /// The same for the change feed, whose hints go into `sink`.
+    pub fn open_feed<D: Connector<Connection = C>>(
+        dialer: Arc<Dialer<D>>,
+        sink: HintSink,
+    ) -> Link<C> {
+        Link::start(dialer, Purpose::Feed, Some(sink))
+    }
+
+    fn start<D: Connector<Connection = C>>(
+        dialer: Arc<Dialer<D>>,
+        purpose: Purpose,
+        sink: Option<HintSink>,
+    ) -> Link<C> {
+        let (phase, phase_out) = watch::channel(Phase::Connecting);
+        let suspicion = Arc::new(Suspicion::default());
+        let is_bounded = purpose == Purpose::Beats;
+        let places = is_bounded.then(|| Arc::new(Semaphore::new(BEATS_AT_ONCE)));
+        let reconnect = Reconnect::new(dialer, purpose, sink, phase, Arc::clone(&suspicion));
+        tokio::spawn(reconnect.keep_up());
+        Link { phase: phase_out, suspicion, purpose, store: D::STORE, places }
+    }
+
+    pub fn state(&self) -> LinkState {
+        match &*self.phase.borrow() {
+            Phase::Connecting => LinkState::Connecting,
+            Phase::Up(_) => LinkState::Up,
+            Phase::Down(error) => LinkState::Down { error: error.with_causes() },
+        }
+    }
+
+    /// The connection. Waits while one is made for the first time or right after a loss, which is no
+    /// longer than the connector's deadline.
+    ///
+    /// # Errors
+    ///
+    /// [`Failure::Unavailable`], at once, while the last attempt has failed.
+    pub async fn ready(&self) -> Result<Connected<C>, Failure> {
+        let mut phase = self.phase.clone();
+        let settled = phase.wait_for(|phase| !matches!(phase, Phase::Connecting)).await;
+        match settled.as_deref() {
+            Ok(Phase::Up(connected)) => Ok(connected.clone()),
+            Ok(Phase::Down(error)) => Err(Failure::Unavailable(error.with_causes())),
+            Ok(Phase::Connecting) | Err(_) => {
+                Err(Failure::Unavailable("the agent stops".to_owned()))
+            }
+        }
+    }
+
+    /// The connection, however long it takes. `None` when the runtime ends.
+    pub async fn up(&self) -> Option<Connected<C>> {
+        let mut phase = self.phase.clone();
+        let up = phase.wait_for(|phase| matches!(phase, Phase::Up(_))).await;
+        match up.as_deref() {
+            Ok(Phase::Up(connected)) => Some(connected.clone()),
+            _ => None,
+        }
+    }
+
+    /// Waits for its turn to make a call, in the order of asking; the call is over when what is returned
+    /// is dropped.
+    pub(super) async fn place(&self) -> Option<OwnedSemaphorePermit> {
+        // It is never closed.
+        Arc::clone(self.places.as_ref()?).acquire_owned().await.ok()
+    }
+
+    /// Says that a connection is not to be trusted: a call did not come back in time, or the server
+    /// answered that it cannot serve. It is dropped, and whatever else waits on it ends as *unknown*.
+    /// Does nothing when that connection is gone already.
+    pub fn suspect(&self, generation: u64) {
+        self.suspicion.generation.fetch_max(generation, Ordering::Relaxed);
+        self.suspicion.raised.notify_one();
+    }
+
+    /// Says that a call did not come back in time.
+    pub(super) fn timed_out(&self, generation: u64) {
+        // Nobody waits for the answers of background work: one that is late is no reason to load the
+        // server with another connection.
+        if self.purpose != Purpose::Background {
+            self.suspect(generation);
+        }
+    }
+
+    /// True if somebody suspects this connection, or a later one.
+    pub(super) fn is_suspected(&self, generation: u64) -> bool {
+        self.suspicion.generation.load(Ordering::Relaxed) >= generation
+    }
+
+    /// The store's name, for people.
+    pub(super) fn store(&self) -> &'static str {
+        self.store
+    }
+}
+
+impl Suspicion {
+    /// Waits until somebody suspects this connection.
+    pub(super) async fn of(&self, generation: u64) {
+        while self.generation.load(Ordering::Relaxed) < generation {
+            self.raised.notified().await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_is_news_once_until_a_link_is_up() {
+        let dialer = Dialer::new(());
+        assert!(dialer.is_news("a") && dialer.is_news("b"));
+        assert!(!dialer.is_news("a") && !dialer.is_news("b"));
+        let logged = (0..100).filter(|number| dialer.is_news(&number.to_string())).count();
+        assert_eq!(logged, LOGGED_MAX - 2);
+        dialer.succeeded();
+        assert!(dialer.is_news("a"));
+    }
+}

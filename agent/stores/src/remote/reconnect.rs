@@ -1,0 +1,194 @@
+//! The task that keeps a link's connection up.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tracing::{info, warn};
+
+use super::connect_error::{ConnectError, Peer};
+use super::hints::HintSink;
+use super::link::{Connected, Connector, Dialed, Dialer, Phase, Pump, Purpose, Suspicion};
+
+/// First wait before connecting again; doubles up to [`BACK_OFF_MAX`].
+const BACK_OFF_MIN: Duration = Duration::from_millis(50);
+/// Longest wait before connecting again.
+const BACK_OFF_MAX: Duration = Duration::from_secs(2);
+/// A connection that lasted this long was a good one. After a good one the next is made at once; after
+/// another that was not, too, but only once.
+const STEADY: Duration = Duration::from_secs(1);
+/// Between two looks at a connection that may be dead, or lead to a server that is no longer the one to
+/// use.
+const CHECK_EVERY: Duration = Duration::from_secs(5);
+
+/// The task behind a link. Takes suspicions; emits phases, and hints; ends when nobody has the link
+/// any more.
+pub(super) struct Reconnect<D: Connector> {
+    dialer: Arc<Dialer<D>>,
+    purpose: Purpose,
+    sink: Option<HintSink>,
+    phase: watch::Sender<Phase<D::Connection>>,
+    suspicion: Arc<Suspicion>,
+    generation: u64,
+    /// Attempts in a row that came to nothing, or to a connection that did not last.
+    failed: u32,
+    /// The last connection did not last, and the next one was made at once all the same.
+    was_brief: bool,
+}
+
+impl<D: Connector> Reconnect<D> {
+    pub(super) fn new(
+        dialer: Arc<Dialer<D>>,
+        purpose: Purpose,
+        sink: Option<HintSink>,
+        phase: watch::Sender<Phase<D::Connection>>,
+        suspicion: Arc<Suspicion>,
+    ) -> Reconnect<D> {
+        let generation = 0;
+        Reconnect {
+            dialer,
+            purpose,
+            sink,
+            phase,
+            suspicion,
+            generation,
+            failed: 0,
+            was_brief: false,
+        }
+    }
+
+    pub(super) async fn keep_up(mut self) {
+        let phase = self.phase.clone();
+        loop {
+            tokio::select! {
+                biased;
+                () = phase.closed() => return,
+                () = self.once() => {}
+            }
+        }
+    }
+
+    /// One connection from beginning to end, or one attempt.
+    async fn once(&mut self) {
+        let error = match self.connect().await {
+            Err(error) => error,
+            Ok((connected, pump)) => {
+                let since = Instant::now();
+                let error = self.live(connected, pump).await;
+                let is_steady = since.elapsed() >= STEADY;
+                if is_steady || !self.was_brief {
+                    self.failed = 0;
+                    self.was_brief = !is_steady;
+                    return self.down(Phase::Connecting, &error);
+                }
+                error
+            }
+        };
+        self.down(Phase::Down(Arc::new(error.clone())), &error);
+        let wait = back_off(self.failed);
+        self.failed = self.failed.saturating_add(1);
+        tokio::select! {
+            () = rest(wait) => {}
+            () = self.dialer.recovered() => {}
+        }
+    }
+
+    async fn connect(&mut self) -> Result<(Connected<D::Connection>, Pump), ConnectError> {
+        let generation = self.generation + 1;
+        let hints = self.sink.as_ref().map(|sink| sink.of(generation));
+        let dialed = self.dialer.connector().connect(self.purpose, hints).await?;
+        let Dialed { connection, server, pump } = dialed;
+        self.generation = generation;
+        Ok((Connected { connection, generation, server: Arc::new(server) }, pump))
+    }
+
+    /// Stays with a connection until it ends, and says how it did.
+    async fn live(&mut self, connected: Connected<D::Connection>, mut pump: Pump) -> ConnectError {
+        let Connected { connection, generation, server } = connected.clone();
+        let peer = Peer { what: D::STORE, place: server.place.clone() };
+        info!(
+            place = server.place,
+            version = server.version,
+            purpose = self.purpose.name(),
+            "upstream connected"
+        );
+        if let Some(sink) = &self.sink {
+            sink.connected(generation);
+        }
+        self.phase.send_replace(Phase::Up(connected));
+        self.dialer.succeeded();
+        let overflown = async {
+            match &self.sink {
+                Some(sink) => sink.overflown().await,
+                None => std::future::pending().await,
+            }
+        };
+        let check = async {
+            loop {
+                rest(CHECK_EVERY).await;
+                if let Err(error) = self.dialer.connector().check(&connection, &server).await {
+                    return error;
+                }
+            }
+        };
+        tokio::select! {
+            error = &mut pump => error,
+            error = check => error,
+            () = self.suspicion.of(generation) => {
+                ConnectError::lost(&peer, "a call failed or was not answered in time")
+            }
+            () = overflown => ConnectError::lost(
+                &peer,
+                "it told of more changes at once than the agent can take in",
+            ),
+        }
+    }
+
+    fn down(&self, phase: Phase<D::Connection>, error: &ConnectError) {
+        let text = error.with_causes();
+        if self.dialer.is_news(&text) {
+            warn!(purpose = self.purpose.name(), "upstream not connected: {text}");
+        }
+        // First the phase: whoever hears of the loss must not meet the old connection.
+        self.phase.send_replace(phase);
+        if let Some(sink) = &self.sink {
+            sink.disconnected();
+        }
+    }
+}
+
+/// Doubled with every failure, and half of it by chance, so that agents that lost the same server do
+/// not all come back at once.
+fn back_off(failed: u32) -> Duration {
+    let most = BACK_OFF_MIN.saturating_mul(1 << failed.min(16)).min(BACK_OFF_MAX);
+    // Without chance there is none: they come back together.
+    let chance = getrandom::u32().unwrap_or(u32::MAX);
+    most / 2 + (most / 2).mul_f64(f64::from(chance) / f64::from(u32::MAX))
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a machine that sleeps connects later; the deadlines of holds and calls are others' to keep"
+)]
+async fn rest(time: Duration) {
+    tokio::time::sleep(time).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn back_off_doubles_up_to_its_longest_and_varies() {
+        for (failed, most) in [(0, 50), (1, 100), (3, 400), (6, 2000), (u32::MAX, 2000)] {
+            let most = Duration::from_millis(most);
+            for _ in 0..100 {
+                let wait = back_off(failed);
+                assert!((most / 2..=most).contains(&wait), "{failed}: {wait:?}");
+            }
+        }
+        let first = back_off(6);
+        assert!((0..100).any(|_| back_off(6) != first));
+    }
+}
