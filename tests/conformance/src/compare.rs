@@ -1,4 +1,4 @@
-//! Whether two answers say the same.
+//! Comparison of two answers.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What is done to both sides.
+//! Operations on both sides.
 
 use std::fmt;
 
@@ -14,7 +14,6 @@ pub(crate) enum Operation {
     Ask(Request),
     /// Revokes a grant by its token, which the two sides number differently.
     Revoke {
-        /// What is taken away.
         resource: Resource,
         /// The grant whose token is named; `None` for a token that was never granted.
         of: Option<ClaimId>,

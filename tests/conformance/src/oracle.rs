@@ -23,7 +23,6 @@ const UP: Duration = Duration::from_secs(3600);
 pub(crate) struct Birth {
     /// The step in which it was; see [`Oracle::step`].
     pub(crate) step: usize,
-    /// What was granted.
     pub(crate) resource: Resource,
 }
 
@@ -136,7 +135,7 @@ impl Oracle {
         std::mem::take(&mut self.granted)
     }
 
-    /// What was told since this was asked last.
+    /// Hints given since this was asked last.
     pub(crate) fn told(&mut self) -> Vec<Told> {
         std::mem::take(&mut self.told)
     }

@@ -23,7 +23,7 @@ const LAST_US: u64 = 999;
 /// A token of neither side.
 const NEVER_GRANTED: u64 = 1;
 
-/// What came of a plan.
+/// The result of a plan.
 pub(crate) struct Run {
     /// The first difference.
     pub(crate) difference: Option<Difference>,
@@ -38,9 +38,8 @@ pub(crate) struct Run {
 /// The two sides do not say the same.
 #[derive(Debug, Clone)]
 pub(crate) struct Difference {
-    /// Which operation showed it; one more than the last if it was the end of them.
+    /// The index of the operation that showed it; one more than the last if it was the end of them.
     pub(crate) at: usize,
-    /// What it was.
     pub(crate) what: String,
 }
 
@@ -156,7 +155,7 @@ impl<'a> Replay<'a> {
         self.set_clock((self.now_us + us).min(self.now_ms * 1000 + LAST_US));
     }
 
-    /// What only looks, or is refused, changes nothing, or agents would wake each other for ever.
+    /// A look or a refusal changes nothing, or agents would wake each other for ever.
     fn quiet(&mut self, request: &Request, answer: &Answer) -> Result<(), String> {
         let refused = matches!(answer, Answer::Claim(ClaimAnswer::Contended { .. }));
         let looked = matches!(request, Request::Inspect(_) | Request::Routes { .. });
@@ -170,7 +169,7 @@ impl<'a> Replay<'a> {
         equal("the number of changes by a look or refusal", &Some(before), &after)
     }
 
-    /// Whoever holds a resource is a holder by every way of asking.
+    /// A holder of a resource is one by every way of asking.
     fn verify(&mut self, resource: &Resource) -> Result<(), String> {
         let claims = self.plan.claims_of(resource);
         let Some(verified) = self.subject.verify(resource, &claims)? else { return Ok(()) };
@@ -198,7 +197,7 @@ impl<'a> Replay<'a> {
     /// Time passes, and both sides do what is due by themselves when it is due.
     fn pass(&mut self, to_ms: u64) -> Result<(), String> {
         self.compare_hints()?;
-        // What a request made possible it did.
+        // A request did itself what it made possible.
         let before = self.subject.changes();
         let counts = self.look_after("before time passes")?;
         equal("the number of changes by idle upkeep", &before, &self.subject.changes())?;

@@ -7,9 +7,9 @@ use tenure_wire::{Route, Routes};
 
 use crate::compare::equal;
 
-/// What the store said last of every table and line.
+/// The store's last answer about every table and line.
 ///
-/// Whoever has read a version reads on when there is a greater one. So versions never shrink, and
+/// A reader of a version reads on when there is a greater one. So versions never shrink, and
 /// grow with every change; that they grow more often than they must is no harm.
 #[derive(Default)]
 pub(crate) struct RouteVersions {

@@ -1,4 +1,4 @@
-//! What a run came across, to know that it tests what it is for.
+//! Counts of answers, to know that a run tests what it is for.
 
 use std::collections::BTreeMap;
 

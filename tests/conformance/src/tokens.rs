@@ -27,7 +27,7 @@ impl Tokens {
         if self.by_tenant { birth.resource.tenant.clone() } else { Arc::from("") }
     }
 
-    /// What the store calls the engine's token, if it has been told.
+    /// The store's token for one of the engine's, if it has been told.
     pub(crate) fn store(&self, oracle: &Oracle, engine: u64) -> Option<u64> {
         let tenant = self.scope(oracle.birth(engine)?);
         self.pairs.get(&(tenant, engine)).copied()

@@ -1,4 +1,4 @@
-//! Who takes part in a run, and what it is about.
+//! Programs and resources of a run.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,9 +32,9 @@ pub(super) struct Cast {
     pub(super) programs: Vec<Program>,
     /// Every resource that was asked for, or is going to be.
     pub(super) all: Vec<Resource>,
-    /// Where in `all`, with weights.
+    /// Indexes of `all`, with weights.
     weights: Vec<(u64, usize)>,
-    /// What limit most claims of a semaphore have.
+    /// The limit of most claims of a semaphore.
     limit: u32,
 }
 

@@ -221,7 +221,7 @@ impl Draft {
         self.ask(Request::Release { claim: id, resource });
     }
 
-    /// Whether a claim holds or waits at this instant.
+    /// True if a claim holds or waits at this instant.
     fn is_there(&mut self, at: usize) -> bool {
         let Claim { id, resource, .. } = self.drawn[at].claim.clone();
         match self.oracle.handle(self.now_ms, Request::Inspect(resource)) {

@@ -21,13 +21,13 @@ pub(super) struct Drawn {
     pub(super) claim: Claim,
     /// When it runs out, or has run out, ms.
     pub(super) ends_ms: u64,
-    /// Whether it held or waited when it was answered last.
+    /// True if it held or waited when it was answered last.
     pub(super) there: bool,
 }
 
 pub(super) struct Draft {
     pub(super) random: Random,
-    /// Whether nobody does what is due when it is due.
+    /// True if nobody does what is due when it is due.
     pub(super) lazy: bool,
     pub(super) now_ms: u64,
     /// Instants that were used, modulo [`QUANTUM_MS`].

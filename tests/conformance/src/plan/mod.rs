@@ -1,4 +1,4 @@
-//! What a run is going to do, drawn from its seed before it begins.
+//! The operations of a run, drawn from its seed before it begins.
 
 mod cast;
 mod claims;
@@ -23,16 +23,15 @@ const TICK_MAX_US: u64 = 3;
 /// So many of a thousand runs begin with more of everything than goes into one page of an answer.
 const CROWDED: u32 = 15;
 
-/// What a run does, and when.
+/// The operations of a run, and their instants.
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
-    /// Where in its ms the upstream's clock stands when time has passed.
+    /// The µs within its ms at which the store's clock stands when time has passed.
     pub(crate) phase_us: u64,
     /// How much time every request takes there, besides one µs for each grant.
     pub(crate) tick_us: u64,
-    /// Whether nobody does what is due when it is due.
+    /// True if nobody does what is due when it is due.
     pub(crate) lazy: bool,
-    /// What happens, in this order.
     pub(crate) operations: Vec<Operation>,
     /// How many of the last operations let everything run out. Without them something is left.
     ending: usize,
@@ -61,7 +60,7 @@ impl Plan {
         Plan { phase_us: 450, tick_us: 2, lazy, operations, ending }
     }
 
-    /// Whether it goes on until everything has run out.
+    /// True if it goes on until everything has run out.
     pub(crate) fn ends(&self) -> bool {
         self.ending > 0
     }

@@ -12,7 +12,7 @@ use crate::operation::Operation;
 /// has a grant.
 pub(super) const QUANTUM_MS: u64 = 5000;
 
-/// What happens at the same ms takes some µs upstream, and must stay within that ms: when so many have
+/// Requests of one ms take some µs in the store, and must stay within that ms: when so many have
 /// passed, ms pass.
 pub(super) const ROOM_US: u64 = 150;
 

@@ -50,7 +50,7 @@ struct Scripts {
     server: Server,
     layout: Layout,
     fault: Option<Fault>,
-    /// What the server calls each script, by name: with a fault it has another hash.
+    /// The server's hash of each script, by name: with a fault it has another.
     loaded: HashMap<&'static str, String>,
     /// The greatest token that was told.
     floor: u64,

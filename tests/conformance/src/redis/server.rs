@@ -8,7 +8,7 @@ use tenure_harness::RedisServer;
 
 use super::clock::Clock;
 
-/// Where the clock stands before anything is asked, µs since 1970: some day in 2026.
+/// The time at the beginning of a run, µs since 1970: some day in 2026.
 pub(crate) const EPOCH_US: u64 = 1_780_000_000_000_000;
 
 /// Says on a channel of its own that everything published before has been read.
@@ -87,7 +87,7 @@ impl Server {
         line.and_then(|count| count.parse().ok()).expect("the server counts changes")
     }
 
-    /// What was published since this was asked last.
+    /// Messages that were published since this was asked last.
     pub(crate) fn published(&mut self) -> Vec<Published> {
         let () =
             redis::cmd("PUBLISH").arg(MARKER).arg("").query(&mut self.connection).expect("PUBLISH");
