@@ -1,4 +1,4 @@
-//! PURE. Which semaphores to look after, and when.
+//! Pure. The semaphores to look after, and when.
 //!
 //! The programs that share a semaphore's keys wake nobody when they release, leave dead entries to
 //! whoever comes next, and shorten the expiry of keys that others need. A look purges, grants, and

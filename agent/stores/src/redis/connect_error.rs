@@ -1,4 +1,4 @@
-//! What Redis' errors mean for a connection, and the ways out, for the operator.
+//! The meaning of Redis' errors for a connection, and the ways out, for the operator.
 
 use std::error::Error;
 use std::io;

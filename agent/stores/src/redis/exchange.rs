@@ -1,4 +1,4 @@
-//! PURE. Requests become script calls, and their replies answers.
+//! Pure. Requests become script calls, and their replies answers.
 //!
 //! An [`Exchange`] is one request on its way: [`Exchange::start`] gives the first call, and each reply
 //! goes into [`Exchange::step`], which gives the answer or the next call. Nothing here waits, and

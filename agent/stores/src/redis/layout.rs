@@ -1,4 +1,4 @@
-//! PURE. Names of keys and channels, and what a name is about.
+//! Pure. Names of keys and channels, and what a name is about.
 //!
 //! The session plane is that of SPEC-032, leaders that of ADR-0004, semaphores those of the Python
 //! package `asyncio-advanced-semaphores`; what starts with the tenure prefix is Tenure's own.
@@ -80,12 +80,7 @@ pub enum About {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Channel {
     /// A message to a project.
-    ProjectEvents {
-        /// The tenant.
-        tenant: Arc<str>,
-        /// The project.
-        project: Arc<str>,
-    },
+    ProjectEvents { tenant: Arc<str>, project: Arc<str> },
     /// A message to a session.
     SessionEvents {
         /// The session's id; programs without Tenure may use other ids than uuids.
@@ -94,10 +89,7 @@ pub enum Channel {
     /// The message is the id of a claim whose grant was taken away.
     Lost,
     /// A routing table has a new version.
-    Routes {
-        /// Whose.
-        tenant: Arc<str>,
-    },
+    Routes { tenant: Arc<str> },
 }
 
 /// Names of keys and channels.

@@ -1,4 +1,4 @@
-//! PURE. Names of large projects' sessions, so that not every change of a project makes every agent read
+//! Pure. Names of large projects' sessions, so that not every change of a project makes every agent read
 //! them again: what most want to know is who its master is.
 
 use std::collections::HashMap;

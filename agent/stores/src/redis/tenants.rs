@@ -12,12 +12,11 @@ use super::layout::DEFAULT_TENANT;
 /// agent with more hears of all.
 const TRACKED_MAX: usize = 16;
 
-/// Whose keys are tracked.
+/// The tenants whose keys are tracked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Tracked {
-    /// Those of these tenants, and of the default one.
+    /// These, and the default one.
     These(BTreeSet<Arc<str>>),
-    /// Those of every tenant.
     All,
 }
 

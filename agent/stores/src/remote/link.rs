@@ -33,6 +33,7 @@ pub enum Purpose {
 }
 
 impl Purpose {
+    /// The name in the log, and in a server's list of its connections.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Purpose::Beats => "beats",

@@ -24,7 +24,7 @@ use crate::{Examination, Upstream};
 
 const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What it does with a request.
+/// The store's way with requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mood {
     Answers,
