@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use tenure::wire::{Acquire, Code, Event, HoldState, Problem, Tether};
-use tenure_core::keeper::{Peer, Reply, StreamEnd, StreamId, Ticket};
+use tenure::wire::{Acquire, Code, Event, HoldState, Tether};
+use tenure_core::keeper::{Peer, Refusal, Reply, StreamEnd, StreamId, Ticket};
 use tenure_core::model::{ClaimId, Quota};
 use uuid::Uuid;
 
@@ -147,7 +147,7 @@ impl Client {
                 self.compare(core, &asked, &reply);
                 match reply {
                     Ok(reply) => self.accepted(core, asked, reply),
-                    Err(problem) => self.refused(&asked, &problem),
+                    Err(refusal) => self.refused(&asked, &refusal),
                 }
             }
             Told::Broken(ticket) => {
@@ -159,10 +159,10 @@ impl Client {
                 }
                 self.mark_broken();
             }
-            Told::Refused(stream, problem) => {
+            Told::Refused(stream, refusal) => {
                 if self.stream == Some(stream) {
                     self.stream = None;
-                    self.session_refused(&problem);
+                    self.session_refused(&refusal);
                 }
             }
             Told::Event(stream, numbered) => {
@@ -188,16 +188,16 @@ impl Client {
     }
 
     /// Holds the answer to a request against what it was answered before.
-    fn compare(&mut self, core: &mut Core, asked: &Asked, reply: &Result<Reply, Box<Problem>>) {
+    fn compare(&mut self, core: &mut Core, asked: &Asked, reply: &Result<Reply, Refusal>) {
         let Asking::Acquire(acquire) = &asked.what else { return };
         let Some(request) = &acquire.request else { return };
         let key = (acquire.session, request.as_str());
         let hold = match reply {
             Ok(Reply::Acquired(acquired)) => acquired.hold,
             Ok(Reply::Waiting(waiting)) => waiting.hold,
-            Err(problem) => {
-                if let (Code::HoldLost, Some(hold)) = (problem.code, problem.hold) {
-                    core.checks.one_answer.has_ended(key, ClaimId(hold));
+            Err(refusal) => {
+                if let (Code::HoldLost, Some(hold)) = (refusal.code(), refusal.hold()) {
+                    core.checks.one_answer.has_ended(key, hold);
                 }
                 return;
             }
@@ -253,23 +253,23 @@ impl Client {
         }
     }
 
-    fn refused(&mut self, asked: &Asked, problem: &Problem) {
+    fn refused(&mut self, asked: &Asked, refusal: &Refusal) {
         if let Asking::Register(_) = asked.what {
             return;
         }
         if let Asking::Resume = asked.what
-            && problem.code == Code::Unauthorized
+            && refusal.code() == Code::Unauthorized
         {
             self.forget();
         }
-        if let Some(hold) = problem.hold {
-            self.holds.remove(&hold);
+        if let Some(hold) = refusal.hold() {
+            self.holds.remove(&hold.0);
         }
-        self.session_refused(problem);
+        self.session_refused(refusal);
     }
 
-    fn session_refused(&mut self, problem: &Problem) {
-        if matches!(problem.code, Code::SessionUnknown | Code::SessionLost) {
+    fn session_refused(&mut self, refusal: &Refusal) {
+        if matches!(refusal.code(), Code::SessionUnknown | Code::SessionLost) {
             self.forget();
         }
     }

@@ -390,8 +390,8 @@ impl turn::Shell for Around<'_> {
                         let open = OpenStream { client, life, session, is_tether, is_full: false };
                         agent.streams.insert(stream, open);
                     }
-                    Err(problem) => {
-                        let told = Told::Refused(stream, problem);
+                    Err(refusal) => {
+                        let told = Told::Refused(stream, refusal);
                         self.core.tell(client, life, told);
                     }
                 }

@@ -4,9 +4,8 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
-use tenure::wire::Problem;
 use tenure_core::keeper::{
-    Numbered, Peer, Reply, Request, StreamEnd, StreamId, StreamTarget, Ticket,
+    Numbered, Peer, Refusal, Reply, Request, StreamEnd, StreamId, StreamTarget, Ticket,
 };
 use tenure_core::model::{Answer, CallId, Change, Failure, SessionId};
 use tenure_core::time::Boottime;
@@ -56,11 +55,11 @@ pub(crate) enum Message {
 #[derive(Debug)]
 pub(crate) enum Told {
     /// The answer to a request.
-    Reply(Ticket, Result<Reply, Box<Problem>>),
+    Reply(Ticket, Result<Reply, Refusal>),
     /// The connection broke: no answer will come.
     Broken(Ticket),
     /// A stream could not be opened.
-    Refused(StreamId, Box<Problem>),
+    Refused(StreamId, Refusal),
     /// A stream carries an event.
     Event(StreamId, Numbered),
     /// A stream ended, with a word or without one.

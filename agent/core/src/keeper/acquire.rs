@@ -3,23 +3,23 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure_wire::page::SLOTS_MAX;
-use tenure_wire::{Acquire, Code, Kind, Problem, Release, ReleasedCause, Wait};
+use tenure_wire::{Acquire, Kind, Release, ReleasedCause, Wait};
 
+use super::Keeper;
 use super::command::{Command, Note};
 use super::hold::{Hold, Stage};
 use super::journal::Entry;
+use super::refusal::{Limit, Refusal, Trouble};
 use super::request::{Reply, Ticket};
 use super::timers::{Alarm, Timer};
-use super::{Keeper, over_quota, unavailable};
 use crate::model::Peer;
 use crate::model::{Claim, ClaimId, Full, Resource, SessionId, Terms};
 use crate::time::Boottime;
 
 impl Keeper {
     pub(super) fn acquire(&mut self, now: Boottime, ticket: Ticket, peer: Peer, acquire: Acquire) {
-        if let Err(problem) = self.try_acquire(now, ticket, peer, acquire) {
-            self.refuse(ticket, problem);
+        if let Err(refusal) = self.try_acquire(now, ticket, peer, acquire) {
+            self.refuse(ticket, refusal);
         }
     }
 
@@ -29,7 +29,7 @@ impl Keeper {
         ticket: Ticket,
         peer: Peer,
         acquire: Acquire,
-    ) -> Result<(), Box<Problem>> {
+    ) -> Result<(), Refusal> {
         let id = self.session_of(peer, acquire.session)?;
         self.alive(now, id);
         if let Some(request) = &acquire.request
@@ -37,7 +37,7 @@ impl Keeper {
         {
             return self.acquire_again(now, ticket, id, *hold, &acquire);
         }
-        let unknown = || Problem::new(Code::SessionUnknown, format!("there is no session {id}"));
+        let unknown = || Refusal::SessionUnknown { session: id.0, uid: peer.uid };
         let resource = self.resource_of(id, &acquire).ok_or_else(unknown)?;
         self.check_not_own(now, id, &resource)?;
         self.check_recorded()?;
@@ -58,7 +58,7 @@ impl Keeper {
         Ok(())
     }
 
-    fn check_hold_quota(&mut self, peer: Peer, id: SessionId) -> Result<(), Box<Problem>> {
+    fn check_hold_quota(&mut self, peer: Peer, id: SessionId) -> Result<(), Refusal> {
         let Some(session) = self.sessions.get(&id) else { return Ok(()) };
         let (own, own_max) = (session.slots.count(), session.saved.holds);
         let uid = session.saved.uid;
@@ -66,41 +66,24 @@ impl Keeper {
         let [of_user, leaving] = [&self.holds_by_uid, &self.departures_by_uid]
             .map(|of| of.get(&uid).copied().unwrap_or(0));
         let of_user = of_user + leaving;
-        let (limit, max) = if let Some(max) = peer.quota.holds_max.filter(|max| of_user >= *max) {
-            self.note(Note::Refused { limit: "allow_holds", uid: peer.uid });
-            return Err(over_quota(uid, of_user, "holds", max));
+        let (name, limit) = if let Some(max) = peer.quota.holds_max.filter(|max| of_user >= *max) {
+            ("allow_holds", Limit::HoldsByRule { uid, has: of_user, max })
         } else if own >= own_max {
-            ("holds_per_session", own_max as usize)
+            ("holds_per_session", Limit::Page { session: id, slots: own_max as usize })
         } else {
             // The rules for a user take the place of the share of one user.
             let share = self.settings.holds();
             let of_user = if peer.quota.holds_max.is_some() { 0 } else { of_user };
-            match share.check(
-                self.holds.len() + self.departures.len(),
-                of_user,
-                self.sees_all(peer),
-            ) {
-                Ok(()) => return Ok(()),
-                Err(Full::User(max)) => ("holds_per_uid", max),
-                Err(Full::All(max)) => ("holds", max),
-            }
+            let all = self.holds.len() + self.departures.len();
+            let Err(full) = share.check(all, of_user, self.sees_all(peer)) else { return Ok(()) };
+            let name = match full {
+                Full::User(_) => "holds_per_uid",
+                Full::All(_) => "holds",
+            };
+            (name, Limit::Holds { uid, full })
         };
-        self.note(Note::Refused { limit, uid: peer.uid });
-        let detail = match limit {
-            "holds_per_session" => format!(
-                "session {id} has {max} holds, as many as its page has slots; release one, or \
-                 register a session with more (holds, up to {SLOTS_MAX})"
-            ),
-            "holds_per_uid" => format!(
-                "uid {uid} has {max} holds, the most that limits.holds_per_uid_max allows; release \
-                 some, or have the limit raised"
-            ),
-            _ => format!(
-                "there are {max} holds, the most that limits.holds_max allows; try again later, or \
-                 have the limit raised"
-            ),
-        };
-        Err(Problem::new(Code::QuotaExceeded, detail).retry_after_ms(1000).into())
+        self.note(Note::Refused { limit: name, uid: peer.uid });
+        Err(Refusal::Limit(limit))
     }
 
     fn resource_of(&self, id: SessionId, acquire: &Acquire) -> Option<Resource> {
@@ -118,10 +101,10 @@ impl Keeper {
         now: Boottime,
         id: SessionId,
         resource: &Resource,
-    ) -> Result<(), Box<Problem>> {
+    ) -> Result<(), Refusal> {
         let held = self.held.get(resource).and_then(|claim| self.holds.get(claim));
         match held.filter(|hold| hold.session() == id && hold.is_held()) {
-            Some(hold) => Err(self.contended_by_itself(now, hold).into()),
+            Some(hold) => Err(self.contended_by_itself(now, hold)),
             None => Ok(()),
         }
     }
@@ -218,23 +201,15 @@ impl Keeper {
         session: SessionId,
         id: ClaimId,
         acquire: &Acquire,
-    ) -> Result<(), Box<Problem>> {
+    ) -> Result<(), Refusal> {
         let Some(hold) = self.holds.get_mut(&id) else {
-            let forgotten = || {
-                let detail = format!("hold {id} is gone; acquire again with a new request id");
-                Problem::new(Code::HoldLost, detail)
-            };
-            return Err(self.memory.hold(session, id).unwrap_or_else(forgotten).into());
+            return Err(self.memory.hold(session, id).unwrap_or(Refusal::HoldForgotten(id)));
         };
         let same_name =
             acquire.name.as_deref().is_none_or(|name| *name == *hold.claim.resource.name);
         if hold.kind() != acquire.kind || !same_name {
-            let detail = format!(
-                "request {:?} was used for {} already; use a new id for another resource",
-                acquire.request.as_deref().unwrap_or_default(),
-                hold.claim.resource
-            );
-            return Err(Problem::invalid("request", detail).into());
+            let request = acquire.request.clone().unwrap_or_default();
+            return Err(Refusal::RequestReused { request, resource: hold.claim.resource.clone() });
         }
         if hold.is_held() {
             hold.told = hold.told.saturating_add(1);
@@ -299,6 +274,13 @@ impl Keeper {
         tickets
     }
 
+    /// Refuses the callers that wait for a hold.
+    pub(super) fn refuse_waiting(&mut self, now: Boottime, id: ClaimId, refusal: &Refusal) {
+        for ticket in self.take_tickets(now, id) {
+            self.refuse(ticket, refusal.clone());
+        }
+    }
+
     /// The caller of a request went away. If nobody else waits for the hold it asked for, the wait
     /// is cancelled; a grant that is on its way is given back.
     pub fn handle_cancel(&mut self, now: Boottime, ticket: Ticket) {
@@ -350,22 +332,15 @@ impl Keeper {
         // Whoever is in a semaphore's queue upstream was answered.
         let found_taken = stage == Stage::Waiting
             || contest.and_then(|contest| contest.taken_at).is_some_and(|at| asked_at <= at);
-        let problem = if found_taken {
-            let waited = now.since(asked_at).as_millis();
-            let Resource { kind, name, .. } = &resource;
-            let detail = format!(
-                "{resource} was not free within {waited} ms; wait longer, or see `tenure standing \
-                 {kind} {name}`"
-            );
-            Problem::new(Code::WaitTimeout, detail)
+        let refusal = if found_taken {
+            let waited = now.since(asked_at);
+            Refusal::WaitTimeout { hold: id, resource, waited, limit_changed }
         } else {
             let trouble = contest.and_then(|contest| contest.trouble.clone());
-            trouble.unwrap_or_else(|| unavailable("it gave no answer in time"))
+            let trouble = trouble.unwrap_or(Trouble::Silent);
+            Refusal::WaitUnanswered { hold: id, trouble, limit_changed }
         };
-        let problem = Problem { limit_changed, ..problem.about(id.0) };
-        for ticket in self.take_tickets(now, id) {
-            self.refuse(ticket, problem.clone());
-        }
+        self.refuse_waiting(now, id, &refusal);
         self.end_released(now, id, ReleasedCause::WaitTimeout);
     }
 
@@ -373,7 +348,7 @@ impl Keeper {
     pub(super) fn release(&mut self, now: Boottime, ticket: Ticket, peer: Peer, release: Release) {
         let id = match self.session_of(peer, release.session) {
             Ok(id) => id,
-            Err(problem) => return self.refuse(ticket, problem),
+            Err(refusal) => return self.refuse(ticket, refusal),
         };
         let Some(hold) = release.hold else {
             self.end_session(now, id, "it was released", None);
@@ -384,7 +359,7 @@ impl Keeper {
         let own = self.holds.get(&claim).is_some_and(|hold| hold.session() == id);
         if !own {
             return match self.memory.lost_hold(id, claim) {
-                Some(problem) => self.refuse(ticket, problem),
+                Some(refusal) => self.refuse(ticket, refusal),
                 None => self.answer(ticket, Reply::Released(false)),
             };
         }

@@ -1,11 +1,12 @@
 //! Checkpoints: a caller wants to hear from the upstream before it goes on.
 
-use tenure_wire::{Checkpointed, Code, HoldState, Problem};
+use tenure_wire::{Checkpointed, HoldState};
 use uuid::Uuid;
 
 use super::hold::{Stage, millis};
+use super::refusal::Refusal;
 use super::request::Ticket;
-use super::{Call, Keeper, Renewed, Reply, unavailable};
+use super::{Call, Keeper, Renewed, Reply};
 use crate::model::{self, Answer, CallId, Failure, Peer, SessionId};
 use crate::time::Boottime;
 
@@ -24,7 +25,7 @@ impl Keeper {
     pub(super) fn checkpoint(&mut self, now: Boottime, ticket: Ticket, peer: Peer, session: Uuid) {
         let id = match self.session_of(peer, session) {
             Ok(id) => id,
-            Err(problem) => return self.refuse(ticket, problem),
+            Err(refusal) => return self.refuse(ticket, refusal),
         };
         self.alive(now, id);
         let Some(session) = self.sessions.get(&id) else { return };
@@ -92,21 +93,13 @@ impl Keeper {
     fn answer_checkpoint(&mut self, now: Boottime, ticket: Ticket, checkpoint: Checkpoint) {
         let id = checkpoint.session;
         let Some(session) = self.sessions.get(&id) else {
-            let problem = Problem::new(
-                Code::SessionLost,
-                format!("session {id} ended meanwhile; register again"),
-            );
-            return self.refuse(ticket, problem);
+            return self.refuse(ticket, Refusal::SessionEndedInCheckpoint(id));
         };
         let holds = self.views(now, session);
         let in_doubt =
             session.failures > 0 || holds.iter().any(|hold| hold.state == HoldState::Jeopardy);
-        let failure =
-            checkpoint.failure.or_else(|| in_doubt.then(|| "a beat is unknown".to_owned()));
-        if let Some(failure) = failure {
-            let problem =
-                unavailable(&format!("{failure}; holds stay valid until their valid-until"));
-            return self.refuse(ticket, problem);
+        if checkpoint.failure.is_some() || in_doubt {
+            return self.refuse(ticket, Refusal::CheckpointFailed(checkpoint.failure));
         }
         let reply = Checkpointed {
             ok: true,

@@ -3,16 +3,17 @@
 use std::time::Duration;
 
 use tenure_wire::{
-    Code, Event, Holder, Kind, LimitChanged, LostReason, Problem, QueuedEvent, ReleasedCause, Wait,
+    Event, Holder, Kind, LimitChanged, LostReason, QueuedEvent, ReleasedCause, Wait,
 };
 
 use super::command::{Command, Note};
 use super::contest::PLACES_TOLD;
 use super::hold::{Hold, Stage, millis};
 use super::journal::Entry;
+use super::refusal::{Refusal, Trouble};
 use super::request::{Reply, Ticket};
 use super::timers::Timer;
-use super::{Call, Keeper, Renewed, unavailable, user_of};
+use super::{Call, Keeper, Renewed, user_of};
 use crate::model::{
     self, Answer, CallId, ClaimAnswer, ClaimId, Failure, GoneReason, Resource, SessionId,
     StandingEntry,
@@ -89,9 +90,9 @@ impl Keeper {
                 self.hold_counts.change(hold, Stage::Queued);
                 if hold.wait == Wait::None {
                     let (session, limit_changed) = (hold.session(), hold.limit_changed);
-                    let holder = holder.map(|entry| self.holder_for(session, &entry));
-                    let problem = Problem { limit_changed, ..contended(resource, holder) };
-                    self.give_up(now, id, problem);
+                    let holder = holder.map(|entry| Box::new(self.holder_for(session, &entry)));
+                    let resource = resource.clone();
+                    self.give_up(now, id, &Refusal::Contended { resource, holder, limit_changed });
                 } else if hold.kind() == Kind::Semaphore {
                     // The queue upstream is full: its place is here until there is room.
                     let wait = free_in.unwrap_or_default();
@@ -104,26 +105,19 @@ impl Keeper {
             }
             ClaimAnswer::Gone(reason) => {
                 let reason = lost_reason(reason);
-                let problem = Problem::new(
-                    Code::HoldLost,
-                    format!(
-                        "{resource} was granted and taken away again ({reason}); acquire again"
-                    ),
-                );
-                for ticket in self.take_tickets(now, id) {
-                    self.refuse(ticket, problem.clone().about(id.0));
-                }
+                let resource = resource.clone();
+                self.refuse_waiting(now, id, &Refusal::TakenAway { hold: id, resource, reason });
                 self.lose(now, id, reason);
             }
             ClaimAnswer::Quarantined { free_in } => {
                 let Some(hold) = self.holds.get_mut(&id) else { return };
                 self.hold_counts.change(hold, Stage::Queued);
                 let (kind, wait) = (hold.kind(), hold.wait);
-                let problem = quarantined(free_in);
+                let trouble = Trouble::Quarantined(free_in);
                 if wait == Wait::None {
-                    return self.give_up(now, id, problem);
+                    return self.give_up(now, id, &Refusal::Upstream(trouble));
                 }
-                self.found_trouble(resource, problem);
+                self.found_trouble(resource, trouble);
                 if kind == Kind::Semaphore {
                     self.answer_queued(now, id);
                     self.claim_later(now, id, free_in);
@@ -151,11 +145,11 @@ impl Keeper {
         hold.uncertain |= matches!(failure, Failure::Unknown(_));
         hold.failures += 1;
         let failures = hold.failures;
+        let trouble = Trouble::Unavailable(failure.cause().to_owned());
         if hold.wait == Wait::None {
-            self.give_up(now, id, unavailable(failure.cause()));
-            return;
+            return self.give_up(now, id, &Refusal::Upstream(trouble));
         }
-        self.found_trouble(resource, unavailable(failure.cause()));
+        self.found_trouble(resource, trouble);
         let wait = self.back_off(failures);
         if resource.kind == Kind::Semaphore {
             self.answer_queued(now, id);
@@ -172,10 +166,8 @@ impl Keeper {
     }
 
     /// Refuses whoever tried once, and leaves nothing behind.
-    pub(super) fn give_up(&mut self, now: Boottime, id: ClaimId, problem: Problem) {
-        for ticket in self.take_tickets(now, id) {
-            self.refuse(ticket, problem.clone());
-        }
+    pub(super) fn give_up(&mut self, now: Boottime, id: ClaimId, refusal: &Refusal) {
+        self.refuse_waiting(now, id, refusal);
         self.end_untold(now, id);
     }
 
@@ -278,19 +270,8 @@ impl Keeper {
         let Some(hold) = self.holds.get_mut(&id) else { return };
         // The upstream has it.
         hold.uncertain = true;
-        let problem = Problem::new(
-            Code::HoldLost,
-            format!(
-                "{} was granted, but its max_hold_ms was over before the answer of the upstream came; \
-                 ask for a longer one",
-                hold.claim.resource
-            ),
-        )
-        .about(id.0);
-        let tries_once = hold.wait == Wait::None;
-        for ticket in self.take_tickets(now, id) {
-            self.refuse(ticket, problem.clone());
-        }
+        let (resource, tries_once) = (hold.claim.resource.clone(), hold.wait == Wait::None);
+        self.refuse_waiting(now, id, &Refusal::GrantedTooLate { hold: id, resource });
         if tries_once {
             self.end_untold(now, id);
         } else {
@@ -377,23 +358,18 @@ impl Keeper {
     }
 
     /// The refusal of a session that asks for the exclusive resource of a hold of its own.
-    pub(super) fn contended_by_itself(&self, now: Boottime, hold: &Hold) -> Problem {
+    pub(super) fn contended_by_itself(&self, now: Boottime, hold: &Hold) -> Refusal {
         let entry = StandingEntry {
             claim: hold.id(),
             owner: hold.claim.owner.clone(),
             token: hold.token,
             since: now.since(hold.granted_at),
         };
-        let detail = format!(
-            "{} is held by this session itself, as hold {} with token {}: {} holds are not re-entrant; \
-             release that hold first, or ask from another session",
-            hold.claim.resource,
-            hold.id(),
-            hold.token,
-            hold.kind()
-        );
-        let holder = self.holder_for(hold.session(), &entry);
-        Problem { holder: Some(holder), ..Problem::new(Code::Contended, detail) }
+        Refusal::ContendedByItself {
+            hold: hold.id(),
+            resource: hold.claim.resource.clone(),
+            holder: Box::new(self.holder_for(hold.session(), &entry)),
+        }
     }
 
     pub(super) fn contended_answered(
@@ -405,11 +381,12 @@ impl Keeper {
     ) {
         let holder = match &result {
             Ok(Answer::Standing(standing)) => {
-                standing.holders.first().map(|entry| self.holder_for(session, entry))
+                standing.holders.first().map(|entry| Box::new(self.holder_for(session, entry)))
             }
             Ok(_) | Err(_) => None,
         };
-        self.refuse(ticket, contended(resource, holder));
+        let resource = resource.clone();
+        self.refuse(ticket, Refusal::Contended { resource, holder, limit_changed: None });
     }
 
     /// A holder as one of its rivals sees it: the hold too if both are of the same user.
@@ -437,29 +414,6 @@ impl Keeper {
     fn end_untold(&mut self, now: Boottime, id: ClaimId) {
         self.end_released(now, id, ReleasedCause::Client);
     }
-}
-
-fn contended(resource: &Resource, holder: Option<Holder>) -> Problem {
-    let detail = match &holder {
-        Some(holder) => format!(
-            "{resource} is held by {:?} on {} for {} ms with token {}; wait with \"wait\":\"block\" or \
-             \"queue\", or try again later",
-            holder.name, holder.host, holder.since_ms, holder.token
-        ),
-        None => format!(
-            "{resource} is taken; wait with \"wait\":\"block\" or \"queue\", or try again later"
-        ),
-    };
-    Problem { holder, ..Problem::new(Code::Contended, detail) }
-}
-
-fn quarantined(free_in: Duration) -> Problem {
-    let ms = millis(free_in);
-    let detail = format!(
-        "the agent lost its record of earlier holds, and grants nothing for another {ms} ms, in \
-         which they may be valid; try again then"
-    );
-    Problem::new(Code::UpstreamUnavailable, detail).retry_after_ms(ms)
 }
 
 /// Why a holder lost what the upstream no longer has.

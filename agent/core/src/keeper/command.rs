@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure_wire::{HoldState, Kind, LostReason, Problem, ReleasedCause, Tether};
+use tenure_wire::{HoldState, Kind, LostReason, ReleasedCause, Tether};
 
 use super::event::Numbered;
 use super::journal::Entry;
+use super::refusal::Refusal;
 use super::request::{Reply, StreamId, Ticket};
 use crate::model::Process;
 use crate::model::{self, CallId, ClaimId, Resource, SessionId};
@@ -30,7 +31,7 @@ pub enum Command {
     Reply {
         ticket: Ticket,
         /// With what.
-        reply: Result<Reply, Box<Problem>>,
+        reply: Result<Reply, Refusal>,
     },
     /// Ask the upstream. An answer or a failure must come back, with the instant just before the
     /// request was sent.

@@ -6,9 +6,10 @@
 use std::cmp::Reverse;
 use std::time::Duration;
 
-use tenure_wire::{Kind, Problem, Wait};
+use tenure_wire::{Kind, Wait};
 
 use super::hold::Stage;
+use super::refusal::Trouble;
 use super::timers::{Alarm, ContestId, Timer};
 use super::{Call, Keeper, Phase, Renewed};
 use crate::model::{self, ClaimId, Queue, Resource, Terms};
@@ -40,7 +41,7 @@ pub(super) struct Contest {
     /// When the upstream last said that somebody else has it.
     pub(super) taken_at: Option<Boottime>,
     /// Why the upstream last said neither that nor granted it.
-    pub(super) trouble: Option<Problem>,
+    pub(super) trouble: Option<Trouble>,
 }
 
 impl Keeper {
@@ -215,9 +216,9 @@ impl Keeper {
     }
 
     /// Nothing was heard from the upstream about who has the resource.
-    pub(super) fn found_trouble(&mut self, resource: &Resource, problem: Problem) {
+    pub(super) fn found_trouble(&mut self, resource: &Resource, trouble: Trouble) {
         if let Some(contest) = self.contests.get_mut(resource) {
-            contest.trouble = Some(problem);
+            contest.trouble = Some(trouble);
         }
     }
 

@@ -8,7 +8,7 @@ use super::command::{Command, Note, StreamEnd};
 use super::hold::Stage;
 use super::journal::{Saved, SavedHold};
 use super::timers::Timer;
-use super::{Keeper, Phase, Renewed, stopping};
+use super::{Keeper, Phase, Refusal, Renewed};
 use crate::model::{ClaimId, SessionId, Terms};
 use crate::time::Boottime;
 
@@ -215,7 +215,7 @@ impl Keeper {
             hold.tickets.clear();
         }
         for ticket in blocked {
-            self.refuse(ticket, stopping());
+            self.refuse(ticket, Refusal::Stopping);
         }
     }
 

@@ -7,6 +7,7 @@ use tenure_wire::{
 use super::command::{Command, Note};
 use super::hold::{Hold, Stage};
 use super::journal::Entry;
+use super::refusal::Refusal;
 use super::timers::Timer;
 use super::{Keeper, one_less, user_of};
 use crate::model::{ClaimId, spare};
@@ -54,14 +55,8 @@ impl Keeper {
         let slept = hold.is_held() && self.woke.is_some_and(|woke| hold.valid_until <= woke);
         let reason =
             if slept && reason == LostReason::Expired { LostReason::Slept } else { reason };
-        let refusal = tenure_wire::Problem::new(
-            tenure_wire::Code::HoldLost,
-            format!("the wait for {} ended ({reason}); acquire again", hold.claim.resource),
-        )
-        .about(id.0);
-        for ticket in self.take_tickets(now, id) {
-            self.refuse(ticket, refusal.clone());
-        }
+        let resource = hold.claim.resource.clone();
+        self.refuse_waiting(now, id, &Refusal::WaitLost { hold: id, resource, reason });
         let Some(hold) = self.finish(now, id, true) else { return };
         self.remember_hold(now, &hold, Some(reason));
         let (session, token) = (hold.session(), hold.token);
@@ -91,18 +86,10 @@ impl Keeper {
     /// A hold was given back, or a wait ended without a grant.
     pub(super) fn end_released(&mut self, now: Boottime, id: ClaimId, cause: ReleasedCause) {
         let refusal = match cause {
-            ReleasedCause::SessionEnded => tenure_wire::Problem::new(
-                tenure_wire::Code::SessionLost,
-                "the session ended while its caller waited; register again",
-            ),
-            ReleasedCause::Client | ReleasedCause::WaitTimeout => tenure_wire::Problem::new(
-                tenure_wire::Code::HoldLost,
-                "the wait was cancelled by a release; acquire again with a new request id",
-            ),
+            ReleasedCause::SessionEnded => Refusal::SessionEndedInWait(id),
+            ReleasedCause::Client | ReleasedCause::WaitTimeout => Refusal::WaitCancelled(id),
         };
-        for ticket in self.take_tickets(now, id) {
-            self.refuse(ticket, refusal.clone().about(id.0));
-        }
+        self.refuse_waiting(now, id, &refusal);
         let Some(hold) = self.finish(now, id, false) else { return };
         // A caller who asks for it after the end of its session is told of that.
         if hold.request.is_some() && cause != ReleasedCause::SessionEnded {

@@ -5,12 +5,13 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure_wire::{Code, LostReason, Problem};
+use tenure_wire::LostReason;
 
 use super::command::{Command, Note};
 use super::hold::Hold;
 use super::journal::{Entry, Key, SavedEnd};
 use super::map::Map;
+use super::refusal::Refusal;
 use super::timers::{Alarm, Timer};
 use super::{Keeper, Session, user_of};
 use crate::model::{ClaimId, SessionId, spare};
@@ -123,8 +124,8 @@ impl Memory {
     }
 
     /// The user of an ended session, and why it ended.
-    pub(super) fn session(&self, session: SessionId) -> Option<(u32, &str)> {
-        self.sessions.get(&session).map(|ended| (ended.uid, &*ended.why))
+    pub(super) fn session(&self, session: SessionId) -> Option<(u32, &Cow<'static, str>)> {
+        self.sessions.get(&session).map(|ended| (ended.uid, &ended.why))
     }
 
     /// The keys of what the journal has.
@@ -148,15 +149,13 @@ impl Memory {
     }
 
     /// The refusal of a call on an ended hold of that session.
-    pub(super) fn hold(&self, session: SessionId, hold: ClaimId) -> Option<Problem> {
+    pub(super) fn hold(&self, session: SessionId, hold: ClaimId) -> Option<Refusal> {
         let ended = self.holds.get(&hold).filter(|ended| ended.session == session)?;
-        let how = ended.lost.map_or("released", LostReason::as_str);
-        let detail = format!("hold {hold} is gone ({how}); acquire again with a new request id");
-        Some(Problem::new(Code::HoldLost, detail).about(hold.0))
+        Some(Refusal::HoldEnded { hold, lost: ended.lost })
     }
 
     /// The same, but only if the hold was lost and not given back.
-    pub(super) fn lost_hold(&self, session: SessionId, hold: ClaimId) -> Option<Problem> {
+    pub(super) fn lost_hold(&self, session: SessionId, hold: ClaimId) -> Option<Refusal> {
         self.holds.get(&hold)?.lost?;
         self.hold(session, hold)
     }

@@ -35,6 +35,7 @@ mod map;
 mod memory;
 mod missed;
 mod query;
+mod refusal;
 mod register;
 mod request;
 mod revoke;
@@ -68,6 +69,7 @@ pub use memory::REMEMBERED_MAX;
 use missed::Missed;
 use rand_chacha::ChaCha12Rng;
 use rand_chacha::rand_core::SeedableRng;
+pub use refusal::{Limit, Refusal, Trouble};
 pub use request::{
     Reply, Request, SessionFacts, StatusCursor, StatusPage, StatusView, StreamId, StreamTarget,
     Ticket,
@@ -76,7 +78,7 @@ pub use ring::RING_BYTES_MAX;
 use ring::RingBytes;
 use session::Session;
 pub use settings::{BEAT_MIN, BEATS_PER_CALL_MAX, Rhythm, STREAMS_PER_SESSION_MAX, Settings};
-use tenure_wire::{Code, Problem, Revoked};
+use tenure_wire::Revoked;
 use timers::{ContestId, Timer, Timers, WatchId};
 use uuid::Uuid;
 use watch::Watch;
@@ -395,7 +397,7 @@ impl Keeper {
         if self.phase != Phase::Running
             && !matches!(request, Request::Status(_) | Request::Release(_))
         {
-            self.refuse(ticket, stopping());
+            self.refuse(ticket, Refusal::Stopping);
             return;
         }
         match request {
@@ -428,13 +430,11 @@ impl Keeper {
         }
     }
 
-    fn check_recorded(&self) -> Result<(), Box<Problem>> {
-        let Some(cause) = &self.unrecorded else { return Ok(()) };
-        let detail = format!(
-            "{cause}, and what is granted now might not survive a restart of the agent; ask its \
-             administrator to make space in runtime_dir"
-        );
-        Err(Box::new(Problem::new(Code::UpstreamUnavailable, detail).retry_after_ms(1000)))
+    fn check_recorded(&self) -> Result<(), Refusal> {
+        match &self.unrecorded {
+            Some(cause) => Err(Refusal::Unrecorded(Arc::clone(cause))),
+            None => Ok(()),
+        }
     }
 
     fn ask(&mut self, request: model::Request, asked: Call) -> CallId {
@@ -449,8 +449,8 @@ impl Keeper {
         self.commands.push_back(Command::Reply { ticket, reply: Ok(reply) });
     }
 
-    fn refuse(&mut self, ticket: Ticket, problem: impl Into<Box<Problem>>) {
-        self.commands.push_back(Command::Reply { ticket, reply: Err(problem.into()) });
+    fn refuse(&mut self, ticket: Ticket, refusal: Refusal) {
+        self.commands.push_back(Command::Reply { ticket, reply: Err(refusal) });
     }
 
     fn note(&mut self, note: Note) {
@@ -458,22 +458,23 @@ impl Keeper {
     }
 
     /// The peer's session of that id. Another user's session is as unknown as one that never was.
-    fn session_of(&self, peer: Peer, session: Uuid) -> Result<SessionId, Box<Problem>> {
+    fn session_of(&self, peer: Peer, session: Uuid) -> Result<SessionId, Refusal> {
         let id = SessionId(session);
         if let Some(found) = self.sessions.get(&id) {
             if self.sees_all(peer) || found.saved.uid == peer.uid {
                 return match &found.leaving {
                     None => Ok(id),
-                    Some(leaving) => Err(has_ended(session, leaving.why)),
+                    Some(leaving) => {
+                        Err(Refusal::SessionEnded { session, why: leaving.why.into() })
+                    }
                 };
             }
         } else if let Some((uid, why)) = self.memory.session(id)
             && (self.sees_all(peer) || uid == peer.uid)
         {
-            return Err(has_ended(session, why));
+            return Err(Refusal::SessionEnded { session, why: why.clone() });
         }
-        let detail = format!("there is no session {session} of user {}; register first", peer.uid);
-        Err(Problem::new(Code::SessionUnknown, detail).into())
+        Err(Refusal::SessionUnknown { session, uid: peer.uid })
     }
 
     fn sees_all(&self, peer: Peer) -> bool {
@@ -504,32 +505,4 @@ fn less(counts: &mut BTreeMap<u32, usize>, uid: u32, by: usize) {
             counts.remove(&uid);
         }
     }
-}
-
-/// A user has as many `what` as the rules for it allow.
-fn over_quota(uid: u32, has: usize, what: &str, max: usize) -> Box<Problem> {
-    let detail = format!(
-        "uid {uid} has {has} {what}, and {what}_max = {max} is the most that the [[allow]] rules of \
-         the agent's configuration let it have; end some with POST /v1/release, or ask the \
-         administrator of this host for more"
-    );
-    Box::new(Problem::new(Code::QuotaExceeded, detail).retry_after_ms(1000))
-}
-
-fn has_ended(session: Uuid, why: &str) -> Box<Problem> {
-    let detail = format!("session {session} has ended: {why}; register again");
-    Box::new(Problem::new(Code::SessionLost, detail))
-}
-
-fn stopping() -> Problem {
-    Problem::new(Code::Stopping, "the agent is stopping; try again when it is back")
-        .retry_after_ms(1000)
-}
-
-fn unavailable(cause: &str) -> Problem {
-    Problem::new(
-        Code::UpstreamUnavailable,
-        format!("the upstream does not answer ({cause}); `tenure doctor` tells more"),
-    )
-    .retry_after_ms(1000)
 }

@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use super::request::{Reply, SessionFacts, StatusCursor, StatusPage, StatusView, Ticket};
 use super::session::Session;
-use super::{Keeper, unavailable};
+use super::{Keeper, Refusal};
 use crate::model::Peer;
 use crate::model::{Answer, ClaimId, Failure, Resource, SessionId};
 use crate::time::Boottime;
@@ -107,7 +107,7 @@ impl Keeper {
                 };
                 self.answer(ticket, Reply::Facts(facts));
             }
-            Err(problem) => self.refuse(ticket, problem),
+            Err(refusal) => self.refuse(ticket, refusal),
         }
     }
 
@@ -136,10 +136,10 @@ impl Keeper {
     }
 
     pub(super) fn refuse_unanswered(&mut self, ticket: Ticket, result: Result<Answer, Failure>) {
-        let problem = match result {
-            Ok(other) => unavailable(&format!("unexpected answer {other:?}")),
-            Err(failure) => unavailable(failure.cause()),
+        let refusal = match result {
+            Ok(other) => Refusal::unavailable(&format!("unexpected answer {other:?}")),
+            Err(failure) => Refusal::unavailable(failure.cause()),
         };
-        self.refuse(ticket, problem);
+        self.refuse(ticket, refusal);
     }
 }

@@ -5,17 +5,18 @@ use std::time::Duration;
 
 use rand_chacha::rand_core::Rng;
 use tenure_wire::page::SLOTS;
-use tenure_wire::{Code, Kind, Problem, Register, Resume, Tether};
+use tenure_wire::{Kind, Register, Resume, Tether};
 use uuid::Uuid;
 
 use super::command::{Command, Note, StreamEnd};
 use super::ends::Leaving;
 use super::hold::millis;
 use super::journal::{Entry, SavedSession};
+use super::refusal::{Limit, Refusal};
 use super::request::{Reply, Ticket};
 use super::session::Session;
 use super::timers::Timer;
-use super::{Keeper, less, one_less, over_quota};
+use super::{Keeper, less, one_less};
 use crate::model::{Full, Peer, SessionId, spare};
 use crate::time::Boottime;
 
@@ -44,7 +45,7 @@ impl Keeper {
         };
         match result {
             Ok(reply) => self.answer(ticket, reply),
-            Err(problem) => self.refuse(ticket, problem),
+            Err(refusal) => self.refuse(ticket, refusal),
         }
     }
 
@@ -54,14 +55,10 @@ impl Keeper {
         ticket: Ticket,
         peer: Peer,
         register: Register,
-    ) -> Result<Reply, Box<Problem>> {
+    ) -> Result<Reply, Refusal> {
         let tether = register.tether.unwrap_or(Tether::Keepalive);
         if tether == Tether::Process && !peer.watchable {
-            let detail = "tether is \"process\", but there is no handle on the process that \
-                          connected: it has ended, or this kernel gives none (before Linux 6.5 none \
-                          for a process of another container); connect from the process itself, or \
-                          use \"connection\" or \"keepalive\"";
-            return Err(Problem::invalid("tether", detail).into());
+            return Err(Refusal::Unwatchable);
         }
         self.check_recorded()?;
         self.check_session_quota(peer)?;
@@ -112,36 +109,23 @@ impl Keeper {
     }
 
     /// Pages are memory: their slots beyond the usual are bounded as the holds are.
-    fn check_slots(&mut self, peer: Peer, holds: u32) -> Result<(), Box<Problem>> {
+    fn check_slots(&mut self, peer: Peer, holds: u32) -> Result<(), Refusal> {
         let own = self.extra_slots_by_uid.get(&peer.uid).copied().unwrap_or(0);
         // The last of them must have a place.
         let Some(before) = extra(holds).checked_sub(1) else { return Ok(()) };
         let share = self.settings.holds();
         // The rules for a user take the place of the share of one user.
         let of_user = if peer.quota.holds_max.is_some() { 0 } else { own + before };
-        let full = share.check(self.extra_slots + before, of_user, self.sees_all(peer));
-        let (limit, detail) = match full {
-            Ok(()) => return Ok(()),
-            Err(Full::User(max)) => (
-                "page_slots_per_uid",
-                format!(
-                    "holds is {holds}, and uid {} has {own} page slots beyond {SLOTS} a session, of \
-                     {max} that limits.holds_per_uid_max allows",
-                    peer.uid
-                ),
-            ),
-            Err(Full::All(max)) => (
-                "page_slots",
-                format!(
-                    "holds is {holds}, and there are {} page slots beyond {SLOTS} a session, of {max} \
-                     that limits.holds_max allows",
-                    self.extra_slots
-                ),
-            ),
+        let all = self.extra_slots;
+        let Err(full) = share.check(all + before, of_user, self.sees_all(peer)) else {
+            return Ok(());
+        };
+        let (limit, taken) = match full {
+            Full::User(_) => ("page_slots_per_uid", own),
+            Full::All(_) => ("page_slots", all),
         };
         self.note(Note::Refused { limit, uid: peer.uid });
-        let detail = format!("{detail}; ask for fewer, or end a session that has many");
-        Err(Problem::new(Code::QuotaExceeded, detail).retry_after_ms(1000).into())
+        Err(Refusal::Limit(Limit::Slots { uid: peer.uid, asked: holds, taken, full }))
     }
 
     /// Puts a new or an adopted session in its place and starts its timers.
@@ -168,18 +152,13 @@ impl Keeper {
         ticket: Ticket,
         peer: Peer,
         resume: &Resume,
-    ) -> Result<Reply, Box<Problem>> {
+    ) -> Result<Reply, Refusal> {
         let id = self.session_of(peer, resume.session)?;
         let Some(session) = self.sessions.get_mut(&id) else {
-            return Err(
-                Problem::new(Code::SessionUnknown, format!("there is no session {id}")).into()
-            );
+            return Err(Refusal::SessionUnknown { session: id.0, uid: peer.uid });
         };
         if !same(resume.secret.as_bytes(), session.saved.secret.as_bytes()) {
-            let detail = format!(
-                "the secret is not that of session {id}; use the one its registration returned"
-            );
-            return Err(Problem::new(Code::Unauthorized, detail).into());
+            return Err(Refusal::WrongSecret(id));
         }
         // Processes of other PID namespaces have no number, and may be the same one or not.
         let is_other = peer.process.is_none() || peer.process != session.saved.process;
@@ -199,27 +178,25 @@ impl Keeper {
         Ok(self.registered(&saved, true))
     }
 
-    fn check_session_quota(&mut self, peer: Peer) -> Result<(), Box<Problem>> {
+    fn check_session_quota(&mut self, peer: Peer) -> Result<(), Refusal> {
         let own = self.sessions_by_uid.get(&peer.uid).copied().unwrap_or(0);
         let quota = peer.quota.sessions_max;
-        let (limit, max) = if let Some(max) = quota.filter(|max| own >= *max) {
-            self.note(Note::Refused { limit: "allow_sessions", uid: peer.uid });
-            return Err(over_quota(peer.uid, own, "sessions", max));
+        let uid = peer.uid;
+        let (name, limit) = if let Some(max) = quota.filter(|max| own >= *max) {
+            ("allow_sessions", Limit::SessionsByRule { uid, has: own, max })
         } else {
             let own = if quota.is_some() { 0 } else { own };
             let share = self.settings.sessions();
-            match share.check(self.sessions.len(), own, self.sees_all(peer)) {
-                Ok(()) => return Ok(()),
-                Err(Full::User(max)) => ("sessions_per_uid", max),
-                Err(Full::All(max)) => ("sessions", max),
-            }
+            let full = share.check(self.sessions.len(), own, self.sees_all(peer));
+            let Err(full) = full else { return Ok(()) };
+            let name = match full {
+                Full::User(_) => "sessions_per_uid",
+                Full::All(_) => "sessions",
+            };
+            (name, Limit::Sessions(full))
         };
-        self.note(Note::Refused { limit, uid: peer.uid });
-        let detail = format!(
-            "there are {max} sessions already, the most that limits.{limit}_max allows; end some \
-             with POST /v1/release, or raise the limit"
-        );
-        Err(Problem::new(Code::QuotaExceeded, detail).retry_after_ms(1000).into())
+        self.note(Note::Refused { limit: name, uid });
+        Err(Refusal::Limit(limit))
     }
 
     fn registered(&self, saved: &SavedSession, resumed: bool) -> Reply {

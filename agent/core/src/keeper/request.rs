@@ -119,7 +119,7 @@ pub struct StatusView {
     pub next: Option<StatusCursor>,
 }
 
-/// The reply to a request. Refusals are [`wire::Problem`]s.
+/// The reply to a request. Refusals are [`super::Refusal`]s.
 #[derive(Debug, Clone)]
 pub enum Reply {
     /// To [`Request::Register`]; `agent` and `page` are filled in by the API.

@@ -1,12 +1,12 @@
 //! Event streams: who hears what, and replay.
 
-use tenure_wire::{Code, Event, Problem, SnapshotEvent, Tether};
+use tenure_wire::{Event, SnapshotEvent, Tether};
 
 use super::command::{Command, Note, StreamEnd};
 use super::event::{Numbered, SharedEvent};
 use super::request::{StreamId, StreamTarget};
 use super::settings::STREAMS_PER_SESSION_MAX;
-use super::{Keeper, Phase, Stream, stopping};
+use super::{Keeper, Limit, Phase, Refusal, Stream};
 use crate::model::Peer;
 use crate::model::SessionId;
 use crate::time::Boottime;
@@ -23,9 +23,9 @@ impl Keeper {
         stream: StreamId,
         peer: Peer,
         target: StreamTarget,
-    ) -> Result<(), Box<Problem>> {
+    ) -> Result<(), Refusal> {
         if self.phase != Phase::Running {
-            return Err(Box::new(stopping()));
+            return Err(Refusal::Stopping);
         }
         match target {
             StreamTarget::Session { session, last_event_id } => {
@@ -47,15 +47,11 @@ impl Keeper {
         peer: Peer,
         id: SessionId,
         last_event_id: Option<u64>,
-    ) -> Result<(), Box<Problem>> {
+    ) -> Result<(), Refusal> {
         let Some(session) = self.sessions.get_mut(&id) else { return Ok(()) };
         if session.streams.len() >= STREAMS_PER_SESSION_MAX {
             self.note(Note::Refused { limit: "streams_per_session", uid: peer.uid });
-            let detail = format!(
-                "session {id} has {STREAMS_PER_SESSION_MAX} event streams open, the most allowed; \
-                 close one first"
-            );
-            return Err(Box::new(Problem::new(Code::QuotaExceeded, detail).retry_after_ms(1000)));
+            return Err(Refusal::Limit(Limit::Streams(id)));
         }
         session.streams.push(stream);
         session.heard = true;

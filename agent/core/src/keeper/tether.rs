@@ -34,7 +34,7 @@ impl Keeper {
                 self.progress_moved(now, id);
                 self.answer(ticket, Reply::Beaten);
             }
-            Err(problem) => self.refuse(ticket, problem),
+            Err(refusal) => self.refuse(ticket, refusal),
         }
     }
 

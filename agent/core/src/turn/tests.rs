@@ -3,12 +3,12 @@
 use std::collections::VecDeque;
 
 use serde_json::{Value, json};
-use tenure_wire::{LostReason, Problem, Release};
+use tenure_wire::{LostReason, Release};
 use uuid::Uuid;
 
 use super::*;
 use crate::engine::{Effect, Engine, EngineSettings, TokenRange};
-use crate::keeper::{Peer, Quota, Reply, Settings, StreamTarget, Ticket};
+use crate::keeper::{Peer, Quota, Refusal, Reply, Settings, StreamTarget, Ticket};
 use crate::model::{self, Change};
 
 /// The time that a look at the clock takes.
@@ -22,7 +22,7 @@ struct Host {
     messages: VecDeque<(Ticket, crate::keeper::Request)>,
     /// So long takes each message.
     message_takes: Duration,
-    replies: VecDeque<(Ticket, Result<Reply, Box<Problem>>)>,
+    replies: VecDeque<(Ticket, Result<Reply, Refusal>)>,
     /// The effects, in order.
     done: Vec<&'static str>,
     within: bool,
@@ -515,8 +515,8 @@ fn the_end_of_a_session_with_many_holds_takes_several_turns_and_is_one_event() {
         rig.acquire(session, "one more");
         rig.take();
         let refused = rig.host.replies.pop_front();
-        let Some((_, Err(problem))) = refused else { panic!("{refused:?}") };
-        assert_eq!(problem.code, tenure_wire::Code::SessionLost);
+        let Some((_, Err(refusal))) = refused else { panic!("{refused:?}") };
+        assert_eq!(refusal.code(), tenure_wire::Code::SessionLost);
         // Others are served meanwhile.
         rig.acquire(other, "0 0");
         rig.acquire(other, "0 4094");

@@ -10,7 +10,7 @@ use tenure_wire::{Acquire, Acquired, Code, Kind, Problem, Waiting};
 
 use super::context::Context;
 use super::parse::{Ask as Body, Parsed};
-use super::respond::{Refusal, json, mismatch};
+use super::respond::{Refused, json, mismatch};
 use super::server::{Connected, Connection};
 use super::validate;
 use crate::policy::Ask;
@@ -41,7 +41,7 @@ pub(super) async fn acquire(
     State(context): State<Arc<Context>>,
     Connected(connection): Connected,
     Parsed(ask): Parsed<Acquire>,
-) -> Result<Response, Refusal> {
+) -> Result<Response, Refused> {
     validate::acquire(&ask, &context.settings)?;
     let reply = tokio::select! {
         biased;
@@ -62,7 +62,7 @@ async fn ask_keeper(
     context: &Context,
     connection: &Connection,
     mut ask: Acquire,
-) -> Result<Reply, Refusal> {
+) -> Result<Reply, Refused> {
     let needs_priority = ask.kind == Kind::Master && ask.priority.is_none();
     if needs_priority || !context.policy.current().is_open() {
         complete(context, connection, &mut ask).await?;
@@ -76,7 +76,7 @@ async fn complete(
     context: &Context,
     connection: &Connection,
     ask: &mut Acquire,
-) -> Result<(), Refusal> {
+) -> Result<(), Refused> {
     let facts = match context.heart.call(connection.caller(), Request::Lookup(ask.session)).await? {
         Reply::Facts(facts) => facts,
         other => {

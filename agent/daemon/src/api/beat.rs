@@ -10,7 +10,7 @@ use tenure_wire::{Beat, Problem};
 
 use super::context::Context;
 use super::parse::{Ask, Parsed};
-use super::respond::{Refusal, mismatch};
+use super::respond::{Refused, mismatch};
 use super::server::Connected;
 
 impl Ask for Beat {
@@ -29,7 +29,7 @@ pub(super) async fn beat(
     State(context): State<Arc<Context>>,
     Connected(connection): Connected,
     Parsed(ask): Parsed<Beat>,
-) -> Result<Response, Refusal> {
+) -> Result<Response, Refused> {
     match context.heart.call(connection.caller(), Request::Beat(ask.session)).await? {
         Reply::Beaten => Ok(StatusCode::NO_CONTENT.into_response()),
         other => Ok(mismatch("beat", &other)),

@@ -10,7 +10,7 @@ use tenure_wire::{Checkpoint, Checkpointed, Problem};
 
 use super::context::Context;
 use super::parse::{Ask, Parsed};
-use super::respond::{Refusal, json, mismatch};
+use super::respond::{Refused, json, mismatch};
 use super::server::Connected;
 
 impl Ask for Checkpoint {
@@ -29,7 +29,7 @@ pub(super) async fn checkpoint(
     State(context): State<Arc<Context>>,
     Connected(connection): Connected,
     Parsed(ask): Parsed<Checkpoint>,
-) -> Result<Response, Refusal> {
+) -> Result<Response, Refused> {
     match context.heart.call(connection.caller(), Request::Checkpoint(ask.session)).await? {
         Reply::Checkpointed(checkpointed) => Ok(json(StatusCode::OK, &checkpointed)),
         other => Ok(mismatch("checkpoint", &other)),

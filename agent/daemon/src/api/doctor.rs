@@ -11,7 +11,7 @@ use tokio::time::timeout;
 
 use super::context::Context;
 use super::query::{NoQuery, Queried};
-use super::respond::{Refusal, json};
+use super::respond::{Refused, json};
 use super::server::Connected;
 use crate::heart::HeartGone;
 
@@ -34,7 +34,7 @@ pub(super) async fn doctor(
     State(context): State<Arc<Context>>,
     Connected(connection): Connected,
     Queried(NoQuery): Queried<NoQuery>,
-) -> Result<Response, Refusal> {
+) -> Result<Response, Refused> {
     let deed = "examine the upstream, since that tells of every tenant";
     context.check_administrator(connection.peer().uid, deed)?;
     let Ok(_alone) = context.examining.try_lock() else {

@@ -10,7 +10,7 @@ use tenure_wire::{Code, Problem};
 use utoipa::OpenApi;
 
 use super::context::Context;
-use super::respond::Refusal;
+use super::respond::Refused;
 use super::{
     acquire, beat, checkpoint, doctor, events, health, log, metrics, openapi, quarantine, register,
     release, revoke, routes, standing, status, validate,
@@ -88,7 +88,7 @@ pub(super) fn router(context: Arc<Context>) -> Router {
         .with_state(context)
 }
 
-async fn not_found(uri: Uri) -> Refusal {
+async fn not_found(uri: Uri) -> Refused {
     let path = validate::quote(uri.path());
     let endpoints: Vec<_> =
         ENDPOINTS.iter().map(|(method, path)| format!("{method} {path}")).collect();
@@ -108,7 +108,7 @@ pub(super) async fn wrong_method(method: Method, uri: Uri) -> Response {
     let wanted = wanted.join(", ");
     let method = validate::quote(method.as_str());
     let detail = format!("{} does not take {method}; use {wanted}", uri.path());
-    let mut response = Refusal::from(Problem::new(Code::MethodNotAllowed, detail)).into_response();
+    let mut response = Refused::from(Problem::new(Code::MethodNotAllowed, detail)).into_response();
     if let Ok(wanted) = HeaderValue::try_from(wanted) {
         response.headers_mut().insert(header::ALLOW, wanted);
     }

@@ -13,7 +13,7 @@ use uuid::Uuid;
 use super::context::Context;
 use super::frames::Frames;
 use super::query::{Pairs, Queried, Query, ResourceQuery};
-use super::respond::{Refusal, text};
+use super::respond::{Refused, text};
 use super::server::{Connected, Connection};
 
 /// `?session=…`.
@@ -48,7 +48,7 @@ pub(super) async fn events(
     Connected(connection): Connected,
     Queried(EventsQuery { session }): Queried<EventsQuery>,
     headers: HeaderMap,
-) -> Result<Response, Refusal> {
+) -> Result<Response, Refused> {
     let last_event_id = last_event_id(&headers);
     open(&context, connection, StreamTarget::Session { session, last_event_id }).await
 }
@@ -69,7 +69,7 @@ pub(super) async fn observe(
     State(context): State<Arc<Context>>,
     Connected(connection): Connected,
     Queried(ResourceQuery(resource)): Queried<ResourceQuery>,
-) -> Result<Response, Refusal> {
+) -> Result<Response, Refused> {
     context.check_reading(&connection.peer(), &resource)?;
     open(&context, connection, StreamTarget::Resource(resource)).await
 }
@@ -78,7 +78,7 @@ async fn open(
     context: &Context,
     connection: Arc<Connection>,
     target: StreamTarget,
-) -> Result<Response, Refusal> {
+) -> Result<Response, Refused> {
     let place = context.places.take(connection.peer().uid)?;
     let mut stream = context.heart.open_stream(connection.peer(), target).await?;
     connection.streaming();

@@ -12,7 +12,7 @@ use utoipa::ToSchema;
 
 use super::context::Context;
 use super::query::{NoQuery, Queried};
-use super::respond::{Refusal, json};
+use super::respond::{Refused, json};
 
 /// A turn of the heart's loop takes less than a millisecond; one that takes this long is stuck.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
@@ -57,7 +57,7 @@ pub(super) async fn healthz(Queried(NoQuery): Queried<NoQuery>) -> Response {
 pub(super) async fn readyz(
     State(context): State<Arc<Context>>,
     Queried(NoQuery): Queried<NoQuery>,
-) -> Result<Response, Refusal> {
+) -> Result<Response, Refused> {
     let detail = match tokio::time::timeout(PROBE_TIMEOUT, context.heart.probe()).await {
         Ok(Ok(probe)) => {
             if let Some(cause) = probe.health.grants_nothing {

@@ -11,7 +11,7 @@ use tracing::{Level, enabled, info};
 use super::context::Context;
 use super::parse::{Ask, Parsed};
 use super::query::{NoQuery, Queried};
-use super::respond::{Refusal, json};
+use super::respond::{Refused, json};
 use super::server::{Connected, Connection};
 use super::validate::quote;
 use crate::telemetry::log;
@@ -37,7 +37,7 @@ pub(super) async fn read_log(
     State(context): State<Arc<Context>>,
     Connected(connection): Connected,
     Queried(NoQuery): Queried<NoQuery>,
-) -> Result<Response, Refusal> {
+) -> Result<Response, Refused> {
     permit(&context, &connection)?;
     Ok(json(StatusCode::OK, &present(&context)))
 }
@@ -57,7 +57,7 @@ pub(super) async fn set_log(
     Connected(connection): Connected,
     Queried(NoQuery): Queried<NoQuery>,
     Parsed(ask): Parsed<SetLog>,
-) -> Result<Response, Refusal> {
+) -> Result<Response, Refused> {
     permit(&context, &connection)?;
     let uid = connection.peer().uid;
     let filter = ask.filter.as_deref();

@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 use super::context::Context;
 use super::endpoints::wrong_method;
 use super::limits::HEAD_MAX;
-use super::respond::Refusal;
+use super::respond::Refused;
 use super::{health, metrics, validate};
 
 /// Connections at a time. One more ends the oldest that has not asked for anything, so that those who only
@@ -140,7 +140,7 @@ fn end_oldest_silent(open: &mut VecDeque<Weak<Connection>>) {
     }
 }
 
-async fn nothing_else(uri: Uri) -> Refusal {
+async fn nothing_else(uri: Uri) -> Refused {
     let path = validate::quote(uri.path());
     let detail = format!(
         "there is no {path} at this address, only /metrics and /healthz; the API is on the Unix socket"

@@ -29,6 +29,7 @@ mod places;
 mod probe;
 mod quarantine;
 mod query;
+mod refusals;
 mod register;
 mod release;
 mod respond;

@@ -12,7 +12,7 @@ use tenure_wire::{Code, Problem};
 
 use super::context::Context;
 use super::limits::BODY_MAX;
-use super::respond::{Refusal, over_budget};
+use super::respond::{Refused, over_budget};
 use super::server::Connection;
 use super::validate::{escape, quote};
 
@@ -36,9 +36,9 @@ pub(super) trait Ask: DeserializeOwned {
 pub(super) struct Parsed<T>(pub(super) T);
 
 impl<T: Ask> FromRequest<Arc<Context>> for Parsed<T> {
-    type Rejection = Refusal;
+    type Rejection = Refused;
 
-    async fn from_request(request: Request, context: &Arc<Context>) -> Result<Self, Refusal> {
+    async fn from_request(request: Request, context: &Arc<Context>) -> Result<Self, Refused> {
         let connection = request.extensions().get::<Arc<Connection>>().cloned();
         let uid = connection.map_or(NOBODY, |connection| connection.peer().uid);
         let body = request.into_body();

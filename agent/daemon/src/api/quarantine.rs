@@ -9,7 +9,7 @@ use tenure_wire::{Problem, QuarantineEnded};
 
 use super::context::Context;
 use super::query::{NoQuery, Queried};
-use super::respond::{Refusal, json};
+use super::respond::{Refused, json};
 use super::server::Connected;
 
 /// End a quarantine before its time. The agent grants again, although what an earlier one granted may be
@@ -24,7 +24,7 @@ pub(super) async fn end(
     State(context): State<Arc<Context>>,
     Connected(connection): Connected,
     Queried(NoQuery): Queried<NoQuery>,
-) -> Result<Response, Refusal> {
+) -> Result<Response, Refused> {
     let uid = connection.peer().uid;
     context.check_administrator(uid, "end a quarantine")?;
     let left = context.heart.end_quarantine().await?;

@@ -8,7 +8,7 @@ use tenure_core::model::Resource;
 use tenure_wire::{Code, Kind, Problem};
 
 use super::context::Context;
-use super::respond::Refusal;
+use super::respond::Refused;
 use super::validate::{quote, resource_name, scope, visible};
 
 /// The tenant of whoever names none.
@@ -25,9 +25,9 @@ pub(super) trait Query: Sized {
 pub(super) struct Queried<T>(pub(super) T);
 
 impl<T: Query> FromRequestParts<Arc<Context>> for Queried<T> {
-    type Rejection = Refusal;
+    type Rejection = Refused;
 
-    async fn from_request_parts(parts: &mut Parts, _: &Arc<Context>) -> Result<Self, Refusal> {
+    async fn from_request_parts(parts: &mut Parts, _: &Arc<Context>) -> Result<Self, Refused> {
         let pairs = Pairs::parse(parts.uri.query().unwrap_or_default(), T::KEYS)?;
         Ok(Queried(T::from_pairs(pairs)?))
     }

@@ -14,7 +14,7 @@ use tenure_wire::{Code, Problem, Register, Registered, Release, Tether};
 use super::context::Context;
 use super::parse::{Ask as Body, Parsed};
 use super::query::DEFAULT_TENANT;
-use super::respond::{Refusal, json, mismatch};
+use super::respond::{Refused, json, mismatch};
 use super::server::Connected;
 use super::validate;
 use crate::policy::Ask;
@@ -44,7 +44,7 @@ pub(super) async fn register(
     State(context): State<Arc<Context>>,
     Connected(connection): Connected,
     Parsed(ask): Parsed<Register>,
-) -> Result<Response, Refusal> {
+) -> Result<Response, Refused> {
     validate::register(&ask, &context.settings)?;
     let caller = context.with_quota(connection.registrant());
     // A resumption was allowed when the session was made, and is proved by its secret.
@@ -86,7 +86,7 @@ fn is_missing(page: &Path) -> bool {
     page.symlink_metadata().is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
 }
 
-fn no_room(what: &str) -> Refusal {
+fn no_room(what: &str) -> Refused {
     let cause = if has_free_descriptor() {
         "the agent's log says why: its runtime directory is full, or not writable"
     } else {

@@ -10,7 +10,7 @@ use tenure_wire::{Problem, Release, Released};
 
 use super::context::Context;
 use super::parse::{Ask, Parsed};
-use super::respond::{Refusal, json, mismatch};
+use super::respond::{Refused, json, mismatch};
 use super::server::Connected;
 
 impl Ask for Release {
@@ -29,7 +29,7 @@ pub(super) async fn release(
     State(context): State<Arc<Context>>,
     Connected(connection): Connected,
     Parsed(ask): Parsed<Release>,
-) -> Result<Response, Refusal> {
+) -> Result<Response, Refused> {
     match context.heart.call(connection.caller(), Request::Release(ask)).await? {
         Reply::Released(released) => Ok(json(StatusCode::OK, &Released { released })),
         other => Ok(mismatch("release", &other)),

@@ -10,7 +10,8 @@ use tenure_core::keeper::Reply;
 use tenure_wire::{Code, Problem};
 use utoipa::IntoResponses;
 
-use crate::heart::{Budget, Charge, HeartGone, OverBudget};
+use super::refusals;
+use crate::heart::{Budget, CallError, Charge, HeartGone, OverBudget};
 
 /// The media type of problems.
 pub(super) const PROBLEM_JSON: &str = "application/problem+json";
@@ -20,27 +21,33 @@ const RETRY_AFTER_MS: u64 = 1000;
 
 /// A request that was refused.
 #[derive(Debug)]
-pub(super) struct Refusal(pub(super) Box<Problem>);
+pub(super) struct Refused(pub(super) Box<Problem>);
 
-impl From<Problem> for Refusal {
-    fn from(problem: Problem) -> Refusal {
-        Refusal(Box::new(problem))
+impl From<Problem> for Refused {
+    fn from(problem: Problem) -> Refused {
+        Refused(Box::new(problem))
     }
 }
 
-impl From<Box<Problem>> for Refusal {
-    fn from(problem: Box<Problem>) -> Refusal {
-        Refusal(problem)
+impl From<Box<Problem>> for Refused {
+    fn from(problem: Box<Problem>) -> Refused {
+        Refused(problem)
     }
 }
 
-impl From<HeartGone> for Refusal {
-    fn from(gone: HeartGone) -> Refusal {
+impl From<CallError> for Refused {
+    fn from(error: CallError) -> Refused {
+        refusals::problem(&error).into()
+    }
+}
+
+impl From<HeartGone> for Refused {
+    fn from(gone: HeartGone) -> Refused {
         Problem::new(Code::Stopping, gone.to_string()).into()
     }
 }
 
-impl IntoResponse for Refusal {
+impl IntoResponse for Refused {
     fn into_response(self) -> Response {
         let status =
             StatusCode::from_u16(self.0.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
@@ -72,7 +79,7 @@ pub(super) fn long_json(
     budget: &Arc<Budget>,
     uid: u32,
     value: &impl Serialize,
-) -> Result<Response, Refusal> {
+) -> Result<Response, Refused> {
     // No reply has a map with keys that are not strings, nor a Serialize that fails.
     let bytes = serde_json::to_vec(value).unwrap_or_default();
     let charge = budget.take(uid, bytes.len()).map_err(|over| over_budget(over, uid))?;

@@ -12,7 +12,7 @@ use tenure_wire::{Problem, Revoke, Revoked};
 use super::context::Context;
 use super::parse::{Ask, Parsed};
 use super::query::DEFAULT_TENANT;
-use super::respond::{Refusal, json, mismatch};
+use super::respond::{Refused, json, mismatch};
 use super::server::Connected;
 use super::validate::{resource_name, scope};
 
@@ -31,7 +31,7 @@ pub(super) async fn revoke(
     State(context): State<Arc<Context>>,
     Connected(connection): Connected,
     Parsed(ask): Parsed<Revoke>,
-) -> Result<Response, Refusal> {
+) -> Result<Response, Refused> {
     context.check_administrator(connection.peer().uid, "revoke")?;
     let tenant = ask.tenant.as_deref().unwrap_or(DEFAULT_TENANT);
     scope("tenant", tenant)?;

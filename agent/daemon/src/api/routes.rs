@@ -10,7 +10,7 @@ use tenure_wire::{Kind, Problem, Routes};
 
 use super::context::Context;
 use super::query::{PAGE_MAX, Paged, Pairs, Queried, Query};
-use super::respond::{Refusal, long_json, mismatch};
+use super::respond::{Refused, long_json, mismatch};
 use super::server::Connected;
 use super::validate::visible;
 
@@ -50,7 +50,7 @@ pub(super) async fn routes(
     State(context): State<Arc<Context>>,
     Connected(connection): Connected,
     Queried(RoutesQuery { tenant, name, page }): Queried<RoutesQuery>,
-) -> Result<Response, Refusal> {
+) -> Result<Response, Refused> {
     let peer = connection.peer();
     context.check_reading_any(&peer, &tenant, Kind::Lease)?;
     let tenant: Arc<str> = tenant.into();

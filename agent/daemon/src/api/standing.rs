@@ -9,7 +9,7 @@ use tenure_wire::{Kind, Problem, Standing};
 
 use super::context::Context;
 use super::query::{Queried, ResourceQuery};
-use super::respond::{Refusal, long_json, mismatch};
+use super::respond::{Refused, long_json, mismatch};
 use super::server::Connected;
 
 /// Holders and waiters of a resource, across the fleet.
@@ -28,7 +28,7 @@ pub(super) async fn standing(
     State(context): State<Arc<Context>>,
     Connected(connection): Connected,
     Queried(ResourceQuery(resource)): Queried<ResourceQuery>,
-) -> Result<Response, Refusal> {
+) -> Result<Response, Refused> {
     context.check_reading(&connection.peer(), &resource)?;
     let _turn = context.long.turn(connection.peer().uid).await;
     match context.heart.call(connection.caller(), Request::Standing(resource)).await? {

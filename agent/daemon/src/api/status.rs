@@ -10,7 +10,7 @@ use tenure_wire::{AgentStatus, Problem, Status, UpstreamStatus};
 
 use super::context::Context;
 use super::query::{Paged, Pairs, Queried, Query};
-use super::respond::{Refusal, long_json, mismatch};
+use super::respond::{Refused, long_json, mismatch};
 use super::server::Connected;
 
 /// `[?limit=…][&cursor=…]`.
@@ -55,7 +55,7 @@ pub(super) async fn status(
     State(context): State<Arc<Context>>,
     Connected(connection): Connected,
     Queried(StatusQuery(page)): Queried<StatusQuery>,
-) -> Result<Response, Refusal> {
+) -> Result<Response, Refused> {
     let _turn = context.long.turn(connection.peer().uid).await;
     let view = match context.heart.call(connection.caller(), Request::Status(page)).await? {
         Reply::Status(view) => view,

@@ -4,12 +4,11 @@ use std::collections::HashMap;
 use std::convert::Infallible;
 use std::sync::Arc;
 
-use tenure_core::keeper::{Command, Note, Reply, StreamId, Ticket};
+use tenure_core::keeper::{Command, Note, Refusal, Reply, StreamId, Ticket};
 use tenure_core::model::ClaimId;
 use tenure_core::time::Boottime;
 use tenure_host::page::Pages;
 use tenure_host::peer::Caller;
-use tenure_wire::Problem;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::oneshot;
 
@@ -19,7 +18,7 @@ use super::watches::Watches;
 use crate::telemetry::{Metrics, Recorder, Repeats};
 
 /// The way back to a caller.
-pub(super) type ReplySender = oneshot::Sender<Result<Reply, Box<Problem>>>;
+pub(super) type ReplySender = oneshot::Sender<Result<Reply, Refusal>>;
 
 /// The way to a stream's reader.
 pub(super) struct Outlet {

@@ -4,10 +4,9 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure_core::keeper::{Reply, Request, StreamId, StreamTarget, Ticket};
+use tenure_core::keeper::{Refusal, Reply, Request, StreamId, StreamTarget, Ticket};
 use tenure_core::model::ClaimId;
 use tenure_stores::Examination;
-use tenure_wire::Problem;
 use tokio::sync::{mpsc, oneshot};
 
 use super::handle::{Inbox, Message, channel};
@@ -20,7 +19,7 @@ pub(crate) enum Heard {
         ticket: Ticket,
         caller: Caller,
         request: Box<Request>,
-        reply: oneshot::Sender<Result<Reply, Box<Problem>>>,
+        reply: oneshot::Sender<Result<Reply, Refusal>>,
     },
     Cancel(Ticket),
     Undelivered(ClaimId),
@@ -29,7 +28,7 @@ pub(crate) enum Heard {
         target: StreamTarget,
         events: mpsc::Sender<StreamItem>,
         open: oneshot::Sender<Infallible>,
-        reply: oneshot::Sender<Result<bool, Box<Problem>>>,
+        reply: oneshot::Sender<Result<bool, Refusal>>,
     },
     CloseStream(StreamId),
     Probe(oneshot::Sender<Probe>),

@@ -6,13 +6,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tenure_core::keeper::{
-    Numbered, Peer, Reply, Request, StreamEnd, StreamId, StreamTarget, Ticket,
+    Numbered, Peer, Refusal, Reply, Request, StreamEnd, StreamId, StreamTarget, Ticket,
 };
 use tenure_core::model::ClaimId;
 use tenure_core::time::Boottime;
 use tenure_host::peer::Caller;
 use tenure_stores::{Examination, Health};
-use tenure_wire::{Event, LatenessStatus, Problem};
+use tenure_wire::{Event, LatenessStatus};
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot};
 use uuid::Uuid;
@@ -59,13 +59,21 @@ pub struct Probe {
 #[error("the agent is stopping")]
 pub struct HeartGone;
 
+/// A call without a result.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CallError {
+    Refused(Refusal),
+    /// The heart has ended: the agent is stopping.
+    Gone,
+}
+
 /// A message of the API.
 pub(super) enum Message {
     Request {
         ticket: Ticket,
         caller: Caller,
         request: Box<Request>,
-        reply: oneshot::Sender<Result<Reply, Box<Problem>>>,
+        reply: oneshot::Sender<Result<Reply, Refusal>>,
     },
     Cancel(Ticket),
     /// A caller that was answered with this grant has not read the answer.
@@ -78,7 +86,7 @@ pub(super) enum Message {
         /// Dropped when the heart is done with the stream.
         open: oneshot::Sender<Infallible>,
         /// True if guarded work hangs on it.
-        reply: oneshot::Sender<Result<bool, Box<Problem>>>,
+        reply: oneshot::Sender<Result<bool, Refusal>>,
     },
     CloseStream(StreamId),
     Probe(oneshot::Sender<Probe>),
@@ -126,21 +134,21 @@ impl Handle {
     ///
     /// # Errors
     ///
-    /// The keeper's refusal; [`HeartGone`] as `stopping`.
-    pub async fn call(&self, caller: Caller, request: Request) -> Result<Reply, Box<Problem>> {
+    /// The keeper's refusal, or the end of the heart.
+    pub async fn call(&self, caller: Caller, request: Request) -> Result<Reply, CallError> {
         let ticket = Ticket(self.next.fetch_add(1, Ordering::Relaxed));
         let (reply, answer) = oneshot::channel();
         let alone = self.pace.asked(caller.connection);
         let message = Message::Request { ticket, caller, request: Box::new(request), reply };
-        self.messages.send(message).await.map_err(|_| stopping())?;
+        self.messages.send(message).await.map_err(|_| CallError::Gone)?;
         let mut asked = Asked { urgent: &self.urgent, ticket: Some(ticket), answer };
         let seen = if alone { pace::look(|| asked.answer.try_recv().ok()) } else { None };
         let result = match seen {
-            Some(result) => result,
-            None => (&mut asked.answer).await.unwrap_or_else(|_| Err(stopping())),
+            Some(result) => Ok(result),
+            None => (&mut asked.answer).await,
         };
         asked.ticket = None;
-        result
+        result.map_err(|_| CallError::Gone)?.map_err(CallError::Refused)
     }
 
     /// Bytes that wait for clients or come from them.
@@ -157,12 +165,12 @@ impl Handle {
     ///
     /// # Errors
     ///
-    /// The keeper's refusal; [`HeartGone`] as `stopping`.
+    /// The keeper's refusal, or the end of the heart.
     pub async fn open_stream(
         &self,
         peer: Peer,
         target: StreamTarget,
-    ) -> Result<EventStream, Box<Problem>> {
+    ) -> Result<EventStream, CallError> {
         let stream = StreamId(self.next.fetch_add(1, Ordering::Relaxed));
         let (events, items) = mpsc::channel(STREAM_BACKLOG_MAX);
         let standing = Arc::new(Mutex::new(None));
@@ -177,8 +185,8 @@ impl Handle {
         // Dropped after the receiver of the answer: the heart opens nothing that was closed before.
         let close = CloseOnDrop { urgent: self.urgent.clone(), stream };
         let message = Message::OpenStream { stream, peer, target, events, open, reply };
-        self.messages.send(message).await.map_err(|_| stopping())?;
-        let is_tether = answer.await.unwrap_or_else(|_| Err(stopping()))?;
+        self.messages.send(message).await.map_err(|_| CallError::Gone)?;
+        let is_tether = answer.await.map_err(|_| CallError::Gone)?.map_err(CallError::Refused)?;
         let tether = StreamTether { _close: close, done };
         Ok(EventStream { items, standing, tether: Some(tether), is_tether })
     }
@@ -217,18 +225,11 @@ impl Handle {
     }
 }
 
-fn stopping() -> Box<Problem> {
-    Box::new(Problem::new(
-        tenure_wire::Code::Stopping,
-        "the agent is stopping; connect again when it is back",
-    ))
-}
-
 /// A request whose answer is waited for. Dropped before that, it cancels.
 struct Asked<'a> {
     urgent: &'a mpsc::UnboundedSender<Message>,
     ticket: Option<Ticket>,
-    answer: oneshot::Receiver<Result<Reply, Box<Problem>>>,
+    answer: oneshot::Receiver<Result<Reply, Refusal>>,
 }
 
 impl Drop for Asked<'_> {

@@ -17,7 +17,9 @@ mod spawn;
 mod watches;
 
 pub use budget::{BUFFERED_BYTES_MAX, Budget, Charge, OverBudget};
-pub use handle::{Delivery, EventStream, Handle, HeartGone, Probe, StreamItem, StreamTether};
+pub use handle::{
+    CallError, Delivery, EventStream, Handle, HeartGone, Probe, StreamItem, StreamTether,
+};
 pub use run::Parts;
 pub use spawn::{Control, Heart, spawn};
 pub use tenure_host::peer::Caller;

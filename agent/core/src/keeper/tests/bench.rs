@@ -5,13 +5,13 @@ use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tenure_wire::{Event, HoldState, LostReason, Problem};
+use tenure_wire::{Event, HoldState, LostReason};
 use uuid::Uuid;
 
 use crate::engine::{Effect, Engine, EngineSettings, TokenRange};
 use crate::keeper::journal::{Entry, Saved, SavedEnd, SavedHold, SavedSession};
 use crate::keeper::{
-    Command, Keeper, Note, Peer, Process, Reply, Request, Settings, StreamEnd, StreamId,
+    Command, Keeper, Note, Peer, Process, Refusal, Reply, Request, Settings, StreamEnd, StreamId,
     StreamTarget, Ticket,
 };
 use crate::model::{self, CallId, ClaimId, Failure, Quota, Report, SessionId};
@@ -41,7 +41,7 @@ pub(super) struct Host {
     pub(super) engine: Engine,
     pub(super) now: Boottime,
     pub(super) link: Link,
-    pub(super) replies: BTreeMap<Ticket, Result<Reply, Box<Problem>>>,
+    pub(super) replies: BTreeMap<Ticket, Result<Reply, Refusal>>,
     pub(super) events: BTreeMap<StreamId, Vec<Event>>,
     pub(super) ids: BTreeMap<StreamId, Vec<u64>>,
     pub(super) ended: BTreeMap<StreamId, StreamEnd>,
@@ -134,7 +134,7 @@ impl Bench {
         ticket
     }
 
-    pub(super) fn reply(&mut self, ticket: Ticket) -> Option<Result<Reply, Box<Problem>>> {
+    pub(super) fn reply(&mut self, ticket: Ticket) -> Option<Result<Reply, Refusal>> {
         self.replies.remove(&ticket)
     }
 
@@ -163,16 +163,12 @@ impl Bench {
         }
     }
 
-    pub(super) fn release(
-        &mut self,
-        session: Uuid,
-        hold: Option<Uuid>,
-    ) -> Result<bool, Box<Problem>> {
+    pub(super) fn release(&mut self, session: Uuid, hold: Option<Uuid>) -> Result<bool, Refusal> {
         let release = tenure_wire::Release { session, hold };
         let ticket = self.ask(ALICE, Request::Release(release));
         match self.reply(ticket) {
             Some(Ok(Reply::Released(released))) => Ok(released),
-            Some(Err(problem)) => Err(problem),
+            Some(Err(refusal)) => Err(refusal),
             other => panic!("no answer to a release: {other:?}"),
         }
     }

@@ -24,8 +24,8 @@ fn a_keepalive_tether_ends_at_its_deadline() {
     assert_eq!(bench.heard(stream), ["snapshot", "granted", "released"]);
     assert_eq!(bench.ended.get(&stream), Some(&StreamEnd::SessionEnded));
     let ticket = bench.ask(ALICE, Request::Beat(session));
-    let problem = bench.reply(ticket).unwrap().unwrap_err();
-    assert_eq!(problem.code, tenure_wire::Code::SessionLost);
+    let refusal = bench.reply(ticket).unwrap().unwrap_err();
+    assert_eq!(refusal.code(), tenure_wire::Code::SessionLost);
     bench.assert_nothing_left();
 }
 
@@ -71,8 +71,8 @@ fn a_caller_that_blocks_does_not_keep_what_its_program_holds() {
         assert_eq!(bench.keeper.count_sessions(), 2, "it beats");
         bench.pass(Duration::from_millis(1));
         assert_eq!(bench.keeper.count_sessions(), 1, "queued: {queued}");
-        let problem = bench.reply(waiting).unwrap().unwrap_err();
-        assert_eq!(problem.code, tenure_wire::Code::SessionLost);
+        let refusal = bench.reply(waiting).unwrap().unwrap_err();
+        assert_eq!(refusal.code(), tenure_wire::Code::SessionLost);
     }
 }
 
@@ -224,7 +224,7 @@ fn a_stop_releases_everything_and_tells_everybody() {
     bench.settle();
     assert_eq!(bench.heard(stream)[0], lost(LostReason::AgentStopping));
     assert_eq!(bench.ended.get(&stream), Some(&StreamEnd::Stopping));
-    assert_eq!(bench.reply(waiting).unwrap().unwrap_err().code, tenure_wire::Code::Stopping);
+    assert_eq!(bench.reply(waiting).unwrap().unwrap_err().code(), tenure_wire::Code::Stopping);
     assert_eq!(bench.heard(work).last(), Some(&lost(LostReason::AgentStopping)));
     assert!(!bench.keeper.stopped(), "guarded work still runs");
     bench.close(work);
@@ -321,9 +321,12 @@ fn releases_that_the_upstream_does_not_hear_of_count_among_the_holds_of_their_us
     };
     bench.link = Link::RepliesLost;
     for name in 0..3 {
-        assert_eq!(ask(&mut bench, name).unwrap_err().code, tenure_wire::Code::UpstreamUnavailable);
+        assert_eq!(
+            ask(&mut bench, name).unwrap_err().code(),
+            tenure_wire::Code::UpstreamUnavailable
+        );
     }
-    assert_eq!(ask(&mut bench, 3).unwrap_err().code, tenure_wire::Code::QuotaExceeded);
+    assert_eq!(ask(&mut bench, 3).unwrap_err().code(), tenure_wire::Code::QuotaExceeded);
     bench.link = Link::Up;
     bench.pass(Duration::from_secs(10));
     assert!(ask(&mut bench, 3).is_ok());

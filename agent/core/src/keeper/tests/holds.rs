@@ -6,7 +6,7 @@ use serde_json::json;
 use tenure_wire::{Code, Kind, LostReason, Register};
 
 use super::bench::{ALICE, Bench, Link, MALLORY, lost};
-use crate::keeper::{Reply, Request, Settings};
+use crate::keeper::{Refusal, Reply, Request, Settings};
 use crate::model::Resource;
 
 #[test]
@@ -55,9 +55,9 @@ fn an_exclusive_resource_is_contended_by_the_same_session_at_once_however_it_wai
                 let mut fields = fields.clone();
                 fields["wait"] = json!(wait);
                 let ticket = bench.acquire(session, fields);
-                let problem = bench.reply(ticket).unwrap().unwrap_err();
-                assert_eq!(problem.code, Code::Contended, "{kind} {wait}");
-                let holder = problem.holder.unwrap();
+                let refusal = bench.reply(ticket).unwrap().unwrap_err();
+                assert_eq!(refusal.code(), Code::Contended, "{kind} {wait}");
+                let holder = refusal.holder().unwrap();
                 assert_eq!((holder.name.as_str(), holder.pid), ("one", Some(5000)));
                 assert_eq!(holder.hold, Some(hold));
             }
@@ -88,7 +88,7 @@ fn a_holder_is_named_by_its_hold_to_its_own_user_alone() {
         let Some(Ok(Reply::Registered { session, .. })) = bench.reply(ticket) else { panic!() };
         let fields = json!({"session": session, "kind": "leader", "name": "x"});
         let ticket = bench.ask(uid, Request::Acquire(serde_json::from_value(fields).unwrap()));
-        bench.reply(ticket).unwrap().unwrap_err().holder.unwrap().hold
+        bench.reply(ticket).unwrap().unwrap_err().holder().unwrap().hold
     };
     // Refused by the upstream; then, behind a waiter, by the queue of this agent.
     for _ in 0..2 {
@@ -116,8 +116,8 @@ fn a_failed_renewal_is_danger_and_not_loss_until_valid_until() {
     bench.pass(Duration::from_secs(31));
     assert_eq!(bench.heard(stream), ["jeopardy".to_owned(), lost(LostReason::Expired)]);
     assert!(!bench.is_valid(hold));
-    let problem = bench.release(session, Some(hold)).unwrap_err();
-    assert_eq!(problem.code, Code::HoldLost, "lost stays lost");
+    let refusal = bench.release(session, Some(hold)).unwrap_err();
+    assert_eq!(refusal.code(), Code::HoldLost, "lost stays lost");
 }
 
 #[test]
@@ -180,9 +180,9 @@ fn the_same_request_id_is_the_same_hold() {
     assert_eq!(bench.hold(session, fields.clone()), hold);
     bench.release(session, Some(hold)).unwrap();
     let ticket = bench.acquire(session, fields);
-    assert_eq!(bench.reply(ticket).unwrap().unwrap_err().code, Code::HoldLost);
+    assert_eq!(bench.reply(ticket).unwrap().unwrap_err().code(), Code::HoldLost);
     let ticket = bench.acquire(session, json!({"kind": "leader", "name": "y", "request": "r1"}));
-    let again = bench.reply(ticket).unwrap().unwrap_err().code;
+    let again = bench.reply(ticket).unwrap().unwrap_err().code();
     assert_eq!(again, Code::HoldLost, "remembered");
 }
 
@@ -192,7 +192,7 @@ fn an_unknown_acquire_leaves_nothing_held_behind() {
     let session = bench.register(json!({"tether": "process"}));
     bench.link = Link::RepliesLost;
     let ticket = bench.acquire(session, json!({"kind": "leader", "name": "x"}));
-    assert_eq!(bench.reply(ticket).unwrap().unwrap_err().code, Code::UpstreamUnavailable);
+    assert_eq!(bench.reply(ticket).unwrap().unwrap_err().code(), Code::UpstreamUnavailable);
     bench.link = Link::Up;
     bench.pass(Duration::from_secs(1));
     bench.hold(session, json!({"kind": "leader", "name": "x"}));
@@ -215,7 +215,7 @@ fn a_checkpoint_renews_now_and_says_how_things_are() {
     }
     bench.link = Link::Down;
     let ticket = bench.ask(super::bench::ALICE, Request::Checkpoint(session));
-    assert_eq!(bench.reply(ticket).unwrap().unwrap_err().code, Code::UpstreamUnavailable);
+    assert_eq!(bench.reply(ticket).unwrap().unwrap_err().code(), Code::UpstreamUnavailable);
     assert!(bench.is_valid(hold));
 }
 
@@ -230,8 +230,8 @@ fn another_user_finds_no_such_session() {
         Request::Lookup(session),
     ] {
         let ticket = bench.ask(super::bench::MALLORY, request);
-        let problem = bench.reply(ticket).unwrap().unwrap_err();
-        assert_eq!(problem.code, Code::SessionUnknown);
+        let refusal = bench.reply(ticket).unwrap().unwrap_err();
+        assert_eq!(refusal.code(), Code::SessionUnknown);
     }
     let ticket =
         bench.ask(super::bench::MALLORY, Request::Status(crate::keeper::StatusPage::first(100)));
@@ -281,8 +281,8 @@ fn a_checkpoint_of_what_is_not_upstream_asks_it_all_the_same() {
     let session = bench.register(json!({}));
     bench.link = Link::Down;
     let ticket = bench.ask(ALICE, Request::Checkpoint(session));
-    let problem = bench.reply(ticket).unwrap().unwrap_err();
-    assert_eq!(problem.code, tenure_wire::Code::UpstreamUnavailable);
+    let refusal = bench.reply(ticket).unwrap().unwrap_err();
+    assert_eq!(refusal.code(), tenure_wire::Code::UpstreamUnavailable);
     bench.link = Link::Up;
     let ticket = bench.ask(ALICE, Request::Checkpoint(session));
     assert!(matches!(bench.reply(ticket), Some(Ok(Reply::Checkpointed(_)))));
@@ -302,9 +302,8 @@ fn a_grant_whose_longest_time_was_over_before_it_was_heard_of_is_given_back() {
         bench.set_link(Link::Up);
         match (wait, bench.reply(ticket)) {
             ("queue", Some(Ok(Reply::Waiting(_)))) => {}
-            (_, Some(Err(problem))) => {
-                assert_eq!(problem.code, tenure_wire::Code::HoldLost);
-                assert!(problem.detail.contains("max_hold_ms"), "{problem}");
+            (_, Some(Err(refusal))) => {
+                assert!(matches!(refusal, Refusal::GrantedTooLate { .. }), "{refusal:?}");
             }
             other => panic!("{other:?}"),
         }

@@ -4,13 +4,14 @@ use std::time::Duration;
 
 use serde_json::json;
 use tenure_wire::page::SLOTS;
-use tenure_wire::{Code, Problem, Register, Release};
+use tenure_wire::{Register, Release};
 use uuid::Uuid;
 
 use super::bench::{ALICE, Bench, Link, MALLORY};
-use crate::keeper::{Quota, Reply, Request, Settings};
+use crate::keeper::{Limit, Quota, Refusal, Reply, Request, Settings};
+use crate::model::Full;
 
-fn register(bench: &mut Bench, quota: Quota, uid: u32) -> Result<Uuid, Box<Problem>> {
+fn register(bench: &mut Bench, quota: Quota, uid: u32) -> Result<Uuid, Refusal> {
     let ticket = bench.ask_within(quota, uid, Request::Register(Register::default()));
     bench.reply(ticket).unwrap().map(|reply| match reply {
         Reply::Registered { session, .. } => session.0,
@@ -19,7 +20,7 @@ fn register(bench: &mut Bench, quota: Quota, uid: u32) -> Result<Uuid, Box<Probl
 }
 
 /// Asks for a leader role; waits in the queue if need be.
-fn acquire(bench: &mut Bench, max: usize, session: Uuid, name: &str) -> Result<Uuid, Box<Problem>> {
+fn acquire(bench: &mut Bench, max: usize, session: Uuid, name: &str) -> Result<Uuid, Refusal> {
     acquire_within(bench, Quota { holds_max: Some(max), ..Quota::default() }, session, name)
 }
 
@@ -28,7 +29,7 @@ fn acquire_within(
     quota: Quota,
     session: Uuid,
     name: &str,
-) -> Result<Uuid, Box<Problem>> {
+) -> Result<Uuid, Refusal> {
     let fields = json!({"session": session, "kind": "leader", "name": name, "wait": "queue"});
     let request = Request::Acquire(serde_json::from_value(fields).unwrap());
     let ticket = bench.ask_within(quota, ALICE, request);
@@ -44,11 +45,9 @@ fn the_rules_bound_the_sessions_of_a_user() {
     let two = Quota { sessions_max: Some(2), ..Quota::default() };
     let first = register(&mut bench, two, ALICE).unwrap();
     register(&mut bench, two, ALICE).unwrap();
-    let problem = register(&mut bench, two, ALICE).unwrap_err();
-    assert_eq!((problem.code, problem.status), (Code::QuotaExceeded, 429));
-    assert!(problem.detail.contains("uid 1000 has 2 sessions"), "{problem}");
-    assert!(problem.detail.contains("sessions_max = 2"), "{problem}");
-    assert!(problem.detail.contains("[[allow]]"), "{problem}");
+    let refusal = register(&mut bench, two, ALICE).unwrap_err();
+    let by_rule = Limit::SessionsByRule { uid: ALICE, has: 2, max: 2 };
+    assert_eq!(refusal, Refusal::Limit(by_rule));
     register(&mut bench, two, MALLORY).unwrap();
     bench.release(first, None).unwrap();
     register(&mut bench, two, ALICE).unwrap();
@@ -63,13 +62,13 @@ fn the_rules_replace_the_limit_for_one_user() {
         ..Settings::default()
     });
     register(&mut bench, Quota::default(), ALICE).unwrap();
-    let problem = register(&mut bench, Quota::default(), ALICE).unwrap_err();
-    assert!(problem.detail.contains("limits.sessions_per_uid_max"), "{problem}");
+    let refusal = register(&mut bench, Quota::default(), ALICE).unwrap_err();
+    assert_eq!(refusal, Refusal::Limit(Limit::Sessions(Full::User(1))));
     let many = Quota { sessions_max: Some(100), ..Quota::default() };
     register(&mut bench, many, ALICE).unwrap();
     // But not that for all.
-    let problem = register(&mut bench, many, ALICE).unwrap_err();
-    assert!(problem.detail.contains("limits.sessions_max"), "{problem}");
+    let refusal = register(&mut bench, many, ALICE).unwrap_err();
+    assert_eq!(refusal, Refusal::Limit(Limit::Sessions(Full::All(2))));
 }
 
 #[test]
@@ -80,14 +79,15 @@ fn one_user_leaves_holds_for_others() {
     for name in ["a", "b", "c"] {
         acquire_within(&mut bench, Quota::default(), one, name).unwrap();
     }
-    let problem = acquire_within(&mut bench, Quota::default(), one, "d").unwrap_err();
-    assert_eq!(problem.code, Code::QuotaExceeded);
-    assert!(problem.detail.contains("limits.holds_per_uid_max"), "{problem}");
+    let refusal = acquire_within(&mut bench, Quota::default(), one, "d").unwrap_err();
+    let of_user = Limit::Holds { uid: ALICE, full: Full::User(3) };
+    assert_eq!(refusal, Refusal::Limit(of_user));
     // The rules for a user take the place of its share.
     let many = Quota { holds_max: Some(100), ..Quota::default() };
     acquire_within(&mut bench, many, one, "d").unwrap();
-    let problem = acquire_within(&mut bench, many, one, "e").unwrap_err();
-    assert!(problem.detail.contains("limits.holds_max"), "{problem}");
+    let refusal = acquire_within(&mut bench, many, one, "e").unwrap_err();
+    let of_all = Limit::Holds { uid: ALICE, full: Full::All(4) };
+    assert_eq!(refusal, Refusal::Limit(of_all));
 }
 
 #[test]
@@ -111,18 +111,17 @@ fn one_user_leaves_long_pages_for_others() {
         match bench.reply(ticket).unwrap() {
             Ok(Reply::Registered { session, .. }) => Ok(session.0),
             Ok(other) => panic!("not registered: {other:?}"),
-            Err(problem) => Err((problem.code, problem.detail)),
+            Err(refusal) => Err(refusal),
         }
     };
     let one = register(MALLORY, 300).unwrap();
-    let (code, detail) = register(MALLORY, 1).unwrap_err();
-    assert_eq!(code, Code::QuotaExceeded);
-    assert!(detail.contains("uid 1001 has 300 page slots"), "{detail}");
-    assert!(detail.contains("limits.holds_per_uid_max"), "{detail}");
+    let full = Full::User(300);
+    let of_user = Limit::Slots { uid: MALLORY, asked: SLOTS + 1, taken: 300, full };
+    assert_eq!(register(MALLORY, 1), Err(Refusal::Limit(of_user)));
     register(MALLORY, 0).unwrap();
     register(ALICE, 80).unwrap();
-    let (_, detail) = register(ALICE, 50).unwrap_err();
-    assert!(detail.contains("limits.holds_max"), "{detail}");
+    let of_all = Limit::Slots { uid: ALICE, asked: SLOTS + 50, taken: 380, full: Full::All(388) };
+    assert_eq!(register(ALICE, 50), Err(Refusal::Limit(of_all)));
     let release = Release { session: one, hold: None };
     bench.ask(MALLORY, Request::Release(release));
     let register = Register { holds: Some(SLOTS + 300), ..Register::default() };
@@ -140,10 +139,9 @@ fn the_rules_bound_the_holds_of_a_user() {
     // A waiting one is counted too.
     let waiting = acquire(&mut bench, 3, two, "a").unwrap();
     let full = |bench: &mut Bench| {
-        let problem = acquire(bench, 3, one, "more").unwrap_err();
-        assert_eq!(problem.code, Code::QuotaExceeded);
-        assert!(problem.detail.contains("uid 1000 has 3 holds"), "{problem}");
-        assert!(problem.detail.contains("holds_max = 3"), "{problem}");
+        let refusal = acquire(bench, 3, one, "more").unwrap_err();
+        let by_rule = Limit::HoldsByRule { uid: ALICE, has: 3, max: 3 };
+        assert_eq!(refusal, Refusal::Limit(by_rule));
     };
     full(&mut bench);
     bench.restart();

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use serde_json::json;
-use tenure_wire::{Code, Kind, LimitChanged, LostReason, Problem};
+use tenure_wire::{Code, Kind, LimitChanged, LostReason};
 
 use super::bench::{ALICE, Bench, Link, lost};
-use crate::keeper::{Reply, Request};
+use crate::keeper::{Refusal, Reply, Request};
 use crate::model::Resource;
 
 #[test]
@@ -150,7 +150,7 @@ fn a_wait_ends_at_its_timeout_and_leaves_nothing() {
         bench.pass(Duration::from_millis(499));
         assert!(bench.reply(ticket).is_none());
         bench.pass(Duration::from_millis(1));
-        assert_eq!(bench.reply(ticket).unwrap().unwrap_err().code, Code::WaitTimeout);
+        assert_eq!(bench.reply(ticket).unwrap().unwrap_err().code(), Code::WaitTimeout);
         bench.release(holder, Some(hold)).unwrap();
         let free = bench.hold(holder, json!({"kind": kind, "name": "x"}));
         bench.release(holder, Some(free)).unwrap();
@@ -172,8 +172,12 @@ fn a_wait_in_which_the_upstream_never_answered_does_not_say_that_it_is_taken() {
                 (bench.acquire(session, fields.clone()), bench.acquire(session, fields));
             bench.pass(Duration::from_millis(500));
             for ticket in [first, second] {
-                let problem = bench.reply(ticket).unwrap().unwrap_err();
-                assert_eq!(problem.code, Code::UpstreamUnavailable, "{link:?} {kind}: {problem}");
+                let refusal = bench.reply(ticket).unwrap().unwrap_err();
+                assert_eq!(
+                    refusal.code(),
+                    Code::UpstreamUnavailable,
+                    "{link:?} {kind}: {refusal:?}"
+                );
             }
             bench.set_link(Link::Up);
         }
@@ -195,7 +199,7 @@ fn a_wait_that_was_once_told_of_a_holder_ends_as_taken_though_the_upstream_is_aw
         bench.pass(Duration::from_millis(1));
         let after = bench.acquire(session, fields);
         bench.pass(Duration::from_millis(500));
-        let code = |reply: Option<Result<Reply, Box<Problem>>>| reply.unwrap().unwrap_err().code;
+        let code = |reply: Option<Result<Reply, Refusal>>| reply.unwrap().unwrap_err().code();
         assert_eq!(code(bench.reply(before)), Code::WaitTimeout);
         assert_eq!(code(bench.reply(after)), Code::UpstreamUnavailable);
         bench.set_link(Link::Up);
@@ -214,7 +218,7 @@ fn a_higher_priority_preempts_and_the_loser_is_told() {
     bench.hold(high, json!({"kind": "master"}));
     assert!(bench.heard(stream).contains(&lost(LostReason::Preempted)));
     let ticket = bench.acquire(low, json!({"kind": "master"}));
-    assert_eq!(bench.reply(ticket).unwrap().unwrap_err().code, Code::Contended);
+    assert_eq!(bench.reply(ticket).unwrap().unwrap_err().code(), Code::Contended);
 }
 
 #[test]
@@ -260,8 +264,8 @@ fn a_changed_limit_is_told_and_no_limit_is_the_one_in_force() {
     assert_eq!(held(ask(None)), (Some(4), None));
     assert_eq!(held(ask(Some(5))), (Some(5), Some(LimitChanged { from: 4, to: 5 })));
     let refused = ask(Some(1)).unwrap_err();
-    assert_eq!(refused.code, Code::Contended);
-    assert_eq!(refused.limit_changed, Some(LimitChanged { from: 5, to: 1 }));
+    assert_eq!(refused.code(), Code::Contended);
+    assert_eq!(refused.limit_changed(), Some(LimitChanged { from: 5, to: 1 }));
     let ticket = bench.acquire(session, permit(Some(2)));
     let Some(Ok(Reply::Waiting(waiting))) = bench.reply(ticket) else { panic!("not waiting") };
     assert_eq!(waiting.limit_changed, Some(LimitChanged { from: 1, to: 2 }));
@@ -271,8 +275,8 @@ fn a_changed_limit_is_told_and_no_limit_is_the_one_in_force() {
     let ticket = bench.acquire(session, patient);
     bench.pass(Duration::from_secs(1));
     let refused = bench.reply(ticket).unwrap().unwrap_err();
-    assert_eq!(refused.code, Code::WaitTimeout);
-    assert_eq!(refused.limit_changed, Some(LimitChanged { from: 2, to: 1 }));
+    assert_eq!(refused.code(), Code::WaitTimeout);
+    assert_eq!(refused.limit_changed(), Some(LimitChanged { from: 2, to: 1 }));
 }
 
 #[test]
@@ -345,9 +349,9 @@ fn trying_once_with_the_request_of_a_wait_is_answered_at_once_and_leaves_the_wai
             let fields = json!({"kind": kind, "name": "x", "wait": wait, "request": "R", "timeout_ms": 2000});
             let waiting = bench.acquire(session, fields);
             let once = bench.acquire(session, json!({"kind": kind, "name": "x", "request": "R"}));
-            let problem = bench.reply(once).unwrap().unwrap_err();
-            assert_eq!(problem.code, Code::Contended, "{kind} {wait}");
-            assert_eq!(problem.holder.unwrap().name, "holder");
+            let refusal = bench.reply(once).unwrap().unwrap_err();
+            assert_eq!(refusal.code(), Code::Contended, "{kind} {wait}");
+            assert_eq!(refusal.holder().unwrap().name, "holder");
             // A second caller that blocks without a limit of its own shares the first one's.
             let fields = json!({"kind": kind, "name": "x", "wait": "block", "request": "R"});
             let second = (wait == "block").then(|| bench.acquire(session, fields));
@@ -357,7 +361,7 @@ fn trying_once_with_the_request_of_a_wait_is_answered_at_once_and_leaves_the_wai
             assert!(bench.heard(stream).contains(&"released".to_owned()), "{kind} {wait}");
             if let Some(second) = second {
                 for ticket in [waiting, second] {
-                    assert_eq!(bench.reply(ticket).unwrap().unwrap_err().code, Code::WaitTimeout);
+                    assert_eq!(bench.reply(ticket).unwrap().unwrap_err().code(), Code::WaitTimeout);
                 }
             }
         }
@@ -383,7 +387,7 @@ fn trying_once_overtakes_no_master_in_line_of_the_same_priority() {
     let now = bench.now;
     bench.engine.handle(now, release);
     let once = bench.acquire(rival, master(5, "none"));
-    assert_eq!(bench.reply(once).unwrap().unwrap_err().code, Code::Contended);
+    assert_eq!(bench.reply(once).unwrap().unwrap_err().code(), Code::Contended);
     assert!(matches!(bench.reply(waiting), Some(Ok(Reply::Acquired(_)))), "the waiter is first");
     let higher = bench.acquire(rival, master(6, "none"));
     assert!(matches!(bench.reply(higher), Some(Ok(Reply::Acquired(_)))), "a higher one may");
@@ -406,7 +410,7 @@ fn waiters_of_a_quarantine_are_told_their_places_and_served_in_order() {
             waiting.push(it.hold);
         }
         let once = bench.acquire(sessions[0], json!({"kind": kind, "name": "y"}));
-        assert_eq!(bench.reply(once).unwrap().unwrap_err().code, Code::UpstreamUnavailable);
+        assert_eq!(bench.reply(once).unwrap().unwrap_err().code(), Code::UpstreamUnavailable);
         let resource =
             Resource { tenant: "default".into(), kind: kind.parse().unwrap(), name: "x".into() };
         let standing = bench.ask(ALICE, Request::Standing(resource));

@@ -23,7 +23,7 @@ use super::activity::Activity;
 use crate::api::context::Context;
 use crate::api::places::Place;
 use crate::api::query::unauthorized;
-use crate::api::respond::Refusal;
+use crate::api::respond::Refused;
 use crate::heart::{Caller, Delivery, StreamTether};
 
 /// The peer of a connection, as the kernel said when it was accepted.
@@ -272,9 +272,9 @@ impl Connection {
 pub(in crate::api) struct Connected(pub(in crate::api) Arc<Connection>);
 
 impl FromRequestParts<Arc<Context>> for Connected {
-    type Rejection = Refusal;
+    type Rejection = Refused;
 
-    async fn from_request_parts(parts: &mut Parts, _: &Arc<Context>) -> Result<Self, Refusal> {
+    async fn from_request_parts(parts: &mut Parts, _: &Arc<Context>) -> Result<Self, Refused> {
         let connection = parts.extensions.get::<Arc<Connection>>().cloned();
         Ok(Connected(connection.ok_or_else(unauthorized)?))
     }

@@ -41,7 +41,11 @@ async fn every_endpoint_answers() {
     assert_eq!((waiting.status, &waiting.json()["position"]), (202, &json!(2)));
     let taken = client.post("/v1/acquire", &acquire(r#""kind":"leader","name":"taken""#)).await;
     assert_eq!(taken.problem(409, "contended")["holder"]["host"], "there");
-    assert_eq!(taken.header("retry-after"), Some("2"));
+    assert_eq!(taken.header("retry-after"), None);
+    let ask = acquire(r#""kind":"leader","name":"quarantined""#);
+    let quarantined = client.post("/v1/acquire", &ask).await;
+    quarantined.problem(503, "upstream_unavailable");
+    assert_eq!(quarantined.header("retry-after"), Some("2"));
     let lost = client.post("/v1/acquire", &acquire(r#""kind":"leader","name":"lost""#)).await;
     lost.problem(410, "session_lost");
     assert_eq!(lost.header("retry-after"), None);

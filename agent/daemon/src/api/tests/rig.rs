@@ -12,11 +12,12 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use tenure_core::keeper::{
-    Reply, Request, SessionFacts, Settings, StatusView, StreamId, StreamTarget, Ticket,
+    Refusal, Reply, Request, SessionFacts, Settings, StatusView, StreamId, StreamTarget, Ticket,
+    Trouble,
 };
-use tenure_core::model::{ClaimId, Peer, Process, Quota, SessionId};
+use tenure_core::model::{ClaimId, Peer, Process, Quota, Resource, SessionId};
 use tenure_stores::Health;
-use tenure_wire::{self as wire, AgentInfo, Code, Holder, Kind, Problem, UpstreamState};
+use tenure_wire::{self as wire, AgentInfo, Holder, Kind, UpstreamState};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
@@ -277,7 +278,7 @@ pub(super) fn guarded() -> Uuid {
     Uuid::from_u128(0x60a2d)
 }
 
-fn answer(request: &Request, caller: &Caller) -> Result<Reply, Box<Problem>> {
+fn answer(request: &Request, caller: &Caller) -> Result<Reply, Refusal> {
     Ok(match request {
         Request::Register(ask) => Reply::Registered {
             session: SessionId(Uuid::parse_str(SESSION).unwrap()),
@@ -324,15 +325,22 @@ fn answer(request: &Request, caller: &Caller) -> Result<Reply, Box<Problem>> {
     })
 }
 
-fn acquire(ask: &wire::Acquire) -> Result<Reply, Box<Problem>> {
+fn acquire(ask: &wire::Acquire) -> Result<Reply, Refusal> {
     let name = ask.name.clone().unwrap_or_default();
     match &*name {
         "taken" => {
-            let mut problem = Problem::new(Code::Contended, "it is taken").retry_after_ms(1500);
-            problem.holder = Some(Holder { host: "there".into(), ..Holder::default() });
-            Err(Box::new(problem))
+            let holder = Box::new(Holder { host: "there".into(), ..Holder::default() });
+            let resource = Resource { tenant: "default".into(), kind: ask.kind, name: name.into() };
+            Err(Refusal::Contended { resource, holder: Some(holder), limit_changed: None })
         }
-        "lost" => Err(Box::new(Problem::new(Code::SessionLost, "it has ended"))),
+        "quarantined" => {
+            let free_in = Duration::from_millis(1500);
+            Err(Refusal::Upstream(Trouble::Quarantined(free_in)))
+        }
+        "lost" => {
+            let why = "it was released".into();
+            Err(Refusal::SessionEnded { session: ask.session, why })
+        }
         _ if ask.wait == wire::Wait::Queue => Ok(Reply::Waiting(wire::Waiting {
             hold: Uuid::from_u128(9),
             kind: ask.kind,

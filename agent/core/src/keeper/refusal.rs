@@ -1,0 +1,204 @@
+//! Refusals, without words: the API says them to people.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tenure_wire::{Code, Holder, LimitChanged, LostReason};
+use uuid::Uuid;
+
+use crate::model::{ClaimId, Full, Resource, SessionId};
+
+/// The reason why a request is refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Refusal {
+    /// The agent stops or restarts.
+    Stopping,
+    /// The journal takes nothing new.
+    Unrecorded(Arc<str>),
+    Upstream(Trouble),
+    /// Another user's session is as unknown as one that never was.
+    SessionUnknown {
+        session: Uuid,
+        uid: u32,
+    },
+    SessionEnded {
+        session: Uuid,
+        why: Cow<'static, str>,
+    },
+    /// The session ended while its caller waited for a hold.
+    SessionEndedInWait(ClaimId),
+    /// The session ended while its caller waited for a checkpoint.
+    SessionEndedInCheckpoint(SessionId),
+    /// Resuming takes the secret of the session.
+    WrongSecret(SessionId),
+    /// A process tether needs a handle on the process.
+    Unwatchable,
+    Limit(Limit),
+    /// The request id names a hold of another resource.
+    RequestReused {
+        request: String,
+        resource: Resource,
+    },
+    /// The request id names a hold that nothing is known of any more.
+    HoldForgotten(ClaimId),
+    /// Lost for a reason, or released.
+    HoldEnded {
+        hold: ClaimId,
+        lost: Option<LostReason>,
+    },
+    TakenAway {
+        hold: ClaimId,
+        resource: Resource,
+        reason: LostReason,
+    },
+    /// Its longest duration was over before the grant was heard of.
+    GrantedTooLate {
+        hold: ClaimId,
+        resource: Resource,
+    },
+    WaitLost {
+        hold: ClaimId,
+        resource: Resource,
+        reason: LostReason,
+    },
+    WaitCancelled(ClaimId),
+    /// Others had the resource all the time.
+    WaitTimeout {
+        hold: ClaimId,
+        resource: Resource,
+        waited: Duration,
+        limit_changed: Option<LimitChanged>,
+    },
+    /// Nobody could say in time whether the resource was free.
+    WaitUnanswered {
+        hold: ClaimId,
+        trouble: Trouble,
+        limit_changed: Option<LimitChanged>,
+    },
+    Contended {
+        resource: Resource,
+        holder: Option<Box<Holder>>,
+        limit_changed: Option<LimitChanged>,
+    },
+    /// Exclusive kinds are not re-entrant.
+    ContendedByItself {
+        hold: ClaimId,
+        resource: Resource,
+        holder: Box<Holder>,
+    },
+    /// A renewal failed; without a cause one before it did.
+    CheckpointFailed(Option<String>),
+}
+
+/// The reason why the upstream gave no decision.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Trouble {
+    Unavailable(String),
+    /// No answer came while the caller waited.
+    Silent,
+    /// The record of earlier holds was lost: they may be valid for so long.
+    Quarantined(Duration),
+}
+
+/// The limit that leaves no room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Limit {
+    /// The policy lets the user have so many sessions.
+    SessionsByRule {
+        uid: u32,
+        has: usize,
+        max: usize,
+    },
+    /// The policy lets the user have so many holds.
+    HoldsByRule {
+        uid: u32,
+        has: usize,
+        max: usize,
+    },
+    Sessions(Full),
+    Holds {
+        uid: u32,
+        full: Full,
+    },
+    /// `taken` counts the slots beyond the usual number of each page.
+    Slots {
+        uid: u32,
+        asked: u32,
+        taken: usize,
+        full: Full,
+    },
+    /// The page of the session has no free slot.
+    Page {
+        session: SessionId,
+        slots: usize,
+    },
+    Streams(SessionId),
+}
+
+impl Refusal {
+    /// The class of the refusal, which programs branch on.
+    pub fn code(&self) -> Code {
+        match self {
+            Refusal::Stopping => Code::Stopping,
+            Refusal::Unrecorded(_)
+            | Refusal::Upstream(_)
+            | Refusal::WaitUnanswered { .. }
+            | Refusal::CheckpointFailed(_) => Code::UpstreamUnavailable,
+            Refusal::SessionUnknown { .. } => Code::SessionUnknown,
+            Refusal::SessionEnded { .. }
+            | Refusal::SessionEndedInWait(_)
+            | Refusal::SessionEndedInCheckpoint(_) => Code::SessionLost,
+            Refusal::WrongSecret(_) => Code::Unauthorized,
+            Refusal::Unwatchable | Refusal::RequestReused { .. } => Code::Invalid,
+            Refusal::Limit(_) => Code::QuotaExceeded,
+            Refusal::HoldForgotten(_)
+            | Refusal::HoldEnded { .. }
+            | Refusal::TakenAway { .. }
+            | Refusal::GrantedTooLate { .. }
+            | Refusal::WaitLost { .. }
+            | Refusal::WaitCancelled(_) => Code::HoldLost,
+            Refusal::WaitTimeout { .. } => Code::WaitTimeout,
+            Refusal::Contended { .. } | Refusal::ContendedByItself { .. } => Code::Contended,
+        }
+    }
+
+    /// The hold of the request, which its caller has not or no longer.
+    pub fn hold(&self) -> Option<ClaimId> {
+        match self {
+            Refusal::SessionEndedInWait(hold)
+            | Refusal::HoldEnded { hold, .. }
+            | Refusal::TakenAway { hold, .. }
+            | Refusal::GrantedTooLate { hold, .. }
+            | Refusal::WaitLost { hold, .. }
+            | Refusal::WaitCancelled(hold)
+            | Refusal::WaitTimeout { hold, .. }
+            | Refusal::WaitUnanswered { hold, .. } => Some(*hold),
+            _ => None,
+        }
+    }
+
+    /// The holder of the resource.
+    pub fn holder(&self) -> Option<&Holder> {
+        match self {
+            Refusal::Contended { holder, .. } => holder.as_deref(),
+            Refusal::ContendedByItself { holder, .. } => Some(holder),
+            _ => None,
+        }
+    }
+
+    /// The request changed the limit of its semaphore all the same.
+    pub fn limit_changed(&self) -> Option<LimitChanged> {
+        match self {
+            Refusal::Contended { limit_changed, .. }
+            | Refusal::WaitTimeout { limit_changed, .. }
+            | Refusal::WaitUnanswered { limit_changed, .. } => *limit_changed,
+            _ => None,
+        }
+    }
+
+    /// The refusal of a request whose call failed.
+    pub(super) fn unavailable(cause: &str) -> Refusal {
+        Refusal::Upstream(Trouble::Unavailable(cause.to_owned()))
+    }
+}
