@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use tenure_core::keeper::{
-    self, FAREWELLS_MAX, Keeper, Process, REMEMBERED_MAX, RING_BYTES_MAX, Reply, Request,
+    self, Keeper, PENDING_ENDS_MAX, Process, REMEMBERED_MAX, RING_BYTES_MAX, Reply, Request,
     STREAMS_PER_SESSION_MAX, StreamId, Ticket,
 };
 use tenure_core::model::{self, ClaimId, SessionId};
@@ -384,7 +384,7 @@ impl Agent {
     /// True if it runs, reaches its upstream, and has released all that it wants to.
     pub(crate) fn is_settled(&self) -> bool {
         let departing = self.keeper.as_ref().is_none_or(|keeper| {
-            keeper.sizes().iter().any(|(name, count)| *name == "departures" && *count > 0)
+            keeper.sizes().iter().any(|(name, count)| *name == "pending releases" && *count > 0)
         });
         !departing && !self.frozen && self.link.works()
     }
@@ -394,19 +394,19 @@ impl Agent {
         let settings = &core.plan.settings;
         let sizes: BTreeMap<_, _> = keeper.sizes().into_iter().collect();
         let of = |name: &str| sizes.get(name).copied().unwrap_or(0);
-        let (sessions, holds, departures) = (of("sessions"), of("holds"), of("departures"));
+        let (sessions, holds, departures) = (of("sessions"), of("holds"), of("pending releases"));
         // Every alarm has one entry at most: of a hold its deadline, its patience and its beat, of a session
         // its tether, its progress and its beat, of a contest its next attempt and its next telling.
-        let alarms = 3 * (holds + sessions) + 2 * of("contests") + departures;
-        let alarms = alarms + of("watches") + of("farewells") + 3;
+        let alarms = 3 * (holds + sessions) + 2 * of("queues") + departures;
+        let alarms = alarms + of("watches") + of("pending ends") + 3;
         let observed = self.streams.values().filter(|open| open.session.is_none()).count();
         let (sessions_saved, holds_saved) = self.rows.len();
         let bounds = [
             ("sessions", sessions, settings.sessions_max),
             ("holds, those that leave counted,", holds + departures, settings.holds_max),
-            ("farewells", of("farewells"), FAREWELLS_MAX),
+            ("pending ends", of("pending ends"), PENDING_ENDS_MAX),
             // A master may be of three projects, and everything of two tenants.
-            ("contests", of("contests"), (core.plan.prizes.len() + 2) * 2),
+            ("queues", of("queues"), (core.plan.prizes.len() + 2) * 2),
             ("streams", of("streams"), sessions * STREAMS_PER_SESSION_MAX + observed),
             ("watches", of("watches"), of("streams") + sessions),
             ("events", of("events"), sessions * (settings.ring_max + 1)),

@@ -6,9 +6,8 @@ use std::time::Duration;
 use tenure_wire::{Acquire, Kind, Release, ReleasedCause, Wait};
 
 use super::Keeper;
-use super::command::{Command, Note};
+use super::command::Note;
 use super::hold::{Hold, Stage};
-use super::journal::Entry;
 use super::refusal::{Limit, Refusal, Trouble};
 use super::request::{Reply, Ticket};
 use super::timers::{Alarm, Timer};
@@ -19,7 +18,7 @@ use crate::time::Boottime;
 impl Keeper {
     pub(super) fn acquire(&mut self, now: Boottime, ticket: Ticket, peer: Peer, acquire: Acquire) {
         if let Err(refusal) = self.try_acquire(now, ticket, peer, acquire) {
-            self.refuse(ticket, refusal);
+            self.out.refuse(ticket, refusal);
         }
     }
 
@@ -46,10 +45,9 @@ impl Keeper {
         let waits = hold.wait != Wait::None;
         let (claim, kind) = (hold.id(), hold.kind());
         if waits {
-            self.commands.push_back(Command::Persist(Entry::Hold(Box::new(hold.saved()))));
+            self.out.save(&hold);
         }
-        self.hold_counts.add(&hold);
-        self.holds.insert(claim, Box::new(hold));
+        self.holds.insert(self.sessions.user_of(id), hold);
         if kind == Kind::Master {
             self.make_announced(now, id);
         }
@@ -63,9 +61,7 @@ impl Keeper {
         let (own, own_max) = (session.slots.count(), session.saved.holds);
         let uid = session.saved.uid;
         // Holds that the upstream has not let go of yet count as well.
-        let [of_user, leaving] = [&self.holds_by_uid, &self.departures_by_uid]
-            .map(|of| of.get(&uid).copied().unwrap_or(0));
-        let of_user = of_user + leaving;
+        let of_user = self.holds.count_of(uid) + self.pending.releases_of(uid);
         let (name, limit) = if let Some(max) = peer.quota.holds_max.filter(|max| of_user >= *max) {
             ("allow_holds", Limit::HoldsByRule { uid, has: of_user, max })
         } else if own >= own_max {
@@ -74,7 +70,7 @@ impl Keeper {
             // The rules for a user take the place of the share of one user.
             let share = self.settings.holds();
             let of_user = if peer.quota.holds_max.is_some() { 0 } else { of_user };
-            let all = self.holds.len() + self.departures.len();
+            let all = self.holds.len() + self.pending.releases();
             let Err(full) = share.check(all, of_user, self.sees_all(peer)) else { return Ok(()) };
             let name = match full {
                 Full::User(_) => "holds_per_uid",
@@ -82,7 +78,7 @@ impl Keeper {
             };
             (name, Limit::Holds { uid, full })
         };
-        self.note(Note::Refused { limit: name, uid: peer.uid });
+        self.out.note(Note::Refused { limit: name, uid: peer.uid });
         Err(Refusal::Limit(limit))
     }
 
@@ -102,8 +98,7 @@ impl Keeper {
         id: SessionId,
         resource: &Resource,
     ) -> Result<(), Refusal> {
-        let held = self.held.get(resource).and_then(|claim| self.holds.get(claim));
-        match held.filter(|hold| hold.session() == id && hold.is_held()) {
+        match self.holds.occupant(resource).filter(|hold| hold.session() == id && hold.is_held()) {
             Some(hold) => Err(self.contended_by_itself(now, hold)),
             None => Ok(()),
         }
@@ -117,18 +112,15 @@ impl Keeper {
         acquire: &Acquire,
     ) -> Option<Hold> {
         let claim_id = ClaimId(self.new_uuid());
-        let row = self.next_row;
         let priority = self.default_priority(id);
         let session = self.sessions.get_mut(&id)?;
         let slot = session.slots.take()?;
-        self.next_row += 1;
         let kind = acquire.kind;
         let request: Option<Arc<str>> = acquire.request.as_deref().map(Arc::from);
         if let Some(request) = &request {
             session.requests.insert(Arc::clone(request), claim_id);
         }
         session.holds.insert(claim_id);
-        *self.holds_by_uid.entry(session.saved.uid).or_default() += 1;
         let ttl = acquire.ttl_ms.map_or(self.settings.rhythm(kind).ttl, Duration::from_millis);
         let terms = match kind {
             Kind::Leader => Terms::Leader,
@@ -151,6 +143,7 @@ impl Keeper {
             terms,
             enqueue: kind == Kind::Semaphore && acquire.wait != Wait::None,
         };
+        let row = self.holds.new_row();
         let mut hold = self.hold_of(claim, row, slot, acquire.wait);
         hold.request = request;
         hold.asked_at = now;
@@ -203,7 +196,7 @@ impl Keeper {
         acquire: &Acquire,
     ) -> Result<(), Refusal> {
         let Some(hold) = self.holds.get_mut(&id) else {
-            return Err(self.memory.hold(session, id).unwrap_or(Refusal::HoldForgotten(id)));
+            return Err(self.ended.hold(session, id).unwrap_or(Refusal::HoldForgotten(id)));
         };
         let same_name =
             acquire.name.as_deref().is_none_or(|name| *name == *hold.claim.resource.name);
@@ -217,10 +210,9 @@ impl Keeper {
             if hold.patience.due().is_some() {
                 // It was granted while nobody waited, and now somebody has it.
                 self.timers.set(&mut hold.patience, Timer::Patience(id), None);
-                let entry = Entry::Hold(Box::new(hold.saved()));
-                self.commands.push_back(Command::Persist(entry));
+                self.out.save(hold);
             }
-            self.answer(ticket, Reply::Acquired(acquired));
+            self.out.answer(ticket, Reply::Acquired(acquired));
         } else if acquire.wait == Wait::None && hold.wait != Wait::None {
             // Whoever tries once is told who has it; the wait goes on for whoever began it.
             let resource = hold.claim.resource.clone();
@@ -230,9 +222,9 @@ impl Keeper {
         {
             // The place in an exclusive kind's queue is this agent's to tell; a semaphore's comes
             // with the answer to its claim.
-            let waiting = hold.waiting();
-            let position = self.holds.get(&id).and_then(|hold| self.position(hold));
-            self.answer(ticket, Reply::Waiting(tenure_wire::Waiting { position, ..waiting }));
+            let position = self.queues.position(hold);
+            let waiting = tenure_wire::Waiting { position, ..hold.waiting() };
+            self.out.answer(ticket, Reply::Waiting(waiting));
         } else {
             // A wait that a restart orphaned has its caller back: its patience is the caller's. One that
             // has a caller already is joined as it is.
@@ -247,10 +239,8 @@ impl Keeper {
 
     /// Notes that a caller waits for a hold.
     fn await_hold(&mut self, now: Boottime, ticket: Ticket, id: ClaimId) {
-        let Some(hold) = self.holds.get_mut(&id) else { return };
-        hold.tickets.push(ticket);
-        self.blocked.insert(ticket, id);
-        let session = hold.session();
+        let Some(session) = self.holds.get(&id).map(Hold::session) else { return };
+        self.holds.add_caller(ticket, id);
         if let Some(session) = self.sessions.get_mut(&session) {
             session.blocked += 1;
         }
@@ -259,12 +249,8 @@ impl Keeper {
 
     /// Takes the callers that wait for a hold, to be answered.
     pub(super) fn take_tickets(&mut self, now: Boottime, id: ClaimId) -> Vec<Ticket> {
-        let Some(hold) = self.holds.get_mut(&id) else { return Vec::new() };
-        let tickets = std::mem::take(&mut hold.tickets);
-        let session = hold.session();
-        for ticket in &tickets {
-            self.blocked.remove(ticket);
-        }
+        let Some(session) = self.holds.get(&id).map(Hold::session) else { return Vec::new() };
+        let tickets = self.holds.take_callers(id);
         if !tickets.is_empty() {
             if let Some(session) = self.sessions.get_mut(&session) {
                 session.blocked = session.blocked.saturating_sub(tickets.len() as u32);
@@ -277,16 +263,15 @@ impl Keeper {
     /// Refuses the callers that wait for a hold.
     pub(super) fn refuse_waiting(&mut self, now: Boottime, id: ClaimId, refusal: &Refusal) {
         for ticket in self.take_tickets(now, id) {
-            self.refuse(ticket, refusal.clone());
+            self.out.refuse(ticket, refusal.clone());
         }
     }
 
     /// The caller of a request went away. If nobody else waits for the hold it asked for, the wait
     /// is cancelled; a grant that is on its way is given back.
     pub fn handle_cancel(&mut self, now: Boottime, ticket: Ticket) {
-        let Some(id) = self.blocked.remove(&ticket) else { return };
-        let Some(hold) = self.holds.get_mut(&id) else { return };
-        hold.tickets.retain(|waiting| *waiting != ticket);
+        let Some(hold) = self.holds.remove_caller(ticket) else { return };
+        let id = hold.id();
         let abandoned = hold.tickets.is_empty() && hold.wait != Wait::Queue && !hold.is_held();
         let session = hold.session();
         if let Some(session) = self.sessions.get_mut(&session) {
@@ -328,15 +313,15 @@ impl Keeper {
         let (asked_at, stage) = (hold.asked_at, hold.stage);
         let limit_changed = hold.limit_changed;
         let resource = hold.claim.resource.clone();
-        let contest = self.contests.get(&resource);
+        let queue = self.queues.get(&resource);
         // Whoever is in a semaphore's queue upstream was answered.
         let found_taken = stage == Stage::Waiting
-            || contest.and_then(|contest| contest.taken_at).is_some_and(|at| asked_at <= at);
+            || queue.and_then(|queue| queue.taken_at).is_some_and(|at| asked_at <= at);
         let refusal = if found_taken {
             let waited = now.since(asked_at);
             Refusal::WaitTimeout { hold: id, resource, waited, limit_changed }
         } else {
-            let trouble = contest.and_then(|contest| contest.trouble.clone());
+            let trouble = queue.and_then(|queue| queue.trouble.clone());
             let trouble = trouble.unwrap_or(Trouble::Silent);
             Refusal::WaitUnanswered { hold: id, trouble, limit_changed }
         };
@@ -348,7 +333,7 @@ impl Keeper {
     pub(super) fn release(&mut self, now: Boottime, ticket: Ticket, peer: Peer, release: Release) {
         let id = match self.session_of(peer, release.session) {
             Ok(id) => id,
-            Err(refusal) => return self.refuse(ticket, refusal),
+            Err(refusal) => return self.out.refuse(ticket, refusal),
         };
         let Some(hold) = release.hold else {
             self.end_session(now, id, "it was released", None);
@@ -358,15 +343,14 @@ impl Keeper {
         let claim = ClaimId(hold);
         let own = self.holds.get(&claim).is_some_and(|hold| hold.session() == id);
         if !own {
-            return match self.memory.lost_hold(id, claim) {
-                Some(refusal) => self.refuse(ticket, refusal),
-                None => self.answer(ticket, Reply::Released(false)),
+            return match self.ended.lost_hold(id, claim) {
+                Some(refusal) => self.out.refuse(ticket, refusal),
+                None => self.out.answer(ticket, Reply::Released(false)),
             };
         }
         self.end_released(now, claim, ReleasedCause::Client);
-        match self.departures.get_mut(&claim) {
-            Some(departure) => departure.tickets.push(ticket),
-            None => self.answer(ticket, Reply::Released(true)),
+        if !self.pending.answer_when_released(claim, ticket) {
+            self.out.answer(ticket, Reply::Released(true));
         }
     }
 }

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use tenure_wire::{Event, JeopardyEvent, Kind, LostReason, Role};
 
+use super::Keeper;
+use super::calls::{Call, Renewed};
 use super::claims::lost_reason;
-use super::command::{Command, Note};
+use super::command::Note;
 use super::hold::{Hold, Stage, millis};
 use super::journal::Entry;
-use super::settings::BEATS_PER_CALL_MAX;
 use super::timers::Timer;
-use super::{Call, Keeper, Renewed};
 use crate::model::{
     self, Answer, Beat, BeatAnswer, CallId, ClaimId, Failure, GoneReason, SessionId, SessionRecord,
     Subject,
@@ -60,7 +60,7 @@ impl Keeper {
         match hold.stage {
             Stage::Waiting | Stage::Held | Stage::Jeopardy => {
                 let late = due.map_or(Duration::ZERO, |due| now.since(due));
-                self.commands.push_back(Command::Note(Note::Beat { late }));
+                self.out.note(Note::Beat { late });
                 self.due_now(Renewed::Hold(id));
             }
             // A claim that failed is sent again.
@@ -104,23 +104,23 @@ impl Keeper {
                 }
             }
         }
-        if self.due.last() != Some(&item) {
-            self.due.push(item);
-        }
+        self.calls.renew(item);
     }
 
     /// Sends the renewals that are due, as few calls as may be.
     pub(super) fn flush_beats(&mut self) {
-        while !self.due.is_empty() {
-            let rest = self.due.split_off(self.due.len().min(BEATS_PER_CALL_MAX));
-            let items = std::mem::replace(&mut self.due, rest);
+        loop {
+            let items = self.calls.take_due();
+            if items.is_empty() {
+                return;
+            }
             self.send_beats(items);
         }
     }
 
     pub(super) fn send_beats(&mut self, mut items: Vec<Renewed>) {
         let mut beats = Vec::with_capacity(items.len());
-        let call = CallId(self.next_call);
+        let call = self.calls.next();
         items.retain(|item| match item {
             Renewed::Hold(id) => {
                 let Some(hold) = self.holds.get_mut(id) else { return false };
@@ -221,11 +221,10 @@ impl Keeper {
     }
 
     fn still_held(&mut self, now: Boottime, id: ClaimId, sent_at: Boottime) {
-        let Some(hold) = self.holds.get_mut(&id) else { return };
+        let was_in_jeopardy = self.holds.get(&id).is_some_and(|it| it.stage == Stage::Jeopardy);
+        let Some(hold) = self.holds.change(id, Stage::Held) else { return };
         let next = next_beat_of(now, hold);
         let valid_until = hold.valid_until_if_sent_at(sent_at).max(hold.valid_until);
-        let was_in_jeopardy = hold.stage == Stage::Jeopardy;
-        self.hold_counts.change(hold, Stage::Held);
         let again = std::mem::take(&mut hold.again);
         let due = if again { now } else { next };
         self.timers.set(&mut hold.beat, Timer::Beat(id), Some(due));
@@ -234,20 +233,13 @@ impl Keeper {
         }
         hold.valid_until = valid_until;
         self.timers.set(&mut hold.deadline, Timer::Deadline(id), Some(valid_until));
-        self.commands.push_back(Command::Persist(Entry::Valid { row: hold.row, valid_until }));
-        self.commands.push_back(Command::WritePage {
-            session: hold.session(),
-            slot: hold.slot,
-            hold: id,
-            token: hold.token,
-            valid_until,
-            state: hold.state(),
-        });
+        self.out.persist(Entry::Valid { row: hold.row, valid_until });
+        self.out.show(hold);
         if was_in_jeopardy {
             let (session, event) = (hold.session(), hold.granted_event(now));
             let resource = hold.claim.resource.clone();
             let token = hold.token;
-            self.note(Note::Safe { hold: id, session, resource, token });
+            self.out.note(Note::Safe { hold: id, session, resource, token });
             self.tell(session, || Event::Safe(event));
         }
     }
@@ -292,7 +284,7 @@ impl Keeper {
         if hold.stage != Stage::Held {
             return;
         }
-        self.hold_counts.change(hold, Stage::Jeopardy);
+        let Some(hold) = self.holds.change(id, Stage::Jeopardy) else { return };
         let (session, token) = (hold.session(), hold.token);
         let event = JeopardyEvent {
             of: hold.event(),
@@ -300,16 +292,9 @@ impl Keeper {
             cause: cause.to_owned(),
             valid_ms: millis(hold.valid_until.since(now)),
         };
-        self.commands.push_back(Command::WritePage {
-            session,
-            slot: hold.slot,
-            hold: id,
-            token,
-            valid_until: hold.valid_until,
-            state: hold.state(),
-        });
+        self.out.show(hold);
         let resource = hold.claim.resource.clone();
-        self.note(Note::Jeopardy { hold: id, session, resource, token, cause: cause.into() });
+        self.out.note(Note::Jeopardy { hold: id, session, resource, token, cause: cause.into() });
         self.tell(session, || Event::Jeopardy(event));
     }
 
@@ -371,7 +356,7 @@ impl Keeper {
     }
 
     fn beat_session_later(&mut self, now: Boottime, id: SessionId, failures: u32) {
-        let back_off = self.back_off(failures);
+        let back_off = self.settings.back_off(failures);
         let Some(session) = self.sessions.get(&id) else { return };
         let due = match failures {
             0 => next_beat(now, self.session_beat(session.saved.ttl)),

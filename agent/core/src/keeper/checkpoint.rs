@@ -3,10 +3,12 @@
 use tenure_wire::{Checkpointed, HoldState};
 use uuid::Uuid;
 
+use super::calls::{Call, Renewed};
 use super::hold::{Stage, millis};
+use super::map::Map;
 use super::refusal::Refusal;
 use super::request::Ticket;
-use super::{Call, Keeper, Renewed, Reply};
+use super::{Keeper, Reply};
 use crate::model::{self, Answer, CallId, Failure, Peer, SessionId};
 use crate::time::Boottime;
 
@@ -20,12 +22,55 @@ pub(super) struct Checkpoint {
     failure: Option<String>,
 }
 
+/// Checkpoints that wait for the upstream.
+#[derive(Debug, Default)]
+pub(super) struct Checkpoints {
+    by_ticket: Map<Ticket, Checkpoint>,
+    /// The checkpoints that wait for a call.
+    by_call: Map<CallId, Vec<Ticket>>,
+}
+
+impl Checkpoints {
+    pub(super) fn is_empty(&self) -> bool {
+        self.by_ticket.is_empty() && self.by_call.is_empty()
+    }
+
+    /// Waits for all these calls.
+    fn insert(&mut self, ticket: Ticket, session: SessionId, calls: Vec<CallId>) {
+        let checkpoint = Checkpoint { session, left: calls.len(), failure: None };
+        self.by_ticket.insert(ticket, checkpoint);
+        for call in calls {
+            self.by_call.entry(call).or_default().push(ticket);
+        }
+    }
+
+    /// Why a call failed that checkpoints wait for, with those.
+    pub(super) fn take(
+        &mut self,
+        call: CallId,
+        result: &Result<Answer, Failure>,
+    ) -> Option<(Vec<Ticket>, Option<String>)> {
+        let tickets = self.by_call.remove(&call)?;
+        Some((tickets, result.as_ref().err().map(|failure| failure.cause().to_owned())))
+    }
+
+    /// One of its calls is answered; the checkpoint, if it was the last.
+    fn answered(&mut self, ticket: Ticket, failure: Option<&str>) -> Option<Checkpoint> {
+        let checkpoint = self.by_ticket.get_mut(&ticket)?;
+        checkpoint.left -= 1;
+        if checkpoint.failure.is_none() {
+            checkpoint.failure = failure.map(str::to_owned);
+        }
+        if checkpoint.left == 0 { self.by_ticket.remove(&ticket) } else { None }
+    }
+}
+
 impl Keeper {
     /// `POST /v1/checkpoint`: renews everything of a session, and waits for what is on its way already.
     pub(super) fn checkpoint(&mut self, now: Boottime, ticket: Ticket, peer: Peer, session: Uuid) {
         let id = match self.session_of(peer, session) {
             Ok(id) => id,
-            Err(refusal) => return self.refuse(ticket, refusal),
+            Err(refusal) => return self.out.refuse(ticket, refusal),
         };
         self.alive(now, id);
         let Some(session) = self.sessions.get(&id) else { return };
@@ -52,21 +97,7 @@ impl Keeper {
             // Nothing of it is upstream: any answer shows that the upstream is there.
             calls.push(self.ask(model::Request::Inspect(master), Call::Look));
         }
-        let checkpoint = Checkpoint { session: id, left: calls.len(), failure: None };
-        self.checkpoints.insert(ticket, checkpoint);
-        for call in calls {
-            self.awaited.entry(call).or_default().push(ticket);
-        }
-    }
-
-    /// Why a call failed that checkpoints wait for, with those.
-    pub(super) fn take_awaiting(
-        &mut self,
-        call: CallId,
-        result: &Result<Answer, Failure>,
-    ) -> Option<(Vec<Ticket>, Option<String>)> {
-        let tickets = self.awaited.remove(&call)?;
-        Some((tickets, result.as_ref().err().map(|failure| failure.cause().to_owned())))
+        self.calls.checkpoints.insert(ticket, id, calls);
     }
 
     /// A call is answered that checkpoints waited for, each renewal for its hold already.
@@ -77,14 +108,7 @@ impl Keeper {
         failure: Option<&str>,
     ) {
         for ticket in tickets {
-            let Some(checkpoint) = self.checkpoints.get_mut(&ticket) else { continue };
-            checkpoint.left -= 1;
-            if checkpoint.failure.is_none() {
-                checkpoint.failure = failure.map(str::to_owned);
-            }
-            if checkpoint.left == 0
-                && let Some(checkpoint) = self.checkpoints.remove(&ticket)
-            {
+            if let Some(checkpoint) = self.calls.checkpoints.answered(ticket, failure) {
                 self.answer_checkpoint(now, ticket, checkpoint);
             }
         }
@@ -93,13 +117,13 @@ impl Keeper {
     fn answer_checkpoint(&mut self, now: Boottime, ticket: Ticket, checkpoint: Checkpoint) {
         let id = checkpoint.session;
         let Some(session) = self.sessions.get(&id) else {
-            return self.refuse(ticket, Refusal::SessionEndedInCheckpoint(id));
+            return self.out.refuse(ticket, Refusal::SessionEndedInCheckpoint(id));
         };
         let holds = self.views(now, session);
         let in_doubt =
             session.failures > 0 || holds.iter().any(|hold| hold.state == HoldState::Jeopardy);
         if checkpoint.failure.is_some() || in_doubt {
-            return self.refuse(ticket, Refusal::CheckpointFailed(checkpoint.failure));
+            return self.out.refuse(ticket, Refusal::CheckpointFailed(checkpoint.failure));
         }
         let reply = Checkpointed {
             ok: true,
@@ -107,6 +131,6 @@ impl Keeper {
             role: session.role,
             holds,
         };
-        self.answer(ticket, Reply::Checkpointed(reply));
+        self.out.answer(ticket, Reply::Checkpointed(reply));
     }
 }

@@ -6,14 +6,14 @@ use tenure_wire::{
     Event, Holder, Kind, LimitChanged, LostReason, QueuedEvent, ReleasedCause, Wait,
 };
 
-use super::command::{Command, Note};
-use super::contest::PLACES_TOLD;
+use super::Keeper;
+use super::calls::{Call, Renewed};
+use super::command::Note;
 use super::hold::{Hold, Stage, millis};
-use super::journal::Entry;
+use super::queue::PLACES_TOLD;
 use super::refusal::{Refusal, Trouble};
 use super::request::{Reply, Ticket};
 use super::timers::Timer;
-use super::{Call, Keeper, Renewed, user_of};
 use crate::model::{
     self, Answer, CallId, ClaimAnswer, ClaimId, Failure, GoneReason, Resource, SessionId,
     StandingEntry,
@@ -65,9 +65,8 @@ impl Keeper {
             }
             ClaimAnswer::Waiting { position, limit, limit_was } => {
                 self.limit_changed(id, limit_was, limit);
-                self.found_taken(now, resource);
-                if let Some(hold) = self.holds.get_mut(&id) {
-                    self.hold_counts.change(hold, Stage::Waiting);
+                self.queues.found_taken(now, resource);
+                if let Some(hold) = self.holds.change(id, Stage::Waiting) {
                     hold.limit = limit;
                     let due = Some(super::beats::next_beat(now, hold.beat_every));
                     self.timers.set(&mut hold.beat, Timer::Beat(id), due);
@@ -75,7 +74,7 @@ impl Keeper {
                 self.placed(id, position);
                 self.answer_queued(now, id);
                 if let Some(poll) = self.settings.poll {
-                    self.tell_places_later(now, resource, poll);
+                    self.queues.tell_places_later(now, resource, poll, &mut self.timers);
                 }
                 let asked_again =
                     self.holds.get_mut(&id).is_some_and(|hold| std::mem::take(&mut hold.again));
@@ -85,9 +84,8 @@ impl Keeper {
             }
             ClaimAnswer::Contended { holder, free_in, limit, limit_was } => {
                 self.limit_changed(id, limit_was, limit);
-                self.found_taken(now, resource);
-                let Some(hold) = self.holds.get_mut(&id) else { return };
-                self.hold_counts.change(hold, Stage::Queued);
+                self.queues.found_taken(now, resource);
+                let Some(hold) = self.holds.change(id, Stage::Queued) else { return };
                 if hold.wait == Wait::None {
                     let (session, limit_changed) = (hold.session(), hold.limit_changed);
                     let holder = holder.map(|entry| Box::new(self.holder_for(session, &entry)));
@@ -110,14 +108,13 @@ impl Keeper {
                 self.lose(now, id, reason);
             }
             ClaimAnswer::Quarantined { free_in } => {
-                let Some(hold) = self.holds.get_mut(&id) else { return };
-                self.hold_counts.change(hold, Stage::Queued);
+                let Some(hold) = self.holds.change(id, Stage::Queued) else { return };
                 let (kind, wait) = (hold.kind(), hold.wait);
                 let trouble = Trouble::Quarantined(free_in);
                 if wait == Wait::None {
                     return self.give_up(now, id, &Refusal::Upstream(trouble));
                 }
-                self.found_trouble(resource, trouble);
+                self.queues.found_trouble(resource, trouble);
                 if kind == Kind::Semaphore {
                     self.answer_queued(now, id);
                     self.claim_later(now, id, free_in);
@@ -135,13 +132,12 @@ impl Keeper {
         let Some(hold) = self.holds.get_mut(&id) else { return };
         hold.limit_changed = Some(LimitChanged { from, to });
         let (session, resource) = (hold.session(), hold.claim.resource.clone());
-        let uid = user_of(&self.sessions, session);
-        self.note(Note::LimitChanged { session, uid, resource, from, to });
+        let uid = self.sessions.user_of(session);
+        self.out.note(Note::LimitChanged { session, uid, resource, from, to });
     }
 
     fn claim_failed(&mut self, now: Boottime, id: ClaimId, resource: &Resource, failure: &Failure) {
-        let Some(hold) = self.holds.get_mut(&id) else { return };
-        self.hold_counts.change(hold, Stage::Queued);
+        let Some(hold) = self.holds.change(id, Stage::Queued) else { return };
         hold.uncertain |= matches!(failure, Failure::Unknown(_));
         hold.failures += 1;
         let failures = hold.failures;
@@ -149,8 +145,8 @@ impl Keeper {
         if hold.wait == Wait::None {
             return self.give_up(now, id, &Refusal::Upstream(trouble));
         }
-        self.found_trouble(resource, trouble);
-        let wait = self.back_off(failures);
+        self.queues.found_trouble(resource, trouble);
+        let wait = self.settings.back_off(failures);
         if resource.kind == Kind::Semaphore {
             self.answer_queued(now, id);
             self.claim_later(now, id, wait);
@@ -199,7 +195,7 @@ impl Keeper {
             hold.uncertain = true;
             return self.end_released(now, id, ReleasedCause::SessionEnded);
         }
-        self.hold_counts.change(hold, Stage::Held);
+        let Some(hold) = self.holds.change(id, Stage::Held) else { return };
         hold.token = token;
         hold.limit = limit;
         hold.valid_until = valid_until;
@@ -215,29 +211,19 @@ impl Keeper {
         hold.told = hold.tickets.len() as u32;
 
         let session = hold.session();
-        let uid = user_of(&self.sessions, session);
+        let uid = self.sessions.user_of(session);
         let resource = hold.claim.resource.clone();
-        if resource.kind != Kind::Semaphore {
-            self.held.insert(resource.clone(), id);
-        }
         let (waits, place) = (hold.wait != Wait::None, hold.place());
-        self.commands.push_back(Command::Persist(Entry::Hold(Box::new(hold.saved()))));
-        self.commands.push_back(Command::WritePage {
-            session,
-            slot: hold.slot,
-            hold: id,
-            token,
-            valid_until,
-            state: hold.state(),
-        });
-        self.commands.push_back(Command::Note(Note::Granted {
+        self.out.save(hold);
+        self.out.show(hold);
+        self.out.note(Note::Granted {
             hold: id,
             session,
             uid,
             resource: resource.clone(),
             token,
             waited: now.since(hold.asked_at),
-        }));
+        });
         let acquired = hold.acquired(now);
         hold.position.get_or_insert(1);
         let queued = (hold.wait == Wait::Queue).then(|| hold.waiting());
@@ -258,10 +244,10 @@ impl Keeper {
                 Some(waiting) => Reply::Waiting(waiting.clone()),
                 None => Reply::Acquired(acquired.clone()),
             };
-            self.answer(ticket, reply);
+            self.out.answer(ticket, reply);
         }
         if waits {
-            self.leave_contest(now, id, place, &resource);
+            self.queues.leave(now, id, place, &resource, &mut self.timers);
         }
     }
 
@@ -285,9 +271,8 @@ impl Keeper {
         let Some(hold) = self.holds.get(&id).filter(|hold| hold.kind() != Kind::Semaphore) else {
             return true;
         };
-        let resource = hold.claim.resource.clone();
-        let other = self.occupied.get(&resource).copied().filter(|other| *other != id);
-        if let Some(other) = other.and_then(|other| self.holds.get(&other)) {
+        let occupant = self.holds.occupant(&hold.claim.resource);
+        if let Some(other) = occupant.filter(|other| other.id() != id) {
             if other.token > token {
                 self.ask_again(id);
                 return false;
@@ -297,15 +282,13 @@ impl Keeper {
             let other = other.id();
             self.lose(now, other, reason);
         }
-        self.occupied.insert(resource, id);
+        self.holds.occupy(id);
         true
     }
 
     /// A grant that promises nothing: what it is now is asked.
     fn ask_again(&mut self, id: ClaimId) {
-        if let Some(hold) = self.holds.get_mut(&id) {
-            self.hold_counts.change(hold, Stage::Waiting);
-        }
+        self.holds.change(id, Stage::Waiting);
         self.due_now(Renewed::Hold(id));
     }
 
@@ -317,7 +300,7 @@ impl Keeper {
         }
         let waiting = hold.waiting();
         for ticket in self.take_tickets(now, id) {
-            self.answer(ticket, Reply::Waiting(waiting.clone()));
+            self.out.answer(ticket, Reply::Waiting(waiting.clone()));
         }
     }
 
@@ -386,7 +369,7 @@ impl Keeper {
             Ok(_) | Err(_) => None,
         };
         let resource = resource.clone();
-        self.refuse(ticket, Refusal::Contended { resource, holder, limit_changed: None });
+        self.out.refuse(ticket, Refusal::Contended { resource, holder, limit_changed: None });
     }
 
     /// A holder as one of its rivals sees it: the hold too if both are of the same user.

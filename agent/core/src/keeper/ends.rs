@@ -7,8 +7,9 @@ use tenure_wire::{LostReason, ReleasedCause};
 
 use super::command::{Command, StreamEnd};
 use super::request::{Reply, StreamId, Ticket};
+use super::streams::Stream;
 use super::timers::{Alarm, Timer};
-use super::{COMMANDS_PER_CALL, Keeper, Stream};
+use super::{COMMANDS_PER_CALL, Keeper};
 use crate::model::{ClaimId, SessionId};
 use crate::time::Boottime;
 
@@ -70,8 +71,8 @@ impl Keeper {
         let kept = session.kept.len();
         let holds = self.waits_first(id);
         if holds.len() + kept > AT_ONCE {
-            self.ends.left.extend(holds.into_iter().map(End::Released));
-            self.ends.left.push_back(End::Session(id));
+            self.sessions.ends.left.extend(holds.into_iter().map(End::Released));
+            self.sessions.ends.left.push_back(End::Session(id));
             return self.end_more_at(now);
         }
         for hold in holds {
@@ -83,7 +84,7 @@ impl Keeper {
     /// Takes holds away from a session.
     pub(super) fn lose_all(&mut self, now: Boottime, holds: Vec<ClaimId>, reason: LostReason) {
         if holds.len() > AT_ONCE {
-            self.ends.left.extend(holds.into_iter().map(|hold| End::Lost(hold, reason)));
+            self.sessions.ends.left.extend(holds.into_iter().map(|hold| End::Lost(hold, reason)));
             return self.end_more_at(now);
         }
         for hold in holds {
@@ -95,34 +96,31 @@ impl Keeper {
     pub(super) fn end_all(&mut self, now: Boottime) {
         let mut sessions: Vec<_> = self.sessions.keys().copied().collect();
         sessions.sort_unstable();
-        self.ends.left.extend(sessions.into_iter().map(End::Stopped));
-        let of_resources = |(_, of): &(_, &Stream)| matches!(of, Stream::Resource(_));
-        let mut streams: Vec<_> =
-            self.streams.iter().filter(of_resources).map(|(stream, _)| *stream).collect();
-        streams.sort_unstable();
-        self.ends.left.extend(streams.into_iter().map(End::Stream));
+        self.sessions.ends.left.extend(sessions.into_iter().map(End::Stopped));
+        let streams = self.streams.ids(|of| matches!(of, Stream::Resource(_)));
+        self.sessions.ends.left.extend(streams.into_iter().map(End::Stream));
         self.end_more(now);
     }
 
     /// All holds of a session, waiting ones first: what others of it give back is not for them.
     pub(super) fn waits_first(&self, id: SessionId) -> Vec<ClaimId> {
         let Some(session) = self.sessions.get(&id) else { return Vec::new() };
-        let is_held = |hold: &ClaimId| self.holds.get(hold).is_some_and(|hold| hold.is_held());
+        let is_held = |hold: &ClaimId| self.holds.is_held(*hold);
         let (held, mut all): (Vec<_>, Vec<_>) = session.holds.iter().copied().partition(is_held);
         all.extend(held);
         all
     }
 
     pub(super) fn ends_fired(&mut self, now: Boottime) {
-        if self.timers.fired(&mut self.ends.alarm, Timer::Ends, now) {
+        if self.timers.fired(&mut self.sessions.ends.alarm, Timer::Ends, now) {
             self.end_more(now);
         }
     }
 
     fn end_more(&mut self, now: Boottime) {
-        let enough = self.commands.len() + COMMANDS_PER_CALL;
-        while self.commands.len() < enough {
-            match self.ends.left.pop_front() {
+        let enough = self.out.len() + COMMANDS_PER_CALL;
+        while self.out.len() < enough {
+            match self.sessions.ends.left.pop_front() {
                 Some(End::Released(hold)) => {
                     self.end_released(now, hold, ReleasedCause::SessionEnded);
                 }
@@ -130,37 +128,37 @@ impl Keeper {
                 Some(End::Session(session)) => self.close_step_by_step(now, session),
                 Some(End::Stopped(session)) => self.stop_session(now, session),
                 Some(End::Stream(stream)) => {
-                    if self.streams.contains_key(&stream) {
+                    if self.streams.get(stream).is_some() {
                         self.handle_stream_closed(now, stream);
                         let end = StreamEnd::Stopping;
-                        self.commands.push_back(Command::CloseStream { stream, end });
+                        self.out.push(Command::CloseStream { stream, end });
                     }
                 }
                 None => break,
             }
         }
         // Not in this turn any more.
-        let next = (!self.ends.left.is_empty()).then(|| now + Duration::from_nanos(1));
-        self.timers.set(&mut self.ends.alarm, Timer::Ends, next);
+        let next = (!self.sessions.ends.left.is_empty()).then(|| now + Duration::from_nanos(1));
+        self.timers.set(&mut self.sessions.ends.alarm, Timer::Ends, next);
     }
 
     /// What a session's guarded work has kept from others goes one by one before the session does.
     fn close_step_by_step(&mut self, now: Boottime, id: SessionId) {
         let kept = self.sessions.get_mut(&id).and_then(|session| session.kept.pop_first());
         let Some(hold) = kept else { return self.close_session(now, id) };
-        self.ends.left.push_front(End::Session(id));
-        self.depart_now(now, hold);
+        self.sessions.ends.left.push_front(End::Session(id));
+        self.release_now(hold);
     }
 
     fn end_more_at(&mut self, at: Boottime) {
-        self.timers.set(&mut self.ends.alarm, Timer::Ends, Some(at));
+        self.timers.set(&mut self.sessions.ends.alarm, Timer::Ends, Some(at));
     }
 
     /// Answers a release of a session when it has ended.
     pub(super) fn answer_when_ended(&mut self, id: SessionId, ticket: Ticket) {
         match self.sessions.get_mut(&id).and_then(|session| session.leaving.as_mut()) {
             Some(leaving) => leaving.ticket = Some(ticket),
-            None => self.answer(ticket, Reply::Released(true)),
+            None => self.out.answer(ticket, Reply::Released(true)),
         }
     }
 }

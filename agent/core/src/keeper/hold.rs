@@ -8,8 +8,8 @@ use tenure_wire::{
     Acquired, GrantedEvent, HoldEvent, HoldState, HoldView, Kind, LimitChanged, Wait, Waiting,
 };
 
-use super::contest::Place;
 use super::journal::SavedHold;
+use super::queue::Place;
 use super::request::Ticket;
 use super::timers::Alarm;
 use crate::model::{CallId, Claim, ClaimId, SessionId, Terms};
@@ -109,6 +109,16 @@ impl Hold {
     /// True if its client may act.
     pub(super) fn is_held(&self) -> bool {
         matches!(self.stage, Stage::Held | Stage::Jeopardy)
+    }
+
+    /// True if the upstream may know of it.
+    pub(super) fn known_upstream(&self) -> bool {
+        self.uncertain || self.stage != Stage::Queued
+    }
+
+    /// True if the journal knows of it.
+    pub(super) fn known_to_journal(&self) -> bool {
+        self.is_held() || self.wait != Wait::None
     }
 
     /// The state on the wire.

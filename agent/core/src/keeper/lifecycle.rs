@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use tenure_wire::{Kind, LostReason, Tether, Wait};
 
+use super::calls::Renewed;
 use super::command::{Command, Note, StreamEnd};
 use super::hold::Stage;
 use super::journal::{Saved, SavedHold};
 use super::timers::Timer;
-use super::{Keeper, Phase, Refusal, Renewed};
+use super::{Keeper, Phase, Refusal};
 use crate::model::{ClaimId, SessionId, Terms};
 use crate::time::Boottime;
 
@@ -28,13 +29,13 @@ impl Keeper {
                 session.known_upstream = session.saved.announced;
             }
             if watched {
-                self.commands.push_back(Command::Watch { session: id, ticket: None, process });
+                self.out.push(Command::Watch { session: id, ticket: None, process });
             }
         }
         self.remember_again(now, saved.remembered);
         let mut adopted = [0; 4];
         for hold in saved.holds {
-            self.next_row = self.next_row.max(hold.row + 1);
+            self.holds.row_is_taken(hold.row);
             let kind = Kind::ALL.iter().position(|kind| *kind == hold.claim.resource.kind);
             if self.adopt_hold(now, hold)
                 && let Some(kind) = kind
@@ -47,7 +48,7 @@ impl Keeper {
         }
         for (kind, holds) in Kind::ALL.into_iter().zip(adopted) {
             if holds > 0 {
-                self.note(Note::Adopted { kind, holds });
+                self.out.note(Note::Adopted { kind, holds });
             }
         }
         for item in self.all_beaten() {
@@ -63,16 +64,9 @@ impl Keeper {
         let held: Vec<_> = holds.filter(|hold| hold.is_held()).collect();
         let keep = held.iter().map(|hold| hold.slot).collect();
         let (uid, slots) = (session.saved.uid, session.saved.holds);
-        self.commands.push_back(Command::OpenPage { session: id, uid, slots, keep });
+        self.out.push(Command::OpenPage { session: id, uid, slots, keep });
         for hold in held {
-            self.commands.push_back(Command::WritePage {
-                session: id,
-                slot: hold.slot,
-                hold: hold.id(),
-                token: hold.token,
-                valid_until: hold.valid_until,
-                state: hold.state(),
-            });
+            self.out.show(hold);
         }
     }
 
@@ -97,18 +91,18 @@ impl Keeper {
         // Its claim may have been on its way when the agent ended.
         hold.uncertain = token.is_none();
         let Some(session) = self.sessions.get_mut(&session_id) else {
-            self.depart(now, hold);
+            self.begin_release(now, hold);
             return false;
         };
         if saved.departing {
             if session.saved.guarded && hold.valid_until > now {
-                self.depart_later(hold);
+                self.delay_release(hold);
             } else {
-                self.depart_again(now, hold);
+                self.resume_release(now, hold);
             }
             return false;
         }
-        *self.holds_by_uid.entry(session.saved.uid).or_default() += 1;
+        let uid = session.saved.uid;
         session.holds.insert(id);
         session.slots.take_this(slot);
         if let Some(request) = request {
@@ -121,16 +115,10 @@ impl Keeper {
         if hold.is_held() {
             let due = Some(hold.valid_until);
             self.timers.set(&mut hold.deadline, Timer::Deadline(id), due);
-            if resource.kind != Kind::Semaphore {
-                self.occupied.insert(resource.clone(), id);
-            }
             // A grant that no caller was answered with still waits for one.
             let orphaned = wait_until.map(|_| now + linger);
             hold.told = u32::from(orphaned.is_none());
             self.timers.set(&mut hold.patience, Timer::Patience(id), orphaned);
-            if resource.kind != Kind::Semaphore {
-                self.held.insert(resource.clone(), id);
-            }
             if resource.kind == Kind::Master {
                 session.role = tenure_wire::Role::Master;
             }
@@ -141,8 +129,10 @@ impl Keeper {
             self.timers.set(&mut hold.patience, Timer::Patience(id), due);
         }
         let (held, stage) = (hold.is_held(), hold.stage);
-        self.hold_counts.add(&hold);
-        self.holds.insert(id, Box::new(hold));
+        self.holds.insert(uid, hold);
+        if held {
+            self.holds.occupy(id);
+        }
         match (held, stage) {
             (true, _) if !valid => {
                 self.lose(now, id, LostReason::Expired);
@@ -157,7 +147,7 @@ impl Keeper {
     /// Stops: everything is released and everybody told. Where guarded work still runs its hold is
     /// kept until that ended.
     pub fn handle_stop(&mut self, now: Boottime) {
-        self.phase = Phase::Stopping;
+        self.agent.phase = Phase::Stopping;
         self.refuse_blocked();
         self.end_all(now);
         self.flush_beats();
@@ -165,12 +155,8 @@ impl Keeper {
 
     pub(super) fn stop_session(&mut self, now: Boottime, id: SessionId) {
         let Some(session) = self.sessions.get(&id) else { return };
-        let held: Vec<ClaimId> = session
-            .holds
-            .iter()
-            .copied()
-            .filter(|hold| self.holds.get(hold).is_some_and(|hold| hold.is_held()))
-            .collect();
+        let held: Vec<ClaimId> =
+            session.holds.iter().copied().filter(|hold| self.holds.is_held(*hold)).collect();
         let works_on = session.saved.guarded
             && session.saved.tether == Tether::Connection
             && (session.orphaned || !session.streams.is_empty())
@@ -185,37 +171,25 @@ impl Keeper {
 
     /// Ends without releasing anything: the next agent takes over.
     pub fn handle_restart(&mut self, _now: Boottime) {
-        self.phase = Phase::Restarting;
+        self.agent.phase = Phase::Restarting;
         self.refuse_blocked();
-        let mut streams: Vec<_> = self.streams.keys().copied().collect();
-        streams.sort_unstable();
-        for stream in streams {
-            self.commands.push_back(Command::CloseStream { stream, end: StreamEnd::Restarting });
+        for stream in self.streams.ids(|_| true) {
+            self.out.push(Command::CloseStream { stream, end: StreamEnd::Restarting });
         }
     }
 
     /// True if the agent may exit: nothing is held for anybody, and the upstream knows.
     pub fn stopped(&self) -> bool {
-        match self.phase {
+        match self.agent.phase {
             Phase::Running => false,
             Phase::Restarting => true,
-            Phase::Stopping => {
-                self.ends.is_empty()
-                    && self.sessions.is_empty()
-                    && self.departures.is_empty()
-                    && self.farewells.is_empty()
-            }
+            Phase::Stopping => self.sessions.is_empty() && self.pending.is_empty(),
         }
     }
 
     fn refuse_blocked(&mut self) {
-        let mut blocked: Vec<_> = std::mem::take(&mut self.blocked).into_keys().collect();
-        blocked.sort_unstable();
-        for hold in self.holds.values_mut() {
-            hold.tickets.clear();
-        }
-        for ticket in blocked {
-            self.refuse(ticket, Refusal::Stopping);
+        for ticket in self.holds.take_all_callers() {
+            self.out.refuse(ticket, Refusal::Stopping);
         }
     }
 
@@ -235,7 +209,7 @@ impl Keeper {
                 self.claim(id);
             }
         }
-        let resources: Vec<_> = self.contests.keys().cloned().collect();
+        let resources: Vec<_> = self.queues.keys().cloned().collect();
         for resource in resources {
             if resource.kind != Kind::Semaphore {
                 self.try_head(now, &resource);

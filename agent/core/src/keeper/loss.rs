@@ -4,13 +4,13 @@ use tenure_wire::{
     Event, HoldState, Kind, LostEvent, LostReason, ReleasedCause, ReleasedEvent, Wait,
 };
 
-use super::command::{Command, Note};
-use super::hold::{Hold, Stage};
+use super::Keeper;
+use super::command::Note;
+use super::hold::Hold;
 use super::journal::Entry;
 use super::refusal::Refusal;
 use super::timers::Timer;
-use super::{Keeper, one_less, user_of};
-use crate::model::{ClaimId, spare};
+use crate::model::ClaimId;
 use crate::time::Boottime;
 
 impl Keeper {
@@ -52,7 +52,7 @@ impl Keeper {
     ) {
         let Some(hold) = self.holds.get(&id) else { return };
         // The upstream may tell of it before this agent has come to its deadline.
-        let slept = hold.is_held() && self.woke.is_some_and(|woke| hold.valid_until <= woke);
+        let slept = hold.is_held() && self.agent.woke.is_some_and(|woke| hold.valid_until <= woke);
         let reason =
             if slept && reason == LostReason::Expired { LostReason::Slept } else { reason };
         let resource = hold.claim.resource.clone();
@@ -62,12 +62,12 @@ impl Keeper {
         let (session, token) = (hold.session(), hold.token);
         let event = LostEvent { of: hold.event(), token, reason };
         let resource = hold.claim.resource.clone();
-        let uid = user_of(&self.sessions, session);
-        self.note(Note::Lost { hold: id, session, uid, resource, token, reason });
+        let uid = self.sessions.user_of(session);
+        self.out.note(Note::Lost { hold: id, session, uid, resource, token, reason });
         self.tell(session, || Event::Lost(event));
 
         if !released_here && hold.is_held() {
-            self.commands.push_back(Command::Persist(Entry::HoldEnded { row: hold.row, hold: id }));
+            self.out.persist(Entry::HoldEnded { row: hold.row, hold: id });
             let resource = hold.claim.resource;
             // A semaphore's waiters are in the queue upstream already.
             if resource.kind != Kind::Semaphore {
@@ -77,9 +77,9 @@ impl Keeper {
         }
         if self.works_on(&hold) && hold.is_held() && hold.valid_until > now {
             // Stopped comes before released: the guarded work may still run.
-            self.depart_later(hold);
+            self.delay_release(hold);
         } else {
-            self.depart(now, hold);
+            self.begin_release(now, hold);
         }
     }
 
@@ -101,59 +101,35 @@ impl Keeper {
             let token = hold.is_held().then_some(hold.token);
             let event = ReleasedEvent { of: hold.event(), token, cause };
             let resource = hold.claim.resource.clone();
-            let uid = user_of(&self.sessions, session);
-            self.note(Note::Released { hold: id, session, uid, resource, token, cause });
+            let uid = self.sessions.user_of(session);
+            self.out.note(Note::Released { hold: id, session, uid, resource, token, cause });
             self.tell(session, || Event::Released(event));
         }
-        self.depart(now, hold);
+        self.begin_release(now, hold);
     }
 
     /// Takes a hold out of every table but the upstream's and the journal's.
     fn finish(&mut self, now: Boottime, id: ClaimId, is_lost: bool) -> Option<Hold> {
-        let mut hold = self.holds.remove(&id)?;
-        spare::shrink_map(&mut self.holds);
-        self.hold_counts.remove(&hold);
+        let session = self.holds.get(&id)?.session();
+        let uid = self.sessions.get(&session).map(|session| session.saved.uid);
+        let mut hold = self.holds.remove(id, uid)?;
         self.timers.set(&mut hold.beat, Timer::Beat(id), None);
         self.timers.set(&mut hold.deadline, Timer::Deadline(id), None);
         self.timers.set(&mut hold.patience, Timer::Patience(id), None);
         if hold.wait != Wait::None && !hold.is_held() {
-            self.leave_contest(now, id, hold.place(), &hold.claim.resource);
+            let resource = &hold.claim.resource;
+            self.queues.leave(now, id, hold.place(), resource, &mut self.timers);
         }
         if hold.is_held() {
-            if self.held.get(&hold.claim.resource) == Some(&id) {
-                self.held.remove(&hold.claim.resource);
-            }
-            self.commands.push_back(Command::WritePage {
-                session: hold.session(),
-                slot: hold.slot,
-                hold: id,
-                token: hold.token,
-                valid_until: Boottime::ZERO,
-                state: if is_lost { HoldState::Lost } else { HoldState::Released },
-            });
+            self.out.void(&hold, if is_lost { HoldState::Lost } else { HoldState::Released });
         }
-        if self.occupied.get(&hold.claim.resource) == Some(&id) {
-            self.occupied.remove(&hold.claim.resource);
-        }
-        let session = hold.session();
         if let Some(session) = self.sessions.get_mut(&session) {
             session.holds.remove(&id);
             session.slots.free(hold.slot);
-            one_less(&mut self.holds_by_uid, session.saved.uid);
             if hold.kind() == Kind::Master && hold.is_held() {
                 session.role = tenure_wire::Role::Peer;
             }
         }
-        Some(*hold)
-    }
-
-    /// True if the upstream may know of a hold.
-    pub(super) fn known_upstream(hold: &Hold) -> bool {
-        hold.uncertain || hold.stage != Stage::Queued
-    }
-
-    /// True if the journal knows of a hold.
-    pub(super) fn known_to_journal(hold: &Hold) -> bool {
-        hold.is_held() || hold.wait != Wait::None
+        Some(hold)
     }
 }

@@ -9,6 +9,9 @@ use std::hash::{BuildHasherDefault, Hasher};
 /// by clients where it matters; maps by name are `BTreeMap`s.
 pub(super) type Map<K, V> = HashMap<K, V, BuildHasherDefault<Counted>>;
 
+/// A map that keeps its room when it shrinks, and therefore has pointers for rows.
+pub(super) type BoxMap<K, V> = Map<K, Box<V>>;
+
 thread_local! {
     static LOOKED_UP: Cell<u64> = const { Cell::new(0) };
 }

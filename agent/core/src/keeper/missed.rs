@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use tenure_wire::Kind;
 
+use super::Keeper;
+use super::calls::Renewed;
 use super::timers::{Alarm, Timer};
-use super::{Keeper, Renewed};
 use crate::model::Resource;
 use crate::time::Boottime;
 
@@ -17,7 +18,7 @@ const PER_TURN: usize = 256;
 #[derive(Debug)]
 pub(super) enum About {
     /// An exclusive resource that somebody waits for.
-    Contest(Resource),
+    Queue(Resource),
     /// A hold or waiter, or an announced session that the upstream may have forgotten.
     Renewed(Renewed),
     /// A resource whose standing somebody watches.
@@ -34,26 +35,26 @@ pub(super) struct Missed {
 impl Keeper {
     /// Hints may have been lost: everything that one could have been about is asked for.
     pub fn handle_feed_lost(&mut self, now: Boottime) {
-        let contests = self.contests.keys().filter(|resource| resource.kind != Kind::Semaphore);
-        let mut left: VecDeque<_> = contests.cloned().map(About::Contest).collect();
+        let queues = self.queues.keys().filter(|resource| resource.kind != Kind::Semaphore);
+        let mut left: VecDeque<_> = queues.cloned().map(About::Queue).collect();
         // Waiters in the order in which they came: those that the upstream forgot queue again.
         let renewed = self.all_beaten().into_iter().chain(self.all_announced());
         left.extend(renewed.map(About::Renewed));
         left.extend(self.watches.keys().cloned().map(About::Watch));
-        self.missed.left = left;
+        self.calls.missed.left = left;
         self.ask_missed(now);
     }
 
     pub(super) fn missed_fired(&mut self, now: Boottime) {
-        if self.timers.fired(&mut self.missed.alarm, Timer::Missed, now) {
+        if self.timers.fired(&mut self.calls.missed.alarm, Timer::Missed, now) {
             self.ask_missed(now);
         }
     }
 
     fn ask_missed(&mut self, now: Boottime) {
         for _ in 0..PER_TURN {
-            match self.missed.left.pop_front() {
-                Some(About::Contest(resource)) => self.try_head(now, &resource),
+            match self.calls.missed.left.pop_front() {
+                Some(About::Queue(resource)) => self.try_head(now, &resource),
                 Some(About::Renewed(item)) => self.due_now(item),
                 Some(About::Watch(resource)) => self.ask_standing(now, &resource),
                 None => break,
@@ -61,7 +62,7 @@ impl Keeper {
         }
         self.flush_beats();
         // Not in this turn any more.
-        let next = (!self.missed.left.is_empty()).then(|| now + Duration::from_nanos(1));
-        self.timers.set(&mut self.missed.alarm, Timer::Missed, next);
+        let next = (!self.calls.missed.left.is_empty()).then(|| now + Duration::from_nanos(1));
+        self.timers.set(&mut self.calls.missed.alarm, Timer::Missed, next);
     }
 }

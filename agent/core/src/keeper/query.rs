@@ -16,7 +16,7 @@ use crate::time::Boottime;
 impl Keeper {
     /// How many holds there are by kind, in the order of `wire::Kind::ALL`: held, in jeopardy, waiting.
     pub fn count_holds(&self) -> [[u64; 3]; 4] {
-        self.hold_counts.0
+        self.holds.counts()
     }
 
     /// How many sessions there are.
@@ -33,7 +33,7 @@ impl Keeper {
         let from = first.max((after.uid, SessionId(after.session))).min(last);
         let total = match sees_all {
             true => self.count_sessions(),
-            false => self.sessions_by_uid.get(&peer.uid).copied().unwrap_or(0) as u64,
+            false => self.sessions.count_of(peer.uid) as u64,
         };
         let mut view = StatusView {
             sessions: self.count_sessions(),
@@ -44,9 +44,9 @@ impl Keeper {
         };
         let mut room = page.limit.max(1);
         let mut cursor = after;
-        for (uid, id) in self.session_order.range(from..=last) {
-            let Some(session) = self.sessions.get(id) else { continue };
-            let goes_on = (*uid, id.0) == (after.uid, after.session);
+        for session in self.sessions.range(from, last) {
+            let (uid, id) = (session.saved.uid, session.id());
+            let goes_on = (uid, id.0) == (after.uid, after.session);
             let told = if goes_on { after.hold } else { Uuid::nil() };
             let rest = (Bound::Excluded(ClaimId(told)), Bound::Unbounded);
             let mut holds = session.holds.range(rest).peekable();
@@ -58,7 +58,7 @@ impl Keeper {
                 break;
             }
             room -= usize::from(!goes_on);
-            cursor = StatusCursor { uid: *uid, session: id.0, hold: told };
+            cursor = StatusCursor { uid, session: id.0, hold: told };
             let mut views = Vec::new();
             for id in holds.by_ref().take(room) {
                 cursor.hold = id.0;
@@ -71,7 +71,7 @@ impl Keeper {
                 break;
             }
         }
-        self.answer(ticket, Reply::Status(view));
+        self.out.answer(ticket, Reply::Status(view));
     }
 
     fn session_status(&self, session: &Session, holds: Vec<HoldView>) -> SessionStatus {
@@ -97,17 +97,17 @@ impl Keeper {
     }
 
     pub(super) fn lookup(&mut self, ticket: Ticket, peer: Peer, session: Uuid) {
-        let facts = self.session_of(peer, session).map(|id| &self.sessions[&id].saved);
-        match facts {
-            Ok(saved) => {
+        match self.session_of(peer, session) {
+            Ok(id) => {
+                let Some(Session { saved, .. }) = self.sessions.get(&id) else { return };
                 let facts = SessionFacts {
                     tenant: Arc::clone(&saved.tenant),
                     project: Arc::clone(&saved.project),
                     surface: Arc::clone(&saved.surface),
                 };
-                self.answer(ticket, Reply::Facts(facts));
+                self.out.answer(ticket, Reply::Facts(facts));
             }
-            Err(refusal) => self.refuse(ticket, refusal),
+            Err(refusal) => self.out.refuse(ticket, refusal),
         }
     }
 
@@ -122,7 +122,7 @@ impl Keeper {
             Ok(Answer::Standing(standing)) => {
                 let sees = |uid| self.sees_all(peer) || uid == peer.uid;
                 let standing = self.standing(resource, &standing, sees);
-                self.answer(ticket, Reply::Standing(standing));
+                self.out.answer(ticket, Reply::Standing(standing));
             }
             other => self.refuse_unanswered(ticket, other),
         }
@@ -130,7 +130,7 @@ impl Keeper {
 
     pub(super) fn routes_answered(&mut self, ticket: Ticket, result: Result<Answer, Failure>) {
         match result {
-            Ok(Answer::Routes(routes)) => self.answer(ticket, Reply::Routes(routes)),
+            Ok(Answer::Routes(routes)) => self.out.answer(ticket, Reply::Routes(routes)),
             other => self.refuse_unanswered(ticket, other),
         }
     }
@@ -140,6 +140,6 @@ impl Keeper {
             Ok(other) => Refusal::unavailable(&format!("unexpected answer {other:?}")),
             Err(failure) => Refusal::unavailable(failure.cause()),
         };
-        self.refuse(ticket, refusal);
+        self.out.refuse(ticket, refusal);
     }
 }

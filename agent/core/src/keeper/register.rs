@@ -8,16 +8,16 @@ use tenure_wire::page::SLOTS;
 use tenure_wire::{Kind, Register, Resume, Tether};
 use uuid::Uuid;
 
+use super::Keeper;
 use super::command::{Command, Note, StreamEnd};
 use super::ends::Leaving;
 use super::hold::millis;
 use super::journal::{Entry, SavedSession};
 use super::refusal::{Limit, Refusal};
 use super::request::{Reply, Ticket};
-use super::session::Session;
+use super::sessions::extra;
 use super::timers::Timer;
-use super::{Keeper, less, one_less};
-use crate::model::{Full, Peer, SessionId, spare};
+use crate::model::{Full, Peer, SessionId};
 use crate::time::Boottime;
 
 /// Bytes of a session's secret.
@@ -25,11 +25,6 @@ const SECRET_BYTES: usize = 16;
 /// The priority of surface `claude_desktop`, from the session plane that Tenure implements.
 pub(super) const DESKTOP_PRIORITY: i32 = 100;
 pub(super) const DESKTOP_SURFACE: &str = "claude_desktop";
-
-/// Slots of a page beyond those that each has anyway.
-fn extra(holds: u32) -> usize {
-    holds.saturating_sub(SLOTS) as usize
-}
 
 impl Keeper {
     pub(super) fn register(
@@ -44,8 +39,8 @@ impl Keeper {
             None => self.register_new(now, ticket, peer, register),
         };
         match result {
-            Ok(reply) => self.answer(ticket, reply),
-            Err(refusal) => self.refuse(ticket, refusal),
+            Ok(reply) => self.out.answer(ticket, reply),
+            Err(refusal) => self.out.refuse(ticket, refusal),
         }
     }
 
@@ -93,15 +88,15 @@ impl Keeper {
         };
         if peer.watchable {
             let process = saved.process;
-            self.commands.push_back(Command::Watch { session: id, ticket: Some(ticket), process });
+            self.out.push(Command::Watch { session: id, ticket: Some(ticket), process });
         }
-        self.commands.push_back(Command::OpenPage {
+        self.out.push(Command::OpenPage {
             session: id,
             uid: saved.uid,
             slots: holds,
             keep: Vec::new(),
         });
-        self.commands.push_back(Command::Persist(Entry::Session(Box::new(saved.clone()))));
+        self.out.persist(Entry::Session(Box::new(saved.clone())));
         self.note_registered(&saved, false);
         let reply = self.registered(&saved, false);
         self.insert_session(now, saved);
@@ -110,13 +105,13 @@ impl Keeper {
 
     /// Pages are memory: their slots beyond the usual are bounded as the holds are.
     fn check_slots(&mut self, peer: Peer, holds: u32) -> Result<(), Refusal> {
-        let own = self.extra_slots_by_uid.get(&peer.uid).copied().unwrap_or(0);
+        let own = self.sessions.extra_slots_of(peer.uid);
         // The last of them must have a place.
         let Some(before) = extra(holds).checked_sub(1) else { return Ok(()) };
         let share = self.settings.holds();
         // The rules for a user take the place of the share of one user.
         let of_user = if peer.quota.holds_max.is_some() { 0 } else { own + before };
-        let all = self.extra_slots;
+        let all = self.sessions.extra_slots();
         let Err(full) = share.check(all + before, of_user, self.sees_all(peer)) else {
             return Ok(());
         };
@@ -124,21 +119,14 @@ impl Keeper {
             Full::User(_) => ("page_slots_per_uid", own),
             Full::All(_) => ("page_slots", all),
         };
-        self.note(Note::Refused { limit, uid: peer.uid });
+        self.out.note(Note::Refused { limit, uid: peer.uid });
         Err(Refusal::Limit(Limit::Slots { uid: peer.uid, asked: holds, taken, full }))
     }
 
     /// Puts a new or an adopted session in its place and starts its timers.
     pub(super) fn insert_session(&mut self, now: Boottime, saved: SavedSession) {
-        let (id, uid, announced) = (saved.id, saved.uid, saved.announced);
-        *self.sessions_by_uid.entry(uid).or_default() += 1;
-        if extra(saved.holds) > 0 {
-            self.extra_slots += extra(saved.holds);
-            *self.extra_slots_by_uid.entry(uid).or_default() += extra(saved.holds);
-        }
-        let session = Session::new(saved, &self.settings, self.first_event);
-        self.sessions.insert(id, Box::new(session));
-        self.session_order.insert((uid, id));
+        let (id, announced) = (saved.id, saved.announced);
+        self.sessions.insert(saved, &self.settings);
         self.tether_moved(now, id);
         self.progress_moved(now, id);
         if announced {
@@ -169,17 +157,17 @@ impl Keeper {
             session.unwatched = false;
             let entry = Entry::Session(Box::new(session.saved.clone()));
             let process = session.saved.process;
-            self.commands.push_back(Command::Watch { session: id, ticket: Some(ticket), process });
-            self.commands.push_back(Command::Persist(entry));
+            self.out.push(Command::Watch { session: id, ticket: Some(ticket), process });
+            self.out.persist(entry);
         }
-        let saved = self.sessions[&id].saved.clone();
+        let saved = session.saved.clone();
         self.note_registered(&saved, true);
         self.alive(now, id);
         Ok(self.registered(&saved, true))
     }
 
     fn check_session_quota(&mut self, peer: Peer) -> Result<(), Refusal> {
-        let own = self.sessions_by_uid.get(&peer.uid).copied().unwrap_or(0);
+        let own = self.sessions.count_of(peer.uid);
         let quota = peer.quota.sessions_max;
         let uid = peer.uid;
         let (name, limit) = if let Some(max) = quota.filter(|max| own >= *max) {
@@ -195,7 +183,7 @@ impl Keeper {
             };
             (name, Limit::Sessions(full))
         };
-        self.note(Note::Refused { limit: name, uid });
+        self.out.note(Note::Refused { limit: name, uid });
         Err(Refusal::Limit(limit))
     }
 
@@ -210,7 +198,7 @@ impl Keeper {
     }
 
     fn note_registered(&mut self, saved: &SavedSession, resumed: bool) {
-        self.note(Note::Registered {
+        self.out.note(Note::Registered {
             session: saved.id,
             name: Arc::clone(&saved.name),
             uid: saved.uid,
@@ -222,42 +210,37 @@ impl Keeper {
 
     /// Nothing remains of a session whose holds have ended.
     pub(super) fn close_session(&mut self, now: Boottime, id: SessionId) {
-        let end = if self.phase == super::Phase::Running {
+        let end = if self.agent.phase == super::Phase::Running {
             StreamEnd::SessionEnded
         } else {
             StreamEnd::Stopping
         };
         self.end_streams(id, end);
-        let Some(mut session) = self.sessions.remove(&id) else { return };
-        spare::shrink_map(&mut self.sessions);
+        let Some(mut session) = self.sessions.remove(id) else { return };
         let Some(Leaving { why, exit, ticket }) = session.leaving.take() else { return };
         for hold in std::mem::take(&mut session.kept) {
-            self.depart_now(now, hold);
+            self.release_now(hold);
         }
-        session.ring.clear(session.saved.uid, &mut self.ring_bytes);
+        session.ring.clear(session.saved.uid, &mut self.streams.ring_bytes);
         let tether = &mut session.tether;
         self.timers.set(tether, Timer::Tether(id), None);
         self.timers.set(&mut session.progress, Timer::Progress(id), None);
         self.timers.set(&mut session.beat, Timer::SessionBeat(id), None);
-        one_less(&mut self.sessions_by_uid, session.saved.uid);
-        self.session_order.remove(&(session.saved.uid, id));
-        self.extra_slots -= extra(session.saved.holds);
-        less(&mut self.extra_slots_by_uid, session.saved.uid, extra(session.saved.holds));
         if session.saved.announced {
             self.unwatch_session(&session.master(), id);
-            self.say_farewell(now, &session);
+            self.begin_end(now, &session);
         }
         if session.saved.watched {
-            self.commands.push_back(Command::Unwatch { session: id });
+            self.out.push(Command::Unwatch { session: id });
         }
-        self.commands.push_back(Command::ClosePage { session: id });
-        self.commands.push_back(Command::Persist(Entry::SessionEnded(id)));
+        self.out.push(Command::ClosePage { session: id });
+        self.out.persist(Entry::SessionEnded(id));
         let name = Arc::clone(&session.saved.name);
         let uid = session.saved.uid;
-        self.note(Note::Ended { session: id, uid, name, why, exit });
+        self.out.note(Note::Ended { session: id, uid, name, why, exit });
         self.remember_session(now, &session, why);
         if let Some(ticket) = ticket {
-            self.answer(ticket, Reply::Released(true));
+            self.out.answer(ticket, Reply::Released(true));
         }
     }
 
@@ -270,7 +253,7 @@ impl Keeper {
         session.saved.announced = true;
         session.role = tenure_wire::Role::Peer;
         let entry = Entry::Session(Box::new(session.saved.clone()));
-        self.commands.push_back(Command::Persist(entry));
+        self.out.persist(entry);
         self.announce(now, id);
     }
 
@@ -292,13 +275,13 @@ impl Keeper {
 
     pub(super) fn new_uuid(&mut self) -> Uuid {
         let mut bytes = [0; 16];
-        self.random.fill_bytes(&mut bytes);
+        self.agent.random.fill_bytes(&mut bytes);
         uuid::Builder::from_random_bytes(bytes).into_uuid()
     }
 
     fn new_secret(&mut self) -> String {
         let mut bytes = [0; SECRET_BYTES];
-        self.random.fill_bytes(&mut bytes);
+        self.agent.random.fill_bytes(&mut bytes);
         bytes.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 }

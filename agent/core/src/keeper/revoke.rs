@@ -2,9 +2,11 @@
 
 use tenure_wire::{Kind, LostReason, Revoked};
 
+use super::Keeper;
+use super::calls::Call;
+use super::hold::Hold;
 use super::hold::millis;
 use super::request::{Reply, Ticket};
-use super::{Call, Hold, Keeper};
 use crate::model::{self, Answer, ClaimId, Failure, Resource};
 use crate::time::Boottime;
 
@@ -37,7 +39,7 @@ impl Keeper {
             let already = Revoked { revoked: 0, kept_ms: None };
             self.ask(model::Request::Revoke { resource, token }, Call::Revoke(ticket, already));
         } else if token.is_some() || resource.kind != Kind::Semaphore {
-            self.answer(ticket, Reply::Revoked(Revoked { revoked, kept_ms }));
+            self.out.answer(ticket, Reply::Revoked(Revoked { revoked, kept_ms }));
         } else {
             let request = model::Request::Holders(resource.clone());
             self.ask(request, Call::Others(ticket, resource, taken, kept_ms));
@@ -70,7 +72,7 @@ impl Keeper {
             .collect();
         let Some(last) = tokens.pop() else {
             let revoked = taken.len() as u64;
-            return self.answer(ticket, Reply::Revoked(Revoked { revoked, kept_ms }));
+            return self.out.answer(ticket, Reply::Revoked(Revoked { revoked, kept_ms }));
         };
         let revoke =
             |token| model::Request::Revoke { resource: resource.clone(), token: Some(token) };
@@ -91,7 +93,7 @@ impl Keeper {
         match result {
             Ok(Answer::Revoked(revoked)) => {
                 let revoked = already.revoked + revoked;
-                self.answer(ticket, Reply::Revoked(Revoked { revoked, ..already }));
+                self.out.answer(ticket, Reply::Revoked(Revoked { revoked, ..already }));
             }
             other => self.refuse_unanswered(ticket, other),
         }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tenure_wire::Kind;
 
-use super::memory::REMEMBERED_MAX;
+use super::ended::REMEMBERED_MAX;
 use crate::model::Share;
 
 /// How long something lives without a beat, and how often it is beaten.
@@ -106,6 +106,12 @@ impl Settings {
             Some(_) => Share { max, per_uid },
             None => Share { max, per_uid: per_uid.min(HOLDS_PER_UID_MAX) },
         }
+    }
+
+    /// How long to wait after so many failures in a row.
+    pub fn back_off(&self, failures: u32) -> Duration {
+        let doubled = self.retry_min.saturating_mul(1 << failures.min(16));
+        doubled.min(self.retry_max)
     }
 
     /// How much earlier than the upstream a holder must stop: `ttl / 200 + 10 ms` unless configured

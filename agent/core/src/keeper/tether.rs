@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use tenure_wire::{LostReason, ReleasedCause, Tether};
 
+use super::Keeper;
+use super::calls::Renewed;
 use super::command::Note;
 use super::hold::Hold;
 use super::request::{Reply, Ticket};
 use super::session::Session;
 use super::timers::Timer;
-use super::{Keeper, Renewed};
 use crate::model::Peer;
 use crate::model::SessionId;
 use crate::time::Boottime;
@@ -32,9 +33,9 @@ impl Keeper {
             Ok(id) => {
                 self.alive(now, id);
                 self.progress_moved(now, id);
-                self.answer(ticket, Reply::Beaten);
+                self.out.answer(ticket, Reply::Beaten);
             }
-            Err(refusal) => self.refuse(ticket, refusal),
+            Err(refusal) => self.out.refuse(ticket, refusal),
         }
     }
 
@@ -63,12 +64,13 @@ impl Keeper {
     /// The agent stood still for so long: what programs have promised to do is due later by as much. Says
     /// how many holds have run out meanwhile, which nothing puts off.
     pub fn handle_standstill(&mut self, now: Boottime, length: Duration) -> usize {
-        for (id, session) in &mut self.sessions {
+        for session in self.sessions.values_mut() {
+            let id = session.id();
             if let Some(due) = session.tether.due().filter(|_| !session.running_out) {
-                self.timers.set(&mut session.tether, Timer::Tether(*id), Some(due + length));
+                self.timers.set(&mut session.tether, Timer::Tether(id), Some(due + length));
             }
             if let Some(due) = session.progress.due() {
-                self.timers.set(&mut session.progress, Timer::Progress(*id), Some(due + length));
+                self.timers.set(&mut session.progress, Timer::Progress(id), Some(due + length));
             }
         }
         self.holds.values().filter(|hold| hold.is_held() && hold.valid_until <= now).count()
@@ -83,7 +85,7 @@ impl Keeper {
     /// The holds of a session that are held.
     fn held_of<'a>(&'a self, session: &'a Session) -> impl Iterator<Item = &'a Hold> {
         let holds = session.holds.iter().filter_map(|hold| self.holds.get(hold));
-        holds.map(|hold| &**hold).filter(|hold| hold.is_held())
+        holds.filter(|hold| hold.is_held())
     }
 
     /// Sets the end of the program's promise anew from now on.
@@ -125,12 +127,8 @@ impl Keeper {
     /// it holds is renewed no more, and kept from others as long as it is valid.
     fn run_out(&mut self, now: Boottime, id: SessionId) {
         let Some(session) = self.sessions.get(&id) else { return };
-        let waits: Vec<_> = session
-            .holds
-            .iter()
-            .copied()
-            .filter(|hold| self.holds.get(hold).is_some_and(|hold| !hold.is_held()))
-            .collect();
+        let waits: Vec<_> =
+            session.holds.iter().copied().filter(|hold| !self.holds.is_held(*hold)).collect();
         for hold in waits {
             self.end_released(now, hold, ReleasedCause::SessionEnded);
         }
@@ -193,7 +191,7 @@ impl Keeper {
         if session.saved.tether != Tether::Connection || !session.streams.is_empty() {
             return;
         }
-        if session.process_gone || self.phase != super::Phase::Running {
+        if session.process_gone || self.agent.phase != super::Phase::Running {
             self.end_session(now, id, "its event stream closed and its process is gone", None);
         } else {
             self.tether_moved(now, id);
@@ -218,7 +216,7 @@ impl Keeper {
         session.process_gone = true;
         let (tether, uid, pid) = (session.saved.tether, session.saved.uid, session.pid());
         let (streams, orphaned) = (session.streams.len(), session.orphaned);
-        self.note(Note::Exited { session: id, uid, pid, exit });
+        self.out.note(Note::Exited { session: id, uid, pid, exit });
         match tether {
             Tether::Process => self.end_session(now, id, "its process ended", exit),
             Tether::Connection if orphaned => self.run_out(now, id),

@@ -10,7 +10,7 @@ const GRID_NS: u64 = 32_000_000;
 
 /// A queue of waiters for a resource, as timers name it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct ContestId(pub(super) u64);
+pub(super) struct QueueId(pub(super) u64);
 
 /// A watched resource, as timers name it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -32,15 +32,15 @@ pub(super) enum Timer {
     /// An announced session's next renewal.
     SessionBeat(SessionId),
     /// The next attempt of a release.
-    Departure(ClaimId),
-    /// The next attempt of a contest.
-    Contest(ContestId),
-    /// The next telling of places in a contest.
-    Places(ContestId),
+    Release(ClaimId),
+    /// The next attempt of a queue.
+    Queue(QueueId),
+    /// The next telling of places in a queue.
+    Places(QueueId),
     /// The end of the rest between two standings of a watched resource.
     Watch(WatchId),
     /// The next attempt to end a session upstream.
-    Farewell(SessionId),
+    SessionEnd(SessionId),
     /// The next part of what is asked for since hints were lost.
     Missed,
     /// The next part of what ends.

@@ -2,18 +2,21 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::Bound;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rand_chacha::rand_core::Rng;
 use tenure_wire::{Event, Holder, Kind, MessageEvent, Standing, Waiter};
 
+use super::Keeper;
+use super::calls::{Call, Renewed};
 use super::claims::lost_reason;
 use super::command::Command;
 use super::event::{Numbered, SharedEvent};
 use super::hold::Stage;
 use super::request::StreamId;
-use super::timers::{Alarm, Timer, WatchId};
-use super::{Call, Keeper, Renewed};
+use super::table::Table;
+use super::timers::{Alarm, Timer, Timers, WatchId};
 use crate::model::{
     self, Answer, Change, ClaimId, Failure, GoneReason, Resource, STANDING_LISTED_MAX, SessionId,
     UpstreamStanding,
@@ -77,30 +80,68 @@ struct Telling {
     goes_on: Boottime,
 }
 
+impl Watch {
+    fn new(id: WatchId) -> Watch {
+        Watch {
+            id,
+            streams: BTreeSet::new(),
+            fresh: BTreeSet::new(),
+            sessions: BTreeSet::new(),
+            asking: false,
+            again: false,
+            last: None,
+            messages: VecDeque::new(),
+            left_out: 0,
+            standing: None,
+            telling: None,
+            asks_after: Boottime::ZERO,
+            tells_after: Boottime::ZERO,
+            rest: Alarm::default(),
+        }
+    }
+
+    /// Sets the timer to what comes next.
+    fn rest_ends(&mut self, timers: &mut Timers) {
+        // An answer that is on its way asks again itself.
+        let asks = (self.again && !self.asking).then_some(self.asks_after);
+        let tells = match &self.telling {
+            Some(telling) => Some(telling.goes_on),
+            None => {
+                (!self.messages.is_empty() || self.standing.is_some()).then_some(self.tells_after)
+            }
+        };
+        let due = asks.into_iter().chain(tells).min();
+        timers.set(&mut self.rest, Timer::Watch(self.id), due);
+    }
+
+    /// Takes what waits for the sessions: a standing at once, messages after a rest.
+    fn take_telling(&mut self, now: Boottime) -> Option<Telling> {
+        if self.telling.as_ref().is_some_and(|telling| now < telling.goes_on) {
+            return None;
+        }
+        if let Some(telling) = self.telling.take() {
+            return Some(telling);
+        }
+        let mut events = Vec::new();
+        let mut left_out = 0;
+        if !self.messages.is_empty() && self.tells_after <= now {
+            self.tells_after = now + TOLD_EVERY;
+            events.extend(self.messages.drain(..));
+            left_out = std::mem::take(&mut self.left_out);
+        }
+        events.extend(self.standing.take());
+        let readers = self.streams.len() + self.sessions.len();
+        let telling = Telling { events, left_out, readers, told: None, goes_on: now };
+        (!telling.events.is_empty()).then_some(telling)
+    }
+}
+
+/// The watched resources.
+pub(super) type Watches = Table<Watch>;
+
 impl Keeper {
     fn watch(&mut self, resource: &Resource) -> &mut Watch {
-        let Keeper { watches, watch_names, next_watch, .. } = self;
-        watches.entry(resource.clone()).or_insert_with(|| {
-            let id = WatchId(*next_watch);
-            *next_watch += 1;
-            watch_names.insert(id, resource.clone());
-            Watch {
-                id,
-                streams: BTreeSet::new(),
-                fresh: BTreeSet::new(),
-                sessions: BTreeSet::new(),
-                asking: false,
-                again: false,
-                last: None,
-                messages: VecDeque::new(),
-                left_out: 0,
-                standing: None,
-                telling: None,
-                asks_after: Boottime::ZERO,
-                tells_after: Boottime::ZERO,
-                rest: Alarm::default(),
-            }
-        })
+        self.watches.get_or_insert(resource, |number| Watch::new(WatchId(number)))
     }
 
     pub(super) fn watch_stream(&mut self, now: Boottime, resource: &Resource, stream: StreamId) {
@@ -135,8 +176,8 @@ impl Keeper {
         let Some(watch) = self.watches.get_mut(resource) else { return };
         if watch.streams.is_empty() && watch.sessions.is_empty() {
             self.timers.set(&mut watch.rest, Timer::Watch(watch.id), None);
-            self.watch_names.remove(&watch.id);
-            self.watches.remove(resource);
+            let WatchId(number) = watch.id;
+            self.watches.remove(resource, number);
         }
     }
 
@@ -145,32 +186,24 @@ impl Keeper {
         let Some(watch) = self.watches.get_mut(resource) else { return };
         if watch.asking || now < watch.asks_after {
             watch.again = true;
-            self.rest_ends(resource);
+            watch.rest_ends(&mut self.timers);
             return;
         }
-        let apart = APART.mul_f64(f64::from(self.random.next_u32()) / f64::from(u32::MAX));
+        let apart = APART.mul_f64(f64::from(self.agent.random.next_u32()) / f64::from(u32::MAX));
         watch.asking = true;
         watch.again = false;
         watch.asks_after = now + TOLD_EVERY + apart;
         self.ask(model::Request::Inspect(resource.clone()), Call::Watch(resource.clone()));
     }
 
-    /// Sets the timer to what comes next.
     fn rest_ends(&mut self, resource: &Resource) {
-        let Some(watch) = self.watches.get_mut(resource) else { return };
-        // An answer that is on its way asks again itself.
-        let asks = (watch.again && !watch.asking).then_some(watch.asks_after);
-        let tells = match &watch.telling {
-            Some(telling) => Some(telling.goes_on),
-            None => (!watch.messages.is_empty() || watch.standing.is_some())
-                .then_some(watch.tells_after),
-        };
-        let due = asks.into_iter().chain(tells).min();
-        self.timers.set(&mut watch.rest, Timer::Watch(watch.id), due);
+        if let Some(watch) = self.watches.get_mut(resource) {
+            watch.rest_ends(&mut self.timers);
+        }
     }
 
     pub(super) fn watch_fired(&mut self, now: Boottime, id: WatchId) {
-        let Some(resource) = self.watch_names.get(&id).cloned() else { return };
+        let Some(resource) = self.watches.resource(id.0) else { return };
         let Some(watch) = self.watches.get_mut(&resource) else { return };
         if !self.timers.fired(&mut watch.rest, Timer::Watch(id), now) {
             return;
@@ -215,7 +248,7 @@ impl Keeper {
             let readers = streams.len() + watch.sessions.len();
             for stream in streams {
                 let event = Numbered::shared(0, &event, readers);
-                self.commands.push_back(Command::Send { stream, event });
+                self.out.push(Command::Send { stream, event });
             }
             self.tell_sessions(now, resource);
             self.rest_ends(resource);
@@ -242,9 +275,9 @@ impl Keeper {
                 position,
                 pid: self.sessions.get(&entry.owner.session).and_then(|session| session.pid()),
             }));
-        } else if let Some(contest) = self.contests.get(resource) {
-            waiting = contest.queue.len() as u64;
-            let first = contest.queue.iter().take(STANDING_LISTED_MAX);
+        } else if let Some(queue) = self.queues.get(resource) {
+            waiting = queue.waiters.len() as u64;
+            let first = queue.waiters.iter().take(STANDING_LISTED_MAX);
             let holds = first.filter_map(|(_, id)| self.holds.get(&id));
             waiters.extend(holds.zip(1..).map(|(hold, position)| Waiter {
                 host: hold.claim.owner.host.to_string(),
@@ -272,7 +305,7 @@ impl Keeper {
         match change {
             Change::Resource(resource) => {
                 if resource.kind == Kind::Semaphore {
-                    self.tell_places_later(now, &resource, std::time::Duration::ZERO);
+                    self.queues.tell_places_later(now, &resource, Duration::ZERO, &mut self.timers);
                 } else {
                     self.try_head(now, &resource);
                 }
@@ -312,16 +345,13 @@ impl Keeper {
     fn deliver(
         &mut self,
         now: Boottime,
-        tenant: &std::sync::Arc<str>,
-        project: &std::sync::Arc<str>,
+        tenant: &Arc<str>,
+        project: &Arc<str>,
         only: Option<SessionId>,
         payload: &serde_json::Value,
     ) {
-        let master = Resource {
-            tenant: std::sync::Arc::clone(tenant),
-            kind: Kind::Master,
-            name: std::sync::Arc::clone(project),
-        };
+        let master =
+            Resource { tenant: Arc::clone(tenant), kind: Kind::Master, name: Arc::clone(project) };
         let Some(watch) = self.watches.get_mut(&master) else { return };
         let event = SharedEvent::new(Event::Message(MessageEvent {
             project: project.to_string(),
@@ -343,30 +373,10 @@ impl Keeper {
         self.rest_ends(&master);
     }
 
-    /// Tells some of a project's sessions what waits for them: a standing at once, messages after a rest.
+    /// Tells some of a project's sessions what waits for them.
     fn tell_sessions(&mut self, now: Boottime, master: &Resource) {
         let Some(watch) = self.watches.get_mut(master) else { return };
-        let mut telling = match watch.telling.take() {
-            Some(telling) if now < telling.goes_on => {
-                watch.telling = Some(telling);
-                return;
-            }
-            Some(telling) => telling,
-            None => {
-                let (mut events, mut left_out) = (Vec::new(), 0);
-                if !watch.messages.is_empty() && watch.tells_after <= now {
-                    watch.tells_after = now + TOLD_EVERY;
-                    events.extend(watch.messages.drain(..));
-                    left_out = std::mem::take(&mut watch.left_out);
-                }
-                events.extend(watch.standing.take());
-                if events.is_empty() {
-                    return;
-                }
-                let readers = watch.streams.len() + watch.sessions.len();
-                Telling { events, left_out, readers, told: None, goes_on: now }
-            }
-        };
+        let Some(mut telling) = watch.take_telling(now) else { return };
         let count = (TOLD_AT_ONCE / telling.events.len()).max(1);
         let after = telling.told.map_or(Bound::Unbounded, Bound::Excluded);
         let rest = watch.sessions.range((after, Bound::Unbounded));
@@ -388,8 +398,8 @@ impl Keeper {
 
     /// Every announced session: one that the upstream forgot is announced again when it is renewed.
     pub(super) fn all_announced(&self) -> Vec<Renewed> {
-        let announced = self.sessions.iter().filter(|(_, session)| session.saved.announced);
-        let mut ids: Vec<_> = announced.map(|(id, _)| *id).collect();
+        let announced = self.sessions.values().filter(|session| session.saved.announced);
+        let mut ids: Vec<_> = announced.map(|session| session.id()).collect();
         ids.sort_unstable();
         ids.into_iter().map(Renewed::Session).collect()
     }

@@ -295,17 +295,17 @@ fn ends_that_the_upstream_does_not_hear_of_are_bounded() {
         let session = bench.register(json!({"project": "p", "ttl_ms": 86_400_000}));
         bench.release(session, None).unwrap();
     }
-    assert_eq!(size(&bench, "farewells"), 0, "it has never heard of them");
+    assert_eq!(size(&bench, "pending ends"), 0, "it has never heard of them");
     for _ in 0..4200 {
         bench.link = Link::Up;
         let session = bench.register(json!({"project": "p", "ttl_ms": 86_400_000}));
         bench.link = Link::Down;
         bench.release(session, None).unwrap();
     }
-    assert_eq!(size(&bench, "farewells"), 4096);
+    assert_eq!(size(&bench, "pending ends"), 4096);
     bench.link = Link::Up;
     bench.pass(Duration::from_secs(10));
-    assert_eq!(size(&bench, "farewells"), 0, "tried again, if at a pace");
+    assert_eq!(size(&bench, "pending ends"), 0, "tried again, if at a pace");
 }
 
 #[test]
@@ -341,7 +341,7 @@ fn what_was_sent_before_an_upstream_stood_still_is_released_when_it_goes_on() {
     bench.link = Link::Down;
     bench.release(session, None).unwrap();
     bench.pass(Duration::from_secs(3600));
-    assert_eq!((size(&bench, "departures"), size(&bench, "farewells")), (1, 1));
+    assert_eq!((size(&bench, "pending releases"), size(&bench, "pending ends")), (1, 1));
     // The claim takes effect, and nobody wants it any more.
     bench.set_link(Link::Up);
     bench.pass(Duration::from_secs(5));

@@ -123,7 +123,7 @@ async fn a_wait_whose_caller_goes_before_the_heart_has_read_of_it_leaves_nothing
     for _ in 0..4 {
         rig.run.take_turn();
     }
-    assert_eq!((rig.size("holds"), rig.size("contests")), (1, 0));
+    assert_eq!((rig.size("holds"), rig.size("queues")), (1, 0));
 }
 
 #[tokio::test]

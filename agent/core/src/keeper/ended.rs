@@ -7,13 +7,16 @@ use std::time::Duration;
 
 use tenure_wire::LostReason;
 
-use super::command::{Command, Note};
+use super::Keeper;
+use super::command::Note;
 use super::hold::Hold;
 use super::journal::{Entry, Key, SavedEnd};
 use super::map::Map;
+use super::outbox::Outbox;
 use super::refusal::Refusal;
-use super::timers::{Alarm, Timer};
-use super::{Keeper, Session, user_of};
+use super::session::Session;
+use super::sessions::Sessions;
+use super::timers::{Alarm, Timer, Timers};
 use crate::model::{ClaimId, SessionId, spare};
 use crate::time::Boottime;
 
@@ -49,18 +52,18 @@ struct EndedSession {
 }
 
 #[derive(Debug)]
-enum Ended {
+enum EndedKey {
     Hold(ClaimId),
     Session(SessionId),
 }
 
 /// Ended holds and sessions that still answer.
 #[derive(Debug)]
-pub(super) struct Memory {
+pub(super) struct Ended {
     keep_for: Duration,
     max: usize,
     /// By user, oldest first.
-    order: BTreeMap<u32, VecDeque<(Boottime, Ended)>>,
+    order: BTreeMap<u32, VecDeque<(Boottime, EndedKey)>>,
     /// How many each user has.
     sizes: BTreeSet<(usize, u32)>,
     count: usize,
@@ -69,10 +72,10 @@ pub(super) struct Memory {
     alarm: Alarm,
 }
 
-impl Memory {
+impl Ended {
     /// Remembers so many for so long.
-    pub(super) fn new(keep_for: Duration, max: usize) -> Memory {
-        Memory {
+    pub(super) fn new(keep_for: Duration, max: usize) -> Ended {
+        Ended {
             keep_for,
             max,
             order: BTreeMap::new(),
@@ -89,7 +92,7 @@ impl Memory {
     }
 
     /// Adds one of a user; how many that user has now.
-    fn push(&mut self, uid: u32, until: Boottime, ended: Ended) -> usize {
+    fn push(&mut self, uid: u32, until: Boottime, ended: EndedKey) -> usize {
         let order = self.order.entry(uid).or_default();
         self.sizes.remove(&(order.len(), uid));
         order.push_back((until, ended));
@@ -99,7 +102,7 @@ impl Memory {
     }
 
     /// Takes out the oldest of a user.
-    fn pop(&mut self, uid: u32) -> Option<Ended> {
+    fn pop(&mut self, uid: u32) -> Option<EndedKey> {
         let order = self.order.get_mut(&uid)?;
         let size = order.len();
         let (_, ended) = order.pop_front()?;
@@ -159,29 +162,93 @@ impl Memory {
         self.holds.get(&hold)?.lost?;
         self.hold(session, hold)
     }
+
+    /// Remembers one end more. Others are forgotten for it where that is too many.
+    fn remember(&mut self, until: Boottime, uid: u32, ended: EndedKey, lent: Lent<'_>) {
+        let Lent { sessions, timers, out } = lent;
+        if self.push(uid, until, ended) > self.max / PART_PER_UID {
+            out.note(Note::Refused { limit: "remembered_per_uid", uid });
+            self.forget_oldest(uid, sessions);
+        } else if self.count > self.max
+            && let Some(most) = self.most()
+        {
+            out.note(Note::Refused { limit: "remembered", uid: most });
+            self.forget_oldest(most, sessions);
+        }
+        if self.alarm.due().is_none() {
+            timers.set(&mut self.alarm, Timer::Forget, Some(until));
+        }
+    }
+
+    fn forget_oldest(&mut self, uid: u32, sessions: &mut Sessions) {
+        match self.pop(uid) {
+            Some(EndedKey::Hold(hold)) => {
+                let Some(ended) = self.holds.remove(&hold) else { return };
+                spare::shrink_map(&mut self.holds);
+                if let (Some(session), Some(request)) =
+                    (sessions.get_mut(&ended.session), ended.request)
+                    && session.requests.get(&request) == Some(&hold)
+                {
+                    session.requests.remove(&request);
+                }
+            }
+            Some(EndedKey::Session(session)) => {
+                self.sessions.remove(&session);
+                spare::shrink_map(&mut self.sessions);
+            }
+            None => {}
+        }
+    }
+
+    /// Forgets what is over, a bounded part at a time.
+    fn forget(&mut self, now: Boottime, sessions: &mut Sessions, timers: &mut Timers) {
+        let users: Vec<u32> = self.order.keys().copied().collect();
+        let mut room = FORGET_MAX;
+        for uid in users {
+            while room > 0 && self.is_over(uid, now) {
+                self.forget_oldest(uid, sessions);
+                room -= 1;
+            }
+        }
+        // The rest in the next turn, whose instant is a later one.
+        let soon = now + if room == 0 { Duration::from_nanos(1) } else { FORGET_EVERY };
+        let oldest = self.order.values().filter_map(VecDeque::front);
+        let next = oldest.map(|(until, _)| (*until).max(soon)).min();
+        timers.set(&mut self.alarm, Timer::Forget, next);
+    }
+}
+
+/// The parts of the keeper that remembering needs.
+struct Lent<'a> {
+    sessions: &'a mut Sessions,
+    timers: &'a mut Timers,
+    out: &'a mut Outbox,
 }
 
 impl Keeper {
     /// Remembers a hold that has ended before its session.
     pub(super) fn remember_hold(&mut self, now: Boottime, hold: &Hold, lost: Option<LostReason>) {
         let (id, session) = (hold.id(), hold.session());
-        let until = now + self.memory.keep_for;
-        let is_recorded = Self::known_to_journal(hold);
+        let until = now + self.ended.keep_for;
+        let is_recorded = hold.known_to_journal();
         let request = hold.request.clone();
         let ended = EndedHold { session, request, lost, until, is_recorded };
-        self.memory.holds.insert(id, ended);
-        self.commands.extend(self.memory.hold_row(id).map(Command::Persist));
-        let uid = user_of(&self.sessions, session);
-        self.remember(until, uid, Ended::Hold(id));
+        self.ended.holds.insert(id, ended);
+        if let Some(row) = self.ended.hold_row(id) {
+            self.out.persist(row);
+        }
+        self.remember(until, self.sessions.user_of(session), EndedKey::Hold(id));
     }
 
     /// Remembers a session that has ended.
     pub(super) fn remember_session(&mut self, now: Boottime, session: &Session, why: &'static str) {
         let (id, uid) = (session.id(), session.saved.uid);
-        let until = now + self.memory.keep_for;
-        self.memory.sessions.insert(id, EndedSession { uid, why: Cow::Borrowed(why), until });
-        self.commands.extend(self.memory.session_row(id).map(Command::Persist));
-        self.remember(until, uid, Ended::Session(id));
+        let until = now + self.ended.keep_for;
+        self.ended.sessions.insert(id, EndedSession { uid, why: Cow::Borrowed(why), until });
+        if let Some(row) = self.ended.session_row(id) {
+            self.out.persist(row);
+        }
+        self.remember(until, uid, EndedKey::Session(id));
     }
 
     /// Remembers what an earlier agent did. Sessions are there already, holds are not.
@@ -195,69 +262,26 @@ impl Keeper {
                     }
                     let uid = of.saved.uid;
                     let ended = EndedHold { session, request, lost, until, is_recorded: true };
-                    self.memory.holds.insert(hold, ended);
-                    self.remember(until, uid, Ended::Hold(hold));
+                    self.ended.holds.insert(hold, ended);
+                    self.remember(until, uid, EndedKey::Hold(hold));
                 }
                 SavedEnd::Session { session, uid, why, until } => {
-                    self.memory.sessions.insert(session, EndedSession { uid, why, until });
-                    self.remember(until, uid, Ended::Session(session));
+                    self.ended.sessions.insert(session, EndedSession { uid, why, until });
+                    self.remember(until, uid, EndedKey::Session(session));
                 }
             }
         }
     }
 
-    fn remember(&mut self, until: Boottime, uid: u32, ended: Ended) {
-        if self.memory.push(uid, until, ended) > self.memory.max / PART_PER_UID {
-            self.note(Note::Refused { limit: "remembered_per_uid", uid });
-            self.forget_oldest(uid);
-        } else if self.memory.count > self.memory.max
-            && let Some(most) = self.memory.most()
-        {
-            self.note(Note::Refused { limit: "remembered", uid: most });
-            self.forget_oldest(most);
-        }
-        if self.memory.alarm.due().is_none() {
-            self.timers.set(&mut self.memory.alarm, Timer::Forget, Some(until));
-        }
-    }
-
-    fn forget_oldest(&mut self, uid: u32) {
-        match self.memory.pop(uid) {
-            Some(Ended::Hold(hold)) => {
-                let Some(ended) = self.memory.holds.remove(&hold) else { return };
-                spare::shrink_map(&mut self.memory.holds);
-                if let (Some(session), Some(request)) =
-                    (self.sessions.get_mut(&ended.session), ended.request)
-                    && session.requests.get(&request) == Some(&hold)
-                {
-                    session.requests.remove(&request);
-                }
-            }
-            Some(Ended::Session(session)) => {
-                self.memory.sessions.remove(&session);
-                spare::shrink_map(&mut self.memory.sessions);
-            }
-            None => {}
-        }
+    fn remember(&mut self, until: Boottime, uid: u32, ended: EndedKey) {
+        let Keeper { sessions, timers, out, .. } = self;
+        self.ended.remember(until, uid, ended, Lent { sessions, timers, out });
     }
 
     pub(super) fn forget_fired(&mut self, now: Boottime) {
-        if !self.timers.fired(&mut self.memory.alarm, Timer::Forget, now) {
-            return;
+        if self.timers.fired(&mut self.ended.alarm, Timer::Forget, now) {
+            self.ended.forget(now, &mut self.sessions, &mut self.timers);
         }
-        let users: Vec<u32> = self.memory.order.keys().copied().collect();
-        let mut room = FORGET_MAX;
-        for uid in users {
-            while room > 0 && self.memory.is_over(uid, now) {
-                self.forget_oldest(uid);
-                room -= 1;
-            }
-        }
-        // The rest in the next turn, whose instant is a later one.
-        let soon = now + if room == 0 { Duration::from_nanos(1) } else { FORGET_EVERY };
-        let oldest = self.memory.order.values().filter_map(VecDeque::front);
-        let next = oldest.map(|(until, _)| (*until).max(soon)).min();
-        self.timers.set(&mut self.memory.alarm, Timer::Forget, next);
     }
 }
 
@@ -268,8 +292,8 @@ mod tests {
     use super::*;
     use crate::keeper::Settings;
 
-    fn ended(number: u128) -> Ended {
-        Ended::Hold(ClaimId(Uuid::from_u128(number)))
+    fn ended(number: u128) -> EndedKey {
+        EndedKey::Hold(ClaimId(Uuid::from_u128(number)))
     }
 
     #[test]
@@ -277,27 +301,27 @@ mod tests {
         let mut keeper = Keeper::new(Settings::default(), [0; 32], Boottime::ZERO);
         let one = Uuid::from_u128(1);
         let until = Boottime::ZERO + Settings::default().remember;
-        keeper.remember(until, 1, Ended::Session(SessionId(one)));
+        keeper.remember(until, 1, EndedKey::Session(SessionId(one)));
         let of_one = EndedSession { uid: 1, why: "released".into(), until };
-        keeper.memory.sessions.insert(SessionId(one), of_one);
+        keeper.ended.sessions.insert(SessionId(one), of_one);
         for number in 0..100_000 {
             keeper.remember(until, 2, ended(number));
         }
-        assert_eq!(keeper.memory.len(), REMEMBERED_MAX / PART_PER_UID + 1);
-        assert!(keeper.memory.session(SessionId(one)).is_some());
+        assert_eq!(keeper.ended.len(), REMEMBERED_MAX / PART_PER_UID + 1);
+        assert!(keeper.ended.session(SessionId(one)).is_some());
         // Whoever has the most makes room for others.
         for number in 0..100_000 {
             let uid = 3 + u32::try_from(number % 10_000).unwrap();
             keeper.remember(until, uid, ended(100_000 + number));
         }
-        assert_eq!(keeper.memory.len(), REMEMBERED_MAX);
-        assert!(keeper.memory.session(SessionId(one)).is_some());
+        assert_eq!(keeper.ended.len(), REMEMBERED_MAX);
+        assert!(keeper.ended.session(SessionId(one)).is_some());
         for turn in 0..=REMEMBERED_MAX / FORGET_MAX {
             keeper.handle_timeout(until + Duration::from_nanos(turn as u64));
         }
-        assert_eq!(keeper.memory.len(), 0);
-        assert!(keeper.memory.holds.is_empty() && keeper.memory.sessions.is_empty());
-        assert!(keeper.memory.order.is_empty() && keeper.memory.sizes.is_empty());
+        assert_eq!(keeper.ended.len(), 0);
+        assert!(keeper.ended.holds.is_empty() && keeper.ended.sessions.is_empty());
+        assert!(keeper.ended.order.is_empty() && keeper.ended.sizes.is_empty());
     }
 
     #[test]
@@ -312,14 +336,14 @@ mod tests {
         let mut keeper = Keeper::new(Settings::default(), [0; 32], Boottime::ZERO);
         let saved = (0..60_000).map(|number| of(2, number)).chain([of(1, 1 << 64)]).collect();
         keeper.remember_again(Boottime::ZERO, saved);
-        assert_eq!(keeper.memory.len(), REMEMBERED_MAX / PART_PER_UID + 1);
-        assert!(keeper.memory.session(SessionId(Uuid::from_u128(1 << 64))).is_some());
+        assert_eq!(keeper.ended.len(), REMEMBERED_MAX / PART_PER_UID + 1);
+        assert!(keeper.ended.session(SessionId(Uuid::from_u128(1 << 64))).is_some());
         let few = Settings { remembered_max: 40, ..Settings::default() };
         let mut keeper = Keeper::new(few, [0; 32], Boottime::ZERO);
         keeper.remember_again(Boottime::ZERO, (0..100).map(|number| of(2, number)).collect());
-        assert_eq!(keeper.memory.len(), 20, "as little memory wants it");
+        assert_eq!(keeper.ended.len(), 20, "as little memory wants it");
         let mut keeper = Keeper::new(Settings::default(), [0; 32], until);
         keeper.remember_again(until, vec![of(1, 1)]);
-        assert_eq!(keeper.memory.len(), 0, "its time is over");
+        assert_eq!(keeper.ended.len(), 0, "its time is over");
     }
 }
