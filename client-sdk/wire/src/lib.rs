@@ -26,7 +26,9 @@ pub use event::{
 };
 pub use log::{LogFilter, SetLog};
 pub use problem::{Code, Problem};
-pub use register::{AgentInfo, Register, Registered, Resume, Tether};
+pub use register::{
+    AgentInfo, DEFAULT_PROJECT, DEFAULT_TENANT, Register, Registered, Resume, Tether,
+};
 pub use session::{Beat, Checkpoint, Checkpointed, HoldView, Role};
 pub use standing::{Holder, Revoke, Revoked, Route, Routes, Standing, Waiter};
 pub use status::{

@@ -3,6 +3,11 @@
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+/// The tenant of whoever names none.
+pub const DEFAULT_TENANT: &str = "default";
+/// The project of a session that names none.
+pub const DEFAULT_PROJECT: &str = "default";
+
 /// The tie of a session to life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]

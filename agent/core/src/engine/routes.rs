@@ -9,14 +9,10 @@ use tenure_wire::{Route, Routes};
 use super::Engine;
 use super::claims::{State, Tracked};
 use super::journal::Entry;
-use crate::model::{Claim, ClaimId, Page, Resource, Terms};
+use crate::model::{Claim, ClaimId, Page, Resource, Terms, defaults};
 
 /// The status of a lease in its grace.
 const EXPIRING: &str = "expiring";
-/// The status of a lease unless the holder says otherwise.
-const ACTIVE: &str = "active";
-/// Partitions are numbered below this.
-const PARTITIONS: u32 = 256;
 
 #[derive(Debug, Default)]
 pub(super) struct RouteTables {
@@ -145,7 +141,7 @@ fn route(tracked: &Tracked) -> Option<Route> {
     let name = &tracked.claim.resource.name;
     let status = match grant.grace_until {
         Some(_) => EXPIRING,
-        None => attributes.status.as_deref().unwrap_or(ACTIVE),
+        None => defaults::status(attributes),
     };
     Some(Route {
         name: name.to_string(),
@@ -153,14 +149,9 @@ fn route(tracked: &Tracked) -> Option<Route> {
         holder: tracked.claim.owner.name.to_string(),
         address: attributes.address.clone().unwrap_or_default(),
         proxy_id: attributes.proxy_id.clone().unwrap_or_default(),
-        partition: attributes.partition.unwrap_or_else(|| partition_of(name)),
+        partition: defaults::partition(attributes, name),
         status: status.to_owned(),
         token: grant.token,
         version: grant.route_version,
     })
-}
-
-/// The partition of a lease unless its holder says otherwise: CRC-32/IEEE of the name.
-fn partition_of(name: &str) -> u16 {
-    (crc32fast::hash(name.as_bytes()) % PARTITIONS) as u16
 }

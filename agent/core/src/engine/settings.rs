@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::model::defaults;
+
 /// How soon to ask again when no durable token is left.
 pub(super) const TOKEN_WAIT: Duration = Duration::from_millis(50);
 
@@ -24,7 +26,7 @@ impl Default for EngineSettings {
         EngineSettings {
             tombstone: Duration::from_secs(60),
             tombstones_max: 100_000,
-            queue_max: 100_000,
+            queue_max: defaults::QUEUE_MAX,
         }
     }
 }

@@ -12,7 +12,7 @@ use super::refusal::{Limit, Refusal, Trouble};
 use super::request::{Reply, Ticket};
 use super::timers::{Alarm, Timer};
 use crate::model::Peer;
-use crate::model::{Claim, ClaimId, Full, Resource, SessionId, Terms};
+use crate::model::{Claim, ClaimId, Full, Resource, SessionId, Terms, defaults};
 use crate::time::Boottime;
 
 impl Keeper {
@@ -112,7 +112,6 @@ impl Keeper {
         acquire: &Acquire,
     ) -> Option<Hold> {
         let claim_id = ClaimId(self.new_uuid());
-        let priority = self.default_priority(id);
         let session = self.sessions.get_mut(&id)?;
         let slot = session.slots.take()?;
         let kind = acquire.kind;
@@ -124,7 +123,10 @@ impl Keeper {
         let ttl = acquire.ttl_ms.map_or(self.settings.rhythm(kind).ttl, Duration::from_millis);
         let terms = match kind {
             Kind::Leader => Terms::Leader,
-            Kind::Master => Terms::Master { priority: acquire.priority.unwrap_or(priority) },
+            Kind::Master => {
+                let default = defaults::priority(&session.saved.surface);
+                Terms::Master { priority: acquire.priority.unwrap_or(default) }
+            }
             Kind::Semaphore => Terms::Semaphore {
                 limit: acquire.limit.unwrap_or(1),
                 keeps: acquire.limit.is_none(),

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rand_chacha::rand_core::Rng;
 use tenure_wire::page::SLOTS;
-use tenure_wire::{Kind, Register, Resume, Tether};
+use tenure_wire::{DEFAULT_PROJECT, DEFAULT_TENANT, Kind, Register, Resume, Tether};
 use uuid::Uuid;
 
 use super::Keeper;
@@ -17,14 +17,11 @@ use super::refusal::{Limit, Refusal};
 use super::request::{Reply, Ticket};
 use super::sessions::extra;
 use super::timers::Timer;
-use crate::model::{Full, Peer, SessionId};
+use crate::model::{Full, Peer, SessionId, defaults};
 use crate::time::Boottime;
 
 /// Bytes of a session's secret.
 const SECRET_BYTES: usize = 16;
-/// The priority of surface `claude_desktop`, from the session plane that Tenure implements.
-pub(super) const DESKTOP_PRIORITY: i32 = 100;
-pub(super) const DESKTOP_SURFACE: &str = "claude_desktop";
 
 impl Keeper {
     pub(super) fn register(
@@ -74,9 +71,9 @@ impl Keeper {
             process: peer.process,
             watched: peer.watchable,
             name: Arc::from(name),
-            surface: Arc::from(register.surface.as_deref().unwrap_or("unknown")),
-            tenant: Arc::from(register.tenant.as_deref().unwrap_or("default")),
-            project: Arc::from(register.project.as_deref().unwrap_or("default")),
+            surface: Arc::from(register.surface.as_deref().unwrap_or(defaults::SURFACE)),
+            tenant: Arc::from(register.tenant.as_deref().unwrap_or(DEFAULT_TENANT)),
+            project: Arc::from(register.project.as_deref().unwrap_or(DEFAULT_PROJECT)),
             announced,
             tether,
             keepalive: given(register.keepalive_ms, self.settings.keepalive),
@@ -255,12 +252,6 @@ impl Keeper {
         let entry = Entry::Session(Box::new(session.saved.clone()));
         self.out.persist(entry);
         self.announce(now, id);
-    }
-
-    /// The priority of a session's master claim unless it says otherwise.
-    pub(super) fn default_priority(&self, id: SessionId) -> i32 {
-        let surface = self.sessions.get(&id).map(|session| &*session.saved.surface);
-        if surface == Some(DESKTOP_SURFACE) { DESKTOP_PRIORITY } else { 0 }
     }
 
     /// How often a session with that ttl is beaten.

@@ -29,8 +29,8 @@ pub enum StreamTarget {
     Resource(Resource),
 }
 
-/// A request whose form has been checked. Names are within their limits, defaults of policy and
-/// priority are filled in; the keeper checks the rest.
+/// A request whose form has been checked. Names are within their limits, and the policy allows it; the
+/// keeper checks the rest.
 #[derive(Debug, Clone)]
 pub enum Request {
     /// `POST /v1/register`.

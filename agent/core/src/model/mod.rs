@@ -4,6 +4,7 @@
 //! Invariant: nothing here decides anything.
 
 mod change;
+pub mod defaults;
 mod peer;
 mod queue;
 mod report;

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use tenure_wire::Kind;
+use tenure_wire::{DEFAULT_TENANT, Kind};
 use uuid::Uuid;
 
 /// A session's id: unique per incarnation, never a host name.
@@ -64,7 +64,7 @@ impl fmt::Debug for Resource {
 
 impl fmt::Display for Resource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if &*self.tenant != "default" {
+        if &*self.tenant != DEFAULT_TENANT {
             write!(f, "{}:", self.tenant)?;
         }
         write!(f, "{}/{}", self.kind, self.name)

@@ -6,6 +6,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
 use tenure_core::keeper::{Reply, Request};
+use tenure_core::model::defaults;
 use tenure_wire::{Acquire, Acquired, Code, Kind, Problem, Waiting};
 
 use super::context::Context;
@@ -14,11 +15,6 @@ use super::respond::{Refused, json, mismatch};
 use super::server::{Connected, Connection};
 use super::validate;
 use crate::policy::Ask;
-
-/// Priority of a master that names none, on the surface where people sit in front of it.
-const PRIORITY_ATTENDED: i32 = 100;
-/// That surface.
-const ATTENDED: &str = "claude_desktop";
 
 impl Body for Acquire {
     const EXAMPLE: &'static str = r#"{"session":"…","kind":"leader","name":"cleanup"}"#;
@@ -61,21 +57,20 @@ pub(super) async fn acquire(
 async fn ask_keeper(
     context: &Context,
     connection: &Connection,
-    mut ask: Acquire,
+    ask: Acquire,
 ) -> Result<Reply, Refused> {
-    let needs_priority = ask.kind == Kind::Master && ask.priority.is_none();
-    if needs_priority || !context.policy.current().is_open() {
-        complete(context, connection, &mut ask).await?;
+    if !context.policy.current().is_open() {
+        check_policy(context, connection, &ask).await?;
     }
     let caller = context.with_quota(connection.caller());
     Ok(context.heart.call(caller, Request::Acquire(ask)).await?)
 }
 
-/// Fills in what depends on the session, and asks the policy.
-async fn complete(
+/// Asks the policy, which judges by the session too.
+async fn check_policy(
     context: &Context,
     connection: &Connection,
-    ask: &mut Acquire,
+    ask: &Acquire,
 ) -> Result<(), Refused> {
     let facts = match context.heart.call(connection.caller(), Request::Lookup(ask.session)).await? {
         Reply::Facts(facts) => facts,
@@ -86,17 +81,15 @@ async fn complete(
             );
         }
     };
-    if ask.kind == Kind::Master && ask.priority.is_none() {
-        let is_attended = &*facts.surface == ATTENDED;
-        ask.priority = Some(if is_attended { PRIORITY_ATTENDED } else { 0 });
-    }
+    let is_master = ask.kind == Kind::Master;
+    let default = is_master.then(|| defaults::priority(&facts.surface));
     let wish = Ask {
         tenant: &facts.tenant,
         // A master is the only resource that belongs to a project.
-        project: (ask.kind == Kind::Master).then_some(&facts.project),
+        project: is_master.then_some(&facts.project),
         kind: Some(ask.kind),
         name: ask.name.as_deref(),
-        priority: ask.priority,
+        priority: ask.priority.or(default),
     };
     Ok(context.check(&connection.peer(), &wish)?)
 }

@@ -9,11 +9,10 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use tenure_core::keeper::{Reply, Request};
 use tenure_host::machine::has_free_descriptor;
-use tenure_wire::{Code, Problem, Register, Registered, Release, Tether};
+use tenure_wire::{Code, DEFAULT_TENANT, Problem, Register, Registered, Release, Tether};
 
 use super::context::Context;
 use super::parse::{Ask as Body, Parsed};
-use super::query::DEFAULT_TENANT;
 use super::respond::{Refused, json, mismatch};
 use super::server::Connected;
 use super::validate;

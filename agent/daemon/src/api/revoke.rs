@@ -7,11 +7,10 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use tenure_core::keeper::{Reply, Request};
 use tenure_core::model::Resource;
-use tenure_wire::{Problem, Revoke, Revoked};
+use tenure_wire::{DEFAULT_TENANT, Problem, Revoke, Revoked};
 
 use super::context::Context;
 use super::parse::{Ask, Parsed};
-use super::query::DEFAULT_TENANT;
 use super::respond::{Refused, json, mismatch};
 use super::server::Connected;
 use super::validate::{resource_name, scope};

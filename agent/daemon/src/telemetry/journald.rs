@@ -35,6 +35,7 @@ fn is_stream(stream: &str, file: impl std::os::fd::AsFd) -> bool {
 mod entry {
     use std::fmt::{self, Write};
 
+    use tenure_wire::DEFAULT_TENANT;
     use tracing::field::{Field, Visit};
     use tracing::{Event, Level};
 
@@ -54,8 +55,6 @@ mod entry {
         "resumed",
         "tether",
     ];
-    /// The tenant of whoever names none.
-    const DEFAULT_TENANT: &str = "default";
 
     /// `FIELD=value`, in which a value may have any characters.
     pub(in super::super) type Entry = Vec<String>;

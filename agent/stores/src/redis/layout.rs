@@ -6,13 +6,11 @@
 use std::sync::Arc;
 
 use tenure_core::model::{ClaimId, Resource, SessionId};
-use tenure_wire::Kind;
+use tenure_wire::{DEFAULT_TENANT, Kind};
 use uuid::Uuid;
 
 use super::tenants::Tracked;
 
-/// The tenant whose keys carry no tenant.
-pub const DEFAULT_TENANT: &str = "default";
 /// The prefix of the keys of every other tenant.
 const OTHER_TENANTS: &str = "tenant:";
 

@@ -5,8 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use tenure_core::model::{Request, Resource, Subject};
-
-use super::layout::DEFAULT_TENANT;
+use tenure_wire::DEFAULT_TENANT;
 
 /// Tenants that are tracked one by one: the server compares every key that changes with every prefix. An
 /// agent with more hears of all.

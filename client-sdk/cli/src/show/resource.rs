@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tenure::client::Client;
-use tenure::wire::{Revoke, Revoked, Routes, Standing};
+use tenure::wire::{DEFAULT_TENANT, Revoke, Revoked, Routes, Standing};
 
 use super::ask;
 use super::table::{Cell, Look, Table, or_dash, visible};
@@ -27,7 +27,7 @@ pub(crate) async fn standing(args: &ResourceNameArgs, client: &Client) -> Result
 pub(super) fn render(standing: &Standing, coloured: bool) -> String {
     let Standing { kind, name, limit, holders, holding, waiters, waiting, tenant, .. } = standing;
     let mut title = format!("{kind}/{}", visible(name));
-    if tenant != "default" {
+    if tenant != DEFAULT_TENANT {
         title = format!("{title} of tenant {}", visible(tenant));
     }
     let of = limit.map(|limit| format!(" of {limit}")).unwrap_or_default();

@@ -11,15 +11,14 @@ use super::{AcquireError, Campaign, Cell, Claim, Grant, Hold, Reason, Stage};
 use crate::backoff::Backoff;
 use crate::client::{AcquireReply, CallError};
 use crate::session::{Session, milliseconds};
-use crate::wire::{Acquire, Acquired, Attributes, Code, Holder, Kind, Problem, Standing, Wait};
+use crate::wire::{
+    Acquire, Acquired, Attributes, Code, DEFAULT_PROJECT, Holder, Kind, Problem, Standing, Wait,
+};
 
 /// How long a single try outlasts a restart of the agent.
 const RESTART_PATIENCE: Duration = Duration::from_secs(2);
 /// The longest that an agent's advice to wait is followed.
 const ADVICE_MAX: Duration = Duration::from_secs(5);
-
-/// The project of a session that names none.
-const DEFAULT_PROJECT: &str = "default";
 
 /// The outcome of a single try.
 #[derive(Debug)]

@@ -4,12 +4,11 @@ use std::sync::atomic::Ordering;
 
 use globset::{Glob, GlobSetBuilder};
 use serde_json::json;
-use tenure_core::keeper::Request;
 use tenure_wire::Kind;
 
 use super::super::Limits;
 use super::rig::NOBODY;
-use super::{Noted, Rig, SESSION};
+use super::{Rig, SESSION};
 use crate::policy::{Policy, Rule, SharedPolicy, Who};
 
 fn acquire(more: &str) -> String {
@@ -120,22 +119,6 @@ async fn a_peer_without_identity_is_unauthorized() {
     let mut client = rig.connect().await;
     client.get("/v1/status").await.problem(401, "unauthorized");
     assert!(client.answer().await.is_none());
-}
-
-#[tokio::test]
-async fn a_master_gets_the_priority_of_its_surface() {
-    for (more, expected) in [(r#""kind":"master""#, 100), (r#""kind":"master","priority":7"#, 7)] {
-        let mut rig = Rig::new();
-        assert_eq!(rig.connect().await.post("/v1/acquire", &acquire(more)).await.status, 200);
-        loop {
-            if let Noted::Request(_, request) = rig.heard().await
-                && let Request::Acquire(ask) = *request
-            {
-                assert_eq!(ask.priority, Some(expected));
-                break;
-            }
-        }
-    }
 }
 
 fn rules() -> SharedPolicy {

@@ -8,7 +8,7 @@ use redis::pipe;
 use redis::{FromRedisValue, Value};
 use tenure_core::model::Resource;
 use tenure_host::clock;
-use tenure_wire::Check;
+use tenure_wire::{Check, DEFAULT_TENANT};
 use uuid::Uuid;
 
 use super::rights::grant;
@@ -190,7 +190,7 @@ async fn foreign(
     }
     let Some(seconds) = worst else { return Ok(None) };
     let mut text = resource.name.to_string();
-    if &*resource.tenant != crate::redis::layout::DEFAULT_TENANT {
+    if &*resource.tenant != DEFAULT_TENANT {
         let _infallible = write!(text, " of tenant {}", resource.tenant);
     }
     let who = if *is_queue { "a waiter" } else { "a holder's end" };

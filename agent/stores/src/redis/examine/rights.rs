@@ -4,7 +4,9 @@
 
 use std::collections::BTreeSet;
 
-use crate::redis::layout::{DEFAULT_TENANT, Layout, SemaphoreKey};
+use tenure_wire::DEFAULT_TENANT;
+
+use crate::redis::layout::{Layout, SemaphoreKey};
 
 /// Keys, or channels, that one pattern covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -2,22 +2,14 @@
 
 use std::time::Duration;
 
-use tenure_core::model::{Claim, ClaimId, Resource, SessionId, SessionRecord, Terms};
+use tenure_core::model::{Claim, ClaimId, Resource, SessionId, SessionRecord, Terms, defaults};
 use tenure_wire::{Attributes, Kind};
 
 use super::super::layout::{Layout, SemaphoreKey, hyphenated, member, session_text};
 use super::scripts::{self, Invocation};
 
-/// Most waiters of one semaphore; beyond, a claim is answered as if it would not queue.
-const QUEUE_MAX: usize = 100_000;
 /// Longest time that a key is given, ms: 30 years.
 const EXPIRY_MAX_MS: u64 = 946_080_000_000;
-/// Partitions are numbered below this.
-const PARTITIONS: u32 = 256;
-/// The status of a lease unless the holder says otherwise.
-const ACTIVE: &str = "active";
-/// Surfaces whose sessions are preferred as master unless they say otherwise, and how much.
-const PREFERRED_SURFACE: (&str, i32) = ("claude_desktop", 100);
 
 /// Whole milliseconds, never less than asked for.
 pub(super) fn millis(duration: Duration) -> u64 {
@@ -82,6 +74,8 @@ fn claim_master(layout: &Layout, claim: &Claim, floor: u64, priority: i32) -> In
         .arg(layout.session_channel(""))
         .arg(layout.project_channel(tenant, project))
         .arg(layout.lost_channel())
+        .arg(defaults::PREFERRED_SURFACE)
+        .arg(defaults::PREFERRED_PRIORITY)
 }
 
 fn claim_permit(layout: &Layout, claim: &Claim, floor: u64, limit: u32, keeps: bool) -> Invocation {
@@ -92,7 +86,7 @@ fn claim_permit(layout: &Layout, claim: &Claim, floor: u64, limit: u32, keeps: b
         .arg(limit)
         .arg(u8::from(claim.enqueue))
         .arg(layout.notification(tenant, ""))
-        .arg(QUEUE_MAX)
+        .arg(defaults::QUEUE_MAX)
         .arg(u8::from(keeps))
 }
 
@@ -112,7 +106,6 @@ fn claim_lease(
     attributes: &Attributes,
 ) -> Invocation {
     let Resource { tenant, name, .. } = &claim.resource;
-    let partition = attributes.partition.map_or_else(|| partition_of(name), u32::from);
     claim_common(layout, claim, floor, Invocation::new(&scripts::CLAIM_LEASE))
         .key(layout.leases(tenant))
         .key(layout.routes(tenant))
@@ -120,13 +113,8 @@ fn claim_lease(
         .arg(millis(grace))
         .arg(attributes.address.as_deref().unwrap_or_default())
         .arg(attributes.proxy_id.as_deref().unwrap_or_default())
-        .arg(partition)
-        .arg(attributes.status.as_deref().unwrap_or(ACTIVE))
-}
-
-/// The partition of a lease unless its holder says otherwise: CRC-32/IEEE of the name.
-fn partition_of(name: &str) -> u32 {
-    crc32fast::hash(name.as_bytes()) % PARTITIONS
+        .arg(defaults::partition(attributes, name))
+        .arg(defaults::status(attributes))
 }
 
 pub(super) fn release(
@@ -205,7 +193,6 @@ pub(super) fn revoke(
 pub(super) fn announce(layout: &Layout, record: &SessionRecord) -> Invocation {
     let SessionRecord { owner, tenant, project, surface, ttl } = record;
     let session = session_text(owner.session);
-    let (preferred, priority) = PREFERRED_SURFACE;
     let (projects, sessions) = layout.projects();
     Invocation::new(&scripts::ANNOUNCE)
         .key(layout.session(&session))
@@ -219,7 +206,7 @@ pub(super) fn announce(layout: &Layout, record: &SessionRecord) -> Invocation {
         .arg(&owner.host)
         .arg(&owner.name)
         .arg(ttl_ms(*ttl))
-        .arg(if **surface == *preferred { priority } else { 0 })
+        .arg(defaults::priority(surface))
         .arg(layout.session(""))
         .arg(layout.project_channel(tenant, project))
         .arg(projects)

@@ -6,6 +6,7 @@
 -- ARGV  1 claim  2 kind:name  3 session  4 host  5 name  6 ttl, ms  7 floor of tokens
 --       8 what records start with  9 project  10 priority  11 what hashes of sessions start with
 --       12 what channels of sessions start with  13 channel of the project  14 channel of losses
+--       15 preferred surface  16 its priority
 -- Returns {'held', token} | {'contended', ms until free or -1, nil, holder} | {'gone', reason}.
 -- Writes nothing if contended.
 
@@ -13,11 +14,12 @@ local main, key, fence, claim_key, own = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEY
 local claim = claim_arguments()
 local project, priority, sessions = ARGV[9], tonumber(ARGV[10]), ARGV[11]
 local session_channels, channel, lost = ARGV[12], ARGV[13], ARGV[14]
+local preferred, preference = ARGV[15], tonumber(ARGV[16])
 
 -- What a session of another program counts for.
 local function priority_of(session)
   local f = redis.call('HMGET', sessions .. session, 'priority', 'agent_surface')
-  return tonumber(f[1]) or (f[2] == 'claude_desktop' and 100 or 0)
+  return tonumber(f[1]) or (f[2] == preferred and preference or 0)
 end
 
 local record = read_record(key)
