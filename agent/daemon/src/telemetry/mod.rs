@@ -10,6 +10,7 @@ mod journald;
 pub mod log;
 pub mod metrics;
 mod notes;
+mod process;
 mod repeats;
 mod writer;
 
