@@ -5,15 +5,15 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
-use tenure_core::keeper::{Reply, Request};
 use tenure_core::model::defaults;
 use tenure_wire::{Acquire, Acquired, Code, Kind, Problem, Waiting};
 
 use super::context::Context;
 use super::parse::{Ask as Body, Parsed};
-use super::respond::{Refused, json, mismatch};
+use super::respond::{Refused, json};
 use super::server::{Connected, Connection};
 use super::validate;
+use crate::heart::Acquisition;
 use crate::policy::Ask;
 
 impl Body for Acquire {
@@ -45,12 +45,11 @@ pub(super) async fn acquire(
         () = connection.hung_up() => return Err(cancelled().into()),
     };
     match reply {
-        Reply::Acquired(acquired) => {
+        Acquisition::Granted(acquired) => {
             connection.owes(context.heart.delivery(acquired.hold));
             Ok(json(StatusCode::OK, &acquired))
         }
-        Reply::Waiting(waiting) => Ok(json(StatusCode::ACCEPTED, &waiting)),
-        other => Ok(mismatch("acquire", &other)),
+        Acquisition::Waiting(waiting) => Ok(json(StatusCode::ACCEPTED, &waiting)),
     }
 }
 
@@ -58,12 +57,12 @@ async fn ask_keeper(
     context: &Context,
     connection: &Connection,
     ask: Acquire,
-) -> Result<Reply, Refused> {
+) -> Result<Acquisition, Refused> {
     if !context.policy.current().is_open() {
         check_policy(context, connection, &ask).await?;
     }
     let caller = context.with_quota(connection.caller());
-    Ok(context.heart.call(caller, Request::Acquire(ask)).await?)
+    Ok(context.heart.acquire(caller, ask).await?)
 }
 
 /// Asks the policy, which judges by the session too.
@@ -72,15 +71,7 @@ async fn check_policy(
     connection: &Connection,
     ask: &Acquire,
 ) -> Result<(), Refused> {
-    let facts = match context.heart.call(connection.caller(), Request::Lookup(ask.session)).await? {
-        Reply::Facts(facts) => facts,
-        other => {
-            mismatch("lookup", &other);
-            return Err(
-                Problem::new(Code::SessionUnknown, "the session cannot be looked up").into()
-            );
-        }
-    };
+    let facts = context.heart.lookup(connection.caller(), ask.session).await?;
     let is_master = ask.kind == Kind::Master;
     let default = is_master.then(|| defaults::priority(&facts.surface));
     let wish = Ask {

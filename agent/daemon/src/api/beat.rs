@@ -5,12 +5,11 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use tenure_core::keeper::{Reply, Request};
 use tenure_wire::{Beat, Problem};
 
 use super::context::Context;
 use super::parse::{Ask, Parsed};
-use super::respond::{Refused, mismatch};
+use super::respond::Refused;
 use super::server::Connected;
 
 impl Ask for Beat {
@@ -30,8 +29,6 @@ pub(super) async fn beat(
     Connected(connection): Connected,
     Parsed(ask): Parsed<Beat>,
 ) -> Result<Response, Refused> {
-    match context.heart.call(connection.caller(), Request::Beat(ask.session)).await? {
-        Reply::Beaten => Ok(StatusCode::NO_CONTENT.into_response()),
-        other => Ok(mismatch("beat", &other)),
-    }
+    context.heart.beat(connection.caller(), ask.session).await?;
+    Ok(StatusCode::NO_CONTENT.into_response())
 }

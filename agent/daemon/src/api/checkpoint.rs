@@ -5,12 +5,11 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
-use tenure_core::keeper::{Reply, Request};
 use tenure_wire::{Checkpoint, Checkpointed, Problem};
 
 use super::context::Context;
 use super::parse::{Ask, Parsed};
-use super::respond::{Refused, json, mismatch};
+use super::respond::{Refused, json};
 use super::server::Connected;
 
 impl Ask for Checkpoint {
@@ -30,8 +29,6 @@ pub(super) async fn checkpoint(
     Connected(connection): Connected,
     Parsed(ask): Parsed<Checkpoint>,
 ) -> Result<Response, Refused> {
-    match context.heart.call(connection.caller(), Request::Checkpoint(ask.session)).await? {
-        Reply::Checkpointed(checkpointed) => Ok(json(StatusCode::OK, &checkpointed)),
-        other => Ok(mismatch("checkpoint", &other)),
-    }
+    let checkpointed = context.heart.checkpoint(connection.caller(), ask.session).await?;
+    Ok(json(StatusCode::OK, &checkpointed))
 }

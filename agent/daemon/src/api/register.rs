@@ -7,15 +7,15 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
-use tenure_core::keeper::{Reply, Request};
 use tenure_host::machine::has_free_descriptor;
 use tenure_wire::{Code, DEFAULT_TENANT, Problem, Register, Registered, Release, Tether};
 
 use super::context::Context;
 use super::parse::{Ask as Body, Parsed};
-use super::respond::{Refused, json, mismatch};
+use super::respond::{Refused, json};
 use super::server::Connected;
 use super::validate;
+use crate::heart::Registration;
 use crate::policy::Ask;
 
 impl Body for Register {
@@ -56,28 +56,25 @@ pub(super) async fn register(
         return Err(no_room("its process cannot be watched"));
     }
     let later = connection.caller();
-    match context.heart.call(caller, Request::Register(ask)).await? {
-        Reply::Registered { session, secret, ttl_ms, beat_ms, resumed } => {
-            let page = context.about.pages.join(session.to_string());
-            if !resumed && is_missing(&page) {
-                let release = Release { session: session.0, hold: None };
-                context.heart.call(later, Request::Release(release)).await?;
-                return Err(no_room("it would have no page"));
-            }
-            let registered = Registered {
-                session: session.0,
-                secret,
-                ttl_ms,
-                beat_ms,
-                page: page.to_string_lossy().into_owned(),
-                boot_id: context.about.boot_id,
-                resumed,
-                agent: context.about.agent.clone(),
-            };
-            Ok(json(StatusCode::CREATED, &registered))
-        }
-        other => Ok(mismatch("register", &other)),
+    let Registration { session, secret, ttl_ms, beat_ms, resumed } =
+        context.heart.register(caller, ask).await?;
+    let page = context.about.pages.join(session.to_string());
+    if !resumed && is_missing(&page) {
+        let release = Release { session: session.0, hold: None };
+        context.heart.release(later, release).await?;
+        return Err(no_room("it would have no page"));
     }
+    let registered = Registered {
+        session: session.0,
+        secret,
+        ttl_ms,
+        beat_ms,
+        page: page.to_string_lossy().into_owned(),
+        boot_id: context.about.boot_id,
+        resumed,
+        agent: context.about.agent.clone(),
+    };
+    Ok(json(StatusCode::CREATED, &registered))
 }
 
 /// True for a session that the heart could make no page for.

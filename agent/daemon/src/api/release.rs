@@ -5,12 +5,11 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
-use tenure_core::keeper::{Reply, Request};
 use tenure_wire::{Problem, Release, Released};
 
 use super::context::Context;
 use super::parse::{Ask, Parsed};
-use super::respond::{Refused, json, mismatch};
+use super::respond::{Refused, json};
 use super::server::Connected;
 
 impl Ask for Release {
@@ -30,8 +29,6 @@ pub(super) async fn release(
     Connected(connection): Connected,
     Parsed(ask): Parsed<Release>,
 ) -> Result<Response, Refused> {
-    match context.heart.call(connection.caller(), Request::Release(ask)).await? {
-        Reply::Released(released) => Ok(json(StatusCode::OK, &Released { released })),
-        other => Ok(mismatch("release", &other)),
-    }
+    let released = context.heart.release(connection.caller(), ask).await?;
+    Ok(json(StatusCode::OK, &Released { released }))
 }

@@ -6,7 +6,6 @@ use axum::body::{Body, Bytes};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
-use tenure_core::keeper::Reply;
 use tenure_wire::{Code, Problem};
 use utoipa::IntoResponses;
 
@@ -127,19 +126,6 @@ fn body(status: StatusCode, content_type: &'static str, value: &impl Serialize) 
     response
 }
 
-/// The keeper answered something else than what it was asked: a fault of the agent, told as such.
-pub(super) fn mismatch(asked: &'static str, reply: &Reply) -> Response {
-    let reply = name(reply);
-    tracing::error!(asked, reply, "the keeper answered another question");
-    StatusCode::INTERNAL_SERVER_ERROR.into_response()
-}
-
-/// The name of a reply. The rest of it may be a secret.
-fn name(reply: &Reply) -> String {
-    let text = format!("{reply:?}");
-    text.chars().take_while(|c| c.is_alphanumeric()).collect()
-}
-
 /// Answers that every endpoint has which takes input and asks the heart.
 #[derive(IntoResponses)]
 #[expect(dead_code, reason = "only its shape is used")]
@@ -179,19 +165,6 @@ pub(super) enum BadBody {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_reply_that_nobody_expected_is_logged_without_its_secret() {
-        let secret = Reply::Registered {
-            session: tenure_core::model::SessionId(uuid::Uuid::nil()),
-            secret: "5ec1e7".into(),
-            ttl_ms: 1,
-            beat_ms: 1,
-            resumed: false,
-        };
-        assert_eq!(name(&secret), "Registered");
-        assert_eq!(name(&Reply::Released(true)), "Released");
-    }
 
     #[test]
     fn retry_after_is_rounded_up() {

@@ -5,13 +5,12 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
-use tenure_core::keeper::{Reply, Request};
 use tenure_core::model::Resource;
 use tenure_wire::{DEFAULT_TENANT, Problem, Revoke, Revoked};
 
 use super::context::Context;
 use super::parse::{Ask, Parsed};
-use super::respond::{Refused, json, mismatch};
+use super::respond::{Refused, json};
 use super::server::Connected;
 use super::validate::{resource_name, scope};
 
@@ -37,9 +36,6 @@ pub(super) async fn revoke(
     resource_name(ask.kind, &ask.name)?;
     let resource =
         Resource { tenant: tenant.into(), kind: ask.kind, name: ask.name.as_str().into() };
-    let request = Request::Revoke { resource, token: ask.token };
-    match context.heart.call(connection.caller(), request).await? {
-        Reply::Revoked(revoked) => Ok(json(StatusCode::OK, &revoked)),
-        other => Ok(mismatch("revoke", &other)),
-    }
+    let revoked = context.heart.revoke(connection.caller(), resource, ask.token).await?;
+    Ok(json(StatusCode::OK, &revoked))
 }

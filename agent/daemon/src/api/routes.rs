@@ -4,13 +4,12 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::response::Response;
-use tenure_core::keeper::{Reply, Request};
 use tenure_core::model::{Page, Resource};
 use tenure_wire::{Kind, Problem, Routes};
 
 use super::context::Context;
 use super::query::{PAGE_MAX, Paged, Pairs, Queried, Query};
-use super::respond::{Refused, long_json, mismatch};
+use super::respond::{Refused, long_json};
 use super::server::Connected;
 use super::validate::visible;
 
@@ -66,11 +65,7 @@ pub(super) async fn routes(
     let _turn = context.long.turn(peer.uid).await;
     loop {
         let (tenant, name) = (tenant.clone(), name.clone());
-        let request = Request::Routes { tenant, name, page };
-        let mut routes = match context.heart.call(connection.caller(), request).await? {
-            Reply::Routes(routes) => routes,
-            other => return Ok(mismatch("routes", &other)),
-        };
+        let mut routes = context.heart.routes(connection.caller(), tenant, name, page).await?;
         let last = routes.routes.last().map(|route| route.name.as_str());
         // Where a cursor is a name, it is told only to those who may read of it.
         let is_hidden = routes.cursor.is_some()

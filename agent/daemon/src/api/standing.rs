@@ -4,12 +4,11 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::response::Response;
-use tenure_core::keeper::{Reply, Request};
 use tenure_wire::{Kind, Problem, Standing};
 
 use super::context::Context;
 use super::query::{Queried, ResourceQuery};
-use super::respond::{Refused, long_json, mismatch};
+use super::respond::{Refused, long_json};
 use super::server::Connected;
 
 /// Holders and waiters of a resource, across the fleet.
@@ -31,10 +30,6 @@ pub(super) async fn standing(
 ) -> Result<Response, Refused> {
     context.check_reading(&connection.peer(), &resource)?;
     let _turn = context.long.turn(connection.peer().uid).await;
-    match context.heart.call(connection.caller(), Request::Standing(resource)).await? {
-        Reply::Standing(standing) => {
-            long_json(context.heart.budget(), connection.peer().uid, &standing)
-        }
-        other => Ok(mismatch("standing", &other)),
-    }
+    let standing = context.heart.standing(connection.caller(), resource).await?;
+    long_json(context.heart.budget(), connection.peer().uid, &standing)
 }

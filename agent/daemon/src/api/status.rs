@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::response::Response;
-use tenure_core::keeper::{Reply, Request, StatusCursor, StatusPage};
+use tenure_core::keeper::{StatusCursor, StatusPage};
 use tenure_host::clock;
 use tenure_wire::{AgentStatus, Problem, Status, UpstreamStatus};
 
 use super::context::Context;
 use super::query::{Paged, Pairs, Queried, Query};
-use super::respond::{Refused, long_json, mismatch};
+use super::respond::{Refused, long_json};
 use super::server::Connected;
 
 /// `[?limit=…][&cursor=…]`.
@@ -57,10 +57,7 @@ pub(super) async fn status(
     Queried(StatusQuery(page)): Queried<StatusQuery>,
 ) -> Result<Response, Refused> {
     let _turn = context.long.turn(connection.peer().uid).await;
-    let view = match context.heart.call(connection.caller(), Request::Status(page)).await? {
-        Reply::Status(view) => view,
-        other => return Ok(mismatch("status", &other)),
-    };
+    let view = context.heart.status(connection.caller(), page).await?;
     let probe = context.heart.probe().await?;
     let about = &context.about;
     let status = Status {

@@ -68,7 +68,7 @@ pub enum CallError {
 }
 
 /// A message of the API.
-pub(super) enum Message {
+pub(crate) enum Message {
     Request {
         ticket: Ticket,
         caller: Caller,
@@ -108,13 +108,13 @@ pub struct Handle {
 }
 
 /// The heart's end of a [`Handle`].
-pub(super) struct Inbox {
-    pub(super) messages: mpsc::Receiver<Message>,
-    pub(super) urgent: mpsc::UnboundedReceiver<Message>,
+pub(crate) struct Inbox {
+    pub(crate) messages: mpsc::Receiver<Message>,
+    pub(crate) urgent: mpsc::UnboundedReceiver<Message>,
     pub(super) pace: Arc<Pace>,
 }
 
-pub(super) fn channel(buffered_bytes: usize, metrics: Arc<Metrics>) -> (Handle, Inbox) {
+pub(crate) fn channel(buffered_bytes: usize, metrics: Arc<Metrics>) -> (Handle, Inbox) {
     let (messages, messages_out) = mpsc::channel(MESSAGES_MAX);
     #[expect(
         clippy::disallowed_methods,
@@ -135,7 +135,7 @@ impl Handle {
     /// # Errors
     ///
     /// The keeper's refusal, or the end of the heart.
-    pub async fn call(&self, caller: Caller, request: Request) -> Result<Reply, CallError> {
+    pub(super) async fn call(&self, caller: Caller, request: Request) -> Result<Reply, CallError> {
         let ticket = Ticket(self.next.fetch_add(1, Ordering::Relaxed));
         let (reply, answer) = oneshot::channel();
         let alone = self.pace.asked(caller.connection);
@@ -273,8 +273,8 @@ impl Drop for Delivery {
 
 /// Items that wait for the reader of an event stream. They are bounded by number and by the
 /// reader's share of bytes; of standings only the newest waits.
-pub(super) struct Backlog {
-    pub(super) events: mpsc::Sender<StreamItem>,
+pub(crate) struct Backlog {
+    pub(crate) events: mpsc::Sender<StreamItem>,
     standing: Arc<Mutex<Option<StreamItem>>>,
     budget: Arc<Budget>,
     uid: u32,

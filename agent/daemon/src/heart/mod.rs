@@ -6,11 +6,10 @@
 
 mod budget;
 mod effects;
-#[cfg(test)]
-pub(crate) mod fake;
 mod handle;
 mod lateness;
 mod pace;
+mod requests;
 mod run;
 mod shell;
 mod spawn;
@@ -20,6 +19,9 @@ pub use budget::{BUFFERED_BYTES_MAX, Budget, Charge, OverBudget};
 pub use handle::{
     CallError, Delivery, EventStream, Handle, HeartGone, Probe, StreamItem, StreamTether,
 };
+#[cfg(test)]
+pub(crate) use handle::{Inbox, Message, channel};
+pub use requests::{Acquisition, Registration};
 pub use run::Parts;
 pub use spawn::{Control, Heart, spawn};
 pub use tenure_host::peer::Caller;

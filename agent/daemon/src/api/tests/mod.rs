@@ -15,4 +15,4 @@ mod rig;
 mod streams;
 
 use client::Client;
-use rig::{Noted, Rig, SESSION, within};
+use rig::{Rig, SESSION, within};

@@ -28,8 +28,7 @@ use super::super::{
     About, Context, Drained, Identity, Limits, Places, SelfProbe, self_probe, serve,
 };
 use super::Client;
-use crate::heart::fake::{FakeHeart, Heard};
-use crate::heart::{BUFFERED_BYTES_MAX, Caller, Probe, StreamItem};
+use crate::heart::{BUFFERED_BYTES_MAX, Caller, Inbox, Message, Probe, StreamItem, channel};
 use crate::policy::SharedPolicy;
 use crate::telemetry::Metrics;
 
@@ -100,10 +99,10 @@ impl Rig {
         let path = directory.path().join("api.sock");
         std::fs::write(directory.path().join(SESSION), "a page").unwrap();
         let metrics = Arc::new(Metrics::new());
-        let (heart, fake) = FakeHeart::new(buffered_bytes, metrics.clone());
+        let (heart, inbox) = channel(buffered_bytes, metrics.clone());
         let (notes, noted) = mpsc::unbounded_channel();
         let beats = Arc::new(AtomicBool::new(true));
-        tokio::spawn(beat(fake, notes, beats.clone()));
+        tokio::spawn(beat(inbox, notes, beats.clone()));
         let context = Arc::new(Context {
             heart,
             settings: Arc::new(Settings { agent_uid: 990, ..Settings::default() }),
@@ -203,14 +202,23 @@ impl Rig {
     }
 }
 
-async fn beat(mut heart: FakeHeart, notes: mpsc::UnboundedSender<Noted>, beats: Arc<AtomicBool>) {
+/// The next message to the heart; `None` when no handle is left.
+async fn next(inbox: &mut Inbox) -> Option<Message> {
+    tokio::select! {
+        biased;
+        Some(message) = inbox.urgent.recv() => Some(message),
+        message = inbox.messages.recv() => message,
+    }
+}
+
+async fn beat(mut inbox: Inbox, notes: mpsc::UnboundedSender<Noted>, beats: Arc<AtomicBool>) {
     // A wait ends when its request does; so it is kept, not answered.
     let mut waits = HashMap::new();
     let mut unanswered = Vec::new();
     let mut opened = Vec::new();
-    while let Some(heard) = heart.next().await {
-        let note = match heard {
-            Heard::Request { ticket, caller, request, reply } => {
+    while let Some(message) = next(&mut inbox).await {
+        let note = match message {
+            Message::Request { ticket, caller, request, reply } => {
                 let is_registration = matches!(*request, Request::Register(_));
                 assert_eq!(caller.peer.process.is_some(), is_registration, "{request:?}");
                 let is_wait =
@@ -223,29 +231,29 @@ async fn beat(mut heart: FakeHeart, notes: mpsc::UnboundedSender<Noted>, beats: 
                 }
                 Noted::Request(ticket, request)
             }
-            Heard::Cancel(ticket) => {
+            Message::Cancel(ticket) => {
                 waits.remove(&ticket);
                 Noted::Cancelled(ticket)
             }
-            Heard::Undelivered(hold) => Noted::Undelivered(hold),
-            Heard::OpenStream { stream, target, events, open, reply } => {
+            Message::Undelivered(hold) => Noted::Undelivered(hold),
+            Message::OpenStream { stream, target, events, open, reply, .. } => {
                 opened.push(open);
                 let _ = reply.send(Ok(is_tether(&target)));
-                Noted::Opened(stream, target, events)
+                Noted::Opened(stream, target, events.events)
             }
-            Heard::CloseStream(stream) => Noted::Closed(stream),
-            Heard::Examine(reply) => {
+            Message::CloseStream(stream) => Noted::Closed(stream),
+            Message::Examine(reply) => {
                 let (checks, found) = oneshot::channel();
                 // Fails when the client is gone.
                 let _ = reply.send(Box::pin(async { found.await.unwrap_or_default() }));
                 Noted::Examination(checks)
             }
-            Heard::EndQuarantine(reply) => {
+            Message::EndQuarantine(reply) => {
                 // Fails when the client is gone.
                 let _ = reply.send(Some(Duration::from_millis(29_500)));
                 continue;
             }
-            Heard::Probe(reply) => {
+            Message::Probe(reply) => {
                 let health = Health {
                     state: UpstreamState::Down,
                     last_error: Some("refused".into()),
