@@ -1,8 +1,8 @@
 //! The watch over a running command: signals to it, news of its hold, and the clock.
 
-use std::future::Future;
+mod news;
+
 use std::io;
-use std::pin::Pin;
 use std::process::{Child, ExitStatus};
 use std::time::Duration;
 
@@ -11,9 +11,10 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tenure::client::{CallError, Client, EventStream, Received};
 use tenure::page::boottime_ns;
-use tenure::wire::{Acquired, Event, HoldState, Registered};
+use tenure::wire::{Acquired, HoldState, Registered};
 use uuid::Uuid;
 
+use self::news::{Attaching, attached, next_event};
 use super::alarm::Alarm;
 use super::child::Guarded;
 use super::decide::{Action, Reaction, Stage, View, decide, nanos};
@@ -21,7 +22,7 @@ use super::family::{self, Member};
 use super::kernel::{self, Change};
 use super::signals::Signals;
 use super::terminal::Terminal;
-use super::tether::{Tether, attach_again};
+use super::tether::Tether;
 use super::validity::{Reading, Validity};
 use crate::output::say;
 
@@ -31,8 +32,6 @@ const NEWS_MAX_NS: u64 = 50_000_000;
 
 /// How often what goes on in spite of SIGKILL is looked for.
 const KILL_AGAIN_NS: u64 = 20_000_000;
-
-type Attaching = Pin<Box<dyn Future<Output = Result<Tether, CallError>>>>;
 
 /// How the user's program for a loss is started: with the reason and the command's process id.
 pub(super) type StartProgram<'a> = dyn Fn(&str, u32) -> io::Result<Child> + 'a;
@@ -363,64 +362,6 @@ impl<'a> Watch<'a> {
         }
     }
 
-    fn take_event(&mut self, event: &Event) {
-        let hold = self.hold;
-        match event {
-            Event::Jeopardy(event) if event.of.hold == hold => self.jeopardy = true,
-            Event::Granted(event) | Event::Safe(event) if event.of.hold == hold => {
-                self.jeopardy = false;
-                self.validity.told(event.valid_until_boottime_ns);
-            }
-            Event::Lost(event) if event.of.hold == hold => self.lose(event.reason.as_str()),
-            Event::Released(event) if event.of.hold == hold => self.lose("released"),
-            Event::Snapshot(snapshot) if self.snapshot_counts => {
-                match snapshot.holds.iter().find(|view| view.hold == hold) {
-                    Some(view) => match view.state {
-                        HoldState::Held | HoldState::Jeopardy => {
-                            self.jeopardy = view.state == HoldState::Jeopardy;
-                            self.validity.told(view.valid_until_boottime_ns);
-                        }
-                        _ => self.lose("ended"),
-                    },
-                    None => self.lose("ended"),
-                }
-            }
-            _ => {}
-        }
-    }
-
-    fn lose(&mut self, reason: &'static str) {
-        // The first reason is the cause of the others.
-        if self.lost.is_none() {
-            self.lost = Some(reason);
-            if self.orders.reaction == Reaction::Ignore {
-                self.warn();
-            }
-        }
-    }
-
-    /// The stream broke: the agent restarts, or is gone.
-    fn attach(&mut self) {
-        self.stream = None;
-        if self.attaching.is_none() {
-            let again = attach_again(self.client.clone(), self.registered.clone());
-            self.attaching = Some(Box::pin(again));
-        }
-    }
-
-    fn take_tether(&mut self, result: Result<Tether, CallError>) {
-        self.attaching = None;
-        match result {
-            Ok(tether) => {
-                self.validity.attached_again(&tether.registered);
-                self.registered = tether.registered;
-                self.stream = Some(tether.stream);
-                self.snapshot_counts = true;
-            }
-            Err(error) => self.lose(if error.is_session_gone() { "ended" } else { "detached" }),
-        }
-    }
-
     fn start_program(&mut self) {
         let reason = match self.lost {
             Some(reason) => reason,
@@ -466,19 +407,5 @@ impl<'a> Watch<'a> {
                 ));
             }
         }
-    }
-}
-
-async fn next_event(stream: &mut Option<EventStream>) -> Option<Result<Received, CallError>> {
-    match stream {
-        Some(stream) => stream.next().await,
-        None => std::future::pending().await,
-    }
-}
-
-async fn attached(attaching: &mut Option<Attaching>) -> Result<Tether, CallError> {
-    match attaching {
-        Some(attaching) => attaching.await,
-        None => std::future::pending().await,
     }
 }
