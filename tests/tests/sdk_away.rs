@@ -14,6 +14,14 @@ async fn open(gate: &Gate) -> tenure::Session {
     builder.linger(Duration::from_secs(600)).open().await.expect("it registers")
 }
 
+/// A session behind a gate, and its hold of a role.
+async fn hold_role(agent: &Agent) -> (Gate, tenure::Session, tenure::Hold) {
+    let gate = Gate::before(&agent.socket());
+    let session = open(&gate).await;
+    let hold = session.leader("role").acquire().await.expect("it is free");
+    (gate, session, hold)
+}
+
 async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
     let result = tokio::time::timeout(DEADLINE, future).await;
     result.unwrap_or_else(|_| panic!("waited {DEADLINE:?} in vain for {what}"))
@@ -60,9 +68,7 @@ async fn a_renewal_on_the_page_is_enough() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_page_without_an_event_is_a_loss_too() {
     let agent = Agent::start();
-    let gate = Gate::before(&agent.socket());
-    let session = open(&gate).await;
-    let hold = session.leader("role").acquire().await.expect("it is free");
+    let (gate, _session, hold) = hold_role(&agent).await;
     gate.set_silent(true);
     revoke(&agent, "role");
     until("the page to say so", || !hold.is_held());
@@ -114,9 +120,7 @@ async fn a_restart_of_the_agent_loses_no_wait() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_the_agent_does_not_know_any_more_is_lost() {
     let mut agent = Agent::start();
-    let gate = Gate::before(&agent.socket());
-    let session = open(&gate).await;
-    let hold = session.leader("role").acquire().await.expect("it is free");
+    let (gate, _session, hold) = hold_role(&agent).await;
     gate.close();
     revoke(&agent, "role");
     // Its events are forgotten as well.
@@ -130,9 +134,7 @@ async fn what_the_agent_does_not_know_any_more_is_lost() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_that_the_agent_does_not_know_is_gone() {
     let mut agent = Agent::start();
-    let gate = Gate::before(&agent.socket());
-    let session = open(&gate).await;
-    let hold = session.leader("role").acquire().await.expect("it is free");
+    let (_gate, session, hold) = hold_role(&agent).await;
     agent.kill();
     agent.delete_journal();
     agent.start_again();
@@ -146,9 +148,7 @@ async fn a_session_that_the_agent_does_not_know_is_gone() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_broken_stream_goes_on_where_it_ended() {
     let agent = Agent::start();
-    let gate = Gate::before(&agent.socket());
-    let session = open(&gate).await;
-    let hold = session.leader("role").acquire().await.expect("it is free");
+    let (gate, _session, hold) = hold_role(&agent).await;
     gate.close();
     revoke(&agent, "role");
     gate.open();

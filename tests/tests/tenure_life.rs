@@ -11,7 +11,8 @@ use nix::unistd::Pid;
 use serde_json::json;
 use tenure::wire::{HoldState, HoldView};
 use tenure_tests::harness::{
-    Agent, Client, Program, TenureRun, binary, eventually, other_users, run_to_end, until,
+    Agent, Client, Program, TenureRun, binary, other_users, read_pid, read_when_there, run_to_end,
+    runs, until,
 };
 
 const LEADER: [&str; 2] = ["--leader", "role"];
@@ -42,9 +43,7 @@ impl Scene {
     /// The last line that was said, once there is one, which is then taken away.
     #[track_caller]
     fn said(&self) -> String {
-        let said = eventually("the command to say something", || {
-            fs::read_to_string(&self.file).ok().filter(|text| text.ends_with('\n'))
-        });
+        let said = read_when_there(&self.file);
         fs::remove_file(&self.file).expect("it is ours");
         said.trim().to_owned()
     }
@@ -74,12 +73,6 @@ impl Scene {
     fn nothing_is_left(&self) {
         until("nothing to be left", || self.agent.counts() == (0, 0, 0));
     }
-}
-
-fn runs(pid: Pid) -> bool {
-    // A zombie that nobody has reaped yet does not run.
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with(['Z', 'X']))
 }
 
 #[test]
@@ -281,4 +274,64 @@ fn a_status_is_a_table_or_json_and_needs_an_agent() {
         let (code, out, err) = tenure(&socket, args);
         assert_eq!(code, 69, "{args:?}: {out}{err}");
     }
+}
+
+/// A process that a command leaves behind: not in its process group, holding on to nothing, and ignoring
+/// SIGTERM. Writes its process number.
+fn escaped(text: &str) -> String {
+    let program = "import os,signal,time; os.setsid(); signal.signal(signal.SIGTERM, signal.SIG_IGN); \
+                   os.closerange(0, 256); open(sys.argv[1], \"w\").write(f\"{os.getpid()}\\n\"); \
+                   time.sleep(1000)";
+    // Its parent ends at once.
+    format!("(python3 -c 'import sys,{}' {text} &)", program.trim_start_matches("import "))
+}
+
+#[test]
+fn what_left_the_process_group_does_not_outlive_the_hold() {
+    let agent = Agent::start();
+    for (name, rest) in
+        [("left", "sleep 1000"), ("gone", "while [ ! -s FILE ]; do sleep 0.02; done")]
+    {
+        let path = agent.dir().join(name);
+        let text = path.display().to_string();
+        // It is stopped while it runs, or left something behind that keeps the hold.
+        let script = format!("{}; {}", escaped(&text), rest.replace("FILE", &text));
+        let args = [&LEADER[..], &["--kill-after", "200ms"]].concat();
+        let mut run = TenureRun::new(&agent.socket(), &args, &["sh", "-c", &script]).start();
+        let pid = read_pid(&path);
+        if name == "left" {
+            agent.http().post("/v1/revoke", &json!({"kind": "leader", "name": "role"})).json(200);
+            let (code, _, err) = run_to_end(&mut run);
+            assert_eq!(code, 74, "{err}");
+            assert!(!runs(pid), "{name}: it works on without the hold");
+        } else {
+            // Not stopped: who closes everything is on his own, as the help says.
+            assert_eq!(run.wait_code(), 0);
+            assert!(runs(pid));
+            kill(pid, Signal::SIGKILL).expect("it runs");
+        }
+        until("nothing to be left", || agent.counts() == (0, 0, 0));
+    }
+}
+
+#[test]
+fn what_left_the_process_group_is_asked_to_stop_as_well() {
+    let agent = Agent::start();
+    let path = agent.dir().join("pid");
+    let text = path.display();
+    let last = agent.dir().join("last");
+    let last_text = last.display();
+    let inner = format!(
+        "trap \"echo bye > {last_text}; exit\" TERM; echo $$ > {text}; \
+                         while :; do sleep 0.02; done"
+    );
+    let args = [&LEADER[..], &["--kill-after", "1h"]].concat();
+    let command = ["setsid", "-w", "sh", "-c", &inner];
+    let mut run = TenureRun::new(&agent.socket(), &args, &command).start();
+    let pid = read_pid(&path);
+    agent.http().post("/v1/revoke", &json!({"kind": "leader", "name": "role"})).json(200);
+    let (code, _, err) = run_to_end(&mut run);
+    assert_eq!(code, 74, "{err}");
+    assert!(!runs(pid));
+    assert_eq!(read_when_there(&last), "bye\n");
 }

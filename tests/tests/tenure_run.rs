@@ -9,7 +9,8 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::json;
 use tenure_tests::harness::{
-    Agent, Client, Program, TenureRun, boottime_ns, eventually, run_to_end, until,
+    Agent, Client, Program, TenureRun, boottime_ns, read_pid, read_when_there, run_to_end, runs,
+    until,
 };
 use uuid::Uuid;
 
@@ -30,24 +31,6 @@ fn hold_role(agent: &Agent) -> (Uuid, Uuid) {
     let session = http.register(&json!({"name": "incumbent", "keepalive_ms": 600_000})).session;
     let granted = http.acquire(session, "leader", "role", &json!({}));
     (session, granted.hold)
-}
-
-#[track_caller]
-fn read_when_there(path: &Path) -> String {
-    eventually(&format!("{} to be written", path.display()), || {
-        fs::read_to_string(path).ok().filter(|text| text.ends_with('\n'))
-    })
-}
-
-#[track_caller]
-fn read_pid(path: &Path) -> Pid {
-    Pid::from_raw(read_when_there(path).trim().parse().expect("a process number"))
-}
-
-fn runs(pid: Pid) -> bool {
-    // A zombie that nobody has reaped yet does not run.
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with(['Z', 'X']))
 }
 
 fn file(agent: &Agent, name: &str) -> (PathBuf, String) {
@@ -163,63 +146,6 @@ fn a_command_that_ignores_sigterm_is_killed_before_the_role_passes_on() {
     events.granted(next.hold);
     assert!(!runs(child), "stopped comes before released");
     assert_eq!(run.wait_code(), 74);
-}
-
-/// A process that a command leaves behind: not in its process group, holding on to nothing, and ignoring
-/// SIGTERM. Writes its process number.
-fn escaped(text: &str) -> String {
-    let program = "import os,signal,time; os.setsid(); signal.signal(signal.SIGTERM, signal.SIG_IGN); \
-                   os.closerange(0, 256); open(sys.argv[1], \"w\").write(f\"{os.getpid()}\\n\"); \
-                   time.sleep(1000)";
-    // Its parent ends at once.
-    format!("(python3 -c 'import sys,{}' {text} &)", program.trim_start_matches("import "))
-}
-
-#[test]
-fn what_left_the_process_group_does_not_outlive_the_hold() {
-    let agent = Agent::start();
-    for (name, rest) in
-        [("left", "sleep 1000"), ("gone", "while [ ! -s FILE ]; do sleep 0.02; done")]
-    {
-        let (path, text) = file(&agent, name);
-        // It is stopped while it runs, or left something behind that keeps the hold.
-        let script = format!("{}; {}", escaped(&text), rest.replace("FILE", &text));
-        let args = [&LEADER[..], &["--kill-after", "200ms"]].concat();
-        let mut run = TenureRun::new(&agent.socket(), &args, &["sh", "-c", &script]).start();
-        let pid = read_pid(&path);
-        if name == "left" {
-            agent.http().post("/v1/revoke", &json!({"kind": "leader", "name": "role"})).json(200);
-            let (code, _, err) = run_to_end(&mut run);
-            assert_eq!(code, 74, "{err}");
-            assert!(!runs(pid), "{name}: it works on without the hold");
-        } else {
-            // Not stopped: who closes everything is on his own, as the help says.
-            assert_eq!(run.wait_code(), 0);
-            assert!(runs(pid));
-            kill(pid, Signal::SIGKILL).expect("it runs");
-        }
-        until("nothing to be left", || agent.counts() == (0, 0, 0));
-    }
-}
-
-#[test]
-fn what_left_the_process_group_is_asked_to_stop_as_well() {
-    let agent = Agent::start();
-    let (path, text) = file(&agent, "pid");
-    let (last, last_text) = file(&agent, "last");
-    let inner = format!(
-        "trap \"echo bye > {last_text}; exit\" TERM; echo $$ > {text}; \
-                         while :; do sleep 0.02; done"
-    );
-    let args = [&LEADER[..], &["--kill-after", "1h"]].concat();
-    let command = ["setsid", "-w", "sh", "-c", &inner];
-    let mut run = TenureRun::new(&agent.socket(), &args, &command).start();
-    let pid = read_pid(&path);
-    agent.http().post("/v1/revoke", &json!({"kind": "leader", "name": "role"})).json(200);
-    let (code, _, err) = run_to_end(&mut run);
-    assert_eq!(code, 74, "{err}");
-    assert!(!runs(pid));
-    assert_eq!(read_when_there(&last), "bye\n");
 }
 
 #[test]

@@ -7,7 +7,7 @@ mod process;
 mod redis;
 mod until;
 
-pub use process::{Program, apart, apart_with_foreign_proc, cpu_ns, rss_kib, rss_max_kib};
+pub use process::{Program, apart, apart_with_foreign_proc, cpu_ns, rss_kib, rss_max_kib, runs};
 pub use redis::{
     Contents, Direction, Entry, Listener, Proxy, RedisServer, RedisSetup, SENTINEL_SERVICE,
     Sentinel, free_port,

@@ -148,6 +148,12 @@ impl Drop for Program {
     }
 }
 
+/// True if a process runs. A zombie that nobody has reaped yet does not.
+pub fn runs(pid: Pid) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat_field(&stat, 0).is_some_and(|state| !["Z", "X"].contains(&state))
+}
+
 /// A field of `/proc/PID/stat` after the name, which may hold blanks; 0 is the state.
 fn stat_field(stat: &str, index: usize) -> Option<&str> {
     stat.rsplit_once(')')?.1.split_whitespace().nth(index)

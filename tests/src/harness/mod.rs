@@ -51,5 +51,5 @@ pub use service_manager::{DESCRIPTORS_MAX, ServiceManager};
 pub use siege::{Holder, Siege};
 pub use small_disk::SmallDisk;
 pub use tenure_harness::*;
-pub use tenure_run::{TenureRun, run_to_end};
+pub use tenure_run::{TenureRun, read_pid, read_when_there, run_to_end};
 pub use users::other_users;

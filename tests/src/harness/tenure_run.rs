@@ -1,10 +1,13 @@
 //! The `tenure` command as a test runs it.
 
+use std::fs;
 use std::io::Read;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use super::{Program, apart, binary};
+use nix::unistd::Pid;
+
+use super::{Program, apart, binary, eventually};
 
 /// Builds a `tenure run` command line.
 pub struct TenureRun {
@@ -69,4 +72,18 @@ pub fn run_to_end(program: &mut Program) -> (i32, String, String) {
     let stderr = child.stderr.as_mut().expect("standard error is piped");
     stderr.read_to_string(&mut err).expect("output is UTF-8");
     (code, out, err)
+}
+
+/// The text of a file, once a command has written a whole line to it.
+#[track_caller]
+pub fn read_when_there(path: &Path) -> String {
+    eventually(&format!("{} to be written", path.display()), || {
+        fs::read_to_string(path).ok().filter(|text| text.ends_with('\n'))
+    })
+}
+
+/// The process number that a command has written to a file.
+#[track_caller]
+pub fn read_pid(path: &Path) -> Pid {
+    Pid::from_raw(read_when_there(path).trim().parse().expect("a process number"))
 }

@@ -3,6 +3,7 @@
 //! The runtime directory is in memory and ends with the machine; the state directory is on a medium that
 //! keeps what was synced. Both are full, fail and are damaged as the seed decides.
 
+mod file;
 mod process;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,6 +14,7 @@ use std::time::Duration;
 use tenure_stores::journal::{Disk, Note, write_note};
 use uuid::Uuid;
 
+use file::{File, put};
 pub(crate) use process::{Clerk, Handle};
 
 use super::planted::Planted;
@@ -99,17 +101,6 @@ struct Directory {
     reserves_nothing: bool,
     /// A sync takes so much longer.
     slow: Duration,
-}
-
-#[derive(Debug, Default, Clone)]
-struct File {
-    bytes: Vec<u8>,
-    /// Up to where it has space.
-    reserved: u64,
-    /// Bytes on the medium; `None` if not even its name is.
-    durable: Option<Vec<u8>>,
-    /// Writes since then.
-    unsynced: Vec<(u64, Vec<u8>)>,
 }
 
 impl Storage {
@@ -435,20 +426,4 @@ impl State {
         }
         failed
     }
-}
-
-impl File {
-    /// Up to where it can be written although nothing is free.
-    fn space(&self) -> u64 {
-        (self.bytes.len() as u64).max(self.reserved).next_multiple_of(PAGE)
-    }
-}
-
-fn put(into: &mut Vec<u8>, at: u64, bytes: &[u8]) {
-    let Ok(at) = usize::try_from(at) else { return };
-    let end = at + bytes.len();
-    if into.len() < end {
-        into.resize(end, 0);
-    }
-    into[at..end].copy_from_slice(bytes);
 }

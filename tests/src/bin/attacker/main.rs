@@ -5,6 +5,7 @@
 //! With the next line it says what it saw, and goes on; it ends with its standard input.
 
 mod connection;
+mod leases;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, BufRead as _};
@@ -14,6 +15,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use connection::{Connection, get, post};
+use leases::Leases;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use serde_json::{Value, json};
 use tenure_tests::harness::boottime_ns;
@@ -320,53 +322,6 @@ impl Scene {
             }
         }
         self.saw("nothing left");
-    }
-}
-
-/// Leases with names and attributes of the greatest length.
-struct Leases {
-    scene: Rc<Scene>,
-    connection: Connection,
-    /// Leases of one session.
-    holds: usize,
-    taken: VecDeque<String>,
-}
-
-impl Leases {
-    /// Takes a session and its leases; whether there was room for all of them.
-    async fn take(&mut self) -> bool {
-        match self.try_take().await {
-            Ok(has_room) => has_room,
-            Err(error) => {
-                self.scene.saw(&error.root_cause().to_string());
-                self.connection = self.scene.connect().await;
-                false
-            }
-        }
-    }
-
-    async fn try_take(&mut self) -> anyhow::Result<bool> {
-        let with = json!({"name": long_name(0), "tether": "process", "holds": self.holds.max(63)});
-        let answer = self.connection.exchange(&post("/v1/register", &with)).await?;
-        self.scene.saw(&format!("session {}", answer.sort()));
-        if answer.status != 201 {
-            return Ok(false);
-        }
-        let session = answer.field("session")?;
-        let number = usize::try_from(boottime_ns())?;
-        let asks = (0..self.holds).map(|at| ask("routes", &session, number + at));
-        let answers = self.connection.exchange_all(&asks.collect::<Vec<_>>()).await?;
-        answers.iter().for_each(|answer| self.scene.saw(&format!("lease {}", answer.sort())));
-        self.taken.push_back(session);
-        Ok(answers.iter().all(|answer| answer.status == 200))
-    }
-
-    async fn give_back(&mut self) {
-        let Some(session) = self.taken.pop_front() else { return pause(RETRY).await };
-        let end = post("/v1/release", &json!({"session": session}));
-        if self.connection.exchange(&end).await.is_err() {
-            self.connection = self.scene.connect().await;
-        }
     }
 }
 
