@@ -39,13 +39,6 @@ pub const EXAMINATION_MAX: Duration = Duration::from_millis(4500);
 
 /// A store of truth. Lives on the heart's thread; whatever it waits for it waits for elsewhere.
 pub trait Upstream {
-    /// `embedded`, `redis` or `gateway`.
-    fn kind(&self) -> &'static str;
-
-    /// Its guarantee, in one sentence.
-    fn guarantee(&self) -> &'static str;
-
-    /// Its health.
     fn health(&self) -> Health;
 
     /// A thorough look at the upstream and its settings, to be run elsewhere.

@@ -295,14 +295,6 @@ impl Embedded {
 }
 
 impl Upstream for Embedded {
-    fn kind(&self) -> &'static str {
-        "embedded"
-    }
-
-    fn guarantee(&self) -> &'static str {
-        GUARANTEE
-    }
-
     fn health(&self) -> Health {
         let state = match self.engine.quarantined_until(self.latest) {
             Some(_) => UpstreamState::Quarantined,

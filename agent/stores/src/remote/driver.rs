@@ -20,7 +20,7 @@ use super::backend::{
 use super::calls::{Calls, Done};
 use super::expiries::Expiries;
 use super::hints::{Heard, Hints, hints};
-use super::link::{Connector, Dialer, Link, LinkState, Purpose};
+use super::link::{Dialer, Link, LinkState, Purpose};
 use super::own_claims::OwnClaims;
 use super::token::greatest_token;
 use crate::{Examination, Health, Upstream};
@@ -324,14 +324,6 @@ impl<B: Backend> Driver<B> {
 }
 
 impl<B: Backend> Upstream for Driver<B> {
-    fn kind(&self) -> &'static str {
-        B::Connector::STORE
-    }
-
-    fn guarantee(&self) -> &'static str {
-        ""
-    }
-
     fn health(&self) -> Health {
         let states = [&self.links.beats, &self.links.commands, &self.links.feed].map(Link::state);
         let down = states.iter().find_map(|state| match state {
