@@ -92,7 +92,6 @@ impl Oracle {
             resource,
             owner,
             ttl: Duration::from_secs(1),
-            max_hold: None,
             terms,
             enqueue: false,
         });

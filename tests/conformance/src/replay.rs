@@ -309,7 +309,6 @@ impl<'a> Replay<'a> {
             resource,
             owner,
             ttl: std::time::Duration::from_secs(5),
-            max_hold: None,
             terms: Terms::Semaphore { limit, keeps: false },
             enqueue: false,
         });

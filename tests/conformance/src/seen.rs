@@ -72,6 +72,5 @@ fn gone(what: &'static str, reason: GoneReason) -> &'static str {
         (_, GoneReason::Revoked) => "beat gone: revoked",
         (_, GoneReason::Conflict) => "beat gone: conflict",
         (_, GoneReason::Unknown) => "beat gone: unknown",
-        (_, GoneReason::MaxHold) => "beat gone: max hold",
     }
 }

@@ -95,7 +95,7 @@ impl Tracked {
 
 impl Grant {
     pub(super) fn new(now: Boottime, claim: &Claim, token: u64) -> Grant {
-        let expires = cap(now + claim.ttl, last_instant(claim, now));
+        let expires = now + claim.ttl;
         Grant { token, granted_at: now, expires, grace_until: None, route_version: 0 }
     }
 
@@ -107,10 +107,9 @@ impl Grant {
         grant
     }
 
-    pub(super) fn renew(&mut self, now: Boottime, claim: &Claim, ttl: Duration) {
-        let expires = cap(now + ttl, last_instant(claim, self.granted_at));
+    pub(super) fn renew(&mut self, now: Boottime, ttl: Duration) {
         // Never earlier: the holder may go by an answer to a longer ttl.
-        self.expires = self.expires.max(expires);
+        self.expires = self.expires.max(now + ttl);
     }
 
     /// Until when nobody else is granted a lease that expired.
@@ -119,17 +118,8 @@ impl Grant {
             Terms::Lease { grace, .. } => *grace,
             _ => Duration::ZERO,
         };
-        cap(self.expires + grace, last_instant(claim, self.granted_at))
+        self.expires + grace
     }
-}
-
-/// When a grant ends however often it is renewed.
-pub(super) fn last_instant(claim: &Claim, granted_at: Boottime) -> Option<Boottime> {
-    claim.max_hold.map(|max_hold| granted_at + max_hold)
-}
-
-fn cap(instant: Boottime, last: Option<Boottime>) -> Boottime {
-    last.map_or(instant, |last| instant.min(last))
 }
 
 impl Engine {
@@ -168,7 +158,7 @@ impl Engine {
         let mut out_of_grace = false;
         let token = match &mut tracked.state {
             State::Granted(grant) => {
-                grant.renew(now, &tracked.claim, ttl);
+                grant.renew(now, ttl);
                 out_of_grace = grant.grace_until.take().is_some();
                 Some(grant.token)
             }

@@ -4,7 +4,7 @@ use std::collections::btree_map;
 
 use tenure_wire::Kind;
 
-use super::claims::{State, Tracked, last_instant};
+use super::claims::{State, Tracked};
 use super::journal::Entry;
 use super::timers::look_at;
 use super::{Engine, Occupation, Timer};
@@ -144,13 +144,7 @@ impl Engine {
             self.tell_changed(&resource);
             return;
         }
-        let last = last_instant(&tracked.claim, grant.granted_at);
-        let reason = if last.is_some_and(|last| last <= grant.expires) {
-            GoneReason::MaxHold
-        } else {
-            GoneReason::Expired
-        };
-        self.end_claim(now, id, reason);
+        self.end_claim(now, id, GoneReason::Expired);
     }
 
     /// Ends a claim, frees what it held, and gives that to whoever waits.

@@ -70,7 +70,7 @@ impl Engine {
         } else if let Some(ended) = ended {
             grant.expires = ended;
         } else {
-            grant.renew(now, &claim, claim.ttl);
+            grant.renew(now, claim.ttl);
         }
         if resource.kind == Kind::Semaphore {
             semaphores.of(&claim).holders.insert(token, id);

@@ -141,13 +141,13 @@ impl Keeper {
             resource,
             owner: session.owner.clone(),
             ttl,
-            max_hold: acquire.max_hold_ms.map(Duration::from_millis),
             terms,
             enqueue: kind == Kind::Semaphore && acquire.wait != Wait::None,
         };
         let row = self.holds.new_row();
         let mut hold = self.hold_of(claim, row, slot, acquire.wait);
         hold.request = request;
+        hold.max_hold = acquire.max_hold_ms.map(Duration::from_millis);
         hold.asked_at = now;
         if acquire.wait != Wait::None
             && let Some(timeout) = acquire.timeout_ms
@@ -177,6 +177,7 @@ impl Keeper {
             asked_at: Boottime::ZERO,
             granted_at: Boottime::ZERO,
             valid_until: Boottime::ZERO,
+            max_hold: None,
             position: None,
             beating: None,
             again: false,

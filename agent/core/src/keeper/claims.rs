@@ -403,7 +403,6 @@ impl Keeper {
 pub(super) fn lost_reason(reason: GoneReason) -> LostReason {
     match reason {
         GoneReason::Expired => LostReason::Expired,
-        GoneReason::MaxHold => LostReason::MaxHold,
         GoneReason::Preempted => LostReason::Preempted,
         GoneReason::Revoked => LostReason::Revoked,
         GoneReason::Unknown => LostReason::UpstreamReset,

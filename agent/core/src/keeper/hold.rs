@@ -63,6 +63,9 @@ pub(super) struct Hold {
     pub(super) beat_every: Duration,
     /// How much earlier than the upstream its holder must stop.
     pub(super) margin: Duration,
+    /// How long it may be held in all. Counted here alone: the upstream would count from a grant of
+    /// which this agent may hear late, and let go while the holder is told that it is valid.
+    pub(super) max_hold: Option<Duration>,
     /// Place in the queue, as told to the client.
     pub(super) position: Option<u64>,
     /// A renewal that is on its way.
@@ -133,7 +136,7 @@ impl Hold {
     /// The last instant at which it may be valid however often it is renewed. Earlier than the
     /// upstream's end of it, as clocks run at different speeds.
     pub(super) fn last_instant(&self) -> Option<Boottime> {
-        let max_hold = self.claim.max_hold?;
+        let max_hold = self.max_hold?;
         Some(self.granted_at + (max_hold - self.margin.min(max_hold / 2)))
     }
 
@@ -221,6 +224,7 @@ impl Hold {
             wait: self.wait,
             wait_until: self.patience.due(),
             request: self.request.as_deref().map(str::to_owned),
+            max_hold: self.max_hold,
             slot: self.slot,
             token: self.is_held().then_some(self.token),
             granted_at: self.is_held().then_some(self.granted_at),

@@ -71,6 +71,9 @@ pub struct SavedHold {
     pub wait_until: Option<Boottime>,
     /// The client's id for it.
     pub request: Option<String>,
+    /// How long it may be held in all; the agent alone counts it.
+    #[serde(default)]
+    pub max_hold: Option<Duration>,
     /// Its slot on the page.
     pub slot: u32,
     /// The token; `None` while waiting.

@@ -80,6 +80,7 @@ impl Keeper {
         }
         let mut hold = self.hold_of(claim, row, slot, wait);
         hold.asked_at = now;
+        hold.max_hold = saved.max_hold;
         hold.token = token.unwrap_or(0);
         hold.granted_at = saved.granted_at.unwrap_or(Boottime::ZERO);
         hold.valid_until = saved.valid_until;

@@ -212,9 +212,7 @@ impl Keeper {
     /// Sends the claim of a hold.
     pub(super) fn claim(&mut self, id: ClaimId) {
         let Some(hold) = self.holds.get(&id) else { return };
-        // Its longest duration is counted here alone: the upstream would count from a grant of which
-        // this agent may hear late, and let go while the holder is told that it is valid.
-        let mut claim = model::Claim { max_hold: None, ..hold.claim.clone() };
+        let mut claim = hold.claim.clone();
         if let Terms::Semaphore { limit, .. } = &mut claim.terms {
             *limit = hold.limit.unwrap_or(*limit);
         }

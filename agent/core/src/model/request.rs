@@ -60,8 +60,6 @@ pub struct Claim {
     pub owner: Owner,
     /// How long the grant, or the place in the queue, outlives its last beat.
     pub ttl: Duration,
-    /// How long the grant may last in all.
-    pub max_hold: Option<Duration>,
     /// The terms of its kind.
     pub terms: Terms,
     /// Semaphore only: stay in the queue if it is full. Other kinds have no queue upstream.
@@ -242,8 +240,6 @@ pub enum GoneReason {
     Released,
     /// Not renewed in time.
     Expired,
-    /// It lasted as long as it was allowed to.
-    MaxHold,
     /// A higher priority took it.
     Preempted,
     /// An administrator took it.

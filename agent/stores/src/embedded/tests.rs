@@ -169,7 +169,6 @@ fn claim(id: u128, name: &str, ttl: Duration) -> Claim {
             name: Arc::from("name"),
         },
         ttl,
-        max_hold: None,
         terms: Terms::Leader,
         enqueue: false,
     }

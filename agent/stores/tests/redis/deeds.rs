@@ -85,7 +85,6 @@ impl Doer {
                 resource,
                 owner: owner(number),
                 ttl: TTL,
-                max_hold: None,
                 terms,
                 enqueue,
             }

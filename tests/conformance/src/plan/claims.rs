@@ -27,7 +27,7 @@ impl Draft {
         let enqueue = self.random.per_mille(750);
         let id = ClaimId(self.id());
         // How long a hold may last in all is counted by its agent.
-        Some(Claim { id, resource, owner, ttl, max_hold: None, terms, enqueue })
+        Some(Claim { id, resource, owner, ttl, terms, enqueue })
     }
 
     pub(super) fn claim_new(&mut self) {
@@ -74,7 +74,7 @@ impl Draft {
                 other => other,
             };
             let id = ClaimId(self.id());
-            let claim = Claim { id, resource, owner, ttl, max_hold: None, terms, enqueue: true };
+            let claim = Claim { id, resource, owner, ttl, terms, enqueue: true };
             self.remember(&claim);
             self.ask(Request::Claim(claim));
         }

@@ -135,7 +135,6 @@ impl<'a> Line<'a> {
             resource,
             owner: owner(self.words[3]),
             ttl: self.seconds("ttl", 30),
-            max_hold: None,
             terms,
             enqueue: !self.words.contains(&"try"),
         }

@@ -23,7 +23,6 @@ impl End {
         match self {
             End::Gone(GoneReason::Released) => "upstream: released",
             End::Gone(GoneReason::Expired) => "upstream: expired",
-            End::Gone(GoneReason::MaxHold) => "upstream: max_hold",
             End::Gone(GoneReason::Preempted) => "upstream: preempted",
             End::Gone(GoneReason::Revoked) => "upstream: revoked",
             End::Gone(GoneReason::Unknown | GoneReason::Conflict) => "upstream: unknown",

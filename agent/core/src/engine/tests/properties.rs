@@ -29,7 +29,7 @@ const IDS: u128 = 24;
 
 #[derive(Debug, Clone)]
 enum Step {
-    Claim { id: u128, session: u128, limit: u32, enqueue: bool, max_hold: bool },
+    Claim { id: u128, session: u128, limit: u32, enqueue: bool },
     Renew(u128),
     Release(u128),
     Revoke(usize),
@@ -40,9 +40,9 @@ enum Step {
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        8 => (1..IDS, 1..5u128, 0..4u32, any::<bool>(), prop::bool::weighted(0.1)).prop_map(
-            |(id, session, limit, enqueue, max_hold)| Step::Claim {
-                id, session, limit, enqueue, max_hold
+        8 => (1..IDS, 1..5u128, 0..4u32, any::<bool>()).prop_map(
+            |(id, session, limit, enqueue)| Step::Claim {
+                id, session, limit, enqueue
             }
         ),
         6 => (1..IDS).prop_map(Step::Renew),
@@ -135,8 +135,8 @@ impl Run {
 
     fn step(&mut self, step: Step) {
         match step {
-            Step::Claim { id, session, limit, enqueue, max_hold } => {
-                self.claim(id, session, limit, enqueue, max_hold);
+            Step::Claim { id, session, limit, enqueue } => {
+                self.claim(id, session, limit, enqueue);
             }
             Step::Renew(id) => {
                 let claim = ClaimId(Uuid::from_u128(id));
@@ -182,7 +182,7 @@ impl Run {
         self.check_inside();
     }
 
-    fn claim(&mut self, id: u128, session: u128, limit: u32, enqueue: bool, max_hold: bool) {
+    fn claim(&mut self, id: u128, session: u128, limit: u32, enqueue: bool) {
         let resource = resource_of(id);
         let claim_id = ClaimId(Uuid::from_u128(id));
         let terms = match resource.kind {
@@ -199,17 +199,8 @@ impl Run {
             host: Arc::from("host"),
             name: Arc::from("name"),
         };
-        let max_hold = max_hold.then_some(Duration::from_secs(15));
         let ttl = Duration::from_secs(10);
-        let claim = Claim {
-            id: claim_id,
-            resource: resource.clone(),
-            owner,
-            ttl,
-            max_hold,
-            terms,
-            enqueue,
-        };
+        let claim = Claim { id: claim_id, resource: resource.clone(), owner, ttl, terms, enqueue };
         let before = self.granted();
         let answer = self.engine.handle(self.now, Request::Claim(claim));
         let waits = matches!(answer, Answer::Claim(ClaimAnswer::Waiting { .. }));

@@ -27,7 +27,7 @@ fn claim(number: usize, kind: Kind, name: &str) -> Claim {
         Kind::Semaphore => Terms::Semaphore { limit: 20_000, keeps: false },
         _ => Terms::Leader,
     };
-    Claim { id: ClaimId(id), resource, owner, ttl: TTL, max_hold: None, terms, enqueue: true }
+    Claim { id: ClaimId(id), resource, owner, ttl: TTL, terms, enqueue: true }
 }
 
 fn leader(number: usize) -> Claim {

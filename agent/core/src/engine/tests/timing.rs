@@ -23,7 +23,7 @@ fn claim(number: usize) -> Claim {
     let name = Arc::from(format!("role-{number}"));
     let resource = Resource { tenant: Arc::from("default"), kind: Kind::Leader, name };
     let terms = Terms::Leader;
-    Claim { id: ClaimId(id), resource, owner, ttl: TTL, max_hold: None, terms, enqueue: false }
+    Claim { id: ClaimId(id), resource, owner, ttl: TTL, terms, enqueue: false }
 }
 
 #[test]

@@ -51,7 +51,6 @@ pub(super) fn claim(row: u64, kind: Kind) -> Claim {
         resource: resource(kind, "a-name"),
         owner: owner(u128::from(row) / 50 + 1),
         ttl: Duration::from_millis(30_500),
-        max_hold: (kind == Kind::Master).then_some(Duration::from_secs(99)),
         terms,
         enqueue: true,
     }
@@ -116,6 +115,7 @@ pub(super) fn hold(row: u64) -> SavedHold {
         wait: Wait::Block,
         wait_until: None,
         request: Some("job-1".to_owned()),
+        max_hold: Some(Duration::from_secs(99)),
         slot: 3,
         token: Some(1_763_000_000_000_000 + row),
         granted_at: Some(Boottime::from_nanos(1_000)),

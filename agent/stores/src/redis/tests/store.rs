@@ -283,7 +283,6 @@ pub(super) fn claim(id: u128, by: u128, of: &str) -> Claim {
         resource,
         owner: owner(by),
         ttl: TTL,
-        max_hold: None,
         terms,
         enqueue: true,
     }
