@@ -201,11 +201,7 @@ impl<'a> Around<'a> {
                 // From a connection to a life of the upstream that is over.
                 return;
             }
-            if epoch > last {
-                agent.link.epoch = Some(epoch);
-                self.core.checks.exclusion.heard_reset(agent.host, &self.core.checks.ledger);
-                agent.heard.push_back(model::Report::Reset);
-            }
+            agent.link.epoch = Some(epoch);
         }
         match report {
             Report::Answer { call, answer, .. } => {

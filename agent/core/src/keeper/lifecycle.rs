@@ -1,10 +1,9 @@
-//! The agent starts, stops, or is started again; the upstream loses its data.
+//! The agent starts, stops, or is started again.
 
 use std::sync::Arc;
 
 use tenure_wire::{Kind, LostReason, Tether, Wait};
 
-use super::calls::Renewed;
 use super::command::{Command, Note, StreamEnd};
 use super::hold::Stage;
 use super::journal::{Saved, SavedHold};
@@ -192,40 +191,5 @@ impl Keeper {
         for ticket in self.holds.take_all_callers() {
             self.out.refuse(ticket, Refusal::Stopping);
         }
-    }
-
-    /// The upstream lost its data: what was held is lost, what waited is queued again.
-    pub fn handle_reset(&mut self, now: Boottime) {
-        let mut rows: Vec<_> = self.holds.values().map(|hold| (hold.row, hold.id())).collect();
-        rows.sort_unstable();
-        for (_, id) in rows {
-            let Some(hold) = self.holds.get_mut(&id) else { continue };
-            if hold.is_held() {
-                self.lose(now, id, LostReason::UpstreamReset);
-            } else if hold.stage == Stage::Waiting {
-                self.due_now(Renewed::Hold(id));
-            } else if hold.stage == Stage::Queued && hold.kind() == Kind::Semaphore {
-                // The end that it was told to wait for, of a quarantine perhaps, has come.
-                self.timers.set(&mut hold.beat, Timer::Beat(id), None);
-                self.claim(id);
-            }
-        }
-        let resources: Vec<_> = self.queues.keys().cloned().collect();
-        for resource in resources {
-            if resource.kind != Kind::Semaphore {
-                self.try_head(now, &resource);
-            }
-        }
-        let mut announced: Vec<_> = self
-            .sessions
-            .values()
-            .filter(|session| session.saved.announced)
-            .map(|session| session.id())
-            .collect();
-        announced.sort_unstable();
-        for id in announced {
-            self.announce(now, id);
-        }
-        self.flush_beats();
     }
 }

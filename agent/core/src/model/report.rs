@@ -24,6 +24,4 @@ pub enum Report {
     },
     /// Hints may have been lost: read everything again.
     FeedLost,
-    /// The upstream lost its data; what was held there is held no longer.
-    Reset,
 }

@@ -345,6 +345,5 @@ fn hear(keeper: &mut Keeper, now: Boottime, report: Report) {
         Report::Change(change) => keeper.handle_change(now, change),
         Report::Lost { claim, reason } => keeper.handle_lost(now, claim, reason),
         Report::FeedLost => keeper.handle_feed_lost(now),
-        Report::Reset => keeper.handle_reset(now),
     }
 }

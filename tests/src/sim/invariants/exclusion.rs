@@ -167,15 +167,6 @@ impl Exclusion {
         self.heard.push((host, claim));
     }
 
-    /// The agent was told that the upstream lost its data: everything it held before is gone.
-    pub(crate) fn heard_reset(&mut self, host: usize, ledger: &Ledger) {
-        let gone = self.beliefs.iter().filter(|(slot, belief)| {
-            let end = ledger.fact(belief.claim).and_then(|fact| fact.end);
-            slot.host == host && matches!(end, Some(End::Reset | End::ResetAndQuarantine))
-        });
-        self.heard.extend(gone.map(|(_, belief)| (host, belief.claim)));
-    }
-
     /// The pages of a host are removed without being zeroed: who maps them goes on by them, but no
     /// agent will ever write them again.
     pub(crate) fn orphaned(&mut self, host: usize) {

@@ -162,7 +162,7 @@ fn an_upstream_that_lost_its_data_loses_holds_and_queues_waiters_again() {
         bench.acquire(session, json!({"kind": "semaphore", "name": "x", "wait": "block"}));
     let tokens = crate::engine::TokenRange { first: 1000, last: 2000 };
     bench.engine = crate::engine::Engine::new(crate::engine::EngineSettings::default(), tokens);
-    bench.keeper.handle_reset(bench.now);
+    bench.keeper.handle_feed_lost(bench.now);
     bench.settle();
     assert!(bench.heard(stream).contains(&"lost upstream_reset".to_owned()));
     assert!(matches!(bench.reply(waiting), Some(Ok(Reply::Acquired(_)))));
