@@ -16,9 +16,7 @@ pub struct SavedGrant {
     /// Its row: grows with every claim.
     pub row: u64,
     pub claim: Claim,
-    /// The fencing token.
     pub token: u64,
-    /// When it was granted.
     pub granted_at: Boottime,
     /// Lease only: it has expired and waits for its former holder.
     pub in_grace: bool,
@@ -55,32 +53,24 @@ pub enum Entry {
     },
     /// Write or overwrite. A semaphore without one has the limit of its claims.
     Limit {
-        /// The semaphore.
         resource: Resource,
         /// The limit in force.
         limit: u32,
     },
     /// Remove, if there.
-    LimitEnded {
-        /// The semaphore.
-        resource: Resource,
-    },
+    LimitEnded { resource: Resource },
     /// Write or overwrite.
     Session(Box<SessionRecord>),
     /// Remove.
     SessionEnded(SessionId),
     /// Write or overwrite the version of a routing table.
     Routes {
-        /// Whose; `None` for every tenant without leases.
+        /// `None` for every tenant without leases.
         tenant: Option<Arc<str>>,
-        /// The version.
         version: u64,
     },
     /// Remove, if there.
-    RoutesEnded {
-        /// Whose.
-        tenant: Arc<str>,
-    },
+    RoutesEnded { tenant: Arc<str> },
 }
 
 /// A row of the journal, as the engine finds it.

@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use super::{ClaimId, Resource, SessionId};
 
 /// Something happened upstream.
 ///
-/// A hint, never the truth: it may come late, twice, or not at all, and whoever gets one asks.
-#[derive(Debug, Clone, PartialEq)]
+/// A hint, never the truth: it may come late, twice, or not at all, and makes its receiver ask.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Change {
     /// A holder or waiter of the resource came or went.
     Resource(Resource),
@@ -17,9 +19,7 @@ pub enum Change {
     Lost { claim: ClaimId, resource: Resource },
     /// A message to a project, or to one session of it.
     Message {
-        /// The tenant.
         tenant: Arc<str>,
-        /// The project.
         project: Arc<str>,
         /// Only this session.
         session: Option<SessionId>,

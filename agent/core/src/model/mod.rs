@@ -12,6 +12,8 @@ mod request;
 mod resource;
 mod share;
 pub mod spare;
+#[cfg(test)]
+mod tests;
 
 pub use change::Change;
 pub use peer::{Peer, Process, Quota};

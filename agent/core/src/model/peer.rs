@@ -5,7 +5,6 @@ use serde::{Deserialize, Serialize};
 /// A process that cannot be mistaken for a later one with the same number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Process {
-    /// Its number.
     pub pid: u32,
     /// When it started, in clock ticks since boot.
     pub start_ticks: u64,
@@ -14,7 +13,6 @@ pub struct Process {
 /// How much a user may have, by the rules for it; `None` for what `[limits]` says.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Quota {
-    /// Sessions.
     pub sessions_max: Option<usize>,
     /// Holds, waiting ones counted.
     pub holds_max: Option<usize>,
@@ -23,9 +21,7 @@ pub struct Quota {
 /// The peer of a connection, by the kernel's word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Peer {
-    /// The user.
     pub uid: u32,
-    /// The user's group.
     pub gid: u32,
     /// The process that connected; `None` where it cannot be seen from here.
     pub process: Option<Process>,

@@ -49,12 +49,10 @@ impl<K: Ord + Copy> Queue<K> {
         self.root.is_none()
     }
 
-    /// Adds a waiter.
     pub fn insert(&mut self, key: K, claim: ClaimId) {
         insert(&mut self.root, key, claim);
     }
 
-    /// Takes a waiter out.
     pub fn remove(&mut self, key: K) -> Option<ClaimId> {
         remove(&mut self.root, key)
     }

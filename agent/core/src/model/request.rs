@@ -9,7 +9,7 @@ use tenure_wire::{Attributes, Role, Routes};
 use super::{ClaimId, HostId, Resource, SessionId};
 
 /// A call to the upstream; its answer comes back under this number.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct CallId(pub u64);
 
 /// The owner of a claim, as others may see it.
@@ -17,9 +17,7 @@ pub struct CallId(pub u64);
 pub struct Owner {
     /// The session; also what *former holder* means during a lease's grace.
     pub session: SessionId,
-    /// The host's name.
     pub host: HostId,
-    /// The session's name.
     pub name: Arc<str>,
 }
 
@@ -56,11 +54,9 @@ pub struct Claim {
     /// The hold to be; the same id again is the same claim.
     pub id: ClaimId,
     pub resource: Resource,
-    /// By whom.
     pub owner: Owner,
     /// How long the grant, or the place in the queue, outlives its last beat.
     pub ttl: Duration,
-    /// The terms of its kind.
     pub terms: Terms,
     /// Semaphore only: stay in the queue if it is full. Other kinds have no queue upstream.
     pub enqueue: bool,
@@ -86,11 +82,8 @@ pub struct Beat {
 /// A session that is announced in its project.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SessionRecord {
-    /// The session, its host and name.
     pub owner: Owner,
-    /// Its tenant.
     pub tenant: Arc<str>,
-    /// Its project.
     pub project: Arc<str>,
     /// The kind of program.
     pub surface: Arc<str>,
@@ -99,7 +92,7 @@ pub struct SessionRecord {
 }
 
 /// A part of a long answer.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Page {
     /// The cursor that the page before ended with.
     pub after: Option<Arc<str>>,
@@ -114,8 +107,8 @@ impl Page {
     }
 }
 
-/// An operation upstream. Every one can be sent again after a lost reply.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// An operation upstream. Each can be sent again after a lost reply.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Request {
     /// Answered by [`Answer::Claim`].
     Claim(Claim),
@@ -127,21 +120,14 @@ pub enum Request {
     /// Answered by [`Answer::Announced`].
     Announce(SessionRecord),
     /// Answered by [`Answer::Ended`].
-    EndSession {
-        session: SessionId,
-        /// Its tenant and project, to find it by.
-        tenant: Arc<str>,
-        /// See `tenant`.
-        project: Arc<str>,
-    },
+    EndSession { session: SessionId, tenant: Arc<str>, project: Arc<str> },
     /// Answered by [`Answer::Standing`], with at most [`STANDING_LISTED_MAX`] of each list.
     Inspect(Resource),
-    /// Every holder, for whoever takes the resource away from them. Answered by
+    /// Every holder, for a caller that takes the resource away from them. Answered by
     /// [`Answer::Standing`]; only the holders count.
     Holders(Resource),
     /// Answered by [`Answer::Routes`].
     Routes {
-        /// Whose table.
         tenant: Arc<str>,
         /// Only this lease.
         name: Option<Arc<str>>,
@@ -155,11 +141,17 @@ pub enum Request {
     },
 }
 
+impl Request {
+    /// True if it changes nothing.
+    pub fn is_read(&self) -> bool {
+        matches!(self, Request::Inspect(_) | Request::Holders(_) | Request::Routes { .. })
+    }
+}
+
 /// A holder or waiter, as the upstream knows it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StandingEntry {
     pub claim: ClaimId,
-    /// Whose.
     pub owner: Owner,
     /// The token; 0 while waiting.
     pub token: u64,
@@ -171,7 +163,7 @@ pub struct StandingEntry {
 pub const STANDING_LISTED_MAX: usize = 100;
 
 /// The holders and waiters of a resource, as the upstream knows them.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UpstreamStanding {
     /// Semaphore only.
     pub limit: Option<u32>,
@@ -193,7 +185,7 @@ pub struct UpstreamStanding {
 }
 
 /// The answer to [`Request::Claim`].
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ClaimAnswer {
     /// Granted, now or by an earlier copy of the same claim.
     Held {
@@ -215,7 +207,7 @@ pub enum ClaimAnswer {
     },
     /// Taken.
     Contended {
-        /// By whom, where known.
+        /// `None` where it is not known.
         holder: Option<StandingEntry>,
         /// When it ends unless it is renewed; a good time to try again.
         free_in: Option<Duration>,
@@ -227,10 +219,7 @@ pub enum ClaimAnswer {
     /// This claim has been granted or queued and has ended; it is never granted again.
     Gone(GoneReason),
     /// Not now: earlier grants that this upstream has forgotten may still be valid.
-    Quarantined {
-        /// For how long.
-        free_in: Duration,
-    },
+    Quarantined { free_in: Duration },
 }
 
 /// Why a claim is no longer there.
@@ -251,7 +240,7 @@ pub enum GoneReason {
 }
 
 /// The answer to one [`Beat`].
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum BeatAnswer {
     /// The claim is granted and renewed.
     Held {
@@ -277,7 +266,7 @@ pub enum BeatAnswer {
 }
 
 /// An answer of the upstream.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Answer {
     /// To [`Request::Claim`].
     Claim(ClaimAnswer),
@@ -298,7 +287,7 @@ pub enum Answer {
 }
 
 /// No answer.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Failure {
     /// It was never sent: nothing happened upstream.
     Unavailable(String),

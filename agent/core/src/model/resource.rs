@@ -48,9 +48,7 @@ impl fmt::Display for ClaimId {
 /// A named thing that can be held. Tenants never see or block each other.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Resource {
-    /// The tenant.
     pub tenant: Arc<str>,
-    /// The kind.
     pub kind: Kind,
     /// The name; for a master the project.
     pub name: Arc<str>,
