@@ -71,6 +71,8 @@ impl Engine {
             && let Some(resource) = self.blocked.pop_first()
         {
             self.grant_heads(now, &resource);
+            // All that waited may have run out.
+            self.drop_unused(&resource);
         }
         now
     }
