@@ -60,7 +60,12 @@ impl Oracle {
             Request::Inspect(resource) => Some(resource.clone()),
             _ => None,
         };
-        let mut answer = self.engine.handle(instant(now_ms), request);
+        let now = instant(now_ms);
+        if request.is_read() {
+            // As shells do: a read takes no step.
+            self.engine.handle_timeout(now);
+        }
+        let mut answer = self.engine.handle(now, request);
         self.drain(false);
         if let (Some(resource), Answer::Standing(standing)) = (looked_at, &mut answer) {
             standing.runs_out = self.runs_out(now_ms, resource, standing);

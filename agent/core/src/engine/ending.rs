@@ -102,10 +102,11 @@ impl Engine {
             }
             Request::Release { claim, .. } => self.end_overdue(now, *claim),
             Request::Announce(record) => self.end_overdue_session(now, record.owner.session),
-            Request::Inspect(resource)
-            | Request::Holders(resource)
-            | Request::Revoke { resource, .. } => self.end_overdue_holder(now, resource),
-            Request::EndSession { .. } | Request::Routes { .. } => {}
+            Request::Revoke { resource, .. } => self.end_overdue_holder(now, resource),
+            Request::EndSession { .. }
+            | Request::Inspect(_)
+            | Request::Holders(_)
+            | Request::Routes { .. } => {}
         }
     }
 

@@ -64,7 +64,7 @@ enum Occupation {
 
 /// The state machine.
 ///
-/// Its methods are of four kinds:
+/// The methods that change it are of four kinds:
 ///
 /// - *Inputs*, each with the instant at which it happens: [`handle`](Engine::handle),
 ///   [`handle_timeout`](Engine::handle_timeout). An earlier instant than one given before counts as
@@ -73,6 +73,9 @@ enum Occupation {
 /// - *Effects*: [`poll_effect`](Engine::poll_effect). Drain it after every input, and use an answer
 ///   only afterwards: what takes a hold from somebody stands before what gives it to somebody else.
 /// - *Provisions*: [`extend_tokens`](Engine::extend_tokens), [`quarantine`](Engine::quarantine).
+///
+/// [`inspect`](Engine::inspect), [`holders`](Engine::holders) and [`routing_table`](Engine::routing_table)
+/// change nothing. [`freeze`](Engine::freeze) and [`thaw`](Engine::thaw) make an exact copy.
 ///
 /// `handle` is right even when deadlines have passed for which `handle_timeout` was not called: what a
 /// request is about is looked at first. Of thousands that ran out at once a permit may be free a few
@@ -132,8 +135,11 @@ impl Engine {
     }
 
     /// Answers a request.
+    ///
+    /// No time passes by one that is a [read](Request::is_read): it is told of the engine as the last step left
+    /// it, with ages as of `now`. A claim that ran out since is there until [`Engine::handle_timeout`].
     pub fn handle(&mut self, now: Boottime, request: Request) -> Answer {
-        let now = self.advance(now);
+        let now = if request.is_read() { self.latest.max(now) } else { self.advance(now) };
         self.catch_up(now, &request);
         let answer = match request {
             Request::Claim(claim) => Answer::Claim(self.claim(now, claim)),

@@ -116,7 +116,8 @@ impl Engine {
         }
     }
 
-    pub(super) fn routing_table(&self, tenant: &str, name: Option<&str>, page: &Page) -> Routes {
+    /// A page of a tenant's leases, or the one of that name.
+    pub fn routing_table(&self, tenant: &str, name: Option<&str>, page: &Page) -> Routes {
         let Some(table) = self.routes.tables.get(tenant) else {
             return Routes { version: self.routes.floor, total: Some(0), ..Routes::default() };
         };

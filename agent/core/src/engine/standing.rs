@@ -7,7 +7,8 @@ use crate::model::{ClaimId, Resource, STANDING_LISTED_MAX, StandingEntry, Upstre
 use crate::time::Boottime;
 
 impl Engine {
-    pub(super) fn inspect(&self, now: Boottime, resource: &Resource) -> UpstreamStanding {
+    /// The first of those who hold and wait.
+    pub fn inspect(&self, now: Boottime, resource: &Resource) -> UpstreamStanding {
         self.standing_of(now, resource, STANDING_LISTED_MAX)
     }
 

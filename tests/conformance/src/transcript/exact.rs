@@ -89,6 +89,10 @@ impl Run {
     }
 
     fn ask(&mut self, now: Boottime, request: Request, out: &mut Vec<String>) {
+        if request.is_read() {
+            // As shells do: a read takes no step.
+            self.engine.handle_timeout(now);
+        }
         let answer = self.engine.handle(now, request);
         out.push(format!("= {}", show(&answer)));
     }
