@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use tenure_wire::Kind;
 
-use super::journal::{Entry, SavedGrant};
+use super::journal::{Entry, SavedGrant, SavedWaiter};
 use super::settings::CONFIRM_WITHIN;
 use super::timers::look_at;
 use super::{Engine, Occupation, Timer};
@@ -14,7 +15,7 @@ use crate::model::{
 use crate::time::Boottime;
 
 /// A claim that is granted or waits.
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Tracked {
     /// Its row in the journal, and its place in the order of claiming.
     pub(super) row: u64,
@@ -24,13 +25,13 @@ pub(super) struct Tracked {
     pub(super) state: State,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum State {
     Granted(Grant),
     Waiting(Waiter),
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Grant {
     pub(super) token: u64,
     pub(super) granted_at: Boottime,
@@ -41,13 +42,19 @@ pub(super) struct Grant {
     pub(super) route_version: u64,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Waiter {
     pub(super) since: Boottime,
     pub(super) beaten_until: Boottime,
 }
 
 impl Tracked {
+    pub(super) fn new(now: Boottime, row: u64, claim: Claim, state: State) -> Tracked {
+        let mut tracked = Tracked { row, claim, armed: Boottime::ZERO, state };
+        tracked.armed = look_at(now, tracked.deadline());
+        tracked
+    }
+
     pub(super) fn id(&self) -> ClaimId {
         self.claim.id
     }
@@ -80,16 +87,23 @@ impl Tracked {
         }
     }
 
-    pub(super) fn saved(&self) -> Option<SavedGrant> {
-        let State::Granted(grant) = &self.state else { return None };
-        Some(SavedGrant {
-            row: self.row,
-            claim: self.claim.clone(),
-            token: grant.token,
-            granted_at: grant.granted_at,
-            in_grace: grant.grace_until.is_some(),
-            route_version: grant.route_version,
-        })
+    /// Its row of the journal.
+    pub(super) fn entry(&self) -> Entry {
+        let row = self.row;
+        let claim = self.claim.clone();
+        match &self.state {
+            State::Granted(grant) => Entry::Grant(Box::new(SavedGrant {
+                row,
+                claim,
+                token: grant.token,
+                granted_at: grant.granted_at,
+                in_grace: grant.grace_until.is_some(),
+                route_version: grant.route_version,
+            })),
+            State::Waiting(waiter) => {
+                Entry::Waiter(Box::new(SavedWaiter { row, claim, since: waiter.since }))
+            }
+        }
     }
 }
 
@@ -195,13 +209,10 @@ impl Engine {
     }
 
     /// Starts to track a claim.
-    pub(super) fn track(&mut self, row: u64, claim: Claim, state: State) {
-        let id = claim.id;
-        let mut tracked = Box::new(Tracked { row, claim, armed: Boottime::ZERO, state });
-        tracked.armed = look_at(self.latest, tracked.deadline());
-        self.timers.arm(tracked.armed, Timer::Claim(id));
+    pub(super) fn track(&mut self, tracked: Tracked) {
+        self.timers.arm(tracked.armed, Timer::Claim(tracked.id()));
         *self.ttls.entry(tracked.claim.ttl).or_default() += 1;
-        self.claims.insert(id, tracked);
+        self.claims.insert(tracked.id(), Box::new(tracked));
     }
 
     pub(super) fn take_row(&mut self) -> u64 {
@@ -218,9 +229,9 @@ impl Engine {
         token
     }
 
-    pub(super) fn persist_grant(&mut self, id: ClaimId) {
-        if let Some(saved) = self.claims.get(&id).and_then(|tracked| tracked.saved()) {
-            self.persist(Entry::Grant(Box::new(saved)));
+    pub(super) fn persist_claim(&mut self, id: ClaimId) {
+        if let Some(entry) = self.claims.get(&id).map(|tracked| tracked.entry()) {
+            self.persist(entry);
         }
     }
 }

@@ -41,13 +41,13 @@ impl Engine {
         let (id, resource) = (claim.id, claim.resource.clone());
         let row = self.take_row();
         let grant = Grant::new(now, &claim, token);
-        self.track(row, claim, State::Granted(grant));
+        self.track(Tracked::new(now, row, claim, State::Granted(grant)));
         self.resources.insert(resource.clone(), Occupation::Exclusive(id));
         if resource.kind == Kind::Lease {
             self.routes.add(&resource, id);
             self.route_changed(id);
         } else {
-            self.persist_grant(id);
+            self.persist_claim(id);
         }
         ClaimAnswer::Held { token, limit: None, limit_was: None }
     }

@@ -8,6 +8,7 @@
 mod claims;
 mod ending;
 mod exclusive;
+mod image;
 pub mod journal;
 mod restore;
 mod routes;
@@ -26,8 +27,10 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::time::Duration;
 
 use claims::{State, Tracked};
+pub use image::Image;
 use routes::RouteTables;
 use semaphore::Semaphore;
+use serde::{Deserialize, Serialize};
 use sessions::Sessions;
 pub use settings::EngineSettings;
 use tenure_wire::Kind;
@@ -43,7 +46,7 @@ use crate::model::{
 use crate::time::Boottime;
 
 /// Something that the engine's shell must do.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Effect {
     /// Tell the agents.
     Change(Change),

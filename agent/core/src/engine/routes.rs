@@ -95,7 +95,7 @@ impl Engine {
             grant.route_version = version;
         }
         self.persist(Entry::Routes { tenant: Some(tenant), version });
-        self.persist_grant(id);
+        self.persist_claim(id);
     }
 
     pub(super) fn route_removed(&mut self, resource: &Resource) {

@@ -2,8 +2,7 @@
 
 use super::Engine;
 use super::Occupation;
-use super::claims::State;
-use super::journal::{Entry, Key, SavedWaiter};
+use super::journal::{Entry, Key};
 
 impl Engine {
     /// The keys of all rows. Takes time in proportion to their number.
@@ -14,7 +13,8 @@ impl Engine {
             }
             _ => None,
         });
-        let sessions = self.sessions.keys().into_iter().map(Key::Session);
+        let sessions = self.sessions.in_order().into_iter();
+        let sessions = sessions.map(|announced| Key::Session(announced.record.owner.session));
         let claims = self.claims.keys().copied().map(Key::Claim);
         let routes = self.routes.keys().map(Key::Routes);
         limits.chain(sessions).chain(claims).chain(routes).collect()
@@ -28,14 +28,7 @@ impl Engine {
     /// A row as it is now; `None` if it has ended.
     pub fn row(&self, key: &Key) -> Option<Entry> {
         match key {
-            Key::Claim(id) => {
-                let tracked = self.claims.get(id)?;
-                let State::Waiting(waiter) = &tracked.state else {
-                    return Some(Entry::Grant(Box::new(tracked.saved()?)));
-                };
-                let (row, claim) = (tracked.row, tracked.claim.clone());
-                Some(Entry::Waiter(Box::new(SavedWaiter { row, claim, since: waiter.since })))
-            }
+            Key::Claim(id) => Some(self.claims.get(id)?.entry()),
             Key::Limit(resource) => match self.resources.get(resource)? {
                 Occupation::Semaphore(semaphore) if semaphore.limit_saved => {
                     let (resource, limit) = ((**resource).clone(), semaphore.limit);

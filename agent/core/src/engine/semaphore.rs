@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::claims::{Grant, State, Waiter};
-use super::journal::{Entry, SavedWaiter};
+use super::claims::{Grant, State, Tracked, Waiter};
+use super::journal::Entry;
 use super::settings::TOKEN_WAIT;
 use super::{Engine, Occupation};
 use crate::model::{
@@ -99,8 +99,8 @@ impl Engine {
         }
         let row = self.take_row();
         let grant = Grant::new(now, &claim, token);
-        self.track(row, claim, State::Granted(grant));
-        self.persist_grant(id);
+        self.track(Tracked::new(now, row, claim, State::Granted(grant)));
+        self.persist_claim(id);
         self.tell_changed(&resource);
         ClaimAnswer::Held { token, limit: Some(limit), limit_was }
     }
@@ -119,13 +119,9 @@ impl Engine {
             semaphore.queue.insert(row, id);
             position = semaphore.queue.len() as u64;
         }
-        self.persist(Entry::Waiter(Box::new(SavedWaiter {
-            row,
-            claim: claim.clone(),
-            since: now,
-        })));
         let waiter = Waiter { since: now, beaten_until: now + claim.ttl };
-        self.track(row, claim, State::Waiting(waiter));
+        self.track(Tracked::new(now, row, claim, State::Waiting(waiter)));
+        self.persist_claim(id);
         self.tell_changed(&resource);
         // If a permit is free and cannot be granted now, this notes who is to get it.
         self.grant_heads(now, &resource);
@@ -211,7 +207,7 @@ impl Engine {
             }
         }
         self.persist(Entry::WaiterEnded { row });
-        self.persist_grant(id);
+        self.persist_claim(id);
         self.tell_changed(resource);
         self.tell(Change::Granted { claim: id, resource: resource.clone() });
     }

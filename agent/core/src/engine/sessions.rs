@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tenure_wire::{Kind, Role};
 
@@ -17,15 +18,17 @@ pub(super) struct Sessions {
     announced: HashMap<SessionId, Announced>,
     /// Sessions by tenant and project, in the order in which they were announced.
     projects: HashMap<(Arc<str>, Arc<str>), BTreeMap<u64, SessionId>>,
-    next_place: u64,
+    pub(super) next_place: u64,
 }
 
-#[derive(Debug)]
-struct Announced {
-    record: SessionRecord,
-    place: u64,
-    expires: Boottime,
-    armed: Boottime,
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Announced {
+    pub(super) record: SessionRecord,
+    /// Grows with every announcement.
+    pub(super) place: u64,
+    pub(super) expires: Boottime,
+    /// When its timer goes off; see [`super::timers`].
+    pub(super) armed: Boottime,
 }
 
 impl Sessions {
@@ -42,25 +45,23 @@ impl Sessions {
     }
 
     /// All of them, in the order in which they were announced.
-    pub(super) fn keys(&self) -> Vec<SessionId> {
+    pub(super) fn in_order(&self) -> Vec<&Announced> {
         let mut announced: Vec<_> = self.announced.values().collect();
         announced.sort_unstable_by_key(|announced| announced.place);
-        announced.iter().map(|announced| announced.record.owner.session).collect()
+        announced
     }
 
     pub(super) fn record(&self, id: SessionId) -> Option<&SessionRecord> {
         self.announced.get(&id).map(|announced| &announced.record)
     }
 
-    fn insert(&mut self, now: Boottime, record: SessionRecord) -> (Boottime, Timer) {
+    fn insert(&mut self, announced: Announced) {
+        let record = &announced.record;
         let id = record.owner.session;
-        let place = self.next_place;
-        self.next_place += 1;
         let project = (record.tenant.clone(), record.project.clone());
-        self.projects.entry(project).or_default().insert(place, id);
-        let expires = now + record.ttl;
-        self.announced.insert(id, Announced { record, place, expires, armed: expires });
-        (expires, Timer::Session(id))
+        self.projects.entry(project).or_default().insert(announced.place, id);
+        self.next_place = self.next_place.max(announced.place + 1);
+        self.announced.insert(id, announced);
     }
 
     fn remove(&mut self, id: SessionId) -> Option<Announced> {
@@ -98,13 +99,16 @@ impl Engine {
         }
         self.persist(Entry::Session(Box::new(record.clone())));
         self.tell_changed(&master_of(&record));
-        let (at, timer) = self.sessions.insert(now, record);
-        self.timers.arm(at, timer);
+        let expires = now + record.ttl;
+        let place = self.sessions.next_place;
+        self.track_session(Announced { record, place, expires, armed: expires });
     }
 
-    pub(super) fn restore_session(&mut self, now: Boottime, record: SessionRecord) {
-        let (at, timer) = self.sessions.insert(now, record);
-        self.timers.arm(at, timer);
+    /// Starts to track a session.
+    pub(super) fn track_session(&mut self, announced: Announced) {
+        let id = announced.record.owner.session;
+        self.timers.arm(announced.armed, Timer::Session(id));
+        self.sessions.insert(announced);
     }
 
     pub(super) fn end_session(&mut self, id: SessionId) -> bool {

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::model::defaults;
 
 /// How soon to ask again when no durable token is left.
@@ -10,8 +12,7 @@ pub(super) const TOKEN_WAIT: Duration = Duration::from_millis(50);
 /// How long a permit is kept for a waiter that was granted it, until a beat of it comes.
 pub(super) const CONFIRM_WITHIN: Duration = Duration::from_secs(5);
 
-/// The engine's limits.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EngineSettings {
     /// How long an ended claim is remembered, so that a late copy of it is refused.
     pub tombstone: Duration,

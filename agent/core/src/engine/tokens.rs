@@ -1,15 +1,15 @@
 //! Fencing tokens: strictly increasing, and never beyond what is durable.
 
+use serde::{Deserialize, Serialize};
+
 /// Tokens that may be granted, both ends included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TokenRange {
-    /// The first.
     pub first: u64,
-    /// The last.
     pub last: u64,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Tokens {
     next: u64,
     last: u64,

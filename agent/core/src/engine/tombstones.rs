@@ -3,6 +3,8 @@
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::model::{ClaimId, GoneReason, spare};
 use crate::time::Boottime;
 
@@ -20,9 +22,30 @@ pub(super) struct Tombstones {
     look_at: Option<Boottime>,
 }
 
+/// Tombstones in an image.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Marks {
+    marks: Vec<(ClaimId, GoneReason, Boottime)>,
+    order: VecDeque<(Boottime, ClaimId)>,
+    look_at: Option<Boottime>,
+}
+
 impl Tombstones {
     pub(super) fn new(keep: Duration, count_max: usize) -> Tombstones {
-        Tombstones { keep, count_max, marks: HashMap::new(), order: VecDeque::new(), look_at: None }
+        Tombstones::thaw(keep, count_max, Marks::default())
+    }
+
+    pub(super) fn freeze(&self) -> Marks {
+        let marks = self.marks.iter().map(|(claim, (reason, until))| (*claim, *reason, *until));
+        let mut marks: Vec<_> = marks.collect();
+        marks.sort_unstable_by_key(|(claim, ..)| *claim);
+        Marks { marks, order: self.order.clone(), look_at: self.look_at }
+    }
+
+    pub(super) fn thaw(keep: Duration, count_max: usize, marks: Marks) -> Tombstones {
+        let Marks { marks, order, look_at } = marks;
+        let marks = marks.into_iter().map(|(claim, reason, until)| (claim, (reason, until)));
+        Tombstones { keep, count_max, marks: marks.collect(), order, look_at }
     }
 
     pub(super) fn get(&self, now: Boottime, claim: ClaimId) -> Option<GoneReason> {

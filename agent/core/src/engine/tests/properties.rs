@@ -8,12 +8,12 @@ use proptest::prelude::*;
 use tenure_wire::{Attributes, Kind};
 use uuid::Uuid;
 
-use super::super::{Effect, Engine, EngineSettings};
+use super::super::{Effect, Engine, EngineSettings, Image, TokenRange};
 use super::TOKENS;
 use super::mirror::Mirror;
 use crate::model::{
-    Answer, Beat, BeatAnswer, Change, Claim, ClaimAnswer, ClaimId, Owner, Request, Resource,
-    SessionId, Subject, Terms,
+    Answer, Beat, BeatAnswer, Change, Claim, ClaimAnswer, ClaimId, Owner, Page, Request, Resource,
+    SessionId, SessionRecord, Subject, Terms,
 };
 use crate::time::Boottime;
 
@@ -36,6 +36,13 @@ enum Step {
     Pass(u64),
     Timeout,
     Restart,
+    Announce(u128),
+    EndSession(u128),
+    Look(usize),
+    Quarantine(u64),
+    Suspend(bool),
+    Extend,
+    Freeze,
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -51,6 +58,13 @@ fn step() -> impl Strategy<Value = Step> {
         6 => (1..12_000u64).prop_map(Step::Pass),
         2 => Just(Step::Timeout),
         1 => Just(Step::Restart),
+        2 => (1..5u128).prop_map(Step::Announce),
+        1 => (1..5u128).prop_map(Step::EndSession),
+        2 => (0..RESOURCES.len()).prop_map(Step::Look),
+        1 => (1..12_000u64).prop_map(Step::Quarantine),
+        1 => any::<bool>().prop_map(Step::Suspend),
+        2 => Just(Step::Extend),
+        2 => Just(Step::Freeze),
     ]
 }
 
@@ -63,8 +77,26 @@ fn resource_of(id: u128) -> Resource {
     resource(RESOURCES[id as usize % RESOURCES.len()])
 }
 
+fn owner(session: u128) -> Owner {
+    let session = SessionId(Uuid::from_u128(session));
+    Owner { session, host: Arc::from("host"), name: Arc::from("name") }
+}
+
+fn through_json(image: &Image) -> Image {
+    let text = serde_json::to_string(image).unwrap();
+    let read = serde_json::from_str(&text).unwrap();
+    assert_eq!(*image, read);
+    read
+}
+
 struct Run {
     engine: Engine,
+    /// A copy of it, made at some instant and thawed, which goes on by itself.
+    twin: Engine,
+    /// The copy is to be made before the next effects are taken out.
+    freezes: bool,
+    /// The last durable token.
+    durable: u64,
     mirror: Mirror,
     now: Boottime,
     token_max: u64,
@@ -76,9 +108,32 @@ struct Run {
 impl Run {
     fn handle(&mut self, request: Request) -> Answer {
         let before = self.granted();
-        let answer = self.engine.handle(self.now, request);
+        let answer = self.answer(request);
         self.drain(before, None);
         answer
+    }
+
+    fn answer(&mut self, request: Request) -> Answer {
+        let answer = self.engine.handle(self.now, request.clone());
+        assert_eq!(answer, self.twin.handle(self.now, request));
+        answer
+    }
+
+    /// On both copies.
+    fn each(&mut self, change: impl Fn(&mut Engine)) {
+        change(&mut self.engine);
+        change(&mut self.twin);
+    }
+
+    /// A read changes nothing, whatever is overdue.
+    fn look(&mut self, index: usize) {
+        let before = self.engine.freeze();
+        let resource = resource(RESOURCES[index]);
+        let tenant = Arc::clone(&resource.tenant);
+        self.answer(Request::Holders(resource.clone()));
+        self.answer(Request::Inspect(resource));
+        self.answer(Request::Routes { tenant, name: None, page: Page::whole() });
+        assert_eq!(self.engine.freeze(), before);
     }
 
     /// Claims by token, as the journal has them.
@@ -87,7 +142,13 @@ impl Run {
     }
 
     fn drain(&mut self, before: BTreeMap<u64, ClaimId>, joined: Option<(ClaimId, Resource)>) {
-        while let Some(effect) = self.engine.poll_effect() {
+        if std::mem::take(&mut self.freezes) {
+            self.twin = Engine::thaw(through_json(&self.engine.freeze()));
+        }
+        loop {
+            let effect = self.engine.poll_effect();
+            assert_eq!(effect, self.twin.poll_effect());
+            let Some(effect) = effect else { break };
             match effect {
                 Effect::Persist(entry) => self.mirror.write(entry),
                 Effect::Change(Change::Granted { claim, resource }) => self.arrive(claim, resource),
@@ -162,23 +223,53 @@ impl Run {
             Step::Pass(ms) => self.now = self.now + Duration::from_millis(ms),
             Step::Timeout => {
                 let before = self.granted();
-                self.engine.handle_timeout(self.now);
+                let now = self.now;
+                self.each(|engine| engine.handle_timeout(now));
                 self.drain(before, None);
                 assert!(self.engine.poll_timeout().is_none_or(|at| at > self.now));
+                assert!(self.engine.blocked.is_empty() || self.engine.grants_in(now).is_some());
             }
             Step::Restart => {
                 let saved = self.mirror.saved();
                 self.engine = Engine::restore(
                     EngineSettings::default(),
-                    TOKENS,
+                    TokenRange { first: 1, last: self.durable },
                     saved,
                     &HashMap::new(),
                     self.now,
                 );
                 // A restart forgets marks, and tokens of grants that ended, on purpose.
                 self.engine.tokens.skip_past(self.token_max);
+                self.twin = Engine::thaw(through_json(&self.engine.freeze()));
             }
+            Step::Announce(session) => {
+                self.handle(Request::Announce(SessionRecord {
+                    owner: owner(session),
+                    tenant: Arc::from("default"),
+                    project: Arc::from("p"),
+                    surface: Arc::from("cli"),
+                    ttl: Duration::from_secs(10),
+                }));
+            }
+            Step::EndSession(session) => {
+                let (tenant, project) = (Arc::from("default"), Arc::from("p"));
+                let session = SessionId(Uuid::from_u128(session));
+                self.handle(Request::EndSession { session, tenant, project });
+            }
+            Step::Look(index) => self.look(index),
+            Step::Quarantine(ms) => {
+                let until = self.now + Duration::from_millis(ms);
+                self.each(|engine| engine.quarantine(until));
+            }
+            Step::Suspend(suspended) => self.each(|engine| engine.suspend(suspended)),
+            Step::Extend => {
+                self.durable += 5;
+                let durable = self.durable;
+                self.each(|engine| engine.extend_tokens(durable));
+            }
+            Step::Freeze => self.freezes = true,
         }
+        assert_eq!(self.engine.freeze(), self.twin.freeze());
         self.check_inside();
     }
 
@@ -194,15 +285,11 @@ impl Run {
                 attributes: Attributes::default(),
             },
         };
-        let owner = Owner {
-            session: SessionId(Uuid::from_u128(session)),
-            host: Arc::from("host"),
-            name: Arc::from("name"),
-        };
+        let owner = owner(session);
         let ttl = Duration::from_secs(10);
         let claim = Claim { id: claim_id, resource: resource.clone(), owner, ttl, terms, enqueue };
         let before = self.granted();
-        let answer = self.engine.handle(self.now, Request::Claim(claim));
+        let answer = self.answer(Request::Claim(claim));
         let waits = matches!(answer, Answer::Claim(ClaimAnswer::Waiting { .. }));
         self.drain(before, waits.then(|| (claim_id, resource.clone())));
         match answer {
@@ -229,7 +316,8 @@ impl Run {
         for (resource, occupation) in &engine.resources {
             if let super::super::Occupation::Semaphore(semaphore) = occupation {
                 assert!(!semaphore.holders.is_empty() || !semaphore.queue.is_empty());
-                assert!(semaphore.queue.is_empty() || !semaphore.has_free_permit(), "{resource}");
+                let waits_for_free = !semaphore.queue.is_empty() && semaphore.has_free_permit();
+                assert!(!waits_for_free || engine.blocked.contains(resource), "{resource}");
             }
         }
         assert_eq!(engine.claims.len(), self.mirror.grants.len() + self.mirror.waiters.len());
@@ -240,9 +328,17 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
     #[test]
-    fn rules_hold_whatever_is_asked(steps in prop::collection::vec(step(), 1..150)) {
+    fn rules_hold_whatever_is_asked_and_an_image_goes_on_as_its_engine(
+        durable in prop_oneof![2 => Just(TOKENS.last), 1 => 1..30u64],
+        steps in prop::collection::vec(step(), 1..150),
+    ) {
+        let tokens = TokenRange { first: 1, last: durable };
+        let engine = Engine::new(EngineSettings::default(), tokens);
         let mut run = Run {
-            engine: Engine::new(EngineSettings::default(), TOKENS),
+            twin: Engine::thaw(through_json(&engine.freeze())),
+            engine,
+            freezes: false,
+            durable,
             mirror: Mirror::default(),
             now: Boottime::from_nanos(1),
             token_max: 0,
