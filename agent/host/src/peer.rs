@@ -194,7 +194,7 @@ mod tests {
             let listener = UnixListener::bind(&path).unwrap();
             #[expect(clippy::zombie_processes, reason = "waited for at the end")]
             let mut child = Command::new(std::env::current_exe().unwrap())
-                .args(["--exact", "host::peer::tests::gone::connects"])
+                .args(["--exact", "peer::tests::gone::connects"])
                 .env(SOCKET, &path)
                 .stdout(std::process::Stdio::null())
                 .spawn()
