@@ -7,7 +7,7 @@ use tenure_wire::{Acquire, Kind, Release, ReleasedCause, Wait};
 
 use super::Keeper;
 use super::command::Note;
-use super::hold::{Hold, Stage};
+use super::hold::{Beats, Caller, Hold, Stage};
 use super::refusal::{Limit, Refusal, Trouble};
 use super::request::{Reply, Ticket};
 use super::timers::{Alarm, Timer};
@@ -42,7 +42,7 @@ impl Keeper {
         self.check_recorded()?;
         self.check_hold_quota(peer, id)?;
         let hold = self.new_hold(now, id, resource, &acquire).ok_or_else(unknown)?;
-        let waits = hold.wait != Wait::None;
+        let waits = hold.caller.wait != Wait::None;
         let (claim, kind) = (hold.id(), hold.kind());
         if waits {
             self.out.save(&hold);
@@ -146,14 +146,14 @@ impl Keeper {
         };
         let row = self.holds.new_row();
         let mut hold = self.hold_of(claim, row, slot, acquire.wait);
-        hold.request = request;
-        hold.max_hold = acquire.max_hold_ms.map(Duration::from_millis);
-        hold.asked_at = now;
+        hold.caller.request = request;
+        hold.caller.asked_at = now;
+        hold.caller.max_hold = acquire.max_hold_ms.map(Duration::from_millis);
         if acquire.wait != Wait::None
             && let Some(timeout) = acquire.timeout_ms
         {
             let due = Some(now + Duration::from_millis(timeout));
-            self.timers.set(&mut hold.patience, Timer::Patience(claim_id), due);
+            self.timers.set(&mut hold.caller.patience, Timer::Patience(claim_id), due);
         }
         Some(hold)
     }
@@ -161,31 +161,25 @@ impl Keeper {
     /// A hold that nothing has happened to yet.
     pub(super) fn hold_of(&self, claim: Claim, row: u64, slot: u32, wait: Wait) -> Hold {
         Hold {
-            beat_every: self.hold_beat(claim.resource.kind, claim.ttl),
-            margin: self.settings.margin(claim.ttl),
+            caller: Caller { wait, ..Caller::default() },
+            beats: Beats {
+                every: self.hold_beat(claim.resource.kind, claim.ttl),
+                margin: self.settings.margin(claim.ttl),
+                beating: None,
+                again: false,
+                failures: 0,
+                next: Alarm::default(),
+            },
             claim,
             row,
             slot,
             stage: Stage::Queued,
-            wait,
-            tickets: Vec::new(),
-            told: 0,
-            request: None,
             token: 0,
             limit: None,
-            limit_changed: None,
-            asked_at: Boottime::ZERO,
             granted_at: Boottime::ZERO,
             valid_until: Boottime::ZERO,
-            max_hold: None,
-            position: None,
-            beating: None,
-            again: false,
             uncertain: false,
-            failures: 0,
-            beat: Alarm::default(),
             deadline: Alarm::default(),
-            patience: Alarm::default(),
         }
     }
 
@@ -208,19 +202,19 @@ impl Keeper {
             return Err(Refusal::RequestReused { request, resource: hold.claim.resource.clone() });
         }
         if hold.is_held() {
-            hold.told = hold.told.saturating_add(1);
+            hold.caller.told = hold.caller.told.saturating_add(1);
             let acquired = hold.acquired(now);
-            if hold.patience.due().is_some() {
+            if hold.caller.patience.due().is_some() {
                 // It was granted while nobody waited, and now somebody has it.
-                self.timers.set(&mut hold.patience, Timer::Patience(id), None);
+                self.timers.set(&mut hold.caller.patience, Timer::Patience(id), None);
                 self.out.save(hold);
             }
             self.out.answer(ticket, Reply::Acquired(acquired));
-        } else if acquire.wait == Wait::None && hold.wait != Wait::None {
+        } else if acquire.wait == Wait::None && hold.caller.wait != Wait::None {
             // Whoever tries once is told who has it; the wait goes on for whoever began it.
             let resource = hold.claim.resource.clone();
             self.refuse_naming_holder(ticket, session, resource);
-        } else if hold.wait == Wait::Queue
+        } else if hold.caller.wait == Wait::Queue
             && (hold.kind() != Kind::Semaphore || !matches!(hold.stage, Stage::Claiming(_)))
         {
             // The place in an exclusive kind's queue is this agent's to tell; a semaphore's comes
@@ -231,9 +225,9 @@ impl Keeper {
         } else {
             // A wait that a restart orphaned has its caller back: its patience is the caller's. One that
             // has a caller already is joined as it is.
-            if hold.tickets.is_empty() {
+            if hold.caller.tickets.is_empty() {
                 let due = acquire.timeout_ms.map(|timeout| now + Duration::from_millis(timeout));
-                self.timers.set(&mut hold.patience, Timer::Patience(id), due);
+                self.timers.set(&mut hold.caller.patience, Timer::Patience(id), due);
             }
             self.await_hold(now, ticket, id);
         }
@@ -245,7 +239,7 @@ impl Keeper {
         let Some(session) = self.holds.get(&id).map(Hold::session) else { return };
         self.holds.add_caller(ticket, id);
         if let Some(session) = self.sessions.get_mut(&session) {
-            session.blocked += 1;
+            session.life.blocked += 1;
         }
         self.tether_moved(now, session);
     }
@@ -256,7 +250,7 @@ impl Keeper {
         let tickets = self.holds.take_callers(id);
         if !tickets.is_empty() {
             if let Some(session) = self.sessions.get_mut(&session) {
-                session.blocked = session.blocked.saturating_sub(tickets.len() as u32);
+                session.life.blocked = session.life.blocked.saturating_sub(tickets.len() as u32);
             }
             self.tether_moved(now, session);
         }
@@ -275,10 +269,11 @@ impl Keeper {
     pub fn handle_cancel(&mut self, now: Boottime, ticket: Ticket) {
         let Some(hold) = self.holds.remove_caller(ticket) else { return };
         let id = hold.id();
-        let abandoned = hold.tickets.is_empty() && hold.wait != Wait::Queue && !hold.is_held();
+        let abandoned =
+            hold.caller.tickets.is_empty() && hold.caller.wait != Wait::Queue && !hold.is_held();
         let session = hold.session();
         if let Some(session) = self.sessions.get_mut(&session) {
-            session.blocked = session.blocked.saturating_sub(1);
+            session.life.blocked = session.life.blocked.saturating_sub(1);
         }
         self.tether_moved(now, session);
         if abandoned {
@@ -291,12 +286,12 @@ impl Keeper {
     /// answered, nobody knows of the hold: it is released, and its request id is as good as new.
     pub fn handle_undelivered(&mut self, now: Boottime, id: ClaimId) {
         let Some(hold) = self.holds.get_mut(&id) else { return };
-        hold.told = hold.told.saturating_sub(1);
+        hold.caller.told = hold.caller.told.saturating_sub(1);
         // Whoever asked to be queued has heard of the grant by an event.
-        if hold.told > 0 || hold.wait == Wait::Queue {
+        if hold.caller.told > 0 || hold.caller.wait == Wait::Queue {
             return;
         }
-        let (session, request) = (hold.session(), hold.request.take());
+        let (session, request) = (hold.session(), hold.caller.request.take());
         if let (Some(session), Some(request)) = (self.sessions.get_mut(&session), request) {
             session.requests.remove(&request);
         }
@@ -306,15 +301,15 @@ impl Keeper {
 
     pub(super) fn patience_fired(&mut self, now: Boottime, id: ClaimId) {
         let Some(hold) = self.holds.get_mut(&id) else { return };
-        if !self.timers.fired(&mut hold.patience, Timer::Patience(id), now) {
+        if !self.timers.fired(&mut hold.caller.patience, Timer::Patience(id), now) {
             return;
         }
         if hold.is_held() {
             // Granted after a restart, and its caller has not come back.
             return self.end_released(now, id, ReleasedCause::WaitTimeout);
         }
-        let (asked_at, stage) = (hold.asked_at, hold.stage);
-        let limit_changed = hold.limit_changed;
+        let (asked_at, stage) = (hold.caller.asked_at, hold.stage);
+        let limit_changed = hold.caller.limit_changed;
         let resource = hold.claim.resource.clone();
         let queue = self.queues.get(&resource);
         // Whoever is in a semaphore's queue upstream was answered.

@@ -31,13 +31,13 @@ pub(super) fn next_beat(now: Boottime, every: Duration) -> Boottime {
 
 /// When to beat a hold next that is held.
 pub(super) fn next_beat_of(now: Boottime, hold: &Hold) -> Boottime {
-    let grid_ms = grid_ms(hold.beat_every);
+    let grid_ms = grid_ms(hold.beats.every);
     let instants = match hold.kind() {
         Kind::Semaphore => (grid_ms / PERMIT_INSTANTS_APART_MS).clamp(1, PERMIT_INSTANTS),
         _ => 1,
     };
     let instant = hold.id().0.as_u64_pair().1 % instants;
-    on_grid(now, hold.beat_every, grid_ms, instant * (grid_ms / instants))
+    on_grid(now, hold.beats.every, grid_ms, instant * (grid_ms / instants))
 }
 
 fn grid_ms(every: Duration) -> u64 {
@@ -53,8 +53,8 @@ fn on_grid(now: Boottime, every: Duration, grid_ms: u64, offset_ms: u64) -> Boot
 impl Keeper {
     pub(super) fn beat_fired(&mut self, now: Boottime, id: ClaimId) {
         let Some(hold) = self.holds.get_mut(&id) else { return };
-        let due = hold.beat.due();
-        if !self.timers.fired(&mut hold.beat, Timer::Beat(id), now) {
+        let due = hold.beats.next.due();
+        if !self.timers.fired(&mut hold.beats.next, Timer::Beat(id), now) {
             return;
         }
         match hold.stage {
@@ -71,8 +71,8 @@ impl Keeper {
 
     pub(super) fn session_beat_fired(&mut self, now: Boottime, id: SessionId) {
         let Some(session) = self.sessions.get_mut(&id) else { return };
-        if self.timers.fired(&mut session.beat, Timer::SessionBeat(id), now) {
-            if session.failures > 0 && session.role == Role::None {
+        if self.timers.fired(&mut session.upstream.beat, Timer::SessionBeat(id), now) {
+            if session.upstream.failures > 0 && session.upstream.role == Role::None {
                 self.announce(now, id);
             } else {
                 self.due_now(Renewed::Session(id));
@@ -85,21 +85,21 @@ impl Keeper {
         match item {
             Renewed::Hold(id) => {
                 let Some(hold) = self.holds.get_mut(&id) else { return };
-                if hold.beating.is_some() || matches!(hold.stage, Stage::Claiming(_)) {
-                    hold.again = true;
+                if hold.beats.beating.is_some() || matches!(hold.stage, Stage::Claiming(_)) {
+                    hold.beats.again = true;
                     return;
                 }
                 if hold.stage == Stage::Queued {
                     return;
                 }
                 let session = hold.session();
-                if self.sessions.get(&session).is_some_and(|session| session.running_out) {
+                if self.sessions.get(&session).is_some_and(|session| session.life.running_out) {
                     return;
                 }
             }
             Renewed::Session(id) => {
                 let Some(session) = self.sessions.get(&id) else { return };
-                if session.beating.is_some() {
+                if session.upstream.beating.is_some() {
                     return;
                 }
             }
@@ -127,11 +127,11 @@ impl Keeper {
                 // It may have been claimed anew since it came due: an answer to this beat could then
                 // be older than the grant, and would take it for gone.
                 let claims = matches!(hold.stage, Stage::Queued | Stage::Claiming(_));
-                if hold.beating.is_some() || claims {
+                if hold.beats.beating.is_some() || claims {
                     return false;
                 }
-                hold.beating = Some(call);
-                hold.again = false;
+                hold.beats.beating = Some(call);
+                hold.beats.again = false;
                 beats.push(Beat {
                     subject: Subject::Claim { claim: *id, resource: hold.claim.resource.clone() },
                     ttl: hold.claim.ttl,
@@ -140,10 +140,10 @@ impl Keeper {
             }
             Renewed::Session(id) => {
                 let Some(session) = self.sessions.get_mut(id) else { return false };
-                if session.beating.is_some() {
+                if session.upstream.beating.is_some() {
                     return false;
                 }
-                session.beating = Some(call);
+                session.upstream.beating = Some(call);
                 beats.push(Beat { subject: Subject::Session(*id), ttl: session.saved.ttl });
                 true
             }
@@ -173,11 +173,11 @@ impl Keeper {
             match item {
                 Renewed::Hold(id) => {
                     let Some(hold) = self.holds.get_mut(&id) else { continue };
-                    if hold.beating != Some(call) {
+                    if hold.beats.beating != Some(call) {
                         continue;
                     }
-                    hold.beating = None;
-                    hold.failures = 0;
+                    hold.beats.beating = None;
+                    hold.beats.failures = 0;
                     self.hold_renewed(now, id, sent_at, answer);
                 }
                 Renewed::Session(id) => self.session_renewed(now, call, id, &answer),
@@ -201,9 +201,9 @@ impl Keeper {
             }
             (BeatAnswer::Waiting { position, limit }, false) => {
                 hold.limit = limit;
-                let again = std::mem::take(&mut hold.again);
-                let due = if again { now } else { next_beat(now, hold.beat_every) };
-                self.timers.set(&mut hold.beat, Timer::Beat(id), Some(due));
+                let again = std::mem::take(&mut hold.beats.again);
+                let due = if again { now } else { next_beat(now, hold.beats.every) };
+                self.timers.set(&mut hold.beats.next, Timer::Beat(id), Some(due));
                 self.placed(id, position);
             }
             (BeatAnswer::Gone(GoneReason::Unknown | GoneReason::Expired), false) => {
@@ -225,9 +225,9 @@ impl Keeper {
         let Some(hold) = self.holds.change(id, Stage::Held) else { return };
         let next = next_beat_of(now, hold);
         let valid_until = hold.valid_until_if_sent_at(sent_at).max(hold.valid_until);
-        let again = std::mem::take(&mut hold.again);
+        let again = std::mem::take(&mut hold.beats.again);
         let due = if again { now } else { next };
-        self.timers.set(&mut hold.beat, Timer::Beat(id), Some(due));
+        self.timers.set(&mut hold.beats.next, Timer::Beat(id), Some(due));
         if valid_until == hold.valid_until && !was_in_jeopardy {
             return;
         }
@@ -256,10 +256,10 @@ impl Keeper {
                 Renewed::Hold(id) => self.renewal_failed(now, call, *id, failure.cause()),
                 Renewed::Session(id) => {
                     let Some(session) = self.sessions.get_mut(id) else { continue };
-                    if session.beating == Some(call) {
-                        session.beating = None;
-                        session.failures += 1;
-                        let failures = session.failures;
+                    if session.upstream.beating == Some(call) {
+                        session.upstream.beating = None;
+                        session.upstream.failures += 1;
+                        let failures = session.upstream.failures;
                         self.beat_session_later(now, *id, failures);
                     }
                 }
@@ -272,15 +272,15 @@ impl Keeper {
         let retry_min = self.settings.retry_min;
         let retry_max = self.settings.retry_max;
         let Some(hold) = self.holds.get_mut(&id) else { return };
-        if hold.beating != Some(call) {
+        if hold.beats.beating != Some(call) {
             return;
         }
-        hold.beating = None;
-        hold.failures += 1;
+        hold.beats.beating = None;
+        hold.beats.failures += 1;
         // Several tries fit into what is left, however short the ttl.
-        let longest = retry_max.min(hold.beat_every / 2).max(retry_min);
-        let wait = retry_min.saturating_mul(1 << hold.failures.min(16)).min(longest);
-        self.timers.set(&mut hold.beat, Timer::Beat(id), Some(now + wait));
+        let longest = retry_max.min(hold.beats.every / 2).max(retry_min);
+        let wait = retry_min.saturating_mul(1 << hold.beats.failures.min(16)).min(longest);
+        self.timers.set(&mut hold.beats.next, Timer::Beat(id), Some(now + wait));
         if hold.stage != Stage::Held {
             return;
         }
@@ -300,14 +300,14 @@ impl Keeper {
 
     fn session_renewed(&mut self, now: Boottime, call: CallId, id: SessionId, answer: &BeatAnswer) {
         let Some(session) = self.sessions.get_mut(&id) else { return };
-        if session.beating != Some(call) {
+        if session.upstream.beating != Some(call) {
             return;
         }
-        session.beating = None;
+        session.upstream.beating = None;
         match answer {
             BeatAnswer::Session { role } => {
-                session.role = *role;
-                session.failures = 0;
+                session.upstream.role = *role;
+                session.upstream.failures = 0;
                 self.beat_session_later(now, id, 0);
             }
             // The upstream forgot it: it is announced again.
@@ -328,7 +328,7 @@ impl Keeper {
         let master = session.master();
         let call = self.ask(model::Request::Announce(record), Call::Announce(id));
         if let Some(session) = self.sessions.get_mut(&id) {
-            session.beating = Some(call);
+            session.upstream.beating = Some(call);
         }
         self.watch_session(now, &master, id);
     }
@@ -340,16 +340,16 @@ impl Keeper {
         result: Result<Answer, Failure>,
     ) {
         let Some(session) = self.sessions.get_mut(&id) else { return };
-        session.beating = None;
-        session.known_upstream |= !matches!(result, Err(Failure::Unavailable(_)));
+        session.upstream.beating = None;
+        session.upstream.known |= !matches!(result, Err(Failure::Unavailable(_)));
         match result {
             Ok(_) => {
-                session.failures = 0;
+                session.upstream.failures = 0;
                 self.beat_session_later(now, id, 0);
             }
             Err(_) => {
-                session.failures += 1;
-                let failures = session.failures;
+                session.upstream.failures += 1;
+                let failures = session.upstream.failures;
                 self.beat_session_later(now, id, failures);
             }
         }
@@ -363,7 +363,7 @@ impl Keeper {
             _ => now + back_off,
         };
         if let Some(session) = self.sessions.get_mut(&id) {
-            self.timers.set(&mut session.beat, Timer::SessionBeat(id), Some(due));
+            self.timers.set(&mut session.upstream.beat, Timer::SessionBeat(id), Some(due));
         }
     }
 }

@@ -88,9 +88,9 @@ impl Keeper {
         items.extend(announced.then_some(Renewed::Session(id)));
         self.send_beats(items);
 
-        let of_holds = holds.iter().filter_map(|hold| self.holds.get(hold)?.beating);
+        let of_holds = holds.iter().filter_map(|hold| self.holds.get(hold)?.beats.beating);
         let mut calls: Vec<CallId> = of_holds.collect();
-        calls.extend(self.sessions.get(&id).and_then(|session| session.beating));
+        calls.extend(self.sessions.get(&id).and_then(|session| session.upstream.beating));
         calls.sort_unstable();
         calls.dedup();
         if calls.is_empty() {
@@ -120,15 +120,15 @@ impl Keeper {
             return self.out.refuse(ticket, Refusal::SessionEndedInCheckpoint(id));
         };
         let holds = self.views(now, session);
-        let in_doubt =
-            session.failures > 0 || holds.iter().any(|hold| hold.state == HoldState::Jeopardy);
+        let in_doubt = session.upstream.failures > 0
+            || holds.iter().any(|hold| hold.state == HoldState::Jeopardy);
         if checkpoint.failure.is_some() || in_doubt {
             return self.out.refuse(ticket, Refusal::CheckpointFailed(checkpoint.failure));
         }
         let reply = Checkpointed {
             ok: true,
             ttl_remaining_ms: millis(session.saved.ttl),
-            role: session.role,
+            role: session.upstream.role,
             holds,
         };
         self.out.answer(ticket, Reply::Checkpointed(reply));

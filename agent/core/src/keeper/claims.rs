@@ -37,7 +37,7 @@ impl Keeper {
         let resource = hold.claim.resource.clone();
         match result {
             Ok(Answer::Claim(answer)) => {
-                hold.failures = 0;
+                hold.beats.failures = 0;
                 self.claim_decided(now, id, &resource, sent_at, answer);
             }
             Ok(other) => self.claim_failed(
@@ -68,16 +68,18 @@ impl Keeper {
                 self.queues.found_taken(now, resource);
                 if let Some(hold) = self.holds.change(id, Stage::Waiting) {
                     hold.limit = limit;
-                    let due = Some(super::beats::next_beat(now, hold.beat_every));
-                    self.timers.set(&mut hold.beat, Timer::Beat(id), due);
+                    let due = Some(super::beats::next_beat(now, hold.beats.every));
+                    self.timers.set(&mut hold.beats.next, Timer::Beat(id), due);
                 }
                 self.placed(id, position);
                 self.answer_queued(now, id);
                 if let Some(poll) = self.settings.poll {
                     self.queues.tell_places_later(now, resource, poll, &mut self.timers);
                 }
-                let asked_again =
-                    self.holds.get_mut(&id).is_some_and(|hold| std::mem::take(&mut hold.again));
+                let asked_again = self
+                    .holds
+                    .get_mut(&id)
+                    .is_some_and(|hold| std::mem::take(&mut hold.beats.again));
                 if asked_again {
                     self.due_now(Renewed::Hold(id));
                 }
@@ -86,8 +88,8 @@ impl Keeper {
                 self.limit_changed(id, limit_was, limit);
                 self.queues.found_taken(now, resource);
                 let Some(hold) = self.holds.change(id, Stage::Queued) else { return };
-                if hold.wait == Wait::None {
-                    let (session, limit_changed) = (hold.session(), hold.limit_changed);
+                if hold.caller.wait == Wait::None {
+                    let (session, limit_changed) = (hold.session(), hold.caller.limit_changed);
                     let holder = holder.map(|entry| Box::new(self.holder_for(session, &entry)));
                     let resource = resource.clone();
                     self.give_up(now, id, &Refusal::Contended { resource, holder, limit_changed });
@@ -109,7 +111,7 @@ impl Keeper {
             }
             ClaimAnswer::Quarantined { free_in } => {
                 let Some(hold) = self.holds.change(id, Stage::Queued) else { return };
-                let (kind, wait) = (hold.kind(), hold.wait);
+                let (kind, wait) = (hold.kind(), hold.caller.wait);
                 let trouble = Trouble::Quarantined(free_in);
                 if wait == Wait::None {
                     return self.give_up(now, id, &Refusal::Upstream(trouble));
@@ -130,7 +132,7 @@ impl Keeper {
     fn limit_changed(&mut self, id: ClaimId, was: Option<u32>, limit: Option<u32>) {
         let (Some(from), Some(to)) = (was, limit) else { return };
         let Some(hold) = self.holds.get_mut(&id) else { return };
-        hold.limit_changed = Some(LimitChanged { from, to });
+        hold.caller.limit_changed = Some(LimitChanged { from, to });
         let (session, resource) = (hold.session(), hold.claim.resource.clone());
         let uid = self.sessions.user_of(session);
         self.out.note(Note::LimitChanged { session, uid, resource, from, to });
@@ -139,10 +141,10 @@ impl Keeper {
     fn claim_failed(&mut self, now: Boottime, id: ClaimId, resource: &Resource, failure: &Failure) {
         let Some(hold) = self.holds.change(id, Stage::Queued) else { return };
         hold.uncertain |= matches!(failure, Failure::Unknown(_));
-        hold.failures += 1;
-        let failures = hold.failures;
+        hold.beats.failures += 1;
+        let failures = hold.beats.failures;
         let trouble = Trouble::Unavailable(failure.cause().to_owned());
-        if hold.wait == Wait::None {
+        if hold.caller.wait == Wait::None {
             return self.give_up(now, id, &Refusal::Upstream(trouble));
         }
         self.queues.found_trouble(resource, trouble);
@@ -158,7 +160,7 @@ impl Keeper {
     /// A semaphore's claim is sent again after a while; the timer of its beat serves.
     fn claim_later(&mut self, now: Boottime, id: ClaimId, wait: Duration) {
         let Some(hold) = self.holds.get_mut(&id) else { return };
-        self.timers.set(&mut hold.beat, Timer::Beat(id), Some(now + wait));
+        self.timers.set(&mut hold.beats.next, Timer::Beat(id), Some(now + wait));
     }
 
     /// Refuses whoever tried once, and leaves nothing behind.
@@ -200,20 +202,20 @@ impl Keeper {
         hold.limit = limit;
         hold.valid_until = valid_until;
         hold.uncertain = false;
-        hold.failures = 0;
-        let again = std::mem::take(&mut hold.again);
+        hold.beats.failures = 0;
+        let again = std::mem::take(&mut hold.beats.again);
         let beat = if again { now } else { super::beats::next_beat_of(now, hold) };
-        self.timers.set(&mut hold.beat, Timer::Beat(id), Some(beat));
+        self.timers.set(&mut hold.beats.next, Timer::Beat(id), Some(beat));
         self.timers.set(&mut hold.deadline, Timer::Deadline(id), Some(valid_until));
-        if hold.wait == Wait::Queue || !hold.tickets.is_empty() {
-            self.timers.set(&mut hold.patience, Timer::Patience(id), None);
+        if hold.caller.wait == Wait::Queue || !hold.caller.tickets.is_empty() {
+            self.timers.set(&mut hold.caller.patience, Timer::Patience(id), None);
         }
-        hold.told = hold.tickets.len() as u32;
+        hold.caller.told = hold.caller.tickets.len() as u32;
 
         let session = hold.session();
         let uid = self.sessions.user_of(session);
         let resource = hold.claim.resource.clone();
-        let (waits, place) = (hold.wait != Wait::None, hold.place());
+        let (waits, place) = (hold.caller.wait != Wait::None, hold.place());
         self.out.save(hold);
         self.out.show(hold);
         self.out.note(Note::Granted {
@@ -222,19 +224,19 @@ impl Keeper {
             uid,
             resource: resource.clone(),
             token,
-            waited: now.since(hold.asked_at),
+            waited: now.since(hold.caller.asked_at),
         });
         let acquired = hold.acquired(now);
-        hold.position.get_or_insert(1);
-        let queued = (hold.wait == Wait::Queue).then(|| hold.waiting());
+        hold.caller.position.get_or_insert(1);
+        let queued = (hold.caller.wait == Wait::Queue).then(|| hold.waiting());
         let event = hold.granted_event(now);
         if resource.kind == Kind::Master
             && let Some(session) = self.sessions.get_mut(&session)
         {
-            session.role = tenure_wire::Role::Master;
+            session.upstream.role = tenure_wire::Role::Master;
         }
         self.tell(session, || Event::Granted(event));
-        if self.sessions.get(&session).is_some_and(|session| session.blocked > 0) {
+        if self.sessions.get(&session).is_some_and(|session| session.life.blocked > 0) {
             // From now on a call that waits is too little.
             self.tether_moved(now, session);
         }
@@ -256,7 +258,7 @@ impl Keeper {
         let Some(hold) = self.holds.get_mut(&id) else { return };
         // The upstream has it.
         hold.uncertain = true;
-        let (resource, tries_once) = (hold.claim.resource.clone(), hold.wait == Wait::None);
+        let (resource, tries_once) = (hold.claim.resource.clone(), hold.caller.wait == Wait::None);
         self.refuse_waiting(now, id, &Refusal::GrantedTooLate { hold: id, resource });
         if tries_once {
             self.end_untold(now, id);
@@ -295,7 +297,7 @@ impl Keeper {
     /// A claim asked to be queued, and is: its caller is told so at once.
     pub(super) fn answer_queued(&mut self, now: Boottime, id: ClaimId) {
         let Some(hold) = self.holds.get(&id) else { return };
-        if hold.wait != Wait::Queue || hold.is_held() {
+        if hold.caller.wait != Wait::Queue || hold.is_held() {
             return;
         }
         let waiting = hold.waiting();
@@ -307,10 +309,10 @@ impl Keeper {
     /// A waiting hold has that place now. It is told the first, and those near the front.
     pub(super) fn placed(&mut self, id: ClaimId, position: u64) {
         let Some(hold) = self.holds.get_mut(&id) else { return };
-        if hold.position == Some(position) || hold.is_held() {
+        if hold.caller.position == Some(position) || hold.is_held() {
             return;
         }
-        let former = hold.position.replace(position);
+        let former = hold.caller.position.replace(position);
         if former.is_some() && position > PLACES_TOLD as u64 {
             return;
         }

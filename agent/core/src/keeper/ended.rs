@@ -231,7 +231,7 @@ impl Keeper {
         let (id, session) = (hold.id(), hold.session());
         let until = now + self.ended.keep_for;
         let is_recorded = hold.known_to_journal();
-        let request = hold.request.clone();
+        let request = hold.caller.request.clone();
         let ended = EndedHold { session, request, lost, until, is_recorded };
         self.ended.holds.insert(id, ended);
         if let Some(row) = self.ended.hold_row(id) {

@@ -30,6 +30,44 @@ pub(super) enum Stage {
     Jeopardy,
 }
 
+/// The caller of a hold, and what it asked for.
+#[derive(Debug, Default)]
+pub(super) struct Caller {
+    pub(super) wait: Wait,
+    /// Calls that wait for the hold.
+    pub(super) tickets: Vec<Ticket>,
+    /// Calls that were answered with the grant, but for those that have gone without reading it.
+    pub(super) told: u32,
+    /// The client's id for the hold.
+    pub(super) request: Option<Arc<str>>,
+    /// When the request came.
+    pub(super) asked_at: Boottime,
+    /// End of the client's patience.
+    pub(super) patience: Alarm,
+    /// How long it may be held in all. Counted here alone: the upstream would count from a grant of
+    /// which this agent may hear late, and let go while the holder is told that it is valid.
+    pub(super) max_hold: Option<Duration>,
+    /// Place in the queue, as told to the client.
+    pub(super) position: Option<u64>,
+    /// Semaphore only: its claim changed the limit.
+    pub(super) limit_changed: Option<LimitChanged>,
+}
+
+/// Renewals of a hold.
+#[derive(Debug)]
+pub(super) struct Beats {
+    pub(super) every: Duration,
+    /// How much earlier than the upstream its holder must stop.
+    pub(super) margin: Duration,
+    /// A renewal that is on its way.
+    pub(super) beating: Option<CallId>,
+    /// A hint came while a call was on its way: ask once more.
+    pub(super) again: bool,
+    /// Failed calls in a row.
+    pub(super) failures: u32,
+    pub(super) next: Alarm,
+}
+
 /// A session's claim on a resource, from the request to its end.
 #[derive(Debug)]
 pub(super) struct Hold {
@@ -39,49 +77,20 @@ pub(super) struct Hold {
     /// Its slot on the page.
     pub(super) slot: u32,
     pub(super) stage: Stage,
-    /// How its client waits.
-    pub(super) wait: Wait,
-    /// Callers that wait for it.
-    pub(super) tickets: Vec<Ticket>,
-    /// Callers that were answered with the grant, but for those that have gone without reading it.
-    pub(super) told: u32,
-    /// The client's id for it.
-    pub(super) request: Option<Arc<str>>,
+    pub(super) caller: Caller,
+    pub(super) beats: Beats,
     /// The fencing token; 0 before the grant.
     pub(super) token: u64,
     /// Semaphore only: the limit in force.
     pub(super) limit: Option<u32>,
-    /// Semaphore only: its claim changed the limit.
-    pub(super) limit_changed: Option<LimitChanged>,
-    /// When the request came.
-    pub(super) asked_at: Boottime,
     /// The instant just before the granting request was sent.
     pub(super) granted_at: Boottime,
     /// When its holder must stop; [`Boottime::ZERO`] before the grant.
     pub(super) valid_until: Boottime,
-    /// How long between beats.
-    pub(super) beat_every: Duration,
-    /// How much earlier than the upstream its holder must stop.
-    pub(super) margin: Duration,
-    /// How long it may be held in all. Counted here alone: the upstream would count from a grant of
-    /// which this agent may hear late, and let go while the holder is told that it is valid.
-    pub(super) max_hold: Option<Duration>,
-    /// Place in the queue, as told to the client.
-    pub(super) position: Option<u64>,
-    /// A renewal that is on its way.
-    pub(super) beating: Option<CallId>,
-    /// A hint came while a call was on its way: ask once more.
-    pub(super) again: bool,
     /// A claim was sent and never answered: it may be granted, or be granted later.
     pub(super) uncertain: bool,
-    /// Failed calls in a row.
-    pub(super) failures: u32,
-    /// Next beat.
-    pub(super) beat: Alarm,
     /// valid-until, or the end of its longest duration.
     pub(super) deadline: Alarm,
-    /// End of the client's patience.
-    pub(super) patience: Alarm,
 }
 
 impl Hold {
@@ -121,7 +130,7 @@ impl Hold {
 
     /// True if the journal knows of it.
     pub(super) fn known_to_journal(&self) -> bool {
-        self.is_held() || self.wait != Wait::None
+        self.is_held() || self.caller.wait != Wait::None
     }
 
     /// The state on the wire.
@@ -136,13 +145,13 @@ impl Hold {
     /// The last instant at which it may be valid however often it is renewed. Earlier than the
     /// upstream's end of it, as clocks run at different speeds.
     pub(super) fn last_instant(&self) -> Option<Boottime> {
-        let max_hold = self.max_hold?;
-        Some(self.granted_at + (max_hold - self.margin.min(max_hold / 2)))
+        let max_hold = self.caller.max_hold?;
+        Some(self.granted_at + (max_hold - self.beats.margin.min(max_hold / 2)))
     }
 
     /// When its holder must stop if a request sent at `sent_at` granted or renewed it.
     pub(super) fn valid_until_if_sent_at(&self, sent_at: Boottime) -> Boottime {
-        let renewed = (sent_at + self.claim.ttl).before(self.margin);
+        let renewed = (sent_at + self.claim.ttl).before(self.beats.margin);
         self.last_instant().map_or(renewed, |last| renewed.min(last))
     }
 
@@ -165,7 +174,7 @@ impl Hold {
             valid_until_boottime_ns: self.valid_until.as_nanos(),
             slot: self.slot,
             limit: self.limit,
-            limit_changed: self.limit_changed,
+            limit_changed: self.caller.limit_changed,
         }
     }
 
@@ -182,7 +191,7 @@ impl Hold {
             valid_until_boottime_ns: self.valid_until.as_nanos(),
             slot: self.slot,
             limit: self.limit,
-            limit_changed: self.limit_changed,
+            limit_changed: self.caller.limit_changed,
         }
     }
 
@@ -193,8 +202,8 @@ impl Hold {
             kind: self.kind(),
             name: self.claim.resource.name.to_string(),
             state: HoldState::Waiting,
-            position: self.position,
-            limit_changed: self.limit_changed,
+            position: self.caller.position,
+            limit_changed: self.caller.limit_changed,
         }
     }
 
@@ -210,9 +219,9 @@ impl Hold {
             valid_ms: millis(self.valid_until.since(now)),
             valid_until_boottime_ns: self.valid_until.as_nanos(),
             slot: self.slot,
-            position: if self.is_held() { None } else { self.position },
+            position: if self.is_held() { None } else { self.caller.position },
             limit: self.limit,
-            request: self.request.as_deref().map(str::to_owned),
+            request: self.caller.request.as_deref().map(str::to_owned),
         }
     }
 
@@ -221,10 +230,10 @@ impl Hold {
         SavedHold {
             row: self.row,
             claim: self.claim.clone(),
-            wait: self.wait,
-            wait_until: self.patience.due(),
-            request: self.request.as_deref().map(str::to_owned),
-            max_hold: self.max_hold,
+            wait: self.caller.wait,
+            wait_until: self.caller.patience.due(),
+            request: self.caller.request.as_deref().map(str::to_owned),
+            max_hold: self.caller.max_hold,
             slot: self.slot,
             token: self.is_held().then_some(self.token),
             granted_at: self.is_held().then_some(self.granted_at),

@@ -119,7 +119,7 @@ impl Holds {
     /// Notes that a caller waits for a hold.
     pub(super) fn add_caller(&mut self, ticket: Ticket, id: ClaimId) {
         if let Some(hold) = self.by_id.get_mut(&id) {
-            hold.tickets.push(ticket);
+            hold.caller.tickets.push(ticket);
             self.callers.insert(ticket, id);
         }
     }
@@ -128,14 +128,14 @@ impl Holds {
     pub(super) fn remove_caller(&mut self, ticket: Ticket) -> Option<&mut Hold> {
         let id = self.callers.remove(&ticket)?;
         let hold = self.by_id.get_mut(&id)?;
-        hold.tickets.retain(|waiting| *waiting != ticket);
+        hold.caller.tickets.retain(|waiting| *waiting != ticket);
         Some(hold)
     }
 
     /// Takes the callers that wait for a hold.
     pub(super) fn take_callers(&mut self, id: ClaimId) -> Vec<Ticket> {
         let Some(hold) = self.by_id.get_mut(&id) else { return Vec::new() };
-        let tickets = std::mem::take(&mut hold.tickets);
+        let tickets = std::mem::take(&mut hold.caller.tickets);
         for ticket in &tickets {
             self.callers.remove(ticket);
         }
@@ -147,7 +147,7 @@ impl Holds {
         let mut callers: Vec<_> = std::mem::take(&mut self.callers).into_keys().collect();
         callers.sort_unstable();
         for hold in self.by_id.values_mut() {
-            hold.tickets.clear();
+            hold.caller.tickets.clear();
         }
         callers
     }

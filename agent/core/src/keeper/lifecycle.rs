@@ -24,8 +24,8 @@ impl Keeper {
             opened.push(id);
             self.insert_session(now, session);
             if let Some(session) = self.sessions.get_mut(&id) {
-                session.orphaned = guards;
-                session.known_upstream = session.saved.announced;
+                session.life.orphaned = guards;
+                session.upstream.known = session.saved.announced;
             }
             if watched {
                 self.out.push(Command::Watch { session: id, ticket: None, process });
@@ -78,8 +78,8 @@ impl Keeper {
             *keeps = true;
         }
         let mut hold = self.hold_of(claim, row, slot, wait);
-        hold.asked_at = now;
-        hold.max_hold = saved.max_hold;
+        hold.caller.asked_at = now;
+        hold.caller.max_hold = saved.max_hold;
         hold.token = token.unwrap_or(0);
         hold.granted_at = saved.granted_at.unwrap_or(Boottime::ZERO);
         hold.valid_until = saved.valid_until;
@@ -108,7 +108,7 @@ impl Keeper {
         if let Some(request) = request {
             let request: Arc<str> = Arc::from(request);
             session.requests.insert(Arc::clone(&request), id);
-            hold.request = Some(request);
+            hold.caller.request = Some(request);
         }
         let linger = session.saved.linger;
         let valid = hold.valid_until > now;
@@ -117,16 +117,16 @@ impl Keeper {
             self.timers.set(&mut hold.deadline, Timer::Deadline(id), due);
             // A grant that no caller was answered with still waits for one.
             let orphaned = wait_until.map(|_| now + linger);
-            hold.told = u32::from(orphaned.is_none());
-            self.timers.set(&mut hold.patience, Timer::Patience(id), orphaned);
+            hold.caller.told = u32::from(orphaned.is_none());
+            self.timers.set(&mut hold.caller.patience, Timer::Patience(id), orphaned);
             if resource.kind == Kind::Master {
-                session.role = tenure_wire::Role::Master;
+                session.upstream.role = tenure_wire::Role::Master;
             }
         } else {
             // The caller of a blocked acquire is gone with the old agent, and may ask again.
             let orphaned = (wait == Wait::Block).then_some(now + linger);
             let due = [wait_until, orphaned].into_iter().flatten().min();
-            self.timers.set(&mut hold.patience, Timer::Patience(id), due);
+            self.timers.set(&mut hold.caller.patience, Timer::Patience(id), due);
         }
         let (held, stage) = (hold.is_held(), hold.stage);
         self.holds.insert(uid, hold);
@@ -159,7 +159,7 @@ impl Keeper {
             session.holds.iter().copied().filter(|hold| self.holds.is_held(*hold)).collect();
         let works_on = session.saved.guarded
             && session.saved.tether == Tether::Connection
-            && (session.orphaned || !session.streams.is_empty())
+            && (session.life.orphaned || !session.events.streams.is_empty())
             && !held.is_empty();
         // If the session stays until its work has ended, nobody will claim for its waits.
         let lost = if works_on { session.holds.iter().copied().collect() } else { held };

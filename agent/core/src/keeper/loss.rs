@@ -92,12 +92,12 @@ impl Keeper {
         self.refuse_waiting(now, id, &refusal);
         let Some(hold) = self.finish(now, id, false) else { return };
         // A caller who asks for it after the end of its session is told of that.
-        if hold.request.is_some() && cause != ReleasedCause::SessionEnded {
+        if hold.caller.request.is_some() && cause != ReleasedCause::SessionEnded {
             self.remember_hold(now, &hold, None);
         }
         let session = hold.session();
         // Whoever tried once and was refused never had a hold to tell of.
-        if hold.is_held() || hold.wait != Wait::None {
+        if hold.is_held() || hold.caller.wait != Wait::None {
             let token = hold.is_held().then_some(hold.token);
             let event = ReleasedEvent { of: hold.event(), token, cause };
             let resource = hold.claim.resource.clone();
@@ -113,10 +113,10 @@ impl Keeper {
         let session = self.holds.get(&id)?.session();
         let uid = self.sessions.get(&session).map(|session| session.saved.uid);
         let mut hold = self.holds.remove(id, uid)?;
-        self.timers.set(&mut hold.beat, Timer::Beat(id), None);
+        self.timers.set(&mut hold.beats.next, Timer::Beat(id), None);
         self.timers.set(&mut hold.deadline, Timer::Deadline(id), None);
-        self.timers.set(&mut hold.patience, Timer::Patience(id), None);
-        if hold.wait != Wait::None && !hold.is_held() {
+        self.timers.set(&mut hold.caller.patience, Timer::Patience(id), None);
+        if hold.caller.wait != Wait::None && !hold.is_held() {
             let resource = &hold.claim.resource;
             self.queues.leave(now, id, hold.place(), resource, &mut self.timers);
         }
@@ -127,7 +127,7 @@ impl Keeper {
             session.holds.remove(&id);
             session.slots.free(hold.slot);
             if hold.kind() == Kind::Master && hold.is_held() {
-                session.role = tenure_wire::Role::Peer;
+                session.upstream.role = tenure_wire::Role::Peer;
             }
         }
         Some(hold)

@@ -189,7 +189,7 @@ impl Keeper {
             ("timers", self.timers.len()),
             ("remembered", self.ended.len()),
             ("watches", self.watches.len()),
-            ("events", self.sessions.values().map(|session| session.ring.len()).sum()),
+            ("events", self.sessions.values().map(|session| session.events.ring.len()).sum()),
             ("bytes of events", self.streams.ring_bytes.all()),
         ]
     }

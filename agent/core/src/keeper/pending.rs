@@ -268,7 +268,7 @@ impl Keeper {
 
     /// Ends an announced session upstream, if the upstream may know of it.
     pub(super) fn begin_end(&mut self, now: Boottime, session: &Session) {
-        if session.known_upstream || session.beating.is_some() {
+        if session.upstream.known || session.upstream.beating.is_some() {
             self.pending.insert_end(now, session);
             self.send_end(session.id());
         }

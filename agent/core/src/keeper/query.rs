@@ -85,8 +85,8 @@ impl Keeper {
             uid: saved.uid,
             pid: session.pid(),
             tether: saved.tether,
-            role: session.role,
-            streams: session.streams.len() as u32,
+            role: session.upstream.role,
+            streams: session.events.streams.len() as u32,
             holds,
         }
     }

@@ -82,7 +82,7 @@ impl Queues {
         let queue = self.get(&hold.claim.resource);
         match queue.filter(|_| !hold.is_held() && hold.kind() != Kind::Semaphore) {
             Some(queue) => Some(queue.waiters.position(hold.place())).filter(|place| *place > 0),
-            None => hold.position,
+            None => hold.caller.position,
         }
     }
 
@@ -148,7 +148,7 @@ impl Keeper {
     /// Sets out to get a hold.
     pub(super) fn seek(&mut self, now: Boottime, id: ClaimId) {
         let Some(hold) = self.holds.get(&id) else { return };
-        let (kind, wait, place) = (hold.kind(), hold.wait, hold.place());
+        let (kind, wait, place) = (hold.kind(), hold.caller.wait, hold.place());
         let resource = hold.claim.resource.clone();
         if wait == Wait::None {
             let first = self.queues.get(&resource).and_then(|queue| queue.waiters.front());
@@ -225,7 +225,7 @@ impl Keeper {
                 *keeps = true;
             }
             // The answer to an earlier beat is older than the answer to the claim.
-            hold.beating = None;
+            hold.beats.beating = None;
         }
     }
 

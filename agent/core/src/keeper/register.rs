@@ -147,11 +147,11 @@ impl Keeper {
         }
         // Processes of other PID namespaces have no number, and may be the same one or not.
         let is_other = peer.process.is_none() || peer.process != session.saved.process;
-        if peer.watchable && (is_other || session.unwatched) {
+        if peer.watchable && (is_other || session.life.unwatched) {
             session.saved.process = peer.process;
             session.saved.watched = true;
-            session.process_gone = false;
-            session.unwatched = false;
+            session.life.process_gone = false;
+            session.life.unwatched = false;
             let entry = Entry::Session(Box::new(session.saved.clone()));
             let process = session.saved.process;
             self.out.push(Command::Watch { session: id, ticket: Some(ticket), process });
@@ -218,11 +218,11 @@ impl Keeper {
         for hold in std::mem::take(&mut session.kept) {
             self.release_now(hold);
         }
-        session.ring.clear(session.saved.uid, &mut self.streams.ring_bytes);
-        let tether = &mut session.tether;
+        session.events.ring.clear(session.saved.uid, &mut self.streams.ring_bytes);
+        let tether = &mut session.life.tether;
         self.timers.set(tether, Timer::Tether(id), None);
-        self.timers.set(&mut session.progress, Timer::Progress(id), None);
-        self.timers.set(&mut session.beat, Timer::SessionBeat(id), None);
+        self.timers.set(&mut session.life.progress, Timer::Progress(id), None);
+        self.timers.set(&mut session.upstream.beat, Timer::SessionBeat(id), None);
         if session.saved.announced {
             self.unwatch_session(&session.master(), id);
             self.begin_end(now, &session);
@@ -248,7 +248,7 @@ impl Keeper {
             return;
         }
         session.saved.announced = true;
-        session.role = tenure_wire::Role::Peer;
+        session.upstream.role = tenure_wire::Role::Peer;
         let entry = Entry::Session(Box::new(session.saved.clone()));
         self.out.persist(entry);
         self.announce(now, id);

@@ -27,6 +27,68 @@ pub(super) struct PutOff {
     pub(super) progress: bool,
 }
 
+/// The signs of life of a session's program.
+#[derive(Debug, Default)]
+pub(super) struct Life {
+    /// Callers that wait for a grant; while there is one, the program is alive.
+    pub(super) blocked: u32,
+    /// True if the process that registered is known to have ended.
+    pub(super) process_gone: bool,
+    /// True if nobody will tell when that process ends, though somebody should.
+    pub(super) unwatched: bool,
+    /// True if it comes from an earlier agent, and nobody has opened a stream since: a command that
+    /// inherited one may run, and there is no way to tell.
+    pub(super) orphaned: bool,
+    /// Its holds are not renewed any more, and are kept until their valid-until.
+    pub(super) running_out: bool,
+    /// End of the tether.
+    pub(super) tether: Alarm,
+    /// End of the program's promise.
+    pub(super) progress: Alarm,
+    /// Ends that were put off, and since then nothing was heard.
+    pub(super) put_off: PutOff,
+}
+
+/// Events of a session, and the streams on which they are told.
+#[derive(Debug)]
+pub(super) struct Events {
+    /// Its open event streams.
+    pub(super) streams: Vec<StreamId>,
+    /// The number of its next event.
+    pub(super) next: u64,
+    /// Its last events; kept only once somebody has listened.
+    pub(super) ring: Ring,
+    /// True if somebody has listened.
+    pub(super) heard: bool,
+}
+
+impl Events {
+    /// Numbers an event that happens now; `None` if nobody has listened who could be told it.
+    pub(super) fn number(&mut self) -> Option<u64> {
+        let number = self.next;
+        self.next += 1;
+        if !self.heard {
+            self.ring.pass(number);
+        }
+        self.heard.then_some(number)
+    }
+}
+
+/// An announced session as the upstream has it.
+#[derive(Debug)]
+pub(super) struct Upstream {
+    /// Its role in its project, as of the last beat.
+    pub(super) role: Role,
+    /// True if the upstream may know of it: an announcement was answered, or may yet be.
+    pub(super) known: bool,
+    /// A beat, or the announcement, that is on its way.
+    pub(super) beating: Option<CallId>,
+    /// Next beat upstream.
+    pub(super) beat: Alarm,
+    /// Failed beats in a row.
+    pub(super) failures: u32,
+}
+
 /// One local program's registration with the agent.
 #[derive(Debug)]
 pub(super) struct Session {
@@ -42,41 +104,9 @@ pub(super) struct Session {
     pub(super) slots: Slots,
     /// Request ids of its live and of its remembered holds.
     pub(super) requests: Map<Arc<str>, ClaimId>,
-    /// Its open event streams.
-    pub(super) streams: Vec<StreamId>,
-    /// Callers that wait for a grant; while there is one, the program is alive.
-    pub(super) blocked: u32,
-    /// True if the process that registered is known to have ended.
-    pub(super) process_gone: bool,
-    /// True if the upstream may know of it: an announcement was answered, or may yet be.
-    pub(super) known_upstream: bool,
-    /// True if it comes from an earlier agent, and nobody has opened a stream since: a command that
-    /// inherited one may run, and there is no way to tell.
-    pub(super) orphaned: bool,
-    /// Its holds are not renewed any more, and are kept until their valid-until.
-    pub(super) running_out: bool,
-    /// True if nobody will tell when that process ends, though somebody should.
-    pub(super) unwatched: bool,
-    /// Its role in its project, as of the last beat.
-    pub(super) role: Role,
-    /// The number of its next event.
-    pub(super) next_event: u64,
-    /// Its last events; kept only once somebody has listened.
-    pub(super) ring: Ring,
-    /// True if somebody has listened.
-    pub(super) heard: bool,
-    /// A beat, or the announcement, that is on its way.
-    pub(super) beating: Option<CallId>,
-    /// End of the tether.
-    pub(super) tether: Alarm,
-    /// End of the program's promise.
-    pub(super) progress: Alarm,
-    /// Whether an end was put off, and since then nothing was heard.
-    pub(super) put_off: PutOff,
-    /// Next beat upstream.
-    pub(super) beat: Alarm,
-    /// Failed beats in a row.
-    pub(super) failures: u32,
+    pub(super) life: Life,
+    pub(super) events: Events,
+    pub(super) upstream: Upstream,
     /// It ends, and has more holds than end in one turn.
     pub(super) leaving: Option<Leaving>,
 }
@@ -89,31 +119,27 @@ impl Session {
             host: Arc::clone(&settings.host),
             name: Arc::clone(&saved.name),
         };
-        let slots = Slots::new(saved.holds);
         Session {
-            role: if saved.announced { Role::Peer } else { Role::None },
+            upstream: Upstream {
+                role: if saved.announced { Role::Peer } else { Role::None },
+                known: false,
+                beating: None,
+                beat: Alarm::default(),
+                failures: 0,
+            },
+            slots: Slots::new(saved.holds),
             saved,
             owner,
             holds: BTreeSet::new(),
             kept: BTreeSet::new(),
-            slots,
             requests: Map::default(),
-            streams: Vec::new(),
-            blocked: 0,
-            process_gone: false,
-            known_upstream: false,
-            orphaned: false,
-            running_out: false,
-            unwatched: false,
-            next_event: first_event,
-            ring: Ring::new(first_event),
-            heard: false,
-            beating: None,
-            tether: Alarm::default(),
-            progress: Alarm::default(),
-            put_off: PutOff::default(),
-            beat: Alarm::default(),
-            failures: 0,
+            life: Life::default(),
+            events: Events {
+                streams: Vec::new(),
+                next: first_event,
+                ring: Ring::new(first_event),
+                heard: false,
+            },
             leaving: None,
         }
     }
@@ -143,14 +169,20 @@ impl Session {
         match self.saved.tether {
             // A call that waits shows that its process is there, not that the program works: enough
             // for a wait, too little to keep from others what it holds.
-            Tether::Keepalive if self.blocked == 0 || holds_something => Some(self.saved.keepalive),
+            Tether::Keepalive if self.life.blocked == 0 || holds_something => {
+                Some(self.saved.keepalive)
+            }
             // Until its first stream it has the time that it takes to open one.
-            Tether::Connection if self.streams.is_empty() && !self.heard => {
+            Tether::Connection if self.events.streams.is_empty() && !self.events.heard => {
                 Some(self.saved.linger.max(FIRST_STREAM))
             }
-            Tether::Connection if self.streams.is_empty() => Some(self.saved.linger),
+            Tether::Connection if self.events.streams.is_empty() => Some(self.saved.linger),
             // Its program has to show itself, or a dead one would hold for ever.
-            Tether::Process if self.unwatched && self.streams.is_empty() && self.blocked == 0 => {
+            Tether::Process
+                if self.life.unwatched
+                    && self.events.streams.is_empty()
+                    && self.life.blocked == 0 =>
+            {
                 Some(self.saved.linger.max(FIRST_STREAM))
             }
             Tether::Keepalive | Tether::Connection | Tether::Process => None,

@@ -92,16 +92,16 @@ impl Keeper {
         last_event_id: Option<u64>,
     ) -> Result<(), Refusal> {
         let Some(session) = self.sessions.get_mut(&id) else { return Ok(()) };
-        if session.streams.len() >= STREAMS_PER_SESSION_MAX {
+        if session.events.streams.len() >= STREAMS_PER_SESSION_MAX {
             self.out.note(Note::Refused { limit: "streams_per_session", uid: peer.uid });
             return Err(Refusal::Limit(Limit::Streams(id)));
         }
-        session.streams.push(stream);
-        session.heard = true;
+        session.events.streams.push(stream);
+        session.events.heard = true;
         self.streams.open.insert(stream, Stream::Session(id));
         let missed = last_event_id
-            .filter(|last| *last < session.next_event)
-            .and_then(|last| session.ring.after(last));
+            .filter(|last| *last < session.events.next)
+            .and_then(|last| session.events.ring.after(last));
         match missed {
             Some(missed) => {
                 for event in missed {
@@ -110,7 +110,7 @@ impl Keeper {
             }
             None => {
                 // Numbered as the last event that happened, so that a reconnect asks for the next.
-                let id_of_last = session.next_event.saturating_sub(1);
+                let id_of_last = session.events.next.saturating_sub(1);
                 let Some(session) = self.sessions.get(&id) else { return Ok(()) };
                 let event = Event::Snapshot(self.snapshot(now, session));
                 let event = Numbered::new(id_of_last, event);
@@ -125,7 +125,7 @@ impl Keeper {
 
     fn snapshot(&self, now: Boottime, session: &Session) -> SnapshotEvent {
         let holds = self.views(now, session);
-        SnapshotEvent { session: session.id().0, role: session.role, holds }
+        SnapshotEvent { session: session.id().0, role: session.upstream.role, holds }
     }
 
     /// True if work that may go on without its reader hangs on the stream: then only the end of its
@@ -142,7 +142,7 @@ impl Keeper {
         match self.streams.open.remove(&stream) {
             Some(Stream::Session(id)) => {
                 if let Some(session) = self.sessions.get_mut(&id) {
-                    session.streams.retain(|open| *open != stream);
+                    session.events.streams.retain(|open| *open != stream);
                     self.stream_gone(now, id);
                 }
             }
@@ -155,40 +155,32 @@ impl Keeper {
     /// Tells a session. Nothing is built for a session that nobody ever listened to.
     pub(super) fn tell(&mut self, id: SessionId, event: impl FnOnce() -> Event) {
         let Some(session) = self.sessions.get_mut(&id) else { return };
-        let number = session.next_event;
-        session.next_event += 1;
-        if session.heard {
+        if let Some(number) = session.events.number() {
             self.send(id, Numbered::new(number, event()));
-        } else {
-            session.ring.pass(number);
         }
     }
 
     /// Tells a session what so many are told.
     pub(super) fn tell_shared(&mut self, id: SessionId, event: &SharedEvent, readers: usize) {
         let Some(session) = self.sessions.get_mut(&id) else { return };
-        let number = session.next_event;
-        session.next_event += 1;
-        if session.heard {
+        if let Some(number) = session.events.number() {
             self.send(id, Numbered::shared(number, event, readers));
-        } else {
-            session.ring.pass(number);
         }
     }
 
     fn send(&mut self, id: SessionId, event: Numbered) {
         let Some(session) = self.sessions.get_mut(&id) else { return };
-        for stream in &session.streams {
+        for stream in &session.events.streams {
             self.out.push(Command::Send { stream: *stream, event: event.clone() });
         }
         let uid = session.saved.uid;
-        session.ring.push(event, uid, self.settings.ring_max, &mut self.streams.ring_bytes);
+        session.events.ring.push(event, uid, self.settings.ring_max, &mut self.streams.ring_bytes);
     }
 
     /// Ends the streams of a session.
     pub(super) fn end_streams(&mut self, id: SessionId, end: StreamEnd) {
         let Some(session) = self.sessions.get_mut(&id) else { return };
-        for stream in std::mem::take(&mut session.streams) {
+        for stream in std::mem::take(&mut session.events.streams) {
             self.streams.open.remove(&stream);
             self.out.push(Command::CloseStream { stream, end });
         }

@@ -43,7 +43,7 @@ impl Keeper {
     pub(super) fn alive(&mut self, now: Boottime, id: SessionId) {
         self.tether_moved(now, id);
         let stalled =
-            self.sessions.get(&id).is_some_and(|session| session.progress.due().is_none());
+            self.sessions.get(&id).is_some_and(|session| session.life.progress.due().is_none());
         if stalled {
             self.progress_moved(now, id);
         }
@@ -53,12 +53,12 @@ impl Keeper {
     pub(super) fn tether_moved(&mut self, now: Boottime, id: SessionId) {
         let holds_something = self.holds_something(id);
         let Some(session) = self.sessions.get_mut(&id) else { return };
-        if session.running_out {
+        if session.life.running_out {
             return;
         }
-        session.put_off.tether = false;
+        session.life.put_off.tether = false;
         let due = session.patience(holds_something).map(|patience| now + patience);
-        self.timers.set(&mut session.tether, Timer::Tether(id), due);
+        self.timers.set(&mut session.life.tether, Timer::Tether(id), due);
     }
 
     /// The agent stood still for so long: what programs have promised to do is due later by as much. Says
@@ -66,11 +66,15 @@ impl Keeper {
     pub fn handle_standstill(&mut self, now: Boottime, length: Duration) -> usize {
         for session in self.sessions.values_mut() {
             let id = session.id();
-            if let Some(due) = session.tether.due().filter(|_| !session.running_out) {
-                self.timers.set(&mut session.tether, Timer::Tether(id), Some(due + length));
+            if let Some(due) = session.life.tether.due().filter(|_| !session.life.running_out) {
+                self.timers.set(&mut session.life.tether, Timer::Tether(id), Some(due + length));
             }
-            if let Some(due) = session.progress.due() {
-                self.timers.set(&mut session.progress, Timer::Progress(id), Some(due + length));
+            if let Some(due) = session.life.progress.due() {
+                self.timers.set(
+                    &mut session.life.progress,
+                    Timer::Progress(id),
+                    Some(due + length),
+                );
             }
         }
         self.holds.values().filter(|hold| hold.is_held() && hold.valid_until <= now).count()
@@ -78,7 +82,7 @@ impl Keeper {
 
     /// True if a session whose callers wait holds something meanwhile. Of no other it matters.
     fn holds_something(&self, id: SessionId) -> bool {
-        let waits = self.sessions.get(&id).filter(|session| session.blocked > 0);
+        let waits = self.sessions.get(&id).filter(|session| session.life.blocked > 0);
         waits.is_some_and(|session| self.held_of(session).next().is_some())
     }
 
@@ -91,22 +95,22 @@ impl Keeper {
     /// Sets the end of the program's promise anew from now on.
     pub(super) fn progress_moved(&mut self, now: Boottime, id: SessionId) {
         let Some(session) = self.sessions.get_mut(&id) else { return };
-        session.put_off.progress = false;
+        session.life.put_off.progress = false;
         let due = session.saved.progress.map(|promise| now + promise);
-        self.timers.set(&mut session.progress, Timer::Progress(id), due);
+        self.timers.set(&mut session.life.progress, Timer::Progress(id), due);
     }
 
     pub(super) fn tether_fired(&mut self, now: Boottime, id: SessionId) {
         let Some(session) = self.sessions.get_mut(&id) else { return };
-        let due = session.tether.due();
-        if !self.timers.fired(&mut session.tether, Timer::Tether(id), now) {
+        let due = session.life.tether.due();
+        if !self.timers.fired(&mut session.life.tether, Timer::Tether(id), now) {
             return;
         }
-        if !session.running_out && is_late(now, due, &mut session.put_off.tether) {
+        if !session.life.running_out && is_late(now, due, &mut session.life.put_off.tether) {
             let due = Some(now + READS_FOR);
-            return self.timers.set(&mut session.tether, Timer::Tether(id), due);
+            return self.timers.set(&mut session.life.tether, Timer::Tether(id), due);
         }
-        if session.orphaned {
+        if session.life.orphaned {
             return self.run_out(now, id);
         }
         let holds_something = self.holds_something(id);
@@ -137,13 +141,13 @@ impl Keeper {
         match last.filter(|last| *last > now) {
             Some(last) => {
                 let Some(session) = self.sessions.get_mut(&id) else { return };
-                session.running_out = true;
+                session.life.running_out = true;
                 // Once more then: an answer that is on its way may move it.
-                self.timers.set(&mut session.tether, Timer::Tether(id), Some(last));
+                self.timers.set(&mut session.life.tether, Timer::Tether(id), Some(last));
             }
             None => {
                 if let Some(session) = self.sessions.get_mut(&id) {
-                    session.orphaned = false;
+                    session.life.orphaned = false;
                 }
                 self.end_session(
                     now,
@@ -158,8 +162,8 @@ impl Keeper {
     /// Somebody is back for a session whose holds run out.
     pub(super) fn come_back(&mut self, id: SessionId) {
         let Some(session) = self.sessions.get_mut(&id) else { return };
-        session.orphaned = false;
-        if std::mem::take(&mut session.running_out) {
+        session.life.orphaned = false;
+        if std::mem::take(&mut session.life.running_out) {
             for hold in session.holds.clone() {
                 self.due_now(Renewed::Hold(hold));
             }
@@ -169,13 +173,13 @@ impl Keeper {
     /// The program broke its promise: what it holds is lost, what it waits for is not granted.
     pub(super) fn progress_fired(&mut self, now: Boottime, id: SessionId) {
         let Some(session) = self.sessions.get_mut(&id) else { return };
-        let due = session.progress.due();
-        if !self.timers.fired(&mut session.progress, Timer::Progress(id), now) {
+        let due = session.life.progress.due();
+        if !self.timers.fired(&mut session.life.progress, Timer::Progress(id), now) {
             return;
         }
-        if is_late(now, due, &mut session.put_off.progress) {
+        if is_late(now, due, &mut session.life.put_off.progress) {
             let due = Some(now + READS_FOR);
-            return self.timers.set(&mut session.progress, Timer::Progress(id), due);
+            return self.timers.set(&mut session.life.progress, Timer::Progress(id), due);
         }
         let holds = self.waits_first(id);
         self.lose_all(now, holds, LostReason::Stalled);
@@ -184,14 +188,14 @@ impl Keeper {
     /// A stream of the session closed.
     pub(super) fn stream_gone(&mut self, now: Boottime, id: SessionId) {
         let Some(session) = self.sessions.get(&id) else { return };
-        if session.saved.tether == Tether::Process && session.unwatched {
+        if session.saved.tether == Tether::Process && session.life.unwatched {
             self.tether_moved(now, id);
             return;
         }
-        if session.saved.tether != Tether::Connection || !session.streams.is_empty() {
+        if session.saved.tether != Tether::Connection || !session.events.streams.is_empty() {
             return;
         }
-        if session.process_gone || self.agent.phase != super::Phase::Running {
+        if session.life.process_gone || self.agent.phase != super::Phase::Running {
             self.end_session(now, id, "its event stream closed and its process is gone", None);
         } else {
             self.tether_moved(now, id);
@@ -203,7 +207,7 @@ impl Keeper {
     /// the session to life goes on; where nothing else does, its program has to come back.
     pub fn handle_unwatched(&mut self, now: Boottime, id: SessionId) {
         let Some(session) = self.sessions.get_mut(&id) else { return };
-        session.unwatched = true;
+        session.life.unwatched = true;
         if session.saved.tether == Tether::Process {
             self.tether_moved(now, id);
         }
@@ -213,9 +217,9 @@ impl Keeper {
     /// tells.
     pub fn handle_exit(&mut self, now: Boottime, id: SessionId, exit: Option<i32>) {
         let Some(session) = self.sessions.get_mut(&id) else { return };
-        session.process_gone = true;
+        session.life.process_gone = true;
         let (tether, uid, pid) = (session.saved.tether, session.saved.uid, session.pid());
-        let (streams, orphaned) = (session.streams.len(), session.orphaned);
+        let (streams, orphaned) = (session.events.streams.len(), session.life.orphaned);
         self.out.note(Note::Exited { session: id, uid, pid, exit });
         match tether {
             Tether::Process => self.end_session(now, id, "its process ended", exit),

@@ -50,20 +50,65 @@ pub(super) struct Watch {
     again: bool,
     /// The standing that was told last.
     last: Option<SharedEvent>,
-    /// Messages to the project that wait.
+    mail: Mail,
+    /// No question before this instant, but for somebody who knows nothing yet.
+    asks_after: Boottime,
+    /// The end of the rest.
+    rest: Alarm,
+}
+
+/// Events that wait for the sessions of a project.
+#[derive(Debug)]
+struct Mail {
+    /// Messages to the project.
     messages: VecDeque<SharedEvent>,
     /// How many were left out since the last telling.
     left_out: u64,
-    /// A standing that its sessions have not been told.
+    /// A standing that they have not been told.
     standing: Option<SharedEvent>,
-    /// What its sessions are being told.
+    /// Events that they are being told.
     telling: Option<Telling>,
-    /// No question before this instant, but for somebody who knows nothing yet.
-    asks_after: Boottime,
     /// No message before this instant.
     tells_after: Boottime,
-    /// The end of the rest.
-    rest: Alarm,
+}
+
+impl Mail {
+    fn push(&mut self, message: SharedEvent) {
+        if self.messages.len() == MESSAGES_MAX {
+            self.messages.pop_front();
+            self.left_out += 1;
+        }
+        self.messages.push_back(message);
+    }
+
+    /// When the next part may be told.
+    fn due(&self) -> Option<Boottime> {
+        let waits = !self.messages.is_empty() || self.standing.is_some();
+        match &self.telling {
+            Some(telling) => Some(telling.goes_on),
+            None => waits.then_some(self.tells_after),
+        }
+    }
+
+    /// Takes what is to be told to so many readers: a standing at once, messages after a rest.
+    fn take(&mut self, now: Boottime, readers: usize) -> Option<Telling> {
+        if self.telling.as_ref().is_some_and(|telling| now < telling.goes_on) {
+            return None;
+        }
+        if let Some(telling) = self.telling.take() {
+            return Some(telling);
+        }
+        let mut events = Vec::new();
+        let mut left_out = 0;
+        if !self.messages.is_empty() && self.tells_after <= now {
+            self.tells_after = now + TOLD_EVERY;
+            events.extend(self.messages.drain(..));
+            left_out = std::mem::take(&mut self.left_out);
+        }
+        events.extend(self.standing.take());
+        let telling = Telling { events, left_out, readers, told: None, goes_on: now };
+        (!telling.events.is_empty()).then_some(telling)
+    }
 }
 
 /// Events that a part of a project's sessions has been told.
@@ -90,12 +135,14 @@ impl Watch {
             asking: false,
             again: false,
             last: None,
-            messages: VecDeque::new(),
-            left_out: 0,
-            standing: None,
-            telling: None,
+            mail: Mail {
+                messages: VecDeque::new(),
+                left_out: 0,
+                standing: None,
+                telling: None,
+                tells_after: Boottime::ZERO,
+            },
             asks_after: Boottime::ZERO,
-            tells_after: Boottime::ZERO,
             rest: Alarm::default(),
         }
     }
@@ -104,35 +151,8 @@ impl Watch {
     fn rest_ends(&mut self, timers: &mut Timers) {
         // An answer that is on its way asks again itself.
         let asks = (self.again && !self.asking).then_some(self.asks_after);
-        let tells = match &self.telling {
-            Some(telling) => Some(telling.goes_on),
-            None => {
-                (!self.messages.is_empty() || self.standing.is_some()).then_some(self.tells_after)
-            }
-        };
-        let due = asks.into_iter().chain(tells).min();
+        let due = asks.into_iter().chain(self.mail.due()).min();
         timers.set(&mut self.rest, Timer::Watch(self.id), due);
-    }
-
-    /// Takes what waits for the sessions: a standing at once, messages after a rest.
-    fn take_telling(&mut self, now: Boottime) -> Option<Telling> {
-        if self.telling.as_ref().is_some_and(|telling| now < telling.goes_on) {
-            return None;
-        }
-        if let Some(telling) = self.telling.take() {
-            return Some(telling);
-        }
-        let mut events = Vec::new();
-        let mut left_out = 0;
-        if !self.messages.is_empty() && self.tells_after <= now {
-            self.tells_after = now + TOLD_EVERY;
-            events.extend(self.messages.drain(..));
-            left_out = std::mem::take(&mut self.left_out);
-        }
-        events.extend(self.standing.take());
-        let readers = self.streams.len() + self.sessions.len();
-        let telling = Telling { events, left_out, readers, told: None, goes_on: now };
-        (!telling.events.is_empty()).then_some(telling)
     }
 }
 
@@ -243,7 +263,7 @@ impl Keeper {
             let streams = if changed { watch.streams.clone() } else { fresh };
             if changed {
                 watch.last = Some(event.clone());
-                watch.standing = (!watch.sessions.is_empty()).then(|| event.clone());
+                watch.mail.standing = (!watch.sessions.is_empty()).then(|| event.clone());
             }
             let readers = streams.len() + watch.sessions.len();
             for stream in streams {
@@ -327,7 +347,7 @@ impl Keeper {
     fn runs_out(&self, claim: ClaimId) -> bool {
         self.holds.get(&claim).is_some_and(|hold| {
             let session = self.sessions.get(&hold.session());
-            hold.is_held() && session.is_some_and(|session| session.running_out)
+            hold.is_held() && session.is_some_and(|session| session.life.running_out)
         })
     }
 
@@ -364,11 +384,7 @@ impl Keeper {
             }
             return;
         }
-        if watch.messages.len() == MESSAGES_MAX {
-            watch.messages.pop_front();
-            watch.left_out += 1;
-        }
-        watch.messages.push_back(event);
+        watch.mail.push(event);
         self.tell_sessions(now, &master);
         self.rest_ends(&master);
     }
@@ -376,14 +392,15 @@ impl Keeper {
     /// Tells some of a project's sessions what waits for them.
     fn tell_sessions(&mut self, now: Boottime, master: &Resource) {
         let Some(watch) = self.watches.get_mut(master) else { return };
-        let Some(mut telling) = watch.take_telling(now) else { return };
+        let readers = watch.streams.len() + watch.sessions.len();
+        let Some(mut telling) = watch.mail.take(now, readers) else { return };
         let count = (TOLD_AT_ONCE / telling.events.len()).max(1);
         let after = telling.told.map_or(Bound::Unbounded, Bound::Excluded);
         let rest = watch.sessions.range((after, Bound::Unbounded));
         let sessions: Vec<_> = rest.copied().take(count).collect();
         for id in &sessions {
             if let Some(session) = self.sessions.get_mut(id) {
-                session.next_event += telling.left_out;
+                session.events.next += telling.left_out;
             }
             for event in &telling.events {
                 self.tell_shared(*id, event, telling.readers);
@@ -392,7 +409,7 @@ impl Keeper {
         if let Some(last) = sessions.get(count - 1) {
             telling.told = Some(*last);
             telling.goes_on = now + TELLS_ON_AFTER;
-            self.watch(master).telling = Some(telling);
+            self.watch(master).mail.telling = Some(telling);
         }
     }
 
