@@ -20,6 +20,7 @@ mod subject;
 mod text;
 mod tokens;
 pub mod transcript;
+mod trial;
 
 pub use allowances::Allowance;
 pub use run::{Outcome, Runner};

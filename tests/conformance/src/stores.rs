@@ -1,7 +1,7 @@
 //! The stores that the corpus runs on.
 
 use crate::subject::Subject;
-use crate::{client, engine, redis};
+use crate::{client, engine, redis, trial};
 
 /// A store, and how to open it.
 pub struct Store {
@@ -14,7 +14,7 @@ pub struct Store {
 }
 
 /// All stores. A new store adds its line here.
-pub static STORES: [Store; 3] = [engine::STORE, redis::STORE, client::REDIS];
+pub static STORES: [Store; 4] = [engine::STORE, redis::STORE, client::REDIS, trial::STORE];
 
 impl Store {
     /// The store of a name.
