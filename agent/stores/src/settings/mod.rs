@@ -1,7 +1,7 @@
 //! Settings of stores, as a configuration gives them: a URL, a section of keys, and a file with a password.
 //!
-//! [`Stores`] has those of every kind of store in [`KINDS`], which is all that others know of a kind. A new
-//! one writes [`Settings`] and [`Opener`], and adds itself to [`KINDS`].
+//! [`Stores`] has those of every kind of store in `KINDS`, which is all that others know of a kind. A new
+//! one writes [`Settings`] and [`Opener`], and adds itself to `KINDS`.
 
 pub mod secret;
 pub mod tls;
