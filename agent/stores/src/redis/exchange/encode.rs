@@ -137,13 +137,7 @@ pub(super) fn release(
         .arg(id)
         .arg(named(resource));
     match kind {
-        Kind::Leader => call,
-        Kind::Master => call
-            .key(layout.master_claim(tenant, name))
-            .arg(name)
-            .arg(layout.session(""))
-            .arg(layout.project_channel(tenant, name)),
-        Kind::Lease => call.key(layout.leases(tenant)).key(layout.routes(tenant)).arg(name),
+        Kind::Leader | Kind::Master | Kind::Lease => with_exclusive(layout, resource, call),
         Kind::Semaphore => {
             let call = call.key(layout.fence(tenant));
             with_semaphore(layout, tenant, name, call)
@@ -152,6 +146,20 @@ pub(super) fn release(
                 .arg(layout.claim(tenant, ""))
                 .arg(layout.notification(tenant, ""))
         }
+    }
+}
+
+/// Adds what the end of an exclusive hold is told with.
+fn with_exclusive(layout: &Layout, resource: &Resource, call: Invocation) -> Invocation {
+    let Resource { tenant, kind, name } = resource;
+    match kind {
+        Kind::Leader | Kind::Semaphore => call,
+        Kind::Master => call
+            .key(layout.master_claim(tenant, name))
+            .arg(name)
+            .arg(layout.session(""))
+            .arg(layout.project_channel(tenant, name)),
+        Kind::Lease => call.key(layout.leases(tenant)).key(layout.routes(tenant)).arg(name),
     }
 }
 
@@ -174,13 +182,7 @@ pub(super) fn revoke(
         .arg(layout.claim(tenant, ""))
         .arg(layout.lost_channel());
     match kind {
-        Kind::Leader => call,
-        Kind::Master => call
-            .key(layout.master_claim(tenant, name))
-            .arg(name)
-            .arg(layout.session(""))
-            .arg(layout.project_channel(tenant, name)),
-        Kind::Lease => call.key(layout.leases(tenant)).key(layout.routes(tenant)).arg(name),
+        Kind::Leader | Kind::Master | Kind::Lease => with_exclusive(layout, resource, call),
         Kind::Semaphore => {
             let call = call.key(layout.fence(tenant));
             with_semaphore(layout, tenant, name, call)
