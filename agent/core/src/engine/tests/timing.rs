@@ -1,5 +1,5 @@
 //! The cost of a beat as grants grow in number. Prints, and asserts nothing: `cargo test --release
-//! -p tenured --lib engine::tests::timing -- --ignored --nocapture`.
+//! -p tenure-core --lib engine::tests::timing -- --ignored --nocapture`.
 
 #![expect(clippy::disallowed_methods, reason = "a sleep would spoil the measurement anyway")]
 

@@ -1,4 +1,4 @@
-//! The cost of a turn. Prints, and asserts nothing: `cargo test --profile fast -p tenured --lib
+//! The cost of a turn. Prints, and asserts nothing: `cargo test --profile fast -p tenure-stores --lib
 //! journal::tests::timing -- --ignored --nocapture`.
 
 #![expect(clippy::disallowed_methods, reason = "a sleep would spoil the measurement anyway")]
