@@ -69,7 +69,7 @@ pub(super) fn lateness_under_flood(effort: &Effort, report: &mut Report) -> anyh
         "P7",
         "beat lateness under flood, p99.9",
         (ms(lateness.p999_us), "ms"),
-        Limit::Most(50.0),
+        Limit::Most(5.0),
         against,
     );
     let lost = u32::try_from(SESSIONS * HOLDS_PER_SESSION - held)?;

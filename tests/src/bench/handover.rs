@@ -28,7 +28,7 @@ pub(super) fn between_hosts(effort: &Effort, report: &mut Report) -> anyhow::Res
         let times = hand_overs_ms(&hosts.agents, kind, effort.hand_overs);
         let title = format!("{kind}: release → granted on another host");
         let against = format!("{} releases; max {:.2} ms", effort.hand_overs, times.quantile(1.0));
-        for (part, name, limit) in [(0.5, "p50", 1.5), (0.99, "p99", 5.0)] {
+        for (part, name, limit) in [(0.5, "p50", 0.8), (0.99, "p99", 3.0)] {
             let value = (times.quantile(part), "ms");
             report.add(
                 "P3",

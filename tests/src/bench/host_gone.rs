@@ -53,13 +53,7 @@ pub(super) fn takeover_after_expiry(effort: &Effort, report: &mut Report) -> any
         let title = format!("{kind}: host gone, expiry → granted");
         for (part, name) in [(0.5, "p50"), (0.99, "p99")] {
             let value = (times.quantile(part), "ms");
-            report.add(
-                "P5",
-                &format!("{title}, {name}"),
-                value,
-                Limit::Most(20.0),
-                against.clone(),
-            );
+            report.add("P5", &format!("{title}, {name}"), value, Limit::Most(5.0), against.clone());
         }
         report.histogram(&title, &BOUNDS_MS, &times);
         report.compare("P5", WHAT, Side::Tenure, kind, &times);

@@ -29,7 +29,7 @@ pub(super) fn of_a_trivial_job(effort: &Effort, report: &mut Report) -> anyhow::
     let floor = Samples::new(floors).median();
     let cost = (Samples::new(costs).median(), "ms");
     let against = format!("more than flock FILE true, {floor:.2} ms");
-    report.add("P11", "tenure run -- true", cost, Limit::Most(6.0), against);
+    report.add("P11", "tenure run -- true", cost, Limit::Most(1.5), against);
     Ok(())
 }
 

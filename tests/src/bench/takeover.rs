@@ -57,7 +57,7 @@ fn add(report: &mut Report, title: &str, times: &Samples) {
         times.quantile(0.0),
         times.quantile(1.0)
     );
-    for (part, name, limit) in [(0.5, "p50", 3.0), (0.99, "p99", 10.0)] {
+    for (part, name, limit) in [(0.5, "p50", 1.2), (0.99, "p99", 4.0)] {
         let value = (times.quantile(part), "ms");
         report.add("P4", &format!("{title}, {name}"), value, Limit::Most(limit), against.clone());
     }

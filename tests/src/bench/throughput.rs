@@ -68,8 +68,8 @@ pub(super) fn of_many_clients(effort: &Effort, report: &mut Report) -> anyhow::R
         "P9",
         "acquire + release by 64 clients",
         (pair, "/s"),
-        Limit::Least(0.5 * echo / 2.0),
-        format!("half of HTTP echo {echo:.0}/s ÷ 2 calls"),
+        Limit::Least(0.7 * echo / 2.0),
+        format!("0.7 × HTTP echo {echo:.0}/s ÷ 2 calls"),
     );
     Ok(())
 }
