@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::shared_redis::SharedRedis;
 use super::{Effort, Limit, Report, Samples, straight};
@@ -22,6 +22,56 @@ const FLOOR_CALLS: usize = 100;
 /// How often a measurement is tried that lost holds.
 const ATTEMPTS: usize = 3;
 
+/// What many holds are of.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Sort {
+    /// A leader each.
+    Leaders,
+    /// A semaphore each.
+    Permits,
+    /// A lease each.
+    Leases,
+    /// Permits of one semaphore.
+    Members,
+}
+
+impl Sort {
+    pub(super) const ALL: [Sort; 4] = [Sort::Leaders, Sort::Permits, Sort::Leases, Sort::Members];
+
+    pub(super) fn label(self) -> &'static str {
+        match self {
+            Sort::Leaders => "leaders",
+            Sort::Permits => "permits of a semaphore each",
+            Sort::Leases => "leases",
+            Sort::Members => "permits of one semaphore",
+        }
+    }
+
+    fn kind(self) -> &'static str {
+        match self {
+            Sort::Leaders => "leader",
+            Sort::Permits | Sort::Members => "semaphore",
+            Sort::Leases => "lease",
+        }
+    }
+
+    /// One of many.
+    fn name(self, number: usize) -> String {
+        match self {
+            Sort::Members => "one".to_owned(),
+            _ => number.to_string(),
+        }
+    }
+
+    fn terms(self, ttl_ms: u64, holds: usize) -> Value {
+        match self {
+            Sort::Leaders | Sort::Leases => json!({"ttl_ms": ttl_ms}),
+            Sort::Permits => json!({"ttl_ms": ttl_ms, "limit": 4}),
+            Sort::Members => json!({"ttl_ms": ttl_ms, "limit": holds}),
+        }
+    }
+}
+
 /// Many holds of one agent.
 pub(super) struct Crowd {
     http: Http,
@@ -40,12 +90,19 @@ pub(super) struct Cost {
 
 /// How an agent for them is configured.
 pub(super) const ROOM_FOR_MANY: &str =
-    "[limits]\nsessions_per_uid_max = 20000\nholds_max = 200000\n";
+    "[limits]\nsessions_per_uid_max = 20000\nholds_max = 200000\nholds_per_uid_max = 200000\n";
 
 impl Crowd {
     /// Holds so many, taken one after the other as fast as that goes, or evenly within a time.
-    pub(super) fn hold(agent: &Agent, holds: usize, ttl_ms: u64, within: Duration) -> Crowd {
+    pub(super) fn hold(
+        agent: &Agent,
+        sort: Sort,
+        holds: usize,
+        ttl_ms: u64,
+        within: Duration,
+    ) -> Crowd {
         let mut http = agent.http();
+        let terms = sort.terms(ttl_ms, holds);
         let start_ns = boottime_ns();
         let sessions = holds.div_ceil(HOLDS_PER_SESSION);
         for s in 0..sessions {
@@ -55,7 +112,7 @@ impl Crowd {
             std::thread::sleep(Duration::from_nanos(early_ns));
             let session = http.register(&json!({"keepalive_ms": 86_400_000})).session;
             for h in 0..HOLDS_PER_SESSION.min(holds) {
-                http.acquire(session, "leader", &format!("{s} {h}"), &json!({"ttl_ms": ttl_ms}));
+                http.acquire(session, sort.kind(), &sort.name(s * HOLDS_PER_SESSION + h), &terms);
             }
         }
         Crowd { http, holds }
@@ -108,7 +165,7 @@ struct Rig {
 
 impl Rig {
     fn cost(&self, holds: usize, ttl_ms: u64) -> anyhow::Result<Cost> {
-        let crowd = Crowd::hold(&self.agent, holds, ttl_ms, Duration::ZERO);
+        let crowd = Crowd::hold(&self.agent, Sort::Leaders, holds, ttl_ms, Duration::ZERO);
         std::thread::sleep(SETTLE);
         crowd.beaten_for(WINDOW, &self.agent, self.redis.as_ref().map(SharedRedis::pid))
     }

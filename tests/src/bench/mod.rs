@@ -4,6 +4,7 @@
 //! wanted, and how the two compare.
 
 mod calls;
+mod fairness;
 mod fleet_at_rest;
 mod flood;
 mod floor;
@@ -14,6 +15,7 @@ mod hostile;
 mod idle;
 mod machine;
 mod many_holds;
+mod many_hosts;
 mod peers;
 mod report;
 mod run_cost;
@@ -150,7 +152,7 @@ const fn with_redis(id: &'static str, measure: Measure) -> Bench {
 }
 
 /// In the order of the targets.
-const ALL: [Bench; 30] = [
+const ALL: [Bench; 33] = [
     alone("P1", calls::acquire_and_release),
     with_redis("P2", through_redis::acquire_and_release),
     with_redis("P3", handover::between_hosts),
@@ -168,6 +170,9 @@ const ALL: [Bench; 30] = [
     alone("P13", waiters::of_one_leader),
     alone("P14", sessions::of_one_project),
     with_redis("P19", fleet_at_rest::of_a_fleet_at_rest),
+    with_redis("P20a", many_hosts::that_wait),
+    with_redis("P20b", many_hosts::that_campaign),
+    with_redis("P21", fairness::between_hosts),
     alone("R5a", hostile::project),
     alone("R5b", hostile::listeners),
     alone("R5c", hostile::status),

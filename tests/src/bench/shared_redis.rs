@@ -1,10 +1,15 @@
 //! A Redis as several hosts share it.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use redis::Connection;
 
-use crate::harness::RedisServer;
+use crate::harness::{Proxy, RedisServer};
+
+/// Calls of scripts.
+pub(super) const SCRIPTS: [&str; 6] =
+    ["eval", "evalsha", "eval_ro", "evalsha_ro", "fcall", "fcall_ro"];
 
 /// A Redis that is reached over TCP, as from another host; floors and peers reach it the same way.
 pub(super) struct SharedRedis {
@@ -33,6 +38,43 @@ impl SharedRedis {
     /// A new connection.
     pub(super) fn connect(&self) -> anyhow::Result<Connection> {
         Ok(redis::Client::open(self.url())?.get_connection()?)
+    }
+
+    /// Notes commands that take longer from now on.
+    pub(super) fn log_slower_than(&self, limit: Duration) -> anyhow::Result<()> {
+        let mut redis = self.connect()?;
+        let limit = limit.as_micros().to_string();
+        redis::cmd("CONFIG")
+            .arg(&["SET", "slowlog-log-slower-than", &limit, "slowlog-max-len", "10000"])
+            .exec(&mut redis)?;
+        redis::cmd("SLOWLOG").arg("RESET").exec(&mut redis)?;
+        Ok(())
+    }
+
+    /// How long those took, in ms and ascending order.
+    pub(super) fn slower(&self) -> anyhow::Result<Vec<f64>> {
+        let mut redis = self.connect()?;
+        let entries: Vec<Vec<redis::Value>> =
+            redis::cmd("SLOWLOG").arg("GET").arg(-1).query(&mut redis)?;
+        let mut times = Vec::new();
+        for entry in entries {
+            let us: u64 =
+                redis::from_redis_value(entry.get(2).unwrap_or(&redis::Value::Nil).clone())?;
+            times.push(us as f64 / 1000.0);
+        }
+        times.sort_by(f64::total_cmp);
+        Ok(times)
+    }
+
+    /// A way to it that can be made longer.
+    pub(super) fn proxy(&self) -> Proxy {
+        Proxy::before(&self.server)
+    }
+
+    /// How many scripts it has run.
+    pub(super) fn scripts(&self) -> u64 {
+        let calls = self.commandstats();
+        SCRIPTS.iter().filter_map(|name| calls.get(*name)).sum()
     }
 
     /// How many calls of each command there have been.
