@@ -14,8 +14,8 @@
 use std::sync::Arc;
 
 use serde_json::Value;
-use tenure_core::model::{Answer, BeatAnswer, GoneReason, UpstreamStanding};
-use tenure_wire::Routes;
+use tenure_core::model::{Answer, BeatAnswer, GoneReason, Request, UpstreamStanding};
+use tenure_wire::{Kind, Routes};
 
 use crate::subject::Hint;
 
@@ -54,9 +54,19 @@ pub enum Allowance {
     NoVersionHints,
     /// A standing does not say when it runs out, since the store tells of the end when it comes.
     TellsInTime,
+    /// Exclusive kinds have no queue yet: whoever would queue is refused.
+    NoExclusiveQueue,
     /// Among semaphores that are granted at one instant the order of tokens is open, and each tenant has
     /// tokens of its own.
     TokensByTenant,
+}
+
+/// A request that a store without a queue for exclusive kinds understands.
+pub(crate) fn without_exclusive_queue(mut request: Request) -> Request {
+    if let Request::Claim(claim) = &mut request {
+        claim.enqueue &= claim.resource.kind == Kind::Semaphore;
+    }
+    request
 }
 
 /// The store's answer as it would be if it forgot no sooner than the engine.

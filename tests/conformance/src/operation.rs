@@ -3,7 +3,6 @@
 use std::fmt;
 
 use tenure_core::model::{Beat, Claim, ClaimId, Request, Resource, Subject, Terms};
-use tenure_wire::Kind;
 
 use crate::text::{ms, short};
 
@@ -86,7 +85,7 @@ fn write_claim(f: &mut fmt::Formatter<'_>, claim: &Claim) -> fmt::Result {
             attributes.partition.map_or(Ok(()), |partition| write!(f, " partition={partition}"))?;
         }
     }
-    if resource.kind == Kind::Semaphore && !claim.enqueue { f.write_str(" try") } else { Ok(()) }
+    if claim.enqueue { Ok(()) } else { f.write_str(" try") }
 }
 
 fn write_beat(f: &mut fmt::Formatter<'_>, beat: &Beat) -> fmt::Result {

@@ -7,7 +7,7 @@ use tenure_core::model::{
 use tenure_wire::Kind;
 use uuid::Uuid;
 
-use crate::allowances::{Allowance, forgets_sooner};
+use crate::allowances::{Allowance, forgets_sooner, without_exclusive_queue};
 use crate::compare::{Comparer, equal};
 use crate::messages::Messages;
 use crate::operation::Operation;
@@ -108,6 +108,10 @@ impl<'a> Replay<'a> {
                 self.compare_hints()?;
                 self.subject.reconnect();
                 Ok(())
+            }
+            Operation::Ask(request) if self.comparer.allows(Allowance::NoExclusiveQueue) => {
+                let request = without_exclusive_queue(request.clone());
+                self.ask(&request, &request)
             }
             Operation::Ask(request) => self.ask(request, request),
             Operation::Revoke { resource, of } => {

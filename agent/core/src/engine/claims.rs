@@ -1,16 +1,18 @@
 //! The state of a claim, and the effects of a repeated claim and a beat on it.
 
+use std::collections::{BTreeMap, HashMap, btree_map};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tenure_wire::Kind;
 
 use super::journal::{Entry, SavedGrant, SavedWaiter};
+use super::occupation::Place;
 use super::settings::CONFIRM_WITHIN;
 use super::timers::look_at;
-use super::{Engine, Occupation, Timer};
+use super::{Engine, Timer};
 use crate::model::{
-    BeatAnswer, Claim, ClaimAnswer, ClaimId, GoneReason, Resource, StandingEntry, Terms,
+    BeatAnswer, Claim, ClaimAnswer, ClaimId, GoneReason, Resource, StandingEntry, Terms, spare,
 };
 use crate::time::Boottime;
 
@@ -40,12 +42,80 @@ pub(super) struct Grant {
     pub(super) grace_until: Option<Boottime>,
     /// Lease only: the version of the routing table when this line of it changed last.
     pub(super) route_version: u64,
+    /// Its waiter has not shown yet that it knows of it: without a beat until `expires` others are granted
+    /// the resource from this instant on, and no grace is kept.
+    pub(super) unconfirmed_until: Option<Boottime>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Waiter {
     pub(super) since: Boottime,
     pub(super) beaten_until: Boottime,
+}
+
+/// The claims that are granted or wait.
+#[derive(Debug)]
+pub(super) struct Claims {
+    /// Boxed, so that a growing table moves pointers.
+    by_id: HashMap<ClaimId, Box<Tracked>>,
+    /// The row of the next one; also its place in a queue.
+    pub(super) next_row: u64,
+    /// How many have which ttl.
+    ttls: BTreeMap<Duration, usize>,
+}
+
+impl Claims {
+    pub(super) fn new() -> Claims {
+        Claims { by_id: HashMap::new(), next_row: 1, ttls: BTreeMap::new() }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.by_id.len()
+    }
+
+    pub(super) fn get(&self, id: ClaimId) -> Option<&Tracked> {
+        self.by_id.get(&id).map(|tracked| &**tracked)
+    }
+
+    pub(super) fn get_mut(&mut self, id: ClaimId) -> Option<&mut Tracked> {
+        self.by_id.get_mut(&id).map(|tracked| &mut **tracked)
+    }
+
+    pub(super) fn ids(&self) -> impl Iterator<Item = ClaimId> {
+        self.by_id.keys().copied()
+    }
+
+    pub(super) fn values(&self) -> impl Iterator<Item = &Tracked> {
+        self.by_id.values().map(|tracked| &**tracked)
+    }
+
+    pub(super) fn take_row(&mut self) -> u64 {
+        let row = self.next_row;
+        self.next_row += 1;
+        row
+    }
+
+    fn insert(&mut self, tracked: Tracked) {
+        *self.ttls.entry(tracked.claim.ttl).or_default() += 1;
+        self.by_id.insert(tracked.id(), Box::new(tracked));
+    }
+
+    pub(super) fn remove(&mut self, id: ClaimId) -> Option<Tracked> {
+        let tracked = self.by_id.remove(&id)?;
+        spare::shrink_map(&mut self.by_id);
+        if let btree_map::Entry::Occupied(mut count) = self.ttls.entry(tracked.claim.ttl) {
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
+            }
+        }
+        Some(*tracked)
+    }
+
+    /// The longest ttl; zero if there is none.
+    pub(super) fn longest_ttl(&self) -> Duration {
+        self.ttls.last_key_value().map_or(Duration::ZERO, |(ttl, _)| *ttl)
+    }
 }
 
 impl Tracked {
@@ -57,6 +127,15 @@ impl Tracked {
 
     pub(super) fn id(&self) -> ClaimId {
         self.claim.id
+    }
+
+    /// Its place in a queue.
+    pub(super) fn place(&self) -> Place {
+        (self.claim.rank(), self.row)
+    }
+
+    pub(super) fn is_of_lease(&self) -> bool {
+        self.claim.resource.kind == Kind::Lease
     }
 
     /// When it ends, or changes, unless it is renewed.
@@ -110,24 +189,41 @@ impl Tracked {
 impl Grant {
     pub(super) fn new(now: Boottime, claim: &Claim, token: u64) -> Grant {
         let expires = now + claim.ttl;
-        Grant { token, granted_at: now, expires, grace_until: None, route_version: 0 }
+        Grant {
+            token,
+            granted_at: now,
+            expires,
+            grace_until: None,
+            route_version: 0,
+            unconfirmed_until: None,
+        }
     }
 
     /// One that its waiter does not know of yet. Its next beat makes it like any other; without one the
-    /// permit is soon free for who waits behind.
-    pub(super) fn unconfirmed(now: Boottime, claim: &Claim, token: u64) -> Grant {
+    /// resource is soon free for who waits behind. Before `kept_until` it is free for nobody.
+    pub(super) fn unconfirmed(
+        now: Boottime,
+        claim: &Claim,
+        token: u64,
+        kept_until: Option<Boottime>,
+    ) -> Grant {
         let mut grant = Grant::new(now, claim, token);
         grant.expires = grant.expires.min(now + CONFIRM_WITHIN);
+        grant.unconfirmed_until = Some(kept_until.unwrap_or(grant.expires).max(grant.expires));
         grant
     }
 
     pub(super) fn renew(&mut self, now: Boottime, ttl: Duration) {
+        self.unconfirmed_until = None;
         // Never earlier: the holder may go by an answer to a longer ttl.
         self.expires = self.expires.max(now + ttl);
     }
 
     /// Until when nobody else is granted a lease that expired.
     pub(super) fn grace_end(&self, claim: &Claim) -> Boottime {
+        if let Some(until) = self.unconfirmed_until {
+            return until;
+        }
         let grace = match &claim.terms {
             Terms::Lease { grace, .. } => *grace,
             _ => Duration::ZERO,
@@ -144,6 +240,7 @@ impl Engine {
                 ClaimAnswer::Held { token, limit, limit_was: None }
             }
             BeatAnswer::Waiting { position, limit } => {
+                self.change_attributes(claim);
                 ClaimAnswer::Waiting { position, limit, limit_was: None }
             }
             BeatAnswer::Gone(reason) => ClaimAnswer::Gone(reason),
@@ -159,7 +256,7 @@ impl Engine {
         resource: &Resource,
         ttl: Duration,
     ) -> BeatAnswer {
-        let Some(tracked) = self.claims.get_mut(&id) else {
+        let Some(tracked) = self.claims.get_mut(id) else {
             // Claims that ended have left a mark: a claim without one is not somebody else's doing,
             // but of a store that has forgotten it.
             let reason = self.tombstones.get(now, id).unwrap_or(GoneReason::Unknown);
@@ -168,7 +265,7 @@ impl Engine {
         if tracked.claim.resource != *resource {
             return BeatAnswer::Gone(GoneReason::Conflict);
         }
-        let row = tracked.row;
+        let place = tracked.place();
         let mut out_of_grace = false;
         let token = match &mut tracked.state {
             State::Granted(grant) => {
@@ -181,56 +278,53 @@ impl Engine {
                 None
             }
         };
+        self.arm_earlier(id);
+        if out_of_grace {
+            self.route_changed(id);
+            self.tell_changed(resource);
+        }
+        // A beat of an exclusive holder has no need of its resource.
+        if let Some(token) = token.filter(|_| resource.kind != Kind::Semaphore) {
+            return BeatAnswer::Held { token, limit: None };
+        }
+        let occupation = self.resources.get(resource);
+        let limit = occupation.and_then(|occupation| occupation.permits());
+        match token {
+            Some(token) => BeatAnswer::Held { token, limit },
+            None => {
+                let position = occupation.map_or(0, |it| it.queue.position(place));
+                BeatAnswer::Waiting { position, limit }
+            }
+        }
+    }
+
+    /// Has a claim's timer go off no later than its deadline.
+    pub(super) fn arm_earlier(&mut self, id: ClaimId) {
+        let Some(tracked) = self.claims.get_mut(id) else { return };
         let deadline = tracked.deadline();
         if deadline < tracked.armed {
             self.timers.disarm(tracked.armed, Timer::Claim(id));
             self.timers.arm(deadline, Timer::Claim(id));
             tracked.armed = deadline;
         }
-        if out_of_grace {
-            self.route_changed(id);
-            self.tell_changed(resource);
-        }
-        let semaphore = match resource.kind {
-            Kind::Semaphore => self.resources.get(resource),
-            _ => None,
-        };
-        let (limit, position) = match semaphore {
-            Some(Occupation::Semaphore(semaphore)) => {
-                let position = if token.is_some() { 0 } else { semaphore.queue.position(row) };
-                (Some(semaphore.limit), position)
-            }
-            _ => (None, 0),
-        };
-        match token {
-            Some(token) => BeatAnswer::Held { token, limit },
-            None => BeatAnswer::Waiting { position, limit },
-        }
     }
 
     /// Starts to track a claim.
     pub(super) fn track(&mut self, tracked: Tracked) {
         self.timers.arm(tracked.armed, Timer::Claim(tracked.id()));
-        *self.ttls.entry(tracked.claim.ttl).or_default() += 1;
-        self.claims.insert(tracked.id(), Box::new(tracked));
-    }
-
-    pub(super) fn take_row(&mut self) -> u64 {
-        let row = self.next_row;
-        self.next_row += 1;
-        row
+        self.claims.insert(tracked);
     }
 
     pub(super) fn take_token(&mut self) -> Option<u64> {
         let token = self.tokens.take();
         if self.tokens.should_ask() {
-            self.effects.push_back(super::Effect::ReserveTokens);
+            self.out.effects.push_back(super::Effect::ReserveTokens);
         }
         token
     }
 
     pub(super) fn persist_claim(&mut self, id: ClaimId) {
-        if let Some(entry) = self.claims.get(&id).map(|tracked| tracked.entry()) {
+        if let Some(entry) = self.claims.get(id).map(Tracked::entry) {
             self.persist(entry);
         }
     }

@@ -1,24 +1,22 @@
 //! How claims end: release, revocation, expiry.
 
-use std::collections::btree_map;
-
 use tenure_wire::Kind;
 
 use super::claims::{State, Tracked};
 use super::journal::Entry;
 use super::timers::look_at;
-use super::{Engine, Occupation, Timer};
-use crate::model::{Change, ClaimId, GoneReason, Request, Resource, Subject, spare};
+use super::{Engine, Timer};
+use crate::model::{Change, ClaimId, GoneReason, Request, Resource, Subject};
 use crate::time::Boottime;
 
-/// How many deadlines one step looks at, and after how many effects it looks at no more of them and gives
-/// no more permits to those who wait: what is left is due still.
+/// How many deadlines one step looks at, and after how many effects it looks at no more of them and grants
+/// no more to those who wait: what is left is due still.
 const DUE_PER_STEP: usize = 1024;
 const EFFECTS_PER_STEP: usize = 4096;
 
 impl Engine {
     pub(super) fn release(&mut self, now: Boottime, id: ClaimId, resource: &Resource) -> bool {
-        match self.claims.get(&id) {
+        match self.claims.get(id) {
             Some(tracked) if tracked.claim.resource == *resource => {
                 self.end_claim(now, id, GoneReason::Released);
                 true
@@ -32,17 +30,10 @@ impl Engine {
     }
 
     pub(super) fn revoke(&mut self, now: Boottime, resource: &Resource, token: Option<u64>) -> u64 {
-        let revoked: Vec<ClaimId> = match self.resources.get(resource) {
-            None => Vec::new(),
-            Some(Occupation::Exclusive(id)) => {
-                let tracked = self.claims.get(id);
-                let meant = tracked.filter(|holder| token.is_none_or(|it| it == holder.token()));
-                meant.map(|holder| holder.id()).into_iter().collect()
-            }
-            Some(Occupation::Semaphore(semaphore)) => match token {
-                Some(token) => semaphore.holders.get(&token).copied().into_iter().collect(),
-                None => semaphore.holders.values().copied().collect(),
-            },
+        let Some(occupation) = self.resources.get(resource) else { return 0 };
+        let revoked: Vec<ClaimId> = match token {
+            Some(token) => occupation.holders.get(token).into_iter().collect(),
+            None => occupation.holders.iter().map(|(_, id)| id).collect(),
         };
         for id in &revoked {
             self.end_claim(now, *id, GoneReason::Revoked);
@@ -68,7 +59,7 @@ impl Engine {
         self.tombstones.handle_timeout(now);
         while self.grants_in(now).is_none()
             && !self.has_done_much()
-            && let Some(resource) = self.blocked.pop_first()
+            && let Some(resource) = self.resources.blocked.pop_first()
         {
             self.grant_heads(now, &resource);
             // All that waited may have run out.
@@ -79,7 +70,7 @@ impl Engine {
 
     /// True if the rest of what one step could do is for the next.
     pub(super) fn has_done_much(&self) -> bool {
-        self.effects.len() >= EFFECTS_PER_STEP
+        self.out.effects.len() >= EFFECTS_PER_STEP
     }
 
     /// Ends what a request is about if that ran out, and no step had room for it yet.
@@ -111,7 +102,7 @@ impl Engine {
     }
 
     fn end_overdue(&mut self, now: Boottime, id: ClaimId) {
-        if let Some(tracked) = self.claims.get(&id)
+        if let Some(tracked) = self.claims.get(id)
             && tracked.deadline() <= now
         {
             self.timers.disarm(tracked.armed, Timer::Claim(id));
@@ -126,7 +117,7 @@ impl Engine {
     }
 
     fn claim_due(&mut self, now: Boottime, id: ClaimId) {
-        let Some(tracked) = self.claims.get_mut(&id) else { return };
+        let Some(tracked) = self.claims.get_mut(id) else { return };
         let deadline = tracked.deadline();
         if deadline > now {
             tracked.armed = look_at(now, deadline);
@@ -145,6 +136,8 @@ impl Engine {
             let resource = tracked.claim.resource.clone();
             self.route_changed(id);
             self.tell_changed(&resource);
+            // Its session may stand in the queue.
+            self.grant_heads(now, &resource);
             return;
         }
         self.end_claim(now, id, GoneReason::Expired);
@@ -154,29 +147,24 @@ impl Engine {
     fn end_claim(&mut self, now: Boottime, id: ClaimId, reason: GoneReason) {
         let Some(tracked) = self.retire(now, id, reason) else { return };
         let resource = tracked.claim.resource.clone();
-        if let Some(semaphore) = self.semaphore_mut(&resource) {
-            match &tracked.state {
-                State::Granted(grant) => semaphore.holders.remove(&grant.token),
-                State::Waiting(_) => semaphore.queue.remove(tracked.row),
-            };
-        } else if matches!(self.resources.get(&resource), Some(Occupation::Exclusive(holder)) if *holder == id)
-        {
-            self.resources.remove(&resource);
-            spare::shrink_map(&mut self.resources);
+        let was_granted = matches!(tracked.state, State::Granted(_));
+        if let Some(occupation) = self.resources.get_mut(&resource) {
+            match was_granted {
+                true => occupation.holders.remove(tracked.token()),
+                false => occupation.leave(&tracked),
+            }
         }
         if reason != GoneReason::Released {
             self.tell(Change::Lost { claim: id, resource: resource.clone() });
         }
         self.tell_changed(&resource);
         match resource.kind {
-            Kind::Semaphore => {
-                self.grant_heads(now, &resource);
-                self.drop_unused(&resource);
-            }
-            Kind::Lease => self.route_removed(&resource),
-            Kind::Master => self.orphaned.push(tracked),
-            Kind::Leader => {}
+            Kind::Lease if was_granted => self.route_removed(&resource),
+            Kind::Master if was_granted => self.out.orphaned.push(tracked),
+            _ => {}
         }
+        self.grant_heads(now, &resource);
+        self.drop_unused(&resource);
     }
 
     /// Stops tracking a claim and marks it as ended. What it held is the caller's concern.
@@ -186,21 +174,14 @@ impl Engine {
         id: ClaimId,
         reason: GoneReason,
     ) -> Option<Tracked> {
-        let tracked = self.claims.remove(&id)?;
-        spare::shrink_map(&mut self.claims);
+        let tracked = self.claims.remove(id)?;
         self.timers.disarm(tracked.armed, Timer::Claim(id));
-        if let btree_map::Entry::Occupied(mut count) = self.ttls.entry(tracked.claim.ttl) {
-            *count.get_mut() -= 1;
-            if *count.get() == 0 {
-                count.remove();
-            }
-        }
         self.tombstones.insert(now, id, reason);
         let row = tracked.row;
         self.persist(match tracked.state {
             State::Granted(_) => Entry::GrantEnded { row },
             State::Waiting(_) => Entry::WaiterEnded { row },
         });
-        Some(*tracked)
+        Some(tracked)
     }
 }

@@ -4,14 +4,13 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use tenure_wire::Kind;
 
 use super::claims::{State, Tracked};
-use super::semaphore::Semaphore;
+use super::occupation::{Limit, Occupation};
 use super::sessions::Announced;
 use super::tokens::Tokens;
 use super::tombstones::{Marks, Tombstones};
-use super::{Effect, Engine, EngineSettings, Occupation, TokenRange};
+use super::{Effect, Engine, EngineSettings, TokenRange};
 use crate::model::Resource;
 use crate::time::Boottime;
 
@@ -45,12 +44,11 @@ pub struct Image {
 impl Engine {
     /// The engine as it is now. Takes time in proportion to all that it knows.
     pub fn freeze(&self) -> Image {
-        let mut claims: Vec<Tracked> =
-            self.claims.values().map(|tracked| (**tracked).clone()).collect();
+        let mut claims: Vec<Tracked> = self.claims.values().cloned().collect();
         claims.sort_unstable_by_key(|tracked| tracked.row);
-        let limits = self.resources.iter().filter_map(|(resource, occupation)| match occupation {
-            Occupation::Semaphore(it) => Some((resource.clone(), it.limit, it.limit_saved)),
-            Occupation::Exclusive(_) => None,
+        let limits = self.resources.iter().filter_map(|(resource, occupation)| {
+            let Limit { permits, is_saved } = occupation.limit?;
+            Some((resource.clone(), permits, is_saved))
         });
         let mut limits: Vec<_> = limits.collect();
         limits.sort_unstable();
@@ -60,21 +58,21 @@ impl Engine {
         };
         let mut routes: Vec<_> = self.routes.keys().filter_map(version).collect();
         routes.sort_unstable();
-        debug_assert!(self.orphaned.is_empty(), "each step tells of its own");
+        debug_assert!(self.out.orphaned.is_empty(), "each step tells of its own");
         Image {
             settings: self.settings.clone(),
             latest: self.latest,
             tokens: self.tokens.clone(),
             quarantined_until: self.quarantined_until,
-            next_row: self.next_row,
+            next_row: self.claims.next_row,
             claims,
             limits,
             sessions: self.sessions.in_order().into_iter().cloned().collect(),
             next_place: self.sessions.next_place,
             routes,
             tombstones: self.tombstones.freeze(),
-            blocked: self.blocked.clone(),
-            effects: self.effects.clone(),
+            blocked: self.resources.blocked.clone(),
+            effects: self.out.effects.clone(),
         }
     }
 
@@ -86,15 +84,15 @@ impl Engine {
             latest: image.latest,
             tokens: image.tokens,
             quarantined_until: image.quarantined_until,
-            next_row: image.next_row,
             tombstones: Tombstones::thaw(keep, count_max, image.tombstones),
-            blocked: image.blocked,
-            effects: image.effects,
             ..Engine::new(settings, TokenRange { first: 1, last: 0 })
         };
-        for (resource, limit, limit_saved) in limits {
-            let semaphore = Semaphore { limit_saved, ..Semaphore::new(limit) };
-            engine.resources.insert(resource, Occupation::Semaphore(semaphore));
+        engine.claims.next_row = image.next_row;
+        engine.resources.blocked = image.blocked;
+        engine.out.effects = image.effects;
+        for (resource, permits, is_saved) in limits {
+            let limit = Limit { permits, is_saved };
+            engine.resources.get_or_insert(&resource, || Occupation::of_permits(limit));
         }
         for tracked in claims {
             engine.occupy(&tracked);
@@ -114,16 +112,15 @@ impl Engine {
     fn occupy(&mut self, tracked: &Tracked) {
         let id = tracked.id();
         let resource = &tracked.claim.resource;
-        if let Some(semaphore) = self.semaphore_mut(resource) {
-            match &tracked.state {
-                State::Granted(grant) => drop(semaphore.holders.insert(grant.token, id)),
-                State::Waiting(_) => semaphore.queue.insert(tracked.row, id),
+        let occupation = self.resources.get_or_insert(resource, Occupation::default);
+        match &tracked.state {
+            State::Waiting(_) => occupation.join(tracked),
+            State::Granted(grant) => {
+                occupation.holders.insert(grant.token, id);
+                if tracked.is_of_lease() {
+                    self.routes.add(resource, id);
+                }
             }
-            return;
-        }
-        self.resources.insert(resource.clone(), Occupation::Exclusive(id));
-        if resource.kind == Kind::Lease {
-            self.routes.add(resource, id);
         }
     }
 }

@@ -44,7 +44,7 @@ pub enum Entry {
         /// The grant's row.
         row: u64,
     },
-    /// Write.
+    /// Write or overwrite.
     Waiter(Box<SavedWaiter>),
     /// Remove.
     WaiterEnded {

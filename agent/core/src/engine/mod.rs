@@ -5,15 +5,17 @@
 //! Invariant: nothing here reads a clock, a file, a socket or a source of randomness; the same
 //! calls give the same answers and effects.
 
+mod claiming;
 mod claims;
 mod ending;
-mod exclusive;
+mod holders;
 mod image;
 pub mod journal;
+mod occupation;
+mod queue;
 mod restore;
 mod routes;
 mod rows;
-mod semaphore;
 mod sessions;
 mod settings;
 mod standing;
@@ -23,25 +25,23 @@ mod timers;
 mod tokens;
 mod tombstones;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::time::Duration;
 
-use claims::{State, Tracked};
+use claims::{Claims, State, Tracked};
 pub use image::Image;
+use occupation::Occupations;
 use routes::RouteTables;
-use semaphore::Semaphore;
 use serde::{Deserialize, Serialize};
 use sessions::Sessions;
 pub use settings::EngineSettings;
-use tenure_wire::Kind;
 use timers::{Timer, Timers};
 pub use tokens::TokenRange;
 use tokens::Tokens;
 use tombstones::Tombstones;
 
 use crate::model::{
-    Answer, Beat, BeatAnswer, Change, ClaimAnswer, ClaimId, GoneReason, Request, Resource, Subject,
-    spare,
+    Answer, Beat, BeatAnswer, Change, ClaimId, GoneReason, Request, Resource, Subject, spare,
 };
 use crate::time::Boottime;
 
@@ -57,12 +57,12 @@ pub enum Effect {
     ReserveTokens,
 }
 
-/// The claims that occupy a resource. A resource that is not in the table is free.
-#[derive(Debug)]
-enum Occupation {
-    /// One holder, or during a lease's grace its former one.
-    Exclusive(ClaimId),
-    Semaphore(Semaphore),
+/// What a step has brought about.
+#[derive(Debug, Default)]
+struct Outbox {
+    effects: VecDeque<Effect>,
+    /// Masters that ended in this step; told only if nobody followed within it.
+    orphaned: Vec<Tracked>,
 }
 
 /// The state machine.
@@ -81,11 +81,11 @@ enum Occupation {
 /// change nothing. [`freeze`](Engine::freeze) and [`thaw`](Engine::thaw) make an exact copy.
 ///
 /// `handle` is right even when deadlines have passed for which `handle_timeout` was not called: what a
-/// request is about is looked at first. Of thousands that ran out at once a permit may be free a few
+/// request is about is looked at first. Of thousands that ran out at once one may be granted a few
 /// steps later than it could be.
 ///
 /// Tokens that may be granted must be durable before the engine learns of them; without any left it
-/// answers [`ClaimAnswer::Quarantined`] to whoever does not queue, and keeps queues waiting.
+/// answers [`ClaimAnswer::Quarantined`](crate::model::ClaimAnswer::Quarantined) to whoever does not queue, and keeps queues waiting.
 ///
 /// How many claims and sessions there are is bounded by whoever calls; queues of one resource and
 /// marks of ended claims are bounded by [`EngineSettings`].
@@ -96,23 +96,13 @@ pub struct Engine {
     latest: Boottime,
     tokens: Tokens,
     quarantined_until: Boottime,
-    /// The row of the next claim; also its place in a queue.
-    next_row: u64,
-    /// Boxed, so that a growing table moves pointers.
-    claims: HashMap<ClaimId, Box<Tracked>>,
-    resources: HashMap<Resource, Occupation>,
+    claims: Claims,
+    resources: Occupations,
     sessions: Sessions,
     routes: RouteTables,
     tombstones: Tombstones,
     timers: Timers,
-    /// How many claims have which ttl.
-    ttls: BTreeMap<Duration, usize>,
-    /// Semaphores with a free permit and waiters that wait for tokens, the end of a quarantine, or the
-    /// next step.
-    blocked: BTreeSet<Resource>,
-    /// Masters that ended in this step; told only if nobody followed within it.
-    orphaned: Vec<Tracked>,
-    effects: VecDeque<Effect>,
+    out: Outbox,
 }
 
 impl Engine {
@@ -122,17 +112,13 @@ impl Engine {
             latest: Boottime::ZERO,
             tokens: Tokens::new(tokens),
             quarantined_until: Boottime::ZERO,
-            next_row: 1,
-            claims: HashMap::new(),
-            resources: HashMap::new(),
+            claims: Claims::new(),
+            resources: Occupations::default(),
             sessions: Sessions::default(),
             routes: RouteTables::default(),
             tombstones: Tombstones::new(settings.tombstone, settings.tombstones_max),
             timers: Timers::default(),
-            ttls: BTreeMap::new(),
-            blocked: BTreeSet::new(),
-            orphaned: Vec::new(),
-            effects: VecDeque::new(),
+            out: Outbox::default(),
             settings,
         }
     }
@@ -172,7 +158,7 @@ impl Engine {
 
     /// The next instant at which something happens without a request. May be in the past.
     pub fn poll_timeout(&self) -> Option<Boottime> {
-        let unblocked = if self.blocked.is_empty() || self.tokens.is_exhausted() {
+        let unblocked = if self.resources.blocked.is_empty() || self.tokens.is_exhausted() {
             None
         } else {
             Some(self.quarantined_until)
@@ -189,8 +175,8 @@ impl Engine {
 
     /// The next thing to do for the shell.
     pub fn poll_effect(&mut self) -> Option<Effect> {
-        let effect = self.effects.pop_front();
-        spare::shrink_queue(&mut self.effects);
+        let effect = self.out.effects.pop_front();
+        spare::shrink_queue(&mut self.out.effects);
         effect
     }
 
@@ -239,7 +225,7 @@ impl Engine {
 
     /// The longest ttl of what is granted or waits; zero if there is nothing.
     pub fn longest_ttl(&self) -> Duration {
-        self.ttls.last_key_value().map_or(Duration::ZERO, |(ttl, _)| *ttl)
+        self.claims.longest_ttl()
     }
 
     /// True if anything is granted. Takes time in proportion to the number of claims.
@@ -250,30 +236,6 @@ impl Engine {
     /// Why a claim ended, as long as that is remembered.
     pub fn why_gone(&self, claim: ClaimId) -> Option<GoneReason> {
         self.tombstones.get(self.latest, claim)
-    }
-
-    fn claim(&mut self, now: Boottime, claim: crate::model::Claim) -> ClaimAnswer {
-        if self.claims.contains_key(&claim.id) {
-            return self.claim_again(now, &claim);
-        }
-        match self.tombstones.get(now, claim.id) {
-            // Whoever waited and was thought dead may queue again, at the end; so may whoever was
-            // granted while it waited, and never heard of it. A holder that was told never does.
-            // The mark stays: this attempt may be refused, and its end replaces the mark.
-            Some(GoneReason::Expired) | None => {}
-            Some(reason) => return ClaimAnswer::Gone(reason),
-        }
-        // Whoever queues takes a place meanwhile, so that permits go in the order of claiming.
-        let queues = claim.resource.kind == Kind::Semaphore && claim.enqueue;
-        if !queues && let Some(free_in) = self.grants_in(now) {
-            return ClaimAnswer::Quarantined { free_in };
-        }
-        match (claim.resource.kind, &claim.terms) {
-            (Kind::Semaphore, &crate::model::Terms::Semaphore { limit, keeps }) => {
-                self.claim_permit(now, claim, limit, keeps)
-            }
-            _ => self.claim_exclusive(now, claim),
-        }
     }
 
     /// How long nothing can be granted, whatever is free; `None` if something can.
@@ -292,17 +254,17 @@ impl Engine {
     }
 
     fn persist(&mut self, entry: journal::Entry) {
-        self.effects.push_back(Effect::Persist(entry));
+        self.out.effects.push_back(Effect::Persist(entry));
     }
 
     fn tell(&mut self, change: Change) {
-        self.effects.push_back(Effect::Change(change));
+        self.out.effects.push_back(Effect::Change(change));
     }
 
     /// Says that the resource's holders, waiters or limit changed; once is enough for neighbouring
     /// changes.
     fn tell_changed(&mut self, resource: &Resource) {
-        let told = self.effects.iter().rev().find_map(|effect| match effect {
+        let told = self.out.effects.iter().rev().find_map(|effect| match effect {
             Effect::Change(Change::Resource(last)) => Some(last == resource),
             Effect::Persist(_) | Effect::ReserveTokens => None,
             Effect::Change(_) => Some(false),

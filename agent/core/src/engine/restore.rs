@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use super::claims::{Grant, State, Tracked, Waiter};
 use super::journal::{Saved, SavedGrant, SavedWaiter};
 use super::sessions::Announced;
-use super::{Engine, EngineSettings, Occupation, TokenRange};
+use super::{Engine, EngineSettings, TokenRange};
 use crate::model::{ClaimId, Resource, Terms};
 use crate::time::Boottime;
 
@@ -56,19 +56,9 @@ impl Engine {
         image.sessions = announced.collect();
         image.routes = routes;
         let mut engine = Engine::thaw(image);
-        engine.block_free();
+        // A run that was out of tokens may have left something free that somebody waits for.
+        engine.resources.block_all();
         engine
-    }
-
-    /// A run that was out of tokens may have left free permits with waiters.
-    fn block_free(&mut self) {
-        let blocked = self.resources.iter().filter_map(|(resource, occupation)| match occupation {
-            Occupation::Semaphore(it) if it.has_free_permit() && !it.queue.is_empty() => {
-                Some(resource.clone())
-            }
-            _ => None,
-        });
-        self.blocked.extend(blocked);
     }
 }
 

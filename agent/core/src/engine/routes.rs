@@ -88,7 +88,7 @@ impl RouteTables {
 impl Engine {
     /// A lease was granted, or what its line says changed.
     pub(super) fn route_changed(&mut self, id: ClaimId) {
-        let Some(tracked) = self.claims.get_mut(&id) else { return };
+        let Some(tracked) = self.claims.get_mut(id) else { return };
         let tenant = tracked.claim.resource.tenant.clone();
         let version = self.routes.bump(&tenant);
         if let State::Granted(grant) = &mut tracked.state {
@@ -107,13 +107,18 @@ impl Engine {
     /// A repeated claim may bring other attributes.
     pub(super) fn change_attributes(&mut self, claim: &Claim) {
         let Terms::Lease { attributes, .. } = &claim.terms else { return };
-        let Some(tracked) = self.claims.get_mut(&claim.id) else { return };
+        let Some(tracked) = self.claims.get_mut(claim.id) else { return };
+        let waits = matches!(tracked.state, State::Waiting(_));
         let Terms::Lease { attributes: current, .. } = &mut tracked.claim.terms else { return };
-        if current != attributes {
-            *current = attributes.clone();
-            self.route_changed(claim.id);
-            self.tell_changed(&claim.resource);
+        if current == attributes {
+            return;
         }
+        *current = attributes.clone();
+        if waits {
+            return self.persist_claim(claim.id);
+        }
+        self.route_changed(claim.id);
+        self.tell_changed(&claim.resource);
     }
 
     /// A page of a tenant's leases, or the one of that name.
@@ -122,7 +127,7 @@ impl Engine {
             return Routes { version: self.routes.floor, total: Some(0), ..Routes::default() };
         };
         let (version, total) = (table.version, Some(table.lines.len() as u64));
-        let line = |id| self.claims.get(id).and_then(|tracked| route(tracked));
+        let line = |id: &ClaimId| self.claims.get(*id).and_then(route);
         if let Some(name) = name {
             let routes = table.lines.get(name).and_then(line).into_iter().collect();
             return Routes { version, routes, total, cursor: None };

@@ -9,7 +9,7 @@ use crate::model::defaults;
 /// How soon to ask again when no durable token is left.
 pub(super) const TOKEN_WAIT: Duration = Duration::from_millis(50);
 
-/// How long a permit is kept for a waiter that was granted it, until a beat of it comes.
+/// How long what a waiter was granted is kept for it, until a beat of it comes.
 pub(super) const CONFIRM_WITHIN: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -18,7 +18,7 @@ pub struct EngineSettings {
     pub tombstone: Duration,
     /// Most ended claims remembered; beyond, the oldest is forgotten.
     pub tombstones_max: usize,
-    /// Most waiters of one semaphore; beyond, a claim is answered as if it would not queue.
+    /// Most waiters of one resource; beyond, a claim is answered as if it would not queue.
     pub queue_max: usize,
 }
 

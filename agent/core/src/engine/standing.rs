@@ -2,7 +2,7 @@
 
 use tenure_wire::Kind;
 
-use super::{Engine, Occupation};
+use super::Engine;
 use crate::model::{ClaimId, Resource, STANDING_LISTED_MAX, StandingEntry, UpstreamStanding};
 use crate::time::Boottime;
 
@@ -19,29 +19,19 @@ impl Engine {
 
     /// With at most so many entries of each list.
     fn standing_of(&self, now: Boottime, resource: &Resource, listed: usize) -> UpstreamStanding {
-        let entry = |id: &ClaimId| -> Option<StandingEntry> {
+        let entry = |id: ClaimId| -> Option<StandingEntry> {
             self.claims.get(id).map(|tracked| tracked.standing(now))
         };
-        let mut standing = match self.resources.get(resource) {
-            None => UpstreamStanding::default(),
-            Some(Occupation::Exclusive(id)) => {
-                let holders: Vec<_> = entry(id).into_iter().collect();
-                UpstreamStanding { holding: holders.len() as u64, holders, ..Default::default() }
-            }
-            Some(Occupation::Semaphore(semaphore)) => UpstreamStanding {
-                limit: Some(semaphore.limit),
-                holders: semaphore.holders.values().take(listed).filter_map(entry).collect(),
-                holding: semaphore.holders.len() as u64,
-                waiters: semaphore
-                    .queue
-                    .iter()
-                    .take(listed)
-                    .filter_map(|(_, id)| entry(&id))
-                    .collect(),
-                waiting: semaphore.queue.len() as u64,
-                ..Default::default()
-            },
-        };
+        let mut standing = UpstreamStanding::default();
+        if let Some(occupation) = self.resources.get(resource) {
+            let holders = occupation.holders.iter().take(listed);
+            let waiters = occupation.queue.iter().take(listed);
+            standing.limit = occupation.permits();
+            standing.holders = holders.filter_map(|(_, id)| entry(id)).collect();
+            standing.holding = occupation.holders.len() as u64;
+            standing.waiters = waiters.filter_map(|(_, id)| entry(id)).collect();
+            standing.waiting = occupation.queue.len() as u64;
+        }
         if resource.kind == Kind::Master {
             let project = (resource.tenant.clone(), resource.name.clone());
             standing.sessions = self.sessions.names(&project, listed);

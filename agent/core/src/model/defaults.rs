@@ -8,7 +8,7 @@ pub const SURFACE: &str = "unknown";
 pub const PREFERRED_SURFACE: &str = "claude_desktop";
 /// The priority of its sessions; 0 is that of all others.
 pub const PREFERRED_PRIORITY: i32 = 100;
-/// Most waiters of one semaphore; beyond, a claim is answered as if it would not queue.
+/// Most waiters of one resource; beyond, a claim is answered as if it would not queue.
 pub const QUEUE_MAX: usize = 100_000;
 /// Partitions of leases are numbered below this.
 const PARTITIONS: u32 = 256;

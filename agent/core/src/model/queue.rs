@@ -57,6 +57,18 @@ impl<K: Ord + Copy> Queue<K> {
         remove(&mut self.root, key)
     }
 
+    pub fn get(&self, key: K) -> Option<ClaimId> {
+        let mut down = self.root.as_deref();
+        while let Some(node) = down {
+            down = match key.cmp(&node.key) {
+                Ordering::Less => node.before.as_deref(),
+                Ordering::Equal => return Some(node.claim),
+                Ordering::Greater => node.after.as_deref(),
+            };
+        }
+        None
+    }
+
     /// The next one.
     pub fn front(&self) -> Option<(K, ClaimId)> {
         let mut node = self.root.as_deref()?;
@@ -273,6 +285,7 @@ mod tests {
                     prop_assert_eq!(queue.position(gone), 0);
                 }
                 prop_assert_eq!(queue.len(), plain.len());
+                prop_assert_eq!(queue.get(pick).is_some(), plain.binary_search(&pick).is_ok());
                 prop_assert!(queue.iter().map(|(key, _)| key).eq(plain.iter().copied()));
                 prop_assert_eq!(queue.front().map(|(key, _)| key), plain.first().copied());
                 for (index, key) in plain.iter().enumerate() {

@@ -1,5 +1,6 @@
 //! Requests of an agent to its upstream, and the answers.
 
+use std::cmp::Reverse;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -58,8 +59,18 @@ pub struct Claim {
     /// How long the grant, or the place in the queue, outlives its last beat.
     pub ttl: Duration,
     pub terms: Terms,
-    /// Semaphore only: stay in the queue if it is full. Other kinds have no queue upstream.
+    /// Stay in the queue if it is taken. Without, nobody who waits is overtaken.
     pub enqueue: bool,
+}
+
+impl Claim {
+    /// The rank in a queue: those of a lower one wait behind. A master's goes by its priority.
+    pub fn rank(&self) -> Reverse<i32> {
+        match self.terms {
+            Terms::Master { priority } => Reverse(priority),
+            _ => Reverse(0),
+        }
+    }
 }
 
 /// The subject of a beat.
@@ -171,7 +182,7 @@ pub struct UpstreamStanding {
     pub holders: Vec<StandingEntry>,
     /// How many holders there are, listed or not.
     pub holding: u64,
-    /// Next first; empty for kinds without a queue upstream.
+    /// Next first.
     pub waiters: Vec<StandingEntry>,
     /// How many waiters there are, listed or not.
     pub waiting: u64,
@@ -200,7 +211,7 @@ pub enum ClaimAnswer {
     Waiting {
         /// 1 is next.
         position: u64,
-        /// The limit in force.
+        /// Semaphore only: the limit in force.
         limit: Option<u32>,
         /// The one that this claim changed.
         limit_was: Option<u32>,
@@ -253,7 +264,7 @@ pub enum BeatAnswer {
     Waiting {
         /// 1 is next.
         position: u64,
-        /// The limit in force.
+        /// Semaphore only: the limit in force.
         limit: Option<u32>,
     },
     /// The claim, or the session, is not there.

@@ -34,7 +34,7 @@ pub(crate) const STORE: Store = Store {
 const CALLS_MAX: usize = 100;
 
 /// The differences of a Redis, by scripts or through the whole client.
-pub(crate) const ALLOWANCES: [Allowance; 8] = [
+pub(crate) const ALLOWANCES: [Allowance; 9] = [
     Allowance::ForgetsSooner,
     Allowance::LateMessages,
     Allowance::OtherHints,
@@ -43,6 +43,7 @@ pub(crate) const ALLOWANCES: [Allowance; 8] = [
     Allowance::OtherHoldersListed,
     Allowance::OtherVersions,
     Allowance::TokensByTenant,
+    Allowance::NoExclusiveQueue,
 ];
 
 /// The scripts, as an agent calls them.

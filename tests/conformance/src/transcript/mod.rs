@@ -33,11 +33,12 @@ use crate::plan::Plan;
 use line::{Asked, Line};
 
 /// The corpus, by file.
-const FILES: [&str; 6] = [
+const FILES: [&str; 7] = [
     include_str!("../../transcripts/endings.txt"),
     include_str!("../../transcripts/exclusive.txt"),
     include_str!("../../transcripts/lease.txt"),
     include_str!("../../transcripts/limits.txt"),
+    include_str!("../../transcripts/queues.txt"),
     include_str!("../../transcripts/semaphore.txt"),
     include_str!("../../transcripts/sessions.txt"),
 ];

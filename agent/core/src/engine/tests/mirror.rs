@@ -22,7 +22,9 @@ impl Mirror {
             }
             Entry::GrantEnded { row } => assert!(self.grants.remove(&row).is_some()),
             Entry::Waiter(waiter) => {
-                assert!(self.waiters.insert(waiter.row, *waiter).is_none());
+                let (row, claim) = (waiter.row, waiter.claim.id);
+                let former = self.waiters.insert(row, *waiter);
+                assert!(former.is_none_or(|former| former.claim.id == claim));
             }
             Entry::WaiterEnded { row } => assert!(self.waiters.remove(&row).is_some()),
             Entry::Limit { resource, limit } => {

@@ -1,6 +1,7 @@
 //! Rules that hold whatever is asked, in whatever order.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,6 +9,7 @@ use proptest::prelude::*;
 use tenure_wire::{Attributes, Kind};
 use uuid::Uuid;
 
+use super::super::journal::Entry;
 use super::super::{Effect, Engine, EngineSettings, Image, TokenRange};
 use super::TOKENS;
 use super::mirror::Mirror;
@@ -100,9 +102,17 @@ struct Run {
     mirror: Mirror,
     now: Boottime,
     token_max: u64,
-    /// The waiters as the engine told them, in the order of queueing.
-    queues: HashMap<Resource, Vec<ClaimId>>,
-    waiting: HashSet<ClaimId>,
+    /// The waiters as the engine told them, in the order in which they are to be granted.
+    queues: HashMap<Resource, Vec<Waiting>>,
+    /// Whose grant ended last.
+    former: HashMap<Resource, SessionId>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct Waiting {
+    rank: Reverse<i32>,
+    claim: ClaimId,
+    session: SessionId,
 }
 
 impl Run {
@@ -141,7 +151,7 @@ impl Run {
         self.mirror.grants.values().map(|grant| (grant.token, grant.claim.id)).collect()
     }
 
-    fn drain(&mut self, before: BTreeMap<u64, ClaimId>, joined: Option<(ClaimId, Resource)>) {
+    fn drain(&mut self, before: BTreeMap<u64, ClaimId>, joined: Option<Claim>) {
         if std::mem::take(&mut self.freezes) {
             self.twin = Engine::thaw(through_json(&self.engine.freeze()));
         }
@@ -150,16 +160,25 @@ impl Run {
             assert_eq!(effect, self.twin.poll_effect());
             let Some(effect) = effect else { break };
             match effect {
-                Effect::Persist(entry) => self.mirror.write(entry),
+                Effect::Persist(entry) => {
+                    if let Entry::GrantEnded { row } = entry {
+                        let Claim { resource, owner, .. } = self.mirror.grants[&row].claim.clone();
+                        self.former.insert(resource, owner.session);
+                    }
+                    self.mirror.write(entry);
+                }
                 Effect::Change(Change::Granted { claim, resource }) => self.arrive(claim, resource),
                 Effect::Change(Change::Lost { claim, resource }) => self.leave(claim, &resource),
                 Effect::Change(_) | Effect::ReserveTokens => {}
             }
         }
-        if let Some((claim, resource)) = joined
-            && self.waiting.insert(claim)
-        {
-            self.queues.entry(resource).or_default().push(claim);
+        if let Some(claim) = joined {
+            let queue = self.queues.entry(claim.resource.clone()).or_default();
+            if queue.iter().all(|waiting| waiting.claim != claim.id) {
+                let (rank, session) = (claim.rank(), claim.owner.session);
+                let place = queue.partition_point(|waiting| waiting.rank <= rank);
+                queue.insert(place, Waiting { rank, claim: claim.id, session });
+            }
         }
         // Tokens increase.
         for token in self.granted().keys().filter(|token| !before.contains_key(token)) {
@@ -169,17 +188,24 @@ impl Run {
         self.check_exclusion();
     }
 
-    /// First come, first served.
+    /// First come, first served; a master by priority, and a lease's former holder before all others.
     fn arrive(&mut self, claim: ClaimId, resource: Resource) {
-        let queue = self.queues.entry(resource).or_default();
-        assert_eq!(queue.first(), Some(&claim), "{claim:?} overtook");
-        queue.remove(0);
-        self.waiting.remove(&claim);
+        let former = self.former.get(&resource).copied();
+        let follows = |waiting: &Waiting| Some(waiting.session) == former;
+        let queue = self.queues.entry(resource.clone()).or_default();
+        let place = queue.iter().position(|waiting| waiting.claim == claim);
+        let place = place.unwrap_or_else(|| panic!("{claim:?} does not wait"));
+        let first = match resource.kind {
+            Kind::Lease if follows(&queue[place]) => queue.iter().position(follows),
+            _ => Some(0),
+        };
+        assert_eq!(Some(place), first, "{claim:?} overtook");
+        queue.remove(place);
     }
 
     fn leave(&mut self, claim: ClaimId, resource: &Resource) {
-        self.waiting.remove(&claim);
-        self.queues.entry(resource.clone()).or_default().retain(|id| *id != claim);
+        let queue = self.queues.entry(resource.clone()).or_default();
+        queue.retain(|waiting| waiting.claim != claim);
     }
 
     fn check_exclusion(&self) {
@@ -206,8 +232,7 @@ impl Run {
                 let answer = self.handle(Request::Renew(vec![beat]));
                 let Answer::Renew(answers) = answer else { panic!("{answer:?}") };
                 if let [BeatAnswer::Waiting { position, .. }] = answers.as_slice() {
-                    let queue = &self.queues[&resource_of(id)];
-                    assert_eq!(queue.get(*position as usize - 1), Some(&claim));
+                    assert_eq!(self.queues[&resource_of(id)][*position as usize - 1].claim, claim);
                 }
             }
             Step::Release(id) => {
@@ -227,7 +252,10 @@ impl Run {
                 self.each(|engine| engine.handle_timeout(now));
                 self.drain(before, None);
                 assert!(self.engine.poll_timeout().is_none_or(|at| at > self.now));
-                assert!(self.engine.blocked.is_empty() || self.engine.grants_in(now).is_some());
+                assert!(
+                    self.engine.resources.blocked.is_empty()
+                        || self.engine.grants_in(now).is_some()
+                );
             }
             Step::Restart => {
                 let saved = self.mirror.saved();
@@ -289,36 +317,33 @@ impl Run {
         let ttl = Duration::from_secs(10);
         let claim = Claim { id: claim_id, resource: resource.clone(), owner, ttl, terms, enqueue };
         let before = self.granted();
-        let answer = self.answer(Request::Claim(claim));
+        let answer = self.answer(Request::Claim(claim.clone()));
         let waits = matches!(answer, Answer::Claim(ClaimAnswer::Waiting { .. }));
-        self.drain(before, waits.then(|| (claim_id, resource.clone())));
+        self.drain(before, waits.then_some(claim));
         match answer {
             Answer::Claim(ClaimAnswer::Held { token, .. }) => {
                 assert_eq!(self.granted().get(&token), Some(&claim_id));
             }
             Answer::Claim(ClaimAnswer::Waiting { position, .. }) => {
-                assert!(enqueue || self.waiting.contains(&claim_id));
-                let queue = &self.queues[&resource];
-                assert_eq!(queue.get(position as usize - 1), Some(&claim_id));
+                assert_eq!(self.queues[&resource][position as usize - 1].claim, claim_id);
             }
             _ => {}
         }
     }
 
-    /// No free permit with somebody waiting, no timer too many or too late, no empty resource.
+    /// Nothing free with somebody waiting, no timer too many or too late, no empty resource.
     fn check_inside(&self) {
         let engine = &self.engine;
         assert_eq!(engine.timers.len(), engine.claims.len() + engine.sessions.len());
         for tracked in engine.claims.values() {
             assert!(tracked.armed <= tracked.deadline());
-            assert!(engine.resources.contains_key(&tracked.claim.resource));
+            assert!(engine.resources.get(&tracked.claim.resource).is_some());
         }
-        for (resource, occupation) in &engine.resources {
-            if let super::super::Occupation::Semaphore(semaphore) = occupation {
-                assert!(!semaphore.holders.is_empty() || !semaphore.queue.is_empty());
-                let waits_for_free = !semaphore.queue.is_empty() && semaphore.has_free_permit();
-                assert!(!waits_for_free || engine.blocked.contains(resource), "{resource}");
-            }
+        for (resource, occupation) in engine.resources.iter() {
+            assert!(!occupation.is_unused());
+            let waits_for_free = !occupation.queue.is_empty() && occupation.has_room();
+            let blocked = &engine.resources.blocked;
+            assert!(!waits_for_free || blocked.contains(resource), "{resource}");
         }
         assert_eq!(engine.claims.len(), self.mirror.grants.len() + self.mirror.waiters.len());
     }
@@ -343,7 +368,7 @@ proptest! {
             now: Boottime::from_nanos(1),
             token_max: 0,
             queues: HashMap::new(),
-            waiting: HashSet::new(),
+            former: HashMap::new(),
         };
         for step in steps {
             run.step(step);
