@@ -21,10 +21,10 @@ fn has_refused(agent: &Agent, limit: &str) -> bool {
 
 /// One user does that until its bytes do not fit, asks for more by `ask`, and another works beside it.
 #[track_caller]
-fn check_bounded(deed: &[&str], ask: impl Fn(&mut Puppet) -> Answer) {
+fn check_bounded(how: &[&str], ask: impl Fn(&mut Puppet) -> Answer) {
     let Some([victim, attacker]) = other_users() else { return };
     let agent = Agent::setup().open_to_all().start();
-    let mut attack = Attacker::start(&agent, attacker, deed).expect("it gets ready");
+    let mut attack = Attacker::start(&agent, attacker, how).expect("it gets ready");
     let mut other = Puppet::start_as(&agent, victim);
     attack.begin().expect("it listens");
 

@@ -25,19 +25,19 @@ const TIMES_HOG: f64 = 2.0;
 /// An attack lasts so many rounds.
 const ROUNDS: u32 = 4;
 
-/// Deeds of attackers, as `attacker` takes them, each in a process of its own: two at least, so that those that only
+/// Attacks, as `attacker` takes them, each in a process of its own: two at least, so that those that only
 /// use a core, beside which they are measured, leave none free on a small machine either.
 struct Scenario {
     id: &'static str,
     what: &'static str,
-    deeds: &'static [&'static [&'static str]],
+    attacks: &'static [&'static [&'static str]],
 }
 
 /// Measures one of them.
 macro_rules! scenarios {
-    ($($name:ident: $id:literal $what:literal $deeds:expr;)*) => {
+    ($($name:ident: $id:literal $what:literal $attacks:expr;)*) => {
         $(pub(super) fn $name(effort: &Effort, report: &mut Report) -> anyhow::Result<()> {
-            Scenario { id: $id, what: $what, deeds: &$deeds }.measure(effort, report)
+            Scenario { id: $id, what: $what, attacks: &$attacks }.measure(effort, report)
         })*
     };
 }
@@ -67,7 +67,7 @@ impl Scenario {
         victim.seen()?;
         std::thread::sleep(round);
         let normal = Watch::of(&victim.seen()?)?;
-        let hogs = self.deeds.iter().map(|_| Attacker::start(&agent, ATTACKER, &["hog"]));
+        let hogs = self.attacks.iter().map(|_| Attacker::start(&agent, ATTACKER, &["hog"]));
         let mut hogs = hogs.collect::<anyhow::Result<Vec<_>>>()?;
         hogs.iter_mut().try_for_each(Attacker::begin)?;
         victim.seen()?;
@@ -75,7 +75,7 @@ impl Scenario {
         let hogged = Watch::of(&victim.seen()?)?;
         drop(hogs);
 
-        let attackers = self.deeds.iter().map(|deed| Attacker::start(&agent, ATTACKER, deed));
+        let attackers = self.attacks.iter().map(|attack| Attacker::start(&agent, ATTACKER, attack));
         let mut attackers = attackers.collect::<anyhow::Result<Vec<_>>>()?;
         let prepared = Watch::of(&victim.seen()?)?;
         attackers.iter_mut().try_for_each(Attacker::begin)?;
@@ -109,7 +109,7 @@ impl Scenario {
         let against = format!(
             "normally {:.1} ms, beside {} that use a core each {:.1} ms; max {:.0} ms, {} calls",
             normal.p99_ms,
-            self.deeds.len(),
+            self.attacks.len(),
             hogged.p99_ms,
             attacked.max_ms,
             attacked.calls

@@ -19,9 +19,9 @@ pub struct Attacker {
 impl Attacker {
     /// Starts it as a user, which need not exist, and waits until it is ready. Takes root, and an agent that is
     /// open to all.
-    pub fn start(agent: &Agent, uid: u32, deed: &[&str]) -> anyhow::Result<Attacker> {
+    pub fn start(agent: &Agent, uid: u32, attack: &[&str]) -> anyhow::Result<Attacker> {
         let mut command = Command::new(copy_for_others("attacker", agent.dir()));
-        command.arg(agent.socket()).args(deed).uid(uid).gid(uid).current_dir("/");
+        command.arg(agent.socket()).args(attack).uid(uid).gid(uid).current_dir("/");
         let mut program = Program::start(command.stdin(Stdio::piped()).stdout(Stdio::piped()));
         let orders = program.pipes().stdin.take().context("its input is piped")?;
         let answers = program.pipes().stdout.take().context("its output is piped")?;

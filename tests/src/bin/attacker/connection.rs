@@ -8,7 +8,10 @@ use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 
-use super::{AT_ONCE, RETRY, pause};
+use super::target::{RETRY, pause};
+
+/// Requests that are sent before the first answer is read: few enough to fit into the socket.
+const AT_ONCE: usize = 32;
 
 pub(super) struct Connection {
     pub(super) stream: UnixStream,

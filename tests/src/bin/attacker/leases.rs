@@ -7,11 +7,12 @@ use serde_json::json;
 use tenure_tests::harness::boottime_ns;
 
 use super::connection::{Connection, post};
-use super::{RETRY, Scene, ask, long_name, pause};
+use super::requests::{ask, long_name};
+use super::target::{RETRY, Target, pause};
 
 /// Leases with names and attributes of the greatest length.
 pub(super) struct Leases {
-    pub(super) scene: Rc<Scene>,
+    pub(super) target: Rc<Target>,
     pub(super) connection: Connection,
     /// Leases of one session.
     pub(super) holds: usize,
@@ -24,8 +25,8 @@ impl Leases {
         match self.try_take().await {
             Ok(has_room) => has_room,
             Err(error) => {
-                self.scene.saw(&error.root_cause().to_string());
-                self.connection = self.scene.connect().await;
+                self.target.saw(&error.root_cause().to_string());
+                self.connection = self.target.connect().await;
                 false
             }
         }
@@ -34,7 +35,7 @@ impl Leases {
     async fn try_take(&mut self) -> anyhow::Result<bool> {
         let with = json!({"name": long_name(0), "tether": "process", "holds": self.holds.max(63)});
         let answer = self.connection.exchange(&post("/v1/register", &with)).await?;
-        self.scene.saw(&format!("session {}", answer.sort()));
+        self.target.saw(&format!("session {}", answer.sort()));
         if answer.status != 201 {
             return Ok(false);
         }
@@ -42,7 +43,7 @@ impl Leases {
         let number = usize::try_from(boottime_ns())?;
         let asks = (0..self.holds).map(|at| ask("routes", &session, number + at));
         let answers = self.connection.exchange_all(&asks.collect::<Vec<_>>()).await?;
-        answers.iter().for_each(|answer| self.scene.saw(&format!("lease {}", answer.sort())));
+        answers.iter().for_each(|answer| self.target.saw(&format!("lease {}", answer.sort())));
         self.taken.push_back(session);
         Ok(answers.iter().all(|answer| answer.status == 200))
     }
@@ -51,7 +52,7 @@ impl Leases {
         let Some(session) = self.taken.pop_front() else { return pause(RETRY).await };
         let end = post("/v1/release", &json!({"session": session}));
         if self.connection.exchange(&end).await.is_err() {
-            self.connection = self.scene.connect().await;
+            self.connection = self.target.connect().await;
         }
     }
 }
