@@ -41,10 +41,10 @@ enum Action {
 impl Client {
     /// Does what is due, and perhaps something of its own.
     pub(crate) fn think(&mut self, core: &mut Core, agent: &Agent) {
-        if !self.alive || self.frozen || self.done {
+        if !self.process.alive || self.process.frozen || self.process.done {
             return;
         }
-        if self.hung {
+        if self.process.hung {
             return self.think_again(core);
         }
         self.drop_what_the_page_denies(core, agent);
@@ -65,14 +65,14 @@ impl Client {
         {
             at = at.min(session.next_beat.max(core.now + Duration::from_millis(1)));
         }
-        self.thoughts += 1;
-        core.queue.push(at, Happening::Think(self.id, self.thoughts));
+        self.process.thoughts += 1;
+        core.queue.push(at, Happening::Think(self.id, self.process.thoughts));
     }
 
     /// A program that reads *not held* on its page has lost the hold, whatever it was told.
     fn drop_what_the_page_denies(&mut self, core: &Core, agent: &Agent) {
         let Some(session) = &self.session else { return };
-        let Some(page) = agent.pages.get(&SessionId(session.id)) else { return };
+        let Some(page) = agent.machine.pages.get(&SessionId(session.id)) else { return };
         let now = agent.boottime(core);
         self.holds.retain(|id, hold| {
             !hold.held || page.values().any(|slot| slot.hold.0 == *id && slot.valid_until > now)
@@ -80,21 +80,15 @@ impl Client {
     }
 
     fn cancel_overdue(&mut self, core: &mut Core) {
-        let overdue: Vec<Ticket> = self
-            .asked
-            .iter()
-            .filter(|(_, asked)| asked.cancel_at.is_some_and(|at| at <= core.now))
-            .map(|(ticket, _)| *ticket)
-            .collect();
-        for ticket in overdue {
-            self.asked.remove(&ticket);
+        for ticket in self.requests.overdue(core.now) {
+            self.requests.asked.remove(&ticket);
             self.say(core, Message::Cancel(ticket));
         }
     }
 
     /// Requests that do not depend on other programs, and should have been answered long ago.
     pub(crate) fn unanswered(&self, now: TrueTime) -> Option<&Asked> {
-        self.asked.values().find(|asked| {
+        self.requests.asked.values().find(|asked| {
             let waits = match &asked.what {
                 Asking::Acquire(acquire) => acquire.wait == Wait::Block,
                 _ => false,
@@ -104,12 +98,12 @@ impl Client {
     }
 
     fn register(&mut self, core: &mut Core) {
-        if core.phase == Phase::Farewell || !self.asked.is_empty() {
+        if core.phase == Phase::Farewell || !self.requests.asked.is_empty() {
             return;
         }
         let random = &mut core.random;
         let tether = match random.below(3) {
-            0 if self.peer.watchable => Tether::Process,
+            0 if self.process.peer.watchable => Tether::Process,
             1 => Tether::Connection,
             _ => Tether::Keepalive,
         };
@@ -150,7 +144,7 @@ impl Client {
 
     fn resume(&mut self, core: &mut Core, session: &MySession) {
         if core.phase == Phase::Farewell
-            || self.asked.values().any(|asked| matches!(asked.what, Asking::Resume))
+            || self.requests.asked.values().any(|asked| matches!(asked.what, Asking::Resume))
         {
             return;
         }
@@ -180,7 +174,7 @@ impl Client {
         for hold in due {
             self.release(core, session, Some(hold));
         }
-        if let Some(acquire) = self.again.take()
+        if let Some(acquire) = self.requests.again.take()
             && acquire.session == session.id
         {
             self.acquire_as(core, acquire);
@@ -225,7 +219,7 @@ impl Client {
                 self.release(core, session, Some(hold));
             }
             Action::Repeat => {
-                let repeated = self.asked.values().find_map(|asked| match &asked.what {
+                let repeated = self.requests.asked.values().find_map(|asked| match &asked.what {
                     Asking::Acquire(acquire) => Some(acquire.as_ref().clone()),
                     _ => None,
                 });
@@ -234,7 +228,7 @@ impl Client {
                 }
             }
             Action::RepeatAnswered => {
-                let known = self.answered.make_contiguous();
+                let known = self.requests.answered.make_contiguous();
                 if !known.is_empty() {
                     let acquire = core.random.pick(known).clone();
                     core.seen("answered request repeated");
@@ -272,8 +266,7 @@ impl Client {
 
     /// Waits, and waits once more.
     fn join_crowd(&mut self, core: &mut Core, session: &MySession) {
-        let asking =
-            self.asked.values().filter(|asked| matches!(asked.what, Asking::Acquire(_))).count();
+        let asking = self.requests.acquiring();
         let missing = self.waits_wanted.saturating_sub(self.holds.len() + asking);
         let prize = core.plan.prizes[0].clone();
         for _ in 0..missing.min(JOINS_AT_ONCE) {
@@ -301,14 +294,13 @@ impl Client {
     }
 
     fn acquire(&mut self, core: &mut Core, session: &MySession) {
-        let asking =
-            self.asked.values().filter(|asked| matches!(asked.what, Asking::Acquire(_))).count();
+        let asking = self.requests.acquiring();
         if self.holds.len() + asking >= HOLDS_WANTED {
             return;
         }
         let prize = core.random.pick(&core.plan.prizes).clone();
-        self.requests += 1;
-        let request = format!("c{}-{}-{}", self.id, self.life, self.requests);
+        let number = self.requests.count();
+        let request = format!("c{}-{}-{number}", self.id, self.process.life);
         let acquire = draw_acquire(core, session.id, &prize, request);
         self.acquire_as(core, acquire);
     }
@@ -318,7 +310,7 @@ impl Client {
         let cancel_at = cancel.then(|| core.now + core.random.ms(0, 2500));
         let asking = Asking::Acquire(Box::new(acquire.clone()));
         let ticket = self.ask(core, Request::Acquire(acquire), asking);
-        if let Some(asked) = self.asked.get_mut(&ticket) {
+        if let Some(asked) = self.requests.asked.get_mut(&ticket) {
             asked.cancel_at = cancel_at;
         }
     }
@@ -340,24 +332,24 @@ impl Client {
         self.stream = Some(stream);
         let last_event_id = session.last_event_id.filter(|_| core.random.per_mille(800));
         let target = StreamTarget::Session { session: session.id, last_event_id };
-        self.say(core, Message::OpenStream { stream, peer: self.peer, target });
+        self.say(core, Message::OpenStream { stream, peer: self.process.peer, target });
     }
 
     pub(super) fn ask(&mut self, core: &mut Core, request: Request, what: Asking) -> Ticket {
         let ticket = Ticket(core.number());
-        self.asked.insert(ticket, Asked { what, at: core.now, cancel_at: None });
+        self.requests.asked.insert(ticket, Asked { what, at: core.now, cancel_at: None });
         let request = Box::new(request);
-        self.say(core, Message::Request { ticket, peer: self.peer, request });
+        self.say(core, Message::Request { ticket, peer: self.process.peer, request });
         ticket
     }
 
     pub(super) fn say(&self, core: &mut Core, message: Message) {
-        core.say(self.host, (self.id, self.life), message);
+        core.say(self.host, (self.id, self.process.life), message);
     }
 
     /// Ends in one way or another; true if it has to be killed.
     pub(crate) fn farewell(&mut self, core: &mut Core) -> bool {
-        if !self.alive || self.frozen || self.hung {
+        if !self.process.is_running() {
             return true;
         }
         let way = core.random.below(3);

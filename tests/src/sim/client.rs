@@ -1,12 +1,18 @@
 //! A program: what it knows, and what it makes of what it hears.
 
+mod process;
+mod requests;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use tenure::wire::{Acquire, Code, Event, HoldState, Tether};
-use tenure_core::keeper::{Peer, Refusal, Reply, StreamEnd, StreamId, Ticket};
-use tenure_core::model::{ClaimId, Quota};
+use tenure::wire::{Code, Event, HoldState, Tether};
+use tenure_core::keeper::{Refusal, Reply, StreamEnd, StreamId};
+use tenure_core::model::ClaimId;
 use uuid::Uuid;
+
+use process::ClientProcess;
+pub(super) use requests::{Asked, Asking, Requests};
 
 use super::core::{Core, Message, Phase, Told};
 use super::invariants::Invariant;
@@ -14,8 +20,6 @@ use super::time::TrueTime;
 
 /// Events that a stopped program's socket takes. Few, so that runs see it fill up.
 const EVENTS_MAX: usize = 8;
-/// Answered requests that a program may repeat.
-const ANSWERED_MAX: usize = 4;
 
 /// A session as its program knows it.
 #[derive(Debug, Clone)]
@@ -42,49 +46,18 @@ pub(crate) struct MyHold {
     pub(super) release_at: TrueTime,
 }
 
-/// A request whose answer has not come.
-#[derive(Debug, Clone)]
-pub(crate) struct Asked {
-    pub(super) what: Asking,
-    pub(super) at: TrueTime,
-    pub(super) cancel_at: Option<TrueTime>,
-}
-
-#[derive(Debug, Clone)]
-pub(crate) enum Asking {
-    Register(Box<MySession>),
-    Resume,
-    Acquire(Box<Acquire>),
-    Release(Option<Uuid>),
-    Other,
-}
-
 /// A program.
 pub(crate) struct Client {
     pub(super) id: usize,
     pub(super) host: usize,
-    /// Grows with every process that runs it.
-    pub(super) life: u64,
-    pub(super) peer: Peer,
-    pub(super) alive: bool,
-    pub(super) frozen: bool,
-    /// It reads what it is told, and does nothing.
-    pub(super) hung: bool,
-    /// It has ended for good.
-    pub(super) done: bool,
+    pub(super) process: ClientProcess,
     pub(super) backlog: VecDeque<Told>,
-    pub(super) thoughts: u64,
     pub(super) session: Option<MySession>,
     pub(super) holds: BTreeMap<Uuid, MyHold>,
-    pub(super) asked: BTreeMap<Ticket, Asked>,
+    pub(super) requests: Requests,
     /// Answers that came when nobody waited for them any more.
     pub(super) unread: Vec<Reply>,
     pub(super) stream: Option<StreamId>,
-    /// An acquire that broke off, or is to be sent once more.
-    pub(super) again: Option<Acquire>,
-    /// Requests with an id that were answered with a hold.
-    pub(super) answered: VecDeque<Acquire>,
-    pub(super) requests: u64,
     /// In a crowd: how many waits it wants.
     pub(super) waits_wanted: usize,
 }
@@ -95,28 +68,13 @@ impl Client {
         Client {
             id,
             host,
-            life: 0,
-            peer: Peer {
-                uid: 1000 + (id % 2) as u32,
-                gid: 1000,
-                process: None,
-                watchable: false,
-                quota: Quota::default(),
-            },
-            alive: false,
-            frozen: false,
-            hung: false,
-            done: false,
+            process: ClientProcess::new(id),
             backlog: VecDeque::new(),
-            thoughts: 0,
             session: None,
             holds: BTreeMap::new(),
-            asked: BTreeMap::new(),
+            requests: Requests::default(),
             unread: Vec::new(),
             stream: None,
-            again: None,
-            answered: VecDeque::new(),
-            requests: 0,
             waits_wanted: 0,
         }
     }
@@ -125,13 +83,12 @@ impl Client {
     pub(super) fn forget(&mut self) {
         self.session = None;
         self.holds.clear();
-        self.again = None;
-        self.answered.clear();
+        self.requests.forget();
     }
 
     /// A message has arrived. Gives the stream whose reader is too slow.
     pub(crate) fn hear(&mut self, core: &mut Core, told: Told) -> Option<StreamId> {
-        if self.frozen {
+        if self.process.frozen {
             self.backlog.push_back(told);
             let waits = |told: &&Told| matches!(told, Told::Event(stream, _) if self.stream == Some(*stream));
             let is_full = self.backlog.iter().filter(waits).count() > EVENTS_MAX;
@@ -140,7 +97,7 @@ impl Client {
         core.line(|| format!("client {}: hears {told:?}", self.id));
         match told {
             Told::Reply(ticket, reply) => {
-                let Some(asked) = self.asked.remove(&ticket) else {
+                let Some(asked) = self.requests.asked.remove(&ticket) else {
                     self.unread.extend(reply);
                     return None;
                 };
@@ -151,11 +108,11 @@ impl Client {
                 }
             }
             Told::Broken(ticket) => {
-                if let Some(asked) = self.asked.remove(&ticket)
+                if let Some(asked) = self.requests.asked.remove(&ticket)
                     && let Asking::Acquire(acquire) = asked.what
                     && core.random.per_mille(700)
                 {
-                    self.again = Some(*acquire);
+                    self.requests.again = Some(*acquire);
                 }
                 self.mark_broken();
             }
@@ -208,12 +165,7 @@ impl Client {
         let times = (asked.at, core.now);
         let verdict = core.checks.one_answer.has(times, key, ClaimId(hold), remember);
         core.judge(Invariant::OneAnswer, verdict);
-        if self.answered.iter().all(|known| known.request != acquire.request) {
-            self.answered.push_back(Acquire::clone(acquire));
-            if self.answered.len() > ANSWERED_MAX {
-                self.answered.pop_front();
-            }
-        }
+        self.requests.note_answered(acquire);
     }
 
     fn mark_broken(&mut self) {

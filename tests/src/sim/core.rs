@@ -184,11 +184,41 @@ pub(crate) struct Core {
     pub(crate) checks: Checks,
     pub(crate) plan: Plan,
     pub(crate) planted: Option<Planted>,
+    pub(crate) findings: Findings,
+    pub(crate) next_number: u64,
+    /// What is told to programs.
+    pub(crate) told: InOrder,
+    /// What programs say.
+    pub(crate) said: InOrder,
+}
+
+/// The outcome of a run so far.
+#[derive(Default)]
+pub(crate) struct Findings {
     pub(crate) violation: Option<Violation>,
     pub(crate) seen: BTreeMap<&'static str, u64>,
-    pub(crate) next_number: u64,
-    pub(crate) told_until: Vec<TrueTime>,
-    pub(crate) said_until: Vec<TrueTime>,
+}
+
+impl Findings {
+    /// Counts something.
+    fn count(&mut self, what: &'static str) {
+        *self.seen.entry(what).or_default() += 1;
+    }
+}
+
+/// Messages of many senders, each of which keeps its order.
+#[derive(Default)]
+pub(crate) struct InOrder(Vec<TrueTime>);
+
+impl InOrder {
+    /// When something arrives that would at `at`, and must not before what went ahead of it.
+    fn arrival(&mut self, of: usize, at: TrueTime) -> TrueTime {
+        if self.0.len() <= of {
+            self.0.resize(of + 1, TrueTime::default());
+        }
+        self.0[of] = at.max(self.0[of]);
+        self.0[of]
+    }
 }
 
 impl Core {
@@ -200,7 +230,7 @@ impl Core {
     /// Sends something to a program. What is said to one program stays in order.
     pub(crate) fn tell(&mut self, client: usize, life: u64, told: Told) {
         let at = self.now + self.random.us(10, 200);
-        let at = Core::in_order(&mut self.told_until, client, at);
+        let at = self.told.arrival(client, at);
         self.queue.push(at, Happening::ToClient(client, life, told));
     }
 
@@ -210,16 +240,8 @@ impl Core {
             self.checks.tied.closed(self.now, *stream);
         }
         let at = self.now + self.random.us(5, 150);
-        let at = Core::in_order(&mut self.said_until, sender.0, at);
+        let at = self.said.arrival(sender.0, at);
         self.queue.push(at, Happening::ToAgent(host, sender, message));
-    }
-
-    fn in_order(until: &mut Vec<TrueTime>, client: usize, at: TrueTime) -> TrueTime {
-        if until.len() <= client {
-            until.resize(client + 1, TrueTime::default());
-        }
-        until[client] = at.max(until[client]);
-        until[client]
     }
 
     /// A number that was not used before.
@@ -236,10 +258,10 @@ impl Core {
     /// Keeps the first violation.
     pub(crate) fn judge(&mut self, invariant: Invariant, verdict: Verdict) {
         if let Err(what) = verdict
-            && self.violation.is_none()
+            && self.findings.violation.is_none()
         {
             self.line(|| format!("VIOLATION {invariant}: {what}"));
-            self.violation = Some(Violation { invariant, what });
+            self.findings.violation = Some(Violation { invariant, what });
         }
     }
 
@@ -275,7 +297,7 @@ impl Core {
 
     /// Counts something, so that a search can tell what its runs have seen.
     pub(crate) fn seen(&mut self, what: &'static str) {
-        *self.seen.entry(what).or_default() += 1;
+        self.findings.count(what);
     }
 
     /// True if this fault is planted.

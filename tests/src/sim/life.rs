@@ -15,7 +15,61 @@ use super::invariants::{End, Invariant};
 use super::planted::Planted;
 use super::rows::AgentRows;
 use super::store::Store;
+use super::time::TrueTime;
 use super::upstream::Upstream;
+
+/// The process of an agent, and what befalls it.
+pub(crate) struct Life {
+    /// Grows with every start.
+    pub(super) incarnation: u64,
+    /// Its number for the directories of its host.
+    pub(super) process: u64,
+    /// When it was started.
+    pub(super) started_at: TrueTime,
+    /// Since when it does not run.
+    pub(super) idle_since: Boottime,
+    pub(super) frozen: bool,
+    /// The machine slept, and the keeper does not know yet.
+    pub(super) slept: bool,
+    /// This is the first turn after a sleep.
+    pub(super) waking: bool,
+    pub(super) stopping: bool,
+    /// To be killed when it has written its journal next time.
+    pub(super) crash_at_commit: bool,
+    pub(super) standstills: Standstills,
+}
+
+impl Default for Life {
+    fn default() -> Life {
+        Life {
+            incarnation: 0,
+            process: 0,
+            started_at: TrueTime::default(),
+            idle_since: Boottime::ZERO,
+            frozen: false,
+            slept: false,
+            waking: false,
+            stopping: false,
+            crash_at_commit: false,
+            standstills: Standstills::new(Boottime::ZERO),
+        }
+    }
+}
+
+impl Life {
+    /// A process begins; how it was stopped does not change with that.
+    fn begin(&mut self, now: TrueTime) {
+        self.incarnation += 1;
+        self.started_at = now;
+        (self.slept, self.waking, self.stopping, self.crash_at_commit) =
+            (false, false, false, false);
+    }
+
+    /// True if the process, if there is one, runs and will go on to.
+    pub(super) fn is_attentive(&self) -> bool {
+        !self.frozen && !self.slept && !self.stopping
+    }
+}
 
 impl Agent {
     /// Starts from the journal.
@@ -24,18 +78,13 @@ impl Agent {
             return;
         }
         let now = self.boottime(core);
-        self.storage.set_now(core.now);
+        self.machine.storage.set_now(core.now);
         let Some(opened) = self.open(core) else { return };
-        self.incarnation += 1;
-        self.stopping = false;
-        self.crash_at_commit = false;
-        self.slept = false;
-        self.waking = false;
-        self.started_at = core.now;
+        self.life.begin(core.now);
         core.line(|| format!("agent {}: starts, {now:?}", self.host));
-        core.interrupted(self.host, self.idle_since, now);
+        core.interrupted(self.host, self.life.idle_since, now);
         let saved = self.take_up(core, now, opened);
-        let rows = &self.rows;
+        let rows = &self.journal.rows;
         core.checks.tied.started(core.now, self.host, |session| rows.has_session(session));
         self.remove_strays(core);
         let mut settings = tenure_core::keeper::Settings {
@@ -50,7 +99,7 @@ impl Agent {
         // The last agent may have died when the end of a hold was in the journal and not on the
         // page yet.
         believed.retain(|(_, claim, _)| core.checks.one_end.is_open(*claim));
-        self.standstills = Standstills::new(now);
+        self.life.standstills = Standstills::new(now);
         let mut keeper = Keeper::new(settings, core.random.seed(), now);
         keeper.adopt(now, saved);
         self.keeper = Some(keeper);
@@ -77,24 +126,25 @@ impl Agent {
         if !core.plan.embedded {
             return Some(None);
         }
-        self.process = self.storage.begin();
-        if !self.storage.lock(self.process) {
+        self.life.process = self.machine.storage.begin();
+        if !self.machine.storage.lock(self.life.process) {
             core.line(|| format!("agent {}: another one has its directories", self.host));
-            self.storage.end(self.process, false);
+            self.machine.storage.end(self.life.process, false);
             return None;
         }
         let stale = core.has(Planted::ForgetEnded);
-        let now = if stale { self.idle_since } else { self.boottime(core) };
+        let now = if stale { self.life.idle_since } else { self.boottime(core) };
         let mut only_shown = false;
         let catch_up = |saved: &mut Saved| {
             saved.catch_up(now, |hold, _| {
-                let page = self.pages.get(&hold.claim.owner.session)?;
+                let page = self.machine.pages.get(&hold.claim.owner.session)?;
                 let shown = page.get(&hold.slot).filter(|it| it.hold == hold.claim.id)?;
                 only_shown |= shown.valid_until > hold.valid_until;
                 Some(shown.valid_until)
             });
         };
-        let opened = Store::open(&core.plan, &self.storage, self.process, now, catch_up);
+        let opened =
+            Store::open(&core.plan, &self.machine.storage, self.life.process, now, catch_up);
         if only_shown {
             core.seen("renewal that only a page shows");
         }
@@ -103,7 +153,7 @@ impl Agent {
             Err(error) => {
                 core.line(|| format!("agent {}: cannot start: {error}", self.host));
                 core.seen("agent that could not start");
-                self.storage.end(self.process, true);
+                self.machine.storage.end(self.life.process, true);
                 let after = core.random.ms(20, 500);
                 core.after(after, Happening::Start(self.host));
                 None
@@ -113,26 +163,27 @@ impl Agent {
 
     /// The rows that the keeper takes up. They must be all that was written, unless the journal was lost.
     fn take_up(&mut self, core: &mut Core, now: Boottime, opened: Option<(Store, Saved)>) -> Saved {
-        let Some((mut store, saved)) = opened else { return self.rows.saved() };
+        let Some((mut store, saved)) = opened else { return self.journal.rows.saved() };
         if let Some(why) = store.fresh() {
             core.line(|| format!("agent {}: {why}", self.host));
             core.seen("journal begun anew");
-            let is_harmed = self.storage.take_harm() || self.incarnation == 1;
+            let is_harmed = self.machine.storage.take_harm() || self.life.incarnation == 1;
             let verdict = core.checks.restart.lost(self.host, &why.to_string(), is_harmed);
             core.judge(Invariant::RestartKeeps, verdict);
             if core.has(Planted::NoQuarantine) {
                 store.end_quarantine(now);
             }
-            self.rows = AgentRows::default();
+            self.journal.rows = AgentRows::default();
             core.checks.one_end.forgot(self.host);
             core.checks.ledger.reset(End::ResetAndQuarantine);
             core.checks.fifo.reset();
         }
         // One that should not be there at all has written nothing.
-        let written = if self.host < core.plan.hosts { self.rows.saved() } else { saved.clone() };
+        let written =
+            if self.host < core.plan.hosts { self.journal.rows.saved() } else { saved.clone() };
         let restart = &core.checks.restart;
         let verdict =
-            restart.read(self.host, now, saved.clone(), written, &mut self.lacks_renewals);
+            restart.read(self.host, now, saved.clone(), written, &mut self.journal.lacks_renewals);
         core.judge(Invariant::RestartKeeps, verdict);
         store.go_on(core, now);
         self.store = Some(store);
@@ -158,9 +209,11 @@ impl Agent {
 
     /// Pages of sessions that the journal does not know are voided and removed, as the shell does.
     fn remove_strays(&mut self, core: &mut Core) {
-        let sessions: Vec<_> = self.pages.keys().copied().collect();
-        for session in sessions.into_iter().filter(|session| !self.rows.has_session(*session)) {
-            self.pages.remove(&session);
+        let sessions: Vec<_> = self.machine.pages.keys().copied().collect();
+        for session in
+            sessions.into_iter().filter(|session| !self.journal.rows.has_session(*session))
+        {
+            self.machine.pages.remove(&session);
             core.checks.exclusion.removed(self.host, session);
         }
     }
@@ -172,29 +225,26 @@ impl Agent {
         }
         core.line(|| format!("agent {}: is gone", self.host));
         self.keeper = None;
-        self.lacks_renewals |= self.store.take().is_some_and(|store| store.lacks_renewals());
-        self.storage.end(self.process, true);
+        self.journal.lacks_renewals |=
+            self.store.take().is_some_and(|store| store.lacks_renewals());
+        self.machine.storage.end(self.life.process, true);
         self.forget_turn();
-        self.unwritten.clear();
-        self.due = None;
+        self.journal.forget_late();
         core.checks.exclusion.crashed(self.host);
-        if !self.frozen {
-            self.idle_since = self.boottime(core);
+        if !self.life.frozen {
+            self.life.idle_since = self.boottime(core);
         }
         self.link.start_anew();
-        self.reports.clear();
-        self.exits.clear();
-        self.undelivered.clear();
         core.checks.left.crashed(self.host);
         core.checks.tied.crashed(self.host);
-        self.watches.clear();
-        for (sender, message) in std::mem::take(&mut self.messages) {
+        self.callers.watches.clear();
+        for (sender, message) in self.inbox.take_messages() {
             Agent::refuse(core, sender, message);
         }
-        for (ticket, ((client, life), _)) in std::mem::take(&mut self.tickets) {
+        for (ticket, ((client, life), _)) in std::mem::take(&mut self.callers.tickets) {
             core.tell(client, life, Told::Broken(ticket));
         }
-        for (stream, open) in std::mem::take(&mut self.streams) {
+        for (stream, open) in std::mem::take(&mut self.callers.streams) {
             let told = Told::Closed(stream, None);
             core.tell(open.client, open.life, told);
         }
@@ -217,7 +267,7 @@ impl Agent {
         let now = self.boottime(core);
         if let (Some(store), Some(keeper)) = (&mut self.store, &self.keeper) {
             store.finish(now, keeper);
-            self.storage.end(self.process, false);
+            self.machine.storage.end(self.life.process, false);
         }
         core.line(|| format!("agent {}: exits", self.host));
         self.crash(core);
@@ -227,10 +277,10 @@ impl Agent {
     pub(crate) fn lose_journal(&mut self, core: &mut Core) {
         core.line(|| format!("agent {}: its journal is lost", self.host));
         self.crash(core);
-        self.storage.clear_runtime();
-        self.rows = AgentRows::default();
+        self.machine.storage.clear_runtime();
+        self.journal.rows = AgentRows::default();
         // Pages are files: programs that map them still see what they said.
-        self.pages.clear();
+        self.machine.pages.clear();
         core.checks.one_end.forgot(self.host);
         core.checks.tied.forgot(self.host);
         core.checks.exclusion.orphaned(self.host);
@@ -240,11 +290,11 @@ impl Agent {
     pub(crate) fn lose_power(&mut self, core: &mut Core) {
         self.crash(core);
         core.line(|| format!("agent {}: its machine is booted", self.host));
-        self.storage.reboot();
-        self.clock.boot(core.now);
-        self.idle_since = self.boottime(core);
-        self.rows = AgentRows::default();
-        self.pages.clear();
+        self.machine.storage.reboot();
+        self.machine.clock.boot(core.now);
+        self.life.idle_since = self.boottime(core);
+        self.journal.rows = AgentRows::default();
+        self.machine.pages.clear();
         core.checks.one_end.forgot(self.host);
         core.checks.exclusion.rebooted(self.host);
         core.checks.beats.rebooted(self.host);
@@ -256,13 +306,13 @@ impl Agent {
     pub(crate) fn stop(&mut self, core: &mut Core, upstream: &mut Upstream) {
         let now = self.boottime(core);
         let Some(keeper) = &mut self.keeper else { return };
-        if std::mem::replace(&mut self.stopping, true) {
+        if std::mem::replace(&mut self.life.stopping, true) {
             return;
         }
         keeper.handle_stop(now);
         core.line(|| format!("agent {}: stops", self.host));
         self.drive(core, upstream, |turn, keeper, around| turn.flush(keeper, around));
-        let deadline = Happening::StopDeadline(self.host, self.incarnation);
+        let deadline = Happening::StopDeadline(self.host, self.life.incarnation);
         core.after(std::time::Duration::from_secs(5), deadline);
         self.wake(core);
     }
@@ -271,7 +321,7 @@ impl Agent {
     pub(crate) fn restart(&mut self, core: &mut Core, upstream: &mut Upstream) {
         let now = self.boottime(core);
         let Some(keeper) = &mut self.keeper else { return };
-        self.stopping = true;
+        self.life.stopping = true;
         keeper.handle_restart(now);
         core.line(|| format!("agent {}: restarts", self.host));
         self.drive(core, upstream, |turn, keeper, around| turn.flush(keeper, around));
@@ -280,28 +330,28 @@ impl Agent {
 
     /// SIGSTOP, or the machine sleeps.
     pub(crate) fn freeze(&mut self, core: &mut Core) -> bool {
-        if self.frozen {
+        if self.life.frozen {
             return false;
         }
-        self.frozen = true;
+        self.life.frozen = true;
         if self.is_up() {
-            self.idle_since = self.boottime(core);
+            self.life.idle_since = self.boottime(core);
         }
         true
     }
 
     /// SIGCONT, or the machine wakes.
     pub(crate) fn thaw(&mut self, core: &mut Core) {
-        if !std::mem::replace(&mut self.frozen, false) {
+        if !std::mem::replace(&mut self.life.frozen, false) {
             return;
         }
         let now = self.boottime(core);
         core.line(|| format!("agent {}: goes on", self.host));
         if self.is_up() {
             // It may have been started meanwhile.
-            let from = self.idle_since.max(self.clock.at(self.started_at));
+            let from = self.life.idle_since.max(self.machine.clock.at(self.life.started_at));
             core.interrupted(self.host, from, now);
-            self.due = None;
+            self.forget_plan();
             self.wake(core);
         }
     }

@@ -81,7 +81,7 @@ impl World {
     fn look_at_stores(&mut self) {
         for agent in self.agents.iter().take(1) {
             let core = &mut self.core;
-            if agent.frozen {
+            if agent.life.frozen {
                 core.checks.starvation.stood_still(core.now);
                 continue;
             }
@@ -99,7 +99,7 @@ impl World {
                 Some(_) => None,
                 None => store.grants_nothing(),
             };
-            let well = agent.storage.well_since();
+            let well = agent.machine.storage.well_since();
             let verdict = core.checks.starvation.store(core.now, mute.as_deref(), well);
             core.judge(Invariant::NoStarvation, verdict);
         }
@@ -122,7 +122,7 @@ impl World {
             core.judge(Invariant::TruthFirst, verdict);
             if agent.is_attentive() {
                 let holders = held.iter().map(|(session, _)| *session);
-                let verdict = core.checks.tied.looked(core.now, holders, &agent.processes);
+                let verdict = core.checks.tied.looked(core.now, holders, &agent.machine.processes);
                 core.judge(Invariant::Tied, verdict);
                 let verdict = core.checks.tied.looked_at_work(agent.host);
                 core.judge(Invariant::Tied, verdict);
@@ -207,12 +207,14 @@ impl World {
             } else {
                 left.push("no agent".to_owned());
             }
-            left.extend(agent.rows.names());
+            left.extend(agent.journal.rows.names());
             left.extend(agent.store.iter().flat_map(Store::names));
-            left.extend(agent.pages.keys().map(|session| format!("page {session}")));
-            left.extend(agent.watches.keys().map(|session| format!("watch of {session}")));
-            left.extend(agent.tickets.keys().map(|ticket| format!("unanswered {ticket:?}")));
-            left.extend(agent.streams.keys().map(|stream| format!("open {stream:?}")));
+            left.extend(agent.machine.pages.keys().map(|session| format!("page {session}")));
+            left.extend(agent.callers.watches.keys().map(|session| format!("watch of {session}")));
+            left.extend(
+                agent.callers.tickets.keys().map(|ticket| format!("unanswered {ticket:?}")),
+            );
+            left.extend(agent.callers.streams.keys().map(|stream| format!("open {stream:?}")));
             let place = format!("on host {}", agent.host);
             let verdict = self.core.checks.left.finished(&place, &left);
             self.core.judge(Invariant::NothingLeft, verdict);

@@ -11,7 +11,7 @@ use super::world::World;
 impl World {
     pub(super) fn give_birth(&mut self, id: usize) {
         let client = &mut self.clients[id];
-        if client.alive || self.core.phase == Phase::Farewell {
+        if client.process.alive || self.core.phase == Phase::Farewell {
             return;
         }
         if self.core.plan.embedded {
@@ -21,13 +21,8 @@ impl World {
         }
         self.next_pid += 1;
         let process = Process { pid: self.next_pid, start_ticks: self.core.step };
-        client.peer.process = Some(process);
-        client.peer.watchable = self.core.random.per_mille(850);
-        client.alive = true;
-        client.life += 1;
-        client.frozen = false;
-        client.hung = false;
-        self.agents[client.host].processes.insert(process.pid);
+        client.process.begin(process, self.core.random.per_mille(850));
+        self.agents[client.host].machine.processes.insert(process.pid);
         self.core.line(|| format!("client {id}: process {} begins", process.pid));
         let agent = &self.agents[client.host];
         client.think(&mut self.core, agent);
@@ -35,7 +30,7 @@ impl World {
 
     pub(super) fn kill(&mut self, id: usize) {
         let client = &mut self.clients[id];
-        if !client.alive {
+        if !client.process.alive {
             return;
         }
         self.core.line(|| format!("client {id}: is killed"));
@@ -48,7 +43,7 @@ impl World {
                 // A child has inherited the stream, and goes on for a while.
                 let after = self.core.random.ms(10, 6000);
                 let leaves = |asked: &Asked| matches!(asked.what, Asking::Release(None));
-                if is_tether && !client.asked.values().any(leaves) {
+                if is_tether && !client.requests.asked.values().any(leaves) {
                     // Work begins with the answer, not with an event that comes before it.
                     let held = client.holds.iter().filter(|(_, hold)| hold.held && hold.answered);
                     let held: Vec<_> = held.map(|(id, _)| ClaimId(*id)).collect();
@@ -56,16 +51,17 @@ impl World {
                 }
                 self.inherited.insert(stream, self.core.random.below(10));
                 self.core.seen("stream inherited");
-                self.core.after(after, Happening::ToAgent(host, (id, client.life), message));
+                self.core
+                    .after(after, Happening::ToAgent(host, (id, client.process.life), message));
             } else {
-                self.core.say(host, (id, client.life), message);
+                self.core.say(host, (id, client.process.life), message);
             }
         }
-        for (ticket, _) in std::mem::take(&mut client.asked) {
+        for (ticket, _) in std::mem::take(&mut client.requests.asked) {
             client.say(&mut self.core, Message::Cancel(ticket));
         }
-        client.alive = false;
-        client.frozen = false;
+        client.process.alive = false;
+        client.process.frozen = false;
         for told in std::mem::take(&mut client.backlog) {
             if let Told::Reply(_, Ok(reply)) = told {
                 client.unread.push(reply);
@@ -74,10 +70,11 @@ impl World {
         client.forget();
         self.return_unread(id);
         let client = &mut self.clients[id];
-        let Some(process) = client.peer.process else { return };
+        let Some(process) = client.process.peer.process else { return };
         let agent = &mut self.agents[host];
-        agent.processes.remove(&process.pid);
+        agent.machine.processes.remove(&process.pid);
         let watched: Vec<_> = agent
+            .callers
             .watches
             .iter()
             .filter(|(_, of)| of.pid == process.pid)
@@ -85,16 +82,16 @@ impl World {
             .collect();
         for session in watched {
             let after = self.core.random.us(5, 300);
-            self.core.after(after, Happening::Exited(host, agent.incarnation, session));
+            self.core.after(after, Happening::Exited(host, agent.life.incarnation, session));
         }
     }
 
     pub(super) fn thaw_client(&mut self, id: usize) {
         let client = &mut self.clients[id];
-        if std::mem::take(&mut client.hung) {
+        if std::mem::take(&mut client.process.hung) {
             self.core.line(|| format!("client {id}: goes on"));
         }
-        if !std::mem::take(&mut client.frozen) {
+        if !std::mem::take(&mut client.process.frozen) {
             return;
         }
         self.core.line(|| format!("client {id}: goes on"));
@@ -114,7 +111,7 @@ impl World {
             if self.clients[id].farewell(&mut self.core) {
                 self.kill(id);
             }
-            self.clients[id].done = true;
+            self.clients[id].process.done = true;
         }
     }
 

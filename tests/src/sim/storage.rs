@@ -4,9 +4,11 @@
 //! keeps what was synced. Both are full, fail and are damaged as the seed decides.
 
 mod file;
+mod harm;
 mod process;
+mod processes;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -15,7 +17,9 @@ use tenure_stores::journal::{Disk, Note, write_note};
 use uuid::Uuid;
 
 use file::{File, put};
+use harm::Harm;
 pub(crate) use process::{Clerk, Handle};
+use processes::{KERNEL, Processes};
 
 use super::planted::Planted;
 use super::random::Random;
@@ -25,8 +29,6 @@ use super::time::TrueTime;
 const SECTOR: u64 = 512;
 /// Longer writes are records.
 const MARK_MAX: usize = 32;
-/// Goes on with what a process had begun when it was killed.
-const KERNEL: u64 = 0;
 /// Space is given in these.
 const PAGE: u64 = 4096;
 /// A disk that has nothing else to do syncs within so many µs.
@@ -64,26 +66,15 @@ struct State {
     random: Random,
     boot: u64,
     wall_us: u64,
-    /// Processes that can write; the last one has the greatest number.
-    processes: BTreeSet<u64>,
-    last_process: u64,
-    /// The process that has the lock.
-    lock: Option<u64>,
+    processes: Processes,
     runtime: Directory,
     state: Directory,
     /// The note that a process is writing, and until when.
     writing: Option<(u64, Note, TrueTime)>,
-    /// A process is killed at its so many-eth write from now on.
-    dies: Option<(u64, u64)>,
     planted: Option<Planted>,
     /// Planted: records that are written after their mark.
     held_back: Option<(&'static str, u64, Vec<u8>)>,
-    /// The runtime directory's files may be lost by what happened to it.
-    is_harmed: bool,
-    /// The same, and nothing that is written makes up for it.
-    is_damaged: bool,
-    /// A slot of the ledger was damaged already; both would be beyond help.
-    ledger_damaged: bool,
+    harm: Harm,
     /// Since when nothing is wrong with either.
     well_since: TrueTime,
 }
@@ -115,18 +106,13 @@ impl Storage {
             random,
             boot: 1,
             wall_us: 1_000_000,
-            processes: BTreeSet::from([KERNEL]),
-            last_process: KERNEL,
-            lock: None,
+            processes: Processes::default(),
             runtime,
             state,
             writing: None,
-            dies: None,
             planted,
             held_back: None,
-            is_harmed: false,
-            is_damaged: false,
-            ledger_damaged: false,
+            harm: Harm::default(),
             well_since: TrueTime::default(),
         })))
     }
@@ -146,25 +132,19 @@ impl Storage {
 
     /// A new process of an agent.
     pub(crate) fn begin(&self) -> u64 {
-        let mut state = self.state();
-        state.last_process += 1;
-        let process = state.last_process;
-        state.processes.insert(process);
-        process
+        self.state().processes.begin()
     }
 
     /// Takes the lock on the directories for a process; whether it has it.
     pub(crate) fn lock(&self, process: u64) -> bool {
         let mut state = self.state();
-        state.planted == Some(Planted::NoLock) || *state.lock.get_or_insert(process) == process
+        state.planted == Some(Planted::NoLock) || state.processes.lock(process)
     }
 
     /// A process is over. If it was killed, what it was syncing may be done or not.
     pub(crate) fn end(&self, process: u64, killed: bool) {
         let mut state = self.state();
-        state.processes.remove(&process);
-        state.lock.take_if(|owner| *owner == process);
-        state.dies.take_if(|(of, _)| *of == process);
+        state.processes.end(process);
         let Some((_, note, _)) = state.writing.take_if(|(of, ..)| *of == process) else { return };
         // A process that ends by itself waits for it.
         let is_done = !killed || state.random.per_mille(500);
@@ -177,12 +157,12 @@ impl Storage {
 
     /// True if a process was not killed.
     pub(crate) fn is_alive(&self, process: u64) -> bool {
-        self.state().processes.contains(&process)
+        self.state().processes.is_alive(process)
     }
 
     /// A process is to be killed at its so many-eth write from now on; never, with `None`.
     pub(crate) fn die_at(&self, process: u64, writes: Option<u64>) {
-        self.state().dies = writes.map(|writes| (process, writes));
+        self.state().processes.die_at(process, writes);
     }
 
     /// A directory as a process has it.
@@ -215,7 +195,7 @@ impl Storage {
     pub(crate) fn clear_runtime(&self) {
         let mut state = self.state();
         state.runtime.files.clear();
-        (state.is_harmed, state.is_damaged) = (true, true);
+        state.harm.damage();
     }
 
     /// Something is wrong with a directory from now on.
@@ -259,10 +239,10 @@ impl Storage {
     /// A bit of a file turns over; `false` if there is none to turn.
     pub(crate) fn damage(&self, place: Place) -> bool {
         let mut state = self.state();
-        if place == Place::State && std::mem::replace(&mut state.ledger_damaged, true) {
+        if place == Place::State && !state.harm.may_damage_ledger() {
             return false;
         }
-        let State { random, runtime, state: lasting, is_harmed, is_damaged, .. } = &mut *state;
+        let State { random, runtime, state: lasting, harm, .. } = &mut *state;
         let directory = if place == Place::State { lasting } else { runtime };
         let files = directory.files.values_mut().filter(|file| !file.bytes.is_empty());
         let mut files: Vec<_> = files.collect();
@@ -276,7 +256,7 @@ impl Storage {
         if let Some(byte) = file.durable.as_mut().and_then(|durable| durable.get_mut(at)) {
             *byte ^= 1 << bit;
         }
-        (*is_harmed, *is_damaged) = (true, true);
+        harm.damage();
         true
     }
 
@@ -285,7 +265,7 @@ impl Storage {
         let mut state = self.state();
         state.boot += 1;
         state.runtime.files.clear();
-        (state.is_harmed, state.is_damaged) = (true, true);
+        state.harm.damage();
         let State { random, state: lasting, .. } = &mut *state;
         lasting.files.retain(|_, file| {
             if file.durable.is_none() && random.per_mille(500) {
@@ -304,16 +284,13 @@ impl Storage {
 
     /// Failed writes are on the medium after all.
     pub(crate) fn mend(&self) {
-        let mut state = self.state();
-        state.is_harmed &= state.is_damaged;
+        self.state().harm.mend();
     }
 
     /// True if a journal that is not found whole was lost by a fault of its directory, and not by the
     /// death of an agent. Forgets it.
     pub(crate) fn take_harm(&self) -> bool {
-        let mut state = self.state();
-        state.is_damaged = false;
-        std::mem::take(&mut state.is_harmed)
+        self.state().harm.take()
     }
 }
 
@@ -341,21 +318,7 @@ impl State {
     }
 
     fn harm(&mut self, place: Place) {
-        self.is_harmed |= place == Place::Runtime;
-    }
-
-    /// True if the process is killed at this write.
-    fn dies_now(&mut self, process: u64) -> bool {
-        match &mut self.dies {
-            Some((of, left)) if *of == process && *left > 0 => *left -= 1,
-            Some((of, _)) if *of == process => {
-                self.dies = None;
-                self.processes.remove(&process);
-                return true;
-            }
-            _ => {}
-        }
-        false
+        self.harm.is_harmed |= place == Place::Runtime;
     }
 
     /// How much is done of a write that is cut short.

@@ -19,8 +19,8 @@ use tenure_stores::journal::{Fresh, Journal, SavedKeeper};
 use tenure_stores::settings::OpenError;
 
 use super::core::Core;
-use super::deeds::Deed;
 use super::plan::Plan;
+use super::resource_state::ResourceState;
 use super::storage::{Place, Storage};
 use super::time::{Clock, TrueTime};
 use super::upstream::engine_settings;
@@ -32,7 +32,7 @@ pub(crate) struct Store {
     storage: Storage,
     process: u64,
     /// How the resources stood at the last look.
-    known: BTreeMap<Resource, Deed>,
+    known: BTreeMap<Resource, ResourceState>,
     /// The limits that claims asked for.
     limits: BTreeMap<ClaimId, u32>,
     /// Claims that are not answered, and what they want.
@@ -40,7 +40,7 @@ pub(crate) struct Store {
     /// Calls that it has not answered.
     unanswered: usize,
     /// Its effects since the last turn was secured.
-    steps: Vec<Vec<Deed>>,
+    steps: Vec<Vec<ResourceState>>,
 }
 
 impl Store {
@@ -92,8 +92,8 @@ impl Store {
             Some((resource, UpstreamStanding::default()))
         });
         for (resource, standing) in taken_up.chain(known) {
-            let deed = Deed { standing, ..Deed::none(resource.clone()) };
-            self.known.insert(resource, deed);
+            let state = ResourceState { standing, ..ResourceState::none(resource.clone()) };
+            self.known.insert(resource, state);
         }
         self.look(now);
     }
@@ -116,7 +116,7 @@ impl Store {
     /// A call of the keeper's.
     pub(crate) fn submit(&mut self, now: Boottime, call: CallId, request: Request) {
         if let Request::Claim(claim) = &request {
-            let unknown = || Deed::none(claim.resource.clone());
+            let unknown = || ResourceState::none(claim.resource.clone());
             self.known.entry(claim.resource.clone()).or_insert_with(unknown);
             if let Terms::Semaphore { limit, .. } = claim.terms {
                 self.limits.insert(claim.id, limit);
@@ -175,13 +175,13 @@ impl Store {
     }
 
     /// Makes a turn outlive the process; what it did in it. Nothing, if the process was killed meanwhile.
-    pub(crate) fn secure(&mut self, now: Boottime) -> Option<Vec<Vec<Deed>>> {
+    pub(crate) fn secure(&mut self, now: Boottime) -> Option<Vec<Vec<ResourceState>>> {
         self.journal.borrow_mut().secure(now);
         self.storage.is_alive(self.process).then(|| std::mem::take(&mut self.steps))
     }
 
     /// Planted: the turn is told, and not written.
-    pub(crate) fn told_early(&mut self) -> Vec<Vec<Deed>> {
+    pub(crate) fn told_early(&mut self) -> Vec<Vec<ResourceState>> {
         std::mem::take(&mut self.steps)
     }
 
@@ -249,11 +249,16 @@ impl Store {
             let limits = standing.holders.iter().map(|it| it.claim).chain(claiming.map(|it| it.0));
             let limits = limits.filter_map(|claim| self.limits.get(&claim).copied());
             let highest_limit = if several { limits.max() } else { None };
-            let deed =
-                Deed { resource: resource.clone(), standing, highest_limit, ended, in_grace };
-            if !deed.is_like(before) {
-                step.push(deed.clone());
-                *before = deed;
+            let state = ResourceState {
+                resource: resource.clone(),
+                standing,
+                highest_limit,
+                ended,
+                in_grace,
+            };
+            if !state.is_like(before) {
+                step.push(state.clone());
+                *before = state;
             }
         }
         if !step.is_empty() {

@@ -32,14 +32,14 @@ impl World {
                 }
             }
             Trouble::AgentCrash => self.agents[host].crash(&mut self.core),
-            Trouble::AgentCrashAtCommit => self.agents[host].crash_at_commit = true,
+            Trouble::AgentCrashAtCommit => self.agents[host].life.crash_at_commit = true,
             Trouble::AgentStop => {
-                if !self.agents[host].frozen {
+                if !self.agents[host].life.frozen {
                     self.agents[host].stop(&mut self.core, &mut self.upstream);
                 }
             }
             Trouble::AgentRestart => {
-                if !self.agents[host].frozen {
+                if !self.agents[host].life.frozen {
                     self.agents[host].restart(&mut self.core, &mut self.upstream);
                 }
             }
@@ -78,7 +78,7 @@ impl World {
             Trouble::WallStep => {
                 let us = self.core.random.below(1_000_000_000_000);
                 self.upstream.step_wall_clock(us);
-                self.agents[host].storage.step_wall_clock(us);
+                self.agents[host].machine.storage.step_wall_clock(us);
             }
             Trouble::Revoke => self.revoke(),
             Trouble::DiskFull => self.ail(host, Ailment::Full),
@@ -93,7 +93,7 @@ impl World {
             }
             Trouble::DiskDamage => {
                 let place = *self.core.random.pick(&[Place::Runtime, Place::Runtime, Place::State]);
-                self.agents[host].storage.damage(place);
+                self.agents[host].machine.storage.damage(place);
             }
             Trouble::PowerLoss => self.lose_power(host),
             Trouble::SecondAgent => {
@@ -108,9 +108,7 @@ impl World {
     /// A program is stopped, or hangs, for a while.
     fn hold_up(&mut self, client: usize, stopped: bool) {
         let client = &mut self.clients[client];
-        if client.alive && !client.frozen && !client.hung {
-            client.frozen = stopped;
-            client.hung = !stopped;
+        if client.process.hold_up(stopped) {
             let client = client.id;
             let after = self.core.random.ms(20, 4000);
             self.core.after(after, Happening::ClientThaw(client));
@@ -122,15 +120,14 @@ impl World {
         let place = *self.core.random.pick(&[Place::Runtime, Place::State]);
         self.core.line(|| format!("host {host}: {ailment:?} {place:?}"));
         let agent = &mut self.agents[host];
-        agent.storage.ail(place, ailment);
-        agent.ails += 1;
+        let ails = agent.machine.ail(place, ailment);
         let lasts = self.core.random.ms(20, 4000);
-        self.core.after(lasts, Happening::DiskWell(host, agent.ails));
+        self.core.after(lasts, Happening::DiskWell(host, ails));
     }
 
     /// A machine loses its power, with all that runs on it.
     fn lose_power(&mut self, host: usize) {
-        if self.agents[host].frozen {
+        if self.agents[host].life.frozen {
             return;
         }
         for client in 0..self.clients.len() {
@@ -151,10 +148,10 @@ impl World {
             self.thaw_upstream();
         }
         for host in 0..self.agents.len() {
-            self.agents[host].crash_at_commit = false;
-            let process = self.agents[host].process;
-            self.agents[host].storage.die_at(process, None);
-            self.agents[host].storage.heal();
+            self.agents[host].life.crash_at_commit = false;
+            let process = self.agents[host].life.process;
+            self.agents[host].machine.storage.die_at(process, None);
+            self.agents[host].machine.storage.heal();
             self.agents[host].thaw(&mut self.core);
             let generation = self.agents[host].link.generation;
             if !self.agents[host].link.works() {
@@ -172,12 +169,12 @@ impl World {
         if !self.agents[host].freeze(&mut self.core) {
             return;
         }
-        self.agents[host].slept = self.agents[host].is_up();
+        self.agents[host].life.slept = self.agents[host].is_up();
         let lasts = self.core.random.ms(100, 8000);
         self.core.after(lasts, Happening::Thaw(host));
-        for client in self.clients.iter_mut().filter(|it| it.host == host && it.alive) {
-            if !client.frozen {
-                client.frozen = true;
+        for client in self.clients.iter_mut().filter(|it| it.host == host && it.process.alive) {
+            if !client.process.frozen {
+                client.process.frozen = true;
                 let later = lasts + self.core.random.us(0, 500);
                 self.core.after(later, Happening::ClientThaw(client.id));
             }
@@ -225,7 +222,7 @@ impl World {
         }
         let report = Report::Connected(self.upstream.epoch);
         let after = self.core.random.ms(1, 300);
-        let incarnation = self.agents[host].incarnation;
+        let incarnation = self.agents[host].life.incarnation;
         self.core.after(after, Happening::FromUpstream(host, incarnation, report));
     }
 

@@ -11,10 +11,10 @@ use tenure_core::model::{
 use tenure_core::time::Boottime;
 
 use super::core::{Core, Happening};
-use super::deeds::Deed;
 use super::invariants::{End, Moment};
 use super::plan::TTL_MS;
 use super::planted::Planted;
+use super::resource_state::ResourceState;
 use super::rows::EngineRows;
 use super::time::{Clock, TrueTime};
 
@@ -230,7 +230,12 @@ impl Upstream {
             let in_grace =
                 in_grace.filter(|saved| saved.in_grace && saved.claim.resource == *resource);
             let in_grace = in_grace.map(|saved| saved.claim.id).collect();
-            step.push(Deed { ended, in_grace, standing, ..Deed::none(resource.clone()) });
+            step.push(ResourceState {
+                ended,
+                in_grace,
+                standing,
+                ..ResourceState::none(resource.clone())
+            });
         }
         self.moments.extend(core.take_down(step));
     }

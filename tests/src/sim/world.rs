@@ -9,7 +9,9 @@ use tenure_core::model::{Answer, CallId, Change, Request};
 
 use super::agent::Agent;
 use super::client::Client;
-use super::core::{Caller, Checks, Core, Happening, Message, Origin, Phase, Report, Told};
+use super::core::{
+    Caller, Checks, Core, Findings, Happening, InOrder, Message, Origin, Phase, Report, Told,
+};
 use super::invariants::{Invariant, Violation};
 use super::network;
 use super::plan::{CROWD_PROGRAMS, Plan};
@@ -80,7 +82,7 @@ pub fn run(seed: u64, options: &Options) -> Outcome {
     let mut world = World::new(seed, options);
     world.begin();
     let steps_max = options.steps_max.unwrap_or(STEPS_MAX);
-    while world.core.violation.is_none() && world.core.step < steps_max {
+    while world.core.findings.violation.is_none() && world.core.step < steps_max {
         let Some((at, happening)) = world.core.queue.pop() else { break };
         // A turn takes a while, in which the others stand still.
         world.core.now = at.max(world.core.now);
@@ -103,9 +105,9 @@ pub fn run(seed: u64, options: &Options) -> Outcome {
         steps: core.step,
         ended_at: core.now,
         grants: core.checks.ledger.grants(),
-        seen: core.seen,
+        seen: core.findings.seen,
         hash: core.trace.hash(),
-        violation: core.violation,
+        violation: core.findings.violation,
         lines: core.trace.into_lines(),
     }
 }
@@ -125,7 +127,7 @@ impl World {
             .collect();
         if plan.embedded {
             // One that is not to be there: it has the directories of the first.
-            agents.push(Agent::new(agents.len(), agents[0].clock, storage));
+            agents.push(Agent::new(agents.len(), agents[0].machine.clock, storage));
         }
         let upstream = Upstream::new(upstream_clock);
         let mut clients: Vec<_> =
@@ -149,11 +151,10 @@ impl World {
             checks: Checks::default(),
             plan,
             planted: options.planted,
-            violation: None,
-            seen: BTreeMap::new(),
+            findings: Findings::default(),
             next_number: 1,
-            told_until: Vec::new(),
-            said_until: Vec::new(),
+            told: InOrder::default(),
+            said: InOrder::default(),
         };
         World {
             core,
@@ -196,13 +197,13 @@ impl World {
             Happening::Start(host) => self.agents[host].start(&mut self.core, &mut self.upstream),
             Happening::StopDeadline(host, incarnation) => {
                 let agent = &mut self.agents[host];
-                if agent.incarnation == incarnation && agent.is_up() {
+                if agent.life.incarnation == incarnation && agent.is_up() {
                     agent.end(&mut self.core, &mut self.upstream);
                 }
             }
             Happening::Exited(host, incarnation, session) => {
                 let agent = &mut self.agents[host];
-                if agent.incarnation == incarnation && agent.is_up() {
+                if agent.life.incarnation == incarnation && agent.is_up() {
                     agent.receive_exit(&mut self.core, session);
                 }
             }
@@ -212,7 +213,7 @@ impl World {
             Happening::ToClient(client, life, told) => self.deliver_to_client(client, life, told),
             Happening::Think(client, thought) => {
                 let client = &mut self.clients[client];
-                if client.thoughts == thought {
+                if client.process.thoughts == thought {
                     let host = client.host;
                     client.think(&mut self.core, &self.agents[host]);
                 }
@@ -228,18 +229,14 @@ impl World {
             }
             Happening::FromUpstream(host, incarnation, report) => {
                 let agent = &mut self.agents[host];
-                if agent.incarnation == incarnation && agent.is_up() {
+                if agent.life.incarnation == incarnation && agent.is_up() {
                     agent.receive_report(&mut self.core, report);
                 }
             }
             Happening::UpstreamTurn => self.upstream_turn(),
             Happening::UpstreamThaw => self.thaw_upstream(),
             Happening::Mended(host, generation) => self.mend(host, generation),
-            Happening::DiskWell(host, ails) => {
-                if self.agents[host].ails == ails {
-                    self.agents[host].storage.heal();
-                }
-            }
+            Happening::DiskWell(host, ails) => self.agents[host].machine.recover(ails),
             Happening::Trouble => self.trouble(),
             Happening::Look => self.look(),
             Happening::Calm => self.calm(),
@@ -265,7 +262,7 @@ impl World {
     fn deliver_to_client(&mut self, id: usize, life: u64, told: Told) {
         let client = &mut self.clients[id];
         let host = client.host;
-        if !client.alive || client.life != life {
+        if !client.process.alive || client.process.life != life {
             if let Told::Reply(_, reply) = &told
                 && self.agents[host].is_up()
             {
@@ -287,7 +284,7 @@ impl World {
             && self.core.random.per_mille(15)
         {
             // It gives up at this very instant.
-            client.asked.remove(ticket);
+            client.requests.asked.remove(ticket);
         }
         let cut_off = client.hear(&mut self.core, told);
         self.return_unread(id);
@@ -352,7 +349,8 @@ impl World {
                 for delay in network::hint(&mut self.core.random, &weather) {
                     let report =
                         Report::Change { change: change.clone(), epoch: self.upstream.epoch };
-                    let happening = Happening::FromUpstream(agent.host, agent.incarnation, report);
+                    let happening =
+                        Happening::FromUpstream(agent.host, agent.life.incarnation, report);
                     self.core.after(delay, happening);
                 }
             }

@@ -20,7 +20,7 @@ pub(crate) struct Handle {
 impl Handle {
     fn state(&self) -> io::Result<MutexGuard<'_, State>> {
         let state = self.storage.state();
-        if !state.processes.contains(&self.process) {
+        if !state.processes.is_alive(self.process) {
             return Err(gone());
         }
         Ok(state)
@@ -29,7 +29,7 @@ impl Handle {
     /// For what a process may be killed at.
     fn state_to_change(&self) -> io::Result<MutexGuard<'_, State>> {
         let mut state = self.state()?;
-        if state.dies_now(self.process) { Err(gone()) } else { Ok(state) }
+        if state.processes.dies_now(self.process) { Err(gone()) } else { Ok(state) }
     }
 }
 
@@ -62,7 +62,7 @@ impl Disk for Handle {
 
     fn write_at(&mut self, file: &'static str, at: u64, bytes: &[u8]) -> io::Result<()> {
         let mut state = self.state()?;
-        if state.dies_now(self.process) {
+        if state.processes.dies_now(self.process) {
             let cut = state.cut(at, bytes.len());
             state.put(self.place, file, at, &bytes[..cut]);
             return Err(gone());
@@ -73,7 +73,7 @@ impl Disk for Handle {
             return Ok(());
         }
         state.write(self.place, file, at, bytes)?;
-        if held_back && state.dies_now(self.process) {
+        if held_back && state.processes.dies_now(self.process) {
             return Err(gone());
         }
         match state.held_back.take() {

@@ -10,7 +10,7 @@ use super::invariants::{End, Invariant, Moment};
 
 /// How a resource stands after a step of a store.
 #[derive(Debug, Clone)]
-pub(crate) struct Deed {
+pub(crate) struct ResourceState {
     pub(crate) resource: Resource,
     /// How.
     pub(crate) standing: UpstreamStanding,
@@ -22,15 +22,15 @@ pub(crate) struct Deed {
     pub(crate) in_grace: Vec<ClaimId>,
 }
 
-impl Deed {
+impl ResourceState {
     /// Nobody has it.
-    pub(crate) fn none(resource: Resource) -> Deed {
+    pub(crate) fn none(resource: Resource) -> ResourceState {
         let (standing, ended) = (UpstreamStanding::default(), BTreeMap::new());
-        Deed { resource, standing, highest_limit: None, ended, in_grace: Vec::new() }
+        ResourceState { resource, standing, highest_limit: None, ended, in_grace: Vec::new() }
     }
 
     /// True if a watcher sees no difference from the other.
-    pub(crate) fn is_like(&self, other: &Deed) -> bool {
+    pub(crate) fn is_like(&self, other: &ResourceState) -> bool {
         let same = |one: &[StandingEntry], other: &[StandingEntry]| {
             let claims = |of: &StandingEntry| (of.claim, of.token);
             one.iter().map(claims).eq(other.iter().map(claims))
@@ -45,10 +45,10 @@ impl Deed {
 impl Core {
     /// Takes down a step of a store, and holds it against the rules of the order of things. What it
     /// means for pages is to be judged when the step counts.
-    pub(crate) fn take_down(&mut self, step: Vec<Deed>) -> Vec<Moment> {
+    pub(crate) fn take_down(&mut self, step: Vec<ResourceState>) -> Vec<Moment> {
         let mut moments = Vec::new();
         let mut grants = Vec::new();
-        for Deed { resource, standing, highest_limit, ended, in_grace } in step {
+        for ResourceState { resource, standing, highest_limit, ended, in_grace } in step {
             let step = self.checks.ledger.observe(&resource, standing.clone());
             for claim in &step.ended {
                 let end = End::Gone(ended.get(claim).copied().unwrap_or(GoneReason::Unknown));

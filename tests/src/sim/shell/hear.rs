@@ -1,0 +1,123 @@
+//! The way to the upstream and back: calls that leave, and reports as the keeper hears them.
+
+use tenure_core::model::{self, Answer, BeatAnswer, CallId, ClaimAnswer, ClaimId};
+
+use super::super::agent::Agent;
+use super::super::core::Report;
+use super::super::planted::Planted;
+use super::Around;
+
+impl Around<'_> {
+    pub(super) fn call(&mut self, call: CallId, request: model::Request) {
+        let now = self.clock();
+        let agent = &mut *self.agent;
+        self.core.line(|| format!("agent {}: {call:?} {request:?}", agent.host));
+        agent.link.asked.insert(call, Agent::claims_of(&request));
+        if let Some(store) = &mut agent.store {
+            return store.submit(now, call, request);
+        }
+        let sender = (agent.host, agent.life.incarnation, self.upstream.life);
+        agent.link.submit(self.core, now, sender, call, request);
+    }
+
+    /// The next thing that the keeper is to hear.
+    pub(super) fn hear_next(&mut self) -> Option<model::Report> {
+        loop {
+            if let Some(report) = self.agent.inbox.heard.pop_front() {
+                return Some(report);
+            }
+            let now = self.clock();
+            if let Some(store) = &mut self.agent.store {
+                let report = store.next_report(now);
+                if let Some(report) = &report {
+                    self.core.line(|| format!("agent {}: hears {report:?}", self.agent.host));
+                    if let model::Report::Lost { claim, .. } = report {
+                        self.core.checks.truth.taken(*claim);
+                    }
+                }
+                return report;
+            }
+            let report = self.agent.inbox.reports.pop_front()?;
+            self.hear(report);
+        }
+    }
+
+    /// Turns what came over the link into what the keeper hears.
+    fn hear(&mut self, report: Report) {
+        let agent = &mut *self.agent;
+        self.core.line(|| format!("agent {}: hears {report:?}", agent.host));
+        let epoch = match &report {
+            Report::Answer { epoch, .. }
+            | Report::Change { epoch, .. }
+            | Report::Connected(epoch) => Some(*epoch),
+            Report::Failed(..) => None,
+        };
+        if let Some(epoch) = epoch {
+            let last = *agent.link.epoch.get_or_insert(epoch);
+            if epoch < last {
+                // From a connection to a life of the upstream that is over.
+                return;
+            }
+            agent.link.epoch = Some(epoch);
+        }
+        match report {
+            Report::Answer { call, answer, .. } => {
+                let Some(asked) = agent.link.in_flight.remove(&call) else { return };
+                if let (Some(claim), Answer::Released(_)) = (asked.releases, &answer) {
+                    self.core.checks.left.released(claim);
+                }
+                let answer = self.distort(answer);
+                self.note_gone(call, &answer);
+                let late = self.core.has(Planted::FromArrival);
+                let sent_at = if late { self.clock() } else { asked.sent_at };
+                let result = Ok(answer);
+                self.agent.inbox.heard.push_back(model::Report::Answer { call, sent_at, result });
+            }
+            Report::Failed(call, failure) => {
+                let Some(asked) = agent.link.in_flight.remove(&call) else { return };
+                let (sent_at, result) = (asked.sent_at, Err(failure));
+                agent.inbox.heard.push_back(model::Report::Answer { call, sent_at, result });
+            }
+            Report::Change { change, .. } => {
+                agent.inbox.heard.push_back(model::Report::Change(change))
+            }
+            Report::Connected(_) => agent.inbox.heard.push_back(model::Report::FeedLost),
+        }
+    }
+
+    /// Planted: what was taken away seems to have been renewed.
+    fn distort(&self, answer: Answer) -> Answer {
+        match answer {
+            Answer::Renew(_) if !self.core.has(Planted::DeafToLoss) => answer,
+            Answer::Renew(answers) => {
+                let taken = |answer: &BeatAnswer| {
+                    use model::GoneReason::{Preempted, Revoked};
+                    matches!(answer, BeatAnswer::Gone(Preempted | Revoked))
+                };
+                // As if it had not been asked at all.
+                let any = answers.iter().any(taken);
+                if any { Answer::Announced } else { Answer::Renew(answers) }
+            }
+            other => other,
+        }
+    }
+
+    /// A hold that the upstream calls gone must be off the page when the turn ends.
+    fn note_gone(&mut self, call: CallId, answer: &Answer) {
+        let Some(claims) = self.agent.link.asked.remove(&call) else { return };
+        self.core.checks.truth.heard(self.core.now, claims.iter().copied().flatten());
+        let gone: Vec<ClaimId> = match answer {
+            Answer::Renew(answers) => claims
+                .iter()
+                .zip(answers)
+                .filter(|(_, answer)| matches!(answer, BeatAnswer::Gone(_)))
+                .filter_map(|(claim, _)| *claim)
+                .collect(),
+            Answer::Claim(ClaimAnswer::Gone(_)) => claims.into_iter().flatten().collect(),
+            _ => Vec::new(),
+        };
+        for claim in gone {
+            self.core.checks.exclusion.heard(self.agent.host, claim);
+        }
+    }
+}
