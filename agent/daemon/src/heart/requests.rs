@@ -35,42 +35,39 @@ pub enum Acquisition {
 /// Errors of all: the keeper's refusal, or the end of the heart.
 impl Handle {
     pub async fn register(&self, caller: Caller, ask: Register) -> Result<Registration> {
-        match self.call(caller, Request::Register(ask)).await? {
+        self.ask(caller, Request::Register(ask), |reply| match reply {
             Reply::Registered { session, secret, ttl_ms, beat_ms, resumed } => {
-                Ok(Registration { session, secret, ttl_ms, beat_ms, resumed })
+                Some(Registration { session, secret, ttl_ms, beat_ms, resumed })
             }
-            _ => Err(mismatch("register")),
-        }
+            _ => None,
+        })
+        .await
     }
 
     pub async fn acquire(&self, caller: Caller, ask: Acquire) -> Result<Acquisition> {
-        match self.call(caller, Request::Acquire(ask)).await? {
-            Reply::Acquired(acquired) => Ok(Acquisition::Granted(acquired)),
-            Reply::Waiting(waiting) => Ok(Acquisition::Waiting(waiting)),
-            _ => Err(mismatch("acquire")),
-        }
+        self.ask(caller, Request::Acquire(ask), |reply| match reply {
+            Reply::Acquired(acquired) => Some(Acquisition::Granted(acquired)),
+            Reply::Waiting(waiting) => Some(Acquisition::Waiting(waiting)),
+            _ => None,
+        })
+        .await
     }
 
     /// True if there was something to release.
     pub async fn release(&self, caller: Caller, ask: Release) -> Result<bool> {
-        match self.call(caller, Request::Release(ask)).await? {
-            Reply::Released(released) => Ok(released),
-            _ => Err(mismatch("release")),
-        }
+        let read =
+            |reply| if let Reply::Released(released) = reply { Some(released) } else { None };
+        self.ask(caller, Request::Release(ask), read).await
     }
 
     pub async fn checkpoint(&self, caller: Caller, session: Uuid) -> Result<Checkpointed> {
-        match self.call(caller, Request::Checkpoint(session)).await? {
-            Reply::Checkpointed(checkpointed) => Ok(checkpointed),
-            _ => Err(mismatch("checkpoint")),
-        }
+        let read = |reply| if let Reply::Checkpointed(told) = reply { Some(told) } else { None };
+        self.ask(caller, Request::Checkpoint(session), read).await
     }
 
     pub async fn beat(&self, caller: Caller, session: Uuid) -> Result<()> {
-        match self.call(caller, Request::Beat(session)).await? {
-            Reply::Beaten => Ok(()),
-            _ => Err(mismatch("beat")),
-        }
+        let read = |reply| matches!(reply, Reply::Beaten).then_some(());
+        self.ask(caller, Request::Beat(session), read).await
     }
 
     /// With a token, only the grant that has it.
@@ -80,17 +77,14 @@ impl Handle {
         resource: Resource,
         token: Option<u64>,
     ) -> Result<Revoked> {
-        match self.call(caller, Request::Revoke { resource, token }).await? {
-            Reply::Revoked(revoked) => Ok(revoked),
-            _ => Err(mismatch("revoke")),
-        }
+        let read = |reply| if let Reply::Revoked(revoked) = reply { Some(revoked) } else { None };
+        self.ask(caller, Request::Revoke { resource, token }, read).await
     }
 
     pub async fn standing(&self, caller: Caller, resource: Resource) -> Result<Standing> {
-        match self.call(caller, Request::Standing(resource)).await? {
-            Reply::Standing(standing) => Ok(standing),
-            _ => Err(mismatch("standing")),
-        }
+        let read =
+            |reply| if let Reply::Standing(standing) = reply { Some(standing) } else { None };
+        self.ask(caller, Request::Standing(resource), read).await
     }
 
     /// A page of a tenant's leases; with a name, only that one.
@@ -101,30 +95,33 @@ impl Handle {
         name: Option<Arc<str>>,
         page: Page,
     ) -> Result<Routes> {
-        match self.call(caller, Request::Routes { tenant, name, page }).await? {
-            Reply::Routes(routes) => Ok(routes),
-            _ => Err(mismatch("routes")),
-        }
+        let read = |reply| if let Reply::Routes(routes) = reply { Some(routes) } else { None };
+        self.ask(caller, Request::Routes { tenant, name, page }, read).await
     }
 
     pub async fn status(&self, caller: Caller, page: StatusPage) -> Result<StatusView> {
-        match self.call(caller, Request::Status(page)).await? {
-            Reply::Status(view) => Ok(view),
-            _ => Err(mismatch("status")),
-        }
+        let read = |reply| if let Reply::Status(view) = reply { Some(view) } else { None };
+        self.ask(caller, Request::Status(page), read).await
     }
 
     /// The facts by which the policy judges a session.
     pub async fn lookup(&self, caller: Caller, session: Uuid) -> Result<SessionFacts> {
-        match self.call(caller, Request::Lookup(session)).await? {
-            Reply::Facts(facts) => Ok(facts),
-            _ => Err(mismatch("lookup")),
-        }
+        let read = |reply| if let Reply::Facts(facts) = reply { Some(facts) } else { None };
+        self.ask(caller, Request::Lookup(session), read).await
     }
-}
 
-/// The keeper answered another request: a fault of the agent.
-fn mismatch(asked: &'static str) -> CallError {
-    tracing::error!(asked, "the keeper answered another request");
-    CallError::Gone
+    /// `read` takes the answer out of the reply that belongs to the request.
+    async fn ask<A>(
+        &self,
+        caller: Caller,
+        request: Request,
+        read: fn(Reply) -> Option<A>,
+    ) -> Result<A> {
+        read(self.call(caller, request).await?).ok_or_else(|| {
+            // A fault of the agent.
+            let wanted = std::any::type_name::<A>();
+            tracing::error!(wanted, "the keeper answered another request");
+            CallError::Gone
+        })
+    }
 }
