@@ -4,26 +4,14 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use serde_json::json;
-use tenure::wire::{LostReason, Tether};
+use tenure::wire::LostReason;
 use tenure::{AcquireError, Attempt, Reason, ReleaseError};
-use tenure_tests::harness::{Agent, Client, DEADLINE, until};
-
-/// A session as a program makes it, with a linger that outlasts any restart of the agent here.
-async fn open(agent: &Agent) -> tenure::Session {
-    let connected = tenure::Agent::connect_to(agent.socket()).await.expect("it answers");
-    let builder = connected.session().name("program").tether(Tether::Connection);
-    builder.linger(Duration::from_secs(600)).open().await.expect("it registers")
-}
-
-async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
-    let result = tokio::time::timeout(DEADLINE, future).await;
-    result.unwrap_or_else(|_| panic!("waited {DEADLINE:?} in vain for {what}"))
-}
+use tenure_tests::harness::{Agent, Client, open_session, until, within};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stopped_agent_is_noticed_at_valid_until() {
     let mut agent = Agent::start();
-    let session = open(&agent).await;
+    let session = open_session(agent.socket()).await;
     let hold = session.leader("role").ttl(Duration::from_millis(3000)).acquire().await;
     let hold = hold.expect("nobody else wants it");
     assert!(hold.is_held());
@@ -39,7 +27,7 @@ async fn a_stopped_agent_is_noticed_at_valid_until() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_crash_of_the_agent_is_a_reconnect_not_a_loss() {
     let mut agent = Agent::start();
-    let session = open(&agent).await;
+    let session = open_session(agent.socket()).await;
     let hold = session.semaphore("gpu", 2).acquire().await.expect("it is free");
     let token = hold.token();
     let mut lost = Box::pin(hold.lost());
@@ -69,7 +57,7 @@ async fn a_crash_of_the_agent_is_a_reconnect_not_a_loss() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_campaign_sees_every_term() {
     let agent = Agent::start();
-    let session = open(&agent).await;
+    let session = open_session(agent.socket()).await;
     let mut campaign = session.leader("role").campaign();
     let mut last_token = 0;
     for _ in 0..3 {
@@ -85,7 +73,7 @@ async fn a_campaign_sees_every_term() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dropped_hold_is_given_back() {
     let agent = Agent::start();
-    let (first, second) = (open(&agent).await, open(&agent).await);
+    let (first, second) = (open_session(agent.socket()).await, open_session(agent.socket()).await);
     let held = first.leader("role").acquire().await.expect("it is free");
     assert!(second.leader("role").try_acquire().await.expect("it answers").is_none());
     let role = second.leader("role");
@@ -99,7 +87,7 @@ async fn a_dropped_hold_is_given_back() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_that_asks_for_what_it_holds_is_told_so_at_once() {
     let agent = Agent::start();
-    let session = open(&agent).await;
+    let session = open_session(agent.socket()).await;
     for resource in [session.leader("role"), session.lease("mailbox"), session.master()] {
         let hold = resource.acquire().await.expect("nobody else wants it");
         let own = Some(hold.id());
@@ -122,7 +110,7 @@ async fn a_session_that_asks_for_what_it_holds_is_told_so_at_once() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dropped_wait_leaves_no_waiter() {
     let agent = Agent::start();
-    let (first, second) = (open(&agent).await, open(&agent).await);
+    let (first, second) = (open_session(agent.socket()).await, open_session(agent.socket()).await);
     let _held = first.semaphore("gpu", 1).acquire().await.expect("it is free");
     let gpu = second.semaphore("gpu", 1);
     let waiting = tokio::spawn(async move { gpu.acquire().await });
@@ -134,7 +122,7 @@ async fn a_dropped_wait_leaves_no_waiter() {
 #[tokio::test(flavor = "multi_thread")]
 async fn guarded_work_is_dropped_when_the_hold_is_lost() {
     let mut agent = Agent::start();
-    let session = open(&agent).await;
+    let session = open_session(agent.socket()).await;
     let hold = session.lease("mailbox").ttl(Duration::from_millis(3000)).acquire().await;
     let hold = hold.expect("it is free");
     agent.pause();
@@ -147,7 +135,7 @@ async fn guarded_work_is_dropped_when_the_hold_is_lost() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dropped_session_leaves_nothing() {
     let agent = Agent::start();
-    let session = open(&agent).await;
+    let session = open_session(agent.socket()).await;
     let hold = session.leader("role").acquire().await.expect("it is free");
     drop(hold);
     drop(session);
@@ -157,7 +145,7 @@ async fn a_dropped_session_leaves_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hold_is_granted_and_given_back_once() {
     let agent = Agent::start();
-    let session = open(&agent).await;
+    let session = open_session(agent.socket()).await;
     let leader = session.leader("role").ttl(Duration::from_secs(600));
     let hold = leader.try_acquire().await.expect("an answer").expect("a hold");
     assert!(hold.is_held() && hold.valid_for() > Duration::from_secs(200));
@@ -172,7 +160,7 @@ async fn a_hold_is_granted_and_given_back_once() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_loss_is_told_with_its_reason() {
     let agent = Agent::start();
-    let session = open(&agent).await;
+    let session = open_session(agent.socket()).await;
     let hold = session.leader("role").acquire().await.expect("it is free");
     let over = hold.cancellation_token();
     let work = async {
@@ -189,7 +177,7 @@ async fn a_loss_is_told_with_its_reason() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wait_that_took_too_long_leaves_no_waiter() {
     let agent = Agent::start();
-    let (first, second) = (open(&agent).await, open(&agent).await);
+    let (first, second) = (open_session(agent.socket()).await, open_session(agent.socket()).await);
     let _held = first.leader("role").acquire().await.expect("it is free");
     let wait = Duration::from_millis(50);
     let error = second.leader("role").acquire_timeout(wait).await.expect_err("taken");
@@ -200,7 +188,7 @@ async fn a_wait_that_took_too_long_leaves_no_waiter() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_campaign_ends_with_its_session() {
     let agent = Agent::start();
-    let session = open(&agent).await;
+    let session = open_session(agent.socket()).await;
     let mut campaign = session.leader("role").campaign();
     let first = within("a term", campaign.next()).await.expect("it goes on").expect("a hold");
     // Given up by the holder itself: the next term waits until it is back.
@@ -216,7 +204,7 @@ async fn a_campaign_ends_with_its_session() {
 #[tokio::test(flavor = "multi_thread")]
 async fn closing_ends_every_hold_and_a_hold_keeps_its_session() {
     let agent = Agent::start();
-    let session = open(&agent).await;
+    let session = open_session(agent.socket()).await;
     let hold = session.leader("role").acquire().await.expect("it is free");
     session.beat().await.expect("beaten");
     session.close().await.expect("closed");
@@ -224,7 +212,7 @@ async fn closing_ends_every_hold_and_a_hold_keeps_its_session() {
     assert!(!hold.is_held());
     assert_eq!(agent.counts(), (0, 0, 0));
 
-    let session = open(&agent).await;
+    let session = open_session(agent.socket()).await;
     let hold = session.leader("role").acquire().await.expect("it is free");
     drop(session);
     assert!(hold.is_held());
@@ -235,7 +223,7 @@ async fn closing_ends_every_hold_and_a_hold_keeps_its_session() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stream_lives_while_any_process_has_its_descriptor() {
     let agent = Agent::start();
-    let session = open(&agent).await;
+    let session = open_session(agent.socket()).await;
     let streams = |expected| {
         until("streams to be counted", || {
             agent.http().status().sessions.iter().all(|session| session.streams == expected)

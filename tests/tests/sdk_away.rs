@@ -3,28 +3,16 @@
 use std::time::Duration;
 
 use serde_json::json;
-use tenure::wire::{LostReason, Tether};
+use tenure::wire::LostReason;
 use tenure::{AcquireError, Reason, SessionState, page};
-use tenure_tests::harness::{Agent, Client, DEADLINE, Gate, until};
-
-/// A session behind the gate.
-async fn open(gate: &Gate) -> tenure::Session {
-    let connected = tenure::Agent::connect_to(gate.socket()).await.expect("it answers");
-    let builder = connected.session().name("program").tether(Tether::Connection);
-    builder.linger(Duration::from_secs(600)).open().await.expect("it registers")
-}
+use tenure_tests::harness::{Agent, Client, Gate, open_session, until, within};
 
 /// A session behind a gate, and its hold of a role.
 async fn hold_role(agent: &Agent) -> (Gate, tenure::Session, tenure::Hold) {
     let gate = Gate::before(&agent.socket());
-    let session = open(&gate).await;
+    let session = open_session(gate.socket()).await;
     let hold = session.leader("role").acquire().await.expect("it is free");
     (gate, session, hold)
-}
-
-async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
-    let result = tokio::time::timeout(DEADLINE, future).await;
-    result.unwrap_or_else(|_| panic!("waited {DEADLINE:?} in vain for {what}"))
 }
 
 fn revoke(agent: &Agent, name: &str) {
@@ -35,7 +23,7 @@ fn revoke(agent: &Agent, name: &str) {
 async fn a_lost_reply_is_not_a_second_hold() {
     let agent = Agent::start();
     let gate = Gate::before(&agent.socket());
-    let session = open(&gate).await;
+    let session = open_session(gate.socket()).await;
     gate.lose_replies(1);
     let hold = session.leader("a").try_acquire().await.expect("an answer").expect("a hold");
     assert_eq!((gate.caught(), agent.counts().1), (1, 1));
@@ -53,7 +41,7 @@ async fn a_lost_reply_is_not_a_second_hold() {
 async fn a_renewal_on_the_page_is_enough() {
     let agent = Agent::start();
     let gate = Gate::before(&agent.socket());
-    let session = open(&gate).await;
+    let session = open_session(gate.socket()).await;
     let leader = session.leader("role").ttl(Duration::from_millis(3000));
     let hold = leader.acquire().await.expect("it is free");
     gate.set_silent(true);
@@ -79,7 +67,7 @@ async fn a_page_without_an_event_is_a_loss_too() {
 async fn a_cancelled_call_gives_back_what_it_got() {
     let agent = Agent::start();
     let gate = Gate::before(&agent.socket());
-    let session = open(&gate).await;
+    let session = open_session(gate.socket()).await;
     gate.set_silent(true);
     let leader = session.leader("role");
     let call = tokio::spawn(async move { leader.acquire().await });
@@ -94,7 +82,7 @@ async fn a_cancelled_call_gives_back_what_it_got() {
 async fn a_restart_of_the_agent_loses_no_wait() {
     let mut agent = Agent::start();
     let gate = Gate::before(&agent.socket());
-    let (first, second) = (open(&gate).await, open(&gate).await);
+    let (first, second) = (open_session(gate.socket()).await, open_session(gate.socket()).await);
     let hold = first.leader("role").acquire().await.expect("it is free");
     let waiting = tokio::spawn({
         let leader = second.leader("role");

@@ -6,6 +6,7 @@
 mod process;
 mod redis;
 mod until;
+mod watched;
 
 pub use process::{Program, apart, apart_with_foreign_proc, cpu_ns, rss_kib, rss_max_kib, runs};
 pub use redis::{
@@ -13,3 +14,4 @@ pub use redis::{
     Sentinel, free_port,
 };
 pub use until::{DEADLINE, boottime_ns, eventually, until};
+pub use watched::Watched;

@@ -1,13 +1,11 @@
 //! The events that came out of a stream so far.
 
-use std::sync::{Condvar, Mutex, MutexGuard};
-
 use tenure::wire::{
     Event, GrantedEvent, JeopardyEvent, LostEvent, ReleasedEvent, ShutdownEvent, SnapshotEvent,
 };
 use uuid::Uuid;
 
-use super::{DEADLINE, boottime_ns};
+use super::{DEADLINE, Watched, boottime_ns};
 
 /// An event, when it was read, and its number.
 #[derive(Debug, Clone)]
@@ -22,8 +20,7 @@ pub struct Seen {
 /// Events in the order in which they came. Filled by a thread, searched by a test.
 #[derive(Default)]
 pub struct EventLog {
-    state: Mutex<State>,
-    changed: Condvar,
+    state: Watched<State>,
 }
 
 #[derive(Default)]
@@ -38,40 +35,37 @@ impl EventLog {
     /// Takes in bytes of a `text/event-stream`.
     pub fn feed(&self, bytes: &[u8]) {
         let at_ns = boottime_ns();
-        let mut state = self.lock();
-        state.partial.extend_from_slice(bytes);
-        while let Some(end) = state.partial.windows(2).position(|pair| pair == b"\n\n") {
-            let frame: Vec<u8> = state.partial.drain(..end + 2).collect();
-            let frame = String::from_utf8(frame).expect("events are UTF-8");
-            let (id, event) = parse_frame(&frame);
-            // As browsers do it: an event without a number leaves the last one in force.
-            let id = id.or_else(|| Some(state.seen.last()?.id)).unwrap_or(0);
-            state.seen.push(Seen { id, at_ns, event });
-        }
-        drop(state);
-        self.changed.notify_all();
+        self.state.change(|state| {
+            state.partial.extend_from_slice(bytes);
+            while let Some(end) = state.partial.windows(2).position(|pair| pair == b"\n\n") {
+                let frame: Vec<u8> = state.partial.drain(..end + 2).collect();
+                let frame = String::from_utf8(frame).expect("events are UTF-8");
+                let (id, event) = parse_frame(&frame);
+                // As browsers do it: an event without a number leaves the last one in force.
+                let id = id.or_else(|| Some(state.seen.last()?.id)).unwrap_or(0);
+                state.seen.push(Seen { id, at_ns, event });
+            }
+        });
     }
 
     /// Takes in an event that was read elsewhere.
     pub fn push(&self, seen: Seen) {
-        self.lock().seen.push(seen);
-        self.changed.notify_all();
+        self.state.change(|state| state.seen.push(seen));
     }
 
     /// Nothing more will come.
     pub fn finish(&self) {
-        self.lock().finished = true;
-        self.changed.notify_all();
+        self.state.change(|state| state.finished = true);
     }
 
     /// Everything so far.
     pub fn all(&self) -> Vec<Seen> {
-        self.lock().seen.clone()
+        self.state.lock().seen.clone()
     }
 
     /// Number of the last event so far.
     pub fn last_id(&self) -> Option<u64> {
-        self.lock().seen.last().map(|seen| seen.id)
+        self.state.lock().seen.last().map(|seen| seen.id)
     }
 
     /// Waits for the first event for which `pick` finds something, earlier ones included.
@@ -97,9 +91,7 @@ impl EventLog {
     /// Waits without a deadline until there is more than `count` events, or the end: what is new,
     /// and whether that was all.
     pub fn wait_beyond(&self, count: usize) -> (Vec<Seen>, bool) {
-        let state = self.lock();
-        let more = |state: &mut State| state.seen.len() <= count && !state.finished;
-        let state = self.changed.wait_while(state, more).expect("a reader thread panicked");
+        let state = self.state.wait_while(|state| state.seen.len() <= count && !state.finished);
         (state.seen[count..].to_vec(), state.finished)
     }
 
@@ -170,33 +162,18 @@ impl EventLog {
 
     /// True if an event of the hold with this name has come so far.
     pub fn has(&self, name: &str, hold: Uuid) -> bool {
-        self.lock()
+        self.state
+            .lock()
             .seen
             .iter()
             .any(|seen| seen.event.name() == name && hold_of(&seen.event) == Some(hold))
     }
 
     #[track_caller]
-    fn wait<T>(&self, what: &str, mut look: impl FnMut(&State) -> Option<T>) -> T {
-        let mut found = None;
-        let state = self.lock();
-        let (state, timeout) = self
-            .changed
-            .wait_timeout_while(state, DEADLINE, |state| {
-                found = look(state);
-                found.is_none()
-            })
-            .expect("a reader thread panicked");
-        assert!(
-            !timeout.timed_out() || found.is_some(),
-            "waited {DEADLINE:?} in vain for {what}; the stream had {:#?}",
-            state.seen
-        );
-        found.expect("the wait ends only with something found")
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("a reader thread panicked")
+    fn wait<T>(&self, what: &str, look: impl FnMut(&State) -> Option<T>) -> T {
+        self.state.wait(look).unwrap_or_else(|state| {
+            panic!("waited {DEADLINE:?} in vain for {what}; the stream had {:#?}", state.seen)
+        })
     }
 }
 

@@ -4,28 +4,22 @@ use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::{DEADLINE, Program, binary};
+use super::{Program, Watched, binary};
 
 /// A Python program that obeys commands side by side. Dropping it kills it.
 pub struct Python {
     program: Program,
-    shared: Arc<Shared>,
+    state: Arc<Watched<State>>,
     commands: u64,
 }
 
 /// A command that was given and may not be answered yet.
 #[derive(Debug, Clone, Copy)]
 pub struct Pending(u64);
-
-#[derive(Default)]
-struct Shared {
-    state: Mutex<State>,
-    changed: Condvar,
-}
 
 #[derive(Default)]
 struct State {
@@ -62,24 +56,21 @@ impl Python {
     fn start_by(command: &mut Command) -> Python {
         let mut program = Program::start(command.stdin(Stdio::piped()).stdout(Stdio::piped()));
         let out = program.pipes().stdout.take().expect("standard output is piped");
-        let shared = Arc::new(Shared::default());
+        let state = Arc::new(Watched::<State>::default());
         std::thread::spawn({
-            let shared = Arc::clone(&shared);
+            let state = Arc::clone(&state);
             move || {
                 for line in BufReader::new(out).lines().map_while(Result::ok) {
                     let line: Value = serde_json::from_str(&line).expect("clients speak JSON");
-                    let mut state = shared.state.lock().expect("no thread panics with it");
-                    match line["id"].as_u64() {
+                    state.change(|state| match line["id"].as_u64() {
                         Some(id) => drop(state.answers.insert(id, line)),
                         None => state.events.push(line),
-                    }
-                    shared.changed.notify_all();
+                    });
                 }
-                shared.state.lock().expect("no thread panics with it").finished = true;
-                shared.changed.notify_all();
+                state.change(|state| state.finished = true);
             }
         });
-        Python { program, shared, commands: 0 }
+        Python { program, state, commands: 0 }
     }
 
     /// Runs a program of `tests/python/` to its end, which must succeed. Returns the JSON that it
@@ -144,8 +135,7 @@ impl Python {
 
     /// The answer to a command, if it has come.
     pub fn answered(&self, pending: Pending) -> Option<Value> {
-        let state = self.shared.state.lock().expect("no thread panics with it");
-        state.answers.get(&pending.0).cloned()
+        self.state.lock().answers.get(&pending.0).cloned()
     }
 
     /// Cancels a command; its answer is an error.
@@ -156,7 +146,7 @@ impl Python {
 
     /// All events so far.
     pub fn events(&self) -> Vec<Value> {
-        self.shared.state.lock().expect("no thread panics with it").events.clone()
+        self.state.lock().events.clone()
     }
 
     /// Waits for the first event from the `after`th on for which `pick` finds something.
@@ -197,20 +187,16 @@ impl Python {
 
     #[track_caller]
     fn wait<T>(&self, what: &str, mut look: impl FnMut(&State) -> Option<T>) -> T {
-        let mut found = None;
-        let state = self.shared.state.lock().expect("no thread panics with it");
-        let (state, _) = self
-            .shared
-            .changed
-            .wait_timeout_while(state, DEADLINE, |state| {
-                found = look(state);
-                found.is_none() && !state.finished
-            })
-            .expect("no thread panics with it");
-        found.unwrap_or_else(|| {
-            let why = if state.finished { "it has ended" } else { "it is silent" };
-            panic!("waited in vain for {what}: {why}; its events were {:#?}", state.events)
-        })
+        // Found, or in vain because it has ended.
+        let found = self.state.wait(|state| {
+            look(state).map(Ok).or_else(|| state.finished.then(|| Err(state.events.clone())))
+        });
+        let (why, events) = match found {
+            Ok(Ok(found)) => return found,
+            Ok(Err(events)) => ("it has ended", events),
+            Err(state) => ("it is silent", state.events.clone()),
+        };
+        panic!("waited in vain for {what}: {why}; its events were {events:#?}")
     }
 }
 
