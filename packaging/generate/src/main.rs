@@ -6,7 +6,8 @@
 //! tenure-generate DIR
 //! ```
 //!
-//! The one source is the agent's command line and `packaging/tenured.toml`.
+//! The one source is the agent's command line and the documentation of its keys. `packaging/tenured.toml`
+//! is made of the same; a test keeps it so.
 #![forbid(unsafe_code)]
 
 mod completions;
@@ -18,10 +19,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 
-use self::sample::Sample;
-
-/// The documented configuration file.
-const SAMPLE: &str = include_str!("../../tenured.toml");
+use self::sample::Defaults;
 
 fn main() -> anyhow::Result<()> {
     let mut arguments = std::env::args_os().skip(1);
@@ -29,10 +27,10 @@ fn main() -> anyhow::Result<()> {
         bail!("usage: tenure-generate DIR");
     };
     let folder = PathBuf::from(folder);
-    let sample = Sample::parse(SAMPLE).context("packaging/tenured.toml")?;
+    let manual = tenured::config::manual();
     write(&folder, "man/tenured.8", &pages::tenured()?)?;
-    write(&folder, "man/tenured.toml.5", &pages::tenured_toml(&sample))?;
-    write(&folder, "etc/tenured.toml", &sample::without_values(SAMPLE))?;
+    write(&folder, "man/tenured.toml.5", &pages::tenured_toml(&manual))?;
+    write(&folder, "etc/tenured.toml", &sample::text(&manual, Defaults::Unset))?;
     for (name, script) in completions::scripts() {
         write(&folder, &format!("completions/{name}"), &script)?;
     }

@@ -1,12 +1,10 @@
-//! Manual pages: tenured(8) from its command line, tenured.toml(5) from the sample file.
+//! Manual pages: tenured(8) from its command line, tenured.toml(5) from the documentation of its keys.
 
 use anyhow::Context;
 use clap::{Command, CommandFactory};
 use clap_mangen::Man;
 use clap_mangen::roff::{Inline, Roff, bold, italic, roman};
-use tenured::config::Cli;
-
-use crate::sample::{Key, Paragraph, Sample};
+use tenured::config::{Cli, Entry, Section};
 
 const MANUAL: &str = "Tenure";
 const SOURCE: &str = concat!("Tenure ", env!("CARGO_PKG_VERSION"));
@@ -105,7 +103,7 @@ fn surroundings() -> Roff {
 }
 
 /// tenured.toml(5).
-pub(crate) fn tenured_toml(sample: &Sample) -> String {
+pub(crate) fn tenured_toml(sections: &[Section]) -> String {
     let mut page = Roff::new();
     page.control("TH", ["tenured.toml", "5", "", SOURCE, MANUAL]);
     page.control("SH", ["NAME"]);
@@ -114,59 +112,59 @@ pub(crate) fn tenured_toml(sample: &Sample) -> String {
     page.text([italic("/etc/tenured/tenured.toml")]).control("br", []);
     page.text([italic("/etc/tenured/conf.d/*.toml")]).control("br", []);
     page.text([italic("$XDG_CONFIG_HOME/tenured/tenured.toml")]);
-    page.control("SH", ["DESCRIPTION"]);
-    paragraphs(&mut page, &sample.about, "PP");
-    page.control("SH", ["KEYS"]);
-    keys(&mut page, "", &sample.keys);
-    for section in &sample.sections {
-        page.control("SH", [section.header.as_str()]);
-        paragraphs(&mut page, &section.about, "PP");
-        let name = section.header.trim_matches(['[', ']']);
-        keys(&mut page, &format!("{name}."), &section.keys);
+    for Section { header, about, keys } in sections {
+        match header.as_str() {
+            "" => page.control("SH", ["DESCRIPTION"]),
+            header => page.control("SH", [header]),
+        };
+        paragraphs(&mut page, about.lines(), "PP");
+        if header.is_empty() {
+            page.control("SH", ["KEYS"]);
+        }
+        for key in keys {
+            entry(&mut page, header.trim_matches(['[', ']']), key);
+        }
     }
     see_also(&mut page, &["tenured(8)", "tenure(1)"]);
     page.to_roff()
 }
 
-fn keys(page: &mut Roff, section: &str, keys: &[Key]) {
-    for Key { name, value, is_set, about } in keys {
-        page.control("TP", []);
-        let (relation, end) = if *is_set { (" = ", "") } else { (" (not set; such as ", ")") };
-        page.text([bold(format!("{section}{name}")), roman(relation), italic(value), roman(end)]);
-        let mut about = about.iter();
-        match about.next() {
-            Some(Paragraph::Prose(text)) => {
-                page.text([roman(text)]);
-            }
-            Some(first @ Paragraph::Verbatim(_)) => paragraphs(page, [first], "IP"),
-            // A tag without text would swallow the next one.
-            None => {
-                page.control("br", []);
-            }
+fn entry(page: &mut Roff, section: &str, Entry { name, value, is_default, about }: &Entry) {
+    let dot = if section.is_empty() { "" } else { "." };
+    let (relation, end) = if *is_default { (" = ", "") } else { (" (not set; such as ", ")") };
+    page.control("TP", []);
+    page.text([bold(format!("{section}{dot}{name}")), roman(relation), italic(value), roman(end)]);
+    let mut about = about.lines();
+    match about.next() {
+        Some(first) => {
+            page.text([roman(first)]);
         }
-        paragraphs(page, about, "IP");
+        // A tag without text would swallow the next one.
+        None => {
+            page.control("br", []);
+        }
     }
+    paragraphs(page, about, "IP");
 }
 
-fn paragraphs<'a>(
-    page: &mut Roff,
-    paragraphs: impl IntoIterator<Item = &'a Paragraph>,
-    start: &'static str,
-) {
-    for paragraph in paragraphs {
-        page.control(start, []);
-        match paragraph {
-            Paragraph::Prose(text) => {
-                page.text([roman(text)]);
-            }
-            Paragraph::Verbatim(lines) => {
-                page.control("nf", []);
-                for line in lines {
-                    page.text([roman(line)]);
-                }
-                page.control("fi", []);
-            }
+/// Lines that begin with two blanks are printed as they are.
+fn paragraphs<'a>(page: &mut Roff, lines: impl Iterator<Item = &'a str>, start: &'static str) {
+    let mut is_verbatim = false;
+    for line in lines {
+        let was_verbatim = std::mem::replace(&mut is_verbatim, line.starts_with("  "));
+        if was_verbatim && !is_verbatim {
+            page.control("fi", []);
         }
+        if !was_verbatim || !is_verbatim {
+            page.control(start, []);
+        }
+        if is_verbatim && !was_verbatim {
+            page.control("nf", []);
+        }
+        page.text([roman(line)]);
+    }
+    if is_verbatim {
+        page.control("fi", []);
     }
 }
 
@@ -183,11 +181,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_key_of_the_sample_has_its_place() {
-        let sample = Sample::parse(crate::SAMPLE).unwrap();
-        let page = tenured_toml(&sample);
-        let keys =
-            sample.keys.len() + sample.sections.iter().map(|it| it.keys.len()).sum::<usize>();
+    fn every_key_has_its_place() {
+        let sections = tenured::config::manual();
+        let page = tenured_toml(&sections);
+        let keys: usize = sections.iter().map(|section| section.keys.len()).sum();
         assert!(keys > 50, "{keys}");
         assert_eq!(page.matches("\n.TP\n").count(), keys);
         for word in ["\\fBlimits.sessions_max\\fR", "\\fBallow.uid\\fR", ".SH [redis]"] {

@@ -23,6 +23,29 @@ pub(super) const KEYS: [&str; 9] = [
     "holds_max",
 ];
 
+/// The documentation of the rules.
+pub(super) const ABOUT: &str =
+    "Who may do what. Without any rule, everybody who can open the socket may do everything. With rules, a \
+     request needs one that allows all of it, and a user is told only of resources that it may have; root \
+     and the agent's own user are told of all. Can be changed by a reload (SIGHUP).
+uid and gid: a number, a name, \"*\" for everybody, or a list; at least one of them. gid is the primary \
+     group of the calling process. tenants, projects, names: lists of globs, in which * also covers \
+     slashes; left out they allow all. kinds: master, leader, lease, semaphore. sessions_max and holds_max \
+     are per user; the most generous of a user's rules counts. sessions_max takes the place of \
+     limits.sessions_per_uid_max.";
+
+/// A rule for the documentation.
+pub(super) const EXAMPLE: [(&str, &str); 8] = [
+    ("uid", "[\"alice\", 1001]"),
+    ("tenants", "[\"default\"]"),
+    ("projects", "[\"web-*\"]"),
+    ("kinds", "[\"leader\", \"semaphore\"]"),
+    ("names", "[\"ci/*\"]"),
+    ("priority_max", "50"),
+    ("sessions_max", "100"),
+    ("holds_max", "1000"),
+];
+
 /// The tables of a file's `allow`.
 pub(crate) fn tables(value: Value, origin: &Origin) -> Result<Vec<toml::Table>, ConfigError> {
     let refuse = |value: &Value| ConfigError::Value {

@@ -50,7 +50,13 @@ pub struct Loaded {
 /// See [`ConfigError`]; the first thing that is wrong, in any layer, also when a higher one
 /// overrides it.
 pub fn load(flags: &Flags, environment: &Environment) -> Result<Loaded, ConfigError> {
-    let mut loaded = base(environment);
+    let mut loaded = Loaded {
+        config: defaults(environment),
+        warnings: Vec::new(),
+        files: Vec::new(),
+        origins: HashMap::new(),
+        allow_origins: Vec::new(),
+    };
     let named = flags.config.clone().or_else(|| {
         let variable = environment.variables.get("TENURED_CONFIG")?;
         Some(PathBuf::from(variable))
@@ -81,12 +87,13 @@ pub fn load(flags: &Flags, environment: &Environment) -> Result<Loaded, ConfigEr
     loaded.finish(environment)
 }
 
-fn base(environment: &Environment) -> Loaded {
+/// Without what follows from other keys or from the host: the socket, and the host's name.
+pub(super) fn defaults(environment: &Environment) -> Config {
     let directories = directories::defaults(environment);
     let stores = Stores::default();
     #[expect(clippy::expect_used, reason = "without a URL the store takes no settings")]
     let opener = stores.resolve(None, &Credentials::default()).expect("a store by default");
-    let config = Config {
+    Config {
         socket: PathBuf::new(),
         audience: directories.audience,
         upstream_secret_file: None,
@@ -101,13 +108,6 @@ fn base(environment: &Environment) -> Loaded {
         limits: Limits::default(),
         policy: Policy::default(),
         allow: Vec::new(),
-    };
-    Loaded {
-        config,
-        warnings: Vec::new(),
-        files: Vec::new(),
-        origins: HashMap::new(),
-        allow_origins: Vec::new(),
     }
 }
 

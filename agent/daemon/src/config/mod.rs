@@ -2,7 +2,8 @@
 //!
 //! Flags win over the environment, the environment over files, files over defaults. The key
 //! `leader.ttl` is `ttl` in the section `[leader]` of a file, and TENURED_LEADER_TTL in the
-//! environment. `packaging/tenured.toml` documents every key. Those of a store are the store's own.
+//! environment. Keys are documented beside their definition; `packaging/tenured.toml` is made of that.
+//! Those of a store are the store's own.
 
 pub(crate) mod allow;
 mod directories;
@@ -12,6 +13,7 @@ mod file;
 mod flags;
 mod keys;
 mod layers;
+mod manual;
 mod rules;
 mod value;
 
@@ -24,6 +26,7 @@ pub use directories::Environment;
 pub use error::{ConfigError, Origin};
 pub use flags::{Cli, Command, Flags, Quarantine};
 pub use layers::{Loaded, load};
+pub use manual::{Entry, Section, manual};
 use tenure_core::keeper::Settings;
 use tenure_core::model::Share;
 use tenure_host::socket::Audience;

@@ -74,6 +74,50 @@ pub struct Key<S> {
     pub set: fn(&mut S, &str) -> Result<(), Refusal>,
     /// `None` when it is not set and has no default.
     pub get: fn(&S) -> Option<Value>,
+    pub doc: Doc,
+}
+
+impl<S> Key<S> {
+    /// The same with this text in its documentation; see [`Doc::about`].
+    #[must_use]
+    pub const fn about(mut self, about: &'static str) -> Key<S> {
+        self.doc.about = about;
+        self
+    }
+
+    /// The same with this example in its documentation; see [`Doc::example`].
+    #[must_use]
+    pub const fn example(mut self, example: &'static str) -> Key<S> {
+        self.doc.example = Some(example);
+        self
+    }
+
+    /// The key as one of a section.
+    pub fn of_section(&self) -> SectionKey {
+        SectionKey { name: self.name, shape: self.shape, doc: self.doc }
+    }
+}
+
+/// The documentation of a key. The sample file and the manual page are made of it.
+#[derive(Debug, Clone, Copy)]
+pub struct Doc {
+    /// Each line is a paragraph, and is filled when it is printed. Those that begin with two blanks
+    /// belong together and are printed as they are. Empty where the key says enough.
+    pub about: &'static str,
+    /// A value as a file has it, for a key without a default that holds everywhere.
+    pub example: Option<&'static str>,
+}
+
+impl Doc {
+    pub const NONE: Doc = Doc { about: "", example: None };
+}
+
+/// A key of a store's section.
+#[derive(Debug, Clone, Copy)]
+pub struct SectionKey {
+    pub name: &'static str,
+    pub shape: Shape,
+    pub doc: Doc,
 }
 
 /// Settings of one kind of store.
@@ -104,9 +148,14 @@ pub trait Settings: Debug + Send + Sync {
         None
     }
 
-    /// Names and shapes of the keys of the section.
-    fn keys(&self) -> Vec<(&'static str, Shape)> {
+    /// The keys of the section.
+    fn keys(&self) -> Vec<SectionKey> {
         Vec::new()
+    }
+
+    /// The documentation of the section; see [`Doc::about`].
+    fn about(&self) -> &'static str {
+        ""
     }
 
     /// Sets one of [`Settings::keys`].
@@ -237,9 +286,14 @@ impl Stores {
         &*self.all[self.upstream]
     }
 
-    /// Names and shapes of the keys of all sections.
-    pub fn keys(&self) -> impl Iterator<Item = (&'static str, Shape)> {
+    /// The keys of all sections.
+    pub fn keys(&self) -> impl Iterator<Item = SectionKey> {
         self.all.iter().flat_map(|settings| settings.keys())
+    }
+
+    /// The documentation of a kind's section; `None` if there is no such kind.
+    pub fn about(&self, kind: &str) -> Option<&'static str> {
+        self.all.iter().find(|settings| settings.kind() == kind).map(|settings| settings.about())
     }
 
     fn of_key(name: &str) -> impl Fn(&Box<dyn Settings>) -> bool {
@@ -281,11 +335,11 @@ impl Stores {
     }
 }
 
-/// A key with a duration, both bounds included.
+/// A key of the settings `$settings` with a duration, both bounds included.
 #[macro_export]
 macro_rules! duration_key {
-    ($name:literal, $($field:ident).+, $min:expr, $max:expr) => {
-        $crate::settings::Key {
+    ($settings:ty, $name:literal, $($field:ident).+, $min:expr, $max:expr) => {
+        $crate::settings::Key::<$settings> {
             name: $name,
             shape: $crate::settings::Shape::Duration,
             reloads: false,
@@ -294,15 +348,16 @@ macro_rules! duration_key {
                 Ok(())
             },
             get: |settings| Some($crate::settings::value::show(settings.$($field).+).into()),
+            doc: $crate::settings::Doc::NONE,
         }
     };
 }
 
-/// A key with a path that has no default.
+/// A key of the settings `$settings` with a path that has no default.
 #[macro_export]
 macro_rules! optional_path_key {
-    ($name:literal, $($field:ident).+, $parse:path) => {
-        $crate::settings::Key {
+    ($settings:ty, $name:literal, $($field:ident).+, $parse:path) => {
+        $crate::settings::Key::<$settings> {
             name: $name,
             shape: $crate::settings::Shape::Text,
             reloads: false,
@@ -311,6 +366,7 @@ macro_rules! optional_path_key {
                 Ok(())
             },
             get: |settings| Some(settings.$($field).+.as_ref()?.display().to_string().into()),
+            doc: $crate::settings::Doc::NONE,
         }
     };
 }

@@ -10,7 +10,8 @@ use crate::redis::layout::{Layout, Prefixes};
 use crate::settings::secret::{self, Credentials, Secret};
 use crate::settings::tls::{self, Trust};
 use crate::settings::{
-    Broken, Key, OpenError, Opened, Opener, Place, Refusal, Settings, Shape, Value, value,
+    Broken, Doc, Key, OpenError, Opened, Opener, Place, Refusal, SectionKey, Settings, Shape,
+    Value, value,
 };
 use crate::{duration_key, optional_path_key};
 
@@ -67,7 +68,7 @@ pub fn settings() -> Box<dyn Settings> {
 
 macro_rules! prefix_key {
     ($name:literal, $field:ident) => {
-        Key {
+        Key::<Section> {
             name: $name,
             shape: Shape::Text,
             reloads: false,
@@ -76,22 +77,47 @@ macro_rules! prefix_key {
                 Ok(())
             },
             get: |section| Some(section.prefixes.$field.clone().into()),
+            doc: Doc::NONE,
         }
     };
 }
 
 static KEYS: [Key<Section>; 11] = [
-    prefix_key!("redis.session_prefix", session_prefix),
-    prefix_key!("redis.leader_prefix", leader_prefix),
-    prefix_key!("redis.semaphore_namespace", semaphore_namespace),
-    prefix_key!("redis.tenure_prefix", tenure_prefix),
-    duration_key!("redis.timeout", timeout, CALL_MIN, CALL_MAX),
-    duration_key!("redis.connect_timeout", connect_timeout, CALL_MIN, CALL_MAX),
-    duration_key!("redis.poll", poll, POLL_MIN, POLL_MAX),
-    optional_path_key!("redis.tls_ca_file", tls_ca_file, value::path),
-    optional_path_key!("redis.tls_cert_file", tls_cert_file, value::path),
-    optional_path_key!("redis.tls_key_file", tls_key_file, value::path),
-    optional_path_key!("redis.sentinel_secret_file", sentinel_secret_file, secret::path),
+    prefix_key!("redis.session_prefix", session_prefix).about(
+        "What names of keys and channels start with: the same for every program that shares the Redis. 1 \
+         to 64 visible ASCII characters without spaces, * ? [ ] and \\; no prefix may make keys that \
+         start as those of another. Keys of any tenant but \"default\" start with tenant:TENANT: before \
+         these. Sessions, masters and messages: a colon follows.",
+    ),
+    prefix_key!("redis.leader_prefix", leader_prefix)
+        .about("Leaders: the role follows, so a colon at the end is part of it."),
+    prefix_key!("redis.semaphore_namespace", semaphore_namespace)
+        .about("Semaphores: a colon follows."),
+    prefix_key!("redis.tenure_prefix", tenure_prefix)
+        .about("What only Tenure uses, such as leases and tokens: a colon follows."),
+    duration_key!(Section, "redis.timeout", timeout, CALL_MIN, CALL_MAX)
+        .about("From a call to its answer; one that takes longer is tried again on a new connection."),
+    duration_key!(Section, "redis.connect_timeout", connect_timeout, CALL_MIN, CALL_MAX)
+        .about("From the wish to connect to the end of signing in."),
+    duration_key!(Section, "redis.poll", poll, POLL_MIN, POLL_MAX).about(
+        "How often contended resources are asked about, in case the news of a change was lost; at most 1s.",
+    ),
+    optional_path_key!(Section, "redis.tls_ca_file", tls_ca_file, value::path)
+        .about(
+            "For rediss: the authorities that are trusted, in PEM format. Default: those that this host \
+             trusts.",
+        )
+        .example("\"/etc/tenured/redis-ca.pem\""),
+    optional_path_key!(Section, "redis.tls_cert_file", tls_cert_file, value::path)
+        .about(
+            "For rediss, where the server wants to see a certificate: the agent's, and its private key.",
+        )
+        .example("\"/etc/tenured/redis-client.pem\""),
+    optional_path_key!(Section, "redis.tls_key_file", tls_key_file, value::path)
+        .example("\"/etc/tenured/redis-client.key\""),
+    optional_path_key!(Section, "redis.sentinel_secret_file", sentinel_secret_file, secret::path)
+        .about("A file with the Sentinels' own password, as upstream_secret_file.")
+        .example("\"/etc/tenured/sentinel-secret\""),
 ];
 
 impl Settings for Section {
@@ -125,8 +151,12 @@ impl Settings for Section {
         self.url.as_ref()?.passwords().next().map(|_| elsewhere)
     }
 
-    fn keys(&self) -> Vec<(&'static str, Shape)> {
-        KEYS.iter().map(|key| (key.name, key.shape)).collect()
+    fn keys(&self) -> Vec<SectionKey> {
+        KEYS.iter().map(Key::of_section).collect()
+    }
+
+    fn about(&self) -> &'static str {
+        "How to use a Redis, where that is the upstream."
     }
 
     fn set(&mut self, name: &str, text: &str) -> Result<(), Refusal> {
