@@ -50,6 +50,8 @@ pub const EXAMINATION_MAX: Duration = Duration::from_millis(4500);
 /// - A claim that has ended leaves a mark for a minute at least. A claim that was released, preempted or
 ///   revoked is answered by [`GoneReason`](tenure_core::model::GoneReason) from then on, also if its release
 ///   came first. One that expired may be granted anew, with a new token.
+/// - A session that was ended leaves a mark, too: an announcement that comes later is answered, and takes no
+///   effect.
 /// - `Unknown` is said of a claim without a mark only: the agent concludes that the store lost its data.
 ///
 /// Grants:

@@ -6,8 +6,6 @@
 //!   a grant at it. No request comes in the very ms of a deadline.
 //! - *An ended claim with another resource than it was of.* The engine remembers only how it ended, a
 //!   store may know for what it was as well. Agents know what their claims are of.
-//! - *An announcement after the end of its session.* The engine takes it for a new one, since requests of
-//!   the embedded store come in order; a store to which a late one may come refuses it.
 //! - *Claims of the same id in two tenants.* A store may find a record by tenant and id. No agent makes
 //!   two claims of one id.
 

@@ -57,6 +57,7 @@ impl Engine {
             }
         }
         self.tombstones.handle_timeout(now);
+        self.sessions.ended.handle_timeout(now);
         while self.grants_in(now).is_none()
             && !self.has_done_much()
             && let Some(resource) = self.resources.blocked.pop_first()

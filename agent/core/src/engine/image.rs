@@ -11,7 +11,7 @@ use super::sessions::Announced;
 use super::tokens::Tokens;
 use super::tombstones::{Marks, Tombstones};
 use super::{Effect, Engine, EngineSettings, TokenRange};
-use crate::model::Resource;
+use crate::model::{ClaimId, Resource, SessionId};
 use crate::time::Boottime;
 
 /// An engine at one instant, with all that it will go by.
@@ -33,9 +33,10 @@ pub struct Image {
     /// In the order in which they were announced.
     pub(super) sessions: Vec<Announced>,
     next_place: u64,
+    ended_sessions: Marks<SessionId>,
     /// Versions of routing tables; without a tenant that of all without leases.
     pub(super) routes: Vec<(Option<Arc<str>>, u64)>,
-    tombstones: Marks,
+    tombstones: Marks<ClaimId>,
     blocked: BTreeSet<Resource>,
     /// Those that the shell has not taken yet.
     effects: VecDeque<Effect>,
@@ -69,6 +70,7 @@ impl Engine {
             limits,
             sessions: self.sessions.in_order().into_iter().cloned().collect(),
             next_place: self.sessions.next_place,
+            ended_sessions: self.sessions.ended.freeze(),
             routes,
             tombstones: self.tombstones.freeze(),
             blocked: self.resources.blocked.clone(),
@@ -80,6 +82,7 @@ impl Engine {
     pub fn thaw(image: Image) -> Engine {
         let Image { settings, claims, limits, sessions, routes, .. } = image;
         let (keep, count_max) = (settings.tombstone, settings.tombstones_max);
+        let ended = Tombstones::thaw(keep, settings.ended_sessions_max(), image.ended_sessions);
         let mut engine = Engine {
             latest: image.latest,
             tokens: image.tokens,
@@ -99,6 +102,7 @@ impl Engine {
             engine.track(tracked);
         }
         engine.sessions.next_place = image.next_place;
+        engine.sessions.ended = ended;
         for announced in sessions {
             engine.track_session(announced);
         }

@@ -88,7 +88,7 @@ struct Outbox {
 /// answers [`ClaimAnswer::Quarantined`](crate::model::ClaimAnswer::Quarantined) to whoever does not queue, and keeps queues waiting.
 ///
 /// How many claims and sessions there are is bounded by whoever calls; queues of one resource and
-/// marks of ended claims are bounded by [`EngineSettings`].
+/// marks of what has ended are bounded by [`EngineSettings`].
 #[derive(Debug)]
 pub struct Engine {
     settings: EngineSettings,
@@ -100,7 +100,7 @@ pub struct Engine {
     resources: Occupations,
     sessions: Sessions,
     routes: RouteTables,
-    tombstones: Tombstones,
+    tombstones: Tombstones<ClaimId>,
     timers: Timers,
     out: Outbox,
 }
@@ -114,7 +114,7 @@ impl Engine {
             quarantined_until: Boottime::ZERO,
             claims: Claims::new(),
             resources: Occupations::default(),
-            sessions: Sessions::default(),
+            sessions: Sessions::new(&settings),
             routes: RouteTables::default(),
             tombstones: Tombstones::new(settings.tombstone, settings.tombstones_max),
             timers: Timers::default(),
@@ -142,7 +142,7 @@ impl Engine {
                 self.announce(now, record);
                 Answer::Announced
             }
-            Request::EndSession { session, .. } => Answer::Ended(self.end_session(session)),
+            Request::EndSession { session, .. } => Answer::Ended(self.end_session(now, session)),
             Request::Inspect(resource) => Answer::Standing(self.inspect(now, &resource)),
             Request::Holders(resource) => Answer::Standing(self.holders(now, &resource)),
             Request::Routes { tenant, name, page } => {
@@ -163,7 +163,8 @@ impl Engine {
         } else {
             Some(self.quarantined_until)
         };
-        [self.timers.next(), self.tombstones.next(), unblocked].into_iter().flatten().min()
+        let marks = [self.tombstones.next(), self.sessions.ended.next()];
+        marks.into_iter().chain([self.timers.next(), unblocked]).flatten().min()
     }
 
     /// Does what is due: expiry, the end of grace, purge of waiters that are not beaten, the end of

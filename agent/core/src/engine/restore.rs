@@ -14,8 +14,8 @@ impl Engine {
     ///
     /// Grants and waiters get a whole ttl from now on, which is never less than they had; waiters
     /// keep their order. Grants in `ended` have expired at that instant: their holders know. No token
-    /// at or below a saved one is granted, whatever the range says. Marks of ended claims are not in the
-    /// journal.
+    /// at or below a saved one is granted, whatever the range says. Marks of what has ended are not in
+    /// the journal.
     pub fn restore(
         settings: EngineSettings,
         tokens: TokenRange,

@@ -9,16 +9,19 @@ use serde_json::json;
 use tenure_wire::{Kind, Role};
 
 use super::journal::Entry;
-use super::{Engine, Timer};
+use super::tombstones::Tombstones;
+use super::{Engine, EngineSettings, Timer};
 use crate::model::{BeatAnswer, Change, GoneReason, Resource, SessionId, SessionRecord};
 use crate::time::Boottime;
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Sessions {
     announced: HashMap<SessionId, Announced>,
     /// Sessions by tenant and project, in the order in which they were announced.
     projects: HashMap<(Arc<str>, Arc<str>), BTreeMap<u64, SessionId>>,
     pub(super) next_place: u64,
+    /// Marks of those that were ended: an announcement that comes late must not bring one back.
+    pub(super) ended: Tombstones<SessionId>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,6 +35,15 @@ pub(super) struct Announced {
 }
 
 impl Sessions {
+    pub(super) fn new(settings: &EngineSettings) -> Sessions {
+        Sessions {
+            announced: HashMap::new(),
+            projects: HashMap::new(),
+            next_place: 0,
+            ended: Tombstones::new(settings.tombstone, settings.ended_sessions_max()),
+        }
+    }
+
     /// The names of a project's first sessions, in the order in which they were announced.
     pub(super) fn names(&self, project: &(Arc<str>, Arc<str>), listed: usize) -> Vec<Arc<str>> {
         let Some(members) = self.projects.get(project) else { return Vec::new() };
@@ -84,6 +96,9 @@ impl Sessions {
 impl Engine {
     pub(super) fn announce(&mut self, now: Boottime, record: SessionRecord) {
         let id = record.owner.session;
+        if self.sessions.ended.get(now, id).is_some() {
+            return;
+        }
         if let Some(announced) = self.sessions.announced.get_mut(&id)
             && announced.record == record
         {
@@ -111,7 +126,12 @@ impl Engine {
         self.sessions.insert(announced);
     }
 
-    pub(super) fn end_session(&mut self, id: SessionId) -> bool {
+    pub(super) fn end_session(&mut self, now: Boottime, id: SessionId) -> bool {
+        self.sessions.ended.insert(now, id, GoneReason::Released);
+        self.remove_session(id)
+    }
+
+    fn remove_session(&mut self, id: SessionId) -> bool {
         let Some(announced) = self.sessions.remove(id) else { return false };
         self.timers.disarm(announced.armed, Timer::Session(id));
         self.persist(Entry::SessionEnded(id));
@@ -150,7 +170,7 @@ impl Engine {
         if let Some(announced) = self.sessions.announced.get(&id)
             && announced.expires <= now
         {
-            self.end_session(id);
+            self.remove_session(id);
         }
     }
 
@@ -160,7 +180,7 @@ impl Engine {
             announced.armed = announced.expires;
             self.timers.arm(announced.armed, Timer::Session(id));
         } else {
-            self.end_session(id);
+            self.remove_session(id);
         }
     }
 }

@@ -1,68 +1,70 @@
-//! Marks of ended claims, so that late copies of them are refused.
+//! Marks of what has ended, so that late copies of it are refused.
 
 use std::collections::{HashMap, VecDeque};
+use std::hash::Hash;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::{ClaimId, GoneReason, spare};
+use crate::model::{GoneReason, spare};
 use crate::time::Boottime;
 
 /// How many marks one step drops at most; until their turn comes they count as dropped.
 const DROPPED_PER_STEP: usize = 4096;
 
 #[derive(Debug)]
-pub(super) struct Tombstones {
+pub(super) struct Tombstones<Id> {
     keep: Duration,
     count_max: usize,
-    marks: HashMap<ClaimId, (GoneReason, Boottime)>,
+    marks: HashMap<Id, (GoneReason, Boottime)>,
     /// In the order in which they end. May name a mark that was replaced by a later one.
-    order: VecDeque<(Boottime, ClaimId)>,
+    order: VecDeque<(Boottime, Id)>,
     /// When to look again. Not the first end: one look per `keep` is enough.
     look_at: Option<Boottime>,
 }
 
 /// Tombstones in an image.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Marks {
-    marks: Vec<(ClaimId, GoneReason, Boottime)>,
-    order: VecDeque<(Boottime, ClaimId)>,
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Marks<Id> {
+    marks: Vec<(Id, GoneReason, Boottime)>,
+    order: VecDeque<(Boottime, Id)>,
     look_at: Option<Boottime>,
 }
 
-impl Tombstones {
-    pub(super) fn new(keep: Duration, count_max: usize) -> Tombstones {
-        Tombstones::thaw(keep, count_max, Marks::default())
+impl<Id: Copy + Eq + Ord + Hash> Tombstones<Id> {
+    pub(super) fn new(keep: Duration, count_max: usize) -> Tombstones<Id> {
+        let marks = Marks { marks: Vec::new(), order: VecDeque::new(), look_at: None };
+        Tombstones::thaw(keep, count_max, marks)
     }
 
-    pub(super) fn freeze(&self) -> Marks {
-        let marks = self.marks.iter().map(|(claim, (reason, until))| (*claim, *reason, *until));
+    pub(super) fn freeze(&self) -> Marks<Id> {
+        let marks = self.marks.iter().map(|(id, (reason, until))| (*id, *reason, *until));
         let mut marks: Vec<_> = marks.collect();
-        marks.sort_unstable_by_key(|(claim, ..)| *claim);
+        marks.sort_unstable_by_key(|(id, ..)| *id);
         Marks { marks, order: self.order.clone(), look_at: self.look_at }
     }
 
-    pub(super) fn thaw(keep: Duration, count_max: usize, marks: Marks) -> Tombstones {
+    pub(super) fn thaw(keep: Duration, count_max: usize, marks: Marks<Id>) -> Tombstones<Id> {
         let Marks { marks, order, look_at } = marks;
-        let marks = marks.into_iter().map(|(claim, reason, until)| (claim, (reason, until)));
+        let marks = marks.into_iter().map(|(id, reason, until)| (id, (reason, until)));
         Tombstones { keep, count_max, marks: marks.collect(), order, look_at }
     }
 
-    pub(super) fn get(&self, now: Boottime, claim: ClaimId) -> Option<GoneReason> {
-        self.marks.get(&claim).filter(|(_, until)| now < *until).map(|(reason, _)| *reason)
+    pub(super) fn get(&self, now: Boottime, id: Id) -> Option<GoneReason> {
+        self.marks.get(&id).filter(|(_, until)| now < *until).map(|(reason, _)| *reason)
     }
 
-    /// Marks a claim as ended. The first reason stays, except that expiry gives way: an expired
+    /// Marks it as ended. The first reason stays, except that expiry gives way: an expired
     /// claim may be claimed again, and one released after that must not.
-    pub(super) fn insert(&mut self, now: Boottime, claim: ClaimId, reason: GoneReason) {
+    pub(super) fn insert(&mut self, now: Boottime, id: Id, reason: GoneReason) {
         self.drop_due(now);
-        let reason = match self.get(now, claim) {
+        let reason = match self.get(now, id) {
             None | Some(GoneReason::Expired) => reason,
             Some(first) => first,
         };
         let until = now + self.keep;
-        self.marks.insert(claim, (reason, until));
-        self.order.push_back((until, claim));
+        self.marks.insert(id, (reason, until));
+        self.order.push_back((until, id));
         if self.order.len() > self.count_max {
             self.drop_first();
         }
@@ -99,9 +101,9 @@ impl Tombstones {
     }
 
     fn drop_first(&mut self) {
-        let Some((until, claim)) = self.order.pop_front() else { return };
-        if self.marks.get(&claim).is_some_and(|(_, current)| *current == until) {
-            self.marks.remove(&claim);
+        let Some((until, id)) = self.order.pop_front() else { return };
+        if self.marks.get(&id).is_some_and(|(_, current)| *current == until) {
+            self.marks.remove(&id);
         }
         spare::shrink_map(&mut self.marks);
         spare::shrink_queue(&mut self.order);

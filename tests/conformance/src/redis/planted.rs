@@ -10,7 +10,7 @@ pub(super) struct Fault {
 }
 
 /// All of them, in the order of the table.
-const FAULTS: [Fault; 18] = [
+const FAULTS: [Fault; 19] = [
     // The last token is not stored.
     fault("token-not-stored", None, "redis.call('SET', fence, whole(token))", ""),
     // An ended claim leaves no mark.
@@ -55,6 +55,8 @@ const FAULTS: [Fault; 18] = [
         "listed = redis.call('SREM'",
         "listed = redis.call('SISMEMBER'",
     ),
+    // A session that has ended is brought back by a late copy of its announcement.
+    fault("session-returns", Some("announce"), "if redis.call('EXISTS', KEYS[4]) == 1", "if nil"),
     // A released permit stays with its holder.
     fault("permit-kept", Some("release_permit"), "redis.call('ZREM', s.main, member) +", ""),
     // A released permit is given to nobody.
