@@ -7,11 +7,12 @@ use std::time::Duration;
 
 use redis::PushInfo;
 use redis::aio::MultiplexedConnection;
+use tenure_wire::Check;
 
 use super::connect_error::{self, REDIS};
 use super::layout::Layout;
 use super::settings::{Login, Place, RedisAccess, RedisServer};
-use super::{feed, sentinel, sign_in};
+use super::{examine, feed, sentinel, sign_in};
 use crate::remote::{
     ConnectError, ConnectionHints, Connector, Dialed, Endpoint, Peer, Purpose, Server, Tls, stream,
 };
@@ -130,6 +131,7 @@ impl Connector for Address {
     type Connection = MultiplexedConnection;
 
     const STORE: &'static str = REDIS;
+    const KIND: &'static str = "redis";
 
     async fn connect(
         &self,
@@ -168,5 +170,9 @@ impl Connector for Address {
             return Err(ConnectError::lost(&peer, &cause));
         }
         Ok(())
+    }
+
+    async fn examine(&self, connection: MultiplexedConnection, checks: &mut Vec<Check>) {
+        examine::look(connection, &self.layout, checks).await;
     }
 }

@@ -6,7 +6,6 @@ mod info;
 mod judge;
 mod rights;
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use info::Info;
@@ -18,14 +17,10 @@ use rights::{Need, grant};
 use tenure_wire::Check;
 use tokio::time::timeout;
 
-use super::address::Address;
 use super::layout::Layout;
-use crate::Examination;
-use crate::remote::{Connected, Dialer, FeedState, Link, Purpose};
 
 /// Names of checks: stable, since programs look for them.
 mod names {
-    pub(super) const CONNECTION: &str = "redis.connection";
     pub(super) const SERVER: &str = "redis.server";
     pub(super) const TOPOLOGY: &str = "redis.topology";
     pub(super) const DATABASE: &str = "redis.database";
@@ -38,105 +33,23 @@ mod names {
     pub(super) const TENANT_RIGHTS: &str = "redis.tenant_rights";
     pub(super) const TRACKING: &str = "redis.tracking";
     pub(super) const KEYSPACE_EVENTS: &str = "redis.keyspace_events";
-    pub(super) const FEED: &str = "redis.feed";
     pub(super) const LATENCY: &str = "redis.latency";
     pub(super) const CLOCK: &str = "redis.clock";
     pub(super) const SCORES: &str = "redis.scores";
     pub(super) const INFO: &str = "redis.info";
-    pub(super) const REST: &str = "redis.rest";
 }
 
 /// How long one question may take.
 const ANSWER_MAX: Duration = Duration::from_millis(1000);
-/// How long all questions may take, so that what was found until then is told: somebody waits.
-const QUESTIONS_MAX: Duration = Duration::from_millis(2000);
-/// How long it may take to connect.
-const CONNECT_MAX: Duration = Duration::from_millis(2000);
 
-/// The check of the agent's own feed, which needs no question.
-fn feed(state: FeedState) -> Check {
-    const NAME: &str = names::FEED;
-    match state {
-        FeedState::Up => Check::ok(NAME, "the agent hears at once what others change"),
-        FeedState::Partial(why) => Check::warning(
-            NAME,
-            format!("the agent does not hear all that others change: {why}"),
-            "see the checks of rights and tracking; until then it finds changes by asking, up to \
-             a second late",
-        ),
-        FeedState::Down => Check::warning(
-            NAME,
-            "the agent hears nothing of what others change at the moment",
-            "run this again; if it stays so, look into the agent's log",
-        ),
-    }
-}
-
-/// An examination over a connection of its own, which shows at once whether new ones can be made, and
-/// holds up no beat and no claim.
-pub fn examination(dialer: Arc<Dialer<Address>>, state: FeedState) -> Examination {
-    Box::pin(async move {
-        let layout = Arc::clone(dialer.connector().layout());
-        match connect(dialer).await {
-            // The connection ends with its link.
-            Ok((_link, connected)) => {
-                let place = &connected.server.place;
-                let mut checks =
-                    vec![Check::ok(names::CONNECTION, format!("connected to {place}"))];
-                checks.extend(examine(connected.connection, &layout).await);
-                checks.push(feed(state));
-                checks
-            }
-            Err(cause) => vec![unreachable(&cause)],
-        }
-    })
-}
-
-async fn connect(
-    dialer: Arc<Dialer<Address>>,
-) -> Result<(Link<MultiplexedConnection>, Connected<MultiplexedConnection>), String> {
-    let link = Link::open(dialer, Purpose::Examination);
-    let ready = timeout(CONNECT_MAX, link.ready()).await;
-    match ready {
-        Ok(Ok(connected)) => Ok((link, connected)),
-        Ok(Err(failure)) => Err(failure.cause().to_owned()),
-        Err(_) => {
-            let ms = CONNECT_MAX.as_millis();
-            Err(format!("no connection within {ms} ms"))
-        }
-    }
-}
-
-/// The check when there is no connection; the cause names the place and the way out of it.
-fn unreachable(cause: &str) -> Check {
-    Check::failure(
-        names::CONNECTION,
-        cause,
-        "mend that, or correct upstream and upstream_secret_file (`tenured check-config` shows what \
-         is in effect); the agent tries again by itself, nothing else could be looked at",
-    )
-}
-
-/// Looks at everything over that connection, which must not be one that listens to pushes. Needs a
-/// runtime with time. Changes nothing on the server, but that `ACL LOG` tells of what was denied. Never
-/// fails: what cannot be found out is unknown.
-pub async fn examine(connection: MultiplexedConnection, layout: &Layout) -> Vec<Check> {
-    let mut checks = Vec::new();
-    let mut asker = Asker { connection };
-    if timeout(QUESTIONS_MAX, look(&mut asker, layout, &mut checks)).await.is_err() {
-        checks.push(Check::unknown(
-            names::REST,
-            format!(
-                "the server was too slow to look further within {} ms",
-                QUESTIONS_MAX.as_millis()
-            ),
-            "see whether it is overloaded (SLOWLOG GET, INFO commandstats), and run this again",
-        ));
-    }
-    checks
-}
-
-async fn look(asker: &mut Asker, layout: &Layout, checks: &mut Vec<Check>) {
+/// Looks at everything over that connection, which must not be one that listens to pushes. Changes
+/// nothing on the server, but that `ACL LOG` tells of what was denied.
+pub(super) async fn look(
+    connection: MultiplexedConnection,
+    layout: &Layout,
+    checks: &mut Vec<Check>,
+) {
+    let asker = &mut Asker { connection };
     let client = Client::ask(asker).await;
     checks.push(client.database());
     match asker.ask::<String>(&["INFO"]).await {

@@ -40,8 +40,7 @@ use self::layout::Layout;
 use self::members::Members;
 use self::settings::{RedisAccess, RedisUpstream};
 use self::tenants::Tenants;
-use crate::Examination;
-use crate::remote::{self, Backend, Dialer, Driver, FeedState, Listening, Verified};
+use crate::remote::{self, Backend, Dialer, Driver, Listening, Verified};
 use crate::settings::{OpenError, Opened, Place};
 
 /// The guarantee of a Redis.
@@ -179,9 +178,5 @@ impl Backend for Redis {
             }
             Chore::Survey(cursor) => feed::survey(line, layout, &cursor).await.map(Found::Surveyed),
         }
-    }
-
-    fn examine(&self, feed: FeedState) -> Examination {
-        examine::examination(Arc::clone(&self.dialer), feed)
     }
 }

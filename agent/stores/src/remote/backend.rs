@@ -7,7 +7,6 @@ use super::calls::Line;
 use super::hints::Hint;
 use super::link::Connector;
 use super::own_claims::ClaimStep;
-use crate::Examination;
 
 /// Connections to a backend's store.
 pub type ConnectionOf<B> = <<B as Backend>::Connector as Connector>::Connection;
@@ -78,9 +77,6 @@ pub trait Backend: 'static {
     ) -> Result<FoundOf<Self>, Failure> {
         Err(Failure::Unavailable("this store has no chores".to_owned()))
     }
-
-    /// A thorough look at the store and its settings, over a connection of its own.
-    fn examine(&self, feed: FeedState) -> Examination;
 }
 
 /// The state of the change feed of a connection that listens.

@@ -18,9 +18,10 @@ use super::backend::{
     Backend, ChoreOf, Chores, ConnectionOf, FeedState, FoundOf, LineOf, Listening, Verified,
 };
 use super::calls::{Calls, Done};
+use super::examination::examination;
 use super::expiries::Expiries;
 use super::hints::{Heard, Hints, hints};
-use super::link::{Dialer, Link, LinkState, Purpose};
+use super::link::{Connector, Dialer, Link, LinkState, Purpose};
 use super::own_claims::OwnClaims;
 use super::token::greatest_token;
 use crate::{Examination, Health, Upstream};
@@ -61,12 +62,14 @@ enum Reply<F> {
 type CallsOf<B> = Calls<Task<ChoreOf<B>>, Reply<FoundOf<B>>, ConnectionOf<B>>;
 type DoneOf<B> = Done<Task<ChoreOf<B>>, Reply<FoundOf<B>>>;
 
-struct Links<C> {
-    beats: Link<C>,
-    commands: Link<C>,
-    feed: Link<C>,
+struct Links<D: Connector> {
+    /// Makes one more for an examination.
+    dialer: Arc<Dialer<D>>,
+    beats: Link<D::Connection>,
+    commands: Link<D::Connection>,
+    feed: Link<D::Connection>,
     /// Nothing on it may keep a claim or a release waiting.
-    background: Link<C>,
+    background: Link<D::Connection>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,7 +96,7 @@ struct Feed {
 pub struct Driver<B: Backend> {
     backend: Rc<B>,
     chores: B::Chores,
-    links: Links<ConnectionOf<B>>,
+    links: Links<B::Connector>,
     /// The time that a call waits for its answer.
     timeout: Duration,
     calls: CallsOf<B>,
@@ -120,6 +123,7 @@ impl<B: Backend> Driver<B> {
         let (sink, hints) = hints();
         let open = |purpose| Link::open(Arc::clone(dialer), purpose);
         let links = Links {
+            dialer: Arc::clone(dialer),
             beats: open(Purpose::Beats),
             feed: Link::open_feed(Arc::clone(dialer), sink),
             commands: open(Purpose::Commands),
@@ -342,11 +346,12 @@ impl<B: Backend> Upstream for Driver<B> {
     }
 
     fn examine(&self) -> Examination {
-        self.backend.examine(match (self.feed.phase, &self.feed.refused) {
+        let feed = match (self.feed.phase, &self.feed.refused) {
             (FeedPhase::Up, None) => FeedState::Up,
             (FeedPhase::Up, Some(refused)) => FeedState::Partial(refused.clone()),
             (FeedPhase::Down { .. } | FeedPhase::Starting, _) => FeedState::Down,
-        })
+        };
+        examination(Arc::clone(&self.links.dialer), feed)
     }
 
     fn shares_journal(&self) -> bool {

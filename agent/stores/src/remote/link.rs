@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tenure_core::model::Failure;
+use tenure_wire::Check;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 
 use super::connect_error::ConnectError;
@@ -53,6 +54,8 @@ pub trait Connector: Send + Sync + 'static {
 
     /// The store's name, for people.
     const STORE: &'static str;
+    /// The store's kind as the settings have it; names of checks start with it.
+    const KIND: &'static str;
 
     /// Dials, signs in, and refuses a server that is unfit.
     ///
@@ -75,6 +78,20 @@ pub trait Connector: Send + Sync + 'static {
         connection: &Self::Connection,
         server: &Server,
     ) -> impl Future<Output = Result<(), ConnectError>> + Send;
+
+    /// A thorough look at the store and its settings, over a connection of [`Purpose::Examination`]. Adds
+    /// to `checks` as it goes, in the order in which they are worth reading.
+    ///
+    /// To ensure correctness:
+    /// - it changes nothing in the store;
+    /// - it may be dropped at any await, when its deadline has passed.
+    fn examine(
+        &self,
+        _connection: Self::Connection,
+        _checks: &mut Vec<Check>,
+    ) -> impl Future<Output = ()> + Send {
+        async {}
+    }
 }
 
 /// The server's facts about itself.

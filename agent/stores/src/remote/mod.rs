@@ -1,5 +1,5 @@
 //! Everything that a remote store needs and that is not its own: calls with deadlines, connections kept
-//! up, the feed of hints, the agent's own claims, expiry deadlines, streams with TLS.
+//! up, the feed of hints, the agent's own claims, expiry deadlines, examinations, streams with TLS.
 //!
 //! A store writes a [`Connector`] and a [`Backend`]; a [`Driver`] makes an upstream of them.
 //!
@@ -9,6 +9,7 @@ mod backend;
 mod calls;
 mod connect_error;
 mod driver;
+mod examination;
 mod expiries;
 mod hints;
 mod link;
@@ -26,6 +27,7 @@ pub use backend::{
 pub use calls::Line;
 pub use connect_error::{ConnectError, Peer, TlsFault};
 pub use driver::Driver;
+pub use examination::{examination, examine};
 pub use hints::{ConnectionHints, Heard, Hint, HintSink, Hints, hints};
 pub use link::{Connected, Connector, Dialed, Dialer, Link, LinkState, Pump, Purpose, Server};
 pub use own_claims::ClaimStep;

@@ -17,10 +17,10 @@ use tokio::sync::Notify;
 use uuid::Uuid;
 
 use super::{
-    Backend, ConnectError, ConnectionHints, Connector, Dialed, Dialer, Driver, FeedState, Hint,
-    LineOf, NoChores, Peer, Purpose, Server,
+    Backend, ConnectError, ConnectionHints, Connector, Dialed, Dialer, Driver, Hint, LineOf,
+    NoChores, Peer, Purpose, Server,
 };
-use crate::{Examination, Upstream};
+use crate::Upstream;
 
 const TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -48,6 +48,7 @@ struct Toy(Arc<Hand>);
 impl Connector for Toy {
     type Connection = ();
     const STORE: &'static str = "Toy";
+    const KIND: &'static str = "toy";
 
     async fn connect(
         &self,
@@ -99,10 +100,6 @@ impl Backend for Toy {
             Request::Claim(_) => Answer::Claim(ClaimAnswer::Gone(GoneReason::Conflict)),
             _ => Answer::Released(true),
         })
-    }
-
-    fn examine(&self, _feed: FeedState) -> Examination {
-        Box::pin(async { Vec::new() })
     }
 }
 

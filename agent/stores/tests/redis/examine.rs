@@ -3,10 +3,11 @@
 use redis::aio::MultiplexedConnection;
 use tenure_harness::{DEADLINE, until};
 use tenure_stores::Upstream;
-use tenure_stores::redis::examine::{acl_rules, examination, examine};
+use tenure_stores::redis::address::Address;
+use tenure_stores::redis::examine::acl_rules;
 use tenure_stores::redis::layout::Layout;
 use tenure_stores::redis::settings::RedisAccess;
-use tenure_stores::remote::{FeedState, Purpose};
+use tenure_stores::remote::{FeedState, Purpose, examination, examine};
 use tenure_wire::{Check, Verdict};
 use tokio::time::timeout;
 
@@ -30,7 +31,7 @@ async fn find_at(server: &Server) -> Vec<Check> {
     let client = redis::Client::open(url).unwrap();
     let connection: MultiplexedConnection =
         client.get_multiplexed_async_connection().await.unwrap();
-    examine(connection, &Layout::default()).await
+    examine(&Address::new(server.unix(), Layout::default()), connection).await
 }
 
 async fn find_as(server: &Server, user: &str) -> Vec<Check> {
@@ -305,6 +306,7 @@ async fn a_server_that_stops_meanwhile() {
     let client = redis::Client::open(url).unwrap();
     let connection = client.get_multiplexed_async_connection().await.unwrap();
     server.pause();
-    let checks = timeout(DEADLINE, examine(connection, &Layout::default())).await.unwrap();
+    let address = Address::new(server.unix(), Layout::default());
+    let checks = timeout(DEADLINE, examine(&address, connection)).await.unwrap();
     check(&checks, "redis.rest", Verdict::Unknown, "too slow to look further");
 }

@@ -5,10 +5,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use tenure_core::model::{Answer, Change, Failure, Request};
-use tenure_stores::Examination;
 use tenure_stores::remote::{
-    Backend, ConnectError, ConnectionHints, Connector, Dialed, FeedState, Hint, LineOf, Listening,
-    NoChores, Peer, Purpose, Server,
+    Backend, ConnectError, ConnectionHints, Connector, Dialed, Hint, LineOf, Listening, NoChores,
+    Peer, Purpose, Server,
 };
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
@@ -53,6 +52,7 @@ impl Trial {
 impl Connector for Trial {
     type Connection = Connection;
     const STORE: &'static str = "the trial store";
+    const KIND: &'static str = "trial";
 
     async fn connect(
         &self,
@@ -149,9 +149,5 @@ impl Backend for Trial {
         line.sending();
         line.connection().ask(Ask::Listen).await?;
         Ok(Listening { hears_all: true, refused: None })
-    }
-
-    fn examine(&self, _feed: FeedState) -> Examination {
-        Box::pin(async { Vec::new() })
     }
 }

@@ -1,0 +1,87 @@
+//! An examination over a connection of its own, which shows at once whether new ones can be made, and
+//! holds up no beat and no claim.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tenure_wire::Check;
+use tokio::time::timeout;
+
+use super::backend::FeedState;
+use super::link::{Connected, Connector, Dialer, Link, Purpose};
+use crate::Examination;
+
+/// How long it may take to connect.
+const CONNECT_MAX: Duration = Duration::from_millis(2000);
+/// How long the store may be looked at, so that what was found until then is told: somebody waits.
+const LOOK_MAX: Duration = Duration::from_millis(2000);
+
+/// A check's name: stable, since programs look for it.
+fn name<D: Connector>(what: &str) -> String {
+    format!("{}.{what}", D::KIND)
+}
+
+pub fn examination<D: Connector>(dialer: Arc<Dialer<D>>, feed: FeedState) -> Examination {
+    Box::pin(async move {
+        // The connection ends with its link.
+        let link = Link::open(Arc::clone(&dialer), Purpose::Examination);
+        match connect(&link).await {
+            Ok(Connected { connection, server, .. }) => {
+                let detail = format!("connected to {}", server.place);
+                let mut checks = vec![Check::ok(&name::<D>("connection"), detail)];
+                checks.extend(examine(dialer.connector(), connection).await);
+                checks.push(hears::<D>(feed));
+                checks
+            }
+            Err(cause) => vec![unreachable::<D>(&cause)],
+        }
+    })
+}
+
+async fn connect<C: Clone + Send + Sync + 'static>(link: &Link<C>) -> Result<Connected<C>, String> {
+    match timeout(CONNECT_MAX, link.ready()).await {
+        Ok(ready) => ready.map_err(|failure| failure.cause().to_owned()),
+        Err(_) => Err(format!("no connection within {} ms", CONNECT_MAX.as_millis())),
+    }
+}
+
+/// Looks at the store over that connection. Never fails: what cannot be found out is unknown.
+pub async fn examine<D: Connector>(connector: &D, connection: D::Connection) -> Vec<Check> {
+    let mut checks = Vec::new();
+    if timeout(LOOK_MAX, connector.examine(connection, &mut checks)).await.is_err() {
+        checks.push(Check::unknown(
+            &name::<D>("rest"),
+            format!("the server was too slow to look further within {} ms", LOOK_MAX.as_millis()),
+            "see whether it is overloaded, and run this again",
+        ));
+    }
+    checks
+}
+
+/// The check when there is no connection; the cause names the place and the way out of it.
+fn unreachable<D: Connector>(cause: &str) -> Check {
+    Check::failure(
+        &name::<D>("connection"),
+        cause,
+        "mend that, or correct upstream and upstream_secret_file (`tenured check-config` shows what \
+         is in effect); the agent tries again by itself, nothing else could be looked at",
+    )
+}
+
+/// The check of the agent's own feed, which needs no question.
+fn hears<D: Connector>(feed: FeedState) -> Check {
+    let name = name::<D>("feed");
+    match feed {
+        FeedState::Up => Check::ok(&name, "the agent hears at once what others change"),
+        FeedState::Partial(why) => Check::warning(
+            &name,
+            format!("the agent does not hear all that others change: {why}"),
+            "see the other checks; until then it finds changes by asking, up to a second late",
+        ),
+        FeedState::Down => Check::warning(
+            &name,
+            "the agent hears nothing of what others change at the moment",
+            "run this again; if it stays so, look into the agent's log",
+        ),
+    }
+}
