@@ -8,7 +8,7 @@ use tenure_wire::{Acquire, Kind, Release, ReleasedCause, Wait};
 use super::Keeper;
 use super::command::Note;
 use super::hold::{Beats, Caller, Hold, Stage};
-use super::refusal::{Limit, Refusal, Trouble};
+use super::refusal::{Limit, Refusal, UpstreamError};
 use super::request::{Reply, Ticket};
 use super::timers::{Alarm, Timer};
 use crate::model::Peer;
@@ -319,9 +319,9 @@ impl Keeper {
             let waited = now.since(asked_at);
             Refusal::WaitTimeout { hold: id, resource, waited, limit_changed }
         } else {
-            let trouble = queue.and_then(|queue| queue.trouble.clone());
-            let trouble = trouble.unwrap_or(Trouble::Silent);
-            Refusal::WaitUnanswered { hold: id, trouble, limit_changed }
+            let error = queue.and_then(|queue| queue.error.clone());
+            let error = error.unwrap_or(UpstreamError::TimedOut);
+            Refusal::WaitUnanswered { hold: id, error, limit_changed }
         };
         self.refuse_waiting(now, id, &refusal);
         self.end_released(now, id, ReleasedCause::WaitTimeout);

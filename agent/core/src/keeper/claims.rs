@@ -11,7 +11,7 @@ use super::calls::{Call, Renewed};
 use super::command::Note;
 use super::hold::{Hold, Stage, millis};
 use super::queue::PLACES_TOLD;
-use super::refusal::{Refusal, Trouble};
+use super::refusal::{Refusal, UpstreamError};
 use super::request::{Reply, Ticket};
 use super::timers::Timer;
 use crate::model::{
@@ -112,11 +112,11 @@ impl Keeper {
             ClaimAnswer::Quarantined { free_in } => {
                 let Some(hold) = self.holds.change(id, Stage::Queued) else { return };
                 let (kind, wait) = (hold.kind(), hold.caller.wait);
-                let trouble = Trouble::Quarantined(free_in);
+                let error = UpstreamError::Quarantined(free_in);
                 if wait == Wait::None {
-                    return self.give_up(now, id, &Refusal::Upstream(trouble));
+                    return self.give_up(now, id, &Refusal::Upstream(error));
                 }
-                self.queues.found_trouble(resource, trouble);
+                self.queues.found_error(resource, error);
                 if kind == Kind::Semaphore {
                     self.answer_queued(now, id);
                     self.claim_later(now, id, free_in);
@@ -143,11 +143,11 @@ impl Keeper {
         hold.uncertain |= matches!(failure, Failure::Unknown(_));
         hold.beats.failures += 1;
         let failures = hold.beats.failures;
-        let trouble = Trouble::Unavailable(failure.cause().to_owned());
+        let error = UpstreamError::Unavailable(failure.cause().to_owned());
         if hold.caller.wait == Wait::None {
-            return self.give_up(now, id, &Refusal::Upstream(trouble));
+            return self.give_up(now, id, &Refusal::Upstream(error));
         }
-        self.queues.found_trouble(resource, trouble);
+        self.queues.found_error(resource, error);
         let wait = self.settings.back_off(failures);
         if resource.kind == Kind::Semaphore {
             self.answer_queued(now, id);

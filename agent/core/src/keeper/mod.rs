@@ -72,7 +72,7 @@ use pending::Pending;
 use queue::Queues;
 use rand_chacha::ChaCha12Rng;
 use rand_chacha::rand_core::SeedableRng;
-pub use refusal::{Limit, Refusal, Trouble};
+pub use refusal::{Limit, Refusal, UpstreamError};
 pub use request::{
     Reply, Request, SessionFacts, StatusCursor, StatusPage, StatusView, StreamId, StreamTarget,
     Ticket,

@@ -10,7 +10,7 @@ use tenure_wire::{Kind, Wait};
 
 use super::calls::{Call, Renewed};
 use super::hold::{Hold, Stage};
-use super::refusal::Trouble;
+use super::refusal::UpstreamError;
 use super::table::Table;
 use super::timers::{Alarm, QueueId, Timer, Timers};
 use super::{Keeper, Phase};
@@ -43,7 +43,7 @@ pub(super) struct LocalQueue {
     /// When the upstream last said that somebody else has it.
     pub(super) taken_at: Option<Boottime>,
     /// Why the upstream last said neither that nor granted it.
-    pub(super) trouble: Option<Trouble>,
+    pub(super) error: Option<UpstreamError>,
 }
 
 impl LocalQueue {
@@ -56,7 +56,7 @@ impl LocalQueue {
             retry: Alarm::default(),
             places: Alarm::default(),
             taken_at: None,
-            trouble: None,
+            error: None,
         }
     }
 
@@ -137,9 +137,9 @@ impl Queues {
     }
 
     /// Nothing was heard from the upstream about who has the resource.
-    pub(super) fn found_trouble(&mut self, resource: &Resource, trouble: Trouble) {
+    pub(super) fn found_error(&mut self, resource: &Resource, error: UpstreamError) {
         if let Some(queue) = self.get_mut(resource) {
-            queue.trouble = Some(trouble);
+            queue.error = Some(error);
         }
     }
 }

@@ -16,7 +16,7 @@ pub enum Refusal {
     Stopping,
     /// The journal takes nothing new.
     Unrecorded(Arc<str>),
-    Upstream(Trouble),
+    Upstream(UpstreamError),
     /// Another user's session is as unknown as one that never was.
     SessionUnknown {
         session: Uuid,
@@ -73,7 +73,7 @@ pub enum Refusal {
     /// Nobody could say in time whether the resource was free.
     WaitUnanswered {
         hold: ClaimId,
-        trouble: Trouble,
+        error: UpstreamError,
         limit_changed: Option<LimitChanged>,
     },
     Contended {
@@ -93,10 +93,10 @@ pub enum Refusal {
 
 /// The reason why the upstream gave no decision.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Trouble {
+pub enum UpstreamError {
     Unavailable(String),
     /// No answer came while the caller waited.
-    Silent,
+    TimedOut,
     /// The record of earlier holds was lost: they may be valid for so long.
     Quarantined(Duration),
 }
@@ -199,6 +199,6 @@ impl Refusal {
 
     /// The refusal of a request whose call failed.
     pub(super) fn unavailable(cause: &str) -> Refusal {
-        Refusal::Upstream(Trouble::Unavailable(cause.to_owned()))
+        Refusal::Upstream(UpstreamError::Unavailable(cause.to_owned()))
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tenure_core::keeper::{Limit, Refusal, STREAMS_PER_SESSION_MAX, Trouble};
+use tenure_core::keeper::{Limit, Refusal, STREAMS_PER_SESSION_MAX, UpstreamError};
 use tenure_core::model::{Full, Resource};
 use tenure_wire::page::{SLOTS, SLOTS_MAX};
 use tenure_wire::{Code, Holder, LostReason, Problem};
@@ -41,8 +41,8 @@ fn of(refusal: &Refusal) -> Problem {
 fn retry_after_ms(refusal: &Refusal) -> Option<u64> {
     match (refusal, refusal.code()) {
         (
-            Refusal::Upstream(Trouble::Quarantined(free_in))
-            | Refusal::WaitUnanswered { trouble: Trouble::Quarantined(free_in), .. },
+            Refusal::Upstream(UpstreamError::Quarantined(free_in))
+            | Refusal::WaitUnanswered { error: UpstreamError::Quarantined(free_in), .. },
             _,
         ) => Some(millis(*free_in)),
         (_, Code::Stopping | Code::QuotaExceeded | Code::UpstreamUnavailable) => {
@@ -59,7 +59,7 @@ fn detail(refusal: &Refusal) -> String {
             "{cause}, and what is granted now might not survive a restart of the agent; ask its \
              administrator to make space in runtime_dir"
         ),
-        Refusal::Upstream(trouble) | Refusal::WaitUnanswered { trouble, .. } => upstream(trouble),
+        Refusal::Upstream(error) | Refusal::WaitUnanswered { error, .. } => upstream(error),
         Refusal::CheckpointFailed(cause) => {
             let cause = cause.as_deref().unwrap_or("a beat is unknown");
             unavailable(&format!("{cause}; holds stay valid until their valid-until"))
@@ -126,11 +126,11 @@ fn detail(refusal: &Refusal) -> String {
     }
 }
 
-fn upstream(trouble: &Trouble) -> String {
-    match trouble {
-        Trouble::Unavailable(cause) => unavailable(cause),
-        Trouble::Silent => unavailable("it gave no answer in time"),
-        Trouble::Quarantined(free_in) => format!(
+fn upstream(error: &UpstreamError) -> String {
+    match error {
+        UpstreamError::Unavailable(cause) => unavailable(cause),
+        UpstreamError::TimedOut => unavailable("it gave no answer in time"),
+        UpstreamError::Quarantined(free_in) => format!(
             "the agent lost its record of earlier holds, and grants nothing for another {} ms, in \
              which they may be valid; try again then",
             millis(*free_in)
@@ -273,17 +273,17 @@ mod tests {
 
     #[test]
     fn a_wait_that_nobody_decided_says_why() {
-        let wait = |trouble| Refusal::WaitUnanswered {
+        let wait = |error| Refusal::WaitUnanswered {
             hold: ClaimId(Uuid::nil()),
-            trouble,
+            error,
             limit_changed: None,
         };
         let silent =
             "the upstream does not answer (it gave no answer in time); `tenure doctor` tells more";
-        assert_eq!(said(&wait(Trouble::Silent)), (silent.to_owned(), Some(1000)));
-        assert_eq!(of(&wait(Trouble::Silent)).hold, Some(Uuid::nil()));
+        assert_eq!(said(&wait(UpstreamError::TimedOut)), (silent.to_owned(), Some(1000)));
+        assert_eq!(of(&wait(UpstreamError::TimedOut)).hold, Some(Uuid::nil()));
         let (detail, retry_after_ms) =
-            said(&wait(Trouble::Quarantined(Duration::from_millis(1500))));
+            said(&wait(UpstreamError::Quarantined(Duration::from_millis(1500))));
         assert!(detail.contains("grants nothing for another 1500 ms"), "{detail}");
         assert_eq!(retry_after_ms, Some(1500));
     }

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use tenure_core::keeper::{
     Refusal, Reply, Request, SessionFacts, Settings, StatusView, StreamId, StreamTarget, Ticket,
-    Trouble,
+    UpstreamError,
 };
 use tenure_core::model::{ClaimId, Peer, Process, Quota, Resource, SessionId};
 use tenure_stores::Health;
@@ -343,7 +343,7 @@ fn acquire(ask: &wire::Acquire) -> Result<Reply, Refusal> {
         }
         "quarantined" => {
             let free_in = Duration::from_millis(1500);
-            Err(Refusal::Upstream(Trouble::Quarantined(free_in)))
+            Err(Refusal::Upstream(UpstreamError::Quarantined(free_in)))
         }
         "lost" => {
             let why = "it was released".into();
