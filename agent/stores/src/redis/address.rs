@@ -96,7 +96,7 @@ impl Address {
         };
         let patience = self.access.connect_timeout;
         let stream = stream::connect(peer, endpoint, self.tls(), patience).await?;
-        let (mut connection, mut motor) =
+        let (mut connection, mut pump) =
             sign_in::sign_in(self, peer, endpoint, stream, pushed).await?;
         let server = {
             let mut check = pin!(async {
@@ -105,19 +105,13 @@ impl Address {
             });
             tokio::select! {
                 server = &mut check => server?,
-                () = &mut motor => {
+                lost = &mut pump => {
                     // It may have said why before.
-                    drop(motor);
-                    let said = check.await.err();
-                    return Err(said.unwrap_or_else(|| ConnectError::lost(peer, "it hung up")));
+                    drop(pump);
+                    return Err(check.await.err().unwrap_or(lost));
                 }
             }
         };
-        let peer = peer.clone();
-        let pump = Box::pin(async move {
-            motor.await;
-            ConnectError::lost(&peer, "it hung up")
-        });
         Ok(Dialed { connection, server, pump })
     }
 }

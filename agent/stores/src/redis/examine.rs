@@ -1,10 +1,10 @@
 //! A thorough look at a Redis: what of it breaks, or will break, what Tenure promises.
 
 mod clocks;
-mod hints;
 mod info;
 mod judge;
 mod rights;
+mod tracking;
 
 use std::time::Duration;
 
@@ -72,7 +72,7 @@ pub(super) async fn look(
         }
     }
     checks.extend(rights(asker, layout, &client.user).await);
-    checks.extend(hints::look(asker, layout, &client.user).await);
+    checks.extend(tracking::look(asker, layout, &client.user).await);
     checks.extend(clocks::look(asker, layout, &client.user).await);
 }
 

@@ -61,13 +61,13 @@ impl Query<'_> {
             AsyncConnectionConfig::new().set_response_timeout(None).set_connection_timeout(None);
         let made = MultiplexedConnection::new_with_config(&info, stream, config).await;
         let plain = self.tls.is_none();
-        let (mut connection, motor) =
+        let (mut connection, pump) =
             made.map_err(|error| connect_error::at_first(peer, plain, self.login, &error))?;
         let mut question = cmd("SENTINEL");
         question.arg("get-master-addr-by-name").arg(self.master);
         let answer = tokio::select! {
             answer = question.query_async::<Option<(String, u16)>>(&mut connection) => answer,
-            () = motor => return Err(ConnectError::lost(peer, "it hung up")),
+            () = pump => return Err(ConnectError::lost(peer, "it hung up")),
         };
         let answer = answer.map_err(|error| connect_error::later(peer, self.login, &error))?;
         Ok(answer.map(|(host, port)| Endpoint::Tcp(host, port)))

@@ -1,8 +1,6 @@
 //! The first words on a connection, and whether the server is one that the agent can use.
 
 use std::collections::HashMap;
-use std::future::Future;
-use std::pin::Pin;
 
 use redis::aio::MultiplexedConnection;
 use redis::{
@@ -13,14 +11,10 @@ use redis::{
 use super::address::Address;
 use super::connect_error::{self, is_not_ready};
 use crate::remote::stream::Stream;
-use crate::remote::{ConnectError, Endpoint, Peer, Server};
+use crate::remote::{ConnectError, Endpoint, Peer, Pump, Server};
 
 /// Oldest server: older ones lack commands that the scripts use.
 const VERSION_MIN: (u32, u32) = (6, 2);
-
-/// The future that must be polled for anything to happen on a connection. Ends when the connection
-/// does, and ends the connection when it is dropped.
-pub(super) type Motor = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Signs in on a fresh stream. `heard` gets what the server says unasked.
 pub(super) async fn sign_in(
@@ -29,7 +23,7 @@ pub(super) async fn sign_in(
     endpoint: &Endpoint,
     stream: Box<dyn Stream>,
     heard: impl Fn(PushInfo) -> Result<(), ()> + Send + Sync + 'static,
-) -> Result<(MultiplexedConnection, Motor), ConnectError> {
+) -> Result<(MultiplexedConnection, Pump), ConnectError> {
     let login = address.login();
     // One command and no more: a server that refuses and hangs up answers once, and the client
     // would not tell what it said if it waited for more.
@@ -48,9 +42,14 @@ pub(super) async fn sign_in(
         .set_push_sender(heard);
     let made = MultiplexedConnection::new_with_config(&info, stream, config).await;
     let plain = address.tls().is_none() && matches!(endpoint, Endpoint::Tcp(..));
-    let (connection, motor) =
+    let (connection, pump) =
         made.map_err(|error| connect_error::at_first(peer, plain, login, &error))?;
-    Ok((connection, Box::pin(motor)))
+    let peer = peer.clone();
+    let pump = Box::pin(async move {
+        pump.await;
+        ConnectError::lost(&peer, "it hung up")
+    });
+    Ok((connection, pump))
 }
 
 /// Chooses the database, and says who we are, for whoever looks at CLIENT LIST.
