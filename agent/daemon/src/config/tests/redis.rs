@@ -48,12 +48,6 @@ fn broken_rules_of_a_redis() {
          which cannot be told from 'tenant:' of keys of other tenants; choose prefixes none of which \
          starts with another",
     );
-    check("embedded:", "poll = \"2s\"", "FILE:3: redis.poll = \"2s\": must be from 10ms to 1s");
-    check(
-        "embedded:",
-        "timeout = \"2m\"",
-        "FILE:3: redis.timeout = \"2m\": must be from 50ms to 60s",
-    );
     check(
         "redis://h",
         "tls_ca_file = \"/ca\"",
