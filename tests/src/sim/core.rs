@@ -183,7 +183,6 @@ pub(crate) struct Core {
     pub(crate) trace: Trace,
     pub(crate) checks: Checks,
     pub(crate) plan: Plan,
-    pub(crate) planted: Option<Planted>,
     pub(crate) findings: Findings,
     pub(crate) next_number: u64,
     /// What is told to programs.
@@ -302,6 +301,6 @@ impl Core {
 
     /// True if this fault is planted.
     pub(crate) fn has(&self, planted: Planted) -> bool {
-        self.planted == Some(planted)
+        self.plan.planted == Some(planted)
     }
 }

@@ -209,6 +209,8 @@ pub(crate) struct Plan {
     pub(crate) crowd: usize,
     /// True if the upstream lives within the agent of the only host.
     pub(crate) embedded: bool,
+    /// The fault in the program that the run is to notice.
+    pub(crate) planted: Option<Planted>,
     /// How much the store within an agent keeps ahead.
     pub(crate) ahead: Ahead,
     /// For what disks do of their own.
@@ -253,6 +255,7 @@ impl Plan {
             clients: random.number(2, 4) as usize,
             crowd,
             embedded,
+            planted,
             drifts_ppm: (0..=hosts).map(|_| drift(random)).collect(),
             prizes: prizes(random),
             settings: with_room_for(crowd, settings(random, planted, embedded)),

@@ -150,7 +150,6 @@ impl World {
             trace,
             checks: Checks::default(),
             plan,
-            planted: options.planted,
             findings: Findings::default(),
             next_number: 1,
             told: InOrder::default(),
