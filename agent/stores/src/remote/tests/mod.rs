@@ -1,5 +1,7 @@
 //! A driver over a store that does as it is told.
 
+mod many;
+
 use std::future::{pending, poll_fn};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -13,7 +15,7 @@ use tenure_core::model::{
 use tenure_core::time::Boottime;
 use tenure_host::clock;
 use tenure_wire::{Kind, UpstreamState};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, mpsc};
 use uuid::Uuid;
 
 use super::{
@@ -30,7 +32,12 @@ enum Mood {
     Answers,
     TakesNothing,
     SwallowsAll,
+    /// The test answers each call, as often as it likes.
+    Asks,
 }
+
+/// A reply that the store owes.
+type Owed = (ClaimId, mpsc::Sender<bool>);
 
 /// The test's hand on the store.
 struct Hand {
@@ -40,6 +47,7 @@ struct Hand {
     connections: AtomicU64,
     /// Ends the feed's connection.
     hang_up: Notify,
+    owed: Mutex<Vec<Owed>>,
 }
 
 #[derive(Clone)]
@@ -92,6 +100,14 @@ impl Backend for Toy {
         if mood != Mood::TakesNothing {
             line.sending();
         }
+        if let (Mood::Asks, Request::Release { claim, .. }) = (mood, request) {
+            // Counted for as long as the call is kept.
+            let hand = Arc::clone(&self.0);
+            let (reply, mut replied) = mpsc::channel(2);
+            hand.owed.lock().unwrap().push((*claim, reply));
+            let released = replied.recv().await;
+            return released.map(Answer::Released).ok_or(Failure::Unknown("it hung up".to_owned()));
+        }
         if mood != Mood::Answers {
             pending::<()>().await;
         }
@@ -116,6 +132,7 @@ impl Bench {
             hints: Mutex::default(),
             connections: AtomicU64::new(0),
             hang_up: Notify::new(),
+            owed: Mutex::default(),
         });
         let toy = Toy(Arc::clone(&hand));
         let dialer = Arc::new(Dialer::new(toy.clone()));
