@@ -165,7 +165,7 @@ impl Session {
 
     /// How long its tether lasts without a sign of life; `None` where only the kernel can tell.
     /// `holds_something` if one of its holds is held.
-    pub(super) fn patience(&self, holds_something: bool) -> Option<Duration> {
+    pub(super) fn tether_lasts(&self, holds_something: bool) -> Option<Duration> {
         match self.saved.tether {
             // A call that waits shows that its process is there, not that the program works: enough
             // for a wait, too little to keep from others what it holds.

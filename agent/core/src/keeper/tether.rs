@@ -57,7 +57,7 @@ impl Keeper {
             return;
         }
         session.life.put_off.tether = false;
-        let due = session.patience(holds_something).map(|patience| now + patience);
+        let due = session.tether_lasts(holds_something).map(|lasts| now + lasts);
         self.timers.set(&mut session.life.tether, Timer::Tether(id), due);
     }
 
@@ -115,7 +115,7 @@ impl Keeper {
         }
         let holds_something = self.holds_something(id);
         let Some(session) = self.sessions.get(&id) else { return };
-        if session.patience(holds_something).is_none() {
+        if session.tether_lasts(holds_something).is_none() {
             // Its holds are gone, and it waits.
             return;
         }

@@ -28,7 +28,7 @@ use crate::settings::OpenError;
 pub const GUARANTEE: &str = "one host";
 
 /// How long a claim waits for the ledger before it is refused.
-const PATIENCE: Duration = Duration::from_secs(1);
+const LEDGER_WAIT_MAX: Duration = Duration::from_secs(1);
 /// Claims that wait for the ledger; more are refused.
 const PARKED_MAX: usize = 4096;
 
@@ -212,7 +212,7 @@ impl Embedded {
                 continue;
             }
             let slow = "the ledger in state_dir waits for its disk";
-            let is_over = now.since(sent_at) >= PATIENCE;
+            let is_over = now.since(sent_at) >= LEDGER_WAIT_MAX;
             match failure.or(is_over.then_some(slow)) {
                 Some(cause) => {
                     self.answer(call, sent_at, Err(Failure::Unavailable(cause.to_owned())));
@@ -346,7 +346,7 @@ impl Upstream for Embedded {
     fn poll_timeout(&self) -> Option<Boottime> {
         // At its end the state that people see changes, also if nobody waits for it.
         let quarantine = self.engine.quarantined_until(self.latest);
-        let parked = self.parked.front().map(|parked| parked.sent_at + PATIENCE);
+        let parked = self.parked.front().map(|parked| parked.sent_at + LEDGER_WAIT_MAX);
         let goes_on = self.is_suspended && self.journal.borrow().refusal().is_none();
         let goes_on = goes_on.then_some(self.latest);
         let own = [self.engine.poll_timeout(), self.ledger.poll_timeout()];

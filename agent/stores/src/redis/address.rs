@@ -94,8 +94,8 @@ impl Address {
             }
             Ok(())
         };
-        let patience = self.access.connect_timeout;
-        let stream = stream::connect(peer, endpoint, self.tls(), patience).await?;
+        let timeout = self.access.connect_timeout;
+        let stream = stream::connect(peer, endpoint, self.tls(), timeout).await?;
         let (mut connection, mut pump) =
             sign_in::sign_in(self, peer, endpoint, stream, pushed).await?;
         let server = {
@@ -135,8 +135,8 @@ impl Connector for Address {
         let endpoint = self.locate().await?;
         let peer = at(endpoint.to_string());
         let signing_in = self.sign_in(&peer, &endpoint, purpose, hints);
-        let patience = self.access.connect_timeout;
-        let signed_in = ConnectError::within(patience, &peer, "connecting", signing_in).await;
+        let timeout = self.access.connect_timeout;
+        let signed_in = ConnectError::within(timeout, &peer, "connecting", signing_in).await;
         if signed_in.is_err() {
             // The Sentinel's answer was of no use: next time another one is asked first.
             self.informant.fetch_add(1, Ordering::Relaxed);
@@ -152,8 +152,8 @@ impl Connector for Address {
         let peer = at(server.place.clone());
         let mut connection = connection.clone();
         let look = sign_in::look(self, &mut connection, &peer);
-        let patience = self.timeout();
-        ConnectError::within(patience, &peer, "looking whether it is there", look).await?;
+        let timeout = self.timeout();
+        ConnectError::within(timeout, &peer, "looking whether it is there", look).await?;
         // An old master that was cut off from the others believes in itself. That no Sentinel answers
         // says nothing against it.
         if self.moves()

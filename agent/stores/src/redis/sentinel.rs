@@ -22,9 +22,9 @@ impl Query<'_> {
     pub(super) async fn ask(
         &self,
         sentinels: &[&Place],
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<(usize, Endpoint), ConnectError> {
-        let share = patience / u32::try_from(sentinels.len().max(1)).unwrap_or(1);
+        let share = timeout / u32::try_from(sentinels.len().max(1)).unwrap_or(1);
         let mut answers = Vec::new();
         for (index, sentinel) in sentinels.iter().enumerate() {
             let peer = Peer { what: SENTINEL, place: sentinel.to_string() };
@@ -45,10 +45,10 @@ impl Query<'_> {
         &self,
         peer: &Peer,
         Place { host, port }: &Place,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<Option<Endpoint>, ConnectError> {
         let endpoint = Endpoint::Tcp(host.clone(), *port);
-        let stream = stream::connect(peer, &endpoint, self.tls, patience).await?;
+        let stream = stream::connect(peer, &endpoint, self.tls, timeout).await?;
         // Old Sentinels speak RESP2 only.
         let mut info = RedisConnectionInfo::default().set_skip_set_lib_name();
         if let Some(user) = &self.login.user {

@@ -100,14 +100,14 @@ pub async fn connect(
     peer: &Peer,
     endpoint: &Endpoint,
     tls: Option<Tls<'_>>,
-    patience: Duration,
+    connect_timeout: Duration,
 ) -> Result<Box<dyn Stream>, ConnectError> {
     let (host, port) = match endpoint {
         Endpoint::Unix(path) => return Ok(Box::new(LastWords(unix(peer, path).await?))),
         Endpoint::Tcp(host, port) => (host, *port),
     };
     let Some(Tls { trust, way_out }) = tls else {
-        return Ok(Box::new(LastWords(tcp(peer, host, port, patience).await?)));
+        return Ok(Box::new(LastWords(tcp(peer, host, port, connect_timeout).await?)));
     };
     let failed = |error: io::Error| ConnectError::Tls {
         peer: peer.clone(),
@@ -116,10 +116,10 @@ pub async fn connect(
     };
     let name = ServerName::try_from(host.clone())
         .map_err(|error| failed(io::Error::new(io::ErrorKind::InvalidInput, error)))?;
-    let stream = tcp(peer, host, port, patience).await?;
+    let stream = tcp(peer, host, port, connect_timeout).await?;
     // A server that does not know TLS waits for more, until whoever waits for the whole connection has
     // had enough; this has to be told apart before.
-    let share = patience / 4 * 3;
+    let share = connect_timeout / 4 * 3;
     let secured = TlsConnector::from(trust.config()).connect(name, stream);
     match timeout(share, secured).await {
         Ok(Ok(stream)) => Ok(Box::new(stream)),
@@ -137,12 +137,12 @@ async fn tcp(
     peer: &Peer,
     host: &str,
     port: u16,
-    patience: Duration,
+    connect_timeout: Duration,
 ) -> Result<TcpStream, ConnectError> {
     let resolve = |error| ConnectError::Resolve { peer: peer.clone(), source: Arc::new(error) };
     let found = lookup_host((host, port)).await.map_err(resolve)?;
     let addresses: Vec<_> = found.collect();
-    let share = patience / u32::try_from(addresses.len().max(1)).unwrap_or(1);
+    let share = connect_timeout / u32::try_from(addresses.len().max(1)).unwrap_or(1);
     let mut failure = resolve(io::Error::other("it has no address"));
     for address in addresses {
         failure = match timeout(share, TcpStream::connect(address)).await {
