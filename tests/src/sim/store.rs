@@ -248,6 +248,7 @@ impl Store {
             let claiming = self.claiming.values().filter(|(_, of)| of == resource);
             let limits = standing.holders.iter().map(|it| it.claim).chain(claiming.map(|it| it.0));
             let limits = limits.filter_map(|claim| self.limits.get(&claim).copied());
+            let limits = limits.chain(before.standing.limit);
             let highest_limit = if several { limits.max() } else { None };
             let state = ResourceState {
                 resource: resource.clone(),

@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use tenure::wire::Kind;
 use tenure_core::engine::{Effect, Engine, EngineSettings, TokenRange};
 use tenure_core::model::{
     Answer, Change, ClaimAnswer, ClaimId, GoneReason, Request, Resource, Subject,
@@ -22,7 +21,7 @@ use super::time::{Clock, TrueTime};
 const TOKENS: u64 = 16;
 /// How long ended claims are remembered. Longer than any message is under way.
 const TOMBSTONE: Duration = Duration::from_secs(10);
-/// Most waiters of a semaphore.
+/// Most waiters of a resource.
 const QUEUE_MAX: usize = 6;
 
 /// The store of the truth.
@@ -100,9 +99,7 @@ impl Upstream {
         let mut changes = self.settle(core);
         let beaten = waiting_of(core, &request);
         let queues = match &request {
-            Request::Claim(claim) if claim.enqueue && claim.resource.kind == Kind::Semaphore => {
-                Some((claim.id, claim.resource.clone()))
-            }
+            Request::Claim(claim) if claim.enqueue => Some((claim.id, claim.resource.clone())),
             _ => None,
         };
         let quarantine = self.engine.quarantined_until(now).filter(|_| queues.is_some());

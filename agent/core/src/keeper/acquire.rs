@@ -6,6 +6,7 @@ use std::time::Duration;
 use tenure_wire::{Acquire, Kind, Release, ReleasedCause, Wait};
 
 use super::Keeper;
+use super::calls::Renewed;
 use super::command::Note;
 use super::hold::{Beats, Caller, Hold, Stage};
 use super::refusal::{Limit, Refusal, UpstreamError};
@@ -142,7 +143,7 @@ impl Keeper {
             owner: session.owner.clone(),
             ttl,
             terms,
-            enqueue: kind == Kind::Semaphore && acquire.wait != Wait::None,
+            enqueue: acquire.wait != Wait::None,
         };
         let row = self.holds.new_row();
         let mut hold = self.hold_of(claim, row, slot, acquire.wait);
@@ -214,14 +215,9 @@ impl Keeper {
             // Whoever tries once is told who has it; the wait goes on for whoever began it.
             let resource = hold.claim.resource.clone();
             self.refuse_naming_holder(ticket, session, resource);
-        } else if hold.caller.wait == Wait::Queue
-            && (hold.kind() != Kind::Semaphore || !matches!(hold.stage, Stage::Claiming(_)))
-        {
-            // The place in an exclusive kind's queue is this agent's to tell; a semaphore's comes
-            // with the answer to its claim.
-            let position = self.queues.position(hold);
-            let waiting = tenure_wire::Waiting { position, ..hold.waiting() };
-            self.out.answer(ticket, Reply::Waiting(waiting));
+        } else if hold.caller.wait == Wait::Queue {
+            self.await_hold(now, ticket, id);
+            self.answer_placed(now, id);
         } else {
             // A wait that a restart orphaned has its caller back: its patience is the caller's. One that
             // has a caller already is joined as it is.
@@ -232,6 +228,18 @@ impl Keeper {
             self.await_hold(now, ticket, id);
         }
         Ok(())
+    }
+
+    /// Answers callers of a wait that goes on. Its place comes with the answer to its claim or, once that
+    /// has come, to a beat.
+    fn answer_placed(&mut self, now: Boottime, id: ClaimId) {
+        self.due_now(Renewed::Hold(id));
+        let Some(hold) = self.holds.get(&id) else { return };
+        let session = self.sessions.get(&hold.session());
+        let is_beaten = session.is_some_and(|session| !session.life.running_out);
+        if hold.stage == Stage::Queued || hold.stage == Stage::Waiting && !is_beaten {
+            self.answer_queued(now, id);
+        }
     }
 
     /// Notes that a caller waits for a hold.
@@ -312,7 +320,7 @@ impl Keeper {
         let limit_changed = hold.caller.limit_changed;
         let resource = hold.claim.resource.clone();
         let queue = self.queues.get(&resource);
-        // Whoever is in a semaphore's queue upstream was answered.
+        // Whoever is in the queue upstream was answered.
         let found_taken = stage == Stage::Waiting
             || queue.and_then(|queue| queue.taken_at).is_some_and(|at| asked_at <= at);
         let refusal = if found_taken {

@@ -17,11 +17,12 @@ use crate::model::{
 };
 use crate::time::Boottime;
 
-/// Beats of permits meet at so many instants within one step of the grid: the upstream does several times
-/// as much for one as for another kind's, and would keep everybody else waiting for all of them …
-const PERMIT_INSTANTS: u64 = 8;
+/// Beats of permits, and of waiters, meet at so many instants within one step of the grid: the upstream does
+/// several times as much for one as for another holder's, and would keep everybody else waiting for all of
+/// them …
+const INSTANTS: u64 = 8;
 /// … but no two instants are nearer to each other.
-const PERMIT_INSTANTS_APART_MS: u64 = 32;
+const INSTANTS_APART_MS: u64 = 32;
 
 /// When to beat next. Beats of one rhythm meet on a grid of at most an eighth of it, so that thousands
 /// of holds share a few full calls; never later than asked.
@@ -29,13 +30,11 @@ pub(super) fn next_beat(now: Boottime, every: Duration) -> Boottime {
     on_grid(now, every, grid_ms(every), 0)
 }
 
-/// When to beat a hold next that is held.
+/// When to beat a hold next that is held or waits.
 pub(super) fn next_beat_of(now: Boottime, hold: &Hold) -> Boottime {
     let grid_ms = grid_ms(hold.beats.every);
-    let instants = match hold.kind() {
-        Kind::Semaphore => (grid_ms / PERMIT_INSTANTS_APART_MS).clamp(1, PERMIT_INSTANTS),
-        _ => 1,
-    };
+    let is_spread = hold.kind() == Kind::Semaphore || !hold.is_held();
+    let instants = if is_spread { (grid_ms / INSTANTS_APART_MS).clamp(1, INSTANTS) } else { 1 };
     let instant = hold.id().0.as_u64_pair().1 % instants;
     on_grid(now, hold.beats.every, grid_ms, instant * (grid_ms / instants))
 }
@@ -202,9 +201,13 @@ impl Keeper {
             (BeatAnswer::Waiting { position, limit }, false) => {
                 hold.limit = limit;
                 let again = std::mem::take(&mut hold.beats.again);
-                let due = if again { now } else { next_beat(now, hold.beats.every) };
+                let due = if again { now } else { next_beat_of(now, hold) };
+                let is_asked = !hold.caller.tickets.is_empty();
                 self.timers.set(&mut hold.beats.next, Timer::Beat(id), Some(due));
                 self.placed(id, position);
+                if is_asked {
+                    self.answer_queued(now, id);
+                }
             }
             (BeatAnswer::Gone(GoneReason::Unknown | GoneReason::Expired), false) => {
                 // The place in the queue, or a grant that nobody was told of, is gone: queue again.
@@ -282,7 +285,7 @@ impl Keeper {
         let wait = retry_min.saturating_mul(1 << hold.beats.failures.min(16)).min(longest);
         self.timers.set(&mut hold.beats.next, Timer::Beat(id), Some(now + wait));
         if hold.stage != Stage::Held {
-            return;
+            return self.answer_queued(now, id);
         }
         let Some(hold) = self.holds.change(id, Stage::Jeopardy) else { return };
         let (session, token) = (hold.session(), hold.token);

@@ -66,9 +66,10 @@ impl Keeper {
             ClaimAnswer::Waiting { position, limit, limit_was } => {
                 self.limit_changed(id, limit_was, limit);
                 self.queues.found_taken(now, resource);
+                self.got_place(now, id, resource);
                 if let Some(hold) = self.holds.change(id, Stage::Waiting) {
                     hold.limit = limit;
-                    let due = Some(super::beats::next_beat(now, hold.beats.every));
+                    let due = Some(super::beats::next_beat_of(now, hold));
                     self.timers.set(&mut hold.beats.next, Timer::Beat(id), due);
                 }
                 self.placed(id, position);
@@ -93,14 +94,11 @@ impl Keeper {
                     let holder = holder.map(|entry| Box::new(self.holder_for(session, &entry)));
                     let resource = resource.clone();
                     self.give_up(now, id, &Refusal::Contended { resource, holder, limit_changed });
-                } else if hold.kind() == Kind::Semaphore {
-                    // The queue upstream is full: its place is here until there is room.
-                    let wait = free_in.unwrap_or_default();
-                    let wait = wait.clamp(self.settings.retry_min, self.settings.retry_max);
-                    self.answer_queued(now, id);
-                    self.claim_later(now, id, wait);
                 } else {
-                    self.head_refused(now, resource, free_in);
+                    let poll = self.settings.poll.unwrap_or(self.settings.retry_max);
+                    let wait = free_in.unwrap_or(poll).min(poll);
+                    // 1 ms: at the very instant of expiry it would be refused once more.
+                    self.refused_place(now, id, resource, wait + Duration::from_millis(1));
                 }
             }
             ClaimAnswer::Gone(reason) => {
@@ -111,18 +109,13 @@ impl Keeper {
             }
             ClaimAnswer::Quarantined { free_in } => {
                 let Some(hold) = self.holds.change(id, Stage::Queued) else { return };
-                let (kind, wait) = (hold.kind(), hold.caller.wait);
+                let wait = hold.caller.wait;
                 let error = UpstreamError::Quarantined(free_in);
                 if wait == Wait::None {
                     return self.give_up(now, id, &Refusal::Upstream(error));
                 }
                 self.queues.found_error(resource, error);
-                if kind == Kind::Semaphore {
-                    self.answer_queued(now, id);
-                    self.claim_later(now, id, free_in);
-                } else {
-                    self.head_refused(now, resource, Some(free_in));
-                }
+                self.refused_place(now, id, resource, free_in);
             }
         }
     }
@@ -149,16 +142,11 @@ impl Keeper {
         }
         self.queues.found_error(resource, error);
         let wait = self.settings.back_off(failures);
-        if resource.kind == Kind::Semaphore {
-            self.answer_queued(now, id);
-            self.claim_later(now, id, wait);
-        } else {
-            self.head_refused(now, resource, Some(wait));
-        }
+        self.refused_place(now, id, resource, wait);
     }
 
-    /// A semaphore's claim is sent again after a while; the timer of its beat serves.
-    fn claim_later(&mut self, now: Boottime, id: ClaimId, wait: Duration) {
+    /// A claim is sent again after a while; the timer of its beat serves.
+    pub(super) fn claim_later(&mut self, now: Boottime, id: ClaimId, wait: Duration) {
         let Some(hold) = self.holds.get_mut(&id) else { return };
         self.timers.set(&mut hold.beats.next, Timer::Beat(id), Some(now + wait));
     }
@@ -249,7 +237,7 @@ impl Keeper {
             self.out.answer(ticket, reply);
         }
         if waits {
-            self.queues.leave(now, id, place, &resource, &mut self.timers);
+            self.leave_queue(now, place, &resource);
         }
     }
 
@@ -318,17 +306,6 @@ impl Keeper {
         }
         let (session, of) = (hold.session(), hold.event());
         self.tell(session, || Event::Queued(QueuedEvent { of, position }));
-    }
-
-    /// Refuses somebody who tried once while others of this agent wait; asks who holds it, to name
-    /// them.
-    pub(super) fn refuse_behind_queue(&mut self, now: Boottime, id: ClaimId, resource: Resource) {
-        let Some(session) = self.holds.get(&id).map(|hold| hold.session()) else { return };
-        let tickets: Vec<Ticket> = self.take_tickets(now, id);
-        self.end_untold(now, id);
-        for ticket in tickets {
-            self.refuse_naming_holder(ticket, session, resource.clone());
-        }
     }
 
     /// Refuses a caller as contended once the upstream has said who holds the resource.

@@ -1,6 +1,5 @@
 //! A session's claim on a resource.
 
-use std::cmp::Reverse;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,17 +11,17 @@ use super::journal::SavedHold;
 use super::queue::Place;
 use super::request::Ticket;
 use super::timers::Alarm;
-use crate::model::{CallId, Claim, ClaimId, SessionId, Terms};
+use crate::model::{CallId, Claim, ClaimId, SessionId};
 use crate::time::Boottime;
 
 /// The stage of a hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// In this agent's queue for an exclusive resource; nothing upstream, or not for sure.
+    /// Its claim is to be sent, for the first time or again; nothing upstream, or not for sure.
     Queued,
     /// Its claim is on its way.
     Claiming(CallId),
-    /// In the upstream's queue for a semaphore.
+    /// In the upstream's queue.
     Waiting,
     /// Granted.
     Held,
@@ -111,11 +110,7 @@ impl Hold {
 
     /// Its place among who waits for the same.
     pub(super) fn place(&self) -> Place {
-        let priority = match self.claim.terms {
-            Terms::Master { priority } => priority,
-            _ => 0,
-        };
-        (Reverse(priority), self.row)
+        (self.claim.rank(), self.row)
     }
 
     /// True if its client may act.

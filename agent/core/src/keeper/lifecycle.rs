@@ -77,17 +77,16 @@ impl Keeper {
         if let Terms::Semaphore { keeps, .. } = &mut claim.terms {
             *keeps = true;
         }
+        // Earlier agents kept the queues of exclusive kinds themselves.
+        claim.enqueue = wait != Wait::None;
         let mut hold = self.hold_of(claim, row, slot, wait);
         hold.caller.asked_at = now;
         hold.caller.max_hold = saved.max_hold;
         hold.token = token.unwrap_or(0);
         hold.granted_at = saved.granted_at.unwrap_or(Boottime::ZERO);
         hold.valid_until = saved.valid_until;
-        hold.stage = match (token, resource.kind) {
-            (Some(_), _) => Stage::Held,
-            (None, Kind::Semaphore) => Stage::Waiting,
-            (None, _) => Stage::Queued,
-        };
+        // A place in the queue upstream is confirmed by a beat, and taken anew if it is gone.
+        hold.stage = if token.is_some() { Stage::Held } else { Stage::Waiting };
         // Its claim may have been on its way when the agent ended.
         hold.uncertain = token.is_none();
         let Some(session) = self.sessions.get_mut(&session_id) else {
@@ -128,18 +127,16 @@ impl Keeper {
             let due = [wait_until, orphaned].into_iter().flatten().min();
             self.timers.set(&mut hold.caller.patience, Timer::Patience(id), due);
         }
-        let (held, stage) = (hold.is_held(), hold.stage);
+        let held = hold.is_held();
         self.holds.insert(uid, hold);
         if held {
             self.holds.occupy(id);
         }
-        match (held, stage) {
-            (true, _) if !valid => {
-                self.lose(now, id, LostReason::Expired);
-                return false;
-            }
-            (true, _) => {}
-            (false, _) => self.seek_again(now, id, &resource),
+        if !held {
+            self.join_queue(id, &resource);
+        } else if !valid {
+            self.lose(now, id, LostReason::Expired);
+            return false;
         }
         true
     }

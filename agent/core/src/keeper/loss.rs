@@ -68,12 +68,7 @@ impl Keeper {
 
         if !released_here && hold.is_held() {
             self.out.persist(Entry::HoldEnded { row: hold.row, hold: id });
-            let resource = hold.claim.resource;
-            // A semaphore's waiters are in the queue upstream already.
-            if resource.kind != Kind::Semaphore {
-                self.try_head(now, &resource);
-            }
-            return;
+            return self.try_first(&hold.claim.resource);
         }
         if self.works_on(&hold) && hold.is_held() && hold.valid_until > now {
             // Stopped comes before released: the guarded work may still run.
@@ -117,8 +112,7 @@ impl Keeper {
         self.timers.set(&mut hold.deadline, Timer::Deadline(id), None);
         self.timers.set(&mut hold.caller.patience, Timer::Patience(id), None);
         if hold.caller.wait != Wait::None && !hold.is_held() {
-            let resource = &hold.claim.resource;
-            self.queues.leave(now, id, hold.place(), resource, &mut self.timers);
+            self.leave_queue(now, hold.place(), &hold.claim.resource);
         }
         if hold.is_held() {
             self.out.void(&hold, if is_lost { HoldState::Lost } else { HoldState::Released });

@@ -3,8 +3,6 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use tenure_wire::Kind;
-
 use super::Keeper;
 use super::calls::Renewed;
 use super::timers::{Alarm, Timer};
@@ -17,7 +15,7 @@ const PER_TURN: usize = 256;
 /// The subject that a lost hint could have had.
 #[derive(Debug)]
 pub(super) enum About {
-    /// An exclusive resource that somebody waits for.
+    /// A resource that somebody waits for.
     Queue(Resource),
     /// A hold or waiter, or an announced session that the upstream may have forgotten.
     Renewed(Renewed),
@@ -35,8 +33,7 @@ pub(super) struct Missed {
 impl Keeper {
     /// Hints may have been lost: everything that one could have been about is asked for.
     pub fn handle_feed_lost(&mut self, now: Boottime) {
-        let queues = self.queues.keys().filter(|resource| resource.kind != Kind::Semaphore);
-        let mut left: VecDeque<_> = queues.cloned().map(About::Queue).collect();
+        let mut left: VecDeque<_> = self.queues.keys().cloned().map(About::Queue).collect();
         // Waiters in the order in which they came: those that the upstream forgot queue again.
         let renewed = self.all_beaten().into_iter().chain(self.all_announced());
         left.extend(renewed.map(About::Renewed));
@@ -54,7 +51,7 @@ impl Keeper {
     fn ask_missed(&mut self, now: Boottime) {
         for _ in 0..PER_TURN {
             match self.calls.missed.left.pop_front() {
-                Some(About::Queue(resource)) => self.try_head(now, &resource),
+                Some(About::Queue(resource)) => self.try_first(&resource),
                 Some(About::Renewed(item)) => self.due_now(item),
                 Some(About::Watch(resource)) => self.ask_standing(now, &resource),
                 None => break,

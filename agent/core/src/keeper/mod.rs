@@ -39,6 +39,7 @@ mod pending;
 mod query;
 mod queue;
 mod refusal;
+mod refused;
 mod register;
 mod request;
 mod revoke;
@@ -221,7 +222,6 @@ impl Keeper {
                 Timer::Beat(hold) => self.beat_fired(now, hold),
                 Timer::SessionBeat(session) => self.session_beat_fired(now, session),
                 Timer::Release(hold) => self.release_fired(now, hold),
-                Timer::Queue(queue) => self.queue_fired(now, queue),
                 Timer::Places(queue) => self.places_fired(now, queue),
                 Timer::Watch(watch) => self.watch_fired(now, watch),
                 Timer::SessionEnd(session) => self.end_fired(now, session),

@@ -260,10 +260,7 @@ impl Keeper {
         if hold.known_to_journal() {
             forget_row(&mut self.out, &hold);
         }
-        let resource = hold.claim.resource;
-        if resource.kind != tenure_wire::Kind::Semaphore {
-            self.try_head(now, &resource);
-        }
+        self.try_first(&hold.claim.resource);
     }
 
     /// Ends an announced session upstream, if the upstream may know of it.

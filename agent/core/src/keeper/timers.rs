@@ -33,9 +33,7 @@ pub(super) enum Timer {
     SessionBeat(SessionId),
     /// The next attempt of a release.
     Release(ClaimId),
-    /// The next attempt of a queue.
-    Queue(QueueId),
-    /// The next telling of places in a queue.
+    /// The next asking for places in a queue.
     Places(QueueId),
     /// The end of the rest between two standings of a watched resource.
     Watch(WatchId),

@@ -278,8 +278,8 @@ impl Keeper {
         }
     }
 
-    /// A standing as people see it: processes of this host by number, and for kinds without a queue
-    /// upstream the waiters of this host. Holds are named of users that the reader sees.
+    /// A standing as people see it: processes of this host by number. Holds are named of users that the
+    /// reader sees.
     pub(super) fn standing(
         &self,
         resource: &Resource,
@@ -288,14 +288,18 @@ impl Keeper {
     ) -> Standing {
         let mut waiters: Vec<Waiter> = Vec::new();
         let mut waiting = upstream.waiting;
-        if resource.kind == Kind::Semaphore {
+        // A store that does not queue exclusive kinds knows of no waiters.
+        let queue = self.queues.get(resource).filter(|queue| {
+            resource.kind != Kind::Semaphore && upstream.waiting == 0 && !queue.refused.is_empty()
+        });
+        if queue.is_none() {
             waiters.extend(upstream.waiters.iter().zip(1..).map(|(entry, position)| Waiter {
                 host: entry.owner.host.to_string(),
                 name: entry.owner.name.to_string(),
                 position,
                 pid: self.sessions.get(&entry.owner.session).and_then(|session| session.pid()),
             }));
-        } else if let Some(queue) = self.queues.get(resource) {
+        } else if let Some(queue) = queue {
             waiting = queue.waiters.len() as u64;
             let first = queue.waiters.iter().take(STANDING_LISTED_MAX);
             let holds = first.filter_map(|(_, id)| self.holds.get(&id));
@@ -324,11 +328,8 @@ impl Keeper {
     pub fn handle_change(&mut self, now: Boottime, change: Change) {
         match change {
             Change::Resource(resource) => {
-                if resource.kind == Kind::Semaphore {
-                    self.queues.tell_places_later(now, &resource, Duration::ZERO, &mut self.timers);
-                } else {
-                    self.try_head(now, &resource);
-                }
+                self.queues.tell_places_later(now, &resource, Duration::ZERO, &mut self.timers);
+                self.try_first(&resource);
                 self.ask_standing(now, &resource);
             }
             Change::Granted { claim, .. } => self.due_now(Renewed::Hold(claim)),

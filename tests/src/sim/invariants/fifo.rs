@@ -1,9 +1,12 @@
-//! I3: a semaphore is granted in the order of queueing, among those who still wait. Whoever claims while
+//! I3: every resource is granted in the order of queueing, among those who still wait; a master by priority,
+//! then in that order, and an expired lease to its former session before all others. Whoever claims while
 //! nothing may be granted has a place from then on, whether the upstream queues it or not.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use tenure_core::model::{ClaimId, Resource, StandingEntry};
+use tenure::wire::Kind;
+use tenure_core::model::{Claim, ClaimId, Resource, SessionId, StandingEntry};
 
 use super::Verdict;
 use super::ledger::Step;
@@ -14,6 +17,10 @@ pub(crate) struct Fifo {
     arrivals: BTreeMap<Resource, Vec<ClaimId>>,
     /// Claims that have a place and are in no queue, by their place.
     postponed: BTreeMap<Resource, Vec<Postponed>>,
+    /// Those of a lower rank come later, whenever they came.
+    ranks: BTreeMap<ClaimId, Reverse<i32>>,
+    /// Whose grant was the last.
+    last: BTreeMap<Resource, SessionId>,
 }
 
 #[derive(Debug)]
@@ -24,6 +31,11 @@ struct Postponed {
 }
 
 impl Fifo {
+    /// An agent claims.
+    pub(crate) fn claimed(&mut self, claim: &Claim) {
+        self.ranks.insert(claim.id, claim.rank());
+    }
+
     /// The upstream was asked to queue a claim, and told it to come again.
     pub(crate) fn postponed(&mut self, resource: &Resource, claim: ClaimId) {
         let list = self.postponed.entry(resource.clone()).or_default();
@@ -32,12 +44,14 @@ impl Fifo {
         }
     }
 
-    /// A step of the upstream; `waiting` is who still waits after it.
+    /// A step of the upstream; `waiting` is who still waits after it, and `expired` says that a grant ran
+    /// out in it.
     pub(crate) fn observe(
         &mut self,
         resource: &Resource,
         step: &Step,
         waiting: &[StandingEntry],
+        expired: bool,
     ) -> Verdict {
         self.came_again(resource, step, waiting)?;
         let arrivals = self.arrivals.entry(resource.clone()).or_default();
@@ -48,14 +62,21 @@ impl Fifo {
                 arrivals.push(entry.claim);
             }
         }
+        let rank = |claim: &ClaimId| self.ranks.get(claim).copied().unwrap_or(Reverse(0));
         for grant in &step.granted {
+            let former = self.last.insert(resource.clone(), grant.owner.session);
+            if resource.kind == Kind::Lease && expired && former == Some(grant.owner.session) {
+                continue;
+            }
             let place = arrivals.iter().position(|claim| *claim == grant.claim);
-            let overtaken = arrivals[..place.unwrap_or(before)]
-                .iter()
-                .find(|claim| waiting.iter().any(|entry| entry.claim == **claim));
-            if let Some(overtaken) = overtaken {
+            let place = (rank(&grant.claim), place.unwrap_or(before));
+            let mut earlier = arrivals[..before].iter().enumerate();
+            let overtaken = earlier.find(|(at, claim)| {
+                (rank(claim), *at) < place && waiting.iter().any(|entry| entry.claim == **claim)
+            });
+            if let Some((_, overtaken)) = overtaken {
                 return Err(format!(
-                    "{} was granted {resource} before {overtaken}, which queued earlier and still \
+                    "{} was granted {resource} before {overtaken}, which comes first and still \
                      waits",
                     grant.claim
                 ));
@@ -94,5 +115,6 @@ impl Fifo {
     pub(crate) fn reset(&mut self) {
         self.arrivals.clear();
         self.postponed.clear();
+        self.last.clear();
     }
 }

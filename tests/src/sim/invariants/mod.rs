@@ -40,7 +40,7 @@ pub enum Invariant {
     Exclusion,
     /// I2: tokens strictly increase in grant order.
     RisingTokens,
-    /// I3: a semaphore is granted in the order of queueing.
+    /// I3: whoever came first is granted first.
     Fifo,
     /// I4: nobody waits for a free resource.
     NoStarvation,

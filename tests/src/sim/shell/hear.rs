@@ -10,6 +10,9 @@ use super::Around;
 impl Around<'_> {
     pub(super) fn call(&mut self, call: CallId, request: model::Request) {
         let now = self.clock();
+        if let model::Request::Claim(claim) = &request {
+            self.core.checks.fifo.claimed(claim);
+        }
         let agent = &mut *self.agent;
         self.core.line(|| format!("agent {}: {call:?} {request:?}", agent.host));
         agent.link.asked.insert(call, Agent::claims_of(&request));

@@ -59,7 +59,8 @@ fn more_events_than_fit_are_told_in_the_next_turns() {
 fn timers_that_come_due_together_take_several_turns_and_beats_overtake_the_others() {
     let mut rig = Rig::new(true, Budget { time: Duration::ZERO, ..Budget::default() });
     let holder = rig.register(json!({"tether": "process"}));
-    rig.acquire(holder, "x");
+    let fields = json!({"session": holder, "kind": "leader", "name": "x", "ttl_ms": 15_000});
+    rig.say(crate::keeper::Request::Acquire(serde_json::from_value(fields).unwrap()));
     rig.rest();
     for _ in 0..30 {
         let waiter = rig.register(json!({"tether": "process"}));
@@ -71,8 +72,8 @@ fn timers_that_come_due_together_take_several_turns_and_beats_overtake_the_other
         rig.rest();
     }
     rig.host.replies.clear();
-    // Every wait has timed out, and the beat is due as well.
-    rig.host.now = rig.host.now + Duration::from_secs(11);
+    // Every wait has timed out, and the holder's beat is due as well.
+    rig.host.now = rig.host.now + Duration::from_secs(6);
     rig.take();
     assert_eq!(rig.count("renewal"), 1);
     let first = rig.host.replies.len();
