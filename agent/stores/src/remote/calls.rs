@@ -11,7 +11,6 @@ use futures_util::future::{AbortHandle, Abortable};
 use futures_util::stream::{FuturesUnordered, Stream};
 use tenure_core::model::Failure;
 use tenure_core::time::Boottime;
-use tenure_host::clock;
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::link::{Connected, Link, LinkState};
@@ -186,7 +185,7 @@ impl<C: Clone + Send + Sync + 'static> Line<C> {
     /// instant counts: an answer in several steps tells only of what was there since.
     pub fn sending(&self) {
         if self.progress.sent.get().is_none() {
-            self.progress.sent.set(Some((clock::now(), self.generation())));
+            self.progress.sent.set(Some((self.link.now(), self.generation())));
         }
     }
 

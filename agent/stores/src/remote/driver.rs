@@ -11,7 +11,6 @@ use std::time::Duration;
 
 use tenure_core::model::{Answer, CallId, Change, ClaimId, Failure, Report, Request, Resource};
 use tenure_core::time::Boottime;
-use tenure_host::clock;
 use tenure_wire::UpstreamState;
 
 use super::backend::{
@@ -388,7 +387,7 @@ impl<B: Backend> Upstream for Driver<B> {
             if let Some(report) = self.reports.pop_front() {
                 return Poll::Ready(report);
             }
-            let now = clock::now();
+            let now = self.links.dialer.now();
             let mut moved = false;
             for _ in 0..HINTS_PER_TURN {
                 let Poll::Ready(heard) = self.feed.hints.poll_next(context) else { break };

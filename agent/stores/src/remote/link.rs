@@ -5,6 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tenure_core::model::Failure;
+use tenure_core::time::Boottime;
+use tenure_host::clock;
 use tenure_wire::Check;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 
@@ -117,6 +119,7 @@ pub type Pump = Pin<Box<dyn Future<Output = ConnectError> + Send>>;
 #[derive(Debug)]
 pub struct Dialer<D> {
     connector: D,
+    clock: fn() -> Boottime,
     /// Errors that have been logged since a link was last up: all links meet the same ones.
     logged: Mutex<Vec<String>>,
     /// Wakes links that wait for their next attempt, when another one is up.
@@ -155,6 +158,7 @@ pub(super) enum Phase<C> {
 /// A connection that is kept up. Cheap to clone; when the last one is dropped, the connection ends.
 #[derive(Debug, Clone)]
 pub struct Link<C> {
+    clock: fn() -> Boottime,
     phase: watch::Receiver<Phase<C>>,
     suspicion: Arc<Suspicion>,
     purpose: Purpose,
@@ -173,7 +177,16 @@ pub(super) struct Suspicion {
 
 impl<D> Dialer<D> {
     pub fn new(connector: D) -> Dialer<D> {
-        Dialer { connector, logged: Mutex::default(), recovered: Notify::new() }
+        Dialer::with_clock(connector, clock::now)
+    }
+
+    /// A dialer whose store goes by another clock than the machine's.
+    pub fn with_clock(connector: D, clock: fn() -> Boottime) -> Dialer<D> {
+        Dialer { connector, clock, logged: Mutex::default(), recovered: Notify::new() }
+    }
+
+    pub(super) fn now(&self) -> Boottime {
+        (self.clock)()
     }
 
     pub fn connector(&self) -> &D {
@@ -225,9 +238,14 @@ impl<C: Clone + Send + Sync + 'static> Link<C> {
         let suspicion = Arc::new(Suspicion::default());
         let is_bounded = purpose == Purpose::Beats;
         let places = is_bounded.then(|| Arc::new(Semaphore::new(BEATS_AT_ONCE)));
+        let clock = dialer.clock;
         let reconnect = Reconnect::new(dialer, purpose, sink, phase, Arc::clone(&suspicion));
         tokio::spawn(reconnect.keep_up());
-        Link { phase: phase_out, suspicion, purpose, store: D::STORE, places }
+        Link { clock, phase: phase_out, suspicion, purpose, store: D::STORE, places }
+    }
+
+    pub(super) fn now(&self) -> Boottime {
+        (self.clock)()
     }
 
     pub fn state(&self) -> LinkState {
