@@ -1,6 +1,7 @@
 //! The commands of idle agents: few, and each of use to a client.
 
 use serde_json::json;
+use tenure::wire::LostReason;
 use tenure_tests::harness::{Campaigner, Fleet, RedisServer, start_agent, until};
 
 /// A holder and a waiter of a semaphore with one permit, as a program that is no agent leaves them.
@@ -75,6 +76,53 @@ fn permits_that_are_merely_held_make_nobody_look_after_them() {
     }
     drop(programs);
     fleet.is_left_empty();
+}
+
+fn bytes_told(redis: &RedisServer) -> u64 {
+    let info: String = redis.command(&["INFO", "stats"]);
+    let line = info.lines().find_map(|line| line.strip_prefix("total_net_output_bytes:"));
+    line.and_then(|bytes| bytes.parse().ok()).expect("every server counts them")
+}
+
+#[test]
+fn a_change_is_told_to_nobody_who_did_not_ask() {
+    const CHANGES: u64 = 2000;
+    let fleet = Fleet::start_with(RedisServer::start(), 3, "");
+    let mut programs: Vec<Campaigner> =
+        fleet.agents.iter().map(|agent| Campaigner::start(agent, "program")).collect();
+    for (host, program) in programs.iter_mut().enumerate() {
+        program.acquire("leader", &format!("own {host}"), &json!({}));
+    }
+    let mut connection = fleet.redis.connect();
+    let before = bytes_told(&fleet.redis);
+    for i in 0..CHANGES {
+        let key = ["leader", "tenure:lease", "prism:master:default"][i as usize % 3];
+        redis::cmd("SET").arg(format!("{key}:other")).arg(i).exec(&mut connection).expect("OK");
+    }
+    let told = bytes_told(&fleet.redis) - before;
+    // Each of them is answered with five bytes; a push would have some fifty.
+    assert!(told < CHANGES * 20, "{told} bytes");
+    redis::cmd("DEL").arg("leader:other").exec(&mut connection).expect("a number");
+}
+
+#[test]
+fn what_is_held_is_heard_of_however_often_others_have_changed_it() {
+    let redis = RedisServer::start();
+    let agent = start_agent(0, &redis.url(), "");
+    let mut program = Campaigner::start(&agent, "program");
+    // Its next beat comes too late to be what finds out.
+    let with = json!({"ttl_ms": 600_000});
+    for (kind, key) in [("leader", "leader:x"), ("lease", "tenure:lease:x")] {
+        let held = program.acquire(kind, "x", &with);
+        let looks = |redis: &RedisServer| calls(redis, "exists");
+        for _ in 0..3 {
+            let before = looks(&redis);
+            redis.command::<()>(&["PEXPIRE", key, "600000"]);
+            until("the agent to look", || looks(&redis) > before);
+        }
+        redis.command::<()>(&["DEL", key]);
+        assert_eq!(program.events.lost(held.hold).reason, LostReason::Conflict);
+    }
 }
 
 #[test]

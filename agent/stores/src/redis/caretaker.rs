@@ -31,6 +31,15 @@ const SURVEY_EVERY: Duration = Duration::from_secs(30);
 /// The cursor at which a survey of all keys begins, and has ended.
 const START: &[u8] = b"0";
 
+/// The answer to who stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stood {
+    /// How long another agent is the caretaker at least; `None` if it is this one.
+    pub(super) other: Option<Duration>,
+    /// Changes by other programs are heard of from now on.
+    pub(super) hears_anew: bool,
+}
+
 /// The agent's part in the election of a caretaker. One errand at a time.
 #[derive(Debug)]
 pub(super) struct Caretaker {
@@ -67,9 +76,6 @@ impl Caretaker {
     pub(super) fn feed_started(&mut self, now: Boottime) {
         self.hears = true;
         self.stand_at = Some(self.stand_at.map_or(now, |at| at.min(now)));
-        if self.is_it {
-            self.survey_from(now);
-        }
     }
 
     /// Hints do not come for a moment: what a survey would find now, it would have to look for again.
@@ -108,27 +114,25 @@ impl Caretaker {
         Some(errand)
     }
 
-    /// How long another agent is the caretaker at least, or that this one is.
-    pub(super) fn stood(&mut self, now: Boottime, answer: Option<Option<Duration>>) {
+    /// `None` if nothing is known.
+    pub(super) fn stood(&mut self, now: Boottime, answer: Option<Stood>) {
         self.asked_at = None;
         if !self.hears {
             return;
         }
-        self.stand_at = Some(match answer {
-            None => now + RETRY + self.spread,
-            Some(None) => now + STAND_EVERY,
-            Some(Some(left)) => now + left.min(TERM) + self.spread,
+        let Some(Stood { other, hears_anew }) = answer else {
+            self.stand_at = Some(now + RETRY + self.spread);
+            return;
+        };
+        self.is_it = other.is_none();
+        self.stand_at = Some(match other {
+            None => now + STAND_EVERY,
+            Some(left) => now + left.min(TERM) + self.spread,
         });
-        match answer {
-            Some(None) if !self.is_it => {
-                self.is_it = true;
-                self.survey_from(now);
-            }
-            Some(Some(_)) => {
-                self.is_it = false;
-                self.survey = None;
-            }
-            _ => {}
+        if !self.is_it {
+            self.survey = None;
+        } else if hears_anew {
+            self.survey_from(now);
         }
     }
 
@@ -158,13 +162,14 @@ mod tests {
 
     const NOW: Boottime = Boottime::from_nanos(1_000_000_000_000);
     const SECOND: Duration = Duration::from_secs(1);
+    const IT: Option<Stood> = Some(Stood { other: None, hears_anew: true });
 
     /// One that has just become it, before its survey.
     fn elected() -> Caretaker {
         let mut caretaker = Caretaker::new(0);
         caretaker.feed_started(NOW);
         assert_eq!(caretaker.take(NOW), Some(Chore::Stand));
-        caretaker.stood(NOW, Some(None));
+        caretaker.stood(NOW, IT);
         caretaker
     }
 
@@ -175,7 +180,7 @@ mod tests {
         caretaker.feed_started(NOW);
         assert_eq!(caretaker.take(NOW), Some(Chore::Stand));
         caretaker.feed_refused();
-        caretaker.stood(NOW, Some(None));
+        caretaker.stood(NOW, IT);
         assert_eq!((caretaker.is_it(), caretaker.poll_timeout()), (false, None));
     }
 
@@ -187,10 +192,10 @@ mod tests {
         caretaker.feed_started(NOW);
         assert_eq!(caretaker.take(NOW), Some(Chore::Stand));
         caretaker.feed_stopped();
-        caretaker.stood(NOW, Some(None));
+        caretaker.stood(NOW, IT);
         caretaker.feed_started(NOW);
         assert_eq!(caretaker.take(NOW), Some(Chore::Stand), "it stands again after a pause");
-        caretaker.stood(NOW, Some(None));
+        caretaker.stood(NOW, IT);
         assert_eq!(caretaker.take(NOW), Some(Chore::Survey(START.to_vec())));
     }
 
@@ -199,7 +204,7 @@ mod tests {
         let mut caretaker = elected();
         assert!(caretaker.is_it());
         assert!(caretaker.stand_at.unwrap() < NOW + TERM);
-        caretaker.stood(NOW, Some(Some(3 * SECOND)));
+        caretaker.stood(NOW, Some(Stood { other: Some(3 * SECOND), hears_anew: false }));
         assert!(!caretaker.is_it());
         assert_eq!(caretaker.poll_timeout(), Some(NOW + 3 * SECOND));
         assert_eq!(caretaker.survey, None);
@@ -221,6 +226,8 @@ mod tests {
         // The feed comes and goes.
         for _ in 0..5 {
             caretaker.feed_started(next);
+            assert_eq!(caretaker.take(next), Some(Chore::Stand));
+            caretaker.stood(next, IT);
         }
         assert_eq!(caretaker.survey, Some((NOW + SURVEY_EVERY, START.to_vec())));
         assert_eq!(caretaker.take(NOW + 3 * SECOND), Some(Chore::Stand));

@@ -1,19 +1,14 @@
 //! Pure. Care of semaphores that other programs share, and the election of the agent that does it.
 
-use std::cell::RefCell;
-use std::rc::Rc;
-use std::time::Duration;
-
 use tenure_core::model::Resource;
 use tenure_core::time::Boottime;
 use tenure_wire::Kind;
 
 use super::care::Care;
-use super::caretaker::Caretaker;
+use super::caretaker::{Caretaker, Stood};
 use super::exchange::{CareOf, Cared};
 use super::feed::Surveyed;
-use super::tenants::Tenants;
-use crate::remote::{self, ClaimStep, Hint};
+use crate::remote::{self, ClaimStep, Hears, Hint};
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum Chore {
@@ -27,8 +22,7 @@ pub enum Chore {
 #[derive(Debug)]
 pub enum Found {
     Cared(Vec<Cared>),
-    /// How long another is the caretaker.
-    Stood(Option<Duration>),
+    Stood(Stood),
     Surveyed(Surveyed),
 }
 
@@ -36,20 +30,12 @@ pub enum Found {
 pub struct Chores {
     care: Care,
     caretaker: Caretaker,
-    /// The caretaker hears of all of them.
-    tenants: Rc<RefCell<Tenants>>,
 }
 
 impl Chores {
     /// `seed` differs between agents.
-    pub(super) fn new(seed: u64, tenants: Rc<RefCell<Tenants>>) -> Chores {
-        Chores { care: Care::new(seed), caretaker: Caretaker::new(seed), tenants }
-    }
-
-    fn appoint(&mut self) {
-        let is_caretaker = self.caretaker.is_it();
-        self.care.appoint(is_caretaker);
-        self.tenants.borrow_mut().appoint(is_caretaker);
+    pub(super) fn new(seed: u64) -> Chores {
+        Chores { care: Care::new(seed), caretaker: Caretaker::new(seed) }
     }
 }
 
@@ -82,13 +68,12 @@ impl remote::Chores for Chores {
         self.care.expires_soon(now, resource);
     }
 
-    fn feed_started(&mut self, now: Boottime, hears_all: bool) {
-        if hears_all {
-            self.caretaker.feed_started(now);
-        } else {
-            self.caretaker.feed_refused();
+    fn feed_started(&mut self, now: Boottime, hears: Hears) {
+        match hears {
+            Hears::Everything | Hears::Watched => self.caretaker.feed_started(now),
+            Hears::Part => self.caretaker.feed_refused(),
         }
-        self.appoint();
+        self.care.appoint(self.caretaker.is_it());
     }
 
     fn feed_stopped(&mut self) {
@@ -120,11 +105,11 @@ impl remote::Chores for Chores {
             }
             Chore::Stand => {
                 let answer = match found {
-                    Some(Found::Stood(other)) => Some(other),
+                    Some(Found::Stood(stood)) => Some(stood),
                     _ => None,
                 };
                 self.caretaker.stood(now, answer);
-                self.appoint();
+                self.care.appoint(self.caretaker.is_it());
             }
             Chore::Survey(from) => {
                 let next = match found {

@@ -1,16 +1,20 @@
 //! The push connection: keys that changed, and what programs say on the channels.
 //!
-//! Tracking needs no setting of the server and tells of every change by any program. Pushes are lost
-//! with their connection, so whoever starts to listen must read everything again.
+//! Tracking needs no setting of the server and tells of a change by any program. The server remembers who
+//! has read a key on this connection, and tells each of them of its next change, once: an agent costs it
+//! nothing for keys that it did not ask about. Pushes are lost with their connection, so whoever starts to
+//! listen must read everything again.
+
+use std::collections::HashMap;
 
 use redis::{PushInfo, PushKind, Value};
 use tenure_core::model::{ClaimId, Failure, Resource, SessionId};
+use tenure_wire::Kind;
 use uuid::Uuid;
 
 use super::commands::Line;
-use super::layout::{About, Channel, Layout};
-use super::tenants::Tracked;
-use crate::remote::{Hint, Listening};
+use super::layout::{About, Channel, Layout, member};
+use crate::remote::{Hears, Hint, Listening, Topic};
 
 /// Keys in one step of a survey.
 const SURVEY_STEP: usize = 1000;
@@ -74,8 +78,8 @@ fn bytes(value: Value) -> Option<Vec<u8>> {
     }
 }
 
-/// Starts to track keys and to listen to channels. Nothing is heard of what changes before it has
-/// answered.
+/// Starts to track keys that are read here, and to listen to channels. Nothing is heard of what changes
+/// before it has answered. Returns the number of the connection, too.
 ///
 /// # Errors
 ///
@@ -85,29 +89,26 @@ pub(super) async fn listen(
     line: &mut Line,
     layout: &Layout,
     database: u32,
-    tracked: &Tracked,
-) -> Result<Listening, Failure> {
+) -> Result<(Listening, i64), Failure> {
+    // The only command that tells the number and that no ACL can forbid.
+    let hello = line.send(&redis::cmd("HELLO")).await?;
+    let hello: HashMap<String, redis::Value> = redis::from_redis_value(hello).unwrap_or_default();
+    let id = match hello.get("id") {
+        Some(Value::Int(id)) => *id,
+        _ => 0,
+    };
     let mut tracking = redis::cmd("CLIENT");
-    tracking.arg("TRACKING").arg("ON").arg("BCAST");
-    for prefix in layout.tracking_prefixes(tracked) {
-        tracking.arg("PREFIX").arg(prefix);
-    }
+    tracking.arg("TRACKING").arg("ON");
     let mut patterns = redis::cmd("PSUBSCRIBE");
     for pattern in layout.channel_patterns() {
         patterns.arg(pattern);
     }
     let mut losses = redis::cmd("SUBSCRIBE");
     losses.arg(layout.lost_channel());
-    // Prefixes can be added, but those of all tenants overlap with those of some.
-    let mut untracking = redis::cmd("CLIENT");
-    untracking.arg("TRACKING").arg("OFF");
-    let mut refused = obey(line, &untracking).await?;
-    if refused.is_none() {
-        refused = obey(line, &tracking).await?;
-    }
-    let hears_all = refused.is_none();
+    let mut refused = obey(line, &tracking).await?;
+    let hears = if refused.is_none() { Hears::Watched } else { Hears::Part };
     let mut subscriptions = vec![patterns, losses];
-    if !hears_all {
+    if hears == Hears::Part {
         // A tracked key that expires is told of anyway. By itself: whoever may not listen to this one
         // must hear the others.
         let mut expiries = redis::cmd("SUBSCRIBE");
@@ -118,7 +119,93 @@ pub(super) async fn listen(
         let complaint = obey(line, &subscription).await?;
         refused = refused.or(complaint);
     }
-    Ok(Listening { hears_all, refused })
+    Ok((Listening { hears, refused }, id))
+}
+
+/// Has the server tell of the next change of each. Whether each has come about already.
+///
+/// # Errors
+///
+/// When it was refused, or the connection fails.
+pub(super) async fn watch(
+    line: &mut Line,
+    layout: &Layout,
+    topics: &[Topic],
+) -> Result<Vec<bool>, Failure> {
+    let sessions = topics.iter().filter_map(|topic| match topic {
+        Topic::Resource(Resource { tenant, kind: Kind::Master, name }) => {
+            Some(layout.sessions(tenant, name))
+        }
+        _ => None,
+    });
+    count(line, sessions).await?;
+    let (taken, waiting): (Vec<_>, Vec<_>) =
+        topics.iter().partition(|topic| matches!(topic, Topic::Resource(_)));
+    let keys =
+        |topics: &[&Topic]| topics.iter().map(|topic| key(layout, topic)).collect::<Vec<_>>();
+    if count(line, keys(&taken)).await? == taken.len() && count(line, keys(&waiting)).await? == 0 {
+        return Ok(vec![false; topics.len()]);
+    }
+    let mut came_about = Vec::with_capacity(topics.len());
+    for topic in topics {
+        let is_there = count(line, [key(layout, topic)]).await? > 0;
+        came_about.push(is_there != matches!(topic, Topic::Resource(_)));
+    }
+    Ok(came_about)
+}
+
+/// The key that is there as long as a resource is taken, or as soon as a claim is granted.
+fn key(layout: &Layout, topic: &Topic) -> String {
+    match topic {
+        Topic::Resource(resource) => layout.main(resource),
+        Topic::Grant(claim, resource) => layout.notification(&resource.tenant, &member(*claim)),
+    }
+}
+
+/// How many of the keys there are. Unlike a script, a command that names many keys is charged for each of
+/// them once by servers of every version.
+async fn count(line: &mut Line, keys: impl IntoIterator<Item = String>) -> Result<usize, Failure> {
+    let mut exists = redis::cmd("EXISTS");
+    let before = exists.args_iter().count();
+    for key in keys {
+        exists.arg(key);
+    }
+    if exists.args_iter().count() == before {
+        return Ok(0);
+    }
+    let count = line.send(&exists).await?;
+    redis::from_redis_value(count).map_err(|error| Failure::Unknown(error.to_string()))
+}
+
+/// Has the server tell `listener` of every change of what programs without Tenure share, whoever reads it,
+/// as long as this connection lasts. Changes by this connection itself excepted.
+///
+/// # Errors
+///
+/// When it was refused, or the connection fails.
+pub(super) async fn overhear(
+    line: &mut Line,
+    layout: &Layout,
+    listener: i64,
+) -> Result<(), Failure> {
+    stop_overhearing(line).await?;
+    let mut tracking = redis::cmd("CLIENT");
+    tracking.arg("TRACKING").arg("ON").arg("REDIRECT").arg(listener).arg("BCAST").arg("NOLOOP");
+    for prefix in layout.shared_prefixes() {
+        tracking.arg("PREFIX").arg(prefix);
+    }
+    line.send(&tracking).await.map(drop)
+}
+
+/// The opposite of [`overhear`].
+///
+/// # Errors
+///
+/// When it was refused, or the connection fails.
+pub(super) async fn stop_overhearing(line: &mut Line) -> Result<(), Failure> {
+    let mut tracking = redis::cmd("CLIENT");
+    tracking.arg("TRACKING").arg("OFF");
+    line.send(&tracking).await.map(drop)
 }
 
 /// Sends a command; what the server says against it.

@@ -9,8 +9,6 @@ use tenure_core::model::{ClaimId, Resource, SessionId};
 use tenure_wire::{DEFAULT_TENANT, Kind};
 use uuid::Uuid;
 
-use super::tenants::Tracked;
-
 /// The prefix of the keys of every other tenant.
 const OTHER_TENANTS: &str = "tenant:";
 
@@ -289,28 +287,11 @@ impl Layout {
         self.routes(tenant)
     }
 
-    /// The prefixes for `CLIENT TRACKING ON BCAST PREFIX …`. None starts with another, which Redis
-    /// would refuse.
-    pub fn tracking_prefixes(&self, tracked: &Tracked) -> Vec<String> {
-        let (role, name) = ("", "");
-        let of_tenant = |tenant: &str| {
-            [
-                self.leader(tenant, role),
-                self.semaphore(tenant, SemaphoreKey::Main, name),
-                self.semaphore(tenant, SemaphoreKey::Waiting, name),
-                self.notification(tenant, name),
-                self.lease(tenant, name),
-            ]
-        };
-        let mut prefixes = vec![self.masters(), self.projects().0];
-        prefixes.extend(of_tenant(DEFAULT_TENANT));
-        match tracked {
-            Tracked::All => prefixes.push(OTHER_TENANTS.to_owned()),
-            Tracked::These(tenants) => {
-                prefixes.extend(tenants.iter().flat_map(|tenant| of_tenant(tenant)));
-            }
-        }
-        prefixes
+    /// The prefixes for `CLIENT TRACKING ON BCAST PREFIX …` that cover what programs without Tenure do to
+    /// semaphores. None starts with another, which Redis would refuse.
+    pub fn shared_prefixes(&self) -> [String; 3] {
+        let of = |key| self.semaphore(DEFAULT_TENANT, key, "");
+        [of(SemaphoreKey::Main), of(SemaphoreKey::Waiting), OTHER_TENANTS.to_owned()]
     }
 
     /// The patterns for `PSUBSCRIBE`: messages to every project and session.

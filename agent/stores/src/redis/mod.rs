@@ -18,14 +18,12 @@ mod members;
 mod sentinel;
 pub mod settings;
 mod sign_in;
-mod tenants;
 #[cfg(test)]
 mod tests;
 
 pub use settings::settings;
 
-use std::cell::RefCell;
-use std::rc::Rc;
+use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
 use tenure_core::model::{Answer, ClaimId, Failure, Request, Resource};
@@ -33,14 +31,14 @@ use tenure_host::clock;
 use tenure_wire::Kind;
 
 use self::address::Address;
+use self::caretaker::Stood;
 use self::chores::{Chore, Chores, Found};
 use self::commands::Line;
 use self::exchange::{Exchange, Invocation, ReplyError, Step};
 use self::layout::Layout;
 use self::members::Members;
 use self::settings::{RedisAccess, RedisUpstream};
-use self::tenants::Tenants;
-use crate::remote::{self, Backend, Dialer, Driver, Listening, Verified};
+use crate::remote::{self, Backend, Dialer, Driver, Listening, Topic, Verified};
 use crate::settings::{OpenError, Opened, Place};
 
 /// The guarantee of a Redis.
@@ -60,10 +58,12 @@ pub fn open(upstream: &RedisUpstream, place: Place<'_>) -> Result<Opened, OpenEr
 pub struct Redis {
     dialer: Arc<Dialer<Address>>,
     members: RefCell<Members>,
-    /// Shared with the chores, whose caretaker hears of all of them.
-    tenants: Rc<RefCell<Tenants>>,
     /// The agent's name as the caretaker.
     agent: String,
+    /// The number of the connection that listens.
+    listener: Cell<i64>,
+    /// The connection that has the server tell of what other programs do, and whom it tells.
+    overhears: Cell<Option<(u64, i64)>>,
 }
 
 impl Redis {
@@ -73,13 +73,13 @@ impl Redis {
         let dialer = Arc::new(Dialer::new(Address::new(access, layout)));
         // Without chance agents act at the same instants, and none of them is the caretaker.
         let seed = getrandom::u64().unwrap_or(0);
-        let tenants = Rc::new(RefCell::new(Tenants::default()));
-        let chores = Chores::new(seed, Rc::clone(&tenants));
+        let chores = Chores::new(seed);
         let redis = Redis {
             dialer: Arc::clone(&dialer),
             members: RefCell::new(Members::new(seed)),
-            tenants,
             agent: format!("{seed:016x}"),
+            listener: Cell::new(0),
+            overhears: Cell::new(None),
         };
         Driver::open(&dialer, redis, chores, timeout)
     }
@@ -103,6 +103,23 @@ impl Redis {
     }
 }
 
+impl Redis {
+    /// Has the server tell of what other programs do, or no longer, and keeps up what it was told. True if it
+    /// tells from now on, and has not before.
+    async fn overhear(&self, line: &mut Line, is_caretaker: bool) -> Result<bool, Failure> {
+        let wanted = is_caretaker.then(|| (line.generation(), self.listener.get()));
+        if self.overhears.get() == wanted {
+            return Ok(false);
+        }
+        match wanted {
+            Some((_, listener)) => feed::overhear(line, self.layout(), listener).await?,
+            None => feed::stop_overhearing(line).await?,
+        }
+        self.overhears.set(wanted);
+        Ok(is_caretaker)
+    }
+}
+
 /// Runs a script, and reads its reply.
 async fn run<T>(
     line: &mut Line,
@@ -116,10 +133,6 @@ async fn run<T>(
 impl Backend for Redis {
     type Connector = Address;
     type Chores = Chores;
-
-    fn prepare(&self, request: &Request) {
-        self.tenants.borrow_mut().handle_request(request);
-    }
 
     async fn perform(
         &self,
@@ -146,15 +159,14 @@ impl Backend for Redis {
     }
 
     async fn listen(&self, line: &mut Line) -> Result<Listening, Failure> {
-        let tracked = self.tenants.borrow().wanted();
         let database = self.dialer.connector().db();
-        let listening = feed::listen(line, self.layout(), database, &tracked).await?;
-        self.tenants.borrow_mut().track(tracked);
+        let (listening, listener) = feed::listen(line, self.layout(), database).await?;
+        self.listener.set(listener);
         Ok(listening)
     }
 
-    fn must_listen_again(&self) -> bool {
-        self.tenants.borrow().lacks()
+    async fn watch(&self, line: &mut Line, topics: &[Topic]) -> Result<Vec<bool>, Failure> {
+        feed::watch(line, self.layout(), topics).await
     }
 
     async fn verify(
@@ -174,7 +186,9 @@ impl Backend for Redis {
             }
             Chore::Stand => {
                 let invocation = exchange::stand(layout, &self.agent, caretaker::TERM);
-                run(line, invocation, exchange::stood).await.map(Found::Stood)
+                let other = run(line, invocation, exchange::stood).await?;
+                let hears_anew = self.overhear(line, other.is_none()).await?;
+                Ok(Found::Stood(Stood { other, hears_anew }))
             }
             Chore::Survey(cursor) => feed::survey(line, layout, &cursor).await.map(Found::Surveyed),
         }

@@ -25,9 +25,6 @@ pub trait Backend: 'static {
     /// [`NoChores`] if it has none.
     type Chores: Chores;
 
-    /// Learns of a request before it is performed.
-    fn prepare(&self, _request: &Request) {}
-
     /// Performs one operation. `floor` is the greatest token that this agent has seen: nothing at or
     /// below it may be granted.
     ///
@@ -50,12 +47,20 @@ pub trait Backend: 'static {
     /// To ensure correctness: every change after the answer is hinted, or the answer says that not all
     /// are. A store whose feed starts with its connection has nothing to do.
     async fn listen(&self, _line: &mut LineOf<Self>) -> Result<Listening, Failure> {
-        Ok(Listening { hears_all: true, refused: None })
+        Ok(Listening { hears: Hears::Everything, refused: None })
     }
 
-    /// True if the feed must be started again on the connection that has it, to hear more.
-    fn must_listen_again(&self) -> bool {
-        false
+    /// Sees to it that the next change of each of these, at most 256, is hinted; asked of the feed's
+    /// connection if it [`Hears::Watched`]. Whether each has come about already.
+    ///
+    /// To ensure correctness: what changes after the answer is hinted, and the answer tells what has come
+    /// about before it.
+    async fn watch(
+        &self,
+        _line: &mut LineOf<Self>,
+        topics: &[Topic],
+    ) -> Result<Vec<bool>, Failure> {
+        Ok(vec![false; topics.len()])
     }
 
     /// Looks whether these claims, at most 256, are held still; the findings come in the same order.
@@ -79,11 +84,30 @@ pub trait Backend: 'static {
     }
 }
 
+/// A change that somebody of this agent waits for.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Topic {
+    /// The resource is free, or, once watched, its holder or its project has changed.
+    Resource(Resource),
+    /// A waiting claim is granted.
+    Grant(ClaimId, Resource),
+}
+
+/// The changes that a feed hints.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Hears {
+    /// All of them.
+    Everything,
+    /// The next one of what is watched: see [`Backend::watch`].
+    Watched,
+    /// Not all. Shared resources are verified every few seconds.
+    Part,
+}
+
 /// The state of the change feed of a connection that listens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listening {
-    /// True if every change is hinted. If not, shared resources are verified every few seconds.
-    pub hears_all: bool,
+    pub hears: Hears,
     /// The server's refusal of a part of the feed.
     pub refused: Option<String>,
 }
@@ -123,7 +147,7 @@ pub trait Chores: 'static {
     fn handle_expires_soon(&mut self, now: Boottime, resource: &Resource);
 
     /// The feed has started.
-    fn feed_started(&mut self, now: Boottime, hears_all: bool);
+    fn feed_started(&mut self, now: Boottime, hears: Hears);
 
     /// The feed is interrupted.
     fn feed_stopped(&mut self);
@@ -149,7 +173,7 @@ impl Chores for NoChores {
     fn handle_hint(&mut self, _now: Boottime, _hint: &Hint) {}
     fn handle_claim_step(&mut self, _now: Boottime, _resource: &Resource, _step: ClaimStep) {}
     fn handle_expires_soon(&mut self, _now: Boottime, _resource: &Resource) {}
-    fn feed_started(&mut self, _now: Boottime, _hears_all: bool) {}
+    fn feed_started(&mut self, _now: Boottime, _hears: Hears) {}
     fn feed_stopped(&mut self) {}
 
     fn poll_timeout(&self) -> Option<Boottime> {

@@ -166,6 +166,12 @@ impl<P, C> Running<P, C> {
 }
 
 impl<C: Clone + Send + Sync + 'static> Line<C> {
+    /// A connection of another link, for a step that this call needs first.
+    pub(super) async fn on(&self, link: &Link<C>) -> Result<Line<C>, Failure> {
+        let connected = link.ready().await?;
+        Ok(Line { link: link.clone(), connected, progress: Rc::default() })
+    }
+
     pub fn connection(&mut self) -> &mut C {
         &mut self.connected.connection
     }

@@ -14,21 +14,23 @@ use tenure_core::time::Boottime;
 use tenure_wire::UpstreamState;
 
 use super::backend::{
-    Backend, ChoreOf, Chores, ConnectionOf, FeedState, FoundOf, LineOf, Listening, Verified,
+    Backend, ChoreOf, Chores, ConnectionOf, FeedState, FoundOf, LineOf, Listening, Topic, Verified,
 };
 use super::calls::{Calls, Done};
 use super::examination::examination;
 use super::expiries::Expiries;
-use super::hints::{Heard, Hints, hints};
+use super::hints::{Heard, hints};
 use super::link::{Connector, Dialer, Link, LinkState, Purpose};
 use super::own_claims::OwnClaims;
 use super::token::greatest_token;
 use crate::{Examination, Health, Upstream};
 
+mod feed;
+
+use feed::{Feed, FeedPhase, LISTEN_AGAIN};
+
 /// Hints taken up between two looks at everything else.
 const HINTS_PER_TURN: usize = 256;
-/// Wait after the feed could not be started.
-const LISTEN_AGAIN: Duration = Duration::from_millis(500);
 /// How often own permits are verified where the feed does not tell of all changes: another program with
 /// a ttl of 1 s makes their keys expire 11 s later.
 const VERIFY_EVERY: Duration = Duration::from_secs(3);
@@ -45,6 +47,7 @@ const JUST_AFTER: Duration = Duration::from_millis(1);
 enum Task<C> {
     Request { call: CallId, request: Rc<Request> },
     Verify(Rc<Vec<(ClaimId, Resource)>>),
+    Watch(Rc<Vec<Topic>>),
     Listen,
     Chore(C),
 }
@@ -53,6 +56,7 @@ enum Task<C> {
 enum Reply<F> {
     Answer(Answer),
     Verified(Vec<Verified>),
+    Watched(Vec<bool>),
     /// The connection, and its feed; none if this connection listened already.
     Listening(Option<(u64, Listening)>),
     Found(F),
@@ -69,26 +73,6 @@ struct Links<D: Connector> {
     feed: Link<D::Connection>,
     /// Nothing on it may keep a claim or a release waiting.
     background: Link<D::Connection>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum FeedPhase {
-    Down { retry_at: Boottime },
-    Starting,
-    Up,
-}
-
-/// The change feed.
-struct Feed {
-    phase: FeedPhase,
-    hints: Hints,
-    /// The connection that listens.
-    generation: u64,
-    hears_all: bool,
-    /// Why hints do not come, although the connection is up.
-    refused: Option<String>,
-    /// When to verify what nothing tells of.
-    verify_at: Option<Boottime>,
 }
 
 /// A remote store as an upstream.
@@ -128,14 +112,6 @@ impl<B: Backend> Driver<B> {
             commands: open(Purpose::Commands),
             background: open(Purpose::Background),
         };
-        let feed = Feed {
-            phase: FeedPhase::Down { retry_at: Boottime::ZERO },
-            hints,
-            generation: 0,
-            hears_all: false,
-            refused: None,
-            verify_at: None,
-        };
         Driver {
             backend: Rc::new(backend),
             chores,
@@ -143,7 +119,7 @@ impl<B: Backend> Driver<B> {
             timeout,
             calls: Calls::new(),
             own_claims: OwnClaims::default(),
-            feed,
+            feed: Feed::new(hints),
             expiries: Expiries::default(),
             floor: 0,
             reports: VecDeque::new(),
@@ -160,14 +136,6 @@ impl<B: Backend> Driver<B> {
 
     /// Does what is due and does not come from the keeper.
     fn look_after(&mut self, now: Boottime) {
-        if self.feed.phase == FeedPhase::Up
-            && self.feed.hears_all
-            && self.backend.must_listen_again()
-        {
-            self.feed.phase = FeedPhase::Down { retry_at: now };
-            self.feed.generation = 0;
-            self.chores.feed_stopped();
-        }
         if matches!(self.feed.phase, FeedPhase::Down { retry_at } if retry_at <= now) {
             self.listen(now);
         }
@@ -179,12 +147,9 @@ impl<B: Backend> Driver<B> {
         self.take_claim_steps(now);
         let suspects = self.own_claims.take_suspects(now);
         if !suspects.is_empty() {
-            let suspects = Rc::new(suspects);
-            let task = Task::Verify(Rc::clone(&suspects));
-            self.start_in_background(now, task, async move |backend, line| {
-                backend.verify(line, &suspects).await.map(Reply::Verified)
-            });
+            self.verify(now, suspects);
         }
+        self.watch(now);
         while let Some(chore) = self.chores.take(now) {
             let floor = self.floor;
             let task = Task::Chore(chore.clone());
@@ -195,21 +160,6 @@ impl<B: Backend> Driver<B> {
         while let Some(resource) = self.expiries.pop_due(now) {
             self.reports.push_back(Report::Change(Change::Resource(resource)));
         }
-    }
-
-    fn listen(&mut self, now: Boottime) {
-        self.feed.phase = FeedPhase::Starting;
-        let backend = Rc::clone(&self.backend);
-        let already = self.feed.generation;
-        let call = async move |mut line: LineOf<B>| {
-            let generation = line.generation();
-            if generation == already {
-                return Ok(Reply::Listening(None));
-            }
-            let listening = backend.listen(&mut line).await?;
-            Ok(Reply::Listening(Some((generation, listening))))
-        };
-        self.calls.start(now, self.timeout, &self.links.feed, Task::Listen, call);
     }
 
     /// Starts a call that no client waits for.
@@ -250,6 +200,15 @@ impl<B: Backend> Driver<B> {
                     self.handle_verified(now, &asked, &found);
                 }
             }
+            (Task::Watch(topics), result) => {
+                let came_about = match result {
+                    Ok(Reply::Watched(came_about)) => came_about,
+                    // The feed is started again, and then everything is read.
+                    _ => Vec::new(),
+                };
+                let (own_claims, reports) = (&mut self.own_claims, &mut self.reports);
+                own_claims.handle_watched(now, &topics, &came_about, reports);
+            }
             (Task::Listen, Ok(Reply::Listening(listening))) => {
                 self.handle_listening(now, listening);
             }
@@ -284,39 +243,6 @@ impl<B: Backend> Driver<B> {
         }
         self.own_claims.handle_answer(now, request, result);
         self.take_claim_steps(now);
-    }
-
-    fn handle_verified(
-        &mut self,
-        now: Boottime,
-        asked: &[(ClaimId, Resource)],
-        found: &[Verified],
-    ) {
-        for ((claim, resource), found) in asked.iter().zip(found) {
-            match found {
-                Verified::Held => {}
-                Verified::ExpiresSoon => self.chores.handle_expires_soon(now, resource),
-                Verified::Gone => {
-                    let change = Change::Lost { claim: *claim, resource: resource.clone() };
-                    self.reports.push_back(Report::Change(change));
-                }
-            }
-        }
-    }
-
-    fn handle_listening(&mut self, now: Boottime, listening: Option<(u64, Listening)>) {
-        self.feed.phase = FeedPhase::Up;
-        if let Some((generation, Listening { hears_all, refused })) = listening {
-            self.feed.generation = generation;
-            self.feed.hears_all = hears_all;
-            self.feed.refused = refused;
-        }
-        let hears_all = self.feed.hears_all;
-        self.feed.verify_at = (!hears_all).then_some(now);
-        self.chores.feed_started(now, hears_all);
-        // Whatever happened before this instant was not hinted.
-        self.own_claims.suspect_semaphores(now);
-        self.reports.push_back(Report::FeedLost);
     }
 
     fn take_claim_steps(&mut self, now: Boottime) {
@@ -364,8 +290,8 @@ impl<B: Backend> Upstream for Driver<B> {
     fn submit(&mut self, now: Boottime, call: CallId, request: Request) {
         self.own_claims.handle_request(now, &request);
         self.take_claim_steps(now);
-        self.backend.prepare(&request);
         let within = self.deadline(&request);
+        let feed = self.feed_first(&request);
         let link = match request {
             Request::Renew(_) => &self.links.beats,
             _ => &self.links.commands,
@@ -375,6 +301,11 @@ impl<B: Backend> Upstream for Driver<B> {
         let backend = Rc::clone(&self.backend);
         let floor = self.floor;
         self.calls.start(now, within, link, task, async move |mut line: LineOf<B>| {
+            if let (Some(feed), Request::Inspect(resource)) = (feed, &*request)
+                && let Ok(mut feed) = line.on(&feed).await
+            {
+                let _ = backend.watch(&mut feed, &[Topic::Resource(resource.clone())]).await;
+            }
             backend.perform(&mut line, &request, floor).await.map(Reply::Answer)
         });
         if let Some(waker) = self.waker.take() {
@@ -399,6 +330,7 @@ impl<B: Backend> Upstream for Driver<B> {
                     Heard::Lost => {
                         self.feed.phase = FeedPhase::Down { retry_at: now };
                         self.chores.feed_stopped();
+                        self.own_claims.interests.restart(false);
                     }
                 }
                 moved = true;

@@ -12,6 +12,7 @@ mod driver;
 mod examination;
 mod expiries;
 mod hints;
+mod interests;
 mod link;
 mod own_claims;
 mod reconnect;
@@ -21,8 +22,8 @@ mod tests;
 mod token;
 
 pub use backend::{
-    Backend, ChoreOf, Chores, ConnectionOf, FeedState, FoundOf, LineOf, Listening, NoChores,
-    Verified,
+    Backend, ChoreOf, Chores, ConnectionOf, FeedState, FoundOf, Hears, LineOf, Listening, NoChores,
+    Topic, Verified,
 };
 pub use calls::Line;
 pub use connect_error::{ConnectError, Peer, TlsFault};

@@ -14,7 +14,9 @@ use tenure_core::model::{
 use tenure_core::time::Boottime;
 use tenure_wire::Kind;
 
+use super::backend::Topic;
 use super::hints::Hint;
+use super::interests::Interests;
 
 /// Claims in one call that verifies, so that it takes the store no longer than a millisecond.
 const VERIFY_PER_CALL_MAX: usize = 256;
@@ -24,8 +26,10 @@ const VERIFY_COST: Duration = Duration::from_micros(3);
 const REST: u32 = 10;
 /// A change of a held key so soon after a beat of it is most likely that beat …
 const OWN_DOING: Duration = Duration::from_millis(20);
-/// … and looked at this much later, together with others. So is the next change of a semaphore, which
-/// others renew their permits of.
+/// … and looked at this much later, together with others. So is a new hold: one that is released before
+/// costs no look.
+const VERIFY_SOON: Duration = Duration::from_millis(50);
+/// A semaphore, which others renew their permits of, is looked at so long after the last look.
 const VERIFY_LATER: Duration = Duration::from_secs(2);
 /// Claims that nobody speaks of any more are forgotten after so many times their ttl.
 const FORGET_AFTER_TTLS: u32 = 3;
@@ -80,6 +84,7 @@ pub(super) struct OwnClaims {
     held: HashMap<Resource, Held>,
     /// Announced sessions with their tenant and project.
     sessions: HashMap<SessionId, (Arc<str>, Arc<str>)>,
+    pub(super) interests: Interests,
     /// The resources to look at, and when.
     suspected: BTreeSet<(Boottime, Resource)>,
     /// The rest of a semaphore of which there is more to look at than one call takes.
@@ -129,9 +134,13 @@ impl OwnClaims {
             (Request::Claim(claim), Ok(Answer::Claim(answer))) => match answer {
                 ClaimAnswer::Held { .. } => self.found(now, claim.id, Stage::Held),
                 ClaimAnswer::Waiting { .. } => self.found(now, claim.id, Stage::Waiting),
-                ClaimAnswer::Contended { .. }
-                | ClaimAnswer::Gone(_)
-                | ClaimAnswer::Quarantined { .. } => self.forget(claim.id),
+                ClaimAnswer::Contended { .. } => {
+                    self.interests.want(&claim.resource);
+                    self.forget(claim.id);
+                }
+                ClaimAnswer::Gone(_) | ClaimAnswer::Quarantined { .. } => {
+                    self.forget(claim.id);
+                }
             },
             // It was never sent, and perhaps never will be.
             (Request::Claim(claim), Err(Failure::Unavailable(_))) => self.forget(claim.id),
@@ -163,6 +172,7 @@ impl OwnClaims {
         let mut tell = |change| reports.push_back(Report::Change(change));
         match hint {
             Hint::Resource(resource) => {
+                self.interests.changed(&resource);
                 self.changed(now, &resource);
                 tell(Change::Resource(resource));
             }
@@ -191,19 +201,46 @@ impl OwnClaims {
                 let payload = json(&payload);
                 tell(Change::Message { tenant, project, session: Some(session), payload });
             }
-            Hint::Everything => reports.push_back(Report::FeedLost),
+            Hint::Everything => {
+                self.feed_started(now, self.interests.is_on());
+                reports.push_back(Report::FeedLost);
+            }
+        }
+    }
+
+    /// A call to watch was answered: what had come about already is told as if it were hinted.
+    pub(super) fn handle_watched(
+        &mut self,
+        now: Boottime,
+        topics: &[Topic],
+        came_about: &[bool],
+        reports: &mut VecDeque<Report>,
+    ) {
+        self.interests.taken_up();
+        for (topic, _) in topics.iter().zip(came_about).filter(|(_, it)| **it) {
+            let hint = match topic {
+                Topic::Resource(resource) => Hint::Resource(resource.clone()),
+                Topic::Grant(claim, _) => Hint::Granted(*claim),
+            };
+            self.handle_hint(now, hint, reports);
         }
     }
 
     /// Somebody, perhaps this agent, changed the key that says who holds a resource.
     fn changed(&mut self, now: Boottime, resource: &Resource) {
         let Some(held) = self.held.get_mut(resource) else { return };
-        let look_at = if now.since(held.beaten_at) < OWN_DOING {
-            now + VERIFY_LATER
-        } else if resource.kind == Kind::Semaphore {
-            now.max(held.verified_at + VERIFY_LATER)
-        } else {
-            now
+        let after = match now.since(held.beaten_at) < OWN_DOING {
+            true => VERIFY_SOON,
+            false => Duration::ZERO,
+        };
+        self.look_after(now + after, resource);
+    }
+
+    fn look_after(&mut self, instant: Boottime, resource: &Resource) {
+        let Some(held) = self.held.get_mut(resource) else { return };
+        let look_at = match resource.kind {
+            Kind::Semaphore => instant.max(held.verified_at + VERIFY_LATER),
+            _ => instant,
         };
         if held.look_at.is_some_and(|at| at <= look_at) {
             return;
@@ -214,8 +251,22 @@ impl OwnClaims {
         self.suspected.insert((look_at, resource.clone()));
     }
 
-    /// Changes were not heard of: everything held is looked at. Of semaphores alone, as the keeper asks
-    /// for the rest.
+    /// Changes were not heard of, and are from now on, if they are `watched`. Everything held is looked at;
+    /// semaphores alone if that watches nothing, as the keeper asks for the rest.
+    pub(super) fn feed_started(&mut self, now: Boottime, watched: bool) {
+        self.interests.restart(watched);
+        if !watched {
+            return self.suspect_semaphores(now);
+        }
+        for resource in self.held.keys().cloned().collect::<Vec<_>>() {
+            self.look_after(now, &resource);
+        }
+        for (id, claimed) in self.claims.iter().filter(|(_, it)| it.stage == Stage::Waiting) {
+            self.interests.want_grant(*id, &claimed.resource);
+        }
+    }
+
+    /// Nothing tells of their changes.
     pub(super) fn suspect_semaphores(&mut self, now: Boottime) {
         let semaphores = self.held.keys().filter(|resource| resource.kind == Kind::Semaphore);
         for semaphore in semaphores.cloned().collect::<Vec<_>>() {
@@ -309,9 +360,12 @@ impl OwnClaims {
 
     fn found(&mut self, now: Boottime, id: ClaimId, stage: Stage) {
         let Some(claimed) = self.claims.get_mut(&id) else { return };
-        claimed.hinted = false;
+        let was_hinted = std::mem::take(&mut claimed.hinted);
         let resource = claimed.resource.clone();
         let before = std::mem::replace(&mut claimed.stage, stage);
+        if stage == Stage::Waiting && (before != stage || was_hinted) {
+            self.interests.want_grant(id, &resource);
+        }
         if stage == Stage::Held {
             let held = self.held.entry(resource.clone()).or_default();
             held.beaten_at = now;
@@ -323,6 +377,9 @@ impl OwnClaims {
         }
         if before != stage {
             self.leave(id, &resource, before);
+            if stage == Stage::Held && self.interests.is_on() {
+                self.look_after(now + VERIFY_SOON, &resource);
+            }
             if stage == Stage::Waiting {
                 self.steps.push((resource, ClaimStep::Waits));
             }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use tenure_core::model::{Answer, Change, Failure, Request};
 use tenure_stores::remote::{
-    Backend, ConnectError, ConnectionHints, Connector, Dialed, Hint, LineOf, Listening, NoChores,
-    Peer, Purpose, Server,
+    Backend, ConnectError, ConnectionHints, Connector, Dialed, Hears, Hint, LineOf, Listening,
+    NoChores, Peer, Purpose, Server,
 };
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
@@ -148,6 +148,6 @@ impl Backend for Trial {
     async fn listen(&self, line: &mut LineOf<Self>) -> Result<Listening, Failure> {
         line.sending();
         line.connection().ask(Ask::Listen).await?;
-        Ok(Listening { hears_all: true, refused: None })
+        Ok(Listening { hears: Hears::Everything, refused: None })
     }
 }

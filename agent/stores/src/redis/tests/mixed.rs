@@ -4,7 +4,6 @@ use tenure_core::model::{Beat, BeatAnswer, GoneReason, Request, Subject, Terms};
 
 use super::super::exchange::{Exchange, Verified, verified, verify};
 use super::super::layout::member;
-use super::super::tenants::Tracked;
 use super::kinds::{MASTER_ROLE, announce, master};
 use super::store::{Store, TTL, announcement, beat, claim, session};
 
@@ -59,20 +58,14 @@ fn a_permit_whose_key_expires_before_long_is_told_apart() {
 }
 
 #[test]
-fn prefixes_can_be_tracked_and_tell_of_what_is_waited_for() {
+fn what_other_programs_share_can_be_tracked() {
     let store = Store::new();
-    let mut connection = store.connect();
-    let some = ["acme", "b"].map(Into::into).into_iter().collect();
-    for tracked in [Tracked::These(some), Tracked::All] {
-        let mut command = redis::cmd("CLIENT");
-        command.arg("TRACKING").arg("ON").arg("BCAST");
-        for prefix in store.layout.tracking_prefixes(&tracked) {
-            command.arg("PREFIX").arg(prefix);
-        }
-        assert_eq!(command.query::<String>(&mut connection).unwrap(), "OK");
-        let off = redis::cmd("CLIENT").arg("TRACKING").arg("OFF").query::<String>(&mut connection);
-        assert_eq!(off.unwrap(), "OK");
+    let mut command = redis::cmd("CLIENT");
+    command.arg("TRACKING").arg("ON").arg("BCAST");
+    for prefix in store.layout.shared_prefixes() {
+        command.arg("PREFIX").arg(prefix);
     }
+    assert_eq!(command.query::<String>(&mut store.connect()).unwrap(), "OK");
 }
 
 #[test]
