@@ -27,6 +27,7 @@ mod takeover;
 mod through_redis;
 mod throughput;
 mod two_agents;
+mod uninterested;
 mod validity;
 mod waiters;
 
@@ -152,7 +153,7 @@ const fn with_redis(id: &'static str, measure: Measure) -> Bench {
 }
 
 /// In the order of the targets.
-const ALL: [Bench; 33] = [
+const ALL: [Bench; 34] = [
     alone("P1", calls::acquire_and_release),
     with_redis("P2", through_redis::acquire_and_release),
     with_redis("P3", handover::between_hosts),
@@ -172,6 +173,7 @@ const ALL: [Bench; 33] = [
     with_redis("P19", fleet_at_rest::of_a_fleet_at_rest),
     with_redis("P20a", many_hosts::that_wait),
     with_redis("P20b", many_hosts::that_campaign),
+    with_redis("P20c", uninterested::of_a_change),
     with_redis("P21", fairness::between_hosts),
     alone("R5a", hostile::project),
     alone("R5b", hostile::listeners),
