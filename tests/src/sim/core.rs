@@ -74,6 +74,8 @@ pub(crate) enum Report {
         call: CallId,
         /// The answer.
         answer: Answer,
+        /// When it was answered, by the upstream's clock.
+        at: Boottime,
         /// The life.
         epoch: u64,
     },

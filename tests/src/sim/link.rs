@@ -28,6 +28,8 @@ pub(crate) struct Link {
     pub(crate) generation: u64,
     /// The life of the upstream's data that it last heard of.
     pub(crate) epoch: Option<u64>,
+    /// An instant of the agent before one of the upstream, from the last call that was answered.
+    pub(crate) seen: Option<(Boottime, Boottime)>,
     /// Calls that have not come back.
     pub(crate) in_flight: BTreeMap<CallId, InFlight>,
     /// Claims that were sent in this life of the agent.
@@ -46,6 +48,7 @@ impl Link {
             back: true,
             generation: 0,
             epoch: None,
+            seen: None,
             in_flight: BTreeMap::new(),
             claimed: BTreeSet::new(),
             doubled: BTreeSet::new(),
@@ -64,6 +67,15 @@ impl Link {
         self.in_flight.clear();
         self.asked.clear();
         self.epoch = None;
+        self.seen = None;
+    }
+
+    /// An instant of the upstream's clock, as the agent may be sure that its own clock comes to it later:
+    /// clocks run at different speeds.
+    pub(crate) fn not_after(&self, upstream: Boottime) -> Option<Boottime> {
+        let (sent_at, answered_at) = self.seen?;
+        let later = upstream.since(answered_at);
+        Some(sent_at + (later - later / 200))
     }
 
     /// True if the agent must know of a claim that is upstream: it sent it, once.

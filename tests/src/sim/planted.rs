@@ -65,11 +65,15 @@ pub enum Planted {
     EarlyCheckpoint,
     /// At every message everybody who waits is looked at.
     WalksAll,
+    /// Whoever has waited longest is overtaken at every release.
+    LastFirst,
+    /// What a hint grants counts from the arrival of the hint.
+    HintFromArrival,
 }
 
 impl Planted {
     /// All of them, in the order of the table.
-    pub const ALL: [Planted; 29] = [
+    pub const ALL: [Planted; 31] = [
         Planted::NoMargin,
         Planted::FromArrival,
         Planted::TokenReset,
@@ -99,6 +103,8 @@ impl Planted {
         Planted::QuarantineOrder,
         Planted::EarlyCheckpoint,
         Planted::WalksAll,
+        Planted::LastFirst,
+        Planted::HintFromArrival,
     ];
 
     /// Its name on the command line.
@@ -133,6 +139,8 @@ impl Planted {
             Planted::QuarantineOrder => "quarantine-order",
             Planted::EarlyCheckpoint => "early-checkpoint",
             Planted::WalksAll => "walks-all",
+            Planted::LastFirst => "last-first",
+            Planted::HintFromArrival => "hint-from-arrival",
         }
     }
 }

@@ -69,6 +69,11 @@ impl Upstream {
         }
     }
 
+    /// The instant by its clock.
+    pub(crate) fn clock(&self, core: &Core) -> Boottime {
+        self.clock.at(core.now)
+    }
+
     /// True if it grants nothing for a while.
     pub(crate) fn is_quarantined(&self, core: &Core) -> bool {
         self.engine.quarantined_until(self.clock.at(core.now)).is_some()
@@ -93,6 +98,9 @@ impl Upstream {
             if core.has(Planted::DoubleRelease) {
                 self.again.push(resource.clone());
             }
+        }
+        if core.has(Planted::LastFirst) && matches!(request, Request::Release { .. }) {
+            self.send_first_to_the_end(core);
         }
         // Overdue expiries are a step of their own, so that each step has one cause.
         self.engine.handle_timeout(now);
@@ -246,6 +254,14 @@ impl Upstream {
                 continue;
             };
             self.engine.handle(now, Request::Release { claim, resource });
+        }
+    }
+
+    /// Planted: whoever has waited longest is overtaken.
+    fn send_first_to_the_end(&mut self, core: &mut Core) {
+        let first = self.rows.waiters.values().next().map(|saved| saved.claim.id);
+        if let Some(first) = first {
+            self.send_to_the_end(core, first);
         }
     }
 

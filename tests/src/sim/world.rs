@@ -328,7 +328,8 @@ impl World {
             return;
         }
         let weather = self.core.weather();
-        let report = Report::Answer { call, answer, epoch: self.upstream.epoch };
+        let (at, epoch) = (self.upstream.clock(&self.core), self.upstream.epoch);
+        let report = Report::Answer { call, answer, at, epoch };
         if let Some(delay) = network::reply(&mut self.core.random, &weather) {
             self.core.after(delay, Happening::FromUpstream(host, incarnation, report));
         }

@@ -5,7 +5,7 @@ use serde_json::json;
 use super::Engine;
 use super::claims::{Grant, State, Tracked};
 use super::journal::Entry;
-use crate::model::{Change, Claim, ClaimId, GoneReason, Resource, Terms};
+use crate::model::{Change, Claim, ClaimId, GoneReason, GrantHint, Resource, Terms};
 use crate::time::Boottime;
 
 /// The fate of the present holder when another claim is to be granted.
@@ -86,18 +86,21 @@ impl Engine {
             occupation.leave(waiter);
         }
         let kept_until = self.make_way(now, incumbent, &claim, token);
+        let grant = Grant::unconfirmed(now, &claim, token, kept_until);
+        let mut hint = GrantHint { token, limit: None, confirm_by: grant.expires };
         if let Some(occupation) = self.resources.get_mut(resource) {
             occupation.holders.insert(token, id);
+            hint.limit = occupation.permits();
         }
         if let Some(tracked) = self.claims.get_mut(id) {
-            let grant = Grant::unconfirmed(now, &claim, token, kept_until);
             tracked.state = State::Granted(grant);
         }
         self.arm_earlier(id);
         self.persist(Entry::WaiterEnded { row });
         self.list_grant(id, resource);
         self.tell_changed(resource);
-        self.tell(Change::Granted { claim: id, resource: resource.clone() });
+        let (resource, grant) = (resource.clone(), Some(hint));
+        self.tell(Change::Granted { claim: id, resource, grant });
     }
 
     /// The present holder makes way for a claim. Returns until when nobody but its session was to be

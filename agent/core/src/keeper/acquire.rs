@@ -167,6 +167,7 @@ impl Keeper {
                 every: self.hold_beat(claim.resource.kind, claim.ttl),
                 margin: self.settings.margin(claim.ttl),
                 beating: None,
+                beaten_before: None,
                 again: false,
                 failures: 0,
                 next: Alarm::default(),

@@ -172,6 +172,14 @@ impl Keeper {
             match item {
                 Renewed::Hold(id) => {
                     let Some(hold) = self.holds.get_mut(&id) else { continue };
+                    if hold.beats.beaten_before.take_if(|before| *before == call).is_some() {
+                        if let BeatAnswer::Gone(reason) = answer
+                            && hold.is_held()
+                        {
+                            self.lose(now, id, lost_reason(reason));
+                        }
+                        continue;
+                    }
                     if hold.beats.beating != Some(call) {
                         continue;
                     }

@@ -15,8 +15,8 @@ use super::refusal::{Refusal, UpstreamError};
 use super::request::{Reply, Ticket};
 use super::timers::Timer;
 use crate::model::{
-    self, Answer, CallId, ClaimAnswer, ClaimId, Failure, GoneReason, Resource, SessionId,
-    StandingEntry,
+    self, Answer, CallId, ClaimAnswer, ClaimId, Failure, GoneReason, GrantHint, Resource,
+    SessionId, StandingEntry,
 };
 use crate::time::Boottime;
 
@@ -157,6 +157,20 @@ impl Keeper {
         self.end_untold(now, id);
     }
 
+    /// A hint says that a waiter was granted. One that says what holds until others may be granted it; the
+    /// answer to a beat tells the rest.
+    pub(super) fn granted_by_hint(&mut self, now: Boottime, id: ClaimId, hint: Option<GrantHint>) {
+        let Some(hold) = self.holds.get_mut(&id) else { return };
+        if let Some(hint) = hint.filter(|_| hold.stage == Stage::Waiting) {
+            let until = hint.confirm_by.before(hold.beats.margin);
+            if until > now {
+                hold.beats.beaten_before = hold.beats.beating.take();
+                self.granted_until(now, id, now, until, (hint.token, hint.limit));
+            }
+        }
+        self.due_now(Renewed::Hold(id));
+    }
+
     /// The upstream says that a claim is granted.
     pub(super) fn granted(
         &mut self,
@@ -166,9 +180,22 @@ impl Keeper {
         token: u64,
         limit: Option<u32>,
     ) {
+        let Some(hold) = self.holds.get(&id) else { return };
+        let until = (sent_at + hold.claim.ttl).before(hold.beats.margin);
+        self.granted_until(now, id, sent_at, until, (token, limit));
+    }
+
+    fn granted_until(
+        &mut self,
+        now: Boottime,
+        id: ClaimId,
+        granted_at: Boottime,
+        until: Boottime,
+        (token, limit): (u64, Option<u32>),
+    ) {
         let Some(hold) = self.holds.get_mut(&id) else { return };
-        hold.granted_at = sent_at;
-        let valid_until = hold.valid_until_if_sent_at(sent_at);
+        hold.granted_at = granted_at;
+        let valid_until = hold.last_instant().map_or(until, |last| until.min(last));
         if valid_until <= now && hold.last_instant().is_some_and(|last| last <= now) {
             return self.granted_too_late(now, id);
         }

@@ -60,6 +60,8 @@ pub(super) struct Beats {
     pub(super) margin: Duration,
     /// A renewal that is on its way.
     pub(super) beating: Option<CallId>,
+    /// An earlier one that was when a hint granted the hold: it may know nothing of the grant, or of its end.
+    pub(super) beaten_before: Option<CallId>,
     /// A hint came while a call was on its way: ask once more.
     pub(super) again: bool,
     /// Failed calls in a row.

@@ -332,7 +332,7 @@ impl Keeper {
                 self.try_first(&resource);
                 self.ask_standing(now, &resource);
             }
-            Change::Granted { claim, .. } => self.due_now(Renewed::Hold(claim)),
+            Change::Granted { claim, grant, .. } => self.granted_by_hint(now, claim, grant),
             // What is not renewed any more cannot be asked for.
             Change::Lost { claim, .. } if self.runs_out(claim) => {
                 self.lose(now, claim, lost_reason(GoneReason::Unknown));

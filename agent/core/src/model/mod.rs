@@ -15,7 +15,7 @@ pub mod spare;
 #[cfg(test)]
 mod tests;
 
-pub use change::Change;
+pub use change::{Change, GrantHint};
 pub use peer::{Peer, Process, Quota};
 pub use queue::Queue;
 pub use report::Report;

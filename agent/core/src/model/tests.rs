@@ -209,11 +209,18 @@ fn answer() -> impl Strategy<Value = Answer> {
     ]
 }
 
+fn grant_hint() -> impl Strategy<Value = GrantHint> {
+    (any::<u64>(), option::of(any::<u32>()), any::<u64>()).prop_map(|(token, limit, ns)| {
+        GrantHint { token, limit, confirm_by: Boottime::from_nanos(ns) }
+    })
+}
+
 fn change() -> impl Strategy<Value = Change> {
     let about = || (claim_id(), resource());
     prop_oneof![
         resource().prop_map(Change::Resource),
-        about().prop_map(|(claim, resource)| Change::Granted { claim, resource }),
+        (about(), option::of(grant_hint()))
+            .prop_map(|((claim, resource), grant)| { Change::Granted { claim, resource, grant } }),
         about().prop_map(|(claim, resource)| Change::Lost { claim, resource }),
         (text(), text(), option::of(session_id()), any::<u64>()).prop_map(
             |(tenant, project, session, number)| {

@@ -232,7 +232,13 @@ impl Embedded {
                         None => Report::Change(Change::Lost { claim, resource }),
                     });
                 }
-                Effect::Change(change) => self.reports.push_back(Report::Change(change)),
+                Effect::Change(mut change) => {
+                    if let Change::Granted { grant, .. } = &mut change {
+                        // The keeper asks and is answered within this turn, and has a whole ttl at once.
+                        *grant = None;
+                    }
+                    self.reports.push_back(Report::Change(change));
+                }
                 Effect::Persist(entry) => journal.write_engine(entry),
                 Effect::ReserveTokens => self.ledger.ask_tokens(),
             }

@@ -179,7 +179,7 @@ impl OwnClaims {
             Hint::Queue(_) => {}
             Hint::Granted(claim) => {
                 if let Some(resource) = self.granted(claim) {
-                    tell(Change::Granted { claim, resource });
+                    tell(Change::Granted { claim, resource, grant: None });
                 }
             }
             Hint::Lost(claim) => {

@@ -1,11 +1,18 @@
 //! The way to the upstream and back: calls that leave, and reports as the keeper hears them.
 
-use tenure_core::model::{self, Answer, BeatAnswer, CallId, ClaimAnswer, ClaimId};
+use std::time::Duration;
+
+use tenure_core::model::{
+    self, Answer, BeatAnswer, CallId, Change, ClaimAnswer, ClaimId, GrantHint,
+};
 
 use super::super::agent::Agent;
 use super::super::core::Report;
 use super::super::planted::Planted;
 use super::Around;
+
+/// How long the engine keeps for a waiter what it was granted.
+const CONFIRM_WITHIN: Duration = Duration::from_secs(5);
 
 impl Around<'_> {
     pub(super) fn call(&mut self, call: CallId, request: model::Request) {
@@ -64,8 +71,9 @@ impl Around<'_> {
             agent.link.epoch = Some(epoch);
         }
         match report {
-            Report::Answer { call, answer, .. } => {
+            Report::Answer { call, answer, at, .. } => {
                 let Some(asked) = agent.link.in_flight.remove(&call) else { return };
+                agent.link.seen = Some((asked.sent_at, at));
                 if let (Some(claim), Answer::Released(_)) = (asked.releases, &answer) {
                     self.core.checks.left.released(claim);
                 }
@@ -82,10 +90,31 @@ impl Around<'_> {
                 agent.inbox.heard.push_back(model::Report::Answer { call, sent_at, result });
             }
             Report::Change { change, .. } => {
-                agent.inbox.heard.push_back(model::Report::Change(change))
+                let change = self.by_own_clock(change);
+                self.agent.inbox.heard.push_back(model::Report::Change(change));
             }
             Report::Connected(_) => agent.inbox.heard.push_back(model::Report::FeedLost),
         }
+    }
+
+    /// A hint with instants of the agent's clock instead of the upstream's. Half of the grants say nothing, as
+    /// those of stores that cannot.
+    fn by_own_clock(&mut self, mut change: Change) -> Change {
+        if let Change::Granted { claim, grant, .. } = &mut change {
+            let link = &self.agent.link;
+            let told = grant.take().filter(|_| claim.0.as_u64_pair().1 % 2 == 0);
+            *grant = told.and_then(|hint| {
+                let confirm_by = match self.core.has(Planted::HintFromArrival) {
+                    true => self.agent.boottime(self.core) + CONFIRM_WITHIN,
+                    false => link.not_after(hint.confirm_by)?,
+                };
+                Some(GrantHint { confirm_by, ..hint })
+            });
+            if grant.is_some() {
+                self.core.seen("grant that a hint told");
+            }
+        }
+        change
     }
 
     /// Planted: what was taken away seems to have been renewed.

@@ -167,7 +167,11 @@ impl Run {
                     }
                     self.mirror.write(entry);
                 }
-                Effect::Change(Change::Granted { claim, resource }) => self.arrive(claim, resource),
+                Effect::Change(Change::Granted { claim, resource, grant }) => {
+                    let token = grant.unwrap().token;
+                    assert_eq!(self.granted().get(&token), Some(&claim));
+                    self.arrive(claim, resource);
+                }
                 Effect::Change(Change::Lost { claim, resource }) => self.leave(claim, &resource),
                 Effect::Change(_) | Effect::ReserveTokens => {}
             }

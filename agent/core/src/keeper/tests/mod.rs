@@ -3,6 +3,7 @@
 mod bench;
 mod crowd;
 mod ends;
+mod hints;
 mod holds;
 mod quotas;
 mod restarts;
