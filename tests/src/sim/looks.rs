@@ -136,6 +136,7 @@ impl World {
     /// Checks that no waiter of an agent waits for a resource that is free upstream.
     fn look_at_waiters(&mut self) {
         let mut waiting: BTreeMap<Resource, Vec<String>> = BTreeMap::new();
+        let mut untold = BTreeSet::new();
         for agent in &mut self.agents {
             for session in agent.inspect(&self.core) {
                 for view in session.holds.iter().filter(|it| it.state == HoldState::Waiting) {
@@ -144,6 +145,7 @@ impl World {
                         kind: view.kind,
                         name: view.name.as_str().into(),
                     };
+                    untold.insert(ClaimId(view.hold));
                     waiting.entry(resource).or_default().push(view.hold.to_string());
                 }
             }
@@ -177,6 +179,12 @@ impl World {
                 core.checks.starvation.looked(core.now, resource, is_free, waiters, patience);
             core.judge(Invariant::NoStarvation, verdict);
         }
+        let standings = self.core.checks.ledger.standings();
+        let held: BTreeSet<ClaimId> =
+            standings.flat_map(|(_, it)| &it.holders).map(|entry| entry.claim).collect();
+        untold.retain(|claim| held.contains(claim));
+        let verdict = self.core.checks.starvation.untold(self.core.now, &untold, patience);
+        self.core.judge(Invariant::NoStarvation, verdict);
         for client in &self.clients {
             if let Some(asked) = client.unanswered(self.core.now) {
                 let what = format!("{:?} of client {}", asked.what, client.id);

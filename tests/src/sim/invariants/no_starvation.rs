@@ -1,9 +1,10 @@
-//! I4: no waiter starves on a free resource, once faults have stopped.
+//! I4: no waiter starves on a free resource, or on one that it was granted and has not heard of, once faults have
+//! stopped.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use tenure_core::model::Resource;
+use tenure_core::model::{ClaimId, Resource};
 
 use super::super::time::TrueTime;
 use super::Verdict;
@@ -15,6 +16,8 @@ const RECOVERY_MAX: Duration = Duration::from_millis(12_500);
 #[derive(Default)]
 pub(crate) struct NoStarvation {
     since: BTreeMap<Resource, TrueTime>,
+    /// Since when each waiter has been granted what it waits for.
+    granted: BTreeMap<ClaimId, TrueTime>,
     /// Since when a store has granted nothing for want of a disk.
     mute: Option<TrueTime>,
     /// When its agent was last seen to stand still.
@@ -44,6 +47,24 @@ impl NoStarvation {
             now.since(since),
             waiting.join(", ")
         ))
+    }
+
+    /// A look at those who still wait for what they have been granted.
+    pub(crate) fn untold(
+        &mut self,
+        now: TrueTime,
+        granted: &BTreeSet<ClaimId>,
+        patience: Duration,
+    ) -> Verdict {
+        self.granted.retain(|claim, _| granted.contains(claim));
+        for claim in granted {
+            let since = *self.granted.entry(*claim).or_insert(now);
+            if now.since(since) > patience {
+                let late = now.since(since);
+                return Err(format!("{claim} was granted {late:?} ago, and its agent waits on"));
+            }
+        }
+        Ok(())
     }
 
     /// The agent of a store cannot try again now; when it goes on, the distance between two tries is what it was.
