@@ -2,6 +2,11 @@
 
 use std::sync::LazyLock;
 
+/// What every script begins with.
+const START: &str = include_str!("../scripts/start.lua");
+/// The line in a script that marks the place of what it shares with others.
+const PRELUDE: &str = "-- PRELUDE\n";
+
 /// A script that runs on the server.
 #[derive(Debug)]
 pub struct Script {
@@ -11,8 +16,11 @@ pub struct Script {
 }
 
 impl Script {
-    fn new(name: &'static str, parts: &[&str]) -> Script {
-        let source = parts.concat();
+    /// Puts a script together: what comes first, and its own source, in which `shared` takes the place of
+    /// [`PRELUDE`] or comes before all of it.
+    fn new(name: &'static str, shared: &[&str], own: &str) -> Script {
+        let (first, rest) = own.split_once(PRELUDE).unwrap_or(("", own));
+        let source = [START, first, &shared.concat(), rest].concat();
         let sha1 = redis::Script::new(&source).get_hash().to_owned();
         Script { name, source, sha1 }
     }
@@ -84,8 +92,7 @@ macro_rules! script {
             Script::new($name, &[
                 include_str!("../scripts/prelude.lua"),
                 $(include_str!(concat!("../scripts/", $shared, ".lua")),)*
-                include_str!(concat!("../scripts/", $name, ".lua")),
-            ])
+            ], include_str!(concat!("../scripts/", $name, ".lua")))
         })
     };
 }

@@ -6,7 +6,12 @@
 -- Returns {'held', token} | {'contended', ms until free or -1, nil, holder} | {'gone', reason}.
 -- Writes nothing if contended.
 
-local main, key, fence = KEYS[1], KEYS[2], KEYS[3]
+local main, key, fence, ttl = KEYS[1], KEYS[2], KEYS[3], tonumber(ARGV[6])
+
+local is_known = redis.call('EXISTS', main, key) > 0
+if is_known then
+-- PRELUDE
+
 local claim = claim_arguments()
 
 local holder = redis.call('GET', main)
@@ -16,8 +21,8 @@ if is_of_another(record, claim.resource) then
 end
 if record then
   if holder == claim.id and record.token then
-    if beat_record(record, claim.ttl) then
-      redis.call('PEXPIREAT', main, from_now(claim.ttl))
+    if beat_record(record, ttl) then
+      redis.call('PEXPIREAT', main, from_now(ttl))
     end
     return { 'held', record.token }
   end
@@ -31,8 +36,14 @@ if holder and holder ~= claim.id then
   local known = read_record(claim.records .. holder)
   return { 'contended', redis.call('PTTL', main), false, entry(holder, known) }
 end
-local token = next_token(fence, claim.floor)
-redis.call('SET', main, claim.id, 'PXAT', from_now(claim.ttl))
-write_record(key, record, claim, 'token', whole(token), 'granted', whole(now_us))
-keep_record(key, claim.ttl)
+end
+
+local token = next_token(fence, ARGV[7])
+redis.call('SET', main, ARGV[1], 'PXAT', now_ms + ttl)
+if is_known then
+  redis.call('DEL', key)
+end
+redis.call('HSET', key, 'r', ARGV[2], 'session', ARGV[3], 'host', ARGV[4], 'name', ARGV[5], 'ttl', ARGV[6],
+  'since', now_us, 'granted', now_us, 'token', token)
+redis.call('PEXPIREAT', key, now_ms + ttl + KEEP)
 return { 'held', token }

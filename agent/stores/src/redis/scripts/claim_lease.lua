@@ -8,8 +8,14 @@
 -- Writes nothing if contended.
 
 local main, key, fence, leases, routes = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local ttl, grace = tonumber(ARGV[6]), tonumber(ARGV[10])
+local address, proxy_id, partition, status = ARGV[11], ARGV[12], ARGV[13], ARGV[14]
+
+local is_known = redis.call('EXISTS', main, key) > 0
+if is_known then
+-- PRELUDE
+
 local claim = claim_arguments()
-local grace, address, proxy_id, partition, status = tonumber(ARGV[10]), ARGV[11], ARGV[12], ARGV[13], ARGV[14]
 
 -- A repeated claim may bring other attributes.
 local function change_attributes(lease)
@@ -26,7 +32,7 @@ if is_of_another(record, claim.resource) then
 end
 local lease = read_lease(main)
 if lease and lease.owner == claim.id and not (record and record.gone) then
-  beat_lease(main, key, routes, lease, claim.ttl)
+  beat_lease(main, key, routes, lease, ttl)
   change_attributes(lease)
   return { 'held', lease.token }
 end
@@ -49,16 +55,21 @@ if lease then
   local former = claim.records .. lease.owner
   end_record(former, read_record(former), 'expired')
 end
+end
 
-local token = next_token(fence, claim.floor)
-redis.call('DEL', main)
-redis.call('HSET', main, 'owner', claim.id, 'session', claim.session, 'token', whole(token),
-  'address', address, 'proxy_id', proxy_id, 'partition', partition, 'status', status,
-  'holder_status', status, 'granted_at', whole(now_ms), 'renewed_at', whole(now_ms),
-  'ttl_ms', claim.ttl, 'grace_ms', grace, 'version', next_version(routes), 'host', claim.host,
-  'name', claim.name)
-redis.call('PEXPIREAT', main, from_now(claim.ttl + grace))
+local token = next_token(fence, ARGV[7])
+if is_known then
+  redis.call('DEL', main, key)
+end
+local version = redis.call('INCR', routes)
+redis.call('PUBLISH', routes, version)
+redis.call('HSET', main, 'owner', ARGV[1], 'session', ARGV[3], 'token', token, 'address', address,
+  'proxy_id', proxy_id, 'partition', partition, 'status', status, 'holder_status', status,
+  'granted_at', now_ms, 'renewed_at', now_ms, 'ttl_ms', ARGV[6], 'grace_ms', ARGV[10], 'version', version,
+  'host', ARGV[4], 'name', ARGV[5])
+redis.call('PEXPIREAT', main, now_ms + ttl + grace)
 redis.call('SADD', leases, ARGV[9])
-write_record(key, record, claim, 'token', whole(token), 'granted', whole(now_us))
-keep_record(key, claim.ttl + grace)
+redis.call('HSET', key, 'r', ARGV[2], 'session', ARGV[3], 'host', ARGV[4], 'name', ARGV[5], 'ttl', ARGV[6],
+  'since', now_us, 'granted', now_us, 'token', token)
+redis.call('PEXPIREAT', key, now_ms + ttl + grace + KEEP)
 return { 'held', token }

@@ -11,8 +11,15 @@
 -- Writes nothing if contended.
 
 local main, key, fence, claim_key, own = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local ttl, priority = tonumber(ARGV[6]), tonumber(ARGV[10])
+
+local token
+local is_known = redis.call('EXISTS', main, key, claim_key) > 0
+if is_known then
+-- PRELUDE
+
 local claim = claim_arguments()
-local project, priority, sessions = ARGV[9], tonumber(ARGV[10]), ARGV[11]
+local project, sessions = ARGV[9], ARGV[11]
 local session_channels, channel, lost = ARGV[12], ARGV[13], ARGV[14]
 local preferred, preference = ARGV[15], tonumber(ARGV[16])
 
@@ -29,9 +36,9 @@ end
 local master = read_master(main, claim_key, claim.records)
 if record then
   if master.claim == claim.id and record.token then
-    if beat_record(record, claim.ttl) then
-      redis.call('PEXPIREAT', main, from_now(claim.ttl))
-      keep_record(claim_key, claim.ttl)
+    if beat_record(record, ttl) then
+      redis.call('PEXPIREAT', main, from_now(ttl))
+      keep_record(claim_key, ttl)
     end
     return { 'held', record.token }
   end
@@ -54,7 +61,7 @@ if master.session and not own_key then
   end
 end
 
-local token = next_token(fence, claim.floor)
+token = next_token(fence, claim.floor)
 if master.session and not own_key then
   if master.claim then
     end_record(master.record.key, master.record, 'preempted')
@@ -64,10 +71,15 @@ if master.session and not own_key then
   tell_preempted(session_channels .. master.session, project, token, claim)
 end
 clear_master(claim_key, master, project, channel)
-redis.call('SET', main, claim.session, 'PXAT', from_now(claim.ttl))
-redis.call('SET', claim_key, claim.id, 'PXAT', from_now(claim.ttl + KEEP))
-write_record(key, record, claim, 'token', whole(token), 'granted', whole(now_us), 'priority', priority)
-keep_record(key, claim.ttl)
+redis.call('DEL', key)
+end
+
+token = token or next_token(fence, ARGV[7])
+redis.call('SET', main, ARGV[3], 'PXAT', now_ms + ttl)
+redis.call('SET', claim_key, ARGV[1], 'PXAT', now_ms + ttl + KEEP)
+redis.call('HSET', key, 'r', ARGV[2], 'session', ARGV[3], 'host', ARGV[4], 'name', ARGV[5], 'ttl', ARGV[6],
+  'since', now_us, 'granted', now_us, 'token', token, 'priority', priority)
+redis.call('PEXPIREAT', key, now_ms + ttl + KEEP)
 if redis.call('EXISTS', own) == 1 then
   redis.call('HSET', own, 'is_master', '1', 'priority', priority)
 end

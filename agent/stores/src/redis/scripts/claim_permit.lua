@@ -9,13 +9,46 @@
 -- changed, if it did. Writes nothing if contended, except another limit than that in force, and what
 -- that grants.
 
-local key, member = KEYS[2], ARGV[9]
+local main, key, ttls, queue, hb, max = KEYS[1], KEYS[2], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
+local member, ttl, limit, now_s = ARGV[9], tonumber(ARGV[6]), tonumber(ARGV[10]), now_us / 1000000
+
+local function has_overdue(set)
+  return redis.call('ZRANGEBYSCORE', set, '-inf', now_s, 'LIMIT', 0, 1)[1]
+end
+
+-- Nobody waits, and who holds does so with the same limit, and for some time.
+local is_calm = redis.call('EXISTS', key, queue, hb) == 0
+if is_calm and redis.call('EXISTS', main, ttls) > 0 then
+  is_calm = redis.call('GET', max) == ARGV[10] and redis.call('ZCARD', main) < limit
+    and not has_overdue(main) and not has_overdue(ttls)
+end
+if is_calm and limit > 0 then
+  local token = next_token(KEYS[3], ARGV[7])
+  redis.call('ZADD', main, now_s + ttl / 1000, member)
+  redis.call('ZADD', ttls, now_s + NO_TTL + 0.000001, member)
+  redis.call('HSET', key, 'r', ARGV[2], 'session', ARGV[3], 'host', ARGV[4], 'name', ARGV[5], 'ttl', ARGV[6],
+    'since', now_us, 'granted', now_us, 'token', token, 'limit', limit)
+  redis.call('PEXPIREAT', key, now_ms + ttl + KEEP)
+  redis.call('EXPIRE', main, FOREVER)
+  redis.call('EXPIRE', ttls, FOREVER)
+  redis.call('SET', max, limit, 'EX', FOREVER)
+  return { 'held', token, limit }
+end
+-- PRELUDE
+
 local claim = claim_arguments()
-local limit, queues, queue_max = tonumber(ARGV[10]), ARGV[11] == '1', tonumber(ARGV[13])
+local queues, queue_max = ARGV[11] == '1', tonumber(ARGV[13])
 local s = {
-  main = KEYS[1], fence = KEYS[3], ttl = KEYS[4], waiting = KEYS[5], hb = KEYS[6], max = KEYS[7],
+  main = main, fence = KEYS[3], ttl = ttls, waiting = queue, hb = hb, max = max,
   records = claim.records, notifications = ARGV[12], floor = claim.floor, shared = true,
 }
+
+local function write_record()
+  redis.call('DEL', key)
+  redis.call('HSET', key, 'r', claim.resource, 'session', claim.session, 'host', claim.host,
+    'name', claim.name, 'ttl', ttl, 'since', now_us, 'limit', limit)
+  keep_record(key, ttl)
+end
 
 local record = read_record(key)
 if is_of_another(record, claim.resource) then
@@ -29,7 +62,7 @@ if record and not record.gone then
   s.limit = limit_of(s)
   grant_heads(s, s.limit)
   record = read_record(key)
-  local answer = beat_permit(s, record, member, claim.ttl)
+  local answer = beat_permit(s, record, member, ttl)
   if answer then
     return answer
   end
@@ -60,9 +93,8 @@ grant_heads(s, limit)
 local holders, waiting = redis.call('ZCARD', s.main), redis.call('ZCARD', s.waiting)
 local answer
 if holders < limit and waiting == 0 then
-  write_record(key, record, claim, 'limit', limit)
-  answer = { 'held', grant(s, key, member, claim.ttl), limit, was }
-  keep_record(key, claim.ttl)
+  write_record()
+  answer = { 'held', grant(s, key, member, ttl), limit, was }
   keep_keys(s, { 'main', 'ttl' })
 elseif queues and waiting < queue_max then
   -- A clock that was set back a little puts nobody before who came earlier; other programs' clocks may
@@ -73,9 +105,8 @@ elseif queues and waiting < queue_max then
     at = last + 0.000001
   end
   redis.call('ZADD', s.waiting, score(at), member)
-  redis.call('ZADD', s.hb, score(now_s + claim.ttl / 1000), member)
-  write_record(key, record, claim, 'limit', limit)
-  keep_record(key, claim.ttl)
+  redis.call('ZADD', s.hb, score(now_s + ttl / 1000), member)
+  write_record()
   keep_keys(s, { 'waiting', 'hb' })
   answer = { 'waiting', redis.call('ZRANK', s.waiting, member) + 1, limit, was }
 else

@@ -1,25 +1,7 @@
--- Shared by all scripts: time, tokens, and the records of claims.
---
--- Time is the server's alone; a client's clock never decides anything. All expiries of one call are
--- reckoned from the same instant, so that a record outlives what it is about by KEEP exactly.
-
--- How long a claim is remembered after its end, ms.
-local KEEP = 60000
-
-local clock = redis.call('TIME')
-local now_us = clock[1] * 1000000 + clock[2]
-local now_ms = math.floor(now_us / 1000)
+-- Shared by all scripts: the records of claims.
 
 local function whole(number)
   return string.format('%.0f', number)
-end
-
--- The next token: greater than every one before, whatever happened to the store or its clock.
-local function next_token(fence, floor)
-  local last = tonumber(redis.call('GET', fence)) or 0
-  local token = math.max(last + 1, now_us, floor + 1)
-  redis.call('SET', fence, whole(token))
-  return token
 end
 
 -- A claim's record, or nil. `gone` says why it ended; without a `token` it waits.
@@ -62,15 +44,6 @@ end
 -- Keeps a record `live` ms, and as long as claims are remembered after that.
 local function keep_record(key, live)
   redis.call('PEXPIREAT', key, from_now(live + KEEP))
-end
-
--- Writes the record of a claim; `former` is that of an earlier copy, which expired.
-local function write_record(key, former, claim, ...)
-  if former then
-    redis.call('DEL', key)
-  end
-  redis.call('HSET', key, 'r', claim.resource, 'session', claim.session, 'host', claim.host,
-    'name', claim.name, 'ttl', claim.ttl, 'since', whole(now_us), ...)
 end
 
 -- A beat of `ttl` ms. Never shortens: the holder may go by the answer to a longer one.

@@ -4,9 +4,6 @@
 -- A semaphore is a table of its keys (main, ttl, waiting, hb, max), the fence, what records and
 -- notifications start with, the floor of tokens, and whether the caller shares it.
 
--- What the package says for no longest duration, s, and what EXPIRE it then sends.
-local NO_TTL = 2147483637
-local FOREVER = 2147483647
 -- How long a permit is kept for a waiter until a beat of it confirms, s: an agent does that at once, unless
 -- it is dead; other programs look once a second.
 local CONFIRM_WITHIN, OTHERS_CONFIRM_WITHIN = 5, 10

@@ -5,11 +5,21 @@
 -- Returns 1 if it was held, else 0.
 
 local main, key, id = KEYS[1], KEYS[2], ARGV[1]
+
+local held = redis.call('GET', main) == id
+local known = redis.call('HMGET', key, 'r', 'gone')
+if held and known[1] == ARGV[2] and not known[2] then
+  redis.call('DEL', main, key)
+  redis.call('HSET', key, 'gone', 'released')
+  redis.call('PEXPIREAT', key, now_ms + KEEP)
+  return 1
+end
+-- PRELUDE
+
 local record = read_record(key)
 if is_of_another(record, ARGV[2]) then
   return 0
 end
-local held = redis.call('GET', main) == id
 if held then
   redis.call('DEL', main)
 end
