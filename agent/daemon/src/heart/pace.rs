@@ -13,8 +13,6 @@ use tenure_host::clock;
 const STREAK_MIN: u32 = 8;
 /// How long the API looks for its answer.
 const ANSWER_MAX: Duration = Duration::from_micros(60);
-/// How long the heart looks for an answer of the upstream.
-pub(super) const UPSTREAM_MAX: Duration = Duration::from_micros(200);
 /// How long the heart looks for the next request: on an idle machine the client and the API wake up in
 /// about half of it.
 const REQUEST_MAX: Duration = Duration::from_micros(150);
@@ -52,12 +50,13 @@ impl Pace {
         } else {
             self.streak.store(0, Ordering::Relaxed);
         }
-        self.is_alone() && self.answers_here.load(Ordering::Relaxed)
+        self.is_alone()
     }
 
-    /// True if the requests of late came one by one over one connection.
-    pub(super) fn is_alone(&self) -> bool {
+    /// True if the requests of late came one by one over one connection, and are answered here.
+    fn is_alone(&self) -> bool {
         self.streak.load(Ordering::Relaxed) >= STREAK_MIN
+            && self.answers_here.load(Ordering::Relaxed)
     }
 }
 
@@ -141,8 +140,7 @@ mod tests {
         assert!(!pace.asked(8), "another one");
         assert_eq!((0..=STREAK_MIN).filter(|_| pace.asked(8)).count(), 2);
         pace.set_answers_here(false);
-        assert!(!pace.asked(8) && pace.is_alone(), "the answer comes from elsewhere");
-        pace.asked(9);
+        assert!(!pace.asked(8), "the answer comes from elsewhere");
         assert_eq!(watchfulness.look(&pace, || Some(())), None);
     }
 }

@@ -29,7 +29,7 @@ use tokio::sync::mpsc;
 use super::effects::Effects;
 use super::handle::Inbox;
 use super::lateness::Lateness;
-use super::pace::{self, Watchfulness};
+use super::pace::Watchfulness;
 use super::shell::{Shell, Woken};
 use super::spawn::Control;
 use super::watches::Watches;
@@ -168,29 +168,12 @@ impl Run {
             self.timer.set(due);
             self.armed = due;
         }
-        if self.served
-            && !self.has_news()
-            && !self.shell.woken.has_any()
-            && !self.shell.upstream.is_calling()
-        {
+        if self.served && !self.has_news() && !self.shell.woken.has_any() {
             let Inbox { messages, pace, .. } = &mut self.shell.inbox;
             let next = self.watchfulness.look(pace, || messages.try_recv().ok());
             if next.is_some() {
                 self.shell.woken.message = next;
                 return;
-            }
-        }
-        if self.shell.upstream.is_calling() && self.shell.inbox.pace.is_alone() {
-            let until = clock::now() + pace::UPSTREAM_MAX;
-            while clock::now() < until {
-                let looked = poll_fn(|context| Poll::Ready(self.poll_woken(context))).await;
-                if looked.is_ready() {
-                    return;
-                }
-                // First the runtime: it sends what was submitted, and nobody can do that before. Then
-                // whoever is to do it may need this very core.
-                tokio::task::yield_now().await;
-                std::thread::yield_now();
             }
         }
         poll_fn(|context| self.poll_woken(context)).await;
