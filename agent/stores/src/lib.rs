@@ -88,10 +88,7 @@ pub trait Upstream {
     ///   not give to another host what a page of this one still shows as held.
     fn shares_journal(&self) -> bool;
 
-    /// True if a call is on its way, so that the runtime must run for its answer to come.
-    fn is_calling(&self) -> bool;
-
-    /// Starts a call.
+    /// Starts a call, which leaves with [`Upstream::dispatch`] at the latest.
     ///
     /// To ensure correctness:
     /// - Each call is answered by exactly one [`Report::Answer`], in any order, within a deadline of the
@@ -108,6 +105,9 @@ pub trait Upstream {
     /// - A standing counts everybody, and lists at most
     ///   [`STANDING_LISTED_MAX`](tenure_core::model::STANDING_LISTED_MAX) of each sort.
     fn submit(&mut self, now: Boottime, call: CallId, request: Request);
+
+    /// Has the calls leave that were started, as far as they can. To be polled again afterwards.
+    fn dispatch(&mut self) {}
 
     /// The next thing it has to say.
     ///

@@ -2,8 +2,8 @@
 //! in which order is done what comes of it.
 //!
 //! In: timers, then reports of the upstream, then ended processes and closed streams, then messages.
-//! Out: the journal, then pages that are voided, then the other pages, then replies and events, then
-//! calls to an upstream beyond this process, then notes.
+//! Out: the journal, then pages that are voided, then the other pages, then calls to an upstream beyond
+//! this process, then replies and events, then notes.
 //!
 //! Invariant: a turn has a [`Budget`]. What does not fit waits for the next one, which begins with
 //! timers: no queue, however long, delays a beat by more than one turn.
@@ -100,6 +100,9 @@ pub trait Shell {
     /// Starts a call.
     fn submit(&mut self, call: CallId, request: Request);
 
+    /// Has the calls leave that were started.
+    fn dispatch(&mut self) {}
+
     /// Writes down an entry.
     fn write(&mut self, entry: Entry);
 
@@ -157,7 +160,7 @@ impl Turn {
         while let Some(told) = self.told.pop_front() {
             shell.perform(told);
         }
-        self.end(shell);
+        self.note(shell);
     }
 
     fn take_in(&mut self, began: Boottime, keeper: &mut Keeper, shell: &mut impl Shell) -> usize {
@@ -165,7 +168,7 @@ impl Turn {
         loop {
             if keeper.poll_timeout().is_some_and(|due| due <= now) {
                 keeper.handle_timeout(now);
-                self.settle(Some(began), keeper, shell);
+                self.follow(began, keeper, shell);
             }
             if !keeper.is_overdue(now) {
                 break;
@@ -189,7 +192,7 @@ impl Turn {
                 Ending::Unwatched(session) => keeper.handle_unwatched(now, session),
                 Ending::Process { session, status } => keeper.handle_exit(now, session, status),
             }
-            self.settle(Some(began), keeper, shell);
+            self.follow(began, keeper, shell);
         }
 
         let mut taken = 0;
@@ -200,7 +203,7 @@ impl Turn {
             let Some(message) = shell.next_message() else { break };
             taken += 1;
             shell.receive(keeper, now, message);
-            self.settle(Some(began), keeper, shell);
+            self.follow(began, keeper, shell);
         }
         taken
     }
@@ -223,6 +226,15 @@ impl Turn {
         }
         *now = later;
         true
+    }
+
+    /// Takes what an input has led to. Only an upstream within this process has answers to that at once.
+    fn follow(&mut self, began: Boottime, keeper: &mut Keeper, shell: &mut impl Shell) {
+        if shell.shares_journal() {
+            self.settle(Some(began), keeper, shell);
+        } else {
+            self.sort(keeper, shell);
+        }
     }
 
     /// Takes what the keeper wants done, and what the upstream has to say, until both are silent or
@@ -286,10 +298,10 @@ impl Turn {
             }
         }
         spare::shrink_queue(&mut self.told);
-        self.end(shell);
+        self.note(shell);
     }
 
-    /// The journal, then the pages.
+    /// The journal, then the pages, then the calls: the upstream works while the rest is done.
     fn put_out(&mut self, shell: &mut impl Shell) {
         shell.secure();
         let mut here = std::mem::take(&mut self.here);
@@ -313,13 +325,16 @@ impl Turn {
         self.voided.clear();
         here.shrink_to(spare::KEPT);
         self.here = here;
+        if !self.beyond.is_empty() {
+            for (call, request) in self.beyond.drain(..) {
+                shell.submit(call, request);
+            }
+            shell.dispatch();
+        }
     }
 
-    /// Calls, then notes: nobody waits for the log.
-    fn end(&mut self, shell: &mut impl Shell) {
-        for (call, request) in self.beyond.drain(..) {
-            shell.submit(call, request);
-        }
+    /// Notes come last: nobody waits for the log.
+    fn note(&mut self, shell: &mut impl Shell) {
         for note in self.notes.drain(..) {
             shell.note(&note);
         }

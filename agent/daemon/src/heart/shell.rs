@@ -230,6 +230,10 @@ impl turn::Shell for Shell {
         self.upstream.submit(clock::now(), call, request);
     }
 
+    fn dispatch(&mut self) {
+        self.upstream.dispatch();
+    }
+
     fn write(&mut self, entry: Entry) {
         self.journal.borrow_mut().write(entry);
     }

@@ -320,10 +320,6 @@ impl Upstream for Embedded {
         true
     }
 
-    fn is_calling(&self) -> bool {
-        false
-    }
-
     fn submit(&mut self, now: Boottime, call: CallId, request: Request) {
         self.latest = self.latest.max(now);
         self.follow_journal();

@@ -79,10 +79,6 @@ impl<P, R: 'static, C: Clone + Send + Sync + 'static> Calls<P, R, C> {
         }
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.running.is_empty()
-    }
-
     /// Starts a call, which is made as soon as the connection is up.
     pub(super) fn start<F>(
         &mut self,

@@ -92,7 +92,6 @@ pub struct Driver<B: Backend> {
     /// Bounded by its user, who takes reports out until there are none.
     reports: VecDeque<Report>,
     last_error: Option<(Boottime, String)>,
-    waker: Option<Waker>,
 }
 
 impl<B: Backend> Driver<B> {
@@ -124,7 +123,6 @@ impl<B: Backend> Driver<B> {
             floor: 0,
             reports: VecDeque::new(),
             last_error: None,
-            waker: None,
         }
     }
 
@@ -283,10 +281,6 @@ impl<B: Backend> Upstream for Driver<B> {
         false
     }
 
-    fn is_calling(&self) -> bool {
-        !self.calls.is_empty()
-    }
-
     fn submit(&mut self, now: Boottime, call: CallId, request: Request) {
         self.own_claims.handle_request(now, &request);
         self.take_claim_steps(now);
@@ -308,9 +302,17 @@ impl<B: Backend> Upstream for Driver<B> {
             }
             backend.perform(&mut line, &request, floor).await.map(Reply::Answer)
         });
-        if let Some(waker) = self.waker.take() {
-            waker.wake();
+    }
+
+    fn dispatch(&mut self) {
+        let now = self.links.dialer.now();
+        // With its first step a call is in the buffer of its connection.
+        while let Poll::Ready(done) = self.calls.poll_done(&mut Context::from_waker(Waker::noop()))
+        {
+            self.handle_done(now, done);
         }
+        self.links.beats.flush();
+        self.links.commands.flush();
     }
 
     fn poll_report(&mut self, context: &mut Context<'_>) -> Poll<Report> {
@@ -341,7 +343,6 @@ impl<B: Backend> Upstream for Driver<B> {
                 moved = true;
             }
             if !moved && self.reports.is_empty() {
-                self.waker = Some(context.waker().clone());
                 return Poll::Pending;
             }
         }

@@ -73,6 +73,9 @@ pub trait Connector: Send + Sync + 'static {
         hints: Option<ConnectionHints>,
     ) -> impl Future<Output = Result<Dialed<Self::Connection>, ConnectError>> + Send;
 
+    /// Has what was sent over a connection leave at once, as far as that can be done without waiting.
+    fn flush(_connection: &Self::Connection) {}
+
     /// Looks whether the server is there, and is still the one to use. Within a deadline of its own:
     /// that it does not answer is an error.
     fn check(
@@ -165,6 +168,7 @@ pub struct Link<C> {
     store: &'static str,
     /// Places for calls that are on their way, if there is a bound to them.
     places: Option<Arc<Semaphore>>,
+    flush: fn(&C),
 }
 
 /// The connections that callers suspect.
@@ -241,7 +245,8 @@ impl<C: Clone + Send + Sync + 'static> Link<C> {
         let clock = dialer.clock;
         let reconnect = Reconnect::new(dialer, purpose, sink, phase, Arc::clone(&suspicion));
         tokio::spawn(reconnect.keep_up());
-        Link { clock, phase: phase_out, suspicion, purpose, store: D::STORE, places }
+        let flush = D::flush;
+        Link { clock, phase: phase_out, suspicion, purpose, store: D::STORE, places, flush }
     }
 
     pub(super) fn now(&self) -> Boottime {
@@ -281,6 +286,13 @@ impl<C: Clone + Send + Sync + 'static> Link<C> {
         match up.as_deref() {
             Ok(Phase::Up(connected)) => Some(connected.clone()),
             _ => None,
+        }
+    }
+
+    /// Has what was sent leave at once; see [`Connector::flush`].
+    pub(super) fn flush(&self) {
+        if let Phase::Up(connected) = &*self.phase.borrow() {
+            (self.flush)(&connected.connection);
         }
     }
 

@@ -20,7 +20,7 @@ fn nothing_is_told_before_the_journal_and_the_pages_and_calls_leave_after_both()
     rig.take();
     let done: Vec<_> =
         rig.host.done.iter().filter(|it| !matches!(**it, "message" | "write")).collect();
-    assert_eq!(done, [&"secure", &"void", &"event", &"call", &"call", &"note"]);
+    assert_eq!(done, [&"secure", &"void", &"call", &"call", &"event", &"note"]);
 }
 
 #[test]
