@@ -6,15 +6,16 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use redis::PushInfo;
-use redis::aio::MultiplexedConnection;
 use tenure_wire::Check;
 
 use super::connect_error::{self, REDIS};
+use super::connection::Connection;
 use super::layout::Layout;
 use super::settings::{Login, Place, RedisAccess, RedisServer};
 use super::{examine, feed, sentinel, sign_in};
 use crate::remote::{
-    ConnectError, ConnectionHints, Connector, Dialed, Endpoint, Peer, Purpose, Server, Tls, stream,
+    ConnectError, ConnectionHints, Connector, Dialed, Endpoint, Peer, Pump, Purpose, Server, Tls,
+    stream,
 };
 
 /// The address of a Redis, the credentials for it, and how long to try.
@@ -86,20 +87,24 @@ impl Address {
         endpoint: &Endpoint,
         purpose: Purpose,
         hints: Option<ConnectionHints>,
-    ) -> Result<Dialed<MultiplexedConnection>, ConnectError> {
+    ) -> Result<Dialed<Connection>, ConnectError> {
         let layout = Arc::clone(&self.layout);
         let pushed = move |push: PushInfo| {
             if let Some(hints) = &hints {
                 feed::hints(&layout, push, |hint| hints.push(hint));
             }
-            Ok(())
         };
         let timeout = self.access.connect_timeout;
         let stream = stream::connect(peer, endpoint, self.tls(), timeout).await?;
-        let (mut connection, mut pump) =
-            sign_in::sign_in(self, peer, endpoint, stream, pushed).await?;
+        let (mut connection, pump) = Connection::new(stream, pushed);
+        let lost = ConnectError::lost(peer, "it hung up");
+        let mut pump: Pump = Box::pin(async move {
+            pump.await;
+            lost
+        });
         let server = {
             let mut check = pin!(async {
+                sign_in::sign_in(self, &mut connection, peer, endpoint).await?;
                 sign_in::introduce(self, &mut connection, peer, purpose.name()).await?;
                 sign_in::look(self, &mut connection, peer).await
             });
@@ -122,16 +127,20 @@ fn at(place: String) -> Peer {
 
 impl Connector for Address {
     /// Speaks RESP3.
-    type Connection = MultiplexedConnection;
+    type Connection = Connection;
 
     const STORE: &'static str = REDIS;
     const KIND: &'static str = "redis";
+
+    fn flush(connection: &Connection) {
+        connection.flush();
+    }
 
     async fn connect(
         &self,
         purpose: Purpose,
         hints: Option<ConnectionHints>,
-    ) -> Result<Dialed<MultiplexedConnection>, ConnectError> {
+    ) -> Result<Dialed<Connection>, ConnectError> {
         let endpoint = self.locate().await?;
         let peer = at(endpoint.to_string());
         let signing_in = self.sign_in(&peer, &endpoint, purpose, hints);
@@ -144,11 +153,7 @@ impl Connector for Address {
         signed_in
     }
 
-    async fn check(
-        &self,
-        connection: &MultiplexedConnection,
-        server: &Server,
-    ) -> Result<(), ConnectError> {
+    async fn check(&self, connection: &Connection, server: &Server) -> Result<(), ConnectError> {
         let peer = at(server.place.clone());
         let mut connection = connection.clone();
         let look = sign_in::look(self, &mut connection, &peer);
@@ -166,7 +171,7 @@ impl Connector for Address {
         Ok(())
     }
 
-    async fn examine(&self, connection: MultiplexedConnection, checks: &mut Vec<Check>) {
+    async fn examine(&self, connection: Connection, checks: &mut Vec<Check>) {
         examine::look(connection, &self.layout, checks).await;
     }
 }

@@ -1,13 +1,13 @@
 //! Commands and scripts on a connection, and what their errors mean for a call.
 
-use redis::aio::MultiplexedConnection;
 use redis::{ErrorKind, RedisError, ServerErrorKind, Value};
 use tenure_core::model::Failure;
 
+use super::connection::Connection;
 use super::exchange::Invocation;
 use crate::remote;
 
-pub(super) type Line = remote::Line<MultiplexedConnection>;
+pub(super) type Line = remote::Line<Connection>;
 
 impl Line {
     /// Runs a script, and makes the server know it first if it must.
@@ -41,7 +41,7 @@ impl Line {
 
     async fn ask(&mut self, command: &redis::Cmd) -> Result<Value, RedisError> {
         self.sending();
-        self.connection().send_packed_command(command).await.and_then(Value::extract_error)
+        self.connection().send(command).await.and_then(Value::extract_error)
     }
 
     fn failed(&self, error: &RedisError) -> Failure {

@@ -10,13 +10,13 @@ use std::time::Duration;
 
 use info::Info;
 use judge::{Denial, judge};
-use redis::aio::MultiplexedConnection;
 use redis::{Cmd, FromRedisValue, Pipeline, RedisError, Value, pipe};
 pub use rights::rules as acl_rules;
 use rights::{Need, grant};
 use tenure_wire::Check;
 use tokio::time::timeout;
 
+use super::connection::Connection;
 use super::layout::Layout;
 
 /// Names of checks: stable, since programs look for them.
@@ -44,11 +44,7 @@ const ANSWER_MAX: Duration = Duration::from_millis(1000);
 
 /// Looks at everything over that connection, which must not be one that listens to pushes. Changes
 /// nothing on the server, but that `ACL LOG` tells of what was denied.
-pub(super) async fn look(
-    connection: MultiplexedConnection,
-    layout: &Layout,
-    checks: &mut Vec<Check>,
-) {
+pub(super) async fn look(connection: Connection, layout: &Layout, checks: &mut Vec<Check>) {
     let asker = &mut Asker { connection };
     let client = Client::ask(asker).await;
     checks.push(client.database());
@@ -164,7 +160,7 @@ fn words(error: &RedisError) -> String {
 
 /// Asks the server, with a deadline for each question.
 struct Asker {
-    connection: MultiplexedConnection,
+    connection: Connection,
 }
 
 impl Asker {

@@ -10,6 +10,7 @@ mod caretaker;
 mod chores;
 mod commands;
 mod connect_error;
+pub mod connection;
 pub mod examine;
 pub mod exchange;
 mod feed;

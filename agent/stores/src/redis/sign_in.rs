@@ -2,60 +2,39 @@
 
 use std::collections::HashMap;
 
-use redis::aio::MultiplexedConnection;
-use redis::{
-    AsyncConnectionConfig, ProtocolVersion, PushInfo, RedisConnectionInfo, RedisError, Value, cmd,
-    from_redis_value_ref, pipe,
-};
+use redis::{RedisError, Value, cmd, from_redis_value_ref, pipe};
 
 use super::address::Address;
 use super::connect_error::{self, is_not_ready};
-use crate::remote::stream::Stream;
-use crate::remote::{ConnectError, Endpoint, Peer, Pump, Server};
+use super::connection::Connection;
+use crate::remote::{ConnectError, Endpoint, Peer, Server};
 
 /// Oldest server: older ones lack commands that the scripts use.
 const VERSION_MIN: (u32, u32) = (6, 2);
 
-/// Signs in on a fresh stream. `heard` gets what the server says unasked.
+/// Says who we are, and that this is RESP3.
 pub(super) async fn sign_in(
     address: &Address,
+    connection: &mut Connection,
     peer: &Peer,
     endpoint: &Endpoint,
-    stream: Box<dyn Stream>,
-    heard: impl Fn(PushInfo) -> Result<(), ()> + Send + Sync + 'static,
-) -> Result<(MultiplexedConnection, Pump), ConnectError> {
+) -> Result<(), ConnectError> {
     let login = address.login();
-    // One command and no more: a server that refuses and hangs up answers once, and the client
-    // would not tell what it said if it waited for more.
-    let mut info =
-        RedisConnectionInfo::default().set_protocol(ProtocolVersion::RESP3).set_skip_set_lib_name();
-    if let Some(user) = &login.user {
-        info = info.set_username(user);
-    }
+    let mut hello = cmd("HELLO");
+    hello.arg(3);
     if let Some(password) = &login.password {
-        info = info.set_password(password.expose());
+        hello.arg("AUTH").arg(login.user.as_deref().unwrap_or("default")).arg(password.expose());
     }
-    // The deadline of a call is its caller's, who then says that the connection is not to be trusted.
-    let config = AsyncConnectionConfig::new()
-        .set_response_timeout(None)
-        .set_connection_timeout(None)
-        .set_push_sender(heard);
-    let made = MultiplexedConnection::new_with_config(&info, stream, config).await;
     let plain = address.tls().is_none() && matches!(endpoint, Endpoint::Tcp(..));
-    let (connection, pump) =
-        made.map_err(|error| connect_error::at_first(peer, plain, login, &error))?;
-    let peer = peer.clone();
-    let pump = Box::pin(async move {
-        pump.await;
-        ConnectError::lost(&peer, "it hung up")
-    });
-    Ok((connection, pump))
+    // One command and no more: a server that refuses and hangs up answers once.
+    let answer = hello.exec_async(connection).await;
+    answer.map_err(|error| connect_error::at_first(peer, plain, login, &error))
 }
 
 /// Chooses the database, and says who we are, for whoever looks at CLIENT LIST.
 pub(super) async fn introduce(
     address: &Address,
-    connection: &mut MultiplexedConnection,
+    connection: &mut Connection,
     peer: &Peer,
     purpose: &str,
 ) -> Result<(), ConnectError> {
@@ -82,7 +61,7 @@ pub(super) async fn introduce(
 /// right that an ACL could withhold.
 pub(super) async fn look(
     address: &Address,
-    connection: &mut MultiplexedConnection,
+    connection: &mut Connection,
     peer: &Peer,
 ) -> Result<Server, ConnectError> {
     let meaning = |error| connect_error::later(peer, address.login(), &error);

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redis::Value;
-use redis::aio::MultiplexedConnection;
 use tenure_core::model::{
     Answer, Beat, CallId, Claim, ClaimAnswer, ClaimId, Owner, Request, Resource, SessionId,
     SessionRecord, Subject, Terms,
@@ -13,6 +12,7 @@ use tenure_core::model::{
 use tenure_harness::DEADLINE;
 use tenure_host::clock;
 use tenure_stores::redis::Redis;
+use tenure_stores::redis::connection::Connection;
 use tenure_stores::redis::exchange::{
     CareOf, Invocation, Verified, care, cared, stand, stood, verified, verify,
 };
@@ -162,7 +162,7 @@ impl Doer {
 }
 
 /// The work that an agent does by itself.
-pub(crate) async fn look_after(connection: &mut MultiplexedConnection, tenant: &str) {
+pub(crate) async fn look_after(connection: &mut Connection, tenant: &str) {
     let layout = Layout::default();
     let gpu = CareOf { tenant: Arc::from(tenant), name: Arc::from("gpu"), shared: true };
     cared(run(connection, &care(&layout, &[gpu], 0)).await).unwrap();
@@ -176,7 +176,7 @@ pub(crate) async fn look_after(connection: &mut MultiplexedConnection, tenant: &
     stood(run(connection, &stand(&layout, "agent", term)).await).unwrap();
 }
 
-async fn run(connection: &mut MultiplexedConnection, invocation: &Invocation) -> Value {
+async fn run(connection: &mut Connection, invocation: &Invocation) -> Value {
     let load = invocation.script.load();
     load.exec_async(connection).await.unwrap();
     invocation.command().query_async(connection).await.unwrap()

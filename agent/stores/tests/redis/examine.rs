@@ -1,14 +1,15 @@
 //! Examinations of real Redis servers, each with what can be wrong with it.
 
-use redis::aio::MultiplexedConnection;
 use tenure_harness::{DEADLINE, until};
 use tenure_stores::Upstream;
 use tenure_stores::redis::address::Address;
+use tenure_stores::redis::connection::Connection;
 use tenure_stores::redis::examine::acl_rules;
 use tenure_stores::redis::layout::Layout;
 use tenure_stores::redis::settings::RedisAccess;
 use tenure_stores::remote::{FeedState, Purpose, examination, examine};
 use tenure_wire::{Check, Verdict};
+use tokio::net::UnixStream;
 use tokio::time::timeout;
 
 use super::deeds::{self, Doer};
@@ -27,11 +28,16 @@ async fn find(access: RedisAccess) -> Vec<Check> {
 
 /// Over a connection that no link would make, since the server is no good.
 async fn find_at(server: &Server) -> Vec<Check> {
-    let url = format!("redis+unix://{}?protocol=resp3", server.socket().display());
-    let client = redis::Client::open(url).unwrap();
-    let connection: MultiplexedConnection =
-        client.get_multiplexed_async_connection().await.unwrap();
-    examine(&Address::new(server.unix(), Layout::default()), connection).await
+    let address = Address::new(server.unix(), Layout::default());
+    examine(&address, connect(server).await).await
+}
+
+async fn connect(server: &Server) -> Connection {
+    let stream = UnixStream::connect(server.socket()).await.unwrap();
+    let (mut connection, pump) = Connection::new(Box::new(stream), |_| {});
+    tokio::spawn(pump);
+    redis::cmd("HELLO").arg(3).exec_async(&mut connection).await.unwrap();
+    connection
 }
 
 async fn find_as(server: &Server, user: &str) -> Vec<Check> {
@@ -302,9 +308,7 @@ async fn a_server_that_cannot_be_reached() {
 #[tokio::test]
 async fn a_server_that_stops_meanwhile() {
     let mut server = Server::start(&[]);
-    let url = format!("redis+unix://{}?protocol=resp3", server.socket().display());
-    let client = redis::Client::open(url).unwrap();
-    let connection = client.get_multiplexed_async_connection().await.unwrap();
+    let connection = connect(&server).await;
     server.pause();
     let address = Address::new(server.unix(), Layout::default());
     let checks = timeout(DEADLINE, examine(&address, connection)).await.unwrap();

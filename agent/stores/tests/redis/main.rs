@@ -13,16 +13,16 @@ mod tls;
 
 use std::sync::Arc;
 
-use redis::aio::MultiplexedConnection;
 use tenure_harness::DEADLINE;
 use tenure_stores::redis::address::Address;
+use tenure_stores::redis::connection::Connection;
 use tenure_stores::redis::layout::Layout;
 use tenure_stores::redis::settings::RedisAccess;
 use tenure_stores::remote::{self, Dialer, LinkState, Purpose};
 use tokio::time::timeout;
 
-type Link = remote::Link<MultiplexedConnection>;
-type Connected = remote::Connected<MultiplexedConnection>;
+type Link = remote::Link<Connection>;
+type Connected = remote::Connected<Connection>;
 
 fn dialer(access: RedisAccess) -> Arc<Dialer<Address>> {
     Arc::new(Dialer::new(Address::new(access, Layout::default())))
