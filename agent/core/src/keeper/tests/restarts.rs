@@ -54,6 +54,36 @@ fn waiters_keep_their_order_over_a_restart() {
 }
 
 #[test]
+fn waiters_of_a_journal_from_before_the_store_had_their_queue_take_their_places() {
+    let mut bench = Bench::new();
+    let session = bench.register(json!({"tether": "process"}));
+    let holder = bench.register(json!({"tether": "process"}));
+    let hold = bench.hold(holder, json!({"kind": "leader", "name": "x"}));
+    let fields =
+        |request: &str| json!({"kind": "leader", "name": "x", "wait": "queue", "request": request});
+    // The store knows nothing of them.
+    bench.link = Link::Down;
+    for request in ["first", "second", "third"] {
+        bench.acquire(session, fields(request));
+    }
+    for row in bench.rows.values_mut() {
+        row.claim.enqueue = false;
+    }
+    bench.link = Link::Up;
+    bench.restart();
+    for (request, place) in [("third", 3), ("second", 2), ("first", 1)] {
+        let ticket = bench.acquire(session, fields(request));
+        let Some(Ok(Reply::Waiting(waiting))) = bench.reply(ticket) else { panic!("{request}") };
+        assert_eq!(waiting.position, Some(place), "{request}");
+    }
+    bench.release(holder, Some(hold)).unwrap();
+    let mut first = fields("first");
+    first["wait"] = json!("block");
+    let first = bench.hold(session, first);
+    assert!(bench.is_valid(first));
+}
+
+#[test]
 fn a_blocked_wait_that_nobody_takes_up_again_is_cancelled() {
     let mut bench = Bench::new();
     let session = bench.register(json!({"tether": "process"}));
