@@ -78,8 +78,7 @@ impl Core {
                 });
                 grants.push((resource.clone(), grant.clone()));
             }
-            let expired = ended.values().any(|reason| *reason == GoneReason::Expired);
-            let verdict = self.checks.fifo.observe(&resource, &step, &standing.waiters, expired);
+            let verdict = self.checks.fifo.observe(&resource, &step, &standing.waiters);
             self.judge(Invariant::Fifo, verdict);
             let present = standing.holders.iter().chain(&standing.waiters);
             let verdict = self.checks.left.present(present.map(|entry| entry.claim));

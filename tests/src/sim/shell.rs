@@ -304,6 +304,9 @@ impl turn::Shell for Around<'_> {
             let random = &mut self.core.random;
             let lasts = random.ms(10, 1500);
             self.core.now = self.core.now + lasts;
+            // What is due by then is done in its next turn.
+            let started_at = &mut self.agent.life.started_at;
+            *started_at = *started_at + lasts;
             let to = self.clock();
             self.core.interrupted(self.agent.host, from, to);
             self.core.checks.truth.stood_still(self.agent.host, from, to);

@@ -44,14 +44,12 @@ impl Fifo {
         }
     }
 
-    /// A step of the upstream; `waiting` is who still waits after it, and `expired` says that a grant ran
-    /// out in it.
+    /// A step of the upstream; `waiting` is who still waits after it.
     pub(crate) fn observe(
         &mut self,
         resource: &Resource,
         step: &Step,
         waiting: &[StandingEntry],
-        expired: bool,
     ) -> Verdict {
         self.came_again(resource, step, waiting)?;
         let arrivals = self.arrivals.entry(resource.clone()).or_default();
@@ -65,7 +63,9 @@ impl Fifo {
         let rank = |claim: &ClaimId| self.ranks.get(claim).copied().unwrap_or(Reverse(0));
         for grant in &step.granted {
             let former = self.last.insert(resource.clone(), grant.owner.session);
-            if resource.kind == Kind::Lease && expired && former == Some(grant.owner.session) {
+            let follows = !step.ended.is_empty() && former == Some(grant.owner.session);
+            if resource.kind == Kind::Lease && follows {
+                // The grant ran out, though a release that came in the same step may be what is told.
                 continue;
             }
             let place = arrivals.iter().position(|claim| *claim == grant.claim);
