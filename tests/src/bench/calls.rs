@@ -1,5 +1,7 @@
 //! P1: one client acquires and releases, again and again.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 use uuid::Uuid;
 
@@ -10,6 +12,10 @@ use crate::harness::{Agent, Client, Http};
 
 /// Calls before the first that counts.
 pub(super) const WARM_UP: usize = 200;
+/// The rest between two pairs of a program that has something else to do.
+const PAUSE: Duration = Duration::from_millis(5);
+/// Fewer of those are measured, by this factor.
+const PAUSED_DIVISOR: usize = 20;
 
 /// One acquire and one release, each parsed like the floor's answer.
 pub(super) fn call_pair(
@@ -45,36 +51,72 @@ pub(super) fn acquire_and_release(effort: &Effort, report: &mut Report) -> anyho
     }
 
     let mut raws = Vec::new();
-    let mut echoes = Vec::new();
-    let mut pairs = Vec::new();
-    let mut tails = Vec::new();
+    let mut tight = Rounds::default();
+    let mut paused = Rounds::default();
+    let mut echo_pair = || call_echo(&mut echo_client).and_then(|()| call_echo(&mut echo_client));
+    let mut pair = || call_pair(&mut client, session, "leader", "cleanup");
     for _ in 0..effort.rounds {
         raws.push(raw.raw_us(effort)?.median());
-        let mut times = Vec::with_capacity(effort.calls);
-        for _ in 0..effort.calls {
-            let (us, result) = timed_us(|| call_echo(&mut echo_client));
-            result?;
-            times.push(us);
-        }
-        echoes.push(Samples::new(times).median());
-        let mut times = Vec::with_capacity(effort.calls);
-        for _ in 0..effort.calls {
-            let (us, result) = timed_us(|| call_pair(&mut client, session, "leader", "cleanup"));
-            result?;
-            times.push(us);
-        }
-        let times = Samples::new(times);
-        pairs.push(times.median());
-        tails.push(times.quantile(0.99));
+        tight.measure(effort.calls, Duration::ZERO, &mut echo_pair, &mut pair)?;
+        paused.measure(effort.calls / PAUSED_DIVISOR, PAUSE, &mut echo_pair, &mut pair)?;
     }
-    let median = |values: Vec<f64>| Samples::new(values).median();
-    let (raw, echo, pair, tail) = (median(raws), median(echoes), median(pairs), median(tails));
-    report.add(
-        "P1",
-        "acquire + release, p50",
-        (pair, "µs"),
-        Limit::Most(1.6 * 2.0 * echo),
-        format!("2 × HTTP echo {echo:.1} µs (raw socket echo {raw:.1} µs); p99 {tail:.0} µs"),
-    );
+    let raw = Samples::new(raws).median();
+    tight.report("acquire + release, p50", 1.6, &format!("raw socket echo {raw:.1} µs"), report);
+    let title = "acquire + release, 5 ms after the one before, p50";
+    paused.report(title, 2.2, "paused alike", report);
     Ok(())
+}
+
+/// Medians of the rounds, and the tails of pairs, µs.
+#[derive(Default)]
+struct Rounds {
+    echoes: Vec<f64>,
+    pairs: Vec<f64>,
+    tails: Vec<f64>,
+}
+
+impl Rounds {
+    fn measure(
+        &mut self,
+        calls: usize,
+        pause: Duration,
+        echo_pair: &mut impl FnMut() -> anyhow::Result<()>,
+        pair: &mut impl FnMut() -> anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
+        self.echoes.push(times_us(calls, pause, echo_pair)?.median());
+        let times = times_us(calls, pause, pair)?;
+        self.pairs.push(times.median());
+        self.tails.push(times.quantile(0.99));
+        Ok(())
+    }
+
+    fn report(self, title: &str, factor: f64, more: &str, report: &mut Report) {
+        let [echo, pair, tail] =
+            [self.echoes, self.pairs, self.tails].map(|values| Samples::new(values).median());
+        report.add(
+            "P1",
+            title,
+            (pair, "µs"),
+            Limit::Most(factor * echo),
+            format!("2 × HTTP echo {echo:.1} µs ({more}); p99 {tail:.0} µs"),
+        );
+    }
+}
+
+/// Times of some calls, µs, with a pause after each.
+fn times_us(
+    calls: usize,
+    pause: Duration,
+    call: &mut impl FnMut() -> anyhow::Result<()>,
+) -> anyhow::Result<Samples> {
+    let mut times = Vec::with_capacity(calls);
+    for _ in 0..calls {
+        let (us, result) = timed_us(&mut *call);
+        result?;
+        times.push(us);
+        if !pause.is_zero() {
+            std::thread::sleep(pause);
+        }
+    }
+    Ok(Samples::new(times))
 }
