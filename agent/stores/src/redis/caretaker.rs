@@ -12,7 +12,7 @@ use tenure_core::time::Boottime;
 use super::chores::Chore;
 
 /// How long an agent is the caretaker without standing again.
-pub(super) const TERM: Duration = Duration::from_secs(6);
+pub const TERM: Duration = Duration::from_secs(6);
 /// How often the caretaker stands again.
 const STAND_EVERY: Duration = Duration::from_secs(2);
 /// Agents that ask for the end of the same term do so within this time of each other.
@@ -35,9 +35,9 @@ const START: &[u8] = b"0";
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stood {
     /// How long another agent is the caretaker at least; `None` if it is this one.
-    pub(super) other: Option<Duration>,
+    pub other: Option<Duration>,
     /// Changes by other programs are heard of from now on.
-    pub(super) hears_anew: bool,
+    pub hears_anew: bool,
 }
 
 /// The agent's part in the election of a caretaker. One errand at a time.

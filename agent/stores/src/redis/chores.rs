@@ -5,9 +5,10 @@ use tenure_core::time::Boottime;
 use tenure_wire::Kind;
 
 use super::care::Care;
-use super::caretaker::{Caretaker, Stood};
+use super::caretaker::Caretaker;
+pub use super::caretaker::{Stood, TERM};
 use super::exchange::{CareOf, Cared};
-use super::feed::Surveyed;
+pub use super::feed::Surveyed;
 use crate::remote::{self, ClaimStep, Hears, Hint};
 
 #[derive(Debug, Clone, PartialEq)]
@@ -34,7 +35,7 @@ pub struct Chores {
 
 impl Chores {
     /// `seed` differs between agents.
-    pub(super) fn new(seed: u64) -> Chores {
+    pub fn new(seed: u64) -> Chores {
         Chores { care: Care::new(seed), caretaker: Caretaker::new(seed) }
     }
 }

@@ -17,6 +17,7 @@ mod upkeep;
 use std::sync::Arc;
 
 use renew::RenewPage;
+pub use renew::at_once;
 pub use reply::ReplyError;
 use routes::RoutesPage;
 pub use scripts::{Invocation, Script};

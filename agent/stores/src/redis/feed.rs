@@ -220,8 +220,8 @@ async fn obey(line: &mut Line, command: &redis::Cmd) -> Result<Option<String>, F
 /// Semaphores that a step of a survey found, and where the next one begins.
 #[derive(Debug)]
 pub struct Surveyed {
-    pub(super) next: Vec<u8>,
-    pub(super) semaphores: Vec<Resource>,
+    pub next: Vec<u8>,
+    pub semaphores: Vec<Resource>,
 }
 
 /// A step of a walk through all keys: finds semaphores that somebody waits for already.

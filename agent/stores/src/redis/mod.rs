@@ -7,7 +7,7 @@
 pub mod address;
 mod care;
 mod caretaker;
-mod chores;
+pub mod chores;
 mod commands;
 mod connect_error;
 pub mod connection;

@@ -26,6 +26,19 @@ fn cost(beat: &Beat) -> usize {
     }
 }
 
+/// How many of the first of these beats go into one call.
+pub fn at_once(beats: &[Beat]) -> usize {
+    let mut left = COST_PER_CALL_MAX;
+    let fits = |beat: &&Beat| match left.checked_sub(cost(beat)) {
+        Some(less) => {
+            left = less;
+            true
+        }
+        None => false,
+    };
+    beats.iter().take_while(fits).count()
+}
+
 /// Renewals, some of them answered.
 #[derive(Debug)]
 pub(super) struct RenewPage {
@@ -41,15 +54,7 @@ impl RenewPage {
 
     fn asked(&self) -> &[Beat] {
         let rest = &self.beats[self.answers.len()..];
-        let mut left = COST_PER_CALL_MAX;
-        let fits = |beat: &&Beat| match left.checked_sub(cost(beat)) {
-            Some(less) => {
-                left = less;
-                true
-            }
-            None => false,
-        };
-        &rest[..rest.iter().take_while(fits).count()]
+        &rest[..at_once(rest)]
     }
 
     /// The call for the beats that are to be answered next.
