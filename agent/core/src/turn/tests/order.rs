@@ -36,9 +36,7 @@ fn a_page_is_voided_before_another_is_written_and_never_shows_what_was_lost_at_o
         valid_until: Boottime::from_nanos(until),
         state: tenure_wire::HoldState::Held,
     };
-    for command in [page(1, 9), page(2, 9), page(3, 0), page(2, 0)] {
-        rig.turn.show(command);
-    }
+    rig.turn.here = vec![page(1, 9), page(2, 9), page(3, 0), page(2, 0)];
     rig.take();
     assert_eq!(rig.host.done, ["secure", "void", "void", "page"]);
 }
@@ -71,14 +69,14 @@ fn a_page_that_is_only_voided_is_voided() {
     let mut rig = Rig::new(true, Budget::default());
     let session = rig.register(json!({"tether": "process"}));
     rig.host.done.clear();
-    rig.turn.show(Command::WritePage {
+    rig.turn.here = vec![Command::WritePage {
         session: SessionId(session),
         slot: 1,
         hold: ClaimId(Uuid::from_u128(1)),
         token: 1,
         valid_until: Boottime::ZERO,
         state: tenure_wire::HoldState::Lost,
-    });
+    }];
     rig.take();
     assert_eq!(rig.host.done, ["secure", "void"]);
 }
