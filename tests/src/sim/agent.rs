@@ -24,7 +24,7 @@ use super::core::{Caller, Core, Happening, Message, Report};
 use super::invariants::Invariant;
 use super::life::Life;
 use super::link::Link;
-use super::planted::Planted;
+use super::planted::{Planted, PlantedOrder};
 use super::rows::AgentJournal;
 use super::shell::{Around, UNASKED};
 use super::storage::Storage;
@@ -44,7 +44,7 @@ pub(crate) struct Agent {
     pub(super) machine: Machine,
     pub(super) life: Life,
     pub(super) keeper: Option<Keeper>,
-    pub(super) turn: Turn,
+    pub(super) turn: Turn<PlantedOrder>,
     /// Its own store, if the upstream is embedded.
     pub(super) store: Option<Store>,
     pub(super) journal: AgentJournal,
@@ -61,13 +61,18 @@ const ORPHANED: Duration = Duration::from_secs(2);
 
 impl Agent {
     /// An agent that is not started yet.
-    pub(crate) fn new(host: usize, clock: Clock, storage: Storage) -> Agent {
+    pub(crate) fn new(
+        host: usize,
+        clock: Clock,
+        storage: Storage,
+        planted: Option<Planted>,
+    ) -> Agent {
         Agent {
             host,
             machine: Machine::new(clock, storage),
             life: Life::default(),
             keeper: None,
-            turn: Turn::new(BUDGET),
+            turn: Turn::in_order(BUDGET, PlantedOrder(planted)),
             store: None,
             journal: AgentJournal::default(),
             link: Link::new(),
@@ -208,7 +213,7 @@ impl Agent {
         &mut self,
         core: &mut Core,
         upstream: &mut Upstream,
-        how: impl FnOnce(&mut Turn, &mut Keeper, &mut Around<'_>),
+        how: impl FnOnce(&mut Turn<PlantedOrder>, &mut Keeper, &mut Around<'_>),
     ) {
         let Some(mut keeper) = self.keeper.take() else { return };
         let mut turn = std::mem::take(&mut self.turn);
@@ -248,8 +253,8 @@ impl Agent {
     }
 
     /// Is another process, which knows nothing of the last one's turn.
-    pub(super) fn forget_turn(&mut self) {
-        self.turn = Turn::new(BUDGET);
+    pub(super) fn forget_turn(&mut self, planted: Option<Planted>) {
+        self.turn = Turn::in_order(BUDGET, PlantedOrder(planted));
         self.forget_plan();
     }
 

@@ -228,8 +228,7 @@ impl Agent {
         self.journal.lacks_renewals |=
             self.store.take().is_some_and(|store| store.lacks_renewals());
         self.machine.storage.end(self.life.process, true);
-        self.forget_turn();
-        self.journal.forget_late();
+        self.forget_turn(core.plan.planted);
         core.checks.exclusion.crashed(self.host);
         if !self.life.frozen {
             self.life.idle_since = self.boottime(core);

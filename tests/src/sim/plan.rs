@@ -287,9 +287,7 @@ impl Needs for Option<Planted> {
     fn needs(&self, trouble: Trouble) -> bool {
         match self {
             Some(Planted::TokenReset) => trouble == Trouble::UpstreamRestart,
-            Some(Planted::LateJournal | Planted::ForgetRequests | Planted::ForgetEnded) => {
-                trouble == Trouble::AgentCrash
-            }
+            Some(Planted::ForgetRequests | Planted::ForgetEnded) => trouble == Trouble::AgentCrash,
             Some(Planted::FullUnnoticed) => {
                 matches!(trouble, Trouble::DiskFull | Trouble::AgentCrash)
             }
@@ -300,7 +298,9 @@ impl Needs for Option<Planted> {
             }
             Some(Planted::NeverRecovers) => trouble == Trouble::DiskErrors,
             Some(Planted::NoLock) => trouble == Trouble::SecondAgent,
-            Some(Planted::EarlyCalls) => trouble == Trouble::AgentCrashAtCommit,
+            Some(Planted::LateJournal | Planted::EarlyCalls | Planted::CallsFirst) => {
+                trouble == Trouble::AgentCrashAtCommit
+            }
             Some(Planted::NoMargin | Planted::FromArrival) => trouble == Trouble::Partition,
             Some(Planted::FullStreamEnds | Planted::DeafToClose) => trouble == Trouble::ClientKill,
             Some(Planted::WaitingIsLiving) => trouble == Trouble::ClientPause,

@@ -3,8 +3,11 @@
 use std::fmt;
 use std::str::FromStr;
 
+use tenure_core::turn::{Order, Sound, Step};
+
 /// A mistake of the kind that the invariants are there to catch. Each is made at the edge of the
-/// pure rooms, by settings or by the simulated shell; the rooms themselves are as shipped.
+/// pure rooms, by settings, by the order of a turn's steps or by the simulated shell; the rooms themselves are
+/// as shipped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Planted {
     /// Holders are not told to stop earlier than the upstream's expiry.
@@ -25,6 +28,8 @@ pub enum Planted {
     NoHints,
     /// Requests leave before the journal and the pages are written.
     EarlyCalls,
+    /// Requests leave before the pages are written.
+    CallsFirst,
     /// Pages that are voided are written after all others.
     VoidLast,
     /// A renewal that says that something was taken away is not understood.
@@ -73,7 +78,7 @@ pub enum Planted {
 
 impl Planted {
     /// All of them, in the order of the table.
-    pub const ALL: [Planted; 31] = [
+    pub const ALL: [Planted; 32] = [
         Planted::NoMargin,
         Planted::FromArrival,
         Planted::TokenReset,
@@ -83,6 +88,7 @@ impl Planted {
         Planted::LateJournal,
         Planted::NoHints,
         Planted::EarlyCalls,
+        Planted::CallsFirst,
         Planted::VoidLast,
         Planted::DeafToLoss,
         Planted::UnreadKept,
@@ -119,6 +125,7 @@ impl Planted {
             Planted::LateJournal => "late-journal",
             Planted::NoHints => "no-hints",
             Planted::EarlyCalls => "early-calls",
+            Planted::CallsFirst => "calls-first",
             Planted::VoidLast => "void-last",
             Planted::DeafToLoss => "deaf-to-loss",
             Planted::UnreadKept => "unread-kept",
@@ -141,6 +148,23 @@ impl Planted {
             Planted::WalksAll => "walks-all",
             Planted::LastFirst => "last-first",
             Planted::HintFromArrival => "hint-from-arrival",
+        }
+    }
+}
+
+/// The order of a turn's steps with a fault in it, or the one that ships.
+#[derive(Debug, Default, Clone, Copy)]
+pub(super) struct PlantedOrder(pub(super) Option<Planted>);
+
+impl Order for PlantedOrder {
+    fn steps(&self) -> [Step; 5] {
+        use Step::{Calls, Journal, Pages, Told, Voids};
+        match self.0 {
+            Some(Planted::LateJournal) => [Voids, Pages, Told, Journal, Calls],
+            Some(Planted::EarlyCalls) => [Calls, Journal, Voids, Pages, Told],
+            Some(Planted::CallsFirst) => [Journal, Calls, Voids, Pages, Told],
+            Some(Planted::VoidLast) => [Journal, Pages, Voids, Calls, Told],
+            _ => Sound.steps(),
         }
     }
 }

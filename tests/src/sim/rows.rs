@@ -18,27 +18,6 @@ pub(crate) struct AgentJournal {
     pub(crate) rows: AgentRows,
     /// Holds may be valid longer than it says: it had no space for their renewals.
     pub(crate) lacks_renewals: bool,
-    /// Planted: entries that are written late.
-    late: Vec<Entry>,
-}
-
-impl AgentJournal {
-    /// Planted: the next turn writes it.
-    pub(crate) fn put_off(&mut self, entry: Entry) {
-        self.late.push(entry);
-    }
-
-    /// Planted: writes what an earlier turn has put off.
-    pub(crate) fn catch_up(&mut self) {
-        for entry in std::mem::take(&mut self.late) {
-            self.rows.write(entry);
-        }
-    }
-
-    /// The agent is gone, and with it what was not written.
-    pub(crate) fn forget_late(&mut self) {
-        self.late.clear();
-    }
 }
 
 /// The rows of an agent's journal.

@@ -37,8 +37,6 @@ pub(super) struct Around<'a> {
     inner: Vec<Moment>,
     /// The pages when the turn was secured.
     believed: Vec<(SessionId, ClaimId, TrueTime)>,
-    /// Commands put off until the calls have left, for a planted fault.
-    held_back: Vec<Command>,
     /// So much is done before the agent is killed.
     left: Option<u64>,
     is_dead: bool,
@@ -61,7 +59,6 @@ impl<'a> Around<'a> {
             inner: Vec::new(),
             written: Vec::new(),
             believed: Vec::new(),
-            held_back: Vec::new(),
             left: None,
             is_dead: false,
             did_anything: false,
@@ -72,20 +69,6 @@ impl<'a> Around<'a> {
 
     /// The turn is over; whether the agent was killed in it.
     pub(super) fn end(mut self) -> bool {
-        if self.core.has(Planted::EarlyCalls) {
-            if self.agent.life.crash_at_commit && self.did_anything {
-                return true;
-            }
-            self.write_journal();
-            for command in std::mem::take(&mut self.held_back) {
-                self.do_now(command);
-            }
-        }
-        if self.core.has(Planted::VoidLast) && !self.is_dead {
-            for command in std::mem::take(&mut self.held_back) {
-                self.do_now(command);
-            }
-        }
         if !self.is_dead {
             self.judge_inner();
         }
@@ -108,10 +91,6 @@ impl<'a> Around<'a> {
         let now = self.clock();
         let agent = &mut *self.agent;
         let Some(store) = &mut agent.store else { return Some(Vec::new()) };
-        if self.core.has(Planted::LateJournal) && self.core.random.per_mille(500) {
-            // It is written by a later turn.
-            return Some(store.told_early());
-        }
         if agent.life.crash_at_commit && self.core.random.per_mille(500) {
             agent.life.crash_at_commit = false;
             let writes = self.core.random.below(LAST_WRITES_MAX);
@@ -126,12 +105,7 @@ impl<'a> Around<'a> {
     }
 
     fn write_journal(&mut self) {
-        self.agent.journal.catch_up();
         for entry in std::mem::take(&mut self.written) {
-            if self.core.has(Planted::LateJournal) {
-                self.agent.journal.put_off(entry);
-                continue;
-            }
             self.core.line(|| format!("agent {}: journal {entry:?}", self.agent.host));
             if let Entry::Session(saved) = &entry {
                 self.core.checks.tied.written(self.core.now, self.agent.host, saved);
@@ -328,7 +302,9 @@ impl turn::Shell for Around<'_> {
     fn secure(&mut self) {
         self.believed = self.core.checks.exclusion.believed_until(self.core.now, self.agent.host);
         self.is_secured = true;
-        if self.core.has(Planted::EarlyCalls) {
+        if self.did_anything && self.agent.life.crash_at_commit {
+            // Only in an order that has a fault.
+            (self.is_dead, self.never_was) = (true, true);
             return;
         }
         if let Some(steps) = self.secure_store() {
@@ -350,13 +326,7 @@ impl turn::Shell for Around<'_> {
 
     fn perform(&mut self, command: Command) {
         self.agent.done += 1;
-        let is_void = matches!(command, Command::WritePage { valid_until: Boottime::ZERO, .. });
-        if self.core.has(Planted::EarlyCalls) {
-            self.did_anything = true;
-            self.held_back.push(command);
-        } else if is_void && self.core.has(Planted::VoidLast) {
-            self.held_back.push(command);
-        } else if self.may_do() {
+        if self.may_do() {
             self.do_now(command);
         }
     }

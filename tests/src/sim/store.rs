@@ -180,11 +180,6 @@ impl Store {
         self.storage.is_alive(self.process).then(|| std::mem::take(&mut self.steps))
     }
 
-    /// Planted: the turn is told, and not written.
-    pub(crate) fn told_early(&mut self) -> Vec<Vec<ResourceState>> {
-        std::mem::take(&mut self.steps)
-    }
-
     /// Tends the journal after each turn, as the heart does.
     pub(crate) fn tend(&mut self, now: Boottime, keeper: &mut Keeper) {
         let rows = LiveRows::new(keeper, &self.embedded);

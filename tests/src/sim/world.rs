@@ -123,11 +123,12 @@ impl World {
         let mut agents: Vec<Agent> = plan.drifts_ppm[1..]
             .iter()
             .enumerate()
-            .map(|(host, drift)| Agent::new(host, clock(*drift), storage.clone()))
+            .map(|(host, drift)| Agent::new(host, clock(*drift), storage.clone(), options.planted))
             .collect();
         if plan.embedded {
             // One that is not to be there: it has the directories of the first.
-            agents.push(Agent::new(agents.len(), agents[0].machine.clock, storage));
+            let clock = agents[0].machine.clock;
+            agents.push(Agent::new(agents.len(), clock, storage, options.planted));
         }
         let upstream = Upstream::new(upstream_clock);
         let mut clients: Vec<_> =

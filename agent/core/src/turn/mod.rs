@@ -11,10 +11,12 @@
 //! Invariant: nothing of a turn is told, and no page shows a new grant, before the journal has all of
 //! it and the pages of those who lost are void.
 
+mod order;
 mod standstill;
 #[cfg(test)]
 mod tests;
 
+pub use order::{Order, Sound, Step};
 pub use standstill::{Standstill, Standstills};
 
 use std::collections::{HashSet, VecDeque};
@@ -118,17 +120,20 @@ pub trait Shell {
 
 /// The work that is left, within a turn and from one to the next.
 #[derive(Debug, Default)]
-pub struct Turn {
+pub struct Turn<O = Sound> {
     budget: Budget,
+    order: O,
     /// Calls to an upstream that shares the journal.
     within: VecDeque<(CallId, Request)>,
     /// Calls that wait for the journal and the pages: what a release gives to another host must be
     /// off the page of its former holder first.
     beyond: VecDeque<(CallId, Request)>,
-    /// Pages, and watches on processes.
-    here: Vec<Command>,
-    /// Holds whose slots are voided in this turn.
+    /// Pages that are voided.
+    voids: Vec<Command>,
+    /// The holds in those.
     voided: HashSet<ClaimId>,
+    /// Other pages, and watches on processes.
+    here: Vec<Command>,
     /// Replies and events.
     told: VecDeque<Command>,
     notes: Vec<Note>,
@@ -137,7 +142,24 @@ pub struct Turn {
 impl Turn {
     /// A turn with that budget.
     pub fn new(budget: Budget) -> Turn {
-        Turn { budget, ..Turn::default() }
+        Turn::in_order(budget, Sound)
+    }
+}
+
+impl<O: Order> Turn<O> {
+    /// A turn that puts out its effects in that order.
+    pub fn in_order(budget: Budget, order: O) -> Turn<O> {
+        Turn {
+            budget,
+            order,
+            within: VecDeque::new(),
+            beyond: VecDeque::new(),
+            voids: Vec::new(),
+            voided: HashSet::new(),
+            here: Vec::new(),
+            told: VecDeque::new(),
+            notes: Vec::new(),
+        }
     }
 
     /// True if something waits for the next turn that nothing will wake it up for.
@@ -149,18 +171,14 @@ impl Turn {
     pub fn take(&mut self, keeper: &mut Keeper, shell: &mut impl Shell) -> usize {
         let began = shell.now();
         let taken = self.take_in(began, keeper, shell);
-        self.finish(began, shell);
+        self.put_out(Some(began), shell);
         taken
     }
 
     /// Does everything that the keeper wants done, and leaves nothing for another turn.
     pub fn flush(&mut self, keeper: &mut Keeper, shell: &mut impl Shell) {
         self.settle(None, keeper, shell);
-        self.put_out(shell);
-        while let Some(told) = self.told.pop_front() {
-            shell.perform(told);
-        }
-        self.note(shell);
+        self.put_out(None, shell);
     }
 
     fn take_in(&mut self, began: Boottime, keeper: &mut Keeper, shell: &mut impl Shell) -> usize {
@@ -282,39 +300,49 @@ impl Turn {
                 | Command::OpenPage { .. }
                 | Command::ClosePage { .. }
                 | Command::Watch { .. }
-                | Command::Unwatch { .. } => self.here.push(command),
+                | Command::Unwatch { .. } => self.show(command),
             }
         }
     }
 
-    fn finish(&mut self, began: Boottime, shell: &mut impl Shell) {
-        self.put_out(shell);
-        let mut told = 0;
-        while let Some(command) = self.told.pop_front() {
-            shell.perform(command);
-            told += 1;
-            if told % self.budget.told == 0 && shell.now().since(began) > self.budget.time * 2 {
-                break;
+    /// Puts a page, or a watch, where it waits.
+    fn show(&mut self, command: Command) {
+        match &command {
+            Command::WritePage { hold, valid_until: Boottime::ZERO, .. } => {
+                self.voided.insert(*hold);
+                self.voids.push(command);
             }
+            // A page that is opened loses what it is not to keep.
+            Command::OpenPage { .. } => self.voids.push(command),
+            _ => self.here.push(command),
         }
-        spare::shrink_queue(&mut self.told);
-        self.note(shell);
     }
 
-    /// The journal, then the pages, then the calls: the upstream works while the rest is done.
-    fn put_out(&mut self, shell: &mut impl Shell) {
-        shell.secure();
-        let mut here = std::mem::take(&mut self.here);
-        self.voided.extend(here.iter().filter_map(|command| match command {
-            Command::WritePage { hold, valid_until: Boottime::ZERO, .. } => Some(*hold),
-            _ => None,
-        }));
-        if here.iter().any(voids) {
-            let (void, rest): (Vec<_>, Vec<_>) = here.into_iter().partition(voids);
-            void.into_iter().for_each(|command| shell.perform(command));
-            here = rest;
+    /// Does what came of the turn, and leaves what it has no time left for, if it began then.
+    fn put_out(&mut self, began: Option<Boottime>, shell: &mut impl Shell) {
+        for step in self.order.steps() {
+            match step {
+                Step::Journal => shell.secure(),
+                Step::Voids => self.voids.drain(..).for_each(|command| shell.perform(command)),
+                Step::Pages => self.write_pages(shell),
+                Step::Told => self.tell(began, shell),
+                Step::Calls if self.beyond.is_empty() => {}
+                Step::Calls => {
+                    self.beyond.drain(..).for_each(|(call, request)| shell.submit(call, request));
+                    shell.dispatch();
+                }
+            }
         }
-        for command in here.drain(..) {
+        self.voided.clear();
+        // Nobody waits for the log.
+        self.notes.drain(..).for_each(|note| shell.note(&note));
+        self.voids.shrink_to(spare::KEPT);
+        self.here.shrink_to(spare::KEPT);
+        self.notes.shrink_to(spare::KEPT);
+    }
+
+    fn write_pages(&mut self, shell: &mut impl Shell) {
+        for command in self.here.drain(..) {
             // A hold that was granted and lost within the turn never shows.
             let over =
                 matches!(&command, Command::WritePage { hold, .. } if self.voided.contains(hold));
@@ -322,33 +350,21 @@ impl Turn {
                 shell.perform(command);
             }
         }
-        self.voided.clear();
-        here.shrink_to(spare::KEPT);
-        self.here = here;
-        if !self.beyond.is_empty() {
-            for (call, request) in self.beyond.drain(..) {
-                shell.submit(call, request);
+    }
+
+    fn tell(&mut self, began: Option<Boottime>, shell: &mut impl Shell) {
+        let mut told = 0;
+        while let Some(command) = self.told.pop_front() {
+            shell.perform(command);
+            told += 1;
+            if let Some(began) = began
+                && told % self.budget.told == 0
+                && shell.now().since(began) > self.budget.time * 2
+            {
+                break;
             }
-            shell.dispatch();
         }
-    }
-
-    /// Notes come last: nobody waits for the log.
-    fn note(&mut self, shell: &mut impl Shell) {
-        for note in self.notes.drain(..) {
-            shell.note(&note);
-        }
-        self.notes.shrink_to(spare::KEPT);
-    }
-}
-
-/// True if a command takes something off a page. A page that is opened loses what it is not to
-/// keep.
-fn voids(command: &Command) -> bool {
-    match command {
-        Command::WritePage { valid_until, .. } => *valid_until == Boottime::ZERO,
-        Command::OpenPage { .. } => true,
-        _ => false,
+        spare::shrink_queue(&mut self.told);
     }
 }
 

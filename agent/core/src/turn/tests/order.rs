@@ -36,7 +36,9 @@ fn a_page_is_voided_before_another_is_written_and_never_shows_what_was_lost_at_o
         valid_until: Boottime::from_nanos(until),
         state: tenure_wire::HoldState::Held,
     };
-    rig.turn.here = vec![page(1, 9), page(2, 9), page(3, 0), page(2, 0)];
+    for command in [page(1, 9), page(2, 9), page(3, 0), page(2, 0)] {
+        rig.turn.show(command);
+    }
     rig.take();
     assert_eq!(rig.host.done, ["secure", "void", "void", "page"]);
 }
@@ -69,14 +71,14 @@ fn a_page_that_is_only_voided_is_voided() {
     let mut rig = Rig::new(true, Budget::default());
     let session = rig.register(json!({"tether": "process"}));
     rig.host.done.clear();
-    rig.turn.here = vec![Command::WritePage {
+    rig.turn.show(Command::WritePage {
         session: SessionId(session),
         slot: 1,
         hold: ClaimId(Uuid::from_u128(1)),
         token: 1,
         valid_until: Boottime::ZERO,
         state: tenure_wire::HoldState::Lost,
-    }];
+    });
     rig.take();
     assert_eq!(rig.host.done, ["secure", "void"]);
 }
