@@ -114,7 +114,7 @@ fn what_is_held_is_heard_of_however_often_others_have_changed_it() {
     let with = json!({"ttl_ms": 600_000});
     for (kind, key) in [("leader", "leader:x"), ("lease", "tenure:lease:x")] {
         let held = program.acquire(kind, "x", &with);
-        let looks = |redis: &RedisServer| calls(redis, "exists");
+        let looks = |redis: &RedisServer| calls(redis, "pttl");
         for _ in 0..3 {
             let before = looks(&redis);
             redis.command::<()>(&["PEXPIRE", key, "600000"]);

@@ -12,8 +12,8 @@
 use std::sync::Arc;
 
 use serde_json::Value;
-use tenure_core::model::{Answer, BeatAnswer, GoneReason, Request, UpstreamStanding};
-use tenure_wire::{Kind, Routes};
+use tenure_core::model::{Answer, BeatAnswer, GoneReason, UpstreamStanding};
+use tenure_wire::Routes;
 
 use crate::subject::Hint;
 
@@ -31,7 +31,7 @@ pub enum Allowance {
     /// Nobody may be there to publish them when it happens; and a session's name and host are in its
     /// record, which has expired by then.
     LateMessages,
-    /// Hints of changed places and grants are not compared.
+    /// Hints of changed places and granted permits are not compared.
     ///
     /// The store gives them by other ways than messages, such as Redis by its tracking of keys.
     OtherHints,
@@ -52,19 +52,9 @@ pub enum Allowance {
     NoVersionHints,
     /// A standing does not say when it runs out, since the store tells of the end when it comes.
     TellsInTime,
-    /// Exclusive kinds have no queue yet: whoever would queue is refused.
-    NoExclusiveQueue,
     /// Among semaphores that are granted at one instant the order of tokens is open, and each tenant has
     /// tokens of its own.
     TokensByTenant,
-}
-
-/// A request that a store without a queue for exclusive kinds understands.
-pub(crate) fn without_exclusive_queue(mut request: Request) -> Request {
-    if let Request::Claim(claim) = &mut request {
-        claim.enqueue &= claim.resource.kind == Kind::Semaphore;
-    }
-    request
 }
 
 /// The store's answer as it would be if it forgot no sooner than the engine.

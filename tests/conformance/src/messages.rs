@@ -11,6 +11,8 @@ pub(crate) struct Told {
     pub(crate) hint: Hint,
     /// True if time alone brought it about.
     pub(crate) by_itself: bool,
+    /// True if it is about a semaphore.
+    pub(crate) of_permits: bool,
 }
 
 /// The engine's hints that the store has not given yet.
@@ -32,7 +34,11 @@ impl Messages {
             return Ok(());
         }
         if comparer.allows(Allowance::OtherHints) {
-            told.retain(|told| !matches!(told.hint, Hint::Changed(_) | Hint::Granted(_)));
+            told.retain(|told| match told.hint {
+                Hint::Changed(_) => false,
+                Hint::Granted(_) => !told.of_permits,
+                _ => true,
+            });
         }
         self.open.extend(told);
         let late = comparer.allows(Allowance::LateMessages);

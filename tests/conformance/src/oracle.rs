@@ -1,6 +1,6 @@
 //! The engine, whose answers are right.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
 use tenure_core::engine::journal::Entry;
@@ -35,7 +35,7 @@ pub(crate) struct Oracle {
     births: BTreeMap<u64, Birth>,
     granted: u64,
     latest: HashMap<ClaimId, u64>,
-    graces: HashMap<ClaimId, Duration>,
+    in_grace: HashSet<ClaimId>,
     told: Vec<Told>,
 }
 
@@ -49,7 +49,7 @@ impl Oracle {
             births: BTreeMap::new(),
             granted: 0,
             latest: HashMap::new(),
-            graces: HashMap::new(),
+            in_grace: HashSet::new(),
             told: Vec::new(),
         }
     }
@@ -90,7 +90,11 @@ impl Oracle {
             }
             Kind::Semaphore => return None,
         };
-        let session = SessionId(Uuid::nil());
+        // A lease in its grace is refused to all other sessions, and one before it to its own.
+        let session = match self.in_grace.contains(&holder.claim) {
+            true => SessionId(Uuid::nil()),
+            false => holder.owner.session,
+        };
         let owner = Owner { session, host: "nowhere".into(), name: "nobody".into() };
         let refused = Request::Claim(Claim {
             id: ClaimId(Uuid::nil()),
@@ -104,9 +108,7 @@ impl Oracle {
         let Answer::Claim(ClaimAnswer::Contended { free_in, .. }) = answer else {
             panic!("{:?} holds and is not in the way: {answer:?}", holder.claim);
         };
-        let grace = self.graces.get(&holder.claim).copied().unwrap_or_default();
-        let ends = free_in?.checked_sub(grace).filter(|left| !left.is_zero());
-        ends.or(free_in)
+        free_in
     }
 
     /// When something happens by itself, in ms after the start.
@@ -115,7 +117,8 @@ impl Oracle {
         Some(at.as_nanos().div_ceil(1_000_000) as u64)
     }
 
-    /// Does what happens by itself. Returns whether a semaphore's holders or waiters changed.
+    /// Does what happens by itself. Returns whether claims ended or were granted, or a lease has come into its
+    /// grace.
     pub(crate) fn handle_timeout(&mut self, now_ms: u64) -> bool {
         let now = instant(now_ms);
         let mut has_changed = false;
@@ -150,14 +153,15 @@ impl Oracle {
     }
 
     fn drain(&mut self, by_itself: bool) -> bool {
-        let mut permits = false;
+        let mut has_changed = false;
         while let Some(effect) = self.engine.poll_effect() {
             match effect {
                 Effect::Persist(Entry::Grant(grant)) => {
                     self.latest.insert(grant.claim.id, grant.token);
-                    if let Terms::Lease { grace, .. } = &grant.claim.terms {
-                        self.graces.insert(grant.claim.id, *grace);
-                    }
+                    match grant.in_grace {
+                        true => self.in_grace.insert(grant.claim.id),
+                        false => self.in_grace.remove(&grant.claim.id),
+                    };
                     // A lease is written again when its line of the routing table changes.
                     if !self.births.contains_key(&grant.token) {
                         let birth = Birth { step: self.step, resource: grant.claim.resource };
@@ -166,16 +170,24 @@ impl Oracle {
                     }
                 }
                 Effect::Change(change) => {
-                    if let Change::Resource(resource) = &change {
-                        permits |= resource.kind == Kind::Semaphore;
-                    }
-                    self.told.push(Told { hint: change.into(), by_itself });
+                    has_changed |= match &change {
+                        Change::Resource(resource) => {
+                            matches!(resource.kind, Kind::Semaphore | Kind::Lease)
+                        }
+                        Change::Lost { .. } | Change::Granted { .. } => true,
+                        Change::Message { .. } => false,
+                    };
+                    let of_permits = matches!(
+                        &change,
+                        Change::Granted { resource, .. } if resource.kind == Kind::Semaphore
+                    );
+                    self.told.push(Told { hint: change.into(), by_itself, of_permits });
                 }
                 Effect::Persist(_) | Effect::ReserveTokens => {}
             }
         }
         self.step += 1;
-        permits
+        has_changed
     }
 }
 

@@ -4,10 +4,9 @@ use tenure_core::model::{
     Answer, Claim, ClaimAnswer, ClaimId, Owner, Request, Resource, SessionId, StandingEntry, Terms,
     UpstreamStanding,
 };
-use tenure_wire::Kind;
 use uuid::Uuid;
 
-use crate::allowances::{Allowance, forgets_sooner, without_exclusive_queue};
+use crate::allowances::{Allowance, forgets_sooner};
 use crate::compare::{Comparer, equal};
 use crate::messages::Messages;
 use crate::operation::Operation;
@@ -50,7 +49,7 @@ pub(crate) struct Replay<'a> {
     oracle: Oracle,
     comparer: Comparer,
     messages: Messages,
-    semaphores: Vec<Resource>,
+    resources: Vec<Resource>,
     /// The engine's clock, ms after the start.
     now_ms: u64,
     /// The store's clock, µs after the start.
@@ -66,15 +65,13 @@ impl<'a> Replay<'a> {
     /// Carries a plan out, up to the first difference.
     pub(crate) fn run(subject: &'a mut dyn Subject, plan: &'a Plan, trace: bool) -> Run {
         subject.begin();
-        let mut semaphores = plan.resources();
-        semaphores.retain(|resource| resource.kind == Kind::Semaphore);
         let mut replay = Replay {
             comparer: Comparer::new(subject.allowances()),
             subject,
             plan,
             oracle: Oracle::new(),
             messages: Messages::default(),
-            semaphores,
+            resources: plan.resources(),
             now_ms: 0,
             now_us: 0,
             due_us: None,
@@ -108,10 +105,6 @@ impl<'a> Replay<'a> {
                 self.compare_hints()?;
                 self.subject.reconnect();
                 Ok(())
-            }
-            Operation::Ask(request) if self.comparer.allows(Allowance::NoExclusiveQueue) => {
-                let request = without_exclusive_queue(request.clone());
-                self.ask(&request, &request)
             }
             Operation::Ask(request) => self.ask(request, request),
             Operation::Revoke { resource, of } => {
@@ -207,7 +200,7 @@ impl<'a> Replay<'a> {
         equal("the number of changes by idle upkeep", &before, &self.subject.changes())?;
         while let Some(at) = self.oracle.poll_timeout().filter(|at| *at <= to_ms) {
             let at = at.max(self.now_ms);
-            // A store that counts is asked only when a semaphore has changed.
+            // A store that counts is asked only when somebody's claim has ended, or was granted.
             if !self.oracle.handle_timeout(at) && counts {
                 continue;
             }
@@ -229,12 +222,12 @@ impl<'a> Replay<'a> {
         Ok(())
     }
 
-    /// Does the upkeep of all semaphores, and checks that nothing was left to do but by time. Returns
+    /// Does the upkeep of all resources, and checks that nothing was left to do but by time. Returns
     /// false if the store does not count.
     fn look_after(&mut self, when: &str) -> Result<bool, String> {
         self.due_us = None;
-        let Some(found) = self.subject.look_after(&self.semaphores)? else { return Ok(false) };
-        for (resource, found) in self.semaphores.clone().iter().zip(found) {
+        let Some(found) = self.subject.look_after(&self.resources)? else { return Ok(false) };
+        for (resource, found) in self.resources.clone().iter().zip(found) {
             let Upkeep { holders, waiting, next } = found;
             let engine = self.standing(resource);
             let counts = (engine.holding, engine.waiting);
@@ -275,10 +268,10 @@ impl<'a> Replay<'a> {
         Ok(())
     }
 
-    /// All semaphores, by the engine.
+    /// All resources, by the engine.
     fn standings(&mut self) -> Vec<(Resource, UpstreamStanding)> {
-        let semaphores = self.semaphores.clone();
-        semaphores
+        let resources = self.resources.clone();
+        resources
             .into_iter()
             .map(|resource| {
                 let standing = self.standing(&resource);

@@ -2,7 +2,6 @@
 
 use std::fmt;
 
-use crate::allowances::Allowance;
 use crate::plan::Plan;
 use crate::replay::{Replay, Run};
 use crate::seen::Seen;
@@ -51,8 +50,7 @@ impl Runner {
 
     /// Runs a seed. With `trace` every operation is told, else only those that lead to a difference.
     pub fn run(&mut self, seed: u64, trace: bool) -> Outcome {
-        let queues_all = !self.subject.allowances().contains(&Allowance::NoExclusiveQueue);
-        let plan = Plan::draw(seed, self.subject.upkeep_in_time(), queues_all);
+        let plan = Plan::draw(seed, self.subject.upkeep_in_time());
         let run = Replay::run(&mut *self.subject, &plan, trace);
         let Run { operations, difference: Some(difference), seen, .. } = run else {
             return outcome(seed.to_string(), run);

@@ -14,7 +14,7 @@ use tenure_stores::redis::chores::{Chore, Chores, Found};
 use tenure_stores::redis::exchange::{CareOf, at_once};
 use tenure_stores::remote::{
     self, Backend, ClaimStep, ConnectError, ConnectionHints, Connector, Dialed, Hears, Hint,
-    LineOf, Listening, Purpose, Server, Topic, Verified,
+    LineOf, Listening, Purpose, Seen, Server, Topic, Verified,
 };
 use tokio::sync::oneshot;
 
@@ -129,9 +129,12 @@ impl Backend for Model {
         Ok(Listening { hears: Hears::Watched, refused: None })
     }
 
-    async fn watch(&self, line: &mut LineOf<Self>, topics: &[Topic]) -> Result<Vec<bool>, Failure> {
+    async fn watch(&self, line: &mut LineOf<Self>, topics: &[Topic]) -> Result<Vec<Seen>, Failure> {
         match self.ask(line, Asked::Watch(topics.to_vec())).await? {
-            Said::Watched(came_about) => Ok(came_about),
+            Said::Watched(came_about) => {
+                let seen = |come| if come { Seen::CameAbout } else { Seen::NotYet };
+                Ok(came_about.into_iter().map(seen).collect())
+            }
             _ => Err(strange()),
         }
     }

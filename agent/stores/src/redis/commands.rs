@@ -39,6 +39,22 @@ impl Line {
         self.ask(command).await.map_err(|error| self.failed(&error))
     }
 
+    /// Sends commands together, of which none writes.
+    ///
+    /// # Errors
+    ///
+    /// When one was refused, or nothing is known of it.
+    pub(super) async fn send_all(
+        &mut self,
+        commands: &[redis::Cmd],
+    ) -> Result<Vec<Value>, Failure> {
+        self.sending();
+        let replies: Vec<_> = commands.iter().map(|it| self.connection().send(it)).collect();
+        let replies = futures_util::future::join_all(replies).await.into_iter();
+        let values = replies.map(|reply| reply.and_then(Value::extract_error));
+        values.collect::<Result<_, _>>().map_err(|error| self.failed(&error))
+    }
+
     async fn ask(&mut self, command: &redis::Cmd) -> Result<Value, RedisError> {
         self.sending();
         self.connection().send(command).await.and_then(Value::extract_error)

@@ -17,7 +17,7 @@ mod upkeep;
 use std::sync::Arc;
 
 use renew::RenewPage;
-pub use renew::at_once;
+pub use renew::{Looked, at_once, look, looked};
 pub use reply::ReplyError;
 use routes::RoutesPage;
 pub use scripts::{Invocation, Script};
@@ -27,6 +27,16 @@ pub use upkeep::{CareOf, Cared, care, cared, stand, stood, verified, verify};
 
 use super::layout::Layout;
 pub use crate::remote::Verified;
+
+/// The one who asks.
+#[derive(Debug, Clone, Default)]
+pub struct By {
+    /// The agent, by whose channel it hears what its waiters are granted.
+    pub agent: Arc<str>,
+    /// The greatest token that it has seen: nothing at or below it is granted, even by a store that lost its
+    /// last token and runs behind.
+    pub floor: u64,
+}
 
 /// One request on its way.
 #[derive(Debug)]
@@ -57,16 +67,18 @@ pub enum Step {
 }
 
 impl Exchange {
-    /// The first call for a request. `floor` is the greatest token that this agent has seen: nothing
-    /// at or below it is granted, even by a store that lost its last token and runs behind.
-    pub fn start(layout: &Layout, request: &Request, floor: u64) -> (Exchange, Invocation) {
+    /// The first call for a request.
+    pub fn start(layout: &Layout, request: &Request, by: By) -> (Exchange, Invocation) {
+        let floor = by.floor;
         let (stage, invocation) = match request {
-            Request::Claim(claim) => match encode::claim(layout, claim, floor) {
-                Some(invocation) => (Stage::Claim, invocation),
-                None => (Stage::Misfit, RenewPage::new(Vec::new(), floor).ask(layout)),
-            },
+            Request::Claim(claim) => {
+                match encode::claim(layout, claim, &layout.agent_channel(&by.agent), floor) {
+                    Some(invocation) => (Stage::Claim, invocation),
+                    None => (Stage::Misfit, RenewPage::new(Vec::new(), by).ask(layout)),
+                }
+            }
             Request::Renew(beats) => {
-                let page = RenewPage::new(beats.clone(), floor);
+                let page = RenewPage::new(beats.clone(), by);
                 let invocation = page.ask(layout);
                 (Stage::Renew(page), invocation)
             }

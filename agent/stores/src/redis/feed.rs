@@ -6,6 +6,7 @@
 //! listen must read everything again.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use redis::{PushInfo, PushKind, Value};
 use tenure_core::model::{ClaimId, Failure, Resource, SessionId};
@@ -14,7 +15,7 @@ use uuid::Uuid;
 
 use super::commands::Line;
 use super::layout::{About, Channel, Layout, member};
-use crate::remote::{Hears, Hint, Listening, Topic};
+use crate::remote::{Hears, Hint, Listening, Seen, Topic};
 
 /// Keys in one step of a survey.
 const SURVEY_STEP: usize = 1000;
@@ -62,6 +63,11 @@ fn said(channel: Channel, payload: Vec<u8>) -> Option<Hint> {
             let claim = std::str::from_utf8(&payload).ok()?;
             Some(Hint::Lost(ClaimId(Uuid::try_parse(claim).ok()?)))
         }
+        Channel::Granted => {
+            // The claim comes first, and is all that makes an agent ask.
+            let claim = std::str::from_utf8(&payload).ok()?.split(' ').next()?;
+            Some(Hint::Granted(ClaimId(Uuid::try_parse(claim).ok()?)))
+        }
         Channel::Routes { .. } => None,
     }
 }
@@ -89,6 +95,7 @@ pub(super) async fn listen(
     line: &mut Line,
     layout: &Layout,
     database: u32,
+    agent: &str,
 ) -> Result<(Listening, i64), Failure> {
     // The only command that tells the number and that no ACL can forbid.
     let hello = line.send(&redis::cmd("HELLO")).await?;
@@ -104,7 +111,7 @@ pub(super) async fn listen(
         patterns.arg(pattern);
     }
     let mut losses = redis::cmd("SUBSCRIBE");
-    losses.arg(layout.lost_channel());
+    losses.arg(layout.lost_channel()).arg(layout.agent_channel(agent));
     let mut refused = obey(line, &tracking).await?;
     let hears = if refused.is_none() { Hears::Watched } else { Hears::Part };
     let mut subscriptions = vec![patterns, losses];
@@ -122,7 +129,7 @@ pub(super) async fn listen(
     Ok((Listening { hears, refused }, id))
 }
 
-/// Has the server tell of the next change of each. Whether each has come about already.
+/// Has the server tell of the next change of each. Whether each has come about already, or when it will.
 ///
 /// # Errors
 ///
@@ -131,27 +138,27 @@ pub(super) async fn watch(
     line: &mut Line,
     layout: &Layout,
     topics: &[Topic],
-) -> Result<Vec<bool>, Failure> {
-    let sessions = topics.iter().filter_map(|topic| match topic {
-        Topic::Resource(Resource { tenant, kind: Kind::Master, name }) => {
-            Some(layout.sessions(tenant, name))
-        }
-        _ => None,
-    });
-    count(line, sessions).await?;
-    let (taken, waiting): (Vec<_>, Vec<_>) =
-        topics.iter().partition(|topic| matches!(topic, Topic::Resource(_)));
-    let keys =
-        |topics: &[&Topic]| topics.iter().map(|topic| key(layout, topic)).collect::<Vec<_>>();
-    if count(line, keys(&taken)).await? == taken.len() && count(line, keys(&waiting)).await? == 0 {
-        return Ok(vec![false; topics.len()]);
-    }
-    let mut came_about = Vec::with_capacity(topics.len());
+) -> Result<Vec<Seen>, Failure> {
+    // Unlike a script, a command that reads a key registers it with servers of every version, and once.
+    let read = |key: String| redis::cmd("PTTL").arg(key).to_owned();
+    let mut reads: Vec<_> = topics.iter().map(|topic| read(key(layout, topic))).collect();
     for topic in topics {
-        let is_there = count(line, [key(layout, topic)]).await? > 0;
-        came_about.push(is_there != matches!(topic, Topic::Resource(_)));
+        if let Topic::Resource(Resource { tenant, kind: Kind::Master, name }) = topic {
+            reads.push(read(layout.sessions(tenant, name)));
+        }
     }
-    Ok(came_about)
+    let lefts = line.send_all(&reads).await?.into_iter().map(|reply| match reply {
+        Value::Int(left) => left,
+        _ => -1,
+    });
+    let seen = topics.iter().zip(lefts).map(|(topic, left)| match (topic, u64::try_from(left)) {
+        (Topic::Resource(_), Ok(left)) => Seen::ComesIn(Duration::from_millis(left)),
+        // Redis says -2 of a key that is not there, and -1 of one that stays.
+        (Topic::Resource(_), Err(_)) if left == -2 => Seen::CameAbout,
+        (Topic::Grant(..), _) if left != -2 => Seen::CameAbout,
+        _ => Seen::NotYet,
+    });
+    Ok(seen.collect())
 }
 
 /// The key that is there as long as a resource is taken, or as soon as a claim is granted.
@@ -160,21 +167,6 @@ fn key(layout: &Layout, topic: &Topic) -> String {
         Topic::Resource(resource) => layout.main(resource),
         Topic::Grant(claim, resource) => layout.notification(&resource.tenant, &member(*claim)),
     }
-}
-
-/// How many of the keys there are. Unlike a script, a command that names many keys is charged for each of
-/// them once by servers of every version.
-async fn count(line: &mut Line, keys: impl IntoIterator<Item = String>) -> Result<usize, Failure> {
-    let mut exists = redis::cmd("EXISTS");
-    let before = exists.args_iter().count();
-    for key in keys {
-        exists.arg(key);
-    }
-    if exists.args_iter().count() == before {
-        return Ok(0);
-    }
-    let count = line.send(&exists).await?;
-    redis::from_redis_value(count).map_err(|error| Failure::Unknown(error.to_string()))
 }
 
 /// Has the server tell `listener` of every change of what programs without Tenure share, whoever reads it,

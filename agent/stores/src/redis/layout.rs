@@ -84,6 +84,8 @@ pub enum Channel {
     },
     /// The message is the id of a claim whose grant was taken away.
     Lost,
+    /// The message is a waiting claim that was granted, its token, and the server's time, µs.
+    Granted,
     /// A routing table has a new version.
     Routes { tenant: Arc<str> },
 }
@@ -156,7 +158,9 @@ impl Layout {
         for part in ["session:", "master:", "project:"] {
             families.push(("session_prefix", format!("{session_prefix}:{part}")));
         }
-        for part in ["lease:", "leases", "routes", "fence", "claim:", "master:", "caretaker:"] {
+        for part in
+            ["lease:", "leases", "routes", "fence", "claim:", "master:", "caretaker:", "queue"]
+        {
             families.push(("tenure_prefix", format!("{tenure_prefix}:{part}")));
         }
         families
@@ -242,6 +246,31 @@ impl Layout {
         self.tenure(tenant, &format!("master:{project}"))
     }
 
+    /// ZSET of equal scores: who waits for an exclusive resource, in order.
+    pub fn queue(&self, Resource { tenant, kind, name }: &Resource) -> String {
+        format!("{}{kind}:{name}", self.queues(tenant))
+    }
+
+    /// The prefix of all of them: a kind, a colon and a name follow.
+    pub fn queues(&self, tenant: &str) -> String {
+        self.tenure(tenant, "queue:")
+    }
+
+    /// ZSET of the same members, by when their time is up.
+    pub fn queue_ends(&self, Resource { tenant, kind, name }: &Resource) -> String {
+        format!("{}{kind}:{name}", self.queues_ends(tenant))
+    }
+
+    /// The prefix of all of those: a kind, a colon and a name follow.
+    pub fn queues_ends(&self, tenant: &str) -> String {
+        self.tenure(tenant, "queue_ends:")
+    }
+
+    /// ZSET of equal scores: who waits for a lease, by session.
+    pub fn queue_sessions(&self, tenant: &str, name: &str) -> String {
+        self.tenure(tenant, &format!("queue_sessions:{name}"))
+    }
+
     /// STRING: the agent that looks after semaphores of other programs.
     pub fn caretaker(&self) -> String {
         self.tenure(DEFAULT_TENANT, &format!("caretaker:{}", self.prefixes.semaphore_namespace))
@@ -280,6 +309,11 @@ impl Layout {
     /// The channel that tells which grants were taken away, of all tenants.
     pub fn lost_channel(&self) -> String {
         format!("{}:lost", self.prefixes.tenure_prefix)
+    }
+
+    /// The channel that tells an agent what its waiters are granted.
+    pub fn agent_channel(&self, agent: &str) -> String {
+        format!("{}:agent:{agent}", self.prefixes.tenure_prefix)
     }
 
     /// The channel that tells of a routing table's new version.
@@ -363,6 +397,9 @@ impl Layout {
         let channel = std::str::from_utf8(channel).ok()?;
         if channel == self.lost_channel() {
             return Some(Channel::Lost);
+        }
+        if channel.starts_with(&self.agent_channel("")) {
+            return Some(Channel::Granted);
         }
         if channel == self.routes_channel(DEFAULT_TENANT) {
             return Some(Channel::Routes { tenant: DEFAULT_TENANT.into() });

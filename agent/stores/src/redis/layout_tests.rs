@@ -40,6 +40,11 @@ fn keys_of_the_default_tenant_are_those_that_programs_use_today() {
     assert_eq!(layout.claim(tenant, "c"), "tenure:claim:c");
     assert_eq!(layout.master_claim(tenant, "p"), "tenure:master:p");
     assert_eq!(layout.lost_channel(), "tenure:lost");
+    let role = resource(tenant, Kind::Leader, "x");
+    assert_eq!(layout.queue(&role), "tenure:queue:leader:x");
+    assert_eq!(layout.queue_ends(&role), "tenure:queue_ends:leader:x");
+    assert_eq!(layout.queue_sessions(tenant, "l"), "tenure:queue_sessions:l");
+    assert_eq!(layout.agent_channel("0a"), "tenure:agent:0a");
 }
 
 #[test]
@@ -128,6 +133,7 @@ fn a_channel_says_what_it_is_about() {
         Some(Channel::SessionEvents { session: "any:thing".to_owned() })
     );
     assert_eq!(about("tenure:lost"), Some(Channel::Lost));
+    assert_eq!(about("tenure:agent:0a"), Some(Channel::Granted));
     assert_eq!(about("tenure:routes"), Some(Channel::Routes { tenant: "default".into() }));
     assert_eq!(about("tenant:t:tenure:routes"), Some(Channel::Routes { tenant: "t".into() }));
     assert_eq!(about("tenant:t:tenure:lost"), None);

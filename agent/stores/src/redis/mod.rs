@@ -35,11 +35,11 @@ use self::address::Address;
 use self::caretaker::Stood;
 use self::chores::{Chore, Chores, Found};
 use self::commands::Line;
-use self::exchange::{Exchange, Invocation, ReplyError, Step};
+use self::exchange::{By, Exchange, Invocation, ReplyError, Step};
 use self::layout::Layout;
 use self::members::Members;
 use self::settings::{RedisAccess, RedisUpstream};
-use crate::remote::{self, Backend, Dialer, Driver, Listening, Topic, Verified};
+use crate::remote::{self, Backend, Dialer, Driver, Listening, Seen, Topic, Verified};
 use crate::settings::{OpenError, Opened, Place};
 
 /// The guarantee of a Redis.
@@ -60,7 +60,7 @@ pub struct Redis {
     dialer: Arc<Dialer<Address>>,
     members: RefCell<Members>,
     /// The agent's name as the caretaker.
-    agent: String,
+    agent: Arc<str>,
     /// The number of the connection that listens.
     listener: Cell<i64>,
     /// The connection that has the server tell of what other programs do, and whom it tells.
@@ -78,7 +78,7 @@ impl Redis {
         let redis = Redis {
             dialer: Arc::clone(&dialer),
             members: RefCell::new(Members::new(seed)),
-            agent: format!("{seed:016x}"),
+            agent: format!("{seed:016x}").into(),
             listener: Cell::new(0),
             overhears: Cell::new(None),
         };
@@ -87,6 +87,10 @@ impl Redis {
 
     fn layout(&self) -> &Layout {
         self.dialer.connector().layout()
+    }
+
+    fn by(&self, floor: u64) -> By {
+        By { agent: Arc::clone(&self.agent), floor }
     }
 
     /// The first call for a request.
@@ -99,7 +103,7 @@ impl Redis {
             (Some(names), Request::Inspect(master)) => {
                 Exchange::inspect_project(self.layout(), master, names)
             }
-            _ => Exchange::start(self.layout(), request, floor),
+            _ => Exchange::start(self.layout(), request, self.by(floor)),
         }
     }
 }
@@ -161,12 +165,13 @@ impl Backend for Redis {
 
     async fn listen(&self, line: &mut Line) -> Result<Listening, Failure> {
         let database = self.dialer.connector().db();
-        let (listening, listener) = feed::listen(line, self.layout(), database).await?;
+        let (listening, listener) =
+            feed::listen(line, self.layout(), database, &self.agent).await?;
         self.listener.set(listener);
         Ok(listening)
     }
 
-    async fn watch(&self, line: &mut Line, topics: &[Topic]) -> Result<Vec<bool>, Failure> {
+    async fn watch(&self, line: &mut Line, topics: &[Topic]) -> Result<Vec<Seen>, Failure> {
         feed::watch(line, self.layout(), topics).await
     }
 

@@ -1,5 +1,7 @@
 //! The part that the author of a remote store writes.
 
+use std::time::Duration;
+
 use tenure_core::model::{Answer, ClaimId, Failure, Request, Resource};
 use tenure_core::time::Boottime;
 
@@ -51,7 +53,7 @@ pub trait Backend: 'static {
     }
 
     /// Sees to it that the next change of each of these, at most 256, is hinted; asked of the feed's
-    /// connection if it [`Hears::Watched`]. Whether each has come about already.
+    /// connection if it [`Hears::Watched`]. Whether each has come about already, or when it will.
     ///
     /// To ensure correctness: what changes after the answer is hinted, and the answer tells what has come
     /// about before it.
@@ -59,8 +61,8 @@ pub trait Backend: 'static {
         &self,
         _line: &mut LineOf<Self>,
         topics: &[Topic],
-    ) -> Result<Vec<bool>, Failure> {
-        Ok(vec![false; topics.len()])
+    ) -> Result<Vec<Seen>, Failure> {
+        Ok(vec![Seen::NotYet; topics.len()])
     }
 
     /// Looks whether these claims, at most 256, are held still; the findings come in the same order.
@@ -91,6 +93,15 @@ pub enum Topic {
     Resource(Resource),
     /// A waiting claim is granted.
     Grant(ClaimId, Resource),
+}
+
+/// How far a topic has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Seen {
+    CameAbout,
+    NotYet,
+    /// Nothing is hinted in time when somebody's time is up; it is so long from now, unless he renews.
+    ComesIn(Duration),
 }
 
 /// The changes that a feed hints.

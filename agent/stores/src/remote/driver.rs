@@ -9,17 +9,18 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use tenure_core::model::{Answer, CallId, Change, ClaimId, Failure, Report, Request, Resource};
+use tenure_core::model::{Answer, CallId, ClaimId, Failure, Report, Request, Resource};
 use tenure_core::time::Boottime;
 use tenure_wire::UpstreamState;
 
 use super::backend::{
-    Backend, ChoreOf, Chores, ConnectionOf, FeedState, FoundOf, LineOf, Listening, Topic, Verified,
+    Backend, ChoreOf, Chores, ConnectionOf, FeedState, FoundOf, LineOf, Listening, Seen, Topic,
+    Verified,
 };
 use super::calls::{Calls, Done};
 use super::examination::examination;
 use super::expiries::Expiries;
-use super::hints::{Heard, hints};
+use super::hints::{Heard, Hint, hints};
 use super::link::{Connector, Dialer, Link, LinkState, Purpose};
 use super::own_claims::OwnClaims;
 use super::token::greatest_token;
@@ -56,7 +57,7 @@ enum Task<C> {
 enum Reply<F> {
     Answer(Answer),
     Verified(Vec<Verified>),
-    Watched(Vec<bool>),
+    Watched(Vec<Seen>),
     /// The connection, and its feed; none if this connection listened already.
     Listening(Option<(u64, Listening)>),
     Found(F),
@@ -156,7 +157,7 @@ impl<B: Backend> Driver<B> {
             });
         }
         while let Some(resource) = self.expiries.pop_due(now) {
-            self.reports.push_back(Report::Change(Change::Resource(resource)));
+            self.own_claims.handle_hint(now, Hint::Resource(resource), &mut self.reports);
         }
     }
 
@@ -199,13 +200,12 @@ impl<B: Backend> Driver<B> {
                 }
             }
             (Task::Watch(topics), result) => {
-                let came_about = match result {
-                    Ok(Reply::Watched(came_about)) => came_about,
+                let seen = match result {
+                    Ok(Reply::Watched(seen)) => seen,
                     // The feed is started again, and then everything is read.
                     _ => Vec::new(),
                 };
-                let (own_claims, reports) = (&mut self.own_claims, &mut self.reports);
-                own_claims.handle_watched(now, &topics, &came_about, reports);
+                self.handle_watched(now, &topics, &seen);
             }
             (Task::Listen, Ok(Reply::Listening(listening))) => {
                 self.handle_listening(now, listening);

@@ -23,7 +23,7 @@ mod token;
 
 pub use backend::{
     Backend, ChoreOf, Chores, ConnectionOf, FeedState, FoundOf, Hears, LineOf, Listening, NoChores,
-    Topic, Verified,
+    Seen, Topic, Verified,
 };
 pub use calls::Line;
 pub use connect_error::{ConnectError, Peer, TlsFault};

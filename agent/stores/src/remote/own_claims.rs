@@ -14,7 +14,6 @@ use tenure_core::model::{
 use tenure_core::time::Boottime;
 use tenure_wire::Kind;
 
-use super::backend::Topic;
 use super::hints::Hint;
 use super::interests::Interests;
 
@@ -84,6 +83,9 @@ pub(super) struct OwnClaims {
     held: HashMap<Resource, Held>,
     /// Announced sessions with their tenant and project.
     sessions: HashMap<SessionId, (Arc<str>, Arc<str>)>,
+    /// Claims that are the first to wait for an exclusive resource, over all hosts: what becomes of its holder
+    /// concerns them.
+    next: HashMap<Resource, ClaimId>,
     pub(super) interests: Interests,
     /// The resources to look at, and when.
     suspected: BTreeSet<(Boottime, Resource)>,
@@ -133,7 +135,10 @@ impl OwnClaims {
         match (request, result) {
             (Request::Claim(claim), Ok(Answer::Claim(answer))) => match answer {
                 ClaimAnswer::Held { .. } => self.found(now, claim.id, Stage::Held),
-                ClaimAnswer::Waiting { .. } => self.found(now, claim.id, Stage::Waiting),
+                ClaimAnswer::Waiting { position, .. } => {
+                    self.found(now, claim.id, Stage::Waiting);
+                    self.placed(claim.id, &claim.resource, *position);
+                }
                 ClaimAnswer::Contended { .. } => {
                     self.interests.want(&claim.resource);
                     self.forget(claim.id);
@@ -146,11 +151,12 @@ impl OwnClaims {
             (Request::Claim(claim), Err(Failure::Unavailable(_))) => self.forget(claim.id),
             (Request::Renew(beats), Ok(Answer::Renew(answers))) => {
                 for (beat, answer) in beats.iter().zip(answers) {
-                    let Subject::Claim { claim, .. } = &beat.subject else { continue };
+                    let Subject::Claim { claim, resource } = &beat.subject else { continue };
                     match answer {
                         BeatAnswer::Held { .. } => self.found(now, *claim, Stage::Held),
-                        BeatAnswer::Waiting { .. } => {
+                        BeatAnswer::Waiting { position, .. } => {
                             self.found(now, *claim, Stage::Waiting);
+                            self.placed(*claim, resource, *position);
                         }
                         BeatAnswer::Gone(_) | BeatAnswer::Session { .. } => {
                             self.forget(*claim);
@@ -174,6 +180,10 @@ impl OwnClaims {
             Hint::Resource(resource) => {
                 self.interests.changed(&resource);
                 self.changed(now, &resource);
+                if let Some(claim) = self.next.get(&resource) {
+                    let (claim, resource) = (*claim, resource.clone());
+                    tell(Change::Granted { claim, resource, grant: None });
+                }
                 tell(Change::Resource(resource));
             }
             Hint::Queue(_) => {}
@@ -205,24 +215,6 @@ impl OwnClaims {
                 self.feed_started(now, self.interests.is_on());
                 reports.push_back(Report::FeedLost);
             }
-        }
-    }
-
-    /// A call to watch was answered: what had come about already is told as if it were hinted.
-    pub(super) fn handle_watched(
-        &mut self,
-        now: Boottime,
-        topics: &[Topic],
-        came_about: &[bool],
-        reports: &mut VecDeque<Report>,
-    ) {
-        self.interests.taken_up();
-        for (topic, _) in topics.iter().zip(came_about).filter(|(_, it)| **it) {
-            let hint = match topic {
-                Topic::Resource(resource) => Hint::Resource(resource.clone()),
-                Topic::Grant(claim, _) => Hint::Granted(*claim),
-            };
-            self.handle_hint(now, hint, reports);
         }
     }
 
@@ -262,7 +254,12 @@ impl OwnClaims {
             self.look_after(now, &resource);
         }
         for (id, claimed) in self.claims.iter().filter(|(_, it)| it.stage == Stage::Waiting) {
-            self.interests.want_grant(*id, &claimed.resource);
+            if claimed.resource.kind == Kind::Semaphore {
+                self.interests.want_grant(*id, &claimed.resource);
+            }
+        }
+        for resource in self.next.keys() {
+            self.interests.want(resource);
         }
     }
 
@@ -363,7 +360,8 @@ impl OwnClaims {
         let was_hinted = std::mem::take(&mut claimed.hinted);
         let resource = claimed.resource.clone();
         let before = std::mem::replace(&mut claimed.stage, stage);
-        if stage == Stage::Waiting && (before != stage || was_hinted) {
+        let is_permit = resource.kind == Kind::Semaphore;
+        if is_permit && stage == Stage::Waiting && (before != stage || was_hinted) {
             self.interests.want_grant(id, &resource);
         }
         if stage == Stage::Held {
@@ -386,6 +384,15 @@ impl OwnClaims {
         }
     }
 
+    /// A claim that waits has come to that place.
+    fn placed(&mut self, id: ClaimId, resource: &Resource, position: u64) {
+        if resource.kind == Kind::Semaphore || position > 1 || !self.claims.contains_key(&id) {
+            return;
+        }
+        self.next.insert(resource.clone(), id);
+        self.interests.want(resource);
+    }
+
     fn forget(&mut self, id: ClaimId) {
         let Some(claimed) = self.claims.remove(&id) else { return };
         self.leave(id, &claimed.resource, claimed.stage);
@@ -396,7 +403,12 @@ impl OwnClaims {
     fn leave(&mut self, id: ClaimId, resource: &Resource, stage: Stage) {
         match stage {
             Stage::Claiming => {}
-            Stage::Waiting => self.steps.push((resource.clone(), ClaimStep::WaitsNoMore)),
+            Stage::Waiting => {
+                self.steps.push((resource.clone(), ClaimStep::WaitsNoMore));
+                if self.next.get(resource) == Some(&id) {
+                    self.next.remove(resource);
+                }
+            }
             Stage::Held => {
                 let Some(held) = self.held.get_mut(resource) else { return };
                 held.claims.remove(&id);

@@ -12,7 +12,6 @@ use uuid::Uuid;
 use super::TICK_MAX_US;
 use super::cast::{Cast, Program, uuid};
 use super::time::ROOM_US;
-use crate::allowances::without_exclusive_queue;
 use crate::operation::Operation;
 use crate::oracle::Oracle;
 use crate::random::Random;
@@ -28,8 +27,6 @@ pub(super) struct Drawn {
 
 pub(super) struct Draft {
     pub(super) random: Random,
-    /// False if the store queues semaphores alone.
-    queues_all: bool,
     /// True if nobody does what is due when it is due.
     pub(super) lazy: bool,
     pub(super) now_ms: u64,
@@ -47,13 +44,12 @@ pub(super) struct Draft {
 
 impl Draft {
     /// Nothing yet.
-    pub(super) fn begin(seed: u64, upkeep_in_time: &[bool], queues_all: bool) -> Draft {
+    pub(super) fn begin(seed: u64, upkeep_in_time: &[bool]) -> Draft {
         let mut random = Random::new(seed);
         let cast = Cast::draw(&mut random);
         Draft {
             lazy: upkeep_in_time.get(usize::from(random.per_mille(300))) == Some(&false)
                 || upkeep_in_time == [false],
-            queues_all,
             random,
             cast,
             now_ms: 0,
@@ -66,10 +62,7 @@ impl Draft {
         }
     }
 
-    pub(super) fn ask(&mut self, mut request: Request) {
-        if !self.queues_all {
-            request = without_exclusive_queue(request);
-        }
+    pub(super) fn ask(&mut self, request: Request) {
         let answer = self.oracle.handle(self.now_ms, request.clone());
         match (&request, answer) {
             (Request::Claim(claim), Answer::Claim(answer)) => {

@@ -38,10 +38,9 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// The plan of a seed, with one of these ways of upkeep, for a store that queues every kind or semaphores
-    /// alone.
-    pub(crate) fn draw(seed: u64, upkeep_in_time: &[bool], queues_all: bool) -> Plan {
-        let mut draft = Draft::begin(seed, upkeep_in_time, queues_all);
+    /// The plan of a seed, with one of these ways of upkeep.
+    pub(crate) fn draw(seed: u64, upkeep_in_time: &[bool]) -> Plan {
+        let mut draft = Draft::begin(seed, upkeep_in_time);
         if draft.random.per_mille(CROWDED) {
             draft.crowd();
         }

@@ -9,10 +9,12 @@ use std::collections::{BTreeSet, HashMap};
 use redis::Value;
 use tenure_core::model::{Answer, ClaimId, Request, Resource};
 use tenure_stores::redis::exchange::{
-    CareOf, Cared, Exchange, Invocation, Step, Verified, care, cared, verified, verify,
+    By, CareOf, Cared, Exchange, Invocation, Looked, Step, Verified, care, cared, look, looked,
+    verified, verify,
 };
 use tenure_stores::redis::layout::{Channel, Layout};
 use tenure_stores::remote::greatest_token;
+use tenure_wire::Kind;
 use uuid::Uuid;
 
 use crate::allowances::Allowance;
@@ -34,7 +36,7 @@ pub(crate) const STORE: Store = Store {
 const CALLS_MAX: usize = 100;
 
 /// The differences of a Redis, by scripts or through the whole client.
-pub(crate) const ALLOWANCES: [Allowance; 9] = [
+pub(crate) const ALLOWANCES: [Allowance; 8] = [
     Allowance::ForgetsSooner,
     Allowance::LateMessages,
     Allowance::OtherHints,
@@ -43,7 +45,6 @@ pub(crate) const ALLOWANCES: [Allowance; 9] = [
     Allowance::OtherHoldersListed,
     Allowance::OtherVersions,
     Allowance::TokensByTenant,
-    Allowance::NoExclusiveQueue,
 ];
 
 /// The scripts, as an agent calls them.
@@ -72,6 +73,10 @@ impl Scripts {
             calls: 0,
             tenants: BTreeSet::new(),
         }
+    }
+
+    fn by(&self) -> By {
+        By { agent: "corpus".into(), floor: self.floor }
     }
 
     fn call(&mut self, call: &Invocation) -> Result<Value, String> {
@@ -103,6 +108,10 @@ impl Scripts {
             Some(Channel::Routes { tenant }) => {
                 Hint::RoutesVersion { tenant: tenant.to_string(), version: text }
             }
+            Some(Channel::Granted) => {
+                let claim = text.split(' ').next().unwrap_or_default();
+                Hint::Granted(ClaimId(Uuid::parse_str(claim).map_err(|error| error.to_string())?))
+            }
             Some(Channel::Lost) => {
                 Hint::Lost(ClaimId(Uuid::parse_str(&text).map_err(|error| error.to_string())?))
             }
@@ -114,6 +123,40 @@ impl Scripts {
                 Hint::ToSession { session, payload: payload()? }
             }
         })
+    }
+}
+
+impl Scripts {
+    fn care(&mut self, semaphores: &[&Resource]) -> Result<Vec<Upkeep>, String> {
+        if semaphores.is_empty() {
+            return Ok(Vec::new());
+        }
+        let of: Vec<CareOf> = semaphores
+            .iter()
+            .map(|Resource { tenant, name, .. }| CareOf {
+                tenant: tenant.clone(),
+                name: name.clone(),
+                shared: true,
+            })
+            .collect();
+        let reply = self.call(&care(&self.layout, &of, self.floor))?;
+        let found = cared(reply).map_err(|error| error.to_string())?;
+        let upkeep = |Cared { holders, waiting, next, foreign }| match foreign {
+            true => Err("members of other programs".to_owned()),
+            false => Ok(Upkeep { holders, waiting, next }),
+        };
+        found.into_iter().map(upkeep).collect()
+    }
+
+    fn look(&mut self, resources: Vec<Resource>) -> Result<Vec<Upkeep>, String> {
+        if resources.is_empty() {
+            return Ok(Vec::new());
+        }
+        let reply = self.call(&look(&self.layout, &resources, &self.by()))?;
+        let found = looked(reply).map_err(|error| error.to_string())?;
+        let upkeep =
+            |Looked { next, waiting, taken }| Upkeep { holders: taken.into(), waiting, next };
+        Ok(found.into_iter().map(upkeep).collect())
     }
 }
 
@@ -135,7 +178,7 @@ impl Subject for Scripts {
 
     fn ask(&mut self, request: &Request) -> Result<Answer, String> {
         self.tenants.extend(tenant_of(request).map(str::to_owned));
-        let (mut exchange, mut call) = Exchange::start(&self.layout, request, self.floor);
+        let (mut exchange, mut call) = Exchange::start(&self.layout, request, self.by());
         for calls in 1..=CALLS_MAX {
             self.calls = calls;
             let reply = self.call(&call)?;
@@ -163,25 +206,16 @@ impl Subject for Scripts {
         messages.into_iter().map(|message| self.hint(message)).collect()
     }
 
-    fn look_after(&mut self, semaphores: &[Resource]) -> Result<Option<Vec<Upkeep>>, String> {
-        if semaphores.is_empty() {
-            return Ok(Some(Vec::new()));
-        }
-        let of: Vec<CareOf> = semaphores
-            .iter()
-            .map(|Resource { tenant, name, .. }| CareOf {
-                tenant: tenant.clone(),
-                name: name.clone(),
-                shared: true,
-            })
-            .collect();
-        let reply = self.call(&care(&self.layout, &of, self.floor))?;
-        let found = cared(reply).map_err(|error| error.to_string())?;
-        let upkeep = |Cared { holders, waiting, next, foreign }| match foreign {
-            true => Err("members of other programs".to_owned()),
-            false => Ok(Upkeep { holders, waiting, next }),
-        };
-        found.into_iter().map(upkeep).collect::<Result<_, _>>().map(Some)
+    fn look_after(&mut self, resources: &[Resource]) -> Result<Option<Vec<Upkeep>>, String> {
+        let of_semaphores = |resource: &&Resource| resource.kind == Kind::Semaphore;
+        let (semaphores, others): (Vec<_>, Vec<_>) = resources.iter().partition(of_semaphores);
+        let mut permits = self.care(&semaphores)?.into_iter();
+        let mut exclusive = self.look(others.into_iter().cloned().collect())?.into_iter();
+        let in_order = resources.iter().map(|resource| match resource.kind {
+            Kind::Semaphore => permits.next(),
+            _ => exclusive.next(),
+        });
+        in_order.collect::<Option<_>>().map(Some).ok_or_else(|| "too few were looked at".to_owned())
     }
 
     fn verify(

@@ -10,7 +10,7 @@ pub(super) struct Fault {
 }
 
 /// All of them, in the order of the table.
-const FAULTS: [Fault; 19] = [
+const FAULTS: [Fault; 27] = [
     // The last token is not stored.
     fault("token-not-stored", None, "redis.call('SET', fence, whole(token))", ""),
     // An ended claim leaves no mark.
@@ -40,13 +40,13 @@ const FAULTS: [Fault; 19] = [
     // A change of the routing table is no new version of it.
     fault("same-version", None, "redis.call('INCR', routes)", "(redis.call('GET', routes) or 0)"),
     // A master preempts one of the same priority.
-    fault("equal-preempts", Some("claim_master"), "priority <=", "priority <"),
+    fault("equal-preempts", Some("claim_master"), "priority > (held", "priority >= (held"),
     // A preempted master is not told.
     fault(
         "preempted-untold",
         Some("claim_master"),
-        "tell_preempted(session_channels",
-        "type(session_channels",
+        "tell_preempted(q.session_channels",
+        "type(q.session_channels",
     ),
     // A session stays in its project's set when it ends.
     fault(
@@ -65,6 +65,22 @@ const FAULTS: [Fault; 19] = [
     fault("last-first", None, "'ZPOPMIN'", "'ZPOPMAX'"),
     // A waiter whose time is up stays in the queue.
     fault("dead-waiters", None, "redis.call('ZREM', s.waiting, member)", ""),
+    // Whoever asked last for a role, a master or a lease is the first.
+    fault("queue-reversed", None, "'%016x', at)", "'%016x', 2 ^ 52 - at)"),
+    // A waiter for one of them whose time is up is granted it.
+    fault("dead-granted", None, "    leave_queue(q, dead)\n", ""),
+    // What is held is granted to whoever waits.
+    fault("granted-twice", None, "return left > 0 or left == -1", "return false"),
+    // A released role is given to nobody.
+    fault("role-kept", Some("release_leader"), "look_leader(q)\nreturn had", "return had"),
+    // A waiter that is granted and does not know it keeps others out for its whole ttl.
+    fault("kept-unconfirmed", None, "math.min(record.ttl, UNCONFIRMED)", "record.ttl"),
+    // A waiter's agent is not told of its grant.
+    fault("grant-untold", None, "redis.call('PUBLISH', record.agent", "type(record.agent"),
+    // Masters wait in the order of asking, whatever their priority.
+    fault("priority-forgotten", None, "2147483647 - priority", "2147483647"),
+    // A lease in its grace goes to whoever waits first.
+    fault("grace-overrun", None, "lease and lease.session)", "nil)"),
     // The limit stays when the last user has gone.
     fault("limit-stays", None, "redis.call('DEL', s.max, s.ttl", "redis.call('DEL', s.ttl"),
     // Permits are lost and nobody is told.

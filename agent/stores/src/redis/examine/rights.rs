@@ -40,8 +40,12 @@ use Family::{
 pub(super) const EVERY: &[Family] = &[Sessions, Leaders, Semaphores, Own, Tenants];
 /// Families of hashes and sets.
 const HASHES: &[Family] = &[Sessions, Own, Tenants];
-/// Families of sorted sets and lists.
+/// Families of sorted sets and lists that other programs share.
 const QUEUES: &[Family] = &[Semaphores, Tenants];
+/// Families of sorted sets.
+const SETS: &[Family] = &[Semaphores, Own, Tenants];
+/// Families of sorted sets that only Tenure uses.
+const LINES: &[Family] = &[Own, Tenants];
 pub(super) const CHANNELS: &[Family] = &[ToProjects, ToSessions, News, TenantNews, Expiries];
 const SPOKEN: &[Family] = &[ToProjects, ToSessions, News, TenantNews];
 
@@ -72,15 +76,18 @@ const SCRIPTS: &[Use] = &[
     ("SRANDMEMBER {}", &[Sessions]),
     ("SCARD {}", &[Sessions]),
     ("SSCAN {} 0", &[Sessions, Own, Tenants]),
-    ("ZADD {} XX 1 a", QUEUES),
-    ("ZREM {} a", QUEUES),
+    ("ZADD {} XX 1 a", SETS),
+    ("ZREM {} a", SETS),
     ("ZPOPMIN {}", QUEUES),
-    ("ZCARD {}", QUEUES),
-    ("ZRANK {} a", QUEUES),
-    ("ZSCORE {} a", QUEUES),
-    ("ZRANGE {} 0 0", QUEUES),
+    ("ZCARD {}", SETS),
+    ("ZCOUNT {} 0 0", LINES),
+    ("ZRANK {} a", SETS),
+    ("ZSCORE {} a", SETS),
+    ("ZRANGE {} 0 0", SETS),
     ("ZREVRANGE {} 0 0", QUEUES),
-    ("ZRANGEBYSCORE {} 0 0", QUEUES),
+    ("ZRANGEBYSCORE {} 0 0", SETS),
+    ("ZRANGEBYLEX {} - +", LINES),
+    ("ZREVRANGEBYLEX {} + -", LINES),
     ("RPUSH {} 1", QUEUES),
     ("PUBLISH {} x", SPOKEN),
 ];

@@ -27,27 +27,34 @@ fn named(resource: &Resource) -> String {
 }
 
 /// `None` if the terms are not those of the resource's kind.
-pub(super) fn claim(layout: &Layout, claim: &Claim, floor: u64) -> Option<Invocation> {
+pub(super) fn claim(layout: &Layout, claim: &Claim, agent: &str, floor: u64) -> Option<Invocation> {
     match (claim.resource.kind, &claim.terms) {
         (Kind::Leader, Terms::Leader) => {
             let call = Invocation::new(&scripts::CLAIM_LEADER);
-            Some(claim_common(layout, claim, floor, call))
+            let call = claim_common(layout, claim, agent, floor, call);
+            Some(with_queue(layout, &claim.resource, call))
         }
         (Kind::Master, Terms::Master { priority }) => {
-            Some(claim_master(layout, claim, floor, *priority))
+            Some(claim_master(layout, claim, agent, floor, *priority))
         }
         (Kind::Semaphore, Terms::Semaphore { limit, keeps }) => {
-            Some(claim_permit(layout, claim, floor, *limit, *keeps))
+            Some(claim_permit(layout, claim, agent, floor, *limit, *keeps))
         }
         (Kind::Lease, Terms::Lease { grace, attributes }) => {
-            Some(claim_lease(layout, claim, floor, *grace, attributes))
+            Some(claim_lease(layout, claim, agent, floor, *grace, attributes))
         }
         _ => None,
     }
 }
 
 /// The keys and arguments that all kinds begin with.
-fn claim_common(layout: &Layout, claim: &Claim, floor: u64, call: Invocation) -> Invocation {
+fn claim_common(
+    layout: &Layout,
+    claim: &Claim,
+    agent: &str,
+    floor: u64,
+    call: Invocation,
+) -> Invocation {
     let Resource { tenant, .. } = &claim.resource;
     let id = hyphenated(claim.id.0);
     call.key(layout.main(&claim.resource))
@@ -61,15 +68,24 @@ fn claim_common(layout: &Layout, claim: &Claim, floor: u64, call: Invocation) ->
         .arg(ttl_ms(claim.ttl))
         .arg(floor)
         .arg(layout.claim(tenant, ""))
+        .arg(agent)
+        .arg(u8::from(claim.enqueue))
+        .arg(defaults::QUEUE_MAX)
 }
 
-fn claim_master(layout: &Layout, claim: &Claim, floor: u64, priority: i32) -> Invocation {
-    let Resource { tenant, name: project, .. } = &claim.resource;
-    claim_common(layout, claim, floor, Invocation::new(&scripts::CLAIM_MASTER))
-        .key(layout.master_claim(tenant, project))
-        .key(layout.session(&session_text(claim.owner.session)))
-        .arg(project)
-        .arg(priority)
+/// Adds the keys of an exclusive resource's queue.
+fn with_queue(layout: &Layout, resource: &Resource, call: Invocation) -> Invocation {
+    let call = call.key(layout.queue(resource)).key(layout.queue_ends(resource));
+    match resource.kind {
+        Kind::Lease => call.key(layout.queue_sessions(&resource.tenant, &resource.name)),
+        _ => call,
+    }
+}
+
+/// Adds what makes somebody the master, and tells of it.
+fn with_project(layout: &Layout, master: &Resource, call: Invocation) -> Invocation {
+    let Resource { tenant, name: project, .. } = master;
+    call.arg(project)
         .arg(layout.session(""))
         .arg(layout.session_channel(""))
         .arg(layout.project_channel(tenant, project))
@@ -78,15 +94,34 @@ fn claim_master(layout: &Layout, claim: &Claim, floor: u64, priority: i32) -> In
         .arg(defaults::PREFERRED_PRIORITY)
 }
 
-fn claim_permit(layout: &Layout, claim: &Claim, floor: u64, limit: u32, keeps: bool) -> Invocation {
+fn claim_master(
+    layout: &Layout,
+    claim: &Claim,
+    agent: &str,
+    floor: u64,
+    priority: i32,
+) -> Invocation {
+    let Resource { tenant, name: project, .. } = &claim.resource;
+    let call = claim_common(layout, claim, agent, floor, Invocation::new(&scripts::CLAIM_MASTER))
+        .key(layout.master_claim(tenant, project));
+    let call = with_queue(layout, &claim.resource, call);
+    with_project(layout, &claim.resource, call).arg(priority)
+}
+
+fn claim_permit(
+    layout: &Layout,
+    claim: &Claim,
+    agent: &str,
+    floor: u64,
+    limit: u32,
+    keeps: bool,
+) -> Invocation {
     let Resource { tenant, name, .. } = &claim.resource;
-    let call = claim_common(layout, claim, floor, Invocation::new(&scripts::CLAIM_PERMIT));
+    let call = claim_common(layout, claim, agent, floor, Invocation::new(&scripts::CLAIM_PERMIT));
     with_semaphore(layout, tenant, name, call)
         .arg(member(claim.id))
         .arg(limit)
-        .arg(u8::from(claim.enqueue))
         .arg(layout.notification(tenant, ""))
-        .arg(defaults::QUEUE_MAX)
         .arg(u8::from(keeps))
 }
 
@@ -101,14 +136,16 @@ fn with_semaphore(layout: &Layout, tenant: &str, name: &str, call: Invocation) -
 fn claim_lease(
     layout: &Layout,
     claim: &Claim,
+    agent: &str,
     floor: u64,
     grace: Duration,
     attributes: &Attributes,
 ) -> Invocation {
     let Resource { tenant, name, .. } = &claim.resource;
-    claim_common(layout, claim, floor, Invocation::new(&scripts::CLAIM_LEASE))
+    let call = claim_common(layout, claim, agent, floor, Invocation::new(&scripts::CLAIM_LEASE))
         .key(layout.leases(tenant))
-        .key(layout.routes(tenant))
+        .key(layout.routes(tenant));
+    with_queue(layout, &claim.resource, call)
         .arg(name)
         .arg(millis(grace))
         .arg(attributes.address.as_deref().unwrap_or_default())
@@ -137,7 +174,10 @@ pub(super) fn release(
         .arg(id)
         .arg(named(resource));
     match kind {
-        Kind::Leader | Kind::Master | Kind::Lease => with_exclusive(layout, resource, call),
+        Kind::Leader | Kind::Master | Kind::Lease => {
+            let call = call.arg(floor).arg(layout.claim(tenant, ""));
+            with_exclusive(layout, resource, call)
+        }
         Kind::Semaphore => {
             let call = call.key(layout.fence(tenant));
             with_semaphore(layout, tenant, name, call)
@@ -149,18 +189,15 @@ pub(super) fn release(
     }
 }
 
-/// Adds what the end of an exclusive hold is told with.
+/// Adds what the end of an exclusive hold is told with, and whoever waits is granted with.
 fn with_exclusive(layout: &Layout, resource: &Resource, call: Invocation) -> Invocation {
     let Resource { tenant, kind, name } = resource;
-    match kind {
+    let call = match kind {
         Kind::Leader | Kind::Semaphore => call,
-        Kind::Master => call
-            .key(layout.master_claim(tenant, name))
-            .arg(name)
-            .arg(layout.session(""))
-            .arg(layout.project_channel(tenant, name)),
+        Kind::Master => with_project(layout, resource, call.key(layout.master_claim(tenant, name))),
         Kind::Lease => call.key(layout.leases(tenant)).key(layout.routes(tenant)).arg(name),
-    }
+    };
+    with_queue(layout, resource, call.key(layout.fence(tenant)))
 }
 
 pub(super) fn revoke(
@@ -179,12 +216,14 @@ pub(super) fn revoke(
     let call = Invocation::new(script)
         .key(layout.main(resource))
         .arg(token.map_or_else(String::new, |token| token.to_string()))
-        .arg(layout.claim(tenant, ""))
-        .arg(layout.lost_channel());
+        .arg(layout.claim(tenant, ""));
     match kind {
-        Kind::Leader | Kind::Master | Kind::Lease => with_exclusive(layout, resource, call),
+        Kind::Leader | Kind::Lease => {
+            with_exclusive(layout, resource, call.arg(layout.lost_channel()).arg(floor))
+        }
+        Kind::Master => with_exclusive(layout, resource, call.arg(floor)),
         Kind::Semaphore => {
-            let call = call.key(layout.fence(tenant));
+            let call = call.arg(layout.lost_channel()).key(layout.fence(tenant));
             with_semaphore(layout, tenant, name, call)
                 .arg(floor)
                 .arg(layout.notification(tenant, ""))

@@ -1,13 +1,16 @@
 //! Renewals, as many in a call as the server does without keeping others waiting.
 
+use std::time::Duration;
+
 use redis::Value;
-use tenure_core::model::{Beat, BeatAnswer, Resource, Subject};
+use tenure_core::model::{Beat, BeatAnswer, Resource, Subject, defaults};
 use tenure_wire::{Kind, Role};
 
 use super::super::layout::{Layout, SemaphoreKey, hyphenated, session_text};
+use super::By;
 use super::decode::{gone, limit};
 use super::encode::millis;
-use super::reply::{Items, ReplyError, count, text, unexpected};
+use super::reply::{Items, ReplyError, count, integer, text, unexpected};
 use super::scripts::{self, Invocation};
 
 /// The most that the beats of one call cost the server: about a millisecond, for which it does
@@ -43,13 +46,13 @@ pub fn at_once(beats: &[Beat]) -> usize {
 #[derive(Debug)]
 pub(super) struct RenewPage {
     beats: Vec<Beat>,
-    floor: u64,
+    by: By,
     answers: Vec<BeatAnswer>,
 }
 
 impl RenewPage {
-    pub(super) fn new(beats: Vec<Beat>, floor: u64) -> RenewPage {
-        RenewPage { answers: Vec::with_capacity(beats.len()), beats, floor }
+    pub(super) fn new(beats: Vec<Beat>, by: By) -> RenewPage {
+        RenewPage { answers: Vec::with_capacity(beats.len()), beats, by }
     }
 
     fn asked(&self) -> &[Beat] {
@@ -59,40 +62,22 @@ impl RenewPage {
 
     /// The call for the beats that are to be answered next.
     pub(super) fn ask(&self, layout: &Layout) -> Invocation {
-        let mut tenants: Vec<&str> = Vec::new();
-        let mut beats: Vec<[String; 5]> = Vec::with_capacity(self.asked().len());
+        let mut batch = Batch::default();
         for Beat { subject, ttl } in self.asked() {
             let ttl = millis(*ttl).max(1).to_string();
-            beats.push(match subject {
+            match subject {
                 Subject::Session(session) => {
                     let none = String::new;
-                    ["session".to_owned(), none(), session_text(*session), none(), ttl]
+                    batch.add(["session".to_owned(), none(), session_text(*session), none(), ttl]);
                 }
                 Subject::Claim { claim, resource: Resource { tenant, kind, name } } => {
-                    let known = tenants.iter().position(|it| **it == **tenant);
-                    let index = known.unwrap_or_else(|| {
-                        tenants.push(tenant);
-                        tenants.len() - 1
-                    });
+                    let tenant = batch.tenant(tenant);
                     let id = hyphenated(claim.0);
-                    [kind.to_string(), (index + 1).to_string(), id, name.to_string(), ttl]
+                    batch.add([kind.to_string(), tenant, id, name.to_string(), ttl]);
                 }
-            });
-        }
-        let mut call = Invocation::new(&scripts::RENEW)
-            .arg(self.floor)
-            .arg(layout.session(""))
-            .arg(layout.masters())
-            .arg(tenants.len());
-        for tenant in tenants {
-            for start in starts(layout, tenant) {
-                call = call.arg(start);
             }
         }
-        for part in beats.into_iter().flatten() {
-            call = call.arg(part);
-        }
-        call
+        batch.call(layout, &self.by)
     }
 
     /// Takes the answers to what was asked; whether there is more to ask.
@@ -114,6 +99,89 @@ impl RenewPage {
     }
 }
 
+/// Looks after those who wait for exclusive resources: purges who ran out, and grants what is free.
+pub fn look(layout: &Layout, resources: &[Resource], by: &By) -> Invocation {
+    let mut batch = Batch::default();
+    for Resource { tenant, kind, name } in resources {
+        let tenant = batch.tenant(tenant);
+        let none = "0".to_owned();
+        batch.add(["look".to_owned(), tenant, kind.to_string(), name.to_string(), none]);
+    }
+    batch.call(layout, by)
+}
+
+/// How an exclusive resource was left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Looked {
+    /// When somebody's time is up; a good time to look again.
+    pub next: Option<Duration>,
+    /// How many wait for it.
+    pub waiting: u64,
+    /// True if somebody has it.
+    pub taken: bool,
+}
+
+/// The findings of [`look`], in the same order.
+pub fn looked(reply: Value) -> Result<Vec<Looked>, ReplyError> {
+    let mut items = Items::of(reply)?;
+    let mut looked = Vec::new();
+    while !items.is_empty() {
+        text(items.next())?;
+        // Negative where nobody holds it, or for as long as he likes.
+        let next = u64::try_from(integer(items.next())?).ok().map(Duration::from_millis);
+        looked.push(Looked {
+            next,
+            waiting: count(items.next())?,
+            taken: count(items.next())? > 0,
+        });
+    }
+    Ok(looked)
+}
+
+/// The items of a call, and the tenants that they name by number.
+#[derive(Default)]
+struct Batch<'a> {
+    tenants: Vec<&'a str>,
+    items: Vec<[String; 5]>,
+}
+
+impl<'a> Batch<'a> {
+    fn tenant(&mut self, tenant: &'a str) -> String {
+        let known = self.tenants.iter().position(|it| *it == tenant);
+        let index = known.unwrap_or_else(|| {
+            self.tenants.push(tenant);
+            self.tenants.len() - 1
+        });
+        (index + 1).to_string()
+    }
+
+    fn add(&mut self, item: [String; 5]) {
+        self.items.push(item);
+    }
+
+    fn call(self, layout: &Layout, by: &By) -> Invocation {
+        let mut call = Invocation::new(&scripts::RENEW)
+            .arg(by.floor)
+            .arg(layout.session(""))
+            .arg(layout.masters())
+            .arg(layout.session_channel(""))
+            .arg(layout.lost_channel())
+            .arg(defaults::PREFERRED_SURFACE)
+            .arg(defaults::PREFERRED_PRIORITY)
+            .arg(layout.agent_channel(&by.agent))
+            .arg(self.tenants.len());
+        for tenant in self.tenants {
+            for start in starts(layout, tenant) {
+                call = call.arg(start);
+            }
+        }
+        for part in self.items.into_iter().flatten() {
+            call = call.arg(part);
+        }
+        call
+    }
+}
+
 fn answer(items: &mut Items) -> Result<BeatAnswer, ReplyError> {
     let word = items.next();
     let (first, second) = (items.next(), items.next());
@@ -130,7 +198,7 @@ fn answer(items: &mut Items) -> Result<BeatAnswer, ReplyError> {
 }
 
 /// The prefixes of a tenant's keys, in the order in which the script reads them.
-fn starts(layout: &Layout, tenant: &str) -> [String; 13] {
+fn starts(layout: &Layout, tenant: &str) -> [String; 18] {
     let of = |kind| layout.main(&Resource { tenant: tenant.into(), kind, name: "".into() });
     [
         of(Kind::Leader),
@@ -146,13 +214,16 @@ fn starts(layout: &Layout, tenant: &str) -> [String; 13] {
         layout.claim(tenant, ""),
         layout.fence(tenant),
         layout.routes(tenant),
+        layout.leases(tenant),
+        layout.queues(tenant),
+        layout.queues_ends(tenant),
+        layout.queue_sessions(tenant, ""),
+        layout.project_channel(tenant, ""),
     ]
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use tenure_core::model::ClaimId;
     use uuid::Uuid;
 
@@ -169,7 +240,7 @@ mod tests {
         };
         let calls = |kinds: &[Kind]| {
             let beats = (0..300).map(|id| beat(kinds[id % kinds.len()], id as u128)).collect();
-            let mut page = RenewPage::new(beats, 0);
+            let mut page = RenewPage::new(beats, By::default());
             let mut calls = Vec::new();
             loop {
                 let asked = page.asked().len();

@@ -97,23 +97,42 @@ macro_rules! script {
     };
 }
 
-pub(super) static CLAIM_LEADER: LazyLock<Script> = script!("claim_leader");
-pub(super) static CLAIM_MASTER: LazyLock<Script> = script!("claim_master", "prelude_master");
-pub(super) static CLAIM_LEASE: LazyLock<Script> = script!("claim_lease", "prelude_lease");
+pub(super) static CLAIM_LEADER: LazyLock<Script> =
+    script!("claim_leader", "prelude_queue", "prelude_queue_leader");
+pub(super) static CLAIM_MASTER: LazyLock<Script> =
+    script!("claim_master", "prelude_master", "prelude_queue", "prelude_queue_master");
+pub(super) static CLAIM_LEASE: LazyLock<Script> =
+    script!("claim_lease", "prelude_lease", "prelude_queue", "prelude_queue_lease");
 pub(super) static CLAIM_PERMIT: LazyLock<Script> = script!("claim_permit", "prelude_permit");
-pub(super) static RENEW: LazyLock<Script> =
-    script!("renew", "prelude_lease", "prelude_permit", "prelude_master");
-pub(super) static RELEASE_LEADER: LazyLock<Script> = script!("release_leader");
-pub(super) static RELEASE_MASTER: LazyLock<Script> = script!("release_master", "prelude_master");
-pub(super) static RELEASE_LEASE: LazyLock<Script> = script!("release_lease", "prelude_lease");
+pub(super) static RENEW: LazyLock<Script> = script!(
+    "renew",
+    "prelude_lease",
+    "prelude_permit",
+    "prelude_master",
+    "prelude_queue",
+    "prelude_queue_leader",
+    "prelude_queue_lease",
+    "prelude_queue_master"
+);
+pub(super) static RELEASE_LEADER: LazyLock<Script> =
+    script!("release_leader", "prelude_queue", "prelude_queue_leader");
+pub(super) static RELEASE_MASTER: LazyLock<Script> =
+    script!("release_master", "prelude_master", "prelude_queue", "prelude_queue_master");
+pub(super) static RELEASE_LEASE: LazyLock<Script> =
+    script!("release_lease", "prelude_lease", "prelude_queue", "prelude_queue_lease");
 pub(super) static RELEASE_PERMIT: LazyLock<Script> = script!("release_permit", "prelude_permit");
-pub(super) static REVOKE_LEADER: LazyLock<Script> = script!("revoke_leader");
-pub(super) static REVOKE_MASTER: LazyLock<Script> = script!("revoke_master", "prelude_master");
-pub(super) static REVOKE_LEASE: LazyLock<Script> = script!("revoke_lease", "prelude_lease");
+pub(super) static REVOKE_LEADER: LazyLock<Script> =
+    script!("revoke_leader", "prelude_queue", "prelude_queue_leader");
+pub(super) static REVOKE_MASTER: LazyLock<Script> =
+    script!("revoke_master", "prelude_master", "prelude_queue", "prelude_queue_master");
+pub(super) static REVOKE_LEASE: LazyLock<Script> =
+    script!("revoke_lease", "prelude_lease", "prelude_queue", "prelude_queue_lease");
 pub(super) static REVOKE_PERMITS: LazyLock<Script> = script!("revoke_permits", "prelude_permit");
-pub(super) static INSPECT_LEADER: LazyLock<Script> = script!("inspect_leader");
-pub(super) static INSPECT_MASTER: LazyLock<Script> = script!("inspect_master", "prelude_master");
-pub(super) static INSPECT_LEASE: LazyLock<Script> = script!("inspect_lease", "prelude_lease");
+pub(super) static INSPECT_LEADER: LazyLock<Script> = script!("inspect_leader", "prelude_queue");
+pub(super) static INSPECT_MASTER: LazyLock<Script> =
+    script!("inspect_master", "prelude_master", "prelude_queue");
+pub(super) static INSPECT_LEASE: LazyLock<Script> =
+    script!("inspect_lease", "prelude_lease", "prelude_queue");
 pub(super) static INSPECT_PERMITS: LazyLock<Script> = script!("inspect_permits", "prelude_permit");
 pub(super) static ANNOUNCE: LazyLock<Script> = script!("announce", "prelude_master");
 pub(super) static END_SESSION: LazyLock<Script> = script!("end_session", "prelude_master");

@@ -47,14 +47,20 @@ impl StandingPage {
         let call =
             Invocation::new(script).key(layout.main(&self.resource)).arg(layout.claim(tenant, ""));
         match kind {
-            Kind::Leader | Kind::Lease => call,
+            Kind::Leader | Kind::Lease => call
+                .key(layout.queue(&self.resource))
+                .key(layout.queue_ends(&self.resource))
+                .arg(STANDING_LISTED_MAX),
             Kind::Master => call
                 .key(layout.master_claim(tenant, name))
                 .key(layout.sessions(tenant, name))
+                .key(layout.queue(&self.resource))
+                .key(layout.queue_ends(&self.resource))
                 .arg(name)
                 .arg(layout.session(""))
                 .arg(layout.project_channel(tenant, name))
-                .arg(if self.names.is_some() { 0 } else { STANDING_LISTED_MAX }),
+                .arg(if self.names.is_some() { 0 } else { STANDING_LISTED_MAX })
+                .arg(STANDING_LISTED_MAX),
             Kind::Semaphore => call
                 .key(layout.semaphore(tenant, SemaphoreKey::Ttl, name))
                 .key(layout.semaphore(tenant, SemaphoreKey::Waiting, name))

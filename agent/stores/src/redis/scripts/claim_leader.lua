@@ -1,44 +1,60 @@
--- Claims a role (ADR-0004: SET NX EX; who finds its own value there adopts it).
+-- Claims a role (ADR-0004: SET NX EX; who finds its own value there adopts it), or a place in its queue.
 --
--- KEYS  1 leader, STRING  2 record of the claim  3 fence
+-- KEYS  1 leader, STRING  2 record of the claim  3 fence  4 queue  5 when its waiters' time is up
 -- ARGV  1 claim  2 kind:name  3 session  4 host  5 name  6 ttl, ms  7 floor of tokens
---       8 what records start with
--- Returns {'held', token} | {'contended', ms until free or -1, nil, holder} | {'gone', reason}.
--- Writes nothing if contended.
+--       8 what records start with  9 channel of the agent  10 1 to queue if taken  11 most waiters
+-- Returns {'held', token} | {'waiting', position} | {'contended', ms until free or -1, nil, holder}
+-- | {'gone', reason}. Writes nothing if contended.
 
-local main, key, fence, ttl = KEYS[1], KEYS[2], KEYS[3], tonumber(ARGV[6])
+local main, key, ttl = KEYS[1], KEYS[2], tonumber(ARGV[6])
 
-local is_known = redis.call('EXISTS', main, key) > 0
+local is_known = redis.call('EXISTS', main, key, KEYS[4]) > 0
 if is_known then
 -- PRELUDE
 
 local claim = claim_arguments()
+local q = queue_of(main, KEYS[4], KEYS[5], KEYS[3], claim.records, claim.floor)
 
-local holder = redis.call('GET', main)
 local record = read_record(key)
 if is_of_another(record, claim.resource) then
   return { 'gone', 'conflict' }
 end
+look_leader(q)
+if record and record.place then
+  -- Perhaps it has been granted just now.
+  record = read_record(key)
+end
+local holder = redis.call('GET', main)
 if record then
   if holder == claim.id and record.token then
-    if beat_record(record, ttl) then
-      redis.call('PEXPIREAT', main, from_now(ttl))
+    if beat_record(record, claim.ttl) then
+      redis.call('PEXPIREAT', main, from_now(claim.ttl))
     end
     return { 'held', record.token }
   end
-  local reason = why_gone(record, 'conflict')
-  if reason ~= 'expired' then
-    return { 'gone', reason }
+  local place = not record.gone and beat_place(q, record, claim.ttl, claim.agent)
+  if place then
+    return { 'waiting', place }
+  end
+  -- A place that was purged can be taken again, at the end.
+  if record.gone or record.token then
+    local reason = why_gone(record, 'conflict')
+    if reason ~= 'expired' then
+      return { 'gone', reason }
+    end
   end
 end
 
 if holder and holder ~= claim.id then
+  if has_place(q, claim) then
+    return join_queue(q, key, record, claim, 0)
+  end
   local known = read_record(claim.records .. holder)
   return { 'contended', redis.call('PTTL', main), false, entry(holder, known) }
 end
 end
 
-local token = next_token(fence, ARGV[7])
+local token = next_token(KEYS[3], ARGV[7])
 redis.call('SET', main, ARGV[1], 'PXAT', now_ms + ttl)
 if is_known then
   redis.call('DEL', key)

@@ -1,21 +1,25 @@
--- Claims a lease, or changes what the routing table says of it.
+-- Claims a lease, or a place in its queue, or changes what the routing table says, or will say, of it.
 --
 -- KEYS  1 lease, HASH  2 record of the claim  3 fence  4 names of leases, SET
---       5 version of the routing table, also its channel
+--       5 version of the routing table, also its channel  6 queue  7 when its waiters' time is up
+--       8 its waiters by session
 -- ARGV  1 claim  2 kind:name  3 session  4 host  5 name  6 ttl, ms  7 floor of tokens
---       8 what records start with  9 lease  10 grace, ms  11 address  12 proxy_id  13 partition  14 status
--- Returns {'held', token} | {'contended', ms until free or -1, nil, holder} | {'gone', reason}.
--- Writes nothing if contended.
+--       8 what records start with  9 channel of the agent  10 1 to queue if taken  11 most waiters
+--       12 lease  13 grace, ms  14 address  15 proxy_id  16 partition  17 status
+-- Returns {'held', token} | {'waiting', position} | {'contended', ms until free or -1, nil, holder}
+-- | {'gone', reason}. Writes nothing if contended.
 
-local main, key, fence, leases, routes = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local ttl, grace = tonumber(ARGV[6]), tonumber(ARGV[10])
-local address, proxy_id, partition, status = ARGV[11], ARGV[12], ARGV[13], ARGV[14]
+local main, key, routes = KEYS[1], KEYS[2], KEYS[5]
+local ttl, grace = tonumber(ARGV[6]), tonumber(ARGV[13])
+local address, proxy_id, partition, status = ARGV[14], ARGV[15], ARGV[16], ARGV[17]
 
-local is_known = redis.call('EXISTS', main, key) > 0
+local is_known = redis.call('EXISTS', main, key, KEYS[6]) > 0
 if is_known then
 -- PRELUDE
 
 local claim = claim_arguments()
+local q = queue_of(main, KEYS[6], KEYS[7], KEYS[3], claim.records, claim.floor)
+q.sessions, q.leases, q.routes, q.name = KEYS[8], KEYS[4], routes, ARGV[12]
 
 -- A repeated claim may bring other attributes.
 local function change_attributes(lease)
@@ -30,34 +34,51 @@ local record = read_record(key)
 if is_of_another(record, claim.resource) then
   return { 'gone', 'conflict' }
 end
+look_lease(q)
+if record and record.place then
+  -- Perhaps it has been granted just now.
+  record = read_record(key)
+end
 local lease = read_lease(main)
 if lease and lease.owner == claim.id and not (record and record.gone) then
-  beat_lease(main, key, routes, lease, ttl)
+  beat_lease(main, key, routes, lease, claim.ttl)
   change_attributes(lease)
   return { 'held', lease.token }
 end
 if record then
-  local reason = why_gone(record, 'conflict')
-  if reason ~= 'expired' then
-    return { 'gone', reason }
+  local place = not record.gone and beat_place(q, record, claim.ttl, claim.agent)
+  if place then
+    redis.call('HSET', key, 'address', address, 'proxy_id', proxy_id, 'partition', partition,
+      'status', status)
+    return { 'waiting', place }
+  end
+  -- A place that was purged can be taken again, at the end.
+  if record.gone or record.token then
+    local reason = why_gone(record, 'conflict')
+    if reason ~= 'expired' then
+      return { 'gone', reason }
+    end
   end
 end
 
 if lease then
   local own = lease.session == claim.session
   if not (own and lease.in_grace) then
+    if has_place(q, claim) then
+      return join_queue(q, key, record, claim, 0, 'grace', grace, 'address', address,
+        'proxy_id', proxy_id, 'partition', partition, 'status', status)
+    end
     local left = lease.left
     if own and left >= 0 then
       left = left - lease.grace
     end
     return { 'contended', left, false, lease_entry(lease) }
   end
-  local former = claim.records .. lease.owner
-  end_record(former, read_record(former), 'expired')
+  end_former(q, lease)
 end
 end
 
-local token = next_token(fence, ARGV[7])
+local token = next_token(KEYS[3], ARGV[7])
 if is_known then
   redis.call('DEL', main, key)
 end
@@ -65,10 +86,10 @@ local version = redis.call('INCR', routes)
 redis.call('PUBLISH', routes, version)
 redis.call('HSET', main, 'owner', ARGV[1], 'session', ARGV[3], 'token', token, 'address', address,
   'proxy_id', proxy_id, 'partition', partition, 'status', status, 'holder_status', status,
-  'granted_at', now_ms, 'renewed_at', now_ms, 'ttl_ms', ARGV[6], 'grace_ms', ARGV[10], 'version', version,
+  'granted_at', now_ms, 'renewed_at', now_ms, 'ttl_ms', ARGV[6], 'grace_ms', ARGV[13], 'version', version,
   'host', ARGV[4], 'name', ARGV[5])
 redis.call('PEXPIREAT', main, now_ms + ttl + grace)
-redis.call('SADD', leases, ARGV[9])
+redis.call('SADD', KEYS[4], ARGV[12])
 redis.call('HSET', key, 'r', ARGV[2], 'session', ARGV[3], 'host', ARGV[4], 'name', ARGV[5], 'ttl', ARGV[6],
   'since', now_us, 'granted', now_us, 'token', token)
 redis.call('PEXPIREAT', key, now_ms + ttl + grace + KEEP)

@@ -2,15 +2,16 @@
 --
 -- KEYS  1 main  2 record of the claim  3 fence  4 ttl  5 waiting  6 waiting_heartbeat  7 max
 -- ARGV  1 claim  2 kind:name  3 session  4 host  5 name  6 ttl, ms  7 floor of tokens
---       8 what records start with  9 member  10 limit, for everybody from now on  11 1 to queue if full
---       12 what notifications start with  13 most waiters  14 1 to keep the limit in force, if there is one
+--       8 what records start with  9 channel of the agent  10 1 to queue if full  11 most waiters
+--       12 member  13 limit, for everybody from now on  14 what notifications start with
+--       15 1 to keep the limit in force, if there is one
 -- Returns {'held', token, limit, was} | {'waiting', position, limit, was} | {'contended', ms until the
 -- oldest grant runs out or -1, limit, holder, was} | {'gone', reason}; `was` is the limit that this claim
 -- changed, if it did. Writes nothing if contended, except another limit than that in force, and what
 -- that grants.
 
 local main, key, ttls, queue, hb, max = KEYS[1], KEYS[2], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
-local member, ttl, limit, now_s = ARGV[9], tonumber(ARGV[6]), tonumber(ARGV[10]), now_us / 1000000
+local member, ttl, limit, now_s = ARGV[12], tonumber(ARGV[6]), tonumber(ARGV[13]), now_us / 1000000
 
 local function has_overdue(set)
   return redis.call('ZRANGEBYSCORE', set, '-inf', now_s, 'LIMIT', 0, 1)[1]
@@ -19,7 +20,7 @@ end
 -- Nobody waits, and who holds does so with the same limit, and for some time.
 local is_calm = redis.call('EXISTS', key, queue, hb) == 0
 if is_calm and redis.call('EXISTS', main, ttls) > 0 then
-  is_calm = redis.call('GET', max) == ARGV[10] and redis.call('ZCARD', main) < limit
+  is_calm = redis.call('GET', max) == ARGV[13] and redis.call('ZCARD', main) < limit
     and not has_overdue(main) and not has_overdue(ttls)
 end
 if is_calm and limit > 0 then
@@ -37,10 +38,9 @@ end
 -- PRELUDE
 
 local claim = claim_arguments()
-local queues, queue_max = ARGV[11] == '1', tonumber(ARGV[13])
 local s = {
   main = main, fence = KEYS[3], ttl = ttls, waiting = queue, hb = hb, max = max,
-  records = claim.records, notifications = ARGV[12], floor = claim.floor, shared = true,
+  records = claim.records, notifications = ARGV[14], floor = claim.floor, shared = true,
 }
 
 local function write_record()
@@ -82,7 +82,7 @@ local somebody = redis.call('ZRANGE', s.waiting, 0, 0)[1] or redis.call('ZRANGE'
 if somebody then
   local record = record_of(s, somebody)
   local in_force = tonumber(redis.call('GET', s.max)) or record and record.limit
-  if in_force and ARGV[14] == '1' then
+  if in_force and ARGV[15] == '1' then
     limit = in_force
   elseif in_force and in_force ~= limit then
     was = in_force
@@ -96,7 +96,7 @@ if holders < limit and waiting == 0 then
   write_record()
   answer = { 'held', grant(s, key, member, ttl), limit, was }
   keep_keys(s, { 'main', 'ttl' })
-elseif queues and waiting < queue_max then
+elseif claim.enqueue and waiting < claim.queue_max then
   -- A clock that was set back a little puts nobody before who came earlier; other programs' clocks may
   -- be ahead by more, and are not waited for.
   local at = now_s

@@ -1,9 +1,10 @@
 -- Says who is a project's master, and which sessions it has. Writes only where somebody died: takes
 -- the dead out, and tells of them, once.
 --
--- KEYS  1 master, STRING  2 claim of the master, STRING  3 sessions of the project, SET
+-- KEYS  1 master, STRING  2 claim of the master, STRING  3 sessions of the project, SET  4 queue
+--       5 when its waiters' time is up
 -- ARGV  1 what records start with  2 project  3 what hashes of sessions start with
---       4 channel of the project  5 how many sessions to name
+--       4 channel of the project  5 how many sessions to name  6 how many waiters to name
 -- Returns {nil, holders, waiters, sessions, nil, ms until the master's time is up or -1, how many holders,
 -- waiters and sessions there are}.
 
@@ -47,4 +48,5 @@ local names = {}
 for i = 1, math.min(#present, named) do
   names[i] = present[i][3]
 end
-return { false, holders, {}, names, false, redis.call('PTTL', main), #holders, 0, members }
+local waiters, waiting = waiters_of(KEYS[4], KEYS[5], ARGV[1], tonumber(ARGV[6]))
+return { false, holders, waiters, names, false, redis.call('PTTL', main), #holders, waiting, members }

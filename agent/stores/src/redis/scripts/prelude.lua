@@ -7,7 +7,7 @@ end
 -- A claim's record, or nil. `gone` says why it ended; without a `token` it waits.
 local function read_record(key)
   local f = redis.call('HMGET', key, 'r', 'gone', 'token', 'ttl', 'top', 'session', 'limit', 'notified',
-    'host', 'name', 'granted', 'since', 'priority')
+    'host', 'name', 'granted', 'since', 'priority', 'place', 'agent')
   if not f[1] and not f[2] then
     return nil
   end
@@ -15,18 +15,19 @@ local function read_record(key)
     key = key, r = f[1], gone = f[2], token = tonumber(f[3]), ttl = tonumber(f[4]) or 0,
     top = tonumber(f[5]), session = f[6], limit = tonumber(f[7]), notified = f[8], host = f[9],
     name = f[10], granted = tonumber(f[11]), since = tonumber(f[12]), priority = tonumber(f[13]),
+    place = f[14], agent = f[15],
   }
 end
 
 -- As much of it as a beat needs: of thousands a second, the rest would be most of the work.
 local function read_briefly(key)
-  local f = redis.call('HMGET', key, 'r', 'gone', 'token', 'ttl', 'top')
+  local f = redis.call('HMGET', key, 'r', 'gone', 'token', 'ttl', 'top', 'place', 'agent')
   if not f[1] and not f[2] then
     return nil
   end
   return {
     key = key, r = f[1], gone = f[2], token = tonumber(f[3]), ttl = tonumber(f[4]) or 0,
-    top = tonumber(f[5]),
+    top = tonumber(f[5]), place = f[6], agent = f[7],
   }
 end
 
@@ -91,7 +92,8 @@ end
 local function claim_arguments()
   return {
     id = ARGV[1], resource = ARGV[2], session = ARGV[3], host = ARGV[4], name = ARGV[5],
-    ttl = tonumber(ARGV[6]), floor = tonumber(ARGV[7]), records = ARGV[8],
+    ttl = tonumber(ARGV[6]), floor = tonumber(ARGV[7]), records = ARGV[8], agent = ARGV[9],
+    enqueue = ARGV[10] == '1', queue_max = tonumber(ARGV[11]),
   }
 end
 

@@ -9,14 +9,14 @@ local EXPIRING = 'expiring'
 
 local function read_lease(main)
   local f = redis.call('HMGET', main, 'owner', 'session', 'token', 'grace_ms', 'status', 'holder_status',
-    'host', 'name', 'granted_at')
+    'host', 'name', 'granted_at', 'grace_wanted')
   if not f[1] then
     return nil
   end
   local lease = {
     owner = f[1], session = f[2], token = tonumber(f[3]) or 0, grace = tonumber(f[4]) or 0,
     status = f[5], holder_status = f[6] or f[5] or 'active', host = f[7], name = f[8],
-    granted_at = tonumber(f[9]), left = redis.call('PTTL', main),
+    granted_at = tonumber(f[9]), grace_wanted = tonumber(f[10]), left = redis.call('PTTL', main),
   }
   lease.in_grace = lease.left >= 0 and lease.left <= lease.grace
   return lease
@@ -37,7 +37,13 @@ end
 -- A beat of `ttl` ms; never shortens. Out of its grace the lease is what it was before.
 local function beat_lease(main, key, routes, lease, ttl)
   local live = ttl + lease.grace
-  if lease.left < live then
+  if lease.grace_wanted then
+    -- It was granted while it waited, and now it is known to be there: its own grace begins.
+    redis.call('HSET', main, 'grace_ms', lease.grace_wanted)
+    redis.call('HDEL', main, 'grace_wanted')
+    live = math.max(ttl, lease.left - lease.grace) + lease.grace_wanted
+  end
+  if lease.grace_wanted or lease.left < live then
     redis.call('PEXPIREAT', main, from_now(live))
     keep_record(key, live)
   end

@@ -4,18 +4,24 @@
 -- keys. (A cluster would want them listed; it is refused.)
 --
 -- ARGV  1 floor of tokens  2 what hashes of sessions start with  3 what master keys start with
---       4 number of tenants; for each: what its keys start with, in the order below; then for each beat
---       1 kind, or 'session'  2 tenant  3 claim or session  4 name  5 ttl, ms
+--       4 what channels of sessions start with  5 channel of losses  6 preferred surface  7 its priority
+--       8 channel of the agent  9 number of tenants; for each: what its keys start with, in the order
+--       below; then for each beat 1 kind, 'session', or 'look' for a look after who waits for an exclusive
+--       resource  2 tenant  3 claim, session or kind  4 name  5 ttl, ms
 -- Returns for each beat three items: 'held', token, limit or -1 | 'waiting', position, limit or -1
--- | 'gone', reason, -1 | 'session', 1 if it is master, else 0, -1.
+-- | 'gone', reason, -1 | 'session', 1 if it is master, else 0, -1
+-- | 'look', ms until the first time is up or -1, how many wait, and a fourth item: 1 if it is taken, else 0.
 
 local floor, sessions, masters = tonumber(ARGV[1]), ARGV[2], ARGV[3]
+local session_channels, lost_channel, preferred, preference = ARGV[4], ARGV[5], ARGV[6], tonumber(ARGV[7])
+local agent = ARGV[8]
 local STARTS = { 'leader', 'master', 'master_claim', 'lease', 'main', 'ttl', 'waiting', 'hb', 'max',
-  'notifications', 'records', 'fence', 'routes' }
+  'notifications', 'records', 'fence', 'routes', 'leases', 'queues', 'ends', 'queue_sessions',
+  'channels' }
 local tenants = {}
-local at = 4
-for i = 1, tonumber(ARGV[4]) do
-  local tenant = { semaphores = {}, limits = {} }
+local at = 9
+for i = 1, tonumber(ARGV[9]) do
+  local tenant = { semaphores = {}, limits = {}, looked = {} }
   for _, start in ipairs(STARTS) do
     at = at + 1
     tenant[start] = ARGV[at]
@@ -34,6 +40,56 @@ end
 
 local call = redis.call
 local beat = {}
+
+-- One look after a queue serves all of its beats.
+local look = { leader = look_leader, master = look_master, lease = look_lease }
+local function queue(tenant, kind, name)
+  local of = kind .. ':' .. name
+  local q = tenant.looked[of]
+  if q then
+    return q
+  end
+  q = queue_of(tenant[kind] .. name, tenant.queues .. of, tenant.ends .. of, tenant.fence,
+    tenant.records, floor)
+  if kind == 'master' then
+    q.claim_key, q.project, q.hashes = tenant.master_claim .. name, name, sessions
+    q.session_channels, q.channel, q.lost = session_channels, tenant.channels .. name, lost_channel
+    q.preferred, q.preference = preferred, preference
+  elseif kind == 'lease' then
+    q.sessions, q.leases, q.routes, q.name = tenant.queue_sessions .. name, tenant.leases, tenant.routes, name
+  end
+  tenant.looked[of] = q
+  look[kind](q)
+  return q
+end
+
+-- When something will have to be done for those who wait, ms from now, or -1.
+local function next_look(q, kind)
+  local left = is_taken(q) and call('PTTL', q.main) or -1
+  local lease = left > 0 and kind == 'lease' and read_lease(q.main)
+  if lease and not lease.in_grace then
+    left = left - lease.grace
+  end
+  local first = call('ZRANGE', q.ends, 0, 0, 'WITHSCORES')[2]
+  local ends = first and math.max(0, tonumber(first) - now_ms) or -1
+  if left < 0 or ends < 0 then
+    return math.max(-1, left, ends)
+  end
+  return math.min(left, ends)
+end
+
+-- A beat of a claim that waited when it was read: its place; or else what it is now.
+local function wait_on(tenant, kind, name, ttl, record)
+  local q = queue(tenant, kind, name)
+  record = read_record(record.key)
+  if record and not record.gone and not record.token then
+    local place = beat_place(q, record, ttl, agent)
+    if place then
+      return place, record
+    end
+  end
+  return nil, record
+end
 
 -- What beats of one ttl have in common, by the ttl as the caller wrote it.
 local rhythms = {}
@@ -89,6 +145,13 @@ end
 function beat.leader(tenant, id, name, ttl, key)
   local main = tenant.leader .. name
   local record = read_briefly(key)
+  local place
+  if record and record.place then
+    place, record = wait_on(tenant, 'leader', name, ttl, record)
+    if place then
+      return 'waiting', place
+    end
+  end
   if redis.call('GET', main) ~= id or not record or not record.token then
     return lost('leader:' .. name, record, 'conflict')
   end
@@ -101,6 +164,13 @@ end
 function beat.master(tenant, id, name, ttl, key)
   local main, claim_key = tenant.master .. name, tenant.master_claim .. name
   local record = read_record(key)
+  local place
+  if record and record.place then
+    place, record = wait_on(tenant, 'master', name, ttl, record)
+    if place then
+      return 'waiting', place
+    end
+  end
   local is_master = record and record.token and redis.call('GET', main) == record.session
     and redis.call('GET', claim_key) == id
   if not is_master then
@@ -116,8 +186,23 @@ end
 function beat.lease(tenant, id, name, ttl, key)
   local main = tenant.lease .. name
   local lease = read_lease(main)
+  if lease and lease.owner == id and lease.in_grace then
+    -- Its session may wait for it.
+    queue(tenant, 'lease', name)
+    lease = read_lease(main)
+  end
   if not lease or lease.owner ~= id then
-    return lost('lease:' .. name, read_briefly(key), 'conflict')
+    local record, place = read_briefly(key), nil
+    if record and record.place then
+      place, record = wait_on(tenant, 'lease', name, ttl, record)
+      if place then
+        return 'waiting', place
+      end
+      lease = read_lease(main)
+    end
+    if not lease or lease.owner ~= id then
+      return lost('lease:' .. name, record, 'conflict')
+    end
   end
   beat_lease(main, key, tenant.routes, lease, ttl)
   return 'held', lease.token
@@ -180,6 +265,10 @@ local function answer_beat(kind, index, id, name, ttl)
     return beat_session(id, tonumber(ttl))
   end
   local tenant = tenants[tonumber(index)]
+  if kind == 'look' then
+    local q = queue(tenant, id, name)
+    return 'look', next_look(q, id), call('ZCARD', q.queue), is_taken(q) and 1 or 0
+  end
   local key = tenant.records .. id
   local same = again[kind]
   if same then
@@ -193,7 +282,7 @@ end
 
 local answers = {}
 for first = at + 1, #ARGV, 5 do
-  local ok, word, a, b = pcall(answer_beat, ARGV[first], ARGV[first + 1], ARGV[first + 2],
+  local ok, word, a, b, c = pcall(answer_beat, ARGV[first], ARGV[first + 1], ARGV[first + 2],
     ARGV[first + 3], ARGV[first + 4])
   if not ok then
     -- Somebody put something else in its place. That takes nothing from the other beats; any other
@@ -202,9 +291,9 @@ for first = at + 1, #ARGV, 5 do
     if not string.find(tostring(text), 'WRONGTYPE', 1, true) then
       error(word, 0)
     end
-    word, a, b = 'gone', 'conflict', nil
+    word, a, b, c = 'gone', 'conflict', nil, nil
   end
   local n = #answers
-  answers[n + 1], answers[n + 2], answers[n + 3] = word, a, b or -1
+  answers[n + 1], answers[n + 2], answers[n + 3], answers[n + 4] = word, a, b or -1, c
 end
 return answers

@@ -1,7 +1,8 @@
--- Takes a role from its holder.
+-- Takes a role from its holder, and grants whoever waits first.
 --
--- KEYS  1 leader, STRING
+-- KEYS  1 leader, STRING  2 fence  3 queue  4 when its waiters' time is up
 -- ARGV  1 only the grant with this token, or ''  2 what records start with  3 channel of losses
+--       4 floor of tokens
 -- Returns how many grants were taken away.
 
 local main, records, lost = KEYS[1], ARGV[2], ARGV[3]
@@ -19,4 +20,5 @@ if record then
   end_record(record.key, record, 'revoked')
   redis.call('PUBLISH', lost, holder)
 end
+look_leader(queue_of(main, KEYS[3], KEYS[4], KEYS[2], records, tonumber(ARGV[4])))
 return 1

@@ -1,12 +1,14 @@
--- Takes the role of master from a session, and tells the project.
+-- Takes the role of master from a session, and grants whoever waits first, or else tells the project.
 --
--- KEYS  1 master, STRING  2 claim of the master, STRING
--- ARGV  1 only the grant with this token, or ''  2 what records start with  3 channel of losses
---       4 project  5 what hashes of sessions start with  6 channel of the project
+-- KEYS  1 master, STRING  2 claim of the master, STRING  3 fence  4 queue  5 when its waiters' time is up
+-- ARGV  1 only the grant with this token, or ''  2 what records start with  3 floor of tokens  4 project
+--       5 what hashes of sessions start with  6 what channels of sessions start with
+--       7 channel of the project  8 channel of losses  9 preferred surface  10 its priority
 -- Returns how many grants were taken away.
 
-local main, claim_key = KEYS[1], KEYS[2]
-local records, lost, project, sessions, channel = ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
+local main, claim_key, records = KEYS[1], KEYS[2], ARGV[2]
+local q = queue_of(main, KEYS[4], KEYS[5], KEYS[3], records, tonumber(ARGV[3]))
+of_project(q, claim_key, 4)
 local master = read_master(main, claim_key, records)
 if not master.session then
   return 0
@@ -15,13 +17,15 @@ local token = master.record and master.record.token or 0
 if ARGV[1] ~= '' and tonumber(ARGV[1]) ~= token then
   return 0
 end
-local holder = master_entry(master, sessions)
+local holder = master_entry(master, q.hashes)
 redis.call('DEL', main)
-note_role(sessions .. master.session, false)
+note_role(q.hashes .. master.session, false)
 if master.claim then
   redis.call('DEL', claim_key)
   end_record(master.record.key, master.record, 'revoked')
-  redis.call('PUBLISH', lost, master.claim)
+  redis.call('PUBLISH', q.lost, master.claim)
 end
-tell_master_released(channel, project, master.session, holder[4], holder[3])
+if not look_master(q) then
+  tell_master_released(q.channel, q.project, master.session, holder[4], holder[3])
+end
 return 1

@@ -2,7 +2,7 @@
 
 use tenure_core::model::{Beat, BeatAnswer, GoneReason, Request, Subject, Terms};
 
-use super::super::exchange::{Exchange, Verified, verified, verify};
+use super::super::exchange::{By, Exchange, Verified, verified, verify};
 use super::super::layout::member;
 use super::kinds::{MASTER_ROLE, announce, master};
 use super::store::{Store, TTL, announcement, beat, claim, session};
@@ -92,7 +92,7 @@ fn a_server_without_memory_grants_nothing_but_renews_and_takes_back() {
     assert_eq!(store.renew_all(vec![beat]), [MASTER_ROLE]);
     for (id, of) in (11..).zip(["leader/y", "master/q", "lease/m", "semaphore/h"]) {
         let request = Request::Claim(claim(id, 1, of));
-        let (_, call) = Exchange::start(&store.layout, &request, 0);
+        let (_, call) = Exchange::start(&store.layout, &request, By::default());
         let error = store.without_writing(|| store.try_call(&call)).unwrap_err();
         assert!(error.to_string().contains("OOM"), "{error}");
     }

@@ -14,7 +14,7 @@ use tenure_harness::{DEADLINE, RedisServer, until};
 use tenure_wire::{Attributes, Kind};
 use uuid::Uuid;
 
-use super::super::exchange::{Exchange, Invocation, Step};
+use super::super::exchange::{By, Exchange, Invocation, Step};
 use super::super::layout::{Layout, hyphenated};
 use crate::remote::greatest_token;
 
@@ -78,7 +78,7 @@ impl Store {
     #[track_caller]
     pub(super) fn ask(&self, request: &Request) -> Answer {
         let (mut exchange, mut invocation) =
-            Exchange::start(&self.layout, request, self.floor.get());
+            Exchange::start(&self.layout, request, By { floor: self.floor.get(), ..By::default() });
         loop {
             let reply = self.call(&invocation);
             match exchange.step(&self.layout, reply).unwrap() {
@@ -268,7 +268,7 @@ pub(super) fn owner(number: u128) -> Owner {
     }
 }
 
-/// A claim of a session, with its kind's plainest terms.
+/// A claim of a session, with its kind's plainest terms; one that waits only for a permit.
 #[track_caller]
 pub(super) fn claim(id: u128, by: u128, of: &str) -> Claim {
     let resource = resource(of);
@@ -278,13 +278,14 @@ pub(super) fn claim(id: u128, by: u128, of: &str) -> Claim {
         Kind::Semaphore => Terms::Semaphore { limit: 1, keeps: false },
         Kind::Lease => Terms::Lease { grace: Duration::ZERO, attributes: Attributes::default() },
     };
+    let enqueue = resource.kind == Kind::Semaphore;
     Claim {
         id: ClaimId(Uuid::from_u128(id << 64 | 0xc1a1)),
         resource,
         owner: owner(by),
         ttl: TTL,
         terms,
-        enqueue: true,
+        enqueue,
     }
 }
 

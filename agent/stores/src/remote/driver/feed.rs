@@ -7,11 +7,11 @@ use std::time::Duration;
 use tenure_core::model::{Change, ClaimId, Report, Request, Resource};
 use tenure_core::time::Boottime;
 
-use super::{Driver, Reply, Task};
+use super::{Driver, JUST_AFTER, Reply, Task};
 use crate::remote::backend::{
-    Backend, Chores, ConnectionOf, Hears, LineOf, Listening, Topic, Verified,
+    Backend, Chores, ConnectionOf, Hears, LineOf, Listening, Seen, Topic, Verified,
 };
-use crate::remote::hints::Hints;
+use crate::remote::hints::{Hint, Hints};
 use crate::remote::link::Link;
 
 /// Wait after the feed could not be started.
@@ -98,6 +98,26 @@ impl<B: Backend> Driver<B> {
             backend.watch(&mut line, &topics).await.map(Reply::Watched)
         };
         self.calls.start(now, self.timeout, &self.links.feed, task, call);
+    }
+
+    /// What has come about already is told as if it were hinted, what time brings about when it does.
+    pub(super) fn handle_watched(&mut self, now: Boottime, topics: &[Topic], seen: &[Seen]) {
+        self.own_claims.interests.taken_up();
+        for (topic, seen) in topics.iter().zip(seen) {
+            match (topic, seen) {
+                (_, Seen::NotYet) | (Topic::Grant(..), Seen::ComesIn(_)) => {}
+                (Topic::Resource(resource), Seen::ComesIn(left)) => {
+                    self.expiries.set(resource, now + *left + JUST_AFTER);
+                }
+                (Topic::Resource(resource), Seen::CameAbout) => {
+                    let hint = Hint::Resource(resource.clone());
+                    self.own_claims.handle_hint(now, hint, &mut self.reports);
+                }
+                (Topic::Grant(claim, _), Seen::CameAbout) => {
+                    self.own_claims.handle_hint(now, Hint::Granted(*claim), &mut self.reports);
+                }
+            }
+        }
     }
 
     pub(super) fn verify(&mut self, now: Boottime, suspects: Vec<(ClaimId, Resource)>) {
