@@ -2,7 +2,8 @@
 //!
 //! The engine answers. Whom it tells of a change follows from what agents have asked, as with
 //! `CLIENT TRACKING`: whoever has looked at a key on its feed's connection, once; the caretaker, of what is
-//! shared with other programs; everybody, of messages on channels.
+//! shared with other programs; everybody, of messages on channels; and an agent whose claim waits for an
+//! exclusive resource, of its grant.
 //!
 //! Nothing may run out in a scenario: an engine grants by itself what ran out, and Redis only when it is
 //! asked. [`Counts::ran_out`] tells.
@@ -88,7 +89,8 @@ pub(super) struct Redis {
     planted: Option<Planted>,
     agents: usize,
     held: HashMap<Resource, BTreeSet<ClaimId>>,
-    waiting: BTreeMap<ClaimId, Resource>,
+    /// With the agent to tell.
+    waiting: BTreeMap<ClaimId, (Resource, usize)>,
     /// Granted, and not heard of since.
     unconfirmed: HashSet<ClaimId>,
     tracked: HashMap<Topic, BTreeSet<usize>>,
@@ -150,7 +152,7 @@ impl Redis {
         let other = costs::other(&asked, keys.min(SURVEY_STEP));
         let (said, cost, is_script) = match asked {
             Asked::Request(request) => {
-                let (answer, cost) = self.request(start, request);
+                let (answer, cost) = self.request(start, agent, request);
                 (Said::Answer(answer), cost, true)
             }
             Asked::Listen => {
@@ -195,7 +197,7 @@ impl Redis {
         Outcome { said, answered_at, pushed_at: self.busy_until, pushes }
     }
 
-    fn request(&mut self, now: Boottime, mut request: Request) -> (Answer, Duration) {
+    fn request(&mut self, now: Boottime, agent: usize, mut request: Request) -> (Answer, Duration) {
         if let Request::Claim(claim) = &mut request {
             self.counts.claims += 1;
             let is_exclusive = claim.resource.kind != Kind::Semaphore;
@@ -212,7 +214,7 @@ impl Redis {
                 self.changed(&claim.resource);
             }
             (Request::Claim(claim), Answer::Claim(ClaimAnswer::Waiting { .. })) => {
-                self.joined(claim.id, &claim.resource);
+                self.joined(claim.id, &claim.resource, agent);
             }
             (Request::Release { claim, resource }, _) => self.left(claim, resource),
             (Request::Renew(beats), Answer::Renew(answers)) => {
@@ -249,11 +251,16 @@ impl Redis {
                 Change::Resource(_) => {}
                 Change::Granted { claim, resource, grant: _ } => {
                     grants += 1;
-                    self.waiting.remove(&claim);
+                    let waited = self.waiting.remove(&claim);
                     self.unconfirmed.insert(claim);
                     self.held.entry(resource.clone()).or_default().insert(claim);
                     self.changed(&resource);
-                    self.tell(Topic::Grant(claim, resource), Hint::Granted(claim));
+                    match waited.filter(|_| resource.kind != Kind::Semaphore) {
+                        Some((_, agent)) => {
+                            self.pushes.entry(agent).or_default().push(Hint::Granted(claim));
+                        }
+                        None => self.tell(Topic::Grant(claim, resource), Hint::Granted(claim)),
+                    }
                 }
                 Change::Lost { claim, resource } => {
                     self.left(&claim, &resource);
@@ -279,8 +286,8 @@ impl Redis {
     }
 
     /// A claim waits.
-    fn joined(&mut self, claim: ClaimId, resource: &Resource) {
-        if self.waiting.insert(claim, resource.clone()).is_none() {
+    fn joined(&mut self, claim: ClaimId, resource: &Resource, agent: usize) {
+        if self.waiting.insert(claim, (resource.clone(), agent)).is_none() {
             self.queue_changed(resource);
         }
     }
@@ -363,7 +370,8 @@ impl Redis {
                 let walked = cursor.parse::<usize>().expect("a number") + SURVEY_STEP;
                 let is_over = walked >= self.held.len() * KEYS_PER_SEMAPHORE;
                 let next = if is_over { 0 } else { walked }.to_string().into_bytes();
-                let queues = self.waiting.values().filter(|it| it.kind == Kind::Semaphore);
+                let queues = self.waiting.values().map(|(it, _)| it);
+                let queues = queues.filter(|it| it.kind == Kind::Semaphore);
                 let queues: BTreeSet<_> = queues.filter(|_| is_over).cloned().collect();
                 Found::Surveyed(Surveyed { next, semaphores: queues.into_iter().collect() })
             }
