@@ -16,6 +16,7 @@ pub mod exchange;
 mod feed;
 pub mod layout;
 mod members;
+mod prefixes;
 mod sentinel;
 pub mod settings;
 mod sign_in;
