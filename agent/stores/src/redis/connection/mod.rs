@@ -1,7 +1,7 @@
 //! A connection to a Redis that speaks RESP3, for the thread whose runtime has it.
 //!
 //! The usual crate has a task and two channels between a caller and the bytes. Here a command is in the
-//! buffer when it is sent, [`Connection::flush`] has it leave, and whoever waits has the reply as soon as it
+//! buffer when it is sent, `Connection::flush` has it leave, and whoever waits has the reply as soon as it
 //! was read.
 
 mod replies;
