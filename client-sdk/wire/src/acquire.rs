@@ -197,7 +197,7 @@ pub struct Waiting {
     pub name: String,
     /// `waiting`.
     pub state: HoldState,
-    /// 1 is next. For a semaphore across the fleet, else on this agent; absent until known.
+    /// 1 is next. Over all hosts of the store; absent until known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub position: Option<u64>,
     /// Semaphore only: the request changed the limit.

@@ -61,7 +61,7 @@ pub struct Standing {
     /// How many have it, listed or not.
     #[serde(default)]
     pub holding: u64,
-    /// Waiters, next first; the first 100. For exclusive kinds only this host's.
+    /// Waiters, next first; the first 100.
     pub waiters: Vec<Waiter>,
     /// How many wait, listed or not.
     #[serde(default)]

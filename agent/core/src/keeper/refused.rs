@@ -1,4 +1,4 @@
-//! Waiters without a place in the store's queue: it is full, was not reached, or does not queue that kind.
+//! Waiters without a place in the store's queue: it is full, or was not reached.
 //!
 //! They stand in line here, and the first of them claims again and again, however many there are. Once it has
 //! got a place, the next ones claim as well.

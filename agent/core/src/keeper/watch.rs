@@ -18,8 +18,7 @@ use super::request::StreamId;
 use super::table::Table;
 use super::timers::{Alarm, Timer, Timers, WatchId};
 use crate::model::{
-    self, Answer, Change, ClaimId, Failure, GoneReason, Resource, STANDING_LISTED_MAX, SessionId,
-    UpstreamStanding,
+    self, Answer, Change, ClaimId, Failure, GoneReason, Resource, SessionId, UpstreamStanding,
 };
 use crate::time::Boottime;
 
@@ -286,30 +285,12 @@ impl Keeper {
         upstream: &UpstreamStanding,
         sees: impl Fn(u32) -> bool,
     ) -> Standing {
-        let mut waiters: Vec<Waiter> = Vec::new();
-        let mut waiting = upstream.waiting;
-        // A store that does not queue exclusive kinds knows of no waiters.
-        let queue = self.queues.get(resource).filter(|queue| {
-            resource.kind != Kind::Semaphore && upstream.waiting == 0 && !queue.refused.is_empty()
+        let waiters = upstream.waiters.iter().zip(1..).map(|(entry, position)| Waiter {
+            host: entry.owner.host.to_string(),
+            name: entry.owner.name.to_string(),
+            position,
+            pid: self.sessions.get(&entry.owner.session).and_then(|session| session.pid()),
         });
-        if queue.is_none() {
-            waiters.extend(upstream.waiters.iter().zip(1..).map(|(entry, position)| Waiter {
-                host: entry.owner.host.to_string(),
-                name: entry.owner.name.to_string(),
-                position,
-                pid: self.sessions.get(&entry.owner.session).and_then(|session| session.pid()),
-            }));
-        } else if let Some(queue) = queue {
-            waiting = queue.waiters.len() as u64;
-            let first = queue.waiters.iter().take(STANDING_LISTED_MAX);
-            let holds = first.filter_map(|(_, id)| self.holds.get(&id));
-            waiters.extend(holds.zip(1..).map(|(hold, position)| Waiter {
-                host: hold.claim.owner.host.to_string(),
-                name: hold.claim.owner.name.to_string(),
-                position,
-                pid: self.sessions.get(&hold.session()).and_then(|session| session.pid()),
-            }));
-        }
         Standing {
             tenant: resource.tenant.to_string(),
             kind: resource.kind,
@@ -317,8 +298,8 @@ impl Keeper {
             limit: upstream.limit,
             holders: upstream.holders.iter().map(|entry| self.holder(entry, &sees)).collect(),
             holding: upstream.holding,
-            waiters,
-            waiting,
+            waiters: waiters.collect(),
+            waiting: upstream.waiting,
             members: upstream.members,
             sessions: upstream.sessions.iter().map(|name| name.to_string()).collect(),
         }
