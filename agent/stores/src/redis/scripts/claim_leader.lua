@@ -32,16 +32,9 @@ if record then
     end
     return { 'held', record.token }
   end
-  local place = not record.gone and beat_place(q, record, claim.ttl, claim.agent)
-  if place then
-    return { 'waiting', place }
-  end
-  -- A place that was purged can be taken again, at the end.
-  if record.gone or record.token then
-    local reason = why_gone(record, 'conflict')
-    if reason ~= 'expired' then
-      return { 'gone', reason }
-    end
+  local answer = answer_again(q, record, claim, 'conflict')
+  if answer then
+    return answer
   end
 end
 

@@ -46,18 +46,13 @@ if lease and lease.owner == claim.id and not (record and record.gone) then
   return { 'held', lease.token }
 end
 if record then
-  local place = not record.gone and beat_place(q, record, claim.ttl, claim.agent)
-  if place then
+  local answer = answer_again(q, record, claim, 'conflict')
+  if answer and answer[1] == 'waiting' then
     redis.call('HSET', key, 'address', address, 'proxy_id', proxy_id, 'partition', partition,
       'status', status)
-    return { 'waiting', place }
   end
-  -- A place that was purged can be taken again, at the end.
-  if record.gone or record.token then
-    local reason = why_gone(record, 'conflict')
-    if reason ~= 'expired' then
-      return { 'gone', reason }
-    end
+  if answer then
+    return answer
   end
 end
 

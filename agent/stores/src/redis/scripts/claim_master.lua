@@ -50,15 +50,9 @@ if record then
     end
     return { 'held', record.token }
   end
-  local place = not record.gone and beat_place(q, record, claim.ttl, claim.agent)
-  if place then
-    return { 'waiting', place }
-  end
-  if record.gone or record.token then
-    local reason = why_gone(record, 'preempted')
-    if reason ~= 'expired' then
-      return { 'gone', reason }
-    end
+  local answer = answer_again(q, record, claim, 'preempted')
+  if answer then
+    return answer
   end
 end
 

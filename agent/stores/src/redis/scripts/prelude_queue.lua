@@ -152,6 +152,21 @@ local function beat_place(q, record, ttl, agent)
   return position(q, record.place)
 end
 
+-- The answer to another copy of a claim that waits or has ended; nil if it may be claimed anew, at the end: it
+-- ran out, or its place was purged. `taken` says why it is gone if its time was not up.
+local function answer_again(q, record, claim, taken)
+  local place = not record.gone and beat_place(q, record, claim.ttl, claim.agent)
+  if place then
+    return { 'waiting', place }
+  end
+  if record.gone or record.token then
+    local reason = why_gone(record, taken)
+    if reason ~= 'expired' then
+      return { 'gone', reason }
+    end
+  end
+end
+
 -- Takes a claim that gives up out of the queue. Whether it waited.
 local function give_up(q, record)
   if not record or not record.place or not redis.call('ZSCORE', q.queue, record.place) then
