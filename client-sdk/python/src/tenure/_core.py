@@ -1,0 +1,517 @@
+"""One registration with the agent: its holds, its event stream, and the watch over valid-untils."""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import time
+import uuid
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from . import _http, _sse, events, page
+from ._calls import (
+    RESTART_PATIENCE,
+    Backoff,
+    Calls,
+    EventStream,
+    HoldLost,
+    NoAnswer,
+    Stopping,
+    Unsent,
+)
+from ._cell import Cell
+from ._effects import Io, Pause, Steps, WaitFor
+from .errors import (
+    AgentUnavailable,
+    Busy,
+    ClocksDiffer,
+    Lost,
+    PageError,
+    Reason,
+    Refused,
+    SessionGone,
+    TenureError,
+    UpstreamUnavailable,
+)
+
+Json = dict[str, Any]
+_log = logging.getLogger("tenure")
+
+EVENTS_MAX = 256
+"""Events that a subscriber may leave untaken; older ones are dropped, and it is told how many."""
+_EARLY_LOSSES_MAX = 64
+_LOOK_AGAIN = 1.0
+UNTOLD_MAX = 0.1
+"""How long a page may say *not held* before the event that tells why, seconds."""
+_TRY_DEADLINE = 5.0
+_ADVICE_MAX = 5.0
+
+
+class Feed:
+    """One subscriber's events."""
+
+    def __init__(self, io: Io) -> None:
+        self.signal = io.signal()
+        self.closed = False
+        self._events: deque[events.Event] = deque(maxlen=EVENTS_MAX)
+        self._missed = 0
+
+    def put(self, event: events.Event) -> None:
+        self._missed += len(self._events) == EVENTS_MAX
+        self._events.append(event)
+        self.signal.set()
+
+    def close(self) -> None:
+        self.closed = True
+        self.signal.set()
+
+    def next(self) -> Steps[events.Event | None]:
+        """The next event; None once the session is over."""
+        while True:
+            self.signal.clear()
+            if self._missed:
+                missed, self._missed = self._missed, 0
+                return events.Missed(missed)
+            if self._events:
+                return self._events.popleft()
+            if self.closed:
+                return None
+            yield WaitFor(self.signal, None)
+
+
+class Core:
+    def __init__(self, io: Io, calls: Calls, registered: Json, first_page: page.Page) -> None:
+        self.io = io
+        self.calls = calls
+        self.registered = registered
+        self.id: str = registered["session"]
+        self.gone: str | None = None
+        self.stream: EventStream | None = None
+        self.streams = 1
+        """Streams asked for so far."""
+        self.connected = True
+        self._page = first_page
+        self._lock = threading.Lock()
+        self._cells: dict[str, Cell] = {}
+        self._early: dict[str, Lost] = {}
+        self._feeds: list[Feed] = []
+        self._wake = io.signal()
+
+    # Beginning and end.
+
+    @staticmethod
+    def open(io: Io, calls: Calls, register: Json) -> Steps[Core]:
+        """Registers, maps the page and opens the event stream, in this order: the tether is there
+        before anything is asked for."""
+        registered = yield from calls.post("/v1/register", register, repeat=False)
+        try:
+            first_page = page.Page(registered["page"], registered["session"], registered["boot_id"])
+            stream = yield from calls.open_events(registered["session"], None)
+        except TenureError:
+            try:
+                yield from calls.post("/v1/release", {"session": registered["session"]})
+            except TenureError:
+                # The first error is the one to report; the tether frees what this leaves behind.
+                pass
+            raise
+        core = Core(io, calls, registered, first_page)
+        core.stream = stream
+        io.spawn(core._follow(), "events")
+        io.spawn(core._watch(), "watch")
+        return core
+
+    def close(self) -> Steps[None]:
+        """Ends the session, and all its holds with it."""
+        told = self.gone is not None
+        self._end("it was closed")
+        try:
+            if not told:
+                yield from self.calls.post("/v1/release", {"session": self.id}, deadline=_TRY_DEADLINE)
+        except (SessionGone, AgentUnavailable, UpstreamUnavailable):
+            # The tether ends what the agent could not be told.
+            pass
+        finally:
+            self._stop()
+
+    def forked(self) -> None:
+        """Runs in a child: nothing here is the child's. The parent's connections stay open."""
+        self._lock = threading.Lock()
+        self.io.forked()
+        self.gone = "it belongs to the process that this one was forked from"
+        if self.stream is not None:
+            self.stream.close()
+        self.calls.close()
+        for cell in self._cells.values():
+            # The parent's signals may be locked by threads that are not here.
+            cell.over, cell.explained = self.io.signal(), self.io.signal()
+            cell.lose(Reason.FORKED, told=True)
+            cell.over.set()
+        for feed in self._feeds:
+            feed.closed = True
+
+    def raise_if_gone(self) -> None:
+        if self.gone is not None:
+            raise SessionGone(f"the session is gone: {self.gone}; open a new one")
+
+    def _end(self, why: str) -> None:
+        with self._lock:
+            self.gone = self.gone or why
+            over = [cell for cell in self._cells.values() if cell.lose(Reason.SESSION_GONE, told=True)]
+            self._cells.clear()
+            feeds, self._feeds = self._feeds, []
+        for feed in feeds:
+            feed.close()
+        _notify(over)
+        self._wake.set()
+
+    def _stop(self) -> None:
+        if self.stream is not None:
+            # Whoever reads it closes it, and ends.
+            self.stream.wake()
+        self.calls.close()
+
+    # Calls.
+
+    def call(self, target: str, **fields: Any) -> Steps[Json]:
+        return (yield from self.calls.post(target, {"session": self.id, **fields}))
+
+    def standing(self, kind: str, name: str, tenant: str | None) -> Steps[events.Standing]:
+        query = {"kind": kind, "name": name, "tenant": tenant}
+        return events.parse_standing((yield from self.calls.get("/v1/standing", query)))
+
+    def subscribe(self) -> Feed:
+        feed = Feed(self.io)
+        with self._lock:
+            if self.gone is None:
+                self._feeds.append(feed)
+            else:
+                feed.closed = True
+        return feed
+
+    def unsubscribe(self, feed: Feed) -> None:
+        with self._lock:
+            if feed in self._feeds:
+                self._feeds.remove(feed)
+
+    def acquire(self, want: Json, wait: float | None) -> Steps[Cell]:
+        """Waits for a grant: 0 to try once, None for ever. Restarts of the agent and times without a
+        store are outlasted by who waits. A closed generator leaves nothing behind."""
+        began = time.monotonic()
+        until = None if wait is None else began + wait
+        backoff = Backoff()
+        ask: Json = {}
+        # An attempt may have been granted without our knowing.
+        uncertain = False
+        try:
+            while True:
+                self.raise_if_gone()
+                ask = ask or {"session": self.id, **want, "request": str(uuid.uuid4())}
+                left = None if until is None else max(0.0, until - time.monotonic())
+                asked_at = page.boottime_ns()
+                failure: TenureError
+                try:
+                    answer = yield from self.calls.post("/v1/acquire", {**ask, **_waiting(wait, left)}, deadline=_deadline(left))
+                    uncertain = False
+                    return (yield from self._granted(answer, asked_at))
+                except HoldLost as error:
+                    # Granted, and lost before this heard of it: a new request.
+                    ask, uncertain, failure = {}, False, error
+                except Busy as busy:
+                    uncertain = False
+                    if wait == 0 or not self._is_on_its_way_back(busy):
+                        raise
+                    failure = busy
+                except Stopping as error:
+                    uncertain, failure = False, error
+                except NoAnswer:
+                    uncertain = True
+                    raise
+                except AgentUnavailable as error:
+                    uncertain = uncertain or not isinstance(error, Unsent)
+                    failure = error
+                except UpstreamUnavailable as error:
+                    if wait == 0:
+                        raise
+                    uncertain, failure = False, error
+                pause = max(min(getattr(failure, "retry_after", None) or 0.0, _ADVICE_MAX), backoff.step())
+                end = began + RESTART_PATIENCE if wait == 0 else until
+                if end is not None and time.monotonic() + pause >= end:
+                    raise failure
+                yield Pause(pause)
+        finally:
+            if uncertain and self.gone is None:
+                self.io.spawn(self._settle(ask), "settle")
+
+    def release(self, cell: Cell) -> Steps[None]:
+        """Gives the hold back, so that the next waiter anywhere has it at once. What the agent cannot be
+        told now it is told in the background."""
+        with self._lock:
+            mine = cell.release()
+            self._cells.pop(cell.id, None)
+        if not mine and (cell.lost is None or cell.told):
+            return
+        if mine:
+            _notify([cell])
+        answered = False
+        try:
+            yield from self.calls.post("/v1/release", {"session": self.id, "hold": cell.id}, deadline=_TRY_DEADLINE)
+            answered = True
+        except (AgentUnavailable, UpstreamUnavailable):
+            pass
+        except TenureError:
+            # The agent has no such hold: as good as released.
+            answered = True
+        finally:
+            if not answered and self.gone is None:
+                self.io.spawn(self._release_later(cell.id), "release")
+
+    def release_in_background(self, cell: Cell) -> None:
+        self.io.spawn(self.release(cell), "release")
+
+    def _release_later(self, hold: str) -> Steps[None]:
+        backoff = Backoff()
+        while self.gone is None:
+            try:
+                yield from self.calls.post("/v1/release", {"session": self.id, "hold": hold})
+                return
+            except (AgentUnavailable, UpstreamUnavailable):
+                yield Pause(backoff.step())
+            except TenureError:
+                return
+
+    def _settle(self, ask: Json) -> Steps[None]:
+        """Finds out about an attempt whose fate is unknown, and gives back what it got."""
+        backoff = Backoff()
+        while self.gone is None:
+            try:
+                answer = yield from self.calls.post("/v1/acquire", {**ask, "wait": "none"})
+                return (yield from self._release_later(answer["hold"]))
+            except AgentUnavailable:
+                yield Pause(backoff.step())
+            except TenureError:
+                return
+
+    def _granted(self, answer: Json, asked_at: int) -> Steps[Cell]:
+        cell = Cell(answer, self.streams, self.io.signal)
+        try:
+            page.check_clock(asked_at, answer["valid_ms"], answer["valid_until_boottime_ns"])
+        except ClocksDiffer:
+            try:
+                yield from self.calls.post("/v1/release", {"session": self.id, "hold": cell.id}, deadline=_TRY_DEADLINE)
+            except TenureError:
+                self.io.spawn(self._release_later(cell.id), "release")
+            raise
+        over: list[Cell] = []
+        with self._lock:
+            cell.view = self._page.view(cell.slot, cell.id)
+            if not page.is_held(cell.view):
+                # A restarted agent may have made a new page, and answered before its stream was open again.
+                self._follow_page()
+                cell.view = self._page.view(cell.slot, cell.id)
+            early = self._early.pop(cell.id, None)
+            if self.gone is not None:
+                cell.lose(Reason.SESSION_GONE, told=True)
+            elif early is not None:
+                cell.lose(early.reason, told=True, by=early.by, word=early.word)
+            else:
+                self._cells[cell.id] = cell
+            if cell.is_over():
+                over.append(cell)
+        _notify(over)
+        self._wake.set()
+        return cell
+
+    def _is_on_its_way_back(self, busy: Busy) -> bool:
+        """True if a hold of this session that is being given back stands in the way."""
+        own = busy.holder.hold if busy.holder is not None else None
+        return own is not None and own not in self._cells
+
+    # The event stream.
+
+    def _follow(self) -> Steps[None]:
+        last_event_id: int | None = None
+        number = self.streams
+        while self.gone is None and self.stream is not None:
+            try:
+                while (frames := (yield from self.stream.next())) is not None:
+                    for frame in frames:
+                        last_event_id = last_event_id if frame.id is None else frame.id
+                        event = events.parse(frame.event, frame.data)
+                        if event is not None and self._apply(event, number):
+                            return
+            except (ValueError, KeyError, TypeError, _http.NotHttp, _sse.FrameTooLarge):
+                # What cannot be read once cannot be read again: go on from a snapshot.
+                last_event_id = None
+            finally:
+                self.stream.close()
+            self.connected = False
+            reopened = yield from self._reopen(last_event_id)
+            if reopened is None:
+                return
+            number, self.stream = reopened
+            self.connected = True
+
+    def _reopen(self, last_event_id: int | None) -> Steps[tuple[int, EventStream] | None]:
+        """A stream that ends is no loss: the session is taken up again with its secret."""
+        backoff = Backoff()
+        resume = {"session": self.id, "secret": self.registered["secret"]}
+        while self.gone is None:
+            # From here on a new hold may be missing from the coming snapshot.
+            self.streams += 1
+            number = self.streams
+            try:
+                self.registered = {**self.registered, **(yield from self.calls.post("/v1/register", {"resume": resume}))}
+                with self._lock:
+                    self._follow_page()
+                return number, (yield from self.calls.open_events(self.id, last_event_id))
+            except Refused as error:
+                if error.code != "quota_exceeded":
+                    self._end(str(error))
+                    return None
+            except SessionGone as error:
+                self._end(str(error))
+                return None
+            except TenureError:
+                pass
+            yield Pause(backoff.step())
+        return None
+
+    def _follow_page(self) -> None:
+        path: str = self.registered["page"]
+        if not self._page.is_at(path):
+            try:
+                self._page = page.Page(path, self.id, self.registered["boot_id"])
+            except PageError:
+                # A page that cannot be read shows nothing as held; the watch concludes from that.
+                return
+            for cell in self._cells.values():
+                # The snapshot that tells of another slot has yet to come.
+                cell.slot = self._page.find(cell.id, cell.slot)
+                cell.view = self._page.view(cell.slot, cell.id)
+
+    def _apply(self, event: events.Event, number: int) -> bool:
+        """Takes note of an event of the stream of that number. True if the session is over."""
+        over: list[Cell] = []
+        with self._lock:
+            if isinstance(event, events.Snapshot):
+                over = self._reconcile(event, number)
+            elif isinstance(event, (events.Granted, events.Safe)):
+                self._renewed(event.view)
+            elif isinstance(event, events.Jeopardy):
+                cell = self._cells.get(event.hold)
+                if cell is not None:
+                    cell.in_jeopardy = True
+            elif isinstance(event, Lost):
+                cell = self._cells.pop(event.hold, None)
+                if cell is None:
+                    if len(self._early) >= _EARLY_LOSSES_MAX:
+                        self._early.pop(next(iter(self._early)))
+                    self._early[event.hold] = event
+                elif cell.lose(event.reason, told=True, by=event.by, word=event.word):
+                    over.append(cell)
+            elif isinstance(event, events.Released):
+                cell = self._cells.pop(event.hold, None)
+                if cell is not None and cell.lose(Reason.RELEASED, told=True):
+                    over.append(cell)
+            feeds = list(self._feeds)
+        _notify(over)
+        self._wake.set()
+        for feed in feeds:
+            feed.put(event)
+        if isinstance(event, events.Shutdown) and event.cause == "session_ended":
+            self._end("the agent says that it ended")
+            return True
+        return False
+
+    def _renewed(self, view: events.HoldView) -> None:
+        cell = self._cells.get(view.hold)
+        if cell is not None:
+            cell.in_jeopardy = False
+            cell.slot = view.slot
+            cell.seen_valid_until = view.valid_until_boottime_ns
+            cell.view = self._page.view(view.slot, view.hold)
+
+    def _reconcile(self, snapshot: events.Snapshot, number: int) -> list[Cell]:
+        """A hold of which the agent knows nothing any more is lost."""
+        views = {view.hold: view for view in snapshot.holds}
+        over: list[Cell] = []
+        for cell in list(self._cells.values()):
+            view = views.get(cell.id)
+            if view is not None and view.state in ("held", "jeopardy"):
+                self._renewed(view)
+                cell.in_jeopardy = view.state == "jeopardy"
+            elif view is not None and view.state == "waiting":
+                # The grant came on another connection before the snapshot, which is older.
+                continue
+            elif view is not None or cell.born_in < number:
+                # Else it was made after this stream was asked for, and the snapshot may be older.
+                reason = Reason.RELEASED if view is not None and view.state == "released" else Reason.FORGOTTEN
+                if cell.lose(reason, told=True):
+                    over.append(cell)
+                del self._cells[cell.id]
+        return over
+
+    # The watch.
+
+    def _watch(self) -> Steps[None]:
+        """Loses each hold whose valid-until has passed, whatever the agent says or fails to say."""
+        while self.gone is None:
+            self._wake.clear()
+            now = page.boottime_ns()
+            with self._lock:
+                looks = [self._look_at(cell, now) for cell in self._cells.values()]
+                over = [cell for cell in self._cells.values() if cell.is_over()]
+            _notify(over)
+            pending = [at for at in looks if at is not None]
+            # Timers stand still while the machine sleeps, so that none is trusted for longer.
+            timeout = min(_LOOK_AGAIN, max(0.001, (min(pending) - now) / 1e9)) if pending else None
+            yield WaitFor(self._wake, timeout)
+
+    def _look_at(self, cell: Cell, now: int) -> int | None:
+        """When to look at the hold again; None when it is over."""
+        if cell.is_over():
+            return None
+        shown = page.valid_until_ns(cell.view)
+        if shown > now:
+            cell.seen_valid_until = shown
+            cell.doubted_since = 0
+            return shown
+        if shown or cell.seen_valid_until <= now:
+            cell.lose(Reason.EXPIRED, told=False)
+            return None
+        # The page was zeroed: the agent ended it, and an event with the reason is on its way; or a
+        # restarted agent gave it another slot, and a snapshot is.
+        if not self.connected:
+            return cell.seen_valid_until
+        cell.doubted_since = cell.doubted_since or now
+        until = cell.doubted_since + int(UNTOLD_MAX * 1e9)
+        if until <= now:
+            cell.lose(Reason.FORGOTTEN, told=False)
+            return None
+        return min(until, cell.seen_valid_until)
+
+
+def _waiting(wait: float | None, left: float | None) -> Json:
+    if wait == 0:
+        return {"wait": "none"}
+    return {"wait": "block"} if left is None else {"wait": "block", "timeout_ms": max(1, math.ceil(left * 1000))}
+
+
+def _deadline(left: float | None) -> float | None:
+    # On top of the wait itself: what a sound agent needs to say that it was in vain.
+    return None if left is None else left + _TRY_DEADLINE
+
+
+def _notify(cells: list[Cell]) -> None:
+    for cell in cells:
+        cell.over.set()
+        listeners: list[Callable[[], None]] = cell.listeners
+        cell.listeners = []
+        for listener in listeners:
+            try:
+                listener()
+            except Exception:
+                _log.exception("a callback for the loss of %s failed", cell.what)

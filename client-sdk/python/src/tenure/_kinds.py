@@ -1,0 +1,156 @@
+"""What may be asked for: the four kinds with their options, said once for sessions and modules, for
+threads and asyncio."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Generic, TypeVar, Union
+
+Json = dict[str, Any]
+R = TypeVar("R")
+
+Duration = Union[float, int, timedelta]
+"""Seconds, or a timedelta."""
+
+
+def seconds(duration: Duration | None) -> float | None:
+    if duration is None:
+        return None
+    value = duration.total_seconds() if isinstance(duration, timedelta) else float(duration)
+    if value < 0:
+        raise ValueError(f"{duration!r} is less than nothing: give seconds, or a timedelta")
+    return value
+
+
+def milliseconds(duration: Duration | None) -> int | None:
+    value = seconds(duration)
+    return None if value is None else round(value * 1000)
+
+
+def given(**fields: Any) -> Json:
+    """The fields that are not None."""
+    return {key: value for key, value in fields.items() if value is not None}
+
+
+@dataclass(frozen=True)
+class Want:
+    """A resource, and how it is asked for."""
+
+    kind: str
+    name: str | None
+    project: str | None
+    fields: Json
+    wait: float | None
+    """Seconds to wait; 0 to try once, None for ever."""
+
+    @property
+    def what(self) -> str:
+        return f"{self.kind}/{self.name or self.project or 'default'}"
+
+    def body(self) -> Json:
+        return given(kind=self.kind, name=self.name, **self.fields)
+
+
+class Kinds(ABC, Generic[R]):
+    """`wait` is how long to wait: None for ever, 0 to try once. `ttl` is how long the hold outlives its
+    last heartbeat, which the agent sends; `max_hold` how long it may last in all."""
+
+    @abstractmethod
+    def _resource(self, want: Want) -> R: ...
+
+    def leader(
+        self,
+        name: str,
+        *,
+        wait: Duration | None = None,
+        ttl: Duration | None = None,
+        max_hold: Duration | None = None,
+    ) -> R:
+        """One holder per name: a lock."""
+        return self._want("leader", name, wait, ttl, max_hold)
+
+    def semaphore(
+        self,
+        name: str,
+        limit: int | None = None,
+        *,
+        wait: Duration | None = None,
+        ttl: Duration | None = None,
+        max_hold: Duration | None = None,
+    ) -> R:
+        """As many permits as the limit says, first come first served. A limit other than the one in force
+        changes it for everybody; None takes the one in force."""
+        return self._want("semaphore", name, wait, ttl, max_hold, limit=limit)
+
+    def lease(
+        self,
+        name: str,
+        *,
+        wait: Duration | None = None,
+        ttl: Duration | None = None,
+        max_hold: Duration | None = None,
+        grace: Duration | None = None,
+        address: str | None = None,
+        proxy_id: str | None = None,
+        partition: int | None = None,
+        status: str | None = None,
+    ) -> R:
+        """One holder with an address, listed in the routing table. During `grace` after expiry only the
+        former holder may have it."""
+        attributes = given(address=address, proxy_id=proxy_id, partition=partition, status=status)
+        return self._want(
+            "lease", name, wait, ttl, max_hold, grace_ms=milliseconds(grace), attributes=attributes or None
+        )
+
+    def master(
+        self,
+        *,
+        project: str | None = None,
+        priority: int | None = None,
+        wait: Duration | None = None,
+        ttl: Duration | None = None,
+        max_hold: Duration | None = None,
+    ) -> R:
+        """The master of the session's project. A higher priority takes it from a lower one."""
+        return self._want("master", None, wait, ttl, max_hold, project=project, priority=priority)
+
+    def _want(
+        self,
+        kind: str,
+        name: str | None,
+        wait: Duration | None,
+        ttl: Duration | None,
+        max_hold: Duration | None,
+        *,
+        project: str | None = None,
+        **fields: Any,
+    ) -> R:
+        timed = given(ttl_ms=milliseconds(ttl), max_hold_ms=milliseconds(max_hold), **fields)
+        return self._resource(Want(kind, name, project, timed, seconds(wait)))
+
+
+def registration(
+    *,
+    name: str | None,
+    surface: str | None,
+    tenant: str | None,
+    project: str | None,
+    progress: Duration | None,
+    linger: Duration | None,
+    ttl: Duration | None,
+    holds: int | None,
+) -> Json:
+    """The body of a registration. The tether is the event stream, so that no heartbeat is the program's."""
+    return given(
+        tether="connection",
+        name=name,
+        surface=surface,
+        tenant=tenant,
+        project=project,
+        progress_ms=milliseconds(progress),
+        linger_ms=milliseconds(linger),
+        ttl_ms=milliseconds(ttl),
+        holds=holds,
+    )

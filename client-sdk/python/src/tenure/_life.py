@@ -1,0 +1,120 @@
+"""The life of a session object, over registrations: begun at first use, again after a fork, and again
+after the agent has ended one."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import weakref
+from typing import Any, Union
+
+from . import _socket
+from ._calls import Backoff, Calls
+from ._cell import Cell
+from ._core import Core
+from ._effects import Enter, Io, Pause, Steps
+from ._kinds import Want
+from ._solo import SoloCore, is_solo
+from .errors import SessionGone
+from .events import Standing
+
+Json = dict[str, Any]
+
+AnyCore = Union[Core, SoloCore]
+
+
+class Life:
+    def __init__(self, io: Io, socket: str | os.PathLike[str] | None, register: Json) -> None:
+        self.io = io
+        self.core: AnyCore | None = None
+        self.closed = False
+        self._socket = socket
+        self._register = register
+        with _lives_lock:
+            _lives.add(self)
+
+    def live(self) -> Steps[AnyCore]:
+        """The registration, made now if there is none."""
+        if self.closed:
+            raise SessionGone("the session is gone: it was closed; open a new one")
+        core = self.core
+        if core is not None and core.gone is None:
+            return core
+        yield Enter()
+        try:
+            core = self.core
+            if core is None or core.gone is not None:
+                if is_solo():
+                    core = SoloCore(self.io)
+                else:
+                    calls = Calls(_socket.find(self._socket))
+                    core = yield from Core.open(self.io, calls, self._register)
+                self.core = core
+            return core
+        finally:
+            self.io.leave()
+
+    def acquire(self, want: Want, wait: float | None) -> Steps[tuple[AnyCore, Cell]]:
+        until = None if wait is None else time.monotonic() + wait
+        project = self._register.get("project")
+        if want.project is not None and want.project != project:
+            raise ValueError(f"this session is of project {project!r}, not {want.project!r}: open one with project=")
+        backoff = Backoff()
+        attempts = 0
+        while True:
+            attempts += 1
+            core = yield from self.live()
+            left = None if until is None else max(0.0, until - time.monotonic())
+            try:
+                return core, (yield from core.acquire(want.body(), 0.0 if wait == 0 else left))
+            except SessionGone:
+                # The agent has ended the session, or forgotten it; a new one may wait in its place.
+                if self.closed or (until is not None and time.monotonic() >= until and attempts > 1):
+                    raise
+            yield Pause(backoff.step())
+
+    def call(self, target: str) -> Steps[Json]:
+        core = yield from self.live()
+        return (yield from core.call(target))
+
+    def standing(self, want: Want) -> Steps[Standing]:
+        core = yield from self.live()
+        name = want.name or self._register.get("project") or "default"
+        return (yield from core.standing(want.kind, name, self._register.get("tenant")))
+
+    def drop(self) -> None:
+        """Nobody uses it any more."""
+        core, self.core = self.core, None
+        if core is not None and core.gone is None:
+            self.io.spawn(core.close(), "close")
+
+    def close(self) -> Steps[None]:
+        self.closed = True
+        core, self.core = self.core, None
+        if core is not None:
+            yield from core.close()
+
+    def forked(self) -> None:
+        core, self.core = self.core, None
+        if core is not None:
+            core.forked()
+
+
+_lives: weakref.WeakSet[Life] = weakref.WeakSet()
+_lives_lock = threading.Lock()
+
+
+def _after_in_child() -> None:
+    global _lives_lock
+    _lives_lock = threading.Lock()
+    for life in list(_lives):
+        life.forked()
+
+
+# No thread changes the set while it is copied into a child.
+os.register_at_fork(
+    before=lambda: _lives_lock.acquire() and None,
+    after_in_parent=lambda: _lives_lock.release(),
+    after_in_child=_after_in_child,
+)

@@ -1,0 +1,175 @@
+"""Without an agent: TENURE_SOLO=1 keeps everything in this process, for a program that runs as a single
+replica. Nothing is kept apart from other processes."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import uuid
+from collections import deque
+from typing import Any
+
+from ._cell import Cell
+from ._core import Feed
+from ._effects import Io, Signal, Steps, WaitFor
+from .errors import Busy, Holder, Reason, SessionGone, WaitTimeout
+from .events import Standing
+
+Json = dict[str, Any]
+_FOREVER_NS = 2**63 - 1
+
+
+def is_solo() -> bool:
+    """True if TENURE_SOLO is set to anything but 0 or nothing."""
+    return os.environ.get("TENURE_SOLO", "0") not in ("", "0")
+
+
+class _Resource:
+    def __init__(self) -> None:
+        self.limit = 1
+        self.holders: list[str] = []
+        self.waiters: deque[tuple[str, Signal]] = deque()
+
+    def grant(self) -> None:
+        while self.waiters and len(self.holders) < self.limit:
+            request, signal = self.waiters.popleft()
+            self.holders.append(request)
+            signal.set()
+
+
+_lock = threading.Lock()
+_resources: dict[tuple[str, str], _Resource] = {}
+_token = 0
+
+
+def _forget_all() -> None:
+    global _lock
+    _lock = threading.Lock()
+    _resources.clear()
+
+
+os.register_at_fork(after_in_child=_forget_all)
+
+
+class SoloCore:
+    """What `Core` is with an agent."""
+
+    def __init__(self, io: Io) -> None:
+        self.io = io
+        self.id = str(uuid.uuid4())
+        self.gone: str | None = None
+        self.connected = False
+        self._cells: dict[str, Cell] = {}
+        self._feeds: list[Feed] = []
+
+    def acquire(self, want: Json, wait: float | None) -> Steps[Cell]:
+        if self.gone is not None:
+            raise SessionGone(f"the session is gone: {self.gone}; open a new one")
+        kind: str = want["kind"]
+        name: str = want.get("name") or "default"
+        request, signal = str(uuid.uuid4()), self.io.signal()
+        with _lock:
+            resource = _resources.setdefault((kind, name), _Resource())
+            if kind == "semaphore":
+                resource.limit = want.get("limit") or resource.limit
+            resource.waiters.append((request, signal))
+            resource.grant()
+            granted = request in resource.holders
+            if not granted and wait == 0:
+                resource.waiters.remove((request, signal))
+                raise self._busy(Busy, kind, name, "is held in this process")
+        try:
+            if not granted:
+                yield WaitFor(signal, wait)
+            with _lock:
+                granted = request in resource.holders
+                if not granted:
+                    raise self._busy(WaitTimeout, kind, name, f"was not free within {wait} s")
+        finally:
+            if not granted:
+                self._give_back(kind, name, request)
+        return self._cell(kind, name, request, want, resource.limit)
+
+    def release(self, cell: Cell) -> Steps[None]:
+        if cell.release():
+            self._cells.pop(cell.id, None)
+            self._give_back(cell.kind, cell.name, cell.id)
+            cell.over.set()
+        return
+        yield  # a generator like its twin
+
+    def release_in_background(self, cell: Cell) -> None:
+        for _ in self.release(cell):
+            pass
+
+    def call(self, target: str, **fields: Any) -> Steps[Json]:
+        return {}
+        yield
+
+    def standing(self, kind: str, name: str, tenant: str | None) -> Steps[Standing]:
+        return Standing(kind, name, (), None, {})
+        yield
+
+    def subscribe(self) -> Feed:
+        feed = Feed(self.io)
+        self._feeds.append(feed)
+        return feed
+
+    def unsubscribe(self, feed: Feed) -> None:
+        self._feeds.remove(feed)
+
+    def close(self) -> Steps[None]:
+        self.gone = "it was closed"
+        for cell in list(self._cells.values()):
+            if cell.lose(Reason.SESSION_GONE, told=True):
+                self._give_back(cell.kind, cell.name, cell.id)
+                cell.over.set()
+                for listener in cell.listeners:
+                    listener()
+        for feed in self._feeds:
+            feed.close()
+        return
+        yield
+
+    def forked(self) -> None:
+        self.gone = "it belongs to the process that this one was forked from"
+        for cell in self._cells.values():
+            cell.lose(Reason.FORKED, told=True)
+
+    def _cell(self, kind: str, name: str, request: str, want: Json, limit: int) -> Cell:
+        global _token
+        with _lock:
+            _token = max(_token + 1, time.time_ns() // 1000)
+            token = _token
+        answer = {
+            "hold": request,
+            "kind": kind,
+            "name": name,
+            "token": token,
+            "ttl_ms": want.get("ttl_ms", 30_000),
+            "slot": 0,
+            "limit": limit if kind == "semaphore" else None,
+            "valid_until_boottime_ns": _FOREVER_NS,
+        }
+        cell = Cell(answer, 0, self.io.signal)
+        cell.view = (memoryview(bytes(24) + _FOREVER_NS.to_bytes(8, "little")).cast("Q"), 3, 0, 0)
+        self._cells[cell.id] = cell
+        return cell
+
+    @staticmethod
+    def _busy(error: type[Busy], kind: str, name: str, text: str) -> Busy:
+        return error(f"{kind}/{name} {text}", Holder(os.uname().nodename, f"pid-{os.getpid()}", 0, 0, os.getpid()))
+
+    @staticmethod
+    def _give_back(kind: str, name: str, request: str) -> None:
+        with _lock:
+            resource = _resources.get((kind, name))
+            if resource is None:
+                return
+            if request in resource.holders:
+                resource.holders.remove(request)
+            resource.waiters = deque(waiter for waiter in resource.waiters if waiter[0] != request)
+            resource.grant()
+            if not resource.holders and not resource.waiters:
+                del _resources[kind, name]

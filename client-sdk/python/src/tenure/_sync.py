@@ -1,0 +1,332 @@
+"""The package for threads; `aio.py` is its twin."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from types import TracebackType
+from typing import Any, ParamSpec, TypeVar, cast
+
+from ._blocking import BlockingIo
+from ._cell import Cell
+from ._core import UNTOLD_MAX
+from ._effects import Signal, Steps
+from ._hold import HoldFacts
+from ._kinds import Duration, Kinds, Want, given, registration, seconds
+from ._life import AnyCore, Life
+from .errors import Busy, Lost
+from .events import Event, Standing
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class _Held(HoldFacts):
+    __slots__ = ("_core", "_life")
+
+    def __init__(self, life: Life, core: AnyCore, cell: Cell) -> None:
+        super().__init__(cell)
+        self._life = life
+        self._core = core
+
+    def release(self) -> None:
+        """Gives it back, so that the next waiter anywhere has it at once. Stop the guarded work before.
+        Raises `Lost` when it had been lost. An agent that cannot be asked is told in the background."""
+        loss = self._loss() if self._cell.lost is not None else None
+        _run(self._life, self._core.release(self._cell))
+        if loss is not None:
+            raise loss
+
+    def wait_until_over(self, timeout: Duration | None = None) -> bool:
+        """Waits until it is lost or released; False when the time was over first."""
+        return bool(self._cell.over.wait(seconds(timeout)))
+
+    def _leave(self, error: BaseException | None) -> Lost | None:
+        """Gives it back at the end of a block; returns how it was lost before."""
+        # A body that ended after valid-until was not guarded to its end.
+        loss = None if self._cell.released or self.is_held() else self._loss()
+        _run(self._life, self._core.release(self._cell))
+        return loss
+
+    def _loss(self) -> Lost:
+        if self._core.connected and not self._cell.told:
+            # The event with the agent's reason is on its way.
+            self._cell.explained.wait(UNTOLD_MAX)
+        return self._cell.loss()
+
+    def __del__(self) -> None:
+        cell = self._cell
+        if not cell.is_over() and not sys.is_finalizing():
+            self._core.release_in_background(cell)
+
+
+class Hold(_Held):
+    """As a context manager it is released at the end of the block, which raises `Lost` if it was lost."""
+
+    __slots__ = ()
+
+    def __enter__(self) -> Hold:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        loss = self._leave(error)
+        if error is None and loss is not None:
+            raise loss
+
+
+class Term(_Held):
+    """A hold of a campaign: the end of its block is quiet about a loss, and the next term follows."""
+
+    __slots__ = ()
+
+    def __enter__(self) -> Term:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        self._leave(error)
+        return isinstance(error, Lost) and error.hold == self.id
+
+
+class Resource:
+    """Something that may be acquired. As a context manager it is acquired at the beginning and released at
+    the end of the block; the end raises `Lost` if it was lost meanwhile."""
+
+    def __init__(self, life: Callable[[Want], Life], want: Want) -> None:
+        self._find_life = life
+        self._want = want
+        self._entered = threading.local()
+
+    def acquire(self, timeout: Duration | None = None) -> Hold:
+        """Waits for it: None for as long as the resource says, 0 to try once. Raises `Busy`."""
+        return self._acquire(self._want.wait if timeout is None else seconds(timeout))
+
+    def campaign(self) -> Campaign:
+        """Term after term; see `tenure.campaign`."""
+        return Campaign(self._term)
+
+    def standing(self) -> Standing:
+        """Its holders and waiters, across the fleet."""
+        life, want = self._find_life(self._want), self._want
+        return _run(life, life.standing(want))
+
+    def _acquire(self, wait: float | None) -> Hold:
+        life = self._find_life(self._want)
+        return Hold(life, *_run(life, life.acquire(self._want, wait)))
+
+    def _term(self) -> tuple[Term, Signal]:
+        life = self._find_life(self._want)
+        core, cell = _run(life, life.acquire(self._want, None))
+        return Term(life, core, cell), cell.over
+
+    def __enter__(self) -> Hold:
+        hold = self._acquire(self._want.wait)
+        entered: list[Hold] = self._entered.__dict__.setdefault("holds", [])
+        entered.append(hold)
+        return hold
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        hold: Hold = self._entered.holds.pop()
+        hold.__exit__(kind, error, trace)
+
+    def __repr__(self) -> str:
+        return f"<{self._want.what}>"
+
+
+class Campaign:
+    """An iterator over terms, each a hold of its own with a token of its own. It waits for the end of a
+    term before it stands for the next one. A term's `with` block ends quietly when the term is lost."""
+
+    def __init__(self, begin: Callable[[], tuple[Term, Signal]]) -> None:
+        self._begin = begin
+        # Not the term itself: one that nobody keeps is given back.
+        self._previous: Signal | None = None
+
+    def __iter__(self) -> Iterator[Term]:
+        return self
+
+    def __next__(self) -> Term:
+        if self._previous is not None:
+            self._previous.wait()
+        term, self._previous = self._begin()
+        return term
+
+
+class Session(Kinds[Resource]):
+    """A registration with the agent, for any number of threads. Begun at first use, and anew after a fork
+    or when the agent has ended it; the holds of before are then lost, and say so."""
+
+    def __init__(self, socket: str | os.PathLike[str] | None, register: dict[str, Any]) -> None:
+        self._life = Life(BlockingIo(), socket, register)
+
+    @property
+    def id(self) -> str:
+        return _run(self._life, self._life.live()).id
+
+    def open(self) -> Session:
+        """Registers now, not at first use."""
+        _run(self._life, self._life.live())
+        return self
+
+    def close(self) -> None:
+        """Ends it, and releases all its holds."""
+        _run(self._life, self._life.close())
+
+    def beat(self) -> None:
+        """Says that the program gets on; only needed where `progress` was promised."""
+        _run(self._life, self._life.call("/v1/beat"))
+
+    def checkpoint(self) -> dict[str, Any]:
+        """Renews everything of the session now; returns the agent's answer."""
+        return _run(self._life, self._life.call("/v1/checkpoint"))
+
+    def events(self) -> Iterator[Event]:
+        """What happens from now on, until the session ends."""
+        core = _run(self._life, self._life.live())
+        # Here, not at the first `next`: an event in between would be missed.
+        feed = core.subscribe()
+
+        def take() -> Iterator[Event]:
+            try:
+                while (event := _run(self._life, feed.next())) is not None:
+                    yield event
+            finally:
+                core.unsubscribe(feed)
+
+        return take()
+
+    def _resource(self, want: Want) -> Resource:
+        return Resource(lambda _: self._life, want)
+
+    def __enter__(self) -> Session:
+        return self.open()
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        life = self.__dict__.get("_life")
+        if life is not None and not sys.is_finalizing():
+            life.drop()
+
+
+class _Default(Kinds[Resource]):
+    """The sessions of a program that names none: one for each project."""
+
+    def __init__(self) -> None:
+        self._lives: dict[str | None, Life] = {}
+        self._lock = threading.Lock()
+
+    def _resource(self, want: Want) -> Resource:
+        return Resource(self._find, want)
+
+    def _find(self, want: Want) -> Life:
+        with self._lock:
+            life = self._lives.get(want.project)
+            if life is None:
+                register = given(tether="connection", project=want.project)
+                life = self._lives[want.project] = Life(BlockingIo(), None, register)
+            return life
+
+    def close(self) -> None:
+        with self._lock:
+            lives = list(self._lives.values())
+            self._lives.clear()
+        for life in lives:
+            _run(life, life.close())
+
+    def forked(self) -> None:
+        # Signals and locks of the parent's threads are nobody's here.
+        self._lock = threading.Lock()
+        self._lives.clear()
+
+
+_default = _Default()
+leader = _default.leader
+lease = _default.lease
+semaphore = _default.semaphore
+master = _default.master
+close_default = _default.close
+os.register_at_fork(after_in_child=_default.forked)
+
+
+def session(
+    name: str | None = None,
+    *,
+    socket: str | os.PathLike[str] | None = None,
+    surface: str | None = None,
+    tenant: str | None = None,
+    project: str | None = None,
+    progress: Duration | None = None,
+    linger: Duration | None = None,
+    ttl: Duration | None = None,
+    holds: int | None = None,
+) -> Session:
+    """A session of one's own. `progress` promises to call `beat()` at least that often; `holds` is how
+    many it may have at once (63 unless said otherwise)."""
+    register = registration(
+        name=name, surface=surface, tenant=tenant, project=project, progress=progress, linger=linger, ttl=ttl, holds=holds
+    )
+    return Session(socket, register)
+
+
+def campaign(name: str, *, ttl: Duration | None = None, max_hold: Duration | None = None) -> Campaign:
+    """Stands for leadership for good: `for term in campaign(…): with term: …`. Breaking out resigns."""
+    return leader(name, ttl=ttl, max_hold=max_hold).campaign()
+
+
+def leader_only(name: str, *, wait: Duration | None = 0) -> Callable[[Callable[P, R]], Callable[P, R | None]]:
+    """Runs the function as leader; returns None without running it when somebody else leads."""
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R | None]:
+        if inspect.iscoroutinefunction(function):
+            raise TypeError(f"{function.__qualname__} is a coroutine function: use tenure.aio.leader_only")
+
+        @functools.wraps(function)
+        def only(*args: P.args, **kwargs: P.kwargs) -> R | None:
+            try:
+                hold = leader(name, wait=wait).acquire()
+            except Busy:
+                return None
+            with hold:
+                return function(*args, **kwargs)
+
+        return only
+
+    return decorate
+
+
+def limited(
+    name: str, limit: int | None = None, *, wait: Duration | None = None
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Runs the function with a permit of that semaphore; a coroutine function too. Raises `Busy` when
+    none is free in time."""
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        if inspect.iscoroutinefunction(function):
+            from . import aio
+
+            return cast("Callable[P, R]", aio.limited(name, limit, wait=wait)(function))
+
+        @functools.wraps(function)
+        def one(*args: P.args, **kwargs: P.kwargs) -> R:
+            with semaphore(name, limit, wait=wait):
+                return function(*args, **kwargs)
+
+        return one
+
+    return decorate
+
+
+def _run(life: Life, steps: Steps[R]) -> R:
+    return cast(BlockingIo, life.io).run(steps)
+

@@ -1,0 +1,495 @@
+"""The package for asyncio; the twin of what `tenure` has for threads.
+
+A lost hold cancels the task that runs its `async with` block, and the block raises `Lost`. A
+cancellation from elsewhere stays one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import os
+import socket as sockets
+import sys
+import weakref
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Generator
+from types import TracebackType
+from typing import Any, ParamSpec, TypeVar, cast
+
+from ._cell import Cell
+from ._core import UNTOLD_MAX, Feed
+from ._effects import Connect, Effect, Enter, Pause, Receive, Send, Signal, Steps, T, WaitFor
+from ._hold import HoldFacts
+from ._kinds import Duration, Kinds, Want, given, registration, seconds
+from ._life import AnyCore, Life
+from .errors import Busy, Lost
+from .events import Event, Standing
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_RECEIVE_SIZE = 65536
+
+
+class _Signal:
+    """An event of the loop that any thread may set."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._event = asyncio.Event()
+
+    def set(self) -> None:
+        if asyncio._get_running_loop() is self._loop:
+            self._event.set()
+        else:
+            # A closed loop has nobody who waits.
+            with contextlib.suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._event.set)
+
+    def clear(self) -> None:
+        self._event.clear()
+
+    def is_set(self) -> bool:
+        return self._event.is_set()
+
+    async def wait(self, timeout: float | None = None) -> bool:
+        try:
+            return await _within(self._event.wait(), timeout)
+        except TimeoutError:
+            return False
+
+
+class _AsyncIo:
+    """Runs steps in one event loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self._lock = asyncio.Lock()
+        # A task without a reference may be collected.
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def signal(self) -> Signal:
+        return _Signal(self.loop)
+
+    def leave(self) -> None:
+        self._lock.release()
+
+    def forked(self) -> None:
+        self._lock = asyncio.Lock()
+        self._tasks = set()
+
+    def spawn(self, steps: Steps[None], name: str) -> None:
+        if asyncio._get_running_loop() is self.loop:
+            self._begin(steps, name)
+        else:
+            # A hold that nobody has any more is collected in any thread, and perhaps after the loop.
+            with contextlib.suppress(RuntimeError):
+                self.loop.call_soon_threadsafe(self._begin, steps, name)
+
+    def _begin(self, steps: Steps[None], name: str) -> None:
+        task = self.loop.create_task(self.run(steps), name=f"tenure-{name}")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def run(self, steps: Steps[T]) -> T:
+        try:
+            effect = next(steps)
+            while True:
+                try:
+                    outcome = await self._perform(effect)
+                except BaseException as error:
+                    effect = steps.throw(error)
+                else:
+                    effect = steps.send(outcome)
+        except StopIteration as done:
+            value: T = done.value
+            return value
+
+    async def _perform(self, effect: Effect) -> Any:
+        if isinstance(effect, Receive):
+            return await _within(self.loop.sock_recv(effect.socket, _RECEIVE_SIZE), effect.timeout)
+        if isinstance(effect, Send):
+            return await _within(self.loop.sock_sendall(effect.socket, effect.data), effect.timeout)
+        if isinstance(effect, Connect):
+            return _connect(effect)
+        if isinstance(effect, Pause):
+            return await asyncio.sleep(effect.seconds)
+        if isinstance(effect, WaitFor):
+            return await effect.signal.wait(effect.timeout)
+        assert isinstance(effect, Enter)
+        return await self._lock.acquire()
+
+
+def _connect(effect: Connect) -> sockets.socket:
+    connection = sockets.socket(sockets.AF_UNIX, sockets.SOCK_STREAM)
+    try:
+        connection.setblocking(False)
+        # At once or not at all; the loop's own method would take a full queue for a connection.
+        connection.connect(effect.path)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+async def _within(work: Coroutine[Any, Any, T], timeout: float | None) -> T:
+    if timeout is None:
+        return await work
+    try:
+        return await asyncio.wait_for(work, timeout)
+    except asyncio.TimeoutError:
+        # Another class until Python 3.11.
+        raise TimeoutError from None
+
+
+class _Held(HoldFacts):
+    __slots__ = ("_cancelled", "_cancelling", "_core", "_life", "_task")
+
+    def __init__(self, life: Life, core: AnyCore, cell: Cell) -> None:
+        super().__init__(cell)
+        self._life = life
+        self._core = core
+        self._task: asyncio.Task[Any] | None = None
+        self._cancelled = False
+        self._cancelling = 0
+
+    async def release(self) -> None:
+        """Gives it back, so that the next waiter anywhere has it at once. Stop the guarded work before.
+        Raises `Lost` when it had been lost. An agent that cannot be asked is told in the background."""
+        loss = await self._told_loss() if self._cell.lost is not None else None
+        await _run(self._life, self._core.release(self._cell))
+        if loss is not None:
+            raise loss
+
+    async def wait_until_over(self, timeout: Duration | None = None) -> bool:
+        """Waits until it is lost or released; False when the time was over first."""
+        return bool(await self._cell.over.wait(seconds(timeout)))
+
+    async def _enter(self) -> None:
+        task = asyncio.current_task()
+        assert task is not None, "a coroutine runs in a task"
+        self._task = task
+        self._cancelled = False
+        if sys.version_info >= (3, 11):
+            self._cancelling = task.cancelling()
+        loop = asyncio.get_running_loop()
+        # Not at once: `check` may notice the loss in this very task.
+
+        def lost(_: Lost) -> None:
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(self._cancel)
+
+        self.on_lost(lost)
+
+    async def _leave(self, error: BaseException | None) -> Lost | None:
+        """Gives it back at the end of a block; returns how it was lost if that is how the block ended."""
+        task, self._task = self._task, None
+        is_our_cancel = False
+        if self._cancelled and task is not None:
+            is_our_cancel = isinstance(error, asyncio.CancelledError)
+            if sys.version_info >= (3, 11) and task.uncancel() > self._cancelling:
+                # Somebody else wants the task to end, too.
+                is_our_cancel = False
+        # A body that ended after valid-until was not guarded to its end.
+        loss = None if self._cell.released or self.is_held() else await self._told_loss()
+        await _run(self._life, self._core.release(self._cell))
+        if loss is not None and isinstance(error, Lost) and error.hold == self.id:
+            error.reason, error.by, error.word = loss.reason, loss.by, loss.word
+            return error
+        return loss if error is None or is_our_cancel else None
+
+    def _cancel(self) -> None:
+        if self._task is not None and not self._cancelled:
+            self._cancelled = True
+            self._task.cancel(f"{self._cell.what} was lost")
+
+    async def _told_loss(self) -> Lost:
+        if self._core.connected and not self._cell.told:
+            # The event with the agent's reason is on its way.
+            await self._cell.explained.wait(UNTOLD_MAX)
+        return self._cell.loss()
+
+    def __del__(self) -> None:
+        cell = self._cell
+        if not cell.is_over() and not sys.is_finalizing():
+            self._core.release_in_background(cell)
+
+
+class Hold(_Held):
+    """With `async with` the block is cancelled at the loss, raises `Lost`, and releases at its end."""
+
+    __slots__ = ()
+
+    async def __aenter__(self) -> Hold:
+        await self._enter()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        loss = await self._leave(error)
+        if loss is not None and loss is not error:
+            raise loss from None
+
+
+class Term(_Held):
+    """A hold of a campaign: its block is cancelled at the loss and ends quietly, and the next term follows."""
+
+    __slots__ = ()
+
+    async def __aenter__(self) -> Term:
+        await self._enter()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        return await self._leave(error) is not None
+
+
+class Acquisition:
+    """Await it for a hold, or use it as `async with`."""
+
+    def __init__(self, begin: Callable[[], Coroutine[Any, Any, Hold]]) -> None:
+        self._begin = begin
+        self._hold: Hold | None = None
+
+    def __await__(self) -> Generator[Any, None, Hold]:
+        return self._begin().__await__()
+
+    async def __aenter__(self) -> Hold:
+        self._hold = await self._begin()
+        return await self._hold.__aenter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._hold is not None, "it was entered"
+        await self._hold.__aexit__(kind, error, trace)
+
+
+class Resource:
+    """Something that may be acquired. With `async with` it is acquired at the beginning and released at
+    the end of the block, which is cancelled at the loss and then raises `Lost`."""
+
+    def __init__(self, life: Callable[[Want], Life], want: Want) -> None:
+        self._find_life = life
+        self._want = want
+        self._entered: dict[asyncio.Task[Any] | None, list[Acquisition]] = {}
+
+    def acquire(self, timeout: Duration | None = None) -> Acquisition:
+        """Waits for it: None for as long as the resource says, 0 to try once. Raises `Busy`."""
+        wait = self._want.wait if timeout is None else seconds(timeout)
+        return Acquisition(lambda: self._acquire(wait))
+
+    def campaign(self) -> Campaign:
+        """Term after term; see `tenure.aio.campaign`."""
+        return Campaign(self._term)
+
+    async def standing(self) -> Standing:
+        """Its holders and waiters, across the fleet."""
+        life = self._find_life(self._want)
+        return await _run(life, life.standing(self._want))
+
+    async def _acquire(self, wait: float | None) -> Hold:
+        life = self._find_life(self._want)
+        return Hold(life, *await _run(life, life.acquire(self._want, wait)))
+
+    async def _term(self) -> tuple[Term, Signal]:
+        life = self._find_life(self._want)
+        core, cell = await _run(life, life.acquire(self._want, None))
+        return Term(life, core, cell), cell.over
+
+    async def __aenter__(self) -> Hold:
+        acquisition = self.acquire()
+        hold = await acquisition.__aenter__()
+        self._entered.setdefault(asyncio.current_task(), []).append(acquisition)
+        return hold
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        task = asyncio.current_task()
+        acquisition = self._entered[task].pop()
+        if not self._entered[task]:
+            del self._entered[task]
+        await acquisition.__aexit__(kind, error, trace)
+
+    def __repr__(self) -> str:
+        return f"<{self._want.what}>"
+
+
+class Campaign:
+    """An iterator over terms, each a hold of its own with a token of its own. It waits for the end of a
+    term before it stands for the next one. A term's `async with` block is cancelled when the term is
+    lost, and ends quietly."""
+
+    def __init__(self, begin: Callable[[], Coroutine[Any, Any, tuple[Term, Signal]]]) -> None:
+        self._begin = begin
+        # Not the term itself: one that nobody keeps is given back.
+        self._previous: Signal | None = None
+
+    def __aiter__(self) -> AsyncIterator[Term]:
+        return self
+
+    async def __anext__(self) -> Term:
+        if self._previous is not None:
+            await self._previous.wait()
+        term, self._previous = await self._begin()
+        return term
+
+
+class Session(Kinds[Resource]):
+    """A registration with the agent, for one event loop. Begun at first use, and anew when the agent has
+    ended it; the holds of before are then lost, and say so."""
+
+    def __init__(self, socket: str | os.PathLike[str] | None, register: dict[str, Any]) -> None:
+        self._socket = socket
+        self._register = register
+        self._opened: Life | None = None
+
+    async def open(self) -> Session:
+        """Registers now, not at first use."""
+        await _run(self._life, self._life.live())
+        return self
+
+    async def close(self) -> None:
+        """Ends it, and releases all its holds."""
+        await _run(self._life, self._life.close())
+
+    async def beat(self) -> None:
+        """Says that the program gets on; only needed where `progress` was promised."""
+        await _run(self._life, self._life.call("/v1/beat"))
+
+    async def checkpoint(self) -> dict[str, Any]:
+        """Renews everything of the session now; returns the agent's answer."""
+        return await _run(self._life, self._life.call("/v1/checkpoint"))
+
+    def events(self) -> AsyncGenerator[Event, None]:
+        """What happens from now on, until the session ends; before it is opened, from the first `anext` on."""
+        core = self._life.core
+        return self._take(core, core.subscribe() if core is not None else None)
+
+    async def _take(self, core: AnyCore | None, feed: Feed | None) -> AsyncGenerator[Event, None]:
+        if core is None or feed is None:
+            core = await _run(self._life, self._life.live())
+            feed = core.subscribe()
+        try:
+            while (event := await _run(self._life, feed.next())) is not None:
+                yield event
+        finally:
+            core.unsubscribe(feed)
+
+    @property
+    def _life(self) -> Life:
+        # Here, where the loop is known.
+        if self._opened is None:
+            self._opened = Life(_AsyncIo(asyncio.get_running_loop()), self._socket, self._register)
+        return self._opened
+
+    def _resource(self, want: Want) -> Resource:
+        return Resource(lambda _: self._life, want)
+
+    async def __aenter__(self) -> Session:
+        return await self.open()
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    def __del__(self) -> None:
+        life = self.__dict__.get("_opened")
+        if life is not None and not sys.is_finalizing():
+            life.drop()
+
+
+class _Default(Kinds[Resource]):
+    """The sessions of a program that names none: one for each project in each event loop."""
+
+    def __init__(self) -> None:
+        self._lives: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str | None, Life]]
+        self._lives = weakref.WeakKeyDictionary()
+
+    def _resource(self, want: Want) -> Resource:
+        return Resource(self._find, want)
+
+    def _find(self, want: Want) -> Life:
+        loop = asyncio.get_running_loop()
+        lives = self._lives.setdefault(loop, {})
+        if want.project not in lives:
+            lives[want.project] = Life(_AsyncIo(loop), None, given(tether="connection", project=want.project))
+        return lives[want.project]
+
+
+_default = _Default()
+leader = _default.leader
+lease = _default.lease
+semaphore = _default.semaphore
+master = _default.master
+
+
+def session(
+    name: str | None = None,
+    *,
+    socket: str | os.PathLike[str] | None = None,
+    surface: str | None = None,
+    tenant: str | None = None,
+    project: str | None = None,
+    progress: Duration | None = None,
+    linger: Duration | None = None,
+    ttl: Duration | None = None,
+    holds: int | None = None,
+) -> Session:
+    """A session of one's own. `progress` promises to call `beat()` at least that often; `holds` is how
+    many it may have at once (63 unless said otherwise)."""
+    register = registration(
+        name=name, surface=surface, tenant=tenant, project=project, progress=progress, linger=linger, ttl=ttl, holds=holds
+    )
+    return Session(socket, register)
+
+
+def campaign(name: str, *, ttl: Duration | None = None, max_hold: Duration | None = None) -> Campaign:
+    """Stands for leadership for good: `async for term in campaign(…): async with term: …`. Breaking out
+    resigns."""
+    return leader(name, ttl=ttl, max_hold=max_hold).campaign()
+
+
+def leader_only(
+    name: str, *, wait: Duration | None = 0
+) -> Callable[[Callable[P, Coroutine[Any, Any, R]]], Callable[P, Coroutine[Any, Any, R | None]]]:
+    """Runs the coroutine function as leader; returns None without running it when somebody else leads."""
+
+    def decorate(function: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Coroutine[Any, Any, R | None]]:
+        @functools.wraps(function)
+        async def only(*args: P.args, **kwargs: P.kwargs) -> R | None:
+            try:
+                hold = await leader(name, wait=wait).acquire()
+            except Busy:
+                return None
+            async with hold:
+                return await function(*args, **kwargs)
+
+        return only
+
+    return decorate
+
+
+def limited(
+    name: str, limit: int | None = None, *, wait: Duration | None = None
+) -> Callable[[Callable[P, Coroutine[Any, Any, R]]], Callable[P, Coroutine[Any, Any, R]]]:
+    """Runs the coroutine function with a permit of that semaphore. Raises `Busy` when none is free in
+    time."""
+
+    def decorate(function: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Coroutine[Any, Any, R]]:
+        @functools.wraps(function)
+        async def one(*args: P.args, **kwargs: P.kwargs) -> R:
+            async with semaphore(name, limit, wait=wait):
+                return await function(*args, **kwargs)
+
+        return one
+
+    return decorate
+
+
+async def _run(life: Life, steps: Steps[R]) -> R:
+    return await cast(_AsyncIo, life.io).run(steps)

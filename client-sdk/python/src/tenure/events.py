@@ -1,0 +1,206 @@
+"""Events of a session, in the order in which the agent numbered them. For `match`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Union
+
+from .errors import Holder, Lost, Reason
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class HoldView:
+    """A hold as the agent sees it."""
+
+    hold: str
+    kind: str
+    name: str
+    state: str
+    """`waiting`, `held`, `jeopardy`, `released` or `lost`."""
+    slot: int
+    token: int | None
+    valid_ms: int
+    valid_until_boottime_ns: int
+    position: int | None
+    limit: int | None
+
+    @classmethod
+    def parse(cls, data: Mapping[str, Any]) -> HoldView:
+        return cls(
+            hold=data["hold"],
+            kind=data["kind"],
+            name=data["name"],
+            state=data.get("state", "held"),
+            slot=data["slot"],
+            token=data.get("token"),
+            valid_ms=data["valid_ms"],
+            valid_until_boottime_ns=data["valid_until_boottime_ns"],
+            position=data.get("position"),
+            limit=data.get("limit"),
+        )
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """Everything that the session holds or waits for: the first event of a fresh stream."""
+
+    role: str
+    """`master`, `peer` or `none`."""
+    holds: tuple[HoldView, ...]
+
+
+@dataclass(frozen=True)
+class Queued:
+    """The place of a wait changed; 1 is next."""
+
+    hold: str
+    kind: str
+    name: str
+    position: int
+
+
+@dataclass(frozen=True)
+class Granted:
+    """A hold was granted."""
+
+    view: HoldView
+
+    @property
+    def hold(self) -> str:
+        return self.view.hold
+
+    @property
+    def token(self) -> int | None:
+        return self.view.token
+
+
+@dataclass(frozen=True)
+class Jeopardy:
+    """A renewal is unknown: the hold is valid, but not for long."""
+
+    hold: str
+    kind: str
+    name: str
+    token: int
+    cause: str
+    valid_for: float
+    """How long it is valid from now on unless renewed, seconds."""
+
+
+@dataclass(frozen=True)
+class Safe:
+    """A hold is out of danger again."""
+
+    view: HoldView
+
+    @property
+    def hold(self) -> str:
+        return self.view.hold
+
+
+@dataclass(frozen=True)
+class Released:
+    """A hold was given back, or a wait ended without a grant."""
+
+    hold: str
+    kind: str
+    name: str
+    token: int | None
+    cause: str
+    """`client`, `wait_timeout` or `session_ended`."""
+
+
+@dataclass(frozen=True)
+class Standing:
+    """The project's master, or a watched resource, changed."""
+
+    kind: str
+    name: str
+    holders: tuple[Holder, ...]
+    limit: int | None
+    raw: Json = field(repr=False)
+    """All that the agent says."""
+
+
+@dataclass(frozen=True)
+class Message:
+    """A broadcast to the project, or a push to this session."""
+
+    project: str
+    direct: bool
+    payload: Any
+
+
+@dataclass(frozen=True)
+class Shutdown:
+    """The agent ended the stream: `stopping`, `restarting`, `session_ended` or `lagged`. The session
+    reconnects by itself unless it has ended."""
+
+    cause: str
+
+
+@dataclass(frozen=True)
+class Missed:
+    """So many events were dropped here because nobody took them."""
+
+    count: int
+
+
+Event = Union[
+    Snapshot, Queued, Granted, Jeopardy, Safe, Lost, Released, Standing, Message, Shutdown, Missed
+]
+
+
+def parse_holder(data: Mapping[str, Any]) -> Holder:
+    return Holder(
+        host=data.get("host", ""),
+        name=data.get("name", ""),
+        since_ms=data.get("since_ms", 0),
+        token=data.get("token", 0),
+        pid=data.get("pid"),
+        uid=data.get("uid"),
+        hold=data.get("hold"),
+    )
+
+
+def parse_standing(data: Json) -> Standing:
+    holders = tuple(parse_holder(holder) for holder in data.get("holders", []))
+    return Standing(data["kind"], data["name"], holders, data.get("limit"), data)
+
+
+def parse(name: str, text: str) -> Event | None:
+    """Reads an event; None for a name that this version does not know. Raises ValueError, KeyError or
+    TypeError when the data is not what the name promises."""
+    data: Json = json.loads(text)
+    if name == "snapshot":
+        return Snapshot(data["role"], tuple(HoldView.parse(view) for view in data["holds"]))
+    if name == "granted":
+        return Granted(HoldView.parse(data))
+    if name == "safe":
+        return Safe(HoldView.parse(data))
+    if name == "standing":
+        return parse_standing(data)
+    if name == "message":
+        return Message(data["project"], data["direct"], data["payload"])
+    if name == "shutdown":
+        return Shutdown(data["cause"])
+    if name not in ("queued", "jeopardy", "lost", "released"):
+        return None
+    of: tuple[str, str, str] = data["hold"], data["kind"], data["name"]
+    if name == "queued":
+        return Queued(*of, data["position"])
+    if name == "jeopardy":
+        return Jeopardy(*of, data["token"], data["cause"], data["valid_ms"] / 1000)
+    if name == "lost":
+        word: str = data["reason"]
+        what = f"{data['kind']}/{data['name']}"
+        return Lost(Reason.parse(word), data["token"], what, _by(data.get("by")), word, data["hold"])
+    return Released(*of, data.get("token"), data["cause"])
+
+
+def _by(by: Any) -> str | None:
+    return by if by is None or isinstance(by, str) else json.dumps(by)

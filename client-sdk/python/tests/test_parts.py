@@ -1,0 +1,223 @@
+"""The parts without an agent."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from pathlib import Path
+
+import pytest
+import tenure
+from tenure import _http, _socket, _sse, events, page
+from tenure._blocking import BlockingIo
+from tenure._calls import Calls
+from tenure._core import Core
+
+
+@pytest.mark.parametrize("size", [1, 2, 7, 1000])
+@pytest.mark.parametrize(
+    ("stream", "expected"),
+    [
+        ("", []),
+        ("id: 7\nevent: granted\ndata: {}\n\n", [(7, "granted", "{}")]),
+        ("id: 7\r\nevent: granted\r\ndata: {}\r\n\r\n", [(7, "granted", "{}")]),
+        ("event: a\ndata: 1\n\nevent: b\ndata: 2\n\n", [(None, "a", "1"), (None, "b", "2")]),
+        ("data:1\ndata: 2\ndata\n\n", [(None, "", "1\n2\n")]),
+        (": keep-alive\n\ndata: {}\n: in between\n\n", [(None, "", "{}")]),
+        ("id: 9\nevent: unfinished\ndata: {}\n", []),
+        ("event: without data\n\ndata: x\n\n", [(None, "", "x")]),
+        ("id: none\nretry: 10\nfuture: y\ndata: x\n\n", [(None, "", "x")]),
+        ("id: 1\ndata: grüße\n\n", [(1, "", "grüße")]),
+    ],
+)
+def test_frames(size: int, stream: str, expected: list[tuple[int | None, str, str]]) -> None:
+    parser, content = _sse.Parser(), stream.encode()
+    frames = [frame for at in range(0, len(content), size) for frame in parser.feed(content[at : at + size])]
+    assert [(frame.id, frame.event, frame.data) for frame in frames] == expected
+
+
+def test_an_endless_event_is_refused() -> None:
+    with pytest.raises(_sse.FrameTooLarge):
+        _sse.Parser().feed(b"x" * (_sse.FRAME_SIZE_MAX + 1))
+    parser = _sse.Parser()
+    with pytest.raises(_sse.FrameTooLarge):
+        for _ in range(3):
+            parser.feed(b"data: " + b"x" * (_sse.FRAME_SIZE_MAX // 2) + b"\n")
+
+
+@pytest.mark.parametrize("size", [1, 3, 1000])
+@pytest.mark.parametrize(
+    ("content", "body"),
+    [
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello", b"hello"),
+        (b"HTTP/1.1 204 No Content\r\n\r\n", b""),
+        (b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nhe\r\n3;x=y\r\nllo\r\n0\r\na: b\r\n\r\n", b"hello"),
+        (b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n", b""),
+    ],
+)
+def test_responses(size: int, content: bytes, body: bytes) -> None:
+    response = _http.Response()
+    for at in range(0, len(content), size):
+        assert not response.complete
+        response.feed(content[at : at + size])
+    assert response.complete
+    assert bytes(response.body) == body
+
+
+@pytest.mark.parametrize("content", [b"SSH-2.0-OpenSSH_9\r\n", b"HTTP/1.1 abc\r\n\r\n", b"x" * 70000])
+def test_what_is_no_http_is_refused(content: bytes) -> None:
+    with pytest.raises(_http.NotHttp):
+        _http.Response().feed(content)
+
+
+def test_a_connection_that_ends_early_is_an_error() -> None:
+    response = _http.Response()
+    response.feed(b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhe")
+    with pytest.raises(ConnectionResetError):
+        response.feed(b"")
+
+
+OWN = "/run/user/1000/tenured/api.sock"
+SERVICE = _socket.SERVICE_SOCKET
+
+
+@pytest.mark.parametrize(
+    ("explicit", "environment", "existing", "found"),
+    [
+        ("/b.sock", {"TENURE_SOCKET": "/a.sock"}, [OWN], "/b.sock"),
+        (None, {"TENURE_SOCKET": "/a.sock", "XDG_RUNTIME_DIR": "/run/user/1000"}, [OWN], "/a.sock"),
+        (None, {"TENURE_SOCKET": "", "XDG_RUNTIME_DIR": "/run/user/1000"}, [OWN, SERVICE], OWN),
+        (None, {"XDG_RUNTIME_DIR": "/run/user/1000"}, [SERVICE], SERVICE),
+        (None, {"XDG_RUNTIME_DIR": "/run/user/1000"}, [], OWN),
+        (None, {}, [], SERVICE),
+        (None, {}, ["/tmp/tenured-1000/api.sock"], "/tmp/tenured-1000/api.sock"),
+        (None, {}, [OWN, SERVICE], OWN),
+        (None, {"XDG_RUNTIME_DIR": "/run/user/0"}, [OWN, SERVICE], OWN),
+        ("unix:/a.sock", {}, [], "/a.sock"),
+        ("unix:///a.sock", {}, [], "/a.sock"),
+    ],
+)
+def test_the_nearest_socket_wins(explicit: str | None, environment: dict[str, str], existing: list[str], found: str) -> None:
+    assert _socket.find_in(explicit, environment, 1000, existing.__contains__) == found
+
+
+@pytest.mark.parametrize(
+    ("value", "rule"),
+    [("unix://host/a", "has no host"), ("http://host/", "only scheme"), ("unix:", "not be empty"), ("/" * 108, "shorter")],
+)
+def test_what_names_no_socket_is_refused(value: str, rule: str) -> None:
+    with pytest.raises(tenure.AgentUnavailable, match=rule):
+        _socket.find(value)
+
+
+def test_a_missing_agent_is_said_with_the_way_out() -> None:
+    with pytest.raises(tenure.AgentUnavailable, match="start the agent with `tenured`"):
+        tenure.session(socket="/nowhere/api.sock").open()
+
+
+class PageFile:
+    """A page as an agent writes it."""
+
+    def __init__(self, path: Path, slots: int = 3) -> None:
+        self.path, self.session, self.boot = path, str(uuid.uuid4()), str(uuid.uuid4())
+        self.content = bytearray(64 * (slots + 1))
+        self.content[:16] = b"TENUREP1" + (1).to_bytes(4, "little") + slots.to_bytes(4, "little")
+        self.content[16:48] = uuid.UUID(self.session).bytes + uuid.UUID(self.boot).bytes
+        self.write()
+
+    def write(self) -> None:
+        # In place: the reader has it mapped.
+        with open(self.path, "r+b" if self.path.exists() else "wb") as file:
+            file.write(self.content)
+
+    def slot(self, slot: int, hold: str, valid_until: int, token: int = 7) -> None:
+        words = uuid.UUID(hold).bytes + token.to_bytes(8, "little") + valid_until.to_bytes(8, "little")
+        self.content[64 * (slot + 1) : 64 * (slot + 1) + 32] = words
+        self.write()
+
+    def open(self) -> page.Page:
+        return page.Page(str(self.path), self.session, self.boot)
+
+
+def test_a_page_shows_what_is_held_now(tmp_path: Path) -> None:
+    file, hold, other = PageFile(tmp_path / "page"), str(uuid.uuid4()), str(uuid.uuid4())
+    opened = file.open()
+    view = opened.view(1, hold)
+    assert not page.is_held(view)
+    until = page.boottime_ns() + 10**10
+    file.slot(1, hold, until)
+    assert page.is_held(view) and page.valid_until_ns(view) == until and opened.token(1, hold) == 7
+    file.slot(1, other, until)
+    assert not page.is_held(view) and page.valid_until_ns(view) == 0 and opened.token(1, hold) is None
+    file.slot(1, hold, page.boottime_ns() - 1)
+    assert not page.is_held(view)
+    file.slot(1, other, until)
+    file.slot(2, hold, until)
+    assert (opened.find(hold, 1), opened.find(hold, 2), opened.find(other, 0)) == (2, 2, 1)
+    assert not page.is_held(opened.view(3, hold)) and not page.is_held(page.dead_view())
+
+
+@pytest.mark.parametrize(
+    ("at", "content", "difference"),
+    [(0, b"X", "begins with"), (8, b"\2", "version 2"), (12, b"\4", "4 slots"), (16, b"\0\0\0\0\0", "session"), (32, b"\0\0\0\0\0", "boot")],
+)
+def test_another_page_is_refused(tmp_path: Path, at: int, content: bytes, difference: str) -> None:
+    file = PageFile(tmp_path / "page")
+    file.content[at : at + len(content)] = content
+    file.write()
+    with pytest.raises(tenure.PageError, match=difference):
+        file.open()
+
+
+def test_a_page_that_is_short_or_missing_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "short").write_bytes(b"TENUREP1")
+    for name in ("short", "missing"):
+        with pytest.raises(tenure.PageError):
+            page.Page(str(tmp_path / name), str(uuid.uuid4()), str(uuid.uuid4()))
+
+
+def test_a_page_in_the_place_of_another_is_noticed(tmp_path: Path) -> None:
+    file = PageFile(tmp_path / "page")
+    opened = file.open()
+    assert opened.is_at(str(file.path))
+    (tmp_path / "new").write_bytes(file.content)
+    (tmp_path / "new").rename(file.path)
+    assert not opened.is_at(str(file.path))
+
+
+def test_another_clock_is_told_from_a_slow_answer() -> None:
+    second, now = 10**9, page.boottime_ns()
+    page.check_clock(now - second, 30_000, now + 30 * second)
+    page.check_clock(now - 2 * second, 30_000, now + 29 * second)
+    page.check_clock(now, 0, now - second)
+    with pytest.raises(tenure.ClocksDiffer, match="behind the agent's: a time namespace"):
+        page.check_clock(now, 30_000, now + 330 * second)
+    with pytest.raises(tenure.ClocksDiffer, match="300.0 s ahead of"):
+        page.check_clock(now, 30_000, now - 270 * second)
+
+
+def test_the_clock_is_that_of_uptime() -> None:
+    uptime = float(Path("/proc/uptime").read_text().split()[0])
+    assert abs(page.boottime_ns() / 1e9 - uptime) < 1
+    assert time.CLOCK_BOOTTIME == page.BOOTTIME
+
+
+def test_a_grant_that_overtakes_an_older_snapshot_is_kept(tmp_path: Path) -> None:
+    file, hold = PageFile(tmp_path / "page"), str(uuid.uuid4())
+    until = page.boottime_ns() + 10**10
+    file.slot(0, hold, until)
+    core = Core(BlockingIo(), Calls("/nowhere"), {"session": file.session, "page": str(file.path)}, file.open())
+    answer = {"hold": hold, "kind": "leader", "name": "r", "token": 7, "ttl_ms": 30_000, "slot": 0}
+    answer |= {"valid_ms": 10_000, "valid_until_boottime_ns": until}
+    cell = core.io.run(core._granted(answer, until - 10**10))
+    view = {**answer, "state": "waiting", "valid_ms": 0, "valid_until_boottime_ns": 0}
+
+    def snapshot(*views: dict[str, object]) -> events.Snapshot:
+        return events.Snapshot("none", tuple(events.HoldView.parse(one) for one in views))
+
+    # Asked for before the hold was there; on the stream of its time; on a later one that was slow.
+    core._apply(snapshot(), core.streams)
+    core._apply(snapshot(view), core.streams + 1)
+    assert not cell.is_over() and page.is_held(cell.view)
+    core._apply(snapshot(), core.streams + 1)
+    assert cell.lost is not None and cell.lost.reason is tenure.Reason.FORGOTTEN

@@ -1,0 +1,45 @@
+import { Client } from "./client/client.js";
+import { Life } from "./session/life.js";
+import { Resources, Session, registration, type SessionOptions } from "./session/session.js";
+import type { Kind, Revoke, Revoked, Standing } from "./wire.js";
+
+export interface TenureOptions extends SessionOptions {
+  /**
+   * The agent's socket: a path or a `unix:` URI. Default: TENURE_SOCKET, else this user's own agent
+   * (`$XDG_RUNTIME_DIR/tenured/api.sock`, `/run/user/UID/tenured/api.sock`, `/tmp/tenured-UID/api.sock`) if there is
+   * one, else the service (`/run/tenured/api.sock`).
+   */
+  readonly socket?: string;
+}
+
+/**
+ * The agent on this host, with one session that all resources share; it is opened by the first of them. A worker
+ * thread and a child process have sessions of their own.
+ */
+export class Tenure extends Resources {
+  readonly #options: TenureOptions;
+  readonly #connect: () => Client;
+
+  constructor(options: TenureOptions = {}) {
+    let client: Client | undefined;
+    const connect = (): Client => (client ??= new Client(options.socket));
+    super(new Life(connect, registration(options)));
+    this.#options = options;
+    this.#connect = connect;
+  }
+
+  /** A session of its own, with options of its own besides those given to the constructor. */
+  async session(options: SessionOptions = {}): Promise<Session> {
+    return Session.open(this.#connect(), { ...this.#options, ...options });
+  }
+
+  /** Holders and waiters of a resource, across the fleet. A master's name is its project. */
+  async standing(kind: Kind, name: string): Promise<Standing> {
+    return this.#connect().standing(kind, name, this.#options.tenant);
+  }
+
+  /** Takes a resource away from its holders; for root and the agent's own user. */
+  async revoke(revoke: Revoke): Promise<Revoked> {
+    return this.#connect().revoke(revoke);
+  }
+}

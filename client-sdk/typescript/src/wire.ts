@@ -1,0 +1,297 @@
+// The shapes that travel, in the names of this language: `valid_ms` on the wire is `validMs` here. Ids are
+// UUIDs as text; tokens and instants are bigint, since they may not fit into a number.
+
+export type Kind = "master" | "leader" | "lease" | "semaphore";
+
+export type Tether = "connection" | "process" | "keepalive";
+
+export type HoldState = "waiting" | "held" | "jeopardy" | "released" | "lost";
+
+/** Why a hold was lost, in the agent's words. */
+export type LostReason =
+  | "expired"
+  | "preempted"
+  | "stalled"
+  | "max_hold"
+  | "revoked"
+  | "upstream_reset"
+  | "conflict"
+  | "agent_stopping"
+  | "slept";
+
+/** The role of a session in its project. */
+export type Role = "master" | "peer" | "none";
+
+export type Code =
+  | "invalid"
+  | "too_large"
+  | "unauthorized"
+  | "forbidden"
+  | "not_found"
+  | "method_not_allowed"
+  | "session_unknown"
+  | "session_lost"
+  | "hold_lost"
+  | "contended"
+  | "wait_timeout"
+  | "quota_exceeded"
+  | "upstream_unavailable"
+  | "stopping";
+
+/** A request changed the limit of a semaphore for everybody. */
+export interface LimitChanged {
+  readonly from: number;
+  readonly to: number;
+}
+
+/** A holder of a resource. Process and user are told when they are on this host. */
+export interface Holder {
+  readonly host: string;
+  readonly name: string;
+  /** How long it has been held, ms. */
+  readonly sinceMs: number;
+  readonly token: bigint;
+  readonly pid?: number;
+  readonly uid?: number;
+  /** The hold itself, when it is the caller's own. */
+  readonly hold?: string;
+}
+
+export interface Waiter {
+  readonly host: string;
+  readonly name: string;
+  /** 1 is next. */
+  readonly position: number;
+  readonly pid?: number;
+}
+
+/** The holders and waiters of a resource; the first 100 of each. */
+export interface Standing {
+  readonly tenant: string;
+  readonly kind: Kind;
+  readonly name: string;
+  /** Semaphore only; absent when nobody ever named one. */
+  readonly limit?: number;
+  readonly holders: readonly Holder[];
+  readonly holding: number;
+  readonly waiters: readonly Waiter[];
+  readonly waiting: number;
+  /** Master only: the names of the project's sessions. */
+  readonly sessions?: readonly string[];
+  readonly members: number;
+}
+
+/** What every refused request gets: RFC 9457. */
+export interface Problem {
+  readonly type: string;
+  readonly title: string;
+  readonly status: number;
+  readonly code: Code;
+  readonly detail: string;
+  readonly field?: string;
+  readonly holder?: Holder;
+  readonly hold?: string;
+  readonly limitChanged?: LimitChanged;
+  readonly retryAfterMs?: number;
+}
+
+/** A lease's entry in the routing table. */
+export interface Attributes {
+  /** Such as `10.0.0.7:8982`. */
+  readonly address?: string;
+  readonly proxyId?: string;
+  /** 0–255. Default: CRC-32/IEEE of the name, modulo 256. */
+  readonly partition?: number;
+  /** A word of the holder's own. Default `active`. */
+  readonly status?: string;
+}
+
+export interface Register {
+  readonly name?: string | undefined;
+  readonly surface?: string | undefined;
+  readonly tenant?: string | undefined;
+  readonly project?: string | undefined;
+  readonly tether?: Tether | undefined;
+  readonly keepaliveMs?: number | undefined;
+  readonly lingerMs?: number | undefined;
+  readonly progressMs?: number | undefined;
+  readonly ttlMs?: number | undefined;
+  readonly guarded?: boolean | undefined;
+  readonly holds?: number | undefined;
+  readonly resume?: { readonly session: string; readonly secret: string } | undefined;
+}
+
+export interface AgentInfo {
+  readonly version: string;
+  readonly hostId: string;
+  /** `embedded`, `redis` or `gateway`. */
+  readonly upstream: string;
+  readonly guarantee: string;
+}
+
+export interface Registered {
+  readonly session: string;
+  readonly secret: string;
+  readonly ttlMs: number;
+  readonly beatMs: number;
+  readonly page: string;
+  readonly bootId: string;
+  readonly resumed: boolean;
+  readonly agent: AgentInfo;
+}
+
+export interface Acquire {
+  readonly session: string;
+  readonly kind: Kind;
+  readonly name?: string | undefined;
+  readonly wait: "none" | "block" | "queue";
+  /** Only with `block` or `queue`; `block` needs it here. */
+  readonly timeoutMs?: number | undefined;
+  readonly request: string;
+  readonly ttlMs?: number | undefined;
+  readonly maxHoldMs?: number | undefined;
+  readonly limit?: number | undefined;
+  readonly priority?: number | undefined;
+  readonly graceMs?: number | undefined;
+  readonly attributes?: Attributes | undefined;
+}
+
+/** The facts of a grant. */
+export interface Grant {
+  readonly token: bigint;
+  readonly ttlMs: number;
+  readonly validMs: number;
+  readonly validUntilBoottimeNs: bigint;
+  readonly slot: number;
+  readonly limit?: number;
+  readonly limitChanged?: LimitChanged;
+}
+
+export interface Acquired extends Grant {
+  readonly hold: string;
+  readonly kind: Kind;
+  readonly name: string;
+  readonly state: "held" | "jeopardy";
+}
+
+export interface Waiting {
+  readonly hold: string;
+  readonly kind: Kind;
+  readonly name: string;
+  readonly state: "waiting";
+  readonly position?: number;
+  readonly limitChanged?: LimitChanged;
+}
+
+/** A hold as its owner sees it. */
+export interface HoldView {
+  readonly hold: string;
+  readonly kind: Kind;
+  readonly name: string;
+  readonly state: HoldState;
+  /** Absent while waiting. */
+  readonly token?: bigint;
+  readonly ttlMs: number;
+  readonly validMs: number;
+  readonly validUntilBoottimeNs: bigint;
+  readonly slot: number;
+  readonly position?: number;
+  readonly limit?: number;
+  readonly request?: string;
+}
+
+export interface Checkpointed {
+  readonly ok: boolean;
+  readonly ttlRemainingMs: number;
+  readonly role: Role;
+  readonly holds: readonly HoldView[];
+}
+
+export interface Revoke {
+  readonly kind: Kind;
+  readonly name: string;
+  readonly tenant?: string;
+  /** Only the grant with this token. */
+  readonly token?: bigint;
+}
+
+export interface Revoked {
+  readonly revoked: number;
+  readonly keptMs?: number;
+}
+
+interface OfHold {
+  readonly hold: string;
+  readonly kind: Kind;
+  readonly name: string;
+}
+
+/** One event of a session's stream. */
+export type Event =
+  | { readonly type: "snapshot"; readonly session: string; readonly role: Role; readonly holds: readonly HoldView[] }
+  | ({ readonly type: "queued"; readonly position: number } & OfHold)
+  | ({ readonly type: "granted" } & OfHold & Grant)
+  | ({ readonly type: "jeopardy"; readonly token: bigint; readonly cause: string; readonly validMs: number } & OfHold)
+  | ({ readonly type: "safe" } & OfHold & Grant)
+  | ({ readonly type: "lost"; readonly token: bigint; readonly reason: LostReason; readonly by?: string } & OfHold)
+  | ({
+      readonly type: "released";
+      readonly token?: bigint;
+      readonly cause: "client" | "wait_timeout" | "session_ended";
+    } & OfHold)
+  | ({ readonly type: "standing" } & Standing)
+  | { readonly type: "message"; readonly project: string; readonly direct: boolean; readonly payload: unknown }
+  /** Causes: `stopping`, `restarting`, `session_ended`, `lagged`. */
+  | { readonly type: "shutdown"; readonly cause: string }
+  /** So many events were left unread and are gone. Made here, not by the agent. */
+  | { readonly type: "missed"; readonly count: number };
+
+const EVENTS = new Set(["snapshot", "queued", "granted", "jeopardy", "safe", "lost", "released", "standing", "message", "shutdown"]);
+
+/** Reads an event of the stream; undefined for one that this version does not know. */
+export function parseEvent(name: string, data: string): Event | undefined {
+  if (!EVENTS.has(name)) return undefined;
+  if (name === "message") {
+    // What other programs say stays as it is.
+    return { ...(JSON.parse(data) as object), type: "message" } as Event;
+  }
+  return { ...(parse(data) as object), type: name } as Event;
+}
+
+/** Fields that a number may be too small for. */
+const LARGE = new Set(["token", "validUntilBoottimeNs"]);
+/** One of them with its value, or any text, so that nothing inside of a text is taken for one. */
+const LARGE_FIELD = /"(token|valid_until_boottime_ns)":\s*(\d+)|"(?:[^"\\]|\\.)*"/g;
+const QUOTED_TOKEN = /"token":"(\d+)"|"(?:[^"\\]|\\.)*"/g;
+
+/** Reads the agent's JSON. */
+export function parse(text: string): unknown {
+  const exact = text.replace(LARGE_FIELD, (whole, field?: string, digits?: string) => (field ? `"${field}":"${digits}"` : whole));
+  return fromWire(JSON.parse(exact));
+}
+
+function fromWire(value: unknown): unknown {
+  if (Array.isArray(value)) return value.map(fromWire);
+  if (typeof value !== "object" || value === null) return value;
+  const fields = Object.entries(value).map(([key, field]) => {
+    const name = key.replace(/_([a-z])/g, (_, letter: string) => letter.toUpperCase());
+    return [name, LARGE.has(name) && typeof field === "string" ? BigInt(field) : fromWire(field)];
+  });
+  return Object.fromEntries(fields);
+}
+
+/** Writes JSON for the agent; what is undefined is left out. */
+export function stringify(value: object): string {
+  return JSON.stringify(toWire(value)).replace(QUOTED_TOKEN, (whole, digits?: string) => (digits ? `"token":${digits}` : whole));
+}
+
+function toWire(value: unknown): unknown {
+  if (typeof value === "bigint") return value.toString();
+  if (Array.isArray(value)) return value.map(toWire);
+  if (typeof value !== "object" || value === null) return value;
+  const fields = Object.entries(value).map(([key, field]) => {
+    const name = key.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
+    return [name, toWire(field)];
+  });
+  return Object.fromEntries(fields);
+}

@@ -1,0 +1,90 @@
+// The package when it cannot hear its agent: lost answers, silence, broken connections.
+
+import assert from "node:assert/strict";
+import { after, before, test } from "node:test";
+
+import { Tenure, type Session } from "tenure";
+import { startAgent, type TestAgent } from "tenure/testing";
+
+import { Gate } from "./gate.js";
+import { until } from "./until.js";
+
+let agent: TestAgent;
+let direct: Tenure;
+before(async () => {
+  agent = await startAgent();
+  direct = new Tenure({ socket: agent.socket });
+});
+after(() => agent.close());
+
+async function behind(gate: Gate): Promise<Session> {
+  return new Tenure({ socket: gate.path }).session();
+}
+
+const holding = async (name: string): Promise<number> => (await direct.standing("leader", name)).holding;
+
+test("a lost answer is not a second hold", async () => {
+  await using gate = await Gate.before(agent.socket);
+  await using session = await behind(gate);
+  for (const [name, wait] of [["once", 0], ["timed", "1h"], ["for ever", undefined]] as const) {
+    gate.caught = 0;
+    gate.loseReplies(1);
+    const hold = await session.leader(name).acquire({ wait });
+    assert.equal(gate.caught, 1);
+    assert.equal(hold.token, (await direct.standing("leader", name)).holders[0]?.token);
+    gate.loseReplies(1);
+    await hold.release();
+    assert.equal(gate.caught, 2);
+    assert.equal(await holding(name), 0);
+  }
+  gate.caught = 0;
+  gate.loseReplies(5);
+  const hold = await session.leader("many").acquire();
+  assert.equal(gate.caught, 5);
+  assert.equal(hold.token, (await direct.standing("leader", "many")).holders[0]?.token);
+});
+
+for (const wait of [0, "1h", undefined]) {
+  test(`a cancelled call gives back what it got (wait: ${wait})`, async () => {
+    await using gate = await Gate.before(agent.socket);
+    await using session = await behind(gate);
+    gate.setSilent(true);
+    const controller = new AbortController();
+    const reason = new Error("enough");
+    const call = session.leader("cancelled").acquire({ wait, signal: controller.signal });
+    await until("the grant", async () => (await holding("cancelled")) === 1);
+    controller.abort(reason);
+    await assert.rejects(call, reason);
+    gate.setSilent(false);
+    await until("it to be given back", async () => (await holding("cancelled")) === 0);
+  });
+}
+
+test("a page without an event is a loss too", async () => {
+  await using gate = await Gate.before(agent.socket);
+  await using session = await behind(gate);
+  const hold = await session.leader("silent").acquire();
+  gate.setSilent(true);
+  await direct.revoke({ kind: "leader", name: "silent" });
+  await until("the page to say so", () => !hold.isHeld());
+  assert.equal((await hold.lost())?.reason, "forgotten");
+  gate.setSilent(false);
+});
+
+test("a broken stream goes on where it ended", async () => {
+  await using gate = await Gate.before(agent.socket);
+  await using session = await behind(gate);
+  const types: string[] = [];
+  void (async () => {
+    for await (const { type } of session.events()) types.push(type);
+  })();
+  const hold = await session.leader("broken").acquire();
+  await until("the grant's event", () => types.includes("granted"));
+  types.length = 0;
+  gate.cut();
+  await until("another stream", () => gate.streams === 2 && session.state === "connected");
+  await direct.revoke({ kind: "leader", name: "broken" });
+  assert.equal((await hold.lost())?.reason, "revoked");
+  await until("its event", () => types.includes("lost"));
+  assert.deepEqual(types, ["lost"], "no snapshot");
+});
