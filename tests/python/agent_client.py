@@ -2,6 +2,8 @@
 
 usage: agent_client.py SOCKET KIND NAME LIMIT SLOTS_DIRECTORY STAY_MS PAUSE_MS
 
+The name of a master is its session's project.
+
 Ends at once, without releasing anything, when its standard input does.
 """
 
@@ -44,10 +46,15 @@ def end_with_standard_input():
 def main(path, kind, name, limit, directory, stay_ms, pause_ms):
     threading.Thread(target=end_with_standard_input, daemon=True).start()
     agent, slots = Agent(path), Slots(directory, int(limit))
-    _, session = agent.post("/v1/register", {"tether": "process", "name": "cycle"})
+    register = {"tether": "process", "name": "cycle"}
+    if kind == "master":
+        register["project"] = name
+    _, session = agent.post("/v1/register", register)
     ask = {"session": session["session"], "kind": kind, "name": name, "wait": "block"}
     if kind == "semaphore":
         ask["limit"] = int(limit)
+    if kind == "master":
+        del ask["name"]
     while True:
         status, hold = agent.post("/v1/acquire", ask)
         if status != 200:
@@ -66,4 +73,8 @@ def main(path, kind, name, limit, directory, stay_ms, pause_ms):
         time.sleep(random.uniform(0, int(pause_ms) / 1000))
 
 
-main(*sys.argv[1:])
+try:
+    main(*sys.argv[1:])
+except (OSError, http.client.HTTPException) as error:
+    # The agent was killed.
+    say(event="failed", why=str(error))

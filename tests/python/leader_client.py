@@ -5,6 +5,7 @@ usage: leader_client.py REDIS_URL
 
 import asyncio
 import os
+import random
 import sys
 import uuid
 
@@ -106,4 +107,24 @@ async def stop(command):
     await elections.pop(command["prefix"] + command["role"]).stop()
 
 
-asyncio.run(serve({"start": start, "stop": stop}))
+async def cycle(command):
+    """Stands, leads for a while, and stops, again and again until `finish`."""
+    election = LeaderElection(
+        redis, command["prefix"] + command["role"], command["lease_ttl"], command["interval"], Slots(command["slots"], 1)
+    )
+    while not finishing.is_set():
+        await election.start()
+        while not election.is_leader and not finishing.is_set():
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(random.uniform(0, command["stay_ms"] / 1000))
+        await election.stop()
+        await asyncio.sleep(random.uniform(0, command["pause_ms"] / 1000))
+
+
+async def finish(_):
+    """Lets cycles end with the turn that they are in."""
+    finishing.set()
+
+
+finishing = asyncio.Event()
+asyncio.run(serve({"start": start, "stop": stop, "cycle": cycle, "finish": finish}))

@@ -6,11 +6,14 @@ usage: session_client.py REDIS_URL
 import asyncio
 import datetime
 import json
+import os
+import random
 import sys
 import uuid
 
 from lines import say, serve
 from redis.asyncio import Redis
+from slots import Slots, TooMany
 
 PREEMPT_CAS = """
 local current = redis.call("GET", KEYS[1])
@@ -105,6 +108,29 @@ async def release(command):
     await pipeline.execute()
 
 
+async def cycle(command):
+    """Registers, stays inside for a while if that made it master, and releases, until `stop`."""
+    slots = Slots(command["slots"], 1)
+    while not stopping.is_set():
+        session = await register(command)
+        if session["master"]:
+            try:
+                slot = slots.enter()
+            except TooMany as error:
+                say(event="too_many", why=str(error))
+            else:
+                say(event="entered")
+                await asyncio.sleep(random.uniform(0, command["stay_ms"] / 1000))
+                os.close(slot)
+        await release(session)
+        await asyncio.sleep(random.uniform(0, command["pause_ms"] / 1000))
+
+
+async def stop(_):
+    """Lets cycles end with the turn that they are in."""
+    stopping.set()
+
+
 async def subscribe(command):
     """§5.6: the session's own channel and its project's; `message` events follow."""
     tenant, project, _ = sessions[command["session"]]
@@ -143,5 +169,6 @@ async def status(command):
 
 
 listening = []
-commands = [register, heartbeat, release, subscribe, broadcast, status]
+stopping = asyncio.Event()
+commands = [register, heartbeat, release, cycle, stop, subscribe, broadcast, status]
 asyncio.run(serve({command.__name__: command for command in commands}))

@@ -142,6 +142,45 @@ fn a_node_has_one_agent_with_directories_of_its_own() {
 }
 
 #[test]
+fn gateways_are_several_and_take_their_configuration() {
+    let documents = manifest("gateway.yaml");
+    let text = of_kind(&documents, "ConfigMap")["data"]["gateway.toml"].as_str().expect("a text");
+    let dir = TempDir::new().expect("a temporary directory can be made");
+    let mut text = text.to_owned();
+    for (mounted, contents) in [
+        ("/etc/tenured-gateway-secret/password", "a password"),
+        ("/etc/tenured-gateway-keys/keys.toml", ""),
+    ] {
+        assert!(text.contains(mounted), "where {mounted} is mounted");
+        let path = dir.path().join(mounted.rsplit('/').next().expect("a name"));
+        fs::write(&path, contents).expect("the directory is ours");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o440)).expect("it is ours");
+        text = text.replace(mounted, &path.display().to_string());
+    }
+    let file = dir.path().join("gateway.toml");
+    fs::write(&file, text).expect("the directory is ours");
+    let mut check = Command::new(binary("tenured-gateway"));
+    let checked = check.args(["check-config", "--config"]).arg(file).output();
+    let checked = checked.expect("the gateway can be started");
+    assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
+
+    let deployment = &of_kind(&documents, "Deployment")["spec"];
+    assert!(deployment["replicas"].as_u64() >= Some(2));
+    let pod = &deployment["template"]["spec"];
+    assert_eq!(
+        (&pod["enableServiceLinks"], &pod["automountServiceAccountToken"]),
+        (&json!(false), &json!(false))
+    );
+    // stop.deadline, and what the store's thread waits for.
+    assert!(pod["terminationGracePeriodSeconds"].as_u64() >= Some(10));
+    let gateway = named(&pod["containers"], "tenured-gateway");
+    assert_eq!(gateway["securityContext"]["readOnlyRootFilesystem"], true);
+    assert_eq!(gateway["readinessProbe"]["httpGet"]["path"], "/readyz");
+    let volumes: HashSet<&str> = names(&pod["volumes"]).collect();
+    assert!(names(&gateway["volumeMounts"]).all(|mount| volumes.contains(mount)));
+}
+
+#[test]
 fn the_schemas_are_heeded() {
     // Native sidecars were not known then.
     let path = packaged("kubernetes/sidecar.yaml").display().to_string();

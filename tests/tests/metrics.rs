@@ -202,15 +202,20 @@ fn alert_rules_are_sound_and_fire() {
     for args in [
         &["check", "rules", "tenured.rules.yml"][..],
         &["test", "rules", "tenured.rules.test.yml"],
-        &["check", "config", "scrape.yml"],
+        &["check", "rules", "tenured-gateway.rules.yml"],
+        &["test", "rules", "tenured-gateway.rules.test.yml"],
+        &["check", "config", "--syntax-only", "scrape.yml"],
     ] {
         let (is_content, said) = promtool(args, &directory, "");
         assert!(is_content, "{args:?}: {said}");
     }
     let read = |name: &str| fs::read_to_string(directory.join(name)).expect("it is there");
-    let (rules, tests) = (read("tenured.rules.yml"), read("tenured.rules.test.yml"));
-    for alert in rules.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")) {
-        assert!(tests.contains(&format!("alertname: {alert}\n")), "{alert} has no test");
+    for daemon in ["tenured", "tenured-gateway"] {
+        let rules = read(&format!("{daemon}.rules.yml"));
+        let tests = read(&format!("{daemon}.rules.test.yml"));
+        for alert in rules.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")) {
+            assert!(tests.contains(&format!("alertname: {alert}\n")), "{alert} has no test");
+        }
     }
 }
 

@@ -24,8 +24,7 @@ fn silent_for(
     silence: impl FnOnce(&mut RedisServer),
     speak: impl FnOnce(&RedisServer),
 ) {
-    let mut siege =
-        Siege::begin(RedisServer::setup().option("enable-debug-command", "yes").start());
+    let mut siege = Siege::begin(RedisServer::setup().debug_commands().start());
     let long = Holder::of_leadership(&siege.agents[0], "long", 60_000);
     let short = Holder::of_leadership(&siege.agents[1], "short", 700);
     let before = boottime_ns();

@@ -204,6 +204,24 @@ fn unmodified_clients_hand_over_sooner_with_an_agent_beside_them() {
     fleet.is_left_empty();
 }
 
+#[test]
+fn a_limit_that_was_left_behind_while_no_agent_looked_is_taken_away() {
+    let redis = RedisServer::start();
+    let mut package = Python::package(&redis.python_url());
+    for name in ["gpu", "used"] {
+        let held = package.call("acquire", &one(name));
+        if name == "gpu" {
+            package.call("release", &json!({"acquisition": held["acquisition"]}));
+        }
+    }
+    let limits = |redis: &RedisServer| -> Vec<String> {
+        redis.command(&["KEYS", "adv-sem:semaphore_max:*"])
+    };
+    assert_eq!(limits(&redis).len(), 2);
+    let fleet = Fleet::start_with(redis, 1, "");
+    until("the limit to go", || limits(&fleet.redis) == [key("max", "used")]);
+}
+
 /// The keys that the package, or the agent, has in Redis with one holder and one waiter.
 fn one_holder_one_waiter(redis: &RedisServer) -> BTreeMap<String, Entry> {
     until("one to hold and one to wait", || {

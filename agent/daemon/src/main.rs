@@ -3,20 +3,21 @@
 use std::io::{self, Write};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Error};
 use clap::Parser;
-use tenure_host::machine;
 use tenure_host::peer::Identity;
 use tenure_host::service_manager::{self, Handed, Notifier};
 use tenure_host::signals::{Signal, Signals};
 use tenure_host::socket::{self, Place};
+use tenure_host::{machine, marks};
 use tenured::api::{self, Listening};
 use tenured::config::{self, Cli, Command, Environment, Loaded, Quarantine};
 use tenured::heart::{Control, Heart};
 use tenured::lifecycle::{
-    self, Assembled, Drained, Ending, Given, Means, Prepared, Ready, Reload, Reports, Vigil, exit,
+    self, Assembled, Drained, Ending, Given, Means, Prepared, Ready, Reload, Reports, Vigil,
+    Wanted, exit,
 };
 use tenured::policy::SharedPolicy;
 use tenured::telemetry::{Metrics, log};
@@ -43,17 +44,25 @@ fn main() -> ExitCode {
             return ExitCode::from(code);
         }
     };
+    if let Some(Command::Gateway { arguments }) = &cli.command {
+        let error = Error::from(lifecycle::run_gateway(arguments));
+        eprintln!("tenured: {error:#}");
+        return ExitCode::from(exit::UNAVAILABLE);
+    }
     // Before there is any secret.
     let private = machine::keep_memory_private();
     let outcome = match config::load(&cli.flags, &Environment::of_process()) {
         Err(error) => Err((exit::CONFIG, error.into())),
-        Ok(loaded) => match cli.command.unwrap_or(Command::Agent) {
+        Ok(loaded) => match cli.command.clone().unwrap_or(Command::Agent) {
             Command::CheckConfig => check(&loaded),
             Command::Quarantine(Quarantine::End { yes }) => {
                 let ended = lifecycle::end_quarantine(&loaded.config.socket, yes);
                 ended.map(|done| println!("{done}")).map_err(unavailable)
             }
-            Command::Agent => serve(started, cli, loaded, private),
+            // A gateway has taken this process' place.
+            Command::Agent | Command::Gateway { .. } => {
+                marks::around(|| serve(started, cli, loaded, private))
+            }
         },
     };
     match outcome {
@@ -98,14 +107,21 @@ fn serve(
     let Handed { listener, processes, notifier, watchdog, notices } = handed;
     let metrics = Arc::new(Metrics::new());
     let dropped = metrics.log_lines_dropped.clone();
-    let log = log::start(&config.log, config.log_format, dropped).map_err(unavailable)?;
+    let log =
+        log::start("tenured", &config.log, config.log_format, dropped).map_err(unavailable)?;
     warnings.iter().chain(&notices).for_each(|warning| warn!("{warning}"));
     if let Err(error) = private {
         warn!(%error, "passwords could get into core dumps: their limit cannot be lowered");
     }
     let scrapes = config.metrics_listen.map(api::bind_metrics).transpose().map_err(unavailable)?;
-    let Prepared { means, runtime_dir, state_dir, locks } =
-        lifecycle::prepare(&config).map_err(unavailable)?;
+    let wanted = Wanted {
+        daemon: "agent",
+        runtime_dir: (&config.runtime_dir, 0o755),
+        state_dir: (&config.state_dir, 0o700),
+    };
+    let Prepared { descriptors, runtime_dir, state_dir, locks } =
+        lifecycle::prepare(wanted).map_err(unavailable)?;
+    let means = Means { descriptors, memory: machine::memory_limit() };
     let bound = match listener {
         Some(handed) => socket::adopt(handed, &config.socket),
         None => socket::bind(&config.socket, config.audience),
@@ -161,20 +177,8 @@ fn serve(
         place.leave();
         notifier.stopping();
         drain.cancel();
-        heart.control(ending.control()).await;
-        let work = async {
-            heart.ended().await;
-            // The API's own error is a panic of its task; there is nothing left of it to wait for.
-            if tokio::time::timeout(ending.patience(), api).await.is_err() {
-                info!("connections that hold up the restart are cut");
-            }
-        };
         let deadline = reload.config.limits.stop_deadline;
-        match lifecycle::drain(work, deadline, &mut signals).await {
-            Drained::Done => info!("stopped"),
-            Drained::DeadlinePassed => warn!(?deadline, "stopped before everything was done"),
-            Drained::Interrupted => warn!("second signal: stopped before everything was done"),
-        }
+        end(ending, deadline, &mut heart, api, &mut signals).await;
         Ok(ending)
     })?;
     if ending == Ending::Stop {
@@ -185,6 +189,29 @@ fn serve(
     runtime.shutdown_background();
     drop(locks);
     Ok(())
+}
+
+/// Has the heart and the API do what is left to do.
+async fn end(
+    ending: Ending,
+    deadline: Duration,
+    heart: &mut Heart,
+    api: impl Future,
+    signals: &mut Signals,
+) {
+    heart.control(ending.control()).await;
+    let work = async {
+        heart.ended().await;
+        // The API's own error is a panic of its task; there is nothing left of it to wait for.
+        if tokio::time::timeout(ending.patience(), api).await.is_err() {
+            info!("connections that hold up the restart are cut");
+        }
+    };
+    match lifecycle::drain(work, deadline, signals).await {
+        Drained::Done => info!("stopped"),
+        Drained::DeadlinePassed => warn!(?deadline, "stopped before everything was done"),
+        Drained::Interrupted => warn!("second signal: stopped before everything was done"),
+    }
 }
 
 /// Serves until a signal ends it.

@@ -3,9 +3,8 @@
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use globset::GlobSet;
+use tenure_bounds::{Ask, Bounds, Outside};
 use tenure_core::model::Quota;
-use tenure_wire::Kind;
 
 /// A set of users or groups.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,35 +31,8 @@ pub struct Rule {
     pub uid: Who,
     /// The primary group of the caller's process.
     pub gid: Who,
-    /// Tenants; `None` for all.
-    pub tenants: Option<GlobSet>,
-    /// Projects; `None` for all.
-    pub projects: Option<GlobSet>,
-    /// Kinds.
-    pub kinds: Vec<Kind>,
-    /// Names of resources, not of masters, which have none; `None` for all.
-    pub names: Option<GlobSet>,
-    /// Highest priority that a master may be asked for with; `None` for any.
-    pub priority_max: Option<i32>,
-    /// Most sessions of one user; `None` for what `[limits]` says.
-    pub sessions_max: Option<usize>,
-    /// Most holds of one user, waiting ones counted; `None` for what `[limits]` says.
-    pub holds_max: Option<usize>,
-}
-
-/// A wish that the rules are asked about.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Ask<'a> {
-    /// In which tenant.
-    pub tenant: &'a str,
-    /// In which project; `None` where no project is involved.
-    pub project: Option<&'a str>,
-    /// `None` to register.
-    pub kind: Option<Kind>,
-    /// `None` to register, for a master, and for all of a kind.
-    pub name: Option<&'a str>,
-    /// With which priority.
-    pub priority: Option<i32>,
+    /// What they may have.
+    pub bounds: Bounds,
 }
 
 /// No rule lets them. Says who, what, and whom to ask.
@@ -124,10 +96,11 @@ impl Policy {
             return Ok(());
         }
         let mut ceiling = None;
-        for rule in self.of(uid, gid).filter(|rule| rule.covers(ask)) {
-            match (ask.priority, rule.priority_max) {
-                (Some(asked), Some(max)) if asked > max => ceiling = ceiling.max(Some(max)),
-                _ => return Ok(()),
+        for rule in self.of(uid, gid) {
+            match rule.bounds.outside(ask) {
+                None => return Ok(()),
+                Some(Outside::Priority(max)) => ceiling = ceiling.max(Some(max)),
+                Some(_) => {}
             }
         }
         let priority = ask.priority.zip(ceiling);
@@ -136,34 +109,21 @@ impl Policy {
 
     /// How much a user may have: the most generous of the rules for it.
     pub fn quota(&self, uid: u32, gid: u32) -> Quota {
-        let most = |of: fn(&Rule) -> Option<usize>| {
+        let most = |of: fn(&Bounds) -> Option<usize>| {
             let mut found: Option<usize> = None;
             for rule in self.of(uid, gid) {
-                found = Some(found.unwrap_or(0).max(of(rule)?));
+                found = Some(found.unwrap_or(0).max(of(&rule.bounds)?));
             }
             found
         };
         Quota {
-            sessions_max: most(|rule| rule.sessions_max),
-            holds_max: most(|rule| rule.holds_max),
+            sessions_max: most(|bounds| bounds.sessions_max),
+            holds_max: most(|bounds| bounds.holds_max),
         }
     }
 
     fn of(&self, uid: u32, gid: u32) -> impl Iterator<Item = &Rule> {
         self.rules.iter().filter(move |rule| rule.uid.contains(uid) && rule.gid.contains(gid))
-    }
-}
-
-impl Rule {
-    fn covers(&self, ask: &Ask<'_>) -> bool {
-        let fits = |globs: &Option<GlobSet>, text: Option<&str>| match (globs, text) {
-            (Some(globs), Some(text)) => globs.is_match(text),
-            _ => true,
-        };
-        fits(&self.tenants, Some(ask.tenant))
-            && fits(&self.projects, ask.project)
-            && ask.kind.is_none_or(|kind| self.kinds.contains(&kind))
-            && fits(&self.names, ask.name)
     }
 }
 
@@ -202,6 +162,8 @@ impl SharedPolicy {
 
 #[cfg(test)]
 mod tests {
+    use tenure_wire::Kind;
+
     use super::*;
     use crate::config::{Origin, allow};
 

@@ -112,15 +112,15 @@ fn exit_codes() {
     let room = Room::new();
     assert_eq!(room.run(&["--version"]), (0, "tenured 0.1.0\n".into(), String::new()));
     assert_eq!(room.run(&["--help"]).0, 0);
-    for wrong in [&["--sokcet", "/s"][..], &["gateway"], &["check-config", "x"]] {
+    for wrong in [&["--sokcet", "/s"][..], &["serve"], &["check-config", "x"]] {
         assert_eq!(room.run(wrong).0, 64, "{wrong:?}");
     }
-    let (code, _, stderr) = room.run(&["--upstream", "https://hunter2@h/0"]);
+    let (code, _, stderr) = room.run(&["--upstream", "hunter2://h/0"]);
     assert_eq!(code, 78);
     assert_eq!(
         stderr,
-        "tenured: --upstream: upstream = ***: https: upstreams are not supported yet; use \
-         \"embedded:\", or a Redis such as \"redis://127.0.0.1:6379/0\"\n"
+        "tenured: --upstream: upstream = ***: not the URL of an upstream; use \"embedded:\", or a Redis \
+         such as \"redis://127.0.0.1:6379/0\", or a gateway such as \"https://gateway.example\"\n"
     );
     let (code, _, stderr) = room.run(&["--config", "/no/such/file", "check-config"]);
     assert_eq!(code, 78);
@@ -247,7 +247,7 @@ fn reloads_what_it_can() {
         (&summary["changed"], &summary["restart"]),
         (&"log, allow".into(), &"leader.ttl".into())
     );
-    assert_eq!(summary["unchanged"], 49);
+    assert_eq!(summary["unchanged"], 54);
 
     // A slip changes nothing.
     room.configure("[leader]\ntll = \"40s\"\n");

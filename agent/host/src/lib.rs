@@ -7,6 +7,7 @@ pub mod clock;
 pub mod directory;
 pub mod lock;
 pub mod machine;
+pub mod marks;
 pub mod memory;
 pub mod page;
 pub mod peer;

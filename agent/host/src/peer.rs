@@ -62,8 +62,6 @@ pub struct Caller {
     pub peer: Peer,
     /// A pidfd; readable when the process has ended.
     pub pidfd: Option<Arc<OwnedFd>>,
-    /// Tells open connections from each other, no more.
-    pub connection: u32,
 }
 
 /// The user and process that connected.
@@ -136,7 +134,7 @@ impl Identity {
             watchable: pidfd.is_some(),
             quota: Quota::default(),
         };
-        Caller { peer, pidfd, connection: 0 }
+        Caller { peer, pidfd }
     }
 }
 

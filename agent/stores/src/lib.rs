@@ -4,8 +4,10 @@
 #![allow(missing_docs, reason = "a name that says all needs no comment; nobody else links this")]
 
 pub mod embedded;
+pub mod gateway;
 pub mod journal;
 pub mod redis;
+pub mod relay;
 pub mod remote;
 pub mod settings;
 
@@ -18,6 +20,8 @@ pub use tenure_core::model::Report;
 use tenure_core::model::{CallId, Request};
 use tenure_core::time::Boottime;
 use tenure_wire::{Check, UpstreamState};
+
+use self::relay::Relay;
 
 /// The health of the upstream, for people.
 #[derive(Debug, Clone)]
@@ -36,6 +40,9 @@ pub type Examination = Pin<Box<dyn Future<Output = Vec<Check>> + Send>>;
 
 /// How long an examination may take; somebody waits for it at a terminal.
 pub const EXAMINATION_MAX: Duration = Duration::from_millis(4500);
+
+/// The checks of examinations whose findings name resources, of any tenant.
+pub const NAMING_CHECKS: &[&str] = &[redis::examine::NAMING_CHECK];
 
 /// A store of truth: the one authority on who holds what.
 ///
@@ -105,6 +112,11 @@ pub trait Upstream {
     /// - A standing counts everybody, and lists at most
     ///   [`STANDING_LISTED_MAX`](tenure_core::model::STANDING_LISTED_MAX) of each sort.
     fn submit(&mut self, now: Boottime, call: CallId, request: Request);
+
+    /// The store as one that other gateways share; `None` if it cannot be shared.
+    fn as_relay(&mut self) -> Option<&mut dyn Relay> {
+        None
+    }
 
     /// Has the calls leave that were started, as far as they can. To be polled again afterwards.
     fn dispatch(&mut self) {}

@@ -1,16 +1,22 @@
-//! Completions of the `tenured` command.
+//! Completions of the daemons.
 
-use clap::CommandFactory;
+use clap::{Command, CommandFactory};
 use clap_complete::{Shell, generate};
-use tenured::config::Cli;
 
 /// Names of files as each shell looks for them, with their contents.
-pub(crate) fn scripts() -> [(&'static str, String); 3] {
-    [("tenured.bash", Shell::Bash), ("_tenured", Shell::Zsh), ("tenured.fish", Shell::Fish)].map(
-        |(name, shell)| {
-            let mut script = Vec::new();
-            generate(shell, &mut Cli::command(), "tenured", &mut script);
-            (name, String::from_utf8_lossy(&script).into_owned())
-        },
-    )
+pub(crate) fn scripts() -> [(&'static str, String); 4] {
+    let agent = tenured::config::Cli::command;
+    [
+        ("tenured.bash", script(Shell::Bash, agent())),
+        ("_tenured", script(Shell::Zsh, agent())),
+        ("tenured.fish", script(Shell::Fish, agent())),
+        ("tenured-gateway.bash", script(Shell::Bash, tenure_gateway::settings::Cli::command())),
+    ]
+}
+
+fn script(shell: Shell, mut command: Command) -> String {
+    let mut script = Vec::new();
+    let name = command.get_name().to_owned();
+    generate(shell, &mut command, name, &mut script);
+    String::from_utf8_lossy(&script).into_owned()
 }

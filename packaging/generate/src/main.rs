@@ -31,6 +31,10 @@ fn main() -> anyhow::Result<()> {
     write(&folder, "man/tenured.8", &pages::tenured()?)?;
     write(&folder, "man/tenured.toml.5", &pages::tenured_toml(&manual))?;
     write(&folder, "etc/tenured.toml", &sample::text(&manual, Defaults::Unset))?;
+    let manual = tenure_gateway::settings::manual();
+    write(&folder, "gateway-man/tenured-gateway.8", &pages::gateway()?)?;
+    write(&folder, "gateway-man/tenured-gateway.toml.5", &pages::gateway_toml(&manual))?;
+    write(&folder, "etc/gateway.toml", &sample::text(&manual, Defaults::Unset))?;
     for (name, script) in completions::scripts() {
         write(&folder, &format!("completions/{name}"), &script)?;
     }

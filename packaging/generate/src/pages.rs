@@ -4,7 +4,7 @@ use anyhow::Context;
 use clap::{Command, CommandFactory};
 use clap_mangen::Man;
 use clap_mangen::roff::{Inline, Roff, bold, italic, roman};
-use tenured::config::{Cli, Entry, Section};
+use tenure_service::config::{Entry, Section};
 
 const MANUAL: &str = "Tenure";
 const SOURCE: &str = concat!("Tenure ", env!("CARGO_PKG_VERSION"));
@@ -15,7 +15,20 @@ const SOURCE: &str = concat!("Tenure ", env!("CARGO_PKG_VERSION"));
 ///
 /// None in practice: it is written to memory.
 pub(crate) fn tenured() -> anyhow::Result<String> {
-    let command = Cli::command();
+    daemon(tenured::config::Cli::command(), &surroundings()).context("tenured(8)")
+}
+
+/// tenured-gateway(8).
+///
+/// # Errors
+///
+/// None in practice: it is written to memory.
+pub(crate) fn gateway() -> anyhow::Result<String> {
+    let command = tenure_gateway::settings::Cli::command();
+    daemon(command, &gateway_surroundings()).context("tenured-gateway(8)")
+}
+
+fn daemon(command: Command, surroundings: &Roff) -> anyhow::Result<String> {
     let commands = commands(&command);
     // Told in sections of their own.
     let command = command.after_help(None);
@@ -27,8 +40,7 @@ pub(crate) fn tenured() -> anyhow::Result<String> {
         .and_then(|()| man.render_description_section(&mut page))
         .and_then(|()| man.render_options_section(&mut page))
         .and_then(|()| commands.to_writer(&mut page))
-        .and_then(|()| surroundings().to_writer(&mut page))
-        .context("tenured(8)")?;
+        .and_then(|()| surroundings.to_writer(&mut page))?;
     Ok(String::from_utf8(page)?)
 }
 
@@ -102,16 +114,82 @@ fn surroundings() -> Roff {
     page
 }
 
+/// What the command line of the gateway does not tell.
+fn gateway_surroundings() -> Roff {
+    let mut page = Roff::new();
+    page.control("SH", ["SIGNALS"]);
+    for (signal, does) in [
+        (
+            "SIGTERM, SIGINT",
+            "Answers what was asked, and ends. What agents hold stays in the store.",
+        ),
+        ("SIGHUP", "Reads the configuration and the keys again, and says in the log what changed."),
+    ] {
+        item(&mut page, vec![bold(signal)], does);
+    }
+    page.control("SH", ["FILES"]);
+    for (file, is) in [
+        (
+            "/etc/tenured-gateway/gateway.toml, /etc/tenured-gateway/conf.d/*.toml",
+            "Configuration, tenured-gateway.toml(5).",
+        ),
+        ("/run/tenured-gateway, /var/lib/tenured-gateway", "What the embedded store keeps."),
+        (
+            "/etc/credstore/tenured-gateway.upstream-secret",
+            "The store's password, where the service is run by systemd.",
+        ),
+    ] {
+        item(&mut page, vec![italic(file)], is);
+    }
+    page.control("SH", ["ENDPOINTS"]);
+    for (path, is) in [
+        ("/healthz", "How it does, and what is wrong with the store."),
+        ("/readyz", "200 while requests may be sent here, also when the store does not answer."),
+        ("/metrics", "Numbers for Prometheus, for those who show a key."),
+    ] {
+        item(&mut page, vec![bold(path)], is);
+    }
+    see_also(&mut page, &["tenured(8)", "tenured-gateway.toml(5)", "systemctl(1)"]);
+    page
+}
+
 /// tenured.toml(5).
 pub(crate) fn tenured_toml(sections: &[Section]) -> String {
+    let files = [
+        "/etc/tenured/tenured.toml",
+        "/etc/tenured/conf.d/*.toml",
+        "$XDG_CONFIG_HOME/tenured/tenured.toml",
+    ];
+    let about = "configuration of the Tenure agent, tenured";
+    configuration("tenured.toml", about, &files, sections, &["tenured(8)", "tenure(1)"])
+}
+
+/// tenured-gateway.toml(5).
+pub(crate) fn gateway_toml(sections: &[Section]) -> String {
+    let files = ["/etc/tenured-gateway/gateway.toml", "/etc/tenured-gateway/conf.d/*.toml"];
+    let about = "configuration of the Tenure gateway, tenured-gateway";
+    let see = ["tenured-gateway(8)", "tenured.toml(5)"];
+    configuration("tenured-gateway.toml", about, &files, sections, &see)
+}
+
+fn configuration(
+    name: &str,
+    about: &str,
+    files: &[&str],
+    sections: &[Section],
+    see: &[&str],
+) -> String {
     let mut page = Roff::new();
-    page.control("TH", ["tenured.toml", "5", "", SOURCE, MANUAL]);
+    page.control("TH", [name, "5", "", SOURCE, MANUAL]);
     page.control("SH", ["NAME"]);
-    page.text([roman("tenured.toml - configuration of the Tenure agent, tenured")]);
+    page.text([roman(format!("{name} - {about}"))]);
     page.control("SH", ["SYNOPSIS"]);
-    page.text([italic("/etc/tenured/tenured.toml")]).control("br", []);
-    page.text([italic("/etc/tenured/conf.d/*.toml")]).control("br", []);
-    page.text([italic("$XDG_CONFIG_HOME/tenured/tenured.toml")]);
+    for (at, file) in files.iter().enumerate() {
+        page.text([italic(*file)]);
+        if at + 1 < files.len() {
+            page.control("br", []);
+        }
+    }
     for Section { header, about, keys } in sections {
         match header.as_str() {
             "" => page.control("SH", ["DESCRIPTION"]),
@@ -125,7 +203,7 @@ pub(crate) fn tenured_toml(sections: &[Section]) -> String {
             entry(&mut page, header.trim_matches(['[', ']']), key);
         }
     }
-    see_also(&mut page, &["tenured(8)", "tenure(1)"]);
+    see_also(&mut page, see);
     page.to_roff()
 }
 

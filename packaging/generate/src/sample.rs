@@ -1,6 +1,6 @@
 //! The documented configuration file.
 
-use tenured::config::Section;
+use tenure_service::config::Section;
 
 /// Longest line, except for those that are printed as they are.
 const WIDTH: usize = 100;
@@ -75,7 +75,9 @@ fn fill(file: &mut String, prose: &str) {
 
 #[cfg(test)]
 mod tests {
-    use tenured::config::{Entry, manual};
+    use std::path::Path;
+
+    use tenure_service::config::Entry;
 
     use super::*;
 
@@ -131,19 +133,25 @@ ttl = \"30s\"
         assert_eq!(text(&small(), Defaults::Unset), unset);
     }
 
-    #[test]
-    fn the_committed_file_is_the_code() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../tenured.toml");
-        let made = text(&manual(), Defaults::Set);
+    #[track_caller]
+    fn check_committed(name: &str, sections: &[Section]) {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(name);
+        let made = text(sections, Defaults::Set);
         if std::env::var_os("UPDATE_SAMPLE").is_some() {
-            std::fs::write(path, &made).unwrap();
+            std::fs::write(&path, &made).unwrap();
         }
-        let committed = std::fs::read_to_string(path).unwrap_or_default();
+        let committed = std::fs::read_to_string(&path).unwrap_or_default();
         let differs = committed.lines().zip(made.lines()).find(|(old, new)| old != new);
         assert!(
             committed == made,
-            "packaging/tenured.toml is not what the code says, first here: {differs:?}; if the change is \
+            "packaging/{name} is not what the code says, first here: {differs:?}; if the change is \
              meant, run `UPDATE_SAMPLE=1 cargo test -p tenure-generate` and commit the file"
         );
+    }
+
+    #[test]
+    fn the_committed_files_are_the_code() {
+        check_committed("tenured.toml", &tenured::config::manual());
+        check_committed("gateway.toml", &tenure_gateway::settings::manual());
     }
 }

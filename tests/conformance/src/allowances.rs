@@ -31,9 +31,9 @@ pub enum Allowance {
     /// Nobody may be there to publish them when it happens; and a session's name and host are in its
     /// record, which has expired by then.
     LateMessages,
-    /// Hints of changed places and granted permits are not compared.
+    /// Hints of changed places are not compared.
     ///
-    /// The store gives them by other ways than messages, such as Redis by its tracking of keys.
+    /// The store gives them by another way than messages, such as Redis by its tracking of keys.
     OtherHints,
     /// No hints are compared: they may be late, doubled or missing, and an agent asks again.
     NoHints,

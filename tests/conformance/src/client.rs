@@ -37,6 +37,11 @@ pub trait Installation {
     fn break_connections(&mut self);
     /// A new client of it. Is called in the runtime that will drive the client.
     fn connect(&self) -> Box<dyn Upstream>;
+    /// True if what is due by its clock is done at [`Installation::set_clock`]; otherwise on the way of the
+    /// next request.
+    fn keeps_time(&self) -> bool {
+        false
+    }
 }
 
 /// A client and the installation that it uses.
@@ -103,7 +108,7 @@ impl<I: Installation> Subject for Client<I> {
 
     fn upkeep_in_time(&self) -> &'static [bool] {
         // The client does it by the machine's clock.
-        &[false]
+        if self.installation.keeps_time() { &[true] } else { &[false] }
     }
 }
 
@@ -139,20 +144,22 @@ pub(crate) const REDIS: Store = Store {
     open: |_| Box::new(Client::new(RedisInstallation(Server::start()))),
 };
 
+/// The differences of a Redis whose hints are not looked at.
+pub(crate) const REDIS_WITHOUT_HINTS: [Allowance; ALLOWANCES.len() + 1] = {
+    let mut all = [Allowance::NoHints; ALLOWANCES.len() + 1];
+    let mut at = 0;
+    while at < ALLOWANCES.len() {
+        all[at] = ALLOWANCES[at];
+        at += 1;
+    }
+    all
+};
+
 struct RedisInstallation(Server);
 
 impl Installation for RedisInstallation {
     fn allowances(&self) -> &'static [Allowance] {
-        const WITHOUT_HINTS: [Allowance; ALLOWANCES.len() + 1] = {
-            let mut all = [Allowance::NoHints; ALLOWANCES.len() + 1];
-            let mut at = 0;
-            while at < ALLOWANCES.len() {
-                all[at] = ALLOWANCES[at];
-                at += 1;
-            }
-            all
-        };
-        &WITHOUT_HINTS
+        &REDIS_WITHOUT_HINTS
     }
 
     fn wipe(&mut self) {

@@ -58,7 +58,7 @@ impl Embedded {
         while let Some(effect) = self.engine.poll_effect() {
             match effect {
                 Effect::Persist(_) => self.changes += 1,
-                Effect::Change(change) => self.hints.push(change.into()),
+                Effect::Change(change) => self.hints.push(Hint::of(change, Boottime::ZERO + UP)),
                 Effect::ReserveTokens => {}
             }
         }

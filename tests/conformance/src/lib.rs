@@ -4,6 +4,7 @@ mod allowances;
 pub mod client;
 mod compare;
 mod engine;
+mod gateway;
 mod messages;
 mod operation;
 mod oracle;

@@ -11,8 +11,6 @@ pub(crate) struct Told {
     pub(crate) hint: Hint,
     /// True if time alone brought it about.
     pub(crate) by_itself: bool,
-    /// True if it is about a semaphore.
-    pub(crate) of_permits: bool,
 }
 
 /// The engine's hints that the store has not given yet.
@@ -34,11 +32,7 @@ impl Messages {
             return Ok(());
         }
         if comparer.allows(Allowance::OtherHints) {
-            told.retain(|told| match told.hint {
-                Hint::Changed(_) => false,
-                Hint::Granted(_) => !told.of_permits,
-                _ => true,
-            });
+            told.retain(|told| !matches!(told.hint, Hint::Changed(_)));
         }
         self.open.extend(told);
         let late = comparer.allows(Allowance::LateMessages);
@@ -74,6 +68,15 @@ impl Told {
         let (mut engine, mut store) = (self.hint.clone(), store.clone());
         if self.by_itself {
             nameless(&mut engine, store.clone());
+        }
+        if let (Hint::Granted(_, Some(engine)), Hint::Granted(_, Some(store))) =
+            (&mut engine, &store)
+        {
+            engine.token = store.token;
+            if self.by_itself {
+                // The store grants it when it is asked, and from then on.
+                engine.until = store.until;
+            }
         }
         for payload in [engine.payload_mut(), store.payload_mut()].into_iter().flatten() {
             if let Some(token) = payload.get_mut("token") {

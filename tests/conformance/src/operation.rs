@@ -93,6 +93,8 @@ fn write_beat(f: &mut fmt::Formatter<'_>, beat: &Beat) -> fmt::Result {
         Subject::Claim { claim, resource } => {
             write!(f, " [{} {resource} {}]", short(claim.0), ms(beat.ttl))
         }
-        Subject::Session(session) => write!(f, " [session {} {}]", short(session.0), ms(beat.ttl)),
+        Subject::Session { session, .. } => {
+            write!(f, " [session {} {}]", short(session.0), ms(beat.ttl))
+        }
     }
 }

@@ -14,6 +14,7 @@ use tenure_wire::{Attributes, Kind};
 use uuid::Uuid;
 
 use crate::messages::Told;
+use crate::subject::Hint;
 
 /// How long the engine's machine has been up when a run begins.
 const UP: Duration = Duration::from_secs(3600);
@@ -177,11 +178,8 @@ impl Oracle {
                         Change::Lost { .. } | Change::Granted { .. } => true,
                         Change::Message { .. } => false,
                     };
-                    let of_permits = matches!(
-                        &change,
-                        Change::Granted { resource, .. } if resource.kind == Kind::Semaphore
-                    );
-                    self.told.push(Told { hint: change.into(), by_itself, of_permits });
+                    let hint = Hint::of(change, Boottime::ZERO + UP);
+                    self.told.push(Told { hint, by_itself });
                 }
                 Effect::Persist(_) | Effect::ReserveTokens => {}
             }

@@ -289,7 +289,7 @@ impl<'a> Replay<'a> {
 
     /// An id that is not in the plan.
     fn passer_by(&self) -> Uuid {
-        Uuid::from_u128(u128::from(self.now_us))
+        Uuid::from_u128(u128::from(self.now_us) << 64)
     }
 
     fn release_unknown(&mut self, resource: Resource) -> Result<(), String> {

@@ -1,7 +1,7 @@
 //! The stores that the corpus runs on.
 
 use crate::subject::Subject;
-use crate::{client, engine, redis, trial};
+use crate::{client, engine, gateway, redis, trial};
 
 /// A store, and how to open it.
 pub struct Store {
@@ -14,7 +14,8 @@ pub struct Store {
 }
 
 /// All stores. A new store adds its line here.
-pub static STORES: [Store; 4] = [engine::STORE, redis::STORE, client::REDIS, trial::STORE];
+pub static STORES: [Store; 6] =
+    [engine::STORE, redis::STORE, client::REDIS, trial::STORE, gateway::EMBEDDED, gateway::REDIS];
 
 impl Store {
     /// The store of a name.

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use serde_json::Value;
-use tenure_core::model::{Answer, Change, ClaimId, Request, Resource, SessionId};
+use tenure_core::model::{Answer, Change, ClaimId, GrantHint, Request, Resource, SessionId};
+use tenure_core::time::Boottime;
 
 use crate::allowances::Allowance;
 
@@ -81,36 +82,27 @@ pub enum Hint {
     ToSession { session: String, payload: Value },
     /// A grant was taken away, or a waiter purged.
     Lost(ClaimId),
-    /// A waiter was granted.
-    Granted(ClaimId),
+    /// A waiter was granted, and what it was told of that.
+    Granted(ClaimId, Option<Grant>),
     /// A holder or waiter came or went.
     Changed(Resource),
     /// A routing table has a new version.
     RoutesVersion { tenant: String, version: String },
 }
 
-impl Hint {
-    /// The token that is told with it.
-    pub(crate) fn token(&self) -> Option<u64> {
-        match self {
-            Hint::ToProject { payload, .. } | Hint::ToSession { payload, .. } => {
-                payload.get("token")?.as_u64()
-            }
-            _ => None,
-        }
-    }
-
-    /// The message, if it is one.
-    pub(crate) fn payload_mut(&mut self) -> Option<&mut Value> {
-        match self {
-            Hint::ToProject { payload, .. } | Hint::ToSession { payload, .. } => Some(payload),
-            _ => None,
-        }
-    }
+/// A grant as its waiter is told of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Grant {
+    pub token: u64,
+    /// Semaphore only.
+    pub limit: Option<u32>,
+    /// Until when it is kept without a beat, after the beginning.
+    pub until: Duration,
 }
 
-impl From<Change> for Hint {
-    fn from(change: Change) -> Hint {
+impl Hint {
+    /// A hint of an engine whose clock began at that instant.
+    pub(crate) fn of(change: Change, beginning: Boottime) -> Hint {
         match change {
             Change::Message { session: Some(SessionId(id)), payload, .. } => {
                 Hint::ToSession { session: id.hyphenated().to_string(), payload }
@@ -120,8 +112,34 @@ impl From<Change> for Hint {
                 Hint::ToProject { tenant, project, payload }
             }
             Change::Lost { claim, .. } => Hint::Lost(claim),
-            Change::Granted { claim, .. } => Hint::Granted(claim),
+            Change::Granted { claim, grant, .. } => {
+                let grant = grant.map(|GrantHint { token, limit, confirm_by }| Grant {
+                    token,
+                    limit,
+                    until: confirm_by.since(beginning),
+                });
+                Hint::Granted(claim, grant)
+            }
             Change::Resource(resource) => Hint::Changed(resource),
+        }
+    }
+
+    /// The token that is told with it.
+    pub(crate) fn token(&self) -> Option<u64> {
+        match self {
+            Hint::ToProject { payload, .. } | Hint::ToSession { payload, .. } => {
+                payload.get("token")?.as_u64()
+            }
+            Hint::Granted(_, Some(grant)) => Some(grant.token),
+            _ => None,
+        }
+    }
+
+    /// The message, if it is one.
+    pub(crate) fn payload_mut(&mut self) -> Option<&mut Value> {
+        match self {
+            Hint::ToProject { payload, .. } | Hint::ToSession { payload, .. } => Some(payload),
+            _ => None,
         }
     }
 }

@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use super::floor::call_echo;
 use super::samples::timed_us;
-use super::{Effort, Floor, Limit, Report, Samples};
+use super::{Effort, Floor, Limit, Report, Samples, time_line};
 use crate::harness::{Agent, Client, Http};
 
 /// Calls before the first that counts.
@@ -24,14 +24,29 @@ pub(super) fn call_pair(
     kind: &str,
     name: &str,
 ) -> anyhow::Result<()> {
+    let hold = acquire(http, session, kind, name)?;
+    release(http, session, &hold)
+}
+
+/// The hold.
+pub(super) fn acquire(
+    http: &mut Http,
+    session: Uuid,
+    kind: &str,
+    name: &str,
+) -> anyhow::Result<Value> {
     let mut acquire = json!({"session": session, "kind": kind});
     if kind != "master" {
         acquire["name"] = json!(name);
     }
     let answer = http.try_call("POST", "/v1/acquire", acquire.to_string().as_bytes())?;
     anyhow::ensure!(answer.status == 200, "acquire: {}", answer.text());
-    let granted: Value = serde_json::from_slice(&answer.body)?;
-    let release = json!({"session": session, "hold": granted["hold"]});
+    let mut granted: Value = serde_json::from_slice(&answer.body)?;
+    Ok(granted["hold"].take())
+}
+
+pub(super) fn release(http: &mut Http, session: Uuid, hold: &Value) -> anyhow::Result<()> {
+    let release = json!({"session": session, "hold": hold});
     let answer = http.try_call("POST", "/v1/release", release.to_string().as_bytes())?;
     anyhow::ensure!(answer.status == 200, "release: {}", answer.text());
     let _: Value = serde_json::from_slice(&answer.body)?;
@@ -64,7 +79,7 @@ pub(super) fn acquire_and_release(effort: &Effort, report: &mut Report) -> anyho
     tight.report("acquire + release, p50", 1.6, &format!("raw socket echo {raw:.1} µs"), report);
     let title = "acquire + release, 5 ms after the one before, p50";
     paused.report(title, 2.2, "paused alike", report);
-    Ok(())
+    time_line::of_pairs("P1", None, effort, report)
 }
 
 /// Medians of the rounds, and the tails of pairs, µs.

@@ -6,8 +6,9 @@ use serde_json::json;
 
 use super::peers::{Brand, Peer, Peers};
 use super::report::Side;
+use super::time_line::Call;
 use super::two_agents::{KINDS, TwoAgents, client};
-use super::{Effort, Limit, Report, Samples, straight};
+use super::{Effort, Limit, Report, Samples, straight, time_line};
 use crate::harness::{Agent, Client, boottime_ns};
 
 const WHAT: &str = "release → the next one holds it";
@@ -43,6 +44,7 @@ pub(super) fn between_hosts(effort: &Effort, report: &mut Report) -> anyhow::Res
     }
     let floor = Samples::new(straight::hand_overs_ms(&hosts.redis, effort.hand_overs)?);
     report.compare("P3", WHAT, Side::Floor, "script, message, script; no agent", &floor);
+    time_line::of_hand_overs("P3", &hosts.redis, effort, report)?;
 
     let servers = Peers::start();
     for brand in Brand::ALL {
@@ -57,6 +59,12 @@ pub(super) fn between_hosts(effort: &Effort, report: &mut Report) -> anyhow::Res
 
 /// Times from just before the release until the event was read, ms. The hosts take turns.
 pub(super) fn hand_overs_ms(agents: &[Agent; 2], kind: &str, rounds: usize) -> Samples {
+    let times = hand_overs(agents, kind, rounds).into_iter();
+    Samples::new(times.map(|call| (call.ended - call.began) as f64 / 1e6).collect())
+}
+
+/// The same, with the instants.
+pub(super) fn hand_overs(agents: &[Agent; 2], kind: &str, rounds: usize) -> Vec<Call> {
     let mut sides = agents.each_ref().map(|agent| {
         let (http, session) = client(agent);
         (http, session, agent.events(session))
@@ -65,20 +73,20 @@ pub(super) fn hand_overs_ms(agents: &[Agent; 2], kind: &str, rounds: usize) -> S
     let (mut holder, mut waiter) = (one, two);
     let more = json!({});
     let mut hold = holder.0.acquire(holder.1, kind, "role", &more).hold;
-    let times = (0..rounds)
-        .map(|_| {
+    let calls = (0..rounds)
+        .map(|round| {
             let waiting = waiter.0.queue(waiter.1, kind, "role", &more).hold;
             std::thread::sleep(REST);
-            let released_at = boottime_ns();
+            let began = boottime_ns();
             holder.0.release(holder.1, hold);
             let (seen, _) = waiter.2.granted_seen(waiting);
             hold = waiting;
             std::mem::swap(&mut holder, &mut waiter);
-            (seen.at_ns - released_at) as f64 / 1e6
+            Call { began, ended: seen.at_ns, agent: round % 2 }
         })
         .collect();
     holder.0.release(holder.1, hold);
-    Samples::new(times)
+    calls
 }
 
 /// A client that could be started.

@@ -8,6 +8,7 @@ mod fairness;
 mod fleet_at_rest;
 mod flood;
 mod floor;
+mod gateways;
 mod growth;
 mod handover;
 mod host_gone;
@@ -26,6 +27,7 @@ mod straight;
 mod takeover;
 mod through_redis;
 mod throughput;
+mod time_line;
 mod two_agents;
 mod uninterested;
 mod validity;
@@ -33,6 +35,7 @@ mod waiters;
 
 pub use floor::serve;
 pub use report::{Histogram, Limit, Report, Row};
+pub use time_line::{Thread, TimeLine};
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -153,7 +156,7 @@ const fn with_redis(id: &'static str, measure: Measure) -> Bench {
 }
 
 /// In the order of the targets.
-const ALL: [Bench; 34] = [
+const ALL: [Bench; 35] = [
     alone("P1", calls::acquire_and_release),
     with_redis("P2", through_redis::acquire_and_release),
     with_redis("P3", handover::between_hosts),
@@ -170,6 +173,7 @@ const ALL: [Bench; 34] = [
     with_redis("P12", growth::of_many_holds_in_redis),
     alone("P13", waiters::of_one_leader),
     alone("P14", sessions::of_one_project),
+    with_redis("P15", gateways::between_hosts),
     with_redis("P19", fleet_at_rest::of_a_fleet_at_rest),
     with_redis("P20a", many_hosts::that_wait),
     with_redis("P20b", many_hosts::that_campaign),

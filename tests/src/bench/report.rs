@@ -5,6 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::Samples;
+use super::time_line::{Thread, TimeLine};
 
 /// The bound of a value.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
@@ -118,6 +119,8 @@ pub struct Report {
     pub histograms: Vec<Histogram>,
     /// Tenure beside what people use today.
     pub comparisons: Vec<Comparison>,
+    /// Where the time goes.
+    pub time_lines: Vec<TimeLine>,
     pub left_out: Vec<LeftOut>,
 }
 
@@ -128,6 +131,7 @@ impl Report {
             rows: Vec::new(),
             histograms: Vec::new(),
             comparisons: Vec::new(),
+            time_lines: Vec::new(),
             left_out: Vec::new(),
         }
     }
@@ -157,6 +161,7 @@ impl Report {
         self.rows.extend(other.rows);
         self.histograms.extend(other.histograms);
         self.comparisons.extend(other.comparisons);
+        self.time_lines.extend(other.time_lines);
         self.left_out.extend(other.left_out);
     }
 
@@ -203,6 +208,11 @@ impl Report {
                 contestants: vec![contestant],
             }),
         }
+    }
+
+    pub(super) fn time_line(&mut self, line: TimeLine) {
+        eprintln!("  {}: {} µs", line.what, number(line.whole));
+        self.time_lines.push(line);
     }
 
     /// Notes what was to be measured and was not.
@@ -278,9 +288,26 @@ impl fmt::Display for Report {
                 writeln!(f, "{bound:>12} {count:>6} {bar}")?;
             }
         }
+        self.time_lines.iter().try_for_each(|line| write_time_line(f, line))?;
         for LeftOut { id, what, why } in &self.left_out {
             writeln!(f, "\n{id} not measured: {what}: {why}")?;
         }
         Ok(())
     }
+}
+
+fn write_time_line(f: &mut fmt::Formatter<'_>, line: &TimeLine) -> fmt::Result {
+    let TimeLine { id, what, stages, whole, threads, script } = line;
+    writeln!(f, "\n{id} time line of {what}")?;
+    for (name, us) in stages {
+        writeln!(f, "  {:>8} µs {name}", number(*us))?;
+    }
+    writeln!(f, "  {:>8} µs from end to end", number(*whole))?;
+    if let Some(us) = script {
+        writeln!(f, "  {:>8} µs of a script, mean", number(*us))?;
+    }
+    for Thread { name, wake_ups, busy } in threads {
+        writeln!(f, "  {name:<24} woken {wake_ups:>6.2} ×, busy for {} µs", number(*busy))?;
+    }
+    Ok(())
 }

@@ -77,6 +77,29 @@ impl SharedRedis {
         SCRIPTS.iter().filter_map(|name| calls.get(*name)).sum()
     }
 
+    /// How many scripts it has run, and the time of all of them, µs.
+    pub(super) fn script_time(&self) -> (u64, f64) {
+        let info = self.connect().and_then(|mut redis| {
+            Ok(redis::cmd("INFO").arg("commandstats").query::<String>(&mut redis)?)
+        });
+        let stats = |name: &str| -> Option<(u64, f64)> {
+            let line = info.as_ref().ok()?.lines();
+            let line = line
+                .filter_map(|line| line.strip_prefix("cmdstat_"))
+                .find_map(|line| line.strip_prefix(name)?.strip_prefix(":calls="))?;
+            let (calls, rest) = line.split_once(",usec=")?;
+            Some((calls.parse().ok()?, rest.split(',').next()?.parse().ok()?))
+        };
+        let found = SCRIPTS.iter().filter_map(|name| stats(name));
+        found.fold((0, 0.0), |sum, (calls, us)| (sum.0 + calls, sum.1 + us))
+    }
+
+    /// The mean time of the scripts since then, µs.
+    pub(super) fn script_mean_us(&self, before: (u64, f64)) -> f64 {
+        let (calls, us) = self.script_time();
+        (us - before.1) / (calls - before.0).max(1) as f64
+    }
+
     /// How many calls of each command there have been.
     pub(super) fn commandstats(&self) -> BTreeMap<String, u64> {
         self.server.commandstats()

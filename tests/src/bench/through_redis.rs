@@ -8,7 +8,7 @@ use super::samples::timed_us;
 use super::shared_redis::SharedRedis;
 use super::straight::Straight;
 use super::two_agents::{KINDS, client};
-use super::{Effort, Floor, Limit, Report, Samples};
+use super::{Effort, Floor, Limit, Report, Samples, time_line};
 use crate::harness::Agent;
 
 /// Calls of a peer for each of ours: they take ten times as long.
@@ -131,7 +131,7 @@ pub(super) fn acquire_and_release(effort: &Effort, report: &mut Report) -> anyho
         }
         Err(error) => report.leave_out("P2", "etcdctl lock NAME true", &error),
     }
-    Ok(())
+    time_line::of_pairs("P2", Some(&redis), effort, report)
 }
 
 /// Connections and interpreters are slow at first.

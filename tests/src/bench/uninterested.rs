@@ -64,8 +64,8 @@ fn feed(redis: &SharedRedis, number: usize) -> anyhow::Result<TcpStream> {
     let address = redis.url().trim_start_matches("redis://").trim_end_matches("/0").to_owned();
     let mut stream = TcpStream::connect(address)?;
     let words = format!(
-        "HELLO 3\r\nCLIENT TRACKING ON\r\nPSUBSCRIBE prism:events:project:* prism:events:session:*\r\n\
-         SUBSCRIBE tenure:lost\r\nEXISTS leader:{number}\r\n"
+        "HELLO 3\r\nCLIENT TRACKING ON\r\nSUBSCRIBE tenure:agent:{number}\r\n\
+         SUBSCRIBE prism:events:project:default:{number}\r\nEXISTS leader:{number}\r\n"
     );
     stream.write_all(words.as_bytes())?;
     let mut told = Vec::new();

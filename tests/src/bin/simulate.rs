@@ -18,7 +18,7 @@ use anyhow::{Context, Result, bail};
 use tenure_tests::sim::{Options, Outcome, Planted, run};
 
 /// Seeds tried for each planted fault unless told otherwise.
-const FAULT_SEEDS: Range<u64> = 1..301;
+const FAULT_SEEDS: Range<u64> = 1..1001;
 
 #[derive(Default)]
 struct Arguments {

@@ -1,5 +1,6 @@
 //! One agent: the keeper, the turn, the driver and the chores that ship.
 
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -65,7 +66,7 @@ impl Agent {
         let dialer = Arc::new(Dialer::with_clock(ear.clone(), clock::now));
         // Agents draw it; these must not all begin alike, and must do the same in each run.
         let seed = (number as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let model = Model(Outbox::clone(&outbox));
+        let model = Model { outbox: Outbox::clone(&outbox), grants: RefCell::default() };
         let driver = Driver::open(&dialer, model, Care::new(seed, looks_after_all), TIMEOUT);
         let settings = Settings {
             host: format!("host {number}").into(),

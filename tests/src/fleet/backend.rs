@@ -8,13 +8,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tenure::wire::Kind;
-use tenure_core::model::{Answer, ClaimId, Failure, Request, Resource};
+use tenure_core::model::{Answer, BeatAnswer, ClaimId, Failure, Request, Resource};
 use tenure_core::time::Boottime;
 use tenure_stores::redis::chores::{Chore, Chores, Found};
-use tenure_stores::redis::exchange::{CareOf, at_once};
+use tenure_stores::redis::exchange::{CareOf, Grants, at_once};
 use tenure_stores::remote::{
-    self, Backend, ClaimStep, ConnectError, ConnectionHints, Connector, Dialed, Hears, Hint,
-    LineOf, Listening, Purpose, Seen, Server, Topic, Verified,
+    self, Audience, Backend, ClaimStep, ConnectError, ConnectionHints, Connector, Dialed, Hears,
+    Hint, LineOf, Listening, Purpose, Seen, Server, Topic, Verified,
 };
 use tokio::sync::oneshot;
 
@@ -24,15 +24,18 @@ pub(super) enum Asked {
     Listen,
     Request(Request),
     Watch(Vec<Topic>),
+    Hear(Vec<Audience>),
+    StopHearing(Vec<Audience>),
     Verify(Vec<(ClaimId, Resource)>),
     Chore(Chore),
 }
 
 /// The reply to it.
 pub(super) enum Said {
-    Listening,
+    /// It listens, or hears, or hears no longer.
+    Done,
     Answer(Answer),
-    Watched(Vec<bool>),
+    Watched(Vec<Seen>),
     Verified(Vec<Verified>),
     Found(Found),
 }
@@ -80,14 +83,17 @@ impl Connector for Ear {
 }
 
 /// The model as one agent reaches it.
-pub(super) struct Model(pub(super) Outbox);
+pub(super) struct Model {
+    pub(super) outbox: Outbox,
+    pub(super) grants: RefCell<Grants>,
+}
 
 impl Model {
     async fn ask(&self, line: &LineOf<Model>, asked: Asked) -> Result<Said, Failure> {
         let _place = line.place().await;
         line.sending();
         let (reply, said) = oneshot::channel();
-        self.0.borrow_mut().push(Sent { asked, reply });
+        self.outbox.borrow_mut().push(Sent { asked, reply });
         said.await.map_err(|_| Failure::Unknown("the model is gone".to_owned()))
     }
 }
@@ -106,6 +112,9 @@ impl Backend for Model {
         request: &Request,
         _floor: u64,
     ) -> Result<Answer, Failure> {
+        if let Request::Claim(claim) = request {
+            self.grants.borrow_mut().forget_claim(claim.id);
+        }
         let Request::Renew(beats) = request else {
             return match self.ask(line, Asked::Request(request.clone())).await? {
                 Said::Answer(answer) => Ok(answer),
@@ -115,9 +124,21 @@ impl Backend for Model {
         let mut answers = Vec::with_capacity(beats.len());
         while answers.len() < beats.len() {
             let rest = &beats[answers.len()..];
-            let page = Request::Renew(rest[..at_once(rest)].to_vec());
-            match self.ask(line, Asked::Request(page)).await? {
-                Said::Answer(Answer::Renew(more)) => answers.extend(more),
+            let known = |grants: &Grants| {
+                at_once(rest.iter().map(|beat| (beat, grants.steady(beat).is_some())))
+            };
+            let page = &rest[..known(&self.grants.borrow())];
+            match self.ask(line, Asked::Request(Request::Renew(page.to_vec()))).await? {
+                Said::Answer(Answer::Renew(more)) => {
+                    for (beat, answer) in page.iter().zip(&more) {
+                        let mut grants = self.grants.borrow_mut();
+                        match answer {
+                            BeatAnswer::Held { token, .. } => grants.note(beat, *token),
+                            _ => grants.forget(beat),
+                        }
+                    }
+                    answers.extend(more);
+                }
                 _ => return Err(strange()),
             }
         }
@@ -131,12 +152,25 @@ impl Backend for Model {
 
     async fn watch(&self, line: &mut LineOf<Self>, topics: &[Topic]) -> Result<Vec<Seen>, Failure> {
         match self.ask(line, Asked::Watch(topics.to_vec())).await? {
-            Said::Watched(came_about) => {
-                let seen = |come| if come { Seen::CameAbout } else { Seen::NotYet };
-                Ok(came_about.into_iter().map(seen).collect())
-            }
+            Said::Watched(seen) => Ok(seen),
             _ => Err(strange()),
         }
+    }
+
+    async fn hear(
+        &self,
+        line: &mut LineOf<Self>,
+        audiences: &[Audience],
+    ) -> Result<Option<String>, Failure> {
+        self.ask(line, Asked::Hear(audiences.to_vec())).await.map(|_| None)
+    }
+
+    async fn stop_hearing(
+        &self,
+        line: &mut LineOf<Self>,
+        audiences: &[Audience],
+    ) -> Result<(), Failure> {
+        self.ask(line, Asked::StopHearing(audiences.to_vec())).await.map(drop)
     }
 
     async fn verify(

@@ -1,8 +1,9 @@
 //! What Redis is busy for, for each thing that it does.
 //!
 //! Seen on Redis 7.0 on a machine of two cores, by `SLOWLOG` and `INFO commandstats`, and by the time of the whole
-//! process for pushes and calls that renew. Claims and releases are those of scripts that were slower than
-//! today's. Most scenarios compare sums, so that proportions count and no machine's speed.
+//! process for pushes and calls that renew. Beats of holds are steady ones with ten thousand holds. Claims and
+//! releases are those of scripts that were slower than today's. Most scenarios compare sums, so that proportions
+//! count and no machine's speed.
 
 use std::time::Duration;
 
@@ -24,6 +25,8 @@ const PUSH: Duration = us_tenths(55);
 const PUSHED_KEY: Duration = us_tenths(1);
 /// A key that is looked at and tracked.
 const WATCHED_KEY: Duration = us_tenths(5);
+/// A channel that is subscribed to, or no longer.
+const CHANNEL: Duration = us_tenths(10);
 /// A claim in a call that verifies.
 const VERIFIED: Duration = us_tenths(20);
 /// A semaphore that is looked after.
@@ -70,9 +73,10 @@ fn beat(Beat { subject, .. }: &Beat, answer: &BeatAnswer) -> Duration {
         return BEAT_OF_WAITER;
     }
     us_tenths(match resource.kind {
-        Kind::Leader => 75,
-        Kind::Semaphore => 140,
-        Kind::Lease | Kind::Master => 120,
+        Kind::Leader => 40,
+        Kind::Semaphore => 75,
+        Kind::Lease => 70,
+        Kind::Master => 120,
     })
 }
 
@@ -110,8 +114,11 @@ pub(super) fn grant() -> Duration {
 /// The cost of what is not a request; of a survey with so many keys to walk through.
 pub(super) fn other(asked: &Asked, keys: usize) -> Duration {
     match asked {
-        // HELLO, CLIENT TRACKING and two subscriptions.
-        Asked::Listen => COMMAND * 4,
+        // HELLO, CLIENT TRACKING and the subscription to the agent's channel.
+        Asked::Listen => COMMAND * 3,
+        Asked::Hear(audiences) | Asked::StopHearing(audiences) => {
+            COMMAND * 2 + CHANNEL * count(audiences.len())
+        }
         Asked::Watch(topics) => COMMAND * 2 + WATCHED_KEY * count(topics.len()),
         Asked::Verify(claims) => COMMAND + VERIFIED * count(claims.len()),
         Asked::Chore(Chore::Care(semaphores)) => COMMAND + CARED * count(semaphores.len()),

@@ -48,7 +48,9 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub enum Planted {
     /// Everybody is told of every change.
     Broadcast,
-    /// The same, and each agent looks after every semaphore that it hears of.
+    /// Everybody hears the messages of every project and session.
+    AllHear,
+    /// Everybody is told of every change, and each agent looks after every semaphore that it hears of.
     AllCare,
     /// Exclusive kinds have no queue: everybody who waits claims whenever one of them is free.
     NoQueue,

@@ -2,8 +2,8 @@
 //!
 //! The engine answers. Whom it tells of a change follows from what agents have asked, as with
 //! `CLIENT TRACKING`: whoever has looked at a key on its feed's connection, once; the caretaker, of what is
-//! shared with other programs; everybody, of messages on channels; and an agent whose claim waits for an
-//! exclusive resource, of its grant.
+//! shared with other programs; whoever subscribes to a project or a session, of its messages; and an agent of the
+//! grants of its claims that wait for an exclusive resource, and of what was taken from it.
 //!
 //! Nothing may run out in a scenario: an engine grants by itself what ran out, and Redis only when it is
 //! asked. [`Counts::ran_out`] tells.
@@ -19,7 +19,7 @@ use tenure_core::model::{
 use tenure_core::time::Boottime;
 use tenure_stores::redis::chores::{Chore, Found, Stood, Surveyed, TERM};
 use tenure_stores::redis::exchange::{CareOf, Cared};
-use tenure_stores::remote::{Hint, Topic, Verified};
+use tenure_stores::remote::{Audience, Hint, Seen, Topic, Verified};
 
 use super::backend::{Asked, Said};
 use super::{Planted, costs};
@@ -84,16 +84,24 @@ pub(super) struct Outcome {
     pub(super) pushes: BTreeMap<usize, Vec<Hint>>,
 }
 
+/// Which agents have asked to be told of what.
+#[derive(Default)]
+struct Told {
+    tracked: HashMap<Topic, BTreeSet<usize>>,
+    subscribed: HashMap<Audience, BTreeSet<usize>>,
+}
+
 pub(super) struct Redis {
     engine: Engine,
     planted: Option<Planted>,
     agents: usize,
-    held: HashMap<Resource, BTreeSet<ClaimId>>,
+    /// With the agent to tell.
+    held: HashMap<Resource, BTreeMap<ClaimId, usize>>,
     /// With the agent to tell.
     waiting: BTreeMap<ClaimId, (Resource, usize)>,
     /// Granted, and not heard of since.
     unconfirmed: HashSet<ClaimId>,
-    tracked: HashMap<Topic, BTreeSet<usize>>,
+    told: Told,
     caretaker: Option<(usize, Boottime)>,
     overhears: Option<usize>,
     busy_until: Boottime,
@@ -112,7 +120,7 @@ impl Redis {
             held: HashMap::new(),
             waiting: BTreeMap::new(),
             unconfirmed: HashSet::new(),
-            tracked: HashMap::new(),
+            told: Told::default(),
             caretaker: None,
             overhears: None,
             busy_until: Boottime::ZERO,
@@ -156,10 +164,24 @@ impl Redis {
                 (Said::Answer(answer), cost, true)
             }
             Asked::Listen => {
-                for agents in self.tracked.values_mut() {
+                for agents in
+                    self.told.tracked.values_mut().chain(self.told.subscribed.values_mut())
+                {
                     agents.remove(&agent);
                 }
-                (Said::Listening, other, false)
+                (Said::Done, other, false)
+            }
+            Asked::Hear(audiences) => {
+                for audience in audiences {
+                    self.told.subscribed.entry(audience).or_default().insert(agent);
+                }
+                (Said::Done, other, false)
+            }
+            Asked::StopHearing(audiences) => {
+                for audience in audiences {
+                    self.told.subscribed.entry(audience).or_default().remove(&agent);
+                }
+                (Said::Done, other, false)
             }
             Asked::Watch(topics) => (Said::Watched(self.watch(agent, topics)), other, false),
             Asked::Verify(claims) => {
@@ -210,19 +232,20 @@ impl Redis {
             (Request::Claim(claim), Answer::Claim(ClaimAnswer::Held { .. })) => {
                 self.waiting.remove(&claim.id);
                 self.unconfirmed.remove(&claim.id);
-                self.held.entry(claim.resource.clone()).or_default().insert(claim.id);
+                self.held.entry(claim.resource.clone()).or_default().insert(claim.id, agent);
                 self.changed(&claim.resource);
             }
             (Request::Claim(claim), Answer::Claim(ClaimAnswer::Waiting { .. })) => {
                 self.joined(claim.id, &claim.resource, agent);
             }
-            (Request::Release { claim, resource }, _) => self.left(claim, resource),
+            (Request::Release { claim, resource }, _) => drop(self.left(claim, resource)),
             (Request::Renew(beats), Answer::Renew(answers)) => {
                 for (beat, answer) in beats.iter().zip(answers) {
                     if let Subject::Claim { claim, resource } = &beat.subject
                         && matches!(answer, BeatAnswer::Held { .. })
                     {
                         self.unconfirmed.remove(claim);
+                        self.held.entry(resource.clone()).or_default().insert(*claim, agent);
                         self.changed(resource);
                     }
                 }
@@ -249,32 +272,40 @@ impl Redis {
             let Effect::Change(change) = effect else { continue };
             match change {
                 Change::Resource(_) => {}
-                Change::Granted { claim, resource, grant: _ } => {
+                Change::Granted { claim, resource, grant } => {
                     grants += 1;
-                    let waited = self.waiting.remove(&claim);
+                    let (_, agent) = self.waiting.remove(&claim).expect("it waited");
                     self.unconfirmed.insert(claim);
-                    self.held.entry(resource.clone()).or_default().insert(claim);
+                    self.held.entry(resource.clone()).or_default().insert(claim, agent);
                     self.changed(&resource);
-                    match waited.filter(|_| resource.kind != Kind::Semaphore) {
-                        Some((_, agent)) => {
-                            self.pushes.entry(agent).or_default().push(Hint::Granted(claim));
-                        }
-                        None => self.tell(Topic::Grant(claim, resource), Hint::Granted(claim)),
+                    // Agents and Redis go by one clock here.
+                    self.pushes.entry(agent).or_default().push(Hint::Granted(claim, grant));
+                    if resource.kind == Kind::Semaphore {
+                        self.tell(Topic::Grant(claim, resource), Hint::Granted(claim, None));
                     }
                 }
                 Change::Lost { claim, resource } => {
-                    self.left(&claim, &resource);
-                    match self.engine.why_gone(claim) {
-                        Some(GoneReason::Expired) | None => self.counts.ran_out += 1,
-                        Some(_) => self.tell_all(&Hint::Lost(claim)),
+                    let agent = self.left(&claim, &resource);
+                    match (self.engine.why_gone(claim), agent) {
+                        (Some(GoneReason::Expired) | None, _) => self.counts.ran_out += 1,
+                        (Some(_), Some(agent)) => {
+                            self.pushes.entry(agent).or_default().push(Hint::Lost(claim));
+                        }
+                        (Some(_), None) => {}
                     }
                 }
                 Change::Message { tenant, project, session, payload } => {
                     let payload = payload.to_string().into_bytes();
-                    self.tell_all(&match session {
-                        None => Hint::ToProject { tenant, project, payload },
-                        Some(session) => Hint::ToSession { session, payload },
-                    });
+                    let (audience, hint) = match session {
+                        None => (
+                            Audience::Project { tenant: tenant.clone(), project: project.clone() },
+                            Hint::ToProject { tenant, project, payload },
+                        ),
+                        Some(session) => {
+                            (Audience::Session(session), Hint::ToSession { session, payload })
+                        }
+                    };
+                    self.publish(&audience, &hint);
                 }
             }
         }
@@ -282,7 +313,7 @@ impl Redis {
     }
 
     fn holds(&self, resource: &Resource, claim: &ClaimId) -> bool {
-        self.held.get(resource).is_some_and(|claims| claims.contains(claim))
+        self.held.get(resource).is_some_and(|claims| claims.contains_key(claim))
     }
 
     /// A claim waits.
@@ -292,19 +323,19 @@ impl Redis {
         }
     }
 
-    /// A claim holds or waits no more.
-    fn left(&mut self, claim: &ClaimId, resource: &Resource) {
+    /// A claim holds or waits no more. The agent that held it.
+    fn left(&mut self, claim: &ClaimId, resource: &Resource) -> Option<usize> {
         self.unconfirmed.remove(claim);
         if self.waiting.remove(claim).is_some() {
             self.queue_changed(resource);
         }
-        let Some(claims) = self.held.get_mut(resource) else { return };
-        if claims.remove(claim) {
-            if claims.is_empty() {
-                self.held.remove(resource);
-            }
-            self.changed(resource);
+        let claims = self.held.get_mut(resource)?;
+        let agent = claims.remove(claim)?;
+        if claims.is_empty() {
+            self.held.remove(resource);
         }
+        self.changed(resource);
+        Some(agent)
     }
 
     /// The key that says who holds a resource was written.
@@ -329,7 +360,7 @@ impl Redis {
     }
 
     fn tell(&mut self, topic: Topic, hint: Hint) {
-        for agent in self.tracked.remove(&topic).unwrap_or_default() {
+        for agent in self.told.tracked.remove(&topic).unwrap_or_default() {
             self.pushes.entry(agent).or_default().push(hint.clone());
         }
     }
@@ -340,16 +371,39 @@ impl Redis {
         }
     }
 
-    fn watch(&mut self, agent: usize, topics: Vec<Topic>) -> Vec<bool> {
-        let mut came_about = Vec::with_capacity(topics.len());
-        for topic in topics {
-            came_about.push(match &topic {
-                Topic::Resource(resource) => !self.held.contains_key(resource),
-                Topic::Grant(claim, _) => self.unconfirmed.contains(claim),
-            });
-            self.tracked.entry(topic).or_default().insert(agent);
+    /// Every subscriber is written to.
+    fn publish(&mut self, audience: &Audience, hint: &Hint) {
+        if self.planted == Some(Planted::AllHear) {
+            return self.tell_all(hint);
         }
-        came_about
+        for agent in self.told.subscribed.get(audience).into_iter().flatten() {
+            self.pushes.entry(*agent).or_default().push(hint.clone());
+        }
+    }
+
+    fn watch(&mut self, agent: usize, topics: Vec<Topic>) -> Vec<Seen> {
+        let mut seen = Vec::with_capacity(topics.len());
+        let come = |come| if come { Seen::CameAbout } else { Seen::NotYet };
+        for topic in topics {
+            seen.push(match &topic {
+                Topic::Resource(resource) => come(!self.held.contains_key(resource)),
+                Topic::Held(_, semaphore) if semaphore.kind == Kind::Semaphore => {
+                    match self.held.get(semaphore) {
+                        Some(claims) => Seen::Holders(claims.len() as u64),
+                        None => Seen::CameAbout,
+                    }
+                }
+                Topic::Held(claim, resource) => come(!self.holds(resource, claim)),
+                Topic::Grant(claim, _) => come(self.unconfirmed.contains(claim)),
+            });
+            // A key is tracked, whatever was asked about it.
+            let topic = match topic {
+                Topic::Held(_, resource) => Topic::Resource(resource),
+                topic => topic,
+            };
+            self.told.tracked.entry(topic).or_default().insert(agent);
+        }
+        seen
     }
 
     fn chore(&mut self, now: Boottime, agent: usize, chore: Chore) -> Found {

@@ -20,6 +20,9 @@ const LOG_TAIL_LINES: usize = 60;
 /// Room of an agent's directories on disks that a test can fill.
 const SMALL_DISKS: [(&str, &str); 2] = [("run", "3m"), ("state", "256k")];
 
+/// The file with the marks of an agent.
+const MARKS: &str = "marks";
+
 /// In the line that an agent prints when it serves.
 const READY_LINE: &str = " ready in ";
 
@@ -33,6 +36,7 @@ pub struct Setup {
     service_manager: Option<ServiceManager>,
     disks: Vec<(&'static str, String)>,
     group: Option<PathBuf>,
+    marks: bool,
 }
 
 impl Setup {
@@ -102,6 +106,13 @@ impl Setup {
         self
     }
 
+    /// Keeping the instants of the stages that calls pass, for [`Agent::stop_for_marks`].
+    #[must_use]
+    pub fn marks(mut self) -> Setup {
+        self.marks = true;
+        self
+    }
+
     /// Starts it and waits until it answers.
     #[track_caller]
     pub fn start(self) -> Agent {
@@ -148,6 +159,9 @@ fn spawn(dir: &Path, setup: &Setup) -> Program {
         .args(["--upstream", setup.upstream.as_deref().unwrap_or("embedded:"), "--log", "info"])
         .stdout(log.try_clone().expect("a file can be shared"))
         .stderr(log);
+    if setup.marks {
+        command.env("TENURE_BENCH_MARKS", dir.join(MARKS));
+    }
     let config = dir.join("tenured.toml");
     if config.exists() {
         command.arg("--config").arg(config);
@@ -160,6 +174,14 @@ fn spawn(dir: &Path, setup: &Setup) -> Program {
 
 fn socket(dir: &Path, setup: &Setup) -> PathBuf {
     setup.service_manager.as_ref().map_or_else(|| dir.join("api.sock"), ServiceManager::socket)
+}
+
+/// The instant at which a call has passed a stage.
+#[derive(Debug, Clone)]
+pub struct Mark {
+    pub stage: String,
+    /// CLOCK_BOOTTIME, ns.
+    pub at_ns: u64,
 }
 
 /// A running agent. Dropping it kills it and removes its directory; a test that panics shows the
@@ -254,6 +276,20 @@ impl Agent {
     pub fn stop(&mut self) -> ExitStatus {
         self.process.signal(Signal::SIGTERM);
         self.process.wait()
+    }
+
+    /// Stops it. The stages that its calls have passed, in the order of their instants.
+    #[track_caller]
+    pub fn stop_for_marks(&mut self) -> Vec<Mark> {
+        self.stop();
+        let marks = fs::read_to_string(self.dir.path().join(MARKS)).expect("it keeps marks");
+        let mark = |line: &str| {
+            let (stage, at) = line.split_once(' ')?;
+            Some(Mark { stage: stage.to_owned(), at_ns: at.parse().ok()? })
+        };
+        let mut marks: Vec<_> = marks.lines().filter_map(mark).collect();
+        marks.sort_by_key(|mark| mark.at_ns);
+        marks
     }
 
     /// Sends a signal.

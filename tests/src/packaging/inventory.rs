@@ -31,9 +31,14 @@ impl Inventory {
         );
         let users = "cd /etc && grep '' passwd group shadow gshadow subuid subgid";
         let units = "systemctl list-unit-files --no-legend && systemctl --global list-unit-files --no-legend";
-        let runtime = "ls -d /run/tenured /run/credentials/tenured* 2>/dev/null; true";
+        let runtime = "ls -d /run/tenured* /run/credentials/tenured* 2>/dev/null; true";
         let all = [&files, users, units, runtime].map(|script| machine.look(script).ok());
         Inventory(all.iter().flat_map(|text| text.lines()).map(str::to_owned).collect())
+    }
+
+    /// The lines with that name in them.
+    pub fn naming(&self, name: &str) -> Vec<&String> {
+        self.0.iter().filter(|line| line.contains(name)).collect()
     }
 
     /// How many lines it has.

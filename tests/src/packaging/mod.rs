@@ -1,4 +1,4 @@
-//! The Debian package in a booted system: installed, restarted, killed, upgraded, stopped and purged
+//! The Debian packages in a booted system: installed, restarted, killed, upgraded, stopped and purged
 //! while programs hold things. `tests/packaging/run` runs it.
 
 mod crowd;
@@ -36,6 +36,8 @@ pub struct World {
     pub puppet: String,
     /// Paths in it of the package and of one with a higher version.
     pub packages: [String; 2],
+    /// The path in it of the gateway's package.
+    pub gateway: String,
     /// The system before the package.
     pub before: Option<Inventory>,
     /// Removed after the machine is off.
@@ -46,7 +48,8 @@ impl World {
     /// Builds both packages, and boots a system that has never seen them.
     pub fn make(folder: &Path, log: Rc<Log>) -> Result<World> {
         ensure!(nix::unistd::geteuid().is_root(), "a container takes root");
-        let packages = [build(&[])?, build(&["--version", NEXT_VERSION])?];
+        let [gateway, package] = build(&[])?;
+        let [_, next] = build(&["--version", NEXT_VERSION])?;
         let run = Folder(folder.join("run"));
         // Left by a run that was killed.
         run.remove();
@@ -54,17 +57,18 @@ impl World {
         let tree = run.0.join("tree");
         tree::copy(folder, &tree)?;
         let puppet = machine::install(&tree, &binary("puppet"))?;
-        let mut inside = Vec::new();
-        for package in &packages {
+        let place = |package: &Path| {
             log.say(&format!("built {}", package.display()));
-            inside.push(machine::install(&tree, package)?);
-        }
-        let packages = inside.try_into().ok().context("there are two")?;
+            machine::install(&tree, package)
+        };
+        let packages = [place(&package)?, place(&next)?];
+        let gateway = place(&gateway)?;
         let machine = Machine::boot(&tree, log)?;
         for user in USERS {
             machine.run(&format!("useradd --create-home {user}")).ok();
         }
-        Ok(World { machine, puppet, packages, before: None, crowd: None, _folder: run })
+        let (before, crowd) = (None, None);
+        Ok(World { machine, puppet, packages, gateway, before, crowd, _folder: run })
     }
 }
 
@@ -83,13 +87,13 @@ impl Drop for Folder {
     }
 }
 
-/// Builds a package, and returns its path.
-fn build(options: &[&str]) -> Result<PathBuf> {
+/// Builds the packages, and returns the paths of the gateway's and the agent's.
+fn build(options: &[&str]) -> Result<[PathBuf; 2]> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("the workspace is above")?;
     let mut command = Command::new(root.join("packaging/deb/build"));
     let output = command.args(options).stderr(std::process::Stdio::inherit()).output()?;
     ensure!(output.status.success(), "{command:?}: {}", output.status);
     let said = String::from_utf8(output.stdout)?;
-    let path = said.lines().last().context("the build prints where the package is")?;
-    Ok(PathBuf::from(path.trim()))
+    let paths: Vec<PathBuf> = said.lines().map(|line| line.trim().into()).collect();
+    paths.try_into().ok().context("the build prints where both packages are")
 }

@@ -320,7 +320,7 @@ impl Agent {
                 .iter()
                 .map(|beat| match &beat.subject {
                     tenure_core::model::Subject::Claim { claim, .. } => Some(*claim),
-                    tenure_core::model::Subject::Session(_) => None,
+                    tenure_core::model::Subject::Session { .. } => None,
                 })
                 .collect(),
             tenure_core::model::Request::Claim(claim) => vec![Some(claim.id)],

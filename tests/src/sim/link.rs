@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use tenure_core::model::{CallId, ClaimId, Failure, Request};
 use tenure_core::time::Boottime;
+use tenure_stores::remote::StoreClock;
 
 use super::core::{Core, Happening, Origin, Report};
 use super::network;
@@ -28,8 +29,8 @@ pub(crate) struct Link {
     pub(crate) generation: u64,
     /// The life of the upstream's data that it last heard of.
     pub(crate) epoch: Option<u64>,
-    /// An instant of the agent before one of the upstream, from the last call that was answered.
-    pub(crate) seen: Option<(Boottime, Boottime)>,
+    /// The upstream's clock, as the last call that was answered tells.
+    pub(crate) upstream: StoreClock,
     /// Calls that have not come back.
     pub(crate) in_flight: BTreeMap<CallId, InFlight>,
     /// Claims that were sent in this life of the agent.
@@ -48,7 +49,7 @@ impl Link {
             back: true,
             generation: 0,
             epoch: None,
-            seen: None,
+            upstream: StoreClock::default(),
             in_flight: BTreeMap::new(),
             claimed: BTreeSet::new(),
             doubled: BTreeSet::new(),
@@ -67,15 +68,7 @@ impl Link {
         self.in_flight.clear();
         self.asked.clear();
         self.epoch = None;
-        self.seen = None;
-    }
-
-    /// An instant of the upstream's clock, as the agent may be sure that its own clock comes to it later:
-    /// clocks run at different speeds.
-    pub(crate) fn not_after(&self, upstream: Boottime) -> Option<Boottime> {
-        let (sent_at, answered_at) = self.seen?;
-        let later = upstream.since(answered_at);
-        Some(sent_at + (later - later / 200))
+        self.upstream = StoreClock::default();
     }
 
     /// True if the agent must know of a claim that is upstream: it sent it, once.

@@ -397,7 +397,7 @@ fn settings(random: &mut Random, planted: Option<Planted>, embedded: bool) -> Se
             settings.margin_floor = Duration::ZERO;
             settings.margin_divisor = u32::MAX;
         }
-        Some(Planted::NoHints) => settings.poll = None,
+        Some(Planted::NoHints | Planted::LostPublication) => settings.poll = None,
         _ => {}
     }
     settings

@@ -74,11 +74,15 @@ pub enum Planted {
     LastFirst,
     /// What a hint grants counts from the arrival of the hint.
     HintFromArrival,
+    /// What a release has passed on is passed on once more, by somebody who found it free before.
+    DoubleGrant,
+    /// Agents are not told what is granted or free, and do not look for it.
+    LostPublication,
 }
 
 impl Planted {
     /// All of them, in the order of the table.
-    pub const ALL: [Planted; 32] = [
+    pub const ALL: [Planted; 34] = [
         Planted::NoMargin,
         Planted::FromArrival,
         Planted::TokenReset,
@@ -111,6 +115,8 @@ impl Planted {
         Planted::WalksAll,
         Planted::LastFirst,
         Planted::HintFromArrival,
+        Planted::DoubleGrant,
+        Planted::LostPublication,
     ];
 
     /// Its name on the command line.
@@ -148,6 +154,8 @@ impl Planted {
             Planted::WalksAll => "walks-all",
             Planted::LastFirst => "last-first",
             Planted::HintFromArrival => "hint-from-arrival",
+            Planted::DoubleGrant => "double-grant",
+            Planted::LostPublication => "lost-publication",
         }
     }
 }

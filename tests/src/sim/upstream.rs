@@ -95,9 +95,12 @@ impl Upstream {
             if waits && core.has(Planted::WaiterKept) {
                 return (Answer::Released(true), Vec::new());
             }
-            if core.has(Planted::DoubleRelease) {
+            if core.has(Planted::DoubleRelease) || core.has(Planted::DoubleGrant) {
                 self.again.push(resource.clone());
             }
+        }
+        if core.has(Planted::DoubleGrant) {
+            self.grant_again(core);
         }
         if core.has(Planted::LastFirst) && matches!(request, Request::Release { .. }) {
             self.send_first_to_the_end(core);
@@ -136,10 +139,7 @@ impl Upstream {
     /// Starts again with its data.
     pub(crate) fn restart(&mut self, core: &mut Core) {
         self.life += 1;
-        let range = self.fresh_tokens(core);
-        let now = self.clock.at(core.now);
-        self.engine =
-            Engine::restore(engine_settings(), range, self.rows.saved(), &HashMap::new(), now);
+        self.restore(core);
         self.engine.quarantine(self.quarantine);
         self.settle(core);
     }
@@ -257,6 +257,19 @@ impl Upstream {
         }
     }
 
+    /// Planted: whoever was granted what was released is forgotten, so that the next one is granted it as well.
+    fn grant_again(&mut self, core: &mut Core) {
+        for resource in std::mem::take(&mut self.again) {
+            let holder = self.rows.grants.values().find(|saved| saved.claim.resource == resource);
+            let Some(row) = holder.map(|saved| saved.row) else {
+                self.again.push(resource);
+                continue;
+            };
+            self.rows.grants.remove(&row);
+            self.restore(core);
+        }
+    }
+
     /// Planted: whoever has waited longest is overtaken.
     fn send_first_to_the_end(&mut self, core: &mut Core) {
         let first = self.rows.waiters.values().next().map(|saved| saved.claim.id);
@@ -278,6 +291,11 @@ impl Upstream {
             saved.row = last + 1;
             self.rows.waiters.insert(saved.row, saved);
         }
+        self.restore(core);
+    }
+
+    /// Has an engine go on from its rows.
+    fn restore(&mut self, core: &Core) {
         let range = self.fresh_tokens(core);
         let now = self.clock.at(core.now);
         self.engine =
@@ -303,7 +321,7 @@ fn waiting_of(core: &Core, request: &Request) -> Vec<ClaimId> {
             .iter()
             .filter_map(|beat| match &beat.subject {
                 Subject::Claim { claim, .. } => Some(*claim),
-                Subject::Session(_) => None,
+                Subject::Session { .. } => None,
             })
             .collect(),
         _ => Vec::new(),

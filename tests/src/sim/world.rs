@@ -337,9 +337,12 @@ impl World {
     }
 
     /// Tells every agent.
-    pub(super) fn tell(&mut self, changes: Vec<Change>) {
+    pub(super) fn tell(&mut self, mut changes: Vec<Change>) {
         if self.core.plan.embedded || self.core.has(Planted::NoHints) {
             return;
+        }
+        if self.core.has(Planted::LostPublication) {
+            changes.retain(|it| !matches!(it, Change::Granted { .. } | Change::Resource(_)));
         }
         let weather = self.core.weather();
         for agent in &self.agents {

@@ -18,7 +18,7 @@ const NUMBER: &str = "must be a number from 1 to 1000000";
 const QUOTES: &str = "must be a text in quotes";
 
 /// For every key of the schema at least one value that it refuses.
-const WRONG: [Wrong; 64] = [
+const WRONG: [Wrong; 69] = [
     ("socket", "7", QUOTES),
     ("socket", "\"\"", "must be a path, or a URI"),
     ("socket", "\"unix://host/x\"", "must be a path, or a URI"),
@@ -75,6 +75,11 @@ const WRONG: [Wrong; 64] = [
     ("redis.leader_prefix", "\"a b\"", "must be 1 to 64 visible"),
     ("redis.semaphore_namespace", "\"[x]\"", "must be 1 to 64 visible"),
     ("redis.tenure_prefix", "\"a*\"", "must be 1 to 64 visible"),
+    ("gateway.timeout", "\"1ms\"", "must be from 50ms to 60s"),
+    ("gateway.connect_timeout", "\"2m\"", "must be from 50ms to 60s"),
+    ("gateway.tls_ca_file", "\"ca\"", "must be an absolute path"),
+    ("gateway.tls_cert_file", "1", QUOTES),
+    ("gateway.tls_key_file", "\"k\"", "must be an absolute path"),
     ("redis.timeout", "\"1ms\"", "must be from 50ms to 60s"),
     ("redis.connect_timeout", "\"2m\"", "must be from 50ms to 60s"),
     ("redis.poll", "\"2s\"", "must be from 10ms to 1s"),

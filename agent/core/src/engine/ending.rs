@@ -88,7 +88,7 @@ impl Engine {
                 for beat in beats {
                     match &beat.subject {
                         Subject::Claim { claim, .. } => self.end_overdue(now, *claim),
-                        Subject::Session(session) => self.end_overdue_session(now, *session),
+                        Subject::Session { session, .. } => self.end_overdue_session(now, *session),
                     }
                 }
             }

@@ -250,7 +250,7 @@ impl Engine {
     fn renew(&mut self, now: Boottime, beat: &Beat) -> BeatAnswer {
         match &beat.subject {
             Subject::Claim { claim, resource } => self.renew_claim(now, *claim, resource, beat.ttl),
-            Subject::Session(session) => self.renew_session(now, *session, beat.ttl),
+            Subject::Session { session, .. } => self.renew_session(now, *session, beat.ttl),
         }
     }
 

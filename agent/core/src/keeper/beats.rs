@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tenure_wire::{Event, JeopardyEvent, Kind, LostReason, Role};
+use tenure_wire::{Event, JeopardyEvent, LostReason, Role};
 
 use super::Keeper;
 use super::calls::{Call, Renewed};
@@ -17,9 +17,8 @@ use crate::model::{
 };
 use crate::time::Boottime;
 
-/// Beats of permits, and of waiters, meet at so many instants within one step of the grid: the upstream does
-/// several times as much for one as for another holder's, and would keep everybody else waiting for all of
-/// them …
+/// Beats of waiters meet at so many instants within one step of the grid: the upstream does several times as
+/// much for one as for a holder's, and would keep everybody else waiting for all of them …
 const INSTANTS: u64 = 8;
 /// … but no two instants are nearer to each other.
 const INSTANTS_APART_MS: u64 = 32;
@@ -33,8 +32,8 @@ pub(super) fn next_beat(now: Boottime, every: Duration) -> Boottime {
 /// When to beat a hold next that is held or waits.
 pub(super) fn next_beat_of(now: Boottime, hold: &Hold) -> Boottime {
     let grid_ms = grid_ms(hold.beats.every);
-    let is_spread = hold.kind() == Kind::Semaphore || !hold.is_held();
-    let instants = if is_spread { (grid_ms / INSTANTS_APART_MS).clamp(1, INSTANTS) } else { 1 };
+    let instants =
+        if hold.is_held() { 1 } else { (grid_ms / INSTANTS_APART_MS).clamp(1, INSTANTS) };
     let instant = hold.id().0.as_u64_pair().1 % instants;
     on_grid(now, hold.beats.every, grid_ms, instant * (grid_ms / instants))
 }
@@ -43,7 +42,8 @@ fn grid_ms(every: Duration) -> u64 {
     1 << (millis(every).max(1) / 8).max(1).ilog2()
 }
 
-fn on_grid(now: Boottime, every: Duration, grid_ms: u64, offset_ms: u64) -> Boottime {
+/// The last instant of a grid that is not later than asked.
+pub(super) fn on_grid(now: Boottime, every: Duration, grid_ms: u64, offset_ms: u64) -> Boottime {
     let (grid, offset) = (grid_ms * 1_000_000, offset_ms * 1_000_000);
     let due = (now + every).as_nanos().saturating_sub(offset) / grid * grid + offset;
     Boottime::from_nanos(due.max(now.as_nanos() + 1))
@@ -143,7 +143,8 @@ impl Keeper {
                     return false;
                 }
                 session.upstream.beating = Some(call);
-                beats.push(Beat { subject: Subject::Session(*id), ttl: session.saved.ttl });
+                let subject = Subject::Session { session: *id, master: session.master() };
+                beats.push(Beat { subject, ttl: session.saved.ttl });
                 true
             }
         });

@@ -6,7 +6,6 @@ use tenure_wire::{
     Event, Holder, Kind, LimitChanged, LostReason, QueuedEvent, ReleasedCause, Wait,
 };
 
-use super::Keeper;
 use super::calls::{Call, Renewed};
 use super::command::Note;
 use super::hold::{Hold, Stage, millis};
@@ -14,6 +13,7 @@ use super::queue::PLACES_TOLD;
 use super::refusal::{Refusal, UpstreamError};
 use super::request::{Reply, Ticket};
 use super::timers::Timer;
+use super::{Keeper, Phase};
 use crate::model::{
     self, Answer, CallId, ClaimAnswer, ClaimId, Failure, GoneReason, GrantHint, Resource,
     SessionId, StandingEntry,
@@ -161,6 +161,11 @@ impl Keeper {
     /// answer to a beat tells the rest.
     pub(super) fn granted_by_hint(&mut self, now: Boottime, id: ClaimId, hint: Option<GrantHint>) {
         let Some(hold) = self.holds.get_mut(&id) else { return };
+        if hold.stage == Stage::Queued && self.agent.phase == Phase::Running {
+            // A claim whose answer was given up took effect late; here it stands behind others that have no
+            // place.
+            return self.claim(id);
+        }
         if let Some(hint) = hint.filter(|_| hold.stage == Stage::Waiting) {
             let until = hint.confirm_by.before(hold.beats.margin);
             if until > now {

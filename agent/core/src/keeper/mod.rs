@@ -72,7 +72,7 @@ pub use pending::PENDING_ENDS_MAX;
 use pending::Pending;
 use queue::Queues;
 use rand_chacha::ChaCha12Rng;
-use rand_chacha::rand_core::SeedableRng;
+use rand_chacha::rand_core::{Rng, SeedableRng};
 pub use refusal::{Limit, Refusal, UpstreamError};
 pub use request::{
     Reply, Request, SessionFacts, StatusCursor, StatusPage, StatusView, StreamId, StreamTarget,
@@ -112,6 +112,9 @@ struct Agent {
     /// When the machine woke last: holds that were overdue then are lost as `slept`.
     woke: Option<Boottime>,
     random: ChaCha12Rng,
+    /// Places in queues are asked for at instants that are off the grid by this: not all agents of a fleet ask
+    /// at once.
+    places_phase_ms: u64,
 }
 
 /// The agent's mind.
@@ -135,12 +138,15 @@ impl Keeper {
     /// A keeper that knows nothing yet. Ids and secrets are drawn from `seed`, which must come from
     /// the operating system's generator outside of tests.
     pub fn new(settings: Settings, seed: [u8; 32], now: Boottime) -> Keeper {
+        let mut random = ChaCha12Rng::from_seed(seed);
+        let places_phase_ms = random.next_u64() % queue::PLACES_MIN_MS;
         Keeper {
             agent: Agent {
                 phase: Phase::Running,
                 unrecorded: None,
                 woke: None,
-                random: ChaCha12Rng::from_seed(seed),
+                random,
+                places_phase_ms,
             },
             sessions: Sessions::new(now),
             holds: Holds::default(),

@@ -3,21 +3,25 @@
 //! The queue is in the store: here is only who of this host stands in it, to ask for places.
 
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tenure_wire::Wait;
 
 use super::Keeper;
+use super::beats::on_grid;
 use super::calls::{Call, Renewed};
 use super::hold::{Hold, Stage};
 use super::refusal::UpstreamError;
 use super::table::Table;
 use super::timers::{Alarm, QueueId, Timer, Timers};
-use crate::model::{self, ClaimId, Queue, Resource, Terms};
+use crate::model::{self, ClaimId, Queue, Resource, StandingEntry, Terms};
 use crate::time::Boottime;
 
-/// Places in a queue are asked for this often at most.
-const PLACES_MIN: Duration = Duration::from_millis(250);
+/// Places in a queue are asked for this often at most, and in all queues at the same instants: thousands of
+/// them share a few full calls. Other agents have other instants.
+const PLACES_MIN: Duration = Duration::from_millis(PLACES_MIN_MS);
+pub(super) const PLACES_MIN_MS: u64 = 250;
 
 /// Changes of their places are told to so many waiters; those behind them learn where they stand when
 /// they join, at their beats, and when they come this far.
@@ -31,8 +35,9 @@ pub(super) type Place = (Reverse<i32>, u64);
 pub(super) struct LocalQueue {
     id: QueueId,
     pub(super) waiters: Queue<Place>,
-    /// The next asking for places.
+    /// The next asking for places, at one of the agent's instants.
     places: Alarm,
+    phase_ms: u64,
     /// When the upstream last said that somebody else has it.
     pub(super) taken_at: Option<Boottime>,
     /// Why the upstream last said neither that nor granted it.
@@ -42,11 +47,12 @@ pub(super) struct LocalQueue {
 }
 
 impl LocalQueue {
-    fn new(id: QueueId) -> LocalQueue {
+    fn new(id: QueueId, phase_ms: u64) -> LocalQueue {
         LocalQueue {
             id,
             waiters: Queue::default(),
             places: Alarm::default(),
+            phase_ms,
             taken_at: None,
             error: None,
             refused: Queue::default(),
@@ -55,7 +61,7 @@ impl LocalQueue {
 
     /// The queue moved: its first waiters are told their new places, but not at every step of it.
     fn tell_places_later(&mut self, now: Boottime, after: Duration, timers: &mut Timers) {
-        let due = now + after.max(PLACES_MIN);
+        let due = on_grid(now, after.max(PLACES_MIN), PLACES_MIN_MS, self.phase_ms);
         let due = self.places.due().map_or(due, |earlier| earlier.min(due));
         timers.set(&mut self.places, Timer::Places(self.id), Some(due));
     }
@@ -110,7 +116,10 @@ impl Keeper {
     /// Notes that a hold waits for its resource.
     pub(super) fn join_queue(&mut self, id: ClaimId, resource: &Resource) {
         let Some(place) = self.holds.get(&id).map(Hold::place) else { return };
-        let queue = self.queues.get_or_insert(resource, |number| LocalQueue::new(QueueId(number)));
+        let phase_ms = self.agent.places_phase_ms;
+        let queue = self
+            .queues
+            .get_or_insert(resource, |number| LocalQueue::new(QueueId(number), phase_ms));
         queue.waiters.insert(place, id);
     }
 
@@ -152,6 +161,30 @@ impl Keeper {
             }
             // The answer to an earlier beat is older than the answer to the claim.
             hold.beats.beating = None;
+        }
+    }
+
+    /// The upstream said who waits: the first of this host are told their places. Those who are not listed ask.
+    pub(super) fn places_listed(
+        &mut self,
+        now: Boottime,
+        resource: &Resource,
+        listed: &[StandingEntry],
+    ) {
+        let Some(queue) = self.queues.get(resource) else { return };
+        let places: BTreeMap<_, _> = listed.iter().map(|entry| entry.claim).zip(1..).collect();
+        let first: Vec<_> = queue.waiters.iter().take(PLACES_TOLD).map(|(_, id)| id).collect();
+        let mut all_listed = true;
+        for id in first {
+            let waits = self.holds.get(&id).is_some_and(|hold| hold.stage == Stage::Waiting);
+            match places.get(&id) {
+                Some(position) if waits => self.placed(id, *position),
+                None if waits => all_listed = false,
+                _ => {}
+            }
+        }
+        if !all_listed {
+            self.queues.tell_places_later(now, resource, Duration::ZERO, &mut self.timers);
         }
     }
 

@@ -44,8 +44,10 @@ impl Keeper {
         let is_first = queue.refused.front().is_some_and(|(first, _)| first == place);
         self.place_here(now, id, resource);
         let again = self.holds.get_mut(&id).is_some_and(|it| std::mem::take(&mut it.beats.again));
-        if is_first {
-            self.claim_later(now, id, if again { FOLLOWS_AFTER } else { wait });
+        if again {
+            self.claim_later(now, id, FOLLOWS_AFTER);
+        } else if is_first {
+            self.claim_later(now, id, wait);
         }
     }
 

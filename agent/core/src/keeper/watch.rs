@@ -242,7 +242,10 @@ impl Keeper {
     ) {
         let standing = match result {
             // One standing for everybody who watches, whoever they are.
-            Ok(Answer::Standing(standing)) => Some(self.standing(resource, &standing, |_| false)),
+            Ok(Answer::Standing(standing)) => {
+                self.places_listed(now, resource, &standing.waiters);
+                Some(self.standing(resource, &standing, |_| false))
+            }
             Ok(_) | Err(_) => None,
         };
         let asks_after = now + self.settings.retry_max;
@@ -309,7 +312,10 @@ impl Keeper {
     pub fn handle_change(&mut self, now: Boottime, change: Change) {
         match change {
             Change::Resource(resource) => {
-                self.queues.tell_places_later(now, &resource, Duration::ZERO, &mut self.timers);
+                // Where the standing is asked for, it names the places, too.
+                if self.watches.get(&resource).is_none() {
+                    self.queues.tell_places_later(now, &resource, Duration::ZERO, &mut self.timers);
+                }
                 self.try_first(&resource);
                 self.ask_standing(now, &resource);
             }

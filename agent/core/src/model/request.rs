@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use tenure_wire::{Attributes, Role, Routes};
+use tenure_wire::{Attributes, Kind, Role, Routes};
 
 use super::{ClaimId, HostId, Resource, SessionId};
 
@@ -78,8 +78,8 @@ impl Claim {
 pub enum Subject {
     /// A grant or a place in a queue.
     Claim { claim: ClaimId, resource: Resource },
-    /// An announced session.
-    Session(SessionId),
+    /// An announced session, and the master of its project.
+    Session { session: SessionId, master: Resource },
 }
 
 /// One renewal. For a waiting claim it also confirms a grant that was announced by a hint.
@@ -100,6 +100,14 @@ pub struct SessionRecord {
     pub surface: Arc<str>,
     /// How long it outlives its last beat.
     pub ttl: Duration,
+}
+
+impl SessionRecord {
+    /// The master of its project.
+    pub fn master(&self) -> Resource {
+        let (tenant, name) = (Arc::clone(&self.tenant), Arc::clone(&self.project));
+        Resource { tenant, kind: Kind::Master, name }
+    }
 }
 
 /// A part of a long answer.

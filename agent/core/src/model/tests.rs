@@ -78,7 +78,8 @@ fn claim() -> impl Strategy<Value = Claim> {
 fn beat() -> impl Strategy<Value = Beat> {
     let subject = prop_oneof![
         (claim_id(), resource()).prop_map(|(claim, resource)| Subject::Claim { claim, resource }),
-        session_id().prop_map(Subject::Session),
+        (session_id(), resource())
+            .prop_map(|(session, master)| Subject::Session { session, master }),
     ];
     (subject, duration()).prop_map(|(subject, ttl)| Beat { subject, ttl })
 }

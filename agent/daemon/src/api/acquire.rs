@@ -5,6 +5,7 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
+use tenure_bounds::Ask;
 use tenure_core::model::defaults;
 use tenure_wire::{Acquire, Acquired, Code, Kind, Problem, Waiting};
 
@@ -14,7 +15,6 @@ use super::respond::{Refused, json};
 use super::server::{Connected, Connection};
 use super::validate;
 use crate::heart::Acquisition;
-use crate::policy::Ask;
 
 impl Body for Acquire {
     const EXAMPLE: &'static str = r#"{"session":"…","kind":"leader","name":"cleanup"}"#;

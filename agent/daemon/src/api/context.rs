@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use tenure_bounds::Ask;
 use tenure_core::keeper::Settings;
 use tenure_core::model::{Peer, Resource};
 use tenure_core::time::Boottime;
@@ -13,7 +14,7 @@ use super::limits::Limits;
 use super::places::Places;
 use super::turns::Turns;
 use crate::heart::{Caller, Handle};
-use crate::policy::{Ask, SharedPolicy};
+use crate::policy::SharedPolicy;
 use crate::telemetry::Metrics;
 use crate::telemetry::log::Filter;
 
@@ -75,12 +76,7 @@ impl Context {
             return Ok(());
         }
         let Resource { tenant, kind, name } = resource;
-        let ask = Ask { tenant, kind: Some(*kind), ..Ask::default() };
-        let ask = match kind {
-            Kind::Master => Ask { project: Some(name), ..ask },
-            Kind::Leader | Kind::Lease | Kind::Semaphore => Ask { name: Some(name), ..ask },
-        };
-        self.check(peer, &ask)
+        self.check(peer, &Ask::resource(tenant, *kind, name))
     }
 
     /// Refuses to tell of any resource of a kind to a user who may have none of it.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
+use tenure_bounds::Ask;
 use tenure_host::machine::has_free_descriptor;
 use tenure_wire::{Code, DEFAULT_TENANT, Problem, Register, Registered, Release, Tether};
 
@@ -16,7 +17,6 @@ use super::respond::{Refused, json};
 use super::server::Connected;
 use super::validate;
 use crate::heart::Registration;
-use crate::policy::Ask;
 
 impl Body for Register {
     const EXAMPLE: &'static str = r#"{"name":"nightly","tether":"keepalive"}"#;

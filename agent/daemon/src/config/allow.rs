@@ -1,11 +1,11 @@
 //! `[[allow]]` rules as they are written.
 
-use globset::{Glob, GlobSet, GlobSetBuilder};
 use nix::unistd::{Group, User};
+use tenure_bounds::{Bounds, Globs};
+use tenure_service::config::closest;
 use tenure_wire::Kind;
 use toml::Value;
 
-use super::error::closest;
 use super::{ConfigError, Origin};
 use crate::policy::{Rule, Who};
 
@@ -108,13 +108,19 @@ impl Reader<'_> {
         Ok(Rule {
             uid: self.who("uid", user)?,
             gid: self.who("gid", group)?,
-            tenants: self.globs("tenants")?,
-            projects: self.globs("projects")?,
-            kinds: self.kinds()?,
-            names: self.globs("names")?,
-            priority_max: self.number("priority_max", i64::from(i32::MIN), i64::from(i32::MAX))?,
-            sessions_max: self.number("sessions_max", 0, i64::from(u32::MAX))?,
-            holds_max: self.number("holds_max", 0, i64::from(u32::MAX))?,
+            bounds: Bounds {
+                tenants: self.globs("tenants")?,
+                projects: self.globs("projects")?,
+                kinds: self.kinds()?,
+                names: self.globs("names")?,
+                priority_max: self.number(
+                    "priority_max",
+                    i64::from(i32::MIN),
+                    i64::from(i32::MAX),
+                )?,
+                sessions_max: self.number("sessions_max", 0, i64::from(u32::MAX))?,
+                holds_max: self.number("holds_max", 0, i64::from(u32::MAX))?,
+            },
         })
     }
 
@@ -163,21 +169,12 @@ impl Reader<'_> {
             .map(Some)
     }
 
-    fn globs(&self, key: &str) -> Result<Option<GlobSet>, ConfigError> {
+    fn globs(&self, key: &str) -> Result<Option<Globs>, ConfigError> {
         let Some(texts) = self.texts(key)? else {
             return Ok(None);
         };
-        let mut globs = GlobSetBuilder::new();
-        for text in texts {
-            let glob = Glob::new(text).map_err(|error| {
-                self.refuse(key, format!("{text:?}"), &error.kind().to_string())
-            })?;
-            globs.add(glob);
-        }
-        let built = globs.build();
-        built
-            .map(Some)
-            .map_err(|error| self.refuse(key, "[…]".to_owned(), &error.kind().to_string()))
+        let globs = Globs::new(texts);
+        globs.map(Some).map_err(|bad| self.refuse(key, format!("{:?}", bad.text), &bad.rule))
     }
 
     fn kinds(&self) -> Result<Vec<Kind>, ConfigError> {

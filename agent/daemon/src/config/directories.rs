@@ -1,36 +1,9 @@
 //! Default places.
 
-use std::collections::BTreeMap;
-use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use tenure_host::socket::Audience;
-
-/// The part of the environment that the agent was started with and that matters here.
-#[derive(Debug, Clone, Default)]
-pub struct Environment {
-    /// Environment variables.
-    pub variables: BTreeMap<String, OsString>,
-    /// The effective user.
-    pub uid: u32,
-}
-
-impl Environment {
-    /// That of this process.
-    pub fn of_process() -> Environment {
-        let variables = std::env::vars_os()
-            .filter_map(|(name, value)| Some((name.into_string().ok()?, value)))
-            .collect();
-        Environment { variables, uid: nix::unistd::geteuid().as_raw() }
-    }
-
-    /// A variable that names a directory. The XDG base directory specification says that relative
-    /// ones are to be ignored.
-    pub(super) fn directory(&self, variable: &str) -> Option<PathBuf> {
-        let path = PathBuf::from(self.variables.get(variable)?);
-        path.is_absolute().then_some(path)
-    }
-}
+use tenure_service::config::{Environment, files_in};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Directories {
@@ -59,12 +32,8 @@ pub(super) fn defaults(environment: &Environment) -> Directories {
         let state = user_state().unwrap_or_else(|| runtime.join("state"));
         return Directories { runtime, state, audience: Audience::User };
     }
-    let first = |variable| {
-        let list = environment.variables.get(variable)?.to_str()?;
-        list.split(':').next().map(PathBuf::from).filter(|path| path.is_absolute())
-    };
-    if let Some(runtime) = first("RUNTIME_DIRECTORY") {
-        let state = first("STATE_DIRECTORY").unwrap_or_else(|| PathBuf::from(STATE));
+    if let Some(runtime) = environment.first_of("RUNTIME_DIRECTORY") {
+        let state = environment.first_of("STATE_DIRECTORY").unwrap_or_else(|| PathBuf::from(STATE));
         return Directories { runtime, state, audience: Audience::Host };
     }
     if environment.uid == 0 {
@@ -84,42 +53,12 @@ const SYSTEM: &str = "/etc/tenured";
 /// The files that are read when none is named, those first that others override, and what should be
 /// looked at.
 pub(super) fn files(environment: &Environment) -> (Vec<PathBuf>, Vec<String>) {
-    let (mut files, warnings) = files_in(Path::new(SYSTEM));
+    let (mut files, warnings) = files_in(Path::new(SYSTEM), MAIN);
     let home = || Some(environment.directory("HOME")?.join(".config"));
     if let Some(user) = environment.directory("XDG_CONFIG_HOME").or_else(home) {
         files.push(user.join("tenured").join(MAIN));
     }
     (files, warnings)
-}
-
-/// `tenured.toml` in a directory, and then the drop-ins `conf.d/*.toml` in the order of their names.
-/// Hidden ones are none: editors leave such things behind.
-pub(super) fn files_in(directory: &Path) -> (Vec<PathBuf>, Vec<String>) {
-    let mut files = vec![directory.join(MAIN)];
-    let drop_ins = directory.join("conf.d");
-    let found = match std::fs::read_dir(&drop_ins) {
-        Ok(found) => found,
-        Err(error) if is_absent(&error) => return (files, Vec::new()),
-        Err(error) => {
-            let warning = format!("cannot read {}: {error}; skipped", drop_ins.display());
-            return (files, vec![warning]);
-        }
-    };
-    let is_drop_in = |path: &PathBuf| {
-        let hidden = path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
-        !hidden && path.extension().is_some_and(|extension| extension == "toml")
-    };
-    let mut parts: Vec<PathBuf> =
-        found.filter_map(|entry| Some(entry.ok()?.path())).filter(is_drop_in).collect();
-    parts.sort();
-    files.extend(parts);
-    (files, Vec::new())
-}
-
-/// True if the error says that there is no such file.
-pub(super) fn is_absent(error: &std::io::Error) -> bool {
-    use std::io::ErrorKind::{NotADirectory, NotFound};
-    matches!(error.kind(), NotFound | NotADirectory)
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! The command line.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
@@ -26,7 +27,7 @@ pub struct Cli {
     pub flags: Flags,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Subcommand)]
+#[derive(Debug, Clone, PartialEq, Eq, Subcommand)]
 pub enum Command {
     /// Serve the programs of this host.
     Agent,
@@ -35,6 +36,14 @@ pub enum Command {
     /// Look after a quarantine: the time in which an agent whose journal was lost grants nothing.
     #[command(subcommand)]
     Quarantine(Quarantine),
+    /// Run the gateway, tenured-gateway, with everything that follows: a program of its own, in a package of
+    /// its own.
+    #[command(disable_help_flag = true)]
+    Gateway {
+        /// What it is given; see `tenured gateway --help`.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGUMENT")]
+        arguments: Vec<OsString>,
+    },
 }
 
 /// Commands about a quarantine.
@@ -114,6 +123,10 @@ mod tests {
         assert_eq!(Cli::try_parse_from(["tenured"]).unwrap().command, None);
         let agent = Cli::try_parse_from(["tenured", "agent", "--socket", "/s"]).unwrap();
         assert_eq!(agent.command, Some(Command::Agent));
-        assert!(Cli::try_parse_from(["tenured", "gateway"]).is_err());
+        let line = ["tenured", "gateway", "--listen", "[::1]:1", "keys", "--help"];
+        let gateway = Cli::try_parse_from(line).unwrap();
+        let arguments = line[2..].iter().map(Into::into).collect();
+        assert_eq!(gateway.command, Some(Command::Gateway { arguments }));
+        assert!(Cli::try_parse_from(["tenured", "gatewy"]).is_err());
     }
 }

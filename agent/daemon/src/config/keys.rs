@@ -4,76 +4,17 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use tenure_core::model::Share;
-use tenure_stores::settings::{self, Doc, Refusal, SectionKey, Shape, Stores, secret};
+use tenure_service::config::Key;
+use tenure_stores::settings::{self, Doc, Shape, secret};
 use tenure_stores::{duration_key, optional_path_key};
 
 use super::{Config, value};
 use crate::telemetry::LogFormat;
 
-/// A setting.
-pub(super) struct Key {
-    /// As in a file: `section.key`.
-    pub(super) name: &'static str,
-    pub(super) shape: Shape,
-    /// True if SIGHUP puts it into effect.
-    pub(super) reloads: bool,
-    pub(super) doc: Doc,
-    /// `None` for a key of a store.
-    own: Option<&'static settings::Key<Config>>,
-}
-
-impl Key {
-    /// `leader.ttl` is TENURED_LEADER_TTL.
-    pub(super) fn variable(&self) -> String {
-        format!("TENURED_{}", self.name.to_uppercase().replace('.', "_"))
-    }
-
-    pub(super) fn section(&self) -> Option<&'static str> {
-        self.name.split_once('.').map(|(section, _)| section)
-    }
-
-    pub(super) fn set(&self, config: &mut Config, text: &str) -> Result<(), Refusal> {
-        match self.own {
-            Some(key) => (key.set)(config, text),
-            None => config.stores.set(self.name, text),
-        }
-    }
-
-    /// `None` when it is not set and has no default.
-    pub(super) fn get(&self, config: &Config) -> Option<toml::Value> {
-        let value = match self.own {
-            Some(key) => (key.get)(config),
-            None => config.stores.get(self.name),
-        };
-        value.map(|value| match value {
-            settings::Value::Text(text) => toml::Value::String(text),
-            settings::Value::Count(count) => toml::Value::Integer(count),
-        })
-    }
-
-    /// The value for people, and for error messages: never a secret.
-    pub(super) fn show(&self, config: &Config) -> String {
-        self.get(config).map(|value| value.to_string()).unwrap_or_default()
-    }
-}
-
 /// All keys, in the order in which `check-config` prints them: the agent's own, then those of stores.
-pub(super) fn all() -> &'static [Key] {
-    static ALL: LazyLock<Vec<Key>> = LazyLock::new(|| {
-        let of_key = |key: SectionKey, reloads, own| {
-            let SectionKey { name, shape, doc } = key;
-            Key { name, shape, reloads, doc, own }
-        };
-        let own = KEYS.iter().map(|key| of_key(key.of_section(), key.reloads, Some(key)));
-        let stores = Stores::default();
-        let of_stores = stores.keys().map(|key| of_key(key, false, None));
-        own.chain(of_stores).collect()
-    });
+pub(super) fn all() -> &'static [Key<Config>] {
+    static ALL: LazyLock<Vec<Key<Config>>> = LazyLock::new(|| Key::list(&KEYS, |_| true));
     &ALL
-}
-
-pub(super) fn find(name: &str) -> Option<&'static Key> {
-    all().iter().find(|key| key.name == name)
 }
 
 /// The documentation of sections; those of stores are their own.
@@ -371,6 +312,8 @@ Lines that nobody takes in time are dropped and counted; the agent never waits f
 mod tests {
     use std::collections::HashSet;
 
+    use tenure_service::config::Configuration;
+
     use super::*;
 
     #[test]
@@ -378,7 +321,7 @@ mod tests {
         let names: HashSet<_> = all().iter().map(|key| key.name).collect();
         let variables: HashSet<_> = all().iter().map(Key::variable).collect();
         assert_eq!((names.len(), variables.len()), (all().len(), all().len()));
-        assert!(find("redis.timeout").is_some());
-        assert_eq!(find("leader.ttl").unwrap().variable(), "TENURED_LEADER_TTL");
+        assert!(Config::find("redis.timeout").is_some());
+        assert_eq!(Config::find("leader.ttl").unwrap().variable(), "TENURED_LEADER_TTL");
     }
 }

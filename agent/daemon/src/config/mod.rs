@@ -7,12 +7,9 @@
 
 pub(crate) mod allow;
 mod directories;
-mod effective;
-mod error;
-mod file;
 mod flags;
 mod keys;
-mod layers;
+mod load;
 mod manual;
 mod rules;
 mod value;
@@ -22,14 +19,16 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use directories::Environment;
-pub use error::{ConfigError, Origin};
 pub use flags::{Cli, Command, Flags, Quarantine};
-pub use layers::{Loaded, load};
-pub use manual::{Entry, Section, manual};
+pub use load::load;
+pub use manual::manual;
 use tenure_core::keeper::Settings;
 use tenure_core::model::Share;
 use tenure_host::socket::Audience;
+use tenure_service::config::Configuration as _;
+pub use tenure_service::config::{
+    Change, ConfigError, Entry, Environment, Origin, Section, changes,
+};
 use tenure_stores::settings::{Opener, Stores};
 
 use crate::policy::Policy;
@@ -109,59 +108,13 @@ impl Limits {
     }
 }
 
-/// A setting that differs between two configurations.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Change {
-    pub key: &'static str,
-    /// The old value as in a file; `unset` if it had none. Never a secret.
-    pub old: String,
-    /// The new value.
-    pub new: String,
-    /// True if a reload puts it into effect.
-    pub reloads: bool,
-}
+/// The agent's configuration, and how it came about.
+pub type Loaded = tenure_service::config::Loaded<Config>;
 
 impl Config {
     /// The number of settings.
     pub fn count() -> usize {
-        keys::all().len() + 1
-    }
-
-    /// The differences to `new`, in the order of `check-config`.
-    pub fn changes(&self, new: &Config) -> Vec<Change> {
-        let mut changes: Vec<_> = keys::all()
-            .iter()
-            .filter_map(|key| {
-                let (before, mut after) = (key.show(self), key.show(new));
-                if before == after {
-                    if !self.hides_change(key.name, new) {
-                        return None;
-                    }
-                    after = format!("{before} with another password");
-                }
-                let shown = |text: String| if text.is_empty() { "unset".to_owned() } else { text };
-                let (old, new) = (shown(before), shown(after));
-                Some(Change { key: key.name, old, new, reloads: key.reloads })
-            })
-            .collect();
-        if self.allow != new.allow {
-            let rules = |config: &Config| match config.allow.len() {
-                1 => "1 rule".to_owned(),
-                count => format!("{count} rules"),
-            };
-            let (old, new) = (rules(self), rules(new));
-            changes.push(Change { key: "allow", old, new, reloads: true });
-        }
-        changes
-    }
-
-    /// True if a password differs that belongs to a key whose shown value is the same.
-    fn hides_change(&self, key: &str, new: &Config) -> bool {
-        let of = |config: &Config| {
-            let secrets = config.opener.secrets().into_iter();
-            secrets.filter(|(given_by, _)| *given_by == key).collect::<Vec<_>>()
-        };
-        of(self) != of(new)
+        Config::keys().len() + 1
     }
 
     /// Takes over what a reload puts into effect, and only that.

@@ -3,20 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use tenure_stores::settings::{Refusal, Shape, value};
-
-/// The text of a value of a file.
-pub(super) fn text(found: &toml::Value, shape: Shape) -> Result<String, Refusal> {
-    match (found, shape) {
-        (toml::Value::Integer(number), Shape::Count) => Ok(number.to_string()),
-        (toml::Value::String(text), Shape::Text | Shape::Secret | Shape::Duration) => {
-            Ok(text.clone())
-        }
-        (_, Shape::Count) => Err("must be a number without quotes".to_owned()),
-        (_, Shape::Duration) => Err(value::DURATION.to_owned()),
-        (_, Shape::Text | Shape::Secret) => Err("must be a text in quotes".to_owned()),
-    }
-}
+use tenure_stores::settings::Refusal;
 
 /// A socket's path, also as `unix:/path` or `unix:///path`. Relative ones start here.
 pub(super) fn socket(text: &str) -> Result<PathBuf, Refusal> {

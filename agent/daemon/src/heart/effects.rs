@@ -7,6 +7,7 @@ use std::sync::Arc;
 use tenure_core::keeper::{Command, Note, Refusal, Reply, StreamId, Ticket};
 use tenure_core::model::ClaimId;
 use tenure_core::time::Boottime;
+use tenure_host::marks::{Stage, mark};
 use tenure_host::page::Pages;
 use tenure_host::peer::Caller;
 use tokio::sync::mpsc::error::TrySendError;
@@ -67,6 +68,7 @@ impl Effects {
                     // It was cancelled in this very turn.
                     None => Some(reply),
                 };
+                mark(Stage::Decided);
                 // Its cancellation says nothing of a hold.
                 if let Some(Ok(Reply::Acquired(acquired))) = unsent {
                     self.undelivered.push(ClaimId(acquired.hold));
@@ -123,7 +125,7 @@ impl Effects {
         let Some(outlet) = self.streams.get_mut(&stream) else { return };
         let Some(sender) = &outlet.events else { return };
         match sender.try_send(item) {
-            Ok(()) => {}
+            Ok(()) => mark(Stage::Decided),
             Err(TrySendError::Full(_)) => {
                 self.metrics.streams_cut_off.inc();
                 outlet.events = None;

@@ -18,7 +18,7 @@ use tokio::sync::{mpsc, oneshot};
 use uuid::Uuid;
 
 use super::budget::{Budget, Charge};
-use super::pace::{self, Pace};
+use super::looking::Looking;
 use crate::telemetry::Metrics;
 
 /// Messages that may wait for the heart; a caller beyond waits with its own connection.
@@ -103,7 +103,7 @@ pub struct Handle {
     /// about, so the receiver of an answer is closed before they are sent.
     urgent: mpsc::UnboundedSender<Message>,
     next: Arc<AtomicU64>,
-    pace: Arc<Pace>,
+    looking: Arc<Looking>,
     budget: Arc<Budget>,
 }
 
@@ -111,7 +111,7 @@ pub struct Handle {
 pub(crate) struct Inbox {
     pub(crate) messages: mpsc::Receiver<Message>,
     pub(crate) urgent: mpsc::UnboundedReceiver<Message>,
-    pub(super) pace: Arc<Pace>,
+    pub(super) looking: Arc<Looking>,
 }
 
 pub(crate) fn channel(buffered_bytes: usize, metrics: Arc<Metrics>) -> (Handle, Inbox) {
@@ -121,11 +121,11 @@ pub(crate) fn channel(buffered_bytes: usize, metrics: Arc<Metrics>) -> (Handle, 
         reason = "one per accepted request or stream at most, and those are bounded"
     )]
     let (urgent, urgent_out) = mpsc::unbounded_channel();
-    let pace = Arc::new(Pace::default());
     let next = Arc::new(AtomicU64::new(1));
     let budget = Budget::new(nix::unistd::geteuid().as_raw(), buffered_bytes, metrics);
-    let handle = Handle { messages, urgent, next, pace: Arc::clone(&pace), budget };
-    (handle, Inbox { messages: messages_out, urgent: urgent_out, pace })
+    let looking = Arc::new(Looking::default());
+    let handle = Handle { messages, urgent, next, looking: Arc::clone(&looking), budget };
+    (handle, Inbox { messages: messages_out, urgent: urgent_out, looking })
 }
 
 impl Handle {
@@ -138,12 +138,15 @@ impl Handle {
     pub(super) async fn call(&self, caller: Caller, request: Request) -> Result<Reply, CallError> {
         let ticket = Ticket(self.next.fetch_add(1, Ordering::Relaxed));
         let (reply, answer) = oneshot::channel();
-        let alone = self.pace.asked(caller.connection);
         let message = Message::Request { ticket, caller, request: Box::new(request), reply };
+        let look = self.looking.begin();
         self.messages.send(message).await.map_err(|_| CallError::Gone)?;
         let mut asked = Asked { urgent: &self.urgent, ticket: Some(ticket), answer };
-        let seen = if alone { pace::look(|| asked.answer.try_recv().ok()) } else { None };
-        let result = match seen {
+        let found = match look {
+            Some(look) => look.find(|| asked.answer.try_recv().ok()).await,
+            None => None,
+        };
+        let result = match found {
             Some(result) => Ok(result),
             None => (&mut asked.answer).await,
         };

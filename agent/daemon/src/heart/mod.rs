@@ -8,7 +8,7 @@ mod budget;
 mod effects;
 mod handle;
 mod lateness;
-mod pace;
+mod looking;
 mod requests;
 mod run;
 mod shell;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use tenure_core::keeper::{Reply, Request, SessionFacts, StatusPage, StatusView};
 use tenure_core::model::{Page, Resource, SessionId};
+use tenure_host::marks::{Stage, mark};
 use tenure_host::peer::Caller;
 use tenure_wire::{
     Acquire, Acquired, Checkpointed, Register, Release, Revoked, Routes, Standing, Waiting,
@@ -117,7 +118,10 @@ impl Handle {
         request: Request,
         read: fn(Reply) -> Option<A>,
     ) -> Result<A> {
-        read(self.call(caller, request).await?).ok_or_else(|| {
+        mark(Stage::Asked);
+        let reply = self.call(caller, request).await;
+        mark(Stage::Answered);
+        read(reply?).ok_or_else(|| {
             // A fault of the agent.
             let wanted = std::any::type_name::<A>();
             tracing::error!(wanted, "the keeper answered another request");

@@ -29,7 +29,7 @@ use tokio::sync::mpsc;
 use super::effects::Effects;
 use super::handle::Inbox;
 use super::lateness::Lateness;
-use super::pace::Watchfulness;
+use super::looking::{Rhythm, give_way};
 use super::shell::{Shell, Woken};
 use super::spawn::Control;
 use super::watches::Watches;
@@ -73,9 +73,7 @@ pub(super) struct Run {
     timer: Timer,
     /// The instant that the timer is set to.
     armed: Option<Boottime>,
-    /// True if the last turn had something from a client.
-    served: bool,
-    watchfulness: Watchfulness,
+    rhythm: Rhythm,
     suspended: Duration,
     standstills: Standstills,
 }
@@ -111,7 +109,7 @@ impl Run {
             page_errors: Repeats::new(),
             turn_began: now,
         };
-        inbox.pace.set_answers_here(parts.upstream.shares_journal());
+        inbox.looking.set_answers_here(parts.upstream.shares_journal());
         let mut run = Run {
             keeper,
             turn: Turn::default(),
@@ -129,8 +127,7 @@ impl Run {
             control,
             timer: Timer::new()?,
             armed: None,
-            served: false,
-            watchfulness: Watchfulness::default(),
+            rhythm: Rhythm::default(),
             suspended: clock::suspended_total(),
             standstills: Standstills::new(now),
         };
@@ -168,13 +165,12 @@ impl Run {
             self.timer.set(due);
             self.armed = due;
         }
-        if self.served && !self.has_news() && !self.shell.woken.has_any() {
-            let Inbox { messages, pace, .. } = &mut self.shell.inbox;
-            let next = self.watchfulness.look(pace, || messages.try_recv().ok());
-            if next.is_some() {
-                self.shell.woken.message = next;
+        let look_until = self.rhythm.wait(&self.shell.inbox.looking, clock::now());
+        while look_until.is_some_and(|until| clock::now() < until) {
+            if poll_fn(|context| Poll::Ready(self.poll_woken(context).is_ready())).await {
                 return;
             }
+            give_way().await;
         }
         poll_fn(|context| self.poll_woken(context)).await;
     }
@@ -223,6 +219,7 @@ impl Run {
     /// One turn; whether it was the last.
     fn take_turn(&mut self) -> bool {
         let now = clock::now();
+        self.rhythm.wake(self.shell.woken.message.is_some(), now);
         self.shell.effects.turn_began = now;
         let suspended = clock::suspended_total();
         let slept = suspended.saturating_sub(self.suspended) > SLEEP_MIN;
@@ -232,7 +229,7 @@ impl Run {
             tracing::info!("the machine slept; overdue holds are lost before anything is served");
             self.keeper.handle_wake(now);
         }
-        self.served = self.turn.take(&mut self.keeper, &mut self.shell) > 0;
+        self.turn.take(&mut self.keeper, &mut self.shell);
         self.shell.effects.registrants.clear();
         let ending = self.shell.restarting || self.stop_is_over(now);
         if ending {

@@ -12,6 +12,7 @@ use tenure_core::model::{self, CallId};
 use tenure_core::time::Boottime;
 use tenure_core::turn::{self, Ending};
 use tenure_host::clock;
+use tenure_host::marks::{Stage, mark};
 use tenure_stores::journal::{Journal, Notice};
 use tenure_stores::{Report, Upstream};
 use tokio::sync::mpsc;
@@ -80,6 +81,7 @@ impl Shell {
             Message::Request { reply, request, .. }
                 if reply.is_closed() && !is_done_anyway(&request) => {}
             Message::Request { ticket, caller, request, reply } => {
+                mark(Stage::Taken);
                 self.effects.replies.insert(ticket, reply);
                 let peer = caller.peer;
                 if matches!(*request, Request::Register(_)) {

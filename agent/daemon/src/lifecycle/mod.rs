@@ -4,7 +4,7 @@
 mod assemble;
 mod drain;
 mod fit;
-mod prepare;
+mod gateway;
 mod quarantine;
 mod ready;
 mod reload;
@@ -15,11 +15,12 @@ mod vigil;
 pub use assemble::{AssembleError, Assembled, Given, assemble};
 pub use drain::{Drained, Ending, drain};
 pub use fit::{Fitted, Means};
-pub use prepare::{Locks, PrepareError, Prepared, prepare};
+pub use gateway::{GatewayError, run_gateway};
 pub use quarantine::{QuarantineError, end_quarantine};
 pub use ready::Ready;
 pub use reload::Reload;
 pub use reports::Reports;
+pub use tenure_service::prepare::{Prepared, Wanted, prepare};
 pub use thrift::give_memory_back;
 pub use vigil::Vigil;
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tracing::{error, info, warn};
 
-use crate::config::{Change, Config, Environment, Flags, load};
+use crate::config::{Change, Config, Environment, Flags, changes, load};
 use crate::policy::SharedPolicy;
 use crate::telemetry::Metrics;
 use crate::telemetry::log::Log;
@@ -43,7 +43,7 @@ impl Reload {
                 return;
             }
         };
-        let changes = self.config.changes(&loaded.config);
+        let changes = changes(&self.config, &loaded.config);
         let files = std::mem::replace(&mut self.files, loaded.files);
         if changes.iter().any(|change| change.key == "log")
             // Checked when it was loaded.

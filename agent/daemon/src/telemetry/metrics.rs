@@ -11,10 +11,10 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 use tenure_core::keeper::Note;
 use tenure_core::model::Failure;
+use tenure_service::telemetry::Process;
 use tenure_wire::{Kind, LostReason, ReleasedCause, UpstreamState};
 
 use super::answers::{Answers, Requests};
-use super::process::Process;
 
 const STATES: [&str; 3] = ["held", "jeopardy", "waiting"];
 const LOST: [LostReason; 9] = [

@@ -3,24 +3,17 @@
 
 mod answers;
 mod budget;
-mod filter;
-mod format;
-mod human;
-mod journald;
-pub mod log;
 pub mod metrics;
 mod notes;
-mod process;
 mod repeats;
-mod writer;
 
 use std::sync::Arc;
 
 pub use answers::Answers;
-pub use format::{HAS_JOURNALD, LogFormat};
 pub use metrics::Metrics;
 pub use repeats::Repeats;
 use tenure_core::keeper::Note;
+pub use tenure_service::telemetry::{LogFormat, log};
 
 /// The receiver of state changes: the log and the metrics.
 #[derive(Debug)]

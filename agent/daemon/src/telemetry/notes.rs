@@ -1,14 +1,17 @@
-//! State changes as log lines: one line each, with stable fields.
+//! State changes as log lines: one line each, with stable fields. The heart decides which are logged; the
+//! log's own thread makes the text.
 
 use std::time::Instant;
 
 use tenure_core::keeper::Note;
+use tenure_service::telemetry::{Unformatted, on_log_thread};
+use tracing::level_filters::LevelFilter;
 use tracing::{debug, info, warn};
 
-use super::budget::{Budget, Sort};
+use super::budget::{Budget, LeftOut, Sort};
 use super::repeats::Repeats;
 
-/// Writes state changes to the log.
+/// Decides about state changes, and hands those over that are to be logged.
 #[derive(Debug, Default)]
 pub(super) struct Notes {
     jeopardy: Repeats,
@@ -20,78 +23,113 @@ pub(super) struct Notes {
 impl Notes {
     #[expect(clippy::disallowed_methods, reason = "only paces log lines")]
     pub(super) fn note(&mut self, note: &Note) {
-        self.note_at(Instant::now(), note);
+        if level(note) <= LevelFilter::current() {
+            self.note_at(Instant::now(), note);
+        }
     }
 
     fn note_at(&mut self, now: Instant, note: &Note) {
         for left_out in self.budget.left_out(now) {
-            let (uid, lines) = (left_out.uid, left_out.lines);
-            warn!(uid, lines, "log lines of this user left out: too many in a short time");
+            on_log_thread(Line::LeftOut(left_out));
         }
-        let admitted = cause(note).is_none_or(|(uid, sort)| self.budget.admit(now, uid, sort));
-        if admitted {
-            self.write(note);
+        if let Some((uid, sort)) = cause(note)
+            && !self.budget.admit(now, uid, sort)
+        {
+            return;
+        }
+        let withheld = match note {
+            // One upstream that does not answer endangers every hold at once.
+            Note::Jeopardy { .. } => self.jeopardy.admit(),
+            Note::Safe { .. } => self.safe.admit(),
+            Note::Refused { .. } => self.refused.admit(),
+            _ => Some(0),
+        };
+        if let Some(withheld) = withheld {
+            on_log_thread(Line::Note { note: note.clone(), withheld });
         }
     }
+}
 
-    fn write(&mut self, note: &Note) {
-        match note {
-            Note::Registered { session, name, uid, pid, tether, resumed } => {
-                info!(%session, %name, uid, pid, ?tether, resumed, "registered");
+/// What comes into the log.
+#[derive(Debug)]
+pub(super) enum Line {
+    Note {
+        note: Note,
+        /// Those like it that were not logged since the last one.
+        withheld: u64,
+    },
+    LeftOut(LeftOut),
+}
+
+impl Unformatted for Line {
+    fn write(&self) {
+        match self {
+            Line::Note { note, withheld } => write(note, *withheld),
+            Line::LeftOut(LeftOut { uid, lines }) => {
+                warn!(uid, lines, "log lines of this user left out: too many in a short time");
             }
-            Note::Ended { session, uid, name, why, exit } => {
-                info!(%session, uid, %name, reason = why, exit_status = exit, "session ended");
-            }
-            Note::Exited { session, uid: _, pid, exit } => {
-                info!(%session, pid, exit_status = exit, "process exited");
-            }
-            Note::Granted { hold, session, uid: _, resource, token, waited } => {
-                let waited_us = u64::try_from(waited.as_micros()).unwrap_or(u64::MAX);
-                let (tenant, kind, name) = (&resource.tenant, resource.kind, &resource.name);
-                info!(%hold, %session, %tenant, %kind, %name, token, waited_us, "granted");
-            }
-            Note::Jeopardy { hold, session, resource, token, cause } => {
-                // One upstream that does not answer endangers every hold at once.
-                let Some(withheld) = self.jeopardy.admit() else {
-                    return;
-                };
-                let (tenant, kind, name) = (&resource.tenant, resource.kind, &resource.name);
-                let reason = cause;
-                warn!(%hold, %session, %tenant, %kind, %name, token, %reason, withheld, "in jeopardy");
-            }
-            Note::Safe { hold, session, resource, token } => {
-                let Some(withheld) = self.safe.admit() else {
-                    return;
-                };
-                let (tenant, kind, name) = (&resource.tenant, resource.kind, &resource.name);
-                info!(%hold, %session, %tenant, %kind, %name, token, withheld, "safe again");
-            }
-            Note::Lost { hold, session, uid: _, resource, token, reason } => {
-                let (tenant, kind, name) = (&resource.tenant, resource.kind, &resource.name);
-                warn!(%hold, %session, %tenant, %kind, %name, token, %reason, "lost");
-            }
-            Note::Released { hold, session, uid: _, resource, token, cause } => {
-                let (tenant, kind, name) = (&resource.tenant, resource.kind, &resource.name);
-                let reason = super::metrics::released_word(*cause);
-                info!(%hold, %session, %tenant, %kind, %name, token, reason, "released");
-            }
-            Note::Beat { late } => debug!(late_us = late.as_micros(), "beat sent"),
-            Note::Refused { limit, uid } => {
-                let Some(withheld) = self.refused.admit() else {
-                    return;
-                };
-                if limit.starts_with("remembered") {
-                    warn!(limit, uid, withheld, "forgotten early: a limit is reached");
-                } else {
-                    warn!(limit, uid, withheld, "refused: a limit is reached");
-                }
-            }
-            Note::LimitChanged { session, uid, resource, from, to } => {
-                let (tenant, name) = (&resource.tenant, &resource.name);
-                warn!(%session, uid, %tenant, %name, from, to, "semaphore's limit changed for everybody");
-            }
-            Note::Adopted { kind, holds } => info!(%kind, holds, "holds taken up again"),
         }
+    }
+}
+
+fn level(note: &Note) -> LevelFilter {
+    match note {
+        Note::Beat { .. } => LevelFilter::DEBUG,
+        Note::Jeopardy { .. }
+        | Note::Lost { .. }
+        | Note::Refused { .. }
+        | Note::LimitChanged { .. } => LevelFilter::WARN,
+        _ => LevelFilter::INFO,
+    }
+}
+
+fn write(note: &Note, withheld: u64) {
+    match note {
+        Note::Registered { session, name, uid, pid, tether, resumed } => {
+            info!(%session, %name, uid, pid, ?tether, resumed, "registered");
+        }
+        Note::Ended { session, uid, name, why, exit } => {
+            info!(%session, uid, %name, reason = why, exit_status = exit, "session ended");
+        }
+        Note::Exited { session, uid: _, pid, exit } => {
+            info!(%session, pid, exit_status = exit, "process exited");
+        }
+        Note::Granted { hold, session, uid: _, resource, token, waited } => {
+            let waited_us = u64::try_from(waited.as_micros()).unwrap_or(u64::MAX);
+            let (tenant, kind, name) = (&resource.tenant, resource.kind, &resource.name);
+            info!(%hold, %session, %tenant, %kind, %name, token, waited_us, "granted");
+        }
+        Note::Jeopardy { hold, session, resource, token, cause } => {
+            let (tenant, kind, name) = (&resource.tenant, resource.kind, &resource.name);
+            let reason = cause;
+            warn!(%hold, %session, %tenant, %kind, %name, token, %reason, withheld, "in jeopardy");
+        }
+        Note::Safe { hold, session, resource, token } => {
+            let (tenant, kind, name) = (&resource.tenant, resource.kind, &resource.name);
+            info!(%hold, %session, %tenant, %kind, %name, token, withheld, "safe again");
+        }
+        Note::Lost { hold, session, uid: _, resource, token, reason } => {
+            let (tenant, kind, name) = (&resource.tenant, resource.kind, &resource.name);
+            warn!(%hold, %session, %tenant, %kind, %name, token, %reason, "lost");
+        }
+        Note::Released { hold, session, uid: _, resource, token, cause } => {
+            let (tenant, kind, name) = (&resource.tenant, resource.kind, &resource.name);
+            let reason = super::metrics::released_word(*cause);
+            info!(%hold, %session, %tenant, %kind, %name, token, reason, "released");
+        }
+        Note::Beat { late } => debug!(late_us = late.as_micros(), "beat sent"),
+        Note::Refused { limit, uid } => {
+            if limit.starts_with("remembered") {
+                warn!(limit, uid, withheld, "forgotten early: a limit is reached");
+            } else {
+                warn!(limit, uid, withheld, "refused: a limit is reached");
+            }
+        }
+        Note::LimitChanged { session, uid, resource, from, to } => {
+            let (tenant, name) = (&resource.tenant, &resource.name);
+            warn!(%session, uid, %tenant, %name, from, to, "semaphore's limit changed for everybody");
+        }
+        Note::Adopted { kind, holds } => info!(%kind, holds, "holds taken up again"),
     }
 }
 

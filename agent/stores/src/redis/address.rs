@@ -14,8 +14,8 @@ use super::layout::Layout;
 use super::settings::{Login, Place, RedisAccess, RedisServer};
 use super::{examine, feed, sentinel, sign_in};
 use crate::remote::{
-    ConnectError, ConnectionHints, Connector, Dialed, Endpoint, Peer, Pump, Purpose, Server, Tls,
-    stream,
+    ConnectError, ConnectionHints, Connector, Dialed, Endpoint, Peer, Pump, Purpose, Server,
+    StoreClock, Tls, stream,
 };
 
 /// The address of a Redis, the credentials for it, and how long to try.
@@ -89,9 +89,9 @@ impl Address {
         hints: Option<ConnectionHints>,
     ) -> Result<Dialed<Connection>, ConnectError> {
         let layout = Arc::clone(&self.layout);
-        let pushed = move |push: PushInfo| {
+        let pushed = move |push: PushInfo, clock: &StoreClock| {
             if let Some(hints) = &hints {
-                feed::hints(&layout, push, |hint| hints.push(hint));
+                feed::hints(&layout, clock, push, |hint| hints.push(hint));
             }
         };
         let timeout = self.access.connect_timeout;
@@ -126,7 +126,7 @@ fn at(place: String) -> Peer {
 }
 
 impl Connector for Address {
-    /// Speaks RESP3.
+    /// Speaks RESP3, or RESP2 if it must.
     type Connection = Connection;
 
     const STORE: &'static str = REDIS;

@@ -4,8 +4,8 @@
 //! whoever comes next, and shorten the expiry of keys that others need. A look purges, grants, and
 //! keeps keys that clients need from expiring.
 //!
-//! Tenure's own scripts grant whenever they free a permit, so an agent looks by itself only when time
-//! may have passed over somebody before one of its own waiters. What other programs do is looked after
+//! Tenure's own scripts grant whenever they free a permit, so an agent looks by itself only when the first
+//! holder runs out, and only if the first waiter is its own. What other programs do is looked after
 //! by one agent of the fleet, the caretaker, and only where one of their members was seen. A beat of a
 //! permit wakes nobody.
 
@@ -30,9 +30,9 @@ const CARED_MAX: usize = 20_000;
 /// A semaphore of which nothing is known is looked at this long after somebody came to wait, however
 /// many come meanwhile.
 const FIRST_LOOK: Duration = Duration::from_millis(50);
-/// A semaphore that an own client has come to wait for is looked at this much later, to know when the
-/// first of its holders runs out.
-const WAITS: Duration = Duration::from_millis(500);
+/// A semaphore whose next permit is an own client's is looked at this much later, to know when the first of
+/// its holders runs out.
+const IS_NEXT: Duration = Duration::from_millis(500);
 /// A semaphore of other programs that nobody waits for is looked at this long after a change: its last
 /// user may have left, and leaves its limit behind.
 const CLEAR_AWAY: Duration = Duration::from_secs(1);
@@ -50,10 +50,12 @@ const JUST_AFTER: Duration = Duration::from_millis(1);
 #[derive(Debug, Default)]
 struct Watched {
     due: Option<Boottime>,
+    /// That is because somebody came to wait or left.
+    heard: bool,
     /// Claims of own clients.
     shares: usize,
-    /// Those among them that wait.
-    waits: usize,
+    /// One of them is the first that waits.
+    is_next: bool,
     /// When a member of another program was seen last.
     foreign_at: Option<Boottime>,
     /// Somebody waited at the last look.
@@ -129,6 +131,9 @@ impl Care {
             self.strangers += 1;
             self.cared.insert(semaphore.clone(), Watched::default());
         }
+        if let Some(cared) = self.cared.get_mut(semaphore) {
+            cared.heard = true;
+        }
         self.look_by(now + after, semaphore);
     }
 
@@ -155,28 +160,28 @@ impl Care {
             return;
         }
         self.strangers += 1;
-        let needs_care = cared.asked || (self.is_caretaker && cared.foreign_at.is_some());
+        let may_be_theirs = cared.heard || cared.foreign_at.is_some();
+        let needs_care = cared.asked || (self.is_caretaker && may_be_theirs);
         if !needs_care {
             self.forget(semaphore);
         }
     }
 
-    /// A claim of an own client, which shares the semaphore, has come to wait.
-    pub(super) fn waits(&mut self, now: Boottime, semaphore: &Resource) {
-        let Some(cared) = self.cared.get_mut(semaphore) else { return };
-        cared.waits += 1;
-        if cared.waits == 1 {
-            self.look_by(now + WAITS, semaphore);
+    /// The first that waits is an own client, which shares the semaphore.
+    pub(super) fn is_next(&mut self, now: Boottime, semaphore: &Resource) {
+        if let Some(cared) = self.cared.get_mut(semaphore) {
+            cared.is_next = true;
+            self.look_by(now + IS_NEXT, semaphore);
         }
     }
 
     /// It does not wait any more.
-    pub(super) fn waits_no_more(&mut self, semaphore: &Resource) {
+    pub(super) fn is_next_no_more(&mut self, semaphore: &Resource) {
         let Some(cared) = self.cared.get_mut(semaphore) else { return };
-        cared.waits = cared.waits.saturating_sub(1);
+        cared.is_next = false;
         // Short waits, which are most, cost no look.
-        if cared.waits == 0
-            && cared.foreign_at.is_none()
+        if cared.foreign_at.is_none()
+            && !cared.heard
             && let Some(due) = cared.due.take()
         {
             self.due.remove(&(due, semaphore.clone()));
@@ -202,6 +207,7 @@ impl Care {
             let Some((_, semaphore)) = self.due.pop_first() else { break };
             let Some(cared) = self.cared.get_mut(&semaphore) else { continue };
             cared.due = None;
+            cared.heard = false;
             cared.asked = true;
             let Resource { tenant, name, .. } = semaphore;
             taken.push(CareOf { tenant, name, shared: cared.shares > 0 });
@@ -237,7 +243,7 @@ impl Care {
                     }
                     let foreign = cared.foreign_at.filter(|_| self.is_caretaker);
                     let until = foreign.map(|at| at + REMEMBER).filter(|at| now < *at);
-                    let next = found.next.filter(|_| cared.waits > 0 || until.is_some());
+                    let next = found.next.filter(|_| cared.is_next || until.is_some());
                     let next = next.map(|next| now + next + JUST_AFTER + self.spread);
                     [next, until].into_iter().flatten().min()
                 }
@@ -361,6 +367,19 @@ mod tests {
     }
 
     #[test]
+    fn own_clients_that_leave_take_no_look_from_the_others() {
+        let gpu = semaphore("gpu");
+        let mut care = caretaker();
+        care.share(&gpu);
+        care.queue_changed(NOW, &gpu);
+        care.is_next(NOW, &gpu);
+        care.is_next_no_more(&gpu);
+        care.unshare(&gpu);
+        assert_eq!(look(&mut care, ours(0, 0, 0)), NOW + FIRST_LOOK);
+        assert_eq!((care.poll_timeout(), care.cared.len(), care.strangers), (None, 0, 0));
+    }
+
+    #[test]
     fn what_changes_during_a_look_is_looked_at_again() {
         let gpu = semaphore("gpu");
         let mut care = caretaker();
@@ -380,15 +399,15 @@ mod tests {
         let gpu = semaphore("gpu");
         let mut care = Care::new(0);
         care.share(&gpu);
-        care.waits(NOW, &gpu);
-        care.waits_no_more(&gpu);
+        care.is_next(NOW, &gpu);
+        care.is_next_no_more(&gpu);
         assert_eq!(care.poll_timeout(), None, "a short wait costs nothing");
-        care.waits(NOW, &gpu);
-        assert_eq!(look(&mut care, ours(1, 1, 9000)), NOW + WAITS);
-        let runs_out = NOW + WAITS + Duration::from_secs(9) + JUST_AFTER;
+        care.is_next(NOW, &gpu);
+        assert_eq!(look(&mut care, ours(1, 1, 9000)), NOW + IS_NEXT);
+        let runs_out = NOW + IS_NEXT + Duration::from_secs(9) + JUST_AFTER;
         assert_eq!(look(&mut care, ours(1, 1, 5000)), runs_out);
         assert_eq!(care.poll_timeout(), Some(runs_out + Duration::from_secs(5) + JUST_AFTER));
-        care.waits_no_more(&gpu);
+        care.is_next_no_more(&gpu);
         care.unshare(&gpu);
         assert_eq!((care.poll_timeout(), care.cared.len(), care.strangers), (None, 0, 0));
     }

@@ -58,8 +58,8 @@ impl remote::Chores for Chores {
         if resource.kind == Kind::Semaphore {
             match step {
                 ClaimStep::Tracked => self.care.share(resource),
-                ClaimStep::Waits => self.care.waits(now, resource),
-                ClaimStep::WaitsNoMore => self.care.waits_no_more(resource),
+                ClaimStep::IsNext => self.care.is_next(now, resource),
+                ClaimStep::IsNextNoMore => self.care.is_next_no_more(resource),
                 ClaimStep::Forgotten => self.care.unshare(resource),
             }
         }

@@ -48,11 +48,16 @@ impl Line {
         &mut self,
         commands: &[redis::Cmd],
     ) -> Result<Vec<Value>, Failure> {
+        self.try_all(commands).await.into_iter().collect()
+    }
+
+    /// The same, with the outcome of each.
+    pub(super) async fn try_all(&mut self, commands: &[redis::Cmd]) -> Vec<Result<Value, Failure>> {
         self.sending();
         let replies: Vec<_> = commands.iter().map(|it| self.connection().send(it)).collect();
         let replies = futures_util::future::join_all(replies).await.into_iter();
         let values = replies.map(|reply| reply.and_then(Value::extract_error));
-        values.collect::<Result<_, _>>().map_err(|error| self.failed(&error))
+        values.map(|value| value.map_err(|error| self.failed(&error))).collect()
     }
 
     async fn ask(&mut self, command: &redis::Cmd) -> Result<Value, RedisError> {

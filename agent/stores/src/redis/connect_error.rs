@@ -108,8 +108,6 @@ fn way_out(peer: &Peer, kind: ErrorKind, cause: &str) -> &'static str {
         "; give its user the right (ACL SETUSER)"
     } else if cause.contains("DB index") {
         "; choose another database in the URL of upstream"
-    } else if cause.contains("HELLO") {
-        "; it must be Redis 6.2 or later with the command HELLO"
     } else {
         ""
     }
@@ -119,6 +117,9 @@ pub(super) fn tls_way_out(fault: TlsFault) -> &'static str {
     match fault {
         TlsFault::WrongName => "; name it in upstream as its certificate does",
         TlsFault::UnknownIssuer => "; put the certificate of its authority into redis.tls_ca_file",
+        TlsFault::Expired => {
+            "; its certificate is not valid at this time: have a new one made, or set the clock of this host"
+        }
         TlsFault::NotTls => {
             "; if it does not speak TLS on this port, write redis with one s in upstream"
         }

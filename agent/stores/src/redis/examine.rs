@@ -8,7 +8,7 @@ mod tracking;
 
 use std::time::Duration;
 
-use info::Info;
+pub(super) use info::Info;
 use judge::{Denial, judge};
 use redis::{Cmd, FromRedisValue, Pipeline, RedisError, Value, pipe};
 pub use rights::rules as acl_rules;
@@ -38,6 +38,9 @@ mod names {
     pub(super) const SCORES: &str = "redis.scores";
     pub(super) const INFO: &str = "redis.info";
 }
+
+/// Its finding names semaphores.
+pub const NAMING_CHECK: &str = names::SCORES;
 
 /// How long one question may take.
 const ANSWER_MAX: Duration = Duration::from_millis(1000);

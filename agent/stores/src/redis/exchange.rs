@@ -9,19 +9,25 @@ mod encode;
 mod foreign;
 mod renew;
 mod reply;
+mod revoke;
 mod routes;
 mod scripts;
 mod standing;
+mod steady;
 mod upkeep;
 
+use std::cell::RefCell;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use renew::RenewPage;
-pub use renew::{Looked, at_once, look, looked};
+pub use renew::at_once;
 pub use reply::ReplyError;
+use revoke::RevokePage;
 use routes::RoutesPage;
 pub use scripts::{Invocation, Script};
 use standing::StandingPage;
+pub use steady::Grants;
 use tenure_core::model::{Answer, ClaimAnswer, GoneReason, Request, Resource};
 pub use upkeep::{CareOf, Cared, care, cared, stand, stood, verified, verify};
 
@@ -36,6 +42,8 @@ pub struct By {
     /// The greatest token that it has seen: nothing at or below it is granted, even by a store that lost its
     /// last token and runs behind.
     pub floor: u64,
+    /// What the server said of grants that are beaten.
+    pub grants: Rc<RefCell<Grants>>,
 }
 
 /// One request on its way.
@@ -54,7 +62,7 @@ enum Stage {
     EndSession,
     Inspect(StandingPage),
     Routes(RoutesPage),
-    Revoke,
+    Revoke(RevokePage),
 }
 
 /// The step after a reply.
@@ -72,13 +80,14 @@ impl Exchange {
         let floor = by.floor;
         let (stage, invocation) = match request {
             Request::Claim(claim) => {
+                by.grants.borrow_mut().forget_claim(claim.id);
                 match encode::claim(layout, claim, &layout.agent_channel(&by.agent), floor) {
                     Some(invocation) => (Stage::Claim, invocation),
                     None => (Stage::Misfit, RenewPage::new(Vec::new(), by).ask(layout)),
                 }
             }
             Request::Renew(beats) => {
-                let page = RenewPage::new(beats.clone(), by);
+                let mut page = RenewPage::new(beats.clone(), by);
                 let invocation = page.ask(layout);
                 (Stage::Renew(page), invocation)
             }
@@ -101,7 +110,9 @@ impl Exchange {
                 (Stage::Routes(page), invocation)
             }
             Request::Revoke { resource, token } => {
-                (Stage::Revoke, encode::revoke(layout, resource, *token, floor))
+                let page = RevokePage::new(resource.clone(), *token, floor);
+                let invocation = page.ask(layout);
+                (Stage::Revoke(page), invocation)
             }
         };
         (Exchange(stage), invocation)
@@ -130,7 +141,6 @@ impl Exchange {
                 Answer::Announced
             }
             Stage::EndSession => Answer::Ended(reply::integer(reply)? > 0),
-            Stage::Revoke => Answer::Revoked(reply::count(reply)?),
             Stage::Renew(mut page) => {
                 if page.take(reply)? {
                     let invocation = page.ask(layout);
@@ -151,6 +161,13 @@ impl Exchange {
                     return Ok(Step::Next(Exchange(Stage::Routes(page)), invocation));
                 }
                 Answer::Routes(page.finish())
+            }
+            Stage::Revoke(mut page) => {
+                if page.take(reply)? {
+                    let invocation = page.ask(layout);
+                    return Ok(Step::Next(Exchange(Stage::Revoke(page)), invocation));
+                }
+                Answer::Revoked(page.finish())
             }
         };
         Ok(Step::Done(answer))

@@ -13,6 +13,8 @@ pub use super::prefixes::{PrefixClash, Prefixes};
 
 /// The prefix of the keys of every other tenant.
 const OTHER_TENANTS: &str = "tenant:";
+/// No agent's own name begins with this.
+const AGENTS_OF: &str = "of:";
 
 /// The subject of a key. Expired-key events name keys, so this is what they are about too.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,6 +25,8 @@ pub enum About {
     Permits(Resource),
     /// Waiters of a semaphore came or went.
     Queue(Resource),
+    /// The limit of a semaphore.
+    Limit(Resource),
     /// Somebody granted a waiting claim its permit.
     Notification {
         /// The claim, if it is one of a Tenure agent.
@@ -40,10 +44,11 @@ pub enum Channel {
         /// The session's id; programs without Tenure may use other ids than uuids.
         session: String,
     },
-    /// The message is the id of a claim whose grant was taken away.
-    Lost,
-    /// The message is a waiting claim that was granted, its token, and the server's time, µs.
-    Granted,
+    /// The message is a claim, and either `lost` if its grant was taken away, or, if it waited and was granted, its
+    /// token, the server's time, ms, for how many ms it is kept, and the limit of a semaphore.
+    Agent,
+    /// The same for the agents of a principal behind gateways, or what one gateway tells the others for them.
+    Agents { principal: Arc<str> },
     /// A routing table has a new version.
     Routes { tenant: Arc<str> },
 }
@@ -264,12 +269,7 @@ impl Layout {
         format!("{}:events:session:{session}", self.prefixes.session_prefix)
     }
 
-    /// The channel that tells which grants were taken away, of all tenants.
-    pub fn lost_channel(&self) -> String {
-        format!("{}:lost", self.prefixes.tenure_prefix)
-    }
-
-    /// The channel that tells an agent what its waiters are granted.
+    /// The channel that tells an agent what its waiters are granted, and what its holders have lost.
     pub fn agent_channel(&self, agent: &str) -> String {
         format!("{}:agent:{agent}", self.prefixes.tenure_prefix)
     }
@@ -286,20 +286,15 @@ impl Layout {
         [of(SemaphoreKey::Main), of(SemaphoreKey::Waiting), OTHER_TENANTS.to_owned()]
     }
 
-    /// The patterns for `PSUBSCRIBE`: messages to every project and session.
-    pub fn channel_patterns(&self) -> Vec<String> {
-        let prefix = &self.prefixes.session_prefix;
-        vec![format!("{prefix}:events:project:*"), format!("{prefix}:events:session:*")]
-    }
-
     /// The pattern of every semaphore's holders and waiters for `SCAN … MATCH`, of all tenants.
     pub fn permits_pattern(&self) -> String {
         format!("*{}:semaphore_*", self.prefixes.semaphore_namespace)
     }
 
-    /// The pattern of every semaphore that somebody waits for, for `SCAN … MATCH`, of all tenants.
-    pub fn queues_pattern(&self) -> String {
-        format!("*{}:semaphore_waiting:*", self.prefixes.semaphore_namespace)
+    /// The pattern of every semaphore's waiters and limit, and of a little more, for `SCAN … MATCH`, of all
+    /// tenants.
+    pub fn survey_pattern(&self) -> String {
+        format!("*{}:semaphore_[mw]a[ix]*", self.prefixes.semaphore_namespace)
     }
 
     /// The subject of a key; `None` if nobody waits for it.
@@ -336,6 +331,9 @@ impl Layout {
         if let Some(name) = part(semaphore_namespace, "semaphore_waiting:") {
             return of(Kind::Semaphore, &name).map(About::Queue);
         }
+        if let Some(name) = part(semaphore_namespace, "semaphore_max:") {
+            return of(Kind::Semaphore, &name).map(About::Limit);
+        }
         let member = part(semaphore_namespace, "acquisition_notification:")?;
         Some(About::Notification { id: claim_of_member(&member)? })
     }
@@ -353,11 +351,11 @@ impl Layout {
     /// The subject of a message on a channel; `None` if the channel is not one of these.
     pub fn channel(&self, channel: &[u8]) -> Option<Channel> {
         let channel = std::str::from_utf8(channel).ok()?;
-        if channel == self.lost_channel() {
-            return Some(Channel::Lost);
-        }
-        if channel.starts_with(&self.agent_channel("")) {
-            return Some(Channel::Granted);
+        if let Some(agent) = channel.strip_prefix(&self.agent_channel("")) {
+            return Some(match agent.strip_prefix(AGENTS_OF) {
+                Some(principal) => Channel::Agents { principal: principal.into() },
+                None => Channel::Agent,
+            });
         }
         if channel == self.routes_channel(DEFAULT_TENANT) {
             return Some(Channel::Routes { tenant: DEFAULT_TENANT.into() });
@@ -377,6 +375,16 @@ impl Layout {
         let (tenant, project) = split_project(events.strip_prefix("project:")?)?;
         Some(Channel::ProjectEvents { tenant, project })
     }
+}
+
+/// What all agents of a principal are called together, as an agent.
+pub fn agents_of(principal: &str) -> String {
+    format!("{AGENTS_OF}{principal}")
+}
+
+/// The principal that an id belongs to, as gateways make ids: the last group of its text.
+pub fn principal_of(id: &str) -> &str {
+    id.rsplit('-').next().unwrap_or(id)
 }
 
 /// A claim as the sets of a semaphore have it: 32 hex digits, as the Python package writes its own.

@@ -39,12 +39,17 @@ fn keys_of_the_default_tenant_are_those_that_programs_use_today() {
     assert_eq!(layout.fence(tenant), "tenure:fence");
     assert_eq!(layout.claim(tenant, "c"), "tenure:claim:c");
     assert_eq!(layout.master_claim(tenant, "p"), "tenure:master:p");
-    assert_eq!(layout.lost_channel(), "tenure:lost");
     let role = resource(tenant, Kind::Leader, "x");
     assert_eq!(layout.queue(&role), "tenure:queue:leader:x");
     assert_eq!(layout.queue_ends(&role), "tenure:queue_ends:leader:x");
     assert_eq!(layout.queue_sessions(tenant, "l"), "tenure:queue_sessions:l");
     assert_eq!(layout.agent_channel("0a"), "tenure:agent:0a");
+    let id = hyphenated(Uuid::from_u128(0x12));
+    let agents = layout.agent_channel(&agents_of(principal_of(&id)));
+    assert_eq!(agents, "tenure:agent:of:000000000012");
+    let principal = "000000000012".into();
+    assert_eq!(layout.channel(agents.as_bytes()), Some(Channel::Agents { principal }));
+    assert_eq!(layout.channel(b"tenure:agent:0a"), Some(Channel::Agent));
 }
 
 #[test]
@@ -76,10 +81,13 @@ fn a_key_says_what_it_is_about() {
             );
             check(
                 &layout.semaphore(tenant, SemaphoreKey::Waiting, name),
-                Some(About::Queue(semaphore)),
+                Some(About::Queue(semaphore.clone())),
+            );
+            check(
+                &layout.semaphore(tenant, SemaphoreKey::Max, name),
+                Some(About::Limit(semaphore)),
             );
             check(&layout.semaphore(tenant, SemaphoreKey::WaitingHeartbeat, name), None);
-            check(&layout.semaphore(tenant, SemaphoreKey::Max, name), None);
         }
         let master = Some(About::Resource(resource(tenant, Kind::Master, "p")));
         check(&Layout::default().master(tenant, "p"), master.clone());
@@ -132,11 +140,10 @@ fn a_channel_says_what_it_is_about() {
         about("prism:events:session:any:thing"),
         Some(Channel::SessionEvents { session: "any:thing".to_owned() })
     );
-    assert_eq!(about("tenure:lost"), Some(Channel::Lost));
-    assert_eq!(about("tenure:agent:0a"), Some(Channel::Granted));
+    assert_eq!(about("tenure:agent:0a"), Some(Channel::Agent));
     assert_eq!(about("tenure:routes"), Some(Channel::Routes { tenant: "default".into() }));
     assert_eq!(about("tenant:t:tenure:routes"), Some(Channel::Routes { tenant: "t".into() }));
-    assert_eq!(about("tenant:t:tenure:lost"), None);
+    assert_eq!(about("tenant:t:tenure:agent:0a"), None);
     assert_eq!(about("prism:events:project:t"), None);
     assert_eq!(layout.channel(b"\xff"), None);
 }

@@ -26,9 +26,10 @@ mod tests;
 pub use settings::settings;
 
 use std::cell::{Cell, RefCell};
+use std::rc::Rc;
 use std::sync::Arc;
 
-use tenure_core::model::{Answer, ClaimId, Failure, Request, Resource};
+use tenure_core::model::{Answer, ClaimId, Failure, Request, Resource, Subject};
 use tenure_host::clock;
 use tenure_wire::Kind;
 
@@ -36,11 +37,11 @@ use self::address::Address;
 use self::caretaker::Stood;
 use self::chores::{Chore, Chores, Found};
 use self::commands::Line;
-use self::exchange::{By, Exchange, Invocation, ReplyError, Step};
-use self::layout::Layout;
+use self::exchange::{By, Exchange, Grants, Invocation, ReplyError, Step};
+use self::layout::{Layout, hyphenated};
 use self::members::Members;
 use self::settings::{RedisAccess, RedisUpstream};
-use crate::remote::{self, Backend, Dialer, Driver, Listening, Seen, Topic, Verified};
+use crate::remote::{self, Audience, Backend, Dialer, Driver, Listening, Seen, Topic, Verified};
 use crate::settings::{OpenError, Opened, Place};
 
 /// The guarantee of a Redis.
@@ -62,10 +63,14 @@ pub struct Redis {
     members: RefCell<Members>,
     /// The agent's name as the caretaker.
     agent: Arc<str>,
+    /// What the server said of the grants that it beats.
+    grants: Rc<RefCell<Grants>>,
     /// The number of the connection that listens.
     listener: Cell<i64>,
     /// The connection that has the server tell of what other programs do, and whom it tells.
     overhears: Cell<Option<(u64, i64)>>,
+    /// Claims belong to the principals that their ids end with, and not to this agent.
+    serves_principals: Cell<bool>,
 }
 
 impl Redis {
@@ -80,8 +85,10 @@ impl Redis {
             dialer: Arc::clone(&dialer),
             members: RefCell::new(Members::new(seed)),
             agent: format!("{seed:016x}").into(),
+            grants: Rc::default(),
             listener: Cell::new(0),
             overhears: Cell::new(None),
+            serves_principals: Cell::new(false),
         };
         Driver::open(&dialer, redis, chores, timeout)
     }
@@ -90,8 +97,23 @@ impl Redis {
         self.dialer.connector().layout()
     }
 
-    fn by(&self, floor: u64) -> By {
-        By { agent: Arc::clone(&self.agent), floor }
+    /// On whose behalf a request is made.
+    fn by(&self, request: &Request, floor: u64) -> By {
+        let principal = match request {
+            _ if !self.serves_principals.get() => None,
+            Request::Claim(claim) => Some(claim.id.0),
+            // A call has beats of one principal alone.
+            Request::Renew(beats) => beats.first().map(|beat| match &beat.subject {
+                Subject::Claim { claim, .. } => claim.0,
+                Subject::Session { session, .. } => session.0,
+            }),
+            _ => None,
+        };
+        let agent = match principal {
+            Some(id) => layout::agents_of(layout::principal_of(&hyphenated(id))).into(),
+            None => Arc::clone(&self.agent),
+        };
+        By { agent, floor, grants: Rc::clone(&self.grants) }
     }
 
     /// The first call for a request.
@@ -104,7 +126,7 @@ impl Redis {
             (Some(names), Request::Inspect(master)) => {
                 Exchange::inspect_project(self.layout(), master, names)
             }
-            _ => Exchange::start(self.layout(), request, self.by(floor)),
+            _ => Exchange::start(self.layout(), request, self.by(request, floor)),
         }
     }
 }
@@ -174,6 +196,27 @@ impl Backend for Redis {
 
     async fn watch(&self, line: &mut Line, topics: &[Topic]) -> Result<Vec<Seen>, Failure> {
         feed::watch(line, self.layout(), topics).await
+    }
+
+    async fn hear(
+        &self,
+        line: &mut Line,
+        audiences: &[Audience],
+    ) -> Result<Option<String>, Failure> {
+        feed::hear(line, self.layout(), "SUBSCRIBE", audiences).await
+    }
+
+    async fn stop_hearing(&self, line: &mut Line, audiences: &[Audience]) -> Result<(), Failure> {
+        feed::hear(line, self.layout(), "UNSUBSCRIBE", audiences).await.map(drop)
+    }
+
+    fn serve_principals(&self) {
+        self.serves_principals.set(true);
+    }
+
+    async fn relay(&self, line: &mut Line, principal: &str, news: &[u8]) -> Result<(), Failure> {
+        let channel = self.layout().agent_channel(&layout::agents_of(principal));
+        line.send(redis::cmd("PUBLISH").arg(channel).arg(news)).await.map(drop)
     }
 
     async fn verify(

@@ -5,10 +5,10 @@ use std::time::Duration;
 use tenure_core::model::{Answer, ClaimId, Failure, Request, Resource};
 use tenure_core::time::Boottime;
 
+use super::audiences::Audience;
 use super::calls::Line;
 use super::hints::Hint;
 use super::link::Connector;
-use super::own_claims::ClaimStep;
 
 /// Connections to a backend's store.
 pub type ConnectionOf<B> = <<B as Backend>::Connector as Connector>::Connection;
@@ -18,6 +18,19 @@ pub type LineOf<B> = Line<ConnectionOf<B>>;
 pub type ChoreOf<B> = <<B as Backend>::Chores as Chores>::Chore;
 /// The outcome of that work.
 pub type FoundOf<B> = <<B as Backend>::Chores as Chores>::Found;
+
+/// A step in the life of a claim of this agent, for work that depends on who uses a resource.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ClaimStep {
+    /// The agent has a claim from now on.
+    Tracked,
+    /// The first in the resource's queue, over all hosts, is a claim of the agent.
+    IsNext,
+    /// It is not any more.
+    IsNextNoMore,
+    /// The agent has the claim no longer.
+    Forgotten,
+}
 
 /// A remote store: what is asked of it, and how. [`super::Driver`] makes an upstream of it. Lives on the
 /// heart's thread.
@@ -65,6 +78,41 @@ pub trait Backend: 'static {
         Ok(vec![Seen::NotYet; topics.len()])
     }
 
+    /// Sees to it that messages to these are hinted; asked of the feed's connection. The
+    /// store's refusal, if it refuses.
+    ///
+    /// To ensure correctness: every message after the answer is hinted.
+    async fn hear(
+        &self,
+        _line: &mut LineOf<Self>,
+        _audiences: &[Audience],
+    ) -> Result<Option<String>, Failure> {
+        Ok(None)
+    }
+
+    /// Messages to these need not be hinted any more.
+    async fn stop_hearing(
+        &self,
+        _line: &mut LineOf<Self>,
+        _audiences: &[Audience],
+    ) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    /// From now on a claim belongs to the principal that its id ends with: whoever listens for
+    /// [`Audience::Principal`] is told what becomes of it.
+    fn serve_principals(&self) {}
+
+    /// Tells whoever listens for this principal.
+    async fn relay(
+        &self,
+        _line: &mut LineOf<Self>,
+        _principal: &str,
+        _news: &[u8],
+    ) -> Result<(), Failure> {
+        Ok(())
+    }
+
     /// Looks whether these claims, at most 256, are held still; the findings come in the same order.
     /// Changes nothing. By default the keeper is made to ask, with a beat for each.
     async fn verify(
@@ -91,6 +139,9 @@ pub trait Backend: 'static {
 pub enum Topic {
     /// The resource is free, or, once watched, its holder or its project has changed.
     Resource(Resource),
+    /// A claim of this agent has no more what it held, or, once watched, its holder has changed. Not asked of
+    /// masters.
+    Held(ClaimId, Resource),
     /// A waiting claim is granted.
     Grant(ClaimId, Resource),
 }
@@ -100,6 +151,8 @@ pub enum Topic {
 pub enum Seen {
     CameAbout,
     NotYet,
+    /// Of a semaphore that is held: how many hold it.
+    Holders(u64),
     /// Nothing is hinted in time when somebody's time is up; it is so long from now, unless he renews.
     ComesIn(Duration),
 }

@@ -44,6 +44,9 @@ pub enum ConnectError {
     /// The server does not let the agent in; `cause` is in the server's words.
     #[error("{peer} refuses the connection: {cause}{way_out}")]
     Refused { peer: Peer, cause: String, way_out: &'static str },
+    /// The same where only somebody who changes the agent's or the server's settings can mend it.
+    #[error("{peer} does not let this agent in: {cause}{way_out}")]
+    NotLetIn { peer: Peer, cause: String, way_out: &'static str },
     /// The agent cannot use the server; `what` says why, and what to do.
     #[error("{peer} {what}")]
     Unfit { peer: Peer, what: String },
@@ -98,6 +101,8 @@ pub enum TlsFault {
     WrongName,
     /// The authority is not trusted.
     UnknownIssuer,
+    /// The certificate has expired, or is not valid yet.
+    Expired,
     /// The server does not speak TLS.
     NotTls,
     /// The server wants a certificate, or another one.
@@ -113,6 +118,12 @@ impl TlsFault {
             rustls::Error::InvalidCertificate(
                 CertificateError::UnknownIssuer | CertificateError::BadSignature,
             ) => Some(TlsFault::UnknownIssuer),
+            rustls::Error::InvalidCertificate(
+                CertificateError::Expired
+                | CertificateError::ExpiredContext { .. }
+                | CertificateError::NotValidYet
+                | CertificateError::NotValidYetContext { .. },
+            ) => Some(TlsFault::Expired),
             rustls::Error::InvalidMessage(_) => Some(TlsFault::NotTls),
             rustls::Error::AlertReceived(
                 AlertDescription::CertificateRequired | AlertDescription::BadCertificate,

@@ -1,7 +1,7 @@
 //! An upstream made of a backend: everything that is the same for all remote stores.
 //!
 //! Beats have a connection of their own; what no client waits for has another. A hint makes somebody
-//! ask, and is never believed.
+//! ask, and is never believed, but for a grant until the instant that it names.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -13,6 +13,7 @@ use tenure_core::model::{Answer, CallId, ClaimId, Failure, Report, Request, Reso
 use tenure_core::time::Boottime;
 use tenure_wire::UpstreamState;
 
+use super::audiences::Audience;
 use super::backend::{
     Backend, ChoreOf, Chores, ConnectionOf, FeedState, FoundOf, LineOf, Listening, Seen, Topic,
     Verified,
@@ -24,11 +25,13 @@ use super::hints::{Heard, Hint, hints};
 use super::link::{Connector, Dialer, Link, LinkState, Purpose};
 use super::own_claims::OwnClaims;
 use super::token::greatest_token;
+use crate::relay::{Relay, Told};
 use crate::{Examination, Health, Upstream};
 
 mod feed;
+mod relay;
 
-use feed::{Feed, FeedPhase, LISTEN_AGAIN};
+use feed::{Feed, FeedPhase};
 
 /// Hints taken up between two looks at everything else.
 const HINTS_PER_TURN: usize = 256;
@@ -46,10 +49,21 @@ const JUST_AFTER: Duration = Duration::from_millis(1);
 
 /// The purpose of a call.
 enum Task<C> {
-    Request { call: CallId, request: Rc<Request> },
+    Request {
+        call: CallId,
+        request: Rc<Request>,
+    },
     Verify(Rc<Vec<(ClaimId, Resource)>>),
     Watch(Rc<Vec<Topic>>),
     Listen,
+    Hear {
+        /// Not all of it was heard when the feed started.
+        is_late: bool,
+    },
+    /// The call is told when it is heard.
+    Attend(CallId),
+    Relay,
+    StopHearing(Vec<Audience>),
     Chore(C),
 }
 
@@ -58,6 +72,8 @@ enum Reply<F> {
     Answer(Answer),
     Verified(Vec<Verified>),
     Watched(Vec<Seen>),
+    /// The store's refusal to hint messages, if it refuses.
+    Hears(Option<String>),
     /// The connection, and its feed; none if this connection listened already.
     Listening(Option<(u64, Listening)>),
     Found(F),
@@ -92,6 +108,8 @@ pub struct Driver<B: Backend> {
     floor: u64,
     /// Bounded by its user, who takes reports out until there are none.
     reports: VecDeque<Report>,
+    /// Taken out after each poll for a report.
+    told: VecDeque<Told>,
     last_error: Option<(Boottime, String)>,
 }
 
@@ -123,6 +141,7 @@ impl<B: Backend> Driver<B> {
             expiries: Expiries::default(),
             floor: 0,
             reports: VecDeque::new(),
+            told: VecDeque::new(),
             last_error: None,
         }
     }
@@ -149,6 +168,7 @@ impl<B: Backend> Driver<B> {
             self.verify(now, suspects);
         }
         self.watch(now);
+        self.keep_hearing(now);
         while let Some(chore) = self.chores.take(now) {
             let floor = self.floor;
             let task = Task::Chore(chore.clone());
@@ -210,9 +230,23 @@ impl<B: Backend> Driver<B> {
             (Task::Listen, Ok(Reply::Listening(listening))) => {
                 self.handle_listening(now, listening);
             }
-            (Task::Listen, _) => {
-                self.feed.phase = FeedPhase::Down { retry_at: now + LISTEN_AGAIN };
+            (Task::StopHearing(audiences), _) => self.own_claims.audiences.doubt(&audiences),
+            (Task::Hear { is_late }, Ok(Reply::Hears(refused))) => {
+                self.feed.refused.add(refused);
+                if is_late {
+                    self.reports.push_back(Report::FeedLost);
+                }
             }
+            (Task::Attend(call), Ok(Reply::Hears(refused))) => {
+                self.feed.refused.add(refused);
+                self.attended(now, call);
+            }
+            (Task::Attend(call), _) => {
+                self.attended(now, call);
+                self.feed_failed(now);
+            }
+            (Task::Listen | Task::Hear { .. }, _) => self.feed_failed(now),
+            (Task::Relay, _) => {}
             (Task::Chore(chore), result) => {
                 let found = match result {
                     Ok(Reply::Found(found)) => Some(found),
@@ -233,13 +267,17 @@ impl<B: Backend> Driver<B> {
             self.floor = self.floor.max(greatest_token(answer).unwrap_or(0));
             // A store tells late of an expiry: whoever was told of a holder is told by a timer that its
             // time is up.
-            if let (Request::Inspect(resource), Answer::Standing(standing)) = (request, answer)
-                && let Some(runs_out) = standing.runs_out
-            {
-                self.expiries.set(resource, now + runs_out + JUST_AFTER);
+            if let (Request::Inspect(resource), Answer::Standing(standing)) = (request, answer) {
+                if let Some(runs_out) = standing.runs_out {
+                    self.expiries.set(resource, now + runs_out + JUST_AFTER);
+                }
+                if let Some(first) = standing.waiters.first() {
+                    self.own_claims.placed(first.claim, resource, 1);
+                }
             }
         }
         self.own_claims.handle_answer(now, request, result);
+        self.own_claims.tell_again(now, &mut self.reports);
         self.take_claim_steps(now);
     }
 
@@ -264,14 +302,14 @@ impl<B: Backend> Upstream for Driver<B> {
         };
         let last_error = down
             .or_else(|| self.last_error.as_ref().map(|(_, error)| error.clone()))
-            .or_else(|| self.feed.refused.clone());
+            .or_else(|| self.feed.refused.get());
         Health { state, last_error, grants_nothing: None }
     }
 
     fn examine(&self) -> Examination {
-        let feed = match (self.feed.phase, &self.feed.refused) {
+        let feed = match (self.feed.phase, self.feed.refused.get()) {
             (FeedPhase::Up, None) => FeedState::Up,
-            (FeedPhase::Up, Some(refused)) => FeedState::Partial(refused.clone()),
+            (FeedPhase::Up, Some(refused)) => FeedState::Partial(refused),
             (FeedPhase::Down { .. } | FeedPhase::Starting, _) => FeedState::Down,
         };
         examination(Arc::clone(&self.links.dialer), feed)
@@ -281,11 +319,15 @@ impl<B: Backend> Upstream for Driver<B> {
         false
     }
 
+    fn as_relay(&mut self) -> Option<&mut dyn Relay> {
+        Some(self)
+    }
+
     fn submit(&mut self, now: Boottime, call: CallId, request: Request) {
         self.own_claims.handle_request(now, &request);
         self.take_claim_steps(now);
         let within = self.deadline(&request);
-        let feed = self.feed_first(&request);
+        let first = self.feed_first(&request);
         let link = match request {
             Request::Renew(_) => &self.links.beats,
             _ => &self.links.commands,
@@ -295,10 +337,8 @@ impl<B: Backend> Upstream for Driver<B> {
         let backend = Rc::clone(&self.backend);
         let floor = self.floor;
         self.calls.start(now, within, link, task, async move |mut line: LineOf<B>| {
-            if let (Some(feed), Request::Inspect(resource)) = (feed, &*request)
-                && let Ok(mut feed) = line.on(&feed).await
-            {
-                let _ = backend.watch(&mut feed, &[Topic::Resource(resource.clone())]).await;
+            if let Some(first) = first {
+                first.ask(&*backend, &line).await;
             }
             backend.perform(&mut line, &request, floor).await.map(Reply::Answer)
         });
@@ -325,14 +365,18 @@ impl<B: Backend> Upstream for Driver<B> {
             for _ in 0..HINTS_PER_TURN {
                 let Poll::Ready(heard) = self.feed.hints.poll_next(context) else { break };
                 match heard {
+                    Heard::Hint(Hint::ToPrincipal(told)) => self.told.push_back(told),
                     Heard::Hint(hint) => {
+                        if let Hint::Granted(_, Some(grant)) = &hint {
+                            self.floor = self.floor.max(grant.token);
+                        }
                         self.chores.handle_hint(now, &hint);
                         self.own_claims.handle_hint(now, hint, &mut self.reports);
                     }
                     Heard::Lost => {
                         self.feed.phase = FeedPhase::Down { retry_at: now };
                         self.chores.feed_stopped();
-                        self.own_claims.interests.restart(false);
+                        self.feed_stopped();
                     }
                 }
                 moved = true;
@@ -356,6 +400,7 @@ impl<B: Backend> Upstream for Driver<B> {
         let timeouts = [
             self.calls.poll_timeout(),
             self.own_claims.poll_timeout(),
+            self.own_claims.audiences.poll_timeout(),
             self.chores.poll_timeout(),
             self.feed.verify_at,
             listen_at,

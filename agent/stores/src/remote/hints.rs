@@ -4,8 +4,10 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-use tenure_core::model::{ClaimId, Resource, SessionId};
+use tenure_core::model::{ClaimId, GrantHint, Resource, SessionId};
 use tokio::sync::Notify;
+
+use crate::relay::Told;
 
 /// Hints that wait, at most; each is some hundred bytes. When there are more, all are thrown away with
 /// their connection, and the driver gets [`Heard::Lost`]: to read everything again costs less than to
@@ -19,14 +21,16 @@ pub enum Hint {
     Resource(Resource),
     /// A waiter of the semaphore came or went.
     Queue(Resource),
-    /// A waiting claim was granted.
-    Granted(ClaimId),
+    /// A waiting claim was granted, and what the grant said, if it is known until when it holds.
+    Granted(ClaimId, Option<GrantHint>),
     /// A grant was taken away.
     Lost(ClaimId),
     /// A message to a project; JSON, or else text.
     ToProject { tenant: Arc<str>, project: Arc<str>, payload: Vec<u8> },
     /// A message to a session; most likely its master was preempted.
     ToSession { session: SessionId, payload: Vec<u8> },
+    /// A gateway attends the principal that this is for.
+    ToPrincipal(Told),
     /// Everything may have changed.
     Everything,
 }
@@ -87,7 +91,7 @@ impl Shared {
 }
 
 impl HintSink {
-    pub(super) fn of(&self, generation: u64) -> ConnectionHints {
+    pub(crate) fn of(&self, generation: u64) -> ConnectionHints {
         ConnectionHints { sink: self.clone(), generation }
     }
 
@@ -154,6 +158,12 @@ impl Hints {
         waiting.reader = Some(context.waker().clone());
         Poll::Pending
     }
+}
+
+/// What a message says: JSON, or else text.
+pub(super) fn json(payload: &[u8]) -> serde_json::Value {
+    serde_json::from_slice(payload)
+        .unwrap_or_else(|_| String::from_utf8_lossy(payload).into_owned().into())
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@
 //!
 //! Invariant: nothing here knows a store by name.
 
+mod audiences;
 mod backend;
 mod calls;
 mod connect_error;
@@ -16,14 +17,16 @@ mod interests;
 mod link;
 mod own_claims;
 mod reconnect;
+mod store_clock;
 pub mod stream;
 #[cfg(test)]
 mod tests;
 mod token;
 
+pub use audiences::Audience;
 pub use backend::{
-    Backend, ChoreOf, Chores, ConnectionOf, FeedState, FoundOf, Hears, LineOf, Listening, NoChores,
-    Seen, Topic, Verified,
+    Backend, ChoreOf, Chores, ClaimStep, ConnectionOf, FeedState, FoundOf, Hears, LineOf,
+    Listening, NoChores, Seen, Topic, Verified,
 };
 pub use calls::Line;
 pub use connect_error::{ConnectError, Peer, TlsFault};
@@ -31,7 +34,7 @@ pub use driver::Driver;
 pub use examination::{examination, examine};
 pub use hints::{ConnectionHints, Heard, Hint, HintSink, Hints, hints};
 pub use link::{Connected, Connector, Dialed, Dialer, Link, LinkState, Pump, Purpose, Server};
-pub use own_claims::ClaimStep;
+pub use store_clock::StoreClock;
 pub use stream::{Endpoint, Tls};
 pub use token::greatest_token;
 

@@ -4,34 +4,27 @@
 //! changed them.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
-use std::sync::Arc;
 use std::time::Duration;
 
 use tenure_core::model::{
-    Answer, BeatAnswer, Change, ClaimAnswer, ClaimId, Failure, Report, Request, Resource,
-    SessionId, Subject,
+    Answer, BeatAnswer, Change, ClaimAnswer, ClaimId, Failure, Report, Request, Resource, Subject,
 };
 use tenure_core::time::Boottime;
 use tenure_wire::Kind;
 
-use super::hints::Hint;
+use super::audiences::Audiences;
+use super::backend::ClaimStep;
+use super::hints::{Hint, json};
 use super::interests::Interests;
 
-/// Claims in one call that verifies, so that it takes the store no longer than a millisecond.
-const VERIFY_PER_CALL_MAX: usize = 256;
-/// The time that the store takes for one of them, roughly …
-const VERIFY_COST: Duration = Duration::from_micros(3);
-/// … and how many times as long it is left alone after a call.
-const REST: u32 = 10;
-/// A change of a held key so soon after a beat of it is most likely that beat …
-const OWN_DOING: Duration = Duration::from_millis(20);
-/// … and looked at this much later, together with others. So is a new hold: one that is released before
-/// costs no look.
-const VERIFY_SOON: Duration = Duration::from_millis(50);
-/// A semaphore, which others renew their permits of, is looked at so long after the last look.
-const VERIFY_LATER: Duration = Duration::from_secs(2);
+mod looks;
+
+use looks::{BEAT_WITHIN, OWN_DOING, VERIFY_SOON};
+
 /// Claims that nobody speaks of any more are forgotten after so many times their ttl.
 const FORGET_AFTER_TTLS: u32 = 3;
+/// A grant and the change of its key come with no more than so many hints between them.
+const TOLD_TOGETHER: usize = 4;
 /// How often such claims are looked for.
 const SWEEP_EVERY: Duration = Duration::from_secs(30);
 
@@ -43,12 +36,22 @@ enum Stage {
     Held,
 }
 
+/// The hints of a claim's grant since it was renewed last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Hinted {
+    No,
+    /// The keeper was told, and asks.
+    Told,
+    /// Once more since, perhaps after the store answered the question: an answer that says "waiting" may be older
+    /// than the grant.
+    Again,
+}
+
 #[derive(Debug)]
 struct Claimed {
     resource: Resource,
     stage: Stage,
-    /// It was hinted that it is granted, and it has not been renewed since.
-    hinted: bool,
+    hinted: Hinted,
     forget_at: Boottime,
 }
 
@@ -56,24 +59,17 @@ struct Claimed {
 #[derive(Debug, Default)]
 struct Held {
     claims: BTreeSet<ClaimId>,
-    /// When one of them was beaten last, or that was answered.
-    beaten_at: Boottime,
+    /// A change before this instant is most likely a beat of one of them.
+    own_until: Boottime,
     verified_at: Boottime,
+    /// When a semaphore's holders were counted last …
+    counted_at: Boottime,
+    /// … and how many there were, those of others too.
+    holders: Option<u64>,
     /// When to look at it: its key was changed, perhaps by somebody else.
     look_at: Option<Boottime>,
-}
-
-/// A step in the life of a claim of this agent, for work that depends on who uses a resource.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ClaimStep {
-    /// The agent has a claim from now on.
-    Tracked,
-    /// The claim waits in the resource's queue.
-    Waits,
-    /// It waits no longer.
-    WaitsNoMore,
-    /// The agent has the claim no longer.
-    Forgotten,
+    /// Nothing but its own beats is known to have changed it: it is enough to count.
+    is_own_doing: bool,
 }
 
 /// The holds and waits that this agent has in the store.
@@ -81,12 +77,11 @@ pub enum ClaimStep {
 pub(super) struct OwnClaims {
     claims: HashMap<ClaimId, Claimed>,
     held: HashMap<Resource, Held>,
-    /// Announced sessions with their tenant and project.
-    sessions: HashMap<SessionId, (Arc<str>, Arc<str>)>,
-    /// Claims that are the first to wait for an exclusive resource, over all hosts: what becomes of its holder
-    /// concerns them.
+    /// Claims that are the first to wait for a resource, over all hosts: what becomes of its holder concerns
+    /// them.
     next: HashMap<Resource, ClaimId>,
     pub(super) interests: Interests,
+    pub(super) audiences: Audiences,
     /// The resources to look at, and when.
     suspected: BTreeSet<(Boottime, Resource)>,
     /// The rest of a semaphore of which there is more to look at than one call takes.
@@ -96,6 +91,8 @@ pub(super) struct OwnClaims {
     sweep_at: Option<Boottime>,
     /// Taken after every input.
     steps: Vec<(Resource, ClaimStep)>,
+    /// Claims that are to be asked about once more. Taken after every answer.
+    hinted_again: Vec<ClaimId>,
 }
 
 impl OwnClaims {
@@ -105,19 +102,21 @@ impl OwnClaims {
             Request::Claim(claim) => self.track(now, claim.id, &claim.resource, claim.ttl),
             Request::Renew(beats) => {
                 for beat in beats {
-                    if let Subject::Claim { claim, resource } = &beat.subject {
-                        self.track(now, *claim, resource, beat.ttl);
+                    match &beat.subject {
+                        Subject::Claim { claim, resource } => {
+                            self.track(now, *claim, resource, beat.ttl);
+                        }
+                        Subject::Session { session, master } => {
+                            self.audiences.join(now, *session, master);
+                        }
                     }
                 }
             }
             Request::Release { claim, .. } => self.forget(*claim),
             Request::Announce(record) => {
-                let place = (Arc::clone(&record.tenant), Arc::clone(&record.project));
-                self.sessions.insert(record.owner.session, place);
+                self.audiences.join(now, record.owner.session, &record.master());
             }
-            Request::EndSession { session, .. } => {
-                self.sessions.remove(session);
-            }
+            Request::EndSession { session, .. } => self.audiences.leave(now, *session),
             Request::Inspect(_)
             | Request::Holders(_)
             | Request::Routes { .. }
@@ -149,6 +148,9 @@ impl OwnClaims {
             },
             // It was never sent, and perhaps never will be.
             (Request::Claim(claim), Err(Failure::Unavailable(_))) => self.forget(claim.id),
+            (Request::Announce(record), Err(_)) => {
+                self.audiences.doubt_of(&record.master(), record.owner.session);
+            }
             (Request::Renew(beats), Ok(Answer::Renew(answers))) => {
                 for (beat, answer) in beats.iter().zip(answers) {
                     let Subject::Claim { claim, resource } = &beat.subject else { continue };
@@ -180,16 +182,25 @@ impl OwnClaims {
             Hint::Resource(resource) => {
                 self.interests.changed(&resource);
                 self.changed(now, &resource);
-                if let Some(claim) = self.next.get(&resource) {
+                let next = self.next.get(&resource).filter(|_| resource.kind != Kind::Semaphore);
+                if let Some(claim) = next {
                     let (claim, resource) = (*claim, resource.clone());
                     tell(Change::Granted { claim, resource, grant: None });
                 }
                 tell(Change::Resource(resource));
             }
-            Hint::Queue(_) => {}
-            Hint::Granted(claim) => {
-                if let Some(resource) = self.granted(claim) {
-                    tell(Change::Granted { claim, resource, grant: None });
+            Hint::Queue(_) | Hint::ToPrincipal(_) => {}
+            Hint::Granted(claim, grant) => {
+                let tells_more = grant.is_some();
+                let Some(resource) = self.granted(claim, tells_more) else { return };
+                let change = Report::Change(Change::Granted { claim, resource, grant });
+                // Its key has often told of the same just before, and less.
+                let mut last = reports.iter_mut().rev().take(TOLD_TOGETHER);
+                let same = |it: &&mut Report| matches!(it, Report::Change(Change::Granted { claim: it, .. }) if *it == claim);
+                match last.find(same) {
+                    Some(report) if tells_more => *report = change,
+                    Some(_) => {}
+                    None => reports.push_back(change),
                 }
             }
             Hint::Lost(claim) => {
@@ -202,13 +213,11 @@ impl OwnClaims {
                 tell(Change::Message { tenant, project, session: None, payload });
             }
             Hint::ToSession { session, payload } => {
-                let Some((tenant, project)) = self.sessions.get(&session).cloned() else { return };
-                let (kind, name) = (Kind::Master, Arc::clone(&project));
-                let master = Resource { tenant: Arc::clone(&tenant), kind, name };
+                let Some(master) = self.audiences.master_of(session).cloned() else { return };
                 if let Some(claim) = self.hold_of(&master) {
-                    tell(Change::Lost { claim, resource: master });
+                    tell(Change::Lost { claim, resource: master.clone() });
                 }
-                let payload = json(&payload);
+                let (payload, Resource { tenant, name: project, .. }) = (json(&payload), master);
                 tell(Change::Message { tenant, project, session: Some(session), payload });
             }
             Hint::Everything => {
@@ -218,107 +227,46 @@ impl OwnClaims {
         }
     }
 
-    /// Somebody, perhaps this agent, changed the key that says who holds a resource.
-    fn changed(&mut self, now: Boottime, resource: &Resource) {
-        let Some(held) = self.held.get_mut(resource) else { return };
-        let after = match now.since(held.beaten_at) < OWN_DOING {
-            true => VERIFY_SOON,
-            false => Duration::ZERO,
-        };
-        self.look_after(now + after, resource);
-    }
-
-    fn look_after(&mut self, instant: Boottime, resource: &Resource) {
-        let Some(held) = self.held.get_mut(resource) else { return };
-        let look_at = match resource.kind {
-            Kind::Semaphore => instant.max(held.verified_at + VERIFY_LATER),
-            _ => instant,
-        };
-        if held.look_at.is_some_and(|at| at <= look_at) {
-            return;
-        }
-        if let Some(later) = held.look_at.replace(look_at) {
-            self.suspected.remove(&(later, resource.clone()));
-        }
-        self.suspected.insert((look_at, resource.clone()));
-    }
-
     /// Changes were not heard of, and are from now on, if they are `watched`. Everything held is looked at;
     /// semaphores alone if that watches nothing, as the keeper asks for the rest.
     pub(super) fn feed_started(&mut self, now: Boottime, watched: bool) {
+        self.audiences.started();
         self.interests.restart(watched);
         if !watched {
             return self.suspect_semaphores(now);
         }
         for resource in self.held.keys().cloned().collect::<Vec<_>>() {
-            self.look_after(now, &resource);
+            self.look_after(now, &resource, false);
         }
         for (id, claimed) in self.claims.iter().filter(|(_, it)| it.stage == Stage::Waiting) {
             if claimed.resource.kind == Kind::Semaphore {
                 self.interests.want_grant(*id, &claimed.resource);
             }
         }
-        for resource in self.next.keys() {
+        for resource in self.next.keys().filter(|it| it.kind != Kind::Semaphore) {
             self.interests.want(resource);
         }
     }
 
-    /// Nothing tells of their changes.
-    pub(super) fn suspect_semaphores(&mut self, now: Boottime) {
-        let semaphores = self.held.keys().filter(|resource| resource.kind == Kind::Semaphore);
-        for semaphore in semaphores.cloned().collect::<Vec<_>>() {
-            self.changed(now, &semaphore);
-        }
+    /// Somebody granted a claim, or took what told of it away. What it is of, if it is one of this
+    /// agent's that waits, and is not asked about already or is told more of now.
+    fn granted(&mut self, claim: ClaimId, tells_more: bool) -> Option<Resource> {
+        let claimed = self.claims.get_mut(&claim).filter(|it| it.stage != Stage::Held)?;
+        let is_asked = claimed.hinted != Hinted::No;
+        claimed.hinted = if is_asked { Hinted::Again } else { Hinted::Told };
+        (tells_more || !is_asked).then(|| claimed.resource.clone())
     }
 
-    /// Somebody granted a claim, or took what told of it away. What it is of, if it is one of this
-    /// agent's that waits and is not asked about already.
-    fn granted(&mut self, claim: ClaimId) -> Option<Resource> {
-        let claimed = self.claims.get_mut(&claim)?;
-        let is_news = claimed.stage != Stage::Held && !std::mem::replace(&mut claimed.hinted, true);
-        is_news.then(|| claimed.resource.clone())
+    /// Tells the keeper of claims that wait by an answer which may be older than their last hint.
+    pub(super) fn tell_again(&mut self, now: Boottime, reports: &mut VecDeque<Report>) {
+        for claim in std::mem::take(&mut self.hinted_again) {
+            self.handle_hint(now, Hint::Granted(claim, None), reports);
+        }
     }
 
     /// The hold of an exclusive resource, if it is this agent's.
-    fn hold_of(&self, resource: &Resource) -> Option<ClaimId> {
+    pub(super) fn hold_of(&self, resource: &Resource) -> Option<ClaimId> {
         self.held.get(resource)?.claims.first().copied()
-    }
-
-    /// When [`OwnClaims::take_suspects`] has something, or something is to be forgotten.
-    pub(super) fn poll_timeout(&self) -> Option<Boottime> {
-        let look_at = match self.rest.is_empty() {
-            true => self.suspected.first().map(|(at, _)| (*at).max(self.rest_until)),
-            false => Some(self.rest_until),
-        };
-        [look_at.filter(|_| !self.verifying), self.sweep_at].into_iter().flatten().min()
-    }
-
-    /// Holds that may have been taken away. One call at a time, and a rest after it.
-    pub(super) fn take_suspects(&mut self, now: Boottime) -> Vec<(ClaimId, Resource)> {
-        if self.verifying || now < self.rest_until {
-            return Vec::new();
-        }
-        while self.rest.len() < VERIFY_PER_CALL_MAX
-            && self.suspected.first().is_some_and(|(at, _)| *at <= now)
-        {
-            let Some((_, resource)) = self.suspected.pop_first() else { break };
-            let Some(held) = self.held.get_mut(&resource) else { continue };
-            held.look_at = None;
-            held.verified_at = now;
-            self.rest.extend(held.claims.iter().map(|id| (*id, resource.clone())));
-        }
-        let calls = self.rest.len().min(VERIFY_PER_CALL_MAX);
-        let mut taken: Vec<_> = self.rest.drain(..calls).collect();
-        taken.retain(|(id, _)| self.claims.get(id).is_some_and(|it| it.stage == Stage::Held));
-        let cost = VERIFY_COST * u32::try_from(taken.len()).unwrap_or(u32::MAX);
-        self.rest_until = now + cost * REST;
-        self.verifying = !taken.is_empty();
-        taken
-    }
-
-    /// The call was answered, or not; in that case the next beat tells.
-    pub(super) fn verified(&mut self) {
-        self.verifying = false;
     }
 
     /// The steps since the last time, in their order.
@@ -345,28 +293,33 @@ impl OwnClaims {
         if let Some(claimed) = self.claims.get_mut(&id) {
             claimed.forget_at = forget_at;
             if let Some(held) = self.held.get_mut(resource) {
-                held.beaten_at = now;
+                held.own_until = now + BEAT_WITHIN;
             }
             return;
         }
         self.steps.push((resource.clone(), ClaimStep::Tracked));
         let resource = resource.clone();
-        self.claims
-            .insert(id, Claimed { resource, stage: Stage::Claiming, hinted: false, forget_at });
+        self.claims.insert(
+            id,
+            Claimed { resource, stage: Stage::Claiming, hinted: Hinted::No, forget_at },
+        );
     }
 
     fn found(&mut self, now: Boottime, id: ClaimId, stage: Stage) {
         let Some(claimed) = self.claims.get_mut(&id) else { return };
-        let was_hinted = std::mem::take(&mut claimed.hinted);
+        let hinted = std::mem::replace(&mut claimed.hinted, Hinted::No);
         let resource = claimed.resource.clone();
         let before = std::mem::replace(&mut claimed.stage, stage);
         let is_permit = resource.kind == Kind::Semaphore;
-        if is_permit && stage == Stage::Waiting && (before != stage || was_hinted) {
+        if is_permit && stage == Stage::Waiting && (before != stage || hinted != Hinted::No) {
             self.interests.want_grant(id, &resource);
+        }
+        if stage == Stage::Waiting && hinted == Hinted::Again {
+            self.hinted_again.push(id);
         }
         if stage == Stage::Held {
             let held = self.held.entry(resource.clone()).or_default();
-            held.beaten_at = now;
+            held.own_until = now + OWN_DOING;
             if resource.kind != Kind::Semaphore {
                 // Whatever the last one was, it is no more.
                 held.claims.clear();
@@ -376,21 +329,24 @@ impl OwnClaims {
         if before != stage {
             self.leave(id, &resource, before);
             if stage == Stage::Held && self.interests.is_on() {
-                self.look_after(now + VERIFY_SOON, &resource);
-            }
-            if stage == Stage::Waiting {
-                self.steps.push((resource, ClaimStep::Waits));
+                self.look_after(now + VERIFY_SOON, &resource, false);
             }
         }
     }
 
     /// A claim that waits has come to that place.
-    fn placed(&mut self, id: ClaimId, resource: &Resource, position: u64) {
-        if resource.kind == Kind::Semaphore || position > 1 || !self.claims.contains_key(&id) {
+    pub(super) fn placed(&mut self, id: ClaimId, resource: &Resource, position: u64) {
+        let waits = self.claims.get(&id).is_some_and(|it| it.stage == Stage::Waiting);
+        if position > 1 || !waits {
             return;
         }
-        self.next.insert(resource.clone(), id);
-        self.interests.want(resource);
+        if self.next.insert(resource.clone(), id).is_none() {
+            self.steps.push((resource.clone(), ClaimStep::IsNext));
+        }
+        // A semaphore's holders are many, and change without a grant.
+        if resource.kind != Kind::Semaphore {
+            self.interests.want(resource);
+        }
     }
 
     fn forget(&mut self, id: ClaimId) {
@@ -404,9 +360,9 @@ impl OwnClaims {
         match stage {
             Stage::Claiming => {}
             Stage::Waiting => {
-                self.steps.push((resource.clone(), ClaimStep::WaitsNoMore));
                 if self.next.get(resource) == Some(&id) {
                     self.next.remove(resource);
+                    self.steps.push((resource.clone(), ClaimStep::IsNextNoMore));
                 }
             }
             Stage::Held => {
@@ -422,11 +378,6 @@ impl OwnClaims {
             }
         }
     }
-}
-
-fn json(payload: &[u8]) -> serde_json::Value {
-    serde_json::from_slice(payload)
-        .unwrap_or_else(|_| String::from_utf8_lossy(payload).into_owned().into())
 }
 
 #[cfg(test)]

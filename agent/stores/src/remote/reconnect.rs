@@ -15,6 +15,8 @@ use super::link::{Connected, Connector, Dialed, Dialer, Phase, Pump, Purpose, Su
 const BACK_OFF_MIN: Duration = Duration::from_millis(50);
 /// Longest wait before connecting again.
 const BACK_OFF_MAX: Duration = Duration::from_secs(2);
+/// The same where the server does not let the agent in.
+const BACK_OFF_SHUT_OUT_MAX: Duration = Duration::from_secs(15);
 /// A connection that lasted this long was a good one. After a good one the next is made at once; after
 /// another that was not, too, but only once.
 const STEADY: Duration = Duration::from_secs(1);
@@ -86,7 +88,7 @@ impl<D: Connector> Reconnect<D> {
             }
         };
         self.down(Phase::Down(Arc::new(error.clone())), &error);
-        let wait = back_off(self.failed);
+        let wait = back_off(self.failed, &error);
         self.failed = self.failed.saturating_add(1);
         tokio::select! {
             () = rest(wait) => {}
@@ -160,8 +162,12 @@ impl<D: Connector> Reconnect<D> {
 
 /// Doubled with every failure, and half of it by chance, so that agents that lost the same server do
 /// not all come back at once.
-fn back_off(failed: u32) -> Duration {
-    let most = BACK_OFF_MIN.saturating_mul(1 << failed.min(16)).min(BACK_OFF_MAX);
+fn back_off(failed: u32, error: &ConnectError) -> Duration {
+    let longest = match error {
+        ConnectError::NotLetIn { .. } => BACK_OFF_SHUT_OUT_MAX,
+        _ => BACK_OFF_MAX,
+    };
+    let most = BACK_OFF_MIN.saturating_mul(1 << failed.min(16)).min(longest);
     // Without chance there is none: they come back together.
     let chance = getrandom::u32().unwrap_or(u32::MAX);
     most / 2 + (most / 2).mul_f64(f64::from(chance) / f64::from(u32::MAX))
@@ -181,14 +187,26 @@ mod tests {
 
     #[test]
     fn back_off_doubles_up_to_its_longest_and_varies() {
-        for (failed, most) in [(0, 50), (1, 100), (3, 400), (6, 2000), (u32::MAX, 2000)] {
+        let peer = Peer { what: "gateway", place: "h".to_owned() };
+        let lost = ConnectError::lost(&peer, "");
+        let shut_out = ConnectError::NotLetIn { peer, cause: String::new(), way_out: "" };
+        for (failed, error, most) in [
+            (0, &lost, 50),
+            (1, &lost, 100),
+            (3, &lost, 400),
+            (6, &lost, 2000),
+            (u32::MAX, &lost, 2000),
+            (1, &shut_out, 100),
+            (6, &shut_out, 3200),
+            (u32::MAX, &shut_out, 15_000),
+        ] {
             let most = Duration::from_millis(most);
             for _ in 0..100 {
-                let wait = back_off(failed);
+                let wait = back_off(failed, error);
                 assert!((most / 2..=most).contains(&wait), "{failed}: {wait:?}");
             }
         }
-        let first = back_off(6);
-        assert!((0..100).any(|_| back_off(6) != first));
+        let first = back_off(6, &lost);
+        assert!((0..100).any(|_| back_off(6, &lost) != first));
     }
 }

@@ -19,10 +19,11 @@ use uuid::Uuid;
 
 use self::secret::{Credentials, Secret};
 use crate::journal::{self, Disk, Journal, LedgerError, SavedKeeper};
-use crate::{Upstream, embedded, redis};
+use crate::{Upstream, embedded, gateway, redis};
 
 /// Default settings of every kind of store. The first one is the upstream if no URL is given.
-const KINDS: [fn() -> Box<dyn Settings>; 2] = [embedded::settings, redis::settings];
+const KINDS: [fn() -> Box<dyn Settings>; 3] =
+    [embedded::settings, redis::settings, gateway::settings];
 
 /// The rule that a value broke.
 pub type Refusal = String;
@@ -48,6 +49,8 @@ pub enum Shape {
     Secret,
     Duration,
     Count,
+    /// True or false.
+    Switch,
 }
 
 /// A value as a file has it.
@@ -55,6 +58,7 @@ pub enum Shape {
 pub enum Value {
     Text(String),
     Count(i64),
+    Switch(bool),
 }
 
 impl From<String> for Value {
@@ -274,10 +278,7 @@ impl Stores {
                 return Ok(());
             }
         }
-        match scheme {
-            "http" | "https" => Err(format!("{scheme}: upstreams are not supported yet; {known}")),
-            _ => Err(format!("not the URL of an upstream; {known}")),
-        }
+        Err(format!("not the URL of an upstream; {known}"))
     }
 
     /// The settings of the upstream.
@@ -356,7 +357,7 @@ macro_rules! duration_key {
 /// A key of the settings `$settings` with a path that has no default.
 #[macro_export]
 macro_rules! optional_path_key {
-    ($settings:ty, $name:literal, $($field:ident).+, $parse:path) => {
+    ($settings:ty, $name:expr, $($field:ident).+, $parse:path) => {
         $crate::settings::Key::<$settings> {
             name: $name,
             shape: $crate::settings::Shape::Text,
@@ -368,6 +369,47 @@ macro_rules! optional_path_key {
             get: |settings| Some(settings.$($field).+.as_ref()?.display().to_string().into()),
             doc: $crate::settings::Doc::NONE,
         }
+    };
+}
+
+/// The keys of the section `$section` for TLS, which is spoken where the URL has this scheme; `$files` is its
+/// field with the [`tls::Files`].
+#[macro_export]
+macro_rules! tls_keys {
+    ($settings:ty, $section:literal, $scheme:literal, $files:ident) => {
+        [
+            $crate::optional_path_key!(
+                $settings,
+                concat!($section, ".tls_ca_file"),
+                $files.ca,
+                $crate::settings::value::path
+            )
+            .about(concat!(
+                "For ",
+                $scheme,
+                ": the authorities that are trusted, in PEM format. Default: those that this host trusts."
+            ))
+            .example(concat!("\"/etc/tenured/", $section, "-ca.pem\"")),
+            $crate::optional_path_key!(
+                $settings,
+                concat!($section, ".tls_cert_file"),
+                $files.certificate,
+                $crate::settings::value::path
+            )
+            .about(concat!(
+                "For ",
+                $scheme,
+                ", where the server wants to see a certificate: the agent's, and its private key."
+            ))
+            .example(concat!("\"/etc/tenured/", $section, "-client.pem\"")),
+            $crate::optional_path_key!(
+                $settings,
+                concat!($section, ".tls_key_file"),
+                $files.key,
+                $crate::settings::value::path
+            )
+            .example(concat!("\"/etc/tenured/", $section, "-client.key\"")),
+        ]
     };
 }
 
@@ -383,7 +425,7 @@ mod tests {
             ("embedded", "embedded:")
         );
         assert_eq!(stores.upstream().address(), None);
-        for url in ["https://hunter2@h", "hunter2", "hunter2://x", "embedded:hunter2"] {
+        for url in ["hunter2", "hunter2://x", "embedded:hunter2"] {
             let refusal = stores.set_url(url).unwrap_err();
             assert!(!refusal.contains("hunter2") && refusal.contains("embedded:"), "{refusal}");
         }

@@ -1,9 +1,10 @@
 //! Settings of TLS.
 
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore};
@@ -34,62 +35,91 @@ impl Trust {
     }
 }
 
+const CA: &str = "tls_ca_file";
+const CERTIFICATE: &str = "tls_cert_file";
+const KEY: &str = "tls_key_file";
+
 /// Most certificates in a file.
 const CERTIFICATES_MAX: usize = 10_000;
 
-/// Files with certificates, each with the key that names it.
-#[derive(Debug)]
-pub struct Files<'a> {
+/// Files with certificates, as a section of settings names them.
+#[derive(Debug, Clone, Default)]
+pub struct Files {
     /// Authorities; without, those that this host trusts.
-    pub ca: (&'static str, Option<&'a Path>),
+    pub ca: Option<PathBuf>,
     /// The agent's own certificate.
-    pub certificate: (&'static str, Option<&'a Path>),
+    pub certificate: Option<PathBuf>,
     /// Its private key.
-    pub key: (&'static str, Option<&'a Path>),
+    pub key: Option<PathBuf>,
 }
 
-/// Reads certificates.
+impl Files {
+    /// Checks that a section names no file in vain, where the upstream does not use TLS.
+    ///
+    /// # Errors
+    ///
+    /// With the first key that is set. `scheme` is what to write for TLS.
+    pub fn check_unused(&self, section: &str, scheme: &str) -> Result<(), Broken> {
+        let Files { ca, certificate, key } = self;
+        let files = [(CA, ca), (CERTIFICATE, certificate), (KEY, key)];
+        let Some((name, _)) = files.iter().find(|(_, file)| file.is_some()) else { return Ok(()) };
+        let rule =
+            format!("is for TLS, and upstream does not use it; write {scheme}, or leave it out");
+        Err(Broken::new(&format!("{section}.{name}"), rule))
+    }
+
+    /// Reads the files of a section.
+    ///
+    /// # Errors
+    ///
+    /// With the key of the file that is not what it should be; `upstream` without one.
+    pub fn read(&self, section: &str) -> Result<Trust, Broken> {
+        let name = |key: &str| format!("{section}.{key}");
+        let broken = |key: &str, rule: Refusal| Broken::new(&name(key), rule);
+        let own = match (&self.certificate, &self.key) {
+            (None, None) => None,
+            (Some(certificate), Some(key)) => Some((certificate, key)),
+            (Some(_), None) => {
+                return Err(broken(CERTIFICATE, format!("must have its key in {}", name(KEY))));
+            }
+            (None, Some(_)) => {
+                let rule = format!("must have its certificate in {}", name(CERTIFICATE));
+                return Err(broken(KEY, rule));
+            }
+        };
+        let roots = match &self.ca {
+            Some(path) => authorities(path).map_err(|rule| broken(CA, rule))?,
+            None => authorities_of_host(&name(CA)).map_err(|rule| Broken::new("upstream", rule))?,
+        };
+        let config = ClientConfig::builder_with_provider(provider())
+            .with_safe_default_protocol_versions()
+            .map_err(|error| Broken::new("upstream", error.to_string()))?
+            .with_root_certificates(roots);
+        let Some((certificate, key)) = own else {
+            return Ok(Trust::new(config.with_no_client_auth()));
+        };
+        let chain = certificates(certificate).map_err(|rule| broken(CERTIFICATE, rule))?;
+        let private = private_key(key).map_err(|rule| broken(KEY, rule))?;
+        let config = config.with_client_auth_cert(chain, private).map_err(|error| {
+            let rule =
+                format!("must be the key of the certificate in {}: {error}", name(CERTIFICATE));
+            broken(KEY, rule)
+        })?;
+        Ok(Trust::new(config))
+    }
+}
+
+/// The one implementation of cryptography.
+pub fn provider() -> Arc<CryptoProvider> {
+    Arc::new(rustls::crypto::ring::default_provider())
+}
+
+/// Reads the certificates of authorities.
 ///
 /// # Errors
 ///
-/// With the key of the file that is not what it should be; `upstream` without one.
-pub fn read(files: &Files<'_>) -> Result<Trust, Broken> {
-    let Files { ca, certificate, key } = files;
-    match (certificate.1, key.1) {
-        (Some(_), None) => {
-            return Err(Broken::new(certificate.0, format!("must have its key in {}", key.0)));
-        }
-        (None, Some(_)) => {
-            return Err(Broken::new(
-                key.0,
-                format!("must have its certificate in {}", certificate.0),
-            ));
-        }
-        _ => {}
-    }
-    let roots = match ca.1 {
-        Some(path) => authorities(path).map_err(|rule| Broken::new(ca.0, rule))?,
-        None => authorities_of_host(ca.0).map_err(|rule| Broken::new("upstream", rule))?,
-    };
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(|error| Broken::new("upstream", error.to_string()))?
-        .with_root_certificates(roots);
-    let (Some(certificate_file), Some(key_file)) = (certificate.1, key.1) else {
-        return Ok(Trust::new(config.with_no_client_auth()));
-    };
-    let chain = certificates(certificate_file).map_err(|rule| Broken::new(certificate.0, rule))?;
-    let private = PrivateKeyDer::from_pem_file(key_file)
-        .map_err(|error| Broken::new(key.0, unreadable("a private key", error)))?;
-    let config = config.with_client_auth_cert(chain, private).map_err(|error| {
-        let rule = format!("must be the key of the certificate in {}: {error}", certificate.0);
-        Broken::new(key.0, rule)
-    })?;
-    Ok(Trust::new(config))
-}
-
-fn authorities(path: &Path) -> Result<RootCertStore, Refusal> {
+/// When the file has none, or is not readable.
+pub fn authorities(path: &Path) -> Result<RootCertStore, Refusal> {
     let mut roots = RootCertStore::empty();
     for certificate in certificates(path)? {
         roots
@@ -112,7 +142,12 @@ fn authorities_of_host(key: &str) -> Result<RootCertStore, Refusal> {
     Ok(roots)
 }
 
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Refusal> {
+/// Reads certificates.
+///
+/// # Errors
+///
+/// When the file has none, or is not readable.
+pub fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Refusal> {
     let unreadable = |error| unreadable("certificates", error);
     let found: Vec<_> = CertificateDer::pem_file_iter(path)
         .map_err(unreadable)?
@@ -125,10 +160,19 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Refusal> {
     Ok(found)
 }
 
+/// Reads a private key.
+///
+/// # Errors
+///
+/// When the file has none, or is not readable.
+pub fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, Refusal> {
+    PrivateKeyDer::from_pem_file(path).map_err(|error| unreadable("a private key", error))
+}
+
 /// The parser's own words could quote the file.
 fn unreadable(what: &str, error: pem::Error) -> Refusal {
     match error {
-        pem::Error::Io(error) => format!("must be a file that the agent can read: {error}"),
+        pem::Error::Io(error) => format!("must be a readable file: {error}"),
         pem::Error::NoItemsFound => format!("must contain {what} in PEM format, and has none"),
         _ => format!("must contain {what} in PEM format"),
     }

@@ -39,6 +39,11 @@ pub fn count(text: &str, min: u64, max: u64) -> Result<u64, Refusal> {
         .ok_or_else(|| format!("must be a number from {min} to {max}"))
 }
 
+/// True or false.
+pub fn switch(text: &str) -> Result<bool, Refusal> {
+    text.parse().map_err(|_| "must be true or false, without quotes".to_owned())
+}
+
 /// An absolute path, so that it means the same wherever the agent is started.
 pub fn path(text: &str) -> Result<PathBuf, Refusal> {
     let path = PathBuf::from(text);

@@ -128,7 +128,10 @@ impl Doer {
         let beats = claims.iter().map(|Claim { id, resource, .. }| {
             beat(Subject::Claim { claim: *id, resource: resource.clone() })
         });
-        let beats = beats.chain([1, 2].map(|number| beat(Subject::Session(session(number)))));
+        let beats = beats.chain([1, 2].map(|number| {
+            let master = of(Kind::Master, "p");
+            beat(Subject::Session { session: session(number), master })
+        }));
         self.ask(Request::Renew(beats.collect())).await;
         let resources: Vec<Resource> = claims[..4].iter().map(|c| c.resource.clone()).collect();
         for resource in &resources {

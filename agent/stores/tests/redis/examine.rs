@@ -34,7 +34,7 @@ async fn find_at(server: &Server) -> Vec<Check> {
 
 async fn connect(server: &Server) -> Connection {
     let stream = UnixStream::connect(server.socket()).await.unwrap();
-    let (mut connection, pump) = Connection::new(Box::new(stream), |_| {});
+    let (mut connection, pump) = Connection::new(Box::new(stream), |_, _| {});
     tokio::spawn(pump);
     redis::cmd("HELLO").arg(3).exec_async(&mut connection).await.unwrap();
     connection

@@ -76,17 +76,41 @@ async fn servers_that_will_not_do() {
 }
 
 #[tokio::test]
+async fn servers_that_speak_resp2_only() {
+    let server = Server::start(&["--rename-command", "HELLO", "", "--requirepass", "hunter2"]);
+    let with = |password| RedisAccess { login: login(None, password), ..server.unix() };
+    let link = open(with("hunter2"), Purpose::Commands);
+    assert_eq!(get(&up(&link).await, "a").await, None);
+    refused(with("hunter3"), "check the user and the password of upstream").await;
+    refused(server.unix(), "name a file with its password in upstream_secret_file").await;
+    server.say(&[&ROOT[..], &["REPLICAOF", "127.0.0.1", "1"]].concat());
+    refused(with("hunter2"), "is a read-only replica; name its master").await;
+
+    // Each refuses in words of its own. One does not tell what is behind it.
+    const REFUSED: &str = "-ERR unsupported command\r\n";
+    let first = "-NOPROTO unsupported protocol version\r\n";
+    let proxy = [first, REFUSED, REFUSED, REFUSED, "+PONG\r\n", REFUSED, REFUSED, "$-1\r\n"];
+    let link = open(fake::server(Box::leak(Box::new(proxy))), Purpose::Commands);
+    assert_eq!(get(&up(&link).await, "a").await, None);
+    const OLD: &str = "$47\r\nredis_version:5.0.14\r\nredis_mode:standalone\r\n\r\n\r\n";
+    let old = fake::server(&[REFUSED, REFUSED, REFUSED, REFUSED, "+PONG\r\n", OLD, REFUSED]);
+    refused(old, "has version 5.0.14, and must have 6.2 or later; upgrade it").await;
+}
+
+#[tokio::test]
 async fn a_server_without_hello_does_not_echo_the_password() {
-    let server = Server::start(&["--rename-command", "HELLO", ""]);
+    let server = Server::start(&["--rename-command", "HELLO", "", "--rename-command", "AUTH", ""]);
     let access = RedisAccess { login: login(None, "hunter2"), ..server.unix() };
-    refused(access, "unknown command 'HELLO'; it must be Redis 6.2 or later").await;
+    refused(access, "unknown command 'AUTH'").await;
 }
 
 #[tokio::test]
 async fn servers_that_are_no_redis() {
     const HELLO_OLD: &str =
         "%3\r\n+server\r\n+redis\r\n+version\r\n+6.0.16\r\n+role\r\n+master\r\n";
-    let old = fake::server(&[HELLO_OLD, "+OK\r\n", "+OK\r\n", "+OK\r\n", HELLO_OLD, "+PONG\r\n"]);
+    const OK: &str = "+OK\r\n";
+    const TIME: &str = "*2\r\n$1\r\n1\r\n$1\r\n0\r\n";
+    let old = fake::server(&[HELLO_OLD, OK, OK, OK, HELLO_OLD, "+PONG\r\n", TIME]);
     refused(old, "has version 6.0.16, and must have 6.2 or later; upgrade it").await;
     let web = fake::server(&["HTTP/1.1 400 Bad Request\r\n\r\n"]);
     refused(web, "does not speak as a Redis does").await;

@@ -49,6 +49,8 @@ pub(crate) struct View {
     pub(crate) kill_after: Duration,
     /// How long the hold outlives its last beat.
     pub(crate) ttl: Duration,
+    /// The longest that it was seen to be valid for, the ttl at most.
+    pub(crate) lasts: Duration,
     /// The last valid-until that was not 0.
     pub(crate) valid_until: u64,
     /// When the command has held for as long as the user lets it.
@@ -96,8 +98,8 @@ pub(crate) fn max_hold_to_ask(
 /// Decides about `now`.
 ///
 /// In danger is a hold whose agent says so, or whose valid-until was not moved for more than two
-/// thirds of the ttl: a healthy one is renewed every third, so little time left is no danger by
-/// itself when the ttl is short.
+/// thirds of the time that it lasts: a healthy one is renewed every third, so little time left is no
+/// danger by itself when the ttl is short, or a grant is not confirmed yet.
 pub(crate) fn decide(now: u64, view: &View) -> Action {
     if view.reaction == Reaction::Ignore || view.stage == Stage::Killed {
         return Action::Wait(None);
@@ -123,7 +125,7 @@ pub(crate) fn decide(now: u64, view: &View) -> Action {
             }
         }
         Stage::Running => {
-            let quiet = if view.jeopardy { u64::MAX } else { nanos(view.ttl) / 3 };
+            let quiet = if view.jeopardy { u64::MAX } else { nanos(view.lasts) / 3 };
             let danger_at = view.valid_until.saturating_sub(kill_after.min(quiet));
             let over_at = view.over_at.unwrap_or(u64::MAX);
             let stop_at = match view.reaction {
@@ -162,6 +164,7 @@ mod tests {
             reaction: Reaction::Term,
             kill_after: Duration::from_secs(10),
             ttl: Duration::from_secs(30),
+            lasts: Duration::from_secs(30),
             valid_until: 130_000 * MS,
             over_at: None,
             jeopardy: false,
@@ -172,7 +175,8 @@ mod tests {
     }
 
     fn short() -> View {
-        View { ttl: Duration::from_secs(1), valid_until: 101_000 * MS, ..healthy() }
+        let ttl = Duration::from_secs(1);
+        View { ttl, lasts: ttl, valid_until: 101_000 * MS, ..healthy() }
     }
 
     #[track_caller]
@@ -199,6 +203,13 @@ mod tests {
         check(100_000, short(), Action::Wait(Some(101_000 * MS - 1_000 * MS / 3)));
         check(100_600, short(), Action::Wait(Some(101_000 * MS - 1_000 * MS / 3)));
         check(100_667, short(), Action::Term);
+    }
+
+    #[test]
+    fn a_grant_that_is_to_be_confirmed_is_left_alone() {
+        let fresh = View { lasts: Duration::from_secs(6), valid_until: 106_000 * MS, ..healthy() };
+        check(100_000, fresh, wait(104_000));
+        check(104_000, fresh, Action::Term);
     }
 
     #[test]

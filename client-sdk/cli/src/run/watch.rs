@@ -156,6 +156,7 @@ impl<'a> Watch<'a> {
                     reaction: self.orders.reaction,
                     kill_after: self.orders.kill_after,
                     ttl: self.hold.ttl,
+                    lasts: self.hold.lasts,
                     valid_until: self.hold.valid_until,
                     over_at: self.over_at,
                     jeopardy: self.hold.jeopardy,

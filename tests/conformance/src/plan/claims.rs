@@ -169,8 +169,9 @@ impl Draft {
             }
             6..9 => {
                 let record = &self.some_program().record;
-                let (session, ttl) = (record.owner.session, record.ttl);
-                Some(Beat { subject: Subject::Session(session), ttl })
+                let master = record.master();
+                let subject = Subject::Session { session: record.owner.session, master };
+                Some(Beat { subject, ttl: record.ttl })
             }
             _ => {
                 let ttl = Duration::from_secs(*self.random.pick(&CLAIM_TTLS));
@@ -178,12 +179,15 @@ impl Draft {
                 let elsewhere = self.elsewhere(&resource);
                 let subject = match elsewhere {
                     Some(claim) => Subject::Claim { claim, resource },
-                    None if self.random.per_mille(200) => Subject::Session(SessionId(id)),
+                    None if self.random.per_mille(200) => {
+                        let master = self.some_program().record.master();
+                        Subject::Session { session: SessionId(id), master }
+                    }
                     None => Subject::Claim { claim: ClaimId(id), resource },
                 };
                 let ttl = match &subject {
                     Subject::Claim { claim, .. } => self.ttl_of(*claim).unwrap_or(ttl),
-                    Subject::Session(_) => ttl,
+                    Subject::Session { .. } => ttl,
                 };
                 Some(Beat { subject, ttl })
             }

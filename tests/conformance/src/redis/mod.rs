@@ -1,16 +1,19 @@
 //! The scripts on a real Redis, whose clock is the corpus's.
 
 mod clock;
+mod look;
 mod planted;
 mod server;
 
+use std::cell::RefCell;
 use std::collections::{BTreeSet, HashMap};
+use std::rc::Rc;
+use std::time::Duration;
 
 use redis::Value;
 use tenure_core::model::{Answer, ClaimId, Request, Resource};
 use tenure_stores::redis::exchange::{
-    By, CareOf, Cared, Exchange, Invocation, Looked, Step, Verified, care, cared, look, looked,
-    verified, verify,
+    By, CareOf, Cared, Exchange, Grants, Invocation, Step, Verified, care, cared, verified, verify,
 };
 use tenure_stores::redis::layout::{Channel, Layout};
 use tenure_stores::remote::greatest_token;
@@ -19,7 +22,7 @@ use uuid::Uuid;
 
 use crate::allowances::Allowance;
 use crate::stores::Store;
-use crate::subject::{Hint, Subject, Upkeep};
+use crate::subject::{Grant, Hint, Subject, Upkeep};
 use planted::Fault;
 pub(crate) use server::EPOCH_US;
 use server::Published;
@@ -57,6 +60,7 @@ struct Scripts {
     /// The greatest token that was told.
     floor: u64,
     /// How many calls the last request took.
+    grants: Rc<RefCell<Grants>>,
     calls: usize,
     /// Tenants that were asked about.
     tenants: BTreeSet<String>,
@@ -70,21 +74,24 @@ impl Scripts {
             fault,
             loaded: HashMap::new(),
             floor: 0,
+            grants: Rc::default(),
             calls: 0,
             tenants: BTreeSet::new(),
         }
     }
 
     fn by(&self) -> By {
-        By { agent: "corpus".into(), floor: self.floor }
+        By { agent: "corpus".into(), floor: self.floor, grants: Rc::clone(&self.grants) }
     }
 
     fn call(&mut self, call: &Invocation) -> Result<Value, String> {
         let name = call.script.name();
         if !self.loaded.contains_key(name) {
-            let source = call.script.source();
-            let source =
-                self.fault.as_ref().map_or(source.to_owned(), |fault| fault.plant(name, source));
+            let source = look::added_to(name, call.script.source());
+            let source = match &self.fault {
+                Some(fault) => fault.plant(name, &source),
+                None => source,
+            };
             let hash =
                 redis::cmd("SCRIPT").arg("LOAD").arg(source).query(&mut self.server.connection);
             // Not a difference: a fault must be one that runs.
@@ -108,13 +115,12 @@ impl Scripts {
             Some(Channel::Routes { tenant }) => {
                 Hint::RoutesVersion { tenant: tenant.to_string(), version: text }
             }
-            Some(Channel::Granted) => {
-                let claim = text.split(' ').next().unwrap_or_default();
-                Hint::Granted(ClaimId(Uuid::parse_str(claim).map_err(|error| error.to_string())?))
-            }
-            Some(Channel::Lost) => {
-                Hint::Lost(ClaimId(Uuid::parse_str(&text).map_err(|error| error.to_string())?))
-            }
+            Some(Channel::Agent | Channel::Agents { .. }) => match text.strip_suffix(" lost") {
+                Some(claim) => {
+                    Hint::Lost(ClaimId(Uuid::parse_str(claim).map_err(|error| error.to_string())?))
+                }
+                None => granted(&text).ok_or_else(|| format!("{text:?} on {channel}"))?,
+            },
             Some(Channel::ProjectEvents { tenant, project }) => {
                 let (tenant, project) = (tenant.to_string(), project.to_string());
                 Hint::ToProject { tenant, project, payload: payload()? }
@@ -124,6 +130,17 @@ impl Scripts {
             }
         })
     }
+}
+
+/// What an agent is told of a grant to one of its waiters.
+fn granted(text: &str) -> Option<Hint> {
+    let mut words = text.split(' ');
+    let claim = ClaimId(Uuid::parse_str(words.next()?).ok()?);
+    let mut number = || words.next()?.parse::<u64>().ok();
+    let (token, granted, kept) = (number()?, number()?, number()?);
+    let limit = words.next().map(str::parse).transpose().ok()?;
+    let until = Duration::from_millis((granted + kept).checked_sub(EPOCH_US / 1000)?);
+    Some(Hint::Granted(claim, Some(Grant { token, limit, until })))
 }
 
 impl Scripts {
@@ -148,15 +165,13 @@ impl Scripts {
         found.into_iter().map(upkeep).collect()
     }
 
-    fn look(&mut self, resources: Vec<Resource>) -> Result<Vec<Upkeep>, String> {
-        if resources.is_empty() {
-            return Ok(Vec::new());
+    fn look(&mut self, resources: &[Resource]) -> Result<Vec<Upkeep>, String> {
+        let mut found = Vec::with_capacity(resources.len());
+        for some in resources.chunks(look::PER_CALL) {
+            let reply = self.call(&look::call(&self.layout, some, self.by()))?;
+            found.extend(look::found(reply)?);
         }
-        let reply = self.call(&look(&self.layout, &resources, &self.by()))?;
-        let found = looked(reply).map_err(|error| error.to_string())?;
-        let upkeep =
-            |Looked { next, waiting, taken }| Upkeep { holders: taken.into(), waiting, next };
-        Ok(found.into_iter().map(upkeep).collect())
+        Ok(found)
     }
 }
 
@@ -210,7 +225,8 @@ impl Subject for Scripts {
         let of_semaphores = |resource: &&Resource| resource.kind == Kind::Semaphore;
         let (semaphores, others): (Vec<_>, Vec<_>) = resources.iter().partition(of_semaphores);
         let mut permits = self.care(&semaphores)?.into_iter();
-        let mut exclusive = self.look(others.into_iter().cloned().collect())?.into_iter();
+        let mut exclusive =
+            self.look(&others.into_iter().cloned().collect::<Vec<_>>())?.into_iter();
         let in_order = resources.iter().map(|resource| match resource.kind {
             Kind::Semaphore => permits.next(),
             _ => exclusive.next(),

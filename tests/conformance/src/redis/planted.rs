@@ -10,7 +10,7 @@ pub(super) struct Fault {
 }
 
 /// All of them, in the order of the table.
-const FAULTS: [Fault; 27] = [
+const FAULTS: [Fault; 34] = [
     // The last token is not stored.
     fault(
         "token-not-stored",
@@ -33,6 +33,10 @@ const FAULTS: [Fault; 27] = [
     ),
     // A beat keeps a claim's record and not its role.
     fault("beat-not-kept", Some("renew"), "redis.call('PEXPIREAT', main, from_now(ttl))", ""),
+    // A steady beat keeps the record of a leader, and not its key.
+    fault("steady-not-kept", Some("renew"), "call('PEXPIREAT', ARGV[i], ends)", ""),
+    // A steady beat goes by the record of a claim alone.
+    fault("steady-unseen", Some("renew"), "holders[i - a] == ARGV[i + 2 * n] and ", ""),
     // A refused claim leaves its record.
     fault(
         "refusal-writes",
@@ -69,7 +73,7 @@ const FAULTS: [Fault; 27] = [
     // The last waiter is the first.
     fault("last-first", None, "'ZPOPMIN'", "'ZPOPMAX'"),
     // A waiter whose time is up stays in the queue.
-    fault("dead-waiters", None, "redis.call('ZREM', s.waiting, member)", ""),
+    fault("dead-waiters", None, "take_out(s.hb, s.waiting, s.hb)", ""),
     // Whoever asked last for a role, a master or a lease is the first.
     fault("queue-reversed", None, "'%016x', at)", "'%016x', 2 ^ 52 - at)"),
     // A waiter for one of them whose time is up is granted it.
@@ -80,8 +84,39 @@ const FAULTS: [Fault; 27] = [
     fault("role-kept", Some("release_leader"), "look_leader(q)\nreturn had", "return had"),
     // A waiter that is granted and does not know it keeps others out for its whole ttl.
     fault("kept-unconfirmed", None, "math.min(record.ttl, UNCONFIRMED)", "record.ttl"),
-    // A waiter's agent is not told of its grant.
-    fault("grant-untold", None, "redis.call('PUBLISH', record.agent", "type(record.agent"),
+    // A waiter's agent is not told of its grant: the publication is lost.
+    fault("grant-untold", None, "redis.call('PUBLISH', record.agent, table", "type(table"),
+    // It is told another token than that of its grant …
+    fault(
+        "grant-of-another",
+        None,
+        "local told = { claim, whole(token)",
+        "local told = { claim, whole(token - 1)",
+    ),
+    // … or that it is kept for longer.
+    fault("grant-overstated", None, "whole(now_ms), whole(ttl)", "whole(now_ms), whole(ttl + 1)"),
+    // A waiter for a permit whose time is up is granted it.
+    fault(
+        "dead-permits",
+        None,
+        "take_out(s.hb, s.waiting, s.hb)\nend",
+        "for _, member in ipairs(redis.call('ZRANGEBYSCORE', s.hb, '-inf', score(now_s))) do
+           local dead = record_of(s, member)
+           if dead then
+             keep_record(dead.key, 60000)
+             redis.call('ZADD', s.hb, score(now_s + 60), member)
+           end
+         end end",
+    ),
+    // Whoever looks after a role grants it, though the releaser has done so.
+    fault("role-granted-twice", Some("renew"), "if is_taken(q) then", "if false then"),
+    // Whoever looks after a semaphore does not see what the releaser has granted.
+    fault(
+        "permit-granted-twice",
+        Some("care"),
+        "local free = limit - redis.call('ZCARD', s.main)",
+        "local free = limit",
+    ),
     // Masters wait in the order of asking, whatever their priority.
     fault("priority-forgotten", None, "2147483647 - priority", "2147483647"),
     // A lease in its grace goes to whoever waits first.
@@ -89,7 +124,7 @@ const FAULTS: [Fault; 27] = [
     // The limit stays when the last user has gone.
     fault("limit-stays", None, "redis.call('DEL', s.max, s.ttl", "redis.call('DEL', s.ttl"),
     // Permits are lost and nobody is told.
-    fault("revoked-untold", Some("revoke_permits"), "redis.call('PUBLISH', lost", "type(lost"),
+    fault("revoked-untold", Some("revoke_permits"), "tell_lost(record, hold_of(member))", ""),
 ];
 
 /// Their names on the command line.

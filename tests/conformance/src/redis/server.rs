@@ -39,7 +39,7 @@ impl Server {
     pub(crate) fn start() -> Server {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let clock = Clock::build(folder.path(), EPOCH_US);
-        let mut setup = RedisServer::setup().option("enable-debug-command", "local");
+        let mut setup = RedisServer::setup().debug_commands();
         for (name, value) in clock.variables() {
             setup = setup.variable(name, value);
         }

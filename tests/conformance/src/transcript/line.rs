@@ -74,7 +74,10 @@ impl<'a> Line<'a> {
                 ttl: self.seconds("ttl", 30),
             }]),
             "beat" => Request::Renew(vec![Beat {
-                subject: Subject::Session(SessionId(id(word(1)))),
+                subject: Subject::Session {
+                    session: SessionId(id(word(1))),
+                    master: resource("master/p"),
+                },
                 ttl: self.seconds("ttl", 90),
             }]),
             "release" => Request::Release { claim: claim_id(), resource: resource(word(2)) },

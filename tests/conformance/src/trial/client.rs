@@ -119,7 +119,7 @@ async fn pump(stream: UnixStream, mut calls: mpsc::Receiver<Call>, hints: Option
 fn hint(change: Change) -> Hint {
     match change {
         Change::Resource(resource) => Hint::Resource(resource),
-        Change::Granted { claim, .. } => Hint::Granted(claim),
+        Change::Granted { claim, .. } => Hint::Granted(claim, None),
         Change::Lost { claim, .. } => Hint::Lost(claim),
         Change::Message { session: Some(session), payload, .. } => {
             Hint::ToSession { session, payload: payload.to_string().into_bytes() }

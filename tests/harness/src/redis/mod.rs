@@ -24,6 +24,8 @@ pub use sentinel::{SENTINEL_SERVICE, Sentinel};
 
 use crate::{DEADLINE, Program, eventually};
 
+/// The server, as the first of its name in PATH. Another Redis, or a Valkey, by that name will do.
+const PROGRAM: &str = "redis-server";
 /// Lines of the server's log that a failed test shows.
 const LOG_TAIL_LINES: usize = 20;
 /// Ports below those from which the kernel takes the ends of outgoing connections.
@@ -44,6 +46,17 @@ impl RedisSetup {
     #[must_use]
     pub fn option(self, name: &str, value: &str) -> RedisSetup {
         self.arguments(&[&format!("--{name}"), value])
+    }
+
+    /// Obeys DEBUG from this host. Servers before Redis 7 always do, and do not know the setting.
+    #[must_use]
+    pub fn debug_commands(self) -> RedisSetup {
+        let version = Command::new(PROGRAM).arg("--version").output();
+        let version = version.unwrap_or_else(|error| panic!("{PROGRAM}: {error}"));
+        match String::from_utf8_lossy(&version.stdout).contains(" v=6.") {
+            true => self,
+            false => self.option("enable-debug-command", "local"),
+        }
     }
 
     /// With these words at the end of the command line.
@@ -97,7 +110,7 @@ impl RedisSetup {
             .append(true)
             .open(dir.join("redis.log"))
             .expect("the directory is ours");
-        let mut command = Command::new("redis-server");
+        let mut command = Command::new(PROGRAM);
         command
             .args(["--bind", "127.0.0.1", "--port", &port.to_string()])
             .arg("--unixsocket")

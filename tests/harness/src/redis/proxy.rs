@@ -52,6 +52,8 @@ struct Faults {
     delay: Duration,
     swallows: Option<Direction>,
     swallows_news: bool,
+    /// Commands that it does not know.
+    unknown: Vec<&'static str>,
     /// Part of the request whose reply is to be cut.
     doomed_request: Option<Vec<u8>>,
 }
@@ -127,6 +129,13 @@ impl Proxy {
     /// that nobody can tell.
     pub fn swallow_news(&self) {
         self.shared.lock().faults.swallows_news = true;
+    }
+
+    /// Knows none of these commands, as proxies do of which some speak RESP2 only: from the next connection
+    /// on, until healed.
+    pub fn does_not_know(&self, commands: &[&'static str]) {
+        self.shared.lock().faults.unknown = commands.to_vec();
+        self.cut();
     }
 
     /// Passes on the next request that contains this text, and closes the connection when its reply
@@ -238,7 +247,11 @@ impl Shared {
             faults.doomed_request = None;
             link.into_iter().for_each(|link| link.doomed = true);
         }
-        bytes.to_vec()
+        let mut bytes = bytes.to_vec();
+        for command in &faults.unknown {
+            misspell(&mut bytes, command);
+        }
+        bytes
     }
 
     /// The part of a reply that is passed on, behind earlier bytes that were `unread`; `None` to close the
@@ -262,6 +275,17 @@ impl Shared {
             return Some(Vec::new());
         }
         Some(frames)
+    }
+}
+
+/// Has the server itself say that it does not know a command, in the order of replies.
+fn misspell(request: &mut [u8], command: &str) {
+    let word = format!("${}\r\n{command}\r\n", command.len()).into_bytes();
+    let name = word.len() - command.len() - 2;
+    let found = request.windows(word.len()).enumerate();
+    let found: Vec<usize> = found.filter(|(_, part)| *part == word).map(|(at, _)| at).collect();
+    for at in found {
+        request[at + name] = b'?';
     }
 }
 

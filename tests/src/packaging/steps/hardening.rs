@@ -1,4 +1,4 @@
-use super::super::World;
+use super::super::{Machine, World};
 
 /// Ten times the figure that is printed.
 const EXPOSURE_MAX: u32 = 14;
@@ -13,14 +13,7 @@ pub(super) fn in_force(world: &mut World) {
     let said =
         machine.run(&format!("XDG_RUNTIME_DIR=/tmp systemd-analyze --user verify {user}")).ok();
     log.expect("nor have those for one user", said.is_empty());
-    for how in ["--offline=true", "--offline=false"] {
-        let command = format!("systemd-analyze security {how} --threshold={EXPOSURE_MAX}");
-        let said = machine.run(&format!("{command} --no-pager tenured.service | grep -v '✓'")).ok();
-        // The pipe hides the exit code, which is what counts.
-        machine.look(&format!("{command} tenured.service")).ok();
-        let overall = said.lines().last().unwrap_or_default();
-        log.expect(&format!("exposure at most 1.4: {overall}"), overall.contains("exposure"));
-    }
+    exposure(machine, "tenured.service");
 
     let pid = machine.agent_pid();
     let status = machine.run(&format!(
@@ -43,4 +36,18 @@ pub(super) fn in_force(world: &mut World) {
     }
     let home = machine.run(&format!("{inside} ls /home")).fails();
     log.expect("it does not see homes", home.contains("Permission denied"));
+}
+
+/// Checks how much of the system a unit could reach.
+#[track_caller]
+pub(super) fn exposure(machine: &Machine, unit: &str) {
+    for how in ["--offline=true", "--offline=false"] {
+        let command = format!("systemd-analyze security {how} --threshold={EXPOSURE_MAX}");
+        let said = machine.run(&format!("{command} --no-pager {unit} | grep -v '✓'")).ok();
+        // The pipe hides the exit code, which is what counts.
+        machine.look(&format!("{command} {unit}")).ok();
+        let overall = said.lines().last().unwrap_or_default();
+        let what = format!("exposure at most 1.4: {overall}");
+        machine.log.expect(&what, overall.contains("exposure"));
+    }
 }

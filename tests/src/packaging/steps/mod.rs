@@ -2,6 +2,7 @@
 
 mod configuration;
 mod footprint;
+mod gateway;
 mod hardening;
 mod install;
 mod journal;
@@ -17,11 +18,12 @@ use super::World;
 pub type Step = (&'static str, fn(&mut World));
 
 /// All of them; each goes on from where the one before it ended.
-pub const STEPS: [Step; 20] = [
+pub const STEPS: [Step; 21] = [
     ("The package is installed", install::install),
     ("What came with it can be read", install::documents),
     ("Members of the group may use the agent, others may not", users::members_and_others),
     ("It is as locked in as its unit says", hardening::in_force),
+    ("A gateway of the host's own serves the agent", gateway::gateway),
     ("It is small", footprint::idle),
     ("A hundred holds survive systemctl restart", outages::restart),
     ("A hundred holds survive kill -9 of the agent", outages::kill),

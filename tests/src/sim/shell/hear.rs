@@ -5,6 +5,7 @@ use std::time::Duration;
 use tenure_core::model::{
     self, Answer, BeatAnswer, CallId, Change, ClaimAnswer, ClaimId, GrantHint,
 };
+use tenure_core::time::Boottime;
 
 use super::super::agent::Agent;
 use super::super::core::Report;
@@ -73,7 +74,7 @@ impl Around<'_> {
         match report {
             Report::Answer { call, answer, at, .. } => {
                 let Some(asked) = agent.link.in_flight.remove(&call) else { return };
-                agent.link.seen = Some((asked.sent_at, at));
+                agent.link.upstream.answered(asked.sent_at, at.since(Boottime::ZERO));
                 if let (Some(claim), Answer::Released(_)) = (asked.releases, &answer) {
                     self.core.checks.left.released(claim);
                 }
@@ -104,9 +105,13 @@ impl Around<'_> {
             let link = &self.agent.link;
             let told = grant.take().filter(|_| claim.0.as_u64_pair().1 % 2 == 0);
             *grant = told.and_then(|hint| {
+                let now = self.agent.boottime(self.core);
                 let confirm_by = match self.core.has(Planted::HintFromArrival) {
-                    true => self.agent.boottime(self.core) + CONFIRM_WITHIN,
-                    false => link.not_after(hint.confirm_by)?,
+                    true => now + CONFIRM_WITHIN,
+                    false => {
+                        let until = hint.confirm_by.since(Boottime::ZERO);
+                        link.upstream.not_after(now, until, CONFIRM_WITHIN)?
+                    }
                 };
                 Some(GrantHint { confirm_by, ..hint })
             });

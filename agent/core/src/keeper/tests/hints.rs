@@ -6,9 +6,9 @@ use serde_json::json;
 use tenure_wire::{Kind, LostReason};
 use uuid::Uuid;
 
-use super::bench::{Bench, Link, lost};
-use crate::keeper::Reply;
-use crate::model::{Change, ClaimId, GrantHint, Request, Resource};
+use super::bench::{ALICE, Bench, Link, lost};
+use crate::keeper::{self, Reply};
+use crate::model::{Change, ClaimId, GrantHint, Quota, Request, Resource};
 use crate::time::Boottime;
 
 const KINDS: [Kind; 4] = [Kind::Leader, Kind::Master, Kind::Lease, Kind::Semaphore];
@@ -116,5 +116,37 @@ fn a_hint_that_comes_too_late_or_for_nobody_grants_nothing() {
         wait.bench.release(session, Some(hold)).unwrap();
         wait.tell(&hint);
         assert_eq!(wait.valid_until(), Boottime::ZERO, "{kind}: nobody waits");
+    }
+}
+
+#[test]
+fn a_waiter_whose_claim_took_effect_late_claims_again_when_it_is_granted() {
+    for kind in KINDS {
+        let mut wait = Wait::begin(kind);
+        let bench = &mut wait.bench;
+        bench.release(wait.session, Some(wait.waiter.0)).unwrap();
+        let front = bench.register(json!({"tether": "process", "project": "p"}));
+        // Both claim in one turn, and stand in line here since no answer came.
+        bench.link = Link::RepliesLost;
+        for session in [front, wait.session] {
+            let fields = json!({"session": session, "kind": kind, "name": "p", "wait": "queue"});
+            let acquire = keeper::Request::Acquire(serde_json::from_value(fields).unwrap());
+            bench.say(Quota::default(), ALICE, acquire);
+        }
+        bench.settle();
+        bench.link = Link::Up;
+        let now = bench.now;
+        let waiters = bench.engine.inspect(now, &wait.resource).waiters;
+        let [first, second] = [0, 1].map(|place| waiters[place].claim);
+        for claim in [first, wait.holder] {
+            let request = Request::Release { claim, resource: wait.resource.clone() };
+            wait.bench.engine.handle(now, request);
+        }
+        wait.waiter = second;
+        let (claim, resource) = (second, wait.resource.clone());
+        wait.bench.keeper.handle_change(now, Change::Granted { claim, resource, grant: None });
+        wait.bench.settle();
+        assert!(wait.bench.is_valid(second.0), "{kind}");
+        assert!(!wait.bench.is_valid(first.0), "{kind}");
     }
 }

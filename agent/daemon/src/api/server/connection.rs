@@ -111,16 +111,12 @@ impl Connection {
 
     /// The peer, for requests that are not about the process.
     pub(in crate::api) fn caller(&self) -> Caller {
-        Caller { peer: self.peer, pidfd: None, connection: self.number() }
+        Caller { peer: self.peer, pidfd: None }
     }
 
     /// The peer, with the process that the session may be tied to.
     pub(in crate::api) fn registrant(&self) -> Caller {
-        Caller { connection: self.number(), ..self.identity.registrant(&self.stream) }
-    }
-
-    fn number(&self) -> u32 {
-        self.stream.as_raw_fd().unsigned_abs()
+        self.identity.registrant(&self.stream)
     }
 
     /// Marks the response under way as a stream that goes on until either side ends it.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use nix::sys::socket::{Shutdown, shutdown};
+use tenure_host::marks::{Stage, mark};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::activity::Phase;
@@ -79,7 +80,10 @@ impl AsyncRead for Socket {
             match stream.try_read_buf(buffer) {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                 Ok(0) => return Poll::Ready(Ok(())),
-                Ok(_) => return Poll::Ready(self.received()),
+                Ok(_) => {
+                    mark(Stage::Read);
+                    return Poll::Ready(self.received());
+                }
                 Err(error) => {
                     self.connection.broke();
                     return Poll::Ready(Err(error));
@@ -105,6 +109,7 @@ impl AsyncWrite for Socket {
             match stream.try_write(bytes) {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                 result => {
+                    mark(Stage::Wrote);
                     activity.wrote(false);
                     if result.is_err() {
                         self.connection.broke();

@@ -2,8 +2,8 @@
 
 use std::sync::atomic::Ordering;
 
-use globset::{Glob, GlobSetBuilder};
 use serde_json::json;
+use tenure_bounds::{Bounds, Globs};
 use tenure_wire::Kind;
 
 use super::super::Limits;
@@ -122,21 +122,18 @@ async fn a_peer_without_identity_is_unauthorized() {
 }
 
 fn rules() -> SharedPolicy {
-    let glob = |text: &str| {
-        let mut set = GlobSetBuilder::new();
-        set.add(Glob::new(text).unwrap());
-        Some(set.build().unwrap())
-    };
+    let globs = |text: &str| Some(Globs::new([text]).unwrap());
     SharedPolicy::new(Policy::new(vec![Rule {
         uid: Who::Ids(vec![1000]),
         gid: Who::Ids(vec![1000]),
-        tenants: glob("default"),
-        projects: glob("apollo"),
-        kinds: vec![Kind::Leader, Kind::Master],
-        names: glob("a*"),
-        priority_max: Some(5),
-        sessions_max: None,
-        holds_max: None,
+        bounds: Bounds {
+            tenants: globs("default"),
+            projects: globs("apollo"),
+            kinds: vec![Kind::Leader, Kind::Master],
+            names: globs("a*"),
+            priority_max: Some(5),
+            ..Bounds::default()
+        },
     }]))
 }
 

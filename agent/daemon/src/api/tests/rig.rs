@@ -38,13 +38,13 @@ pub(super) const NOBODY: u32 = 65_534;
 
 impl Identity for Peer {
     fn caller(&self) -> Caller {
-        Caller { peer: *self, pidfd: None, connection: 0 }
+        Caller { peer: *self, pidfd: None }
     }
 
     /// Told apart by its process.
     fn registrant(&self, _: &UnixStream) -> Caller {
         let process = Some(Process { pid: 77, start_ticks: 1 });
-        Caller { peer: Peer { process, ..*self }, pidfd: None, connection: 0 }
+        Caller { peer: Peer { process, ..*self }, pidfd: None }
     }
 }
 

@@ -47,7 +47,7 @@ impl Room {
 
 /// Keys that differ, each with whether a reload puts it into effect.
 fn changed(old: &Loaded, new: &Loaded) -> Vec<(&'static str, bool)> {
-    let changes = old.config.changes(&new.config);
+    let changes = changes(&old.config, &new.config);
     changes.into_iter().map(|change| (change.key, change.reloads)).collect()
 }
 

@@ -57,8 +57,8 @@ fn broken_rules_of_a_redis() {
     check(
         "rediss://h",
         "tls_ca_file = \"/no/such/ca\"",
-        "FILE:3: redis.tls_ca_file = \"/no/such/ca\": must be a file that the agent can read: No such \
-         file or directory (os error 2)",
+        "FILE:3: redis.tls_ca_file = \"/no/such/ca\": must be a readable file: No such file or \
+         directory (os error 2)",
     );
     check(
         "rediss://h",
@@ -146,7 +146,7 @@ fn a_changed_password_is_a_change() {
 
     let of = |url| redis(url, "").load().unwrap();
     let (old, new) = (of("redis://:a@h"), of("redis://:b@h"));
-    let [Change { key, old, new, reloads }] = &old.config.changes(&new.config)[..] else {
+    let [Change { key, old, new, reloads }] = &changes(&old.config, &new.config)[..] else {
         panic!()
     };
     assert_eq!((*key, old.as_str(), *reloads), ("upstream", "\"redis://:***@h:6379/0\"", false));

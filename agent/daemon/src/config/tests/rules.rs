@@ -50,7 +50,7 @@ fn no_password_is_ever_shown() {
     for (room, start) in [
         (
             Room::with("upstream = \"https://hunter2@h/0\""),
-            "FILE:1: upstream = ***: https: upstreams are not supported yet",
+            "FILE:1: upstream = ***: must have no user",
         ),
         (Room::with("upstream = \"redis://:hunter2@h:x\""), "FILE:1: upstream = ***: must have"),
         (

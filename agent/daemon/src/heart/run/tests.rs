@@ -101,7 +101,7 @@ impl Rig {
 }
 
 fn caller() -> Caller {
-    Caller { peer: PEER, pidfd: None, connection: 1 }
+    Caller { peer: PEER, pidfd: None }
 }
 
 fn acquire(session: Uuid, wait: &str) -> Request {

@@ -1,4 +1,4 @@
-//! A connection to a Redis that speaks RESP3, for the thread whose runtime has it.
+//! A connection to a Redis that speaks RESP3, or RESP2 if it must, for the thread whose runtime has it.
 //!
 //! The usual crate has a task and two channels between a caller and the bytes. Here a command is in the
 //! buffer when it is sent, `Connection::flush` has it leave, and whoever waits has the reply as soon as it
@@ -14,13 +14,17 @@ use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker, ready};
+use std::time::Duration;
 
 use redis::aio::ConnectionLike;
 use redis::{Cmd, PushInfo, PushKind, RedisError, RedisFuture, Value};
+use tenure_core::time::Boottime;
+use tenure_host::marks::{Stage, mark};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::oneshot;
 
 use self::replies::Replies;
+use crate::remote::StoreClock;
 use crate::remote::stream::Stream;
 
 /// Bytes that are read at once.
@@ -45,6 +49,11 @@ struct Shared {
     ended: Option<RedisError>,
     /// Wakes the pump.
     pump: Option<Waker>,
+    /// The server, or a proxy before it, knows no other protocol.
+    speaks_resp2: bool,
+    /// Messages may come.
+    subscribes: bool,
+    clock: StoreClock,
 }
 
 struct Waiting {
@@ -55,10 +64,11 @@ struct Waiting {
 }
 
 impl Connection {
-    /// A connection over that stream, and its pump. `heard` gets what the server says unasked.
+    /// A connection over that stream, and its pump. `heard` gets what the server says unasked, and what is known of
+    /// its clock.
     pub fn new(
         stream: Box<dyn Stream>,
-        heard: impl Fn(PushInfo) + Send + 'static,
+        heard: impl Fn(PushInfo, &StoreClock) + Send + 'static,
     ) -> (Connection, Pump) {
         let shared = Shared {
             stream,
@@ -67,6 +77,9 @@ impl Connection {
             waiting: VecDeque::new(),
             ended: None,
             pump: None,
+            speaks_resp2: false,
+            subscribes: false,
+            clock: StoreClock::default(),
         };
         let connection = Connection(Arc::new(Mutex::new(shared)));
         let pump = Pump {
@@ -95,12 +108,33 @@ impl Connection {
             // Nobody has taken it away yet.
             Some(error) => drop(reply.send(Err(error.clone()))),
             None => {
+                let confirmations = confirmations(command);
                 command.write_packed_command(&mut shared.out);
-                shared.waiting.push_back(Waiting { reply, confirmations: confirmations(command) });
+                shared.subscribes |= confirmations > 0;
+                shared.waiting.push_back(Waiting { reply, confirmations });
                 shared.wake_pump();
             }
         }
         async move { answer.await.unwrap_or_else(|_| Err(lost())) }
+    }
+
+    /// Reads what comes as RESP2, in which messages are arrays like any others.
+    pub(super) fn speak_resp2(&self) {
+        self.shared().speaks_resp2 = true;
+    }
+
+    pub(super) fn speaks_resp2(&self) -> bool {
+        self.shared().speaks_resp2
+    }
+
+    /// True once it has asked for messages. With RESP2 a server then takes little else.
+    pub(super) fn subscribes(&self) -> bool {
+        self.shared().subscribes
+    }
+
+    /// The server answered with the time of its clock.
+    pub(super) fn told_time(&self, sent_at: Boottime, time: Duration) {
+        self.shared().clock.answered(sent_at, time);
     }
 
     /// Has the operating system take what was sent, as far as it takes it now.
@@ -118,12 +152,32 @@ impl Connection {
 fn confirmations(command: &Cmd) -> usize {
     let mut words = command.args_iter();
     match words.next() {
-        Some(redis::Arg::Simple(b"SUBSCRIBE" | b"PSUBSCRIBE")) => words.len(),
+        Some(redis::Arg::Simple(b"SUBSCRIBE" | b"UNSUBSCRIBE")) => words.len(),
         _ => 0,
     }
 }
 
 impl Shared {
+    /// Tells messages from replies, where the protocol does not.
+    fn sort(&self, value: Value) -> Value {
+        match value {
+            Value::Array(mut data) if self.speaks_resp2 && self.subscribes => {
+                let kind = match data.first() {
+                    Some(Value::BulkString(name)) => match name.as_slice() {
+                        b"message" => PushKind::Message,
+                        b"subscribe" => PushKind::Subscribe,
+                        b"unsubscribe" => PushKind::Unsubscribe,
+                        _ => return Value::Array(data),
+                    },
+                    _ => return Value::Array(data),
+                };
+                data.remove(0);
+                Value::Push { kind, data }
+            }
+            value => value,
+        }
+    }
+
     fn wake_pump(&self) {
         if let Some(pump) = &self.pump {
             pump.wake_by_ref();
@@ -142,6 +196,7 @@ impl Shared {
             }
         }
         if self.written > 0 {
+            mark(Stage::Sent);
             self.out.clear();
             self.out.shrink_to(KEPT_MAX);
             self.written = 0;
@@ -152,17 +207,21 @@ impl Shared {
         }
     }
 
-    /// Takes a reply; what nobody has asked for is an error.
+    /// Takes a reply; what nobody has asked for is an error. A server that has no room says so unasked, and
+    /// hangs up.
     fn answer(&mut self, value: Value) -> Result<(), RedisError> {
         let Some(Waiting { reply, .. }) = self.waiting.pop_front() else {
-            return Err((redis::ErrorKind::Parse, "a reply that nobody asked for").into());
+            return Err(match value {
+                Value::ServerError(error) => error.into(),
+                _ => (redis::ErrorKind::Parse, "a reply that nobody asked for").into(),
+            });
         };
         // Its call was given up.
         let _ = reply.send(Ok(value));
         Ok(())
     }
 
-    /// Counts a confirmation of a subscription.
+    /// Counts a confirmation that a channel is listened to, or no longer.
     fn confirm(&mut self) {
         let Some(first) = self.waiting.front_mut() else { return };
         first.confirmations = first.confirmations.saturating_sub(1);
@@ -183,13 +242,16 @@ impl Shared {
     }
 }
 
+/// Takes what the server says unasked, and what is known of its clock then.
+type Heard = dyn Fn(PushInfo, &StoreClock) + Send;
+
 /// The part of a connection that must be polled for anything to happen on it. Ends when the connection
 /// does, and ends the connection when it is dropped.
 pub struct Pump {
     connection: Connection,
     replies: Replies,
     chunk: Box<[u8; CHUNK]>,
-    heard: Box<dyn Fn(PushInfo) + Send>,
+    heard: Box<Heard>,
 }
 
 impl Pump {
@@ -209,15 +271,18 @@ impl Pump {
                 }
                 Poll::Ready(Err(error)) => return Poll::Ready(error.into()),
                 Poll::Ready(Ok(())) if chunk.filled().is_empty() => return Poll::Ready(lost()),
-                Poll::Ready(Ok(())) => replies.add(chunk.filled()),
+                Poll::Ready(Ok(())) => {
+                    mark(Stage::Heard);
+                    replies.add(chunk.filled());
+                }
             }
             loop {
-                match replies.next() {
+                match replies.next().map(|reply| reply.map(|value| shared.sort(value))) {
                     Ok(Some(Value::Push { kind, data })) => {
-                        if matches!(kind, PushKind::Subscribe | PushKind::PSubscribe) {
+                        if matches!(kind, PushKind::Subscribe | PushKind::Unsubscribe) {
                             shared.confirm();
                         }
-                        heard(PushInfo { kind, data });
+                        heard(PushInfo { kind, data }, &shared.clock);
                     }
                     Ok(Some(value)) => {
                         if let Err(error) = shared.answer(value) {

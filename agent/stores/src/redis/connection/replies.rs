@@ -1,4 +1,4 @@
-//! Pure. Replies of a Redis (RESP3), which come in pieces.
+//! Pure. Replies of a Redis (RESP3, which has all of RESP2), which come in pieces.
 //!
 //! <https://redis.io/docs/latest/develop/reference/protocol-spec/>
 
@@ -198,11 +198,8 @@ fn push_kind(kind: &str) -> PushKind {
     match kind {
         "invalidate" => PushKind::Invalidate,
         "message" => PushKind::Message,
-        "pmessage" => PushKind::PMessage,
         "subscribe" => PushKind::Subscribe,
-        "psubscribe" => PushKind::PSubscribe,
         "unsubscribe" => PushKind::Unsubscribe,
-        "punsubscribe" => PushKind::PUnsubscribe,
         other => PushKind::Other(other.to_owned()),
     }
 }

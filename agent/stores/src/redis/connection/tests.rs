@@ -117,7 +117,7 @@ fn what_is_no_reply_is_an_error() {
 fn bench(room: usize) -> (Connection, Pump, DuplexStream, mpsc::Receiver<PushInfo>) {
     let (ours, theirs) = duplex(room);
     let (heard_in, heard) = mpsc::channel();
-    let (connection, pump) = Connection::new(Box::new(ours), move |push| {
+    let (connection, pump) = Connection::new(Box::new(ours), move |push, _| {
         heard_in.send(push).unwrap();
     });
     (connection, pump, theirs, heard)
@@ -162,12 +162,12 @@ async fn a_flush_has_commands_leave_and_answers_come_in_their_order() {
 #[tokio::test]
 async fn a_subscription_is_answered_when_all_of_it_is_confirmed_or_refused() {
     let (connection, mut pump, mut server, heard) = bench(4096);
-    let subscribe = redis::cmd("PSUBSCRIBE").arg("a*").arg("b*").take();
+    let subscribe = redis::cmd("SUBSCRIBE").arg("a").arg("b").take();
     let (subscribed, pinged, refused) =
         (connection.send(&subscribe), connection.send(&ping(1)), connection.send(&subscribe));
-    let confirmation = b">3\r\n$10\r\npsubscribe\r\n$2\r\na*\r\n:1\r\n";
+    let confirmation = b">3\r\n$9\r\nsubscribe\r\n$1\r\na\r\n:1\r\n";
     server.write_all(confirmation).await.unwrap();
-    server.write_all(b">2\r\n+pmessage\r\n_\r\n").await.unwrap();
+    server.write_all(b">2\r\n+message\r\n_\r\n").await.unwrap();
     assert!(pump_once(&mut pump).await);
     let waiting = connection.shared().waiting.len();
     assert_eq!((waiting, heard.try_iter().count()), (3, 2));

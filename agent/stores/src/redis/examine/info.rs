@@ -15,17 +15,17 @@ const NEARLY_PERCENT: u64 = 90;
 
 /// The server's own account of itself: the fields of INFO.
 #[derive(Debug, Default)]
-pub(super) struct Info(HashMap<String, String>);
+pub(in crate::redis) struct Info(HashMap<String, String>);
 
 impl Info {
     /// Takes the text apart; lines that are no fields are skipped.
-    pub(super) fn parse(text: &str) -> Info {
+    pub(in crate::redis) fn parse(text: &str) -> Info {
         let fields = text.lines().filter(|line| !line.starts_with('#'));
         let fields = fields.filter_map(|line| line.trim_end().split_once(':'));
         Info(fields.map(|(key, value)| (key.to_owned(), value.to_owned())).collect())
     }
 
-    pub(super) fn text(&self, key: &str) -> Option<&str> {
+    pub(in crate::redis) fn text(&self, key: &str) -> Option<&str> {
         self.0.get(key).map(String::as_str)
     }
 

@@ -63,6 +63,7 @@ const SCRIPTS: &[Use] = &[
     ("PEXPIREAT {} 1", EVERY),
     ("EXPIRE {} 1", QUEUES),
     ("GET {}", EVERY),
+    ("MGET {}", &[Leaders, Semaphores, Tenants]),
     ("SET {} x XX", EVERY),
     ("INCR {}", &[Own, Tenants]),
     ("HGET {} a", HASHES),
@@ -100,9 +101,8 @@ const CONNECTIONS: &[Use] = &[
     ("CLIENT|SETNAME tenured", &[]),
     ("CLIENT|TRACKING ON BCAST", &[]),
     ("SCAN 0", &[]),
-    // A pattern is only allowed if a rule has the very same one.
-    ("PSUBSCRIBE {pattern}", &[ToProjects, ToSessions]),
-    ("SUBSCRIBE {}", &[News, Expiries]),
+    ("SUBSCRIBE {}", &[ToProjects, ToSessions, News, Expiries]),
+    ("UNSUBSCRIBE {}", &[ToProjects]),
 ];
 
 /// Commands that nothing but an examination needs: rules that are worth to have.
@@ -127,7 +127,6 @@ pub(super) fn needs(layout: &Layout) -> Vec<Need> {
         let mut add = |family: Option<Family>| {
             let fill = |word: &str| match (word, family) {
                 ("{}", Some(family)) => sample(layout, family),
-                ("{pattern}", Some(family)) => pattern(layout, family),
                 _ => word.to_owned(),
             };
             let words = words.split([' ', '|']).map(fill).collect();
@@ -157,7 +156,7 @@ fn sample(layout: &Layout, family: Family) -> String {
         Tenants => layout.leader(NAME, NAME),
         ToProjects => layout.project_channel(NAME, NAME),
         ToSessions => layout.session_channel(NAME),
-        News => layout.lost_channel(),
+        News => layout.agent_channel(NAME),
         TenantNews => layout.routes_channel(NAME),
         Expiries => "__keyevent@0__:expired".to_owned(),
     }
@@ -172,9 +171,8 @@ pub(super) fn pattern(layout: &Layout, family: Family) -> String {
         Semaphores => format!("{}:*", &prefixes.semaphore_namespace),
         Own | News => format!("{}:*", &prefixes.tenure_prefix),
         Tenants | TenantNews => "tenant:*".to_owned(),
-        // As they are subscribed to.
-        ToProjects => layout.channel_patterns().swap_remove(0),
-        ToSessions => layout.channel_patterns().swap_remove(1),
+        ToProjects => format!("{}*", layout.project_channels()),
+        ToSessions => layout.session_channel("*"),
         Expiries => "__keyevent@*__:expired".to_owned(),
     }
 }
@@ -226,8 +224,8 @@ mod tests {
         for entry in std::fs::read_dir(scripts).unwrap() {
             let path = entry.unwrap().path();
             let source = std::fs::read_to_string(&path).unwrap();
-            let calls = source.split("redis.call(").chain(source.split("redis.pcall(")).skip(1);
-            for call in calls.filter(|call| !call.starts_with("--")) {
+            // `redis.call`, `redis.pcall` and the scripts' own short names of them.
+            for call in source.split("call(").chain(source.split("pcall_of(")).skip(1) {
                 let Some(name) = call.strip_prefix(['\'', '"']) else { continue };
                 let name = name.split(['\'', '"']).next().unwrap();
                 called.insert(name.to_ascii_lowercase());

@@ -4,6 +4,7 @@ use tenure_wire::Check;
 
 use super::rights::grant;
 use super::{Asker, NoAnswer, names};
+use crate::redis::feed::RESP2_ONLY;
 use crate::redis::layout::Layout;
 
 pub(super) async fn look(asker: &mut Asker, layout: &Layout, user: &str) -> [Check; 2] {
@@ -14,6 +15,13 @@ pub(super) async fn look(asker: &mut Asker, layout: &Layout, user: &str) -> [Che
 /// nobody writes.
 async fn tracking(asker: &mut Asker, layout: &Layout, user: &str) -> Check {
     const NAME: &str = names::TRACKING;
+    if asker.connection.speaks_resp2() {
+        return Check::warning(
+            NAME,
+            format!("{RESP2_ONLY}; what others change is found by asking, up to a second late"),
+            "write the address of the server itself into upstream, not that of a proxy, or upgrade it",
+        );
+    }
     let nobodys = format!("{}:doctor:", layout.prefixes().tenure_prefix);
     let track = ["CLIENT", "TRACKING", "ON", "BCAST", "PREFIX", &nobodys];
     match asker.ask::<()>(&track).await {

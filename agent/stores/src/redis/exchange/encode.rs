@@ -89,7 +89,6 @@ fn with_project(layout: &Layout, master: &Resource, call: Invocation) -> Invocat
         .arg(layout.session(""))
         .arg(layout.session_channel(""))
         .arg(layout.project_channel(tenant, project))
-        .arg(layout.lost_channel())
         .arg(defaults::PREFERRED_SURFACE)
         .arg(defaults::PREFERRED_PRIORITY)
 }
@@ -218,12 +217,10 @@ pub(super) fn revoke(
         .arg(token.map_or_else(String::new, |token| token.to_string()))
         .arg(layout.claim(tenant, ""));
     match kind {
-        Kind::Leader | Kind::Lease => {
-            with_exclusive(layout, resource, call.arg(layout.lost_channel()).arg(floor))
-        }
+        Kind::Leader | Kind::Lease => with_exclusive(layout, resource, call.arg(floor)),
         Kind::Master => with_exclusive(layout, resource, call.arg(floor)),
         Kind::Semaphore => {
-            let call = call.arg(layout.lost_channel()).key(layout.fence(tenant));
+            let call = call.key(layout.fence(tenant));
             with_semaphore(layout, tenant, name, call)
                 .arg(floor)
                 .arg(layout.notification(tenant, ""))

@@ -73,6 +73,11 @@ impl Invocation {
         self
     }
 
+    pub(super) fn args(mut self, args: impl Iterator<Item = String>) -> Invocation {
+        self.args.extend(args.map(String::into_bytes));
+        self
+    }
+
     /// The call. A server that does not know the script answers `NOSCRIPT`: then [`Script::load`],
     /// and call again.
     pub fn command(&self) -> redis::Cmd {

@@ -13,10 +13,13 @@ local LOOKED_AT = 16
 
 -- Clients of the package that purge the dead leave them in `ttl`.
 local function forget_strays(s, holders)
-  if redis.call('ZCARD', s.ttl) <= holders then
+  local count = redis.call('ZCARD', s.ttl)
+  if count <= holders then
     return
   end
-  for _, member in ipairs(redis.call('ZRANGE', s.ttl, 0, PURGE_MAX - 1)) do
+  -- Another part of a large set each time.
+  local first = count > PURGE_MAX and math.floor(now_s) * PURGE_MAX % count or 0
+  for _, member in ipairs(redis.call('ZRANGE', s.ttl, first, first + PURGE_MAX - 1)) do
     if not redis.call('ZSCORE', s.main, member) then
       redis.call('ZREM', s.ttl, member)
     end

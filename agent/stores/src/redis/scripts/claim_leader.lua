@@ -53,6 +53,6 @@ if is_known then
   redis.call('DEL', key)
 end
 redis.call('HSET', key, 'r', ARGV[2], 'session', ARGV[3], 'host', ARGV[4], 'name', ARGV[5], 'ttl', ARGV[6],
-  'since', now_us, 'granted', now_us, 'token', token)
+  'since', now_us, 'granted', now_us, 'token', token, 'agent', ARGV[9])
 redis.call('PEXPIREAT', key, now_ms + ttl + KEEP)
 return { 'held', token }

@@ -86,6 +86,6 @@ redis.call('HSET', main, 'owner', ARGV[1], 'session', ARGV[3], 'token', token, '
 redis.call('PEXPIREAT', main, now_ms + ttl + grace)
 redis.call('SADD', KEYS[4], ARGV[12])
 redis.call('HSET', key, 'r', ARGV[2], 'session', ARGV[3], 'host', ARGV[4], 'name', ARGV[5], 'ttl', ARGV[6],
-  'since', now_us, 'granted', now_us, 'token', token)
+  'since', now_us, 'granted', now_us, 'token', token, 'agent', ARGV[9])
 redis.call('PEXPIREAT', key, now_ms + ttl + grace + KEEP)
 return { 'held', token }

@@ -6,8 +6,7 @@
 -- ARGV  1 claim  2 kind:name  3 session  4 host  5 name  6 ttl, ms  7 floor of tokens
 --       8 what records start with  9 channel of the agent  10 1 to queue if taken  11 most waiters
 --       12 project  13 what hashes of sessions start with  14 what channels of sessions start with
---       15 channel of the project  16 channel of losses  17 preferred surface  18 its priority
---       19 priority
+--       15 channel of the project  16 preferred surface  17 its priority  18 priority
 -- Returns {'held', token} | {'waiting', position} | {'contended', ms until free or -1, nil, holder}
 -- | {'gone', reason}. Writes nothing if contended.
 
@@ -18,10 +17,10 @@ if redis.call('EXISTS', main, key, claim_key, KEYS[5]) == 0 then
   redis.call('SET', main, ARGV[3], 'PXAT', now_ms + ttl)
   redis.call('SET', claim_key, ARGV[1], 'PXAT', now_ms + ttl + KEEP)
   redis.call('HSET', key, 'r', ARGV[2], 'session', ARGV[3], 'host', ARGV[4], 'name', ARGV[5], 'ttl', ARGV[6],
-    'since', now_us, 'granted', now_us, 'token', token, 'priority', ARGV[19])
+    'since', now_us, 'granted', now_us, 'token', token, 'agent', ARGV[9], 'priority', ARGV[18])
   redis.call('PEXPIREAT', key, now_ms + ttl + KEEP)
   if redis.call('EXISTS', own) == 1 then
-    redis.call('HSET', own, 'is_master', '1', 'priority', ARGV[19])
+    redis.call('HSET', own, 'is_master', '1', 'priority', ARGV[18])
   end
   return { 'held', token }
 end
@@ -30,7 +29,7 @@ end
 local claim = claim_arguments()
 local q = queue_of(KEYS[1], KEYS[5], KEYS[6], KEYS[3], claim.records, claim.floor)
 of_project(q, KEYS[4], 12)
-claim.priority = tonumber(ARGV[19])
+claim.priority = tonumber(ARGV[18])
 
 local record = read_record(key)
 if is_of_another(record, claim.resource) then

@@ -28,7 +28,7 @@ if is_calm and limit > 0 then
   redis.call('ZADD', main, now_s + ttl / 1000, member)
   redis.call('ZADD', ttls, now_s + NO_TTL + 0.000001, member)
   redis.call('HSET', key, 'r', ARGV[2], 'session', ARGV[3], 'host', ARGV[4], 'name', ARGV[5], 'ttl', ARGV[6],
-    'since', now_us, 'granted', now_us, 'token', token, 'limit', limit)
+    'since', now_us, 'granted', now_us, 'token', token, 'limit', limit, 'agent', ARGV[9])
   redis.call('PEXPIREAT', key, now_ms + ttl + KEEP)
   redis.call('EXPIRE', main, FOREVER)
   redis.call('EXPIRE', ttls, FOREVER)
@@ -40,13 +40,13 @@ end
 local claim = claim_arguments()
 local s = {
   main = main, fence = KEYS[3], ttl = ttls, waiting = queue, hb = hb, max = max,
-  records = claim.records, notifications = ARGV[14], floor = claim.floor, shared = true,
+  records = claim.records, notifications = ARGV[14], floor = claim.floor, shared = true, agent = claim.agent,
 }
 
 local function write_record()
   redis.call('DEL', key)
   redis.call('HSET', key, 'r', claim.resource, 'session', claim.session, 'host', claim.host,
-    'name', claim.name, 'ttl', ttl, 'since', now_us, 'limit', limit)
+    'name', claim.name, 'ttl', ttl, 'since', now_us, 'limit', limit, 'agent', claim.agent)
   keep_record(key, ttl)
 end
 

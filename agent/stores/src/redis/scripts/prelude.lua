@@ -72,6 +72,20 @@ local function end_record(key, record, reason)
   keep_record(key, 0)
 end
 
+-- Notes which agent has a claim: it is told what becomes of it.
+local function adopt(record, agent)
+  if record.agent ~= agent then
+    redis.call('HSET', record.key, 'agent', agent)
+  end
+end
+
+-- Tells the agent that has a claim that the grant was taken away.
+local function tell_lost(record, id)
+  if record.agent then
+    redis.call('PUBLISH', record.agent, id .. ' lost')
+  end
+end
+
 -- Why a claim that is not where its record says is gone; `taken` if its time was not up.
 local function why_gone(record, taken)
   if record.gone then
@@ -86,6 +100,15 @@ end
 -- Whether a record is of another resource than the caller says.
 local function is_of_another(record, resource)
   return record and record.r and record.r ~= resource
+end
+
+-- Tells the agent of a waiter what it was granted: the token, the present ms, and for how many of them it is
+-- kept. The agent goes by that until a beat is answered.
+local function tell_granted(record, claim, token, ttl, limit)
+  if record.agent then
+    local told = { claim, whole(token), whole(now_ms), whole(ttl), limit and whole(limit) }
+    redis.call('PUBLISH', record.agent, table.concat(told, ' '))
+  end
 end
 
 -- The arguments that every claim begins with.

@@ -9,8 +9,9 @@
 local CONFIRM_WITHIN, OTHERS_CONFIRM_WITHIN = 5, 10
 -- Keys that not even the caller shares outlive their last member by this, s.
 local OUTLIVE = 10
--- Most members that one call purges of each set.
-local PURGE_MAX = 10000
+-- Most members that one call purges of each set, and most waiters that it grants: those confirm, and each
+-- beat grants the next.
+local PURGE_MAX, GRANT_MAX = 500, 100
 
 local now_s = now_us / 1000000
 
@@ -32,24 +33,20 @@ local function record_of(s, member)
   return hold and read_record(s.records .. hold) or nil
 end
 
-local function overdue(key)
-  return redis.call('ZRANGEBYSCORE', key, '-inf', score(now_s), 'LIMIT', 0, PURGE_MAX)
+-- Takes members out of both sets whose time in `times` is up.
+local function take_out(times, first, second)
+  local dead = redis.call('ZRANGEBYSCORE', times, '-inf', score(now_s), 'LIMIT', 0, PURGE_MAX)
+  if #dead > 0 then
+    redis.call('ZREM', first, unpack(dead))
+    redis.call('ZREM', second, unpack(dead))
+  end
 end
 
 -- Takes out whose time is up.
 local function purge(s)
-  for _, member in ipairs(overdue(s.ttl)) do
-    redis.call('ZREM', s.main, member)
-    redis.call('ZREM', s.ttl, member)
-  end
-  for _, member in ipairs(overdue(s.main)) do
-    redis.call('ZREM', s.main, member)
-    redis.call('ZREM', s.ttl, member)
-  end
-  for _, member in ipairs(overdue(s.hb)) do
-    redis.call('ZREM', s.hb, member)
-    redis.call('ZREM', s.waiting, member)
-  end
+  take_out(s.ttl, s.main, s.ttl)
+  take_out(s.main, s.ttl, s.main)
+  take_out(s.hb, s.waiting, s.hb)
 end
 
 -- Raises the expiry of keys, never lowers one. Other programs set it to what suits themselves.
@@ -103,7 +100,7 @@ local function grant(s, key, member, ttl)
 end
 
 -- Grants a waiter that is taken out of the queue. Whether that took a permit.
-local function grant_waiter(s, member)
+local function grant_waiter(s, member, limit)
   local record = record_of(s, member)
   local seconds, took = OTHERS_CONFIRM_WITHIN, true
   if record then
@@ -112,9 +109,10 @@ local function grant_waiter(s, member)
     end
     local ttl = math.min(record.ttl, CONFIRM_WITHIN * 1000)
     seconds = math.max(1, math.ceil(ttl / 1000))
-    grant(s, record.key, member, ttl)
+    local token = grant(s, record.key, member, ttl)
     redis.call('HSET', record.key, 'notified', 1)
     keep_record(record.key, ttl)
+    tell_granted(record, hold_of(member), token, ttl, limit)
   else
     -- One that has a permit already has missed that it was told.
     took = redis.call('ZADD', s.main, 'NX', score(now_s + OTHERS_CONFIRM_WITHIN), member) == 1
@@ -132,13 +130,15 @@ local function grant_heads(s, limit)
   end
   local free = limit - redis.call('ZCARD', s.main)
   local granted = false
-  while free > 0 do
-    local head = redis.call('ZPOPMIN', s.waiting)[1]
+  for _ = 1, GRANT_MAX do
+    local head = free > 0 and redis.call('ZPOPMIN', s.waiting)[1]
     if not head then
       break
     end
+    -- More may be dead than one call purges.
+    local ends = tonumber(redis.call('ZSCORE', s.hb, head))
     redis.call('ZREM', s.hb, head)
-    if grant_waiter(s, head) then
+    if not (ends and ends <= now_s) and grant_waiter(s, head, limit) then
       free = free - 1
       granted = true
     end
@@ -156,7 +156,7 @@ local function drop_unused(s)
 end
 
 -- A beat of a claim that holds a permit or waits for one, or nil if it does neither. `s.limit` is the
--- limit in force, as far as it is known.
+-- limit in force, as far as it is known, and `s.agent` the channel of the agent that beats.
 local function beat_permit(s, record, member, ttl)
   if redis.call('ZSCORE', s.main, member) then
     s.limit = s.limit or limit_of(s, record)
@@ -184,6 +184,9 @@ local function beat_permit(s, record, member, ttl)
   s.limit = s.limit or limit_of(s, record)
   if beat_record(record, ttl) then
     redis.call('ZADD', s.hb, score(now_s + ttl / 1000), member)
+  end
+  if record.agent ~= s.agent then
+    redis.call('HSET', record.key, 'agent', s.agent)
   end
   return { 'waiting', place + 1, s.limit or -1 }
 end

@@ -8,8 +8,8 @@
 -- How long a grant is kept for a waiter until a beat of it confirms, ms: its agent is told, and sends one at
 -- once unless it is dead.
 local UNCONFIRMED = 5000
--- Most waiters that one call takes out because their time is up.
-local DEAD_MAX = 1000
+-- Most waiters that one call takes out because their time is up, and most that it looks at for one that lives.
+local DEAD_MAX, LOOKED_AT = 500, 100
 -- How far a clock may have been set back, µs, for nobody to be overtaken.
 local SET_BACK = 1000000
 -- Where the claim begins in a place.
@@ -52,7 +52,7 @@ end
 
 -- The first waiter that lives: its place and its record. Of a `session` only, if it is given.
 local function first_waiter(q, session)
-  for _ = 1, DEAD_MAX do
+  for _ = 1, LOOKED_AT do
     local place
     if session then
       local found = redis.call('ZRANGEBYLEX', q.sessions, '[' .. session, '(' .. session .. 'g', 'LIMIT', 0, 1)[1]
@@ -64,14 +64,17 @@ local function first_waiter(q, session)
       return nil
     end
     local record = read_record(q.records .. place:sub(CLAIM_AT))
-    if record and not record.gone and record.place == place then
+    -- More may be dead than one call takes out.
+    local ends = tonumber(redis.call('ZSCORE', q.ends, place))
+    if record and not record.gone and record.place == place and ends and ends > now_ms then
       return place, record
     end
     leave_queue(q, { place })
   end
 end
 
--- Grants a waiter, which leaves the queue. Returns the token, and for how long, ms.
+-- Grants a waiter, which leaves the queue. Returns the token, and for how long, ms. Its agent is to be told when all
+-- of it is written.
 local function grant_place(q, place, record)
   leave_queue(q, { place })
   local token = next_token(q.fence, q.floor)
@@ -79,18 +82,16 @@ local function grant_place(q, place, record)
   redis.call('HSET', record.key, 'token', whole(token), 'granted', whole(now_us))
   redis.call('HDEL', record.key, 'place')
   keep_record(record.key, ttl)
-  if record.agent then
-    redis.call('PUBLISH', record.agent, place:sub(CLAIM_AT) .. ' ' .. whole(token) .. ' ' .. whole(now_us))
-  end
   return token, ttl
 end
 
--- The keys of a queue live as long as one of its waiters may.
+-- The keys of a queue live as long as one of its waiters may, and all of them equally long.
 local function keep_queue(q, ttl)
+  if redis.call('PTTL', q.ends) >= ttl then
+    return
+  end
   for _, key in ipairs({ q.queue, q.ends, q.sessions }) do
-    if redis.call('PTTL', key) < ttl then
-      redis.call('PEXPIREAT', key, from_now(ttl))
-    end
+    redis.call('PEXPIREAT', key, from_now(ttl))
   end
 end
 
@@ -109,7 +110,7 @@ local function write_record(key, former, claim, ...)
     redis.call('DEL', key)
   end
   redis.call('HSET', key, 'r', claim.resource, 'session', claim.session, 'host', claim.host,
-    'name', claim.name, 'ttl', claim.ttl, 'since', whole(now_us), ...)
+    'name', claim.name, 'ttl', claim.ttl, 'since', whole(now_us), 'agent', claim.agent, ...)
 end
 
 -- Puts a claim in the queue, behind those of its rank. `former` is the record of an earlier copy.
@@ -126,7 +127,7 @@ local function join_queue(q, key, former, claim, priority, ...)
   if q.sessions then
     redis.call('ZADD', q.sessions, 0, claim.session .. place)
   end
-  write_record(key, former, claim, 'place', place, 'agent', claim.agent, ...)
+  write_record(key, former, claim, 'place', place, ...)
   keep_record(key, claim.ttl)
   keep_queue(q, claim.ttl)
   return { 'waiting', position(q, place) }
@@ -146,9 +147,7 @@ local function beat_place(q, record, ttl, agent)
     redis.call('ZADD', q.ends, whole(now_ms + ttl), record.place)
     keep_queue(q, ttl)
   end
-  if record.agent ~= agent then
-    redis.call('HSET', record.key, 'agent', agent)
-  end
+  adopt(record, agent)
   return position(q, record.place)
 end
 

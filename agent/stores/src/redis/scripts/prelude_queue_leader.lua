@@ -11,7 +11,9 @@ local function look_leader(q)
   end
   local place, record = first_waiter(q)
   if place then
-    local _, ttl = grant_place(q, place, record)
-    redis.call('SET', q.main, place:sub(CLAIM_AT), 'PXAT', from_now(ttl))
+    local token, ttl = grant_place(q, place, record)
+    local claim = place:sub(CLAIM_AT)
+    redis.call('SET', q.main, claim, 'PXAT', from_now(ttl))
+    tell_granted(record, claim, token, ttl)
   end
 end

@@ -45,4 +45,5 @@ local function look_lease(q)
   write_lease(q, record, token, ttl, kept, a)
   redis.call('HSET', q.main, 'grace_wanted', a[5])
   keep_record(record.key, ttl + kept)
+  tell_granted(record, record.id, token, ttl)
 end

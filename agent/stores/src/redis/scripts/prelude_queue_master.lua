@@ -1,11 +1,10 @@
 -- Shared by what makes somebody a project's master. A queue has further keys here (claim_key, hashes), and
--- what is told of it (project, channel, session_channels, lost, preferred, preference).
+-- what is told of it (project, channel, session_channels, preferred, preference).
 
 -- Takes those from the arguments, from this one on.
 local function of_project(q, claim_key, first)
   q.claim_key, q.project, q.hashes, q.session_channels = claim_key, ARGV[first], ARGV[first + 1], ARGV[first + 2]
-  q.channel, q.lost, q.preferred = ARGV[first + 3], ARGV[first + 4], ARGV[first + 5]
-  q.preference = tonumber(ARGV[first + 6])
+  q.channel, q.preferred, q.preference = ARGV[first + 3], ARGV[first + 4], tonumber(ARGV[first + 5])
   return q
 end
 
@@ -40,7 +39,7 @@ local function succeed(q, master, by, token, ttl)
   if master.session and master.session ~= by.session then
     if master.claim then
       end_record(master.record.key, master.record, 'preempted')
-      redis.call('PUBLISH', q.lost, master.claim)
+      tell_lost(master.record, master.claim)
     end
     note_role(q.hashes .. master.session, false)
     tell_preempted(q.session_channels .. master.session, q.project, token, by)
@@ -77,5 +76,6 @@ local function look_master(q)
   local token, ttl = grant_place(q, place, record)
   record.id = place:sub(CLAIM_AT)
   succeed(q, master, record, token, ttl)
+  tell_granted(record, record.id, token, ttl)
   return true
 end

@@ -6,7 +6,7 @@
 --       5 queue  6 when its waiters' time is up
 -- ARGV  1 claim  2 kind:name  3 floor of tokens  4 what records start with  5 project
 --       6 what hashes of sessions start with  7 what channels of sessions start with
---       8 channel of the project  9 channel of losses  10 preferred surface  11 its priority
+--       8 channel of the project  9 preferred surface  10 its priority
 -- Returns 1 if it held or waited, else 0.
 
 local main, key, claim_key, id = KEYS[1], KEYS[2], KEYS[3], ARGV[1]

@@ -1,26 +1,102 @@
 -- Renews grants, places in queues and sessions, of all kinds and tenants together.
 --
--- Keys are put together here from what they start with: five arguments a beat instead of up to nine
--- keys. (A cluster would want them listed; it is refused.)
+-- Most beats are like the one before: the claim holds, and its ttl is the one it was granted with. Such a
+-- beat is answered 'steady', and the next one of that claim comes as a steady one, which takes less than half
+-- the time: what it goes by is read for many at once, and its record is not read.
 --
+-- Keys of other beats are put together here from what they start with: five arguments a beat instead of up to
+-- nine keys. (A cluster would want them listed; it is refused.)
+--
+-- ARGV  1 number of groups of steady beats; for each: 1 kind  2 ttl, ms  3 number of beats, n
+--       n keys: of leaders and leases, or the limits of semaphores  n records
+--       n claims, or the keys of semaphores  of semaphores: n members
+-- Returns for each of them its limit, 0 where there is none, or -1: it is no steady one, and nothing was written.
+--
+-- What follows is for all other beats, and left out if there are none.
 -- ARGV  1 floor of tokens  2 what hashes of sessions start with  3 what master keys start with
---       4 what channels of sessions start with  5 channel of losses  6 preferred surface  7 its priority
---       8 channel of the agent  9 number of tenants; for each: what its keys start with, in the order
---       below; then for each beat 1 kind, 'session', or 'look' for a look after who waits for an exclusive
---       resource  2 tenant  3 claim, session or kind  4 name  5 ttl, ms
--- Returns for each beat three items: 'held', token, limit or -1 | 'waiting', position, limit or -1
--- | 'gone', reason, -1 | 'session', 1 if it is master, else 0, -1
--- | 'look', ms until the first time is up or -1, how many wait, and a fourth item: 1 if it is taken, else 0.
+--       4 what channels of sessions start with  5 preferred surface  6 its priority
+--       7 channel of the agent  8 number of tenants; for each: what its keys start with, in the order
+--       below; then for each beat 1 kind or 'session'  2 tenant  3 claim or session  4 name  5 ttl, ms
+-- Returns for each beat three items: 'held' or 'steady', token, limit or -1 | 'waiting', position, limit or -1
+-- | 'gone', reason, -1 | 'session', 1 if it is master, else 0, -1.
 
-local floor, sessions, masters = tonumber(ARGV[1]), ARGV[2], ARGV[3]
-local session_channels, lost_channel, preferred, preference = ARGV[4], ARGV[5], ARGV[6], tonumber(ARGV[7])
-local agent = ARGV[8]
+local call, pcall_of, answers, at = redis.call, redis.pcall, {}, 1
+
+-- The instant `ms` from now, as PEXPIREAT wants it.
+local function ends_in(ms)
+  return string.format('%.0f', now_ms + ms)
+end
+
+-- Each of these does a group whose keys begin after the argument `a`.
+local steady = {}
+
+function steady.leader(a, n, ttl)
+  local holders = call('MGET', unpack(ARGV, a + 1, a + n))
+  local ends, record_ends = ends_in(ttl), ends_in(ttl + KEEP)
+  for i = a + 1, a + n do
+    local answer = -1
+    if holders[i - a] == ARGV[i + 2 * n] and call('PEXPIREAT', ARGV[i + n], record_ends) == 1 then
+      call('PEXPIREAT', ARGV[i], ends)
+      answer = 0
+    end
+    answers[#answers + 1] = answer
+  end
+end
+
+-- Whoever waits looks after the queue; a holder does not. Its time is up KEEP before its record's is.
+function steady.semaphore(a, n, ttl)
+  local limits = call('MGET', unpack(ARGV, a + 1, a + n))
+  local until_s, record_ends = string.format('%.3f', (now_ms + ttl) / 1000), ends_in(ttl + KEEP)
+  for i = a + 1, a + n do
+    local record, answer = ARGV[i + n], -1
+    if limits[i - a] and call('PTTL', record) > KEEP
+      and pcall_of('ZADD', ARGV[i + 2 * n], 'XX', 'CH', until_s, ARGV[i + 3 * n]) == 1 then
+      call('PEXPIREAT', record, record_ends)
+      answer = tonumber(limits[i - a]) or 0
+    end
+    answers[#answers + 1] = answer
+  end
+end
+
+function steady.lease(a, n, ttl)
+  local now, ends, record_ends = ends_in(0), {}, {}
+  for i = a + 1, a + n do
+    local main, answer = ARGV[i], -1
+    local f = pcall_of('HMGET', main, 'owner', 'grace_ms')
+    local grace = f[1] == ARGV[i + 2 * n] and tonumber(f[2])
+    local left = grace and call('PTTL', main) - grace
+    if left and left > 0 and left <= ttl then
+      ends[grace] = ends[grace] or ends_in(ttl + grace)
+      record_ends[grace] = record_ends[grace] or ends_in(ttl + grace + KEEP)
+      call('HSET', main, 'renewed_at', now)
+      call('PEXPIREAT', main, ends[grace])
+      call('PEXPIREAT', ARGV[i + n], record_ends[grace])
+      answer = 0
+    end
+    answers[#answers + 1] = answer
+  end
+end
+
+local COLUMNS = { leader = 3, semaphore = 4, lease = 3 }
+for _ = 1, tonumber(ARGV[1]) do
+  local kind, n = ARGV[at + 1], tonumber(ARGV[at + 3])
+  steady[kind](at + 3, n, tonumber(ARGV[at + 2]))
+  at = at + 3 + n * COLUMNS[kind]
+end
+if at == #ARGV then
+  return answers
+end
+-- PRELUDE
+
+local floor, sessions, masters = tonumber(ARGV[at + 1]), ARGV[at + 2], ARGV[at + 3]
+local session_channels, preferred, preference = ARGV[at + 4], ARGV[at + 5], tonumber(ARGV[at + 6])
+local agent = ARGV[at + 7]
 local STARTS = { 'leader', 'master', 'master_claim', 'lease', 'main', 'ttl', 'waiting', 'hb', 'max',
   'notifications', 'records', 'fence', 'routes', 'leases', 'queues', 'ends', 'queue_sessions',
   'channels' }
 local tenants = {}
-local at = 9
-for i = 1, tonumber(ARGV[9]) do
+at = at + 8
+for i = 1, tonumber(ARGV[at]) do
   local tenant = { semaphores = {}, limits = {}, looked = {} }
   for _, start in ipairs(STARTS) do
     at = at + 1
@@ -38,7 +114,6 @@ local function lost(resource, record, taken)
   return 'gone', is_of_another(record, resource) and 'conflict' or why_gone(record, taken)
 end
 
-local call = redis.call
 local beat = {}
 
 -- One look after a queue serves all of its beats.
@@ -53,7 +128,7 @@ local function queue(tenant, kind, name)
     tenant.records, floor)
   if kind == 'master' then
     q.claim_key, q.project, q.hashes = tenant.master_claim .. name, name, sessions
-    q.session_channels, q.channel, q.lost = session_channels, tenant.channels .. name, lost_channel
+    q.session_channels, q.channel = session_channels, tenant.channels .. name
     q.preferred, q.preference = preferred, preference
   elseif kind == 'lease' then
     q.sessions, q.leases, q.routes, q.name = tenant.queue_sessions .. name, tenant.leases, tenant.routes, name
@@ -63,83 +138,16 @@ local function queue(tenant, kind, name)
   return q
 end
 
--- When something will have to be done for those who wait, ms from now, or -1.
-local function next_look(q, kind)
-  local left = is_taken(q) and call('PTTL', q.main) or -1
-  local lease = left > 0 and kind == 'lease' and read_lease(q.main)
-  if lease and not lease.in_grace then
-    left = left - lease.grace
-  end
-  local first = call('ZRANGE', q.ends, 0, 0, 'WITHSCORES')[2]
-  local ends = first and math.max(0, tonumber(first) - now_ms) or -1
-  if left < 0 or ends < 0 then
-    return math.max(-1, left, ends)
-  end
-  return math.min(left, ends)
-end
-
--- A beat of a claim that waited when it was read: its place; or else what it is now.
+-- A beat of a claim that waited when it was read: its place; or else what it is now. A look that grants it or
+-- takes it out takes its place out of the queue.
 local function wait_on(tenant, kind, name, ttl, record)
-  local q = queue(tenant, kind, name)
-  record = read_record(record.key)
-  if record and not record.gone and not record.token then
-    local place = beat_place(q, record, ttl, agent)
-    if place then
-      return place, record
-    end
-  end
-  return nil, record
+  local place = beat_place(queue(tenant, kind, name), record, ttl, agent)
+  return place, place and record or read_record(record.key)
 end
 
--- What beats of one ttl have in common, by the ttl as the caller wrote it.
-local rhythms = {}
-local function rhythm_of(ttl)
-  local rhythm = rhythms[ttl]
-  if not rhythm then
-    local ms = tonumber(ttl)
-    rhythm = { ends = from_now(ms), record_ends = from_now(ms + KEEP), score = score(now_s + ms / 1000) }
-    rhythms[ttl] = rhythm
-  end
-  return rhythm
-end
-
--- Most beats are like the one before: the claim holds, and its ttl is the one it was granted with. Each of
--- these does for such a beat what the function of its name does for any, with as few commands as may be.
--- Nothing if the beat is not such a one; then nothing was written.
-local again = {}
-
-function again.leader(tenant, id, name, ttl, key)
-  local main = tenant.leader .. name
-  local f = call('HMGET', key, 'token', 'ttl', 'top')
-  if not f[1] or f[2] ~= ttl or f[3] or call('GET', main) ~= id then
-    return nil
-  end
-  local rhythm = rhythm_of(ttl)
-  call('PEXPIREAT', key, rhythm.record_ends)
-  call('PEXPIREAT', main, rhythm.ends)
-  return 'held', tonumber(f[1])
-end
-
--- Whoever waits looks after the queue; a holder does not.
-function again.semaphore(tenant, id, name, ttl, key)
-  local limit = tenant.limits[name]
-  if not limit then
-    limit = tonumber(call('GET', tenant.max .. name))
-    tenant.limits[name] = limit
-  end
-  local f = call('HMGET', key, 'token', 'ttl', 'top', 'notified')
-  if not limit or not f[1] or f[2] ~= ttl or f[3] or f[4] then
-    return nil
-  end
-  local main, member = tenant.main .. name, id:gsub('%-', '')
-  local until_s = call('ZSCORE', main, member)
-  if not until_s or tonumber(until_s) <= now_s then
-    return nil
-  end
-  local rhythm = rhythm_of(ttl)
-  call('PEXPIREAT', key, rhythm.record_ends)
-  call('ZADD', main, rhythm.score, member)
-  return 'held', tonumber(f[1]), limit
+-- The word for a claim that holds: the next beat of it is a steady one, if it is like this one.
+local function word_of(record, ttl)
+  return record.ttl == ttl and not record.top and 'steady' or 'held'
 end
 
 function beat.leader(tenant, id, name, ttl, key)
@@ -155,10 +163,11 @@ function beat.leader(tenant, id, name, ttl, key)
   if redis.call('GET', main) ~= id or not record or not record.token then
     return lost('leader:' .. name, record, 'conflict')
   end
+  adopt(record, agent)
   if beat_record(record, ttl) then
     redis.call('PEXPIREAT', main, from_now(ttl))
   end
-  return 'held', record.token
+  return word_of(record, ttl), record.token
 end
 
 function beat.master(tenant, id, name, ttl, key)
@@ -176,6 +185,7 @@ function beat.master(tenant, id, name, ttl, key)
   if not is_master then
     return lost('master:' .. name, record, 'preempted')
   end
+  adopt(record, agent)
   if beat_record(record, ttl) then
     redis.call('PEXPIREAT', main, from_now(ttl))
     keep_record(claim_key, ttl)
@@ -204,8 +214,12 @@ function beat.lease(tenant, id, name, ttl, key)
       return lost('lease:' .. name, record, 'conflict')
     end
   end
+  local known = call('HGET', key, 'agent')
+  if known then
+    adopt({ key = key, agent = known }, agent)
+  end
   beat_lease(main, key, tenant.routes, lease, ttl)
-  return 'held', lease.token
+  return lease.left <= ttl + lease.grace and 'steady' or 'held', lease.token
 end
 
 -- One look after a semaphore serves all of its beats.
@@ -213,7 +227,7 @@ local function semaphore(tenant, name)
   local s = tenant.semaphores[name]
   if not s then
     s = { fence = tenant.fence, records = tenant.records, notifications = tenant.notifications,
-      floor = floor, shared = true }
+      floor = floor, shared = true, agent = agent }
     for _, key in ipairs({ 'main', 'ttl', 'waiting', 'hb', 'max' }) do
       s[key] = tenant[key] .. name
     end
@@ -238,7 +252,8 @@ function beat.semaphore(tenant, id, name, ttl, key)
     local member = id:gsub('%-', '')
     local answer = beat_permit(s, record, member, ttl)
     if answer then
-      return answer[1], answer[2], answer[3]
+      adopt(record, agent)
+      return answer[1] == 'held' and word_of(record, ttl) or answer[1], answer[2], answer[3]
     end
   end
   return 'gone', why_gone(record, record.token and 'conflict' or 'expired')
@@ -265,24 +280,11 @@ local function answer_beat(kind, index, id, name, ttl)
     return beat_session(id, tonumber(ttl))
   end
   local tenant = tenants[tonumber(index)]
-  if kind == 'look' then
-    local q = queue(tenant, id, name)
-    return 'look', next_look(q, id), call('ZCARD', q.queue), is_taken(q) and 1 or 0
-  end
-  local key = tenant.records .. id
-  local same = again[kind]
-  if same then
-    local word, a, b = same(tenant, id, name, ttl, key)
-    if word then
-      return word, a, b
-    end
-  end
-  return beat[kind](tenant, id, name, tonumber(ttl), key)
+  return beat[kind](tenant, id, name, tonumber(ttl), tenant.records .. id)
 end
 
-local answers = {}
 for first = at + 1, #ARGV, 5 do
-  local ok, word, a, b, c = pcall(answer_beat, ARGV[first], ARGV[first + 1], ARGV[first + 2],
+  local ok, word, a, b = pcall(answer_beat, ARGV[first], ARGV[first + 1], ARGV[first + 2],
     ARGV[first + 3], ARGV[first + 4])
   if not ok then
     -- Somebody put something else in its place. That takes nothing from the other beats; any other
@@ -291,9 +293,9 @@ for first = at + 1, #ARGV, 5 do
     if not string.find(tostring(text), 'WRONGTYPE', 1, true) then
       error(word, 0)
     end
-    word, a, b, c = 'gone', 'conflict', nil, nil
+    word, a, b = 'gone', 'conflict', nil
   end
   local n = #answers
-  answers[n + 1], answers[n + 2], answers[n + 3], answers[n + 4] = word, a, b or -1, c
+  answers[n + 1], answers[n + 2], answers[n + 3] = word, a, b or -1
 end
 return answers

@@ -3,7 +3,7 @@
 -- KEYS  1 master, STRING  2 claim of the master, STRING  3 fence  4 queue  5 when its waiters' time is up
 -- ARGV  1 only the grant with this token, or ''  2 what records start with  3 floor of tokens  4 project
 --       5 what hashes of sessions start with  6 what channels of sessions start with
---       7 channel of the project  8 channel of losses  9 preferred surface  10 its priority
+--       7 channel of the project  8 preferred surface  9 its priority
 -- Returns how many grants were taken away.
 
 local main, claim_key, records = KEYS[1], KEYS[2], ARGV[2]
@@ -23,7 +23,7 @@ note_role(q.hashes .. master.session, false)
 if master.claim then
   redis.call('DEL', claim_key)
   end_record(master.record.key, master.record, 'revoked')
-  redis.call('PUBLISH', q.lost, master.claim)
+  tell_lost(master.record, master.claim)
 end
 if not look_master(q) then
   tell_master_released(q.channel, q.project, master.session, holder[4], holder[3])

@@ -10,10 +10,9 @@ use crate::redis::layout::{Layout, Prefixes};
 use crate::settings::secret::{self, Credentials, Secret};
 use crate::settings::tls::{self, Trust};
 use crate::settings::{
-    Broken, Doc, Key, OpenError, Opened, Opener, Place, Refusal, SectionKey, Settings, Shape,
-    Value, value,
+    Broken, Doc, Key, OpenError, Opened, Opener, Place, Refusal, SectionKey, Settings, Shape, Value,
 };
-use crate::{duration_key, optional_path_key};
+use crate::{duration_key, optional_path_key, tls_keys};
 
 /// Longest time between two questions about a contended resource: what a lost hint costs at most.
 const POLL_MAX: Duration = Duration::from_secs(1);
@@ -39,9 +38,7 @@ pub struct Section {
     connect_timeout: Duration,
     timeout: Duration,
     poll: Duration,
-    tls_ca_file: Option<PathBuf>,
-    tls_cert_file: Option<PathBuf>,
-    tls_key_file: Option<PathBuf>,
+    tls: tls::Files,
     sentinel_secret_file: Option<PathBuf>,
 }
 
@@ -53,9 +50,7 @@ impl Default for Section {
             connect_timeout: TIMEOUT,
             timeout: TIMEOUT,
             poll: POLL_MAX,
-            tls_ca_file: None,
-            tls_cert_file: None,
-            tls_key_file: None,
+            tls: tls::Files::default(),
             sentinel_secret_file: None,
         }
     }
@@ -82,7 +77,7 @@ macro_rules! prefix_key {
     };
 }
 
-static KEYS: [Key<Section>; 11] = [
+static KEYS: [Key<Section>; 8] = [
     prefix_key!("redis.session_prefix", session_prefix).about(
         "What names of keys and channels start with: the same for every program that shares the Redis. 1 \
          to 64 visible ASCII characters without spaces, * ? [ ] and \\; no prefix may make keys that \
@@ -102,23 +97,16 @@ static KEYS: [Key<Section>; 11] = [
     duration_key!(Section, "redis.poll", poll, POLL_MIN, POLL_MAX).about(
         "How often contended resources are asked about, in case the news of a change was lost; at most 1s.",
     ),
-    optional_path_key!(Section, "redis.tls_ca_file", tls_ca_file, value::path)
-        .about(
-            "For rediss: the authorities that are trusted, in PEM format. Default: those that this host \
-             trusts.",
-        )
-        .example("\"/etc/tenured/redis-ca.pem\""),
-    optional_path_key!(Section, "redis.tls_cert_file", tls_cert_file, value::path)
-        .about(
-            "For rediss, where the server wants to see a certificate: the agent's, and its private key.",
-        )
-        .example("\"/etc/tenured/redis-client.pem\""),
-    optional_path_key!(Section, "redis.tls_key_file", tls_key_file, value::path)
-        .example("\"/etc/tenured/redis-client.key\""),
     optional_path_key!(Section, "redis.sentinel_secret_file", sentinel_secret_file, secret::path)
         .about("A file with the Sentinels' own password, as upstream_secret_file.")
         .example("\"/etc/tenured/sentinel-secret\""),
 ];
+
+static TLS_KEYS: [Key<Section>; 3] = tls_keys!(Section, "redis", "rediss", tls);
+
+fn all_keys() -> impl Iterator<Item = &'static Key<Section>> {
+    KEYS.iter().chain(&TLS_KEYS)
+}
 
 impl Settings for Section {
     fn kind(&self) -> &'static str {
@@ -152,7 +140,7 @@ impl Settings for Section {
     }
 
     fn keys(&self) -> Vec<SectionKey> {
-        KEYS.iter().map(Key::of_section).collect()
+        all_keys().map(Key::of_section).collect()
     }
 
     fn about(&self) -> &'static str {
@@ -160,12 +148,12 @@ impl Settings for Section {
     }
 
     fn set(&mut self, name: &str, text: &str) -> Result<(), Refusal> {
-        let key = KEYS.iter().find(|key| key.name == name);
+        let key = all_keys().find(|key| key.name == name);
         key.map_or(Ok(()), |key| (key.set)(self, text))
     }
 
     fn get(&self, name: &str) -> Option<Value> {
-        (KEYS.iter().find(|key| key.name == name)?.get)(self)
+        (all_keys().find(|key| key.name == name)?.get)(self)
     }
 
     fn check(&self) -> Result<(), Broken> {
@@ -255,21 +243,10 @@ impl Section {
     }
 
     fn trust(&self, url: &RedisUrl) -> Result<Option<Trust>, Broken> {
-        let files = tls::Files {
-            ca: ("redis.tls_ca_file", self.tls_ca_file.as_deref()),
-            certificate: ("redis.tls_cert_file", self.tls_cert_file.as_deref()),
-            key: ("redis.tls_key_file", self.tls_key_file.as_deref()),
-        };
         if url.tls {
-            return tls::read(&files).map(Some);
+            return self.tls.read("redis").map(Some);
         }
-        match [files.ca, files.certificate, files.key].iter().find(|(_, file)| file.is_some()) {
-            None => Ok(None),
-            Some((key, _)) => Err(Broken::new(
-                key,
-                "is for TLS, and upstream does not use it; write rediss:// with two s, or leave it out",
-            )),
-        }
+        self.tls.check_unused("redis", "rediss:// with two s").map(|()| None)
     }
 }
 

@@ -79,9 +79,14 @@ pub(super) fn end(store: &Store, by: u128) -> bool {
     }
 }
 
+/// A session of project p.
+pub(super) fn announced(by: u128) -> Subject {
+    Subject::Session { session: session(by), master: master(1, by, 0).resource }
+}
+
 #[track_caller]
 pub(super) fn beat_session(store: &Store, by: u128) -> BeatAnswer {
-    let beat = Beat { subject: Subject::Session(session(by)), ttl: TTL };
+    let beat = Beat { subject: announced(by), ttl: TTL };
     store.renew_all(vec![beat]).remove(0)
 }
 
@@ -90,14 +95,22 @@ pub(super) fn names(standing: &UpstreamStanding) -> Vec<&str> {
     standing.sessions.iter().map(|name| &**name).collect()
 }
 
-/// Messages of a project, of sessions, and of losses.
+/// The channel of the agent that asks.
+pub(super) const AGENT_CHANNEL: &str = "tenure:agent:";
+
+/// That a claim was lost, as its agent is told.
+pub(super) fn lost(claim: &Claim) -> (String, Value) {
+    (AGENT_CHANNEL.to_owned(), Value::String(format!("{} lost", hyphenated(claim.id.0))))
+}
+
+/// Messages of a project, of sessions, and to an agent.
 pub(super) struct Ears<'a>(PubSub<'a>);
 
 impl Ears<'_> {
     pub(super) fn new(connection: &mut redis::Connection) -> Ears<'_> {
         let mut subscription = connection.as_pubsub();
         subscription.psubscribe("prism:events:*").unwrap();
-        subscription.subscribe("tenure:lost").unwrap();
+        subscription.subscribe(AGENT_CHANNEL).unwrap();
         Ears(subscription)
     }
 

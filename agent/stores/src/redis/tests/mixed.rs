@@ -1,11 +1,11 @@
 //! Calls about several kinds at once.
 
-use tenure_core::model::{Beat, BeatAnswer, GoneReason, Request, Subject, Terms};
+use tenure_core::model::{Beat, BeatAnswer, GoneReason, Request, Terms};
 
 use super::super::exchange::{By, Exchange, Verified, verified, verify};
 use super::super::layout::member;
-use super::kinds::{MASTER_ROLE, announce, master};
-use super::store::{Store, TTL, announcement, beat, claim, session};
+use super::kinds::{MASTER_ROLE, announce, announced, master};
+use super::store::{Store, TTL, announcement, beat, claim};
 
 #[test]
 fn whether_a_claim_holds_still_is_seen_without_a_trace() {
@@ -88,7 +88,7 @@ fn a_server_without_memory_grants_nothing_but_renews_and_takes_back() {
         let answer = store.renew(it);
         assert!(matches!(answer, BeatAnswer::Held { token: it, .. } if it == token), "{answer:?}");
     }
-    let beat = Beat { subject: Subject::Session(session(1)), ttl: TTL };
+    let beat = Beat { subject: announced(1), ttl: TTL };
     assert_eq!(store.renew_all(vec![beat]), [MASTER_ROLE]);
     for (id, of) in (11..).zip(["leader/y", "master/q", "lease/m", "semaphore/h"]) {
         let request = Request::Claim(claim(id, 1, of));
@@ -110,7 +110,7 @@ fn everything_is_renewed_in_one_call() {
     let claims: Vec<_> = (1..).zip(kinds).map(|(id, of)| claim(id, 1, of)).collect();
     let tokens: Vec<_> = claims.iter().map(|it| store.hold(it)).collect();
     let mut beats: Vec<_> = claims.iter().map(beat).collect();
-    beats.insert(3, Beat { subject: Subject::Session(session(1)), ttl: TTL });
+    beats.insert(3, Beat { subject: announced(1), ttl: TTL });
     beats.push(beat(&claim(99, 1, "acme:lease/never")));
     let answers = store.renew_all(beats);
     let mut expected: Vec<_> = claims

@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use tenure_harness::{DEADLINE, RedisServer, until};
 use tenure_wire::{Attributes, Kind};
 use uuid::Uuid;
 
-use super::super::exchange::{By, Exchange, Invocation, Step};
+use super::super::exchange::{By, Exchange, Grants, Invocation, Step};
 use super::super::layout::{Layout, hyphenated};
 use crate::remote::greatest_token;
 
@@ -28,6 +29,7 @@ pub(super) struct Store {
     pub(super) layout: Layout,
     /// The greatest token seen, as an agent remembers it.
     pub(super) floor: Cell<u64>,
+    grants: Rc<RefCell<Grants>>,
 }
 
 impl Store {
@@ -39,6 +41,7 @@ impl Store {
             server,
             layout: Layout::default(),
             floor: Cell::new(0),
+            grants: Rc::default(),
         }
     }
 
@@ -77,8 +80,9 @@ impl Store {
 
     #[track_caller]
     pub(super) fn ask(&self, request: &Request) -> Answer {
-        let (mut exchange, mut invocation) =
-            Exchange::start(&self.layout, request, By { floor: self.floor.get(), ..By::default() });
+        let (agent, grants) = (By::default().agent, Rc::clone(&self.grants));
+        let by = By { agent, floor: self.floor.get(), grants };
+        let (mut exchange, mut invocation) = Exchange::start(&self.layout, request, by);
         loop {
             let reply = self.call(&invocation);
             match exchange.step(&self.layout, reply).unwrap() {

@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::json;
 use tenure_core::model::{BeatAnswer, ClaimAnswer, GoneReason};
 
 use super::super::layout::{hyphenated, member};
 use super::kinds::{
-    CLAIM, Ears, GRACE, HEARTBEAT, KEEP, LONGEST, MAIN, MASTER, MASTER_ROLE, MAX, PEER_ROLE,
-    SESSIONS, WAITING, announce, beat_session, check_waits, end, hash_of, ids, lease, master,
-    permit, released, score, sid, trying, with_address,
+    AGENT_CHANNEL, CLAIM, Ears, GRACE, HEARTBEAT, KEEP, LONGEST, MAIN, MASTER, MASTER_ROLE, MAX,
+    PEER_ROLE, SESSIONS, WAITING, announce, beat_session, check_waits, end, hash_of, ids, lease,
+    lost, master, permit, released, score, sid, trying, with_address,
 };
 use super::store::{Store, TTL, announcement, claim, held, resource};
 
@@ -38,6 +38,7 @@ fn a_grant_is_written_as_programs_read_it() {
         ("token", token.to_string()),
         ("since", record["since"].clone()),
         ("granted", record["granted"].clone()),
+        ("agent", AGENT_CHANNEL.to_owned()),
     ];
     let expected: BTreeMap<_, _> =
         expected.into_iter().map(|(field, value)| (field.to_owned(), value)).collect();
@@ -226,7 +227,7 @@ fn a_higher_priority_preempts_and_the_preempted_is_told() {
     let first = store.hold(&a);
     let second = store.hold(&b);
     assert!(second > first);
-    assert_eq!(ears.next(), ("tenure:lost".to_owned(), Value::String(hyphenated(a.id.0))));
+    assert_eq!(ears.next(), lost(&a));
     let payload = json!({
         "type": "MasterPreempted", "project": "p", "token": second,
         "by": {"session": sid(2), "name": "name-2", "host": "host-2"},

@@ -1,7 +1,9 @@
-use tenure_core::model::{Beat, GoneReason};
+use tenure_core::model::{Beat, GoneReason, GrantHint};
 use uuid::Uuid;
 
+use super::looks::{VERIFY_LATER, VERIFY_PER_CALL_MAX};
 use super::*;
+use crate::remote::Topic;
 
 const NOW: Boottime = Boottime::from_nanos(1_000_000_000_000);
 const TTL: Duration = Duration::from_secs(30);
@@ -33,11 +35,28 @@ fn holding(resource: &Resource) -> (OwnClaims, ClaimId) {
 }
 
 #[test]
-fn a_change_of_a_held_key_is_looked_at_at_once_unless_it_was_most_likely_a_beat() {
+fn a_change_of_a_held_key_is_looked_at_by_reading_it() {
+    let resource = leader("cleanup");
+    let (mut own, id) = holding(&resource);
+    own.interests.restart(true);
+    own.changed(NOW, &resource);
+    let watched = [Topic::Held(id, resource.clone())];
+    assert_eq!(own.interests.take(), watched, "it is watched anew");
+    assert_eq!(own.poll_timeout(), own.sweep_at, "nothing else is asked");
+    let mut reports = VecDeque::new();
+    own.seen_lost(NOW, ClaimId(Uuid::from_u128(2)), &resource, &mut reports);
+    assert!(reports.is_empty(), "another one is held by now");
+    own.seen_lost(NOW, id, &resource, &mut reports);
+    let lost = [Change::Lost { claim: id, resource: resource.clone() }, Change::Resource(resource)];
+    assert_eq!(reports, lost.map(Report::Change));
+}
+
+#[test]
+fn a_held_key_is_verified_where_nothing_tells_of_its_changes() {
     let resource = leader("cleanup");
     let (mut own, id) = holding(&resource);
     own.changed(NOW, &resource);
-    assert!(own.take_suspects(NOW).is_empty());
+    assert!(own.take_suspects(NOW).is_empty(), "that was most likely a beat");
     let later = NOW + Duration::from_secs(1);
     own.changed(later, &resource);
     assert_eq!(own.take_suspects(later), [(id, resource.clone())]);
@@ -56,7 +75,7 @@ fn permits_are_looked_at_at_once_but_not_at_every_beat_of_others() {
     own.changed(now, &gpu);
     assert_eq!(own.take_suspects(now), [(id, gpu.clone())]);
     own.verified();
-    for _ in 0..10 {
+    for _ in 1..10 {
         now = now + Duration::from_millis(100);
         own.changed(now, &gpu);
         assert!(own.take_suspects(now).is_empty());
@@ -64,6 +83,48 @@ fn permits_are_looked_at_at_once_but_not_at_every_beat_of_others() {
     let again = NOW + Duration::from_secs(5) + VERIFY_LATER;
     assert_eq!(own.poll_timeout(), Some(again));
     assert_eq!(own.take_suspects(again), [(id, gpu)]);
+}
+
+#[test]
+fn own_beats_of_a_semaphore_have_its_holders_counted_and_looked_at_if_there_are_others() {
+    let gpu = semaphore("gpu");
+    let (mut own, id) = holding(&gpu);
+    own.interests.restart(true);
+    let counts = [Topic::Held(id, gpu.clone())];
+    let mut now = NOW;
+    let beat = |own: &mut OwnClaims, now| {
+        own.handle_request(now, &renewal(id, &gpu));
+        own.changed(now, &gpu);
+        own.changed(now, &gpu);
+        let topics = own.interests.take();
+        own.interests.taken_up(&topics, true);
+        assert_eq!(topics, counts, "once");
+    };
+    for holders in [2, 2, 1] {
+        now = now + Duration::from_secs(10);
+        beat(&mut own, now);
+        let is_news = own.held[&gpu].holders != Some(holders);
+        own.counted(now, &gpu, holders);
+        let taken = own.take_suspects(now);
+        assert_eq!(taken.len(), usize::from(is_news));
+        own.verified();
+    }
+    let soon = now + Duration::from_millis(1);
+    own.handle_request(soon, &renewal(id, &gpu));
+    own.handle_answer(soon, &renewal(id, &gpu), &held());
+    own.interests.changed(&gpu);
+    own.changed(soon, &gpu);
+    assert_eq!(own.interests.take(), [], "it was counted just now");
+    let later = own.suspected.first().unwrap().0;
+    assert!(own.take_suspects(later).is_empty());
+    assert_eq!(own.interests.take(), counts);
+    own.interests.taken_up(&counts, true);
+    own.changed(later, &gpu);
+    assert_eq!(
+        own.take_suspects(later + VERIFY_LATER),
+        [(id, gpu.clone())],
+        "somebody else did it"
+    );
 }
 
 #[test]
@@ -103,11 +164,69 @@ fn a_grant_is_hinted_once_until_it_was_asked_about() {
     let waits = Ok(Answer::Renew(vec![BeatAnswer::Waiting { position: 1, limit: None }]));
     for _ in 0..2 {
         own.handle_answer(NOW, &request, &waits);
-        assert_eq!(own.granted(id), Some(gpu.clone()));
-        assert_eq!(own.granted(id), None);
+        assert_eq!(own.granted(id, false), Some(gpu.clone()));
+        assert_eq!(own.granted(id, false), None);
+        assert_eq!(own.granted(id, true), Some(gpu.clone()), "until when it holds is news");
     }
     own.handle_answer(NOW, &request, &held());
-    assert_eq!(own.granted(id), None, "it is held");
+    assert_eq!(own.granted(id, true), None, "it is held");
+}
+
+#[test]
+fn a_hint_while_a_claim_is_asked_about_has_it_asked_about_once_more() {
+    let resource = leader("cleanup");
+    let id = ClaimId(Uuid::from_u128(1));
+    let told =
+        [Report::Change(Change::Granted { claim: id, resource: resource.clone(), grant: None })];
+    let waits = Ok(Answer::Renew(vec![BeatAnswer::Waiting { position: 1, limit: None }]));
+    let mut own = OwnClaims::default();
+    let request = renewal(id, &resource);
+    let answered = |own: &mut OwnClaims, answer| {
+        let mut reports = VecDeque::new();
+        own.handle_answer(NOW, &request, answer);
+        own.tell_again(NOW, &mut reports);
+        reports
+    };
+    let hinted = |own: &mut OwnClaims, grant| {
+        let mut reports = VecDeque::new();
+        own.handle_hint(NOW, Hint::Granted(id, grant), &mut reports);
+        reports
+    };
+    own.handle_request(NOW, &request);
+    assert_eq!(answered(&mut own, &waits), []);
+    // The first says too much; the grant comes after the store has answered, and before the answer is here.
+    assert_eq!(hinted(&mut own, None), told);
+    for _ in 0..3 {
+        assert_eq!(hinted(&mut own, None), []);
+    }
+    assert_eq!(answered(&mut own, &waits), told, "the answer may be older than the grant");
+    assert_eq!(answered(&mut own, &waits), [], "once");
+    // An answer that fails says nothing, and one that it is held all.
+    assert_eq!(hinted(&mut own, None), told);
+    assert_eq!(hinted(&mut own, None), []);
+    own.handle_answer(NOW, &request, &Err(Failure::Unknown("lost".to_owned())));
+    assert_eq!(answered(&mut own, &waits), told);
+    assert_eq!(hinted(&mut own, None), []);
+    assert_eq!(answered(&mut own, &held()), []);
+}
+
+#[test]
+fn a_grant_and_the_change_of_its_key_are_told_together() {
+    let resource = leader("cleanup");
+    let mut own = OwnClaims::default();
+    let id = ClaimId(Uuid::from_u128(1));
+    let request = renewal(id, &resource);
+    own.handle_request(NOW, &request);
+    let waits = Ok(Answer::Renew(vec![BeatAnswer::Waiting { position: 1, limit: None }]));
+    own.handle_answer(NOW, &request, &waits);
+    let grant = GrantHint { token: 7, limit: None, confirm_by: NOW + TTL };
+    let mut reports = VecDeque::new();
+    own.handle_hint(NOW, Hint::Resource(resource.clone()), &mut reports);
+    own.handle_hint(NOW, Hint::Granted(id, Some(grant.clone())), &mut reports);
+    own.handle_hint(NOW, Hint::Granted(id, None), &mut reports);
+    let granted = Change::Granted { claim: id, resource: resource.clone(), grant: Some(grant) };
+    let told = [granted, Change::Resource(resource)].map(Report::Change);
+    assert_eq!(reports, told);
 }
 
 #[test]
@@ -147,14 +266,15 @@ fn each_step_of_a_claim_is_told_once() {
     let gpu = semaphore("gpu");
     let mut own = OwnClaims::default();
     let request = renewal(ClaimId(Uuid::from_u128(1)), &gpu);
-    let waits = Ok(Answer::Renew(vec![BeatAnswer::Waiting { position: 1, limit: None }]));
+    let [waits, is_next] = [2, 1]
+        .map(|position| Ok(Answer::Renew(vec![BeatAnswer::Waiting { position, limit: None }])));
     let gone = Ok(Answer::Renew(vec![BeatAnswer::Gone(GoneReason::Expired)]));
-    for answer in [&waits, &waits, &held(), &held(), &gone, &gone] {
+    for answer in [&waits, &is_next, &is_next, &held(), &held(), &gone, &gone] {
         own.handle_request(NOW, &request);
         own.handle_answer(NOW, &request, answer);
     }
     let steps: Vec<_> = own.take_steps().into_iter().map(|(_, step)| step).collect();
-    use ClaimStep::{Forgotten, Tracked, Waits, WaitsNoMore};
-    assert_eq!(steps, [Tracked, Waits, WaitsNoMore, Forgotten, Tracked, Forgotten]);
+    use ClaimStep::{Forgotten, IsNext, IsNextNoMore, Tracked};
+    assert_eq!(steps, [Tracked, IsNext, IsNextNoMore, Forgotten, Tracked, Forgotten]);
     assert_eq!(own.take_steps(), []);
 }

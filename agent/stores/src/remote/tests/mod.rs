@@ -235,7 +235,7 @@ async fn hints_concern_own_claims_alone() {
     bench.driver.submit(clock::now(), CallId(1), beat(Duration::from_secs(30)));
     assert!(matches!(bench.report().await, Report::Answer { result: Ok(_), .. }));
     bench.hint(Hint::Lost(id(2)));
-    bench.hint(Hint::Granted(id(2)));
+    bench.hint(Hint::Granted(id(2), None));
     let session = SessionId(Uuid::nil());
     bench.hint(Hint::ToSession { session, payload: Vec::new() });
     bench.hint(Hint::Lost(id(1)));

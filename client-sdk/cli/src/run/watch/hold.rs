@@ -16,6 +16,9 @@ const NEWS_MAX_NS: u64 = 50_000_000;
 pub(super) struct Hold {
     id: Uuid,
     pub(super) ttl: Duration,
+    /// The longest that it was seen to be valid for, the ttl at most: a grant lasts for seconds only until a first
+    /// beat confirms it.
+    pub(super) lasts: Duration,
     validity: Validity,
     /// The last one that was not 0.
     pub(super) valid_until: u64,
@@ -28,9 +31,11 @@ pub(super) struct Hold {
 impl Hold {
     /// A fresh grant.
     pub(super) fn new(acquired: &Acquired, validity: Validity) -> Hold {
+        let ttl = Duration::from_millis(acquired.ttl_ms);
         Hold {
             id: acquired.hold,
-            ttl: Duration::from_millis(acquired.ttl_ms),
+            ttl,
+            lasts: ttl.min(Duration::from_millis(acquired.valid_ms)),
             validity,
             valid_until: acquired.valid_until_boottime_ns,
             jeopardy: acquired.state == HoldState::Jeopardy,
@@ -89,6 +94,8 @@ impl Hold {
         match self.validity.read() {
             Reading::Until(instant) => {
                 self.valid_until = instant;
+                let left = Duration::from_nanos(instant.saturating_sub(boottime_ns()));
+                self.lasts = self.lasts.max(left.min(self.ttl));
                 self.blank_since = None;
                 None
             }

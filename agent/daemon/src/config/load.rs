@@ -1,0 +1,111 @@
+//! The agent's configuration out of its layers.
+
+use std::path::PathBuf;
+
+use tenure_core::keeper::Settings;
+use tenure_service::config::{
+    ConfigError, ConfigFile, Configuration, Environment, Key, Loaded, Origin,
+};
+use tenure_stores::settings::Stores;
+use tenure_stores::settings::secret::{self, Credentials, Secret};
+
+use super::{Config, Flags, Limits, allow, directories, keys, rules};
+use crate::policy::Policy;
+use crate::telemetry::LogFormat;
+
+/// Reads every layer.
+///
+/// # Errors
+///
+/// See [`Loaded::read`].
+pub fn load(flags: &Flags, environment: &Environment) -> Result<Loaded<Config>, ConfigError> {
+    let named = flags.config.as_deref();
+    let mut loaded = Loaded::read(defaults(environment), named, environment, flags.values())?;
+    if !loaded.is_set("socket") {
+        loaded.config.socket = loaded.config.runtime_dir.join("api.sock");
+    }
+    if !loaded.is_set("host_name") {
+        let name = tenure_host::machine::host_name().map_err(ConfigError::HostName)?;
+        loaded.config.settings.host = name.into();
+    }
+    rules::check(&loaded.config).map_err(|broken| loaded.broken(broken))?;
+    let credentials = environment.credentials();
+    let config = &mut loaded.config;
+    let upstream = config.stores.upstream();
+    config.settings.poll = upstream.poll();
+    if upstream.takes_secret() && config.upstream_secret_file.is_none() {
+        config.upstream_secret_file = secret::credential(&credentials);
+    }
+    let opener = config.stores.resolve(config.upstream_secret_file.as_deref(), &credentials);
+    loaded.config.opener = opener.map_err(|broken| loaded.broken(broken))?;
+    Ok(loaded)
+}
+
+/// Without what follows from other keys or from the host: the socket, and the host's name.
+pub(super) fn defaults(environment: &Environment) -> Config {
+    let directories = directories::defaults(environment);
+    let stores = Stores::default();
+    #[expect(clippy::expect_used, reason = "without a URL the store takes no settings")]
+    let opener = stores.resolve(None, &Credentials::default()).expect("a store by default");
+    Config {
+        socket: PathBuf::new(),
+        audience: directories.audience,
+        upstream_secret_file: None,
+        opener,
+        stores,
+        state_dir: directories.state,
+        runtime_dir: directories.runtime,
+        log: "info".to_owned(),
+        log_format: LogFormat::default(),
+        metrics_listen: None,
+        settings: Settings { agent_uid: environment.uid, ..Settings::default() },
+        limits: Limits::default(),
+        policy: Policy::default(),
+        allow: Vec::new(),
+    }
+}
+
+impl Configuration for Config {
+    const DAEMON: &'static str = "agent";
+    const PREFIX: &'static str = "TENURED_";
+    const MAIN: &'static str = directories::MAIN;
+    // Clients use it; an agent started in the same shell should meet them.
+    const SHARED: &'static [(&'static str, &'static str)] = &[("TENURE_SOCKET", "socket")];
+
+    fn keys() -> &'static [Key<Config>] {
+        keys::all()
+    }
+
+    fn files(environment: &Environment) -> (Vec<PathBuf>, Vec<String>) {
+        directories::files(environment)
+    }
+
+    fn stores(&self) -> &Stores {
+        &self.stores
+    }
+
+    fn stores_mut(&mut self) -> &mut Stores {
+        &mut self.stores
+    }
+
+    fn secrets(&self) -> Vec<(&'static str, Secret)> {
+        self.opener.secrets()
+    }
+
+    fn add_rules(
+        &mut self,
+        list: &toml::Value,
+        file: &ConfigFile,
+    ) -> Result<Option<Vec<Origin>>, ConfigError> {
+        let tables = allow::tables(list.clone(), &file.origin(Config::RULES))?;
+        let origin = |index| file.origin_of_entry(Config::RULES, index);
+        let origins: Vec<_> = (0..tables.len()).map(origin).collect();
+        self.policy.extend(allow::rules(&tables, &origins, self.allow.len())?);
+        self.allow.extend(tables);
+        Ok(Some(origins))
+    }
+
+    fn rules(&self) -> &[toml::Table] {
+        &self.allow
+    }
+}

@@ -1,0 +1,392 @@
+//! What a principal has, as far as it passed through this gateway.
+//!
+//! The store is the truth. This is what its answers said, and counts for the time that a store gives it
+//! unless it is renewed. With several gateways each counts what passes through it.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tenure_core::model::{
+    Answer, Beat, BeatAnswer, Claim, ClaimAnswer, ClaimId, Failure, GoneReason, Request, Resource,
+    SessionId, SessionRecord, Subject,
+};
+use tenure_core::time::Boottime;
+
+use super::bounds::{Denied, KeyBounds};
+use super::pace::Pace;
+
+/// How often what nobody renewed is looked for at most, since all is looked through.
+const SWEEP_EVERY: Duration = Duration::from_secs(1);
+
+/// Sessions and claims of a principal, and its pace.
+#[derive(Debug, Default)]
+pub struct Account(Mutex<Own>);
+
+/// About 250 bytes for each session and claim that its principal has.
+#[derive(Debug, Default)]
+struct Own {
+    sessions: HashMap<SessionId, Boottime>,
+    claims: HashMap<ClaimId, Live>,
+    /// Those of the claims that wait, or may.
+    waiting: usize,
+    sweep_at: Boottime,
+    calls: Pace,
+    beats: Pace,
+}
+
+#[derive(Debug)]
+struct Live {
+    stage: Stage,
+    resource: Resource,
+    /// `None` if this gateway did not see the claim.
+    session: Option<SessionId>,
+    /// When a store forgets it, unless it is renewed.
+    until: Boottime,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// The store has not answered.
+    Asked {
+        queues: bool,
+    },
+    Waiting,
+    /// With this token.
+    Held(u64),
+}
+
+/// What became of something.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fact {
+    pub event: Event,
+    pub session: Option<SessionId>,
+    pub claim: Option<ClaimId>,
+    pub resource: Option<Resource>,
+    pub token: Option<u64>,
+    pub outcome: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Event {
+    Register,
+    Grant,
+    Preemption,
+    Release,
+    Revocation,
+    Loss,
+    Refusal,
+    /// A key was added, changed or removed.
+    Key,
+    /// Lines were left out.
+    Dropped,
+}
+
+impl Account {
+    /// Lets one call through; beats go by a pace of their own, so that calls cost no hold.
+    ///
+    /// # Errors
+    ///
+    /// With how long to wait, when it comes too early.
+    pub fn pace(&self, now: Boottime, beats: bool, per_second: u32) -> Result<(), Duration> {
+        let mut own = self.own();
+        if beats { own.beats.take(now, per_second) } else { own.calls.take(now, per_second) }
+    }
+
+    /// Makes room for what a request asks for. It is [`Account::settle`]d with the store's answer.
+    ///
+    /// # Errors
+    ///
+    /// When there is no room within the bounds.
+    pub fn admit(
+        &self,
+        now: Boottime,
+        request: &Request,
+        bounds: &KeyBounds,
+    ) -> Result<(), Denied> {
+        let mut own = self.own();
+        match request {
+            Request::Announce(SessionRecord { owner, ttl, .. })
+                if !own.sessions.contains_key(&owner.session) =>
+            {
+                own.judge(now, |own| own.has_room_for_session(bounds))?;
+                // The session is there when the store says so; until then it takes room.
+                own.sessions.insert(owner.session, now + *ttl);
+            }
+            Request::Claim(Claim { id, resource, owner, ttl, enqueue, .. })
+                if !own.claims.contains_key(id) =>
+            {
+                own.judge(now, |own| own.has_room_for_claim(bounds, *enqueue))?;
+                let live = Live {
+                    stage: Stage::Asked { queues: *enqueue },
+                    resource: resource.clone(),
+                    session: Some(owner.session),
+                    until: now + *ttl,
+                };
+                own.put(*id, live);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Learns from the store's answer what is there now; the facts are new.
+    pub fn settle(
+        &self,
+        now: Boottime,
+        request: &Request,
+        result: &Result<Answer, Failure>,
+    ) -> Vec<Fact> {
+        let mut own = self.own();
+        let mut facts = Vec::new();
+        match (request, result) {
+            (Request::Claim(claim), Ok(Answer::Claim(answer))) => {
+                own.claimed(now, claim, answer, &mut facts);
+            }
+            (Request::Claim(claim), Err(Failure::Unavailable(_))) => own.drop_asked(claim.id),
+            (Request::Renew(beats), Ok(Answer::Renew(answers))) => {
+                for (beat, answer) in beats.iter().zip(answers) {
+                    own.renewed(now, beat, answer, &mut facts);
+                }
+            }
+            (Request::Release { claim, resource }, Ok(Answer::Released(found))) => {
+                let live = own.take(*claim);
+                let outcome = if *found { "released" } else { "not_found" };
+                facts.push(Fact {
+                    session: live.as_ref().and_then(|live| live.session),
+                    claim: Some(*claim),
+                    resource: Some(resource.clone()),
+                    token: live.and_then(|live| live.token()),
+                    ..Fact::new(Event::Release, outcome)
+                });
+            }
+            (Request::Announce(record), Ok(Answer::Announced)) => {
+                let session = record.owner.session;
+                own.sessions.insert(session, now + record.ttl);
+                let resource = Some(record.master());
+                let fact = Fact::new(Event::Register, "announced");
+                facts.push(Fact { session: Some(session), resource, ..fact });
+            }
+            (Request::Announce(record), Err(Failure::Unavailable(_))) => {
+                own.sessions.remove(&record.owner.session);
+            }
+            (Request::EndSession { session, .. }, Ok(Answer::Ended(found))) => {
+                own.sessions.remove(session);
+                let outcome = if *found { "ended" } else { "not_found" };
+                facts.push(Fact { session: Some(*session), ..Fact::new(Event::Release, outcome) });
+            }
+            (Request::Revoke { resource, token }, Ok(Answer::Revoked(count))) => {
+                let fact = Fact::new(Event::Revocation, &format!("revoked {count}"));
+                facts.push(Fact { resource: Some(resource.clone()), token: *token, ..fact });
+            }
+            // One that is not known to have happened takes room for as long as it may last.
+            _ => {}
+        }
+        facts
+    }
+
+    /// Learns from the store that a claim has ended; `None` if that is no news.
+    pub fn lost(&self, claim: ClaimId, reason: GoneReason) -> Option<Fact> {
+        self.own().take(claim).map(|live| live.loss(claim, reason))
+    }
+
+    /// True if it has nothing, any more.
+    pub fn is_empty(&self, now: Boottime) -> bool {
+        let own = self.own();
+        let until = own.claims.values().map(|live| live.until);
+        own.sessions.values().copied().chain(until).all(|until| until <= now)
+    }
+
+    fn own(&self) -> MutexGuard<'_, Own> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Own {
+    /// Judges, after a look for what nobody renewed.
+    fn judge(
+        &mut self,
+        now: Boottime,
+        has_room: impl Fn(&Own) -> Result<(), Denied>,
+    ) -> Result<(), Denied> {
+        if now >= self.sweep_at {
+            self.sweep_at = now + SWEEP_EVERY;
+            self.sessions.retain(|_, until| *until > now);
+            let waiting = &mut self.waiting;
+            self.claims.retain(|_, live| {
+                let lasts = live.until > now;
+                *waiting -= usize::from(!lasts && live.may_wait());
+                lasts
+            });
+        }
+        has_room(self)
+    }
+
+    fn has_room_for_session(&self, bounds: &KeyBounds) -> Result<(), Denied> {
+        let max = bounds.scope.sessions_max;
+        KeyBounds::judge_count("sessions_max", "session", self.sessions.len(), max)
+    }
+
+    fn has_room_for_claim(&self, bounds: &KeyBounds, enqueue: bool) -> Result<(), Denied> {
+        let max = bounds.scope.holds_max;
+        KeyBounds::judge_count("holds_max", "hold", self.claims.len(), max)?;
+        match enqueue {
+            true => {
+                let max = bounds.waiters_max;
+                KeyBounds::judge_count("waiters_max", "waiter", self.waiting, max)
+            }
+            false => Ok(()),
+        }
+    }
+
+    fn claimed(
+        &mut self,
+        now: Boottime,
+        claim: &Claim,
+        answer: &ClaimAnswer,
+        facts: &mut Vec<Fact>,
+    ) {
+        let Claim { id, resource, owner, ttl, .. } = claim;
+        let stage = match answer {
+            ClaimAnswer::Held { token, .. } => Stage::Held(*token),
+            ClaimAnswer::Waiting { .. } => Stage::Waiting,
+            ClaimAnswer::Contended { .. } | ClaimAnswer::Quarantined { .. } => {
+                return self.drop_asked(*id);
+            }
+            ClaimAnswer::Gone(reason) => return facts.extend(self.gone(*id, *reason)),
+        };
+        let (resource, session) = (resource.clone(), Some(owner.session));
+        let live = Live { stage, resource, session, until: now + *ttl };
+        self.stands(*id, live, facts);
+    }
+
+    fn renewed(&mut self, now: Boottime, beat: &Beat, answer: &BeatAnswer, facts: &mut Vec<Fact>) {
+        let Beat { subject, ttl } = beat;
+        let until = now + *ttl;
+        match (subject, answer) {
+            (Subject::Session { session, .. }, BeatAnswer::Session { .. }) => {
+                self.sessions.insert(*session, until);
+            }
+            (Subject::Session { session, .. }, BeatAnswer::Gone(reason)) => {
+                if self.sessions.remove(session).is_some() {
+                    let fact = Fact::new(Event::Loss, outcome(*reason));
+                    facts.push(Fact { session: Some(*session), ..fact });
+                }
+            }
+            (Subject::Claim { claim, .. }, BeatAnswer::Gone(reason)) => {
+                facts.extend(self.gone(*claim, *reason));
+            }
+            (Subject::Claim { claim, resource }, answer) => {
+                let stage = match answer {
+                    BeatAnswer::Held { token, .. } => Stage::Held(*token),
+                    _ => Stage::Waiting,
+                };
+                if let Some(live) = self.claims.get_mut(claim)
+                    && live.stage == stage
+                {
+                    live.until = until;
+                    return;
+                }
+                let session = self.claims.get(claim).and_then(|live| live.session);
+                let live = Live { stage, resource: resource.clone(), session, until };
+                self.stands(*claim, live, facts);
+            }
+            (Subject::Session { .. }, _) => {}
+        }
+    }
+
+    /// Keeps how a claim stands. A grant is told once.
+    fn stands(&mut self, id: ClaimId, live: Live, facts: &mut Vec<Fact>) {
+        let was = self.claims.get(&id).map(|was| was.stage);
+        if let Stage::Held(token) = live.stage
+            && was != Some(live.stage)
+        {
+            // Granted before this gateway began, or through another.
+            let outcome = if was.is_none() { "found_held" } else { "granted" };
+            facts.push(Fact {
+                session: live.session,
+                claim: Some(id),
+                resource: Some(live.resource.clone()),
+                token: Some(token),
+                ..Fact::new(Event::Grant, outcome)
+            });
+        }
+        self.put(id, live);
+    }
+
+    fn gone(&mut self, id: ClaimId, reason: GoneReason) -> Option<Fact> {
+        let live = self.take(id)?;
+        // A claim that was never granted and never waited was lost by nobody.
+        (!matches!(live.stage, Stage::Asked { .. })).then(|| live.loss(id, reason))
+    }
+
+    fn drop_asked(&mut self, id: ClaimId) {
+        if self.claims.get(&id).is_some_and(|live| matches!(live.stage, Stage::Asked { .. })) {
+            self.take(id);
+        }
+    }
+
+    fn put(&mut self, id: ClaimId, live: Live) {
+        self.waiting += usize::from(live.may_wait());
+        if let Some(was) = self.claims.insert(id, live) {
+            self.waiting -= usize::from(was.may_wait());
+        }
+    }
+
+    fn take(&mut self, id: ClaimId) -> Option<Live> {
+        let live = self.claims.remove(&id)?;
+        self.waiting -= usize::from(live.may_wait());
+        Some(live)
+    }
+}
+
+impl Live {
+    fn may_wait(&self) -> bool {
+        matches!(self.stage, Stage::Waiting | Stage::Asked { queues: true })
+    }
+
+    fn token(&self) -> Option<u64> {
+        match self.stage {
+            Stage::Held(token) => Some(token),
+            Stage::Asked { .. } | Stage::Waiting => None,
+        }
+    }
+
+    fn loss(self, claim: ClaimId, reason: GoneReason) -> Fact {
+        let event = match reason {
+            GoneReason::Preempted => Event::Preemption,
+            GoneReason::Released => Event::Release,
+            _ => Event::Loss,
+        };
+        Fact {
+            session: self.session,
+            claim: Some(claim),
+            token: self.token(),
+            resource: Some(self.resource),
+            ..Fact::new(event, outcome(reason))
+        }
+    }
+}
+
+impl Fact {
+    pub fn new(event: Event, outcome: &str) -> Fact {
+        let outcome = outcome.to_owned();
+        Fact { event, session: None, claim: None, resource: None, token: None, outcome }
+    }
+}
+
+fn outcome(reason: GoneReason) -> &'static str {
+    match reason {
+        GoneReason::Released => "released",
+        GoneReason::Expired => "expired",
+        GoneReason::Preempted => "preempted",
+        GoneReason::Revoked => "revoked",
+        GoneReason::Unknown => "unknown",
+        GoneReason::Conflict => "conflict",
+    }
+}
+
+#[cfg(test)]
+#[path = "account_tests.rs"]
+mod tests;

@@ -1,0 +1,174 @@
+//! What a principal has, by the answers of a store that the tests write.
+
+use std::sync::Arc;
+
+use tenure_bounds::Bounds;
+use tenure_core::model::{Owner, Terms};
+use tenure_wire::{Kind, Role};
+use uuid::Uuid;
+
+use super::*;
+
+const NOW: Boottime = Boottime::from_nanos(9_000_000_000);
+const TTL: Duration = Duration::from_secs(30);
+const MANY: usize = 10_000;
+
+fn bounds(sessions: usize, holds: usize, waiters: usize) -> KeyBounds {
+    let scope =
+        Bounds { sessions_max: Some(sessions), holds_max: Some(holds), ..Bounds::default() };
+    KeyBounds { scope, waiters_max: Some(waiters), ..KeyBounds::default() }
+}
+
+fn id(number: usize) -> ClaimId {
+    ClaimId(Uuid::from_u128(number as u128))
+}
+
+fn resource() -> Resource {
+    Resource { tenant: "t".into(), kind: Kind::Leader, name: "n".into() }
+}
+
+fn owner(number: usize) -> Owner {
+    Owner {
+        session: SessionId(Uuid::from_u128(number as u128)),
+        host: "h".into(),
+        name: "n".into(),
+    }
+}
+
+fn claim(number: usize, enqueue: bool) -> Request {
+    let (id, resource, owner) = (id(number), resource(), owner(7));
+    Request::Claim(Claim { id, resource, owner, ttl: TTL, terms: Terms::Leader, enqueue })
+}
+
+fn announce(number: usize) -> Request {
+    let word: Arc<str> = "w".into();
+    let (tenant, project, surface) = (Arc::clone(&word), Arc::clone(&word), word);
+    Request::Announce(SessionRecord { owner: owner(number), tenant, project, surface, ttl: TTL })
+}
+
+fn beat(number: usize) -> Request {
+    let subject = Subject::Claim { claim: id(number), resource: resource() };
+    Request::Renew(vec![Beat { subject, ttl: TTL }])
+}
+
+fn held(token: u64) -> Result<Answer, Failure> {
+    Ok(Answer::Claim(ClaimAnswer::Held { token, limit: None, limit_was: None }))
+}
+
+fn waiting() -> Result<Answer, Failure> {
+    Ok(Answer::Claim(ClaimAnswer::Waiting { position: 1, limit: None, limit_was: None }))
+}
+
+fn contended() -> Result<Answer, Failure> {
+    let (holder, free_in, limit, limit_was) = (None, None, None, None);
+    Ok(Answer::Claim(ClaimAnswer::Contended { holder, free_in, limit, limit_was }))
+}
+
+fn beaten(answer: BeatAnswer) -> Result<Answer, Failure> {
+    Ok(Answer::Renew(vec![answer]))
+}
+
+fn told(facts: &[Fact]) -> Vec<(Event, &str, Option<u64>)> {
+    facts.iter().map(|fact| (fact.event, &*fact.outcome, fact.token)).collect()
+}
+
+#[test]
+fn no_more_than_the_bounds_and_room_comes_back() {
+    let (account, bounds) = (Account::default(), bounds(1, 2, 1));
+    let admit = |at, request: &Request| account.admit(at, request, &bounds);
+    let bound = |result: Result<(), Denied>| result.err().map(|denied| denied.bound);
+    let released = Ok(Answer::Released(true));
+    let release = |number| Request::Release { claim: id(number), resource: resource() };
+
+    admit(NOW, &claim(1, true)).unwrap();
+    admit(NOW, &claim(1, true)).unwrap();
+    assert_eq!(bound(admit(NOW, &claim(2, true))), Some("waiters_max"), "the first may wait");
+    account.settle(NOW, &claim(1, true), &held(5));
+    admit(NOW, &claim(2, true)).unwrap();
+    account.settle(NOW, &claim(2, true), &waiting());
+    assert_eq!(bound(admit(NOW, &claim(3, false))), Some("holds_max"), "waiting ones count");
+    account.settle(NOW, &release(2), &released);
+    admit(NOW, &claim(3, true)).unwrap();
+    account.settle(NOW, &claim(3, true), &contended());
+    admit(NOW, &claim(4, true)).unwrap();
+    account.settle(NOW, &claim(4, true), &Err(Failure::Unavailable(String::new())));
+    admit(NOW, &claim(5, true)).unwrap();
+    account.settle(NOW, &claim(5, true), &Err(Failure::Unknown(String::new())));
+    assert_eq!(bound(admit(NOW, &claim(6, false))), Some("holds_max"), "it may have happened");
+
+    admit(NOW, &announce(1)).unwrap();
+    let denied = admit(NOW, &announce(2)).unwrap_err();
+    assert!(denied.to_string().starts_with("one more session, beside 1, is outside"), "{denied}");
+    admit(NOW, &announce(1)).unwrap();
+
+    // Only what is renewed is counted for longer than its ttl.
+    let later = NOW + (TTL - Duration::from_millis(1));
+    let answer = BeatAnswer::Held { token: 5, limit: None };
+    account.settle(later, &beat(1), &beaten(answer));
+    let (after, again) = (NOW + TTL, NOW + TTL + SWEEP_EVERY);
+    admit(after, &claim(6, false)).unwrap();
+    assert_eq!(bound(admit(again, &claim(7, false))), Some("holds_max"));
+    admit(again, &announce(2)).unwrap();
+}
+
+#[test]
+fn what_became_of_a_claim_is_told_once_and_in_order() {
+    let account = Account::default();
+    let none = KeyBounds::default();
+    let mut facts = Vec::new();
+    let gone = |reason| beaten(BeatAnswer::Gone(reason));
+    let held_beat = |token| beaten(BeatAnswer::Held { token, limit: None });
+    for (request, result) in [
+        (announce(7), Ok(Answer::Announced)),
+        (claim(1, true), waiting()),
+        (beat(1), held_beat(3)),
+        (beat(1), held_beat(3)),
+        (claim(1, true), held(3)),
+        (beat(1), gone(GoneReason::Preempted)),
+        (beat(1), gone(GoneReason::Preempted)),
+        (claim(2, false), held(4)),
+        (Request::Release { claim: id(2), resource: resource() }, Ok(Answer::Released(true))),
+        (beat(3), held_beat(9)),
+    ] {
+        account.admit(NOW, &request, &none).unwrap();
+        facts.extend(account.settle(NOW, &request, &result));
+    }
+    facts.extend(account.lost(id(3), GoneReason::Expired));
+    facts.extend(account.lost(id(3), GoneReason::Expired));
+    let expected = [
+        (Event::Register, "announced", None),
+        (Event::Grant, "granted", Some(3)),
+        (Event::Preemption, "preempted", Some(3)),
+        (Event::Grant, "granted", Some(4)),
+        (Event::Release, "released", Some(4)),
+        (Event::Grant, "found_held", Some(9)),
+        (Event::Loss, "expired", Some(9)),
+    ];
+    assert_eq!(told(&facts), expected);
+    assert_eq!(facts[1].session, Some(owner(7).session));
+    assert_eq!(facts[1].resource, Some(resource()));
+}
+
+#[test]
+fn ten_thousand_of_everything_are_counted_and_leave_nothing_behind() {
+    let (account, bounds) = (Account::default(), bounds(MANY, MANY, MANY));
+    for number in 0..MANY {
+        for request in [announce(number), claim(number, true)] {
+            account.admit(NOW, &request, &bounds).unwrap();
+        }
+        account.settle(NOW, &claim(number, true), &waiting());
+    }
+    for request in [announce(MANY), claim(MANY, true)] {
+        account.admit(NOW, &request, &bounds).unwrap_err();
+    }
+    let role = beaten(BeatAnswer::Session { role: Role::Peer });
+    let master = Resource { kind: Kind::Master, ..resource() };
+    let subject = Subject::Session { session: owner(0).session, master };
+    let beat = Request::Renew(vec![Beat { subject, ttl: TTL * 2 }]);
+    account.settle(NOW, &beat, &role);
+    let before = NOW + (TTL - Duration::from_millis(1));
+    account.admit(before, &claim(MANY, true), &bounds).unwrap_err();
+    account.admit(before + SWEEP_EVERY, &claim(MANY, true), &bounds).unwrap();
+    let own = account.own();
+    assert_eq!((own.sessions.len(), own.claims.len(), own.waiting), (1, 1, 1));
+}

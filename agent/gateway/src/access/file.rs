@@ -1,0 +1,267 @@
+//! The file of keys, as the gateway reads it.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use tenure_stores::gateway::scope::Mark;
+use uuid::Uuid;
+
+use super::bounds::KeyBounds;
+use super::key::{KeyId, New, SecretHash, Shown};
+use super::written::{Written, WrittenBounds, WrittenKey};
+use super::{Principal, Right};
+
+/// Most bytes of the file: 40 000 keys with bounds.
+const FILE_BYTES_MAX: u64 = 16 << 20;
+/// Its group or everybody may write a key of their own into it.
+const FOR_OTHERS_TO_WRITE: u32 = 0o022;
+
+/// Everybody who is let in. A key takes about 500 bytes, and is found in the same time among ten thousand.
+#[derive(Debug, Default)]
+pub struct Keys {
+    keys: HashMap<KeyId, Key>,
+    principals: HashMap<Arc<str>, Arc<Principal>>,
+    marks: HashMap<Mark, Arc<Principal>>,
+}
+
+#[derive(Debug)]
+struct Key {
+    hash: SecretHash,
+    right: Right,
+    written: Arc<WrittenBounds>,
+    /// s since 1970; `None` for never.
+    expires_at: Option<u64>,
+}
+
+/// A key, to be shown in a list.
+#[derive(Debug)]
+pub struct Listed<'a> {
+    pub id: KeyId,
+    pub principal: &'a str,
+    pub expires_at: Option<u64>,
+    pub bounds: &'a WrittenBounds,
+}
+
+/// Why a file of keys cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum KeysError {
+    #[error("cannot be read")]
+    Unreadable(#[from] std::io::Error),
+    #[error("may be written by its group or by everybody (mode {0:04o}): chmod go-w it")]
+    NotOurs(u32),
+    #[error("has more than {FILE_BYTES_MAX} bytes")]
+    TooLong,
+    #[error("is no TOML with sections [[key]]: {0}")]
+    NotKeys(String),
+    #[error("key {id:?}: {rule}")]
+    Key { id: String, rule: String },
+}
+
+/// The state of a file by which a change is noticed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stamp {
+    modified: Option<SystemTime>,
+    length: u64,
+    inode: u64,
+}
+
+impl Stamp {
+    /// That of a file; `None` while it cannot be looked at.
+    pub fn of(path: &Path) -> Option<Stamp> {
+        let found = std::fs::metadata(path).ok()?;
+        let (length, inode) = (found.len(), found.ino());
+        Some(Stamp { modified: found.modified().ok(), length, inode })
+    }
+}
+
+impl Keys {
+    /// Reads the file.
+    ///
+    /// # Errors
+    ///
+    /// See [`KeysError`].
+    pub fn read(path: &Path) -> Result<Keys, KeysError> {
+        Keys::parse(&read_text(path)?)
+    }
+
+    pub(super) fn parse(text: &str) -> Result<Keys, KeysError> {
+        // Its own text would quote the line, and with it a key that somebody put there by mistake.
+        let not_keys = |error: toml::de::Error| KeysError::NotKeys(error.message().to_owned());
+        let Written { keys: written } = toml::from_str(text).map_err(not_keys)?;
+        let mut keys = Keys::default();
+        // Many keys have the same bounds.
+        let mut bounds = HashMap::new();
+        written.into_iter().try_for_each(|key| keys.add(key, &mut bounds))?;
+        Ok(keys)
+    }
+
+    fn add(
+        &mut self,
+        key: WrittenKey,
+        known: &mut HashMap<Arc<WrittenBounds>, Arc<KeyBounds>>,
+    ) -> Result<(), KeysError> {
+        let WrittenKey { id, principal, sha256, expires_at, bounds } = key;
+        let wrong = |rule: &str| KeysError::Key { id: id.clone(), rule: rule.to_owned() };
+        let parsed = KeyId::parse(&id);
+        let parsed = parsed.ok_or_else(|| wrong("id must be 8 characters a to z and 2 to 7"))?;
+        let hash = SecretHash::parse(&sha256);
+        let hash = hash.ok_or_else(|| wrong("sha256 must be 64 hexadecimal digits"))?;
+        if !Principal::is_name(&principal) {
+            return Err(wrong("principal must be 1 to 128 bytes without control characters"));
+        }
+        let principal = match self.principals.get(&*principal) {
+            Some(known) => Arc::clone(known),
+            None => {
+                let new = Arc::new(Principal::new(&principal));
+                self.principals.insert(Arc::clone(&new.name), Arc::clone(&new));
+                self.marks.insert(new.mark, Arc::clone(&new));
+                new
+            }
+        };
+        let (written, bounds) = match known.get_key_value(&bounds) {
+            Some((written, bounds)) => (Arc::clone(written), Arc::clone(bounds)),
+            None => {
+                let read = bounds.read().map_err(|rule| wrong(&rule))?;
+                let (written, read) = (Arc::new(bounds), Arc::new(read));
+                known.insert(Arc::clone(&written), Arc::clone(&read));
+                (written, read)
+            }
+        };
+        let right = Right { principal, bounds };
+        match self.keys.insert(parsed, Key { hash, right, written, expires_at }) {
+            Some(_) => Err(wrong("is there twice")),
+            None => Ok(()),
+        }
+    }
+
+    /// Takes over what is known of principals that it has in common with earlier keys.
+    pub(super) fn adopt(&mut self, earlier: &Keys) {
+        let known = |principal: &mut Arc<Principal>| {
+            if let Some(known) = earlier.principals.get(&principal.name) {
+                *principal = Arc::clone(known);
+            }
+        };
+        self.keys.values_mut().for_each(|key| known(&mut key.right.principal));
+        self.principals.values_mut().for_each(known);
+        self.marks.values_mut().for_each(known);
+    }
+
+    /// The ids of keys, with their principal and what is different from earlier keys.
+    pub(super) fn changes(&self, earlier: &Keys) -> Vec<(KeyId, Arc<str>, &'static str)> {
+        let mut changes = Vec::new();
+        for (id, key) in &self.keys {
+            let change = match earlier.keys.get(id) {
+                None => "added",
+                Some(was) if !was.is_same(key) => "changed",
+                Some(_) => continue,
+            };
+            changes.push((*id, Arc::clone(&key.right.principal.name), change));
+        }
+        for (id, key) in &earlier.keys {
+            if !self.keys.contains_key(id) {
+                changes.push((*id, Arc::clone(&key.right.principal.name), "revoked"));
+            }
+        }
+        changes.sort_unstable();
+        changes
+    }
+
+    /// What a key lets its principal have.
+    pub fn right(&self, now: u64, shown: &Shown<'_>) -> Option<Right> {
+        let known = self.keys.get(&shown.id);
+        let hash = known.map_or(SecretHash::of_nothing(), |key| key.hash);
+        let is_right = hash.is_of(shown);
+        let key = known.filter(|_| is_right)?;
+        key.lasts(now).then(|| key.right.clone())
+    }
+
+    /// True if a key that was good is good still, and of the same principal.
+    pub fn lets_in(&self, now: u64, id: KeyId, principal: &Principal) -> bool {
+        let key = self.keys.get(&id);
+        key.is_some_and(|key| key.right.principal.name == principal.name && key.lasts(now))
+    }
+
+    /// One that has a key.
+    pub fn principal(&self, name: &str) -> Option<Arc<Principal>> {
+        self.principals.get(name).cloned()
+    }
+
+    /// The owner of an id.
+    pub fn owner(&self, id: Uuid) -> Option<&Arc<Principal>> {
+        self.marks.get(&Mark::at_end_of(id))
+    }
+
+    pub fn count(&self) -> usize {
+        self.keys.len()
+    }
+
+    /// All keys, by principal and id.
+    pub fn list(&self) -> Vec<Listed<'_>> {
+        let each = self.keys.iter().map(|(id, key)| Listed {
+            id: *id,
+            principal: &key.right.principal.name,
+            expires_at: key.expires_at,
+            bounds: &key.written,
+        });
+        let mut keys = Vec::from_iter(each);
+        keys.sort_unstable_by_key(|key| (key.principal, key.id));
+        keys
+    }
+
+    /// The lines of the file for a new key.
+    ///
+    /// # Errors
+    ///
+    /// When the principal has no good name, or a bound no meaning.
+    pub fn line(
+        new: &New,
+        principal: &str,
+        expires_at: Option<u64>,
+        bounds: &WrittenBounds,
+    ) -> Result<String, KeysError> {
+        let New { id, hash, .. } = new;
+        let (id, sha256) = (id.to_string(), hash.to_string());
+        let (principal, bounds) = (principal.to_owned(), bounds.clone());
+        let keys = vec![WrittenKey { id, principal, sha256, expires_at, bounds }];
+        let line = toml::to_string(&Written { keys });
+        let line = line.map_err(|error| KeysError::NotKeys(error.to_string()))?;
+        Keys::parse(&line).map(|_| line)
+    }
+}
+
+/// The text of a file of keys, which nobody else may have written.
+pub(super) fn read_text(path: &Path) -> Result<String, KeysError> {
+    let file = File::open(path)?;
+    let mode = file.metadata()?.mode();
+    if mode & FOR_OTHERS_TO_WRITE != 0 {
+        return Err(KeysError::NotOurs(mode & 0o7777));
+    }
+    let mut text = String::new();
+    file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text)?;
+    match u64::try_from(text.len()) {
+        Ok(length) if length <= FILE_BYTES_MAX => Ok(text),
+        _ => Err(KeysError::TooLong),
+    }
+}
+
+impl Key {
+    fn lasts(&self, now: u64) -> bool {
+        self.expires_at.is_none_or(|at| now < at)
+    }
+
+    fn is_same(&self, other: &Key) -> bool {
+        self.right.principal.name == other.right.principal.name
+            && self.expires_at == other.expires_at
+            && self.written == other.written
+            && self.hash.to_string() == other.hash.to_string()
+    }
+}
+
+#[cfg(test)]
+#[path = "file_tests.rs"]
+mod tests;

@@ -1,0 +1,250 @@
+//! Callers, and who lets them in.
+
+mod account;
+mod bounds;
+mod certified;
+mod edit;
+mod file;
+mod key;
+mod pace;
+mod written;
+
+use std::net::SocketAddr;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use axum::http::{HeaderMap, Request, header};
+use tenure_host::clock;
+use tenure_stores::gateway::scope::Mark;
+use uuid::Uuid;
+
+pub use self::account::{Account, Event, Fact};
+pub use self::bounds::{Denied, KeyBounds};
+use self::certified::Known;
+pub use self::certified::{Certified, Peer};
+pub use self::edit::{Edit, EditError};
+pub use self::file::{Keys, KeysError, Listed, Stamp};
+use self::key::Shown;
+pub use self::key::{KeyId, New};
+pub use self::written::WrittenBounds;
+
+/// The principal of everybody, where no key is asked for.
+const ANYBODY: &str = "local";
+const US_PER_S: u64 = 1_000_000;
+
+/// The owner of sessions and claims, whichever of its keys it shows.
+#[derive(Debug)]
+pub struct Principal {
+    pub name: Arc<str>,
+    /// The end of the ids of its sessions and claims.
+    pub mark: Mark,
+    /// What it has.
+    pub account: Account,
+}
+
+/// Longest name of a principal, bytes.
+const NAME_MAX: usize = 128;
+
+impl Principal {
+    pub fn is_name(name: &str) -> bool {
+        (1..=NAME_MAX).contains(&name.len()) && !name.chars().any(char::is_control)
+    }
+
+    pub fn new(name: &str) -> Principal {
+        let account = Account::default();
+        Principal { name: name.into(), mark: Mark::of(name), account }
+    }
+}
+
+/// A principal, and what it may have.
+#[derive(Debug, Clone)]
+pub struct Right {
+    pub principal: Arc<Principal>,
+    pub bounds: Arc<KeyBounds>,
+}
+
+/// Somebody who was let in.
+#[derive(Debug, Clone)]
+pub struct Caller {
+    pub principal: Arc<Principal>,
+    pub bounds: Arc<KeyBounds>,
+    /// `None` where it showed none.
+    pub key: Option<KeyId>,
+    /// When the certificate that it was let in by expires, in s since 1970.
+    certified_until: Option<u64>,
+    /// `None` where it is not known.
+    pub peer: Option<SocketAddr>,
+}
+
+impl Caller {
+    /// Lets one call through, or one call with beats.
+    ///
+    /// # Errors
+    ///
+    /// With how long to wait, when its key lets it make fewer.
+    pub fn pace(&self, beats: bool) -> Result<(), Duration> {
+        match self.bounds.requests_per_second {
+            Some(per_second) => self.principal.account.pace(clock::now(), beats, per_second),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Why somebody is not let in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Stranger {
+    #[error("a key is needed, in the header Authorization: Bearer KEY")]
+    NoKey,
+    /// It says no more: whoever guesses learns nothing.
+    #[error(
+        "this key is not known, was revoked, or has expired; ask the gateway's administrator for another"
+    )]
+    WrongKey,
+    #[error("a certificate is needed that names one spiffe:// URI, or has one common name")]
+    NoCertificate,
+    #[error("the certificate of this connection has expired; connect again with a new one")]
+    Expired,
+}
+
+/// The rule by which callers are let in, and those whom certificates named.
+#[derive(Debug)]
+pub struct Access {
+    rule: Rule,
+    known: Known,
+}
+
+#[derive(Debug)]
+enum Rule {
+    /// Everybody is one principal. For a listener that only this host can reach.
+    Anybody(Right),
+    /// Those who show one of these keys, which a reload replaces.
+    Keys(RwLock<Arc<Keys>>),
+    /// Those who show a certificate.
+    Certificates,
+}
+
+/// A key that a reload added, changed or took away.
+#[derive(Debug)]
+pub struct KeyChange {
+    pub key: KeyId,
+    pub principal: Arc<str>,
+    pub change: &'static str,
+}
+
+impl Access {
+    /// Asks nobody for a key.
+    pub fn anybody() -> Access {
+        let principal = Arc::new(Principal::new(ANYBODY));
+        Access::of(Rule::Anybody(Right { principal, bounds: Arc::default() }))
+    }
+
+    /// Asks everybody for one of these keys.
+    pub fn keys(keys: Keys) -> Access {
+        Access::of(Rule::Keys(RwLock::new(Arc::new(keys))))
+    }
+
+    /// Asks everybody for a certificate.
+    pub fn certificates() -> Access {
+        Access::of(Rule::Certificates)
+    }
+
+    fn of(rule: Rule) -> Access {
+        Access { rule, known: Known::default() }
+    }
+
+    /// Goes by these keys from now on, and tells what is different; does nothing where nobody is asked for
+    /// one. Principals keep what they have.
+    pub fn replace(&self, mut keys: Keys) -> Vec<KeyChange> {
+        let Rule::Keys(current) = &self.rule else { return Vec::new() };
+        let mut current = current.write().unwrap_or_else(PoisonError::into_inner);
+        keys.adopt(&current);
+        let changes = keys.changes(&current);
+        *current = Arc::new(keys);
+        let change = |(key, principal, change)| KeyChange { key, principal, change };
+        changes.into_iter().map(change).collect()
+    }
+
+    /// The caller that sent a request. One that shows a key is whose that is, also if its connection has a
+    /// certificate.
+    ///
+    /// # Errors
+    ///
+    /// When it is to show a good key or certificate and does not.
+    pub fn caller<B>(&self, request: &Request<B>) -> Result<Caller, Stranger> {
+        let headers = request.headers();
+        let peer = request.extensions().get::<Peer>();
+        let certified = peer.and_then(|peer| peer.certified.as_ref());
+        let certified = certified.filter(|_| !headers.contains_key(header::AUTHORIZATION));
+        let peer = peer.map(|peer| peer.address);
+        if let Some(certified) = certified {
+            let Right { principal, bounds } = self.certified(certified)?;
+            let certified_until = Some(certified.expires_at);
+            return Ok(Caller { principal, bounds, key: None, certified_until, peer });
+        }
+        let (Right { principal, bounds }, key) = match &self.rule {
+            Rule::Anybody(right) => (right.clone(), None),
+            Rule::Certificates => return Err(Stranger::NoCertificate),
+            Rule::Keys(keys) => {
+                let shown = bearer(headers).ok_or(Stranger::NoKey)?;
+                let shown = Shown::parse(shown).ok_or(Stranger::WrongKey)?;
+                let right = current(keys).right(now(), &shown).ok_or(Stranger::WrongKey)?;
+                (right, Some(shown.id))
+            }
+        };
+        Ok(Caller { principal, bounds, key, certified_until: None, peer })
+    }
+
+    /// What a certificate lets its owner have: bounds are of keys, so it has none.
+    fn certified(&self, certified: &Certified) -> Result<Right, Stranger> {
+        if now() >= certified.expires_at {
+            return Err(Stranger::Expired);
+        }
+        let with_key = match &self.rule {
+            Rule::Keys(keys) => current(keys).principal(&certified.name),
+            Rule::Anybody(_) | Rule::Certificates => None,
+        };
+        let principal = with_key.unwrap_or_else(|| self.known.principal(certified));
+        Ok(Right { principal, bounds: Arc::default() })
+    }
+
+    /// The owner of a session or a claim, if it has a key or had a certificate.
+    pub fn owner(&self, id: Uuid) -> Option<Arc<Principal>> {
+        let owner = match &self.rule {
+            Rule::Anybody(Right { principal, .. }) => {
+                principal.mark.is_of(id).then(|| Arc::clone(principal))
+            }
+            Rule::Keys(keys) => current(keys).owner(id).cloned(),
+            Rule::Certificates => None,
+        };
+        owner.or_else(|| self.known.owner(id))
+    }
+
+    /// True as long as somebody who was let in would be let in again.
+    pub fn still_lets_in(&self, caller: &Caller) -> bool {
+        if let Some(until) = caller.certified_until {
+            return now() < until;
+        }
+        match (&self.rule, caller.key) {
+            (Rule::Anybody(_), _) => true,
+            (Rule::Keys(keys), Some(id)) => current(keys).lets_in(now(), id, &caller.principal),
+            (Rule::Keys(_) | Rule::Certificates, _) => false,
+        }
+    }
+}
+
+fn current(keys: &RwLock<Arc<Keys>>) -> Arc<Keys> {
+    Arc::clone(&keys.read().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// s since 1970. Keys expire by the wall clock, which whoever made them went by.
+pub fn now() -> u64 {
+    clock::wall_us() / US_PER_S
+}
+
+/// The key of the one header that may have it.
+fn bearer(headers: &HeaderMap) -> Option<&str> {
+    let mut values = headers.get_all(header::AUTHORIZATION).iter();
+    let (value, None) = (values.next()?, values.next()) else { return None };
+    let (scheme, key) = value.to_str().ok()?.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| key.trim())
+}

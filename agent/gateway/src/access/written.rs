@@ -1,0 +1,127 @@
+//! Keys as the file has them.
+
+use serde::{Deserialize, Serialize};
+use tenure_bounds::{Bounds, Globs};
+use tenure_stores::settings::value::duration;
+use tenure_wire::Kind;
+
+use super::bounds::KeyBounds;
+
+/// The file.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Written {
+    #[serde(default, rename = "key")]
+    pub(super) keys: Vec<WrittenKey>,
+}
+
+/// A key of the file.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct WrittenKey {
+    pub(super) id: String,
+    pub(super) principal: String,
+    pub(super) sha256: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) expires_at: Option<u64>,
+    // A table of its own, after all else: serde cannot refuse unknown words in one that is flattened.
+    #[serde(default, skip_serializing_if = "WrittenBounds::is_empty")]
+    pub(super) bounds: WrittenBounds,
+}
+
+/// The bounds of a key: the words of the agent's `[[allow]]` rules, and some more.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, clap::Args)]
+#[serde(deny_unknown_fields)]
+pub struct WrittenBounds {
+    /// Glob of tenants; in globs * also covers slashes. May be repeated, as those that follow; left out, all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[arg(long = "tenant", value_name = "GLOB", help_heading = BOUNDS)]
+    pub tenants: Option<Vec<String>>,
+    /// Glob of projects: of sessions and masters.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[arg(long = "project", value_name = "GLOB", help_heading = BOUNDS)]
+    pub projects: Option<Vec<String>>,
+    /// Kind: master, leader, lease or semaphore.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[arg(long = "kind", value_name = "KIND", help_heading = BOUNDS)]
+    pub kinds: Option<Vec<String>>,
+    /// Glob of names: of leaders, leases and semaphores.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[arg(long = "name", value_name = "GLOB", help_heading = BOUNDS)]
+    pub names: Option<Vec<String>>,
+    /// Most sessions of the principal.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[arg(long, value_name = "NUMBER", help_heading = BOUNDS)]
+    pub sessions_max: Option<u32>,
+    /// Most holds of the principal, waiting ones counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[arg(long, value_name = "NUMBER", help_heading = BOUNDS)]
+    pub holds_max: Option<u32>,
+    /// Most waiting holds of the principal.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[arg(long, value_name = "NUMBER", help_heading = BOUNDS)]
+    pub waiters_max: Option<u32>,
+    /// Longest ttl of a session or a hold, such as 2m. The agent's own are 90s at most, unless set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[arg(long, value_name = "DURATION", help_heading = BOUNDS)]
+    pub ttl_max: Option<String>,
+    /// Highest priority of a master; a higher one preempts. 0 is that of all surfaces but claude_desktop.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[arg(long, value_name = "NUMBER", allow_hyphen_values = true, help_heading = BOUNDS)]
+    pub priority_max: Option<i32>,
+    /// Calls per second of the principal; as many beats, of up to 512 holds each, come on top.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[arg(long, value_name = "NUMBER", help_heading = BOUNDS)]
+    pub requests_per_second: Option<u32>,
+}
+
+/// The heading of bounds in help.
+const BOUNDS: &str = "Bounds (left out, there is none)";
+
+impl WrittenBounds {
+    /// True if everything is within them.
+    pub fn is_empty(&self) -> bool {
+        *self == WrittenBounds::default()
+    }
+
+    /// The bounds that these words mean.
+    ///
+    /// # Errors
+    ///
+    /// With the word, its value and the rule.
+    pub fn read(&self) -> Result<KeyBounds, String> {
+        let kinds = match &self.kinds {
+            None => Kind::ALL.to_vec(),
+            Some(kinds) => kinds.iter().map(|kind| read_kind(kind)).collect::<Result<_, _>>()?,
+        };
+        let ttl_max = self
+            .ttl_max
+            .as_deref()
+            .map(|text| duration(text).map_err(|rule| format!("ttl_max = {text:?}: {rule}")));
+        let count = |number: Option<u32>| number.and_then(|number| usize::try_from(number).ok());
+        Ok(KeyBounds {
+            scope: Bounds {
+                tenants: globs("tenants", self.tenants.as_deref())?,
+                projects: globs("projects", self.projects.as_deref())?,
+                kinds,
+                names: globs("names", self.names.as_deref())?,
+                priority_max: self.priority_max,
+                sessions_max: count(self.sessions_max),
+                holds_max: count(self.holds_max),
+            },
+            waiters_max: count(self.waiters_max),
+            ttl_max: ttl_max.transpose()?,
+            requests_per_second: self.requests_per_second,
+        })
+    }
+}
+
+fn read_kind(text: &str) -> Result<Kind, String> {
+    let rule = || format!("kinds = {text:?}: must be master, leader, lease or semaphore");
+    text.parse().map_err(|_| rule())
+}
+
+fn globs(bound: &str, texts: Option<&[String]>) -> Result<Option<Globs>, String> {
+    let globs = texts.map(|texts| Globs::new(texts.iter().cloned()));
+    globs.transpose().map_err(|bad| format!("{bound} = {bad}"))
+}

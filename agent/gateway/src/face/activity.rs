@@ -1,0 +1,161 @@
+//! What happens on a connection, so that one on which nothing does is noticed.
+
+use std::collections::HashMap;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::body::{Body, Bytes, HttpBody};
+use hyper::body::{Frame, SizeHint};
+use tokio::time::Instant;
+
+/// How long a peer may leave a body that it asked for.
+const LEFT_MAX: Duration = Duration::from_secs(30);
+/// How long the first request may take to come.
+const FIRST_WITHIN: Duration = Duration::from_secs(10);
+/// How long a connection may have no request under way.
+const IDLE_MAX: Duration = Duration::from_secs(60);
+
+/// What happens on a connection.
+#[derive(Debug)]
+pub(super) struct Activity(Mutex<State>);
+
+#[derive(Debug)]
+struct State {
+    /// When a request began or ended last.
+    changed: Instant,
+    /// Requests so far.
+    count: u64,
+    /// Those under way, and since when their peer has left what it was given; `None` where it waits for more.
+    under_way: HashMap<u64, Option<Instant>>,
+}
+
+/// The state of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Verdict {
+    Busy,
+    /// Nothing is asked.
+    Idle,
+    /// Its peer does not take what it asked for.
+    Stalled,
+}
+
+impl Activity {
+    pub(super) fn new() -> Arc<Activity> {
+        let state = State { changed: Instant::now(), count: 0, under_way: HashMap::new() };
+        Arc::new(Activity(Mutex::new(state)))
+    }
+
+    /// Counts a request as under way, until what this returns is dropped.
+    pub(super) fn begin(self: &Arc<Self>) -> UnderWay {
+        self.with(|state| {
+            state.changed = Instant::now();
+            state.count += 1;
+            state.under_way.insert(state.count, None);
+            UnderWay { activity: Arc::clone(self), number: state.count }
+        })
+    }
+
+    pub(super) fn verdict(&self, now: Instant) -> Verdict {
+        self.with(|state| {
+            let quiet = now.saturating_duration_since(state.changed);
+            let most = if state.count == 0 { FIRST_WITHIN } else { IDLE_MAX };
+            let mut left = state.under_way.values().flatten();
+            if left.any(|since| now.saturating_duration_since(*since) > LEFT_MAX) {
+                Verdict::Stalled
+            } else if state.under_way.is_empty() && quiet > most {
+                Verdict::Idle
+            } else {
+                Verdict::Busy
+            }
+        })
+    }
+
+    fn with<T>(&self, look: impl FnOnce(&mut State) -> T) -> T {
+        look(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// A request under way.
+#[derive(Debug)]
+pub(super) struct UnderWay {
+    activity: Arc<Activity>,
+    number: u64,
+}
+
+impl UnderWay {
+    fn left_since(&self, since: Option<Instant>) {
+        self.activity.with(|state| state.under_way.insert(self.number, since));
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.activity.with(|state| {
+            state.under_way.remove(&self.number);
+            state.changed = Instant::now();
+        });
+    }
+}
+
+/// The body of an answer, which notes when its peer came for the next part. Its connection does not come while it
+/// has bytes that the peer does not take.
+#[derive(Debug)]
+pub(super) struct Noted {
+    body: Body,
+    under_way: UnderWay,
+}
+
+impl Noted {
+    pub(super) fn new(body: Body, under_way: UnderWay) -> Noted {
+        under_way.left_since(Some(Instant::now()));
+        Noted { body, under_way }
+    }
+}
+
+impl HttpBody for Noted {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        let polled = Pin::new(&mut self.body).poll_frame(context);
+        self.under_way.left_since(polled.is_ready().then(Instant::now));
+        polled
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_is_idle_without_requests_and_stalled_with_what_is_left() {
+        let activity = Activity::new();
+        let after = |time: Duration| activity.verdict(Instant::now() + time);
+        let bit = Duration::from_secs(1);
+        assert_eq!(after(FIRST_WITHIN - bit), Verdict::Busy);
+        assert_eq!(after(FIRST_WITHIN + bit), Verdict::Idle);
+        let (first, second) = (activity.begin(), activity.begin());
+        assert_eq!(after(Duration::from_secs(3600)), Verdict::Busy, "the store is at work");
+        second.left_since(Some(Instant::now()));
+        assert_eq!(after(LEFT_MAX - bit), Verdict::Busy);
+        assert_eq!(after(LEFT_MAX + bit), Verdict::Stalled);
+        second.left_since(None);
+        assert_eq!(after(LEFT_MAX + bit), Verdict::Busy, "there is no news");
+        drop((first, second));
+        assert_eq!(after(IDLE_MAX - bit), Verdict::Busy);
+        assert_eq!(after(IDLE_MAX + bit), Verdict::Idle);
+    }
+}

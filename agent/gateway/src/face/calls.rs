@@ -1,0 +1,101 @@
+//! The calls of agents: each is one request to the store.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::{Body, Bytes, to_bytes};
+use axum::extract::{Request, State};
+use axum::http::{HeaderValue, header};
+use axum::response::Response;
+use serde::Serialize;
+use tenure_core::model;
+use tenure_stores::gateway::wire::{
+    BEATS_MAX, Hello, Operation, PROTOCOL, REQUEST_BYTES_MAX, Welcome, answer_body,
+};
+use tenure_wire::Code;
+use tokio::time::timeout;
+
+use super::Face;
+use super::refused::Refused;
+use crate::access::Caller;
+use crate::trail::By;
+
+/// How long a body may take to arrive.
+const BODY_WITHIN: Duration = Duration::from_secs(10);
+
+/// Lets an agent in, and tells it by what its ids end.
+pub(super) async fn hello(
+    State(face): State<Arc<Face>>,
+    request: Request,
+) -> Result<Response, Refused> {
+    let caller = face.admit(&request, false)?;
+    let Hello { protocol, .. } =
+        serde_json::from_slice(&body(request).await?).map_err(|error| invalid(&error))?;
+    if protocol == 0 {
+        return Err(Refused::new(Code::Invalid, "protocol: must be 1 at least"));
+    }
+    json(&Welcome {
+        protocol: PROTOCOL,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        store: face.info.clone(),
+        mark: caller.principal.mark,
+    })
+}
+
+/// Carries out one operation.
+pub(super) async fn call(
+    operation: Operation,
+    State(face): State<Arc<Face>>,
+    request: Request,
+) -> Result<Response, Refused> {
+    let caller = face.admit(&request, operation == Operation::Renew)?;
+    let answer = carry_out(operation, &face, &caller, request).await;
+    answer.inspect_err(|refused| face.note_refusal(By::from(&caller), refused))
+}
+
+async fn carry_out(
+    operation: Operation,
+    face: &Face,
+    caller: &Caller,
+    request: Request,
+) -> Result<Response, Refused> {
+    let request = operation.read_request(&body(request).await?).map_err(|error| invalid(&error))?;
+    if let model::Request::Renew(beats) = &request
+        && beats.len() > BEATS_MAX
+    {
+        let detail = format!("beats: there may be {BEATS_MAX} at most, not {}", beats.len());
+        return Err(Refused::new(Code::Invalid, detail));
+    }
+    let answer = answer_body(face.carry_out(caller, request).await?);
+    Ok(json_bytes(answer.map_err(|error| invalid(&error))?.into()))
+}
+
+/// The whole body of a request.
+async fn body(request: Request) -> Result<Bytes, Refused> {
+    match timeout(BODY_WITHIN, to_bytes(request.into_body(), REQUEST_BYTES_MAX)).await {
+        Ok(Ok(body)) => Ok(body),
+        Ok(Err(_)) => {
+            let detail = format!("the body must be whole, and {REQUEST_BYTES_MAX} bytes at most");
+            Err(Refused::new(Code::TooLarge, detail))
+        }
+        Err(_) => {
+            let detail = format!("the body must be there within {} s", BODY_WITHIN.as_secs());
+            Err(Refused::new(Code::TooLarge, detail))
+        }
+    }
+}
+
+fn invalid(error: &serde_json::Error) -> Refused {
+    Refused::new(Code::Invalid, error.to_string())
+}
+
+fn json(value: &impl Serialize) -> Result<Response, Refused> {
+    serde_json::to_vec(value).map(|body| json_bytes(body.into())).map_err(|error| invalid(&error))
+}
+
+fn json_bytes(body: Bytes) -> Response {
+    let mut response = Response::new(Body::from(body));
+    let media_type = HeaderValue::from_static("application/json");
+    response.headers_mut().insert(header::CONTENT_TYPE, media_type);
+    response
+}

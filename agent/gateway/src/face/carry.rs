@@ -1,0 +1,154 @@
+//! The one way of callers to the store: their rights, what they have, and the audit trail.
+
+use std::sync::Arc;
+
+use axum::extract::Request as Call;
+use tenure_core::model::{Answer, Beat, BeatAnswer, ClaimId, Failure, GoneReason, Request};
+use tenure_host::clock;
+use tenure_wire::Code;
+
+use super::Face;
+use super::refused::Refused;
+use crate::access::{Caller, Event, Fact, Peer};
+use crate::store::Gone;
+use crate::trail::By;
+
+/// Has the store tell a face of claims that end without having been asked to.
+///
+/// # Errors
+///
+/// When the store has ended.
+pub async fn observe(face: &Arc<Face>) -> Result<(), Gone> {
+    let observing = Arc::downgrade(face);
+    let lost = move |claim, reason| {
+        if let Some(face) = observing.upgrade() {
+            face.lost(claim, reason);
+        }
+    };
+    face.store.observe(Box::new(lost)).await
+}
+
+impl Face {
+    /// Lets the caller of a call in, if its key or certificate is good and it is not too fast.
+    ///
+    /// # Errors
+    ///
+    /// 401 and 429.
+    pub(super) fn admit(&self, call: &Call, beats: bool) -> Result<Caller, Refused> {
+        let caller = self.access.caller(call).map_err(Refused::from);
+        let caller = caller.inspect_err(|refused| {
+            let peer = call.extensions().get::<Peer>().map(|peer| peer.address);
+            self.note_refusal(By { peer, ..By::default() }, refused);
+        })?;
+        let paced = caller.pace(beats).map_err(|wait| Refused::too_fast(&caller, wait));
+        paced.inspect_err(|refused| self.note_refusal(By::from(&caller), refused))?;
+        Ok(caller)
+    }
+
+    /// Carries out a request of a caller. Beats of what its key does not cover, any more, are answered as
+    /// if an administrator had taken it, which is so, and cost the others nothing.
+    ///
+    /// # Errors
+    ///
+    /// 403 outside of the bounds of its key, 404 for ids of others, 503 as the store fails.
+    pub(super) async fn carry_out(
+        &self,
+        caller: &Caller,
+        request: Request,
+    ) -> Result<Answer, Refused> {
+        let request = caller.principal.mark.admit(request).ok_or_else(|| {
+            Refused::new(Code::SessionUnknown, "there is no such session or claim of this caller")
+        })?;
+        let (request, outside) = match request {
+            Request::Renew(beats) => {
+                let (beats, outside) = self.within(caller, beats);
+                (Request::Renew(beats), outside)
+            }
+            request => {
+                caller.bounds.judge(&request).map_err(|denied| Refused::denied(&denied))?;
+                (request, Vec::new())
+            }
+        };
+        let mut answer = self.ask(caller, request).await?;
+        match &mut answer {
+            Answer::Renew(answers) => {
+                for index in outside {
+                    answers.insert(index, BeatAnswer::Gone(GoneReason::Revoked));
+                }
+            }
+            Answer::Routes(routes) => caller.bounds.narrow(routes),
+            _ => {}
+        }
+        Ok(answer)
+    }
+
+    /// Writes a refusal down.
+    pub(super) fn note_refusal(&self, by: By, refused: &Refused) {
+        if self.trail.is_kept() && refused.is_of_caller() {
+            self.trail.tell(by, Fact::new(Event::Refusal, &refused.to_string()));
+        }
+    }
+
+    /// Learns from the store that a claim has ended.
+    fn lost(&self, claim: ClaimId, reason: GoneReason) {
+        if let Some(principal) = self.access.owner(claim.0)
+            && let Some(fact) = principal.account.lost(claim, reason)
+        {
+            let principal = Some(Arc::clone(&principal.name));
+            self.trail.tell(By { principal, ..By::default() }, fact);
+        }
+    }
+
+    /// The beats within the bounds of a caller, and the places of the others, the least first.
+    fn within(&self, caller: &Caller, beats: Vec<Beat>) -> (Vec<Beat>, Vec<usize>) {
+        let mut outside = Vec::new();
+        let mut inside = Vec::with_capacity(beats.len());
+        for (index, beat) in beats.into_iter().enumerate() {
+            match caller.bounds.judge_beat(&beat) {
+                Ok(()) => inside.push(beat),
+                Err(denied) => {
+                    // One line for a call.
+                    if outside.is_empty() {
+                        self.note_refusal(By::from(caller), &Refused::denied(&denied));
+                    }
+                    outside.push(index);
+                }
+            }
+        }
+        (inside, outside)
+    }
+
+    /// Asks the store, and keeps what the caller has, where that is counted or written down.
+    async fn ask(&self, caller: &Caller, request: Request) -> Result<Answer, Refused> {
+        if matches!(&request, Request::Renew(beats) if beats.is_empty()) {
+            return Ok(Answer::Renew(Vec::new()));
+        }
+        let began = clock::now();
+        let answer = if request.is_read() || !(caller.bounds.counts() || self.trail.is_kept()) {
+            self.store.ask(caller.principal.mark, request).await
+        } else {
+            self.ask_and_settle(caller, request).await?
+        };
+        self.metrics.store_answered(clock::now().since(began), answer.as_ref().err());
+        Ok(answer?)
+    }
+
+    async fn ask_and_settle(
+        &self,
+        caller: &Caller,
+        request: Request,
+    ) -> Result<Result<Answer, Failure>, Refused> {
+        let account = &caller.principal.account;
+        let admitted = account.admit(clock::now(), &request, &caller.bounds);
+        admitted.map_err(|denied| Refused::denied(&denied))?;
+        let (by, trail, asked) = (By::from(caller), self.trail.clone(), request.clone());
+        let principal = Arc::clone(&caller.principal);
+        // By the store's thread, so that lines are in the order in which the store answered.
+        let then = Box::new(move |result: &_| {
+            for fact in principal.account.settle(clock::now(), &asked, result) {
+                trail.tell(by.clone(), fact);
+            }
+        });
+        Ok(self.store.ask_then(caller.principal.mark, request, then).await)
+    }
+}

@@ -1,0 +1,179 @@
+//! One connection: TLS if that is spoken, HTTP/1.1 or HTTP/2, and an end where its peer does nothing, or too much.
+
+use std::convert::Infallible;
+use std::io;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use hyper::body::Incoming;
+use hyper::rt::{Read, Write};
+use hyper::server::conn::{http1, http2};
+use hyper::service::Service;
+use hyper::{Request, Response};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::graceful::GracefulConnection;
+use hyper_util::service::TowerToHyperService;
+use tokio::net::TcpStream;
+use tokio::time::{Instant, interval, timeout};
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+use tracing::debug;
+
+use super::activity::{Activity, Noted, Verdict};
+use crate::access::{Certified, Peer};
+use crate::tls::{H2, Names, Tls};
+
+/// How long a head may take to arrive, the first one counted from the connection's beginning, others from the
+/// answer before; agreeing on TLS, too.
+const HEAD_WITHIN: Duration = Duration::from_secs(10);
+/// Most headers of a request.
+const HEADERS_MAX: usize = 64;
+/// Bytes of a connection that are read ahead or wait to be written, at most; so a head has no more.
+const BUFFERED_MAX: usize = 64 << 10;
+/// Between two looks at what happens on a connection.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
+
+/// HTTP/2: requests of a connection at a time.
+const STREAMS_MAX: u32 = 64;
+/// HTTP/2: bytes of all headers of a request.
+const HEADERS_BYTES_MAX: u32 = 16 << 10;
+/// HTTP/2: bytes of a body that are read ahead, and of all bodies of a connection.
+const STREAM_AHEAD_MAX: u32 = 64 << 10;
+const CONNECTION_AHEAD_MAX: u32 = 256 << 10;
+/// HTTP/2: bytes of an answer that wait to be written.
+const STREAM_BUFFERED_MAX: usize = 16 << 10;
+/// HTTP/2: requests that their peer reset before they were looked at; one more ends the connection.
+const RESET_EARLY_MAX: usize = 20;
+/// HTTP/2: requests that were reset because their peer broke a rule; one more ends the connection.
+const RESET_FOR_ERRORS_MAX: usize = 64;
+/// HTTP/2: how often a silent peer is asked whether it is there, and how long it may take to say so.
+const PING_EVERY: Duration = Duration::from_secs(20);
+const PONG_WITHIN: Duration = Duration::from_secs(10);
+
+/// What all connections share.
+#[derive(Clone)]
+pub(super) struct Shared {
+    pub(super) service: TowerToHyperService<Router>,
+    pub(super) tls: Option<Arc<Tls>>,
+    pub(super) drain: CancellationToken,
+}
+
+impl Shared {
+    /// Serves one connection. Ends when its peer hangs up, breaks a rule or does nothing, or when it is idle and
+    /// the gateway is to end. A peer that hung up or spoke no HTTP is nothing to tell of.
+    pub(super) async fn serve(self, stream: TcpStream, peer: Peer) {
+        // Small answers wait for nothing. Where it cannot be set they take longer, no more.
+        let _ = stream.set_nodelay(true);
+        let Some(tls) = &self.tls else { return self.http1(stream, peer).await };
+        let agreeing = TlsAcceptor::from(tls.config()).accept(stream);
+        let agreed = self.drain.run_until_cancelled(timeout(HEAD_WITHIN, agreeing)).await;
+        let stream = match agreed {
+            Some(Ok(Ok(stream))) => stream,
+            Some(Ok(Err(error))) => return tell(&error, &peer),
+            Some(Err(_)) | None => return,
+        };
+        let (_, session) = stream.get_ref();
+        let certificate = session.peer_certificates().and_then(<[_]>::first);
+        let certified = certificate.and_then(Names::of).and_then(Certified::new);
+        let peer = Peer { certified, ..peer };
+        match session.alpn_protocol() == Some(H2) {
+            true => self.http2(stream, peer).await,
+            false => self.http1(stream, peer).await,
+        }
+    }
+
+    async fn http1<S>(self, stream: S, peer: Peer)
+    where
+        TokioIo<S>: Read + Write + Unpin + 'static,
+    {
+        let (served, activity) = self.service(peer);
+        let mut builder = http1::Builder::new();
+        builder.timer(TokioTimer::new()).header_read_timeout(HEAD_WITHIN);
+        builder.max_headers(HEADERS_MAX).max_buf_size(BUFFERED_MAX);
+        let connection = builder.serve_connection(TokioIo::new(stream), served);
+        attend(connection, &activity, &self.drain).await;
+    }
+
+    async fn http2<S>(self, stream: S, peer: Peer)
+    where
+        TokioIo<S>: Read + Write + Unpin + 'static,
+    {
+        let (served, activity) = self.service(peer);
+        let mut builder = http2::Builder::new(TokioExecutor::new());
+        builder.timer(TokioTimer::new());
+        builder.max_concurrent_streams(STREAMS_MAX).max_header_list_size(HEADERS_BYTES_MAX);
+        builder.initial_stream_window_size(STREAM_AHEAD_MAX);
+        builder.initial_connection_window_size(CONNECTION_AHEAD_MAX);
+        builder.max_send_buf_size(STREAM_BUFFERED_MAX);
+        builder.max_pending_accept_reset_streams(RESET_EARLY_MAX);
+        builder.max_local_error_reset_streams(RESET_FOR_ERRORS_MAX);
+        builder.keep_alive_interval(PING_EVERY).keep_alive_timeout(PONG_WITHIN);
+        let connection = builder.serve_connection(TokioIo::new(stream), served);
+        attend(connection, &activity, &self.drain).await;
+    }
+
+    fn service(&self, peer: Peer) -> (Served, Arc<Activity>) {
+        let activity = Activity::new();
+        let service = self.service.clone();
+        (Served { service, peer, activity: Arc::clone(&activity) }, activity)
+    }
+}
+
+/// Has a connection go on until it ends, or has to.
+async fn attend(
+    connection: impl GracefulConnection,
+    activity: &Activity,
+    drain: &CancellationToken,
+) {
+    let mut connection = pin!(connection);
+    let mut looks = interval(LOOK_EVERY);
+    let mut is_ending = false;
+    loop {
+        tokio::select! {
+            _ = connection.as_mut() => return,
+            () = drain.cancelled(), if !is_ending => {
+                is_ending = true;
+                connection.as_mut().graceful_shutdown();
+            }
+            _ = looks.tick() => match activity.verdict(Instant::now()) {
+                Verdict::Busy => {}
+                Verdict::Idle if !is_ending => {
+                    is_ending = true;
+                    connection.as_mut().graceful_shutdown();
+                }
+                Verdict::Idle | Verdict::Stalled => return,
+            },
+        }
+    }
+}
+
+/// A handshake that failed. Whoever can connect can have it fail, so the log has it only if asked for.
+fn tell(error: &io::Error, peer: &Peer) {
+    debug!(address = %peer.address, %error, "no TLS with a client");
+}
+
+/// The endpoints, as one connection sees them.
+struct Served {
+    service: TowerToHyperService<Router>,
+    peer: Peer,
+    activity: Arc<Activity>,
+}
+
+impl Service<Request<Incoming>> for Served {
+    type Response = Response<Noted>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Noted>, Infallible>> + Send>>;
+
+    fn call(&self, mut request: Request<Incoming>) -> Self::Future {
+        let under_way = self.activity.begin();
+        request.extensions_mut().insert(self.peer.clone());
+        let answer = self.service.call(request);
+        Box::pin(async move {
+            let answer: Response<Body> = answer.await?;
+            Ok(answer.map(|body| Noted::new(body, under_way)))
+        })
+    }
+}

@@ -1,0 +1,61 @@
+//! Health, for operators.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Json;
+use axum::extract::State;
+use serde::Serialize;
+use tenure_wire::{Code, UpstreamState};
+use tokio::time::timeout;
+
+use super::Face;
+use super::refused::Refused;
+
+/// How long the store's thread may take to say how it does.
+const WITHIN: Duration = Duration::from_secs(2);
+
+/// The health of a gateway.
+#[derive(Debug, Serialize)]
+pub(super) struct Healthz {
+    version: &'static str,
+    store: StoreHealth,
+}
+
+#[derive(Debug, Serialize)]
+struct StoreHealth {
+    kind: String,
+    guarantee: String,
+    state: UpstreamState,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    last_error: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    grants_nothing: Option<String>,
+}
+
+/// Tells whether requests may be sent here. A store that does not answer is no reason against it: a balancer
+/// would hide the refusals that say so.
+pub(super) async fn readyz(State(face): State<Arc<Face>>) -> Result<&'static str, Refused> {
+    if face.drain.is_cancelled() {
+        return Err(Refused::new(Code::Stopping, "the gateway is stopping"));
+    }
+    match timeout(WITHIN, face.store.health()).await {
+        Ok(Ok(_)) => Ok("ready\n"),
+        Ok(Err(gone)) => Err(Refused::new(Code::Stopping, gone.to_string())),
+        Err(_) => {
+            Err(Refused::new(Code::UpstreamUnavailable, "the store's thread does not answer"))
+        }
+    }
+}
+
+/// Tells how the gateway does. A store that does not answer makes it no less alive.
+pub(super) async fn healthz(State(face): State<Arc<Face>>) -> Result<Json<Healthz>, Refused> {
+    let health = timeout(WITHIN, face.store.health()).await.map_err(|_| {
+        Refused::new(Code::UpstreamUnavailable, "the store's thread does not answer")
+    })?;
+    let health = health.map_err(|gone| Refused::new(Code::Stopping, gone.to_string()))?;
+    let (kind, guarantee) = (face.info.kind.clone(), face.info.guarantee.clone());
+    let tenure_stores::Health { state, last_error, grants_nothing } = health;
+    let store = StoreHealth { kind, guarantee, state, last_error, grants_nothing };
+    Ok(Json(Healthz { version: env!("CARGO_PKG_VERSION"), store }))
+}

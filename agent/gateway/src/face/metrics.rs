@@ -1,0 +1,48 @@
+//! Numbers, for operators.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::{MatchedPath, Request, State};
+use axum::http::{HeaderValue, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use tenure_host::clock;
+use tokio::time::timeout;
+
+use super::Face;
+use super::refused::Refused;
+
+/// How long the store's thread may take to say how it does.
+const WITHIN: Duration = Duration::from_secs(2);
+const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+/// Requests for what there is not.
+const OTHER: &str = "other";
+
+/// All numbers. They have no names in them, and yet are for those who have a key: the listener may be open to
+/// everybody.
+pub(super) async fn metrics(
+    State(face): State<Arc<Face>>,
+    request: Request,
+) -> Result<Response, Refused> {
+    face.access.caller(&request)?;
+    let health = timeout(WITHIN, face.store.health()).await;
+    let state = health.ok().and_then(Result::ok).map(|health| health.state);
+    face.metrics.set_store_state(state);
+    let mut response = face.metrics.encode().into_response();
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(OPENMETRICS));
+    Ok(response)
+}
+
+/// Counts every answer.
+pub(super) async fn count(State(face): State<Arc<Face>>, request: Request, next: Next) -> Response {
+    // The route, never the path as it came: the number of series must be bounded.
+    let matched = request.extensions().get::<MatchedPath>().cloned();
+    let began = clock::now();
+    let response = next.run(request).await;
+    let took = clock::now().since(began);
+    let endpoint = matched.as_ref().map_or(OTHER, MatchedPath::as_str);
+    face.metrics.answered(endpoint, response.status().as_u16(), took);
+    response
+}

@@ -1,0 +1,92 @@
+//! HTTP: what agents, programs and people see of a gateway.
+
+mod activity;
+mod calls;
+mod carry;
+mod changes;
+mod connection;
+mod examine;
+mod health;
+mod metrics;
+mod places;
+mod refused;
+mod serve;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::middleware;
+use axum::routing::{get, post};
+use tenure_stores::gateway::scope::Mark;
+use tenure_stores::gateway::wire::{CHANGES, EXAMINE, HELLO, Operation, StoreInfo};
+use tenure_wire::Code;
+use tokio_util::sync::CancellationToken;
+
+pub use self::carry::observe;
+use self::places::{PlaceOf, Places};
+use self::refused::Refused;
+pub use self::serve::{Limits, serve};
+use crate::access::Access;
+use crate::metrics::Metrics;
+use crate::store::Store;
+use crate::trail::Trail;
+
+/// What every endpoint needs.
+#[derive(Debug)]
+pub struct Face {
+    pub store: Store,
+    pub access: Access,
+    /// The kind and the guarantee of the store.
+    pub info: StoreInfo,
+    pub metrics: Arc<Metrics>,
+    pub trail: Trail,
+    /// Cancelled when the gateway is to end: streams do, then.
+    pub drain: CancellationToken,
+    pub streams: Streams,
+}
+
+/// Most open streams of one principal.
+const STREAMS_PER_PRINCIPAL_MAX: usize = 1024;
+
+/// Open streams, by principal.
+#[derive(Debug)]
+pub struct Streams(Arc<Places<Mark>>);
+
+impl Default for Streams {
+    fn default() -> Streams {
+        Streams(Places::new(STREAMS_PER_PRINCIPAL_MAX))
+    }
+}
+
+impl Streams {
+    /// A place for one more stream of a principal.
+    fn take(&self, mark: Mark) -> Result<PlaceOf<Mark>, Refused> {
+        self.0.take(mark).ok_or_else(|| {
+            let detail =
+                format!("this principal has {STREAMS_PER_PRINCIPAL_MAX} open streams, the most");
+            Refused::new(Code::QuotaExceeded, detail)
+        })
+    }
+}
+
+/// The endpoints.
+pub fn router(face: Arc<Face>) -> Router {
+    let mut router = Router::new()
+        .route("/healthz", get(health::healthz))
+        .route("/readyz", get(health::readyz))
+        .route("/metrics", get(metrics::metrics))
+        .route(HELLO, post(calls::hello))
+        .route(EXAMINE, post(examine::examine))
+        .route(CHANGES, get(changes::changes));
+    for operation in Operation::ALL {
+        let call = move |state, request| calls::call(operation, state, request);
+        router = router.route(operation.path(), post(call));
+    }
+    router
+        .fallback(async || Refused::new(Code::NotFound, "there is no such endpoint"))
+        .method_not_allowed_fallback(async || {
+            Refused::new(Code::MethodNotAllowed, "this endpoint does not take this method")
+        })
+        .layer(middleware::from_fn_with_state(Arc::clone(&face), metrics::count))
+        .with_state(face)
+}

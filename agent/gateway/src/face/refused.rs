@@ -1,0 +1,101 @@
+//! Refusals, as problem documents.
+
+use std::fmt;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use tenure_core::model::Failure;
+use tenure_wire::{Code, Problem};
+
+use crate::access::{Caller, Denied, Stranger};
+
+/// When somebody should come again whom the store could not serve.
+const RETRY_AFTER_MS: u64 = 1000;
+
+/// A request that was refused.
+#[derive(Debug)]
+pub(super) struct Refused(Box<Problem>);
+
+impl Refused {
+    pub(super) fn new(code: Code, detail: impl Into<String>) -> Refused {
+        Refused(Box::new(Problem::new(code, detail)))
+    }
+}
+
+impl Refused {
+    /// Something outside of the bounds of a key.
+    pub(super) fn denied(denied: &Denied) -> Refused {
+        let mut refused = Refused::new(Code::Forbidden, denied.to_string());
+        refused.0.field = Some(denied.bound.to_owned());
+        refused
+    }
+
+    /// More calls than a key lets its principal make.
+    pub(super) fn too_fast(caller: &Caller, wait: Duration) -> Refused {
+        let rate = caller.bounds.requests_per_second.unwrap_or_default();
+        let mut refused = Refused::new(
+            Code::QuotaExceeded,
+            format!(
+                "{:?} makes more calls than requests_per_second = {rate} of its key; wait as long as \
+                 Retry-After says, or ask the gateway's administrator to raise it",
+                caller.principal.name
+            ),
+        );
+        refused.0.field = Some("requests_per_second".to_owned());
+        refused.0.retry_after_ms = u64::try_from(wait.as_millis()).ok().map(|ms| ms.max(1));
+        refused
+    }
+
+    /// True if the caller could have known better.
+    pub(super) fn is_of_caller(&self) -> bool {
+        self.0.status < 500
+    }
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
+impl From<Stranger> for Refused {
+    fn from(stranger: Stranger) -> Refused {
+        Refused::new(Code::Unauthorized, stranger.to_string())
+    }
+}
+
+impl From<Failure> for Refused {
+    /// Both failures are 503: something between the gateway and its caller may say so, too, and never tells
+    /// which of them it is.
+    fn from(failure: Failure) -> Refused {
+        let mut refused = Refused::new(Code::UpstreamUnavailable, failure.cause());
+        refused.0.retry_after_ms = Some(RETRY_AFTER_MS);
+        refused
+    }
+}
+
+impl IntoResponse for Refused {
+    fn into_response(self) -> Response {
+        let Refused(problem) = self;
+        let body = serde_json::to_vec(&problem).unwrap_or_default();
+        let mut response = Response::new(Body::from(body));
+        *response.status_mut() =
+            StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let headers = response.headers_mut();
+        let media_type = HeaderValue::from_static("application/problem+json");
+        headers.insert(header::CONTENT_TYPE, media_type);
+        if let Some(ms) = problem.retry_after_ms {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from(ms.div_ceil(1000).max(1)));
+        }
+        if problem.code == Code::Unauthorized {
+            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        if problem.code == Code::TooLarge {
+            // Bytes that the caller still sends would be taken for its next request.
+            headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+        }
+        response
+    }
+}

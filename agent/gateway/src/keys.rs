@@ -1,0 +1,222 @@
+//! Commands about keys: each reads or changes the file, and a gateway that uses it notices.
+
+use std::fmt::Write as _;
+use std::io::{self, Write};
+use std::path::Path;
+use std::time::{Duration, UNIX_EPOCH};
+
+use anyhow::{Context, Error};
+use clap::{Args, Subcommand};
+
+use crate::access::{self, Edit, KeyId, Keys, Listed, New, WrittenBounds};
+
+/// How a key is said to end.
+const ENDS: &str =
+    "must be a time such as 30d or 12h, or a date such as 2027-01-31 or 2027-01-31T12:00:00Z";
+
+#[derive(Debug, Clone, PartialEq, Eq, Subcommand)]
+pub enum KeysCommand {
+    /// Make a key: it is shown once, after the lines that let it in, to be added to the file of keys.
+    #[command(after_help = EXAMPLES)]
+    New(NewKey),
+    /// Make a key and add it to the file of keys: it is shown once.
+    #[command(after_help = EXAMPLES)]
+    Add(NewKey),
+    /// List the keys of the file: id, principal, end and bounds. No secret is in it.
+    List,
+    /// Make another key of the same principal with the same bounds; the old one ends after an overlap.
+    ///
+    /// Sessions and holds belong to the principal, so that an agent that changes its key loses none: put the
+    /// new key into its upstream_secret_file before the overlap is over, and reload or restart it.
+    Rotate {
+        /// Id of the key: its 8 characters after tnr_.
+        #[arg(value_name = "ID", value_parser = id)]
+        id: KeyId,
+        /// How long the old key goes on to be good.
+        #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = overlap)]
+        overlap: Duration,
+        /// End of the new key, such as 90d or 2027-01-31; left out, it has none.
+        #[arg(long, value_name = "TIME", value_parser = end)]
+        expires: Option<u64>,
+    },
+    /// Take a key out of the file: within 5 s it lets nobody in, and what it opened ends.
+    ///
+    /// What its principal holds is held until its ttl is over, or goes on with another key of the principal.
+    Revoke {
+        /// Id of the key: its 8 characters after tnr_.
+        #[arg(value_name = "ID", value_parser = id)]
+        id: KeyId,
+    },
+}
+
+const EXAMPLES: &str = "Examples:
+  A laptop that may do everything in one tenant, and is no master before others:
+    tenured-gateway keys new --subject laptop-7 --tenant acme --priority-max 0
+  A build server that may only take leaders and semaphores named ci/…, for 90 days:
+    tenured-gateway keys new --subject ci --kind leader --kind semaphore --name 'ci/*' --expires 90d
+  A guest with few things, for a short time, and slowly:
+    tenured-gateway keys new --subject guest --sessions-max 5 --holds-max 20 --ttl-max 2m \\
+        --requests-per-second 20 --expires 12h
+
+Two keys of one subject are the same caller: they have the same sessions and holds. Numbers are per subject,
+and each gateway counts what passes through it.";
+
+/// A key to be made.
+#[derive(Debug, Clone, PartialEq, Eq, Args)]
+pub struct NewKey {
+    /// Its principal: two keys of one principal are the same caller.
+    #[arg(long, value_name = "NAME")]
+    pub subject: String,
+    /// End of the key, such as 90d or 2027-01-31; left out, it has none.
+    #[arg(long, value_name = "TIME", value_parser = end)]
+    pub expires: Option<u64>,
+    #[command(flatten)]
+    pub bounds: WrittenBounds,
+}
+
+impl KeysCommand {
+    /// Carries the command out, with the file that holds the keys.
+    ///
+    /// # Errors
+    ///
+    /// For people.
+    pub fn run(&self, file: Option<&Path>) -> anyhow::Result<()> {
+        let file = || file.context("--keys-file is needed: the file that the gateway reads");
+        let change = |edit: Edit| -> anyhow::Result<_> {
+            let file = file()?;
+            edit.carry_out(file).with_context(|| format!("{}", file.display()))
+        };
+        match self {
+            KeysCommand::New(NewKey { subject, expires, bounds }) => {
+                let new = New::make().map_err(|error| Error::msg(error.to_string()))?;
+                let line = Keys::line(&new, subject, *expires, bounds)?;
+                say(&format!("{line}\n{}", new.text))
+            }
+            KeysCommand::Add(NewKey { subject, expires, bounds }) => show(change(Edit::Add {
+                principal: subject.clone(),
+                expires_at: *expires,
+                bounds: bounds.clone(),
+            })?),
+            KeysCommand::List => {
+                let file = file()?;
+                let keys = Keys::read(file).with_context(|| format!("{}", file.display()))?;
+                say(listed(access::now(), &keys.list()).trim_end())
+            }
+            KeysCommand::Rotate { id, overlap, expires } => show(change(Edit::Rotate {
+                id: *id,
+                old_expires_at: access::now().saturating_add(overlap.as_secs()),
+                expires_at: *expires,
+            })?),
+            KeysCommand::Revoke { id } => change(Edit::Revoke { id: *id }).map(drop),
+        }
+    }
+}
+
+fn show(new: Option<New>) -> anyhow::Result<()> {
+    new.map_or(Ok(()), |new| say(&new.text))
+}
+
+fn say(text: &str) -> anyhow::Result<()> {
+    writeln!(io::stdout(), "{text}").context("cannot write")
+}
+
+/// A line for each key.
+fn listed(now: u64, keys: &[Listed<'_>]) -> String {
+    let mut text = String::new();
+    for Listed { id, principal, expires_at, bounds } in keys {
+        let end = match expires_at {
+            None => "no end".to_owned(),
+            Some(at) if *at <= now => format!("expired {}", date(*at)),
+            Some(at) => format!("until {}", date(*at)),
+        };
+        let bounds = match bounds.is_empty() {
+            true => "no bounds".to_owned(),
+            // One line of TOML each.
+            false => toml::to_string(bounds).unwrap_or_default().trim_end().replace('\n', ", "),
+        };
+        // Writing to a text cannot fail.
+        let _ = writeln!(text, "{id}  {principal:?}  {end}  {bounds}");
+    }
+    text
+}
+
+fn date(seconds: u64) -> String {
+    match UNIX_EPOCH.checked_add(Duration::from_secs(seconds)) {
+        // The last year that has four digits.
+        Some(time) if seconds < 253_402_300_800 => {
+            humantime::format_rfc3339_seconds(time).to_string()
+        }
+        _ => format!("{seconds} s after 1970"),
+    }
+}
+
+fn id(text: &str) -> Result<KeyId, String> {
+    KeyId::parse(text)
+        .ok_or_else(|| "must be 8 characters a to z and 2 to 7; see keys list".to_owned())
+}
+
+fn overlap(text: &str) -> Result<Duration, String> {
+    humantime::parse_duration(text).map_err(|_| "must be a duration such as 1h or 2d".to_owned())
+}
+
+/// The s after 1970 of an end that is still to come.
+fn end(text: &str) -> Result<u64, String> {
+    let now = access::now();
+    if let Ok(duration) = humantime::parse_duration(text) {
+        return Ok(now.saturating_add(duration.as_secs()));
+    }
+    let full = if text.len() == 10 { format!("{text}T00:00:00Z") } else { text.to_owned() };
+    let time = humantime::parse_rfc3339_weak(&full).map_err(|_| ENDS.to_owned())?;
+    let at = time.duration_since(UNIX_EPOCH).map_err(|_| ENDS.to_owned())?.as_secs();
+    if at > now { Ok(at) } else { Err("is over already".to_owned()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_end_is_a_time_from_now_or_a_date() {
+        let now = access::now();
+        assert!((now + 3600..=now + 3660).contains(&end("1h").unwrap()));
+        assert_eq!(end("2999-01-31").unwrap(), end("2999-01-31T00:00:00Z").unwrap());
+        for wrong in ["", "soon", "2999-13-01", "2001-01-01", "99"] {
+            end(wrong).unwrap_err();
+        }
+    }
+
+    #[test]
+    fn a_list_has_ids_ends_and_bounds_and_no_hash() {
+        let bounds = WrittenBounds {
+            names: Some(vec!["ci/*".to_owned()]),
+            holds_max: Some(5),
+            ..WrittenBounds::default()
+        };
+        let mut text = String::new();
+        for (subject, expires) in
+            [("alpha", None), ("beta", Some(86_400)), ("gamma", Some(5_000_000_000))]
+        {
+            let bounds = if expires.is_none() { bounds.clone() } else { WrittenBounds::default() };
+            text.push_str(&Keys::line(&New::make().unwrap(), subject, expires, &bounds).unwrap());
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("keys");
+        std::fs::write(&path, &text).unwrap();
+        std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o600))
+            .unwrap();
+        let keys = Keys::read(&path).unwrap();
+        let list = listed(1_000_000, &keys.list());
+        let lines: Vec<&str> = list.lines().map(|line| &line[10..]).collect();
+        assert_eq!(
+            lines,
+            [
+                "\"alpha\"  no end  names = [\"ci/*\"], holds_max = 5",
+                "\"beta\"  expired 1970-01-02T00:00:00Z  no bounds",
+                "\"gamma\"  until 2128-06-11T08:53:20Z  no bounds",
+            ]
+        );
+        assert!(
+            text.lines().filter(|line| line.starts_with("sha256")).all(|line| !list.contains(line))
+        );
+    }
+}

@@ -1,0 +1,35 @@
+//! Tenure's gateway: agents coordinate through it, and only it has the password of the store behind.
+//!
+//! | room | what |
+//! |---|---|
+//! | `main.rs` | the whole life on one page: parse → prepare → open the store → bind → serve → drain |
+//! | `access/` | callers: keys, principals, their bounds, and what they have |
+//! | `face/` | HTTP: accept loop, the agents' endpoints, their change streams, health |
+//! | `tls/` | the gateway's certificate, and those of its clients |
+//! | `store/` | the one thread that runs the store; `mod.rs` is everybody's way to it |
+//! | `settings/` | flags, environment, files → one validated `Settings`; modes |
+//! | `metrics.rs`, `reports.rs` | numbers for Prometheus; readiness, status and signs of life for systemd |
+//! | `trail.rs`, `keys.rs` | the audit trail; commands that change the file of keys |
+//! | `reload.rs` | SIGHUP: settings and keys are read again; keys also when their file changes |
+//!
+//! Imports point one way: `main → face → trail → access → tls`, `face → store`. What travels is in
+//! `tenure_stores::gateway::wire`, which the agent uses, too.
+//!
+//! Invariant: a gateway keeps nothing that its store does not have. Any number of them may serve one store.
+
+#![forbid(unsafe_code)]
+#![allow(missing_docs, reason = "a name that says all needs no comment; nobody else links this")]
+
+pub mod access;
+pub mod face;
+pub mod keys;
+pub mod metrics;
+mod reload;
+mod reports;
+pub mod settings;
+pub mod store;
+pub mod tls;
+pub mod trail;
+
+pub use self::reload::Reload;
+pub use self::reports::Reports;

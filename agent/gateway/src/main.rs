@@ -1,0 +1,218 @@
+//! The `tenured-gateway` daemon: its whole life, from the command line to the exit code.
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Error};
+use clap::Parser;
+use tenure_gateway::access::{Access, Keys, Stamp};
+use tenure_gateway::face::{self, Face, Streams};
+use tenure_gateway::metrics::Metrics;
+use tenure_gateway::settings::{self, Cli, Command, Environment, Loaded};
+use tenure_gateway::tls::Tls;
+use tenure_gateway::trail::{self, Trail};
+use tenure_gateway::{Reload, Reports, store};
+use tenure_host::service_manager::{self, Handed};
+use tenure_host::signals::{Signal, Signals};
+use tenure_host::{clock, machine};
+use tenure_service::prepare::{Prepared, Wanted, prepare};
+use tenure_service::telemetry::log;
+use tenure_stores::gateway::wire::StoreInfo;
+use tenure_stores::journal::Files;
+use tenure_stores::settings::Place;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+/// Wrong usage, as sysexits(3) has it.
+const USAGE: u8 = 64;
+/// An address or a directory cannot be used.
+const UNAVAILABLE: u8 = 69;
+/// Wrong configuration.
+const CONFIG: u8 = 78;
+
+/// How often the end of a certificate is looked at.
+const DAY: Duration = Duration::from_secs(24 * 3600);
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Fails when nobody reads; the exit code says the same.
+            let _ = error.print();
+            return ExitCode::from(if error.use_stderr() { USAGE } else { 0 });
+        }
+    };
+    // Before there is any secret.
+    let private = machine::keep_memory_private();
+    let done = match (&cli.command, settings::load(&cli.flags, &Environment::of_process())) {
+        (Some(Command::Keys(command)), loaded) => {
+            let set = loaded.ok().and_then(|loaded| loaded.config.keys_file);
+            let file = cli.flags.keys_file.as_ref().map(PathBuf::from).or(set);
+            command.run(file.as_deref()).map_err(unavailable)
+        }
+        (_, Err(error)) => Err((CONFIG, error.into())),
+        (Some(Command::CheckConfig), Ok(loaded)) => check(&loaded).map_err(unavailable),
+        (None, Ok(loaded)) => serve(cli, loaded, private),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err((code, error)) => {
+            eprintln!("tenured-gateway: {error:#}");
+            ExitCode::from(code)
+        }
+    }
+}
+
+/// Prints what is in effect.
+fn check(loaded: &Loaded) -> anyhow::Result<()> {
+    for warning in &loaded.warnings {
+        eprintln!("tenured-gateway: {warning}");
+    }
+    if let Some(path) = &loaded.config.keys_file {
+        Keys::read(path).with_context(|| format!("keys_file {}", path.display()))?;
+    }
+    io::stdout().write_all(loaded.effective().as_bytes()).context("cannot write")
+}
+
+/// Opens the store, binds, serves and drains.
+fn serve(cli: Cli, loaded: Loaded, private: io::Result<()>) -> Result<(), (u8, Error)> {
+    let Loaded { config: settings, warnings, .. } = loaded;
+    // Before any thread: it changes the environment.
+    let handed = service_manager::take().map_err(unavailable)?;
+    let metrics = Arc::new(Metrics::new());
+    let dropped = metrics.log_lines_dropped.clone();
+    let log = log::start("tenured-gateway", &settings.log, settings.log_format, dropped);
+    let log = log.map_err(unavailable)?;
+    warnings.iter().chain(&handed.notices).for_each(|warning| warn!("{warning}"));
+    if let Err(error) = private {
+        warn!(%error, "passwords could get into core dumps: their limit cannot be lowered");
+    }
+    // Before they are read: what changes meanwhile is noticed.
+    let stamp = settings.keys_file.as_deref().and_then(Stamp::of);
+    let access = match &settings.keys_file {
+        None if settings.tls.clients.is_some() => Access::certificates(),
+        None => Access::anybody(),
+        Some(path) => {
+            let keys = Keys::read(path).with_context(|| format!("keys_file {}", path.display()));
+            let keys = keys.map_err(|error| (CONFIG, error))?;
+            metrics.keys.set(keys.count() as u64);
+            Access::keys(keys)
+        }
+    };
+    let trail = match &settings.audit {
+        None => Trail::default(),
+        Some(path) => {
+            let kept = Trail::keep(trail::Place::named(path));
+            kept.with_context(|| format!("audit {}", path.display())).map_err(unavailable)?
+        }
+    };
+    let tls = settings.tls_files().map_err(|broken| (CONFIG, Error::msg(broken.rule)))?;
+    let tls = tls.map(Tls::read).transpose().map_err(|error| (CONFIG, error.into()))?;
+    let tls = tls.map(Arc::new);
+    metrics.certificate_expires.set(tls.as_ref().map_or(0, |tls| tls.expires_at()));
+    let environment = Environment::of_process();
+    let reload = Reload { flags: cli.flags, environment, settings, log, metrics, stamp, tls };
+    run(reload, access, trail, handed).map_err(unavailable)
+}
+
+/// Says every day when the certificate expires, once that is soon.
+async fn remind(tls: Arc<Tls>) {
+    let mut days = tokio::time::interval(DAY);
+    // The first one is at once, and the start has said it.
+    days.tick().await;
+    loop {
+        days.tick().await;
+        tls.remind();
+    }
+}
+
+fn run(mut reload: Reload, access: Access, trail: Trail, handed: Handed) -> anyhow::Result<()> {
+    let Handed { notifier, watchdog, .. } = handed;
+    let settings = &reload.settings;
+    let Prepared { runtime_dir, state_dir, locks, .. } = prepare(Wanted {
+        daemon: "gateway",
+        runtime_dir: (&settings.runtime_dir, 0o700),
+        state_dir: (&settings.state_dir, 0o700),
+    })?;
+    let boot_id = machine::boot_id().context("the system does not say which boot this is")?;
+    let opener = Arc::clone(&settings.opener);
+    let (store, thread) = store::spawn(Arc::new(clock::now), move || -> anyhow::Result<_> {
+        Ok(opener.open(Place {
+            runtime_dir: Box::new(Files::of(runtime_dir)),
+            state_dir: Box::new(Files::of(state_dir)),
+            boot_id,
+            now: clock::now(),
+            wall_clock_us: clock::wall_us(),
+            catch_up: &|_| {},
+        })?)
+    })?;
+    let upstream = settings.stores.upstream();
+    let info =
+        StoreInfo { kind: upstream.kind().to_owned(), guarantee: upstream.guarantee().to_owned() };
+    let metrics = Arc::clone(&reload.metrics);
+    let (listen, deadline) = (settings.listen, settings.stop_deadline);
+    let (limits, tls) = (settings.limits, reload.tls.clone());
+    let threads =
+        tokio::runtime::Builder::new_multi_thread().thread_name("face").enable_all().build();
+    let runtime = threads.context("cannot start the threads that serve")?;
+    runtime.block_on(async {
+        let mut signals = Signals::listen().context("cannot listen to signals")?;
+        let bound = TcpListener::bind(listen).await;
+        let listener = bound.with_context(|| format!("cannot listen at {listen}"))?;
+        let address = listener.local_addr().context("cannot listen")?;
+        let ready =
+            format!("tenured-gateway: ready at {address} ({}: {})", info.kind, info.guarantee);
+        if let Some(tls) = tls.clone() {
+            tokio::spawn(remind(tls));
+        }
+        let drain = CancellationToken::new();
+        let streams = Streams::default();
+        let face = Arc::new(Face {
+            store: store.clone(),
+            access,
+            info,
+            metrics,
+            trail,
+            drain: drain.clone(),
+            streams,
+        });
+        face::observe(&face).await.context("the store ended while the gateway started")?;
+        let kind = face.info.kind.clone();
+        let serving = tokio::spawn(face::serve(listener, Arc::clone(&face), tls, limits));
+        let reports = Reports { notifier: notifier.clone(), watchdog, kind, store: store.clone() };
+        let reports = tokio::spawn(reports.run());
+        // Fails when nobody reads; the gateway serves all the same.
+        let _ = writeln!(io::stdout(), "{ready}");
+        while reload.next_signal(&mut signals, &face).await == Signal::Reload {
+            notifier.reloading();
+            reload.reload(&face);
+            notifier.ready();
+        }
+        reports.abort();
+        notifier.stopping();
+        info!("stopping: what agents hold stays in the store");
+        drain.cancel();
+        if tokio::time::timeout(deadline, serving).await.is_err() {
+            warn!(?deadline, "stopped before every request was answered");
+        }
+        store.stop().await;
+        thread.ended().await;
+        if tokio::time::timeout(deadline, face.trail.flush()).await.is_err() {
+            warn!("stopped before the audit trail was written");
+        }
+        anyhow::Ok(())
+    })?;
+    notifier.finish();
+    // Nothing that has not ended by now is waited for.
+    runtime.shutdown_background();
+    drop(locks);
+    Ok(())
+}
+
+fn unavailable(error: impl Into<Error>) -> (u8, Error) {
+    (UNAVAILABLE, error.into())
+}

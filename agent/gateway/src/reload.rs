@@ -1,0 +1,111 @@
+//! SIGHUP.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use tenure_host::signals::{Signal, Signals};
+use tenure_service::telemetry::log::Log;
+use tokio::time::timeout;
+use tracing::{error, info, warn};
+
+use crate::access::{Event, Fact, KeyChange, Keys, Stamp};
+use crate::face::Face;
+use crate::metrics::Metrics;
+use crate::settings::{Change, Environment, Flags, Settings, changes, load};
+use crate::tls::Tls;
+use crate::trail::By;
+
+/// The parts that a reload needs and changes.
+pub struct Reload {
+    /// As on the command line of this process.
+    pub flags: Flags,
+    /// As this process was started with.
+    pub environment: Environment,
+    /// The settings in effect.
+    pub settings: Settings,
+    /// Whose filter may change.
+    pub log: Log,
+    pub metrics: Arc<Metrics>,
+    /// The state of the file of keys when it was read last.
+    pub stamp: Option<Stamp>,
+    pub tls: Option<Arc<Tls>>,
+}
+
+/// How often the file of keys is looked at. A stream looks every second whether its key is good: together
+/// that is less than the 5 s in which a key that was taken out must end.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
+
+impl Reload {
+    /// Waits for the next signal, and meanwhile follows changes of the file of keys.
+    pub async fn next_signal(&mut self, signals: &mut Signals, face: &Face) -> Signal {
+        loop {
+            if let Ok(signal) = timeout(LOOK_EVERY, signals.next()).await {
+                return signal;
+            }
+            // One stamp may stand for two states of a file that changed twice at once; SIGHUP reads it anyway.
+            if self.settings.keys_file.as_deref().and_then(Stamp::of) != self.stamp {
+                match self.read_keys() {
+                    Ok(keys) => self.take_keys(keys, face),
+                    Err(error) => error!("the keys stay as they were: {error:#}"),
+                }
+            }
+        }
+    }
+
+    /// Reads the settings and the keys again. With anything wrong in them nothing changes.
+    pub fn reload(&mut self, face: &Face) {
+        face.trail.reopen();
+        match self.try_reload(face) {
+            Ok(()) => self.metrics.reloads.done.inc(),
+            Err(error) => {
+                error!("not reloaded, the former settings and keys stay in effect: {error:#}");
+                self.metrics.reloads.refused.inc()
+            }
+        };
+    }
+
+    fn try_reload(&mut self, face: &Face) -> anyhow::Result<()> {
+        let loaded = load(&self.flags, &self.environment)?;
+        // Another file of keys takes a restart, as every other path does.
+        let keys = self.read_keys()?;
+        // As before all else that takes effect, which is not undone.
+        if let Some(tls) = &self.tls {
+            tls.reload()?;
+            self.metrics.certificate_expires.set(tls.expires_at());
+            info!("read the certificates again, for new connections");
+        }
+        for Change { key, old, new, reloads } in changes(&self.settings, &loaded.config) {
+            if reloads {
+                info!(key, old, new, "setting changed");
+            } else {
+                warn!(key, old, new, "setting not changed: it takes a restart");
+            }
+        }
+        self.log.filter().configure(&loaded.config.log)?;
+        self.settings.log = loaded.config.log;
+        loaded.warnings.iter().for_each(|warning| warn!("{warning}"));
+        self.take_keys(keys, face);
+        Ok(())
+    }
+
+    fn read_keys(&mut self) -> anyhow::Result<Option<Keys>> {
+        let Some(path) = &self.settings.keys_file else { return Ok(None) };
+        // Before it is read: what changes meanwhile is noticed.
+        self.stamp = Stamp::of(path);
+        let keys = Keys::read(path).with_context(|| format!("keys_file {}", path.display()))?;
+        Ok(Some(keys))
+    }
+
+    fn take_keys(&self, keys: Option<Keys>, face: &Face) {
+        let Some(keys) = keys else { return };
+        let count = keys.count();
+        let changes = face.access.replace(keys);
+        info!(keys = count, changes = changes.len(), "read the keys again");
+        self.metrics.keys.set(count as u64);
+        for KeyChange { key, principal, change } in changes {
+            let by = By { key: Some(key), principal: Some(principal), peer: None };
+            face.trail.tell(by, Fact::new(Event::Key, change));
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::keys::KeysCommand;
+
+/// Lets agents coordinate through a store whose password only this process has.
+///
+/// Without arguments it serves this host alone and keeps everything itself. A gateway for a team is given a
+/// store, keys and an address: a key is made by `tenured-gateway keys new --subject laptop-7`, its lines go into
+/// keys_file, and the key itself into a file of the agent, which is started as
+/// `tenured --upstream https://HOST:8740 --upstream-secret-file FILE`.
+///
+/// Every setting can also be given in a file or in the environment: the key `stop.deadline` as
+/// TENURED_GATEWAY_STOP_DEADLINE. Flags win over the environment, the environment over files.
+/// `tenured-gateway check-config` prints what is in effect, and where each value comes from.
+#[derive(Debug, Parser)]
+#[command(
+    name = "tenured-gateway",
+    version,
+    args_conflicts_with_subcommands = false,
+    after_help = "Exit status: 0 stopped as asked, 64 wrong usage, 69 the address or a directory cannot \
+                  be used, 78 wrong configuration."
+)]
+pub struct Cli {
+    /// Command; without one it serves.
+    #[command(subcommand)]
+    pub command: Option<Command>,
+    /// Settings.
+    #[command(flatten)]
+    pub flags: Flags,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Subcommand)]
+pub enum Command {
+    /// Check the configuration, and print what is in effect as TOML.
+    CheckConfig,
+    /// Look after keys.
+    #[command(subcommand)]
+    Keys(Box<KeysCommand>),
+}
+
+/// Settings that have a flag.
+#[derive(Debug, Clone, Default, Args)]
+pub struct Flags {
+    /// Read only this file; or of a directory its gateway.toml and then its conf.d/*.toml in the order of
+    /// their names. Without this: the directory /etc/tenured-gateway [env: TENURED_GATEWAY_CONFIG].
+    #[arg(long, value_name = "PATH", global = true)]
+    pub config: Option<PathBuf>,
+    /// local, lan or cloud: what is asked of the store before it is used
+    /// [env: TENURED_GATEWAY_MODE, PRISM_MODE].
+    #[arg(long, value_name = "MODE", global = true)]
+    pub mode: Option<String>,
+    /// Address to serve at [env: TENURED_GATEWAY_LISTEN].
+    #[arg(long, value_name = "ADDRESS", global = true)]
+    pub listen: Option<String>,
+    /// Store of all holds: embedded:, or a Redis such as redis://127.0.0.1:6379/0
+    /// [env: TENURED_GATEWAY_UPSTREAM, PRISM_REDIS_URL].
+    #[arg(long, value_name = "URL", global = true)]
+    pub upstream: Option<String>,
+    /// A file with the store's password [env: TENURED_GATEWAY_UPSTREAM_SECRET_FILE].
+    #[arg(long, value_name = "FILE", global = true)]
+    pub upstream_secret_file: Option<String>,
+    /// A file with the keys of those who are let in, read again when it changes; without one everybody is
+    /// [env: TENURED_GATEWAY_KEYS_FILE].
+    #[arg(long, value_name = "FILE", global = true)]
+    pub keys_file: Option<String>,
+    /// A file for the audit trail; - is the standard output [env: TENURED_GATEWAY_AUDIT].
+    #[arg(long, value_name = "FILE", global = true)]
+    pub audit: Option<String>,
+    /// The gateway's certificate: with it TLS is spoken [env: TENURED_GATEWAY_TLS_CERT_FILE].
+    #[arg(long, value_name = "FILE", global = true)]
+    pub tls_cert_file: Option<String>,
+    /// The private key of that certificate [env: TENURED_GATEWAY_TLS_KEY_FILE].
+    #[arg(long, value_name = "FILE", global = true)]
+    pub tls_key_file: Option<String>,
+    /// The authorities of clients that show a certificate [env: TENURED_GATEWAY_TLS_CLIENT_CA_FILE].
+    #[arg(long, value_name = "FILE", global = true)]
+    pub tls_client_ca_file: Option<String>,
+    /// Serve other hosts without TLS: whoever is on the way can read keys
+    /// [env: TENURED_GATEWAY_INSECURE=true].
+    #[arg(long, global = true)]
+    pub insecure: bool,
+    /// Directory of what must survive a reboot [env: TENURED_GATEWAY_STATE_DIR].
+    #[arg(long, value_name = "DIR", global = true)]
+    pub state_dir: Option<String>,
+    /// Directory of what may be lost at a reboot [env: TENURED_GATEWAY_RUNTIME_DIR].
+    #[arg(long, value_name = "DIR", global = true)]
+    pub runtime_dir: Option<String>,
+    /// error, warn, info, debug or trace, or a filter such as info,tenured_gateway::face=debug
+    /// [env: TENURED_GATEWAY_LOG].
+    #[arg(long, value_name = "LEVEL", global = true)]
+    pub log: Option<String>,
+    /// How log lines are written: auto, human, json or journald [env: TENURED_GATEWAY_LOG_FORMAT].
+    #[arg(long, value_name = "FORMAT", global = true)]
+    pub log_format: Option<String>,
+}
+
+impl Flags {
+    /// Flag, key and value of everything that was given and is a key.
+    pub(super) fn values(&self) -> impl Iterator<Item = (&'static str, &'static str, &str)> {
+        let insecure = self.insecure.then_some("true");
+        [
+            ("--mode", "mode", self.mode.as_deref()),
+            ("--listen", "listen", self.listen.as_deref()),
+            ("--upstream", "upstream", self.upstream.as_deref()),
+            (
+                "--upstream-secret-file",
+                "upstream_secret_file",
+                self.upstream_secret_file.as_deref(),
+            ),
+            ("--keys-file", "keys_file", self.keys_file.as_deref()),
+            ("--audit", "audit", self.audit.as_deref()),
+            ("--tls-cert-file", "tls.cert_file", self.tls_cert_file.as_deref()),
+            ("--tls-key-file", "tls.key_file", self.tls_key_file.as_deref()),
+            ("--tls-client-ca-file", "tls.client_ca_file", self.tls_client_ca_file.as_deref()),
+            ("--insecure", "insecure", insecure),
+            ("--state-dir", "state_dir", self.state_dir.as_deref()),
+            ("--runtime-dir", "runtime_dir", self.runtime_dir.as_deref()),
+            ("--log", "log", self.log.as_deref()),
+            ("--log-format", "log_format", self.log_format.as_deref()),
+        ]
+        .into_iter()
+        .filter_map(|(flag, key, value)| Some((flag, key, value?)))
+    }
+}

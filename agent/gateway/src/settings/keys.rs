@@ -1,0 +1,237 @@
+//! Every key, once: how it is written, where it goes, how it is shown.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use tenure_service::config::Key;
+use tenure_service::telemetry::{LogFormat, log};
+use tenure_stores::settings::{self, Doc, Refusal, SectionKey, Shape, Value, secret, value};
+use tenure_stores::{duration_key, optional_path_key};
+
+use super::{Mode, Settings};
+
+/// All keys, in the order in which `check-config` prints them: the gateway's own, then those of stores. A
+/// gateway has no other gateway behind it.
+pub(super) fn all() -> &'static [Key<Settings>] {
+    static ALL: LazyLock<Vec<Key<Settings>>> = LazyLock::new(|| {
+        let is_of_store = |key: &SectionKey| !key.name.starts_with("gateway.");
+        Key::list(&KEYS, is_of_store)
+    });
+    &ALL
+}
+
+fn address(text: &str) -> Result<SocketAddr, Refusal> {
+    let rule = "must be an address with a port, such as \"127.0.0.1:8740\" or \"[::]:8740\"";
+    text.parse().map_err(|_| rule.to_owned())
+}
+
+/// An absolute path, or the standard output.
+fn trail(text: &str) -> Result<PathBuf, Refusal> {
+    if text == "-" { Ok(PathBuf::from(text)) } else { value::path(text) }
+}
+
+/// A time to live; seconds if it is a number alone, as `PRISM_SESSION_TTL_SECONDS` has it.
+fn session_ttl(text: &str) -> Result<Duration, Refusal> {
+    let (min, max) = (Duration::from_secs(10), Duration::from_secs(3600));
+    match text.parse::<u64>() {
+        Ok(seconds) => value::duration_in(&format!("{seconds}s"), min, max),
+        Err(_) => value::duration_in(text, min, max),
+    }
+}
+
+macro_rules! path {
+    ($name:literal, $field:ident) => {
+        settings::Key::<Settings> {
+            name: $name,
+            shape: Shape::Text,
+            reloads: false,
+            set: |settings, text| {
+                settings.$field = value::path(text)?;
+                Ok(())
+            },
+            get: |settings| Some(settings.$field.display().to_string().into()),
+            doc: Doc::NONE,
+        }
+    };
+}
+
+/// A key whose value is read from a text.
+macro_rules! text {
+    ($name:literal, $shape:ident, $reloads:literal, $set:expr, $get:expr) => {
+        settings::Key::<Settings> {
+            name: $name,
+            shape: Shape::$shape,
+            reloads: $reloads,
+            set: $set,
+            get: $get,
+            doc: Doc::NONE,
+        }
+    };
+}
+
+/// A key with a limit of connections.
+macro_rules! count {
+    ($name:literal, $field:ident, $min:literal) => {
+        settings::Key::<Settings> {
+            name: $name,
+            shape: Shape::Count,
+            reloads: false,
+            set: |settings, text| {
+                let count = value::count(text, $min, 65_536)?;
+                settings.limits.$field = usize::try_from(count).unwrap_or(usize::MAX);
+                Ok(())
+            },
+            get: |settings| {
+                Some(Value::Count(i64::try_from(settings.limits.$field).unwrap_or(i64::MAX)))
+            },
+            doc: Doc::NONE,
+        }
+    };
+}
+
+static KEYS: [settings::Key<Settings>; 18] = [
+    text!(
+        "mode",
+        Text,
+        false,
+        |settings, text| {
+            settings.mode = Mode::parse(text)?;
+            Ok(())
+        },
+        |settings| Some(settings.mode.to_string().into())
+    )
+    .about(
+        "What is asked of the store and of callers before the gateway serves.
+  local  (personal, development)  embedded:, or a Redis of this host or of the same containers
+  lan                             keys_file, and a password of the Redis that stands in no example;
+                                  without upstream it is redis://redis:6379/0
+  cloud  (hosted)                 keys_file and upstream",
+    ),
+    text!(
+        "listen",
+        Text,
+        false,
+        |settings, text| {
+            settings.listen = address(text)?;
+            Ok(())
+        },
+        |settings| Some(settings.listen.to_string().into())
+    )
+    .about("Address to serve at. Other hosts are served only with keys_file."),
+    text!(
+        "upstream",
+        Secret,
+        false,
+        |settings, text| settings.stores.set_url(text),
+        |settings| Some(settings.stores.upstream().url().into())
+    )
+    .about(
+        "Where truth is kept, as for an agent: see tenured.toml(5). Any number of gateways may share a \
+         Redis; embedded: is one gateway's own. PRISM_REDIS_URL gives it, too, and PRISM_REDIS_PASSWORD the \
+         password of a Redis whose URL has none.",
+    ),
+    optional_path_key!(Settings, "upstream_secret_file", upstream_secret_file, secret::path)
+        .about(
+            "A file with the store's password: one line, not readable by other users. \
+             \"$CREDENTIALS_DIRECTORY/NAME\" is a credential of the service manager. Default: the \
+             credential upstream-secret, if there is one.",
+        )
+        .example("\"/etc/tenured-gateway/upstream-secret\""),
+    optional_path_key!(Settings, "keys_file", keys_file, value::path)
+        .about(
+            "A file with the keys of those who are let in, as `tenured-gateway keys new` makes them. Read \
+             again when it changes. Default: none; everybody on this host is let in, and nobody else.",
+        )
+        .example("\"/etc/tenured-gateway/keys.toml\""),
+    optional_path_key!(Settings, "audit", audit, trail)
+        .about(
+            "A file for the audit trail: one JSON line for each register, grant, preemption, release, loss, \
+             refusal and change of a key. \"-\" is the standard output. Opened again at a reload (SIGHUP). \
+             Default: none.",
+        )
+        .example("\"/var/log/tenured-gateway/audit.jsonl\""),
+    text!(
+        "insecure",
+        Switch,
+        false,
+        |settings, text| {
+            settings.insecure = value::switch(text)?;
+            Ok(())
+        },
+        |settings| Some(Value::Switch(settings.insecure))
+    )
+    .about("Serve other hosts without TLS. Whoever is on the way can read keys."),
+    path!("state_dir", state_dir).about("What must survive a reboot."),
+    path!("runtime_dir", runtime_dir).about("What may be lost at a reboot. It belongs into memory."),
+    text!(
+        "log",
+        Text,
+        true,
+        |settings, text| {
+            log::check(text)?;
+            settings.log = text.to_owned();
+            Ok(())
+        },
+        |settings| Some(settings.log.clone().into())
+    )
+    .about(
+        "error, warn, info, debug or trace, or a filter such as \"info,tenured_gateway::face=debug\"; off \
+         for nothing. Can be changed by a reload (SIGHUP).",
+    ),
+    text!(
+        "log_format",
+        Text,
+        false,
+        |settings, text| {
+            settings.log_format = LogFormat::parse(text)?;
+            Ok(())
+        },
+        |settings| Some(settings.log_format.word().to_owned().into())
+    )
+    .about("human, json or journald; auto is human on a terminal, journald in a service, else json."),
+    optional_path_key!(Settings, "tls.cert_file", tls.certificate, value::path)
+        .about(
+            "The gateway's certificate and those that lead to its authority, in PEM format; with it TLS is \
+             spoken, and nothing else. Certificates are read again at a reload; bad ones change nothing.",
+        )
+        .example("\"/etc/tenured-gateway/tls.pem\""),
+    optional_path_key!(Settings, "tls.key_file", tls.key, value::path)
+        .about("The private key of that certificate.")
+        .example("\"/etc/tenured-gateway/tls.key\""),
+    optional_path_key!(Settings, "tls.client_ca_file", tls.clients, value::path)
+        .about(
+            "The authorities of clients: who shows a certificate of theirs is let in as its spiffe:// URI, \
+             or its common name, without the bounds that a key can have. Who shows a key, too, is whose that \
+             is. Without keys_file nobody else is let in.",
+        )
+        .example("\"/etc/tenured-gateway/clients.pem\""),
+    count!("limits.connections", connections, 16)
+        .about("Most open connections; more wait until one ends."),
+    count!("limits.connections_per_address", per_address, 1).about(
+        "Most open connections from one IPv4 address or IPv6 /64; more are closed. A balancer is one address.",
+    ),
+    text!(
+        "session.ttl",
+        Duration,
+        false,
+        |settings, text| {
+            settings.session_ttl = session_ttl(text)?;
+            Ok(())
+        },
+        |settings| Some(value::show(settings.session_ttl).into())
+    )
+    .about(
+        "How long a session of the session plane outlives its last heartbeat: 10s to 1h. \
+         PRISM_SESSION_TTL_SECONDS gives it, too.",
+    ),
+    duration_key!(
+        Settings,
+        "stop.deadline",
+        stop_deadline,
+        Duration::from_millis(100),
+        Duration::from_secs(60)
+    )
+    .about("From SIGTERM to the end of the process, at most; at most 60s."),
+];

@@ -1,0 +1,221 @@
+//! Flags, environment and files → one validated [`Settings`].
+//!
+//! Keys are documented beside their definition; `packaging/gateway.toml` is made of that.
+
+mod flags;
+mod keys;
+mod manual;
+mod mode;
+#[cfg(test)]
+mod tests;
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+pub use flags::{Cli, Command, Flags};
+pub use manual::manual;
+pub use mode::Mode;
+pub use tenure_service::config::{Change, ConfigError, Environment, changes};
+use tenure_service::config::{Configuration, Key, files_in};
+use tenure_service::telemetry::LogFormat;
+use tenure_stores::settings::secret::{self, Credentials, Secret};
+use tenure_stores::settings::{Broken, Opener, Stores};
+
+use crate::face::Limits;
+use crate::tls;
+
+/// The directory of the configuration of this host's gateway.
+const SYSTEM: &str = "/etc/tenured-gateway";
+const RUNTIME: &str = "/run/tenured-gateway";
+const STATE: &str = "/var/lib/tenured-gateway";
+
+/// Everything that can be set, checked.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    pub mode: Mode,
+    pub listen: SocketAddr,
+    /// The settings of all kinds of stores; one of them is the store of all holds.
+    pub stores: Stores,
+    /// A file with the store's password.
+    pub upstream_secret_file: Option<PathBuf>,
+    /// The means to open the store.
+    pub opener: Arc<dyn Opener>,
+    pub keys_file: Option<PathBuf>,
+    /// The audit trail; `-` is the standard output.
+    pub audit: Option<PathBuf>,
+    /// Files with certificates.
+    pub tls: TlsPaths,
+    pub limits: Limits,
+    /// Other hosts are served without TLS.
+    pub insecure: bool,
+    pub state_dir: PathBuf,
+    pub runtime_dir: PathBuf,
+    /// The filter of the log.
+    pub log: String,
+    pub log_format: LogFormat,
+    /// How long a session of the session plane outlives its last heartbeat.
+    pub session_ttl: Duration,
+    /// From the wish to stop to the end of the process.
+    pub stop_deadline: Duration,
+}
+
+/// Files with certificates, as they are named.
+#[derive(Debug, Clone, Default)]
+pub struct TlsPaths {
+    pub certificate: Option<PathBuf>,
+    pub key: Option<PathBuf>,
+    pub clients: Option<PathBuf>,
+}
+
+impl Settings {
+    /// The files of TLS, if it is to be spoken.
+    ///
+    /// # Errors
+    ///
+    /// When one is named without another that it needs.
+    pub fn tls_files(&self) -> Result<Option<tls::Files>, Broken> {
+        let TlsPaths { certificate, key, clients } = self.tls.clone();
+        let is_optional = self.keys_file.is_some();
+        match (certificate, key, clients) {
+            (None, None, None) => Ok(None),
+            (Some(certificate), Some(key), clients) => {
+                let clients = clients.map(|ca| tls::Clients { ca, is_optional });
+                Ok(Some(tls::Files { certificate, key, clients }))
+            }
+            (Some(_), None, _) => {
+                Err(Broken::new(tls::CERTIFICATE, "must have its key in tls.key_file"))
+            }
+            (None, Some(_), _) => {
+                Err(Broken::new(tls::KEY, "must have its certificate in tls.cert_file"))
+            }
+            (None, None, Some(_)) => {
+                let rule = "is for TLS: name the gateway's certificate in tls.cert_file, too";
+                Err(Broken::new(tls::CLIENT_CA, rule))
+            }
+        }
+    }
+}
+
+/// The gateway's settings, and how they came about.
+pub type Loaded = tenure_service::config::Loaded<Settings>;
+
+/// Reads every layer.
+///
+/// # Errors
+///
+/// See [`Loaded::read`].
+pub fn load(flags: &Flags, environment: &Environment) -> Result<Loaded, ConfigError> {
+    let named = flags.config.as_deref();
+    let mut loaded = Loaded::read(defaults(environment), named, environment, flags.values())?;
+    let credentials = environment.credentials();
+    let is_named = loaded.is_set("upstream");
+    let completed = complete(&mut loaded.config, is_named, environment, &credentials);
+    completed.and_then(|()| check(&loaded.config)).map_err(|broken| loaded.broken(broken))?;
+    Ok(loaded)
+}
+
+fn complete(
+    settings: &mut Settings,
+    is_named: bool,
+    environment: &Environment,
+    credentials: &Credentials,
+) -> Result<(), Broken> {
+    if settings.upstream_secret_file.is_none() {
+        settings.upstream_secret_file = secret::credential(credentials);
+    }
+    mode::complete(settings, is_named, environment)?;
+    if !settings.stores.upstream().takes_secret() {
+        settings.upstream_secret_file = None;
+    }
+    let secret_file = settings.upstream_secret_file.as_deref();
+    settings.opener = settings.stores.resolve(secret_file, credentials)?;
+    Ok(())
+}
+
+/// Rules between settings.
+fn check(settings: &Settings) -> Result<(), Broken> {
+    if settings.stores.upstream().kind() == "gateway" {
+        return Err(Broken::new("upstream", "is another gateway: name the store behind it"));
+    }
+    mode::check(settings)?;
+    let tls = settings.tls_files()?;
+    if settings.listen.ip().is_loopback() {
+        return Ok(());
+    }
+    let open = |rule: &str| {
+        let rule = format!("can be reached from other hosts, and {rule}");
+        Err(Broken::new("listen", rule))
+    };
+    if settings.keys_file.is_none() && settings.tls.clients.is_none() {
+        return open(
+            "nobody is asked for a key: use a loopback address, or keys_file, or tls.client_ca_file",
+        );
+    }
+    if tls.is_none() && !settings.insecure {
+        return open(
+            "there is no TLS: use a loopback address, give tls.cert_file and tls.key_file, or accept it with \
+             insecure",
+        );
+    }
+    Ok(())
+}
+
+fn defaults(environment: &Environment) -> Settings {
+    let stores = Stores::default();
+    #[expect(clippy::expect_used, reason = "without a URL the store takes no settings")]
+    let opener = stores.resolve(None, &Credentials::default()).expect("a store by default");
+    let first = |variable: &str, default: &str| {
+        environment.first_of(variable).unwrap_or_else(|| PathBuf::from(default))
+    };
+    Settings {
+        mode: Mode::default(),
+        listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 8740)),
+        stores,
+        upstream_secret_file: None,
+        opener,
+        keys_file: None,
+        audit: None,
+        tls: TlsPaths::default(),
+        limits: Limits { connections: 16_384, per_address: 4096 },
+        insecure: false,
+        state_dir: first("STATE_DIRECTORY", STATE),
+        runtime_dir: first("RUNTIME_DIRECTORY", RUNTIME),
+        log: "info".to_owned(),
+        log_format: LogFormat::default(),
+        session_ttl: Duration::from_secs(90),
+        stop_deadline: Duration::from_secs(5),
+    }
+}
+
+impl Configuration for Settings {
+    const DAEMON: &'static str = "gateway";
+    const PREFIX: &'static str = "TENURED_GATEWAY_";
+    const MAIN: &'static str = "gateway.toml";
+    const SHARED: &'static [(&'static str, &'static str)] = &[
+        ("PRISM_MODE", "mode"),
+        ("PRISM_REDIS_URL", "upstream"),
+        ("PRISM_SESSION_TTL_SECONDS", "session.ttl"),
+    ];
+
+    fn keys() -> &'static [Key<Settings>] {
+        keys::all()
+    }
+
+    fn files(_: &Environment) -> (Vec<PathBuf>, Vec<String>) {
+        files_in(Path::new(SYSTEM), Settings::MAIN)
+    }
+
+    fn stores(&self) -> &Stores {
+        &self.stores
+    }
+
+    fn stores_mut(&mut self) -> &mut Stores {
+        &mut self.stores
+    }
+
+    fn secrets(&self) -> Vec<(&'static str, Secret)> {
+        self.opener.secrets()
+    }
+}

@@ -1,0 +1,269 @@
+//! The store, on a thread of its own, and everybody's way to it.
+
+mod addressees;
+mod news;
+mod once;
+mod run;
+mod streams;
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tenure_core::model::{Answer, ClaimId, Failure, GoneReason, Request};
+use tenure_core::time::Boottime;
+use tenure_stores::gateway::scope::Mark;
+use tenure_stores::settings::Opened;
+use tenure_stores::{Examination, Health};
+use tokio::sync::{broadcast, mpsc, oneshot};
+
+/// Requests that wait for the thread; more are refused.
+const WAITING_MAX: usize = 4096;
+
+/// The instant, by the clock of the store.
+pub type Clock = Arc<dyn Fn() -> Boottime + Send + Sync>;
+
+/// The way to the store. Cheap to clone; the store ends when the last one is dropped.
+#[derive(Debug, Clone)]
+pub struct Store {
+    messages: mpsc::Sender<Message>,
+}
+
+/// The store's thread.
+#[derive(Debug)]
+pub struct Thread {
+    ended: oneshot::Receiver<()>,
+}
+
+/// News for a principal from now on.
+#[derive(Debug)]
+pub struct Listener(broadcast::Receiver<Bytes>);
+
+/// What the store's thread is asked.
+#[derive(Debug)]
+enum Message {
+    Request {
+        mark: Mark,
+        request: Box<Request>,
+        reply: Reply,
+    },
+    Listen(Mark, oneshot::Sender<Listener>),
+    Health(oneshot::Sender<Health>),
+    Examine(oneshot::Sender<Sent<Examination>>),
+    Observe(Sent<Lost>),
+    /// Answer what was asked, and end.
+    Stop,
+}
+
+/// What is done with an answer before anybody is told, by the store's thread.
+pub type Then = Box<dyn FnOnce(&Result<Answer, Failure>) + Send>;
+
+/// What is done with the end of a claim that was not asked for, by the store's thread.
+pub type Lost = Box<dyn Fn(ClaimId, GoneReason) + Send>;
+
+/// Whoever waits for an answer.
+struct Reply {
+    then: Option<Then>,
+    answer: oneshot::Sender<Result<Answer, Failure>>,
+}
+
+impl Reply {
+    fn give(self, result: Result<Answer, Failure>) {
+        if let Some(then) = self.then {
+            then(&result);
+        }
+        // Its caller may have gone, and asks again.
+        let _ = self.answer.send(result);
+    }
+}
+
+impl std::fmt::Debug for Reply {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Reply")
+    }
+}
+
+/// Something that says nothing of itself.
+struct Sent<T>(T);
+
+impl<T> std::fmt::Debug for Sent<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Sent")
+    }
+}
+
+/// The store's thread has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the gateway is stopping")]
+pub struct Gone;
+
+/// Opens a store on a thread of its own, which some of its parts must never leave.
+///
+/// # Errors
+///
+/// When the thread cannot be started, or the store not be opened.
+pub fn spawn<E>(
+    clock: Clock,
+    open: impl FnOnce() -> Result<Opened, E> + Send + 'static,
+) -> Result<(Store, Thread), E>
+where
+    E: From<io::Error> + Send + 'static,
+{
+    let (messages, inbox) = mpsc::channel(WAITING_MAX);
+    let (opened, is_open) = std::sync::mpsc::sync_channel(1);
+    let (ended_in, ended) = oneshot::channel();
+    std::thread::Builder::new().name("store".to_owned()).spawn(move || {
+        let done = |outcome: Result<(), E>| {
+            // Whoever started the thread waits for this.
+            let _ = opened.send(outcome);
+        };
+        // The store has a timer of its own; tokio's are for its connections.
+        let built = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build();
+        let runtime = match built {
+            Ok(runtime) => runtime,
+            Err(error) => return done(Err(error.into())),
+        };
+        runtime.block_on(async move {
+            let run = open().and_then(|it| Ok(run::Run::new(it, clock, inbox)?));
+            match run {
+                Err(error) => done(Err(error)),
+                Ok(run) => {
+                    done(Ok(()));
+                    run.run().await;
+                }
+            }
+        });
+        // Nobody may be left to hear of it.
+        let _ = ended_in.send(());
+    })?;
+    match is_open.recv() {
+        Ok(outcome) => outcome.map(|()| (Store { messages }, Thread { ended })),
+        Err(_) => Err(io::Error::other("the store's thread ended while it started").into()),
+    }
+}
+
+impl Store {
+    /// The answer to a request of the principal with this mark, which is carried out even if nobody waits for it any more: whoever repeats
+    /// it is answered by what became of it.
+    ///
+    /// # Errors
+    ///
+    /// As the store fails. [`Failure::Unavailable`] also when too many requests wait.
+    pub async fn ask(&self, mark: Mark, request: Request) -> Result<Answer, Failure> {
+        self.send(mark, request, None).await
+    }
+
+    /// The same, with something that is done with the answer, even if nobody waits for it any more.
+    ///
+    /// # Errors
+    ///
+    /// As [`Store::ask`].
+    pub async fn ask_then(
+        &self,
+        mark: Mark,
+        request: Request,
+        then: Then,
+    ) -> Result<Answer, Failure> {
+        self.send(mark, request, Some(then)).await
+    }
+
+    /// Has `lost` called from now on, before anybody is told of what follows.
+    ///
+    /// # Errors
+    ///
+    /// When its thread has ended.
+    pub async fn observe(&self, lost: Lost) -> Result<(), Gone> {
+        self.messages.send(Message::Observe(Sent(lost))).await.map_err(|_| Gone)
+    }
+
+    async fn send(
+        &self,
+        mark: Mark,
+        request: Request,
+        then: Option<Then>,
+    ) -> Result<Answer, Failure> {
+        let (sender, answer) = oneshot::channel();
+        let (request, reply) = (Box::new(request), Reply { then, answer: sender });
+        if let Err(error) = self.messages.try_send(Message::Request { mark, request, reply }) {
+            let (message, cause) = match error {
+                mpsc::error::TrySendError::Full(message) => {
+                    (message, format!("{WAITING_MAX} requests wait for the store"))
+                }
+                mpsc::error::TrySendError::Closed(message) => (message, Gone.to_string()),
+            };
+            if let Message::Request { reply, .. } = message {
+                reply.give(Err(Failure::Unavailable(cause)));
+            }
+        }
+        answer.await.unwrap_or_else(|_| Err(Failure::Unknown(Gone.to_string())))
+    }
+
+    /// The health of the store.
+    ///
+    /// # Errors
+    ///
+    /// When its thread has ended.
+    pub async fn health(&self) -> Result<Health, Gone> {
+        let (reply, health) = oneshot::channel();
+        self.messages.send(Message::Health(reply)).await.map_err(|_| Gone)?;
+        health.await.map_err(|_| Gone)
+    }
+
+    /// An examination of the store, to be run by the caller.
+    ///
+    /// # Errors
+    ///
+    /// When its thread has ended.
+    pub async fn examine(&self) -> Result<Examination, Gone> {
+        let (reply, examination) = oneshot::channel();
+        self.messages.send(Message::Examine(reply)).await.map_err(|_| Gone)?;
+        examination.await.map(|Sent(examination)| examination).map_err(|_| Gone)
+    }
+
+    /// Listens to news for the principal with this mark, whichever gateway its calls go through. Nothing that
+    /// happens after the answer is missed.
+    ///
+    /// # Errors
+    ///
+    /// When the store's thread has ended.
+    pub async fn listen(&self, mark: Mark) -> Result<Listener, Gone> {
+        let (reply, listener) = oneshot::channel();
+        self.messages.send(Message::Listen(mark, reply)).await.map_err(|_| Gone)?;
+        listener.await.map_err(|_| Gone)
+    }
+
+    /// Has the thread answer what it was asked before, and end.
+    pub async fn stop(&self) {
+        // One that has ended needs no order.
+        let _ = self.messages.send(Message::Stop).await;
+    }
+}
+
+impl Listener {
+    /// The line of the next news; `None` when the store has ended. Can be dropped and called again.
+    ///
+    /// # Errors
+    ///
+    /// When some were missed.
+    pub async fn next(&mut self) -> Result<Option<Bytes>, Missed> {
+        match self.0.recv().await {
+            Ok(line) => Ok(Some(line)),
+            Err(broadcast::error::RecvError::Lagged(_)) => Err(Missed),
+            Err(broadcast::error::RecvError::Closed) => Ok(None),
+        }
+    }
+}
+
+/// Some news were thrown away before this listener took them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Missed;
+
+impl Thread {
+    /// Waits until the thread has ended.
+    pub async fn ended(self) {
+        // A dropped sender means the same.
+        let _ = self.ended.await;
+    }
+}

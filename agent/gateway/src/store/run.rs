@@ -1,0 +1,325 @@
+//! The loop of the store's thread.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::future::poll_fn;
+use std::io;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use tenure_core::model::{
+    Answer, CallId, Change, ClaimAnswer, ClaimId, Failure, GoneReason, Request, Resource,
+};
+use tenure_core::time::Boottime;
+use tenure_host::timer::Timer;
+use tenure_stores::gateway::scope::Mark;
+use tenure_stores::gateway::wire::News;
+use tenure_stores::journal::{Journal, LiveRows, Notice};
+use tenure_stores::relay::{Relay, Told};
+use tenure_stores::settings::Opened;
+use tenure_stores::{Report, Upstream};
+use tokio::sync::{mpsc, oneshot};
+use tracing::{error, info};
+
+use super::addressees::{Addressees, To};
+use super::news::Teller;
+use super::{Clock, Listener, Lost, Message, Reply, Sent};
+
+/// Requests that the store has and has not answered; more stay in the queue.
+const UNDER_WAY_MAX: usize = 16_384;
+/// Messages taken in a turn: what comes of them is written down together.
+const MESSAGES_PER_TURN: usize = 256;
+/// Reports taken in a turn, at most.
+const REPORTS_PER_TURN: usize = 1024;
+/// How long an end waits for answers.
+const STOP_PATIENCE: Duration = Duration::from_millis(4500);
+
+/// A running store.
+///
+/// Takes messages, and reports of the store; emits replies and news; ends when it is told to, or nobody
+/// can ask any more. In each turn the journal comes before replies and news: nobody is told what could be
+/// forgotten.
+pub(super) struct Run {
+    store: Box<dyn Upstream>,
+    journal: Rc<RefCell<Journal>>,
+    clock: Clock,
+    inbox: mpsc::Receiver<Message>,
+    timer: Timer,
+    addressees: Addressees,
+    teller: Teller,
+    replies: HashMap<CallId, Awaited>,
+    calls: u64,
+    woken: Woken,
+    /// Who is told of claims that were lost.
+    observer: Option<Lost>,
+    /// Nobody can ask, or it was told to end.
+    stop_by: Option<Boottime>,
+}
+
+/// What woke the thread up.
+#[derive(Default)]
+struct Woken {
+    message: Option<Message>,
+    report: Option<Report>,
+    told: Option<Told>,
+}
+
+/// Whoever waits for the answer to a call.
+enum Awaited {
+    Request {
+        reply: Reply,
+        mark: Mark,
+        /// Of a claim.
+        resource: Option<Resource>,
+    },
+    /// A stream, until nothing is missed.
+    Stream { reply: oneshot::Sender<Listener>, listener: Listener },
+}
+
+/// What a turn has to say, once the journal is written.
+#[derive(Default)]
+struct Outcome {
+    answers: Vec<(CallId, Result<Answer, Failure>)>,
+    news: Vec<(To, News)>,
+    told: Vec<Told>,
+    lost: Vec<(ClaimId, GoneReason)>,
+}
+
+impl Run {
+    pub(super) fn new(
+        opened: Opened,
+        clock: Clock,
+        inbox: mpsc::Receiver<Message>,
+    ) -> io::Result<Run> {
+        // A gateway has no keeper: what a journal has of one is another program's, and old.
+        let Opened { mut store, journal, saved: _ } = opened;
+        if let Some(relay) = store.as_relay() {
+            relay.begin();
+        }
+        let timer = Timer::new()?;
+        let teller = Teller::new().map_err(|error| io::Error::other(error.to_string()))?;
+        Ok(Run {
+            store,
+            journal,
+            clock,
+            inbox,
+            timer,
+            addressees: Addressees::default(),
+            teller,
+            replies: HashMap::new(),
+            calls: 0,
+            woken: Woken::default(),
+            observer: None,
+            stop_by: None,
+        })
+    }
+
+    pub(super) async fn run(mut self) {
+        while !self.is_over() {
+            self.wait().await;
+            self.turn();
+            // Turns that follow without waiting must not keep the runtime from its sockets.
+            tokio::task::yield_now().await;
+        }
+        self.store.close();
+        let rows = LiveRows::of_store(&*self.store);
+        let notice = self.journal.borrow_mut().finish((self.clock)(), &rows);
+        tell(notice);
+    }
+
+    fn is_over(&self) -> bool {
+        self.stop_by.is_some_and(|by| self.replies.is_empty() || by <= (self.clock)())
+    }
+
+    /// Waits until there is something to do.
+    async fn wait(&mut self) {
+        let journal = self.journal.borrow().poll_timeout();
+        let teller = self.teller.poll_timeout();
+        let due = [self.store.poll_timeout(), journal, teller, self.stop_by];
+        self.timer.set(due.into_iter().flatten().min());
+        poll_fn(|context| {
+            let fired = self.timer.poll_fired(context).is_ready();
+            let Woken { message, report, told } = &mut self.woken;
+            if let Poll::Ready(next) = self.store.poll_report(context) {
+                *report = Some(next);
+            }
+            *told = self.store.as_relay().and_then(Relay::next_told);
+            if self.stop_by.is_none()
+                && self.replies.len() < UNDER_WAY_MAX
+                && let Poll::Ready(next) = self.inbox.poll_recv(context)
+            {
+                *message = Some(next.unwrap_or(Message::Stop));
+            }
+            match fired || message.is_some() || report.is_some() || told.is_some() {
+                true => Poll::Ready(()),
+                false => Poll::Pending,
+            }
+        })
+        .await;
+    }
+
+    fn turn(&mut self) {
+        let messages = self.take_messages();
+        // No earlier than any of them was sent: an agent counts a ttl from there, and must not count on more
+        // than the store gives.
+        let now = (self.clock)();
+        if self.store.poll_timeout().is_some_and(|due| due <= now) {
+            self.store.handle_timeout(now);
+        }
+        for message in messages {
+            self.receive(now, message);
+        }
+        self.store.dispatch();
+        let mut outcome = Outcome::default();
+        for _ in 0..REPORTS_PER_TURN {
+            let Some(report) = self.next_report() else { break };
+            self.take(now, report, &mut outcome);
+        }
+        outcome.told.extend(self.woken.told.take());
+        while let Some(told) = self.store.as_relay().and_then(Relay::next_told) {
+            outcome.told.push(told);
+        }
+        tell(self.journal.borrow_mut().secure(now));
+        self.give(now, outcome);
+        let rows = LiveRows::of_store(&*self.store);
+        let notice = self.journal.borrow_mut().tend(now, &rows);
+        tell(notice);
+    }
+
+    /// The messages of a turn. None is taken after the order to end.
+    fn take_messages(&mut self) -> Vec<Message> {
+        let mut messages = Vec::from_iter(self.woken.message.take());
+        if self.stop_by.is_some() {
+            return messages;
+        }
+        let room = UNDER_WAY_MAX.saturating_sub(self.replies.len()).min(MESSAGES_PER_TURN);
+        while messages.len() < room
+            && !matches!(messages.last(), Some(Message::Stop))
+            && let Ok(message) = self.inbox.try_recv()
+        {
+            messages.push(message);
+        }
+        messages
+    }
+
+    fn next_report(&mut self) -> Option<Report> {
+        if let Some(report) = self.woken.report.take() {
+            return Some(report);
+        }
+        match self.store.poll_report(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(report) => Some(report),
+            Poll::Pending => None,
+        }
+    }
+
+    fn receive(&mut self, now: Boottime, message: Message) {
+        match message {
+            Message::Request { mark, request, reply } => {
+                if !self.addressees.handle_request(now, mark, &request) {
+                    let to = self.addressees.of(now, &News::Reset);
+                    self.teller.tell(now, to, &News::Reset, self.store.as_relay());
+                    // There is room now.
+                    let _ = self.addressees.handle_request(now, mark, &request);
+                }
+                let resource = match &*request {
+                    Request::Claim(claim) => Some(claim.resource.clone()),
+                    _ => None,
+                };
+                let call = self.await_answer(Awaited::Request { reply, mark, resource });
+                self.store.submit(now, call, *request);
+            }
+            Message::Listen(mark, reply) => {
+                let listener = self.teller.open(now, mark);
+                if self.store.as_relay().is_none() {
+                    // Whoever asked may have gone.
+                    return drop(reply.send(listener));
+                }
+                let call = self.await_answer(Awaited::Stream { reply, listener });
+                if let Some(relay) = self.store.as_relay() {
+                    relay.attend(now, call, mark.to_string().into());
+                }
+            }
+            // Whoever asked these may have gone.
+            Message::Health(reply) => drop(reply.send(self.store.health())),
+            Message::Examine(reply) => drop(reply.send(Sent(self.store.examine()))),
+            Message::Observe(Sent(lost)) => self.observer = Some(lost),
+            Message::Stop => self.stop_by = Some(now + STOP_PATIENCE),
+        }
+    }
+
+    fn await_answer(&mut self, awaited: Awaited) -> CallId {
+        let call = CallId(self.calls);
+        self.calls += 1;
+        self.replies.insert(call, awaited);
+        call
+    }
+
+    /// Tells what came of a turn.
+    fn give(&mut self, now: Boottime, Outcome { answers, news, told, lost }: Outcome) {
+        for (claim, reason) in lost {
+            if let Some(observer) = &self.observer {
+                observer(claim, reason);
+            }
+        }
+        // Losses come before the grants that follow from them.
+        for (to, news) in news {
+            self.teller.tell(now, to, &news, self.store.as_relay());
+        }
+        for told in told {
+            self.teller.pass_on(now, told);
+        }
+        for (call, result) in answers {
+            match self.replies.remove(&call) {
+                Some(Awaited::Request { reply, .. }) => reply.give(result),
+                // Whoever asked may have gone.
+                Some(Awaited::Stream { reply, listener }) => drop(reply.send(listener)),
+                None => {}
+            }
+        }
+        for mark in self.teller.take_left(now) {
+            if let Some(relay) = self.store.as_relay() {
+                relay.leave(now, mark.to_string().into());
+            }
+        }
+    }
+
+    /// Takes a report. Whom it concerns depends on what was asked before it.
+    fn take(&mut self, now: Boottime, report: Report, outcome: &mut Outcome) {
+        let news = match report {
+            Report::Answer { call, result, .. } => {
+                if let Ok(Answer::Claim(ClaimAnswer::Contended { .. })) = &result
+                    && let Some(Awaited::Request { mark, resource: Some(resource), .. }) =
+                        self.replies.get(&call)
+                    && !self.addressees.ask(*mark, resource)
+                {
+                    outcome.news.push((self.addressees.of(now, &News::Reset), News::Reset));
+                    // There is room now.
+                    let _ = self.addressees.ask(*mark, resource);
+                }
+                return outcome.answers.push((call, result));
+            }
+            Report::Lost { claim, reason } => {
+                outcome.lost.push((claim, reason));
+                News::Lost { claim }
+            }
+            Report::Change(Change::Lost { claim, .. }) => News::Lost { claim },
+            Report::Change(Change::Granted { claim, .. }) => News::Granted { claim },
+            Report::Change(Change::Resource(resource)) => News::Resource(resource),
+            Report::Change(Change::Message { tenant, project, session, payload }) => {
+                News::Message { tenant, project, session, payload }
+            }
+            Report::FeedLost => News::FeedLost,
+        };
+        outcome.news.push((self.addressees.of(now, &news), news));
+    }
+}
+
+/// Tells people what became of the journal.
+fn tell(notice: Option<Notice>) {
+    match notice {
+        None => {}
+        Some(Notice::Mended) => info!("{}", Notice::Mended),
+        Some(trouble) => error!("{trouble}"),
+    }
+}

@@ -1,0 +1,177 @@
+//! TLS: the gateway's certificate, which a reload replaces, and those of its clients.
+
+mod certificate;
+
+use std::path::PathBuf;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use rustls::ServerConfig;
+use rustls::server::WebPkiClientVerifier;
+use rustls::version::{TLS12, TLS13};
+use tenure_host::clock;
+use tenure_stores::settings::Refusal;
+use tenure_stores::settings::tls::{authorities, certificates, private_key, provider};
+use tracing::{info, warn};
+
+pub use self::certificate::{Names, expires_at};
+
+/// What clients may speak, the first one first.
+const PROTOCOLS: [&[u8]; 2] = [H2, b"http/1.1"];
+/// HTTP/2, as clients name it.
+pub const H2: &[u8] = b"h2";
+/// A certificate that lasts no longer is warned of.
+const SOON: Duration = Duration::from_secs(14 * 24 * 3600);
+const S_PER_DAY: u64 = 24 * 3600;
+const US_PER_S: u64 = 1_000_000;
+
+/// Files with certificates.
+#[derive(Debug, Clone)]
+pub struct Files {
+    pub certificate: PathBuf,
+    pub key: PathBuf,
+    /// Authorities of clients; without, no client is asked for a certificate.
+    pub clients: Option<Clients>,
+}
+
+#[derive(Debug, Clone)]
+pub struct Clients {
+    pub ca: PathBuf,
+    /// Others have something else to show: a key.
+    pub is_optional: bool,
+}
+
+/// The key whose file is not what it should be, and why.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{key}: {rule}")]
+pub struct TlsError {
+    pub key: &'static str,
+    pub rule: Refusal,
+}
+
+impl TlsError {
+    fn of(key: &'static str) -> impl Fn(Refusal) -> TlsError {
+        move |rule| TlsError { key, rule }
+    }
+}
+
+/// The certificates in force.
+#[derive(Debug)]
+pub struct Tls {
+    files: Files,
+    current: RwLock<Arc<Current>>,
+}
+
+#[derive(Debug)]
+struct Current {
+    config: Arc<ServerConfig>,
+    expires_at: u64,
+}
+
+impl Tls {
+    /// Reads certificates. One that has expired is warned of and used: a clock may be wrong, and clients say what is
+    /// wrong with it.
+    ///
+    /// # Errors
+    ///
+    /// With the first file that is not what it should be.
+    pub fn read(files: Files) -> Result<Tls, TlsError> {
+        let current = Current::read(&files)?;
+        current.tell_expiry();
+        Ok(Tls { files, current: RwLock::new(Arc::new(current)) })
+    }
+
+    /// Reads the files again, for connections from now on.
+    ///
+    /// # Errors
+    ///
+    /// When they are not good, or the certificate has expired. Then nothing changes.
+    pub fn reload(&self) -> Result<(), TlsError> {
+        let current = Current::read(&self.files)?;
+        if current.left() == Duration::ZERO {
+            let rule = format!("{} has expired", self.files.certificate.display());
+            return Err(TlsError { key: CERTIFICATE, rule });
+        }
+        current.tell_expiry();
+        *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(current);
+        Ok(())
+    }
+
+    /// The configuration of the next connection.
+    pub fn config(&self) -> Arc<ServerConfig> {
+        Arc::clone(&self.current().config)
+    }
+
+    /// s since 1970.
+    pub fn expires_at(&self) -> u64 {
+        self.current().expires_at
+    }
+
+    /// Says when the certificate expires if that is soon.
+    pub fn remind(&self) {
+        let current = self.current();
+        if current.left() <= SOON {
+            current.tell_expiry();
+        }
+    }
+
+    fn current(&self) -> Arc<Current> {
+        Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+pub const CERTIFICATE: &str = "tls.cert_file";
+pub const KEY: &str = "tls.key_file";
+pub const CLIENT_CA: &str = "tls.client_ca_file";
+
+impl Current {
+    fn read(files: &Files) -> Result<Current, TlsError> {
+        let chain = certificates(&files.certificate).map_err(TlsError::of(CERTIFICATE))?;
+        let expires_at = chain.first().and_then(|first| expires_at(first)).ok_or_else(|| {
+            TlsError::of(CERTIFICATE)("its first certificate has no date that ends it".to_owned())
+        })?;
+        let key = private_key(&files.key).map_err(TlsError::of(KEY))?;
+        let builder = ServerConfig::builder_with_provider(provider())
+            .with_protocol_versions(&[&TLS13, &TLS12])
+            .map_err(|error| TlsError::of(CERTIFICATE)(error.to_string()))?;
+        let builder = match &files.clients {
+            None => builder.with_no_client_auth(),
+            Some(Clients { ca, is_optional }) => {
+                let roots = Arc::new(authorities(ca).map_err(TlsError::of(CLIENT_CA))?);
+                let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider());
+                let verifier =
+                    if *is_optional { verifier.allow_unauthenticated() } else { verifier };
+                let verifier =
+                    verifier.build().map_err(|error| TlsError::of(CLIENT_CA)(error.to_string()))?;
+                builder.with_client_cert_verifier(verifier)
+            }
+        };
+        let mut config = builder.with_single_cert(chain, key).map_err(|error| {
+            TlsError::of(KEY)(format!("must be the key of the certificate: {error}"))
+        })?;
+        config.alpn_protocols = PROTOCOLS.map(<[u8]>::to_vec).to_vec();
+        Ok(Current { config: Arc::new(config), expires_at })
+    }
+
+    /// The time until it expires.
+    fn left(&self) -> Duration {
+        Duration::from_secs(self.expires_at.saturating_sub(now()))
+    }
+
+    fn tell_expiry(&self) {
+        let (left, at) = (self.left(), self.expires_at);
+        let days = left.as_secs() / S_PER_DAY;
+        if left == Duration::ZERO {
+            warn!(at, "the certificate has expired: agents refuse it; renew it and send SIGHUP");
+        } else if left <= SOON {
+            warn!(days, at, "the certificate expires soon; renew it and send SIGHUP");
+        } else {
+            info!(days, at, "the certificate is good");
+        }
+    }
+}
+
+/// s since 1970. Certificates expire by the wall clock.
+fn now() -> u64 {
+    clock::wall_us() / US_PER_S
+}

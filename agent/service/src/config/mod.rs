@@ -1,0 +1,124 @@
+//! File, environment and flags → one validated configuration of a daemon.
+//!
+//! Flags win over the environment, the environment over files, files over defaults. The key
+//! `leader.ttl` is `ttl` in the section `[leader]` of a file, and `LEADER_TTL` after the daemon's prefix in
+//! the environment. Those of a store are the store's own.
+
+mod effective;
+mod environment;
+mod error;
+mod file;
+mod key;
+mod layers;
+mod manual;
+
+use std::path::PathBuf;
+
+pub use environment::{Environment, files_in};
+pub use error::{ConfigError, Origin, closest};
+pub use file::ConfigFile;
+pub use key::Key;
+pub use layers::Loaded;
+pub use manual::{Entry, Section, sections};
+use tenure_stores::settings::Stores;
+use tenure_stores::settings::secret::Secret;
+
+/// Everything that a daemon can be told.
+pub trait Configuration: Sized + 'static {
+    /// What people call the daemon.
+    const DAEMON: &'static str;
+    /// The start of its environment variables.
+    const PREFIX: &'static str;
+    /// The file in a directory that is read before the drop-ins.
+    const MAIN: &'static str;
+    /// Environment variables that give a key besides its own, and count less: name and key.
+    const SHARED: &'static [(&'static str, &'static str)] = &[];
+    /// The name of the list of sections that are rules.
+    const RULES: &'static str = "allow";
+
+    /// All keys, in the order in which they are printed.
+    fn keys() -> &'static [Key<Self>];
+
+    /// The files that are read when none is named, those first that others override, and what should be
+    /// looked at.
+    fn files(environment: &Environment) -> (Vec<PathBuf>, Vec<String>);
+
+    fn stores(&self) -> &Stores;
+
+    fn stores_mut(&mut self) -> &mut Stores;
+
+    /// Passwords by the key that gave them, so that a change can be noticed.
+    fn secrets(&self) -> Vec<(&'static str, Secret)>;
+
+    /// Takes the rules of a file, and tells where they stand; `None` where there are no rules.
+    ///
+    /// # Errors
+    ///
+    /// With the first one that is wrong.
+    fn add_rules(
+        &mut self,
+        _list: &toml::Value,
+        _file: &ConfigFile,
+    ) -> Result<Option<Vec<Origin>>, ConfigError> {
+        Ok(None)
+    }
+
+    /// The rules as they were written.
+    fn rules(&self) -> &[toml::Table] {
+        &[]
+    }
+
+    /// The key of that name.
+    fn find(name: &str) -> Option<&'static Key<Self>> {
+        Self::keys().iter().find(|key| key.name == name)
+    }
+}
+
+/// A setting that differs between two configurations.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Change {
+    pub key: &'static str,
+    /// The old value as in a file; `unset` if it had none. Never a secret.
+    pub old: String,
+    /// The new value.
+    pub new: String,
+    /// True if a reload puts it into effect.
+    pub reloads: bool,
+}
+
+/// The differences of `new` to `old`, in the order of [`Configuration::keys`], and the rules last.
+pub fn changes<C: Configuration>(old: &C, new: &C) -> Vec<Change> {
+    let mut changes: Vec<_> = C::keys()
+        .iter()
+        .filter_map(|key| {
+            let (before, mut after) = (key.show(old), key.show(new));
+            if before == after {
+                if !hides_change(key.name, old, new) {
+                    return None;
+                }
+                after = format!("{before} with another password");
+            }
+            let shown = |text: String| if text.is_empty() { "unset".to_owned() } else { text };
+            let (old, new) = (shown(before), shown(after));
+            Some(Change { key: key.name, old, new, reloads: key.reloads })
+        })
+        .collect();
+    if old.rules() != new.rules() {
+        let rules = |config: &C| match config.rules().len() {
+            1 => "1 rule".to_owned(),
+            count => format!("{count} rules"),
+        };
+        let (old, new) = (rules(old), rules(new));
+        changes.push(Change { key: C::RULES, old, new, reloads: true });
+    }
+    changes
+}
+
+/// True if a password differs that belongs to a key whose shown value is the same.
+fn hides_change<C: Configuration>(key: &str, old: &C, new: &C) -> bool {
+    let of = |config: &C| {
+        let secrets = config.secrets().into_iter();
+        secrets.filter(|(given_by, _)| *given_by == key).collect::<Vec<_>>()
+    };
+    of(old) != of(new)
+}

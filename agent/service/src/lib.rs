@@ -1,0 +1,16 @@
+//! What the daemons of Tenure share.
+//!
+//! | room | what |
+//! |---|---|
+//! | `config/` | flags, environment, files → one configuration, and errors that say where a value came from |
+//! | `telemetry/` | the log (human, JSON, journal), and the numbers that every process has |
+//! | `prepare.rs` | directories and their locks, before anything is opened |
+//!
+//! What can be told to a daemon, and what it counts, is the daemon's own.
+
+#![forbid(unsafe_code)]
+#![allow(missing_docs, reason = "a name that says all needs no comment; nobody else links this")]
+
+pub mod config;
+pub mod prepare;
+pub mod telemetry;

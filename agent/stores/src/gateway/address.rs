@@ -1,0 +1,265 @@
+//! Connections to a gateway.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::StatusCode;
+use tenure_wire::{Check, Diagnosis};
+
+use super::feed;
+use super::http::{Answered, CallError, Http, Turn};
+use super::scope::{Mark, Scope};
+use super::wire::{EXAMINE, HELLO, Hello, PROTOCOL, Welcome};
+use crate::remote::stream::{self, Tls};
+use crate::remote::{
+    ConnectError, ConnectionHints, Connector, Dialed, Endpoint, Peer, Pump, Purpose, Server,
+    TlsFault,
+};
+use crate::settings::secret::{self, Credentials, Secret};
+use crate::settings::tls::Trust;
+
+/// The name of a gateway, for people.
+const GATEWAY: &str = "the gateway";
+
+/// Everything that it takes to get in.
+#[derive(Debug, Clone)]
+pub struct GatewayAccess {
+    /// A name or an IP address, and a port.
+    pub endpoint: Endpoint,
+    /// Settings of TLS; `None` for plain HTTP.
+    pub tls: Option<Trust>,
+    /// The agent's key; `None` for a gateway that asks for none.
+    pub key: Option<Secret>,
+    /// The file it came from, which each connection reads again: a key can be changed while its agent runs.
+    pub key_file: Option<(PathBuf, Credentials)>,
+    /// From the wish to connect to a gateway that has let us in.
+    pub connect_timeout: Duration,
+    /// From a call to its answer.
+    pub timeout: Duration,
+}
+
+/// The address of a gateway, and what its connections share.
+#[derive(Debug)]
+pub struct Address {
+    access: GatewayAccess,
+    peer: Peer,
+    scope: Arc<Scope>,
+}
+
+/// A connection to a gateway.
+#[derive(Debug, Clone)]
+pub struct Connection {
+    /// None for work that a gateway does itself, and for the stream, behind which a call would wait for
+    /// ever.
+    pub(super) http: Option<Http>,
+    /// The caller's, by the gateway's word.
+    pub(super) mark: Mark,
+}
+
+impl GatewayAccess {
+    /// The key that is in the file now; the one from the start if it cannot be read.
+    fn current_key(&self) -> Option<Secret> {
+        let read =
+            |(path, credentials): &(PathBuf, Credentials)| secret::read(path, credentials).ok();
+        self.key_file.as_ref().and_then(read).or_else(|| self.key.clone())
+    }
+}
+
+impl Address {
+    pub(super) fn new(access: GatewayAccess) -> Address {
+        let peer = Peer { what: GATEWAY, place: access.endpoint.to_string() };
+        Address { access, peer, scope: Arc::default() }
+    }
+
+    pub(super) fn timeout(&self) -> Duration {
+        self.access.timeout
+    }
+
+    pub(super) fn scope(&self) -> &Scope {
+        &self.scope
+    }
+
+    async fn dial(
+        &self,
+        purpose: Purpose,
+        hints: Option<ConnectionHints>,
+    ) -> Result<Dialed<Connection>, ConnectError> {
+        let Address { access, peer, scope } = self;
+        let tls = access.tls.as_ref().map(|trust| Tls { trust, way_out: tls_way_out });
+        let timeout = access.connect_timeout;
+        let stream = stream::connect(peer, &access.endpoint, tls, timeout).await?;
+        let key = access.current_key();
+        let (http, pump) = Http::over(stream, &access.endpoint, key.as_ref(), peer).await?;
+        let opening = async {
+            let welcome = self.hello(http.turn().await).await?;
+            let feed = match (purpose, hints) {
+                (Purpose::Feed, Some(hints)) => {
+                    let response = http.turn().await.map_err(|error| self.lost(&error))?;
+                    let scope = feed::Scoped { scope: Arc::clone(scope), mark: welcome.mark };
+                    Some(feed::open(response, peer, scope, hints).await?)
+                }
+                _ => None,
+            };
+            Ok((welcome, feed))
+        };
+        let (Welcome { version, mark, .. }, feed, pump) = pumped(opening, pump).await?;
+        let (http, pump): (_, Pump) = match feed {
+            None => (Some(http), pump),
+            Some(feed) => {
+                let pump = Box::pin(async move {
+                    // A connection ends with its last user, and nobody else may use this one.
+                    let _http = http;
+                    tokio::select! {
+                        error = feed => error,
+                        error = pump => error,
+                    }
+                });
+                (None, pump)
+            }
+        };
+        let server = Server { place: peer.place.clone(), version };
+        Ok(Dialed { connection: Connection { http, mark }, server, pump })
+    }
+
+    /// The gateway's answer to the first words.
+    async fn hello(&self, turn: Result<Turn<'_>, CallError>) -> Result<Welcome, ConnectError> {
+        let lost = |error| self.lost(&error);
+        let hello = Hello { protocol: PROTOCOL, version: env!("CARGO_PKG_VERSION").to_owned() };
+        let body = serde_json::to_vec(&hello).unwrap_or_default();
+        let answered = turn.map_err(lost)?.post(HELLO, body).await.map_err(lost)?;
+        if answered.status != StatusCode::OK {
+            return Err(refused(&self.peer, &answered));
+        }
+        let unfit = |what: &str| ConnectError::Unfit { peer: self.peer.clone(), what: what.into() };
+        let welcome: Welcome = serde_json::from_slice(&answered.body).map_err(|_| {
+            unfit("does not speak as a gateway does; check host and port of upstream")
+        })?;
+        match welcome.protocol {
+            0 => Err(unfit("speaks a protocol that this agent does not know; upgrade one of both")),
+            _ => Ok(welcome),
+        }
+    }
+
+    fn lost(&self, error: &CallError) -> ConnectError {
+        let way_out = error.tls_fault().map(tls_way_out).unwrap_or_default();
+        ConnectError::lost(&self.peer, &format!("{error}{way_out}"))
+    }
+
+    /// The gateway's examination of its store.
+    async fn examined(&self, connection: &Connection) -> Result<Diagnosis, String> {
+        let Some(http) = &connection.http else {
+            return Err("there is no connection for questions".to_owned());
+        };
+        let turn = http.turn().await.map_err(|error| error.to_string())?;
+        let answered = turn.post(EXAMINE, Vec::new()).await.map_err(|error| error.to_string())?;
+        match answered.status {
+            StatusCode::OK => serde_json::from_slice(&answered.body)
+                .map_err(|_| "the gateway's answer is no diagnosis".to_owned()),
+            // One of an earlier version, or one with the session plane alone.
+            StatusCode::NOT_FOUND => Err("this gateway does not examine its store".to_owned()),
+            _ => Err(answered.words()),
+        }
+    }
+
+    /// Work that needs no connection: a gateway looks after its store itself.
+    fn idle(&self) -> Dialed<Connection> {
+        let server = Server { place: self.peer.place.clone(), version: String::new() };
+        let connection = Connection { http: None, mark: Mark::of("") };
+        Dialed { connection, server, pump: Box::pin(std::future::pending()) }
+    }
+}
+
+/// Does a step on a connection, which must be pumped meanwhile.
+async fn pumped<T, F>(
+    step: impl Future<Output = Result<(T, F), ConnectError>>,
+    mut pump: Pump,
+) -> Result<(T, F, Pump), ConnectError> {
+    let mut step = std::pin::pin!(step);
+    tokio::select! {
+        // It may have said why before it hung up.
+        biased;
+        done = &mut step => done.map(|(welcome, feed)| (welcome, feed, pump)),
+        lost = &mut pump => {
+            drop(pump);
+            Err(step.await.err().unwrap_or(lost))
+        }
+    }
+}
+
+/// The meaning of an answer that lets nobody in.
+pub(super) fn refused(peer: &Peer, answered: &Answered) -> ConnectError {
+    let (peer, cause) = (peer.clone(), answered.words());
+    let way_out = match answered.status {
+        StatusCode::UNAUTHORIZED => {
+            let way_out = "; check the key in upstream_secret_file";
+            return ConnectError::NotLetIn { peer, cause, way_out };
+        }
+        StatusCode::NOT_FOUND => "; check host and port of upstream: this may be no gateway",
+        status if status.is_server_error() => return ConnectError::NotReady { peer, cause },
+        _ => "",
+    };
+    ConnectError::Refused { peer, cause, way_out }
+}
+
+fn tls_way_out(fault: TlsFault) -> &'static str {
+    match fault {
+        TlsFault::WrongName => {
+            "; its certificate is for another name: write that one in upstream, or have a certificate made \
+             for this one"
+        }
+        TlsFault::UnknownIssuer => {
+            "; the authority of its certificate is not trusted: name a file with it in gateway.tls_ca_file"
+        }
+        TlsFault::Expired => {
+            "; its certificate is not valid at this time: have a new one made, or set the clock of this host"
+        }
+        TlsFault::NotTls => "; if it speaks no TLS on this port, write http:// in upstream",
+        TlsFault::WantsCertificate => {
+            "; it wants a certificate of its clients: gateway.tls_cert_file and gateway.tls_key_file"
+        }
+    }
+}
+
+impl Connector for Address {
+    type Connection = Connection;
+
+    const STORE: &'static str = GATEWAY;
+    const KIND: &'static str = "gateway";
+
+    async fn connect(
+        &self,
+        purpose: Purpose,
+        hints: Option<ConnectionHints>,
+    ) -> Result<Dialed<Connection>, ConnectError> {
+        if purpose == Purpose::Background {
+            return Ok(self.idle());
+        }
+        let dialing = self.dial(purpose, hints);
+        ConnectError::within(self.access.connect_timeout, &self.peer, "connecting", dialing).await
+    }
+
+    async fn check(&self, connection: &Connection, _: &Server) -> Result<(), ConnectError> {
+        // A stream has signs of life of its own, and a call its deadline.
+        let Some(turn) = connection.http.as_ref().and_then(Http::idle) else { return Ok(()) };
+        let looking = self.hello(Ok(turn));
+        let timeout = self.access.timeout;
+        let doing = "looking whether it is there";
+        let welcome = ConnectError::within(timeout, &self.peer, doing, looking).await?;
+        if welcome.mark != connection.mark {
+            let cause = "this agent's key belongs to another principal now";
+            return Err(ConnectError::lost(&self.peer, cause));
+        }
+        Ok(())
+    }
+
+    async fn examine(&self, connection: Connection, checks: &mut Vec<Check>) {
+        match self.examined(&connection).await {
+            Ok(Diagnosis { checks: of_store }) => checks.extend(of_store),
+            Err(cause) => {
+                let way_out = "see the gateway's log, and its /healthz";
+                checks.push(Check::unknown("gateway.store", cause, way_out));
+            }
+        }
+    }
+}

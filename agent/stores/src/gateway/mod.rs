@@ -1,0 +1,126 @@
+//! A gateway as the upstream: the store behind it is known to the gateway alone.
+//!
+//! One connection is for beats, one for other calls, one for the change stream. On each of the first two
+//! one call is on its way at a time.
+
+mod address;
+mod feed;
+mod http;
+pub mod scope;
+mod settings;
+#[cfg(test)]
+mod tests;
+pub mod wire;
+
+pub use address::GatewayAccess;
+pub use settings::settings;
+
+use std::sync::Arc;
+
+use hyper::StatusCode;
+use tenure_core::model::{Answer, BeatAnswer, ClaimId, Failure, GoneReason, Request, Resource};
+use tenure_host::clock;
+
+use self::address::Address;
+use self::http::{Answered, CallError};
+use self::wire::Operation;
+use crate::remote::{self, Backend, Dialer, Driver, LineOf, NoChores, Verified};
+use crate::settings::{OpenError, Opened, Place};
+
+/// The guarantee of a gateway.
+pub const GUARANTEE: &str = "that of the store behind the gateway";
+
+/// Opens a gateway.
+///
+/// # Errors
+///
+/// When the agent's journal cannot be used.
+pub fn open(access: &GatewayAccess, place: Place<'_>) -> Result<Opened, OpenError> {
+    remote::open(place, || Box::new(Gateway::open(access.clone())))
+}
+
+/// A gateway.
+#[derive(Debug)]
+pub struct Gateway {
+    dialer: Arc<Dialer<Address>>,
+}
+
+type Line = LineOf<Gateway>;
+
+impl Gateway {
+    /// Starts to connect. Must be called on the thread, and in the runtime, that will use it.
+    pub fn open(access: GatewayAccess) -> Driver<Gateway> {
+        let dialer = Arc::new(Dialer::new(Address::new(access)));
+        let timeout = dialer.connector().timeout();
+        let gateway = Gateway { dialer: Arc::clone(&dialer) };
+        Driver::open(&dialer, gateway, NoChores, timeout)
+    }
+}
+
+impl Backend for Gateway {
+    type Connector = Address;
+    type Chores = NoChores;
+
+    async fn perform(
+        &self,
+        line: &mut Line,
+        request: &Request,
+        _floor: u64,
+    ) -> Result<Answer, Failure> {
+        let nothing = Failure::Unavailable;
+        let connection = line.connection().clone();
+        let Some(http) = &connection.http else {
+            return Err(nothing("there is no connection for this".to_owned()));
+        };
+        let scope = self.dialer.connector().scope();
+        let scoped = scope.outward(clock::now(), connection.mark, request.clone());
+        let operation = Operation::of(request);
+        let body = wire::request_body(scoped).map_err(|error| nothing(error.to_string()))?;
+        let turn = http.turn().await.map_err(|error| nothing(error.to_string()))?;
+        line.sending();
+        let answered = turn.post(operation.path(), body).await;
+        let answered = answered.map_err(|error| match error {
+            CallError::NotSent(_) => nothing(error.to_string()),
+            _ => Failure::Unknown(error.to_string()),
+        })?;
+        if answered.status == StatusCode::UNAUTHORIZED {
+            // The next connection says so, until the key is good.
+            line.suspect();
+        }
+        let mut answer = understand(operation, request, &answered)?;
+        scope.inward(connection.mark, &mut answer);
+        Ok(answer)
+    }
+
+    /// The gateway looks after the claims that it carries, and tells of those that are lost.
+    async fn verify(
+        &self,
+        _: &mut Line,
+        claims: &[(ClaimId, Resource)],
+    ) -> Result<Vec<Verified>, Failure> {
+        Ok(vec![Verified::Held; claims.len()])
+    }
+}
+
+/// The meaning of an answer.
+fn understand(
+    operation: Operation,
+    request: &Request,
+    answered: &Answered,
+) -> Result<Answer, Failure> {
+    match answered.status {
+        StatusCode::OK => {
+            let answer = operation.read_answer(&answered.body);
+            answer.map_err(|error| Failure::Unknown(format!("the gateway's answer: {error}")))
+        }
+        StatusCode::GONE => match request {
+            Request::Renew(beats) => {
+                Ok(Answer::Renew(vec![BeatAnswer::Gone(GoneReason::Unknown); beats.len()]))
+            }
+            _ => Err(Failure::Unavailable(answered.words())),
+        },
+        // A refusal takes no effect.
+        status if status.is_client_error() => Err(Failure::Unavailable(answered.words())),
+        _ => Err(Failure::Unknown(answered.words())),
+    }
+}

@@ -1,0 +1,247 @@
+//! The URL of a gateway and the section `[gateway]`.
+
+use std::net::IpAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::GUARANTEE;
+use super::address::GatewayAccess;
+use crate::remote::Endpoint;
+use crate::settings::secret::{self, Credentials, Secret};
+use crate::settings::{
+    Broken, Key, OpenError, Opened, Opener, Place, Refusal, SectionKey, Settings, Value, tls,
+};
+use crate::{duration_key, tls_keys};
+
+/// A gateway's own calls end sooner.
+const TIMEOUT: Duration = Duration::from_secs(5);
+/// A gateway that needs longer cannot keep holds alive.
+const CALL_MAX: Duration = Duration::from_secs(60);
+/// Below, every hiccup of a network would look like a dead gateway.
+const CALL_MIN: Duration = Duration::from_millis(50);
+/// Longest time between two questions about a contended resource.
+const POLL: Duration = Duration::from_secs(1);
+
+const UPSTREAM: &str = "upstream";
+const SECRET_FILE: &str = "upstream_secret_file";
+
+/// The settings of a gateway.
+#[derive(Debug, Clone)]
+struct Section {
+    /// `None` until a URL is given.
+    url: Option<Url>,
+    connect_timeout: Duration,
+    timeout: Duration,
+    tls: tls::Files,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Url {
+    is_secure: bool,
+    host: String,
+    port: u16,
+}
+
+/// The settings of a gateway, before anything is configured.
+pub fn settings() -> Box<dyn Settings> {
+    let (connect_timeout, timeout) = (TIMEOUT, TIMEOUT);
+    Box::new(Section { url: None, connect_timeout, timeout, tls: tls::Files::default() })
+}
+
+static KEYS: [Key<Section>; 2] = [
+    duration_key!(Section, "gateway.timeout", timeout, CALL_MIN, CALL_MAX).about(
+        "From a call to its answer; one that takes longer is tried again on a new connection.",
+    ),
+    duration_key!(Section, "gateway.connect_timeout", connect_timeout, CALL_MIN, CALL_MAX)
+        .about("From the wish to connect to a gateway that has let the agent in."),
+];
+
+static TLS_KEYS: [Key<Section>; 3] = tls_keys!(Section, "gateway", "https", tls);
+
+fn all_keys() -> impl Iterator<Item = &'static Key<Section>> {
+    KEYS.iter().chain(&TLS_KEYS)
+}
+
+impl Settings for Section {
+    fn kind(&self) -> &'static str {
+        "gateway"
+    }
+
+    fn guarantee(&self) -> &'static str {
+        GUARANTEE
+    }
+
+    fn example(&self) -> &'static str {
+        "a gateway such as \"https://gateway.example\""
+    }
+
+    fn set_url(&mut self, scheme: &str, rest: &str) -> Option<Result<(), Refusal>> {
+        let is_secure = match scheme {
+            "https" => true,
+            "http" => false,
+            _ => return None,
+        };
+        Some(Url::parse(is_secure, rest).map(|url| self.url = Some(url)))
+    }
+
+    fn url(&self) -> String {
+        self.address().unwrap_or_default()
+    }
+
+    fn address(&self) -> Option<String> {
+        let url = self.url.as_ref()?;
+        let scheme = if url.is_secure { "https" } else { "http" };
+        Some(format!("{scheme}://{}", url.endpoint()))
+    }
+
+    fn keys(&self) -> Vec<SectionKey> {
+        all_keys().map(Key::of_section).collect()
+    }
+
+    fn about(&self) -> &'static str {
+        "How to use a gateway, where that is the upstream. Its key is in upstream_secret_file."
+    }
+
+    fn set(&mut self, name: &str, text: &str) -> Result<(), Refusal> {
+        let key = all_keys().find(|key| key.name == name);
+        key.map_or(Ok(()), |key| (key.set)(self, text))
+    }
+
+    fn get(&self, name: &str) -> Option<Value> {
+        (all_keys().find(|key| key.name == name)?.get)(self)
+    }
+
+    fn poll(&self) -> Option<Duration> {
+        Some(POLL)
+    }
+
+    fn takes_secret(&self) -> bool {
+        true
+    }
+
+    fn resolve(
+        &self,
+        secret_file: Option<&Path>,
+        credentials: &Credentials,
+    ) -> Result<Arc<dyn Opener>, Broken> {
+        let Some(url) = &self.url else { return Err(Broken::new(UPSTREAM, "must be given")) };
+        let key = secret_file.map(|path| secret::read(path, credentials));
+        let key = key.transpose().map_err(|rule| Broken::new(SECRET_FILE, rule))?;
+        let key_file = secret_file.map(|path| (path.to_owned(), credentials.clone()));
+        let tls = match url.is_secure {
+            true => Some(self.tls.read("gateway")?),
+            false => self.tls.check_unused("gateway", "https://").map(|()| None)?,
+        };
+        let Section { connect_timeout, timeout, .. } = *self;
+        let endpoint = url.endpoint();
+        Ok(Arc::new(GatewayAccess { endpoint, tls, key, key_file, connect_timeout, timeout }))
+    }
+
+    fn boxed(&self) -> Box<dyn Settings> {
+        Box::new(self.clone())
+    }
+}
+
+impl Url {
+    /// Reads what comes after the scheme.
+    fn parse(is_secure: bool, rest: &str) -> Result<Url, Refusal> {
+        let wrong =
+            || "must name a host and no more, as https://HOST or https://HOST:PORT".to_owned();
+        let place = rest.strip_prefix("//").ok_or_else(wrong)?;
+        let place = place.strip_suffix('/').unwrap_or(place);
+        if place.contains('@') {
+            return Err(
+                "must have no user and no password; the key is in upstream_secret_file".to_owned()
+            );
+        }
+        let (host, port) = match place.strip_prefix('[') {
+            Some(rest) => {
+                let (host, port) = rest.split_once(']').ok_or_else(wrong)?;
+                (host, port.strip_prefix(':').or(port.is_empty().then_some("")))
+            }
+            None => match place.split_once(':') {
+                Some((host, port)) => (host, Some(port).filter(|port| !port.is_empty())),
+                None => (place, Some("")),
+            },
+        };
+        let port = match port.ok_or_else(wrong)? {
+            "" if is_secure => 443,
+            "" => 80,
+            port => port.parse().ok().filter(|port| *port > 0).ok_or_else(wrong)?,
+        };
+        let is_name = |c: char| c.is_ascii_alphanumeric() || "-._:".contains(c);
+        if host.is_empty() || host.len() > 253 || !host.chars().all(is_name) {
+            return Err(wrong());
+        }
+        if !is_secure && !is_loopback(host) {
+            let rule = "must be https: without TLS anybody on the way could read the key; http is for a \
+                        gateway on this host";
+            return Err(rule.to_owned());
+        }
+        Ok(Url { is_secure, host: host.to_owned(), port })
+    }
+
+    fn endpoint(&self) -> Endpoint {
+        Endpoint::Tcp(self.host.clone(), self.port)
+    }
+}
+
+fn is_loopback(host: &str) -> bool {
+    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
+impl Opener for GatewayAccess {
+    fn open(&self, place: Place<'_>) -> Result<Opened, OpenError> {
+        super::open(self, place)
+    }
+
+    fn secrets(&self) -> Vec<(&'static str, Secret)> {
+        self.key.iter().map(|key| (SECRET_FILE, key.clone())).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(url: &str) -> Result<String, Refusal> {
+        let mut section = settings();
+        let (scheme, rest) = url.split_once(':').unwrap();
+        section.set_url(scheme, rest).unwrap()?;
+        Ok(section.url())
+    }
+
+    #[test]
+    fn urls() {
+        for (url, shown) in [
+            ("https://gateway.example", "https://gateway.example:443"),
+            ("https://gateway.example/", "https://gateway.example:443"),
+            ("https://[2001:db8::1]:8443", "https://[2001:db8::1]:8443"),
+            ("http://127.0.0.1:8080", "http://127.0.0.1:8080"),
+            ("http://[::1]", "http://[::1]:80"),
+            ("http://localhost:1", "http://localhost:1"),
+        ] {
+            assert_eq!(parse(url).as_deref(), Ok(shown));
+        }
+        for wrong in [
+            "https:gateway",
+            "https://",
+            "https://a:",
+            "https://a:0",
+            "https://a:65536",
+            "https://a:b",
+            "https://a/b",
+            "https://a?b",
+            "https://[::1",
+            "https://[::1]x",
+            "https://a b",
+            "https://a:1:2",
+        ] {
+            assert!(parse(wrong).unwrap_err().starts_with("must name a host"), "{wrong}");
+        }
+        assert!(parse("http://gateway.example").unwrap_err().starts_with("must be https"));
+        let refusal = parse("https://hunter2@h/0").unwrap_err();
+        assert!(refusal.starts_with("must have no user") && !refusal.contains("hunter2"));
+    }
+}

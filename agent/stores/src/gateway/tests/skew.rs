@@ -1,0 +1,97 @@
+//! Agents and gateways of different versions.
+//!
+//! `protocol_1.txt` has what both sides said when protocol 1 came out. It is never written anew: what a later
+//! version says beyond it gets a file of its own.
+
+use serde_json::Value;
+
+use super::*;
+use crate::gateway::wire::Hello;
+
+const RECORDED: &str = include_str!("protocol_1.txt");
+
+/// What this version says, a line each: the kind of message, and its body.
+fn said() -> Vec<String> {
+    let text = |body: Vec<u8>| String::from_utf8(body).unwrap();
+    let json = |value: serde_json::Result<String>| value.unwrap();
+    let store = StoreInfo { kind: "toy".to_owned(), guarantee: "none".to_owned() };
+    let (version, mark) = (|| "0.1.0".to_owned(), Mark::of("p"));
+    let hello = Hello { protocol: PROTOCOL, version: version() };
+    let welcome = Welcome { protocol: PROTOCOL, version: version(), store, mark };
+    let mut said = vec![
+        format!("hello {}", json(serde_json::to_string(&hello))),
+        format!("welcome {}", json(serde_json::to_string(&welcome))),
+    ];
+    said.extend(requests().into_iter().map(|request| {
+        let operation = Operation::of(&request);
+        format!("ask:{operation} {}", text(request_body(request).unwrap()))
+    }));
+    said.extend(answers().into_iter().map(|(operation, answer)| {
+        format!("answer:{operation} {}", text(answer_body(answer).unwrap()))
+    }));
+    said.extend(all_news().into_iter().map(|news| {
+        let line = text(news.line().unwrap());
+        format!("news {}", line.trim_end().strip_prefix("data: ").unwrap())
+    }));
+    said
+}
+
+/// True if everything that was said is said still; what is new beside it is ignored by whoever does not know it.
+fn says_all_of(now: &Value, then: &Value) -> bool {
+    match (now, then) {
+        (Value::Object(now), Value::Object(then)) => {
+            then.iter().all(|(key, then)| now.get(key).is_some_and(|now| says_all_of(now, then)))
+        }
+        (Value::Array(now), Value::Array(then)) => {
+            now.len() == then.len()
+                && now.iter().zip(then).all(|(now, then)| says_all_of(now, then))
+        }
+        _ => now == then,
+    }
+}
+
+#[test]
+fn the_version_before_understands_this_one() {
+    let said = said();
+    assert_eq!(said.len(), RECORDED.lines().count());
+    for (now, then) in said.iter().zip(RECORDED.lines()) {
+        let [now, then] = [now.as_str(), then].map(|line| line.split_once(' ').unwrap());
+        assert_eq!(now.0, then.0);
+        let parse = |text| serde_json::from_str::<Value>(text).unwrap();
+        assert!(says_all_of(&parse(now.1), &parse(then.1)), "{now:?} lacks some of {then:?}");
+    }
+}
+
+#[test]
+fn this_version_understands_the_one_before() {
+    let (mut requests, mut answers, mut news) =
+        (requests().into_iter(), answers().into_iter(), all_news().into_iter());
+    let operation = |name: &str| {
+        Operation::ALL.into_iter().find(|operation| operation.to_string() == name).unwrap()
+    };
+    for line in RECORDED.lines() {
+        let (kind, body) = line.split_once(' ').unwrap();
+        match kind.split_once(':') {
+            Some(("ask", name)) => {
+                let read = operation(name).read_request(body.as_bytes()).unwrap();
+                assert_eq!(Some(read), requests.next());
+            }
+            Some((_, name)) => {
+                let read = operation(name).read_answer(body.as_bytes()).unwrap();
+                assert_eq!(Some(read), answers.next().map(|(_, answer)| answer));
+            }
+            None if kind == "news" => {
+                let read = News::read(format!("data: {body}").as_bytes());
+                assert_eq!(read, Some(news.next().unwrap()));
+            }
+            None if kind == "hello" => {
+                assert_eq!(serde_json::from_str::<Hello>(body).unwrap().protocol, 1);
+            }
+            None => {
+                let welcome: Welcome = serde_json::from_str(body).unwrap();
+                assert_eq!((welcome.protocol, welcome.mark), (1, Mark::of("p")));
+            }
+        }
+    }
+    assert!(requests.next().is_none() && answers.next().is_none() && news.next().is_none());
+}

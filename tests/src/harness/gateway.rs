@@ -1,0 +1,318 @@
+//! A real `tenured-gateway` in a directory of its own.
+
+use std::fs::{self, File, Permissions};
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
+
+use nix::sys::signal::Signal;
+use serde_json::Value;
+use tempfile::TempDir;
+
+use super::{Program, binary, eventually, free_port};
+
+/// Lines of the gateway's log that a failed test shows.
+const LOG_TAIL_LINES: usize = 60;
+
+/// A running gateway. Dropping it kills it and removes its directory; a test that panics shows the end of
+/// its log.
+pub struct Gateway {
+    process: Program,
+    upstream: String,
+    args: Vec<String>,
+    port: u16,
+    dir: TempDir,
+}
+
+/// The line that says that a gateway serves.
+const READY: &str = "tenured-gateway: ready at";
+
+impl Gateway {
+    /// Starts one with this store, and waits until it answers.
+    #[track_caller]
+    pub fn start(upstream: &str) -> Gateway {
+        Gateway::start_with(upstream, &[])
+    }
+
+    /// The same with keys, which everybody is then asked for.
+    #[track_caller]
+    pub fn start_with(upstream: &str, keys: &[&Key]) -> Gateway {
+        Gateway::start_in(upstream, keys, false, &[])
+    }
+
+    /// The same with an audit trail.
+    #[track_caller]
+    pub fn start_audited(upstream: &str, keys: &[&Key]) -> Gateway {
+        Gateway::start_in(upstream, keys, true, &[])
+    }
+
+    /// The same with more arguments.
+    #[track_caller]
+    pub fn start_by(upstream: &str, keys: &[&Key], args: &[String]) -> Gateway {
+        Gateway::start_in(upstream, keys, false, args)
+    }
+
+    #[track_caller]
+    fn start_in(upstream: &str, keys: &[&Key], audits: bool, args: &[String]) -> Gateway {
+        let dir = TempDir::with_prefix("tenured-gateway-").expect("a temporary directory");
+        if !keys.is_empty() {
+            write_keys(dir.path(), keys);
+        }
+        let port = free_port();
+        let args = match audits {
+            true => [args, &[format!("--audit={}", trail(dir.path()).display())]].concat(),
+            false => args.to_vec(),
+        };
+        let process = spawn(dir.path(), upstream, &args, port);
+        let mut gateway = Gateway { process, upstream: upstream.to_owned(), args, port, dir };
+        gateway.wait_ready(1);
+        gateway
+    }
+
+    /// What an agent calls it.
+    pub fn url(&self) -> String {
+        let is_secure = self.args.iter().any(|arg| arg.starts_with("--tls-cert-file"));
+        format!("http{}://127.0.0.1:{}", if is_secure { "s" } else { "" }, self.port)
+    }
+
+    /// Lets in these keys, and no others, from now on.
+    #[track_caller]
+    pub fn set_keys(&self, keys: &[&Key]) {
+        write_keys(self.dir.path(), keys);
+        self.process.signal(Signal::SIGHUP);
+    }
+
+    /// Has it read its files again.
+    pub fn reload(&self) {
+        self.process.signal(Signal::SIGHUP);
+    }
+
+    /// Asks it to end, without waiting.
+    pub fn terminate(&self) {
+        self.process.signal(Signal::SIGTERM);
+    }
+
+    /// Waits until it has exited.
+    pub fn ended(&mut self) -> ExitStatus {
+        self.process.wait()
+    }
+
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.process.pid()
+    }
+
+    /// The configuration of an agent that shows this key.
+    pub fn config(&self, key: &Key) -> String {
+        let path = self.secret_file(key);
+        write_secret(&path, &key.text);
+        format!("upstream_secret_file = {:?}\n", path.display().to_string())
+    }
+
+    /// Puts another key in the place of that one, for the agents that were given it.
+    pub fn change_key(&self, key: &Key, new: &str) {
+        let (path, place) = (self.dir.path().join("key.new"), self.secret_file(key));
+        write_secret(&path, new);
+        fs::rename(path, place).expect("it is ours");
+    }
+
+    fn secret_file(&self, key: &Key) -> PathBuf {
+        self.dir.path().join(format!("key-{}", key.id()))
+    }
+
+    /// One call; the status and everything that came.
+    pub fn call(&self, head: &str, body: &str) -> std::io::Result<(u16, String)> {
+        self.call_with("", head, body)
+    }
+
+    /// The same with more headers, each with the end of its line.
+    pub fn call_with(
+        &self,
+        headers: &str,
+        head: &str,
+        body: &str,
+    ) -> std::io::Result<(u16, String)> {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port))?;
+        let length = body.len();
+        write!(
+            stream,
+            "{head} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n{headers}Content-Length: {length}\r\n\r\n{body}"
+        )?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        let status = answer.split(' ').nth(1).and_then(|status| status.parse().ok());
+        Ok((status.unwrap_or(0), answer))
+    }
+
+    /// SIGKILL, and waits until it is gone.
+    #[track_caller]
+    pub fn kill(&mut self) {
+        self.process.kill();
+    }
+
+    /// SIGTERM, and waits until it has exited.
+    #[track_caller]
+    pub fn stop(&mut self) -> ExitStatus {
+        self.process.signal(Signal::SIGTERM);
+        self.process.wait()
+    }
+
+    /// Stops all its threads.
+    #[track_caller]
+    pub fn pause(&mut self) {
+        self.process.pause();
+    }
+
+    /// Lets it go on.
+    #[track_caller]
+    pub fn resume(&self) {
+        self.process.resume();
+    }
+
+    /// Its port on 127.0.0.1.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Starts it again in the same place, and waits until it answers.
+    #[track_caller]
+    pub fn start_again(&mut self) {
+        let starts = self.starts();
+        self.process = spawn(self.dir.path(), &self.upstream, &self.args, self.port);
+        self.wait_ready(starts + 1);
+    }
+
+    /// The lines of its audit trail.
+    pub fn trail(&self) -> Vec<Value> {
+        let text = fs::read_to_string(trail(self.dir.path())).unwrap_or_default();
+        // One that is being written is for the next look.
+        let whole = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
+        whole.map(|line| serde_json::from_str(line).expect("a line is JSON")).collect()
+    }
+
+    /// Runs a command about its keys; what it printed.
+    #[track_caller]
+    pub fn keys(&self, arguments: &[&str]) -> String {
+        let mut command = Command::new(binary("tenured-gateway"));
+        command.arg("keys").args(arguments).arg("--keys-file").arg(keys_file(self.dir.path()));
+        let output = command.output().expect("it can be run");
+        assert!(output.status.success(), "{arguments:?}: {output:?}");
+        String::from_utf8(output.stdout).expect("it speaks UTF-8").trim_end().to_owned()
+    }
+
+    /// Everything it logged.
+    pub fn log(&self) -> String {
+        fs::read_to_string(log(self.dir.path())).unwrap_or_default()
+    }
+
+    /// How often it has become ready.
+    fn starts(&self) -> usize {
+        self.log().matches(READY).count()
+    }
+
+    #[track_caller]
+    fn wait_ready(&mut self, starts: usize) {
+        eventually("the gateway to answer", || {
+            if let Some(status) = self.process.ended() {
+                panic!("the gateway ended while starting: {status}\n{}", self.log());
+            }
+            (self.starts() >= starts).then_some(())
+        });
+    }
+}
+
+fn write_secret(path: &Path, text: &str) {
+    fs::write(path, text).expect("it is ours");
+    fs::set_permissions(path, Permissions::from_mode(0o600)).expect("it is ours");
+}
+
+fn trail(dir: &Path) -> PathBuf {
+    dir.join("audit.jsonl")
+}
+
+fn log(dir: &Path) -> PathBuf {
+    dir.join("gateway.log")
+}
+
+fn spawn(dir: &Path, upstream: &str, args: &[String], port: u16) -> Program {
+    let log = File::options().create(true).append(true).open(log(dir)).expect("it is ours");
+    let mut command = Command::new(binary("tenured-gateway"));
+    command
+        .arg(format!("--listen=127.0.0.1:{port}"))
+        .args(["--upstream", upstream])
+        .arg("--runtime-dir")
+        .arg(dir.join("run"))
+        .arg("--state-dir")
+        .arg(dir.join("state"))
+        .args(args)
+        .stdin(Stdio::null())
+        .stdout(log.try_clone().expect("a file can be shared"))
+        .stderr(log);
+    if keys_file(dir).exists() {
+        command.arg("--keys-file").arg(keys_file(dir));
+    }
+    Program::start(&mut command)
+}
+
+/// A key, as `tenured-gateway keys new` makes it.
+pub struct Key {
+    /// The key itself.
+    pub text: String,
+    /// The lines that let it in.
+    pub line: String,
+}
+
+impl Key {
+    /// Makes one.
+    #[track_caller]
+    pub fn new(subject: &str) -> Key {
+        Key::within(subject, &[])
+    }
+
+    /// The same with bounds.
+    #[track_caller]
+    pub fn within(subject: &str, bounds: &[&str]) -> Key {
+        let mut command = Command::new(binary("tenured-gateway"));
+        let output = command.args(["keys", "new", "--subject", subject]).args(bounds).output();
+        let output = output.expect("it can be run").stdout;
+        let output = String::from_utf8(output).expect("it speaks UTF-8");
+        let (line, text) = output.trim_end().rsplit_once('\n').expect("two parts");
+        Key { text: text.to_owned(), line: line.to_owned() }
+    }
+
+    /// Its id.
+    pub fn id(&self) -> &str {
+        self.text.get(4..12).expect("it has one")
+    }
+
+    /// The header that shows it.
+    pub fn header(&self) -> String {
+        format!("Authorization: Bearer {}\r\n", self.text)
+    }
+}
+
+fn keys_file(dir: &Path) -> PathBuf {
+    dir.join("keys.toml")
+}
+
+fn write_keys(dir: &Path, keys: &[&Key]) {
+    let text: String = keys.iter().map(|key| key.line.as_str()).collect();
+    // By another name first: it may be read at any time.
+    let new = dir.join("keys.new");
+    fs::write(&new, text).expect("it is ours");
+    fs::set_permissions(&new, Permissions::from_mode(0o600)).expect("it is ours");
+    fs::rename(&new, keys_file(dir)).expect("it is ours");
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let log = self.log();
+            let lines: Vec<&str> = log.lines().collect();
+            let tail = &lines[lines.len().saturating_sub(LOG_TAIL_LINES)..];
+            eprintln!("--- end of the gateway's log\n{}\n---", tail.join("\n"));
+        }
+    }
+}

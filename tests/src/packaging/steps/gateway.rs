@@ -1,0 +1,67 @@
+use serde_json::json;
+use tenure::wire::UpstreamState;
+
+use super::super::{Inventory, World, crowd};
+use super::hardening;
+use crate::harness::Client;
+
+const UNIT: &str = "tenured-gateway.service";
+const KEYS: &str = "/etc/tenured-gateway/keys.toml";
+const GATEWAYS: &str = "/etc/tenured-gateway/conf.d/50-keys.toml";
+const AGENTS: &str = "/etc/tenured/conf.d/60-gateway.toml";
+const SECRET: &str = "/etc/credstore/tenured.upstream-secret";
+
+pub(super) fn gateway(world: &mut World) {
+    let machine = &world.machine;
+    let log = &machine.log;
+    machine.run(&format!("apt-get install --yes {}", world.gateway)).ok();
+    machine.run(&format!("systemctl is-active {UNIT} && systemctl is-enabled {UNIT}")).ok();
+    let said = machine.run(&format!("systemd-analyze verify {UNIT}")).ok();
+    log.expect("the unit has no faults", said.is_empty());
+    hardening::exposure(machine, UNIT);
+
+    machine.run("install -d -m 0700 /etc/credstore && mkdir -p /etc/tenured-gateway/conf.d").ok();
+    machine.run(&format!("echo 'keys_file = \"{KEYS}\"' >{GATEWAYS}")).ok();
+    let add = format!("umask 077 && tenured-gateway keys add --subject host-1 >{SECRET}");
+    machine.run(&format!("({add}) && systemctl restart {UNIT}")).ok();
+    machine.run(&format!("systemctl status --no-pager --lines=3 {UNIT}")).ok();
+    machine.run(&format!("echo 'upstream = \"http://127.0.0.1:8740\"' >{AGENTS}")).ok();
+    machine.run("systemctl restart tenured").ok();
+    let mut program = crowd::puppet(machine, "root", &world.puppet);
+    let session = program.register(&json!({"tether": "connection"})).session;
+    let events = program.open_events(session);
+    events.snapshot();
+    let with = json!({"ttl_ms": 60_000});
+    let granted = program.acquire(session, "leader", "through-the-gateway", &with);
+    for end in ["restart", "kill --signal=KILL"] {
+        let before = machine.property(UNIT, "MainPID");
+        machine.run(&format!("systemctl {end} {UNIT}")).ok();
+        machine.until(
+            "the gateway serves again, by another process",
+            &format!(
+                "systemctl is-active {UNIT} && \
+                 test $(systemctl show --value --property=MainPID {UNIT}) != {before}"
+            ),
+        );
+        crate::harness::until("the agent to reach it", || {
+            program.status().upstream.state == UpstreamState::Up
+        });
+        let holders = program.standing("leader", "through-the-gateway").holders;
+        let stands = matches!(&holders[..], [only] if only.token == granted.token);
+        log.expect("who held before holds", stands);
+    }
+    let lost = events.all().iter().any(|seen| seen.event.name() == "lost");
+    log.expect("and was told of no loss", !lost);
+    program.release(session, granted.hold);
+    let key = format!("journalctl --no-pager | grep -a -c -F -f {SECRET}");
+    log.expect("the key is shown nowhere", machine.run(&key).text == "0");
+
+    machine.run(&format!("rm {AGENTS} {SECRET} && rmdir /etc/credstore")).ok();
+    machine.run("systemctl restart tenured").ok();
+    machine.run("apt-get purge --yes tenured-gateway").ok();
+    let after = Inventory::of(machine);
+    // The package itself lies where the test put it.
+    let left = after.naming("tenured-gateway").into_iter().filter(|line| !line.ends_with(".deb"));
+    let left: Vec<_> = left.collect();
+    log.expect(&format!("a purge leaves nothing: {left:?}"), left.is_empty());
+}
