@@ -5,6 +5,7 @@
 //! | `main.rs` | the whole life on one page: parse → prepare → open the store → bind → serve → drain |
 //! | `access/` | callers: keys, principals, their bounds, and what they have |
 //! | `face/` | HTTP: accept loop, the agents' endpoints, their change streams, health |
+//! | `face/people/` | what a status page shows: who holds and waits for what, and how the gateway does |
 //! | `tls/` | the gateway's certificate, and those of its clients |
 //! | `store/` | the one thread that runs the store; `mod.rs` is everybody's way to it |
 //! | `settings/` | flags, environment, files → one validated `Settings`; modes |

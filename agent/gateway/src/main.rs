@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, Error};
 use clap::Parser;
 use tenure_gateway::access::{Access, Keys, Stamp};
-use tenure_gateway::face::{self, Face, Streams};
+use tenure_gateway::face::{self, Face, People, Streams};
 use tenure_gateway::metrics::Metrics;
 use tenure_gateway::settings::{self, Cli, Command, Environment, Loaded};
 use tenure_gateway::tls::Tls;
@@ -156,6 +156,7 @@ fn run(mut reload: Reload, access: Access, trail: Trail, handed: Handed) -> anyh
     let metrics = Arc::clone(&reload.metrics);
     let (listen, deadline) = (settings.listen, settings.stop_deadline);
     let (limits, tls) = (settings.limits, reload.tls.clone());
+    let mode = settings.mode.to_string();
     let threads =
         tokio::runtime::Builder::new_multi_thread().thread_name("face").enable_all().build();
     let runtime = threads.context("cannot start the threads that serve")?;
@@ -170,7 +171,7 @@ fn run(mut reload: Reload, access: Access, trail: Trail, handed: Handed) -> anyh
             tokio::spawn(remind(tls));
         }
         let drain = CancellationToken::new();
-        let streams = Streams::default();
+        let (streams, people) = (Streams::default(), People::new(mode));
         let face = Arc::new(Face {
             store: store.clone(),
             access,
@@ -179,6 +180,7 @@ fn run(mut reload: Reload, access: Access, trail: Trail, handed: Handed) -> anyh
             trail,
             drain: drain.clone(),
             streams,
+            people,
         });
         face::observe(&face).await.context("the store ended while the gateway started")?;
         let kind = face.info.kind.clone();

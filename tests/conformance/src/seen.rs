@@ -52,6 +52,7 @@ impl Seen {
             }
             Answer::Routes(routes) if routes.routes.is_empty() => add("no routes"),
             Answer::Routes(_) => add("routes"),
+            Answer::Resources { .. } => add("resources"),
             Answer::Announced => add("announced"),
             Answer::Ended(_) => add("ended"),
         }

@@ -33,6 +33,7 @@ pub(crate) fn answer(answer: &Answer) -> String {
         Answer::Ended(there) => format!("ended {there}"),
         Answer::Standing(it) => standing(it),
         Answer::Routes(it) => routes(it),
+        Answer::Resources { resources, next } => format!("{resources:?}, next {next:?}"),
         Answer::Revoked(count) => format!("revoked {count}"),
     }
 }

@@ -98,7 +98,8 @@ impl Engine {
             Request::EndSession { .. }
             | Request::Inspect(_)
             | Request::Holders(_)
-            | Request::Routes { .. } => {}
+            | Request::Routes { .. }
+            | Request::Resources { .. } => {}
         }
     }
 

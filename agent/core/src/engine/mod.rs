@@ -11,6 +11,7 @@ mod ending;
 mod holders;
 mod image;
 pub mod journal;
+mod listing;
 mod occupation;
 mod queue;
 mod restore;
@@ -77,8 +78,8 @@ struct Outbox {
 ///   only afterwards: what takes a hold from somebody stands before what gives it to somebody else.
 /// - *Provisions*: [`extend_tokens`](Engine::extend_tokens), [`quarantine`](Engine::quarantine).
 ///
-/// [`inspect`](Engine::inspect), [`holders`](Engine::holders) and [`routing_table`](Engine::routing_table)
-/// change nothing. [`freeze`](Engine::freeze) and [`thaw`](Engine::thaw) make an exact copy.
+/// [`inspect`](Engine::inspect), [`holders`](Engine::holders), [`routing_table`](Engine::routing_table) and
+/// [`resources`](Engine::resources) change nothing. [`freeze`](Engine::freeze) and [`thaw`](Engine::thaw) make an exact copy.
 ///
 /// `handle` is right even when deadlines have passed for which `handle_timeout` was not called: what a
 /// request is about is looked at first. Of thousands that ran out at once one may be granted a few
@@ -148,6 +149,7 @@ impl Engine {
             Request::Routes { tenant, name, page } => {
                 Answer::Routes(self.routing_table(&tenant, name.as_deref(), &page))
             }
+            Request::Resources { page } => self.resources(&page),
             Request::Revoke { resource, token } => {
                 Answer::Revoked(self.revoke(now, &resource, token))
             }

@@ -1,7 +1,10 @@
 //! The claims that occupy resources: who has one, and who waits for it.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+use indexmap::IndexMap;
 
 use super::claims::Tracked;
 use super::holders::Holders;
@@ -76,7 +79,8 @@ impl Occupation {
 /// The occupied resources. One that is not in the table is free.
 #[derive(Debug, Default)]
 pub(super) struct Occupations {
-    by_resource: HashMap<Resource, Occupation>,
+    /// In an order in which a walk from its end meets everything that stays, whatever else goes.
+    by_resource: IndexMap<Resource, Occupation>,
     /// Those with a waiter to be granted that waits for tokens, the end of a quarantine, or the next
     /// step.
     pub(super) blocked: BTreeSet<Resource>,
@@ -103,14 +107,23 @@ impl Occupations {
         self.by_resource.iter()
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.by_resource.len()
+    }
+
+    /// Those with these numbers.
+    pub(super) fn numbered(&self, numbers: Range<usize>) -> impl Iterator<Item = &Resource> {
+        self.by_resource.get_range(numbers).into_iter().flat_map(|some| some.keys())
+    }
+
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
         self.by_resource.is_empty()
     }
 
     pub(super) fn remove(&mut self, resource: &Resource) {
-        self.by_resource.remove(resource);
-        spare::shrink_map(&mut self.by_resource);
+        self.by_resource.swap_remove(resource);
+        spare::shrink_index_map(&mut self.by_resource);
         self.blocked.remove(resource);
     }
 

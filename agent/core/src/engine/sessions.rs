@@ -1,9 +1,11 @@
 //! Sessions that are announced in a project.
 
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
+use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tenure_wire::{Kind, Role};
@@ -11,14 +13,14 @@ use tenure_wire::{Kind, Role};
 use super::journal::Entry;
 use super::tombstones::Tombstones;
 use super::{Engine, EngineSettings, Timer};
-use crate::model::{BeatAnswer, Change, GoneReason, Resource, SessionId, SessionRecord};
+use crate::model::{BeatAnswer, Change, GoneReason, Resource, SessionId, SessionRecord, spare};
 use crate::time::Boottime;
 
 #[derive(Debug)]
 pub(super) struct Sessions {
     announced: HashMap<SessionId, Announced>,
     /// Sessions by tenant and project, in the order in which they were announced.
-    projects: HashMap<(Arc<str>, Arc<str>), BTreeMap<u64, SessionId>>,
+    projects: IndexMap<(Arc<str>, Arc<str>), BTreeMap<u64, SessionId>>,
     pub(super) next_place: u64,
     /// Marks of those that were ended: an announcement that comes late must not bring one back.
     pub(super) ended: Tombstones<SessionId>,
@@ -38,7 +40,7 @@ impl Sessions {
     pub(super) fn new(settings: &EngineSettings) -> Sessions {
         Sessions {
             announced: HashMap::new(),
-            projects: HashMap::new(),
+            projects: IndexMap::new(),
             next_place: 0,
             ended: Tombstones::new(settings.tombstone, settings.ended_sessions_max()),
         }
@@ -54,6 +56,21 @@ impl Sessions {
     /// How many sessions a project has.
     pub(super) fn count(&self, project: &(Arc<str>, Arc<str>)) -> u64 {
         self.projects.get(project).map_or(0, |members| members.len() as u64)
+    }
+
+    /// How many projects have sessions.
+    pub(super) fn projects_count(&self) -> usize {
+        self.projects.len()
+    }
+
+    /// The masters of the projects with these numbers.
+    pub(super) fn masters(&self, numbers: Range<usize>) -> impl Iterator<Item = Resource> {
+        let projects = self.projects.get_range(numbers).into_iter().flat_map(|some| some.keys());
+        projects.map(|(tenant, project)| Resource {
+            tenant: tenant.clone(),
+            kind: Kind::Master,
+            name: project.clone(),
+        })
     }
 
     /// All of them, in the order in which they were announced.
@@ -82,7 +99,8 @@ impl Sessions {
         if let Some(members) = self.projects.get_mut(&project) {
             members.remove(&announced.place);
             if members.is_empty() {
-                self.projects.remove(&project);
+                self.projects.swap_remove(&project);
+                spare::shrink_index_map(&mut self.projects);
             }
         }
         Some(announced)

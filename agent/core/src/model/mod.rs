@@ -21,7 +21,8 @@ pub use queue::Queue;
 pub use report::Report;
 pub use request::{
     Answer, Beat, BeatAnswer, CallId, Claim, ClaimAnswer, Failure, GoneReason, Owner, Page,
-    Request, STANDING_LISTED_MAX, SessionRecord, StandingEntry, Subject, Terms, UpstreamStanding,
+    RESOURCES_LISTED_MAX, Request, STANDING_LISTED_MAX, SessionRecord, StandingEntry, Subject,
+    Terms, UpstreamStanding,
 };
 pub use resource::{ClaimId, HostId, Resource, SessionId};
 pub use share::{Full, Share};

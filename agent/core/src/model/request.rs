@@ -152,6 +152,10 @@ pub enum Request {
         name: Option<Arc<str>>,
         page: Page,
     },
+    /// The names of all that is held, waited for or announced; a project with sessions is a master. In no order;
+    /// over several pages a name may come again, and one that comes or goes meanwhile be missed. Answered by
+    /// [`Answer::Resources`].
+    Resources { page: Page },
     /// Answered by [`Answer::Revoked`].
     Revoke {
         resource: Resource,
@@ -163,7 +167,13 @@ pub enum Request {
 impl Request {
     /// True if it changes nothing.
     pub fn is_read(&self) -> bool {
-        matches!(self, Request::Inspect(_) | Request::Holders(_) | Request::Routes { .. })
+        matches!(
+            self,
+            Request::Inspect(_)
+                | Request::Holders(_)
+                | Request::Routes { .. }
+                | Request::Resources { .. }
+        )
     }
 }
 
@@ -180,6 +190,9 @@ pub struct StandingEntry {
 
 /// Most holders, most waiters and most sessions that a standing lists; all of them are counted.
 pub const STANDING_LISTED_MAX: usize = 100;
+
+/// Most names in a page of them, whatever is asked for.
+pub const RESOURCES_LISTED_MAX: usize = 1024;
 
 /// The holders and waiters of a resource, as the upstream knows them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -301,6 +314,12 @@ pub enum Answer {
     Standing(UpstreamStanding),
     /// To [`Request::Routes`].
     Routes(Routes),
+    /// To [`Request::Resources`]. A page may be empty and have one after it.
+    Resources {
+        resources: Vec<Resource>,
+        /// The cursor of the next page; `None` after the last.
+        next: Option<Arc<str>>,
+    },
     /// To [`Request::Revoke`]: how many grants were taken away.
     Revoked(u64),
 }

@@ -95,7 +95,7 @@ fn request() -> impl Strategy<Value = Request> {
         },
     );
     let page =
-        (option::of(text()), any::<usize>()).prop_map(|(after, limit)| Page { after, limit });
+        || (option::of(text()), any::<usize>()).prop_map(|(after, limit)| Page { after, limit });
     prop_oneof![
         claim().prop_map(Request::Claim),
         vec(beat(), 0..4).prop_map(Request::Renew),
@@ -106,11 +106,12 @@ fn request() -> impl Strategy<Value = Request> {
         }),
         resource().prop_map(Request::Inspect),
         resource().prop_map(Request::Holders),
-        (text(), option::of(text()), page).prop_map(|(tenant, name, page)| Request::Routes {
+        (text(), option::of(text()), page()).prop_map(|(tenant, name, page)| Request::Routes {
             tenant,
             name,
             page
         }),
+        page().prop_map(|page| Request::Resources { page }),
         (resource(), any::<Option<u64>>())
             .prop_map(|(resource, token)| Request::Revoke { resource, token }),
     ]
@@ -206,6 +207,8 @@ fn answer() -> impl Strategy<Value = Answer> {
         any::<bool>().prop_map(Answer::Ended),
         standing().prop_map(Answer::Standing),
         routes().prop_map(Answer::Routes),
+        (vec(resource(), 0..3), option::of(text()))
+            .prop_map(|(resources, next)| Answer::Resources { resources, next }),
         any::<u64>().prop_map(Answer::Revoked),
     ]
 }

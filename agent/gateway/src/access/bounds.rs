@@ -67,6 +67,8 @@ impl KeyBounds {
             Request::Routes { tenant, name, .. } => {
                 self.judge_ask(&Ask { name: name.as_deref(), ..of_kind(tenant, Kind::Lease) })
             }
+            // Whoever asks is shown what is within them.
+            Request::Resources { .. } => Ok(()),
             Request::Renew(beats) => beats.iter().try_for_each(|beat| self.judge_beat(beat)),
         }
     }
@@ -83,6 +85,11 @@ impl KeyBounds {
             Subject::Session { master, .. } => self.judge_project(&master.tenant, &master.name)?,
         }
         self.judge_ttl(*ttl)
+    }
+
+    /// True if its principal may be told of a resource.
+    pub fn shows(&self, Resource { tenant, kind, name }: &Resource) -> bool {
+        self.scope.outside(&Ask::resource(tenant, *kind, name)).is_none()
     }
 
     /// Takes out of a routing table what its principal may not be told of.

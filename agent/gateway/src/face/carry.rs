@@ -77,6 +77,9 @@ impl Face {
                 }
             }
             Answer::Routes(routes) => caller.bounds.narrow(routes),
+            Answer::Resources { resources, .. } => {
+                resources.retain(|resource| caller.bounds.shows(resource));
+            }
             _ => {}
         }
         Ok(answer)

@@ -8,6 +8,7 @@ mod connection;
 mod examine;
 mod health;
 mod metrics;
+mod people;
 mod places;
 mod refused;
 mod serve;
@@ -23,6 +24,7 @@ use tenure_wire::Code;
 use tokio_util::sync::CancellationToken;
 
 pub use self::carry::observe;
+pub use self::people::People;
 use self::places::{PlaceOf, Places};
 use self::refused::Refused;
 pub use self::serve::{Limits, serve};
@@ -43,6 +45,7 @@ pub struct Face {
     /// Cancelled when the gateway is to end: streams do, then.
     pub drain: CancellationToken,
     pub streams: Streams,
+    pub people: People,
 }
 
 /// Most open streams of one principal.
@@ -77,7 +80,8 @@ pub fn router(face: Arc<Face>) -> Router {
         .route("/metrics", get(metrics::metrics))
         .route(HELLO, post(calls::hello))
         .route(EXAMINE, post(examine::examine))
-        .route(CHANGES, get(changes::changes));
+        .route(CHANGES, get(changes::changes))
+        .merge(people::routes());
     for operation in Operation::ALL {
         let call = move |state, request| calls::call(operation, state, request);
         router = router.route(operation.path(), post(call));

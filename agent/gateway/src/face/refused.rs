@@ -25,6 +25,13 @@ impl Refused {
 }
 
 impl Refused {
+    /// A field that is wrong.
+    pub(super) fn field(field: &str, rule: &str) -> Refused {
+        let mut refused = Refused::new(Code::Invalid, format!("{field} {rule}"));
+        refused.0.field = Some(field.to_owned());
+        refused
+    }
+
     /// Something outside of the bounds of a key.
     pub(super) fn denied(denied: &Denied) -> Refused {
         let mut refused = Refused::new(Code::Forbidden, denied.to_string());

@@ -49,6 +49,11 @@ enum Message {
         request: Box<Request>,
         reply: Reply,
     },
+    /// A read that nobody is to be told of.
+    Look {
+        request: Box<Request>,
+        reply: Reply,
+    },
     Listen(Mark, oneshot::Sender<Listener>),
     Health(oneshot::Sender<Health>),
     Examine(oneshot::Sender<Sent<Examination>>),
@@ -178,22 +183,41 @@ impl Store {
         self.messages.send(Message::Observe(Sent(lost))).await.map_err(|_| Gone)
     }
 
+    /// The answer to a read. Unlike [`Store::ask`] it makes nobody be told of what changes later.
+    ///
+    /// # Errors
+    ///
+    /// As [`Store::ask`].
+    pub async fn look(&self, request: Request) -> Result<Answer, Failure> {
+        let request = Box::new(request);
+        self.send_by(None, |reply| Message::Look { request, reply }).await
+    }
+
     async fn send(
         &self,
         mark: Mark,
         request: Request,
         then: Option<Then>,
     ) -> Result<Answer, Failure> {
+        let request = Box::new(request);
+        self.send_by(then, |reply| Message::Request { mark, request, reply }).await
+    }
+
+    async fn send_by(
+        &self,
+        then: Option<Then>,
+        message: impl FnOnce(Reply) -> Message,
+    ) -> Result<Answer, Failure> {
         let (sender, answer) = oneshot::channel();
-        let (request, reply) = (Box::new(request), Reply { then, answer: sender });
-        if let Err(error) = self.messages.try_send(Message::Request { mark, request, reply }) {
+        let message = message(Reply { then, answer: sender });
+        if let Err(error) = self.messages.try_send(message) {
             let (message, cause) = match error {
                 mpsc::error::TrySendError::Full(message) => {
                     (message, format!("{WAITING_MAX} requests wait for the store"))
                 }
                 mpsc::error::TrySendError::Closed(message) => (message, Gone.to_string()),
             };
-            if let Message::Request { reply, .. } = message {
+            if let Message::Request { reply, .. } | Message::Look { reply, .. } = message {
                 reply.give(Err(Failure::Unavailable(cause)));
             }
         }

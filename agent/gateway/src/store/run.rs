@@ -69,9 +69,8 @@ struct Woken {
 enum Awaited {
     Request {
         reply: Reply,
-        mark: Mark,
-        /// Of a claim.
-        resource: Option<Resource>,
+        /// Of a claim: who asks for what.
+        claimed: Option<(Mark, Resource)>,
     },
     /// A stream, until nothing is missed.
     Stream { reply: oneshot::Sender<Listener>, listener: Listener },
@@ -222,11 +221,15 @@ impl Run {
                     // There is room now.
                     let _ = self.addressees.handle_request(now, mark, &request);
                 }
-                let resource = match &*request {
-                    Request::Claim(claim) => Some(claim.resource.clone()),
+                let claimed = match &*request {
+                    Request::Claim(claim) => Some((mark, claim.resource.clone())),
                     _ => None,
                 };
-                let call = self.await_answer(Awaited::Request { reply, mark, resource });
+                let call = self.await_answer(Awaited::Request { reply, claimed });
+                self.store.submit(now, call, *request);
+            }
+            Message::Look { request, reply } => {
+                let call = self.await_answer(Awaited::Request { reply, claimed: None });
                 self.store.submit(now, call, *request);
             }
             Message::Listen(mark, reply) => {
@@ -289,7 +292,7 @@ impl Run {
         let news = match report {
             Report::Answer { call, result, .. } => {
                 if let Ok(Answer::Claim(ClaimAnswer::Contended { .. })) = &result
-                    && let Some(Awaited::Request { mark, resource: Some(resource), .. }) =
+                    && let Some(Awaited::Request { claimed: Some((mark, resource)), .. }) =
                         self.replies.get(&call)
                     && !self.addressees.ask(*mark, resource)
                 {

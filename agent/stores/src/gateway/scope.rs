@@ -127,6 +127,7 @@ fn each_id(request: &mut Request, mut visit: impl FnMut(&mut Uuid, Option<Durati
         Request::Inspect(_)
         | Request::Holders(_)
         | Request::Routes { .. }
+        | Request::Resources { .. }
         | Request::Revoke { .. } => {}
     }
 }

@@ -73,6 +73,7 @@ fn requests() -> Vec<Request> {
         Request::Holders(resource(Kind::Semaphore)),
         Request::Routes { tenant: "t".into(), name: Some("n".into()), page },
         Request::Routes { tenant: "t".into(), name: None, page: Page::whole() },
+        Request::Resources { page: Page::whole() },
         Request::Revoke { resource: resource(Kind::Leader), token: Some(u64::MAX) },
     ]
 }
@@ -137,6 +138,10 @@ fn answers() -> Vec<(Operation, Answer)> {
         (Operation::End, Answer::Ended(false)),
         (Operation::Inspect, Answer::Standing(standing)),
         (Operation::Routes, Answer::Routes(routes)),
+        (
+            Operation::Resources,
+            Answer::Resources { resources: vec![resource(Kind::Lease)], next: Some("r1".into()) },
+        ),
         (Operation::Revoke, Answer::Revoked(3)),
     ]
 }

@@ -73,11 +73,13 @@ pub enum Operation {
     /// Both [`Request::Inspect`] and [`Request::Holders`].
     Inspect,
     Routes,
+    /// Gateways before this one do not know it: an agent needs it for nothing that it does by itself.
+    Resources,
     Revoke,
 }
 
 impl Operation {
-    pub const ALL: [Operation; 8] = [
+    pub const ALL: [Operation; 9] = [
         Operation::Claim,
         Operation::Renew,
         Operation::Release,
@@ -85,6 +87,7 @@ impl Operation {
         Operation::End,
         Operation::Inspect,
         Operation::Routes,
+        Operation::Resources,
         Operation::Revoke,
     ];
 
@@ -98,6 +101,7 @@ impl Operation {
             Request::EndSession { .. } => Operation::End,
             Request::Inspect(_) | Request::Holders(_) => Operation::Inspect,
             Request::Routes { .. } => Operation::Routes,
+            Request::Resources { .. } => Operation::Resources,
             Request::Revoke { .. } => Operation::Revoke,
         }
     }
@@ -111,6 +115,7 @@ impl Operation {
             Operation::End => "/v1/upstream/end",
             Operation::Inspect => "/v1/upstream/inspect",
             Operation::Routes => "/v1/upstream/routes",
+            Operation::Resources => "/v1/upstream/resources",
             Operation::Revoke => "/v1/upstream/revoke",
         }
     }
@@ -141,6 +146,7 @@ impl Operation {
                 let RoutesOf { tenant, name, page } = read(body)?;
                 Request::Routes { tenant, name, page }
             }
+            Operation::Resources => Request::Resources { page: read::<ResourcesOf>(body)?.page },
             Operation::Revoke => {
                 let Revoke { resource, token } = read(body)?;
                 Request::Revoke { resource, token }
@@ -165,6 +171,10 @@ impl Operation {
             Operation::End => Answer::Ended(read::<Found>(body)?.found),
             Operation::Inspect => Answer::Standing(read::<UpstreamStanding>(body)?),
             Operation::Routes => Answer::Routes(read::<Routes>(body)?),
+            Operation::Resources => {
+                let Names { resources, next } = read(body)?;
+                Answer::Resources { resources, next }
+            }
             Operation::Revoke => Answer::Revoked(read::<Revoked>(body)?.revoked),
         })
     }
@@ -187,6 +197,7 @@ pub fn request_body(request: Request) -> Result<Vec<u8>, Error> {
         Request::Inspect(resource) => write(&Inspect { resource, all_holders: false }),
         Request::Holders(resource) => write(&Inspect { resource, all_holders: true }),
         Request::Routes { tenant, name, page } => write(&RoutesOf { tenant, name, page }),
+        Request::Resources { page } => write(&ResourcesOf { page }),
         Request::Revoke { resource, token } => write(&Revoke { resource, token }),
     }
 }
@@ -204,6 +215,7 @@ pub fn answer_body(answer: Answer) -> Result<Vec<u8>, Error> {
         Answer::Announced => write(&Done {}),
         Answer::Standing(standing) => write(&standing),
         Answer::Routes(routes) => write(&routes),
+        Answer::Resources { resources, next } => write(&Names { resources, next }),
         Answer::Revoked(revoked) => write(&Revoked { revoked }),
     }
 }
@@ -252,6 +264,18 @@ struct RoutesOf {
     #[serde(default)]
     name: Option<Arc<str>>,
     page: Page,
+}
+
+#[derive(Serialize, Deserialize)]
+struct ResourcesOf {
+    page: Page,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Names {
+    resources: Vec<Resource>,
+    #[serde(default)]
+    next: Option<Arc<str>>,
 }
 
 #[derive(Serialize, Deserialize)]

@@ -9,6 +9,7 @@ mod encode;
 mod foreign;
 mod renew;
 mod reply;
+mod resources;
 mod revoke;
 mod routes;
 mod scripts;
@@ -62,6 +63,7 @@ enum Stage {
     EndSession,
     Inspect(StandingPage),
     Routes(RoutesPage),
+    Resources,
     Revoke(RevokePage),
 }
 
@@ -109,6 +111,7 @@ impl Exchange {
                 let invocation = page.ask(layout);
                 (Stage::Routes(page), invocation)
             }
+            Request::Resources { page } => (Stage::Resources, resources::ask(layout, page)),
             Request::Revoke { resource, token } => {
                 let page = RevokePage::new(resource.clone(), *token, floor);
                 let invocation = page.ask(layout);
@@ -141,6 +144,7 @@ impl Exchange {
                 Answer::Announced
             }
             Stage::EndSession => Answer::Ended(reply::integer(reply)? > 0),
+            Stage::Resources => resources::answer(layout, reply)?,
             Stage::Renew(mut page) => {
                 if page.take(reply)? {
                     let invocation = page.ask(layout);

@@ -11,8 +11,6 @@ use uuid::Uuid;
 
 pub use super::prefixes::{PrefixClash, Prefixes};
 
-/// The prefix of the keys of every other tenant.
-const OTHER_TENANTS: &str = "tenant:";
 /// No agent's own name begins with this.
 const AGENTS_OF: &str = "of:";
 
@@ -86,7 +84,13 @@ impl SemaphoreKey {
     }
 }
 
+/// The prefix of the keys of every other tenant.
+const OTHER_TENANTS: &str = Layout::OTHER_TENANTS;
+
 impl Layout {
+    /// The prefix of the keys of every tenant but the default one: its name and a colon follow.
+    pub const OTHER_TENANTS: &str = "tenant:";
+
     /// A layout with these prefixes; refused if a key of one family could be read as one of another.
     pub fn new(prefixes: Prefixes) -> Result<Layout, PrefixClash> {
         let layout = Layout { prefixes };
@@ -346,6 +350,19 @@ impl Layout {
         };
         let (tenant, project) = split_project(project)?;
         Some(About::Resource(Resource { tenant, kind: Kind::Master, name: project }))
+    }
+
+    /// The resource that a key says somebody holds, waits for, or is announced for.
+    pub fn occupied(&self, key: &str) -> Option<Resource> {
+        if let Some(About::Resource(of) | About::Permits(of) | About::Queue(of)) =
+            self.about(key.as_bytes())
+        {
+            return Some(of);
+        }
+        let tenant = key.strip_prefix(OTHER_TENANTS).and_then(|rest| rest.split_once(':'));
+        let tenant = tenant.map_or(DEFAULT_TENANT, |(tenant, _)| tenant);
+        let (kind, name) = key.strip_prefix(&self.queues_ends(tenant))?.split_once(':')?;
+        Some(Resource { tenant: tenant.into(), kind: kind.parse().ok()?, name: name.into() })
     }
 
     /// The subject of a message on a channel; `None` if the channel is not one of these.

@@ -120,6 +120,7 @@ impl OwnClaims {
             Request::Inspect(_)
             | Request::Holders(_)
             | Request::Routes { .. }
+            | Request::Resources { .. }
             | Request::Revoke { .. } => {}
         }
     }

@@ -51,6 +51,7 @@ pub(super) fn show(answer: &Answer) -> String {
             }
             text + &of(standing.limit)
         }
+        Answer::Resources { resources, next } => format!("{resources:?}, next {next:?}"),
         Answer::Routes(routes) => {
             let mut text = format!("version {}", routes.version);
             for route in &routes.routes {

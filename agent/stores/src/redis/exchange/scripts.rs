@@ -142,6 +142,9 @@ pub(super) static INSPECT_PERMITS: LazyLock<Script> = script!("inspect_permits",
 pub(super) static ANNOUNCE: LazyLock<Script> = script!("announce", "prelude_master");
 pub(super) static END_SESSION: LazyLock<Script> = script!("end_session", "prelude_master");
 pub(super) static ROUTES: LazyLock<Script> = script!("routes", "prelude_lease");
+/// It needs nothing of what others share.
+pub(super) static RESOURCES: LazyLock<Script> =
+    LazyLock::new(|| Script::new("resources", &[], include_str!("../scripts/resources.lua")));
 pub(super) static CARE: LazyLock<Script> = script!("care", "prelude_permit");
 pub(super) static STAND: LazyLock<Script> = script!("stand");
 pub(super) static VERIFY: LazyLock<Script> = script!("verify");

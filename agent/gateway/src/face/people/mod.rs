@@ -1,0 +1,45 @@
+//! What people see: who holds and waits for what, and how the gateway does. JSON, read-only, and within the bounds
+//! of the key of whoever asks.
+
+mod catalogue;
+mod listing;
+mod overview;
+mod query;
+mod resources;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::routing::get;
+
+pub(super) use self::catalogue::Catalogue;
+use super::Face;
+
+/// What a gateway knows for people.
+#[derive(Debug)]
+pub struct People {
+    /// The mode that the gateway is in.
+    mode: String,
+    /// ms since 1970.
+    started_at: u64,
+    catalogue: Arc<Catalogue>,
+}
+
+impl People {
+    /// Nobody has looked yet.
+    pub fn new(mode: String) -> People {
+        People { mode, started_at: now_ms(), catalogue: Arc::default() }
+    }
+}
+
+/// The endpoints.
+pub(super) fn routes() -> Router<Arc<Face>> {
+    Router::new()
+        .route("/v1/overview", get(overview::overview))
+        .route("/v1/resources", get(resources::resources))
+}
+
+/// ms since 1970, as people's browsers count.
+fn now_ms() -> u64 {
+    tenure_host::clock::wall_us() / 1000
+}

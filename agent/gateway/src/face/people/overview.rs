@@ -1,0 +1,105 @@
+//! How the gateway and its store do, and how much there is.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Json;
+use axum::extract::{Request, State};
+use serde::Serialize;
+use tenure_wire::{Kind, UpstreamState};
+use tokio::time::timeout;
+
+use crate::face::Face;
+use crate::face::refused::Refused;
+
+/// How long the store's thread may take to say how it does.
+const HEALTH_WITHIN: Duration = Duration::from_secs(2);
+
+#[derive(Debug, Serialize)]
+pub(super) struct Overview {
+    gateway: Gateway,
+    counts: Counts,
+    /// All were counted, and the latest reading did not fail.
+    complete: bool,
+    /// When they were counted, ms since 1970; 0 if they were not.
+    read_at: u64,
+    /// How long that took, ms.
+    scanned_ms: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct Gateway {
+    version: &'static str,
+    mode: String,
+    /// ms since 1970.
+    started_at: u64,
+    store: Store,
+}
+
+#[derive(Debug, Serialize)]
+struct Store {
+    kind: String,
+    guarantee: String,
+    /// `up` or `down`.
+    state: &'static str,
+    error: Option<String>,
+}
+
+/// How many resources of each kind the caller may see.
+#[derive(Debug, Default, Serialize)]
+struct Counts {
+    master: u64,
+    leader: u64,
+    lease: u64,
+    semaphore: u64,
+}
+
+/// Tells how the gateway does, and how much there is.
+pub(super) async fn overview(
+    State(face): State<Arc<Face>>,
+    request: Request,
+) -> Result<Json<Overview>, Refused> {
+    let caller = face.admit(&request, false)?;
+    let listing = face.people.catalogue.look(&face).await;
+    let mut counts = Counts::default();
+    let mut count = |kind| match kind {
+        Kind::Master => counts.master += 1,
+        Kind::Leader => counts.leader += 1,
+        Kind::Lease => counts.lease += 1,
+        Kind::Semaphore => counts.semaphore += 1,
+    };
+    listing.each(&caller.bounds, |name| count(name.kind)).await;
+    let (is_up, error) = health(&face).await;
+    let store = Store {
+        kind: face.info.kind.clone(),
+        guarantee: face.info.guarantee.clone(),
+        state: if is_up { "up" } else { "down" },
+        error: error.or_else(|| listing.failure.clone()),
+    };
+    Ok(Json(Overview {
+        gateway: Gateway {
+            version: env!("CARGO_PKG_VERSION"),
+            mode: face.people.mode.clone(),
+            started_at: face.people.started_at,
+            store,
+        },
+        counts,
+        complete: listing.is_complete,
+        read_at: listing.read_at,
+        scanned_ms: listing.took_ms,
+    }))
+}
+
+/// Whether the store answers, and what is wrong.
+async fn health(face: &Face) -> (bool, Option<String>) {
+    match timeout(HEALTH_WITHIN, face.store.health()).await {
+        Ok(Ok(health)) => {
+            let is_up = matches!(health.state, UpstreamState::Up | UpstreamState::Quarantined);
+            // An error that is over is no news.
+            let error = health.last_error.filter(|_| !is_up);
+            (is_up, error.or(health.grants_nothing))
+        }
+        Ok(Err(gone)) => (false, Some(gone.to_string())),
+        Err(_) => (false, Some("the store's thread does not answer".to_owned())),
+    }
+}

@@ -1,0 +1,144 @@
+//! Who holds and waits for what: a page of all, in order.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::{Request as Call, State};
+use futures_util::stream::{self, StreamExt};
+use serde::Serialize;
+use tenure_core::model::{
+    self, Answer, Failure, Page, Request, Resource, SessionId, StandingEntry, UpstreamStanding,
+};
+use tenure_wire::{Kind, Route};
+
+use super::listing::Wanted;
+use super::query::Pairs;
+use crate::face::Face;
+use crate::face::refused::Refused;
+
+/// Rows of a page, unless its reader says otherwise, and at most.
+const ROWS: usize = 50;
+const ROWS_MAX: usize = 100;
+/// Longest text that is searched for, bytes; names are no longer.
+const SEARCH_MAX: usize = 512;
+/// Questions for rows that the store has at a time: beats go between them.
+const ASKED_AT_ONCE: usize = 8;
+
+#[derive(Debug, Serialize)]
+pub(super) struct Rows {
+    /// How many there are.
+    total: usize,
+    offset: usize,
+    rows: Vec<Row>,
+}
+
+/// A resource, as the store has it now.
+#[derive(Debug, Serialize)]
+struct Row {
+    tenant: Arc<str>,
+    kind: Kind,
+    name: Arc<str>,
+    /// Semaphore only.
+    limit: Option<u32>,
+    /// How many hold it, wait for it, or are announced, listed or not.
+    holding: u64,
+    waiting: u64,
+    members: u64,
+    /// Master only: the names of the project's first sessions.
+    sessions: Vec<Arc<str>>,
+    holders: Vec<Holder>,
+    waiters: Vec<Owner>,
+    /// Lease only: its line of the routing table.
+    route: Option<Route>,
+    /// Why the store did not tell of this one.
+    error: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct Holder {
+    #[serde(flatten)]
+    owner: Owner,
+    token: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct Owner {
+    name: Arc<str>,
+    host: Arc<str>,
+    session: SessionId,
+    /// How long it has held it or waited, ms.
+    since_ms: u64,
+}
+
+/// Tells of a page of resources, sorted by tenant, kind and name.
+pub(super) async fn resources(
+    State(face): State<Arc<Face>>,
+    request: Call,
+) -> Result<Json<Rows>, Refused> {
+    let caller = face.admit(&request, false)?;
+    let mut pairs = Pairs::of(request.uri(), &["kind", "search", "offset", "limit"])?;
+    let kind = pairs.read("kind", "one of master, leader, lease, semaphore", |_| true)?;
+    let is_short = |text: &String| text.len() <= SEARCH_MAX;
+    let search = pairs.read("search", &format!("{SEARCH_MAX} bytes at most"), is_short)?;
+    let offset = pairs.read("offset", "a number from 0 on", |_| true)?.unwrap_or(0);
+    let is_page = |limit: &usize| (1..=ROWS_MAX).contains(limit);
+    let limit = pairs.read("limit", &format!("a number from 1 to {ROWS_MAX}"), is_page)?;
+    let wanted = Wanted { kind, search: search.unwrap_or_default().to_lowercase() };
+
+    let listing = face.people.catalogue.look(&face).await;
+    let limit = limit.unwrap_or(ROWS);
+    let (total, page) = listing.page(&caller.bounds, &wanted, offset, limit).await;
+    if let Some(cause) = listing.failure.as_ref().filter(|_| page.is_empty()) {
+        return Err(Failure::Unavailable(cause.clone()).into());
+    }
+    let asked = stream::iter(page).map(|name| row(&face, name)).buffered(ASKED_AT_ONCE);
+    let (rows, failures): (Vec<Row>, Vec<Option<Failure>>) = asked.unzip().await;
+    // One may be something that another program put there. With none of them the store is away.
+    match failures.into_iter().collect::<Option<Vec<_>>>().and_then(|mut all| all.pop()) {
+        Some(failure) => Err(failure.into()),
+        None => Ok(Json(Rows { total, offset, rows })),
+    }
+}
+
+async fn row(face: &Face, resource: Resource) -> (Row, Option<Failure>) {
+    let Resource { tenant, kind, name } = resource.clone();
+    let (mut standing, mut route, mut failure) = (UpstreamStanding::default(), None, None);
+    match face.store.look(Request::Inspect(resource)).await {
+        Ok(Answer::Standing(found)) => standing = found,
+        Ok(_) => {}
+        Err(cause) => failure = Some(cause),
+    }
+    if kind == Kind::Lease && failure.is_none() {
+        let (tenant, name, page) = (Arc::clone(&tenant), Some(Arc::clone(&name)), Page::whole());
+        match face.store.look(Request::Routes { tenant, name, page }).await {
+            Ok(Answer::Routes(mut found)) => route = found.routes.pop(),
+            Ok(_) => {}
+            Err(cause) => failure = Some(cause),
+        }
+    }
+    let row = Row {
+        tenant,
+        kind,
+        name,
+        limit: standing.limit,
+        holding: standing.holding,
+        waiting: standing.waiting,
+        members: standing.members,
+        sessions: standing.sessions,
+        holders: standing
+            .holders
+            .into_iter()
+            .map(|it| Holder { token: it.token, owner: owner(it) })
+            .collect(),
+        waiters: standing.waiters.into_iter().map(owner).collect(),
+        route,
+        error: failure.as_ref().map(|failure| failure.cause().to_owned()),
+    };
+    (row, failure)
+}
+
+fn owner(entry: StandingEntry) -> Owner {
+    let model::Owner { session, host, name } = entry.owner;
+    let since_ms = u64::try_from(entry.since.as_millis()).unwrap_or(u64::MAX);
+    Owner { name, host, session, since_ms }
+}
