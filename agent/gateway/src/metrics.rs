@@ -148,7 +148,7 @@ impl Metrics {
     pub fn store_answered(&self, took: Duration, failure: Option<&Failure>) {
         match failure {
             None => self.store_latency.observe(took.as_secs_f64()),
-            Some(Failure::Unavailable(_)) => {
+            Some(Failure::Unavailable(_) | Failure::Denied(_)) => {
                 self.store_unavailable.inc();
             }
             Some(Failure::Unknown(_)) => {

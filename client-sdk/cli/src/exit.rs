@@ -10,7 +10,7 @@ pub(crate) const UNAVAILABLE: u8 = 69;
 pub(crate) const LOST: u8 = 74;
 /// The resource was not acquired (`EX_TEMPFAIL`).
 pub(crate) const NOT_ACQUIRED: u8 = 75;
-/// The agent's policy forbids it (`EX_NOPERM`).
+/// The agent's policy, or its upstream, forbids it (`EX_NOPERM`).
 pub(crate) const FORBIDDEN: u8 = 77;
 /// The guarded command cannot be executed, as shells say it.
 pub(crate) const NOT_EXECUTABLE: u8 = 126;

@@ -12,8 +12,8 @@ use super::hold::{Hold, Stage, millis};
 use super::journal::Entry;
 use super::timers::Timer;
 use crate::model::{
-    self, Answer, Beat, BeatAnswer, CallId, ClaimId, Failure, GoneReason, SessionId, SessionRecord,
-    Subject,
+    self, Answer, Beat, BeatAnswer, CallId, ClaimId, Denial, Failure, GoneReason, SessionId,
+    SessionRecord, Subject,
 };
 use crate::time::Boottime;
 
@@ -271,6 +271,7 @@ impl Keeper {
                     if session.upstream.beating == Some(call) {
                         session.upstream.beating = None;
                         session.upstream.failures += 1;
+                        session.upstream.denied = denial(failure);
                         let failures = session.upstream.failures;
                         self.beat_session_later(now, *id, failures);
                     }
@@ -320,6 +321,7 @@ impl Keeper {
             BeatAnswer::Session { role } => {
                 session.upstream.role = *role;
                 session.upstream.failures = 0;
+                session.upstream.denied = None;
                 self.beat_session_later(now, id, 0);
             }
             // The upstream forgot it: it is announced again.
@@ -353,14 +355,16 @@ impl Keeper {
     ) {
         let Some(session) = self.sessions.get_mut(&id) else { return };
         session.upstream.beating = None;
-        session.upstream.known |= !matches!(result, Err(Failure::Unavailable(_)));
+        session.upstream.known |= result.as_ref().err().is_none_or(Failure::is_uncertain);
         match result {
             Ok(_) => {
                 session.upstream.failures = 0;
+                session.upstream.denied = None;
                 self.beat_session_later(now, id, 0);
             }
-            Err(_) => {
+            Err(failure) => {
                 session.upstream.failures += 1;
+                session.upstream.denied = denial(&failure);
                 let failures = session.upstream.failures;
                 self.beat_session_later(now, id, failures);
             }
@@ -377,6 +381,13 @@ impl Keeper {
         if let Some(session) = self.sessions.get_mut(&id) {
             self.timers.set(&mut session.upstream.beat, Timer::SessionBeat(id), Some(due));
         }
+    }
+}
+
+fn denial(failure: &Failure) -> Option<Denial> {
+    match failure {
+        Failure::Denied(denial) => Some(denial.clone()),
+        Failure::Unavailable(_) | Failure::Unknown(_) => None,
     }
 }
 

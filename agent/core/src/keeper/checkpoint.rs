@@ -19,7 +19,7 @@ pub(super) struct Checkpoint {
     /// Calls that are still on their way.
     left: usize,
     /// Why one of them failed.
-    failure: Option<String>,
+    failure: Option<Failure>,
 }
 
 /// Checkpoints that wait for the upstream.
@@ -49,17 +49,17 @@ impl Checkpoints {
         &mut self,
         call: CallId,
         result: &Result<Answer, Failure>,
-    ) -> Option<(Vec<Ticket>, Option<String>)> {
+    ) -> Option<(Vec<Ticket>, Option<Failure>)> {
         let tickets = self.by_call.remove(&call)?;
-        Some((tickets, result.as_ref().err().map(|failure| failure.cause().to_owned())))
+        Some((tickets, result.as_ref().err().cloned()))
     }
 
     /// One of its calls is answered; the checkpoint, if it was the last.
-    fn answered(&mut self, ticket: Ticket, failure: Option<&str>) -> Option<Checkpoint> {
+    fn answered(&mut self, ticket: Ticket, failure: Option<&Failure>) -> Option<Checkpoint> {
         let checkpoint = self.by_ticket.get_mut(&ticket)?;
         checkpoint.left -= 1;
         if checkpoint.failure.is_none() {
-            checkpoint.failure = failure.map(str::to_owned);
+            checkpoint.failure = failure.cloned();
         }
         if checkpoint.left == 0 { self.by_ticket.remove(&ticket) } else { None }
     }
@@ -105,7 +105,7 @@ impl Keeper {
         &mut self,
         now: Boottime,
         tickets: Vec<Ticket>,
-        failure: Option<&str>,
+        failure: Option<&Failure>,
     ) {
         for ticket in tickets {
             if let Some(checkpoint) = self.calls.checkpoints.answered(ticket, failure) {
@@ -123,7 +123,9 @@ impl Keeper {
         let in_doubt = session.upstream.failures > 0
             || holds.iter().any(|hold| hold.state == HoldState::Jeopardy);
         if checkpoint.failure.is_some() || in_doubt {
-            return self.out.refuse(ticket, Refusal::CheckpointFailed(checkpoint.failure));
+            let denied = session.upstream.denied.clone().map(Failure::Denied);
+            let failure = checkpoint.failure.or(denied);
+            return self.out.refuse(ticket, Refusal::CheckpointFailed(failure));
         }
         let reply = Checkpointed {
             ok: true,

@@ -15,8 +15,8 @@ use super::request::{Reply, Ticket};
 use super::timers::Timer;
 use super::{Keeper, Phase};
 use crate::model::{
-    self, Answer, CallId, ClaimAnswer, ClaimId, Failure, GoneReason, GrantHint, Resource,
-    SessionId, StandingEntry,
+    self, Answer, CallId, ClaimAnswer, ClaimId, DenialRule, Failure, GoneReason, GrantHint,
+    Resource, SessionId, StandingEntry,
 };
 use crate::time::Boottime;
 
@@ -44,9 +44,9 @@ impl Keeper {
                 now,
                 id,
                 &resource,
-                &Failure::Unknown(format!("unexpected answer to a claim: {other:?}")),
+                Failure::Unknown(format!("unexpected answer to a claim: {other:?}")),
             ),
-            Err(failure) => self.claim_failed(now, id, &resource, &failure),
+            Err(failure) => self.claim_failed(now, id, &resource, failure),
         }
     }
 
@@ -131,18 +131,39 @@ impl Keeper {
         self.out.note(Note::LimitChanged { session, uid, resource, from, to });
     }
 
-    fn claim_failed(&mut self, now: Boottime, id: ClaimId, resource: &Resource, failure: &Failure) {
+    fn claim_failed(&mut self, now: Boottime, id: ClaimId, resource: &Resource, failure: Failure) {
         let Some(hold) = self.holds.change(id, Stage::Queued) else { return };
-        hold.uncertain |= matches!(failure, Failure::Unknown(_));
+        hold.uncertain |= failure.is_uncertain();
         hold.beats.failures += 1;
         let failures = hold.beats.failures;
-        let error = UpstreamError::Unavailable(failure.cause().to_owned());
-        if hold.caller.wait == Wait::None {
+        let tries_once = hold.caller.wait == Wait::None;
+        let (least, is_forbidden) = match &failure {
+            Failure::Denied(denial) => match denial.rule {
+                DenialRule::Quota(after) => (after, false),
+                rule => (Duration::ZERO, rule == DenialRule::Forbidden),
+            },
+            Failure::Unavailable(_) | Failure::Unknown(_) => (Duration::ZERO, false),
+        };
+        let error = UpstreamError::from(failure);
+        if tries_once {
             return self.give_up(now, id, &Refusal::Upstream(error));
         }
+        if is_forbidden {
+            return self.forbidden(now, id, &Refusal::Upstream(error));
+        }
         self.queues.found_error(resource, error);
-        let wait = self.settings.back_off(failures);
+        let wait = self.settings.back_off(failures).max(least);
         self.refused_place(now, id, resource, wait);
+    }
+
+    /// The upstream never lets this agent have it: whoever waits would wait for nothing.
+    fn forbidden(&mut self, now: Boottime, id: ClaimId, refusal: &Refusal) {
+        let Some(hold) = self.holds.get(&id) else { return };
+        if !hold.caller.tickets.is_empty() {
+            return self.give_up(now, id, refusal);
+        }
+        // Its caller was told that it waits, and reads of the end in its events.
+        self.lose(now, id, LostReason::Revoked);
     }
 
     /// A claim is sent again after a while; the timer of its beat serves.

@@ -278,7 +278,7 @@ impl Keeper {
             Call::RevokeOne => {}
         }
         if let Some((tickets, failure)) = awaiting {
-            self.checkpoints_answered(now, tickets, failure.as_deref());
+            self.checkpoints_answered(now, tickets, failure.as_ref());
         }
         self.flush_beats();
     }

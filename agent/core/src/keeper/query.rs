@@ -137,8 +137,10 @@ impl Keeper {
 
     pub(super) fn refuse_unanswered(&mut self, ticket: Ticket, result: Result<Answer, Failure>) {
         let refusal = match result {
-            Ok(other) => Refusal::unavailable(&format!("unexpected answer {other:?}")),
-            Err(failure) => Refusal::unavailable(failure.cause()),
+            Ok(other) => {
+                Refusal::of_failure(Failure::Unknown(format!("unexpected answer {other:?}")))
+            }
+            Err(failure) => Refusal::of_failure(failure),
         };
         self.out.refuse(ticket, refusal);
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tenure_wire::{Code, Holder, LimitChanged, LostReason};
 use uuid::Uuid;
 
-use crate::model::{ClaimId, Full, Resource, SessionId};
+use crate::model::{ClaimId, Denial, DenialRule, Failure, Full, Resource, SessionId};
 
 /// The reason why a request is refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -88,13 +88,15 @@ pub enum Refusal {
         holder: Box<Holder>,
     },
     /// A renewal failed; without a cause one before it did.
-    CheckpointFailed(Option<String>),
+    CheckpointFailed(Option<Failure>),
 }
 
 /// The reason why the upstream gave no decision.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum UpstreamError {
     Unavailable(String),
+    /// It answers, and lets this agent not do that.
+    Denied(Denial),
     /// No answer came while the caller waited.
     TimedOut,
     /// The record of earlier holds was lost: they may be valid for so long.
@@ -141,10 +143,13 @@ impl Refusal {
     pub fn code(&self) -> Code {
         match self {
             Refusal::Stopping => Code::Stopping,
-            Refusal::Unrecorded(_)
-            | Refusal::Upstream(_)
-            | Refusal::WaitUnanswered { .. }
-            | Refusal::CheckpointFailed(_) => Code::UpstreamUnavailable,
+            Refusal::Unrecorded(_) => Code::UpstreamUnavailable,
+            Refusal::Upstream(error) | Refusal::WaitUnanswered { error, .. } => match error {
+                UpstreamError::Denied(denial) => denied(denial),
+                _ => Code::UpstreamUnavailable,
+            },
+            Refusal::CheckpointFailed(Some(Failure::Denied(denial))) => denied(denial),
+            Refusal::CheckpointFailed(_) => Code::UpstreamUnavailable,
             Refusal::SessionUnknown { .. } => Code::SessionUnknown,
             Refusal::SessionEnded { .. }
             | Refusal::SessionEndedInWait(_)
@@ -198,7 +203,26 @@ impl Refusal {
     }
 
     /// The refusal of a request whose call failed.
-    pub(super) fn unavailable(cause: &str) -> Refusal {
-        Refusal::Upstream(UpstreamError::Unavailable(cause.to_owned()))
+    pub(super) fn of_failure(failure: Failure) -> Refusal {
+        Refusal::Upstream(UpstreamError::from(failure))
+    }
+}
+
+impl From<Failure> for UpstreamError {
+    fn from(failure: Failure) -> UpstreamError {
+        match failure {
+            Failure::Unavailable(cause) | Failure::Unknown(cause) => {
+                UpstreamError::Unavailable(cause)
+            }
+            Failure::Denied(denial) => UpstreamError::Denied(denial),
+        }
+    }
+}
+
+fn denied(denial: &Denial) -> Code {
+    match denial.rule {
+        DenialRule::Unauthorized => Code::Unauthorized,
+        DenialRule::Forbidden => Code::Forbidden,
+        DenialRule::Quota(_) => Code::QuotaExceeded,
     }
 }

@@ -14,7 +14,7 @@ use super::request::StreamId;
 use super::ring::Ring;
 use super::slots::Slots;
 use super::timers::Alarm;
-use crate::model::{CallId, ClaimId, Owner, Resource, SessionId};
+use crate::model::{CallId, ClaimId, Denial, Owner, Resource, SessionId};
 
 /// How long a session of a connection tether has at least to open its first stream, also after a
 /// restart of the agent.
@@ -87,6 +87,8 @@ pub(super) struct Upstream {
     pub(super) beat: Alarm,
     /// Failed beats in a row.
     pub(super) failures: u32,
+    /// Why the upstream did not let it be announced, or beaten, the last time.
+    pub(super) denied: Option<Denial>,
 }
 
 /// One local program's registration with the agent.
@@ -126,6 +128,7 @@ impl Session {
                 beating: None,
                 beat: Alarm::default(),
                 failures: 0,
+                denied: None,
             },
             slots: Slots::new(saved.holds),
             saved,

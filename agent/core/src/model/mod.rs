@@ -20,9 +20,9 @@ pub use peer::{Peer, Process, Quota};
 pub use queue::Queue;
 pub use report::Report;
 pub use request::{
-    Answer, Beat, BeatAnswer, CallId, Claim, ClaimAnswer, Failure, GoneReason, Owner, Page,
-    RESOURCES_LISTED_MAX, Request, STANDING_LISTED_MAX, SessionRecord, StandingEntry, Subject,
-    Terms, UpstreamStanding,
+    Answer, Beat, BeatAnswer, CallId, Claim, ClaimAnswer, Denial, DenialRule, Failure, GoneReason,
+    Owner, Page, RESOURCES_LISTED_MAX, Request, STANDING_LISTED_MAX, SessionRecord, StandingEntry,
+    Subject, Terms, UpstreamStanding,
 };
 pub use resource::{ClaimId, HostId, Resource, SessionId};
 pub use share::{Full, Share};

@@ -236,8 +236,14 @@ fn change() -> impl Strategy<Value = Change> {
 }
 
 fn report() -> impl Strategy<Value = Report> {
-    let failure =
-        prop_oneof![string().prop_map(Failure::Unavailable), string().prop_map(Failure::Unknown),];
+    let failure = prop_oneof![
+        string().prop_map(Failure::Unavailable),
+        string().prop_map(Failure::Unknown),
+        (string(), any::<u32>()).prop_map(|(detail, ms)| {
+            let rule = DenialRule::Quota(Duration::from_millis(u64::from(ms)));
+            Failure::Denied(Denial { rule, detail })
+        }),
+    ];
     let result = prop_oneof![4 => answer().prop_map(Ok), 1 => failure.prop_map(Err)];
     prop_oneof![
         4 => (any::<u64>(), any::<u64>(), result).prop_map(|(call, sent_at, result)| {

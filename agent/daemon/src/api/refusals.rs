@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tenure_core::keeper::{Limit, Refusal, STREAMS_PER_SESSION_MAX, UpstreamError};
-use tenure_core::model::{Full, Resource};
+use tenure_core::model::{Denial, DenialRule, Failure, Full, Resource};
 use tenure_wire::page::{SLOTS, SLOTS_MAX};
 use tenure_wire::{Code, Holder, LostReason, Problem};
 
@@ -45,6 +45,16 @@ fn retry_after_ms(refusal: &Refusal) -> Option<u64> {
             | Refusal::WaitUnanswered { error: UpstreamError::Quarantined(free_in), .. },
             _,
         ) => Some(millis(*free_in)),
+        (
+            Refusal::Upstream(UpstreamError::Denied(denial))
+            | Refusal::WaitUnanswered { error: UpstreamError::Denied(denial), .. }
+            | Refusal::CheckpointFailed(Some(Failure::Denied(denial))),
+            _,
+        ) => match denial.rule {
+            DenialRule::Quota(after) => Some(millis(after).max(1)),
+            DenialRule::Unauthorized => Some(RETRY_AFTER_MS),
+            DenialRule::Forbidden => None,
+        },
         (_, Code::Stopping | Code::QuotaExceeded | Code::UpstreamUnavailable) => {
             Some(RETRY_AFTER_MS)
         }
@@ -60,8 +70,11 @@ fn detail(refusal: &Refusal) -> String {
              administrator to make space in runtime_dir"
         ),
         Refusal::Upstream(error) | Refusal::WaitUnanswered { error, .. } => upstream(error),
+        Refusal::CheckpointFailed(Some(Failure::Denied(denial))) => {
+            format!("{}; holds stay valid until their valid-until", denied(denial))
+        }
         Refusal::CheckpointFailed(cause) => {
-            let cause = cause.as_deref().unwrap_or("a beat is unknown");
+            let cause = cause.as_ref().map_or("a beat is unknown", Failure::cause);
             unavailable(&format!("{cause}; holds stay valid until their valid-until"))
         }
         Refusal::SessionUnknown { session, uid } => {
@@ -129,6 +142,7 @@ fn detail(refusal: &Refusal) -> String {
 fn upstream(error: &UpstreamError) -> String {
     match error {
         UpstreamError::Unavailable(cause) => unavailable(cause),
+        UpstreamError::Denied(denial) => denied(denial),
         UpstreamError::TimedOut => unavailable("it gave no answer in time"),
         UpstreamError::Quarantined(free_in) => format!(
             "the agent lost its record of earlier holds, and grants nothing for another {} ms, in \
@@ -140,6 +154,20 @@ fn upstream(error: &UpstreamError) -> String {
 
 fn unavailable(cause: &str) -> String {
     format!("the upstream does not answer ({cause}); `tenure doctor` tells more")
+}
+
+fn denied(denial: &Denial) -> String {
+    let Denial { rule, detail } = denial;
+    match rule {
+        DenialRule::Unauthorized => {
+            format!(
+                "the upstream does not let this agent in ({detail}); `tenure doctor` tells more"
+            )
+        }
+        DenialRule::Forbidden | DenialRule::Quota(_) => {
+            format!("the upstream refuses this agent: {detail}")
+        }
+    }
 }
 
 fn full(limit: &Limit) -> String {

@@ -77,6 +77,7 @@ pub struct Metrics {
     beat_lateness: Histogram,
     upstream_latency: Histogram,
     upstream_unavailable: Counter,
+    upstream_denied: Counter,
     upstream_unknown: Counter,
     upstream_state: [Count; 4],
     event_lag: Histogram,
@@ -134,14 +135,11 @@ impl Metrics {
             upstream_latency.clone(),
         );
         let errors = Family::<Label, Counter>::default();
-        let help = "Calls to the upstream without an answer: never sent, or with unknown outcome";
+        let help = "Failed calls to the upstream: never sent, denied, or with unknown outcome";
         registry.register("upstream_errors", help, errors.clone());
         let states = Family::<Label, Count>::default();
-        registry.register(
-            "upstream_state",
-            "1 for the state that the upstream is in",
-            states.clone(),
-        );
+        let help = "1 for the state that the upstream is in";
+        registry.register("upstream_state", help, states.clone());
         let event_lag = histogram();
         let help = "From the turn that made an event to its writing to a stream";
         registry.register_with_unit("event_lag", help, Unit::Seconds, event_lag.clone());
@@ -183,6 +181,7 @@ impl Metrics {
             beat_lateness,
             upstream_latency,
             upstream_unavailable: errors.get_or_create_owned(&[("outcome", "unavailable")]),
+            upstream_denied: errors.get_or_create_owned(&[("outcome", "denied")]),
             upstream_unknown: errors.get_or_create_owned(&[("outcome", "unknown")]),
             upstream_state: UPSTREAM
                 .map(|(_, word)| states.get_or_create_owned(&[("state", word)])),
@@ -245,6 +244,9 @@ impl Metrics {
             None => self.upstream_latency.observe(took.as_secs_f64()),
             Some(Failure::Unavailable(_)) => {
                 self.upstream_unavailable.inc();
+            }
+            Some(Failure::Denied(_)) => {
+                self.upstream_denied.inc();
             }
             Some(Failure::Unknown(_)) => {
                 self.upstream_unknown.inc();

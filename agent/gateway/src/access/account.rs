@@ -144,7 +144,9 @@ impl Account {
             (Request::Claim(claim), Ok(Answer::Claim(answer))) => {
                 own.claimed(now, claim, answer, &mut facts);
             }
-            (Request::Claim(claim), Err(Failure::Unavailable(_))) => own.drop_asked(claim.id),
+            (Request::Claim(claim), Err(failure)) if !failure.is_uncertain() => {
+                own.drop_asked(claim.id);
+            }
             (Request::Renew(beats), Ok(Answer::Renew(answers))) => {
                 for (beat, answer) in beats.iter().zip(answers) {
                     own.renewed(now, beat, answer, &mut facts);
@@ -168,7 +170,7 @@ impl Account {
                 let fact = Fact::new(Event::Register, "announced");
                 facts.push(Fact { session: Some(session), resource, ..fact });
             }
-            (Request::Announce(record), Err(Failure::Unavailable(_))) => {
+            (Request::Announce(record), Err(failure)) if !failure.is_uncertain() => {
                 own.sessions.remove(&record.owner.session);
             }
             (Request::EndSession { session, .. }, Ok(Answer::Ended(found))) => {

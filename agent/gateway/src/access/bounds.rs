@@ -25,13 +25,22 @@ pub struct KeyBounds {
 pub struct Denied {
     /// The bound, as the file of keys calls it.
     pub bound: &'static str,
+    /// True if it is within them once its principal has less.
+    pub is_quota: bool,
     what: String,
     rule: String,
 }
 
 impl fmt::Display for Denied {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Denied { bound, what, rule } = self;
+        let Denied { bound, is_quota, what, rule } = self;
+        if *is_quota {
+            return write!(
+                f,
+                "{what} is more than the bounds of this key allow, which are {bound} = {rule}; release some, or \
+                 ask the gateway's administrator to raise {bound}"
+            );
+        }
         write!(
             f,
             "{what} is outside of the bounds of this key, which are {bound} = {rule}; stay within them, or \
@@ -110,7 +119,7 @@ impl KeyBounds {
         match max {
             Some(max) if count >= max => {
                 let what = format!("one more {what}, beside {count},");
-                Err(Denied { bound, what, rule: max.to_string() })
+                Err(Denied { bound, is_quota: true, what, rule: max.to_string() })
             }
             _ => Ok(()),
         }
@@ -138,7 +147,7 @@ impl KeyBounds {
         match self.ttl_max {
             Some(max) if ttl > max => {
                 let what = format!("a ttl of {}", show(ttl));
-                Err(Denied { bound: "ttl_max", what, rule: show(max) })
+                Err(Denied { bound: "ttl_max", is_quota: false, what, rule: show(max) })
             }
             _ => Ok(()),
         }
@@ -165,7 +174,7 @@ impl KeyBounds {
                 ("priority_max", what, max.to_string())
             }
         };
-        Err(Denied { bound, what, rule })
+        Err(Denied { bound, is_quota: false, what, rule })
     }
 }
 

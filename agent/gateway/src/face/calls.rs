@@ -28,7 +28,8 @@ pub(super) async fn hello(
     State(face): State<Arc<Face>>,
     request: Request,
 ) -> Result<Response, Refused> {
-    let caller = face.admit(&request, false)?;
+    // At any pace: it asks nothing of the store, and programs that call too often keep no agent from connecting.
+    let caller = face.let_in(&request)?;
     let Hello { protocol, .. } =
         serde_json::from_slice(&body(request).await?).map_err(|error| invalid(&error))?;
     if protocol == 0 {

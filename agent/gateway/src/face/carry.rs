@@ -29,17 +29,26 @@ pub async fn observe(face: &Arc<Face>) -> Result<(), Gone> {
 }
 
 impl Face {
-    /// Lets the caller of a call in, if its key or certificate is good and it is not too fast.
+    /// Lets the caller of a call in, if its key or certificate is good.
+    ///
+    /// # Errors
+    ///
+    /// 401.
+    pub(super) fn let_in(&self, call: &Call) -> Result<Caller, Refused> {
+        let caller = self.access.caller(call).map_err(Refused::from);
+        caller.inspect_err(|refused| {
+            let peer = call.extensions().get::<Peer>().map(|peer| peer.address);
+            self.note_refusal(By { peer, ..By::default() }, refused);
+        })
+    }
+
+    /// The same, if it is not too fast.
     ///
     /// # Errors
     ///
     /// 401 and 429.
     pub(super) fn admit(&self, call: &Call, beats: bool) -> Result<Caller, Refused> {
-        let caller = self.access.caller(call).map_err(Refused::from);
-        let caller = caller.inspect_err(|refused| {
-            let peer = call.extensions().get::<Peer>().map(|peer| peer.address);
-            self.note_refusal(By { peer, ..By::default() }, refused);
-        })?;
+        let caller = self.let_in(call)?;
         let paced = caller.pace(beats).map_err(|wait| Refused::too_fast(&caller, wait));
         paced.inspect_err(|refused| self.note_refusal(By::from(&caller), refused))?;
         Ok(caller)
@@ -50,7 +59,7 @@ impl Face {
     ///
     /// # Errors
     ///
-    /// 403 outside of the bounds of its key, 404 for ids of others, 503 as the store fails.
+    /// 403 outside of the bounds of its key, 429 with too many of something, 404 for ids of others, 503 as the store fails.
     pub(super) async fn carry_out(
         &self,
         caller: &Caller,

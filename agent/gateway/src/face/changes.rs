@@ -32,7 +32,7 @@ pub(super) async fn changes(
     State(face): State<Arc<Face>>,
     request: Request,
 ) -> Result<Response, Refused> {
-    let caller = face.admit(&request, false)?;
+    let caller = face.let_in(&request)?;
     // Before the first byte: what changes after it is told.
     let place = face.streams.take(caller.principal.mark)?;
     let listener = face.store.listen(caller.principal.mark).await;

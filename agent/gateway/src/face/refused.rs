@@ -32,10 +32,12 @@ impl Refused {
         refused
     }
 
-    /// Something outside of the bounds of a key.
+    /// Something outside of the bounds of a key. There may be room for one more before long.
     pub(super) fn denied(denied: &Denied) -> Refused {
-        let mut refused = Refused::new(Code::Forbidden, denied.to_string());
+        let code = if denied.is_quota { Code::QuotaExceeded } else { Code::Forbidden };
+        let mut refused = Refused::new(code, denied.to_string());
         refused.0.field = Some(denied.bound.to_owned());
+        refused.0.retry_after_ms = denied.is_quota.then_some(RETRY_AFTER_MS);
         refused
     }
 

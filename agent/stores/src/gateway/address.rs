@@ -92,7 +92,7 @@ impl Address {
         let key = access.current_key();
         let (http, pump) = Http::over(stream, &access.endpoint, key.as_ref(), peer).await?;
         let opening = async {
-            let welcome = self.hello(http.turn().await).await?;
+            let welcome = self.welcomed(&self.say_hello(http.turn().await).await?)?;
             let feed = match (purpose, hints) {
                 (Purpose::Feed, Some(hints)) => {
                     let response = http.turn().await.map_err(|error| self.lost(&error))?;
@@ -122,14 +122,18 @@ impl Address {
         Ok(Dialed { connection: Connection { http, mark }, server, pump })
     }
 
-    /// The gateway's answer to the first words.
-    async fn hello(&self, turn: Result<Turn<'_>, CallError>) -> Result<Welcome, ConnectError> {
+    /// Says the first words.
+    async fn say_hello(&self, turn: Result<Turn<'_>, CallError>) -> Result<Answered, ConnectError> {
         let lost = |error| self.lost(&error);
         let hello = Hello { protocol: PROTOCOL, version: env!("CARGO_PKG_VERSION").to_owned() };
         let body = serde_json::to_vec(&hello).unwrap_or_default();
-        let answered = turn.map_err(lost)?.post(HELLO, body).await.map_err(lost)?;
+        turn.map_err(lost)?.post(HELLO, body).await.map_err(lost)
+    }
+
+    /// The gateway's answer to the first words.
+    fn welcomed(&self, answered: &Answered) -> Result<Welcome, ConnectError> {
         if answered.status != StatusCode::OK {
-            return Err(refused(&self.peer, &answered));
+            return Err(refused(&self.peer, answered));
         }
         let unfit = |what: &str| ConnectError::Unfit { peer: self.peer.clone(), what: what.into() };
         let welcome: Welcome = serde_json::from_slice(&answered.body).map_err(|_| {
@@ -242,10 +246,15 @@ impl Connector for Address {
     async fn check(&self, connection: &Connection, _: &Server) -> Result<(), ConnectError> {
         // A stream has signs of life of its own, and a call its deadline.
         let Some(turn) = connection.http.as_ref().and_then(Http::idle) else { return Ok(()) };
-        let looking = self.hello(Ok(turn));
+        let looking = self.say_hello(Ok(turn));
         let timeout = self.access.timeout;
         let doing = "looking whether it is there";
-        let welcome = ConnectError::within(timeout, &self.peer, doing, looking).await?;
+        let answered = ConnectError::within(timeout, &self.peer, doing, looking).await?;
+        if answered.status == StatusCode::TOO_MANY_REQUESTS {
+            // Other calls of this key take up its rate: it is there, and goes on.
+            return Ok(());
+        }
+        let welcome = self.welcomed(&answered)?;
         if welcome.mark != connection.mark {
             let cause = "this agent's key belongs to another principal now";
             return Err(ConnectError::lost(&self.peer, cause));

@@ -1,6 +1,7 @@
 //! An HTTP/1.1 connection to a gateway, on which calls take turns.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
@@ -9,6 +10,7 @@ use hyper::client::conn::http1::{self, SendRequest};
 use hyper::header::{self, HeaderValue, InvalidHeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
+use tenure_core::model::{Denial, DenialRule};
 use tenure_wire::Problem;
 use tokio::sync::{Mutex, MutexGuard};
 
@@ -20,6 +22,10 @@ use crate::settings::secret::Secret;
 
 /// Headers of an answer, at most.
 const HEADERS_MAX: usize = 64;
+/// When to ask again whoever refuses for want of room and does not say when.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+/// Longest time that is waited on such a word.
+const RETRY_AFTER_MAX: Duration = Duration::from_secs(60);
 /// Longest answer that is quoted, where it is no problem document.
 const QUOTED_MAX: usize = 200;
 
@@ -41,6 +47,8 @@ pub(super) struct Turn<'a> {
 #[derive(Debug)]
 pub(super) struct Answered {
     pub(super) status: StatusCode,
+    /// How long to wait, by its header.
+    pub(super) retry_after: Option<Duration>,
     pub(super) body: Bytes,
 }
 
@@ -164,12 +172,31 @@ impl Turn<'_> {
 impl Answered {
     pub(super) async fn read(response: Response<Incoming>) -> Result<Answered, CallError> {
         let status = response.status();
+        // A date is left to the caller's own patience.
+        let seconds = response.headers().get(header::RETRY_AFTER);
+        let seconds = seconds.and_then(|value| value.to_str().ok()?.parse().ok());
+        let retry_after = seconds.map(Duration::from_secs);
         let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await;
         let body = body.map_err(|error| match error.is::<LengthLimitError>() {
             true => CallError::TooLong,
             false => CallError::BrokeOff(error),
         })?;
-        Ok(Answered { status, body: body.to_bytes() })
+        Ok(Answered { status, retry_after, body: body.to_bytes() })
+    }
+
+    /// The gateway's refusal, by a rule for this agent; a proxy in front of it may refuse so, too.
+    pub(super) fn denial(&self) -> Option<Denial> {
+        let rule = match self.status {
+            StatusCode::FORBIDDEN => DenialRule::Forbidden,
+            StatusCode::TOO_MANY_REQUESTS => {
+                let problem = serde_json::from_slice::<Problem>(&self.body).ok();
+                let exactly = problem.and_then(|problem| problem.retry_after_ms);
+                let after = exactly.map(Duration::from_millis).or(self.retry_after);
+                DenialRule::Quota(after.unwrap_or(RETRY_AFTER).min(RETRY_AFTER_MAX))
+            }
+            _ => return None,
+        };
+        Some(Denial { rule, detail: self.words() })
     }
 
     /// The gateway's words, where it refuses.

@@ -84,7 +84,7 @@ impl Backend for Gateway {
             _ => Failure::Unknown(error.to_string()),
         })?;
         if answered.status == StatusCode::UNAUTHORIZED {
-            // The next connection says so, until the key is good.
+            // The key may have been changed, and is read again: the next connection says whether it is good.
             line.suspect();
         }
         let mut answer = understand(operation, request, &answered)?;
@@ -120,7 +120,10 @@ fn understand(
             _ => Err(Failure::Unavailable(answered.words())),
         },
         // A refusal takes no effect.
-        status if status.is_client_error() => Err(Failure::Unavailable(answered.words())),
+        status if status.is_client_error() => Err(match answered.denial() {
+            Some(denial) => Failure::Denied(denial),
+            None => Failure::Unavailable(answered.words()),
+        }),
         _ => Err(Failure::Unknown(answered.words())),
     }
 }

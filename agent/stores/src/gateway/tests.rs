@@ -7,8 +7,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use hyper::StatusCode;
 use tenure_core::model::{
-    Answer, Beat, BeatAnswer, Claim, ClaimAnswer, ClaimId, Failure, GoneReason, Owner, Page,
-    Request, Resource, SessionId, SessionRecord, StandingEntry, Subject, Terms, UpstreamStanding,
+    Answer, Beat, BeatAnswer, Claim, ClaimAnswer, ClaimId, DenialRule, Failure, GoneReason, Owner,
+    Page, Request, Resource, SessionId, SessionRecord, StandingEntry, Subject, Terms,
+    UpstreamStanding,
 };
 use tenure_wire::{Attributes, Kind, Role, Route, Routes};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -240,11 +241,24 @@ fn a_status_says_whether_a_call_took_effect() {
     let end = claim(Kind::Leader, Terms::Leader);
     let answered = |status: u16, body: &'static str| Answered {
         status: StatusCode::from_u16(status).unwrap(),
+        retry_after: Some(Duration::from_secs(7)),
         body: Bytes::from_static(body.as_bytes()),
     };
     for request in [&renew, &end] {
         let operation = Operation::of(request);
-        for status in [400, 401, 403, 404, 405, 413, 422, 429] {
+        let problem = r#"{"type":"","title":"","status":429,"code":"quota_exceeded","detail":"no","retry_after_ms":90}"#;
+        let quota = |ms| DenialRule::Quota(Duration::from_millis(ms));
+        for (status, body, rule) in [
+            (403, "no", DenialRule::Forbidden),
+            (429, problem, quota(90)),
+            // One that is between the two knows the header alone.
+            (429, "no", quota(7000)),
+        ] {
+            let meant = understand(operation, request, &answered(status, body));
+            let Err(Failure::Denied(denial)) = meant else { panic!("{status}: {meant:?}") };
+            assert!(denial.rule == rule && denial.detail.contains("no"), "{denial:?}");
+        }
+        for status in [400, 401, 404, 405, 413, 422] {
             let meant = understand(operation, request, &answered(status, "no"));
             assert!(matches!(meant, Err(Failure::Unavailable(_))), "{status}: {meant:?}");
         }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustls::{AlertDescription, CertificateError};
+use tenure_core::model::{Denial, DenialRule, Failure};
 use tokio::time::timeout;
 
 /// The server at the other end.
@@ -72,6 +73,17 @@ impl ConnectError {
             cause = error.source();
         }
         text
+    }
+
+    /// The failure of a call that wanted the connection.
+    pub(crate) fn failure(&self) -> Failure {
+        match self {
+            ConnectError::NotLetIn { .. } => {
+                let (rule, detail) = (DenialRule::Unauthorized, self.with_causes());
+                Failure::Denied(Denial { rule, detail })
+            }
+            _ => Failure::Unavailable(self.with_causes()),
+        }
     }
 
     pub(crate) fn lost(peer: &Peer, cause: &str) -> ConnectError {

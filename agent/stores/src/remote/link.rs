@@ -266,13 +266,14 @@ impl<C: Clone + Send + Sync + 'static> Link<C> {
     ///
     /// # Errors
     ///
-    /// [`Failure::Unavailable`], at once, while the last attempt has failed.
+    /// At once, while the last attempt has failed: [`Failure::Denied`] if the store does not let the agent
+    /// in, and [`Failure::Unavailable`] otherwise.
     pub async fn ready(&self) -> Result<Connected<C>, Failure> {
         let mut phase = self.phase.clone();
         let settled = phase.wait_for(|phase| !matches!(phase, Phase::Connecting)).await;
         match settled.as_deref() {
             Ok(Phase::Up(connected)) => Ok(connected.clone()),
-            Ok(Phase::Down(error)) => Err(Failure::Unavailable(error.with_causes())),
+            Ok(Phase::Down(error)) => Err(error.failure()),
             Ok(Phase::Connecting) | Err(_) => {
                 Err(Failure::Unavailable("the agent stops".to_owned()))
             }

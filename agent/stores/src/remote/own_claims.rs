@@ -147,8 +147,10 @@ impl OwnClaims {
                     self.forget(claim.id);
                 }
             },
-            // It was never sent, and perhaps never will be.
-            (Request::Claim(claim), Err(Failure::Unavailable(_))) => self.forget(claim.id),
+            // It was never sent, or refused, and perhaps never will be sent again.
+            (Request::Claim(claim), Err(Failure::Unavailable(_) | Failure::Denied(_))) => {
+                self.forget(claim.id);
+            }
             (Request::Announce(record), Err(_)) => {
                 self.audiences.doubt_of(&record.master(), record.owner.session);
             }

@@ -61,7 +61,7 @@ Exit status:
   74   the command was stopped because its hold was lost, or --max-hold was over; or the hold was
        lost before the command started
   75   the resource was not acquired: somebody else has it, or had it for all of --wait
-  77   the agent's policy forbids it
+  77   the agent's policy, or its upstream, forbids it
   126  the command cannot be executed
   127  the command was not found";
 

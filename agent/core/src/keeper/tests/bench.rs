@@ -14,7 +14,7 @@ use crate::keeper::{
     Command, Keeper, Note, Peer, Process, Refusal, Reply, Request, Settings, StreamEnd, StreamId,
     StreamTarget, Ticket,
 };
-use crate::model::{self, CallId, ClaimId, Failure, Quota, Report, SessionId};
+use crate::model::{self, CallId, ClaimId, Denial, DenialRule, Failure, Quota, Report, SessionId};
 use crate::time::Boottime;
 use crate::turn::{Ending, Shell, Turn};
 
@@ -26,6 +26,8 @@ pub(super) enum Link {
     RepliesLost,
     /// Calls are not done.
     Down,
+    /// Calls are refused by this rule.
+    Denies(DenialRule),
     /// Nothing comes back until the link is set again.
     Hung,
 }
@@ -354,6 +356,9 @@ impl Shell for Host {
             Link::RepliesLost => {
                 self.engine.handle(sent_at, request);
                 Err(Failure::Unknown("timed out".to_owned()))
+            }
+            Link::Denies(rule) => {
+                Err(Failure::Denied(Denial { rule, detail: "names = \"ci/*\"".to_owned() }))
             }
             Link::Down => Err(Failure::Unavailable("connection refused".to_owned())),
             Link::Hung => {

@@ -2,6 +2,7 @@
 
 mod bench;
 mod crowd;
+mod denials;
 mod ends;
 mod hints;
 mod holds;
