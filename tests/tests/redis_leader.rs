@@ -74,6 +74,45 @@ fn never_two(prefix: &str) {
 }
 
 #[test]
+fn who_polls_gets_a_turn_while_agents_queue_without_a_pause() {
+    let fleet = Fleet::start();
+    let slots = TempDir::new().expect("a temporary directory can be made");
+    let slots = slots.path().to_str().expect("its name is UTF-8");
+    // Another program holds it when the agents come.
+    let mut set = redis::cmd("SET");
+    set.arg("leader:cleanup").arg("somebody").arg("PX").arg(3_000);
+    let () = set.query(&mut fleet.redis.connect()).expect("Redis answers");
+    // So many that there is always one that waits.
+    let ours: Vec<Python> = fleet
+        .agents
+        .iter()
+        .flat_map(|agent| std::iter::repeat_n(agent, 4))
+        .map(|agent| {
+            let socket = agent.socket();
+            let socket = socket.to_str().expect("its name is UTF-8");
+            Python::start("agent_client.py", &[socket, "leader", "cleanup", "1", slots, "5", "0"])
+        })
+        .collect();
+    let entered = |client: &Python| {
+        let events = client.events();
+        events.iter().filter(|event| event["event"] == "entered").count()
+    };
+    let url = fleet.redis.python_url();
+    let lock = Python::start("lock_client.py", &[&url, "leader:cleanup", "6", slots, "5", "400"]);
+    until("a turn of each", || entered(&lock) > 0 && ours.iter().all(|it| entered(it) > 0));
+    let agents_had = ours.iter().map(entered).sum::<usize>();
+    let had = entered(&lock);
+    until("further turns of the one that polls", || entered(&lock) > had + 1);
+    assert!(ours.iter().map(entered).sum::<usize>() > agents_had, "the agents go on");
+    for client in ours.iter().chain([&lock]) {
+        let events = client.events();
+        assert!(events.iter().all(|event| event["event"] != "too_many"), "two led at once");
+    }
+    ours.into_iter().chain([lock]).for_each(Python::finish);
+    fleet.is_left_empty();
+}
+
+#[test]
 fn never_two_under_the_prefix_of_the_document() {
     never_two(PREFIXES[0]);
 }

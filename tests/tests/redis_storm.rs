@@ -16,8 +16,7 @@ const LASTS_S_DEFAULT: u64 = 25;
 /// Set to the seed of an earlier storm to have its strikes again.
 const SEED: &str = "TENURE_STORM_SEED";
 const LIMIT: u64 = 2;
-/// How long a holder stays at most, ms, and how long programs of agents pause afterwards. Who tries ten times a
-/// second finds a leadership or a master's place free only while no agent waits for it.
+/// How long a holder stays at most, ms, and how long programs that poll pause afterwards; those of agents do not.
 const STAY_MS: u64 = 20;
 const PAUSE_MS: u64 = 400;
 /// How long keys of programs without an agent outlive them, s; the package recommends no less than 10.
@@ -113,11 +112,8 @@ impl Storm {
             Sort::Ours(kind, host) => {
                 let socket = self.fleet.agents[host].socket();
                 let socket = socket.to_str().expect("its name is UTF-8");
-                let (limit, pause) = match kind {
-                    "semaphore" => (LIMIT.to_string(), "0"),
-                    _ => ("1".to_owned(), &*pause),
-                };
-                let with = [socket, kind, name_of(kind), &limit, &slots(kind), &stay, pause];
+                let limit = if kind == "semaphore" { LIMIT } else { 1 }.to_string();
+                let with = [socket, kind, name_of(kind), &limit, &slots(kind), &stay, "0"];
                 Actor { program: Python::start("agent_client.py", &with), cycles: Vec::new() }
             }
             Sort::Lock => {

@@ -5,6 +5,7 @@ use super::{Agent, RedisServer, until};
 /// Names of hosts, in order.
 const HOSTS: [&str; 3] = ["alpha", "beta", "gamma"];
 /// How long what tells of an ended claim may stay, ms.
+const TURNS_MS: u64 = 24 * 3_600_000;
 const TOMBSTONE_MS: u64 = 60_000;
 
 /// Agents of several hosts, and the Redis that they share.
@@ -47,7 +48,7 @@ pub fn start_agent(host: usize, url: &str, config: &str) -> Agent {
 }
 
 /// Waits until Redis has nothing of any client: no more than the last token, versions of routing
-/// tables, the caretaker, and marks of ended claims, which go by themselves.
+/// tables, the caretaker, and what goes by itself: marks of ended claims, and where programs poll.
 #[track_caller]
 pub fn nothing_is_left(redis: &RedisServer) {
     let mut last = Vec::new();
@@ -56,8 +57,9 @@ pub fn nothing_is_left(redis: &RedisServer) {
         left.retain(|key, entry| {
             let own = ["tenure:fence", "tenure:routes"].iter().any(|it| key.ends_with(it))
                 || key.starts_with("tenure:caretaker:");
-            let mark = key.contains("tenure:claim:")
-                && entry.expires_in_ms.is_some_and(|ms| ms <= TOMBSTONE_MS);
+            let goes_within = |most| entry.expires_in_ms.is_some_and(|ms| ms <= most);
+            let mark = key.contains("tenure:claim:") && goes_within(TOMBSTONE_MS)
+                || key.contains("tenure:queue_turns:") && goes_within(TURNS_MS);
             !own && !mark
         });
         let now: Vec<String> = left.into_keys().collect();

@@ -228,7 +228,8 @@ impl Layout {
         format!("{}{kind}:{name}", self.queues_ends(tenant))
     }
 
-    /// The prefix of all of those: a kind, a colon and a name follow.
+    /// The prefix of all of those: a kind, a colon and a name follow. With `queue_turns:` in its place the scripts
+    /// keep when the resource was last left open to programs that poll.
     pub fn queues_ends(&self, tenant: &str) -> String {
         self.tenure(tenant, "queue_ends:")
     }

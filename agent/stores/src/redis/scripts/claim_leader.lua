@@ -3,7 +3,7 @@
 -- KEYS  1 leader, STRING  2 record of the claim  3 fence  4 queue  5 when its waiters' time is up
 -- ARGV  1 claim  2 kind:name  3 session  4 host  5 name  6 ttl, ms  7 floor of tokens
 --       8 what records start with  9 channel of the agent  10 1 to queue if taken  11 most waiters
--- Returns {'held', token} | {'waiting', position} | {'contended', ms until free or -1, nil, holder}
+-- Returns {'held', token} | {'waiting', position} | {'contended', ms until free or -1, nil, holder or nil}
 -- | {'gone', reason}. Writes nothing if contended.
 
 local main, key, ttl = KEYS[1], KEYS[2], tonumber(ARGV[6])
@@ -19,7 +19,7 @@ local record = read_record(key)
 if is_of_another(record, claim.resource) then
   return { 'gone', 'conflict' }
 end
-look_leader(q)
+local open = look_leader(q)
 if record and record.place then
   -- Perhaps it has been granted just now.
   record = read_record(key)
@@ -38,12 +38,15 @@ if record then
   end
 end
 
-if holder and holder ~= claim.id then
+if open or holder and holder ~= claim.id then
+  local known = holder and read_record(claim.records .. holder)
   if has_place(q, claim) then
+    if holder and not known then
+      note_polled(q)
+    end
     return join_queue(q, key, record, claim, 0)
   end
-  local known = read_record(claim.records .. holder)
-  return { 'contended', redis.call('PTTL', main), false, entry(holder, known) }
+  return { 'contended', open and LEFT_OPEN or redis.call('PTTL', main), false, holder and entry(holder, known) }
 end
 end
 

@@ -7,7 +7,7 @@
 --       8 what records start with  9 channel of the agent  10 1 to queue if taken  11 most waiters
 --       12 project  13 what hashes of sessions start with  14 what channels of sessions start with
 --       15 channel of the project  16 preferred surface  17 its priority  18 priority
--- Returns {'held', token} | {'waiting', position} | {'contended', ms until free or -1, nil, holder}
+-- Returns {'held', token} | {'waiting', position} | {'contended', ms until free or -1, nil, holder or nil}
 -- | {'gone', reason}. Writes nothing if contended.
 
 local main, key, claim_key, ttl = KEYS[1], KEYS[2], KEYS[4], tonumber(ARGV[6])
@@ -58,7 +58,13 @@ end
 local master, makes_way = incumbent(q, claim.session, claim.priority)
 if not makes_way or outranked(q, claim.priority) then
   if has_place(q, claim) then
+    if master.session and not master.claim then
+      note_polled(q)
+    end
     return join_queue(q, key, record, claim, claim.priority, 'priority', claim.priority)
+  end
+  if not master.session then
+    return { 'contended', LEFT_OPEN }
   end
   return { 'contended', master.left_ms, false, master_entry(master, q.hashes) }
 end

@@ -14,6 +14,11 @@ local DEAD_MAX, LOOKED_AT = 500, 100
 local SET_BACK = 1000000
 -- Where the claim begins in a place.
 local CLAIM_AT = 25
+-- Programs that poll find a key free only between two holders, and a grant within a release leaves no such moment.
+-- So a free resource is left open to them for a moment, ms, once it went from waiter to waiter for so long: where
+-- one that polls was seen in the last day, and, to find out, where hand-overs follow each other this closely.
+local LEFT_OPEN, POLLED_EVERY, PROBED_EVERY, CLOSELY = 150, 5000, 30000, 5000
+local POLLED = 24 * 3600 * 1000
 
 -- The keys of a queue, and what all kinds grant with.
 local function queue_of(main, queue, ends, fence, records, floor)
@@ -28,6 +33,44 @@ end
 local function is_taken(q)
   local left = redis.call('PTTL', q.main)
   return left > 0 or left == -1
+end
+
+-- HASH: since when the resource went from waiter to waiter, when it last did, until when it is left open, and
+-- whether a program that polls was seen; instants in ms.
+local function turns_of(q)
+  return (q.ends:gsub('queue_ends:', 'queue_turns:', 1))
+end
+
+-- The holder is none of ours, so somebody polls.
+local function note_polled(q)
+  local turns = turns_of(q)
+  redis.call('HSET', turns, 'polled', '1')
+  redis.call('PEXPIREAT', turns, from_now(POLLED))
+end
+
+-- Whether a free resource that somebody waits for is left open to programs that poll. If not, it is to be granted.
+local function is_left_open(q)
+  local turns = turns_of(q)
+  local f = redis.call('HMGET', turns, 'open', 'since', 'last', 'polled')
+  local open, since, last, polled = tonumber(f[1]), tonumber(f[2]), tonumber(f[3]), f[4]
+  if open and now_ms < open and open <= now_ms + LEFT_OPEN then
+    return true
+  end
+  local every = polled and POLLED_EVERY or PROBED_EVERY
+  local begins = open or not since or now_ms < since or not polled and now_ms - last > CLOSELY
+  if not begins and now_ms - since >= every then
+    redis.call('HSET', turns, 'open', whole(now_ms + LEFT_OPEN))
+    return true
+  end
+  if begins then
+    redis.call('HDEL', turns, 'open')
+    redis.call('HSET', turns, 'since', whole(now_ms))
+  end
+  redis.call('HSET', turns, 'last', whole(now_ms))
+  if not polled then
+    redis.call('PEXPIREAT', turns, from_now(PROBED_EVERY + CLOSELY))
+  end
+  return false
 end
 
 -- Takes places out of a queue.

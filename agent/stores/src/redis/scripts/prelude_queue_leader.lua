@@ -1,6 +1,6 @@
 -- Shared by what concerns leaders.
 
--- Grants a free role to whoever waits first.
+-- Grants a free role to whoever waits first. Whether it is left open to others instead.
 local function look_leader(q)
   if is_empty(q) then
     return
@@ -10,6 +10,9 @@ local function look_leader(q)
     return
   end
   local place, record = first_waiter(q)
+  if place and is_left_open(q) then
+    return true
+  end
   if place then
     local token, ttl = grant_place(q, place, record)
     local claim = place:sub(CLAIM_AT)

@@ -58,7 +58,8 @@ local function outranked(q, priority)
   return first ~= nil and first:sub(1, 8) <= rank_of(priority)
 end
 
--- Grants whoever waits first, if nobody is master whom it does not outrank. Whether it did.
+-- Grants whoever waits first, if nobody is master whom it does not outrank. Whether it did, and whether a free
+-- place is left open to others instead.
 local function look_master(q)
   if is_empty(q) then
     return false
@@ -72,6 +73,9 @@ local function look_master(q)
   local master, makes_way = incumbent(q, record.session, record.priority)
   if not makes_way then
     return false
+  end
+  if not master.session and is_left_open(q) then
+    return false, true
   end
   local token, ttl = grant_place(q, place, record)
   record.id = place:sub(CLAIM_AT)

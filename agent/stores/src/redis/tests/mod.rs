@@ -10,4 +10,5 @@ mod mixed;
 mod shared;
 mod store;
 mod tampered;
+mod turns;
 mod written;
