@@ -100,10 +100,12 @@ fn who_polls_gets_a_turn_while_agents_queue_without_a_pause() {
     let url = fleet.redis.python_url();
     let lock = Python::start("lock_client.py", &[&url, "leader:cleanup", "6", slots, "5", "400"]);
     until("a turn of each", || entered(&lock) > 0 && ours.iter().all(|it| entered(it) > 0));
-    let agents_had = ours.iter().map(entered).sum::<usize>();
     let had = entered(&lock);
     until("further turns of the one that polls", || entered(&lock) > had + 1);
-    assert!(ours.iter().map(entered).sum::<usize>() > agents_had, "the agents go on");
+    let agents_had: Vec<usize> = ours.iter().map(entered).collect();
+    until("the agents to go on", || {
+        ours.iter().zip(&agents_had).all(|(client, had)| entered(client) > *had)
+    });
     for client in ours.iter().chain([&lock]) {
         let events = client.events();
         assert!(events.iter().all(|event| event["event"] != "too_many"), "two led at once");

@@ -119,7 +119,9 @@ fn a_backend_preempts_the_master_of_an_agent() {
         _ => None,
     });
     assert!(message.direct, "it was sent to this session alone");
-    assert_eq!(heard.of_type(&session_channel(ours.session), "MasterPreempted").len(), 1);
+    let told = || heard.of_type(&session_channel(ours.session), "MasterPreempted").len();
+    until("the listener to hear it, too", || told() > 0);
+    assert_eq!(told(), 1);
     // The backend does not correct the hash of whom it preempted; the agent does it for its own.
     until("the hash to be right", || is_master(&fleet.redis, ours.session) == "0");
     let refused = ours.puppet.ask(ours.session, "master", "", &json!({}));
