@@ -136,3 +136,27 @@ fn a_store_that_stands_still_or_is_killed_puts_holds_in_jeopardy() {
     holder.leave();
     siege.end();
 }
+
+#[test]
+fn a_grant_is_told_with_all_that_a_waiter_needs_though_nobody_answers_its_calls() {
+    let redis = RedisServer::start();
+    let mut gateways = two_gateways(&redis);
+    let way = Balancer::apart(&gateways, 0, 1);
+    let agents =
+        [(0, gateways[0].url()), (1, way.url())].map(|(host, url)| start_agent(host, &url, ""));
+    let [alpha, beta] = &agents;
+    for kind in KINDS {
+        let mut holder = Campaigner::start(alpha, "holder");
+        let mut next = Campaigner::start(beta, "next");
+        let held = holder.acquire(kind, "role", &terms(kind));
+        let waiting = next.queue(kind, "role", &terms(kind));
+        gateways[1].pause();
+        holder.release(held.hold);
+        let granted = next.events.granted(waiting);
+        assert!(granted.token > held.token, "{kind}");
+        gateways[1].resume();
+        next.release(waiting);
+    }
+    nobody_holds(&agents);
+    nothing_is_left(&redis);
+}

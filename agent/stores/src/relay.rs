@@ -1,7 +1,9 @@
 //! Between the gateways that share a store: news for agents whose stream is open at another one.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use tenure_core::model::{CallId, ClaimId};
 use tenure_core::time::Boottime;
 
@@ -15,12 +17,24 @@ pub struct Told {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum What {
-    /// A waiting claim was granted.
-    Granted(ClaimId),
+    /// A waiting claim was granted, and what the grant said, if it said something.
+    Granted(ClaimId, Option<Carried>),
     /// A grant was taken away.
     Lost(ClaimId),
     /// In the words of the gateway that relayed it.
     Relayed(Vec<u8>),
+}
+
+/// What a grant to a waiter said, for an agent whose clock its store does not know.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Carried {
+    /// The fencing token.
+    pub token: u64,
+    /// Semaphore only: the limit in force.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u32>,
+    /// Others are granted it no earlier than so long after this grant, though no beat confirms it.
+    pub kept: Duration,
 }
 
 /// A store that many gateways share. Like all hints, news come late, twice or not at all.

@@ -105,7 +105,7 @@ impl Addressees {
     /// Those whom news of the store concern.
     pub(super) fn of(&mut self, now: Boottime, news: &News) -> To {
         To::These(match news {
-            News::Granted { claim } | News::Lost { claim } => vec![Mark::at_end_of(claim.0)],
+            News::Granted { claim, .. } | News::Lost { claim } => vec![Mark::at_end_of(claim.0)],
             News::Message { session: Some(session), .. } => vec![Mark::at_end_of(session.0)],
             News::Message { tenant, project, session: None, .. } => {
                 let members = self.members.get(&(Arc::clone(tenant), Arc::clone(project)));

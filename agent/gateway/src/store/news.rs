@@ -79,7 +79,7 @@ impl Teller {
     pub(super) fn pass_on(&mut self, now: Boottime, Told { principal, what }: Told) {
         let Ok(mark) = principal.parse() else { return };
         let (by, news) = match what {
-            What::Granted(claim) => (self.own, News::Granted { claim }),
+            What::Granted(claim, grant) => (self.own, News::Granted { claim, grant }),
             What::Lost(claim) => (self.own, News::Lost { claim }),
             What::Relayed(said) => match serde_json::from_slice(&said) {
                 Ok(Relayed { by, news }) if by != self.own => (by, news),
@@ -173,9 +173,9 @@ mod tests {
         let mut stream = teller.open(NOW, mark);
         let claim = ClaimId(mark.scoped(Uuid::nil()));
         let principal: Arc<str> = mark.to_string().into();
-        for what in [What::Relayed(b"later".to_vec()), What::Granted(claim)] {
+        for what in [What::Relayed(b"later".to_vec()), What::Granted(claim, None)] {
             teller.pass_on(NOW, Told { principal: Arc::clone(&principal), what });
         }
-        assert_eq!(next(&mut stream).await, Some(News::Granted { claim }));
+        assert_eq!(next(&mut stream).await, Some(News::Granted { claim, grant: None }));
     }
 }

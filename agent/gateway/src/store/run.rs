@@ -9,14 +9,14 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use tenure_core::model::{
-    Answer, CallId, Change, ClaimAnswer, ClaimId, Failure, GoneReason, Request, Resource,
+    Answer, CallId, Change, ClaimAnswer, ClaimId, Failure, GoneReason, GrantHint, Request, Resource,
 };
 use tenure_core::time::Boottime;
 use tenure_host::timer::Timer;
 use tenure_stores::gateway::scope::Mark;
 use tenure_stores::gateway::wire::News;
 use tenure_stores::journal::{Journal, LiveRows, Notice};
-use tenure_stores::relay::{Relay, Told};
+use tenure_stores::relay::{Carried, Relay, Told};
 use tenure_stores::settings::Opened;
 use tenure_stores::{Report, Upstream};
 use tokio::sync::{mpsc, oneshot};
@@ -307,7 +307,9 @@ impl Run {
                 News::Lost { claim }
             }
             Report::Change(Change::Lost { claim, .. }) => News::Lost { claim },
-            Report::Change(Change::Granted { claim, .. }) => News::Granted { claim },
+            Report::Change(Change::Granted { claim, grant, .. }) => {
+                News::Granted { claim, grant: grant.map(|grant| carried(now, grant)) }
+            }
             Report::Change(Change::Resource(resource)) => News::Resource(resource),
             Report::Change(Change::Message { tenant, project, session, payload }) => {
                 News::Message { tenant, project, session, payload }
@@ -316,6 +318,11 @@ impl Run {
         };
         outcome.news.push((self.addressees.of(now, &news), news));
     }
+}
+
+/// A grant of this store, for an agent with another clock. What is left of it now is no more than it was kept for.
+fn carried(now: Boottime, GrantHint { token, limit, confirm_by }: GrantHint) -> Carried {
+    Carried { token, limit, kept: confirm_by.since(now) }
 }
 
 /// Tells people what became of the journal.

@@ -87,7 +87,13 @@ impl Scoped {
         let Scoped { scope, mark } = self;
         match news {
             News::Resource(resource) => Hint::Resource(resource),
-            News::Granted { claim } => Hint::Granted(scope.claim(*mark, claim), None),
+            News::Granted { claim, grant } => {
+                let claim = scope.claim(*mark, claim);
+                match grant {
+                    Some(grant) => Hint::Carried(claim, grant),
+                    None => Hint::Granted(claim, None),
+                }
+            }
             News::Lost { claim } => Hint::Lost(scope.claim(*mark, claim)),
             News::Message { tenant, project, session, payload } => {
                 let payload = payload.to_string().into_bytes();

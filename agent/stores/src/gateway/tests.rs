@@ -161,7 +161,7 @@ fn all_news() -> Vec<News> {
     let claim = ClaimId(Uuid::from_u128(6));
     vec![
         News::Resource(resource(Kind::Master)),
-        News::Granted { claim },
+        News::Granted { claim, grant: None },
         News::Lost { claim },
         News::Message { tenant, project, session: Some(owner().session), payload },
         News::FeedLost,

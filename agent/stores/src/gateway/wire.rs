@@ -16,6 +16,7 @@ use tenure_core::model::{
 use tenure_wire::Routes;
 
 use super::scope::Mark;
+use crate::relay::Carried;
 
 /// The version of all this.
 pub const PROTOCOL: u32 = 1;
@@ -304,8 +305,13 @@ struct Revoked {
 pub enum News {
     /// A holder or waiter of the resource came or went.
     Resource(Resource),
-    /// A waiting claim may have been granted.
-    Granted { claim: ClaimId },
+    /// A waiting claim may have been granted. What the grant says, if it is known, may be acted on as
+    /// [`Change::Granted`](tenure_core::model::Change::Granted) tells.
+    Granted {
+        claim: ClaimId,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        grant: Option<Carried>,
+    },
     /// A grant may have been taken away.
     Lost { claim: ClaimId },
     /// A message to a project, or to one session of it.

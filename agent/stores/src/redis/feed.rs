@@ -18,7 +18,7 @@ use super::commands::Line;
 use super::layout::{
     About, Channel, Layout, SemaphoreKey, agents_of, hyphenated, member, session_text,
 };
-use crate::relay::{Told, What};
+use crate::relay::{Carried, Told, What};
 use crate::remote::{Audience, Hears, Hint, Listening, Seen, StoreClock, Topic};
 
 /// Why a server does not tell of changed keys, for people.
@@ -73,12 +73,14 @@ fn said(clock: &StoreClock, channel: Channel, payload: Vec<u8>) -> Option<Hint> 
             let session = SessionId(Uuid::try_parse(&session).ok()?);
             Some(Hint::ToSession { session, payload })
         }
-        Channel::Agent => of_claim(clock, &payload),
+        Channel::Agent => Some(OfClaim::read(&payload)?.hint(clock)),
         Channel::Agents { principal } => {
-            let what = match of_claim(clock, &payload) {
-                Some(Hint::Lost(claim)) => What::Lost(claim),
-                Some(Hint::Granted(claim, _)) => What::Granted(claim),
-                _ => What::Relayed(payload),
+            let what = match OfClaim::read(&payload) {
+                Some(OfClaim::Lost(claim)) => What::Lost(claim),
+                Some(OfClaim::Granted(claim, grant)) => {
+                    What::Granted(claim, grant.map(|grant| grant.carried))
+                }
+                None => What::Relayed(payload),
             };
             Some(Hint::ToPrincipal(Told { principal, what }))
         }
@@ -87,23 +89,54 @@ fn said(clock: &StoreClock, channel: Channel, payload: Vec<u8>) -> Option<Hint> 
 }
 
 /// What a script says of a claim.
-fn of_claim(clock: &StoreClock, payload: &[u8]) -> Option<Hint> {
-    let mut words = std::str::from_utf8(payload).ok()?.split(' ').peekable();
-    let claim = ClaimId(Uuid::try_parse(words.next()?).ok()?);
-    Some(match words.peek() {
-        Some(&"lost") => Hint::Lost(claim),
-        _ => Hint::Granted(claim, grant(clock, words)),
-    })
+enum OfClaim {
+    Granted(ClaimId, Option<Grant>),
+    Lost(ClaimId),
 }
 
-/// What a grant says: its token, when it was and for how long it is kept, in ms of the server's clock, and the
-/// limit of a semaphore. `None` if it cannot be told until when that is.
-fn grant<'a>(store: &StoreClock, mut words: impl Iterator<Item = &'a str>) -> Option<GrantHint> {
-    let token = words.next()?.parse().ok()?;
-    let mut ms = || words.next()?.parse().ok().map(Duration::from_millis);
-    let (granted, kept) = (ms()?, ms()?);
-    let confirm_by = store.not_after(clock::now(), granted.checked_add(kept)?, kept)?;
-    Some(GrantHint { token, limit: words.next().and_then(|it| it.parse().ok()), confirm_by })
+/// What it says of a grant.
+struct Grant {
+    /// When it was, by the server's clock.
+    at: Duration,
+    carried: Carried,
+}
+
+impl OfClaim {
+    fn read(payload: &[u8]) -> Option<OfClaim> {
+        let mut words = std::str::from_utf8(payload).ok()?.split(' ').peekable();
+        let claim = ClaimId(Uuid::try_parse(words.next()?).ok()?);
+        Some(match words.peek() {
+            Some(&"lost") => OfClaim::Lost(claim),
+            _ => OfClaim::Granted(claim, Grant::read(words)),
+        })
+    }
+
+    fn hint(self, clock: &StoreClock) -> Hint {
+        match self {
+            OfClaim::Lost(claim) => Hint::Lost(claim),
+            OfClaim::Granted(claim, grant) => {
+                Hint::Granted(claim, grant.and_then(|grant| grant.hint(clock)))
+            }
+        }
+    }
+}
+
+impl Grant {
+    /// Reads its token, when it was and for how long it is kept, in ms, and the limit of a semaphore.
+    fn read<'a>(mut words: impl Iterator<Item = &'a str>) -> Option<Grant> {
+        let token = words.next()?.parse().ok()?;
+        let mut ms = || words.next()?.parse().ok().map(Duration::from_millis);
+        let (at, kept) = (ms()?, ms()?);
+        let limit = words.next().and_then(|it| it.parse().ok());
+        Some(Grant { at, carried: Carried { token, limit, kept } })
+    }
+
+    /// `None` if it cannot be told until when it is kept.
+    fn hint(self, store: &StoreClock) -> Option<GrantHint> {
+        let Grant { at, carried: Carried { token, limit, kept } } = self;
+        let confirm_by = store.not_after(clock::now(), at.checked_add(kept)?, kept)?;
+        Some(GrantHint { token, limit, confirm_by })
+    }
 }
 
 fn is_expired_event(channel: &[u8]) -> bool {

@@ -210,6 +210,9 @@ impl<B: Backend> Driver<B> {
                     Ok(_) => Err(Failure::Unknown("an answer to another question".to_owned())),
                     Err(failure) => Err(failure),
                 };
+                if let Ok(answer) = &result {
+                    self.own_claims.found_waiting(sent_at, &request, answer);
+                }
                 self.handle_answer(now, &request, &result);
                 self.reports.push_back(Report::Answer { call, sent_at, result });
             }
@@ -367,9 +370,12 @@ impl<B: Backend> Upstream for Driver<B> {
                 match heard {
                     Heard::Hint(Hint::ToPrincipal(told)) => self.told.push_back(told),
                     Heard::Hint(hint) => {
-                        if let Hint::Granted(_, Some(grant)) = &hint {
-                            self.floor = self.floor.max(grant.token);
-                        }
+                        let token = match &hint {
+                            Hint::Granted(_, Some(grant)) => grant.token,
+                            Hint::Carried(_, grant) => grant.token,
+                            _ => 0,
+                        };
+                        self.floor = self.floor.max(token);
                         self.chores.handle_hint(now, &hint);
                         self.own_claims.handle_hint(now, hint, &mut self.reports);
                     }

@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Waker};
 use tenure_core::model::{ClaimId, GrantHint, Resource, SessionId};
 use tokio::sync::Notify;
 
-use crate::relay::Told;
+use crate::relay::{Carried, Told};
 
 /// Hints that wait, at most; each is some hundred bytes. When there are more, all are thrown away with
 /// their connection, and the driver gets [`Heard::Lost`]: to read everything again costs less than to
@@ -23,6 +23,8 @@ pub enum Hint {
     Queue(Resource),
     /// A waiting claim was granted, and what the grant said, if it is known until when it holds.
     Granted(ClaimId, Option<GrantHint>),
+    /// A waiting claim was granted, and for how long that is kept from then on.
+    Carried(ClaimId, Carried),
     /// A grant was taken away.
     Lost(ClaimId),
     /// A message to a project; JSON, or else text.

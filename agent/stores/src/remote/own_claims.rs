@@ -17,6 +17,7 @@ use super::backend::ClaimStep;
 use super::hints::{Hint, json};
 use super::interests::Interests;
 
+mod carried;
 mod looks;
 
 use looks::{BEAT_WITHIN, OWN_DOING, VERIFY_SOON};
@@ -52,6 +53,8 @@ struct Claimed {
     resource: Resource,
     stage: Stage,
     hinted: Hinted,
+    /// An answer said that it waits, to a call that was sent no earlier.
+    waited_at: Option<Boottime>,
     forget_at: Boottime,
 }
 
@@ -206,6 +209,10 @@ impl OwnClaims {
                     None => reports.push_back(change),
                 }
             }
+            Hint::Carried(claim, carried) => {
+                let grant = self.kept_until(claim, carried);
+                self.handle_hint(now, Hint::Granted(claim, grant), reports);
+            }
             Hint::Lost(claim) => {
                 if let Some(claimed) = self.claims.get(&claim) {
                     tell(Change::Lost { claim, resource: claimed.resource.clone() });
@@ -304,7 +311,13 @@ impl OwnClaims {
         let resource = resource.clone();
         self.claims.insert(
             id,
-            Claimed { resource, stage: Stage::Claiming, hinted: Hinted::No, forget_at },
+            Claimed {
+                resource,
+                stage: Stage::Claiming,
+                hinted: Hinted::No,
+                waited_at: None,
+                forget_at,
+            },
         );
     }
 

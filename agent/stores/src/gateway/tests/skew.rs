@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::*;
 use crate::gateway::wire::Hello;
+use crate::relay::Carried;
 
 const RECORDED: &str = include_str!("protocol_1.txt");
 
@@ -94,4 +95,24 @@ fn this_version_understands_the_one_before() {
         }
     }
     assert!(requests.next().is_none() && answers.next().is_none() && news.next().is_none());
+}
+
+#[test]
+fn a_grant_that_news_carry_is_left_out_or_ignored_by_the_version_before() {
+    #[derive(Debug, PartialEq, serde::Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    enum NewsBefore {
+        Granted { claim: ClaimId },
+    }
+    let claim = ClaimId(Uuid::from_u128(6));
+    let grant = Carried { token: u64::MAX, limit: Some(2), kept: TTL };
+    let news = News::Granted { claim, grant: Some(grant) };
+    let line = news.line().unwrap();
+    let text = line.trim_ascii_end();
+    assert_eq!(News::read(text), Some(news));
+    let before = serde_json::from_slice::<NewsBefore>(text.strip_prefix(b"data: ").unwrap());
+    assert_eq!(before.unwrap(), NewsBefore::Granted { claim });
+    let said_before = News::Granted { claim, grant: None }.line().unwrap();
+    let recorded = "news ".to_owned() + std::str::from_utf8(&said_before[6..]).unwrap().trim_end();
+    assert!(RECORDED.lines().any(|line| line == recorded), "{recorded}");
 }

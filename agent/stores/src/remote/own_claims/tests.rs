@@ -3,6 +3,7 @@ use uuid::Uuid;
 
 use super::looks::{VERIFY_LATER, VERIFY_PER_CALL_MAX};
 use super::*;
+use crate::relay::Carried;
 use crate::remote::Topic;
 
 const NOW: Boottime = Boottime::from_nanos(1_000_000_000_000);
@@ -277,4 +278,26 @@ fn each_step_of_a_claim_is_told_once() {
     use ClaimStep::{Forgotten, IsNext, IsNextNoMore, Tracked};
     assert_eq!(steps, [Tracked, IsNext, IsNextNoMore, Forgotten, Tracked, Forgotten]);
     assert_eq!(own.take_steps(), []);
+}
+
+#[test]
+fn a_carried_grant_is_kept_from_when_its_claim_waited() {
+    let resource = leader("cleanup");
+    let (id, kept) = (ClaimId(Uuid::from_u128(1)), Duration::from_secs(5));
+    let carried = Carried { token: 7, limit: None, kept };
+    let confirm_by = |own: &OwnClaims| own.kept_until(id, carried.clone()).map(|it| it.confirm_by);
+    let waits = Answer::Renew(vec![BeatAnswer::Waiting { position: 1, limit: None }]);
+    let (mut own, beat) = (OwnClaims::default(), renewal(id, &resource));
+    own.handle_request(NOW, &beat);
+    assert_eq!(confirm_by(&own), None, "it is not known to wait");
+    let Ok(held) = held() else { unreachable!("it is an answer") };
+    own.found_waiting(NOW, &beat, &held);
+    assert_eq!(confirm_by(&own), None, "it was granted before");
+    let earlier = NOW.before(Duration::from_secs(2));
+    for sent_at in [earlier, NOW, earlier] {
+        own.found_waiting(sent_at, &beat, &waits);
+    }
+    let until = confirm_by(&own).unwrap();
+    assert!(until > NOW + kept.mul_f64(0.99), "the latest beat counts");
+    assert!(until < NOW + kept, "the store's clock may be faster");
 }
