@@ -5,5 +5,6 @@
 pub mod bench;
 pub mod fleet;
 pub mod harness;
+pub mod light;
 pub mod packaging;
 pub mod sim;

@@ -1,4 +1,8 @@
-//! P15: two hosts behind two gateways that share a Redis, and the same hosts on that Redis.
+//! P15: two hosts behind two gateways that share a Redis, and the same hosts on that Redis; and many hosts behind one.
+
+use std::time::Duration;
+
+use tenure_core::keeper::Rhythm;
 
 use super::calls::{WARM_UP, call_pair};
 use super::handover::hand_overs_ms;
@@ -6,10 +10,26 @@ use super::samples::timed_us;
 use super::shared_redis::SharedRedis;
 use super::two_agents::{KINDS, client};
 use super::{Effort, Limit, Report, Samples};
-use crate::harness::{Agent, Balancer, Gateway};
+use crate::harness::{Agent, Balancer, Gateway, Key, cpu_ns, rss_kib};
+use crate::light::LightAgents;
 
 /// Fewer say nothing of a p99.
 const HAND_OVERS_MIN: usize = 200;
+/// Hosts behind one gateway, and the holds of each; a quick run has the first alone.
+const HOSTS: [usize; 2] = [50, 500];
+const HOLDS: usize = 200;
+/// The cadence of the sessions of a gateway.
+const RHYTHM: Rhythm = Rhythm { ttl: Duration::from_secs(90), beat: Duration::from_secs(30) };
+/// Every hold is beaten within it, twice or three times in two of them.
+const WINDOW: Duration = Duration::from_secs(60);
+/// What a host may take of a gateway, % of a core and MiB, and what a gateway may without any.
+const CPU_PER_HOST: f64 = 0.1;
+const MIB_PER_HOST: f64 = 0.5;
+const MIB: f64 = 20.0;
+/// Calls with beats take no longer, ms; the margin of a ttl of 90 s is twice that.
+const LATE_MS: f64 = 250.0;
+/// The subject of an agent that is measured beside the load.
+const BESIDE: &str = "beside";
 /// Upper bounds of the histograms, ms.
 const BOUNDS_MS: [f64; 9] = [0.5, 1.0, 1.5, 2.0, 3.0, 5.0, 8.0, 12.0, 100.0];
 
@@ -74,5 +94,83 @@ fn acquire_and_release(
             format!("{direct:.0} µs on the same Redis without a gateway"),
         );
     }
+    Ok(())
+}
+
+pub(super) fn under_load(effort: &Effort, report: &mut Report) -> anyhow::Result<()> {
+    let quick = effort.holds_max < Effort::FULL.holds_max;
+    for hosts in HOSTS.into_iter().take(if quick { 1 } else { HOSTS.len() }) {
+        many_hosts(hosts, effort, report)?;
+    }
+    Ok(())
+}
+
+/// The load of many hosts, and beside it an agent behind the same gateway and one on the same Redis.
+fn many_hosts(hosts: usize, effort: &Effort, report: &mut Report) -> anyhow::Result<()> {
+    let redis = SharedRedis::start();
+    let keys: Vec<Key> = (0..hosts).map(|host| Key::new(&format!("host-{host}"))).collect();
+    let beside = Key::new(BESIDE);
+    let all: Vec<&Key> = keys.iter().chain([&beside]).collect();
+    let gateway = Gateway::start_with(&redis.url(), &all);
+    let idle_kib = rss_kib(gateway.pid());
+    let agents = [
+        Agent::setup().upstream(&redis.url()).start(),
+        Agent::setup().upstream(&gateway.url()).config(&gateway.config(&beside)).start(),
+    ];
+    let load = LightAgents::start(&gateway, &keys, RHYTHM);
+    load.take_all(HOLDS);
+    let title = format!("{hosts} hosts × {HOLDS} holds, one gateway");
+
+    let before = (cpu_ns(gateway.pid()), cpu_ns(redis.pid()), redis.scripts(), load.tally());
+    std::thread::sleep(WINDOW);
+    let (after, scripts) = (load.tally(), redis.scripts() - before.2);
+    let share = |pid, before| 100.0 * (cpu_ns(pid) - before) as f64 / WINDOW.as_nanos() as f64;
+    let (gateway_share, redis_share) =
+        (share(gateway.pid(), before.0), share(redis.pid(), before.1));
+    let beats = after.beats - before.3.beats;
+    let mib = rss_kib(gateway.pid()) as f64 / 1024.0;
+    let against = format!(
+        "{beats} beats in {} s, by {scripts} scripts; Redis {redis_share:.1} %; {} lost, {} in jeopardy",
+        WINDOW.as_secs(),
+        after.lost,
+        after.jeopardy
+    );
+    let limit = Limit::Most(hosts as f64 * CPU_PER_HOST);
+    report.add("P15b", &format!("{title}: CPU"), (gateway_share, "%"), limit, against);
+    let against = format!("{:.1} MiB before", idle_kib as f64 / 1024.0);
+    let limit = Limit::Most(MIB + hosts as f64 * MIB_PER_HOST);
+    report.add("P15b", &format!("{title}: RSS"), (mib, "MiB"), limit, against);
+    let late = Samples::new(after.beat_ms);
+    let against = format!(
+        "p50 {:.1}, max {:.1} ms, of {} calls with up to 512 beats each",
+        late.median(),
+        late.quantile(1.0),
+        late.values().len()
+    );
+    let value = (late.quantile(0.99), "ms");
+    let limit = Limit::Most(LATE_MS);
+    report.add("P15b", &format!("{title}: beats, due → answered, p99"), value, limit, against);
+
+    let mut clients = agents.each_ref().map(client);
+    let mut times = [Vec::new(), Vec::new()];
+    for round in 0..WARM_UP + effort.calls {
+        for ((http, session), times) in clients.iter_mut().zip(&mut times) {
+            let (us, done) = timed_us(|| call_pair(http, *session, "leader", "beside"));
+            done?;
+            if round >= WARM_UP {
+                times.push(us);
+            }
+        }
+    }
+    let [direct, through] = times.map(Samples::new);
+    let value = (through.quantile(0.99), "µs");
+    let against = format!(
+        "direct p99 {:.0} µs; p50 {:.0} and {:.0} µs",
+        direct.quantile(0.99),
+        through.median(),
+        direct.median()
+    );
+    let limit = Limit::Most(1.5 * direct.quantile(0.99));
+    report.add("P15b", &format!("{title}: acquire + release beside, p99"), value, limit, against);
     Ok(())
 }
