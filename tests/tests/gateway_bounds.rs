@@ -1,10 +1,7 @@
 //! What a key lets its principal do at a gateway, and what the gateway writes down of it.
 
-use std::io::{ErrorKind, Read, Write};
-use std::net::TcpStream;
-
 use serde_json::{Value, json};
-use tenure_tests::harness::{Campaigner, Client, DEADLINE, Gateway, Key, start_agent, until};
+use tenure_tests::harness::{Campaigner, Client, Gateway, Key, start_agent, until};
 
 const TTL_S: u64 = 30;
 /// Holds of the agent whose key is rotated.
@@ -268,36 +265,17 @@ fn a_key_that_is_revoked_or_over_lets_nobody_in_and_open_streams_end() {
     let listed = gateway.keys(&["list"]);
     assert_eq!(listed.lines().count(), 3, "{listed}");
     assert!(keys.iter().all(|key| listed.contains(key.id()) && !listed.contains(&key.text)));
-    let [mut revoked, mut over, mut kept] = keys.each_ref().map(|key| {
-        let mut stream = TcpStream::connect(("127.0.0.1", gateway.port())).unwrap();
-        stream.set_read_timeout(Some(DEADLINE)).unwrap();
-        let header = key.header();
-        write!(stream, "GET /v1/upstream/changes HTTP/1.1\r\nHost: test\r\n{header}\r\n").unwrap();
-        let mut first = [0; 15];
-        stream.read_exact(&mut first).unwrap();
-        assert_eq!(&first, b"HTTP/1.1 200 OK");
-        stream
-    });
+    let [revoked, over, kept] = keys.each_ref().map(|key| gateway.changes(key));
     // Nobody tells the gateway: it sees that the file is another.
     gateway.keys(&["revoke", keys[0].id()]);
-    for stream in [&mut revoked, &mut over] {
-        let mut rest = String::new();
-        // A chunk of no bytes is the end.
-        until("the stream to end", || {
-            let mut bytes = [0; 4096];
-            let count = stream.read(&mut bytes).unwrap();
-            rest.push_str(&String::from_utf8_lossy(&bytes[..count]));
-            rest.ends_with("0\r\n\r\n")
-        });
-    }
+    revoked.ended();
+    over.ended();
     for key in &keys[..2] {
         let (status, answer) =
             gateway.call_with(&key.header(), "POST /v1/upstream/renew", r#"{"beats":[]}"#).unwrap();
         assert!(status == 401 && !answer.contains(key.id()), "{answer}");
     }
-    kept.set_nonblocking(true).unwrap();
-    let open = kept.read_to_end(&mut Vec::new()).unwrap_err();
-    assert_eq!(open.kind(), ErrorKind::WouldBlock);
+    kept.is_open();
     let trail = gateway.trail();
     let change = trail.iter().find(|line| line["event"] == "key").unwrap();
     assert_eq!((&change["key"], &change["outcome"]), (&json!(keys[0].id()), &json!("revoked")));

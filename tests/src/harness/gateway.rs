@@ -1,17 +1,17 @@
 //! A real `tenured-gateway` in a directory of its own.
 
 use std::fs::{self, File, Permissions};
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::{Command, ExitStatus, Output, Stdio};
 
 use nix::sys::signal::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::{Program, binary, eventually, free_port};
+use super::{DEADLINE, Program, binary, eventually, free_port, until};
 
 /// Lines of the gateway's log that a failed test shows.
 const LOG_TAIL_LINES: usize = 60;
@@ -171,6 +171,28 @@ impl Gateway {
         self.process.resume();
     }
 
+    /// Opens the change stream with this key, which must be let in.
+    #[track_caller]
+    pub fn changes(&self, key: &Key) -> ChangeStream {
+        let mut stream =
+            TcpStream::connect(("127.0.0.1", self.port)).expect("the gateway takes connections");
+        stream.set_read_timeout(Some(DEADLINE)).expect("a socket has a timeout");
+        let header = key.header();
+        write!(stream, "GET /v1/upstream/changes HTTP/1.1\r\nHost: test\r\n{header}\r\n")
+            .expect("it reads");
+        let mut first = [0; 15];
+        stream.read_exact(&mut first).expect("it answers");
+        assert_eq!(&first, b"HTTP/1.1 200 OK");
+        ChangeStream { stream, text: String::new() }
+    }
+
+    /// The status of a call that changes nothing, with this key.
+    #[track_caller]
+    pub fn status_for(&self, key: &Key) -> u16 {
+        let beats = self.call_with(&key.header(), "POST /v1/upstream/renew", r#"{"beats":[]}"#);
+        beats.expect("the gateway answers").0
+    }
+
     /// Its port on 127.0.0.1.
     pub fn port(&self) -> u16 {
         self.port
@@ -200,6 +222,29 @@ impl Gateway {
         let output = command.output().expect("it can be run");
         assert!(output.status.success(), "{arguments:?}: {output:?}");
         String::from_utf8(output.stdout).expect("it speaks UTF-8").trim_end().to_owned()
+    }
+
+    /// The same about the keys in its store.
+    #[track_caller]
+    pub fn store_keys(&self, arguments: &[&str]) -> String {
+        let output = self.try_store_keys(arguments);
+        assert!(output.status.success(), "{arguments:?}: {output:?}");
+        String::from_utf8(output.stdout).expect("it speaks UTF-8").trim_end().to_owned()
+    }
+
+    /// The same, whatever becomes of it.
+    pub fn try_store_keys(&self, arguments: &[&str]) -> Output {
+        let mut command = Command::new(binary("tenured-gateway"));
+        command.arg("keys").args(arguments).args(["--keys-in-store", "--upstream", &self.upstream]);
+        command.arg("--state-dir").arg(self.dir.path().join("state"));
+        command.output().expect("it can be run")
+    }
+
+    /// Adds a key to those in its store.
+    #[track_caller]
+    pub fn add_store_key(&self, subject: &str, more: &[&str]) -> Key {
+        let text = self.store_keys(&[&["add", "--subject", subject], more].concat());
+        Key { text, line: String::new() }
     }
 
     /// Everything it logged.
@@ -254,6 +299,35 @@ fn spawn(dir: &Path, upstream: &str, args: &[String], port: u16) -> Program {
         command.arg("--keys-file").arg(keys_file(dir));
     }
     Program::start(&mut command)
+}
+
+/// An open change stream.
+pub struct ChangeStream {
+    stream: TcpStream,
+    text: String,
+}
+
+impl ChangeStream {
+    /// Reads until the gateway ends it; everything that came after the first line.
+    #[track_caller]
+    pub fn ended(mut self) -> String {
+        // A chunk of no bytes is the end.
+        until("the stream to end", || {
+            let mut bytes = [0; 4096];
+            let count = self.stream.read(&mut bytes).expect("it can be read");
+            self.text.push_str(&String::from_utf8_lossy(&bytes[..count]));
+            self.text.ends_with("0\r\n\r\n")
+        });
+        self.text
+    }
+
+    /// Fails if the gateway has ended it.
+    #[track_caller]
+    pub fn is_open(mut self) {
+        self.stream.set_nonblocking(true).expect("a socket can be so");
+        let open = self.stream.read_to_end(&mut Vec::new()).expect_err("it goes on");
+        assert_eq!(open.kind(), ErrorKind::WouldBlock);
+    }
 }
 
 /// A key, as `tenured-gateway keys new` makes it.

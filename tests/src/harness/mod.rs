@@ -45,7 +45,7 @@ pub use events::{Events, StreamError};
 pub use fence::{Fence, Worker, Write};
 pub use fleet::{Fleet, nothing_is_left, start_agent};
 pub use gate::Gate;
-pub use gateway::{Gateway, Key};
+pub use gateway::{ChangeStream, Gateway, Key};
 pub use http::Http;
 pub use kinds::kind_of;
 pub use memory_group::MemoryGroup;
