@@ -2,14 +2,20 @@
 
 use std::fmt::Write as _;
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use anyhow::{Context, Error};
 use clap::{Args, Subcommand};
 
-use crate::access::{self, Edit, KeyId, Keys, Listed, New, WrittenBounds};
+use tenure_stores::settings::Opener;
 
+use crate::access::{self, Edit, KeyId, Keys, Listed, New, StoreKeys, WrittenBounds};
+
+/// Said where a command does not know which keys it is about.
+const NO_PLACE: &str = "where are the keys? Give the settings of the gateway (--config), or --keys-in-store with \
+     its --upstream, or --keys-file with the file that it reads";
 /// How a key is said to end.
 const ENDS: &str =
     "must be a time such as 30d or 12h, or a date such as 2027-01-31 or 2027-01-31T12:00:00Z";
@@ -19,10 +25,10 @@ pub enum KeysCommand {
     /// Make a key: it is shown once, after the lines that let it in, to be added to the file of keys.
     #[command(after_help = EXAMPLES)]
     New(NewKey),
-    /// Make a key and add it to the file of keys: it is shown once.
+    /// Make a key and add it to those in the store, or to the file of keys: it is shown once.
     #[command(after_help = EXAMPLES)]
     Add(NewKey),
-    /// List the keys of the file: id, principal, end and bounds. No secret is in it.
+    /// List the keys: id, principal, end, last use (in the store, a minute or so behind) and bounds. No secret is in it.
     List,
     /// Make another key of the same principal with the same bounds; the old one ends after an overlap.
     ///
@@ -39,7 +45,7 @@ pub enum KeysCommand {
         #[arg(long, value_name = "TIME", value_parser = end)]
         expires: Option<u64>,
     },
-    /// Take a key out of the file: within 5 s it lets nobody in, and what it opened ends.
+    /// Take a key out of the store, or the file: within 5 s it lets nobody in, and what it opened ends.
     ///
     /// What its principal holds is held until its ttl is over, or goes on with another key of the principal.
     Revoke {
@@ -75,17 +81,18 @@ pub struct NewKey {
 }
 
 impl KeysCommand {
-    /// Carries the command out, with the file that holds the keys.
+    /// True if it is about no keys that are somewhere.
+    pub fn takes_no_place(&self) -> bool {
+        matches!(self, KeysCommand::New(_))
+    }
+
+    /// Carries the command out, with the place of the keys.
     ///
     /// # Errors
     ///
     /// For people.
-    pub fn run(&self, file: Option<&Path>) -> anyhow::Result<()> {
-        let file = || file.context("--keys-file is needed: the file that the gateway reads");
-        let change = |edit: Edit| -> anyhow::Result<_> {
-            let file = file()?;
-            edit.carry_out(file).with_context(|| format!("{}", file.display()))
-        };
+    pub fn run(&self, place: Place) -> anyhow::Result<()> {
+        let change = |edit: Edit| place.change(&edit);
         match self {
             KeysCommand::New(NewKey { subject, expires, bounds }) => {
                 let new = New::make().map_err(|error| Error::msg(error.to_string()))?;
@@ -98,9 +105,9 @@ impl KeysCommand {
                 bounds: bounds.clone(),
             })?),
             KeysCommand::List => {
-                let file = file()?;
-                let keys = Keys::read(file).with_context(|| format!("{}", file.display()))?;
-                say(listed(access::now(), &keys.list()).trim_end())
+                let keys = place.read()?;
+                let notes_uses = matches!(place, Place::Store(_));
+                say(listed(access::now(), &keys.list(), notes_uses).trim_end())
             }
             KeysCommand::Rotate { id, overlap, expires } => show(change(Edit::Rotate {
                 id: *id,
@@ -112,6 +119,57 @@ impl KeysCommand {
     }
 }
 
+/// The place of keys.
+#[derive(Debug)]
+pub enum Place {
+    /// No setting says where they are.
+    None,
+    File(PathBuf),
+    /// The store that this opens.
+    Store(Arc<dyn Opener>),
+}
+
+/// The keys in the store that this opens. Must be called in a runtime.
+///
+/// # Errors
+///
+/// With a store that keeps none.
+pub fn keys_of(opener: &dyn Opener) -> anyhow::Result<StoreKeys> {
+    let ring = opener.keyring();
+    let rule = "keys_in_store: this store keeps no keys of gateways; put them into a file, and name it in keys_file";
+    ring.map(StoreKeys::new).context(rule)
+}
+
+impl Place {
+    fn change(&self, edit: &Edit) -> anyhow::Result<Option<New>> {
+        match self {
+            Place::None => Err(Error::msg(NO_PLACE)),
+            Place::File(file) => {
+                edit.carry_out(file).with_context(|| format!("{}", file.display()))
+            }
+            Place::Store(opener) => {
+                in_runtime(async { keys_of(&**opener)?.carry_out(edit).await.map_err(Error::from) })
+            }
+        }
+    }
+
+    fn read(&self) -> anyhow::Result<Keys> {
+        match self {
+            Place::None => Err(Error::msg(NO_PLACE)),
+            Place::File(file) => Keys::read(file).with_context(|| format!("{}", file.display())),
+            Place::Store(opener) => in_runtime(async {
+                let read = keys_of(&**opener)?.read().await;
+                read.map_err(|failure| Error::msg(failure.cause().to_owned()))
+            }),
+        }
+    }
+}
+
+fn in_runtime<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.context("cannot start")?.block_on(work)
+}
+
 fn show(new: Option<New>) -> anyhow::Result<()> {
     new.map_or(Ok(()), |new| say(&new.text))
 }
@@ -121,9 +179,9 @@ fn say(text: &str) -> anyhow::Result<()> {
 }
 
 /// A line for each key.
-fn listed(now: u64, keys: &[Listed<'_>]) -> String {
+fn listed(now: u64, keys: &[Listed<'_>], notes_uses: bool) -> String {
     let mut text = String::new();
-    for Listed { id, principal, expires_at, bounds } in keys {
+    for Listed { id, principal, expires_at, used_at, bounds, .. } in keys {
         let end = match expires_at {
             None => "no end".to_owned(),
             Some(at) if *at <= now => format!("expired {}", date(*at)),
@@ -134,8 +192,13 @@ fn listed(now: u64, keys: &[Listed<'_>]) -> String {
             // One line of TOML each.
             false => toml::to_string(bounds).unwrap_or_default().trim_end().replace('\n', ", "),
         };
+        let used = match used_at {
+            Some(at) => format!("used {}  ", date(*at)),
+            None if notes_uses => "never used  ".to_owned(),
+            None => String::new(),
+        };
         // Writing to a text cannot fail.
-        let _ = writeln!(text, "{id}  {principal:?}  {end}  {bounds}");
+        let _ = writeln!(text, "{id}  {principal:?}  {end}  {used}{bounds}");
     }
     text
 }
@@ -205,7 +268,7 @@ mod tests {
         std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o600))
             .unwrap();
         let keys = Keys::read(&path).unwrap();
-        let list = listed(1_000_000, &keys.list());
+        let list = listed(1_000_000, &keys.list(), false);
         let lines: Vec<&str> = list.lines().map(|line| &line[10..]).collect();
         assert_eq!(
             lines,

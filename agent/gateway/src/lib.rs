@@ -10,8 +10,9 @@
 //! | `store/` | the one thread that runs the store; `mod.rs` is everybody's way to it |
 //! | `settings/` | flags, environment, files → one validated `Settings`; modes |
 //! | `metrics.rs`, `reports.rs` | numbers for Prometheus; readiness, status and signs of life for systemd |
-//! | `trail.rs`, `keys.rs` | the audit trail; commands that change the file of keys |
+//! | `trail.rs`, `keys.rs` | the audit trail; commands that change keys |
 //! | `reload.rs` | SIGHUP: settings and keys are read again; keys also when their file changes |
+//! | `follow.rs` | keys in the store: read when they change, and their uses told |
 //!
 //! Imports point one way: `main → face → trail → access → tls`, `face → store`. What travels is in
 //! `tenure_stores::gateway::wire`, which the agent uses, too.
@@ -23,6 +24,7 @@
 
 pub mod access;
 pub mod face;
+mod follow;
 pub mod keys;
 pub mod metrics;
 mod reload;
@@ -32,5 +34,6 @@ pub mod store;
 pub mod tls;
 pub mod trail;
 
+pub use self::follow::Follow;
 pub use self::reload::Reload;
 pub use self::reports::Reports;

@@ -10,11 +10,12 @@ use anyhow::{Context, Error};
 use clap::Parser;
 use tenure_gateway::access::{Access, Keys, Stamp};
 use tenure_gateway::face::{self, Face, People, Streams};
+use tenure_gateway::keys::{Place, keys_of};
 use tenure_gateway::metrics::Metrics;
-use tenure_gateway::settings::{self, Cli, Command, Environment, Loaded};
+use tenure_gateway::settings::{self, Cli, Command, Environment, Loaded, Settings};
 use tenure_gateway::tls::Tls;
 use tenure_gateway::trail::{self, Trail};
-use tenure_gateway::{Reload, Reports, store};
+use tenure_gateway::{Follow, Reload, Reports, store};
 use tenure_host::service_manager::{self, Handed};
 use tenure_host::signals::{Signal, Signals};
 use tenure_host::{clock, machine};
@@ -22,7 +23,6 @@ use tenure_service::prepare::{Prepared, Wanted, prepare};
 use tenure_service::telemetry::log;
 use tenure_stores::gateway::wire::StoreInfo;
 use tenure_stores::journal::Files;
-use tenure_stores::settings::Place;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
@@ -49,11 +49,15 @@ fn main() -> ExitCode {
     // Before there is any secret.
     let private = machine::keep_memory_private();
     let done = match (&cli.command, settings::load(&cli.flags, &Environment::of_process())) {
-        (Some(Command::Keys(command)), loaded) => {
-            let set = loaded.ok().and_then(|loaded| loaded.config.keys_file);
-            let file = cli.flags.keys_file.as_ref().map(PathBuf::from).or(set);
-            command.run(file.as_deref()).map_err(unavailable)
-        }
+        // A file that is named takes no settings.
+        (Some(Command::Keys(command)), loaded) => match (&cli.flags.keys_file, loaded) {
+            (Some(file), _) => command.run(Place::File(PathBuf::from(file))).map_err(unavailable),
+            (None, Ok(loaded)) => command.run(place_of_keys(&loaded.config)).map_err(unavailable),
+            (None, Err(_)) if command.takes_no_place() => {
+                command.run(Place::None).map_err(unavailable)
+            }
+            (None, Err(error)) => Err((CONFIG, error.into())),
+        },
         (_, Err(error)) => Err((CONFIG, error.into())),
         (Some(Command::CheckConfig), Ok(loaded)) => check(&loaded).map_err(unavailable),
         (None, Ok(loaded)) => serve(cli, loaded, private),
@@ -72,8 +76,8 @@ fn check(loaded: &Loaded) -> anyhow::Result<()> {
     for warning in &loaded.warnings {
         eprintln!("tenured-gateway: {warning}");
     }
-    if let Some(path) = &loaded.config.keys_file {
-        Keys::read(path).with_context(|| format!("keys_file {}", path.display()))?;
+    if let Some(place) = loaded.config.file_of_keys() {
+        place.read()?;
     }
     io::stdout().write_all(loaded.effective().as_bytes()).context("cannot write")
 }
@@ -92,13 +96,15 @@ fn serve(cli: Cli, loaded: Loaded, private: io::Result<()>) -> Result<(), (u8, E
         warn!(%error, "passwords could get into core dumps: their limit cannot be lowered");
     }
     // Before they are read: what changes meanwhile is noticed.
-    let stamp = settings.keys_file.as_deref().and_then(Stamp::of);
-    let access = match &settings.keys_file {
+    let place = settings.file_of_keys();
+    let stamp = place.as_ref().and_then(|place| Stamp::of(&place.path));
+    let access = match place {
+        // They are read once the store is there.
+        None if settings.keys_in_store => Access::keys(Keys::default()),
         None if settings.tls.clients.is_some() => Access::certificates(),
         None => Access::anybody(),
-        Some(path) => {
-            let keys = Keys::read(path).with_context(|| format!("keys_file {}", path.display()));
-            let keys = keys.map_err(|error| (CONFIG, error))?;
+        Some(place) => {
+            let keys = place.read().map_err(|error| (CONFIG, error))?;
             metrics.keys.set(keys.count() as u64);
             Access::keys(keys)
         }
@@ -117,6 +123,15 @@ fn serve(cli: Cli, loaded: Loaded, private: io::Result<()>) -> Result<(), (u8, E
     let environment = Environment::of_process();
     let reload = Reload { flags: cli.flags, environment, settings, log, metrics, stamp, tls };
     run(reload, access, trail, handed).map_err(unavailable)
+}
+
+/// Where the keys are that a command is about.
+fn place_of_keys(settings: &Settings) -> Place {
+    match settings.file_of_keys() {
+        Some(file) => Place::File(file.path),
+        None if settings.keys_in_store => Place::Store(Arc::clone(&settings.opener)),
+        None => Place::None,
+    }
 }
 
 /// Says every day when the certificate expires, once that is soon.
@@ -141,7 +156,7 @@ fn run(mut reload: Reload, access: Access, trail: Trail, handed: Handed) -> anyh
     let boot_id = machine::boot_id().context("the system does not say which boot this is")?;
     let opener = Arc::clone(&settings.opener);
     let (store, thread) = store::spawn(Arc::new(clock::now), move || -> anyhow::Result<_> {
-        Ok(opener.open(Place {
+        Ok(opener.open(tenure_stores::settings::Place {
             runtime_dir: Box::new(Files::of(runtime_dir)),
             state_dir: Box::new(Files::of(state_dir)),
             boot_id,
@@ -160,7 +175,10 @@ fn run(mut reload: Reload, access: Access, trail: Trail, handed: Handed) -> anyh
     let threads =
         tokio::runtime::Builder::new_multi_thread().thread_name("face").enable_all().build();
     let runtime = threads.context("cannot start the threads that serve")?;
+    let in_store = settings.keys_in_store && settings.file_of_keys().is_none();
+    let opener = Arc::clone(&settings.opener);
     runtime.block_on(async {
+        let keys = if in_store { Some(keys_of(&*opener)?) } else { None };
         let mut signals = Signals::listen().context("cannot listen to signals")?;
         let bound = TcpListener::bind(listen).await;
         let listener = bound.with_context(|| format!("cannot listen at {listen}"))?;
@@ -183,6 +201,12 @@ fn run(mut reload: Reload, access: Access, trail: Trail, handed: Handed) -> anyh
             people,
         });
         face::observe(&face).await.context("the store ended while the gateway started")?;
+        if let Some(keys) = &keys {
+            let mut follow = Follow::new(keys.clone(), Arc::clone(&face));
+            // With a store that does not answer the gateway starts all the same.
+            follow.look().await;
+            tokio::spawn(follow.run());
+        }
         let kind = face.info.kind.clone();
         let serving = tokio::spawn(face::serve(listener, Arc::clone(&face), tls, limits));
         let reports = Reports { notifier: notifier.clone(), watchdog, kind, store: store.clone() };

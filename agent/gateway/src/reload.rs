@@ -3,18 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context;
 use tenure_host::signals::{Signal, Signals};
 use tenure_service::telemetry::log::Log;
 use tokio::time::timeout;
 use tracing::{error, info, warn};
 
-use crate::access::{Event, Fact, KeyChange, Keys, Stamp};
+use crate::access::{Keys, Stamp};
 use crate::face::Face;
 use crate::metrics::Metrics;
 use crate::settings::{Change, Environment, Flags, Settings, changes, load};
 use crate::tls::Tls;
-use crate::trail::By;
 
 /// The parts that a reload needs and changes.
 pub struct Reload {
@@ -44,9 +42,11 @@ impl Reload {
                 return signal;
             }
             // One stamp may stand for two states of a file that changed twice at once; SIGHUP reads it anyway.
-            if self.settings.keys_file.as_deref().and_then(Stamp::of) != self.stamp {
+            let place = self.settings.file_of_keys();
+            if place.and_then(|place| Stamp::of(&place.path)) != self.stamp {
                 match self.read_keys() {
-                    Ok(keys) => self.take_keys(keys, face),
+                    Ok(Some(keys)) => face.take_keys(keys),
+                    Ok(None) => {}
                     Err(error) => error!("the keys stay as they were: {error:#}"),
                 }
             }
@@ -85,27 +85,16 @@ impl Reload {
         self.log.filter().configure(&loaded.config.log)?;
         self.settings.log = loaded.config.log;
         loaded.warnings.iter().for_each(|warning| warn!("{warning}"));
-        self.take_keys(keys, face);
+        if let Some(keys) = keys {
+            face.take_keys(keys);
+        }
         Ok(())
     }
 
     fn read_keys(&mut self) -> anyhow::Result<Option<Keys>> {
-        let Some(path) = &self.settings.keys_file else { return Ok(None) };
+        let Some(place) = self.settings.file_of_keys() else { return Ok(None) };
         // Before it is read: what changes meanwhile is noticed.
-        self.stamp = Stamp::of(path);
-        let keys = Keys::read(path).with_context(|| format!("keys_file {}", path.display()))?;
-        Ok(Some(keys))
-    }
-
-    fn take_keys(&self, keys: Option<Keys>, face: &Face) {
-        let Some(keys) = keys else { return };
-        let count = keys.count();
-        let changes = face.access.replace(keys);
-        info!(keys = count, changes = changes.len(), "read the keys again");
-        self.metrics.keys.set(count as u64);
-        for KeyChange { key, principal, change } in changes {
-            let by = By { key: Some(key), principal: Some(principal), peer: None };
-            face.trail.tell(by, Fact::new(Event::Key, change));
-        }
+        self.stamp = Stamp::of(&place.path);
+        place.read().map(Some)
     }
 }

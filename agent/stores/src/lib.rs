@@ -6,6 +6,7 @@
 pub mod embedded;
 pub mod gateway;
 pub mod journal;
+pub mod keyring;
 pub mod redis;
 pub mod relay;
 pub mod remote;

@@ -170,6 +170,8 @@ fn is_of(section: &str, id: KeyId) -> bool {
 /// Puts a text in the place of the file, all of it or nothing.
 fn write(path: &Path, text: &str) -> Result<(), EditError> {
     let found = fs::metadata(path).ok();
+    // A first one is for whoever has the folder.
+    let folder = path.parent().and_then(|folder| fs::metadata(folder).ok());
     let mut name = path.as_os_str().to_owned();
     name.push(".new");
     let new = PathBuf::from(name);
@@ -178,7 +180,7 @@ fn write(path: &Path, text: &str) -> Result<(), EditError> {
     let mode = found.as_ref().map_or(0o600, |found| found.mode() & 0o7777);
     let mut file = File::options().write(true).create_new(true).mode(0o600).open(&new)?;
     file.write_all(text.as_bytes())?;
-    if let Some(found) = found {
+    if let Some(found) = found.or(folder) {
         // The gateway's user may be another than whoever changes the file.
         let _ = std::os::unix::fs::fchown(&file, Some(found.uid()), Some(found.gid()));
     }

@@ -2,10 +2,11 @@
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::SystemTime;
 
 use tenure_stores::gateway::scope::Mark;
@@ -36,6 +37,38 @@ struct Key {
     written: Arc<WrittenBounds>,
     /// s since 1970; `None` for never.
     expires_at: Option<u64>,
+    created_at: Option<u64>,
+    used: Arc<Used>,
+}
+
+/// When a key was used last, s since 1970; 0 for never.
+#[derive(Debug, Default)]
+struct Used {
+    at: AtomicU64,
+    /// What was said of it to others.
+    told: AtomicU64,
+}
+
+impl Used {
+    fn known(at: Option<u64>) -> Used {
+        let at = at.unwrap_or(0);
+        Used { at: AtomicU64::new(at), told: AtomicU64::new(at) }
+    }
+
+    /// When it was used, if nobody was told for so long.
+    fn take_news(&self, now: u64, after: u64) -> Option<u64> {
+        let (at, told) = (self.at.load(Relaxed), self.told.load(Relaxed));
+        let is_news = at > told && now >= told.saturating_add(after);
+        is_news.then(|| {
+            self.told.store(at, Relaxed);
+            at
+        })
+    }
+
+    fn add(&self, other: &Used) {
+        self.at.fetch_max(other.at.load(Relaxed), Relaxed);
+        self.told.fetch_max(other.told.load(Relaxed), Relaxed);
+    }
 }
 
 /// A key, to be shown in a list.
@@ -44,6 +77,8 @@ pub struct Listed<'a> {
     pub id: KeyId,
     pub principal: &'a str,
     pub expires_at: Option<u64>,
+    pub created_at: Option<u64>,
+    pub used_at: Option<u64>,
     pub bounds: &'a WrittenBounds,
 }
 
@@ -80,6 +115,20 @@ impl Stamp {
 }
 
 impl Keys {
+    /// The same of a file that a gateway keeps by itself, and that is made with the first key.
+    ///
+    /// # Errors
+    ///
+    /// See [`KeysError`].
+    pub fn read_if_there(path: &Path) -> Result<Keys, KeysError> {
+        match Keys::read(path) {
+            Err(KeysError::Unreadable(error)) if error.kind() == ErrorKind::NotFound => {
+                Ok(Keys::default())
+            }
+            read => read,
+        }
+    }
+
     /// Reads the file.
     ///
     /// # Errors
@@ -100,12 +149,17 @@ impl Keys {
         Ok(keys)
     }
 
+    /// Adds a key whose bounds may be those of none before it.
+    pub(super) fn add_one(&mut self, key: WrittenKey) -> Result<(), KeysError> {
+        self.add(key, &mut HashMap::new())
+    }
+
     fn add(
         &mut self,
         key: WrittenKey,
         known: &mut HashMap<Arc<WrittenBounds>, Arc<KeyBounds>>,
     ) -> Result<(), KeysError> {
-        let WrittenKey { id, principal, sha256, expires_at, bounds } = key;
+        let WrittenKey { id, principal, sha256, expires_at, created_at, used_at, bounds } = key;
         let wrong = |rule: &str| KeysError::Key { id: id.clone(), rule: rule.to_owned() };
         let parsed = KeyId::parse(&id);
         let parsed = parsed.ok_or_else(|| wrong("id must be 8 characters a to z and 2 to 7"))?;
@@ -133,7 +187,9 @@ impl Keys {
             }
         };
         let right = Right { principal, bounds };
-        match self.keys.insert(parsed, Key { hash, right, written, expires_at }) {
+        let used = Arc::new(Used::known(used_at));
+        let key = Key { hash, right, written, expires_at, created_at, used };
+        match self.keys.insert(parsed, key) {
             Some(_) => Err(wrong("is there twice")),
             None => Ok(()),
         }
@@ -146,7 +202,12 @@ impl Keys {
                 *principal = Arc::clone(known);
             }
         };
-        self.keys.values_mut().for_each(|key| known(&mut key.right.principal));
+        for (id, key) in &mut self.keys {
+            known(&mut key.right.principal);
+            if let Some(earlier) = earlier.keys.get(id) {
+                key.used.add(&earlier.used);
+            }
+        }
         self.principals.values_mut().for_each(known);
         self.marks.values_mut().for_each(known);
     }
@@ -177,7 +238,21 @@ impl Keys {
         let hash = known.map_or(SecretHash::of_nothing(), |key| key.hash);
         let is_right = hash.is_of(shown);
         let key = known.filter(|_| is_right)?;
-        key.lasts(now).then(|| key.right.clone())
+        key.lasts(now).then(|| {
+            key.used.at.fetch_max(now, Relaxed);
+            key.right.clone()
+        })
+    }
+
+    /// True if there is a key with that id, whatever its secret.
+    pub fn has(&self, id: KeyId) -> bool {
+        self.keys.contains_key(&id)
+    }
+
+    /// The uses of keys that nobody was told of for so many seconds.
+    pub fn uses(&self, now: u64, after: u64) -> Vec<(KeyId, u64)> {
+        let news = |(id, key): (&KeyId, &Key)| Some((*id, key.used.take_news(now, after)?));
+        self.keys.iter().filter_map(news).collect()
     }
 
     /// True if a key that was good is good still, and of the same principal.
@@ -206,6 +281,8 @@ impl Keys {
             id: *id,
             principal: &key.right.principal.name,
             expires_at: key.expires_at,
+            created_at: key.created_at,
+            used_at: Some(key.used.at.load(Relaxed)).filter(|at| *at > 0),
             bounds: &key.written,
         });
         let mut keys = Vec::from_iter(each);
@@ -224,10 +301,7 @@ impl Keys {
         expires_at: Option<u64>,
         bounds: &WrittenBounds,
     ) -> Result<String, KeysError> {
-        let New { id, hash, .. } = new;
-        let (id, sha256) = (id.to_string(), hash.to_string());
-        let (principal, bounds) = (principal.to_owned(), bounds.clone());
-        let keys = vec![WrittenKey { id, principal, sha256, expires_at, bounds }];
+        let keys = vec![WrittenKey::of(new, principal, expires_at, bounds)];
         let line = toml::to_string(&Written { keys });
         let line = line.map_err(|error| KeysError::NotKeys(error.to_string()))?;
         Keys::parse(&line).map(|_| line)

@@ -7,9 +7,11 @@ mod edit;
 mod file;
 mod key;
 mod pace;
+mod shared;
 mod written;
 
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -26,6 +28,7 @@ pub use self::edit::{Edit, EditError};
 pub use self::file::{Keys, KeysError, Listed, Stamp};
 use self::key::Shown;
 pub use self::key::{KeyId, New};
+pub use self::shared::{StoreKeys, StoreKeysError};
 pub use self::written::WrittenBounds;
 
 /// The principal of everybody, where no key is asked for.
@@ -102,6 +105,9 @@ pub enum Stranger {
     WrongKey,
     #[error("a certificate is needed that names one spiffe:// URI, or has one common name")]
     NoCertificate,
+    /// One that the gateway does not know, while it cannot ask the store.
+    #[error("whether this key is good cannot be told while the store does not answer; try again")]
+    Doubtful,
     #[error("the certificate of this connection has expired; connect again with a new one")]
     Expired,
 }
@@ -111,6 +117,8 @@ pub enum Stranger {
 pub struct Access {
     rule: Rule,
     known: Known,
+    /// There may be keys that the gateway does not know of.
+    is_doubtful: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -149,7 +157,20 @@ impl Access {
     }
 
     fn of(rule: Rule) -> Access {
-        Access { rule, known: Known::default() }
+        Access { rule, known: Known::default(), is_doubtful: AtomicBool::new(false) }
+    }
+
+    /// Says whether there may be keys that this gateway does not know of: nobody is refused for good then.
+    pub fn set_doubtful(&self, is_doubtful: bool) {
+        self.is_doubtful.store(is_doubtful, Relaxed);
+    }
+
+    /// The uses of keys that nobody was told of for so many seconds.
+    pub fn uses(&self, now: u64, after: u64) -> Vec<(KeyId, u64)> {
+        match &self.rule {
+            Rule::Keys(keys) => current(keys).uses(now, after),
+            Rule::Anybody(_) | Rule::Certificates => Vec::new(),
+        }
     }
 
     /// Goes by these keys from now on, and tells what is different; does nothing where nobody is asked for
@@ -187,7 +208,11 @@ impl Access {
             Rule::Keys(keys) => {
                 let shown = bearer(headers).ok_or(Stranger::NoKey)?;
                 let shown = Shown::parse(shown).ok_or(Stranger::WrongKey)?;
-                let right = current(keys).right(now(), &shown).ok_or(Stranger::WrongKey)?;
+                let keys = current(keys);
+                let right = keys.right(now(), &shown).ok_or_else(|| {
+                    let is_doubtful = self.is_doubtful.load(Relaxed) && !keys.has(shown.id);
+                    if is_doubtful { Stranger::Doubtful } else { Stranger::WrongKey }
+                })?;
                 (right, Some(shown.id))
             }
         };

@@ -6,6 +6,8 @@ use tenure_stores::settings::value::duration;
 use tenure_wire::Kind;
 
 use super::bounds::KeyBounds;
+use super::key::New;
+use super::now;
 
 /// The file.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -24,9 +26,34 @@ pub(super) struct WrittenKey {
     pub(super) sha256: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) expires_at: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) created_at: Option<u64>,
+    /// As the store has it, which notes uses; a file has none.
+    #[serde(skip)]
+    pub(super) used_at: Option<u64>,
     // A table of its own, after all else: serde cannot refuse unknown words in one that is flattened.
     #[serde(default, skip_serializing_if = "WrittenBounds::is_empty")]
     pub(super) bounds: WrittenBounds,
+}
+
+impl WrittenKey {
+    /// That of a key that was just made.
+    pub(super) fn of(
+        new: &New,
+        principal: &str,
+        expires_at: Option<u64>,
+        bounds: &WrittenBounds,
+    ) -> WrittenKey {
+        WrittenKey {
+            id: new.id.to_string(),
+            principal: principal.to_owned(),
+            sha256: new.hash.to_string(),
+            expires_at,
+            created_at: Some(now()),
+            used_at: None,
+            bounds: bounds.clone(),
+        }
+    }
 }
 
 /// The bounds of a key: the words of the agent's `[[allow]]` rules, and some more.

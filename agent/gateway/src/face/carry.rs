@@ -6,10 +6,11 @@ use axum::extract::Request as Call;
 use tenure_core::model::{Answer, Beat, BeatAnswer, ClaimId, Failure, GoneReason, Request};
 use tenure_host::clock;
 use tenure_wire::Code;
+use tracing::info;
 
 use super::Face;
 use super::refused::Refused;
-use crate::access::{Caller, Event, Fact, Peer};
+use crate::access::{Caller, Event, Fact, KeyChange, Keys, Peer};
 use crate::store::Gone;
 use crate::trail::By;
 
@@ -92,6 +93,20 @@ impl Face {
             _ => {}
         }
         Ok(answer)
+    }
+
+    /// Goes by these keys from now on, and writes down what is different.
+    pub fn take_keys(&self, keys: Keys) {
+        let count = keys.count();
+        let changes = self.access.replace(keys);
+        self.metrics.keys.set(count as u64);
+        if !changes.is_empty() {
+            info!(keys = count, changes = changes.len(), "read the keys again");
+        }
+        for KeyChange { key, principal, change } in changes {
+            let by = By { key: Some(key), principal: Some(principal), peer: None };
+            self.trail.tell(by, Fact::new(Event::Key, change));
+        }
     }
 
     /// Writes a refusal down.

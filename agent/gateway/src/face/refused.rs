@@ -71,7 +71,14 @@ impl fmt::Display for Refused {
 
 impl From<Stranger> for Refused {
     fn from(stranger: Stranger) -> Refused {
-        Refused::new(Code::Unauthorized, stranger.to_string())
+        match stranger {
+            Stranger::Doubtful => {
+                let mut refused = Refused::new(Code::UpstreamUnavailable, stranger.to_string());
+                refused.0.retry_after_ms = Some(RETRY_AFTER_MS);
+                refused
+            }
+            _ => Refused::new(Code::Unauthorized, stranger.to_string()),
+        }
     }
 }
 

@@ -9,8 +9,8 @@ use crate::keys::KeysCommand;
 /// Lets agents coordinate through a store whose password only this process has.
 ///
 /// Without arguments it serves this host alone and keeps everything itself. A gateway for a team is given a
-/// store, keys and an address: a key is made by `tenured-gateway keys new --subject laptop-7`, its lines go into
-/// keys_file, and the key itself into a file of the agent, which is started as
+/// store, keys and an address: with keys_in_store `tenured-gateway keys add --subject laptop-7` makes a key that every
+/// gateway over the store goes by; it goes into a file of the agent, which is started as
 /// `tenured --upstream https://HOST:8740 --upstream-secret-file FILE`.
 ///
 /// Every setting can also be given in a file or in the environment: the key `stop.deadline` as
@@ -67,6 +67,10 @@ pub struct Flags {
     /// [env: TENURED_GATEWAY_KEYS_FILE].
     #[arg(long, value_name = "FILE", global = true)]
     pub keys_file: Option<String>,
+    /// The keys of those who are let in are in the store, where every gateway over it finds them
+    /// [env: TENURED_GATEWAY_KEYS_IN_STORE=true].
+    #[arg(long, global = true)]
+    pub keys_in_store: bool,
     /// A file for the audit trail; - is the standard output [env: TENURED_GATEWAY_AUDIT].
     #[arg(long, value_name = "FILE", global = true)]
     pub audit: Option<String>,
@@ -102,6 +106,7 @@ impl Flags {
     /// Flag, key and value of everything that was given and is a key.
     pub(super) fn values(&self) -> impl Iterator<Item = (&'static str, &'static str, &str)> {
         let insecure = self.insecure.then_some("true");
+        let keys_in_store = self.keys_in_store.then_some("true");
         [
             ("--mode", "mode", self.mode.as_deref()),
             ("--listen", "listen", self.listen.as_deref()),
@@ -112,6 +117,7 @@ impl Flags {
                 self.upstream_secret_file.as_deref(),
             ),
             ("--keys-file", "keys_file", self.keys_file.as_deref()),
+            ("--keys-in-store", "keys_in_store", keys_in_store),
             ("--audit", "audit", self.audit.as_deref()),
             ("--tls-cert-file", "tls.cert_file", self.tls_cert_file.as_deref()),
             ("--tls-key-file", "tls.key_file", self.tls_key_file.as_deref()),

@@ -91,7 +91,7 @@ macro_rules! count {
     };
 }
 
-static KEYS: [settings::Key<Settings>; 18] = [
+static KEYS: [settings::Key<Settings>; 19] = [
     text!(
         "mode",
         Text,
@@ -105,9 +105,9 @@ static KEYS: [settings::Key<Settings>; 18] = [
     .about(
         "What is asked of the store and of callers before the gateway serves.
   local  (personal, development)  embedded:, or a Redis of this host or of the same containers
-  lan                             keys_file, and a password of the Redis that stands in no example;
+  lan                             keys, and a password of the Redis that stands in no example;
                                   without upstream it is redis://redis:6379/0
-  cloud  (hosted)                 keys_file and upstream",
+  cloud  (hosted)                 keys (keys_in_store or keys_file), and upstream",
     ),
     text!(
         "listen",
@@ -119,7 +119,7 @@ static KEYS: [settings::Key<Settings>; 18] = [
         },
         |settings| Some(settings.listen.to_string().into())
     )
-    .about("Address to serve at. Other hosts are served only with keys_file."),
+    .about("Address to serve at. Other hosts are served only with keys, in the store or in keys_file."),
     text!(
         "upstream",
         Secret,
@@ -141,10 +141,26 @@ static KEYS: [settings::Key<Settings>; 18] = [
         .example("\"/etc/tenured-gateway/upstream-secret\""),
     optional_path_key!(Settings, "keys_file", keys_file, value::path)
         .about(
-            "A file with the keys of those who are let in, as `tenured-gateway keys new` makes them. Read \
-             again when it changes. Default: none; everybody on this host is let in, and nobody else.",
+            "A file with the keys of those who are let in, as `tenured-gateway keys new` makes them. The \
+             gateway only reads it, again when it changes. Default: none; without keys_in_store everybody on \
+             this host is let in, and nobody else.",
         )
         .example("\"/etc/tenured-gateway/keys.toml\""),
+    text!(
+        "keys_in_store",
+        Switch,
+        false,
+        |settings, text| {
+            settings.keys_in_store = value::switch(text)?;
+            Ok(())
+        },
+        |settings| Some(Value::Switch(settings.keys_in_store))
+    )
+    .about(
+        "The keys of those who are let in are in the store: every gateway over it goes by them, and \
+         `tenured-gateway keys add`, list, rotate and revoke change them for all. A store of this gateway alone has \
+         them in state_dir. While the store is away, the keys that were known are good.",
+    ),
     optional_path_key!(Settings, "audit", audit, trail)
         .about(
             "A file for the audit trail: one JSON line for each register, grant, preemption, release, loss, \
@@ -204,7 +220,7 @@ static KEYS: [settings::Key<Settings>; 18] = [
         .about(
             "The authorities of clients: who shows a certificate of theirs is let in as its spiffe:// URI, \
              or its common name, without the bounds that a key can have. Who shows a key, too, is whose that \
-             is. Without keys_file nobody else is let in.",
+             is. Without keys nobody else is let in.",
         )
         .example("\"/etc/tenured-gateway/clients.pem\""),
     count!("limits.connections", connections, 16)

@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use anyhow::Context;
 pub use flags::{Cli, Command, Flags};
 pub use manual::manual;
 pub use mode::Mode;
@@ -23,6 +24,7 @@ use tenure_service::telemetry::LogFormat;
 use tenure_stores::settings::secret::{self, Credentials, Secret};
 use tenure_stores::settings::{Broken, Opener, Stores};
 
+use crate::access::Keys;
 use crate::face::Limits;
 use crate::tls;
 
@@ -30,6 +32,8 @@ use crate::tls;
 const SYSTEM: &str = "/etc/tenured-gateway";
 const RUNTIME: &str = "/run/tenured-gateway";
 const STATE: &str = "/var/lib/tenured-gateway";
+/// The file in the state directory with the keys beside an embedded store.
+const OWN_KEYS: &str = "keys.toml";
 
 /// Everything that can be set, checked.
 #[derive(Debug, Clone)]
@@ -43,6 +47,8 @@ pub struct Settings {
     /// The means to open the store.
     pub opener: Arc<dyn Opener>,
     pub keys_file: Option<PathBuf>,
+    /// The keys are in the store, with the holds.
+    pub keys_in_store: bool,
     /// The audit trail; `-` is the standard output.
     pub audit: Option<PathBuf>,
     /// Files with certificates.
@@ -69,7 +75,43 @@ pub struct TlsPaths {
     pub clients: Option<PathBuf>,
 }
 
+/// A file with keys.
+#[derive(Debug, Clone)]
+pub struct FileOfKeys {
+    pub path: PathBuf,
+    /// It is that of a store of one gateway, and made with the first key.
+    is_own: bool,
+}
+
+impl FileOfKeys {
+    /// Its keys.
+    ///
+    /// # Errors
+    ///
+    /// With the file.
+    pub fn read(&self) -> anyhow::Result<Keys> {
+        let FileOfKeys { path, is_own } = self;
+        match is_own {
+            true => Keys::read_if_there(path).with_context(|| format!("{}", path.display())),
+            false => Keys::read(path).with_context(|| format!("keys_file {}", path.display())),
+        }
+    }
+}
+
 impl Settings {
+    /// True if callers are asked for a key.
+    pub fn asks_for_keys(&self) -> bool {
+        self.keys_file.is_some() || self.keys_in_store
+    }
+
+    /// The file with the keys; `None` if they are in a store that others share, or nobody is asked for one.
+    pub fn file_of_keys(&self) -> Option<FileOfKeys> {
+        let is_own = self.keys_in_store && self.stores.upstream().kind() == "embedded";
+        let own = || is_own.then(|| self.state_dir.join(OWN_KEYS));
+        let path = self.keys_file.clone().or_else(own)?;
+        Some(FileOfKeys { path, is_own })
+    }
+
     /// The files of TLS, if it is to be spoken.
     ///
     /// # Errors
@@ -77,7 +119,7 @@ impl Settings {
     /// When one is named without another that it needs.
     pub fn tls_files(&self) -> Result<Option<tls::Files>, Broken> {
         let TlsPaths { certificate, key, clients } = self.tls.clone();
-        let is_optional = self.keys_file.is_some();
+        let is_optional = self.asks_for_keys();
         match (certificate, key, clients) {
             (None, None, None) => Ok(None),
             (Some(certificate), Some(key), clients) => {
@@ -139,6 +181,10 @@ fn check(settings: &Settings) -> Result<(), Broken> {
     if settings.stores.upstream().kind() == "gateway" {
         return Err(Broken::new("upstream", "is another gateway: name the store behind it"));
     }
+    if settings.keys_in_store && settings.keys_file.is_some() {
+        let rule = "is given beside keys_in_store: keys are in one place; leave one of the two out";
+        return Err(Broken::new("keys_file", rule));
+    }
     mode::check(settings)?;
     let tls = settings.tls_files()?;
     if settings.listen.ip().is_loopback() {
@@ -148,9 +194,9 @@ fn check(settings: &Settings) -> Result<(), Broken> {
         let rule = format!("can be reached from other hosts, and {rule}");
         Err(Broken::new("listen", rule))
     };
-    if settings.keys_file.is_none() && settings.tls.clients.is_none() {
+    if !settings.asks_for_keys() && settings.tls.clients.is_none() {
         return open(
-            "nobody is asked for a key: use a loopback address, or keys_file, or tls.client_ca_file",
+            "nobody is asked for a key: use a loopback address, or keys_in_store, keys_file or tls.client_ca_file",
         );
     }
     if tls.is_none() && !settings.insecure {
@@ -176,6 +222,7 @@ fn defaults(environment: &Environment) -> Settings {
         upstream_secret_file: None,
         opener,
         keys_file: None,
+        keys_in_store: false,
         audit: None,
         tls: TlsPaths::default(),
         limits: Limits { connections: 16_384, per_address: 4096 },

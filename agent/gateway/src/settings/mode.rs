@@ -114,9 +114,11 @@ pub(super) fn check(settings: &Settings) -> Result<(), Broken> {
         return Ok(());
     }
     let wrong = |rule: String| Err(Broken::new("upstream", rule));
-    if settings.keys_file.is_none() && settings.tls.clients.is_none() {
-        let rule = format!("must be given in mode {mode}: without it everybody would be let in");
-        return Err(Broken::new("keys_file", rule));
+    if !settings.asks_for_keys() && settings.tls.clients.is_none() {
+        let rule = format!(
+            "must be true in mode {mode}, or keys_file be given: without keys everybody would be let in"
+        );
+        return Err(Broken::new("keys_in_store", rule));
     }
     if !settings.stores.upstream().takes_secret() {
         return Ok(());

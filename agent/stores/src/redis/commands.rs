@@ -81,7 +81,7 @@ impl Line {
 }
 
 /// True if a server's error means that it is not, or not any more, a master that serves.
-fn is_suspicious(error: &RedisError) -> bool {
+pub(super) fn is_suspicious(error: &RedisError) -> bool {
     use ServerErrorKind as Kind;
     // Redis 6.2 wraps what a script met: "ERR Error running script (…): … -READONLY …".
     let is_wrapped = |detail: &str| {
@@ -100,7 +100,7 @@ fn is_suspicious(error: &RedisError) -> bool {
 }
 
 /// An error for people: what the server said, or what happened to the connection.
-fn text(error: &RedisError) -> String {
+pub(super) fn text(error: &RedisError) -> String {
     match (error.code(), error.detail()) {
         (Some(code), Some(detail)) => format!("Redis refused: {code} {detail}"),
         (Some(code), None) => format!("Redis refused: {code}"),

@@ -8,7 +8,7 @@ mod decode;
 mod encode;
 mod foreign;
 mod renew;
-mod reply;
+pub(super) mod reply;
 mod resources;
 mod revoke;
 mod routes;

@@ -125,9 +125,8 @@ impl Layout {
         for part in ["session:", "master:", "project:"] {
             families.push(("session_prefix", format!("{session_prefix}:{part}")));
         }
-        for part in
-            ["lease:", "leases", "routes", "fence", "claim:", "master:", "caretaker:", "queue"]
-        {
+        let own = "lease: leases routes fence claim: master: caretaker: queue key";
+        for part in own.split(' ') {
             families.push(("tenure_prefix", format!("{tenure_prefix}:{part}")));
         }
         families
@@ -244,7 +243,7 @@ impl Layout {
         self.tenure(DEFAULT_TENANT, &format!("caretaker:{}", self.prefixes.semaphore_namespace))
     }
 
-    fn tenure(&self, tenant: &str, rest: &str) -> String {
+    pub(super) fn tenure(&self, tenant: &str, rest: &str) -> String {
         format!("{}{}:{rest}", tenant_prefix(tenant), self.prefixes.tenure_prefix)
     }
 

@@ -14,6 +14,7 @@ pub mod connection;
 pub mod examine;
 pub mod exchange;
 mod feed;
+mod keyring;
 pub mod layout;
 mod members;
 mod prefixes;
@@ -23,6 +24,7 @@ mod sign_in;
 #[cfg(test)]
 mod tests;
 
+pub use keyring::RedisKeyring;
 pub use settings::settings;
 
 use std::cell::{Cell, RefCell};

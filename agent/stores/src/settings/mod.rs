@@ -19,6 +19,7 @@ use uuid::Uuid;
 
 use self::secret::{Credentials, Secret};
 use crate::journal::{self, Disk, Journal, LedgerError, SavedKeeper};
+use crate::keyring::Keyring;
 use crate::{Upstream, embedded, gateway, redis};
 
 /// Default settings of every kind of store. The first one is the upstream if no URL is given.
@@ -206,6 +207,12 @@ pub trait Opener: Debug + Send + Sync {
     /// Passwords by the key that gave them, so that a change can be noticed.
     fn secrets(&self) -> Vec<(&'static str, Secret)> {
         Vec::new()
+    }
+
+    /// The keys of gateways in the store; `None` if it is of one gateway alone, and keeps none. Must be called
+    /// in a runtime.
+    fn keyring(&self) -> Option<Arc<dyn Keyring>> {
+        None
     }
 }
 

@@ -73,7 +73,7 @@ const SCRIPTS: &[Use] = &[
     ("HDEL {} a", &[Own, Tenants]),
     ("SADD {} a", HASHES),
     ("SREM {} a", HASHES),
-    ("SMEMBERS {}", &[Sessions]),
+    ("SMEMBERS {}", &[Sessions, Own]),
     ("SRANDMEMBER {}", &[Sessions]),
     ("SCARD {}", &[Sessions]),
     ("SCAN 0", &[]),

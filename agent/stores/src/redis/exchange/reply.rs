@@ -27,7 +27,7 @@ pub(super) fn integer(value: Value) -> Read<i64> {
     }
 }
 
-pub(super) fn count(value: Value) -> Read<u64> {
+pub(in crate::redis) fn count(value: Value) -> Read<u64> {
     match value {
         Value::Int(number) if number >= 0 => Ok(number.unsigned_abs()),
         other => Err(unexpected("a number from 0", &other)),
@@ -43,7 +43,7 @@ pub(super) fn count_if_any(value: Value) -> Read<Option<u64>> {
 }
 
 /// A text. Programs may write others than UTF-8.
-pub(super) fn text(value: Value) -> Read<String> {
+pub(in crate::redis) fn text(value: Value) -> Read<String> {
     match value {
         Value::BulkString(bytes) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
         Value::SimpleString(text) => Ok(text),
@@ -51,14 +51,14 @@ pub(super) fn text(value: Value) -> Read<String> {
     }
 }
 
-pub(super) fn text_if_any(value: Value) -> Read<Option<String>> {
+pub(in crate::redis) fn text_if_any(value: Value) -> Read<Option<String>> {
     match value {
         Value::Nil => Ok(None),
         other => text(other).map(Some),
     }
 }
 
-pub(super) fn list(value: Value) -> Read<Vec<Value>> {
+pub(in crate::redis) fn list(value: Value) -> Read<Vec<Value>> {
     match value {
         Value::Array(items) => Ok(items),
         other => Err(unexpected("a list", &other)),
@@ -66,15 +66,15 @@ pub(super) fn list(value: Value) -> Read<Vec<Value>> {
 }
 
 /// The items of a list, one after the other.
-pub(super) struct Items(std::vec::IntoIter<Value>);
+pub(in crate::redis) struct Items(std::vec::IntoIter<Value>);
 
 impl Items {
-    pub(super) fn of(value: Value) -> Read<Items> {
+    pub(in crate::redis) fn of(value: Value) -> Read<Items> {
         Ok(Items(list(value)?.into_iter()))
     }
 
     /// The next item; nothing after the last, as a script's list ends before a trailing nothing.
-    pub(super) fn next(&mut self) -> Value {
+    pub(in crate::redis) fn next(&mut self) -> Value {
         self.0.next().unwrap_or(Value::Nil)
     }
 

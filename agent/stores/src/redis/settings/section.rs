@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use super::url::RedisUrl;
 use super::{Login, RedisAccess, RedisServer, RedisUpstream, TIMEOUT};
+use crate::keyring::Keyring;
+use crate::redis::RedisKeyring;
 use crate::redis::layout::{Layout, Prefixes};
 use crate::settings::secret::{self, Credentials, Secret};
 use crate::settings::tls::{self, Trust};
@@ -257,6 +259,11 @@ impl Opener for RedisUpstream {
 
     fn secrets(&self) -> Vec<(&'static str, Secret)> {
         self.secrets.clone()
+    }
+
+    fn keyring(&self) -> Option<Arc<dyn Keyring>> {
+        let RedisUpstream { access, layout, .. } = self.clone();
+        Some(Arc::new(RedisKeyring::open(access, layout)))
     }
 }
 

@@ -1,0 +1,132 @@
+//! Keys in the store, which every gateway over it goes by.
+
+use std::sync::Arc;
+
+use tenure_core::model::Failure;
+use tenure_stores::keyring::{KeyRecord, Keyring};
+use tracing::error;
+
+use super::edit::{Edit, EditError};
+use super::file::{Keys, KeysError};
+use super::key::{KeyId, New};
+use super::now;
+use super::written::WrittenKey;
+
+/// The keys of a store.
+#[derive(Debug, Clone)]
+pub struct StoreKeys(Arc<dyn Keyring>);
+
+/// Why the keys of a store cannot be changed. They stay as they were, or the change is not whole and can be
+/// made again.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreKeysError {
+    #[error("{}; the gateways go on with the keys that they know", .0.cause())]
+    Store(Failure),
+    #[error(transparent)]
+    Edit(#[from] EditError),
+}
+
+impl From<Failure> for StoreKeysError {
+    fn from(failure: Failure) -> StoreKeysError {
+        StoreKeysError::Store(failure)
+    }
+}
+
+impl StoreKeys {
+    pub fn new(ring: Arc<dyn Keyring>) -> StoreKeys {
+        StoreKeys(ring)
+    }
+
+    /// A text that is another one after each change.
+    ///
+    /// # Errors
+    ///
+    /// As the store fails.
+    pub async fn version(&self) -> Result<String, Failure> {
+        self.0.version().await
+    }
+
+    /// All keys. One that cannot be read lets nobody in, and is logged.
+    ///
+    /// # Errors
+    ///
+    /// As the store fails.
+    pub async fn read(&self) -> Result<Keys, Failure> {
+        let mut keys = Keys::default();
+        for record in self.0.all().await? {
+            let id = record.id.clone();
+            let added = written(record).and_then(|key| keys.add_one(key));
+            if let Err(error) = added {
+                error!(key = id, "a key in the store lets nobody in: {error}");
+            }
+        }
+        Ok(keys)
+    }
+
+    /// Notes when keys were used last.
+    ///
+    /// # Errors
+    ///
+    /// As the store fails.
+    pub async fn used(&self, keys: Vec<(KeyId, u64)>) -> Result<(), Failure> {
+        let keys = keys.into_iter().map(|(id, at)| (id.to_string(), at)).collect();
+        self.0.used(keys).await
+    }
+
+    /// Changes the keys; the new one, where there is one.
+    ///
+    /// # Errors
+    ///
+    /// See [`StoreKeysError`].
+    pub async fn carry_out(&self, edit: &Edit) -> Result<Option<New>, StoreKeysError> {
+        match edit {
+            Edit::Add { principal, expires_at, bounds } => {
+                let new = New::make().map_err(EditError::NoRandomness)?;
+                let key = WrittenKey::of(&new, principal, *expires_at, bounds);
+                self.put(key).await?;
+                Ok(Some(new))
+            }
+            Edit::Rotate { id, old_expires_at, expires_at } => {
+                let old = self.find(*id).await?;
+                let new = New::make().map_err(EditError::NoRandomness)?;
+                self.put(WrittenKey::of(&new, &old.principal, *expires_at, &old.bounds)).await?;
+                // One that ends earlier goes on to do so.
+                let at = old.expires_at.map_or(*old_expires_at, |at| at.min(*old_expires_at));
+                self.put(WrittenKey { expires_at: Some(at), ..old }).await?;
+                Ok(Some(new))
+            }
+            Edit::Revoke { id } => match self.0.remove(id.to_string()).await? {
+                true => Ok(None),
+                false => Err(EditError::NoKey(*id).into()),
+            },
+        }
+    }
+
+    async fn find(&self, id: KeyId) -> Result<WrittenKey, StoreKeysError> {
+        let name = id.to_string();
+        let record = self.0.all().await?.into_iter().find(|record| record.id == name);
+        let record = record.ok_or(EditError::NoKey(id))?;
+        Ok(written(record).map_err(EditError::Keys)?)
+    }
+
+    async fn put(&self, key: WrittenKey) -> Result<(), StoreKeysError> {
+        // What no gateway could read is not written.
+        Keys::default().add_one(key.clone()).map_err(EditError::Keys)?;
+        let WrittenKey { id, principal, sha256, expires_at, created_at, used_at, bounds } = key;
+        let bounds = serde_json::to_string(&bounds)
+            .map_err(|error| EditError::Keys(KeysError::NotKeys(error.to_string())))?;
+        let created_at = created_at.or(Some(now()));
+        let record = KeyRecord { id, principal, sha256, bounds, expires_at, created_at, used_at };
+        Ok(self.0.put(record).await?)
+    }
+}
+
+fn written(record: KeyRecord) -> Result<WrittenKey, KeysError> {
+    let KeyRecord { id, principal, sha256, bounds, expires_at, created_at, used_at } = record;
+    // A bound that this version does not know must not be left out.
+    let bounds = serde_json::from_str(&bounds).map_err(|error| KeysError::Key {
+        id: id.clone(),
+        rule: format!("its bounds cannot be read: {error}"),
+    })?;
+    Ok(WrittenKey { id, principal, sha256, expires_at, created_at, used_at, bounds })
+}

@@ -1,0 +1,47 @@
+//! The keys of gateways, kept beside the holds of the store that they share.
+
+use std::fmt::Debug;
+use std::pin::Pin;
+
+use tenure_core::model::Failure;
+
+/// A question that is under way. It ends within the store's timeout.
+pub type Asking<'a, T> = Pin<Box<dyn Future<Output = Result<T, Failure>> + Send + 'a>>;
+
+/// Most keys that a store has.
+pub const KEYS_MAX: usize = 40_000;
+
+/// A key as a store has it. It cannot be shown with that: only the hash of its secret is there.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct KeyRecord {
+    pub id: String,
+    pub principal: String,
+    /// SHA-256 of the secret, 64 hexadecimal digits.
+    pub sha256: String,
+    /// What its principal may have, in words that the store need not understand.
+    pub bounds: String,
+    /// s since 1970; `None` for never.
+    pub expires_at: Option<u64>,
+    /// s since 1970.
+    pub created_at: Option<u64>,
+    /// s since 1970, a minute or so behind; `None` if it never was.
+    pub used_at: Option<u64>,
+}
+
+/// The keys in a store.
+pub trait Keyring: Debug + Send + Sync {
+    /// A text that is another one after each change of a key. Uses are no changes.
+    fn version(&self) -> Asking<'_, String>;
+
+    /// All keys, in no order.
+    fn all(&self) -> Asking<'_, Vec<KeyRecord>>;
+
+    /// Adds a key, or puts it in the place of one with its id.
+    fn put(&self, key: KeyRecord) -> Asking<'_, ()>;
+
+    /// Takes a key out; `false` if it was not there.
+    fn remove(&self, id: String) -> Asking<'_, bool>;
+
+    /// Notes when keys were used last.
+    fn used(&self, keys: Vec<(String, u64)>) -> Asking<'_, ()>;
+}

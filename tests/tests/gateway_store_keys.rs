@@ -1,0 +1,106 @@
+//! Keys in the store: every gateway over it goes by them.
+
+use serde_json::json;
+use tenure::wire::UpstreamState;
+use tenure_tests::harness::{Campaigner, Client, Gateway, Key, RedisServer, start_agent, until};
+
+const IN_STORE: &str = "--keys-in-store";
+
+fn start(upstream: &str) -> Gateway {
+    Gateway::start_by(upstream, &[], &[IN_STORE.to_owned()])
+}
+
+#[test]
+fn a_key_is_made_rotated_and_revoked_for_all_gateways_over_one_redis() {
+    let redis = RedisServer::start();
+    let gateways = [0, 1].map(|_| start(&redis.url()));
+    let stranger = Key::new("stranger");
+    for gateway in &gateways {
+        assert_eq!(gateway.status_for(&stranger), 401);
+    }
+    let key = gateways[0].add_store_key("laptop-7", &["--name", "ci/*", "--expires", "1h"]);
+    let kept = gateways[1].add_store_key("laptop-7", &[]);
+    let listed = gateways[0].store_keys(&["list"]);
+    let line = listed.lines().find(|line| line.starts_with(key.id())).expect("it is listed");
+    assert!(line.contains("\"laptop-7\"") && line.contains("until 20"), "{line}");
+    assert!(line.contains("never used") && line.contains("names = [\"ci/*\"]"), "{line}");
+    for gateway in &gateways {
+        until("the key to be good", || gateway.status_for(&key) == 200);
+        until("the other key to be good", || gateway.status_for(&kept) == 200);
+    }
+    until("the use to be noted", || {
+        let listed = gateways[1].store_keys(&["list"]);
+        listed.lines().any(|line| line.starts_with(key.id()) && line.contains("  used 20"))
+    });
+    let bounded = gateways[1].call_with(
+        &key.header(),
+        "POST /v1/upstream/inspect",
+        &json!({"resource": {"tenant": "t", "kind": "leader", "name": "prod"}}).to_string(),
+    );
+    assert_eq!(bounded.expect("it answers").0, 403);
+
+    let rotated = gateways[0].store_keys(&["rotate", key.id(), "--overlap", "1h"]);
+    let rotated = Key { text: rotated, line: String::new() };
+    for gateway in &gateways {
+        until("the new key to be good", || gateway.status_for(&rotated) == 200);
+        assert_eq!(gateway.status_for(&key), 200, "the old one is good for a while");
+    }
+    let streams =
+        gateways.each_ref().map(|gateway| (gateway.changes(&key), gateway.changes(&kept)));
+    gateways[0].store_keys(&["revoke", key.id()]);
+    for (gateway, (revoked, open)) in gateways.iter().zip(streams) {
+        revoked.ended();
+        open.is_open();
+        assert_eq!(gateway.status_for(&key), 401);
+        assert_eq!(gateway.status_for(&rotated), 200);
+    }
+    let again = gateways[0].try_store_keys(&["revoke", key.id()]);
+    let said = String::from_utf8_lossy(&again.stderr).into_owned();
+    assert!(!again.status.success() && said.contains("there is no key"), "{said}");
+    let everything = format!("{:?}", redis.dump());
+    for key in [&key, &kept, &rotated] {
+        assert!(!everything.contains(&key.text[12..]), "a secret is in the store");
+    }
+}
+
+#[test]
+fn with_the_store_away_known_keys_are_good_and_others_are_not_refused_for_good() {
+    let mut redis = RedisServer::start();
+    let mut gateway = start(&redis.url());
+    let known = gateway.add_store_key("known", &[]);
+    until("the key to be good", || gateway.status_for(&known) == 200);
+    let stranger = Key::new("stranger");
+    assert_eq!(gateway.status_for(&stranger), 401);
+    redis.kill();
+    until("the gateway to see that the store is away", || gateway.status_for(&stranger) == 503);
+    assert_eq!(gateway.status_for(&known), 200);
+    let (_, answer) = gateway
+        .call_with(&stranger.header(), "POST /v1/upstream/renew", r#"{"beats":[]}"#)
+        .expect("it answers");
+    assert!(answer.to_lowercase().contains("retry-after: 1"), "{answer}");
+    // One that starts meanwhile serves, and knows nobody.
+    gateway.stop();
+    gateway.start_again();
+    assert_eq!(gateway.status_for(&known), 503);
+    // The store comes back empty: nobody is let in.
+    redis.start_again();
+    until("the store to be asked", || gateway.status_for(&known) == 401);
+    let again = gateway.add_store_key("again", &[]);
+    until("the key to be good", || gateway.status_for(&again) == 200);
+}
+
+#[test]
+fn an_embedded_store_has_its_keys_beside_it() {
+    let mut gateway = start("embedded:");
+    let key = gateway.add_store_key("laptop-7", &[]);
+    until("the key to be good", || gateway.status_for(&key) == 200);
+    let agent = start_agent(0, &gateway.url(), &gateway.config(&key));
+    let mut program = Campaigner::start(&agent, "program");
+    program.acquire("leader", "role", &json!({}));
+    gateway.kill();
+    gateway.start_again();
+    assert_eq!(gateway.status_for(&key), 200);
+    gateway.store_keys(&["revoke", key.id()]);
+    until("the key to be good no more", || gateway.status_for(&key) == 401);
+    until("the agent to be told", || agent.http().status().upstream.state != UpstreamState::Up);
+}
