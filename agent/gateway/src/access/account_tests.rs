@@ -98,7 +98,7 @@ fn no_more_than_the_bounds_and_room_comes_back() {
 
     admit(NOW, &announce(1)).unwrap();
     let denied = admit(NOW, &announce(2)).unwrap_err();
-    assert!(denied.to_string().starts_with("one more session, beside 1, is outside"), "{denied}");
+    assert!(denied.to_string().starts_with("one more session, beside 1, is more than"), "{denied}");
     admit(NOW, &announce(1)).unwrap();
 
     // Only what is renewed is counted for longer than its ttl.
