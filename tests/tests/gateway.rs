@@ -133,7 +133,7 @@ fn a_gateway_that_is_killed_and_comes_back_loses_no_hold() {
 fn what_is_no_call_is_refused() {
     let gateway = Gateway::start("embedded:");
     for (head, body, expected) in [
-        ("GET /", "", 404),
+        ("GET /nothing", "", 404),
         ("GET /v1/upstream/claim", "", 405),
         ("POST /v1/upstream/claim", "", 422),
         ("POST /v1/upstream/claim", "{}", 422),

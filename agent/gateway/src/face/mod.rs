@@ -8,6 +8,7 @@ mod connection;
 mod examine;
 mod health;
 mod metrics;
+mod page;
 mod people;
 mod places;
 mod refused;
@@ -81,7 +82,8 @@ pub fn router(face: Arc<Face>) -> Router {
         .route(HELLO, post(calls::hello))
         .route(EXAMINE, post(examine::examine))
         .route(CHANGES, get(changes::changes))
-        .merge(people::routes());
+        .merge(people::routes())
+        .merge(page::routes());
     for operation in Operation::ALL {
         let call = move |state, request| calls::call(operation, state, request);
         router = router.route(operation.path(), post(call));

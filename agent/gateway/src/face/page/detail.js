@@ -1,0 +1,152 @@
+// One resource: who holds it, who waits for it in which order, what happened to it, and what to type next.
+
+import { byId, make, nameOf } from "./dom.js";
+import { itemOf } from "./feed.js";
+import { count, counted, quoted, visible } from "./format.js";
+import { holderName, setSince, stateOf } from "./tables.js";
+
+const KIND = { master: "Project", leader: "Leader", lease: "Lease", semaphore: "Semaphore" };
+/** Changes of the resource that are shown. */
+const CHANGES_MAX = 8;
+
+function since(at) {
+  const element = make("span", { class: "number" });
+  setSince(element, at);
+  return element;
+}
+
+function whoOf(holder) {
+  return make("span", { class: "who" }, nameOf(visible(holderName(holder))), holder.host ? make("span", { class: "quiet" }, "@", make("bdi", {}, visible(holder.host))) : null);
+}
+
+function fact(title, ...content) {
+  return make("div", {}, make("dt", {}, title), make("dd", {}, ...content));
+}
+
+function holders(row, isStoreUp) {
+  const items = row.holders.map((holder) =>
+    make(
+      "li",
+      {},
+      make("span", { class: "line" }, whoOf(holder), since(holder.since)),
+      make("span", { class: "quiet ids" }, holder.token === null || holder.token === undefined ? null : make("span", {}, `token ${holder.token}`), " ", make("span", {}, `session ${visible(holder.session ?? "")}`)),
+    ),
+  );
+  const rest = row.holding - row.holders.length;
+  if (rest > 0) items.push(make("li", { class: "quiet" }, `and ${count(rest)} more`));
+  const title = row.kind === "master" ? "Master" : row.kind === "leader" ? "Leader" : "Held by";
+  const none = isStoreUp ? "Nobody." : "Nobody, when the store last answered.";
+  return [make("h3", {}, title), items.length > 0 ? make("ul", { class: "people" }, ...items) : make("p", { class: "quiet" }, none)];
+}
+
+function waiters(row) {
+  if (row.waiting === 0) return [make("h3", {}, "Waiting"), make("p", { class: "quiet" }, "Nobody.")];
+  const items = row.waiters.map((waiter, index) =>
+    make("li", {}, make("span", { class: "line" }, make("span", { class: "rank" }, String(index + 1)), whoOf(waiter), since(waiter.since))),
+  );
+  const rest = row.waiting - row.waiters.length;
+  if (rest > 0) items.push(make("li", { class: "quiet" }, `and ${count(rest)} more behind them`));
+  return [make("h3", {}, "Waiting, next first"), make("ol", { class: "people" }, ...items)];
+}
+
+function route({ route }) {
+  if (!route) return [];
+  const facts = [["Address", route.address], ["Proxy", route.proxy_id], ["Partition", String(route.partition)], ["Status", route.status]];
+  return facts.filter(([, text]) => text).map(([title, text]) => fact(title, make("bdi", { class: "mono" }, visible(text))));
+}
+
+function command(text, copies) {
+  const line = make("div", { class: "command" }, make("code", { tabindex: "0" }, text));
+  if (copies) {
+    const button = make("button", { type: "button", class: "plain" }, "Copy");
+    button.setAttribute("aria-label", `Copy ${text}`);
+    button.addEventListener("click", async () => {
+      try {
+        await navigator.clipboard.writeText(text);
+        button.textContent = "Copied";
+      } catch {
+        button.textContent = "Select it";
+      }
+      setTimeout(() => (button.textContent = "Copy"), 2000);
+    });
+    line.append(button);
+  }
+  return line;
+}
+
+function commands({ kind, name, tenant, holders: [holder] }) {
+  const word = quoted(name);
+  if (word === null) return [];
+  const tenantWord = tenant === "default" ? "" : ` --tenant ${quoted(tenant) ?? "…"}`;
+  const lines = [`tenure standing ${kind} ${word}${tenantWord}`, `tenure observe ${kind} ${word}${tenantWord}`];
+  if (holder) lines.push(`sudo tenure revoke ${kind} ${word}${tenantWord}`);
+  // Only where the browser takes the page for a safe one is there a clipboard.
+  const copies = Boolean(navigator.clipboard);
+  return [make("h3", {}, "On any host"), ...lines.map((text) => command(text, copies))];
+}
+
+function head(open, state) {
+  const close = make("a", { id: "close", class: "plain", href: "#", "aria-label": "Close", title: "Close (Esc)" }, "Close");
+  const title = make("h2", { id: "detail-title" }, make("span", { class: "kind" }, KIND[open.kind]), " ", make("bdi", {}, visible(open.name)));
+  return make("div", { class: "bar" }, title, state ? make("span", { class: "state", "data-state": state }, state) : null, close);
+}
+
+/** What a panel shows that was filled with this; a panel that shows it already is left alone. */
+function signature(parts) {
+  return JSON.stringify(parts);
+}
+
+/**
+ * Fills the panel: with a row, with null where there is no such resource, with undefined while that is not known.
+ * `changes` are those of the resource, newest first.
+ */
+export function fillDetail(open, row, changes, { isStoreUp, closing }) {
+  const panel = byId("detail");
+  const shown = signature([open, row, changes.slice(0, CHANGES_MAX), isStoreUp, closing]);
+  if (panel.dataset.shown === shown) return;
+  panel.dataset.shown = shown;
+  // A new panel has the scroll, the focus and the selection of the one before.
+  const focus = focusedIn(panel);
+  const top = panel.querySelector(".scroll")?.scrollTop ?? 0;
+  const body = make("div", { class: "scroll" });
+  if (row === undefined) {
+    body.append(make("p", { class: "quiet" }, "Reading…"));
+  } else if (row === null) {
+    body.append(make("p", {}, "Nobody holds it and nobody waits for it."), ...nextStep(open));
+  } else {
+    const facts = [];
+    if (row.error) body.append(make("p", { class: "error" }, `The store did not tell of it: ${visible(row.error)}`));
+    if (row.tenant !== "default") facts.push(fact("Tenant", make("bdi", {}, visible(row.tenant))));
+    if (row.kind === "semaphore") facts.push(fact("In use", row.limit === null ? count(row.holding) : `${count(row.holding)} of ${count(row.limit)}`));
+    facts.push(...route(row));
+    if (facts.length > 0) body.append(make("dl", { class: "facts" }, ...facts));
+    body.append(...holders(row, isStoreUp), ...waiters(row));
+    if (row.kind === "master") {
+      const rest = row.members - row.sessions.length;
+      const names = row.sessions.map((name) => make("li", {}, nameOf(visible(name))));
+      body.append(make("h3", {}, counted(row.members, "session")));
+      if (names.length > 0) body.append(make("ul", { class: "names" }, ...names, rest > 0 ? make("li", { class: "quiet" }, `and ${count(rest)} more`) : null));
+    }
+    body.append(...commands(row));
+  }
+  if (changes.length > 0) {
+    body.append(make("h3", {}, "Since you opened this page"), make("ol", { class: "changes" }, ...changes.slice(0, CHANGES_MAX).map((change) => itemOf(change, true))));
+  }
+  panel.replaceChildren(head(open, row ? stateOf(row, isStoreUp) : null), body);
+  byId("close").href = closing;
+  body.scrollTop = top;
+  focus?.();
+}
+
+function nextStep({ kind, name }) {
+  const word = quoted(name);
+  const flag = { leader: "--leader", lease: "--lease", semaphore: "--semaphore", master: "--master" }[kind];
+  return word === null ? [] : [make("h3", {}, "Take it"), command(`tenure run ${flag} ${word} -- COMMAND`, false)];
+}
+
+/** Gives the focus back to what is in the same place of a panel that was filled anew. */
+function focusedIn(panel) {
+  const reachable = () => [...panel.querySelectorAll("a, button, [tabindex]")];
+  const index = reachable().indexOf(document.activeElement);
+  return index < 0 ? null : () => reachable()[index]?.focus({ preventScroll: true });
+}

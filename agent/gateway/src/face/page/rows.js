@@ -1,0 +1,82 @@
+// What the gateway tells of resources and agents, dated: it tells how long ago something was, the page shows it growing.
+
+import { Refused, ask, now } from "./api.js";
+import { VIEWS } from "./place.js";
+
+/** Rows of a page. */
+export const ROWS = 50;
+/** What is looked through at most for the one row of a link. */
+const LOOK_ROWS = 100;
+const LOOK_PAGES = 10;
+/** Two answers that differ by less tell of the same instant: each was on its way for another while. */
+const SAME_MS = 2_000;
+/** More instants than this are of what nobody looks at any more. */
+const INSTANTS_MAX = 20_000;
+
+const instants = new Map();
+
+/** The instant that was so long ago: the one of the answer before, where they tell of the same. */
+function instant(key, ago) {
+  if (ago === null || ago === undefined) return null;
+  const at = now() - ago;
+  const before = instants.get(key);
+  if (before !== undefined && Math.abs(before - at) < SAME_MS) return before;
+  if (instants.size >= INSTANTS_MAX) instants.clear();
+  instants.set(key, at);
+  return at;
+}
+
+function dated(row) {
+  const of = `${row.tenant}\n${row.kind}\n${row.name}`;
+  const owner = (owner) => ({ ...owner, since: instant(`${of}\n${owner.session}\n${owner.token ?? "waits"}`, owner.since_ms), since_ms: undefined });
+  return { ...row, holders: row.holders.map(owner), waiters: row.waiters.map(owner) };
+}
+
+async function page(query, signal) {
+  const { total, rows } = await ask(`/v1/resources?${new URLSearchParams(query)}`, signal);
+  return { total, rows: rows.map(dated) };
+}
+
+/** All agents, in the order of their hosts; a Refused where the gateway does not tell of them, and yet of the rest. */
+export async function readAgents(signal) {
+  const answer = await ask("/v1/agents", signal).catch((error) => {
+    if (error instanceof Refused && error.status !== 401) return error;
+    throw error;
+  });
+  if (answer instanceof Refused) return answer;
+  const { agents } = answer;
+  const all = agents.map((agent) => {
+    const of = `${agent.host}\n${agent.principal}\n${agent.address}`;
+    return { ...agent, lastBeat: instant(`${of}\nbeat`, agent.last_beat_ms), connected: instant(of, agent.connected_ms) };
+  });
+  return all.sort((a, b) => (a.host ?? "").localeCompare(b.host ?? ""));
+}
+
+/** The rows of a place, and how many there are on all its pages. */
+export async function readRows({ view, search, page: number }, agents, signal) {
+  const from = (number - 1) * ROWS;
+  if (view === "changes") return { total: 0, rows: [] };
+  if (view === "agents") {
+    if (agents instanceof Refused) throw agents;
+    const part = search.toLowerCase();
+    const found = agents.filter(({ host, principal }) => `${host} ${principal}`.toLowerCase().includes(part));
+    return { total: found.length, rows: found.slice(from, from + ROWS) };
+  }
+  const query = { search, offset: String(from), limit: String(ROWS) };
+  return page(VIEWS[view] ? { ...query, kind: VIEWS[view] } : query, signal);
+}
+
+/** Whether a row is the one that a link names; one without a tenant names that of any. */
+export const isOf = (wanted) => (row) => row.kind === wanted.kind && row.name === wanted.name && row.tenant === (wanted.tenant ?? row.tenant);
+
+/** The row of a link: one of these, or one that is asked for; null where there is none. */
+export async function readRow(wanted, rows, signal) {
+  let found = rows.find(isOf(wanted));
+  for (let number = 0; !found && number < LOOK_PAGES; number += 1) {
+    const query = { kind: wanted.kind, search: wanted.name, offset: String(number * LOOK_ROWS), limit: String(LOOK_ROWS) };
+    const next = await page(query, signal);
+    found = next.rows.find(isOf(wanted));
+    if (next.rows.length < LOOK_ROWS) break;
+  }
+  return found ?? null;
+}

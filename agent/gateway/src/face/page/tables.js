@@ -1,0 +1,234 @@
+// The columns of each view, and how a row is filled.
+
+import { make, setAttribute, setText } from "./dom.js";
+import { count, shortSpan, span, visible } from "./format.js";
+
+/** An agent that has claims and has not beaten for so long is late: permits, which are beaten least, are each 60 s. */
+const LATE_MS = 75_000;
+/** Holders and sessions that a row names. */
+const NAMED_MAX = 3;
+
+const KIND = { master: "project", leader: "leader", lease: "lease", semaphore: "semaphore" };
+
+/** Words for a view: its title, one of its rows, many of them. */
+export const WORDS = {
+  all: ["All", "resource", "resources"],
+  projects: ["Projects", "project", "projects"],
+  leaders: ["Leaders", "leader", "leaders"],
+  leases: ["Leases", "lease", "leases"],
+  semaphores: ["Semaphores", "semaphore", "semaphores"],
+  agents: ["Agents", "agent", "agents"],
+  changes: ["Changes", "change", "changes"],
+};
+
+/** What a resource is in: "held", "jeopardy" while the store cannot renew it, "waiting", "free" or "unknown". */
+export function stateOf(row, isStoreUp) {
+  if (row.error) return "unknown";
+  if (row.holding > 0) return isStoreUp ? "held" : "jeopardy";
+  return row.waiting > 0 ? "waiting" : "free";
+}
+
+export function keyOf(row) {
+  return row.kind ? `${row.tenant}\n${row.kind}\n${row.name}` : `${row.host}\n${row.principal}\n${row.address}`;
+}
+
+/** The state of an agent: it is late if it has something to beat for and does not. */
+export function stateOfAgent(agent, now) {
+  if (agent.lastBeat === null) return agent.claims > 0 ? "waiting" : "free";
+  return agent.claims > 0 && now - agent.lastBeat > LATE_MS ? "jeopardy" : "held";
+}
+
+const AGENT_WORD = { held: "beating", free: "connected", waiting: "no beat yet", jeopardy: "late" };
+
+/** "name on host". */
+export function holderName(holder) {
+  return holder.name || (holder.session ?? "").slice(0, 8) || "unnamed";
+}
+
+function who(cell, holders, more) {
+  const [first] = holders;
+  if (!first) {
+    setText(cell, "");
+    setAttribute(cell, "title", null);
+    return;
+  }
+  const names = holders.slice(0, NAMED_MAX).map((holder) => (holder.host ? `${holderName(holder)}@${holder.host}` : holderName(holder)));
+  const rest = more - names.length;
+  const text = visible(names.join(", ")) + (rest > 0 ? ` and ${count(rest)} more` : "");
+  if (cell.dataset.text === text) return;
+  cell.dataset.text = text;
+  cell.title = text;
+  cell.replaceChildren();
+  names.forEach((name, index) => {
+    const at = holders[index].host ? name.lastIndexOf("@") : name.length;
+    const host = name.slice(at);
+    cell.append(index > 0 ? ", " : "", make("bdi", {}, visible(name.slice(0, at)), make("span", { class: "quiet" }, visible(host))));
+  });
+  if (rest > 0) cell.append(make("span", { class: "quiet" }, ` and ${count(rest)} more`));
+}
+
+/** Shows the time since an instant; the page's tick keeps it true. */
+export function setSince(element, at) {
+  setAttribute(element, "data-since", at ? String(at) : null);
+  if (!at) setText(element, "");
+}
+
+/** Brings all shown times up to now. */
+export function tick(root, now) {
+  for (const element of root.querySelectorAll("[data-since]")) {
+    setText(element, span(now - Number(element.dataset.since)));
+  }
+}
+
+function routeParts(route) {
+  if (!route) return [];
+  return [route.proxy_id && `via ${route.proxy_id}`, route.partition > 0 && `partition ${route.partition}`, route.status].filter((part) => part);
+}
+
+function oldest(row) {
+  const of = row.holders.length > 0 ? row.holders : row.waiters;
+  return of.reduce((least, { since: at }) => (at && (!least || at < least) ? at : least), 0);
+}
+
+const columns = {
+  name: (title) => ({
+    title,
+    class: "name",
+    fill(cell, row, { link }) {
+      if (!cell.firstChild) cell.append(make("a", { class: "open" }, make("bdi")), make("span", { class: "tenant" }));
+      const [anchor, tenant] = cell.children;
+      setAttribute(anchor, "href", link(row));
+      setAttribute(anchor, "title", row.name);
+      setText(anchor.firstChild, visible(row.name));
+      setText(tenant, row.tenant === "default" ? "" : visible(row.tenant));
+    },
+  }),
+  kind: { title: "Kind", class: "kind", fill: (cell, row) => setText(cell, KIND[row.kind] ?? row.kind) },
+  state: {
+    title: "State",
+    class: "status",
+    fill(cell, row, { isStoreUp }) {
+      if (!cell.firstChild) cell.append(make("span", { class: "state" }));
+      const state = stateOf(row, isStoreUp);
+      setAttribute(cell.firstChild, "data-state", state);
+      setText(cell.firstChild, state);
+      setAttribute(cell, "title", row.error ? visible(row.error) : null);
+    },
+  },
+  holder: (title) => ({ title, class: "holder", fill: (cell, row) => who(cell, row.holders, row.holding) }),
+  since: {
+    title: "For",
+    class: "number since",
+    fill(cell, row) {
+      setSince(cell, oldest(row));
+    },
+  },
+  waiting: {
+    title: "Waiting",
+    class: "number waiting",
+    fill(cell, row) {
+      setText(cell, row.waiting > 0 ? count(row.waiting) : "0");
+      setAttribute(cell, "data-none", row.waiting > 0 ? null : "");
+    },
+  },
+  members: {
+    title: "Sessions",
+    class: "number members",
+    fill(cell, row) {
+      setText(cell, count(row.members));
+      setAttribute(cell, "title", visible(row.sessions.join(", ")));
+      setAttribute(cell, "data-none", row.members > 0 ? null : "");
+    },
+  },
+  token: {
+    title: "Token",
+    class: "number token",
+    fill: (cell, row) => setText(cell, row.holders.length === 1 ? String(row.holders[0].token ?? "") : ""),
+  },
+  route: {
+    title: "Route",
+    class: "route",
+    fill(cell, row) {
+      if (!cell.firstChild) cell.append(make("bdi"), make("span", { class: "quiet" }));
+      const address = row.route?.address ?? "";
+      setText(cell.firstChild, visible(address));
+      const parts = routeParts(row.route);
+      setText(cell.lastChild, parts.length > 0 ? ` ${visible(parts.join(" · "))}` : "");
+      setAttribute(cell, "title", address ? visible([address, ...parts].join(" · ")) : null);
+    },
+  },
+  use: {
+    title: "In use",
+    class: "use",
+    fill(cell, row) {
+      if (!cell.firstChild) cell.append(make("span", { class: "number" }), make("span", { class: "gauge", "aria-hidden": "true" }, make("span")));
+      const [text, gauge] = cell.children;
+      setText(text, row.limit === null ? count(row.holding) : `${count(row.holding)} of ${count(row.limit)}`);
+      const share = row.limit > 0 ? Math.min(1, row.holding / row.limit) : 0;
+      gauge.style.setProperty("--share", String(share));
+      setAttribute(gauge, "data-full", share >= 1 ? "" : null);
+    },
+  },
+};
+
+const agentColumns = [
+  {
+    title: "Host",
+    class: "name",
+    fill(cell, agent) {
+      if (!cell.firstChild) cell.append(make("span", { class: "open", tabindex: "0" }, make("bdi")));
+      setText(cell.firstChild.firstChild, visible(agent.host || "unknown"));
+      setAttribute(cell.firstChild, "title", agent.host);
+    },
+  },
+  {
+    title: "State",
+    class: "status",
+    fill(cell, agent, { now }) {
+      if (!cell.firstChild) cell.append(make("span", { class: "state" }));
+      const state = stateOfAgent(agent, now);
+      setAttribute(cell.firstChild, "data-state", state);
+      setText(cell.firstChild, AGENT_WORD[state]);
+    },
+  },
+  { title: "Version", class: "version", fill: (cell, agent) => setText(cell, agent.version ?? "") },
+  { title: "Principal", class: "holder", fill: (cell, agent) => (setText(cell, visible(agent.principal ?? "")), setAttribute(cell, "title", agent.principal)) },
+  { title: "Address", class: "route", fill: (cell, agent) => setText(cell, agent.address ?? "") },
+  { title: "Claims", class: "number claims", fill: (cell, agent) => (setText(cell, count(agent.claims ?? 0)), setAttribute(cell, "data-none", agent.claims > 0 ? null : "")) },
+  { title: "Last beat", class: "number beat", fill: (cell, agent) => setSince(cell, agent.lastBeat) },
+  {
+    title: "Beats late, p99",
+    class: "number late",
+    fill: (cell, agent) => setText(cell, agent.beat_late_p99_ms === null || agent.beat_late_p99_ms === undefined ? "–" : shortSpan(agent.beat_late_p99_ms)),
+  },
+  { title: "Connected", class: "number since", fill: (cell, agent) => setSince(cell, agent.connected) },
+];
+
+const { name, kind, state, holder, since, waiting, members, token, route, use } = columns;
+const COLUMNS = {
+  all: [name("Name"), kind, state, holder("Held by"), since, waiting],
+  projects: [name("Project"), state, holder("Master"), since, members, waiting],
+  leaders: [name("Role"), state, holder("Leader"), since, token, waiting],
+  leases: [name("Lease"), state, holder("Held by"), since, route, waiting],
+  semaphores: [name("Semaphore"), state, use, holder("Held by"), since, waiting],
+  agents: agentColumns,
+  changes: [],
+};
+
+/** Makes the head of a view's table. */
+export function fillHead(head, view) {
+  head.replaceChildren(...COLUMNS[view].map((column) => make("th", { role: "columnheader", scope: "col", class: column.class }, column.title)));
+}
+
+export function newRow(view) {
+  const cells = COLUMNS[view].map((column, index) =>
+    index === 0
+      ? make("th", { role: "rowheader", scope: "row", class: column.class })
+      : make("td", { role: "cell", class: column.class, "data-title": column.title }),
+  );
+  return make("tr", { role: "row" }, ...cells);
+}
+
+export function fillRow(element, view, row, context) {
+  COLUMNS[view].forEach((column, index) => column.fill(element.children[index], row, context));
+}
