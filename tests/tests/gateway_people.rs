@@ -1,7 +1,12 @@
 //! What a gateway shows people of who holds and waits for what.
 
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpStream;
+
 use serde_json::{Value, json};
-use tenure_tests::harness::{Gateway, Key, RedisServer, eventually};
+use tenure_tests::harness::{
+    Campaigner, DEADLINE, Gateway, Key, RedisServer, eventually, start_agent,
+};
 
 /// Somebody who looks, and claims as an agent does.
 struct Caller<'a> {
@@ -66,6 +71,14 @@ impl<'a> Caller<'a> {
         assert_eq!(status, 200, "{answer}");
     }
 
+    #[track_caller]
+    fn release(&self, number: usize, tenant: &str, kind: &str, name: &str) {
+        let resource = json!({"tenant": tenant, "kind": kind, "name": name});
+        let (_, answer) =
+            self.post("release", &json!({"claim": self.id(number), "resource": resource}));
+        assert_eq!(answer, json!({"found": true}));
+    }
+
     /// The rows of a page, and how many there are in all, once there are as many.
     #[track_caller]
     fn rows(&self, query: &str, total: usize) -> Vec<Value> {
@@ -74,6 +87,52 @@ impl<'a> Caller<'a> {
             assert_eq!(status, 200, "{page}");
             (page["total"] == total).then(|| page["rows"].as_array_mut().unwrap().split_off(0))
         })
+    }
+}
+
+/// An open stream of changes.
+struct Changes(BufReader<TcpStream>);
+
+impl Changes {
+    #[track_caller]
+    fn open(gateway: &Gateway, key: Option<&Key>) -> Changes {
+        let mut stream = TcpStream::connect(("127.0.0.1", gateway.port())).unwrap();
+        stream.set_read_timeout(Some(DEADLINE)).unwrap();
+        let header = key.map(Key::header).unwrap_or_default();
+        write!(stream, "GET /v1/changes HTTP/1.1\r\nHost: test\r\n{header}\r\n").unwrap();
+        let mut changes = Changes(BufReader::new(stream));
+        // At once, and before anything changes.
+        assert_eq!(changes.line_after(""), "HTTP/1.1 200 OK");
+        changes.line_after(": ");
+        changes
+    }
+
+    /// The rest of the next line that begins so.
+    #[track_caller]
+    fn line_after(&mut self, start: &str) -> String {
+        loop {
+            let mut line = String::new();
+            assert!(self.0.read_line(&mut line).unwrap() > 0, "the stream ended");
+            if let Some(rest) = line.trim_end_matches(['\r', '\n']).strip_prefix(start) {
+                return rest.to_owned();
+            }
+        }
+    }
+
+    #[track_caller]
+    fn next(&mut self) -> Value {
+        assert_eq!(self.line_after("event: "), "change");
+        serde_json::from_str(&self.line_after("data: ")).unwrap()
+    }
+
+    /// The next change: its word, resource and holder.
+    #[track_caller]
+    fn next_of(&mut self) -> [String; 3] {
+        let change = self.next();
+        assert!(change["at"].as_u64() > Some(1_600_000_000_000), "{change}");
+        let name = ["tenant", "kind", "name"].map(|of| change[of].as_str().unwrap().to_owned());
+        let holder = change["holder"].as_str().unwrap_or_default().to_owned();
+        [change["change"].as_str().unwrap().to_owned(), name.join("/"), holder]
     }
 }
 
@@ -184,4 +243,151 @@ fn a_question_that_is_wrong_is_refused_with_the_rule() {
     let detail = problem["detail"].as_str().unwrap();
     assert!(status == 422 && detail.contains("kind, search, offset, limit"), "{problem}");
     assert_eq!(caller.call("POST /v1/resources", "").0, 405);
+}
+
+#[test]
+fn a_store_that_is_away_is_told_of_and_its_rows_are_not_made_up() {
+    let mut redis = RedisServer::start();
+    let gateway = Gateway::start(&redis.url());
+    let caller = Caller::new(&gateway, None);
+    caller.claim(0, "acme", "leader", "a");
+    caller.rows("", 1);
+    redis.kill();
+    eventually("the gateway to notice", || {
+        let (status, overview) = caller.get("/v1/overview");
+        assert_eq!(status, 200, "{overview}");
+        let store = &overview["gateway"]["store"];
+        (store["state"] == "down" && store["error"].is_string()).then_some(())
+    });
+    for query in ["", "?offset=5"] {
+        eventually("rows to be refused", || {
+            let (status, problem) = caller.get(&format!("/v1/resources{query}"));
+            assert!([200, 503].contains(&status), "{problem}");
+            (status == 503 && problem["code"] == "upstream_unavailable").then_some(())
+        });
+    }
+    let (_, overview) = caller.get("/v1/overview");
+    assert_eq!(overview["complete"], false, "{overview}");
+    redis.start_again();
+    eventually("the rows of an empty store", || {
+        let (status, page) = caller.get("/v1/resources");
+        (status == 200 && page["total"] == 0).then_some(())
+    });
+    let (_, overview) = caller.get("/v1/overview");
+    assert_eq!(overview["gateway"]["store"]["state"], "up", "{overview}");
+}
+
+#[test]
+fn five_thousand_in_redis_are_found_in_small_steps() {
+    const COUNT: usize = 5_000;
+    let redis = RedisServer::start();
+    let fill = format!(
+        "for i = 1, {COUNT} do \
+           if i % 5 > 0 then redis.call('SET', 'leader:role-' .. i, 'another program', 'EX', 600) \
+           else redis.call('ZADD', 'tenant:acme:adv-sem:semaphore_main:' .. i, 9e9, 'm') end \
+           redis.call('SET', 'of nobody ' .. i, '') \
+         end \
+         redis.call('ZADD', 'adv-sem:semaphore_main:over', 1, 'm') \
+         redis.call('SET', 'adv-sem:semaphore_main:strange', 'x')"
+    );
+    redis.command::<()>(&["EVAL", &fill, "0"]);
+    redis.command::<()>(&["CONFIG", "SET", "slowlog-log-slower-than", "1000"]);
+    redis.command::<()>(&["SLOWLOG", "RESET"]);
+    let gateway = Gateway::start(&redis.url());
+    let caller = Caller::new(&gateway, None);
+    let overview = eventually("a whole reading", || {
+        let (_, overview) = caller.get("/v1/overview");
+        (overview["complete"] == true).then_some(overview)
+    });
+    assert_eq!(overview["counts"]["leader"], COUNT - COUNT / 5);
+    // The times are for whoever measures: other programs may have the machine at any moment.
+    let stats: String = redis.command(&["INFO", "commandstats"]);
+    let stats = stats.lines().filter(|line| line.contains("scan:") || line.contains("evalsha:"));
+    stats.for_each(|line| eprintln!("{line}"));
+    // What another program put there by mistake is listed, and does no harm.
+    caller.rows("", COUNT + 1);
+    let strange = caller.rows("?search=strange", 1).remove(0);
+    assert!(strange["error"].as_str().unwrap().contains("WRONGTYPE"), "{strange}");
+    assert_eq!(caller.rows("?kind=semaphore&limit=1", COUNT / 5 + 1)[0]["holding"], 1);
+    let slow: Vec<(u64, u64, u64, Vec<String>)> = redis
+        .command::<Vec<redis::Value>>(&["SLOWLOG", "GET", "-1"])
+        .into_iter()
+        .filter_map(|it| match it {
+            redis::Value::Array(mut it) => {
+                it.truncate(4);
+                redis::from_redis_value(redis::Value::Array(it)).ok()
+            }
+            _ => None,
+        })
+        .collect();
+    let took: Vec<_> = slow.iter().map(|(_, _, us, words)| (us, words.get(..4))).collect();
+    eprintln!("{} ms for {COUNT}; slower than 1 ms: {took:?}", overview["scanned_ms"]);
+}
+
+#[test]
+fn agents_are_listed_as_long_as_they_speak_here() {
+    let keys = [Key::within("laptop", &["--tenant", "default"]), Key::new("admin")];
+    let gateway = Gateway::start_with("embedded:", &[&keys[0], &keys[1]]);
+    let agent = start_agent(0, &gateway.url(), &gateway.config(&keys[0]));
+    let mut program = Campaigner::start(&agent, "program");
+    let with = json!({"ttl_ms": 3000});
+    let _held = ["a", "b"].map(|name| program.acquire("leader", name, &with));
+    let admin = Caller::new(&gateway, Some(&keys[1]));
+    let line = eventually("beats", || {
+        let (status, listed) = admin.get("/v1/agents");
+        assert_eq!(status, 200, "{listed}");
+        let of_laptop = |line: &&Value| line["principal"] == "laptop";
+        let lines: Vec<_> = listed["agents"].as_array().unwrap().iter().filter(of_laptop).collect();
+        assert_eq!(lines.len(), 1, "all its connections are one agent: {listed}");
+        let is_whole = lines[0]["claims"] == 2 && lines[0]["beat_late_p99_ms"].is_u64();
+        is_whole.then(|| lines[0].clone())
+    });
+    assert!(line["host"].is_string() && line["address"] == "127.0.0.1", "{line}");
+    assert!(line["version"].is_string() && line["last_beat_ms"].is_u64(), "{line}");
+    assert!(line["connected_ms"].as_u64() >= line["last_beat_ms"].as_u64(), "{line}");
+    // With bounds one sees its own.
+    let (_, own) = Caller::new(&gateway, Some(&keys[0])).get("/v1/agents");
+    let own = own["agents"].as_array().unwrap();
+    assert!(own.iter().all(|line| line["principal"] == "laptop") && !own.is_empty(), "{own:?}");
+    let (_, all) = admin.get("/v1/agents");
+    assert!(all["agents"].as_array().unwrap().iter().any(|line| line["principal"] == "admin"));
+}
+
+#[test]
+fn changes_are_told_as_they_happen_and_end_with_the_key() {
+    let keys = [Key::new("free"), Key::within("other", &["--tenant", "other"])];
+    let gateway = Gateway::start_with("embedded:", &[&keys[0], &keys[1]]);
+    let [free, other] = [0, 1].map(|at| Caller::new(&gateway, Some(&keys[at])));
+    let mut all = Changes::open(&gateway, Some(&keys[0]));
+    let mut bound = Changes::open(&gateway, Some(&keys[1]));
+    free.claim(0, "acme", "master", "crew");
+    free.claim(1, "acme", "master", "crew");
+    free.claim(1, "acme", "master", "crew");
+    free.release(0, "acme", "master", "crew");
+    other.claim(0, "other", "leader", "a");
+    for [change, holder] in
+        [["granted", "program 0"], ["waiting", "program 1"], ["released", "program 0"]]
+    {
+        assert_eq!(all.next_of(), [change, "acme/master/crew", holder]);
+    }
+    let expected = ["granted", "other/leader/a", "program 0"];
+    assert_eq!(all.next_of(), expected);
+    assert_eq!(bound.next_of(), expected, "of acme it was told nothing");
+
+    gateway.keys(&["revoke", keys[1].id()]);
+    let mut rest = String::new();
+    while bound.0.read_line(&mut rest).unwrap() > 0 && !rest.ends_with("0\r\n") {}
+    assert!(!rest.contains("event"), "{rest}");
+}
+
+#[test]
+fn a_gateway_tells_of_what_another_one_did_to_what_somebody_looks_at() {
+    let redis = RedisServer::start();
+    let gateways = [0, 1].map(|_| Gateway::start(&redis.url()));
+    let [here, there] = [0, 1].map(|at| Caller::new(&gateways[at], None));
+    there.claim(0, "acme", "leader", "a");
+    here.rows("", 1);
+    let mut changes = Changes::open(&gateways[0], None);
+    there.release(0, "acme", "leader", "a");
+    assert_eq!(changes.next_of(), ["changed", "acme/leader/a", ""]);
 }

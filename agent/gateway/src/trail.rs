@@ -138,7 +138,7 @@ impl Trail {
 
     /// Adds a line, or counts it as left out.
     pub fn tell(&self, by: By, fact: Fact) {
-        let Some(queue) = &self.0 else { return };
+        let Some(queue) = self.0.as_ref().filter(|_| fact.event != Event::Wait) else { return };
         let fits = fact.event != Event::Refusal || queue.messages.capacity() > FREE_FOR_REFUSALS;
         let entry = Message::Line(Box::new(Entry { wall_us: clock::wall_us(), by, fact }));
         if !fits || queue.messages.try_send(entry).is_err() {
@@ -232,7 +232,7 @@ impl Writer {
 impl Entry {
     fn line(&self) -> Line<'_> {
         let Entry { wall_us, by: By { key, principal, peer }, fact } = self;
-        let Fact { event, session, claim, resource, token, outcome } = fact;
+        let Fact { event, session, claim, resource, token, outcome, .. } = fact;
         let time = UNIX_EPOCH + Duration::from_micros(*wall_us);
         Line {
             time: humantime::format_rfc3339_micros(time).to_string(),

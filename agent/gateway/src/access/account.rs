@@ -4,7 +4,7 @@
 //! unless it is renewed. With several gateways each counts what passes through it.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tenure_core::model::{
@@ -39,6 +39,8 @@ struct Own {
 struct Live {
     stage: Stage,
     resource: Resource,
+    /// The name of its session; `None` if this gateway did not see the claim.
+    holder: Option<Arc<str>>,
     /// `None` if this gateway did not see the claim.
     session: Option<SessionId>,
     /// When a store forgets it, unless it is renewed.
@@ -64,6 +66,8 @@ pub struct Fact {
     pub claim: Option<ClaimId>,
     pub resource: Option<Resource>,
     pub token: Option<u64>,
+    /// The name of the session that it is about.
+    pub holder: Option<Arc<str>>,
     pub outcome: String,
 }
 
@@ -71,6 +75,8 @@ pub struct Fact {
 #[serde(rename_all = "snake_case")]
 pub enum Event {
     Register,
+    /// Not in the trail.
+    Wait,
     Grant,
     Preemption,
     Release,
@@ -121,6 +127,7 @@ impl Account {
                 let live = Live {
                     stage: Stage::Asked { queues: *enqueue },
                     resource: resource.clone(),
+                    holder: Some(Arc::clone(&owner.name)),
                     session: Some(owner.session),
                     until: now + *ttl,
                 };
@@ -159,7 +166,8 @@ impl Account {
                     session: live.as_ref().and_then(|live| live.session),
                     claim: Some(*claim),
                     resource: Some(resource.clone()),
-                    token: live.and_then(|live| live.token()),
+                    token: live.as_ref().and_then(Live::token),
+                    holder: live.and_then(|live| live.holder),
                     ..Fact::new(Event::Release, outcome)
                 });
             }
@@ -168,7 +176,8 @@ impl Account {
                 own.sessions.insert(session, now + record.ttl);
                 let resource = Some(record.master());
                 let fact = Fact::new(Event::Register, "announced");
-                facts.push(Fact { session: Some(session), resource, ..fact });
+                let holder = Some(Arc::clone(&record.owner.name));
+                facts.push(Fact { session: Some(session), resource, holder, ..fact });
             }
             (Request::Announce(record), Err(failure)) if !failure.is_uncertain() => {
                 own.sessions.remove(&record.owner.session);
@@ -259,7 +268,8 @@ impl Own {
             ClaimAnswer::Gone(reason) => return facts.extend(self.gone(*id, *reason)),
         };
         let (resource, session) = (resource.clone(), Some(owner.session));
-        let live = Live { stage, resource, session, until: now + *ttl };
+        let holder = Some(Arc::clone(&owner.name));
+        let live = Live { stage, resource, holder, session, until: now + *ttl };
         self.stands(*id, live, facts);
     }
 
@@ -290,8 +300,10 @@ impl Own {
                     live.until = until;
                     return;
                 }
-                let session = self.claims.get(claim).and_then(|live| live.session);
-                let live = Live { stage, resource: resource.clone(), session, until };
+                let known = self.claims.get(claim);
+                let session = known.and_then(|live| live.session);
+                let holder = known.and_then(|live| live.holder.clone());
+                let live = Live { stage, resource: resource.clone(), holder, session, until };
                 self.stands(*claim, live, facts);
             }
             (Subject::Session { .. }, _) => {}
@@ -311,7 +323,17 @@ impl Own {
                 claim: Some(id),
                 resource: Some(live.resource.clone()),
                 token: Some(token),
+                holder: live.holder.clone(),
                 ..Fact::new(Event::Grant, outcome)
+            });
+        }
+        if live.stage == Stage::Waiting && matches!(was, Some(Stage::Asked { .. })) {
+            facts.push(Fact {
+                session: live.session,
+                claim: Some(id),
+                resource: Some(live.resource.clone()),
+                holder: live.holder.clone(),
+                ..Fact::new(Event::Wait, "waiting")
             });
         }
         self.put(id, live);
@@ -366,6 +388,7 @@ impl Live {
             claim: Some(claim),
             token: self.token(),
             resource: Some(self.resource),
+            holder: self.holder,
             ..Fact::new(event, outcome(reason))
         }
     }
@@ -374,7 +397,15 @@ impl Live {
 impl Fact {
     pub fn new(event: Event, outcome: &str) -> Fact {
         let outcome = outcome.to_owned();
-        Fact { event, session: None, claim: None, resource: None, token: None, outcome }
+        Fact {
+            event,
+            session: None,
+            claim: None,
+            resource: None,
+            token: None,
+            holder: None,
+            outcome,
+        }
     }
 }
 

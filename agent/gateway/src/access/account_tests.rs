@@ -137,6 +137,7 @@ fn what_became_of_a_claim_is_told_once_and_in_order() {
     facts.extend(account.lost(id(3), GoneReason::Expired));
     let expected = [
         (Event::Register, "announced", None),
+        (Event::Wait, "waiting", None),
         (Event::Grant, "granted", Some(3)),
         (Event::Preemption, "preempted", Some(3)),
         (Event::Grant, "granted", Some(4)),

@@ -16,6 +16,7 @@ use tenure_wire::Code;
 use tokio::time::timeout;
 
 use super::Face;
+use super::people::Sender;
 use super::refused::Refused;
 use crate::access::Caller;
 use crate::trail::By;
@@ -30,11 +31,13 @@ pub(super) async fn hello(
 ) -> Result<Response, Refused> {
     // At any pace: it asks nothing of the store, and programs that call too often keep no agent from connecting.
     let caller = face.let_in(&request)?;
-    let Hello { protocol, .. } =
+    let sender = Sender::of(&caller, &request);
+    let hello: Hello =
         serde_json::from_slice(&body(request).await?).map_err(|error| invalid(&error))?;
-    if protocol == 0 {
+    if hello.protocol == 0 {
         return Err(Refused::new(Code::Invalid, "protocol: must be 1 at least"));
     }
+    face.people.agents.hello(sender, hello);
     json(&Welcome {
         protocol: PROTOCOL,
         version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -60,12 +63,14 @@ async fn carry_out(
     caller: &Caller,
     request: Request,
 ) -> Result<Response, Refused> {
+    let sender = Sender::of(caller, &request);
     let request = operation.read_request(&body(request).await?).map_err(|error| invalid(&error))?;
-    if let model::Request::Renew(beats) = &request
-        && beats.len() > BEATS_MAX
-    {
-        let detail = format!("beats: there may be {BEATS_MAX} at most, not {}", beats.len());
-        return Err(Refused::new(Code::Invalid, detail));
+    if let model::Request::Renew(beats) = &request {
+        if beats.len() > BEATS_MAX {
+            let detail = format!("beats: there may be {BEATS_MAX} at most, not {}", beats.len());
+            return Err(Refused::new(Code::Invalid, detail));
+        }
+        face.people.agents.beats(&sender, beats);
     }
     let answer = answer_body(face.carry_out(caller, request).await?);
     Ok(json_bytes(answer.map_err(|error| invalid(&error))?.into()))

@@ -1,9 +1,11 @@
 //! The one way of callers to the store: their rights, what they have, and the audit trail.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use axum::extract::Request as Call;
-use tenure_core::model::{Answer, Beat, BeatAnswer, ClaimId, Failure, GoneReason, Request};
+use tenure_core::model::{
+    Answer, Beat, BeatAnswer, ClaimId, Failure, GoneReason, Request, Resource,
+};
 use tenure_host::clock;
 use tenure_wire::Code;
 use tracing::info;
@@ -11,7 +13,7 @@ use tracing::info;
 use super::Face;
 use super::refused::Refused;
 use crate::access::{Caller, Event, Fact, KeyChange, Keys, Peer};
-use crate::store::Gone;
+use crate::store::{Gone, Observer};
 use crate::trail::By;
 
 /// Has the store tell a face of claims that end without having been asked to.
@@ -20,13 +22,30 @@ use crate::trail::By;
 ///
 /// When the store has ended.
 pub async fn observe(face: &Arc<Face>) -> Result<(), Gone> {
-    let observing = Arc::downgrade(face);
-    let lost = move |claim, reason| {
-        if let Some(face) = observing.upgrade() {
+    // One of its own knows all that a change of a resource is about.
+    let is_shared = face.info.kind != "embedded";
+    face.store.observe(Box::new(Observing { face: Arc::downgrade(face), is_shared })).await
+}
+
+/// A face that is told of what nobody asked for.
+struct Observing {
+    face: Weak<Face>,
+    /// Others change things in this store, too.
+    is_shared: bool,
+}
+
+impl Observer for Observing {
+    fn lost(&self, claim: ClaimId, reason: GoneReason) {
+        if let Some(face) = self.face.upgrade() {
             face.lost(claim, reason);
         }
-    };
-    face.store.observe(Box::new(lost)).await
+    }
+
+    fn changed(&self, resource: &Resource) {
+        if let Some(face) = self.face.upgrade().filter(|_| self.is_shared) {
+            face.people.changes.tell_changed(resource);
+        }
+    }
 }
 
 impl Face {
@@ -122,6 +141,7 @@ impl Face {
             && let Some(fact) = principal.account.lost(claim, reason)
         {
             let principal = Some(Arc::clone(&principal.name));
+            self.people.changes.tell_fact(&fact);
             self.trail.tell(By { principal, ..By::default() }, fact);
         }
     }
@@ -151,7 +171,9 @@ impl Face {
             return Ok(Answer::Renew(Vec::new()));
         }
         let began = clock::now();
-        let answer = if request.is_read() || !(caller.bounds.counts() || self.trail.is_kept()) {
+        let is_kept =
+            caller.bounds.counts() || self.trail.is_kept() || self.people.changes.is_watched();
+        let answer = if request.is_read() || !is_kept {
             self.store.ask(caller.principal.mark, request).await
         } else {
             self.ask_and_settle(caller, request).await?
@@ -169,10 +191,12 @@ impl Face {
         let admitted = account.admit(clock::now(), &request, &caller.bounds);
         admitted.map_err(|denied| Refused::denied(&denied))?;
         let (by, trail, asked) = (By::from(caller), self.trail.clone(), request.clone());
-        let principal = Arc::clone(&caller.principal);
+        let (principal, changes) =
+            (Arc::clone(&caller.principal), Arc::clone(&self.people.changes));
         // By the store's thread, so that lines are in the order in which the store answered.
         let then = Box::new(move |result: &_| {
             for fact in principal.account.settle(clock::now(), &asked, result) {
+                changes.tell_fact(&fact);
                 trail.tell(by.clone(), fact);
             }
         });

@@ -13,6 +13,7 @@ mod people;
 mod places;
 mod refused;
 mod serve;
+mod stream;
 
 use std::sync::Arc;
 

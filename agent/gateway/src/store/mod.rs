@@ -6,13 +6,13 @@ mod once;
 mod run;
 mod streams;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::io;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use tenure_core::model::{Answer, ClaimId, Failure, GoneReason, Request};
+use tenure_core::model::{Answer, ClaimId, Failure, GoneReason, Request, Resource};
 use tenure_core::time::Boottime;
 use tenure_stores::gateway::scope::Mark;
 use tenure_stores::settings::Opened;
@@ -57,7 +57,7 @@ enum Message {
     Listen(Mark, oneshot::Sender<Listener>),
     Health(oneshot::Sender<Health>),
     Examine(oneshot::Sender<Sent<Examination>>),
-    Observe(Sent<Lost>),
+    Observe(Sent<Box<dyn Observer>>),
     /// Answer what was asked, and end.
     Stop,
 }
@@ -65,8 +65,14 @@ enum Message {
 /// What is done with an answer before anybody is told, by the store's thread.
 pub type Then = Box<dyn FnOnce(&Result<Answer, Failure>) + Send>;
 
-/// What is done with the end of a claim that was not asked for, by the store's thread.
-pub type Lost = Box<dyn Fn(ClaimId, GoneReason) + Send>;
+/// Whoever is told of what was not asked for, by the store's thread.
+pub trait Observer: Send {
+    /// A claim has ended.
+    fn lost(&self, claim: ClaimId, reason: GoneReason);
+
+    /// Something may have become of a resource.
+    fn changed(&self, resource: &Resource);
+}
 
 /// Whoever waits for an answer.
 struct Reply {
@@ -174,13 +180,13 @@ impl Store {
         self.send(mark, request, Some(then)).await
     }
 
-    /// Has `lost` called from now on, before anybody is told of what follows.
+    /// Has an observer told from now on, before anybody else is told of what follows.
     ///
     /// # Errors
     ///
     /// When its thread has ended.
-    pub async fn observe(&self, lost: Lost) -> Result<(), Gone> {
-        self.messages.send(Message::Observe(Sent(lost))).await.map_err(|_| Gone)
+    pub async fn observe(&self, observer: Box<dyn Observer>) -> Result<(), Gone> {
+        self.messages.send(Message::Observe(Sent(observer))).await.map_err(|_| Gone)
     }
 
     /// The answer to a read. Unlike [`Store::ask`] it makes nobody be told of what changes later.

@@ -24,7 +24,7 @@ use tracing::{error, info};
 
 use super::addressees::{Addressees, To};
 use super::news::Teller;
-use super::{Clock, Listener, Lost, Message, Reply, Sent};
+use super::{Clock, Listener, Message, Observer, Reply, Sent};
 
 /// Requests that the store has and has not answered; more stay in the queue.
 const UNDER_WAY_MAX: usize = 16_384;
@@ -51,8 +51,8 @@ pub(super) struct Run {
     replies: HashMap<CallId, Awaited>,
     calls: u64,
     woken: Woken,
-    /// Who is told of claims that were lost.
-    observer: Option<Lost>,
+    /// Who is told of what nobody asked for.
+    observer: Option<Box<dyn Observer>>,
     /// Nobody can ask, or it was told to end.
     stop_by: Option<Boottime>,
 }
@@ -246,7 +246,7 @@ impl Run {
             // Whoever asked these may have gone.
             Message::Health(reply) => drop(reply.send(self.store.health())),
             Message::Examine(reply) => drop(reply.send(Sent(self.store.examine()))),
-            Message::Observe(Sent(lost)) => self.observer = Some(lost),
+            Message::Observe(Sent(observer)) => self.observer = Some(observer),
             Message::Stop => self.stop_by = Some(now + STOP_PATIENCE),
         }
     }
@@ -262,11 +262,14 @@ impl Run {
     fn give(&mut self, now: Boottime, Outcome { answers, news, told, lost }: Outcome) {
         for (claim, reason) in lost {
             if let Some(observer) = &self.observer {
-                observer(claim, reason);
+                observer.lost(claim, reason);
             }
         }
         // Losses come before the grants that follow from them.
         for (to, news) in news {
+            if let (Some(observer), News::Resource(resource)) = (&self.observer, &news) {
+                observer.changed(resource);
+            }
             self.teller.tell(now, to, &news, self.store.as_relay());
         }
         for told in told {

@@ -21,7 +21,7 @@ use super::*;
 
 const MARK: Mark = Mark::at_end_of(Uuid::nil());
 
-fn open(dir: &TempDir) -> (Store, Thread) {
+pub(crate) fn open(dir: &TempDir) -> (Store, Thread) {
     open_by(dir, Arc::new(clock::now))
 }
 

@@ -45,6 +45,9 @@ pub struct Address {
     access: GatewayAccess,
     peer: Peer,
     scope: Arc<Scope>,
+    /// What the gateway calls this agent.
+    agent: String,
+    host: Option<String>,
 }
 
 /// A connection to a gateway.
@@ -69,7 +72,10 @@ impl GatewayAccess {
 impl Address {
     pub(super) fn new(access: GatewayAccess) -> Address {
         let peer = Peer { what: GATEWAY, place: access.endpoint.to_string() };
-        Address { access, peer, scope: Arc::default() }
+        // Agents that are called the same are taken for one by people, and by nobody else.
+        let agent = format!("{:016x}", getrandom::u64().unwrap_or(0));
+        let host = tenure_host::machine::host_name().ok();
+        Address { access, peer, scope: Arc::default(), agent, host }
     }
 
     pub(super) fn timeout(&self) -> Duration {
@@ -85,12 +91,12 @@ impl Address {
         purpose: Purpose,
         hints: Option<ConnectionHints>,
     ) -> Result<Dialed<Connection>, ConnectError> {
-        let Address { access, peer, scope } = self;
+        let Address { access, peer, scope, agent, .. } = self;
         let tls = access.tls.as_ref().map(|trust| Tls { trust, way_out: tls_way_out });
         let timeout = access.connect_timeout;
         let stream = stream::connect(peer, &access.endpoint, tls, timeout).await?;
         let key = access.current_key();
-        let (http, pump) = Http::over(stream, &access.endpoint, key.as_ref(), peer).await?;
+        let (http, pump) = Http::over(stream, &access.endpoint, key.as_ref(), peer, agent).await?;
         let opening = async {
             let welcome = self.welcomed(&self.say_hello(http.turn().await).await?)?;
             let feed = match (purpose, hints) {
@@ -125,7 +131,8 @@ impl Address {
     /// Says the first words.
     async fn say_hello(&self, turn: Result<Turn<'_>, CallError>) -> Result<Answered, ConnectError> {
         let lost = |error| self.lost(&error);
-        let hello = Hello { protocol: PROTOCOL, version: env!("CARGO_PKG_VERSION").to_owned() };
+        let (version, host) = (env!("CARGO_PKG_VERSION").to_owned(), self.host.clone());
+        let hello = Hello { protocol: PROTOCOL, version, host };
         let body = serde_json::to_vec(&hello).unwrap_or_default();
         turn.map_err(lost)?.post(HELLO, body).await.map_err(lost)
     }

@@ -7,14 +7,14 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{self, SendRequest};
-use hyper::header::{self, HeaderValue, InvalidHeaderValue};
+use hyper::header::{self, HeaderName, HeaderValue, InvalidHeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use tenure_core::model::{Denial, DenialRule};
 use tenure_wire::Problem;
 use tokio::sync::{Mutex, MutexGuard};
 
-use super::wire::ANSWER_BYTES_MAX;
+use super::wire::{AGENT, ANSWER_BYTES_MAX};
 use crate::remote::Pump;
 use crate::remote::stream::Stream;
 use crate::remote::{ConnectError, Endpoint, Peer, TlsFault};
@@ -34,6 +34,7 @@ const QUOTED_MAX: usize = 200;
 pub(super) struct Http {
     sender: Arc<Mutex<SendRequest<Full<Bytes>>>>,
     host: HeaderValue,
+    agent: HeaderValue,
     authorization: Option<HeaderValue>,
 }
 
@@ -81,6 +82,7 @@ impl Http {
         endpoint: &Endpoint,
         key: Option<&Secret>,
         peer: &Peer,
+        agent: &str,
     ) -> Result<(Http, Pump), ConnectError> {
         let lost = |error: hyper::Error| ConnectError::lost(peer, &error.to_string());
         let unfit = |_: InvalidHeaderValue| ConnectError::Unfit {
@@ -98,6 +100,7 @@ impl Http {
         let http = Http {
             sender: Arc::new(Mutex::new(sender)),
             host: HeaderValue::try_from(endpoint.to_string()).map_err(unfit)?,
+            agent: HeaderValue::try_from(agent).map_err(unfit)?,
             authorization: authorization.transpose().map_err(unfit)?,
         };
         let peer = peer.clone();
@@ -162,6 +165,7 @@ impl Turn<'_> {
         *request.uri_mut() = path.parse().unwrap_or_default();
         let headers = request.headers_mut();
         headers.insert(header::HOST, self.http.host.clone());
+        headers.insert(HeaderName::from_static(AGENT), self.http.agent.clone());
         if let Some(authorization) = &self.http.authorization {
             headers.insert(header::AUTHORIZATION, authorization.clone());
         }

@@ -26,6 +26,9 @@ pub const HELLO: &str = "/v1/upstream/hello";
 pub const CHANGES: &str = "/v1/upstream/changes";
 /// `POST` without a body: answered by a `tenure_wire::Diagnosis` of the store.
 pub const EXAMINE: &str = "/v1/upstream/examine";
+/// The header that says which agent a call is of, for people: the same on all of its connections, and another after
+/// each start of it.
+pub const AGENT: &str = "tenure-agent";
 /// Most bytes of a request: [`BEATS_MAX`] beats of resources with the longest names have half of it.
 pub const REQUEST_BYTES_MAX: usize = 1 << 20;
 /// Most bytes of an answer; the holders of a large semaphore have a tenth of it.
@@ -42,6 +45,9 @@ pub struct Hello {
     pub protocol: u32,
     /// The agent's version, for people.
     pub version: String,
+    /// The agent's host, for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
 }
 
 /// A gateway that lets an agent in.

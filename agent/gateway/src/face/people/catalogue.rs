@@ -80,7 +80,9 @@ impl Catalogue {
         while self.goes_on() {
             let asked = clock::now();
             let page = Page { after, limit: RESOURCES_LISTED_MAX };
-            match store.look(Request::Resources { page }).await {
+            let answer = store.look(Request::Resources { page }).await;
+            let took = clock::now().since(asked);
+            match answer {
                 Ok(Answer::Resources { resources, next }) => {
                     names.add(resources);
                     after = next;
@@ -97,7 +99,7 @@ impl Catalogue {
                 let so_far = names.listing(now.since(began), false);
                 self.listing.send_replace(Arc::new(so_far));
             }
-            rest(now.since(asked) * REST).await;
+            rest(took * REST).await;
         }
         None
     }

@@ -1,18 +1,25 @@
 //! What people see: who holds and waits for what, and how the gateway does. JSON, read-only, and within the bounds
 //! of the key of whoever asks.
 
+mod agents;
 mod catalogue;
+mod changes;
 mod listing;
 mod overview;
 mod query;
 mod resources;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 
 use axum::Router;
 use axum::routing::get;
 
-pub(super) use self::catalogue::Catalogue;
+use self::agents::Agents;
+pub(super) use self::agents::Sender;
+use self::catalogue::Catalogue;
+use self::changes::Changes;
 use super::Face;
 
 /// What a gateway knows for people.
@@ -23,18 +30,28 @@ pub struct People {
     /// ms since 1970.
     started_at: u64,
     catalogue: Arc<Catalogue>,
+    pub(super) agents: Agents,
+    pub(super) changes: Arc<Changes>,
 }
 
 impl People {
     /// Nobody has looked yet.
     pub fn new(mode: String) -> People {
-        People { mode, started_at: now_ms(), catalogue: Arc::default() }
+        People {
+            mode,
+            started_at: now_ms(),
+            catalogue: Arc::default(),
+            agents: Agents::default(),
+            changes: Arc::default(),
+        }
     }
 }
 
 /// The endpoints.
 pub(super) fn routes() -> Router<Arc<Face>> {
     Router::new()
+        .route("/v1/agents", get(agents::agents))
+        .route("/v1/changes", get(changes::changes))
         .route("/v1/overview", get(overview::overview))
         .route("/v1/resources", get(resources::resources))
 }

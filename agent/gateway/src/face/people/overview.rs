@@ -91,7 +91,7 @@ pub(super) async fn overview(
 }
 
 /// Whether the store answers, and what is wrong.
-async fn health(face: &Face) -> (bool, Option<String>) {
+pub(super) async fn health(face: &Face) -> (bool, Option<String>) {
     match timeout(HEALTH_WITHIN, face.store.health()).await {
         Ok(Ok(health)) => {
             let is_up = matches!(health.state, UpstreamState::Up | UpstreamState::Quarantined);

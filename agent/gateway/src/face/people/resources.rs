@@ -12,6 +12,7 @@ use tenure_core::model::{
 use tenure_wire::{Kind, Route};
 
 use super::listing::Wanted;
+use super::overview;
 use super::query::Pairs;
 use crate::face::Face;
 use crate::face::refused::Refused;
@@ -93,8 +94,14 @@ pub(super) async fn resources(
     }
     let asked = stream::iter(page).map(|name| row(&face, name)).buffered(ASKED_AT_ONCE);
     let (rows, failures): (Vec<Row>, Vec<Option<Failure>>) = asked.unzip().await;
-    // One may be something that another program put there. With none of them the store is away.
-    match failures.into_iter().collect::<Option<Vec<_>>>().and_then(|mut all| all.pop()) {
+    let failure = failures.into_iter().collect::<Option<Vec<_>>>().and_then(|mut all| all.pop());
+    // What another program put in the place of one is told in its row.
+    let is_away = match &failure {
+        None | Some(Failure::Denied(_)) => false,
+        Some(Failure::Unavailable(_)) => true,
+        Some(Failure::Unknown(_)) => !overview::health(&face).await.0,
+    };
+    match failure.filter(|_| is_away) {
         Some(failure) => Err(failure.into()),
         None => Ok(Json(Rows { total, offset, rows })),
     }

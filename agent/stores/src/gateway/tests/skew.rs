@@ -1,7 +1,7 @@
 //! Agents and gateways of different versions.
 //!
 //! `protocol_1.txt` has what both sides said when protocol 1 came out. It is never written anew: what a later
-//! version says beyond it gets a file of its own.
+//! version says beyond it gets a file of its own, as `resources.txt` is.
 
 use serde_json::Value;
 
@@ -9,7 +9,7 @@ use super::*;
 use crate::gateway::wire::Hello;
 use crate::relay::Carried;
 
-const RECORDED: &str = include_str!("protocol_1.txt");
+const RECORDED: &str = concat!(include_str!("protocol_1.txt"), include_str!("resources.txt"));
 
 /// What this version says, a line each: the kind of message, and its body.
 fn said() -> Vec<String> {
@@ -17,23 +17,27 @@ fn said() -> Vec<String> {
     let json = |value: serde_json::Result<String>| value.unwrap();
     let store = StoreInfo { kind: "toy".to_owned(), guarantee: "none".to_owned() };
     let (version, mark) = (|| "0.1.0".to_owned(), Mark::of("p"));
-    let hello = Hello { protocol: PROTOCOL, version: version() };
+    let hello = Hello { protocol: PROTOCOL, version: version(), host: Some("h".to_owned()) };
     let welcome = Welcome { protocol: PROTOCOL, version: version(), store, mark };
     let mut said = vec![
         format!("hello {}", json(serde_json::to_string(&hello))),
         format!("welcome {}", json(serde_json::to_string(&welcome))),
     ];
-    said.extend(requests().into_iter().map(|request| {
+    let ask = |request| {
         let operation = Operation::of(&request);
         format!("ask:{operation} {}", text(request_body(request).unwrap()))
-    }));
-    said.extend(answers().into_iter().map(|(operation, answer)| {
-        format!("answer:{operation} {}", text(answer_body(answer).unwrap()))
-    }));
+    };
+    let answer =
+        |(operation, answer)| format!("answer:{operation} {}", text(answer_body(answer).unwrap()));
+    said.extend(requests().into_iter().map(ask));
+    said.extend(answers().into_iter().map(answer));
     said.extend(all_news().into_iter().map(|news| {
         let line = text(news.line().unwrap());
         format!("news {}", line.trim_end().strip_prefix("data: ").unwrap())
     }));
+    let (requests, answers) = later();
+    said.extend(requests.into_iter().map(ask));
+    said.extend(answers.into_iter().map(answer));
     said
 }
 
@@ -65,8 +69,10 @@ fn the_version_before_understands_this_one() {
 
 #[test]
 fn this_version_understands_the_one_before() {
-    let (mut requests, mut answers, mut news) =
-        (requests().into_iter(), answers().into_iter(), all_news().into_iter());
+    let (later_requests, later_answers) = later();
+    let mut requests = requests().into_iter().chain(later_requests);
+    let mut answers = answers().into_iter().chain(later_answers);
+    let mut news = all_news().into_iter();
     let operation = |name: &str| {
         Operation::ALL.into_iter().find(|operation| operation.to_string() == name).unwrap()
     };

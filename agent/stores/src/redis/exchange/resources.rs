@@ -8,8 +8,8 @@ use super::super::layout::{Layout, SemaphoreKey};
 use super::reply::{Items, ReplyError, text};
 use super::scripts::{self, Invocation};
 
-/// Keys that one call looks at; the server may look at some more. It takes less than half a millisecond.
-const KEYS_PER_CALL: usize = 250;
+/// Keys that one call looks at; the server may look at some more. That takes it a fraction of a millisecond.
+const KEYS_PER_CALL: usize = 100;
 /// The cursor at which a walk begins, and has ended.
 const START: &str = "0";
 

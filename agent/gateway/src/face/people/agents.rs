@@ -1,0 +1,333 @@
+//! Agents that speak with this gateway.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use axum::Json;
+use axum::extract::{Request, State};
+use serde::Serialize;
+use tenure_core::model::{Beat, ClaimId, Subject};
+use tenure_core::time::Boottime;
+use tenure_host::clock;
+use tenure_stores::gateway::scope::Mark;
+use tenure_stores::gateway::wire::{AGENT, Hello};
+
+use crate::access::Caller;
+use crate::face::Face;
+use crate::face::refused::Refused;
+
+/// Agents that are known at a time; no more are taken up.
+const AGENTS_MAX: usize = 10_000;
+/// An agent that has said nothing for so long is forgotten.
+const FORGET_AFTER: Duration = Duration::from_secs(600);
+/// How often it is looked for those who have gone, and for claims that have.
+const FORGET_EVERY: Duration = Duration::from_secs(5);
+/// Beats whose lateness counts, about: half of it is forgotten when there are more.
+const REMEMBERED: u32 = 4096;
+/// Longest text of an agent about itself that is kept, characters.
+const TEXT_MAX: usize = 128;
+/// Claims of all agents whose beats are followed, about 60 bytes each; more are not counted.
+const CLAIMS_MAX: usize = 200_000;
+/// An agent beats each claim when a third of its ttl has passed, or sooner.
+const BEATS_PER_TTL: u32 = 3;
+
+/// The agents.
+#[derive(Debug, Default)]
+pub(in crate::face) struct Agents(Mutex<Known>);
+
+#[derive(Debug, Default)]
+struct Known {
+    agents: HashMap<Key, Agent>,
+    /// Those of all of them.
+    claims: usize,
+    forget_at: Boottime,
+}
+
+/// The principal, and what the agent calls itself; an older one goes by its address.
+type Key = (Mark, String);
+
+/// The agent that sent a call.
+#[derive(Debug, Clone)]
+pub(in crate::face) struct Sender {
+    key: Key,
+    principal: Arc<str>,
+    address: Option<String>,
+}
+
+#[derive(Debug)]
+struct Agent {
+    host: Option<String>,
+    version: String,
+    principal: Arc<str>,
+    address: Option<String>,
+    since: Boottime,
+    said: Boottime,
+    beat: Option<Boottime>,
+    late: Late,
+    /// What it beats.
+    claims: HashMap<ClaimId, Beaten>,
+}
+
+#[derive(Debug)]
+struct Beaten {
+    at: Boottime,
+    ttl: Duration,
+}
+
+/// How late beats came, in ms: on time, up to 1, 3, 7, 15 …
+#[derive(Debug, Default)]
+struct Late {
+    counts: [u32; 18],
+    sum: u32,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct Listed {
+    agents: Vec<Line>,
+}
+
+#[derive(Debug, Serialize)]
+struct Line {
+    /// `None` of an agent that does not say.
+    host: Option<String>,
+    version: String,
+    principal: Arc<str>,
+    address: Option<String>,
+    /// How long it has been known, ms.
+    connected_ms: u64,
+    /// How long ago its last beats came, ms; `None` before the first.
+    last_beat_ms: Option<u64>,
+    /// How much later than a third of the claim's ttl after the one before its beats come, but for a hundredth of
+    /// them; no exact number. `None` before any second one.
+    beat_late_p99_ms: Option<u64>,
+    /// The claims that it keeps alive.
+    claims: usize,
+}
+
+impl Sender {
+    /// The agent that sent a call.
+    pub(in crate::face) fn of(caller: &Caller, call: &Request) -> Sender {
+        let address = caller.peer.map(|peer| peer.ip().to_string());
+        let said = call.headers().get(AGENT).and_then(|it| it.to_str().ok()).map(short);
+        let own = said.or_else(|| address.clone()).unwrap_or_default();
+        let principal = Arc::clone(&caller.principal.name);
+        Sender { key: (caller.principal.mark, own), principal, address }
+    }
+}
+
+impl Agents {
+    /// An agent says who it is.
+    pub(in crate::face) fn hello(&self, sender: Sender, hello: Hello) {
+        let now = clock::now();
+        let mut known = self.known();
+        known.forget(now);
+        if known.agents.len() >= AGENTS_MAX && !known.agents.contains_key(&sender.key) {
+            return;
+        }
+        let Sender { key, principal, address } = sender;
+        let agent = known.agents.entry(key).or_insert_with(|| Agent::new(now, principal));
+        agent.host = hello.host.as_deref().map(short);
+        agent.version = short(&hello.version);
+        agent.address = address;
+        agent.said = now;
+    }
+
+    /// An agent beats.
+    pub(in crate::face) fn beats(&self, sender: &Sender, beats: &[Beat]) {
+        let now = clock::now();
+        let mut known = self.known();
+        let room = CLAIMS_MAX.saturating_sub(known.claims);
+        let Some(agent) = known.agents.get_mut(&sender.key) else { return };
+        let before = agent.claims.len();
+        agent.beats(now, beats, room);
+        let after = agent.claims.len();
+        known.claims = (known.claims + after).saturating_sub(before);
+    }
+
+    /// Those that somebody may see: with bounds, its own.
+    fn lines(&self, caller: &Caller) -> Vec<Line> {
+        let now = clock::now();
+        let mut known = self.known();
+        known.forget(now);
+        let sees_all = caller.bounds.scope.names_all();
+        let own = caller.principal.mark;
+        let seen = known.agents.iter_mut().filter(|((mark, _), _)| sees_all || *mark == own);
+        let mut lines: Vec<_> = seen.map(|(_, agent)| agent.line(now)).collect();
+        lines.sort_by(|a, b| (&a.host, &a.principal).cmp(&(&b.host, &b.principal)));
+        lines
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Known {
+    /// Forgets who has gone. Looks through all, so that nobody is asked more often than every few seconds.
+    fn forget(&mut self, now: Boottime) {
+        if now < self.forget_at {
+            return;
+        }
+        self.forget_at = now + FORGET_EVERY;
+        self.agents.retain(|_, agent| now.since(agent.said) < FORGET_AFTER);
+        self.agents.values_mut().for_each(|agent| agent.forget(now));
+        self.claims = self.agents.values().map(|agent| agent.claims.len()).sum();
+    }
+}
+
+impl Agent {
+    fn new(now: Boottime, principal: Arc<str>) -> Agent {
+        Agent {
+            host: None,
+            version: String::new(),
+            principal,
+            address: None,
+            since: now,
+            said: now,
+            beat: None,
+            late: Late::default(),
+            claims: HashMap::new(),
+        }
+    }
+
+    /// Takes beats; of claims that are new as many as there is room for.
+    fn beats(&mut self, now: Boottime, beats: &[Beat], room: usize) {
+        (self.said, self.beat) = (now, Some(now));
+        let most = self.claims.len() + room;
+        for Beat { subject, ttl } in beats {
+            let Subject::Claim { claim, .. } = subject else { continue };
+            let beaten = Beaten { at: now, ttl: *ttl };
+            if let Some(before) = self.claims.get_mut(claim) {
+                let before = std::mem::replace(before, beaten);
+                self.late.add(now.since(before.at).saturating_sub(before.ttl / BEATS_PER_TTL));
+            } else if self.claims.len() < most {
+                self.claims.insert(*claim, beaten);
+            }
+        }
+    }
+
+    /// Forgets claims that it does not beat any more.
+    fn forget(&mut self, now: Boottime) {
+        self.claims.retain(|_, beaten| now.since(beaten.at) < beaten.ttl);
+        if self.claims.capacity() > 1024 && self.claims.len() < self.claims.capacity() / 8 {
+            self.claims.shrink_to_fit();
+        }
+    }
+
+    fn line(&self, now: Boottime) -> Line {
+        let ago = |at: Boottime| u64::try_from(now.since(at).as_millis()).unwrap_or(u64::MAX);
+        let lasts = |beaten: &&Beaten| now.since(beaten.at) < beaten.ttl;
+        Line {
+            host: self.host.clone(),
+            version: self.version.clone(),
+            principal: Arc::clone(&self.principal),
+            address: self.address.clone(),
+            connected_ms: ago(self.since),
+            last_beat_ms: self.beat.map(ago),
+            beat_late_p99_ms: self.late.p99(),
+            claims: self.claims.values().filter(lasts).count(),
+        }
+    }
+}
+
+impl Late {
+    fn add(&mut self, late: Duration) {
+        if self.sum >= REMEMBERED {
+            self.counts.iter_mut().for_each(|count| *count /= 2);
+            self.sum = self.counts.iter().sum();
+        }
+        let ms = u64::try_from(late.as_millis()).unwrap_or(u64::MAX);
+        let bucket = (u64::BITS - ms.leading_zeros()) as usize;
+        self.counts[bucket.min(self.counts.len() - 1)] += 1;
+        self.sum += 1;
+    }
+
+    /// No more than a hundredth was later, ms.
+    fn p99(&self) -> Option<u64> {
+        let mut above = self.sum;
+        let mut buckets = self.counts.iter().enumerate();
+        let bucket = buckets.find(|(_, count)| {
+            above -= **count;
+            u64::from(above) * 100 <= u64::from(self.sum)
+        });
+        let (bucket, _) = bucket.filter(|_| self.sum > 0)?;
+        Some((1 << bucket) - 1)
+    }
+}
+
+/// As much of a text as is kept.
+fn short(text: &str) -> String {
+    text.chars().filter(|c| !c.is_control()).take(TEXT_MAX).collect()
+}
+
+/// Tells of the agents that speak with this gateway.
+pub(super) async fn agents(
+    State(face): State<Arc<Face>>,
+    request: Request,
+) -> Result<Json<Listed>, Refused> {
+    let caller = face.admit(&request, false)?;
+    Ok(Json(Listed { agents: face.people.agents.lines(&caller) }))
+}
+
+#[cfg(test)]
+mod tests {
+    use tenure_core::model::Resource;
+    use tenure_wire::Kind;
+    use uuid::Uuid;
+
+    use super::*;
+
+    const NOW: Boottime = Boottime::from_nanos(1_000_000_000_000);
+    const TTL: Duration = Duration::from_secs(30);
+
+    fn beat(number: u128) -> Beat {
+        let resource = Resource { tenant: "t".into(), kind: Kind::Leader, name: "n".into() };
+        let claim = ClaimId(Uuid::from_u128(number));
+        Beat { subject: Subject::Claim { claim, resource }, ttl: TTL }
+    }
+
+    #[test]
+    fn beats_tell_what_an_agent_has_and_how_late_it_is() {
+        let mut agent = Agent::new(NOW, "p".into());
+        let beats: Vec<_> = (0..3).map(beat).collect();
+        agent.beats(NOW, &beats, 2);
+        let line = agent.line(NOW);
+        assert_eq!((line.claims, line.beat_late_p99_ms), (2, None), "there was room for two");
+        let mut now = NOW;
+        for _ in 0..100 {
+            now = now + TTL / BEATS_PER_TTL;
+            agent.beats(now, &beats[..1], 0);
+        }
+        assert_eq!(agent.line(now).beat_late_p99_ms, Some(0));
+        for _ in 0..10 {
+            now = now + TTL / BEATS_PER_TTL + Duration::from_millis(900);
+            agent.beats(now, &beats[..1], 0);
+        }
+        let line = agent.line(now + Duration::from_millis(5));
+        assert_eq!((line.claims, line.beat_late_p99_ms), (1, Some(1023)));
+        assert_eq!((line.last_beat_ms, line.host), (Some(5), None));
+        agent.forget(now);
+        assert_eq!(agent.claims.len(), 1);
+    }
+
+    #[test]
+    fn who_has_gone_is_forgotten_and_there_is_an_end_to_who_is_known() {
+        let agents = Agents::default();
+        let sender = |number: usize| Sender {
+            key: (Mark::of("p"), number.to_string()),
+            principal: "p".into(),
+            address: None,
+        };
+        let hello = || Hello { protocol: 1, version: "v\n".repeat(TEXT_MAX), host: None };
+        for number in 0..AGENTS_MAX + 5 {
+            agents.hello(sender(number), hello());
+        }
+        let mut known = agents.known();
+        assert_eq!(known.agents.len(), AGENTS_MAX);
+        assert!(known.agents.values().all(|agent| agent.version == "v".repeat(TEXT_MAX)));
+        known.forget_at = Boottime::ZERO;
+        known.forget(clock::now() + FORGET_AFTER);
+        assert_eq!(known.agents.len(), 0);
+    }
+}

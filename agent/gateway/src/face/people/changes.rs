@@ -1,0 +1,250 @@
+//! What changes, for people: as far as it passes through this gateway, or its store tells of it.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use axum::body::Bytes;
+use axum::extract::{Request, State};
+use axum::response::Response;
+use serde::Serialize;
+use tenure_core::model::Resource;
+use tenure_core::time::Boottime;
+use tenure_host::clock;
+use tenure_wire::Kind;
+use tokio::sync::broadcast::{self, error::RecvError};
+
+use super::now_ms;
+use crate::access::{Event, Fact, KeyBounds};
+use crate::face::refused::Refused;
+use crate::face::stream::Source;
+use crate::face::{Face, stream};
+
+/// Changes that wait for the slowest reader, about 300 bytes each; one that is further behind misses some, and is told
+/// how many.
+const CHANGES_MAX: usize = 1024;
+/// What the store tells of a resource within this time of a change that was told says no more than that did.
+const SAID_BEFORE: Duration = Duration::from_secs(2);
+
+/// The way of changes to those who read them.
+#[derive(Debug)]
+pub(in crate::face) struct Changes {
+    readers: broadcast::Sender<Arc<Change>>,
+    /// The resource that was told of last, and when.
+    last: Mutex<Option<(Resource, Boottime)>>,
+}
+
+#[derive(Debug)]
+struct Change {
+    resource: Resource,
+    /// The event, as readers get it.
+    event: Bytes,
+}
+
+/// The data of an event.
+#[derive(Serialize)]
+struct Data<'a> {
+    /// ms since 1970.
+    at: u64,
+    tenant: &'a str,
+    kind: Kind,
+    name: &'a str,
+    change: &'a str,
+    reason: Option<&'a str>,
+    /// The name of the session that it is about, where that is known.
+    holder: Option<&'a str>,
+    token: Option<u64>,
+}
+
+impl Default for Changes {
+    fn default() -> Changes {
+        Changes { readers: broadcast::channel(CHANGES_MAX).0, last: Mutex::default() }
+    }
+}
+
+impl Changes {
+    /// True if somebody reads.
+    pub(in crate::face) fn is_watched(&self) -> bool {
+        self.readers.receiver_count() > 0
+    }
+
+    /// Tells what became of something.
+    pub(in crate::face) fn tell_fact(&self, fact: &Fact) {
+        let Some(resource) = fact.resource.as_ref().filter(|_| self.is_watched()) else { return };
+        let Some((change, reason)) = change_of(fact) else { return };
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) =
+            Some((resource.clone(), clock::now()));
+        self.tell(resource, change, reason, fact.holder.as_deref(), fact.token);
+    }
+
+    /// Tells that something became of a resource, by the word of the store.
+    pub(in crate::face) fn tell_changed(&self, resource: &Resource) {
+        if !self.is_watched() {
+            return;
+        }
+        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let is_said = |(of, at): (Resource, Boottime)| {
+            of == *resource && clock::now().since(at) < SAID_BEFORE
+        };
+        if !last.is_some_and(is_said) {
+            self.tell(resource, "changed", None, None, None);
+        }
+    }
+
+    fn tell(
+        &self,
+        resource: &Resource,
+        change: &str,
+        reason: Option<&str>,
+        holder: Option<&str>,
+        token: Option<u64>,
+    ) {
+        let Resource { tenant, kind, name } = resource;
+        let (at, kind) = (now_ms(), *kind);
+        let data = Data { at, tenant, kind, name, change, reason, holder, token };
+        let Some(event) = event("change", &data) else { return };
+        // The last reader may have just gone.
+        let _ = self.readers.send(Arc::new(Change { resource: resource.clone(), event }));
+    }
+}
+
+/// The word for what became of something, and why; `None` for what people need not be told.
+fn change_of(fact: &Fact) -> Option<(&str, Option<&'static str>)> {
+    let reason = match fact.outcome.as_str() {
+        "expired" => Some("it was not renewed in time"),
+        "preempted" => Some("a higher priority took it"),
+        "revoked" => Some("an administrator took it"),
+        "unknown" => Some("the store does not know it any more"),
+        "conflict" => Some("somebody else has it"),
+        _ => None,
+    };
+    match (fact.event, fact.outcome.as_str()) {
+        // Neither is new.
+        (Event::Grant, "found_held") | (Event::Release, "not_found") => None,
+        (
+            Event::Grant
+            | Event::Release
+            | Event::Wait
+            | Event::Loss
+            | Event::Preemption
+            | Event::Register,
+            outcome,
+        ) => Some((outcome, reason)),
+        // Of each claim that it ended there is a loss.
+        (Event::Revocation | Event::Refusal | Event::Key | Event::Dropped, _) => None,
+    }
+}
+
+fn event(name: &str, data: &impl Serialize) -> Option<Bytes> {
+    let mut event = format!("event: {name}\ndata: ").into_bytes();
+    serde_json::to_writer(&mut event, data).ok()?;
+    event.extend_from_slice(b"\n\n");
+    Some(event.into())
+}
+
+/// A reader, and what it may be told.
+struct Reader {
+    changes: broadcast::Receiver<Arc<Change>>,
+    bounds: Arc<KeyBounds>,
+}
+
+impl Source for Reader {
+    async fn next(&mut self) -> Option<Bytes> {
+        loop {
+            match self.changes.recv().await {
+                Ok(change) if self.bounds.shows(&change.resource) => {
+                    return Some(change.event.clone());
+                }
+                Ok(_) => {}
+                // Some of them may have been none of its business: whoever has bounds is told less.
+                Err(RecvError::Lagged(count)) => {
+                    return event("missed", &serde_json::json!({ "missed": count }));
+                }
+                Err(RecvError::Closed) => return None,
+            }
+        }
+    }
+}
+
+/// Tells what changes from now on.
+pub(super) async fn changes(
+    State(face): State<Arc<Face>>,
+    request: Request,
+) -> Result<Response, Refused> {
+    let caller = face.admit(&request, false)?;
+    let place = face.streams.take(caller.principal.mark)?;
+    let changes = face.people.changes.readers.subscribe();
+    let reader = Reader { changes, bounds: Arc::clone(&caller.bounds) };
+    Ok(stream::open(face, caller, place, reader))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fact(event: Event, outcome: &str, tenant: &str) -> Fact {
+        let resource = Resource { tenant: tenant.into(), kind: Kind::Leader, name: "n".into() };
+        let holder = Some("h".into());
+        Fact { resource: Some(resource), token: Some(7), holder, ..Fact::new(event, outcome) }
+    }
+
+    fn reader(changes: &Changes, tenants: Option<&str>) -> Reader {
+        let tenants = tenants.map(|it| tenure_bounds::Globs::new([it]).unwrap());
+        let scope = tenure_bounds::Bounds { tenants, ..Default::default() };
+        let bounds = Arc::new(KeyBounds { scope, ..KeyBounds::default() });
+        Reader { changes: changes.readers.subscribe(), bounds }
+    }
+
+    async fn next(reader: &mut Reader) -> String {
+        String::from_utf8(reader.next().await.unwrap().to_vec()).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_reader_is_told_what_is_within_its_bounds() {
+        let changes = Changes::default();
+        changes.tell_fact(&fact(Event::Grant, "granted", "nobody reads"));
+        let (mut all, mut bound) = (reader(&changes, None), reader(&changes, Some("acme")));
+        for (event, outcome, tenant) in [
+            (Event::Grant, "found_held", "acme"),
+            (Event::Grant, "granted", "other"),
+            (Event::Loss, "expired", "acme"),
+        ] {
+            changes.tell_fact(&fact(event, outcome, tenant));
+        }
+        let granted = next(&mut all).await;
+        assert!(granted.starts_with("event: change\ndata: {\"at\":") && granted.ends_with("}\n\n"));
+        assert!(
+            granted.contains(r#""tenant":"other","kind":"leader","name":"n","change":"granted","#)
+        );
+        assert!(granted.contains(r#""reason":null,"holder":"h","token":7}"#), "{granted}");
+        for lost in [next(&mut all).await, next(&mut bound).await] {
+            assert!(lost.contains(r#""change":"expired","reason":"it was not renewed"#), "{lost}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_slow_reader_is_told_how_many_it_missed() {
+        let changes = Changes::default();
+        let mut slow = reader(&changes, None);
+        for _ in 0..CHANGES_MAX + 5 {
+            changes.tell_fact(&fact(Event::Grant, "granted", "acme"));
+        }
+        assert_eq!(next(&mut slow).await, "event: missed\ndata: {\"missed\":5}\n\n");
+        for _ in 0..CHANGES_MAX {
+            assert!(next(&mut slow).await.contains("granted"));
+        }
+    }
+
+    #[tokio::test]
+    async fn what_the_store_tells_of_a_change_that_was_told_is_not_told_again() {
+        let changes = Changes::default();
+        let mut all = reader(&changes, None);
+        let granted = fact(Event::Grant, "granted", "acme");
+        changes.tell_changed(granted.resource.as_ref().unwrap());
+        changes.tell_fact(&granted);
+        changes.tell_changed(granted.resource.as_ref().unwrap());
+        changes.tell_fact(&fact(Event::Wait, "waiting", "acme"));
+        for change in ["changed", "granted", "waiting"] {
+            assert!(next(&mut all).await.contains(&format!("\"change\":\"{change}\"")));
+        }
+    }
+}
