@@ -8,7 +8,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 use tenure_core::time::Boottime;
 use tenure_gateway::access::Access;
-use tenure_gateway::face::{self, Face, Limits, People, Streams};
+use tenure_gateway::face::{self, Face, Limits, People, Plane, Streams};
 use tenure_gateway::store::{self, Clock, Store as Way};
 use tenure_gateway::trail::Trail;
 use tenure_host::clock;
@@ -199,6 +199,7 @@ fn serve(listener: &TcpListener, way: &Way) -> Runtime {
         drain: CancellationToken::new(),
         streams: Streams::default(),
         people: People::new("local".to_owned()),
+        plane: Plane::new(Duration::from_secs(90)),
     };
     let limits = Limits { connections: 1024, per_address: 1024 };
     runtime.spawn(face::serve(listener, Arc::new(face), None, limits));

@@ -59,6 +59,7 @@ fn write_request(f: &mut fmt::Formatter<'_>, request: &Request) -> fmt::Result {
         }
         Request::Inspect(resource) => write!(f, "inspect {resource}"),
         Request::Holders(resource) => write!(f, "holders of {resource}"),
+        Request::Members { within, .. } => write!(f, "members of {within:?}"),
         Request::Routes { tenant, name, .. } => {
             write!(f, "routes of {tenant} {}", name.as_deref().unwrap_or_default())
         }

@@ -50,6 +50,7 @@ impl Seen {
                     add("standing with sessions");
                 }
             }
+            Answer::Members(_) => add("members"),
             Answer::Routes(routes) if routes.routes.is_empty() => add("no routes"),
             Answer::Routes(_) => add("routes"),
             Answer::Resources { .. } => add("resources"),

@@ -32,6 +32,7 @@ pub(crate) fn answer(answer: &Answer) -> String {
         Answer::Announced => "announced".to_owned(),
         Answer::Ended(there) => format!("ended {there}"),
         Answer::Standing(it) => standing(it),
+        Answer::Members(it) => format!("{it:?}"),
         Answer::Routes(it) => routes(it),
         Answer::Resources { resources, next } => format!("{resources:?}, next {next:?}"),
         Answer::Revoked(count) => format!("revoked {count}"),

@@ -98,6 +98,7 @@ impl Engine {
             Request::EndSession { .. }
             | Request::Inspect(_)
             | Request::Holders(_)
+            | Request::Members { .. }
             | Request::Routes { .. }
             | Request::Resources { .. } => {}
         }

@@ -146,6 +146,7 @@ impl Engine {
             Request::EndSession { session, .. } => Answer::Ended(self.end_session(now, session)),
             Request::Inspect(resource) => Answer::Standing(self.inspect(now, &resource)),
             Request::Holders(resource) => Answer::Standing(self.holders(now, &resource)),
+            Request::Members { within, listed } => Answer::Members(self.members(&within, listed)),
             Request::Routes { tenant, name, page } => {
                 Answer::Routes(self.routing_table(&tenant, name.as_deref(), &page))
             }

@@ -13,7 +13,10 @@ use tenure_wire::{Kind, Role};
 use super::journal::Entry;
 use super::tombstones::Tombstones;
 use super::{Engine, EngineSettings, Timer};
-use crate::model::{BeatAnswer, Change, GoneReason, Resource, SessionId, SessionRecord, spare};
+use crate::model::{
+    BeatAnswer, Change, GoneReason, Member, Members, Resource, SessionId, SessionRecord, Within,
+    spare,
+};
 use crate::time::Boottime;
 
 #[derive(Debug)]
@@ -71,6 +74,12 @@ impl Sessions {
             kind: Kind::Master,
             name: project.clone(),
         })
+    }
+
+    /// Those of a project, in the order in which they were announced.
+    fn of(&self, project: &(Arc<str>, Arc<str>)) -> impl Iterator<Item = &SessionRecord> {
+        let members = self.projects.get(project).into_iter().flat_map(BTreeMap::values);
+        members.filter_map(|id| self.record(*id))
     }
 
     /// All of them, in the order in which they were announced.
@@ -169,6 +178,27 @@ impl Engine {
         true
     }
 
+    /// A project's master and its sessions; `None` if the session that is asked about is not there.
+    pub(super) fn members(&self, within: &Within, listed: bool) -> Option<Members> {
+        let (tenant, project) = match within {
+            Within::Project { tenant, project } => (tenant.clone(), project.clone()),
+            Within::Session(id) => {
+                let record = self.sessions.record(*id)?;
+                (record.tenant.clone(), record.project.clone())
+            }
+        };
+        let key = (tenant, project);
+        let sessions = listed.then(|| self.sessions.of(&key).map(Member::from).collect());
+        let (tenant, project) = key;
+        let sessions = sessions.unwrap_or_default();
+        let mut members = Members { tenant, project, master: None, master_claim: None, sessions };
+        if let Some(holder) = self.holder(&members.resource()) {
+            members.master = Some(holder.claim.owner.session.to_string().into());
+            members.master_claim = Some(holder.claim.id);
+        }
+        Some(members)
+    }
+
     pub(super) fn renew_session(
         &mut self,
         now: Boottime,
@@ -199,6 +229,18 @@ impl Engine {
             self.timers.arm(announced.armed, Timer::Session(id));
         } else {
             self.remove_session(id);
+        }
+    }
+}
+
+impl From<&SessionRecord> for Member {
+    fn from(SessionRecord { owner, surface, .. }: &SessionRecord) -> Member {
+        Member {
+            session: owner.session.to_string().into(),
+            name: owner.name.clone(),
+            surface: surface.clone(),
+            host: owner.host.clone(),
+            registered_at: None,
         }
     }
 }

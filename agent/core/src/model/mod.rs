@@ -5,6 +5,7 @@
 
 mod change;
 pub mod defaults;
+mod members;
 mod peer;
 mod queue;
 mod report;
@@ -16,6 +17,7 @@ pub mod spare;
 mod tests;
 
 pub use change::{Change, GrantHint};
+pub use members::{Member, Members, Within};
 pub use peer::{Peer, Process, Quota};
 pub use queue::Queue;
 pub use report::Report;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tenure_wire::{Attributes, Kind, Role, Routes};
 
-use super::{ClaimId, HostId, Resource, SessionId};
+use super::{ClaimId, HostId, Members, Resource, SessionId, Within};
 
 /// A call to the upstream; its answer comes back under this number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -145,6 +145,8 @@ pub enum Request {
     /// Every holder, for a caller that takes the resource away from them. Answered by
     /// [`Answer::Standing`]; only the holders count.
     Holders(Resource),
+    /// Answered by [`Answer::Members`]; without `listed` only the master is told of.
+    Members { within: Within, listed: bool },
     /// Answered by [`Answer::Routes`].
     Routes {
         tenant: Arc<str>,
@@ -171,6 +173,7 @@ impl Request {
             self,
             Request::Inspect(_)
                 | Request::Holders(_)
+                | Request::Members { .. }
                 | Request::Routes { .. }
                 | Request::Resources { .. }
         )
@@ -312,6 +315,8 @@ pub enum Answer {
     Ended(bool),
     /// To [`Request::Inspect`].
     Standing(UpstreamStanding),
+    /// To [`Request::Members`]: `None` if there is no such session.
+    Members(Option<Members>),
     /// To [`Request::Routes`].
     Routes(Routes),
     /// To [`Request::Resources`]. A page may be empty and have one after it.

@@ -106,6 +106,14 @@ fn request() -> impl Strategy<Value = Request> {
         }),
         resource().prop_map(Request::Inspect),
         resource().prop_map(Request::Holders),
+        (session_id(), any::<bool>()).prop_map(|(session, listed)| Request::Members {
+            within: Within::Session(session),
+            listed
+        }),
+        (text(), text()).prop_map(|(tenant, project)| Request::Members {
+            within: Within::Project { tenant, project },
+            listed: true
+        }),
         (text(), option::of(text()), page()).prop_map(|(tenant, name, page)| Request::Routes {
             tenant,
             name,

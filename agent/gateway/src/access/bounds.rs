@@ -4,7 +4,9 @@ use std::fmt;
 use std::time::Duration;
 
 use tenure_bounds::{Ask, Bounds, Outside};
-use tenure_core::model::{Beat, Claim, Request, Resource, SessionRecord, Subject, Terms};
+use tenure_core::model::{
+    Beat, Claim, Members, Request, Resource, SessionRecord, Subject, Terms, Within,
+};
 use tenure_stores::settings::value::show;
 use tenure_wire::{Kind, Routes};
 
@@ -73,6 +75,11 @@ impl KeyBounds {
             | Request::Inspect(resource)
             | Request::Holders(resource)
             | Request::Revoke { resource, .. } => self.judge_resource(resource),
+            Request::Members { within: Within::Project { tenant, project }, .. } => {
+                self.judge_project(tenant, project)
+            }
+            // Its own session; the answer says in which project that is.
+            Request::Members { within: Within::Session(_), .. } => Ok(()),
             Request::Routes { tenant, name, .. } => {
                 self.judge_ask(&Ask { name: name.as_deref(), ..of_kind(tenant, Kind::Lease) })
             }
@@ -99,6 +106,15 @@ impl KeyBounds {
     /// True if its principal may be told of a resource.
     pub fn shows(&self, Resource { tenant, kind, name }: &Resource) -> bool {
         self.scope.outside(&Ask::resource(tenant, *kind, name)).is_none()
+    }
+
+    /// Judges what was told of a project that its caller did not name.
+    ///
+    /// # Errors
+    ///
+    /// With the first bound that it is outside of.
+    pub fn judge_members(&self, members: &Members) -> Result<(), Denied> {
+        self.judge_project(&members.tenant, &members.project)
     }
 
     /// Takes out of a routing table what its principal may not be told of.

@@ -77,7 +77,7 @@ async fn carry_out(
 }
 
 /// The whole body of a request.
-async fn body(request: Request) -> Result<Bytes, Refused> {
+pub(super) async fn body(request: Request) -> Result<Bytes, Refused> {
     match timeout(BODY_WITHIN, to_bytes(request.into_body(), REQUEST_BYTES_MAX)).await {
         Ok(Ok(body)) => Ok(body),
         Ok(Err(_)) => {
@@ -95,7 +95,7 @@ fn invalid(error: &serde_json::Error) -> Refused {
     Refused::new(Code::Invalid, error.to_string())
 }
 
-fn json(value: &impl Serialize) -> Result<Response, Refused> {
+pub(super) fn json(value: &impl Serialize) -> Result<Response, Refused> {
     serde_json::to_vec(value).map(|body| json_bytes(body.into())).map_err(|error| invalid(&error))
 }
 

@@ -105,6 +105,9 @@ impl Face {
                     answers.insert(index, BeatAnswer::Gone(GoneReason::Revoked));
                 }
             }
+            Answer::Members(Some(members)) => {
+                caller.bounds.judge_members(members).map_err(|denied| Refused::denied(&denied))?;
+            }
             Answer::Routes(routes) => caller.bounds.narrow(routes),
             Answer::Resources { resources, .. } => {
                 resources.retain(|resource| caller.bounds.shows(resource));

@@ -13,6 +13,7 @@ mod people;
 mod places;
 mod refused;
 mod serve;
+mod sessions;
 mod stream;
 
 use std::sync::Arc;
@@ -30,6 +31,7 @@ pub use self::people::People;
 use self::places::{PlaceOf, Places};
 use self::refused::Refused;
 pub use self::serve::{Limits, serve};
+pub use self::sessions::Plane;
 use crate::access::Access;
 use crate::metrics::Metrics;
 use crate::store::Store;
@@ -48,6 +50,8 @@ pub struct Face {
     pub drain: CancellationToken,
     pub streams: Streams,
     pub people: People,
+    /// The session plane.
+    pub plane: Plane,
 }
 
 /// Most open streams of one principal.
@@ -90,6 +94,7 @@ pub fn router(face: Arc<Face>) -> Router {
         router = router.route(operation.path(), post(call));
     }
     router
+        .merge(sessions::router())
         .fallback(async || Refused::new(Code::NotFound, "there is no such endpoint"))
         .method_not_allowed_fallback(async || {
             Refused::new(Code::MethodNotAllowed, "this endpoint does not take this method")

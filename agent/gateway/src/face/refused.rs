@@ -57,6 +57,13 @@ impl Refused {
         refused
     }
 
+    /// Something that may be asked again after a while.
+    pub(super) fn later(detail: String, wait: Duration) -> Refused {
+        let mut refused = Refused::new(Code::QuotaExceeded, detail);
+        refused.0.retry_after_ms = u64::try_from(wait.as_millis()).ok().map(|ms| ms.max(1));
+        refused
+    }
+
     /// True if the caller could have known better.
     pub(super) fn is_of_caller(&self) -> bool {
         self.0.status < 500

@@ -22,7 +22,7 @@ const STOPPING: &[u8] = b": the gateway is stopping\n\n";
 /// How often a silent stream looks whether its caller's key is still good.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// The longest silence of a stream.
-const SIGN_OF_LIFE_EVERY: Duration = Duration::from_secs(15);
+pub(super) const SIGN_OF_LIFE_EVERY: Duration = Duration::from_secs(15);
 
 /// The events of a stream.
 pub(super) trait Source: Send + 'static {

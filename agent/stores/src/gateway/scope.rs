@@ -14,7 +14,7 @@ use std::time::Duration;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use sha2::{Digest, Sha256};
 use tenure_core::model::{
-    Answer, ClaimAnswer, ClaimId, Request, SessionId, StandingEntry, Subject,
+    Answer, ClaimAnswer, ClaimId, Request, SessionId, StandingEntry, Subject, Within,
 };
 use tenure_core::time::Boottime;
 use uuid::Uuid;
@@ -124,8 +124,10 @@ fn each_id(request: &mut Request, mut visit: impl FnMut(&mut Uuid, Option<Durati
         Request::Release { claim, .. } => visit(&mut claim.0, None),
         Request::Announce(record) => visit(&mut record.owner.session.0, Some(record.ttl)),
         Request::EndSession { session, .. } => visit(&mut session.0, None),
+        Request::Members { within: Within::Session(session), .. } => visit(&mut session.0, None),
         Request::Inspect(_)
         | Request::Holders(_)
+        | Request::Members { within: Within::Project { .. }, .. }
         | Request::Routes { .. }
         | Request::Resources { .. }
         | Request::Revoke { .. } => {}

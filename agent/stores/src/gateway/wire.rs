@@ -10,8 +10,8 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Error;
 use tenure_core::model::{
-    Answer, Beat, BeatAnswer, Claim, ClaimAnswer, ClaimId, Page, Request, Resource, SessionId,
-    SessionRecord, UpstreamStanding,
+    Answer, Beat, BeatAnswer, Claim, ClaimAnswer, ClaimId, Members, Page, Request, Resource,
+    SessionId, SessionRecord, UpstreamStanding, Within,
 };
 use tenure_wire::Routes;
 
@@ -79,6 +79,7 @@ pub enum Operation {
     End,
     /// Both [`Request::Inspect`] and [`Request::Holders`].
     Inspect,
+    Members,
     Routes,
     /// Gateways before this one do not know it: an agent needs it for nothing that it does by itself.
     Resources,
@@ -86,13 +87,14 @@ pub enum Operation {
 }
 
 impl Operation {
-    pub const ALL: [Operation; 9] = [
+    pub const ALL: [Operation; 10] = [
         Operation::Claim,
         Operation::Renew,
         Operation::Release,
         Operation::Announce,
         Operation::End,
         Operation::Inspect,
+        Operation::Members,
         Operation::Routes,
         Operation::Resources,
         Operation::Revoke,
@@ -107,6 +109,7 @@ impl Operation {
             Request::Announce(_) => Operation::Announce,
             Request::EndSession { .. } => Operation::End,
             Request::Inspect(_) | Request::Holders(_) => Operation::Inspect,
+            Request::Members { .. } => Operation::Members,
             Request::Routes { .. } => Operation::Routes,
             Request::Resources { .. } => Operation::Resources,
             Request::Revoke { .. } => Operation::Revoke,
@@ -121,6 +124,7 @@ impl Operation {
             Operation::Announce => "/v1/upstream/announce",
             Operation::End => "/v1/upstream/end",
             Operation::Inspect => "/v1/upstream/inspect",
+            Operation::Members => "/v1/upstream/members",
             Operation::Routes => "/v1/upstream/routes",
             Operation::Resources => "/v1/upstream/resources",
             Operation::Revoke => "/v1/upstream/revoke",
@@ -149,6 +153,10 @@ impl Operation {
                 Inspect { resource, all_holders: false } => Request::Inspect(resource),
                 Inspect { resource, all_holders: true } => Request::Holders(resource),
             },
+            Operation::Members => {
+                let MembersOf { within, listed } = read(body)?;
+                Request::Members { within, listed }
+            }
             Operation::Routes => {
                 let RoutesOf { tenant, name, page } = read(body)?;
                 Request::Routes { tenant, name, page }
@@ -177,6 +185,7 @@ impl Operation {
             }
             Operation::End => Answer::Ended(read::<Found>(body)?.found),
             Operation::Inspect => Answer::Standing(read::<UpstreamStanding>(body)?),
+            Operation::Members => Answer::Members(read::<Option<Members>>(body)?),
             Operation::Routes => Answer::Routes(read::<Routes>(body)?),
             Operation::Resources => {
                 let Names { resources, next } = read(body)?;
@@ -203,6 +212,7 @@ pub fn request_body(request: Request) -> Result<Vec<u8>, Error> {
         }
         Request::Inspect(resource) => write(&Inspect { resource, all_holders: false }),
         Request::Holders(resource) => write(&Inspect { resource, all_holders: true }),
+        Request::Members { within, listed } => write(&MembersOf { within, listed }),
         Request::Routes { tenant, name, page } => write(&RoutesOf { tenant, name, page }),
         Request::Resources { page } => write(&ResourcesOf { page }),
         Request::Revoke { resource, token } => write(&Revoke { resource, token }),
@@ -221,6 +231,7 @@ pub fn answer_body(answer: Answer) -> Result<Vec<u8>, Error> {
         Answer::Released(found) | Answer::Ended(found) => write(&Found { found }),
         Answer::Announced => write(&Done {}),
         Answer::Standing(standing) => write(&standing),
+        Answer::Members(members) => write(&members),
         Answer::Routes(routes) => write(&routes),
         Answer::Resources { resources, next } => write(&Names { resources, next }),
         Answer::Revoked(revoked) => write(&Revoked { revoked }),
@@ -263,6 +274,12 @@ struct Inspect {
     resource: Resource,
     #[serde(default)]
     all_holders: bool,
+}
+
+#[derive(Serialize, Deserialize)]
+struct MembersOf {
+    within: Within,
+    listed: bool,
 }
 
 #[derive(Serialize, Deserialize)]

@@ -7,6 +7,7 @@
 mod decode;
 mod encode;
 mod foreign;
+mod members;
 mod renew;
 pub(super) mod reply;
 mod resources;
@@ -21,6 +22,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use members::MembersPage;
 use renew::RenewPage;
 pub use renew::at_once;
 pub use reply::ReplyError;
@@ -62,6 +64,7 @@ enum Stage {
     Announce,
     EndSession,
     Inspect(StandingPage),
+    Members(MembersPage),
     Routes(RoutesPage),
     Resources,
     Revoke(RevokePage),
@@ -105,6 +108,11 @@ impl Exchange {
                 let page = StandingPage::new(resource.clone(), is_whole);
                 let invocation = page.ask(layout);
                 (Stage::Inspect(page), invocation)
+            }
+            Request::Members { within, listed } => {
+                let page = MembersPage::new(within.clone(), *listed);
+                let invocation = page.ask(layout);
+                (Stage::Members(page), invocation)
             }
             Request::Routes { tenant, name, page } => {
                 let page = RoutesPage::new(tenant.clone(), name.clone(), page);
@@ -158,6 +166,13 @@ impl Exchange {
                     return Ok(Step::Next(Exchange(Stage::Inspect(page)), invocation));
                 }
                 Answer::Standing(page.finish())
+            }
+            Stage::Members(mut page) => {
+                if page.take(reply)? {
+                    let invocation = page.ask(layout);
+                    return Ok(Step::Next(Exchange(Stage::Members(page)), invocation));
+                }
+                Answer::Members(page.finish())
             }
             Stage::Routes(mut page) => {
                 if page.take(reply)? {

@@ -122,6 +122,7 @@ impl OwnClaims {
             Request::EndSession { session, .. } => self.audiences.leave(now, *session),
             Request::Inspect(_)
             | Request::Holders(_)
+            | Request::Members { .. }
             | Request::Routes { .. }
             | Request::Resources { .. }
             | Request::Revoke { .. } => {}

@@ -52,6 +52,7 @@ pub(super) fn show(answer: &Answer) -> String {
             text + &of(standing.limit)
         }
         Answer::Resources { resources, next } => format!("{resources:?}, next {next:?}"),
+        Answer::Members(members) => format!("{members:?}"),
         Answer::Routes(routes) => {
             let mut text = format!("version {}", routes.version);
             for route in &routes.routes {

@@ -141,6 +141,8 @@ pub(super) static INSPECT_LEASE: LazyLock<Script> =
 pub(super) static INSPECT_PERMITS: LazyLock<Script> = script!("inspect_permits", "prelude_permit");
 pub(super) static ANNOUNCE: LazyLock<Script> = script!("announce", "prelude_master");
 pub(super) static END_SESSION: LazyLock<Script> = script!("end_session", "prelude_master");
+pub(super) static FIND_SESSION: LazyLock<Script> = script!("find_session");
+pub(super) static MEMBERS: LazyLock<Script> = script!("members", "prelude_master");
 pub(super) static ROUTES: LazyLock<Script> = script!("routes", "prelude_lease");
 /// It needs nothing of what others share.
 pub(super) static RESOURCES: LazyLock<Script> =
