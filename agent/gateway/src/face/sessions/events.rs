@@ -2,6 +2,7 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::body::Bytes;
 use axum::extract::{Request as Call, State};
@@ -23,6 +24,9 @@ use crate::store::{Listener, Missed};
 
 /// The last word of a stream whose session has ended.
 const EXPIRED: &[u8] = b": session expired, re-register via prism_start\n\n";
+
+/// A session that is gone while there is news is told the news of its end, too, if that comes so soon.
+const END_COMES_WITHIN: Duration = Duration::from_secs(1);
 
 /// Tells a session what it and its project are told, from now on, each event at most once, until the session ends.
 pub(super) async fn events(State(face): State<Arc<Face>>, call: Call) -> Result<Response, Refused> {
@@ -47,6 +51,7 @@ async fn open(face: Arc<Face>, caller: &Caller, headers: &HeaderMap) -> Result<R
         project,
         look_at: clock::now() + SIGN_OF_LIFE_EVERY,
         looking: None,
+        is_quiet: false,
         is_over: false,
     };
     Ok(stream::open(face, caller.clone(), place, told))
@@ -66,6 +71,8 @@ struct Told {
     look_at: Boottime,
     /// The look that is on its way: whoever asks for the next event may have asked before.
     looking: Option<Look>,
+    /// It follows a silence.
+    is_quiet: bool,
     /// The last word was said.
     is_over: bool,
 }
@@ -78,6 +85,8 @@ impl Source for Told {
                 self.looking = None;
                 match found {
                     Ok(Some(project)) => self.project = project,
+                    // The news of its end may be on its way still.
+                    Ok(None) if !self.is_quiet => self.look_at = clock::now() + END_COMES_WITHIN,
                     Ok(None) => {
                         self.is_over = true;
                         return Some(Bytes::from_static(EXPIRED));
@@ -86,8 +95,10 @@ impl Source for Told {
                     Err(_) => {}
                 }
             }
-            let left = self.look_at.saturating_since(clock::now());
-            match timeout(left, self.listener.next()).await {
+            let left = self.look_at.since(clock::now());
+            let heard = timeout(left, self.listener.next()).await;
+            self.is_quiet = heard.is_err();
+            match heard {
                 Ok(Ok(None)) => return None,
                 Ok(Ok(Some(line))) => match News::read(line.trim_ascii_end()) {
                     Some(News::Message { tenant, project, session, payload })
