@@ -83,9 +83,13 @@ async fn begin(face: Arc<Face>, caller: &Caller, call: Call) -> Result<Response,
         &record.owner.name,
         &record.owner.host,
     ];
-    let calm = face.plane.churn.register(clock::now(), &identity);
-    calm.map_err(|wait| over_and_over(&record, wait))?;
     let is_named = named.is_some();
+    let within = Within::Session(session);
+    // One that goes on with its session may run for master as often as it likes.
+    if !is_named || face.members(caller, within, false).await?.is_none() {
+        let calm = face.plane.churn.register(clock::now(), &identity);
+        calm.map_err(|wait| over_and_over(&record, wait))?;
+    }
     let beginning = Beginning { face, caller: caller.clone(), record, is_named };
     let (reply, answer) = oneshot::channel();
     // Goes on when its caller hangs up, so that nobody is left master whom nobody knows of.
