@@ -16,7 +16,7 @@ use uuid::Uuid;
 
 use super::*;
 use crate::access::Access;
-use crate::face::Streams;
+use crate::face::{Plane, Streams};
 use crate::store::{self, Store};
 use crate::trail::Trail;
 
@@ -33,6 +33,7 @@ fn face(store: Store) -> Arc<Face> {
         drain: CancellationToken::new(),
         streams: Streams::default(),
         people: People::new("local".to_owned()),
+        plane: Plane::new(Duration::from_secs(90)),
     })
 }
 
