@@ -27,13 +27,25 @@ pub enum Audience {
     Principal(Arc<str>),
 }
 
+/// An announced session.
+#[derive(Debug)]
+struct Member {
+    master: Resource,
+    /// When it has run out, unless it is beaten before.
+    ends: Boottime,
+    /// Its place in `ends`.
+    looked_at: Boottime,
+}
+
 /// The audiences that this agent is in.
 #[derive(Debug, Default)]
 pub(super) struct Audiences {
     /// The feed is up, and hears all of them but `unheard`.
     is_on: bool,
-    /// Announced sessions with their masters.
-    sessions: HashMap<SessionId, Resource>,
+    /// Announced sessions.
+    sessions: HashMap<SessionId, Member>,
+    /// When each of them is to be looked at: it may have been beaten since.
+    ends: BTreeSet<(Boottime, SessionId)>,
     /// How many of them each project has.
     projects: HashMap<Audience, usize>,
     principals: HashSet<Audience>,
@@ -60,7 +72,7 @@ impl Audiences {
     }
 
     pub(super) fn master_of(&self, session: SessionId) -> Option<&Resource> {
-        self.sessions.get(&session)
+        self.sessions.get(&session).map(|member| &member.master)
     }
 
     /// Principals are heard for. True if the caller must have that done now; else it is done when the feed is up.
@@ -79,13 +91,23 @@ impl Audiences {
         }
     }
 
-    /// A session is in its project.
-    pub(super) fn join(&mut self, now: Boottime, session: SessionId, master: &Resource) {
-        if self.sessions.get(&session) == Some(master) {
+    /// A session is in its project, for `ttl` unless it joins again. Behind a gateway many end without a word.
+    pub(super) fn join(
+        &mut self,
+        now: Boottime,
+        session: SessionId,
+        master: &Resource,
+        ttl: Duration,
+    ) {
+        // Its beat may be on its way as long as its end is not heard of.
+        let ends = now + ttl + LINGERS;
+        if let Some(member) = self.sessions.get_mut(&session).filter(|it| it.master == *master) {
+            member.ends = member.ends.max(ends);
             return;
         }
         self.leave(now, session);
-        self.sessions.insert(session, master.clone());
+        self.sessions.insert(session, Member { master: master.clone(), ends, looked_at: ends });
+        self.ends.insert((ends, session));
         *self.projects.entry(project_of(master)).or_default() += 1;
         self.doubt_of(master, session);
     }
@@ -116,7 +138,8 @@ impl Audiences {
 
     /// A session is in no project any more.
     pub(super) fn leave(&mut self, now: Boottime, session: SessionId) {
-        let Some(master) = self.sessions.remove(&session) else { return };
+        let Some(Member { master, looked_at, .. }) = self.sessions.remove(&session) else { return };
+        self.ends.remove(&(looked_at, session));
         if let Entry::Occupied(mut count) = self.projects.entry(project_of(&master)) {
             *count.get_mut() -= 1;
             if *count.get() == 0 {
@@ -149,13 +172,29 @@ impl Audiences {
         std::mem::take(&mut self.unheard).into_iter().collect()
     }
 
-    /// When [`Audiences::take_left`] has something.
+    /// When [`Audiences::take_left`] has something, or is to be asked.
     pub(super) fn poll_timeout(&self) -> Option<Boottime> {
-        self.leave_at.filter(|_| self.is_on)
+        let ends = self.ends.first().map(|(at, _)| *at);
+        self.leave_at.into_iter().chain(ends).min().filter(|_| self.is_on)
+    }
+
+    /// Sessions whose time is up leave.
+    fn expire(&mut self, now: Boottime) {
+        while let Some((_, session)) = self.ends.first().copied().filter(|(at, _)| *at <= now) {
+            self.ends.pop_first();
+            match self.sessions.get_mut(&session) {
+                Some(member) if member.ends > now => {
+                    member.looked_at = member.ends;
+                    self.ends.insert((member.ends, session));
+                }
+                _ => self.leave(now, session),
+            }
+        }
     }
 
     /// Those that are to be heard no more.
     pub(super) fn take_left(&mut self, now: Boottime) -> Vec<Audience> {
+        self.expire(now);
         if self.leave_at.is_none_or(|at| now < at) {
             return Vec::new();
         }
@@ -185,6 +224,8 @@ mod tests {
         Resource { tenant: "t".into(), kind: Kind::Master, name: name.into() }
     }
 
+    const TTL: Duration = Duration::from_secs(30);
+
     fn session(number: u128) -> SessionId {
         SessionId(Uuid::from_u128(number))
     }
@@ -193,7 +234,7 @@ mod tests {
     fn hearing(sessions: u128) -> Audiences {
         let mut audiences = Audiences::default();
         for number in 0..sessions {
-            audiences.join(Boottime::ZERO, session(number), &master("p"));
+            audiences.join(Boottime::ZERO, session(number), &master("p"), TTL);
         }
         audiences.take_unheard();
         audiences.started();
@@ -221,11 +262,11 @@ mod tests {
         assert_eq!(audiences.take_left(now), []);
         assert_eq!(audiences.take_left(now + LINGERS), [Audience::Session(session(0))]);
         audiences.leave(now, session(1));
-        audiences.join(now, session(2), &master("p"));
+        audiences.join(now, session(2), &master("p"), TTL);
         assert_eq!(audiences.take_left(now + LINGERS), [Audience::Session(session(1))]);
-        assert_eq!(audiences.poll_timeout(), None);
+        assert_eq!(audiences.poll_timeout(), Some(now + TTL + LINGERS));
         // It left for another project.
-        audiences.join(now, session(2), &master("q"));
+        audiences.join(now, session(2), &master("q"), TTL);
         assert_eq!(audiences.take_left(now + LINGERS), [project_of(&master("p"))]);
     }
 
@@ -234,10 +275,25 @@ mod tests {
         let (mut audiences, now) = (hearing(1), Boottime::ZERO);
         audiences.leave(now, session(0));
         let left = audiences.take_left(now + LINGERS);
-        audiences.join(now, session(1), &master("p"));
+        audiences.join(now, session(1), &master("p"), TTL);
         assert_eq!(audiences.take_for(&master("p"), session(1)).len(), 2);
         audiences.doubt(&left);
         assert_eq!(audiences.take_unheard(), [project_of(&master("p"))]);
+    }
+
+    #[test]
+    fn ten_thousand_sessions_that_end_without_a_word_leave_nothing_behind() {
+        let mut audiences = hearing(10_000);
+        let later = Boottime::ZERO + TTL;
+        audiences.join(later, session(7), &master("p"), TTL);
+        let over = later + LINGERS;
+        assert_eq!(audiences.take_left(over), []);
+        assert_eq!(audiences.take_left(over + LINGERS).len(), 9_999);
+        assert_eq!((audiences.sessions.len(), audiences.ends.len()), (1, 1));
+        let over = over + TTL;
+        audiences.take_left(over);
+        assert_eq!(audiences.take_left(over + LINGERS).len(), 2, "the project, too");
+        assert_eq!((audiences.poll_timeout(), audiences.ends.len()), (None, 0));
     }
 
     #[test]

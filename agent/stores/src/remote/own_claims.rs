@@ -110,14 +110,14 @@ impl OwnClaims {
                             self.track(now, *claim, resource, beat.ttl);
                         }
                         Subject::Session { session, master } => {
-                            self.audiences.join(now, *session, master);
+                            self.audiences.join(now, *session, master, beat.ttl);
                         }
                     }
                 }
             }
             Request::Release { claim, .. } => self.forget(*claim),
             Request::Announce(record) => {
-                self.audiences.join(now, record.owner.session, &record.master());
+                self.audiences.join(now, record.owner.session, &record.master(), record.ttl);
             }
             Request::EndSession { session, .. } => self.audiences.leave(now, *session),
             Request::Inspect(_)
