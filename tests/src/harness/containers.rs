@@ -1,22 +1,29 @@
-//! The container image, and containers of it, in a store of their own: nothing of the machine's
-//! containers is seen or touched, and everything is removed with the last handle.
+//! A container image, the agent's or the gateway's, and containers of it, in a store of their own: nothing
+//! of the machine's containers is seen or touched, and everything is removed with the last handle.
 
 use std::fs;
+use std::io::Read;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use std::sync::{Arc, Mutex, Weak};
 
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::binary;
+use super::{Program, binary};
 
-/// The name of the image in its store.
+/// The name of the agent's image in its store.
 pub const IMAGE: &str = "localhost/tenured:test";
+
+/// The name of the gateway's image, as it is without `--tag`.
+pub const GATEWAY_IMAGE: &str = concat!("localhost/tenured-gateway:", env!("CARGO_PKG_VERSION"));
 
 /// If it is mounted, two versions of cgroups are used side by side, and crun refuses to work.
 const HYBRID: &str = "/sys/fs/cgroup/unified";
+
+/// Where the name server of containers says that it runs, which no option moves.
+const NAMES: &str = "/run/containers";
 
 /// The group of shared directories: that of no process but through `--group-add`.
 pub const SHARED_GROUP: u32 = 20_000;
@@ -27,28 +34,34 @@ const CACHE: &str = "/var/lib/containers/cache/blob-info-cache-v1.boltdb";
 /// A store that has the image.
 pub struct Containers {
     store: TempDir,
+    image: &'static str,
     /// True if this machine had no such cache before.
     made_cache: bool,
+    /// Where the containers can have networks: a process with network and mounts apart from the machine's.
+    apart: Option<Program>,
 }
 
 impl Containers {
-    /// The store of all tests that run at the same time. The first one builds the image.
+    /// The store of the agent's image, for all tests that run at the same time. The first one builds it.
     #[track_caller]
     pub fn shared() -> Arc<Containers> {
         static SHARED: Mutex<Weak<Containers>> = Mutex::new(Weak::new());
-        let mut shared = SHARED.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        shared.upgrade().unwrap_or_else(|| {
-            let containers = Arc::new(Containers::build());
-            *shared = Arc::downgrade(&containers);
-            containers
-        })
+        share(&SHARED, || Containers::build(IMAGE, &["--tag", IMAGE], None))
     }
 
-    fn build() -> Containers {
+    /// The same of the gateway's image. Its containers can have networks, which the machine does not see.
+    #[track_caller]
+    pub fn of_gateway() -> Arc<Containers> {
+        static SHARED: Mutex<Weak<Containers>> = Mutex::new(Weak::new());
+        share(&SHARED, || Containers::build(GATEWAY_IMAGE, &["--gateway"], Some(apart())))
+    }
+
+    fn build(image: &'static str, options: &[&str], apart: Option<Program>) -> Containers {
         let target = binary("tenured").ancestors().nth(2).expect("below the target").to_owned();
         let prefix = "containers-";
         let store = TempDir::with_prefix_in(prefix, &target).expect("the build directory is ours");
-        let containers = Containers { store, made_cache: !Path::new(CACHE).exists() };
+        let made_cache = !Path::new(CACHE).exists();
+        let containers = Containers { store, image, made_cache, apart };
         let path = |name: &str| containers.path(name).display().to_string();
         let storage = format!(
             "[storage]\ndriver = \"vfs\"\ngraphroot = {:?}\nrunroot = {:?}\n",
@@ -60,33 +73,35 @@ impl Containers {
             "[containers]\ncgroups = \"disabled\"\nlog_driver = \"k8s-file\"\n\
              default_ulimits = [\"nofile=1024:4096\", \"nproc=512:512\"]\n\
              [engine]\ncgroup_manager = \"cgroupfs\"\nevents_logger = \"none\"\nlock_type = \"file\"\n\
-             tmp_dir = {:?}\n",
-            path("tmp")
+             tmp_dir = {:?}\n[network]\nnetwork_backend = \"netavark\"\nnetwork_config_dir = {:?}\n",
+            path("tmp"),
+            path("networks")
         );
         for (name, text) in [("storage.conf", storage), ("containers.conf", engine)] {
             fs::write(containers.path(name), text).expect("the directory is ours");
         }
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging/container/build");
-        let mut build = Command::new(script);
-        build.args(["--profile", "dev", "--tag", IMAGE, "--isolation", "chroot"]);
-        build.env("BUILDER", "buildah").env("CARGO_TARGET_DIR", target);
-        // Cargo's variables for this test's package would look like a change to build scripts.
-        for (variable, _) in std::env::vars_os() {
-            let name = variable.to_string_lossy();
-            if ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_"].iter().any(|of| name.starts_with(of))
-            {
-                build.env_remove(&variable);
-            }
-        }
-        succeed(containers.with_store(&mut build));
+        containers.build_image(options);
         containers
+    }
+
+    /// Runs the script that builds images.
+    #[track_caller]
+    pub fn build_image(&self, options: &[&str]) {
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging/container/build");
+        let target = binary("tenured").ancestors().nth(2).expect("below the target").to_owned();
+        let mut build = Command::new(script);
+        build.args(["--profile", "dev", "--isolation", "chroot"]).args(options);
+        build.env("BUILDER", "buildah").env("CARGO_TARGET_DIR", target);
+        without_cargo(&mut build);
+        succeed(self.with_store(&mut build));
     }
 
     fn path(&self, name: &str) -> PathBuf {
         self.store.path().join(name)
     }
 
-    fn with_store<'a>(&self, command: &'a mut Command) -> &'a mut Command {
+    /// Gives a command this store.
+    pub fn with_store<'a>(&self, command: &'a mut Command) -> &'a mut Command {
         command
             .env("CONTAINERS_STORAGE_CONF", self.path("storage.conf"))
             .env("CONTAINERS_CONF", self.path("containers.conf"))
@@ -96,7 +111,9 @@ impl Containers {
 
     /// A podman command with this store.
     pub fn podman(&self, arguments: &[&str]) -> Command {
-        let mut command = if Path::new(HYBRID).exists() {
+        let mut command = if self.apart.is_some() {
+            self.inside("podman")
+        } else if Path::new(HYBRID).exists() {
             let mut command = Command::new("unshare");
             let script = format!("umount {HYBRID} && exec podman \"$@\"");
             command.args(["--mount", "--propagation=private", "--", "sh", "-c", &script, "podman"]);
@@ -105,6 +122,18 @@ impl Containers {
             Command::new("podman")
         };
         self.with_store(&mut command).args(arguments);
+        command
+    }
+
+    /// A program that sees the networks of the containers, and this store.
+    pub fn inside(&self, program: &str) -> Command {
+        let apart = self.apart.as_ref().expect("a store with networks");
+        let mut command = Command::new("nsenter");
+        command.args(["--target", &apart.pid().to_string(), "--net", "--mount"]);
+        // Otherwise it is that of the target.
+        command.args(["--", "env", "--chdir"]);
+        command.arg(self.store.path()).arg(program);
+        self.with_store(&mut command);
         command
     }
 
@@ -124,7 +153,8 @@ impl Containers {
     #[track_caller]
     pub fn image(&self) -> Value {
         let mut inspect = Command::new("buildah");
-        let text = succeed(self.with_store(inspect.args(["inspect", "--type", "image", IMAGE])));
+        let text =
+            succeed(self.with_store(inspect.args(["inspect", "--type", "image", self.image])));
         serde_json::from_str(&text).expect("buildah prints JSON")
     }
 
@@ -132,7 +162,7 @@ impl Containers {
     #[track_caller]
     pub fn files(&self) -> String {
         // From a container that is never started, so without podman's mounts.
-        let container = self.run(&["create", "--pull=never", IMAGE]);
+        let container = self.run(&["create", "--pull=never", self.image]);
         let archive = self.path("image.tar");
         self.run(&["export", "--output", &archive.display().to_string(), container.trim()]);
         self.run(&["rm", container.trim()]);
@@ -147,6 +177,43 @@ impl Containers {
         chown(&path, None, Some(SHARED_GROUP)).expect("this is root");
         fs::set_permissions(&path, fs::Permissions::from_mode(0o2777)).expect("it is ours");
         path
+    }
+}
+
+#[track_caller]
+fn share(shared: &Mutex<Weak<Containers>>, build: impl FnOnce() -> Containers) -> Arc<Containers> {
+    let mut shared = shared.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    shared.upgrade().unwrap_or_else(|| {
+        let containers = Arc::new(build());
+        *shared = Arc::downgrade(&containers);
+        containers
+    })
+}
+
+/// A process with a network and mounts of its own. They last until it is dropped, and so do the bridges and
+/// the rules of the firewall that podman makes there.
+#[track_caller]
+fn apart() -> Program {
+    let script = format!(
+        "if [ -e {HYBRID} ]; then umount {HYBRID}; fi; mkdir -p {NAMES} && \
+         mount -t tmpfs tmpfs {NAMES} && ip link set lo up && echo && exec sleep infinity"
+    );
+    let mut command = Command::new("unshare");
+    command.args(["--net", "--mount", "--propagation=private", "--", "sh", "-c", &script]);
+    let mut apart = Program::start(command.stdout(Stdio::piped()));
+    let mut line = [0];
+    let out = apart.pipes().stdout.as_mut().expect("standard output is piped");
+    out.read_exact(&mut line).expect("it has a network: this is root");
+    apart
+}
+
+/// Cargo's variables for this test's package would look like a change to build scripts.
+pub fn without_cargo(command: &mut Command) {
+    for (variable, _) in std::env::vars_os() {
+        let name = variable.to_string_lossy();
+        if ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_"].iter().any(|of| name.starts_with(of)) {
+            command.env_remove(&variable);
+        }
     }
 }
 

@@ -40,7 +40,7 @@ pub use binaries::{binary, copy_for_others};
 pub use browser::{Browser, Screen, axe, key};
 pub use campaigner::Campaigner;
 pub use client::{Client, Granted, Session};
-pub use containers::{Container, Containers, IMAGE, SHARED_GROUP};
+pub use containers::{Container, Containers, GATEWAY_IMAGE, IMAGE, SHARED_GROUP, without_cargo};
 pub use curl::Curl;
 pub use event_log::{EventLog, Seen};
 pub use events::{Events, StreamError};
