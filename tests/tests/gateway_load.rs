@@ -1,8 +1,11 @@
 //! What many agents cost a gateway and its store, and what they keep when one of both stands still. Counts alone: the
 //! benchmark has the times.
+//!
+//! There are as few agents as show it, so that machines with other work beat them all in time. With `TENURE_LOAD=full`
+//! there are 50 with 200 holds each.
 
-use std::thread;
 use std::time::Duration;
+use std::{env, thread};
 
 use serde_json::json;
 use tenure_core::keeper::Rhythm;
@@ -10,15 +13,18 @@ use tenure_tests::harness::{Gateway, Key, RedisServer, nothing_is_left, rss_kib,
 use tenure_tests::light::LightAgents;
 use uuid::Uuid;
 
-const AGENTS: usize = 50;
-const HOLDS: usize = 200;
-const ALL: u64 = (AGENTS * HOLDS) as u64;
+/// Agents, and the holds of each.
+const SOME: (usize, usize) = (20, 50);
+const MANY: (usize, usize) = (50, 200);
+/// The variable that has the test of their cost take many.
+const SIZE: &str = "TENURE_LOAD";
 /// The cadence of the sessions of a gateway.
 const SEED: Rhythm = Rhythm { ttl: Duration::from_secs(90), beat: Duration::from_secs(30) };
 /// The same in a third of the time.
 const FAST: Rhythm = Rhythm { ttl: Duration::from_secs(30), beat: Duration::from_secs(10) };
-/// An agent's holds are beaten together: at most so many calls of the store for each of them.
-const STORE_CALLS_PER_BEAT: f64 = 1.0 / 16.0;
+/// An agent's holds are beaten together, those that were taken within a while of each other: when all of them were
+/// beaten once, that was in so many calls of the store at most, however many they are.
+const STORE_CALLS_PER_ROUND: f64 = 12.0;
 /// What an agent with all its holds may take of a gateway.
 const KIB_PER_AGENT: u64 = 1024;
 /// Commands of Redis that run a script.
@@ -118,21 +124,25 @@ impl Load {
 
 #[test]
 fn many_agents_beat_with_few_calls_in_little_memory_and_lose_nothing() {
-    let load = Load::begin(AGENTS, HOLDS, FAST);
-    load.beaten(ALL);
+    let full = env::var(SIZE).is_ok_and(|size| size == "full");
+    let (agents, holds) = if full { MANY } else { SOME };
+    let load = Load::begin(agents, holds, FAST);
+    let all = load.agents.held();
+    load.beaten(all);
     let (scripts, before) = (load.scripts(), load.agents.tally());
-    load.beaten(2 * ALL);
+    load.beaten(2 * all);
     let (scripts, after) = (load.scripts() - scripts, load.agents.tally());
     let beats = after.beats - before.beats;
     let kib = rss_kib(load.gateway.pid()).saturating_sub(load.idle_kib);
     eprintln!(
-        "{beats} beats in {} calls of agents and {scripts} scripts; {} failed; {kib} KiB for {AGENTS} agents",
+        "{beats} beats in {} calls of agents and {scripts} scripts; {} failed; {kib} KiB for {agents} agents",
         after.beat_calls - before.beat_calls,
         after.failures
     );
     assert_eq!(after.lost, 0);
-    assert!(scripts as f64 <= beats as f64 * STORE_CALLS_PER_BEAT, "{scripts} for {beats} beats");
-    assert!(kib <= KIB_PER_AGENT * AGENTS as u64, "{kib} KiB");
+    let rounds = beats as f64 / holds as f64;
+    assert!(scripts as f64 <= rounds * STORE_CALLS_PER_ROUND, "{scripts} for {beats} beats");
+    assert!(kib <= KIB_PER_AGENT * agents as u64, "{kib} KiB");
 }
 
 #[test]
@@ -148,13 +158,13 @@ fn a_gateway_that_stands_still_costs_nobody_a_hold() {
 #[test]
 #[ignore = "takes three minutes"]
 fn a_store_that_stands_still_for_a_minute_costs_nobody_a_hold() {
-    Load::begin(AGENTS, HOLDS, SEED).store_stands_still(Duration::from_secs(60));
+    Load::begin(MANY.0, MANY.1, SEED).store_stands_still(Duration::from_secs(60));
 }
 
 #[test]
 #[ignore = "takes three minutes"]
 fn a_gateway_that_stands_still_for_a_minute_costs_nobody_a_hold() {
-    Load::begin(AGENTS, HOLDS, SEED).gateway_stands_still(Duration::from_secs(60));
+    Load::begin(MANY.0, MANY.1, SEED).gateway_stands_still(Duration::from_secs(60));
 }
 
 #[test]
