@@ -215,6 +215,12 @@ fn nobody_sees_what_is_outside_of_the_bounds_of_its_key() {
     assert_eq!(other.get("/v1/overview").1["counts"], none);
     assert_eq!(ci.get("/v1/overview").1["counts"]["leader"], 1);
 
+    let asked = "?tenant=acme&kind=leader&name=prod";
+    assert_eq!(acme.rows(asked, 1)[0]["holding"], 1);
+    assert_eq!(ci.rows(asked, 0).len() + other.rows(asked, 0).len(), 0);
+    // Nobody has it, which those within whose bounds it is are told.
+    assert_eq!(other.rows("?tenant=other&kind=leader&name=prod", 1)[0]["holding"], 0);
+
     let stranger = Caller { gateway: &gateway, header: String::new(), mark: String::new() };
     for path in ["/v1/overview", "/v1/resources"] {
         assert_eq!(stranger.get(path).0, 401, "{path}");
@@ -234,6 +240,10 @@ fn a_question_that_is_wrong_is_refused_with_the_rule() {
         ("?kind=mutex", "kind"),
         ("?kind=lease&kind=lease", "kind"),
         (long.as_str(), "search"),
+        ("?name=a", "name"),
+        ("?tenant=a&kind=lease", "name"),
+        ("?tenant=&kind=lease&name=a", "tenant"),
+        ("?tenant=a&kind=lease&name=a&offset=1", "name"),
     ] {
         let (status, problem) = caller.get(&format!("/v1/resources{query}"));
         assert_eq!((status, &problem["code"]), (422, &json!("invalid")), "{query}: {problem}");

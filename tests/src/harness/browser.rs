@@ -171,20 +171,22 @@ impl Browser {
         self.command("POST", "/goog/cdp/execute", &json!({"cmd": command, "params": parameters}))
     }
 
-    /// Keeps what is seen as target/screenshots/NAME.png.
+    /// Keeps what is seen as target/screenshots/NAME.png, whose path it returns.
     #[track_caller]
-    pub fn keep_screenshot(&self, name: &str) {
+    pub fn keep_screenshot(&self, name: &str) -> PathBuf {
         let picture = self.command("GET", "/screenshot", &Value::Null);
         let folder = target().join("screenshots");
         std::fs::create_dir_all(&folder).expect("the build directory is ours");
         let mut decode = Command::new("base64");
-        let file = std::fs::File::create(folder.join(format!("{name}.png"))).expect("it is ours");
+        let path = folder.join(format!("{name}.png"));
+        let file = std::fs::File::create(&path).expect("it is ours");
         decode.arg("--decode").stdin(Stdio::piped()).stdout(file);
         let mut decode = Program::start(&mut decode);
         let mut stdin = decode.pipes().stdin.take().expect("it is piped");
         stdin.write_all(picture.as_str().expect("a text").as_bytes()).expect("it reads");
         drop(stdin);
         assert!(decode.wait().success());
+        path
     }
 
     /// What the console has, since it was last asked.

@@ -52,12 +52,6 @@ impl fmt::Display for Denied {
 }
 
 impl KeyBounds {
-    /// True if it counts sessions or claims.
-    pub fn counts(&self) -> bool {
-        let KeyBounds { scope, waiters_max, .. } = self;
-        scope.sessions_max.is_some() || scope.holds_max.is_some() || waiters_max.is_some()
-    }
-
     /// Judges a request other than beats, which are judged one by one.
     ///
     /// # Errors

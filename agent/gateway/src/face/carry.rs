@@ -8,6 +8,7 @@ use tenure_core::model::{
 };
 use tenure_host::clock;
 use tenure_wire::Code;
+use tokio::runtime::Handle;
 use tracing::info;
 
 use super::Face;
@@ -24,7 +25,8 @@ use crate::trail::By;
 pub async fn observe(face: &Arc<Face>) -> Result<(), Gone> {
     // One of its own knows all that a change of a resource is about.
     let is_shared = face.info.kind != "embedded";
-    face.store.observe(Box::new(Observing { face: Arc::downgrade(face), is_shared })).await
+    let (face_of, runtime) = (Arc::downgrade(face), Handle::current());
+    face.store.observe(Box::new(Observing { face: face_of, is_shared, runtime })).await
 }
 
 /// A face that is told of what nobody asked for.
@@ -32,6 +34,7 @@ struct Observing {
     face: Weak<Face>,
     /// Others change things in this store, too.
     is_shared: bool,
+    runtime: Handle,
 }
 
 impl Observer for Observing {
@@ -42,8 +45,11 @@ impl Observer for Observing {
     }
 
     fn changed(&self, resource: &Resource) {
-        if let Some(face) = self.face.upgrade().filter(|_| self.is_shared) {
-            face.people.changes.tell_changed(resource);
+        let Some(face) = self.face.upgrade().filter(|_| self.is_shared) else { return };
+        let people = &face.people;
+        if people.changes.is_watched() && people.seen.is_looked_at(resource) {
+            let resource = resource.clone();
+            self.runtime.spawn(async move { face.look_again(&resource).await });
         }
     }
 }
@@ -149,6 +155,16 @@ impl Face {
         }
     }
 
+    /// Tells of a change of a resource that somebody looks at. To the store, a renewal is one, too.
+    async fn look_again(&self, resource: &Resource) {
+        let answer = self.store.look(Request::Inspect(resource.clone())).await;
+        if let Ok(Answer::Standing(standing)) = answer
+            && self.people.seen.differs(resource, &standing)
+        {
+            self.people.changes.tell_changed(resource);
+        }
+    }
+
     /// The beats within the bounds of a caller, and the places of the others, the least first.
     fn within(&self, caller: &Caller, beats: Vec<Beat>) -> (Vec<Beat>, Vec<usize>) {
         let mut outside = Vec::new();
@@ -168,15 +184,14 @@ impl Face {
         (inside, outside)
     }
 
-    /// Asks the store, and keeps what the caller has, where that is counted or written down.
+    /// Asks the store, and keeps what the caller has.
     async fn ask(&self, caller: &Caller, request: Request) -> Result<Answer, Refused> {
         if matches!(&request, Request::Renew(beats) if beats.is_empty()) {
             return Ok(Answer::Renew(Vec::new()));
         }
         let began = clock::now();
-        let is_kept =
-            caller.bounds.counts() || self.trail.is_kept() || self.people.changes.is_watched();
-        let answer = if request.is_read() || !is_kept {
+        // Of a claim that ends, people are told whose it was, also those who came after it was granted.
+        let answer = if request.is_read() {
             self.store.ask(caller.principal.mark, request).await
         } else {
             self.ask_and_settle(caller, request).await?

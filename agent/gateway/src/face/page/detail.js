@@ -97,12 +97,12 @@ function signature(parts) {
 }
 
 /**
- * Fills the panel: with a row, with null where there is no such resource, with undefined while that is not known.
+ * Fills the panel: with a row, with null where the key does not show it, with undefined while that is not known.
  * `changes` are those of the resource, newest first.
  */
 export function fillDetail(open, row, changes, { isStoreUp, closing }) {
   const panel = byId("detail");
-  const shown = signature([open, row, changes.slice(0, CHANGES_MAX), isStoreUp, closing]);
+  const shown = signature([open, row === undefined ? "reading" : row, changes.slice(0, CHANGES_MAX), isStoreUp, closing]);
   if (panel.dataset.shown === shown) return;
   panel.dataset.shown = shown;
   // A new panel has the scroll, the focus and the selection of the one before.
@@ -112,7 +112,10 @@ export function fillDetail(open, row, changes, { isStoreUp, closing }) {
   if (row === undefined) {
     body.append(make("p", { class: "quiet" }, "Reading…"));
   } else if (row === null) {
-    body.append(make("p", {}, "Nobody holds it and nobody waits for it."), ...nextStep(open));
+    body.append(make("p", {}, "This key does not show it: somebody may hold it."));
+  } else if (isEmpty(row)) {
+    const none = "Nobody holds it and nobody waits for it";
+    body.append(make("p", {}, isStoreUp ? `${none}.` : `${none}, when the store last answered.`), ...nextStep(open));
   } else {
     const facts = [];
     if (row.error) body.append(make("p", { class: "error" }, `The store did not tell of it: ${visible(row.error)}`));
@@ -136,6 +139,10 @@ export function fillDetail(open, row, changes, { isStoreUp, closing }) {
   byId("close").href = closing;
   body.scrollTop = top;
   focus?.();
+}
+
+function isEmpty({ error, holding, waiting, members }) {
+  return !error && holding === 0 && waiting === 0 && members === 0;
 }
 
 function nextStep({ kind, name }) {

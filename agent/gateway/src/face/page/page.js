@@ -37,7 +37,7 @@ let place = read(location.hash);
 let overview = null;
 let agents = [];
 let shown = null;
-/** The open resource: a row, null where there is none, undefined while that is not known. */
+/** The open resource: a row, null where the key does not show it, undefined while that is not known. */
 let open;
 /** Why the last look failed, and whether it was at the gateway itself. */
 let failure = null;
@@ -272,8 +272,7 @@ function showDetail() {
   }
   if (!isOpen) return;
   const row = open === undefined ? shown?.rows.find(isOf(place.open)) : open;
-  const changes = feed.of({ ...place.open, tenant: place.open.tenant ?? row?.tenant ?? "default" });
-  fillDetail(place.open, row, changes, { isStoreUp: isStoreUp(), closing: write({ ...place, open: null }) });
+  fillDetail(place.open, row, feed.of(place.open), { isStoreUp: isStoreUp(), closing: write({ ...place, open: null }) });
 }
 
 /** Has screen readers say how many there are: after a step of their user's, and else twice a minute at most. */
@@ -370,7 +369,7 @@ function go() {
   const before = place;
   place = read(location.hash);
   if (byId("search").value !== place.search) byId("search").value = place.search;
-  if (!place.open || !before.open || !isOf(place.open)({ tenant: "default", ...before.open })) open = undefined;
+  if (!place.open || !before.open || !isOf(place.open)(before.open)) open = undefined;
   if (place.page !== before.page || place.search !== before.search) byId("scroll").scrollTop = 0;
   if (document.body.dataset.locked !== undefined) return;
   show();

@@ -35,7 +35,7 @@ export function read(hash) {
   if (slash > 0 && Object.hasOwn(viewOfKind, kind)) {
     const asked = query.get("view");
     const view = asked !== null && Object.hasOwn(VIEWS, asked) && asked !== "agents" ? asked : viewOfKind[kind];
-    return { view, search, page, open: { kind, name: decoded(path.slice(slash + 1)), tenant: query.get("tenant") } };
+    return { view, search, page, open: { kind, name: decoded(path.slice(slash + 1)), tenant: query.get("tenant") || "default" } };
   }
   return { view: Object.hasOwn(VIEWS, path) ? path : "all", search, page, open: null };
 }
@@ -44,7 +44,7 @@ export function read(hash) {
 export function write({ view, search, page, open }) {
   const query = new URLSearchParams();
   if (open && view !== viewOfKind[open.kind]) query.set("view", view);
-  if (open?.tenant && open.tenant !== "default") query.set("tenant", open.tenant);
+  if (open && open.tenant !== "default") query.set("tenant", open.tenant);
   if (search) query.set("search", search);
   if (page > 1) query.set("page", String(page));
   const text = query.toString();

@@ -5,9 +5,6 @@ import { VIEWS } from "./place.js";
 
 /** Rows of a page. */
 export const ROWS = 50;
-/** What is looked through at most for the one row of a link. */
-const LOOK_ROWS = 100;
-const LOOK_PAGES = 10;
 /** Two answers that differ by less tell of the same instant: each was on its way for another while. */
 const SAME_MS = 2_000;
 /** More instants than this are of what nobody looks at any more. */
@@ -66,17 +63,11 @@ export async function readRows({ view, search, page: number }, agents, signal) {
   return page(VIEWS[view] ? { ...query, kind: VIEWS[view] } : query, signal);
 }
 
-/** Whether a row is the one that a link names; one without a tenant names that of any. */
-export const isOf = (wanted) => (row) => row.kind === wanted.kind && row.name === wanted.name && row.tenant === (wanted.tenant ?? row.tenant);
+/** Whether a row is the one that a link names. */
+export const isOf = (wanted) => (row) => row.kind === wanted.kind && row.name === wanted.name && row.tenant === wanted.tenant;
 
-/** The row of a link: one of these, or one that is asked for; null where there is none. */
+/** The row of a link: one of these, or one that is asked for; null where the key does not show it. */
 export async function readRow(wanted, rows, signal) {
-  let found = rows.find(isOf(wanted));
-  for (let number = 0; !found && number < LOOK_PAGES; number += 1) {
-    const query = { kind: wanted.kind, search: wanted.name, offset: String(number * LOOK_ROWS), limit: String(LOOK_ROWS) };
-    const next = await page(query, signal);
-    found = next.rows.find(isOf(wanted));
-    if (next.rows.length < LOOK_ROWS) break;
-  }
-  return found ?? null;
+  const { tenant, kind, name } = wanted;
+  return rows.find(isOf(wanted)) ?? (await page({ tenant, kind, name }, signal)).rows[0] ?? null;
 }

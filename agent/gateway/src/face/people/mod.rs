@@ -8,6 +8,7 @@ mod listing;
 mod overview;
 mod query;
 mod resources;
+mod seen;
 #[cfg(test)]
 mod tests;
 
@@ -20,6 +21,7 @@ use self::agents::Agents;
 pub(super) use self::agents::Sender;
 use self::catalogue::Catalogue;
 use self::changes::Changes;
+use self::seen::Seen;
 use super::Face;
 
 /// What a gateway knows for people.
@@ -32,6 +34,7 @@ pub struct People {
     catalogue: Arc<Catalogue>,
     pub(super) agents: Agents,
     pub(super) changes: Arc<Changes>,
+    pub(super) seen: Seen,
 }
 
 impl People {
@@ -43,6 +46,7 @@ impl People {
             catalogue: Arc::default(),
             agents: Agents::default(),
             changes: Arc::default(),
+            seen: Seen::default(),
         }
     }
 }

@@ -20,8 +20,8 @@ use crate::face::refused::Refused;
 /// Rows of a page, unless its reader says otherwise, and at most.
 const ROWS: usize = 50;
 const ROWS_MAX: usize = 100;
-/// Longest text that is searched for, bytes; names are no longer.
-const SEARCH_MAX: usize = 512;
+/// Longest name that is asked for, or part of one, bytes; names are no longer.
+const TEXT_MAX: usize = 512;
 /// Questions for rows that the store has at a time: beats go between them.
 const ASKED_AT_ONCE: usize = 8;
 
@@ -71,27 +71,49 @@ struct Owner {
     since_ms: u64,
 }
 
-/// Tells of a page of resources, sorted by tenant, kind and name.
+/// Tells of a page of resources, sorted by tenant, kind and name; or of one, whether it is listed or not.
 pub(super) async fn resources(
     State(face): State<Arc<Face>>,
     request: Call,
 ) -> Result<Json<Rows>, Refused> {
     let caller = face.admit(&request, false)?;
-    let mut pairs = Pairs::of(request.uri(), &["kind", "search", "offset", "limit"])?;
+    let keys = ["kind", "search", "offset", "limit", "tenant", "name"];
+    let mut pairs = Pairs::of(request.uri(), &keys)?;
     let kind = pairs.read("kind", "one of master, leader, lease, semaphore", |_| true)?;
-    let is_short = |text: &String| text.len() <= SEARCH_MAX;
-    let search = pairs.read("search", &format!("{SEARCH_MAX} bytes at most"), is_short)?;
-    let offset = pairs.read("offset", "a number from 0 on", |_| true)?.unwrap_or(0);
+    let is_short = |text: &String| text.len() <= TEXT_MAX;
+    let search = pairs.read("search", &format!("{TEXT_MAX} bytes at most"), is_short)?;
+    let offset = pairs.read("offset", "a number from 0 on", |_| true)?;
     let is_page = |limit: &usize| (1..=ROWS_MAX).contains(limit);
     let limit = pairs.read("limit", &format!("a number from 1 to {ROWS_MAX}"), is_page)?;
-    let wanted = Wanted { kind, search: search.unwrap_or_default().to_lowercase() };
+    let is_name = |text: &String| (1..=TEXT_MAX).contains(&text.len());
+    let rule = format!("1 to {TEXT_MAX} bytes");
+    let [tenant, name] =
+        [pairs.read("tenant", &rule, is_name)?, pairs.read("name", &rule, is_name)?];
+    let is_of_page = search.is_some() || offset.is_some() || limit.is_some();
+    let offset = offset.unwrap_or(0);
 
-    let listing = face.people.catalogue.look(&face).await;
-    let limit = limit.unwrap_or(ROWS);
-    let (total, page) = listing.page(&caller.bounds, &wanted, offset, limit).await;
-    if let Some(cause) = listing.failure.as_ref().filter(|_| page.is_empty()) {
-        return Err(Failure::Unavailable(cause.clone()).into());
-    }
+    let (total, page) = match (tenant, kind, name) {
+        (None, kind, None) => {
+            let wanted = Wanted { kind, search: search.unwrap_or_default().to_lowercase() };
+            let listing = face.people.catalogue.look(&face).await;
+            let limit = limit.unwrap_or(ROWS);
+            let (total, page) = listing.page(&caller.bounds, &wanted, offset, limit).await;
+            if let Some(cause) = listing.failure.as_ref().filter(|_| page.is_empty()) {
+                return Err(Failure::Unavailable(cause.clone()).into());
+            }
+            (total, page)
+        }
+        (Some(tenant), Some(kind), Some(name)) if !is_of_page => {
+            let one = Resource { tenant: tenant.into(), kind, name: name.into() };
+            let page = Vec::from_iter(Some(one).filter(|it| caller.bounds.shows(it)));
+            (page.len(), page)
+        }
+        _ => {
+            let rule = "asks for one resource, which has a tenant, a kind and a name: give all three, and no \
+                search, offset or limit";
+            return Err(Refused::field("name", rule));
+        }
+    };
     let asked = stream::iter(page).map(|name| row(&face, name)).buffered(ASKED_AT_ONCE);
     let (rows, failures): (Vec<Row>, Vec<Option<Failure>>) = asked.unzip().await;
     let failure = failures.into_iter().collect::<Option<Vec<_>>>().and_then(|mut all| all.pop());
@@ -110,8 +132,11 @@ pub(super) async fn resources(
 async fn row(face: &Face, resource: Resource) -> (Row, Option<Failure>) {
     let Resource { tenant, kind, name } = resource.clone();
     let (mut standing, mut route, mut failure) = (UpstreamStanding::default(), None, None);
-    match face.store.look(Request::Inspect(resource)).await {
-        Ok(Answer::Standing(found)) => standing = found,
+    match face.store.look(Request::Inspect(resource.clone())).await {
+        Ok(Answer::Standing(found)) => {
+            face.people.seen.note(&resource, &found);
+            standing = found;
+        }
         Ok(_) => {}
         Err(cause) => failure = Some(cause),
     }

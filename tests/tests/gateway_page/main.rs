@@ -1,5 +1,8 @@
 //! The gateway's status page, in a real browser.
 
+mod live;
+mod picture;
+
 use std::path::Path;
 
 use serde_json::{Value, json};
@@ -305,8 +308,15 @@ fn five_thousand_resources_are_searched_and_turned_over() {
     browser.until_text("#empty", "No leader has “SHARD-123x” in its name.");
     browser.open(&format!("{}/#leader/eu%2Fshard-4998", gateway.url()));
     browser.until_text("#detail .people", "indexer@alpha");
+    // Its name is in those of 2 500 that come before it.
+    let session = program.register(&json!({"name": "watcher", "tether": "process"})).session;
+    program.acquire(session, "leader", "shard-", &json!({}));
+    browser.open(&format!("{}/#leader/shard-", gateway.url()));
+    browser.until_text("#detail .people", "watcher@alpha");
+    browser.open(&format!("{}/#leader/shard", gateway.url()));
+    browser.until_text("#detail", "Nobody holds it and nobody waits for it.");
     browser.open(&format!("{}/#leaders?page=99", gateway.url()));
-    browser.until_text("#empty", "Go to page 50, the last");
+    browser.until_text("#empty", "Go to page 51, the last");
     stayed_at_home(&browser, &gateway);
 }
 
