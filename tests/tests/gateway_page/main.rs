@@ -106,7 +106,7 @@ fn a_key_is_asked_for_kept_in_the_tab_and_forgotten() {
     assert_eq!(browser.value(kept), json!([known.text]));
     has_no_violation(&browser, "an empty page");
     for (view, command) in [
-        ("projects", "tenure run --master"),
+        ("projects", "tenure run --master --project my-project"),
         ("leases", "tenure run --lease"),
         ("semaphores", "tenure run --semaphore"),
     ] {

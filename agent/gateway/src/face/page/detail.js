@@ -147,7 +147,7 @@ function isEmpty({ error, holding, waiting, members }) {
 
 function nextStep({ kind, name }) {
   const word = quoted(name);
-  const flag = { leader: "--leader", lease: "--lease", semaphore: "--semaphore", master: "--master" }[kind];
+  const flag = { leader: "--leader", lease: "--lease", semaphore: "--semaphore", master: "--master --project" }[kind];
   return word === null ? [] : [make("h3", {}, "Take it"), command(`tenure run ${flag} ${word} -- COMMAND`, false)];
 }
 

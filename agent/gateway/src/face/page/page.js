@@ -22,7 +22,7 @@ const SEARCH_AFTER_MS = 150;
 
 const NEXT_STEP = {
   all: ["Nothing is held and nobody waits.", "Hold something for a minute, on any host with an agent:", "tenure run --leader hello -- sleep 60"],
-  projects: ["No project has a session.", "Become the master of one:", "tenure run --master my-project -- sleep 60"],
+  projects: ["No project has a session.", "Become the master of one:", "tenure run --master --project my-project -- sleep 60"],
   leaders: ["Nobody leads.", "Let one host of many run a job:", "tenure run --leader nightly -- ./backup.sh"],
   leases: ["There is no lease.", "Hold one that has an address, so that others find it:", "tenure run --lease web-7 --address 10.0.0.7:8982 -- ./server"],
   semaphores: ["No permit is taken.", "Let four run at a time, in all of the fleet:", "tenure run --semaphore encode --limit 4 -- ./encode.sh"],
