@@ -133,7 +133,8 @@ fn a_key_lets_people_see_agents_and_changes_within_its_bounds() {
     for subject in ["alpha's", "beta's"] {
         let row = format!("#rows tr:has(.holder[title={}])", json!(subject));
         browser.until_text(&format!("{row} .status"), "beating");
-        browser.until_text(&format!("{row} .late"), "ms");
+        // Milliseconds, and on a busy machine seconds.
+        browser.until_text(&format!("{row} .late"), "s");
         browser.until_text(&format!("{row} .claims"), "1");
         browser.until_text(&format!("{row} .beat"), "s");
         assert_eq!(browser.texts(&format!("{row} .version")), [env!("CARGO_PKG_VERSION")]);
