@@ -17,7 +17,7 @@ local CLAIM_AT = 25
 -- Programs that poll find a key free only between two holders, and a grant within a release leaves no such moment.
 -- So a free resource is left open to them for a moment, ms, once it went from waiter to waiter for so long: where
 -- one that polls was seen in the last day, and, to find out, where hand-overs follow each other this closely.
-local LEFT_OPEN, POLLED_EVERY, PROBED_EVERY, CLOSELY = 150, 5000, 30000, 5000
+local LEFT_OPEN, POLLED_EVERY, PROBED_EVERY, CLOSELY = 150, 5000, 30000, 2000
 local POLLED = 24 * 3600 * 1000
 
 -- The keys of a queue, and what all kinds grant with.
