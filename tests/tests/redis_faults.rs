@@ -220,15 +220,16 @@ fn a_grant_whose_reply_was_cut_is_granted_once() {
         let standing = siege.agents[1].http().standing("leader", "once");
         assert_eq!(standing.holders[0].token, held.token);
         http.release(session, held.hold);
+        // A release is answered before the store has it.
+        let is_free = || siege.agents[1].http().standing("leader", "once").holders.is_empty();
+        until("its release", is_free);
 
         // A caller that does not wait is told that it is not known, and a grant is given back.
         siege.proxies[0].cut_reply_to("once");
         let refused = http.ask(session, "leader", "once", &json!({}));
         refused.problem(Code::UpstreamUnavailable);
         siege.proxies[0].wait_replies_cut(2 * round);
-        until("it to be free", || {
-            siege.agents[1].http().standing("leader", "once").holders.is_empty()
-        });
+        until("it to be free", is_free);
     }
     http.end(session);
     siege.end();

@@ -4,7 +4,7 @@
 use super::Verdict;
 
 /// Most look-ups and effects of a turn, with the budget that agents have here.
-const WORK_MAX: u64 = 25_000;
+const WORK_MAX: u64 = 20_000;
 
 /// Compares sizes with their limits.
 #[derive(Default)]
