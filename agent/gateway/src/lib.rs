@@ -8,6 +8,7 @@
 //! | `face/people/` | what a status page shows: who holds and waits for what, and how the gateway does |
 //! | `tls/` | the gateway's certificate, and those of its clients |
 //! | `store/` | the one thread that runs the store; `mod.rs` is everybody's way to it |
+//! | `routes/` | Pure: the routes of mailboxes, and what each reader and each proxy lacks of them |
 //! | `settings/` | flags, environment, files → one validated `Settings`; modes |
 //! | `metrics.rs`, `reports.rs` | numbers for Prometheus; readiness, status and signs of life for systemd |
 //! | `trail.rs`, `keys.rs` | the audit trail; commands that change keys |
@@ -29,6 +30,7 @@ pub mod keys;
 pub mod metrics;
 mod reload;
 mod reports;
+pub mod routes;
 pub mod settings;
 pub mod store;
 pub mod tls;

@@ -1,0 +1,38 @@
+//! Pure. The routes of mailboxes as a gateway has read them, and what of them each reader and each proxy lacks.
+//!
+//! | file | what |
+//! |---|---|
+//! | `table.rs` | the routes of a tenant under the store's version, and the changes since an earlier one |
+//! | `queue.rs` | what a proxy has not been told yet, and when to try again |
+//! | `ranges.rs` | which partitions are whose |
+//!
+//! Versions are the store's own, so that those of all gateways over one store are the same, and go on over their
+//! restarts.
+
+mod queue;
+mod ranges;
+#[cfg(test)]
+mod simulation;
+mod table;
+
+use std::sync::Arc;
+
+use tenure_wire::Route;
+
+pub use self::queue::{Outcome, PUSH_WITHIN, Push, Queue};
+pub use self::ranges::{PROXIES_MAX, ranges};
+pub use self::table::{Gone, Lack, Place, Reading, Table};
+
+/// What became of the route of a mailbox.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Change {
+    pub mailbox: Arc<str>,
+    pub state: State,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum State {
+    Routed(Arc<Route>),
+    /// With the version of the table as of which there is no route.
+    Removed(u64),
+}
