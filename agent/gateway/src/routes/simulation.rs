@@ -192,7 +192,7 @@ fn whatever_happens_readers_and_proxies_end_up_with_what_the_store_has() {
             reader.catch_up(gateway, table);
             assert_eq!(reader.routes, store.now(), "seed {seed}");
         }
-        while queue.len() > 0 {
+        while queue.behind() > 0 {
             now = queue.poll_timeout().unwrap_or(now).max(now);
             proxy.take(now, &mut queue, random);
         }
