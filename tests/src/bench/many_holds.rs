@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::growth::{Crowd, ROOM_FOR_MANY, Sort};
 use super::report::number;
 use super::shared_redis::{SCRIPTS, SharedRedis};
-use super::{Effort, Limit, Report, Samples, straight};
+use super::{Effort, Limit, Report, Samples, replay, straight};
 use crate::harness::{Agent, rss_kib};
 
 const HOLDS: usize = 10_000;
@@ -22,6 +22,9 @@ const SETTLE: Duration = Duration::from_secs(12);
 const BEATS_PER_COMMAND: f64 = 256.0;
 /// No script may keep the others waiting for longer.
 const LONG: Duration = Duration::from_millis(1);
+/// Scripts that are repeated to see what each costs, and how often.
+const REPEATED: usize = 150;
+const REPETITIONS: usize = 5;
 /// Calls of the floor.
 const FLOOR_CALLS: usize = 200;
 /// Other commands of a client, which no script calls. Commands inside of a script are counted like
@@ -45,6 +48,7 @@ fn kept(sort: Sort, report: &mut Report) -> anyhow::Result<()> {
     let cost = crowd.beaten_for(WINDOW, &agent, Some(redis.pid()))?;
     let long = redis.slower()?;
     let rss = rss_kib(agent.pid()) as f64 / 1024.0;
+    let calls = replay::called(&redis, REPEATED)?;
     let after = redis.commandstats();
     let sent = |names: &[&str]| -> BTreeMap<&String, u64> {
         after
@@ -86,5 +90,17 @@ fn kept(sort: Sort, report: &mut Report) -> anyhow::Result<()> {
     let against = format!("ttl {} s, beaten every {} s", TTL_MS / 1000, BEAT.as_secs());
     let value = (rss, "MiB");
     report.add("P6", &format!("{title}: resident memory"), value, Limit::Most(40.0), against);
+
+    // Who is told of changes would cost, too.
+    drop(agent);
+    let costs = Samples::new(replay::processor_us(&redis, &calls, REPETITIONS)?);
+    let long = costs.values().iter().filter(|us| **us > LONG.as_micros() as f64).count();
+    let against = format!(
+        "of {REPEATED}, the best of {REPETITIONS} repetitions alone; p50 {:.0} µs, longest {:.0} µs",
+        costs.median(),
+        costs.quantile(1.0),
+    );
+    let what = format!("{title}: scripts above 1 ms of Redis' processor");
+    report.add("P6", &what, (long as f64, ""), Limit::Most(0.0), against);
     Ok(())
 }

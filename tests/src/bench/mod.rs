@@ -18,6 +18,7 @@ mod machine;
 mod many_holds;
 mod many_hosts;
 mod peers;
+mod replay;
 mod report;
 mod run_cost;
 mod samples;
