@@ -9,21 +9,14 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use tenure::wire::Code;
 use tenure_tests::harness::{
-    Client, Container, Containers, IMAGE, PageFile, Puppet, Python, SHARED_GROUP, binary,
-    eventually, other_users, until,
+    Client, Container, Containers, IMAGE, PageFile, Puppet, Python, SHARED_GROUP, STRICT, binary,
+    eventually, until,
 };
 
 const SOCKET: &str = "/run/tenured/api.sock";
 
-/// Options of every container.
-const STRICT: [&str; 6] = [
-    "--read-only",
-    "--cap-drop=all",
-    "--security-opt=no-new-privileges",
-    "--network=none",
-    "--log-driver=k8s-file",
-    "--pull=never",
-];
+/// Containers share a directory, and nothing else.
+const NO_NETWORK: &str = "--network=none";
 
 /// An agent in a container, and the directory that it shares.
 struct Pod {
@@ -43,7 +36,7 @@ impl Pod {
         let volume = format!("--volume={}:/run/tenured", directory.display());
         let group = format!("--group-add={SHARED_GROUP}");
         arguments.extend(STRICT);
-        arguments.extend(["--user=10001:0", &group, &volume]);
+        arguments.extend([NO_NETWORK, "--user=10001:0", &group, &volume]);
         arguments.push("--tmpfs=/var/lib/tenured:rw,mode=0777");
         arguments.extend(more);
         arguments.push(IMAGE);
@@ -71,6 +64,7 @@ impl Pod {
         let mut arguments: Vec<String> =
             ["run", "--interactive", "--name", container.name()].map(String::from).into();
         arguments.extend(STRICT.map(String::from));
+        arguments.push(NO_NETWORK.to_owned());
         arguments.push(format!("--user={uid}:{uid}"));
         arguments.push(format!("--group-add={SHARED_GROUP}"));
         arguments.push(format!("--volume={}:/run/tenured:ro", self.directory.display()));
@@ -101,15 +95,9 @@ impl Pod {
     }
 }
 
-/// `None` without root.
-fn containers() -> Option<Arc<Containers>> {
-    other_users()?;
-    Some(Containers::shared())
-}
-
 #[test]
 fn the_image_says_how_it_is_to_be_run() {
-    let Some(containers) = containers() else { return };
+    let Some(containers) = Containers::of_agent() else { return };
     let image = containers.image();
     let config = &image["Docker"]["config"];
     assert_eq!(config["User"], "65532:65532");
@@ -125,53 +113,15 @@ fn the_image_says_how_it_is_to_be_run() {
 
 #[test]
 fn there_is_nothing_in_it_but_the_agent() {
-    let Some(containers) = containers() else { return };
-    let files = containers.files();
-    let (mut found, mut besides_bytes) = (Vec::new(), 0);
-    for line in files.lines() {
-        let words: Vec<&str> = line.split_whitespace().collect();
-        let [mode, owner, bytes, _, _, path] = words[..] else { panic!("{line}") };
-        if !path.starts_with("usr/bin/") {
-            besides_bytes += bytes.parse::<u64>().expect("a size");
-        }
-        if mode.starts_with('-') {
-            found.push(path);
-            // Nobody can change what the agent runs and believes; the agent neither.
-            assert!(!mode[4..].contains('w'), "{line}");
-        }
-        assert!(!mode.contains('s'), "{line}");
-        let is_agents = ["run/tenured/", "var/lib/tenured/"].contains(&path);
-        assert_eq!(owner, if is_agents { "65532/65532" } else { "0/0" }, "{line}");
-    }
-    found.sort_unstable();
-    let expected = [
-        "etc/group",
-        "etc/nsswitch.conf",
-        "etc/passwd",
-        "etc/ssl/certs/ca-certificates.crt",
-        "usr/bin/tenure",
-        "usr/bin/tenured",
-        "usr/share/doc/tenured/LICENSE-APACHE",
-        "usr/share/doc/tenured/LICENSE-MIT",
-        "usr/share/doc/tenured/tenured.toml",
-    ];
-    assert_eq!(found, expected);
-    assert!(besides_bytes < 1 << 20, "as large as its programs: {besides_bytes} bytes more");
-    for directory in ["drwxr-xr-x 65532/65532", "drwx------ 65532/65532"] {
-        assert_eq!(files.matches(directory).count(), 1, "{files}");
-    }
+    let Some(containers) = Containers::of_agent() else { return };
+    containers.check_files("tenured", &["tenure", "tenured"], "tenured.toml");
 }
 
 #[test]
 fn two_containers_hand_over_and_the_agent_may_crash() {
-    let Some(containers) = containers() else { return };
+    let Some(containers) = Containers::of_agent() else { return };
     let pod = Pod::start(&containers, "pod", &[]);
-    let pid: u32 = pod.agent.inspect("{{.State.Pid}}").parse().expect("a number");
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
-    for line in ["CapEff:\t0000000000000000", "CapBnd:\t0000000000000000", "NoNewPrivs:\t1"] {
-        assert!(status.contains(line), "{status}");
-    }
-    assert!(status.contains("Uid:\t10001\t10001"), "{status}");
+    containers.check_strict(pod.agent.name(), 10001);
 
     let (first_container, mut first) = pod.client(1001);
     let (_second_container, mut second) = pod.client(1002);
@@ -223,11 +173,12 @@ fn two_containers_hand_over_and_the_agent_may_crash() {
 
 #[test]
 fn strangers_to_the_group_are_kept_out() {
-    let Some(containers) = containers() else { return };
+    let Some(containers) = Containers::of_agent() else { return };
     let pod = Pod::start(&containers, "closed", &[]);
     let volume = format!("--volume={}:/run/tenured:ro", pod.directory.display());
     let mut arguments = vec!["run", "--rm", &volume, "--user=1001:1001"];
     arguments.extend(STRICT);
+    arguments.push(NO_NETWORK);
     arguments.extend(["--entrypoint=/usr/bin/tenure", IMAGE, "status"]);
     let refused = containers.attempt(&arguments);
     let error = String::from_utf8_lossy(&refused.stderr);
@@ -239,11 +190,12 @@ fn strangers_to_the_group_are_kept_out() {
 
 #[test]
 fn root_without_capabilities_is_told_why_it_cannot_serve() {
-    let Some(containers) = containers() else { return };
+    let Some(containers) = Containers::of_agent() else { return };
     let directory = containers.shared_directory("roots");
     let volume = format!("--volume={}:/run/tenured", directory.display());
     let mut arguments = vec!["run", "--rm", &volume, "--user=0:0"];
     arguments.extend(STRICT);
+    arguments.push(NO_NETWORK);
     arguments.extend(["--tmpfs=/var/lib/tenured:rw,mode=0777", IMAGE]);
     let refused = containers.attempt(&arguments);
     let error = String::from_utf8_lossy(&refused.stderr);
@@ -256,7 +208,7 @@ fn root_without_capabilities_is_told_why_it_cannot_serve() {
 
 #[test]
 fn names_of_users_and_hosts_and_public_authorities_are_known() {
-    let Some(containers) = containers() else { return };
+    let Some(containers) = Containers::of_agent() else { return };
     // Nobody listens there, and to know that takes the host's address.
     let upstream = "--env=TENURED_UPSTREAM=redis://redis.test:1/0";
     let pod = Pod::start(&containers, "names", &["--add-host=redis.test:127.0.0.1", upstream]);
@@ -272,6 +224,7 @@ fn names_of_users_and_hosts_and_public_authorities_are_known() {
     let volume = format!("--volume={}:/etc/tenured/tenured.toml:ro", rules.display());
     let mut arguments = vec!["run", "--rm", &volume];
     arguments.extend(STRICT);
+    arguments.push(NO_NETWORK);
     arguments.extend([IMAGE, "check-config"]);
     let effective = containers.run(&arguments);
     assert!(effective.contains("rediss://redis.test"), "{effective}");
@@ -280,7 +233,7 @@ fn names_of_users_and_hosts_and_public_authorities_are_known() {
 
 #[test]
 fn a_secret_is_read_by_its_group_and_refused_when_it_is_everybodys() {
-    let Some(containers) = containers() else { return };
+    let Some(containers) = Containers::of_agent() else { return };
     let directory = containers.shared_directory("secret");
     let secret = directory.join("password");
     fs::write(&secret, "hunter2").expect("the directory is ours");
@@ -288,6 +241,7 @@ fn a_secret_is_read_by_its_group_and_refused_when_it_is_everybodys() {
     let group = format!("--group-add={SHARED_GROUP}");
     let mut arguments = vec!["run", "--rm", &volume, &group, "--user=10001:0"];
     arguments.extend(STRICT);
+    arguments.push(NO_NETWORK);
     arguments.push("--env=TENURED_UPSTREAM=redis://tenured@redis.test/0");
     arguments.push("--env=TENURED_UPSTREAM_SECRET_FILE=/etc/tenured-secret/password");
     arguments.extend([IMAGE, "check-config"]);
@@ -303,7 +257,7 @@ fn a_secret_is_read_by_its_group_and_refused_when_it_is_everybodys() {
 
 #[test]
 fn hosts_are_found_through_a_name_server() {
-    let Some(containers) = containers() else { return };
+    let Some(containers) = Containers::of_agent() else { return };
     let file = containers.shared_directory("resolver").join("resolv.conf");
     fs::write(&file, "nameserver 127.0.0.1\n").expect("the directory is ours");
     let volume = format!("--volume={}:/etc/resolv.conf:ro", file.display());
@@ -328,7 +282,7 @@ const NO_PEER_HANDLES: &str = r#"{"defaultAction": "SCMP_ACT_ALLOW", "syscalls":
 
 #[test]
 fn where_the_kernel_gives_no_handle_a_process_tether_is_refused() {
-    let Some(containers) = containers() else { return };
+    let Some(containers) = Containers::of_agent() else { return };
     let profile = containers.shared_directory("profile").join("seccomp.json");
     fs::write(&profile, NO_PEER_HANDLES).expect("the directory is ours");
     let seccomp = format!("--security-opt=seccomp={}", profile.display());

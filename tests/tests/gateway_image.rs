@@ -3,27 +3,18 @@
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::process::Command;
-use std::sync::Arc;
 
 use serde_json::json;
 use tenure_tests::harness::{
-    Container, Containers, GATEWAY_IMAGE, Key, Program, eventually, other_users,
+    Container, Containers, GATEWAY_IMAGE, Key, Program, STRICT, eventually,
 };
 
 /// The most that the image may take, in bytes, with a program that is built for tests.
 const IMAGE_MAX: u64 = 40 << 20;
-/// The most of it beside the program: certificates, licences, the sample of the configuration.
-const BESIDES_MAX: u64 = 1 << 20;
-
-/// `None` without root.
-fn containers() -> Option<Arc<Containers>> {
-    other_users()?;
-    Some(Containers::of_gateway())
-}
 
 #[test]
 fn the_image_says_how_it_is_to_be_run() {
-    let Some(containers) = containers() else { return };
+    let Some(containers) = Containers::of_gateway() else { return };
     let image = containers.image();
     let config = &image["Docker"]["config"];
     assert_eq!(config["User"], "65532:65532");
@@ -38,39 +29,8 @@ fn the_image_says_how_it_is_to_be_run() {
 
 #[test]
 fn there_is_nothing_in_it_but_the_gateway() {
-    let Some(containers) = containers() else { return };
-    let files = containers.files();
-    let (mut found, mut all_bytes, mut besides_bytes) = (Vec::new(), 0, 0);
-    for line in files.lines() {
-        let words: Vec<&str> = line.split_whitespace().collect();
-        let [mode, owner, bytes, _, _, path] = words[..] else { panic!("{line}") };
-        let bytes: u64 = bytes.parse().expect("a size");
-        all_bytes += bytes;
-        if mode.starts_with('-') {
-            found.push(path);
-            assert!(!mode[4..].contains('w'), "{line}");
-            if !path.starts_with("usr/bin/") {
-                besides_bytes += bytes;
-            }
-        }
-        assert!(!mode.contains('s'), "{line}");
-        let is_its = ["run/tenured-gateway/", "var/lib/tenured-gateway/"].contains(&path);
-        assert_eq!(owner, if is_its { "65532/65532" } else { "0/0" }, "{line}");
-    }
-    found.sort_unstable();
-    // No shell, and no program but one.
-    let expected = [
-        "etc/group",
-        "etc/nsswitch.conf",
-        "etc/passwd",
-        "etc/ssl/certs/ca-certificates.crt",
-        "usr/bin/tenured-gateway",
-        "usr/share/doc/tenured-gateway/LICENSE-APACHE",
-        "usr/share/doc/tenured-gateway/LICENSE-MIT",
-        "usr/share/doc/tenured-gateway/gateway.toml",
-    ];
-    assert_eq!(found, expected);
-    assert!(besides_bytes < BESIDES_MAX, "{besides_bytes} bytes beside the program");
+    let Some(containers) = Containers::of_gateway() else { return };
+    let all_bytes = containers.check_files("tenured-gateway", &["tenured-gateway"], "gateway.toml");
     assert!(all_bytes < IMAGE_MAX, "{all_bytes} bytes");
     println!("the image has {all_bytes} bytes");
 }
@@ -84,7 +44,7 @@ fn curl(containers: &Containers, args: &[&str]) -> Command {
 
 #[test]
 fn it_serves_as_nobody_on_a_root_that_cannot_be_written() {
-    let Some(containers) = containers() else { return };
+    let Some(containers) = Containers::of_gateway() else { return };
     let (key, stranger) = (Key::new("laptop-7"), Key::new("laptop-8"));
     let directory = containers.shared_directory("keys");
     let keys = directory.join("keys.toml");
@@ -96,8 +56,8 @@ fn it_serves_as_nobody_on_a_root_that_cannot_be_written() {
     let gateway = Container::named(&containers, "strict");
     let volume = format!("--volume={}:/etc/tenured-gateway:ro", directory.display());
     let mut run = vec!["run", "--detach", "--name", gateway.name(), &volume];
-    run.extend(["--read-only", "--cap-drop=all", "--security-opt=no-new-privileges"]);
-    run.extend(["--log-driver=k8s-file", "--pull=never", "--publish=127.0.0.1:18740:8740"]);
+    run.extend(STRICT);
+    run.push("--publish=127.0.0.1:18740:8740");
     run.push("--env=TENURED_GATEWAY_LISTEN=0.0.0.0:8740");
     run.push("--env=TENURED_GATEWAY_INSECURE=true");
     run.push("--env=TENURED_GATEWAY_KEYS_FILE=/etc/tenured-gateway/keys.toml");
@@ -110,15 +70,7 @@ fn it_serves_as_nobody_on_a_root_that_cannot_be_written() {
         ready.status.success().then_some(())
     });
 
-    let pid = gateway.inspect("{{.State.Pid}}");
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
-    for line in ["CapEff:\t0000000000000000", "CapBnd:\t0000000000000000", "NoNewPrivs:\t1"] {
-        assert!(status.contains(line), "{status}");
-    }
-    assert!(status.contains("Uid:\t65532\t65532"), "{status}");
-    let mounts = fs::read_to_string(format!("/proc/{pid}/mountinfo")).expect("it runs");
-    let root = mounts.lines().find(|line| line.split(' ').nth(4) == Some("/")).expect("a root");
-    assert!(root.split(' ').nth(5).is_some_and(|options| options.starts_with("ro")), "{root}");
+    containers.check_strict(gateway.name(), 65532);
     let shell = containers.attempt(&["exec", gateway.name(), "/bin/sh", "-c", "true"]);
     assert!(!shell.status.success(), "there is a shell");
 

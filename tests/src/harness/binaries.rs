@@ -29,11 +29,17 @@ pub fn binary(name: &str) -> PathBuf {
 pub fn copy_for_others(name: &str, directory: &Path) -> PathBuf {
     let copy = directory.join(name);
     if !copy.exists() {
-        // By another process: a child that some other test forks while this one has the file
-        // open for writing would keep it from being executed.
-        let mut install = Command::new("install");
-        install.arg("--mode=755").arg(binary(name)).arg(&copy);
-        assert!(install.status().is_ok_and(|status| status.success()), "{install:?} failed");
+        install_program(&binary(name), &copy);
     }
     copy
+}
+
+/// Copies a program that is to be executed, with the directories that its place needs.
+#[track_caller]
+pub fn install_program(from: &Path, to: &Path) {
+    // By another process: a child that some other test forks while this one has the file
+    // open for writing would keep it from being executed.
+    let mut install = Command::new("install");
+    install.args(["-D", "--mode=755"]).arg(from).arg(to);
+    assert!(install.status().is_ok_and(|status| status.success()), "{install:?} failed");
 }

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, Weak};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::{Program, binary};
+use super::{Program, binary, other_users};
 
 /// The name of the agent's image in its store.
 pub const IMAGE: &str = "localhost/tenured:test";
@@ -28,6 +28,19 @@ const NAMES: &str = "/run/containers";
 /// The group of shared directories: that of no process but through `--group-add`.
 pub const SHARED_GROUP: u32 = 20_000;
 
+/// Options of every container: it may do no more than the manifests allow.
+pub const STRICT: [&str; 5] = [
+    "--read-only",
+    "--cap-drop=all",
+    "--security-opt=no-new-privileges",
+    "--log-driver=k8s-file",
+    "--pull=never",
+];
+
+/// The most that an image may take beside its programs, in bytes: certificates, licences, the sample of a
+/// configuration.
+const BESIDES_MAX: u64 = 1 << 20;
+
 /// The cache of builders that are root, which no option moves.
 const CACHE: &str = "/var/lib/containers/cache/blob-info-cache-v1.boltdb";
 
@@ -43,15 +56,16 @@ pub struct Containers {
 
 impl Containers {
     /// The store of the agent's image, for all tests that run at the same time. The first one builds it.
+    /// `None` without root.
     #[track_caller]
-    pub fn shared() -> Arc<Containers> {
+    pub fn of_agent() -> Option<Arc<Containers>> {
         static SHARED: Mutex<Weak<Containers>> = Mutex::new(Weak::new());
         share(&SHARED, || Containers::build(IMAGE, &["--tag", IMAGE], None))
     }
 
     /// The same of the gateway's image. Its containers can have networks, which the machine does not see.
     #[track_caller]
-    pub fn of_gateway() -> Arc<Containers> {
+    pub fn of_gateway() -> Option<Arc<Containers>> {
         static SHARED: Mutex<Weak<Containers>> = Mutex::new(Weak::new());
         share(&SHARED, || Containers::build(GATEWAY_IMAGE, &["--gateway"], Some(apart())))
     }
@@ -137,6 +151,16 @@ impl Containers {
         command
     }
 
+    /// The number of processes beside the containers that see their networks.
+    pub fn processes_inside(&self) -> usize {
+        let apart = self.apart.as_ref().expect("a store with networks").pid();
+        let network = |pid: &str| fs::read_link(format!("/proc/{pid}/ns/net")).ok();
+        let own = network(&apart.to_string());
+        let pids = fs::read_dir("/proc").expect("there is a /proc").flatten();
+        let pids = pids.filter_map(|entry| entry.file_name().into_string().ok());
+        pids.filter(|pid| *pid != apart.to_string() && network(pid) == own).count()
+    }
+
     /// Runs podman, which must succeed. Returns what it printed.
     #[track_caller]
     pub fn run(&self, arguments: &[&str]) -> String {
@@ -158,9 +182,47 @@ impl Containers {
         serde_json::from_str(&text).expect("buildah prints JSON")
     }
 
+    /// Fails unless the image has these programs, what belongs to them, and nothing else. Returns its bytes.
+    #[track_caller]
+    pub fn check_files(&self, name: &str, programs: &[&str], sample: &str) -> u64 {
+        let listing = self.files();
+        let own = ["run", "var/lib"].map(|parent| format!("{parent}/{name}/"));
+        let (mut found, mut all_bytes, mut besides_bytes) = (Vec::new(), 0, 0);
+        for line in listing.lines() {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            let [mode, owner, bytes, _, _, path] = words[..] else { panic!("{line}") };
+            let bytes: u64 = bytes.parse().expect("a size");
+            all_bytes += bytes;
+            if !path.starts_with("usr/bin/") {
+                besides_bytes += bytes;
+            }
+            if mode.starts_with('-') {
+                found.push(path.to_owned());
+                // Nobody can change what the program runs and believes; the program neither.
+                assert!(!mode[4..].contains('w'), "{line}");
+            }
+            assert!(!mode.contains('s'), "{line}");
+            let is_own = own.iter().any(|own| own == path);
+            assert_eq!(owner, if is_own { "65532/65532" } else { "0/0" }, "{line}");
+        }
+        found.sort_unstable();
+        // No shell.
+        let files = ["group", "nsswitch.conf", "passwd", "ssl/certs/ca-certificates.crt"];
+        let mut expected = Vec::from(files.map(|file| format!("etc/{file}")));
+        expected.extend(programs.iter().map(|program| format!("usr/bin/{program}")));
+        let documents = ["LICENSE-APACHE", "LICENSE-MIT", sample];
+        expected.extend(documents.map(|file| format!("usr/share/doc/{name}/{file}")));
+        assert_eq!(found, expected);
+        assert!(besides_bytes < BESIDES_MAX, "{besides_bytes} bytes beside the programs");
+        for directory in ["drwxr-xr-x 65532/65532", "drwx------ 65532/65532"] {
+            assert_eq!(listing.matches(directory).count(), 1, "{listing}");
+        }
+        all_bytes
+    }
+
     /// Every file of the image with its owner and mode, as `tar --list --verbose` writes them.
     #[track_caller]
-    pub fn files(&self) -> String {
+    fn files(&self) -> String {
         // From a container that is never started, so without podman's mounts.
         let container = self.run(&["create", "--pull=never", self.image]);
         let archive = self.path("image.tar");
@@ -168,6 +230,22 @@ impl Containers {
         self.run(&["rm", container.trim()]);
         let mut list = Command::new("tar");
         succeed(list.args(["--list", "--verbose", "--numeric-owner", "--file"]).arg(archive))
+    }
+
+    /// Fails unless a container runs as that user, who has no right to anything, on a root that cannot be written.
+    #[track_caller]
+    pub fn check_strict(&self, container: &str, uid: u32) {
+        let pid = self.run(&["container", "inspect", "--format", "{{.State.Pid}}", container]);
+        let pid = pid.trim();
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
+        for line in ["CapEff:\t0000000000000000", "CapBnd:\t0000000000000000", "NoNewPrivs:\t1"] {
+            assert!(status.contains(line), "{status}");
+        }
+        assert!(status.contains(&format!("Uid:\t{uid}\t{uid}\t")), "{status}");
+        let mounts = fs::read_to_string(format!("/proc/{pid}/mountinfo")).expect("it runs");
+        let root = mounts.lines().find(|line| line.split(' ').nth(4) == Some("/"));
+        let options = root.and_then(|root| root.split(' ').nth(5)).expect("a root");
+        assert!(options.split(',').any(|option| option == "ro"), "{options}");
     }
 
     /// A directory as Kubernetes makes an emptyDir for a pod with an fsGroup. Ends with the store.
@@ -181,13 +259,17 @@ impl Containers {
 }
 
 #[track_caller]
-fn share(shared: &Mutex<Weak<Containers>>, build: impl FnOnce() -> Containers) -> Arc<Containers> {
+fn share(
+    shared: &Mutex<Weak<Containers>>,
+    build: impl FnOnce() -> Containers,
+) -> Option<Arc<Containers>> {
+    other_users()?;
     let mut shared = shared.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    shared.upgrade().unwrap_or_else(|| {
+    Some(shared.upgrade().unwrap_or_else(|| {
         let containers = Arc::new(build());
         *shared = Arc::downgrade(&containers);
         containers
-    })
+    }))
 }
 
 /// A process with a network and mounts of its own. They last until it is dropped, and so do the bridges and
@@ -273,8 +355,9 @@ impl Drop for Container {
     }
 }
 
+/// Runs a command to its end. Returns what it printed.
 #[track_caller]
-fn succeed(command: &mut Command) -> String {
+pub(super) fn succeed(command: &mut Command) -> String {
     let program = command.get_program().display().to_string();
     let output = command.output().unwrap_or_else(|error| panic!("{program}: {error}"));
     let (out, err) =

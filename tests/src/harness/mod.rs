@@ -11,6 +11,7 @@ mod binaries;
 mod browser;
 mod campaigner;
 mod client;
+mod compose;
 mod containers;
 mod curl;
 mod event_log;
@@ -36,11 +37,14 @@ pub use agent::{Agent, Mark, Setup};
 pub use answer::Answer;
 pub use attacker::Attacker;
 pub use balancer::Balancer;
-pub use binaries::{binary, copy_for_others};
+pub use binaries::{binary, copy_for_others, install_program};
 pub use browser::{Browser, Screen, axe, key};
 pub use campaigner::Campaigner;
 pub use client::{Client, Granted, Session};
-pub use containers::{Container, Containers, GATEWAY_IMAGE, IMAGE, SHARED_GROUP, without_cargo};
+pub use compose::{Compose, Host};
+pub use containers::{
+    Container, Containers, GATEWAY_IMAGE, IMAGE, SHARED_GROUP, STRICT, without_cargo,
+};
 pub use curl::Curl;
 pub use event_log::{EventLog, Seen};
 pub use events::{Events, StreamError};
