@@ -268,7 +268,7 @@ impl Gateway {
     }
 }
 
-fn write_secret(path: &Path, text: &str) {
+pub(super) fn write_secret(path: &Path, text: &str) {
     fs::write(path, text).expect("it is ours");
     fs::set_permissions(path, Permissions::from_mode(0o600)).expect("it is ours");
 }

@@ -200,7 +200,7 @@ impl Python {
     }
 }
 
-fn command(script: &str, arguments: &[&str]) -> Command {
+pub(super) fn command(script: &str, arguments: &[&str]) -> Command {
     let mut command = Command::new(interpreter());
     command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("python").join(script));
     // Its bytecode would lie in the source tree.

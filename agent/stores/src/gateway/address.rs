@@ -10,6 +10,7 @@ use tenure_wire::{Check, Diagnosis};
 use super::feed;
 use super::http::{Answered, CallError, Http, Turn};
 use super::scope::{Mark, Scope};
+use super::session_plane::{self, Plane};
 use super::wire::{EXAMINE, HELLO, Hello, PROTOCOL, Welcome};
 use crate::remote::stream::{self, Tls};
 use crate::remote::{
@@ -45,6 +46,7 @@ pub struct Address {
     access: GatewayAccess,
     peer: Peer,
     scope: Arc<Scope>,
+    plane: Arc<Plane>,
     /// What the gateway calls this agent.
     agent: String,
     host: Option<String>,
@@ -56,8 +58,16 @@ pub struct Connection {
     /// None for work that a gateway does itself, and for the stream, behind which a call would wait for
     /// ever.
     pub(super) http: Option<Http>,
-    /// The caller's, by the gateway's word.
-    pub(super) mark: Mark,
+    pub(super) face: Face,
+}
+
+/// What the other end offers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Face {
+    /// Everything, to the caller of this mark, by the gateway's word.
+    Agents(Mark),
+    /// Sessions and masters.
+    SessionPlane,
 }
 
 impl GatewayAccess {
@@ -75,7 +85,7 @@ impl Address {
         // Agents that are called the same are taken for one by people, and by nobody else.
         let agent = format!("{:016x}", getrandom::u64().unwrap_or(0));
         let host = tenure_host::machine::host_name().ok();
-        Address { access, peer, scope: Arc::default(), agent, host }
+        Address { access, peer, scope: Arc::default(), plane: Arc::default(), agent, host }
     }
 
     pub(super) fn timeout(&self) -> Duration {
@@ -86,31 +96,26 @@ impl Address {
         &self.scope
     }
 
+    pub(super) fn plane(&self) -> &Plane {
+        &self.plane
+    }
+
     async fn dial(
         &self,
         purpose: Purpose,
         hints: Option<ConnectionHints>,
     ) -> Result<Dialed<Connection>, ConnectError> {
-        let Address { access, peer, scope, agent, .. } = self;
+        let Address { access, peer, agent, .. } = self;
         let tls = access.tls.as_ref().map(|trust| Tls { trust, way_out: tls_way_out });
         let timeout = access.connect_timeout;
         let stream = stream::connect(peer, &access.endpoint, tls, timeout).await?;
         let key = access.current_key();
         let (http, pump) = Http::over(stream, &access.endpoint, key.as_ref(), peer, agent).await?;
-        let opening = async {
-            let welcome = self.welcomed(&self.say_hello(http.turn().await).await?)?;
-            let feed = match (purpose, hints) {
-                (Purpose::Feed, Some(hints)) => {
-                    let response = http.turn().await.map_err(|error| self.lost(&error))?;
-                    let scope = feed::Scoped { scope: Arc::clone(scope), mark: welcome.mark };
-                    Some(feed::open(response, peer, scope, hints).await?)
-                }
-                _ => None,
-            };
-            Ok((welcome, feed))
-        };
-        let (Welcome { version, mark, .. }, feed, pump) = pumped(opening, pump).await?;
+        let opening = self.open(&http, purpose, hints);
+        let ((face, version), feed, pump) = pumped(opening, pump).await?;
+        self.plane.found(face);
         let (http, pump): (_, Pump) = match feed {
+            None if face == Face::SessionPlane => (Some(http.clone()), self.keep_up(http, pump)),
             None => (Some(http), pump),
             Some(feed) => {
                 let pump = Box::pin(async move {
@@ -125,7 +130,66 @@ impl Address {
             }
         };
         let server = Server { place: peer.place.clone(), version };
-        Ok(Dialed { connection: Connection { http, mark }, server, pump })
+        Ok(Dialed { connection: Connection { http, face }, server, pump })
+    }
+
+    /// What a new connection leads to, the version of that, and the feed if that is its purpose.
+    async fn open(
+        &self,
+        http: &Http,
+        purpose: Purpose,
+        hints: Option<ConnectionHints>,
+    ) -> Result<((Face, String), Option<Pump>), ConnectError> {
+        let answered = self.say_hello(http.turn().await).await?;
+        let hints = hints.filter(|_| purpose == Purpose::Feed);
+        // One without the face for agents, or no gateway at all.
+        if answered.status == StatusCode::NOT_FOUND && self.has_session_plane(http).await? {
+            let looking = hints.map(|hints| self.look_on(http, hints));
+            return Ok(((Face::SessionPlane, String::new()), looking));
+        }
+        let Welcome { version, mark, .. } = self.welcomed(&answered)?;
+        let feed = match hints {
+            None => None,
+            Some(hints) => {
+                let response = http.turn().await.map_err(|error| self.lost(&error))?;
+                let scope = feed::Scoped { scope: Arc::clone(&self.scope), mark };
+                Some(feed::open(response, &self.peer, scope, hints).await?)
+            }
+        };
+        Ok(((Face::Agents(mark), version), feed))
+    }
+
+    /// True if programs can register there.
+    async fn has_session_plane(&self, http: &Http) -> Result<bool, ConnectError> {
+        let turn = http.turn().await.map_err(|error| self.lost(&error))?;
+        let answered = session_plane::probe(turn).await.map_err(|error| self.lost(&error))?;
+        match answered.status {
+            status if status.is_success() => Ok(session_plane::is_status(&answered.body)),
+            StatusCode::NOT_FOUND => Ok(false),
+            _ => Err(refused(&self.peer, &answered)),
+        }
+    }
+
+    /// Uses a connection now and then, as a session plane may hang up on one that is idle. Ends with the
+    /// connection's last user.
+    fn keep_up(&self, http: Http, pump: Pump) -> Pump {
+        let peer = self.peer.clone();
+        Box::pin(async move {
+            let lost = async { ConnectError::lost(&peer, &session_plane::keep_up(&http).await) };
+            tokio::select! {
+                error = pump => error,
+                error = lost => error,
+            }
+        })
+    }
+
+    /// Looks on at projects, as nobody tells of their changes.
+    fn look_on(&self, http: &Http, hints: ConnectionHints) -> Pump {
+        let (plane, http, peer) = (Arc::clone(&self.plane), http.clone(), self.peer.clone());
+        Box::pin(async move {
+            let cause = session_plane::look_on(&plane, &http, &hints).await;
+            ConnectError::lost(&peer, &cause)
+        })
     }
 
     /// Says the first words.
@@ -167,7 +231,7 @@ impl Address {
         match answered.status {
             StatusCode::OK => serde_json::from_slice(&answered.body)
                 .map_err(|_| "the gateway's answer is no diagnosis".to_owned()),
-            // One of an earlier version, or one with the session plane alone.
+            // One of an earlier version.
             StatusCode::NOT_FOUND => Err("this gateway does not examine its store".to_owned()),
             _ => Err(answered.words()),
         }
@@ -176,7 +240,7 @@ impl Address {
     /// Work that needs no connection: a gateway looks after its store itself.
     fn idle(&self) -> Dialed<Connection> {
         let server = Server { place: self.peer.place.clone(), version: String::new() };
-        let connection = Connection { http: None, mark: Mark::of("") };
+        let connection = Connection { http: None, face: Face::Agents(Mark::of("")) };
         Dialed { connection, server, pump: Box::pin(std::future::pending()) }
     }
 }
@@ -253,16 +317,25 @@ impl Connector for Address {
     async fn check(&self, connection: &Connection, _: &Server) -> Result<(), ConnectError> {
         // A stream has signs of life of its own, and a call its deadline.
         let Some(turn) = connection.http.as_ref().and_then(Http::idle) else { return Ok(()) };
-        let looking = self.say_hello(Ok(turn));
         let timeout = self.access.timeout;
         let doing = "looking whether it is there";
+        let Face::Agents(mark) = connection.face else {
+            let looking = async { session_plane::probe(turn).await.map_err(|it| self.lost(&it)) };
+            let answered = ConnectError::within(timeout, &self.peer, doing, looking).await?;
+            // A store that is away, or a rate that is used up, is no reason to come back.
+            return match answered.status {
+                StatusCode::UNAUTHORIZED => Err(refused(&self.peer, &answered)),
+                _ => Ok(()),
+            };
+        };
+        let looking = self.say_hello(Ok(turn));
         let answered = ConnectError::within(timeout, &self.peer, doing, looking).await?;
         if answered.status == StatusCode::TOO_MANY_REQUESTS {
             // Other calls of this key take up its rate: it is there, and goes on.
             return Ok(());
         }
         let welcome = self.welcomed(&answered)?;
-        if welcome.mark != connection.mark {
+        if welcome.mark != mark {
             let cause = "this agent's key belongs to another principal now";
             return Err(ConnectError::lost(&self.peer, cause));
         }
@@ -270,6 +343,9 @@ impl Connector for Address {
     }
 
     async fn examine(&self, connection: Connection, checks: &mut Vec<Check>) {
+        if connection.face == Face::SessionPlane {
+            return checks.push(session_plane::check(&self.peer));
+        }
         match self.examined(&connection).await {
             Ok(Diagnosis { checks: of_store }) => checks.extend(of_store),
             Err(cause) => {

@@ -10,6 +10,7 @@ use hyper::client::conn::http1::{self, SendRequest};
 use hyper::header::{self, HeaderName, HeaderValue, InvalidHeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
+use serde::Deserialize;
 use tenure_core::model::{Denial, DenialRule};
 use tenure_wire::Problem;
 use tokio::sync::{Mutex, MutexGuard};
@@ -51,6 +52,12 @@ pub(super) struct Answered {
     /// How long to wait, by its header.
     pub(super) retry_after: Option<Duration>,
     pub(super) body: Bytes,
+}
+
+/// The only field that every refusal has.
+#[derive(Deserialize)]
+struct Detail {
+    detail: String,
 }
 
 /// Why there is no whole answer.
@@ -134,9 +141,19 @@ impl Http {
 impl Turn<'_> {
     /// Sends a call, and waits for all of its answer.
     pub(super) async fn post(mut self, path: &str, body: Vec<u8>) -> Result<Answered, CallError> {
-        let mut request = self.request(Method::POST, path, Bytes::from(body));
-        let json = HeaderValue::from_static("application/json");
-        request.headers_mut().insert(header::CONTENT_TYPE, json);
+        let request = self.json(path, body);
+        Answered::read(self.send(request).await?).await
+    }
+
+    /// The same with one more header.
+    pub(super) async fn post_with(
+        mut self,
+        (name, value): (&'static str, HeaderValue),
+        path: &str,
+        body: Vec<u8>,
+    ) -> Result<Answered, CallError> {
+        let mut request = self.json(path, body);
+        request.headers_mut().insert(HeaderName::from_static(name), value);
         Answered::read(self.send(request).await?).await
     }
 
@@ -158,10 +175,17 @@ impl Turn<'_> {
         })
     }
 
+    fn json(&self, path: &str, body: Vec<u8>) -> Request<Full<Bytes>> {
+        let mut request = self.request(Method::POST, path, Bytes::from(body));
+        let json = HeaderValue::from_static("application/json");
+        request.headers_mut().insert(header::CONTENT_TYPE, json);
+        request
+    }
+
     fn request(&self, method: Method, path: &str, body: Bytes) -> Request<Full<Bytes>> {
         let mut request = Request::new(Full::new(body));
         *request.method_mut() = method;
-        // The paths are constants.
+        // The paths are constants, and queries are encoded.
         *request.uri_mut() = path.parse().unwrap_or_default();
         let headers = request.headers_mut();
         headers.insert(header::HOST, self.http.host.clone());
@@ -207,6 +231,10 @@ impl Answered {
     pub(super) fn words(&self) -> String {
         if let Ok(problem) = serde_json::from_slice::<Problem>(&self.body) {
             return problem.detail;
+        }
+        // A backend in Python says no more than this.
+        if let Ok(Detail { detail }) = serde_json::from_slice(&self.body) {
+            return detail;
         }
         // A proxy in front of it says what it likes.
         let text = String::from_utf8_lossy(&self.body);

@@ -1,12 +1,13 @@
 //! A gateway as the upstream: the store behind it is known to the gateway alone.
 //!
 //! One connection is for beats, one for other calls, one for the change stream. On each of the first two
-//! one call is on its way at a time.
+//! one call is on its way at a time. A backend with the session plane alone is spoken to in its own words.
 
 mod address;
 mod feed;
 mod http;
 pub mod scope;
+mod session_plane;
 mod settings;
 #[cfg(test)]
 mod tests;
@@ -21,10 +22,10 @@ use hyper::StatusCode;
 use tenure_core::model::{Answer, BeatAnswer, ClaimId, Failure, GoneReason, Request, Resource};
 use tenure_host::clock;
 
-use self::address::Address;
+use self::address::{Address, Face};
 use self::http::{Answered, CallError};
 use self::wire::Operation;
-use crate::remote::{self, Backend, Dialer, Driver, LineOf, NoChores, Verified};
+use crate::remote::{self, Backend, Dialer, Driver, Hears, LineOf, Listening, NoChores, Verified};
 use crate::settings::{OpenError, Opened, Place};
 
 /// The guarantee of a gateway.
@@ -65,15 +66,22 @@ impl Backend for Gateway {
         &self,
         line: &mut Line,
         request: &Request,
-        _floor: u64,
+        floor: u64,
     ) -> Result<Answer, Failure> {
         let nothing = Failure::Unavailable;
         let connection = line.connection().clone();
         let Some(http) = &connection.http else {
             return Err(nothing("there is no connection for this".to_owned()));
         };
+        let mark = match connection.face {
+            Face::Agents(mark) => mark,
+            Face::SessionPlane => {
+                let plane = self.dialer.connector().plane();
+                return plane.perform(http, line, request, floor).await;
+            }
+        };
         let scope = self.dialer.connector().scope();
-        let scoped = scope.outward(clock::now(), connection.mark, request.clone());
+        let scoped = scope.outward(clock::now(), mark, request.clone());
         let operation = Operation::of(request);
         let body = wire::request_body(scoped).map_err(|error| nothing(error.to_string()))?;
         let turn = http.turn().await.map_err(|error| nothing(error.to_string()))?;
@@ -88,17 +96,29 @@ impl Backend for Gateway {
             line.suspect();
         }
         let mut answer = understand(operation, request, &answered)?;
-        scope.inward(connection.mark, &mut answer);
+        scope.inward(mark, &mut answer);
         Ok(answer)
     }
 
-    /// The gateway looks after the claims that it carries, and tells of those that are lost.
+    /// A session plane tells of no changes: they are looked for.
+    async fn listen(&self, line: &mut Line) -> Result<Listening, Failure> {
+        let refused = match line.connection().face {
+            Face::Agents(_) => None,
+            Face::SessionPlane => Some(session_plane::MEANING.to_owned()),
+        };
+        Ok(Listening { hears: Hears::Everything, refused })
+    }
+
+    /// The gateway looks after the claims that it carries, and tells of those that are lost. Of others a beat
+    /// tells.
     async fn verify(
         &self,
         _: &mut Line,
         claims: &[(ClaimId, Resource)],
     ) -> Result<Vec<Verified>, Failure> {
-        Ok(vec![Verified::Held; claims.len()])
+        let is_told = !self.dialer.connector().plane().is_all_there_is();
+        let found = if is_told { Verified::Held } else { Verified::Gone };
+        Ok(vec![found; claims.len()])
     }
 }
 
