@@ -43,42 +43,52 @@ fn named<'a>(of: &'a Value, name: &str) -> &'a Value {
     found.next().unwrap_or_else(|| panic!("there is no {name}"))
 }
 
-/// The agent's own container, with what both manifests have in common.
+/// One of our own containers, with what all manifests have in common.
 #[track_caller]
-fn check_agent(pod: &Value, containers: &str) {
+fn own_container<'a>(pod: &'a Value, containers: &str, name: &str) -> &'a Value {
     assert_eq!(pod["automountServiceAccountToken"], false);
     assert_eq!(pod["securityContext"]["seccompProfile"]["type"], "RuntimeDefault");
-    let agent = named(&pod[containers], "tenured");
-    let context = &agent["securityContext"];
+    let container = named(&pod[containers], name);
+    let context = &container["securityContext"];
     assert_eq!(context["runAsUser"], 65532, "the image's user");
     assert_eq!(context["readOnlyRootFilesystem"], true);
     assert_eq!(context["allowPrivilegeEscalation"], false);
     assert_eq!(context["capabilities"], json!({"drop": ["ALL"]}));
-    for probe in ["startupProbe", "livenessProbe"] {
-        let health = json!(["/usr/bin/tenure", "status", "--quiet"]);
-        assert_eq!(agent[probe]["exec"]["command"], health, "as the image's own check");
-        // The command gives up after five seconds, and then says why.
-        assert!(agent[probe]["timeoutSeconds"].as_u64() > Some(5));
-    }
-    assert!(agent["resources"]["limits"]["cpu"].is_null(), "a throttled agent beats late");
-    assert!(!agent["resources"]["limits"]["memory"].is_null());
-    for (volume, path) in [("agent", "/run/tenured"), ("state", "/var/lib/tenured")] {
-        let mount = named(&agent["volumeMounts"], volume);
-        assert_eq!((&mount["mountPath"], &mount["readOnly"]), (&json!(path), &Value::Null));
-    }
-    // The agent refuses a secret that everybody can read, and can read it itself by its group only.
-    let secret = &named(&pod["volumes"], "secret")["secret"];
-    assert_eq!(secret["defaultMode"], 0o440);
-    assert_eq!(pod["securityContext"]["fsGroup"], 65532);
-    // It is stopped before it is killed.
-    assert!(pod["terminationGracePeriodSeconds"].as_u64() >= Some(6));
+    assert!(container["resources"]["limits"]["cpu"].is_null(), "when throttled it beats late");
+    assert!(!container["resources"]["limits"]["memory"].is_null());
 
+    // A secret that everybody can read is refused, and it can be read by its group only.
+    assert_eq!(pod["securityContext"]["fsGroup"], 65532);
+    for volume in list(&pod["volumes"]) {
+        let mode = &volume["secret"]["defaultMode"];
+        assert!(volume["secret"].is_null() || *mode == 0o440, "{volume}");
+    }
     let volumes: HashSet<&str> = names(&pod["volumes"]).collect();
     for container in list(&pod["initContainers"]).iter().chain(list(&pod["containers"])) {
         for mount in names(&container["volumeMounts"]) {
             assert!(volumes.contains(mount), "{} mounts {mount}", container["name"]);
         }
     }
+    container
+}
+
+/// The agent's own container, with what both of its manifests have in common.
+#[track_caller]
+fn check_agent(pod: &Value, containers: &str) {
+    let agent = own_container(pod, containers, "tenured");
+    for probe in ["startupProbe", "livenessProbe"] {
+        let health = json!(["/usr/bin/tenure", "status", "--quiet"]);
+        assert_eq!(agent[probe]["exec"]["command"], health, "as the image's own check");
+        // The command gives up after five seconds, and then says why.
+        assert!(agent[probe]["timeoutSeconds"].as_u64() > Some(5));
+    }
+    for (volume, path) in [("agent", "/run/tenured"), ("state", "/var/lib/tenured")] {
+        let mount = named(&agent["volumeMounts"], volume);
+        assert_eq!((&mount["mountPath"], &mount["readOnly"]), (&json!(path), &Value::Null));
+    }
+    assert!(!named(&pod["volumes"], "secret")["secret"].is_null());
+    // It is stopped before it is killed.
+    assert!(pod["terminationGracePeriodSeconds"].as_u64() >= Some(6));
 }
 
 fn names(of: &Value) -> impl Iterator<Item = &str> {
@@ -158,26 +168,60 @@ fn gateways_are_several_and_take_their_configuration() {
         text = text.replace(mounted, &path.display().to_string());
     }
     let file = dir.path().join("gateway.toml");
-    fs::write(&file, text).expect("the directory is ours");
+    fs::write(&file, &text).expect("the directory is ours");
     let mut check = Command::new(binary("tenured-gateway"));
     let checked = check.args(["check-config", "--config"]).arg(file).output();
     let checked = checked.expect("the gateway can be started");
     assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
 
     let deployment = &of_kind(&documents, "Deployment")["spec"];
-    assert!(deployment["replicas"].as_u64() >= Some(2));
+    let replicas = deployment["replicas"].as_u64();
+    assert!(replicas >= Some(2));
     let pod = &deployment["template"]["spec"];
-    assert_eq!(
-        (&pod["enableServiceLinks"], &pod["automountServiceAccountToken"]),
-        (&json!(false), &json!(false))
-    );
-    // stop.deadline, and what the store's thread waits for.
-    assert!(pod["terminationGracePeriodSeconds"].as_u64() >= Some(10));
-    let gateway = named(&pod["containers"], "tenured-gateway");
-    assert_eq!(gateway["securityContext"]["readOnlyRootFilesystem"], true);
-    assert_eq!(gateway["readinessProbe"]["httpGet"]["path"], "/readyz");
-    let volumes: HashSet<&str> = names(&pod["volumes"]).collect();
-    assert!(names(&gateway["volumeMounts"]).all(|mount| volumes.contains(mount)));
+    let gateway = own_container(pod, "containers", "tenured-gateway");
+    assert_eq!(pod["enableServiceLinks"], false, "their variables look like settings");
+    assert_eq!(pod["securityContext"]["runAsNonRoot"], true);
+    for secret in ["upstream", "keys", "tls"] {
+        assert!(named(&pod["volumes"], secret)["secret"]["secretName"].is_string(), "{secret}");
+        assert_eq!(named(&gateway["volumeMounts"], secret)["readOnly"], true, "{secret}");
+    }
+    for (volume, path) in
+        [("runtime", "/run/tenured-gateway"), ("state", "/var/lib/tenured-gateway")]
+    {
+        assert_eq!(named(&gateway["volumeMounts"], volume)["mountPath"], path);
+        assert!(named(&pod["volumes"], volume)["emptyDir"]["sizeLimit"].is_string());
+    }
+    check_service_and_stop(&documents, deployment, gateway);
+    let port = &named(&gateway["ports"], "https")["containerPort"];
+    assert!(text.contains(&format!("listen = \"[::]:{port}\"")), "it listens there");
+}
+
+/// Agents find a gateway that serves, also while they are replaced one by one.
+#[track_caller]
+fn check_service_and_stop(documents: &[Value], deployment: &Value, gateway: &Value) {
+    // It says yes as long as the gateway serves, whatever its Redis does.
+    for probe in ["readinessProbe", "livenessProbe"] {
+        let asked = json!({"path": "/readyz", "port": "https", "scheme": "HTTPS"});
+        assert_eq!(gateway[probe]["httpGet"], asked, "{probe}");
+    }
+    let labels = &deployment["template"]["metadata"]["labels"];
+    let [service, budget] =
+        ["Service", "PodDisruptionBudget"].map(|kind| &of_kind(documents, kind)["spec"]);
+    assert_eq!(&deployment["selector"]["matchLabels"], labels);
+    assert_eq!(&service["selector"], labels);
+    assert_eq!(&budget["selector"]["matchLabels"], labels);
+    let port = &named(&gateway["ports"], "https")["containerPort"];
+    assert_eq!(&service["ports"][0]["targetPort"], port);
+
+    // One stays, each serves until the service has forgotten it, and each stops before it is killed.
+    let kept = budget["minAvailable"].as_u64();
+    assert!(kept >= Some(1) && kept < deployment["replicas"].as_u64(), "or no node can be drained");
+    assert_eq!(deployment["strategy"]["rollingUpdate"]["maxUnavailable"], 0);
+    let forgotten = gateway["lifecycle"]["preStop"]["sleep"]["seconds"].as_u64();
+    let [stop_deadline, answers_of_redis] = [5, 5];
+    let stopped = forgotten.expect("it waits") + stop_deadline + answers_of_redis;
+    let killed = deployment["template"]["spec"]["terminationGracePeriodSeconds"].as_u64();
+    assert!(killed >= Some(stopped));
 }
 
 #[test]
