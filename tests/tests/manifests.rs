@@ -9,7 +9,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use tenure_tests::harness::{Python, binary};
+use tenure_tests::harness::{Authority, Python, binary};
 
 /// The first version with native sidecars switched on, one in between, and the newest with schemas.
 const KUBERNETES: [&str; 3] = ["1.29", "1.33", "1.37"];
@@ -156,7 +156,14 @@ fn gateways_are_several_and_take_their_configuration() {
     let documents = manifest("gateway.yaml");
     let text = of_kind(&documents, "ConfigMap")["data"]["gateway.toml"].as_str().expect("a text");
     let dir = TempDir::new().expect("a temporary directory can be made");
+    let authority = Authority::new();
+    authority.issue("tls", "DNS:tenured-gateway.tenure-gateway.svc");
     let mut text = text.to_owned();
+    for (mounted, made) in [("tls.crt", "tls.pem"), ("tls.key", "tls.key")] {
+        let mounted = format!("/etc/tenured-gateway-tls/{mounted}");
+        assert!(text.contains(&mounted), "where {mounted} is mounted");
+        text = text.replace(&mounted, &authority.path(made).display().to_string());
+    }
     for (mounted, contents) in [
         ("/etc/tenured-gateway-secret/password", "a password"),
         ("/etc/tenured-gateway-keys/keys.toml", ""),

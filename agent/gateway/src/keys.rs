@@ -57,20 +57,20 @@ pub enum KeysCommand {
 
 const EXAMPLES: &str = "Examples:
   A laptop that may do everything in one tenant, and is no master before others:
-    tenured-gateway keys new --subject laptop-7 --tenant acme --priority-max 0
+    tenured-gateway keys add --subject laptop-7 --tenant acme --priority-max 0
   A build server that may only take leaders and semaphores named ci/…, for 90 days:
-    tenured-gateway keys new --subject ci --kind leader --kind semaphore --name 'ci/*' --expires 90d
+    tenured-gateway keys add --subject ci --kind leader --kind semaphore --name 'ci/*' --expires 90d
   A guest with few things, for a short time, and slowly:
-    tenured-gateway keys new --subject guest --sessions-max 5 --holds-max 20 --ttl-max 2m \\
+    tenured-gateway keys add --subject guest --sessions-max 5 --holds-max 20 --ttl-max 2m \\
         --requests-per-second 20 --expires 12h
 
-Two keys of one subject are the same caller: they have the same sessions and holds. Numbers are per subject,
-and each gateway counts what passes through it.";
+Two keys of one subject are the same caller: they have the same sessions and holds. Numbers are per subject, \
+     and each gateway counts what passes through it.";
 
 /// A key to be made.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
 pub struct NewKey {
-    /// Its principal: two keys of one principal are the same caller.
+    /// Principal, the name of the caller: two keys of one principal are the same caller.
     #[arg(long, value_name = "NAME")]
     pub subject: String,
     /// End of the key, such as 90d or 2027-01-31; left out, it has none.

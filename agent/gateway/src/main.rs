@@ -59,7 +59,7 @@ fn main() -> ExitCode {
             (None, Err(error)) => Err((CONFIG, error.into())),
         },
         (_, Err(error)) => Err((CONFIG, error.into())),
-        (Some(Command::CheckConfig), Ok(loaded)) => check(&loaded).map_err(unavailable),
+        (Some(Command::CheckConfig), Ok(loaded)) => check(&loaded),
         (None, Ok(loaded)) => serve(cli, loaded, private),
     };
     match done {
@@ -71,15 +71,25 @@ fn main() -> ExitCode {
     }
 }
 
-/// Prints what is in effect.
-fn check(loaded: &Loaded) -> anyhow::Result<()> {
+/// Prints what is in effect, once all that it names is good.
+fn check(loaded: &Loaded) -> Result<(), (u8, Error)> {
     for warning in &loaded.warnings {
         eprintln!("tenured-gateway: {warning}");
     }
     if let Some(place) = loaded.config.file_of_keys() {
-        place.read()?;
+        place.read().map_err(|error| (CONFIG, error))?;
     }
-    io::stdout().write_all(loaded.effective().as_bytes()).context("cannot write")
+    read_tls(&loaded.config)?;
+    io::stdout()
+        .write_all(loaded.effective().as_bytes())
+        .context("cannot write")
+        .map_err(unavailable)
+}
+
+/// The certificates, if TLS is to be spoken.
+fn read_tls(settings: &Settings) -> Result<Option<Tls>, (u8, Error)> {
+    let files = settings.tls_files().map_err(|broken| (CONFIG, Error::msg(broken.rule)))?;
+    files.map(Tls::read).transpose().map_err(|error| (CONFIG, error.into()))
 }
 
 /// Opens the store, binds, serves and drains.
@@ -113,12 +123,10 @@ fn serve(cli: Cli, loaded: Loaded, private: io::Result<()>) -> Result<(), (u8, E
         None => Trail::default(),
         Some(path) => {
             let kept = Trail::keep(trail::Place::named(path));
-            kept.with_context(|| format!("audit {}", path.display())).map_err(unavailable)?
+            kept.with_context(|| format!("audit = {path:?}: must be a file that can be written to, in a directory that is there")).map_err(unavailable)?
         }
     };
-    let tls = settings.tls_files().map_err(|broken| (CONFIG, Error::msg(broken.rule)))?;
-    let tls = tls.map(Tls::read).transpose().map_err(|error| (CONFIG, error.into()))?;
-    let tls = tls.map(Arc::new);
+    let tls = read_tls(&settings)?.map(Arc::new);
     metrics.certificate_expires.set(tls.as_ref().map_or(0, |tls| tls.expires_at()));
     let environment = Environment::of_process();
     let reload = Reload { flags: cli.flags, environment, settings, log, metrics, stamp, tls };
@@ -182,7 +190,11 @@ fn run(mut reload: Reload, access: Access, trail: Trail, handed: Handed) -> anyh
         let keys = if in_store { Some(keys_of(&*opener)?) } else { None };
         let mut signals = Signals::listen().context("cannot listen to signals")?;
         let bound = TcpListener::bind(listen).await;
-        let listener = bound.with_context(|| format!("cannot listen at {listen}"))?;
+        let listener = bound.with_context(|| {
+            format!(
+                "listen = \"{listen}\": must be an address of this host with a port that is free"
+            )
+        })?;
         let address = listener.local_addr().context("cannot listen")?;
         let ready =
             format!("tenured-gateway: ready at {address} ({}: {})", info.kind, info.guarantee);

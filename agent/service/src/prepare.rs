@@ -19,11 +19,11 @@ const DESCRIPTORS_MIN: u64 = 64;
 #[derive(Debug, thiserror::Error)]
 pub enum PrepareError {
     /// A directory cannot be made, or is not safe.
-    #[error("{source}; mend it (chown, chmod go-w), or choose another with {flag}")]
+    #[error("{refusal}; mend it (chown, chmod go-w), or choose another with {flag}")]
     NotOurs {
         /// The flag that names it.
         flag: &'static str,
-        source: DirectoryError,
+        refusal: DirectoryError,
     },
     /// The system refuses a directory.
     #[error("cannot use directory {}: choose another with {flag}", .path.display())]
@@ -123,7 +123,7 @@ pub fn prepare(wanted: Wanted<'_>) -> Result<Prepared, PrepareError> {
 fn directory((path, mode): (&Path, u32), flag: &'static str) -> Result<Directory, PrepareError> {
     Directory::private(path, mode).map_err(|error| match error {
         DirectoryError::System { path, source } => PrepareError::Directory { path, flag, source },
-        source @ DirectoryError::NotOurs { .. } => PrepareError::NotOurs { flag, source },
+        refusal @ DirectoryError::NotOurs { .. } => PrepareError::NotOurs { flag, refusal },
     })
 }
 

@@ -85,7 +85,7 @@ pub struct Listed<'a> {
 /// Why a file of keys cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum KeysError {
-    #[error("cannot be read")]
+    #[error("cannot be read{}", advice(.0))]
     Unreadable(#[from] std::io::Error),
     #[error("may be written by its group or by everybody (mode {0:04o}): chmod go-w it")]
     NotOurs(u32),
@@ -190,7 +190,7 @@ impl Keys {
         let used = Arc::new(Used::known(used_at));
         let key = Key { hash, right, written, expires_at, created_at, used };
         match self.keys.insert(parsed, key) {
-            Some(_) => Err(wrong("is there twice")),
+            Some(_) => Err(wrong("is there twice: take one of the two out")),
             None => Ok(()),
         }
     }
@@ -305,6 +305,14 @@ impl Keys {
         let line = toml::to_string(&Written { keys });
         let line = line.map_err(|error| KeysError::NotKeys(error.to_string()))?;
         Keys::parse(&line).map(|_| line)
+    }
+}
+
+fn advice(error: &std::io::Error) -> &'static str {
+    match error.kind() {
+        ErrorKind::NotFound => "; `tenured-gateway keys add` makes it with its first key",
+        ErrorKind::PermissionDenied => "; make it the gateway's user's (chown, chmod)",
+        _ => "",
     }
 }
 

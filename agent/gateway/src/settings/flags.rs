@@ -37,7 +37,7 @@ pub struct Cli {
 pub enum Command {
     /// Check the configuration, and print what is in effect as TOML.
     CheckConfig,
-    /// Look after keys.
+    /// Make, list, rotate and revoke the keys of callers.
     #[command(subcommand)]
     Keys(Box<KeysCommand>),
 }
@@ -49,7 +49,7 @@ pub struct Flags {
     /// their names. Without this: the directory /etc/tenured-gateway [env: TENURED_GATEWAY_CONFIG].
     #[arg(long, value_name = "PATH", global = true)]
     pub config: Option<PathBuf>,
-    /// local, lan or cloud: what is asked of the store before it is used
+    /// local, lan or cloud: how much is asked of the store and of callers
     /// [env: TENURED_GATEWAY_MODE, PRISM_MODE].
     #[arg(long, value_name = "MODE", global = true)]
     pub mode: Option<String>,
@@ -60,27 +60,27 @@ pub struct Flags {
     /// [env: TENURED_GATEWAY_UPSTREAM, PRISM_REDIS_URL].
     #[arg(long, value_name = "URL", global = true)]
     pub upstream: Option<String>,
-    /// A file with the store's password [env: TENURED_GATEWAY_UPSTREAM_SECRET_FILE].
+    /// File with the store's password: one line, mode 0600 [env: TENURED_GATEWAY_UPSTREAM_SECRET_FILE].
     #[arg(long, value_name = "FILE", global = true)]
     pub upstream_secret_file: Option<String>,
-    /// A file with the keys of those who are let in, read again when it changes; without one everybody is
+    /// File with the keys of callers, read again when it changes. Without keys everybody on this host is let in
     /// [env: TENURED_GATEWAY_KEYS_FILE].
     #[arg(long, value_name = "FILE", global = true)]
     pub keys_file: Option<String>,
-    /// The keys of those who are let in are in the store, where every gateway over it finds them
+    /// Have the keys of callers in the store, where every gateway over it finds them
     /// [env: TENURED_GATEWAY_KEYS_IN_STORE=true].
     #[arg(long, global = true)]
     pub keys_in_store: bool,
-    /// A file for the audit trail; - is the standard output [env: TENURED_GATEWAY_AUDIT].
+    /// File for the audit trail; - is the standard output [env: TENURED_GATEWAY_AUDIT].
     #[arg(long, value_name = "FILE", global = true)]
     pub audit: Option<String>,
-    /// The gateway's certificate: with it TLS is spoken [env: TENURED_GATEWAY_TLS_CERT_FILE].
+    /// The gateway's certificate, in PEM format: with it TLS is spoken [env: TENURED_GATEWAY_TLS_CERT_FILE].
     #[arg(long, value_name = "FILE", global = true)]
     pub tls_cert_file: Option<String>,
     /// The private key of that certificate [env: TENURED_GATEWAY_TLS_KEY_FILE].
     #[arg(long, value_name = "FILE", global = true)]
     pub tls_key_file: Option<String>,
-    /// The authorities of clients that show a certificate [env: TENURED_GATEWAY_TLS_CLIENT_CA_FILE].
+    /// Authorities of clients, in PEM format: who shows a certificate of theirs needs no key [env: TENURED_GATEWAY_TLS_CLIENT_CA_FILE].
     #[arg(long, value_name = "FILE", global = true)]
     pub tls_client_ca_file: Option<String>,
     /// Serve other hosts without TLS: whoever is on the way can read keys

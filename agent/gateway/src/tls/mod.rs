@@ -2,7 +2,7 @@
 
 mod certificate;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -43,15 +43,16 @@ pub struct Clients {
 
 /// The key whose file is not what it should be, and why.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{key}: {rule}")]
+#[error("{key} = {file:?}: {rule}")]
 pub struct TlsError {
     pub key: &'static str,
+    pub file: PathBuf,
     pub rule: Refusal,
 }
 
 impl TlsError {
-    fn of(key: &'static str) -> impl Fn(Refusal) -> TlsError {
-        move |rule| TlsError { key, rule }
+    fn of(key: &'static str, file: &Path) -> impl Fn(Refusal) -> TlsError {
+        move |rule| TlsError { key, file: file.to_owned(), rule }
     }
 }
 
@@ -89,8 +90,8 @@ impl Tls {
     pub fn reload(&self) -> Result<(), TlsError> {
         let current = Current::read(&self.files)?;
         if current.left() == Duration::ZERO {
-            let rule = format!("{} has expired", self.files.certificate.display());
-            return Err(TlsError { key: CERTIFICATE, rule });
+            let wrong = TlsError::of(CERTIFICATE, &self.files.certificate);
+            return Err(wrong("has expired: renew it".to_owned()));
         }
         current.tell_expiry();
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(current);
@@ -126,28 +127,32 @@ pub const CLIENT_CA: &str = "tls.client_ca_file";
 
 impl Current {
     fn read(files: &Files) -> Result<Current, TlsError> {
-        let chain = certificates(&files.certificate).map_err(TlsError::of(CERTIFICATE))?;
+        let chain = certificates(&files.certificate)
+            .map_err(TlsError::of(CERTIFICATE, &files.certificate))?;
         let expires_at = chain.first().and_then(|first| expires_at(first)).ok_or_else(|| {
-            TlsError::of(CERTIFICATE)("its first certificate has no date that ends it".to_owned())
+            TlsError::of(CERTIFICATE, &files.certificate)(
+                "its first certificate has no date that ends it".to_owned(),
+            )
         })?;
-        let key = private_key(&files.key).map_err(TlsError::of(KEY))?;
+        let key = private_key(&files.key).map_err(TlsError::of(KEY, &files.key))?;
         let builder = ServerConfig::builder_with_provider(provider())
             .with_protocol_versions(&[&TLS13, &TLS12])
-            .map_err(|error| TlsError::of(CERTIFICATE)(error.to_string()))?;
+            .map_err(|error| TlsError::of(CERTIFICATE, &files.certificate)(error.to_string()))?;
         let builder = match &files.clients {
             None => builder.with_no_client_auth(),
             Some(Clients { ca, is_optional }) => {
-                let roots = Arc::new(authorities(ca).map_err(TlsError::of(CLIENT_CA))?);
+                let roots = Arc::new(authorities(ca).map_err(TlsError::of(CLIENT_CA, ca))?);
                 let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider());
                 let verifier =
                     if *is_optional { verifier.allow_unauthenticated() } else { verifier };
-                let verifier =
-                    verifier.build().map_err(|error| TlsError::of(CLIENT_CA)(error.to_string()))?;
+                let verifier = verifier
+                    .build()
+                    .map_err(|error| TlsError::of(CLIENT_CA, ca)(error.to_string()))?;
                 builder.with_client_cert_verifier(verifier)
             }
         };
         let mut config = builder.with_single_cert(chain, key).map_err(|error| {
-            TlsError::of(KEY)(format!("must be the key of the certificate: {error}"))
+            TlsError::of(KEY, &files.key)(format!("must be the key of the certificate: {error}"))
         })?;
         config.alpn_protocols = PROTOCOLS.map(<[u8]>::to_vec).to_vec();
         Ok(Current { config: Arc::new(config), expires_at })
