@@ -8,6 +8,7 @@
 //! | `face/people/` | what a status page shows: who holds and waits for what, and how the gateway does |
 //! | `tls/` | the gateway's certificate, and those of its clients |
 //! | `store/` | the one thread that runs the store; `mod.rs` is everybody's way to it |
+//! | `delivery/` | the routes that are followed, and the proxies that are told of them |
 //! | `routes/` | Pure: the routes of mailboxes, and what each reader and each proxy lacks of them |
 //! | `settings/` | flags, environment, files → one validated `Settings`; modes |
 //! | `metrics.rs`, `reports.rs` | numbers for Prometheus; readiness, status and signs of life for systemd |
@@ -15,7 +16,7 @@
 //! | `reload.rs` | SIGHUP: settings and keys are read again; keys also when their file changes |
 //! | `follow.rs` | keys in the store: read when they change, and their uses told |
 //!
-//! Imports point one way: `main → face → trail → access → tls`, `face → store`. What travels is in
+//! Imports point one way: `main → face → trail → access → tls`, `face → delivery → routes`, `delivery → access`, `delivery → store`. What travels is in
 //! `tenure_stores::gateway::wire`, which the agent uses, too.
 //!
 //! Invariant: a gateway keeps nothing that its store does not have. Any number of them may serve one store.
@@ -24,6 +25,7 @@
 #![allow(missing_docs, reason = "a name that says all needs no comment; nobody else links this")]
 
 pub mod access;
+pub mod delivery;
 pub mod face;
 mod follow;
 pub mod keys;

@@ -9,6 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, Error};
 use clap::Parser;
 use tenure_gateway::access::{Access, Keys, Stamp};
+use tenure_gateway::delivery::Delivery;
 use tenure_gateway::face::{self, Face, People, Plane, Streams};
 use tenure_gateway::keys::{Place, keys_of};
 use tenure_gateway::metrics::Metrics;
@@ -16,7 +17,7 @@ use tenure_gateway::settings::{self, Cli, Command, Environment, Loaded, Settings
 use tenure_gateway::tls::Tls;
 use tenure_gateway::trail::{self, Trail};
 use tenure_gateway::{Follow, Reload, Reports, store};
-use tenure_host::service_manager::{self, Handed};
+use tenure_host::service_manager::{self, Handed, Notifier};
 use tenure_host::signals::{Signal, Signals};
 use tenure_host::{clock, machine};
 use tenure_service::prepare::{Prepared, Wanted, prepare};
@@ -203,6 +204,7 @@ fn run(mut reload: Reload, access: Access, trail: Trail, handed: Handed) -> anyh
         }
         let drain = CancellationToken::new();
         let (streams, people) = (Streams::default(), People::new(mode));
+        let delivery = Delivery::new(store.clone(), &info.kind, metrics.routes.clone());
         let face = Arc::new(Face {
             store: store.clone(),
             access,
@@ -213,6 +215,7 @@ fn run(mut reload: Reload, access: Access, trail: Trail, handed: Handed) -> anyh
             streams,
             people,
             plane,
+            delivery,
         });
         face::observe(&face).await.context("the store ended while the gateway started")?;
         if let Some(keys) = &keys {
@@ -221,17 +224,14 @@ fn run(mut reload: Reload, access: Access, trail: Trail, handed: Handed) -> anyh
             follow.look().await;
             tokio::spawn(follow.run());
         }
+        tokio::spawn(face::tell_proxies(Arc::clone(&face)));
         let kind = face.info.kind.clone();
         let serving = tokio::spawn(face::serve(listener, Arc::clone(&face), tls, limits));
         let reports = Reports { notifier: notifier.clone(), watchdog, kind, store: store.clone() };
         let reports = tokio::spawn(reports.run());
         // Fails when nobody reads; the gateway serves all the same.
         let _ = writeln!(io::stdout(), "{ready}");
-        while reload.next_signal(&mut signals, &face).await == Signal::Reload {
-            notifier.reloading();
-            reload.reload(&face);
-            notifier.ready();
-        }
+        reload_until_stopped(&mut reload, &mut signals, &face, &notifier).await;
         reports.abort();
         notifier.stopping();
         info!("stopping: what agents hold stays in the store");
@@ -251,6 +251,19 @@ fn run(mut reload: Reload, access: Access, trail: Trail, handed: Handed) -> anyh
     runtime.shutdown_background();
     drop(locks);
     Ok(())
+}
+
+async fn reload_until_stopped(
+    reload: &mut Reload,
+    signals: &mut Signals,
+    face: &Arc<Face>,
+    notifier: &Notifier,
+) {
+    while reload.next_signal(signals, face).await == Signal::Reload {
+        notifier.reloading();
+        reload.reload(face);
+        notifier.ready();
+    }
 }
 
 fn unavailable(error: impl Into<Error>) -> (u8, Error) {

@@ -15,6 +15,8 @@ use tenure_service::telemetry::Process;
 use tenure_stores::gateway::wire::Operation;
 use tenure_wire::UpstreamState;
 
+use crate::delivery::Numbers;
+
 const STORE: [(UpstreamState, &str); 4] = [
     (UpstreamState::Connecting, "connecting"),
     (UpstreamState::Up, "up"),
@@ -44,6 +46,8 @@ pub struct Metrics {
     registers: [Counter; 3],
     /// Open change streams.
     pub streams: Count,
+    /// Numbers of the delivery of routes.
+    pub routes: Numbers,
     store_state: [Count; 4],
     store_latency: Histogram,
     store_unavailable: Counter,
@@ -105,6 +109,7 @@ impl Metrics {
         let reloads = Family::<Label, Counter>::default();
         let help = "Reloads of settings and keys, by whether they were put into effect";
         registry.register("reloads", help, reloads.clone());
+        let routes = Numbers::new(registry, histogram());
 
         Metrics {
             requests,
@@ -114,6 +119,7 @@ impl Metrics {
             registers: REGISTERS
                 .map(|outcome| registers.get_or_create_owned(&[("outcome", outcome)])),
             streams,
+            routes,
             store_state: STORE.map(|(_, word)| states.get_or_create_owned(&[("state", word)])),
             store_latency,
             store_unavailable: errors.get_or_create_owned(&[("outcome", "unavailable")]),

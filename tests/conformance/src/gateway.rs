@@ -8,7 +8,9 @@ use std::time::Duration;
 use tempfile::TempDir;
 use tenure_core::time::Boottime;
 use tenure_gateway::access::Access;
+use tenure_gateway::delivery::Delivery;
 use tenure_gateway::face::{self, Face, Limits, People, Plane, Streams};
+use tenure_gateway::metrics::Metrics;
 use tenure_gateway::store::{self, Clock, Store as Way};
 use tenure_gateway::trail::Trail;
 use tenure_host::clock;
@@ -190,16 +192,19 @@ fn serve(listener: &TcpListener, way: &Way) -> Runtime {
     let _guard = runtime.enter();
     let listener = listener.try_clone().expect("a socket can be shared");
     let listener = tokio::net::TcpListener::from_std(listener).expect("it does not block");
+    let metrics = Arc::<Metrics>::default();
+    let delivery = Delivery::new(way.clone(), "corpus", metrics.routes.clone());
     let face = Face {
         store: way.clone(),
         access: Access::anybody(),
-        metrics: Arc::default(),
+        metrics,
         info: StoreInfo { kind: "corpus".to_owned(), guarantee: String::new() },
         trail: Trail::default(),
         drain: CancellationToken::new(),
         streams: Streams::default(),
         people: People::new("local".to_owned()),
         plane: Plane::new(Duration::from_secs(90)),
+        delivery,
     };
     let limits = Limits { connections: 1024, per_address: 1024 };
     runtime.spawn(face::serve(listener, Arc::new(face), None, limits));

@@ -2,12 +2,12 @@
 
 use std::sync::{Arc, Weak};
 
-use axum::extract::Request as Call;
+use axum::http::Request as Call;
 use tenure_core::model::{
     Answer, Beat, BeatAnswer, ClaimId, Failure, GoneReason, Request, Resource,
 };
 use tenure_host::clock;
-use tenure_wire::Code;
+use tenure_wire::{Code, Kind};
 use tokio::runtime::Handle;
 use tracing::info;
 
@@ -45,7 +45,13 @@ impl Observer for Observing {
     }
 
     fn changed(&self, resource: &Resource) {
-        let Some(face) = self.face.upgrade().filter(|_| self.is_shared) else { return };
+        let Some(face) = self.face.upgrade() else { return };
+        if resource.kind == Kind::Lease {
+            face.delivery.changed(&resource.tenant);
+        }
+        if !self.is_shared {
+            return;
+        }
         let people = &face.people;
         if people.changes.is_watched() && people.seen.is_looked_at(resource) {
             let resource = resource.clone();
@@ -60,7 +66,7 @@ impl Face {
     /// # Errors
     ///
     /// 401.
-    pub(super) fn let_in(&self, call: &Call) -> Result<Caller, Refused> {
+    pub(super) fn let_in<B>(&self, call: &Call<B>) -> Result<Caller, Refused> {
         let caller = self.access.caller(call).map_err(Refused::from);
         caller.inspect_err(|refused| {
             let peer = call.extensions().get::<Peer>().map(|peer| peer.address);
@@ -73,7 +79,7 @@ impl Face {
     /// # Errors
     ///
     /// 401 and 429.
-    pub(super) fn admit(&self, call: &Call, beats: bool) -> Result<Caller, Refused> {
+    pub(super) fn admit<B>(&self, call: &Call<B>, beats: bool) -> Result<Caller, Refused> {
         let caller = self.let_in(call)?;
         let paced = caller.pace(beats).map_err(|wait| Refused::too_fast(&caller, wait));
         paced.inspect_err(|refused| self.note_refusal(By::from(&caller), refused))?;

@@ -10,10 +10,10 @@ use axum::Router;
 use axum::body::Body;
 use hyper::body::Incoming;
 use hyper::rt::{Read, Write};
-use hyper::server::conn::{http1, http2};
 use hyper::service::Service;
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::GracefulConnection;
 use hyper_util::service::TowerToHyperService;
 use tokio::net::TcpStream;
@@ -67,7 +67,10 @@ impl Shared {
     pub(super) async fn serve(self, stream: TcpStream, peer: Peer) {
         // Small answers wait for nothing. Where it cannot be set they take longer, no more.
         let _ = stream.set_nodelay(true);
-        let Some(tls) = &self.tls else { return self.http1(stream, peer).await };
+        let Some(tls) = &self.tls else {
+            // gRPC without TLS begins with the preface of HTTP/2.
+            return self.http(stream, peer, Version::AsItBegins).await;
+        };
         let agreeing = TlsAcceptor::from(tls.config()).accept(stream);
         let agreed = self.drain.run_until_cancelled(timeout(HEAD_WITHIN, agreeing)).await;
         let stream = match agreed {
@@ -79,38 +82,23 @@ impl Shared {
         let certificate = session.peer_certificates().and_then(<[_]>::first);
         let certified = certificate.and_then(Names::of).and_then(Certified::new);
         let peer = Peer { certified, ..peer };
-        match session.alpn_protocol() == Some(H2) {
-            true => self.http2(stream, peer).await,
-            false => self.http1(stream, peer).await,
-        }
+        let version = match session.alpn_protocol() {
+            Some(H2) => Version::Two,
+            _ => Version::One,
+        };
+        self.http(stream, peer, version).await;
     }
 
-    async fn http1<S>(self, stream: S, peer: Peer)
+    async fn http<S>(self, stream: S, peer: Peer, version: Version)
     where
         TokioIo<S>: Read + Write + Unpin + 'static,
     {
         let (served, activity) = self.service(peer);
-        let mut builder = http1::Builder::new();
-        builder.timer(TokioTimer::new()).header_read_timeout(HEAD_WITHIN);
-        builder.max_headers(HEADERS_MAX).max_buf_size(BUFFERED_MAX);
-        let connection = builder.serve_connection(TokioIo::new(stream), served);
-        attend(connection, &activity, &self.drain).await;
-    }
-
-    async fn http2<S>(self, stream: S, peer: Peer)
-    where
-        TokioIo<S>: Read + Write + Unpin + 'static,
-    {
-        let (served, activity) = self.service(peer);
-        let mut builder = http2::Builder::new(TokioExecutor::new());
-        builder.timer(TokioTimer::new());
-        builder.max_concurrent_streams(STREAMS_MAX).max_header_list_size(HEADERS_BYTES_MAX);
-        builder.initial_stream_window_size(STREAM_AHEAD_MAX);
-        builder.initial_connection_window_size(CONNECTION_AHEAD_MAX);
-        builder.max_send_buf_size(STREAM_BUFFERED_MAX);
-        builder.max_pending_accept_reset_streams(RESET_EARLY_MAX);
-        builder.max_local_error_reset_streams(RESET_FOR_ERRORS_MAX);
-        builder.keep_alive_interval(PING_EVERY).keep_alive_timeout(PONG_WITHIN);
+        let builder = match version {
+            Version::One => builder().http1_only(),
+            Version::Two => builder().http2_only(),
+            Version::AsItBegins => builder(),
+        };
         let connection = builder.serve_connection(TokioIo::new(stream), served);
         attend(connection, &activity, &self.drain).await;
     }
@@ -120,6 +108,31 @@ impl Shared {
         let service = self.service.clone();
         (Served { service, peer, activity: Arc::clone(&activity) }, activity)
     }
+}
+
+/// The version of HTTP of a connection.
+#[derive(Debug, Clone, Copy)]
+enum Version {
+    One,
+    Two,
+    AsItBegins,
+}
+
+fn builder() -> auto::Builder<TokioExecutor> {
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    let mut http1 = builder.http1();
+    http1.timer(TokioTimer::new()).header_read_timeout(HEAD_WITHIN);
+    http1.max_headers(HEADERS_MAX).max_buf_size(BUFFERED_MAX);
+    let mut http2 = builder.http2();
+    http2.timer(TokioTimer::new());
+    http2.max_concurrent_streams(STREAMS_MAX).max_header_list_size(HEADERS_BYTES_MAX);
+    http2.initial_stream_window_size(STREAM_AHEAD_MAX);
+    http2.initial_connection_window_size(CONNECTION_AHEAD_MAX);
+    http2.max_send_buf_size(STREAM_BUFFERED_MAX);
+    http2.max_pending_accept_reset_streams(RESET_EARLY_MAX);
+    http2.max_local_error_reset_streams(RESET_FOR_ERRORS_MAX);
+    http2.keep_alive_interval(PING_EVERY).keep_alive_timeout(PONG_WITHIN);
+    builder
 }
 
 /// Has a connection go on until it ends, or has to.

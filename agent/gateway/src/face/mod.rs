@@ -12,6 +12,7 @@ mod page;
 mod people;
 mod places;
 mod refused;
+mod routing;
 mod serve;
 mod sessions;
 mod stream;
@@ -33,6 +34,7 @@ use self::refused::Refused;
 pub use self::serve::{Limits, serve};
 pub use self::sessions::Plane;
 use crate::access::Access;
+use crate::delivery::Delivery;
 use crate::metrics::Metrics;
 use crate::store::Store;
 use crate::trail::Trail;
@@ -52,6 +54,8 @@ pub struct Face {
     pub people: People,
     /// The session plane.
     pub plane: Plane,
+    /// The routes of mailboxes.
+    pub delivery: Delivery,
 }
 
 /// Most open streams of one principal.
@@ -78,6 +82,12 @@ impl Streams {
     }
 }
 
+/// Tells proxies of routes, until the gateway is to end.
+pub async fn tell_proxies(face: Arc<Face>) {
+    let telling = face.delivery.run(&face.access, &[]);
+    let _ = face.drain.run_until_cancelled(telling).await;
+}
+
 /// The endpoints.
 pub fn router(face: Arc<Face>) -> Router {
     let mut router = Router::new()
@@ -95,6 +105,7 @@ pub fn router(face: Arc<Face>) -> Router {
     }
     router
         .merge(sessions::router())
+        .merge(routing::router(&face))
         .fallback(async || Refused::new(Code::NotFound, "there is no such endpoint"))
         .method_not_allowed_fallback(async || {
             Refused::new(Code::MethodNotAllowed, "this endpoint does not take this method")

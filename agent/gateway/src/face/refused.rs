@@ -64,6 +64,11 @@ impl Refused {
         refused
     }
 
+    /// What is refused, for a face that has other words for it.
+    pub(super) fn problem(&self) -> &Problem {
+        &self.0
+    }
+
     /// True if the caller could have known better.
     pub(super) fn is_of_caller(&self) -> bool {
         self.0.status < 500

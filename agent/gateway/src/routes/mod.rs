@@ -23,11 +23,17 @@ pub use self::queue::{Outcome, PUSH_WITHIN, Push, Queue};
 pub use self::ranges::{PROXIES_MAX, ranges};
 pub use self::table::{Gone, Lack, Place, Reading, Table};
 
-/// What became of the route of a mailbox.
+/// A change of the route of a mailbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
     pub mailbox: Arc<str>,
     pub state: State,
+}
+
+impl From<Arc<Route>> for Change {
+    fn from(route: Arc<Route>) -> Change {
+        Change { mailbox: route.name.as_str().into(), state: State::Routed(route) }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

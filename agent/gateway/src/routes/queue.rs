@@ -17,14 +17,14 @@ const UNDER_WAY_MAX: usize = 32;
 const BACK_OFF_MIN: Duration = Duration::from_millis(50);
 const BACK_OFF_MAX: Duration = Duration::from_millis(500);
 
-/// What one proxy is to be told. It has at most two entries for each mailbox that the proxy knows, or is to know.
+/// The changes that one proxy is to be told. It has at most two entries for each mailbox that the proxy knows, or is to know.
 #[derive(Debug, Default)]
 pub struct Queue {
     /// The routes that the proxy is to have.
     wanted: HashMap<Arc<str>, Arc<Route>>,
     /// The mailboxes of which it may have a route.
     told: HashSet<Arc<str>>,
-    /// What waits, in order.
+    /// The mailboxes that wait, in order.
     order: BTreeMap<u64, Arc<str>>,
     waiting: HashMap<Arc<str>, Waiting>,
     under_way: HashMap<Arc<str>, (Waiting, State)>,
@@ -57,7 +57,7 @@ pub struct Push {
     pub state: State,
 }
 
-/// What became of a push.
+/// The outcome of a push.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
     Delivered,
@@ -67,16 +67,6 @@ pub enum Outcome {
 }
 
 impl Queue {
-    /// The queue of a proxy that knows nothing.
-    pub fn new(now: Boottime, routes: impl IntoIterator<Item = Arc<Route>>) -> Queue {
-        let mut queue = Queue::default();
-        for route in routes {
-            let mailbox = route.name.as_str().into();
-            queue.change(now, Change { mailbox, state: State::Routed(route) });
-        }
-        queue
-    }
-
     /// The proxy is to be told of a change.
     pub fn change(&mut self, now: Boottime, Change { mailbox, state }: Change) {
         let removed_at = match state {
@@ -93,6 +83,21 @@ impl Queue {
             }
         };
         self.wait(now, mailbox, removed_at);
+    }
+
+    /// The proxy is to have these routes, and no others.
+    pub fn replace(&mut self, now: Boottime, version: u64, routes: Vec<Arc<Route>>) {
+        let kept: HashSet<&str> = routes.iter().map(|route| route.name.as_str()).collect();
+        let gone = self.told.iter().chain(self.wanted.keys());
+        let gone: Vec<_> = gone.filter(|mailbox| !kept.contains(&***mailbox)).cloned().collect();
+        for mailbox in gone {
+            self.change(now, Change { mailbox, state: State::Removed(version) });
+        }
+        for route in routes {
+            if self.wanted.get(route.name.as_str()) != Some(&route) {
+                self.change(now, route.into());
+            }
+        }
     }
 
     /// The connection has ended: the proxy may be started again, and know nothing.
@@ -240,6 +245,12 @@ mod tests {
         pushes.map(|push| (push.mailbox, push.state.version())).collect()
     }
 
+    fn queue_of(names: &[&str]) -> Queue {
+        let mut queue = Queue::default();
+        queue.replace(NOW, 1, names.iter().map(|name| Arc::new(route(name, 1))).collect());
+        queue
+    }
+
     #[test]
     fn a_mailbox_waits_once_and_is_told_the_latest() {
         let mut queue = Queue::default();
@@ -248,7 +259,7 @@ mod tests {
         }
         let later = NOW + Duration::from_millis(30);
         assert_eq!(drain(&mut queue, later), [("a".into(), 3), ("b".into(), 2)]);
-        // What changes while it is told comes after the answer.
+        // A change while it is told comes after the answer.
         queue.change(later, removed("a", 4));
         assert_eq!(drain(&mut queue, later), []);
         assert_eq!(queue.behind_since(), Some(NOW));
@@ -271,8 +282,7 @@ mod tests {
 
     #[test]
     fn a_proxy_that_fails_is_asked_one_thing_at_a_time_and_then_told_all() {
-        let routes = ["a", "b", "c"].map(|name| Arc::new(route(name, 1)));
-        let mut queue = Queue::new(NOW, routes);
+        let mut queue = queue_of(&["a", "b", "c"]);
         assert_eq!(drain(&mut queue, NOW).len(), 3);
         queue.done(NOW, "b", Outcome::Delivered, 0);
         for name in ["a", "c"] {
@@ -291,7 +301,7 @@ mod tests {
 
     #[test]
     fn after_a_lost_connection_everything_is_told_again_at_once() {
-        let mut queue = Queue::new(NOW, [Arc::new(route("a", 1)), Arc::new(route("b", 2))]);
+        let mut queue = queue_of(&["a", "b"]);
         for (mailbox, _) in drain(&mut queue, NOW) {
             queue.done(NOW, &mailbox, Outcome::Delivered, 0);
         }
@@ -299,7 +309,18 @@ mod tests {
         queue.lost_connection(NOW);
         assert_eq!(drain(&mut queue, NOW), [("a".into(), 1)], "whether it is there");
         queue.done(NOW, "a", Outcome::Delivered, 0);
-        assert_eq!(drain(&mut queue, NOW), [("b".into(), 2)]);
+        assert_eq!(drain(&mut queue, NOW), [("b".into(), 1)]);
+    }
+
+    #[test]
+    fn what_is_not_among_all_routes_is_taken_away() {
+        let mut queue = queue_of(&["a", "b", "c"]);
+        queue.next(NOW);
+        queue.replace(NOW, 9, vec![Arc::new(route("c", 1)), Arc::new(route("d", 9))]);
+        queue.done(NOW, "a", Outcome::Delivered, 0);
+        let mut told = drain(&mut queue, NOW);
+        told.sort();
+        assert_eq!(told, [("a".into(), 9), ("c".into(), 1), ("d".into(), 9)]);
     }
 
     #[test]

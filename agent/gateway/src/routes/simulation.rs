@@ -60,13 +60,11 @@ impl Store {
     }
 }
 
-/// What a reader or a proxy has.
+/// The routes that a reader or a proxy has.
 #[derive(Default)]
 struct Copy {
-    /// The greatest that it was told.
-    version: u64,
-    /// The one to resume from.
-    resume: u64,
+    /// The stamp that it was told last.
+    stamp: u64,
     /// The gateway that it reads from, and how far it has come there.
     stream: Option<(usize, Place)>,
     routes: BTreeMap<String, u64>,
@@ -74,10 +72,10 @@ struct Copy {
 
 impl Copy {
     fn catch_up(&mut self, gateway: usize, table: &Table) {
-        assert!(table.version() >= self.version, "versions never go back");
+        assert!(table.stamp() >= self.stamp, "it never goes back");
         let lack = match self.stream {
             Some((at, place)) if at == gateway => table.after(place),
-            _ => table.since(self.resume),
+            _ => table.since(self.stamp),
         };
         match lack {
             Lack::Snapshot(routes) => {
@@ -89,8 +87,7 @@ impl Copy {
                 }
             }
         }
-        self.version = table.version();
-        self.resume = if table.is_exact() { self.version } else { 0 };
+        self.stamp = table.stamp();
         self.stream = Some((gateway, table.place()));
     }
 
@@ -162,7 +159,7 @@ fn whatever_happens_readers_and_proxies_end_up_with_what_the_store_has() {
                     }
                 }
                 // One that is ahead of a gateway has that read first.
-                5 if tables[gateway].version() >= reader.version => {
+                5 if tables[gateway].stamp() >= reader.stamp => {
                     reader.catch_up(gateway, &tables[gateway]);
                 }
                 6 if random.next_u64().is_multiple_of(4) => {

@@ -49,7 +49,7 @@ pub struct Reading {
     pub version: u64,
     pub until: u64,
     pub routes: Vec<Route>,
-    /// Of the mailboxes that [`Table::missing`] told, those that have no route.
+    /// Those mailboxes that [`Table::missing`] told and that have no route.
     pub gone: Vec<Gone>,
 }
 
@@ -60,7 +60,7 @@ pub struct Gone {
     pub version: u64,
 }
 
-/// What a reader lacks.
+/// The changes that a reader lacks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Lack {
     /// All routes, in place of those that it has.
@@ -74,12 +74,25 @@ impl Table {
         self.version
     }
 
-    /// True if a reader that has been told everything may resume from this version.
+    /// True if nothing changed while it was read.
     pub fn is_exact(&self) -> bool {
         self.is_exact
     }
 
-    /// Where a reader stands that has been told everything.
+    /// The number by which a reader goes on that has been told everything: an odd one if it may resume from there.
+    ///
+    /// Numbers only grow, at whichever gateway: a later reading has a greater version, and one that changes cut ends
+    /// at a greater version than it began.
+    pub fn stamp(&self) -> u64 {
+        self.version.saturating_mul(2).saturating_add(if self.is_exact { 1 } else { 2 })
+    }
+
+    /// The same for a reader that has been told a part of it; never odd.
+    pub fn stamp_of_part(&self) -> u64 {
+        self.stamp() & !1
+    }
+
+    /// The place of a reader that has been told everything.
     pub fn place(&self) -> Place {
         self.last
     }
@@ -138,15 +151,15 @@ impl Table {
         changes
     }
 
-    /// What a reader lacks that resumes from this version, which any gateway may have told it.
-    pub fn since(&self, version: u64) -> Lack {
-        match self.exact.get(&version) {
-            Some(place) => self.after(*place),
-            None => self.snapshot(),
+    /// The changes that a reader lacks that resumes from this stamp, which any gateway may have told it.
+    pub fn since(&self, stamp: u64) -> Lack {
+        match self.exact.get(&(stamp / 2)) {
+            Some(place) if stamp % 2 == 1 => self.after(*place),
+            _ => self.snapshot(),
         }
     }
 
-    /// What a reader of this table lacks.
+    /// The changes that a reader of this table lacks.
     pub fn after(&self, place: Place) -> Lack {
         if place < self.oldest {
             return self.snapshot();
@@ -279,6 +292,11 @@ pub(super) mod tests {
         }
     }
 
+    /// That of an exact reading.
+    fn stamp(version: u64) -> u64 {
+        2 * version + 1
+    }
+
     fn names(lack: &Lack) -> Vec<(&str, bool)> {
         match lack {
             Lack::Snapshot(routes) => routes.iter().map(|it| (it.name.as_str(), true)).collect(),
@@ -305,18 +323,18 @@ pub(super) mod tests {
         assert_eq!(table.since(0), Lack::Snapshot(Vec::new()));
         take(&mut table, 5, vec![route("a", 3), route("b", 5)], vec![]);
         assert_eq!(names(&table.since(0)), [("a", true), ("b", true)]);
-        assert!(matches!(table.since(4), Lack::Snapshot(_)), "what was before is not known");
-        assert_eq!(names(&table.since(5)), []);
+        assert!(matches!(table.since(stamp(4)), Lack::Snapshot(_)), "what was before is not known");
+        assert_eq!(names(&table.since(stamp(5))), []);
         assert_eq!(table.missing(&[route("b", 5)]), [Arc::<str>::from("a")]);
         let changes = take(&mut table, 7, vec![route("b", 5), route("c", 7)], vec![("a", 6)]);
         assert_eq!(changes.len(), 2);
-        assert_eq!(names(&table.since(5)), [("a", false), ("c", true)]);
-        assert!(matches!(table.since(6), Lack::Snapshot(_)), "another gateway's");
-        assert!(matches!(table.since(8), Lack::Snapshot(_)), "of a later version");
+        assert_eq!(names(&table.since(stamp(5))), [("a", false), ("c", true)]);
+        assert!(matches!(table.since(stamp(6)), Lack::Snapshot(_)), "another gateway's");
+        assert!(matches!(table.since(stamp(8)), Lack::Snapshot(_)), "of a later version");
         let place = table.place();
         // One that comes back is removed no more.
         take(&mut table, 8, vec![route("a", 8), route("b", 5), route("c", 7)], vec![]);
-        assert_eq!(names(&table.since(5)), [("c", true), ("a", true)]);
+        assert_eq!(names(&table.since(stamp(5))), [("c", true), ("a", true)]);
         assert_eq!(names(&table.after(place)), [("a", true)]);
         assert_eq!((table.routes().count(), table.removals.len()), (3, 0));
     }
@@ -329,8 +347,11 @@ pub(super) mod tests {
         let routes = vec![route("a", 1), route("b", 3)];
         table.take(Reading { version: 2, until: 3, routes, gone: vec![] });
         assert_eq!((table.version(), table.is_exact()), (2, false));
-        assert!(matches!(table.since(2), Lack::Snapshot(_)));
-        for lack in [table.since(1), table.after(place)] {
+        assert!(table.stamp() > stamp(2) && table.stamp() < stamp(3));
+        for stamp in [table.stamp(), stamp(2)] {
+            assert!(matches!(table.since(stamp), Lack::Snapshot(_)));
+        }
+        for lack in [table.since(stamp(1)), table.after(place)] {
             assert_eq!(names(&lack), [("b", true)]);
         }
     }
@@ -345,7 +366,7 @@ pub(super) mod tests {
             assert_eq!(**table.route("a").unwrap(), now);
             let state = State::Routed(Arc::new(now));
             let change = Change { mailbox: "a".into(), state };
-            assert_eq!(table.since(version - 1), Lack::Changes(vec![change]));
+            assert_eq!(table.since(stamp(version - 1)), Lack::Changes(vec![change]));
         }
     }
 
@@ -361,9 +382,9 @@ pub(super) mod tests {
         }
         assert_eq!((table.removals.len(), table.states.len()), (REMOVALS_MAX, REMOVALS_MAX));
         assert!(table.order.len() == REMOVALS_MAX && table.exact.len() <= VERSIONS_MAX);
-        assert_eq!(table.since(count + 9), Lack::Snapshot(Vec::new()));
+        assert_eq!(table.since(stamp(count + 9)), Lack::Snapshot(Vec::new()));
         assert_eq!(table.after(Place(1)), Lack::Snapshot(Vec::new()));
-        assert_eq!(names(&table.since(count + 11)).len(), REMOVALS_MAX - 1);
+        assert_eq!(names(&table.since(stamp(count + 11))).len(), REMOVALS_MAX - 1);
     }
 
     #[test]
@@ -372,7 +393,7 @@ pub(super) mod tests {
         take(&mut table, 50, vec![route("a", 40), route("b", 50)], vec![]);
         let place = table.place();
         assert_eq!(take(&mut table, 2, vec![route("a", 1)], vec![("b", 2)]).len(), 2);
-        assert!(matches!(table.since(50), Lack::Snapshot(_)));
+        assert!(matches!(table.since(stamp(50)), Lack::Snapshot(_)));
         assert!(matches!(table.after(place), Lack::Snapshot(_)));
         assert_eq!((table.version(), table.routes().count()), (2, 1));
     }

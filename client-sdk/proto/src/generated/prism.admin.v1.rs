@@ -97,6 +97,15 @@ pub struct MailboxRouteUpdate {
     pub address: ::prost::alloc::string::String,
     #[prost(int32, tag = "5")]
     pub partition: i32,
+    /// active, degraded, expiring, or what the holder says.
+    #[prost(string, tag = "100")]
+    pub status: ::prost::alloc::string::String,
+    /// Greater than that of every earlier holder.
+    #[prost(uint64, tag = "101")]
+    pub fencing_token: u64,
+    /// Where several gateways tell a proxy of a mailbox, what has the greatest version is the latest.
+    #[prost(uint64, tag = "102")]
+    pub version: u64,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct MailboxRouteUpdateAck {
@@ -107,6 +116,9 @@ pub struct MailboxRouteUpdateAck {
 pub struct MailboxRouteRemoval {
     #[prost(string, tag = "1")]
     pub mailbox_id: ::prost::alloc::string::String,
+    /// As in MailboxRouteUpdate.
+    #[prost(uint64, tag = "102")]
+    pub version: u64,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct MailboxRouteRemovalAck {

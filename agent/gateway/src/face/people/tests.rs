@@ -16,7 +16,9 @@ use uuid::Uuid;
 
 use super::*;
 use crate::access::Access;
+use crate::delivery::Delivery;
 use crate::face::{Plane, Streams};
+use crate::metrics::Metrics;
 use crate::store::{self, Store};
 use crate::trail::Trail;
 
@@ -24,16 +26,19 @@ use crate::trail::Trail;
 const TOGETHER: u64 = 1000;
 
 fn face(store: Store) -> Arc<Face> {
+    let metrics = Arc::<Metrics>::default();
+    let delivery = Delivery::new(store.clone(), "embedded", metrics.routes.clone());
     Arc::new(Face {
         store,
         access: Access::anybody(),
         info: StoreInfo { kind: "embedded".to_owned(), guarantee: String::new() },
-        metrics: Arc::default(),
+        metrics,
         trail: Trail::default(),
         drain: CancellationToken::new(),
         streams: Streams::default(),
         people: People::new("local".to_owned()),
         plane: Plane::new(Duration::from_secs(90)),
+        delivery,
     })
 }
 

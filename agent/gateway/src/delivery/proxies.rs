@@ -1,0 +1,294 @@
+//! The proxies that are told of routes.
+//!
+//! A proxy that registers is a session in the store: every gateway over it tells that proxy, and goes on when the one
+//! that took the registration is gone. Gateways that reach it renew that session.
+
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tenure_core::model::{
+    Answer, Beat, Failure, Members, Owner, Request, Resource, SessionId, SessionRecord, Subject,
+    Within,
+};
+use tenure_core::time::Boottime;
+use tenure_host::clock;
+use tenure_stores::gateway::scope::Mark;
+use tenure_wire::Kind;
+use tokio::sync::Notify;
+use tokio::time::timeout;
+use tokio_util::task::AbortOnDropHandle;
+use tracing::{info, warn};
+use uuid::{Builder, Uuid};
+
+use super::Delivery;
+use super::dial::is_address;
+use super::proxy::{Proxy, Standing};
+use crate::access::Access;
+use crate::routes::{PROXIES_MAX, ranges};
+
+/// The project whose sessions are the proxies that register. The surface of each is the tenant whose routes it is told of, and its host
+/// the address at which it is told.
+const TENANT: &str = "prism";
+const PROJECT: &str = "proxies";
+/// How long a proxy that nobody reaches stays registered.
+const REGISTERED_FOR: Duration = Duration::from_secs(600);
+/// How often one that is reached is renewed.
+const RENEW_EVERY: Duration = Duration::from_secs(60);
+/// How often the store is asked which there are.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Most proxies of all tenants.
+const ALL_MAX: usize = 1024;
+
+/// Tenant, and id of the proxy.
+type Key = (Arc<str>, Arc<str>);
+
+/// The proxies that are told.
+#[derive(Debug, Default)]
+pub(super) struct Proxies {
+    running: Mutex<BTreeMap<Key, Running>>,
+    /// One has registered here.
+    registered: Notify,
+}
+
+#[derive(Debug)]
+pub(super) struct Running {
+    address: Arc<str>,
+    /// `None` if it is of the configuration.
+    session: Option<SessionId>,
+    standing: Arc<Standing>,
+    is_new: Arc<Notify>,
+    renewed_at: Boottime,
+    _task: AbortOnDropHandle<()>,
+}
+
+/// A proxy that wants to be told of the routes of a tenant.
+#[derive(Debug, Clone)]
+pub struct Registration {
+    pub tenant: Arc<str>,
+    pub proxy_id: Arc<str>,
+    pub address: Arc<str>,
+}
+
+/// A proxy, for people.
+#[derive(Debug, Clone)]
+pub struct Listed {
+    pub registration: Registration,
+    pub is_connected: bool,
+    pub is_behind: bool,
+    pub lacks: usize,
+    pub partitions: Option<RangeInclusive<u8>>,
+}
+
+/// Why a proxy is not registered.
+#[derive(Debug, thiserror::Error)]
+pub enum NotRegistered {
+    #[error("address {0:?}: must be HOST:PORT, at which this proxy takes gRPC without TLS")]
+    Address(Arc<str>),
+    #[error("proxy_id {0:?} is registered by another principal, or in the gateway's configuration")]
+    Taken(Arc<str>),
+    #[error("this tenant has {PROXIES_MAX} proxies, as many as there are partitions")]
+    TooMany,
+    #[error("{}", .0.cause())]
+    Store(Failure),
+}
+
+impl Delivery {
+    /// Registers a proxy of the principal with this mark; its partitions.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be told, or the store fails.
+    pub async fn register(
+        &self,
+        mark: Mark,
+        registration: Registration,
+    ) -> Result<RangeInclusive<u8>, NotRegistered> {
+        let Registration { tenant, proxy_id, address } = registration;
+        if !is_address(&address) {
+            return Err(NotRegistered::Address(address));
+        }
+        let key = (Arc::clone(&tenant), Arc::clone(&proxy_id));
+        let (known, is_new) = {
+            let running = self.running();
+            let of_tenant = running.keys().filter(|(of, _)| *of == tenant).count();
+            let known = running.get(&key);
+            if known.is_none() && (of_tenant >= PROXIES_MAX || running.len() >= ALL_MAX) {
+                return Err(NotRegistered::TooMany);
+            }
+            if known.is_some_and(|it| it.session.is_none_or(|id| !mark.is_of(id.0))) {
+                return Err(NotRegistered::Taken(proxy_id));
+            }
+            let same = known.filter(|it| it.address == address);
+            (same.and_then(|it| it.session), same.map(|it| Arc::clone(&it.is_new)))
+        };
+        let session = match known {
+            Some(session) => session,
+            None => SessionId(mark.scoped(random()?)),
+        };
+        let owner = Owner { session, host: address, name: proxy_id };
+        let record = SessionRecord {
+            owner,
+            tenant: TENANT.into(),
+            project: PROJECT.into(),
+            surface: tenant,
+            ttl: REGISTERED_FOR,
+        };
+        let announced = self.store.ask(mark, Request::Announce(record)).await;
+        announced.map_err(NotRegistered::Store)?;
+        if let Some(is_new) = is_new {
+            is_new.notify_one();
+        }
+        self.proxies.registered.notify_one();
+        let mut ids: Vec<_> =
+            self.running().keys().filter(|(of, _)| *of == key.0).cloned().collect();
+        ids.push(key.clone());
+        let ranges = ranges(ids.iter().map(|(_, id)| &**id)).ok_or(NotRegistered::TooMany)?;
+        let own = ranges.into_iter().find(|(id, _)| **id == *key.1);
+        own.map(|(_, range)| range).ok_or(NotRegistered::TooMany)
+    }
+
+    /// The proxies that this gateway tells, by tenant and id.
+    pub fn proxies(&self) -> Vec<Listed> {
+        let running = self.running();
+        let of_tenant = |tenant: &Arc<str>| {
+            ranges(running.keys().filter(|(of, _)| of == tenant).map(|(_, id)| &**id))
+        };
+        let mut partitions: BTreeMap<&Arc<str>, _> = BTreeMap::new();
+        let listed = running.iter().map(|((tenant, proxy_id), it)| {
+            let ranges = partitions.entry(tenant).or_insert_with(|| of_tenant(tenant));
+            let own = ranges.iter().flatten().find(|(id, _)| **id == **proxy_id);
+            Listed {
+                registration: Registration {
+                    tenant: Arc::clone(tenant),
+                    proxy_id: Arc::clone(proxy_id),
+                    address: Arc::clone(&it.address),
+                },
+                is_connected: it.standing.is_connected.load(Relaxed),
+                is_behind: it.standing.is_behind.load(Relaxed),
+                lacks: it.standing.lacks.load(Relaxed),
+                partitions: own.map(|(_, range)| range.clone()),
+            }
+        });
+        listed.collect()
+    }
+
+    /// Tells those proxies that there are, and keeps those registered that are reached. Ends when it is dropped.
+    pub async fn run(&self, access: &Access, configured: &[Registration]) {
+        loop {
+            let now = clock::now();
+            let within = Within::Project { tenant: TENANT.into(), project: PROJECT.into() };
+            // While the store is away those are told that were known.
+            if let Ok(Answer::Members(members)) =
+                self.store.look(Request::Members { within, listed: true }).await
+            {
+                self.tell_those(now, wanted(access, configured, members));
+            }
+            self.renew(now).await;
+            self.count();
+            self.sweep(now);
+            let _ = timeout(LOOK_EVERY, self.proxies.registered.notified()).await;
+        }
+    }
+
+    /// Starts and ends tasks.
+    fn tell_those(&self, now: Boottime, mut wanted: BTreeMap<Key, (Arc<str>, Option<SessionId>)>) {
+        let mut running = self.running();
+        running.retain(|(tenant, id), running| {
+            let key = (Arc::clone(tenant), Arc::clone(id));
+            let stays = wanted.get(&key).is_some_and(|(address, _)| *address == running.address);
+            if !stays {
+                info!(%tenant, proxy_id = %id, address = %running.address, "a proxy is told no more");
+                return false;
+            }
+            if let Some((_, session)) = wanted.remove(&key)
+                && running.session != session
+            {
+                running.session = session;
+                running.is_new.notify_one();
+            }
+            true
+        });
+        for ((tenant, id), (address, session)) in wanted {
+            let Some(followed) = self.follow(&tenant).filter(|_| running.len() < ALL_MAX) else {
+                warn!(%tenant, proxy_id = %id, "too many tenants or proxies: it is not told of routes");
+                continue;
+            };
+            info!(%tenant, proxy_id = %id, %address, "a proxy is told of routes");
+            let (standing, is_new) = (Arc::<Standing>::default(), Arc::<Notify>::default());
+            let proxy = Proxy {
+                followed,
+                address: Arc::clone(&address),
+                standing: Arc::clone(&standing),
+                is_new: Arc::clone(&is_new),
+                numbers: self.numbers.clone(),
+            };
+            let task = AbortOnDropHandle::new(tokio::spawn(proxy.run()));
+            let proxy =
+                Running { address, session, standing, is_new, renewed_at: now, _task: task };
+            running.insert((tenant, id), proxy);
+        }
+    }
+
+    /// Keeps those registered that are reached.
+    async fn renew(&self, now: Boottime) {
+        let mut due = Vec::new();
+        for running in self.running().values_mut() {
+            let is_due = now.since(running.renewed_at) >= RENEW_EVERY;
+            if is_due && running.standing.is_connected.load(Relaxed) {
+                running.renewed_at = now;
+                due.extend(running.session);
+            }
+        }
+        for session in due {
+            let master =
+                Resource { tenant: TENANT.into(), kind: Kind::Master, name: PROJECT.into() };
+            let beat = Beat { subject: Subject::Session { session, master }, ttl: REGISTERED_FOR };
+            // One that is not renewed registers again.
+            let _ = self.store.ask(Mark::at_end_of(session.0), Request::Renew(vec![beat])).await;
+        }
+    }
+
+    fn count(&self) {
+        let running = self.running();
+        let count = |of: fn(&Standing) -> bool| {
+            running.values().filter(|running| of(&running.standing)).count() as u64
+        };
+        self.numbers.proxies.set(running.len() as u64);
+        self.numbers.connected.set(count(|it| it.is_connected.load(Relaxed)));
+        self.numbers.behind.set(count(|it| it.is_behind.load(Relaxed)));
+    }
+
+    fn running(&self) -> MutexGuard<'_, BTreeMap<Key, Running>> {
+        self.proxies.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The proxies that are to be told, with their addresses: those of the configuration, and of those that registered the
+/// latest of each id whose principal has a key still.
+fn wanted(
+    access: &Access,
+    configured: &[Registration],
+    members: Option<Members>,
+) -> BTreeMap<Key, (Arc<str>, Option<SessionId>)> {
+    let mut wanted = BTreeMap::new();
+    for member in members.into_iter().flat_map(|members| members.sessions) {
+        let Ok(session) = member.session.parse::<Uuid>() else { continue };
+        if access.owner(session).is_some() && is_address(&member.host) {
+            wanted.insert((member.surface, member.name), (member.host, Some(SessionId(session))));
+        }
+    }
+    for Registration { tenant, proxy_id, address } in configured.iter().cloned() {
+        wanted.insert((tenant, proxy_id), (address, None));
+    }
+    wanted
+}
+
+fn random() -> Result<Uuid, NotRegistered> {
+    let mut bytes = [0; 16];
+    let filled = getrandom::fill(&mut bytes);
+    filled.map_err(|error| NotRegistered::Store(Failure::Unavailable(error.to_string())))?;
+    Ok(Builder::from_random_bytes(bytes).into_uuid())
+}

@@ -1,0 +1,130 @@
+//! One proxy: what it is to be told, and how it takes that.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
+
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use tenure_core::time::Boottime;
+use tenure_host::clock;
+use tenure_proto::prism::admin::v1::control_plane_client::ControlPlaneClient;
+use tenure_proto::prism::admin::v1::{MailboxRouteRemoval, MailboxRouteUpdate};
+use tokio::sync::Notify;
+use tokio::time::timeout;
+use tonic::transport::Channel;
+
+use super::dial;
+use super::followed::Followed;
+use super::numbers::Numbers;
+use crate::routes::{Lack, Outcome, PUSH_WITHIN, Place, Push, Queue, State};
+
+/// The longest time between two looks at how far a proxy is behind.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// A proxy that lacks something for longer is behind.
+const BEHIND_AFTER: Duration = Duration::from_secs(1);
+
+/// The state of a proxy, for people.
+#[derive(Debug, Default)]
+pub(super) struct Standing {
+    /// It has taken the last thing that it was told.
+    pub(super) is_connected: AtomicBool,
+    /// It lacks something for longer than a second.
+    pub(super) is_behind: AtomicBool,
+    /// How many mailboxes it has not been told of.
+    pub(super) lacks: AtomicUsize,
+}
+
+/// The task that tells one proxy. Takes the news of a tenant's routes; ends when it is dropped.
+pub(super) struct Proxy {
+    pub(super) followed: Arc<Followed>,
+    pub(super) address: Arc<str>,
+    pub(super) standing: Arc<Standing>,
+    /// It has registered again, and may know nothing.
+    pub(super) is_new: Arc<Notify>,
+    pub(super) numbers: Numbers,
+}
+
+impl Proxy {
+    pub(super) async fn run(self) {
+        let lost = Arc::new(Notify::new());
+        let Some(channel) = dial::channel(&self.address, Arc::clone(&lost)) else { return };
+        let client = ControlPlaneClient::new(channel);
+        let mut news = self.followed.news();
+        let (mut queue, mut place) = (Queue::default(), Place::default());
+        let mut pushes = FuturesUnordered::new();
+        // Readings from now on wake it up again.
+        place = self.catch_up(&mut queue, place);
+        loop {
+            let now = clock::now();
+            while let Some(push) = queue.next(now) {
+                pushes.push(tell(client.clone(), push));
+            }
+            self.show(&queue, now);
+            let wait = queue.poll_timeout().map_or(LOOK_EVERY, |at| at.since(now).min(LOOK_EVERY));
+            tokio::select! {
+                told = news.changed() => match told {
+                    Ok(()) => place = self.catch_up(&mut queue, place),
+                    Err(_) => return,
+                },
+                Some((mailbox, outcome)) = pushes.next() => {
+                    let roll = getrandom::u32().unwrap_or_default();
+                    let roll = u16::try_from(roll >> 16).unwrap_or_default();
+                    let lag = queue.done(clock::now(), &mailbox, outcome, roll);
+                    self.numbers.pushed(outcome, lag);
+                }
+                () = lost.notified() => queue.lost_connection(clock::now()),
+                () = self.is_new.notified() => queue.lost_connection(clock::now()),
+                _ = timeout(wait, std::future::pending::<()>()) => {}
+            }
+        }
+    }
+
+    /// Takes what changed since `place`.
+    fn catch_up(&self, queue: &mut Queue, place: Place) -> Place {
+        let (now, table) = (clock::now(), self.followed.table());
+        match table.after(place) {
+            Lack::Changes(changes) => changes.into_iter().for_each(|it| queue.change(now, it)),
+            Lack::Snapshot(routes) => queue.replace(now, table.version(), routes),
+        }
+        table.place()
+    }
+
+    fn show(&self, queue: &Queue, now: Boottime) {
+        let is_behind = queue.behind_since().is_some_and(|since| now.since(since) > BEHIND_AFTER);
+        self.standing.is_connected.store(queue.is_reached(), Relaxed);
+        self.standing.is_behind.store(is_behind, Relaxed);
+        self.standing.lacks.store(queue.behind(), Relaxed);
+    }
+}
+
+/// Tells a proxy of a mailbox.
+async fn tell(mut client: ControlPlaneClient<Channel>, push: Push) -> (Arc<str>, Outcome) {
+    let Push { mailbox, state } = push;
+    let answer = async {
+        match state {
+            State::Routed(route) => {
+                let update = MailboxRouteUpdate {
+                    mailbox_id: route.name.clone(),
+                    proxy_id: route.proxy_id.clone(),
+                    runner_id: route.holder.clone(),
+                    address: route.address.clone(),
+                    partition: i32::from(route.partition),
+                    status: route.status.clone(),
+                    fencing_token: route.token,
+                    version: route.version,
+                };
+                client.update_mailbox_route(update).await.map(|ack| ack.into_inner().success)
+            }
+            State::Removed(version) => {
+                let removal = MailboxRouteRemoval { mailbox_id: mailbox.to_string(), version };
+                client.remove_mailbox_route(removal).await.map(|ack| ack.into_inner().success)
+            }
+        }
+    };
+    let outcome = match timeout(PUSH_WITHIN, answer).await {
+        Ok(Ok(true)) => Outcome::Delivered,
+        Ok(Ok(false)) => Outcome::Refused,
+        Ok(Err(_)) | Err(_) => Outcome::Failed,
+    };
+    (mailbox, outcome)
+}
