@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use tenure_tests::harness::{
     Campaigner, FakeProxy, Gateway, Key, RedisServer, RouteStream, Runners, boottime_ns, channel,
     eventually, register, runner, start_agent, within,
@@ -87,6 +87,21 @@ fn dead_and_slow_proxies_delay_nobody_and_are_right_when_they_return() {
     let last = |proxy: &FakeProxy| proxy.told().lock().at.values().max().copied().unwrap_or(0);
     let lags = proxies[..DEAD].iter().map(|proxy| last(proxy).saturating_sub(began));
     print_lags("10 proxies that came back", lags.collect());
+
+    let overview = eventually("the overview to show all of them", || {
+        let (_, answer) = gateway.call("GET /v1/overview", "").unwrap();
+        let overview: Value = serde_json::from_str(answer.split_once("\r\n\r\n")?.1).ok()?;
+        let shown = &overview["control_plane"];
+        let proxies = shown["proxies"].as_array()?;
+        let is_right = |it: &&Value| it["connected"] == true && it["lacks"] == 0;
+        (proxies.iter().filter(is_right).count() == PROXIES).then(|| shown.clone())
+    });
+    assert_eq!((&overview["mailboxes"], &overview["runners"]), (&json!(20), &json!(20)));
+    assert_eq!(overview["proxies"][0]["partitions"], json!([0, 4]));
+    let (_, metrics) = gateway.call("GET /metrics", "").unwrap();
+    for line in ["proxies 50", "route_pushes_total{outcome=\"refused\"} 0"] {
+        assert!(metrics.contains(&format!("tenured_gateway_{line}\n")), "{line}: {metrics}");
+    }
 
     // One that is started again, while nothing changes, is told everything.
     proxies[PROXIES - 1].kill();

@@ -13,12 +13,14 @@ mod numbers;
 mod proxies;
 mod proxy;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use tenure_core::model::Resource;
 use tenure_core::time::Boottime;
 use tenure_host::clock;
+use tenure_wire::Kind;
 use tokio_util::task::AbortOnDropHandle;
 
 pub use self::dial::is_address;
@@ -83,6 +85,23 @@ impl Delivery {
         if let Some(known) = self.tenants().get(tenant).filter(|_| !self.is_shared) {
             known.followed.changed.notify_one();
         }
+    }
+
+    /// How many mailboxes there are of those that a reader may be told of, and how many runners hold them, in the
+    /// tenants that are followed.
+    pub fn tally(&self, shows: impl Fn(&Resource) -> bool) -> (usize, usize) {
+        let followed: Vec<_> = self.tenants().values().map(|it| Arc::clone(&it.followed)).collect();
+        let (mut mailboxes, mut runners) = (0, HashSet::new());
+        for followed in followed {
+            for route in followed.table().routes() {
+                let (tenant, name) = (Arc::clone(&followed.tenant), route.name.as_str().into());
+                if shows(&Resource { tenant, kind: Kind::Lease, name }) {
+                    mailboxes += 1;
+                    runners.insert((Arc::clone(&followed.tenant), route.holder.clone()));
+                }
+            }
+        }
+        (mailboxes, runners.len())
     }
 
     /// Lets go what nobody has followed for a while.

@@ -4,11 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Json;
-use axum::extract::{Request, State};
+use axum::extract::{Request as Call, State};
 use serde::Serialize;
+use tenure_core::model::{Page, Request};
 use tenure_wire::{Kind, UpstreamState};
 use tokio::time::timeout;
 
+use crate::access::KeyBounds;
+use crate::delivery::{Listed, Registration};
 use crate::face::Face;
 use crate::face::refused::Refused;
 
@@ -19,6 +22,7 @@ const HEALTH_WITHIN: Duration = Duration::from_secs(2);
 pub(super) struct Overview {
     gateway: Gateway,
     counts: Counts,
+    control_plane: ControlPlane,
     /// All were counted, and the latest reading did not fail.
     complete: bool,
     /// When they were counted, ms since 1970; 0 if they were not.
@@ -54,10 +58,57 @@ struct Counts {
     semaphore: u64,
 }
 
+/// The mailboxes of the tenants that are followed, and the proxies that this gateway tells of them.
+#[derive(Debug, Serialize)]
+struct ControlPlane {
+    mailboxes: usize,
+    runners: usize,
+    proxies: Vec<Proxy>,
+}
+
+#[derive(Debug, Serialize)]
+struct Proxy {
+    tenant: Arc<str>,
+    proxy_id: Arc<str>,
+    address: Arc<str>,
+    connected: bool,
+    /// It lacks something for over a second.
+    behind: bool,
+    /// How many mailboxes it has not confirmed.
+    lacks: usize,
+    /// The first and the last of its partitions.
+    partitions: Option<[u8; 2]>,
+}
+
+impl From<Listed> for Proxy {
+    fn from(listed: Listed) -> Proxy {
+        let Registration { tenant, proxy_id, address } = listed.registration;
+        Proxy {
+            tenant,
+            proxy_id,
+            address,
+            connected: listed.is_connected,
+            behind: listed.is_behind,
+            lacks: listed.lacks,
+            partitions: listed.partitions.map(|range| [*range.start(), *range.end()]),
+        }
+    }
+}
+
+fn control_plane(face: &Face, bounds: &KeyBounds) -> ControlPlane {
+    let (mailboxes, runners) = face.delivery.tally(|mailbox| bounds.shows(mailbox));
+    let mut proxies = face.delivery.proxies();
+    proxies.retain(|listed| {
+        let tenant = Arc::clone(&listed.registration.tenant);
+        bounds.judge(&Request::Routes { tenant, name: None, page: Page::whole() }).is_ok()
+    });
+    ControlPlane { mailboxes, runners, proxies: proxies.into_iter().map(Proxy::from).collect() }
+}
+
 /// Tells how the gateway does, and how much there is.
 pub(super) async fn overview(
     State(face): State<Arc<Face>>,
-    request: Request,
+    request: Call,
 ) -> Result<Json<Overview>, Refused> {
     let caller = face.admit(&request, false)?;
     let listing = face.people.catalogue.look(&face).await;
@@ -84,6 +135,7 @@ pub(super) async fn overview(
             store,
         },
         counts,
+        control_plane: control_plane(&face, &caller.bounds),
         complete: listing.is_complete,
         read_at: listing.read_at,
         scanned_ms: listing.took_ms,
