@@ -3,14 +3,14 @@
 //! A proxy that registers is a session in the store: every gateway over it tells that proxy, and goes on when the one
 //! that took the registration is gone. Gateways that reach it renew that session.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tenure_core::model::{
-    Answer, Beat, Failure, Members, Owner, Request, Resource, SessionId, SessionRecord, Subject,
+    Answer, Beat, Failure, Member, Owner, Request, Resource, SessionId, SessionRecord, Subject,
     Within,
 };
 use tenure_core::time::Boottime;
@@ -110,19 +110,33 @@ impl Delivery {
         if !is_address(&address) {
             return Err(NotRegistered::Address(address));
         }
+        // The store knows those that registered elsewhere, or just now.
+        let members = self.registered().await.map_err(NotRegistered::Store)?;
         let key = (Arc::clone(&tenant), Arc::clone(&proxy_id));
-        let (known, is_new) = {
+        let mut ids = BTreeSet::from([Arc::clone(&proxy_id)]);
+        let mut known = None;
+        for member in members.iter().filter(|it| it.surface == tenant) {
+            ids.insert(Arc::clone(&member.name));
+            let session = member.session.parse().ok().filter(|_| member.name == proxy_id);
+            if let Some(session) = session {
+                if !mark.is_of(session) {
+                    return Err(NotRegistered::Taken(proxy_id));
+                }
+                known = Some(SessionId(session)).filter(|_| member.host == address);
+            }
+        }
+        let is_new = {
             let running = self.running();
-            let of_tenant = running.keys().filter(|(of, _)| *of == tenant).count();
-            let known = running.get(&key);
-            if known.is_none() && (of_tenant >= PROXIES_MAX || running.len() >= ALL_MAX) {
+            let of_tenant = running.keys().filter(|(of, _)| *of == tenant);
+            ids.extend(of_tenant.map(|(_, id)| Arc::clone(id)));
+            if ids.len() > PROXIES_MAX || members.len() >= ALL_MAX {
                 return Err(NotRegistered::TooMany);
             }
-            if known.is_some_and(|it| it.session.is_none_or(|id| !mark.is_of(id.0))) {
+            let here = running.get(&key);
+            if here.is_some_and(|it| it.session.is_none()) {
                 return Err(NotRegistered::Taken(proxy_id));
             }
-            let same = known.filter(|it| it.address == address);
-            (same.and_then(|it| it.session), same.map(|it| Arc::clone(&it.is_new)))
+            here.map(|it| Arc::clone(&it.is_new))
         };
         let session = match known {
             Some(session) => session,
@@ -142,10 +156,7 @@ impl Delivery {
             is_new.notify_one();
         }
         self.proxies.registered.notify_one();
-        let mut ids: Vec<_> =
-            self.running().keys().filter(|(of, _)| *of == key.0).cloned().collect();
-        ids.push(key.clone());
-        let ranges = ranges(ids.iter().map(|(_, id)| &**id)).ok_or(NotRegistered::TooMany)?;
+        let ranges = ranges(ids.iter().map(|id| &**id)).ok_or(NotRegistered::TooMany)?;
         let own = ranges.into_iter().find(|(id, _)| **id == *key.1);
         own.map(|(_, range)| range).ok_or(NotRegistered::TooMany)
     }
@@ -179,17 +190,25 @@ impl Delivery {
     pub async fn run(&self, access: &Access, configured: &[Registration]) {
         loop {
             let now = clock::now();
-            let within = Within::Project { tenant: TENANT.into(), project: PROJECT.into() };
             // While the store is away those are told that were known.
-            if let Ok(Answer::Members(members)) =
-                self.store.look(Request::Members { within, listed: true }).await
-            {
+            if let Ok(members) = self.registered().await {
                 self.tell_those(now, wanted(access, configured, members));
             }
             self.renew(now).await;
             self.count();
             self.sweep(now);
             let _ = timeout(LOOK_EVERY, self.proxies.registered.notified()).await;
+        }
+    }
+
+    /// The sessions of the proxies that registered, the oldest first.
+    async fn registered(&self) -> Result<Vec<Member>, Failure> {
+        let within = Within::Project { tenant: TENANT.into(), project: PROJECT.into() };
+        match self.store.look(Request::Members { within, listed: true }).await? {
+            Answer::Members(members) => Ok(members.map_or_else(Vec::new, |it| it.sessions)),
+            _ => {
+                Err(Failure::Unknown("the store answered something else than sessions".to_owned()))
+            }
         }
     }
 
@@ -271,10 +290,10 @@ impl Delivery {
 fn wanted(
     access: &Access,
     configured: &[Registration],
-    members: Option<Members>,
+    members: Vec<Member>,
 ) -> BTreeMap<Key, (Arc<str>, Option<SessionId>)> {
     let mut wanted = BTreeMap::new();
-    for member in members.into_iter().flat_map(|members| members.sessions) {
+    for member in members {
         let Ok(session) = member.session.parse::<Uuid>() else { continue };
         if access.owner(session).is_some() && is_address(&member.host) {
             wanted.insert((member.surface, member.name), (member.host, Some(SessionId(session))));
