@@ -80,11 +80,14 @@ fn write_claim(f: &mut fmt::Formatter<'_>, claim: &Claim) -> fmt::Result {
         Terms::Semaphore { limit, keeps } => {
             write!(f, " {}={limit}", if *keeps { "default_limit" } else { "limit" })?;
         }
-        Terms::Lease { grace, attributes } => {
+        Terms::Lease { grace, attributes, take_over } => {
             write!(f, " grace={}", ms(*grace))?;
             let texts = [&attributes.address, &attributes.proxy_id, &attributes.status];
             texts.into_iter().flatten().try_for_each(|text| write!(f, " {text:?}"))?;
             attributes.partition.map_or(Ok(()), |partition| write!(f, " partition={partition}"))?;
+            take_over.map_or(Ok(()), |it| {
+                write!(f, " take_over={} unbeaten={}", short(it.from.0), ms(it.unbeaten))
+            })?;
         }
     }
     if claim.enqueue { Ok(()) } else { f.write_str(" try") }

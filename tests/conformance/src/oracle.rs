@@ -86,9 +86,11 @@ impl Oracle {
         let terms = match resource.kind {
             Kind::Leader => Terms::Leader,
             Kind::Master => Terms::Master { priority: i32::MIN },
-            Kind::Lease => {
-                Terms::Lease { grace: Duration::ZERO, attributes: Attributes::default() }
-            }
+            Kind::Lease => Terms::Lease {
+                grace: Duration::ZERO,
+                attributes: Attributes::default(),
+                take_over: None,
+            },
             Kind::Semaphore => return None,
         };
         // A lease in its grace is refused to all other sessions, and one before it to its own.

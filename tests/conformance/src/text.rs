@@ -84,8 +84,17 @@ fn standing(standing: &UpstreamStanding) -> String {
     let list = |entries: &[StandingEntry]| -> String {
         entries.iter().map(entry).collect::<Vec<_>>().join(", ")
     };
-    let UpstreamStanding { limit, holders, holding, waiters, waiting, sessions, members, runs_out } =
-        standing;
+    let UpstreamStanding {
+        limit,
+        holders,
+        holding,
+        waiters,
+        waiting,
+        sessions,
+        members,
+        runs_out,
+        lease: _,
+    } = standing;
     let runs_out = runs_out.map(|left| format!(", runs out in {}", ms(left))).unwrap_or_default();
     let (holders, waiters) = (list(holders), list(waiters));
     let of = of(*limit);

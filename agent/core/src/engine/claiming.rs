@@ -65,7 +65,11 @@ impl Engine {
         if occupation.has_room() {
             return if is_next { Incumbent::None } else { Incumbent::Stays };
         }
-        match self.holder(&claim.resource).map(|holder| fate(holder, claim)) {
+        let holder = self.holder(&claim.resource);
+        if let Some(holder) = holder.filter(|holder| is_taken_over(now, holder, claim)) {
+            return Incumbent::TakenOver(holder.id());
+        }
+        match holder.map(|holder| fate(holder, claim)) {
             Some(Incumbent::Preempted(_)) if !is_next => Incumbent::Stays,
             Some(incumbent) => incumbent,
             None => Incumbent::Stays,
@@ -81,7 +85,7 @@ impl Engine {
     fn grant_now(
         &mut self,
         now: Boottime,
-        claim: Claim,
+        mut claim: Claim,
         incumbent: Incumbent,
         Permits { limit, was }: Permits,
     ) -> ClaimAnswer {
@@ -89,6 +93,9 @@ impl Engine {
             return ClaimAnswer::Quarantined { free_in: TOKEN_WAIT };
         };
         self.make_way(now, incumbent, &claim, token);
+        if let Terms::Lease { take_over, .. } = &mut claim.terms {
+            *take_over = None;
+        }
         let (id, resource) = (claim.id, claim.resource.clone());
         let occupation = self.resources.get_or_insert(&resource, Occupation::default);
         occupation.holders.insert(token, id);
@@ -186,6 +193,12 @@ impl Engine {
             self.persist(Entry::LimitEnded { resource: resource.clone() });
         }
     }
+}
+
+fn is_taken_over(now: Boottime, holder: &Tracked, claim: &Claim) -> bool {
+    let Terms::Lease { take_over: Some(take_over), .. } = &claim.terms else { return false };
+    let times = holder.lease_times(now);
+    holder.id() == take_over.from && times.is_some_and(|it| it.unbeaten >= take_over.unbeaten)
 }
 
 fn kind_of(terms: &Terms) -> Kind {

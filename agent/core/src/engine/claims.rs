@@ -12,7 +12,8 @@ use super::settings::CONFIRM_WITHIN;
 use super::timers::look_at;
 use super::{Engine, Timer};
 use crate::model::{
-    BeatAnswer, Claim, ClaimAnswer, ClaimId, GoneReason, Resource, StandingEntry, Terms, spare,
+    BeatAnswer, Claim, ClaimAnswer, ClaimId, GoneReason, LeaseTimes, Resource, StandingEntry,
+    Terms, spare,
 };
 use crate::time::Boottime;
 
@@ -164,6 +165,18 @@ impl Tracked {
             token: self.token(),
             since: now - since,
         }
+    }
+
+    /// The times of a lease that is held.
+    pub(super) fn lease_times(&self, now: Boottime) -> Option<LeaseTimes> {
+        let (State::Granted(grant), Terms::Lease { grace, .. }) = (&self.state, &self.claim.terms)
+        else {
+            return None;
+        };
+        let ttl = self.claim.ttl;
+        // A beat leaves a whole ttl.
+        let unbeaten = (now + ttl).since(grant.expires);
+        Some(LeaseTimes { ttl, grace: *grace, unbeaten })
     }
 
     /// Its row of the journal.

@@ -18,6 +18,8 @@ pub(super) enum Incumbent {
     Followed(ClaimId),
     /// A higher priority takes it.
     Preempted(ClaimId),
+    /// A lease goes to another claim of the same program.
+    TakenOver(ClaimId),
 }
 
 impl Engine {
@@ -116,6 +118,7 @@ impl Engine {
             Incumbent::None | Incumbent::Stays => return None,
             Incumbent::Followed(former) => (former, GoneReason::Expired),
             Incumbent::Preempted(former) => (former, GoneReason::Preempted),
+            Incumbent::TakenOver(former) => (former, GoneReason::Conflict),
         };
         let former = self.retire(now, former, reason)?;
         if let Some(occupation) = self.resources.get_mut(&by.resource) {
@@ -123,6 +126,9 @@ impl Engine {
         }
         if reason == GoneReason::Preempted {
             self.tell_preempted(&former, by, token);
+        }
+        if reason == GoneReason::Conflict {
+            self.tell(Change::Lost { claim: former.id(), resource: by.resource.clone() });
         }
         match &former.state {
             State::Granted(grant) => grant.grace_until,

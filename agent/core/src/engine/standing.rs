@@ -31,6 +31,8 @@ impl Engine {
             standing.holding = occupation.holders.len() as u64;
             standing.waiters = waiters.filter_map(|(_, id)| entry(id)).collect();
             standing.waiting = occupation.queue.len() as u64;
+            let first = occupation.holders.first().and_then(|id| self.claims.get(id));
+            standing.lease = first.and_then(|tracked| tracked.lease_times(now));
         }
         if resource.kind == Kind::Master {
             let project = (resource.tenant.clone(), resource.name.clone());

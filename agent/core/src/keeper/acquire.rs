@@ -135,6 +135,7 @@ impl Keeper {
             Kind::Lease => Terms::Lease {
                 grace: acquire.grace_ms.map_or(self.settings.grace, Duration::from_millis),
                 attributes: acquire.attributes.clone().unwrap_or_default(),
+                take_over: None,
             },
         };
         let claim = Claim {

@@ -46,7 +46,19 @@ pub enum Terms {
         grace: Duration,
         /// The entry in the routing table.
         attributes: Attributes,
+        /// The claim that makes way for this one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        take_over: Option<TakeOver>,
     },
+}
+
+/// A lease that goes from one claim to another at once, if nobody has renewed it for a while: the caller knows that
+/// both are of one program, and that its first run has ended. Nobody who waits is asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TakeOver {
+    pub from: ClaimId,
+    /// For how long at least nobody has renewed it.
+    pub unbeaten: Duration,
 }
 
 /// A wish to hold a resource.
@@ -217,6 +229,19 @@ pub struct UpstreamStanding {
     /// When an exclusive holder's time is up unless it is renewed. `None` from an upstream that tells of
     /// it in time by itself.
     pub runs_out: Option<Duration>,
+    /// The times of a lease that is held.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lease: Option<LeaseTimes>,
+}
+
+/// The times of a lease, also in its grace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeaseTimes {
+    /// That of its last beat.
+    pub ttl: Duration,
+    pub grace: Duration,
+    /// For how long nobody has renewed it.
+    pub unbeaten: Duration,
 }
 
 /// The answer to [`Request::Claim`].

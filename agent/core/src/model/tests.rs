@@ -44,6 +44,10 @@ fn owner() -> impl Strategy<Value = Owner> {
     (session_id(), text(), text()).prop_map(|(session, host, name)| Owner { session, host, name })
 }
 
+fn take_over() -> impl Strategy<Value = TakeOver> {
+    (claim_id(), duration()).prop_map(|(from, unbeaten)| TakeOver { from, unbeaten })
+}
+
 fn terms() -> impl Strategy<Value = Terms> {
     let words = || option::of(string());
     let attributes = (words(), words(), option::of(any::<u16>()), words()).prop_map(
@@ -58,7 +62,9 @@ fn terms() -> impl Strategy<Value = Terms> {
         Just(Terms::Leader),
         any::<i32>().prop_map(|priority| Terms::Master { priority }),
         any::<(u32, bool)>().prop_map(|(limit, keeps)| Terms::Semaphore { limit, keeps }),
-        (duration(), attributes).prop_map(|(grace, attributes)| Terms::Lease { grace, attributes }),
+        (duration(), attributes, option::of(take_over())).prop_map(
+            |(grace, attributes, take_over)| Terms::Lease { grace, attributes, take_over }
+        ),
     ]
 }
 
@@ -181,10 +187,22 @@ fn beat_answer() -> impl Strategy<Value = BeatAnswer> {
 fn standing() -> impl Strategy<Value = UpstreamStanding> {
     let lists = (vec(entry(), 0..3), vec(entry(), 0..3), vec(text(), 0..3));
     let counts = any::<(Option<u32>, u64, u64, u64)>();
-    (lists, counts, option::of(duration())).prop_map(|(lists, counts, runs_out)| {
+    let lease = option::of((duration(), duration(), duration()));
+    (lists, counts, option::of(duration()), lease).prop_map(|(lists, counts, runs_out, lease)| {
         let (holders, waiters, sessions) = lists;
         let (limit, holding, waiting, members) = counts;
-        UpstreamStanding { limit, holders, holding, waiters, waiting, sessions, members, runs_out }
+        let lease = lease.map(|(ttl, grace, unbeaten)| LeaseTimes { ttl, grace, unbeaten });
+        UpstreamStanding {
+            limit,
+            holders,
+            holding,
+            waiters,
+            waiting,
+            sessions,
+            members,
+            runs_out,
+            lease,
+        }
     })
 }
 

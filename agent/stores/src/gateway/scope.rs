@@ -14,7 +14,7 @@ use std::time::Duration;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use sha2::{Digest, Sha256};
 use tenure_core::model::{
-    Answer, ClaimAnswer, ClaimId, Request, SessionId, StandingEntry, Subject, Within,
+    Answer, ClaimAnswer, ClaimId, Request, SessionId, StandingEntry, Subject, Terms, Within,
 };
 use tenure_core::time::Boottime;
 use uuid::Uuid;
@@ -116,6 +116,9 @@ fn each_id(request: &mut Request, mut visit: impl FnMut(&mut Uuid, Option<Durati
         Request::Claim(claim) => {
             visit(&mut claim.id.0, Some(claim.ttl));
             visit(&mut claim.owner.session.0, Some(claim.ttl));
+            if let Terms::Lease { take_over: Some(take_over), .. } = &mut claim.terms {
+                visit(&mut take_over.from.0, None);
+            }
         }
         Request::Renew(beats) => beats.iter_mut().for_each(|beat| match &mut beat.subject {
             Subject::Claim { claim, .. } => visit(&mut claim.0, Some(beat.ttl)),

@@ -50,7 +50,7 @@ fn requests() -> Vec<Request> {
         claim(Kind::Leader, Terms::Leader),
         claim(Kind::Master, Terms::Master { priority: -1 }),
         claim(Kind::Semaphore, Terms::Semaphore { limit: 3, keeps: true }),
-        claim(Kind::Lease, Terms::Lease { grace: TTL, attributes }),
+        claim(Kind::Lease, Terms::Lease { grace: TTL, attributes, take_over: None }),
         Request::Renew(vec![
             Beat { subject, ttl: TTL },
             Beat {
@@ -108,6 +108,7 @@ fn answers() -> Vec<(Operation, Answer)> {
         sessions: vec!["p".into()],
         members: 1,
         runs_out: Some(TTL),
+        lease: None,
     };
     let route = Route {
         name: "n".into(),

@@ -99,8 +99,11 @@ impl Doer {
             };
             assert_eq!(self.ask(Request::Announce(record)).await, Answer::Announced);
         }
-        let lease =
-            Terms::Lease { grace: Duration::from_secs(60), attributes: Attributes::default() };
+        let lease = Terms::Lease {
+            grace: Duration::from_secs(60),
+            attributes: Attributes::default(),
+            take_over: None,
+        };
         let gpu = Terms::Semaphore { limit: 1, keeps: false };
         let mut claims = vec![
             claim(10, 1, of(Kind::Leader, "role"), Terms::Leader),

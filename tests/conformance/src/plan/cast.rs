@@ -88,6 +88,7 @@ impl Cast {
             Kind::Lease => Terms::Lease {
                 grace: Duration::from_secs(*random.pick(&GRACES)),
                 attributes: attributes(random),
+                take_over: None,
             },
         }
     }

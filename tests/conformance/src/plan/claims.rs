@@ -117,7 +117,7 @@ impl Draft {
             claim.terms = match (terms, &claim.terms) {
                 // An agent sends a claim again as it was, but for what its program may change.
                 (Terms::Lease { attributes, .. }, Terms::Lease { grace, .. }) => {
-                    Terms::Lease { grace: *grace, attributes }
+                    Terms::Lease { grace: *grace, attributes, take_over: None }
                 }
                 (other @ Terms::Semaphore { .. }, _) => other,
                 (_, same) => same.clone(),

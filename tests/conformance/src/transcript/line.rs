@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tenure_core::model::{
-    Beat, Claim, ClaimId, Owner, Page, Request, Resource, SessionId, SessionRecord, Subject, Terms,
+    Beat, Claim, ClaimId, Owner, Page, Request, Resource, SessionId, SessionRecord, Subject,
+    TakeOver, Terms,
 };
 use tenure_wire::{Attributes, Kind};
 use uuid::Uuid;
@@ -131,6 +132,10 @@ impl<'a> Line<'a> {
                     partition: self.option("partition").map(|it| it.parse().expect("a number")),
                     proxy_id: self.text("proxy"),
                 },
+                take_over: self.option("take_over").map(|from| TakeOver {
+                    from: ClaimId(id(from)),
+                    unbeaten: self.seconds("unbeaten", 0),
+                }),
             },
         };
         Claim {

@@ -315,6 +315,7 @@ impl Run {
             Kind::Lease => Terms::Lease {
                 grace: Duration::from_secs(u64::from(limit) * 5),
                 attributes: Attributes::default(),
+                take_over: None,
             },
         };
         let owner = owner(session);

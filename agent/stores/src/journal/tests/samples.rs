@@ -44,6 +44,7 @@ pub(super) fn claim(row: u64, kind: Kind) -> Claim {
                 address: Some("10.0.0.7:8982".to_owned()),
                 ..Attributes::default()
             },
+            take_over: None,
         },
     };
     Claim {

@@ -40,8 +40,13 @@ pub(super) fn claim(layout: &Layout, claim: &Claim, agent: &str, floor: u64) -> 
         (Kind::Semaphore, Terms::Semaphore { limit, keeps }) => {
             Some(claim_permit(layout, claim, agent, floor, *limit, *keeps))
         }
-        (Kind::Lease, Terms::Lease { grace, attributes }) => {
-            Some(claim_lease(layout, claim, agent, floor, *grace, attributes))
+        (Kind::Lease, Terms::Lease { grace, attributes, take_over }) => {
+            let call = claim_lease(layout, claim, agent, floor, *grace, attributes);
+            let take_over = take_over.as_ref();
+            Some(
+                call.arg(take_over.map(|it| hyphenated(it.from.0)).unwrap_or_default())
+                    .arg(take_over.map_or(0, |it| millis(it.unbeaten))),
+            )
         }
         _ => None,
     }

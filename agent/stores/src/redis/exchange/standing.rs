@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redis::Value;
-use tenure_core::model::{Resource, STANDING_LISTED_MAX, StandingEntry, UpstreamStanding};
+use tenure_core::model::{
+    LeaseTimes, Resource, STANDING_LISTED_MAX, StandingEntry, UpstreamStanding,
+};
 use tenure_wire::Kind;
 
 use super::super::layout::{Layout, SemaphoreKey};
@@ -95,6 +97,10 @@ impl StandingPage {
         self.standing.holding = count(items.next())?;
         self.standing.waiting = count(items.next())?;
         self.standing.members = count(items.next())?;
+        let times = items.next();
+        if !matches!(times, Value::Nil) {
+            self.standing.lease = lease_times(times)?;
+        }
         if let Some(names) = self.names.take() {
             // A small project is listed as it is.
             if self.standing.members <= STANDING_LISTED_MAX as u64 {
@@ -115,6 +121,16 @@ impl StandingPage {
         holders.sort_by_key(|holder| (holder.token == 0, holder.token));
         self.standing
     }
+}
+
+/// The times of a lease; nothing where nobody holds it.
+fn lease_times(value: Value) -> Result<Option<LeaseTimes>, ReplyError> {
+    let mut items = Items::of(value)?;
+    if items.is_empty() {
+        return Ok(None);
+    }
+    let mut next = || count(items.next()).map(Duration::from_millis);
+    Ok(Some(LeaseTimes { ttl: next()?, grace: next()?, unbeaten: next()? }))
 }
 
 fn keep_first(entries: &mut Vec<StandingEntry>) {

@@ -6,6 +6,7 @@
 -- ARGV  1 claim  2 kind:name  3 session  4 host  5 name  6 ttl, ms  7 floor of tokens
 --       8 what records start with  9 channel of the agent  10 1 to queue if taken  11 most waiters
 --       12 lease  13 grace, ms  14 address  15 proxy_id  16 partition  17 status
+--       18 claim that makes way, or empty  19 if nobody has renewed it for so long, ms
 -- Returns {'held', token} | {'waiting', position} | {'contended', ms until free or -1, nil, holder}
 -- | {'gone', reason}. Writes nothing if contended.
 
@@ -58,7 +59,13 @@ end
 
 if lease then
   local own = lease.session == claim.session
-  if not (own and lease.in_grace) then
+  if lease.owner == ARGV[18] and unbeaten(lease) >= tonumber(ARGV[19]) then
+    local former = read_record(q.records .. lease.owner)
+    end_record(q.records .. lease.owner, former, 'conflict')
+    if former then
+      tell_lost(former, lease.owner)
+    end
+  elseif not (own and lease.in_grace) then
     if has_place(q, claim) then
       return join_queue(q, key, record, claim, 0, 'grace', grace, 'address', address,
         'proxy_id', proxy_id, 'partition', partition, 'status', status)
@@ -68,8 +75,9 @@ if lease then
       left = left - lease.grace
     end
     return { 'contended', left, false, lease_entry(lease) }
+  else
+    end_former(q, lease)
   end
-  end_former(q, lease)
 end
 end
 

@@ -9,14 +9,15 @@ local EXPIRING = 'expiring'
 
 local function read_lease(main)
   local f = redis.call('HMGET', main, 'owner', 'session', 'token', 'grace_ms', 'status', 'holder_status',
-    'host', 'name', 'granted_at', 'grace_wanted')
+    'host', 'name', 'granted_at', 'grace_wanted', 'renewed_at', 'ttl_ms')
   if not f[1] then
     return nil
   end
   local lease = {
     owner = f[1], session = f[2], token = tonumber(f[3]) or 0, grace = tonumber(f[4]) or 0,
     status = f[5], holder_status = f[6] or f[5] or 'active', host = f[7], name = f[8],
-    granted_at = tonumber(f[9]), grace_wanted = tonumber(f[10]), left = redis.call('PTTL', main),
+    granted_at = tonumber(f[9]), grace_wanted = tonumber(f[10]),
+    renewed_at = tonumber(f[11]) or 0, ttl = tonumber(f[12]) or 0, left = redis.call('PTTL', main),
   }
   lease.in_grace = lease.left >= 0 and lease.left <= lease.grace
   return lease
@@ -32,6 +33,11 @@ end
 local function lease_entry(lease)
   local age = lease.granted_at and math.max(0, now_us - lease.granted_at * 1000) or 0
   return { lease.owner, lease.session, lease.host, lease.name, lease.token, age }
+end
+
+-- For how long nobody has renewed it, ms.
+local function unbeaten(lease)
+  return math.max(0, now_ms - lease.renewed_at)
 end
 
 -- A beat of `ttl` ms; never shortens. Out of its grace the lease is what it was before.

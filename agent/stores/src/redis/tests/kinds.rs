@@ -30,7 +30,7 @@ pub(super) const PEER_ROLE: BeatAnswer = BeatAnswer::Session { role: Role::Peer 
 
 pub(super) fn lease(id: u128, by: u128) -> Claim {
     let mut lease = claim(id, by, "lease/l");
-    lease.terms = Terms::Lease { grace: GRACE, attributes: Attributes::default() };
+    lease.terms = Terms::Lease { grace: GRACE, attributes: Attributes::default(), take_over: None };
     lease
 }
 

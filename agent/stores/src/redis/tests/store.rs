@@ -280,7 +280,11 @@ pub(super) fn claim(id: u128, by: u128, of: &str) -> Claim {
         Kind::Leader => Terms::Leader,
         Kind::Master => Terms::Master { priority: 0 },
         Kind::Semaphore => Terms::Semaphore { limit: 1, keeps: false },
-        Kind::Lease => Terms::Lease { grace: Duration::ZERO, attributes: Attributes::default() },
+        Kind::Lease => Terms::Lease {
+            grace: Duration::ZERO,
+            attributes: Attributes::default(),
+            take_over: None,
+        },
     };
     let enqueue = resource.kind == Kind::Semaphore;
     Claim {
