@@ -6,6 +6,7 @@
 //! | `access/` | callers: keys, principals, their bounds, and what they have |
 //! | `face/` | HTTP: accept loop, the agents' endpoints, their change streams, health |
 //! | `face/people/` | what a status page shows: who holds and waits for what, and how the gateway does |
+//! | `face/grpc/` | the control plane of RFC-049 over gRPC; `mailbox.rs` decides |
 //! | `tls/` | the gateway's certificate, and those of its clients |
 //! | `store/` | the one thread that runs the store; `mod.rs` is everybody's way to it |
 //! | `delivery/` | the routes that are followed, and the proxies that are told of them |
@@ -29,6 +30,7 @@ pub mod delivery;
 pub mod face;
 mod follow;
 pub mod keys;
+pub mod mailbox;
 pub mod metrics;
 mod reload;
 mod reports;

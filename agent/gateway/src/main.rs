@@ -10,7 +10,7 @@ use anyhow::{Context, Error};
 use clap::Parser;
 use tenure_gateway::access::{Access, Keys, Stamp};
 use tenure_gateway::delivery::Delivery;
-use tenure_gateway::face::{self, Face, People, Plane, Streams};
+use tenure_gateway::face::{self, ControlPlane, Face, People, Plane, Streams};
 use tenure_gateway::keys::{Place, keys_of};
 use tenure_gateway::metrics::Metrics;
 use tenure_gateway::settings::{self, Cli, Command, Environment, Loaded, Settings};
@@ -182,6 +182,7 @@ fn run(mut reload: Reload, access: Access, trail: Trail, handed: Handed) -> anyh
     let (limits, tls) = (settings.limits, reload.tls.clone());
     let mode = settings.mode.to_string();
     let plane = Plane::new(settings.session_ttl);
+    let control = ControlPlane::new(settings.policies.clone());
     let threads =
         tokio::runtime::Builder::new_multi_thread().thread_name("face").enable_all().build();
     let runtime = threads.context("cannot start the threads that serve")?;
@@ -216,6 +217,7 @@ fn run(mut reload: Reload, access: Access, trail: Trail, handed: Handed) -> anyh
             people,
             plane,
             delivery,
+            control,
         });
         face::observe(&face).await.context("the store ended while the gateway started")?;
         if let Some(keys) = &keys {

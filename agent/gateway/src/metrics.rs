@@ -16,6 +16,9 @@ use tenure_stores::gateway::wire::Operation;
 use tenure_wire::UpstreamState;
 
 use crate::delivery::Numbers;
+mod mailboxes;
+
+pub use self::mailboxes::{Call, Mailboxes, Outcome, Tally};
 
 const STORE: [(UpstreamState, &str); 4] = [
     (UpstreamState::Connecting, "connecting"),
@@ -54,6 +57,8 @@ pub struct Metrics {
     store_unknown: Counter,
     /// Keys that are in effect.
     pub keys: Count,
+    /// The control plane.
+    pub mailboxes: Mailboxes,
     /// When the certificate expires, in s since 1970; 0 without TLS.
     pub certificate_expires: Count,
     /// Log lines that nobody took in time.
@@ -98,6 +103,7 @@ impl Metrics {
         registry.register("store_errors", help, errors.clone());
         let keys = Count::default();
         registry.register("keys", "Keys that let somebody in", keys.clone());
+        let mailboxes = Mailboxes::register(registry);
         let certificate_expires = Count::default();
         let help =
             "When the certificate of the gateway expires, in seconds since 1970; 0 without TLS";
@@ -125,6 +131,7 @@ impl Metrics {
             store_unavailable: errors.get_or_create_owned(&[("outcome", "unavailable")]),
             store_unknown: errors.get_or_create_owned(&[("outcome", "unknown")]),
             keys,
+            mailboxes,
             certificate_expires,
             log_lines_dropped,
             reloads: Reloads {

@@ -85,7 +85,7 @@ fn write_claim(f: &mut fmt::Formatter<'_>, claim: &Claim) -> fmt::Result {
             let texts = [&attributes.address, &attributes.proxy_id, &attributes.status];
             texts.into_iter().flatten().try_for_each(|text| write!(f, " {text:?}"))?;
             attributes.partition.map_or(Ok(()), |partition| write!(f, " partition={partition}"))?;
-            take_over.map_or(Ok(()), |it| {
+            take_over.as_ref().map_or(Ok(()), |it| {
                 write!(f, " take_over={} unbeaten={}", short(it.from.0), ms(it.unbeaten))
             })?;
         }

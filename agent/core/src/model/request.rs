@@ -48,7 +48,7 @@ pub enum Terms {
         attributes: Attributes,
         /// The claim that makes way for this one.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        take_over: Option<TakeOver>,
+        take_over: Option<Box<TakeOver>>,
     },
 }
 

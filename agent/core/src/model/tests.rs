@@ -44,8 +44,8 @@ fn owner() -> impl Strategy<Value = Owner> {
     (session_id(), text(), text()).prop_map(|(session, host, name)| Owner { session, host, name })
 }
 
-fn take_over() -> impl Strategy<Value = TakeOver> {
-    (claim_id(), duration()).prop_map(|(from, unbeaten)| TakeOver { from, unbeaten })
+fn take_over() -> impl Strategy<Value = Box<TakeOver>> {
+    (claim_id(), duration()).prop_map(|(from, unbeaten)| Box::new(TakeOver { from, unbeaten }))
 }
 
 fn terms() -> impl Strategy<Value = Terms> {

@@ -27,6 +27,8 @@ struct State {
     changed: Instant,
     /// Requests so far.
     count: u64,
+    /// How long it may have no request under way.
+    idle_max: Duration,
     /// Those under way, and since when their peer has left what it was given; `None` where it waits for more.
     under_way: HashMap<u64, Option<Instant>>,
 }
@@ -43,7 +45,12 @@ pub(super) enum Verdict {
 
 impl Activity {
     pub(super) fn new() -> Arc<Activity> {
-        let state = State { changed: Instant::now(), count: 0, under_way: HashMap::new() };
+        let state = State {
+            changed: Instant::now(),
+            count: 0,
+            idle_max: IDLE_MAX,
+            under_way: HashMap::new(),
+        };
         Arc::new(Activity(Mutex::new(state)))
     }
 
@@ -57,10 +64,15 @@ impl Activity {
         })
     }
 
+    /// Lets it have no request under way for so long, if that is longer.
+    pub(super) fn may_be_quiet(&self, quiet: Duration) {
+        self.with(|state| state.idle_max = state.idle_max.max(quiet));
+    }
+
     pub(super) fn verdict(&self, now: Instant) -> Verdict {
         self.with(|state| {
             let quiet = now.saturating_duration_since(state.changed);
-            let most = if state.count == 0 { FIRST_WITHIN } else { IDLE_MAX };
+            let most = if state.count == 0 { FIRST_WITHIN } else { state.idle_max };
             let mut left = state.under_way.values().flatten();
             if left.any(|since| now.saturating_duration_since(*since) > LEFT_MAX) {
                 Verdict::Stalled

@@ -1,4 +1,4 @@
-//! One connection: TLS if that is spoken, HTTP/1.1 or HTTP/2, and an end where its peer does nothing, or too much.
+//! One connection: TLS if that is spoken, HTTP/1.1 or HTTP/2 as its first bytes say, and an end where its peer does nothing, or too much.
 
 use std::convert::Infallible;
 use std::io;
@@ -23,6 +23,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
 use super::activity::{Activity, Noted, Verdict};
+use super::line::{Line, LineEnd};
 use crate::access::{Certified, Peer};
 use crate::tls::{H2, Names, Tls};
 
@@ -93,7 +94,7 @@ impl Shared {
     where
         TokioIo<S>: Read + Write + Unpin + 'static,
     {
-        let (served, activity) = self.service(peer);
+        let (served, activity, _end) = self.service(peer);
         let builder = match version {
             Version::One => builder().http1_only(),
             Version::Two => builder().http2_only(),
@@ -103,10 +104,11 @@ impl Shared {
         attend(connection, &activity, &self.drain).await;
     }
 
-    fn service(&self, peer: Peer) -> (Served, Arc<Activity>) {
+    fn service(&self, peer: Peer) -> (Served, Arc<Activity>, LineEnd) {
         let activity = Activity::new();
         let service = self.service.clone();
-        (Served { service, peer, activity: Arc::clone(&activity) }, activity)
+        let (line, end) = Line::begin(Arc::clone(&activity));
+        (Served { service, peer, line, activity: Arc::clone(&activity) }, activity, end)
     }
 }
 
@@ -172,6 +174,7 @@ fn tell(error: &io::Error, peer: &Peer) {
 struct Served {
     service: TowerToHyperService<Router>,
     peer: Peer,
+    line: Arc<Line>,
     activity: Arc<Activity>,
 }
 
@@ -183,6 +186,7 @@ impl Service<Request<Incoming>> for Served {
     fn call(&self, mut request: Request<Incoming>) -> Self::Future {
         let under_way = self.activity.begin();
         request.extensions_mut().insert(self.peer.clone());
+        request.extensions_mut().insert(Arc::clone(&self.line));
         let answer = self.service.call(request);
         Box::pin(async move {
             let answer: Response<Body> = answer.await?;

@@ -29,6 +29,7 @@ pub(super) async fn metrics(
     let health = timeout(WITHIN, face.store.health()).await;
     let state = health.ok().and_then(Result::ok).map(|health| health.state);
     face.metrics.set_store_state(state);
+    face.metrics.mailboxes.set(face.control.tally(clock::now()));
     let mut response = face.metrics.encode().into_response();
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(OPENMETRICS));

@@ -6,7 +6,9 @@ mod carry;
 mod changes;
 mod connection;
 mod examine;
+mod grpc;
 mod health;
+mod line;
 mod metrics;
 mod page;
 mod people;
@@ -28,6 +30,7 @@ use tenure_wire::Code;
 use tokio_util::sync::CancellationToken;
 
 pub use self::carry::observe;
+pub use self::grpc::ControlPlane;
 pub use self::people::People;
 use self::places::{PlaceOf, Places};
 use self::refused::Refused;
@@ -56,6 +59,8 @@ pub struct Face {
     pub plane: Plane,
     /// The routes of mailboxes.
     pub delivery: Delivery,
+    /// The control plane.
+    pub control: ControlPlane,
 }
 
 /// Most open streams of one principal.
@@ -106,7 +111,8 @@ pub fn router(face: Arc<Face>) -> Router {
     router
         .merge(sessions::router())
         .merge(routing::router(&face))
-        .fallback(async || Refused::new(Code::NotFound, "there is no such endpoint"))
+        .merge(grpc::router(&face))
+        .fallback(grpc::not_found)
         .method_not_allowed_fallback(async || {
             Refused::new(Code::MethodNotAllowed, "this endpoint does not take this method")
         })

@@ -57,6 +57,17 @@ impl Refused {
         refused
     }
 
+    /// Something that the store cannot do for a while.
+    pub(super) fn unavailable(detail: String, wait: Duration) -> Refused {
+        let mut refused = Refused::later(detail, wait);
+        let problem = *refused.0;
+        refused.0 = Box::new(Problem {
+            retry_after_ms: problem.retry_after_ms,
+            ..Problem::new(Code::UpstreamUnavailable, problem.detail)
+        });
+        refused
+    }
+
     /// Something that may be asked again after a while.
     pub(super) fn later(detail: String, wait: Duration) -> Refused {
         let mut refused = Refused::new(Code::QuotaExceeded, detail);

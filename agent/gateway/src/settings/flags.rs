@@ -60,7 +60,10 @@ pub struct Flags {
     /// [env: TENURED_GATEWAY_UPSTREAM, PRISM_REDIS_URL].
     #[arg(long, value_name = "URL", global = true)]
     pub upstream: Option<String>,
-    /// File with the store's password: one line, mode 0600 [env: TENURED_GATEWAY_UPSTREAM_SECRET_FILE].
+    /// Keep everything on this host, in the embedded store: the same as --upstream embedded:
+    #[arg(long, global = true, conflicts_with = "upstream")]
+    pub standalone: bool,
+    /// A file with the store's password [env: TENURED_GATEWAY_UPSTREAM_SECRET_FILE].
     #[arg(long, value_name = "FILE", global = true)]
     pub upstream_secret_file: Option<String>,
     /// File with the keys of callers, read again when it changes. Without keys everybody on this host is let in
@@ -107,7 +110,9 @@ impl Flags {
     pub(super) fn values(&self) -> impl Iterator<Item = (&'static str, &'static str, &str)> {
         let insecure = self.insecure.then_some("true");
         let keys_in_store = self.keys_in_store.then_some("true");
+        let standalone = self.standalone.then_some("embedded:");
         [
+            ("--standalone", "upstream", standalone),
             ("--mode", "mode", self.mode.as_deref()),
             ("--listen", "listen", self.listen.as_deref()),
             ("--upstream", "upstream", self.upstream.as_deref()),

@@ -22,6 +22,9 @@ pub(super) fn all() -> &'static [Key<Settings>] {
     &ALL
 }
 
+const S: Duration = Duration::from_secs(1);
+const DAY: Duration = Duration::from_secs(24 * 3600);
+
 fn address(text: &str) -> Result<SocketAddr, Refusal> {
     let rule = "must be an address with a port, such as \"127.0.0.1:8740\" or \"[::]:8740\"";
     text.parse().map_err(|_| rule.to_owned())
@@ -91,7 +94,7 @@ macro_rules! count {
     };
 }
 
-static KEYS: [settings::Key<Settings>; 19] = [
+static KEYS: [settings::Key<Settings>; 23] = [
     text!(
         "mode",
         Text,
@@ -241,6 +244,43 @@ static KEYS: [settings::Key<Settings>; 19] = [
     .about(
         "How long a session of the session plane outlives its last heartbeat: 10s to 1h. \
          PRISM_SESSION_TTL_SECONDS gives it, too.",
+    ),
+    duration_key!(Settings, "mailbox.ttl", policies.default.ttl, S, DAY).about(
+        "The control plane of RFC-049, over gRPC at the same address (8981 in the RFC): how long the lease of a \
+         mailbox outlives its runner's last heartbeat, where the runner does not say; 1s to 24h. For a development \
+         machine: 60s, with heartbeats and a grace of 10s.",
+    ),
+    duration_key!(
+        Settings,
+        "mailbox.heartbeat_interval",
+        policies.default.heartbeat_interval,
+        S,
+        DAY
+    )
+    .about(
+        "How often a runner is expected to send a heartbeat. A new process of a runner whose connection this \
+         gateway does not know waits for so long, and a quarter of the ttl, after the last one.",
+    ),
+    duration_key!(
+        Settings,
+        "mailbox.grace_period",
+        policies.default.grace_period,
+        Duration::ZERO,
+        DAY
+    )
+    .about("For how long after its ttl a lease is kept for its runner; its route says expiring."),
+    text!(
+        "mailbox.legacy",
+        Switch,
+        false,
+        |settings, text| {
+            settings.policies.default.legacy = value::switch(text)?;
+            Ok(())
+        },
+        |settings| Some(Value::Switch(settings.policies.default.legacy))
+    )
+    .about(
+        "Have a new process of a runner take over at once, as RFC-049 does, though the former one may still run.",
     ),
     duration_key!(
         Settings,

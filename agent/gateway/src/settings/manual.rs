@@ -1,6 +1,8 @@
 //! The documentation of the configuration file.
 
-use tenure_service::config::{Environment, Section, sections};
+use tenure_service::config::{Entry, Environment, Section, sections};
+
+use super::namespaces;
 
 /// The text at the top.
 const ABOUT: &str = "\
@@ -18,5 +20,14 @@ Durations are texts such as \"15s\", \"500ms\" or \"1h 30m\".";
 
 /// The sections in the order of the file.
 pub fn manual() -> Vec<Section> {
-    sections(&super::defaults(&Environment::default()), ABOUT, &[])
+    let mut all = sections(&super::defaults(&Environment::default()), ABOUT, &[]);
+    let keys = namespaces::EXAMPLE.map(|(name, value)| Entry {
+        name,
+        value: value.to_owned(),
+        is_default: false,
+        about: "",
+    });
+    let header = "[[namespaces]]".to_owned();
+    all.push(Section { header, about: namespaces::ABOUT, keys: keys.into() });
+    all
 }

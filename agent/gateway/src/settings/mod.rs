@@ -6,6 +6,7 @@ mod flags;
 mod keys;
 mod manual;
 mod mode;
+mod namespaces;
 #[cfg(test)]
 mod tests;
 
@@ -19,13 +20,14 @@ pub use flags::{Cli, Command, Flags};
 pub use manual::manual;
 pub use mode::Mode;
 pub use tenure_service::config::{Change, ConfigError, Environment, changes};
-use tenure_service::config::{Configuration, Key, files_in};
+use tenure_service::config::{ConfigFile, Configuration, Key, Origin, files_in};
 use tenure_service::telemetry::LogFormat;
 use tenure_stores::settings::secret::{self, Credentials, Secret};
 use tenure_stores::settings::{Broken, Opener, Stores};
 
 use crate::access::Keys;
 use crate::face::Limits;
+use crate::mailbox::Policies;
 use crate::tls;
 
 /// The directory of the configuration of this host's gateway.
@@ -63,6 +65,10 @@ pub struct Settings {
     pub log_format: LogFormat,
     /// How long a session of the session plane outlives its last heartbeat.
     pub session_ttl: Duration,
+    /// The leases of the control plane.
+    pub policies: Policies,
+    /// The policies of namespaces, as they were written.
+    namespaces: Vec<toml::Table>,
     /// From the wish to stop to the end of the process.
     pub stop_deadline: Duration,
 }
@@ -232,6 +238,8 @@ fn defaults(environment: &Environment) -> Settings {
         log: "info".to_owned(),
         log_format: LogFormat::default(),
         session_ttl: Duration::from_secs(90),
+        policies: Policies::default(),
+        namespaces: Vec::new(),
         stop_deadline: Duration::from_secs(5),
     }
 }
@@ -240,6 +248,7 @@ impl Configuration for Settings {
     const DAEMON: &'static str = "gateway";
     const PREFIX: &'static str = "TENURED_GATEWAY_";
     const MAIN: &'static str = "gateway.toml";
+    const RULES: &'static str = "namespaces";
     const SHARED: &'static [(&'static str, &'static str)] = &[
         ("PRISM_MODE", "mode"),
         ("PRISM_REDIS_URL", "upstream"),
@@ -260,6 +269,26 @@ impl Configuration for Settings {
 
     fn stores_mut(&mut self) -> &mut Stores {
         &mut self.stores
+    }
+
+    fn add_rules(
+        &mut self,
+        list: &toml::Value,
+        file: &ConfigFile,
+    ) -> Result<Option<Vec<Origin>>, ConfigError> {
+        let origin = |index| file.origin_of_entry(Settings::RULES, index);
+        let tables = namespaces::tables(list, &file.origin(Settings::RULES))?;
+        let origins: Vec<_> = (0..tables.len()).map(origin).collect();
+        for (index, (table, origin)) in tables.into_iter().zip(&origins).enumerate() {
+            let policy = namespaces::policy(&table, index, origin, self.namespaces.len())?;
+            self.policies.exceptions.push(policy);
+            self.namespaces.push(table);
+        }
+        Ok(Some(origins))
+    }
+
+    fn rules(&self) -> &[toml::Table] {
+        &self.namespaces
     }
 
     fn secrets(&self) -> Vec<(&'static str, Secret)> {

@@ -132,9 +132,11 @@ impl<'a> Line<'a> {
                     partition: self.option("partition").map(|it| it.parse().expect("a number")),
                     proxy_id: self.text("proxy"),
                 },
-                take_over: self.option("take_over").map(|from| TakeOver {
-                    from: ClaimId(id(from)),
-                    unbeaten: self.seconds("unbeaten", 0),
+                take_over: self.option("take_over").map(|from| {
+                    Box::new(TakeOver {
+                        from: ClaimId(id(from)),
+                        unbeaten: self.seconds("unbeaten", 0),
+                    })
                 }),
             },
         };

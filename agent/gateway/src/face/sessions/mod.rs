@@ -18,6 +18,7 @@ use tenure_wire::Code;
 use uuid::{Builder, Uuid};
 
 use self::churn::Churn;
+pub(super) use self::register::default_tenant;
 use super::Face;
 use super::refused::Refused;
 use crate::access::Caller;

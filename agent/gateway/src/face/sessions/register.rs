@@ -187,7 +187,7 @@ fn record(
 }
 
 /// The tenant of a caller that names none: the only one that its key covers.
-pub(super) fn default_tenant(caller: &Caller) -> String {
+pub(in crate::face) fn default_tenant(caller: &Caller) -> String {
     let globs = caller.bounds.scope.tenants.as_ref().map_or(&[][..], |globs| globs.texts());
     match globs {
         [only] if !only.contains(['*', '?', '[', '{', '\\']) => only.clone(),

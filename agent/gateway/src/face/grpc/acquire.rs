@@ -1,0 +1,197 @@
+//! The grant of a mailbox.
+
+use std::sync::Arc;
+
+use tenure_core::model::{
+    Answer, Claim, ClaimAnswer, ClaimId, Owner, Request, StandingEntry, TakeOver, Terms,
+};
+use tenure_host::clock;
+use tenure_proto::prism::admin::v1::{AcquireLeaseRequest, AcquireLeaseResponse};
+use tenure_wire::Code;
+use tokio::sync::oneshot;
+use tracing::debug;
+use uuid::Builder;
+
+use super::control::{Asked, Holder, Relation, in_time, millis, strange};
+use super::runners::{Numbers, Runner};
+use crate::face::refused::Refused;
+use crate::mailbox::{self, Wanted};
+
+/// How often the store is asked: for the claim, for a new one after an earlier one that has ended, and for one that
+/// takes over.
+const ATTEMPTS_MAX: usize = 4;
+
+/// The outcome of a claim.
+enum Outcome {
+    Granted {
+        claim: ClaimId,
+        token: u64,
+        is_new: bool,
+    },
+    /// With the reason, for people.
+    Denied(String),
+}
+
+impl Asked {
+    /// Grants a mailbox. Goes on when its caller hangs up, so that nothing is held that nobody knows of.
+    pub(super) async fn acquire(
+        self,
+        sent: &AcquireLeaseRequest,
+    ) -> Result<AcquireLeaseResponse, Refused> {
+        let wanted = mailbox::check_acquire(sent, &self.policy)?;
+        let (reply, answer) = oneshot::channel();
+        tokio::spawn(async move {
+            let outcome = self.claim(&wanted).await;
+            let granted = match &outcome {
+                Ok(Outcome::Granted { claim, is_new: true, .. }) => Some(*claim),
+                _ => None,
+            };
+            let answer = outcome.map(|outcome| self.answered(outcome, &wanted));
+            if reply.send(answer).is_err()
+                && let Some(claim) = granted
+            {
+                self.runners().forget(claim);
+                // A lease that cannot be released now ends with its ttl.
+                let resource = self.resource.clone();
+                let _ = self.ask(Request::Release { claim, resource }).await;
+            }
+        });
+        answer.await.unwrap_or_else(|_| Err(strange()))
+    }
+
+    fn answered(&self, outcome: Outcome, wanted: &Wanted) -> AcquireLeaseResponse {
+        let (claim, token) = match outcome {
+            Outcome::Denied(message) => {
+                debug!(mailbox = %self.resource, runner = %self.runner, message, "denied a lease");
+                return AcquireLeaseResponse { message, ..AcquireLeaseResponse::default() };
+            }
+            Outcome::Granted { claim, token, .. } => (claim, token),
+        };
+        let now = clock::now();
+        let runner = Runner {
+            session: self.session,
+            resource: self.resource.clone(),
+            ttl: wanted.ttl,
+            until: now + wanted.ttl + wanted.grace,
+            line: Arc::clone(&self.line),
+            status: Some(Arc::default()),
+            numbers: Numbers::default(),
+        };
+        self.runners().note(now, claim, runner);
+        AcquireLeaseResponse {
+            success: true,
+            message: String::new(),
+            lease_expires: Some(in_time(wanted.ttl)),
+            valid_for_ms: millis(mailbox::valid_for(wanted.ttl)),
+            fencing_token: token,
+        }
+    }
+
+    async fn claim(&self, wanted: &Wanted) -> Result<Outcome, Refused> {
+        let Wanted { ttl, grace, attributes, .. } = wanted.clone();
+        let mark = self.caller.principal.mark;
+        let host = self.caller.peer.map_or_else(|| "unknown".to_owned(), |it| it.ip().to_string());
+        let terms = Terms::Lease { grace, attributes, take_over: None };
+        let mut claim = Claim {
+            id: mailbox::claim(mark, self.session, &self.resource.name),
+            resource: self.resource.clone(),
+            owner: Owner { session: self.session, host: host.into(), name: self.runner.clone() },
+            ttl,
+            terms,
+            enqueue: false,
+        };
+        let mut is_new = true;
+        for _ in 0..ATTEMPTS_MAX {
+            let Answer::Claim(answer) = self.ask(Request::Claim(claim.clone())).await? else {
+                return Err(strange());
+            };
+            match answer {
+                ClaimAnswer::Held { token, .. } => {
+                    return Ok(Outcome::Granted { claim: claim.id, token, is_new });
+                }
+                // It was held by an earlier call of this run, and given up.
+                ClaimAnswer::Gone(_) => claim.id = self.another_claim()?,
+                ClaimAnswer::Quarantined { free_in } => {
+                    let detail = format!(
+                        "the store has lost its state and grants nothing until earlier leases are over, in {} s",
+                        free_in.as_secs().max(1)
+                    );
+                    return Err(Refused::unavailable(detail, free_in));
+                }
+                ClaimAnswer::Waiting { .. } => return Err(strange()),
+                ClaimAnswer::Contended { holder, .. } => {
+                    let Some(holder) = holder else {
+                        let message = "mailbox already leased by a runner that is not known";
+                        return Ok(Outcome::Denied(message.to_owned()));
+                    };
+                    if let Some(denied) = self.contend(&holder, wanted, &mut claim).await? {
+                        return Ok(Outcome::Denied(denied));
+                    }
+                    is_new = claim.id != holder.claim;
+                }
+            }
+        }
+        Ok(Outcome::Denied("mailbox already leased: its holder changes all the time".to_owned()))
+    }
+
+    /// Prepares another attempt after the mailbox was found taken; the reason if there is none.
+    async fn contend(
+        &self,
+        holder: &StandingEntry,
+        wanted: &Wanted,
+        claim: &mut Claim,
+    ) -> Result<Option<String>, Refused> {
+        let name = &holder.owner.name;
+        match self.relation(holder) {
+            Relation::Stranger => {
+                return Ok(Some(format!("mailbox already leased by {}", self.called(holder))));
+            }
+            // Its connection's own lease is renewed; that of an earlier one of a run that did not name itself may be
+            // another process's.
+            Relation::Own if holder.owner.session == self.session => {
+                claim.id = holder.claim;
+                return Ok(None);
+            }
+            Relation::Own | Relation::OtherRun => {}
+        }
+        let Some(Holder { times, entry }) = self.holder().await? else { return Ok(None) };
+        if entry.claim != holder.claim {
+            return Ok(None);
+        }
+        let connection = self.runners().connection(holder.claim);
+        let judged = match wanted.legacy {
+            true => Ok(std::time::Duration::ZERO),
+            false => mailbox::take_over_after(clock::now(), &times, &self.policy, connection),
+        };
+        match judged {
+            Ok(unbeaten) => {
+                if let Terms::Lease { take_over, .. } = &mut claim.terms {
+                    *take_over = Some(Box::new(TakeOver { from: holder.claim, unbeaten }));
+                }
+                Ok(None)
+            }
+            Err(wait) => {
+                let until = match wait {
+                    None => "and is connected".to_owned(),
+                    Some(wait) => format!(
+                        "whose last heartbeat was {} s ago; if it has ended, try again in {} s",
+                        times.unbeaten.as_secs(),
+                        wait.as_secs() + 1
+                    ),
+                };
+                Ok(Some(format!(
+                    "mailbox already leased by {name}: held by another {name}, a process that goes by this \
+                     runner_id, {until}"
+                )))
+            }
+        }
+    }
+
+    fn another_claim(&self) -> Result<ClaimId, Refused> {
+        let mut bytes = [0; 16];
+        getrandom::fill(&mut bytes)
+            .map_err(|error| Refused::new(Code::UpstreamUnavailable, error.to_string()))?;
+        let id = Builder::from_random_bytes(bytes).into_uuid();
+        Ok(ClaimId(self.caller.principal.mark.scoped(id)))
+    }
+}

@@ -1,0 +1,186 @@
+//! gRPC: the control plane (RFC-049), health and reflection, beside HTTP on the one listener.
+
+mod acquire;
+mod control;
+mod heartbeat;
+mod runners;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, header};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use tenure_host::clock;
+use tenure_proto::prism::admin::v1::control_plane_server::{ControlPlaneServer, SERVICE_NAME};
+use tenure_wire::Code;
+use tokio::time::timeout;
+use tonic::Status;
+
+pub use self::control::ControlPlane;
+use super::Face;
+use super::refused::Refused;
+use crate::mailbox::Wrong;
+use crate::metrics::{Call, Outcome};
+use crate::trail::By;
+
+/// Most bytes of a request: 64 of them, the most of a connection, have 4 MiB.
+const REQUEST_BYTES_MAX: usize = 64 << 10;
+/// The end of a call's metadata with the instant at which it may be made again.
+const PUSHBACK: &str = "grpc-retry-pushback-ms";
+
+/// The services.
+pub(super) fn router(face: &Arc<Face>) -> Router<Arc<Face>> {
+    let control = ControlPlaneServer::new(control::Service(Arc::clone(face)))
+        .max_decoding_message_size(REQUEST_BYTES_MAX);
+    let (mut reporter, health) = tonic_health::server::health_reporter();
+    let drain = face.drain.clone();
+    // Without a runtime nobody serves, either.
+    if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+        runtime.spawn(async move {
+            reporter.set_service_status(SERVICE_NAME, tonic_health::ServingStatus::Serving).await;
+            drain.cancelled().await;
+            // Ends those who watch, too.
+            for service in ["", SERVICE_NAME] {
+                reporter.set_service_status(service, tonic_health::ServingStatus::NotServing).await;
+                reporter.clear_service_status(service).await;
+            }
+        });
+    }
+    let describe = || {
+        tonic_reflection::server::Builder::configure()
+            .register_encoded_file_descriptor_set(tenure_proto::DESCRIPTORS)
+            .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+    };
+    let mut router = Router::new()
+        .route_service("/prism.admin.v1.ControlPlane/{*method}", control)
+        .layer(middleware::from_fn_with_state(Arc::clone(face), admit))
+        .route_service("/grpc.health.v1.Health/{*method}", health);
+    if let Ok(service) = describe().build_v1() {
+        router = router.route_service("/grpc.reflection.v1.ServerReflection/{*method}", service);
+    }
+    if let Ok(service) = describe().build_v1alpha() {
+        router =
+            router.route_service("/grpc.reflection.v1alpha.ServerReflection/{*method}", service);
+    }
+    router
+}
+
+/// The answer to a request for nothing there is, in the words of its protocol.
+pub(super) async fn not_found(request: Request) -> Response {
+    let kind = request.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+    if kind.is_some_and(|kind| kind.starts_with("application/grpc")) {
+        let detail = format!("there is no method {}", request.uri().path());
+        return Status::unimplemented(detail).into_http::<Body>();
+    }
+    Refused::new(Code::NotFound, "there is no such endpoint").into_response()
+}
+
+/// Lets a call in before its message is read, and ends it at its deadline.
+async fn admit(State(face): State<Arc<Face>>, mut request: Request, next: Next) -> Response {
+    let call = Call::of(request.uri().path());
+    let began = clock::now();
+    let beats = call == Some(Call::Heartbeat);
+    let answered = async {
+        let caller = face.admit(&request, beats).map_err(|refused| status(&refused))?;
+        let within = deadline(request.headers());
+        request.extensions_mut().insert(caller);
+        let answer = next.run(request);
+        match within {
+            None => Ok(answer.await),
+            Some(within) => timeout(within, answer).await.map_err(|_| {
+                Status::deadline_exceeded("the store did not answer before the call's deadline")
+            }),
+        }
+    };
+    let response = answered.await.unwrap_or_else(Status::into_http::<Body>);
+    if let Some(call) = call {
+        let failed = Status::from_header_map(response.headers());
+        let outcome = failed.map(|status| match status.code() {
+            tonic::Code::Ok => Outcome::Done,
+            tonic::Code::Unavailable
+            | tonic::Code::Unknown
+            | tonic::Code::Internal
+            | tonic::Code::DeadlineExceeded => Outcome::Failed,
+            _ => Outcome::Refused,
+        });
+        face.metrics.mailboxes.answered(call, outcome, clock::now().since(began));
+    }
+    response
+}
+
+/// The time that a caller waits, as the header says it: digits and a unit.
+fn deadline(headers: &HeaderMap) -> Option<Duration> {
+    let text = headers.get("grpc-timeout")?.to_str().ok()?;
+    let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
+    let count = digits.parse::<u32>().ok()?;
+    match unit {
+        "H" => Some(Duration::from_secs(3600) * count),
+        "M" => Some(Duration::from_secs(60) * count),
+        "S" => Some(Duration::from_secs(1) * count),
+        "m" => Some(Duration::from_millis(1) * count),
+        "u" => Some(Duration::from_micros(1) * count),
+        "n" => Some(Duration::from_nanos(1) * count),
+        _ => None,
+    }
+}
+
+/// A refusal in the words of gRPC. It has the field that is wrong, and when to come again, in its metadata.
+fn status(refused: &Refused) -> Status {
+    let problem = refused.problem();
+    let code = match problem.code {
+        Code::Invalid | Code::TooLarge => tonic::Code::InvalidArgument,
+        Code::Unauthorized => tonic::Code::Unauthenticated,
+        Code::Forbidden => tonic::Code::PermissionDenied,
+        Code::QuotaExceeded => tonic::Code::ResourceExhausted,
+        Code::NotFound | Code::SessionUnknown => tonic::Code::NotFound,
+        _ => tonic::Code::Unavailable,
+    };
+    let mut status = Status::new(code, problem.detail.clone());
+    if let Some(field) = problem.field.as_ref().and_then(|field| field.parse().ok()) {
+        status.metadata_mut().insert("tenure-field", field);
+    }
+    if let Some(ms) = problem.retry_after_ms {
+        status.metadata_mut().insert(PUSHBACK, ms.into());
+    }
+    status
+}
+
+impl From<Wrong> for Refused {
+    fn from(Wrong { field, rule }: Wrong) -> Refused {
+        Refused::field(field, &rule)
+    }
+}
+
+impl Face {
+    /// A refusal, written down.
+    fn refuse(&self, by: By, refused: &Refused) -> Status {
+        self.note_refusal(by, refused);
+        status(refused)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_deadline_has_digits_and_a_unit() {
+        for (text, expected) in [
+            ("5S", Some(Duration::from_secs(5))),
+            ("250m", Some(Duration::from_millis(250))),
+            ("99999999H", Some(Duration::from_secs(99_999_999 * 3600))),
+            ("S", None),
+            ("5", None),
+            ("-1S", None),
+            ("", None),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert("grpc-timeout", text.parse().unwrap());
+            assert_eq!(deadline(&headers), expected, "{text}");
+        }
+    }
+}

@@ -1,0 +1,268 @@
+//! Pure. Checks calls of the control plane (RFC-049), and decides before the store is asked.
+//!
+//! A mailbox is a lease: its name is the mailbox id, the name of its owner the runner id. The session of a runner is
+//! one run of its program, so that two processes that go by one runner id are two.
+
+use std::time::Duration;
+
+use tenure_bounds::Globs;
+use tenure_core::model::{ClaimId, LeaseTimes, SessionId};
+use tenure_core::time::Boottime;
+use tenure_proto::prism::admin::v1::AcquireLeaseRequest;
+use tenure_stores::gateway::scope::Mark;
+use tenure_wire::Attributes;
+use uuid::{Builder, Uuid};
+
+/// Longest id of a mailbox, a runner or a proxy, longest address, and longest incarnation, bytes.
+const NAME_MAX: usize = 200;
+/// Longest status, bytes.
+const STATUS_MAX: usize = 32;
+/// Longest and shortest ttl, s.
+const TTL_MAX_S: i64 = 24 * 3600;
+const TTL_MIN_S: i64 = 1;
+/// Partitions are numbered below this.
+const PARTITIONS: i32 = 256;
+/// A run without a connection makes way after this part of its ttl.
+const MAKES_WAY_AFTER: u32 = 4;
+/// The space of the names of sessions and claims.
+const SPACE: Uuid = Uuid::from_u128(0x2b1f_6c1e_70f4_4c59_9d0a_5e3a_0d2f_8981);
+
+/// The times of the leases of a namespace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Policy {
+    /// Of a lease whose runner names none.
+    pub ttl: Duration,
+    pub heartbeat_interval: Duration,
+    pub grace_period: Duration,
+    /// A new run takes over at once, as RFC-049 has it.
+    pub legacy: bool,
+}
+
+impl Default for Policy {
+    fn default() -> Policy {
+        Policy {
+            ttl: Duration::from_secs(300),
+            heartbeat_interval: Duration::from_secs(60),
+            grace_period: Duration::from_secs(60),
+            legacy: false,
+        }
+    }
+}
+
+/// A policy of namespaces; what it leaves open is as for all others.
+#[derive(Debug, Clone)]
+pub struct Exception {
+    pub namespaces: Globs,
+    pub ttl: Option<Duration>,
+    pub heartbeat_interval: Option<Duration>,
+    pub grace_period: Option<Duration>,
+    pub legacy: Option<bool>,
+}
+
+/// The policies of all namespaces.
+#[derive(Debug, Clone, Default)]
+pub struct Policies {
+    pub default: Policy,
+    /// The first one that fits counts.
+    pub exceptions: Vec<Exception>,
+}
+
+impl Policies {
+    /// The policy of a mailbox.
+    pub fn of(&self, mailbox_id: &str) -> Policy {
+        let namespace = mailbox_id.rsplit_once('@').map_or(mailbox_id, |(namespace, _)| namespace);
+        let all = self.default;
+        let fits = |it: &&Exception| it.namespaces.is_match(namespace);
+        self.exceptions.iter().find(fits).map_or(all, |it| Policy {
+            ttl: it.ttl.unwrap_or(all.ttl),
+            heartbeat_interval: it.heartbeat_interval.unwrap_or(all.heartbeat_interval),
+            grace_period: it.grace_period.unwrap_or(all.grace_period),
+            legacy: it.legacy.unwrap_or(all.legacy),
+        })
+    }
+}
+
+/// A field that breaks a rule.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{field}: {rule}")]
+pub struct Wrong {
+    pub field: &'static str,
+    pub rule: String,
+}
+
+/// A lease that is asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Wanted {
+    pub ttl: Duration,
+    pub grace: Duration,
+    pub attributes: Attributes,
+    pub legacy: bool,
+}
+
+/// Checks the ids that every call has.
+///
+/// # Errors
+///
+/// With the field and its rule.
+pub fn check_ids(mailbox_id: &str, runner_id: &str) -> Result<(), Wrong> {
+    check_text("mailbox_id", mailbox_id, 1)?;
+    check_text("runner_id", runner_id, 1)
+}
+
+/// Checks a text of at least so many bytes.
+///
+/// # Errors
+///
+/// With the field and its rule.
+pub fn check_text(field: &'static str, text: &str, least: usize) -> Result<(), Wrong> {
+    if (least..=NAME_MAX).contains(&text.len()) && !text.chars().any(char::is_control) {
+        return Ok(());
+    }
+    let bytes = text.len();
+    let rule = format!(
+        "must have {least} to {NAME_MAX} bytes and no control characters, not {bytes} bytes"
+    );
+    Err(Wrong { field, rule })
+}
+
+/// Checks the wish of a runner.
+///
+/// # Errors
+///
+/// With the field and its rule.
+pub fn check_acquire(asked: &AcquireLeaseRequest, policy: &Policy) -> Result<Wanted, Wrong> {
+    check_ids(&asked.mailbox_id, &asked.runner_id)?;
+    check_text("proxy_id", &asked.proxy_id, 0)?;
+    check_text("address", &asked.address, 0)?;
+    let of_id =
+        asked.mailbox_id.rsplit_once('@').map(|(_, proxy)| proxy).filter(|it| !it.is_empty());
+    if let Some(proxy) = of_id
+        && !asked.proxy_id.is_empty()
+        && asked.proxy_id != proxy
+    {
+        let rule = format!(
+            "{:?} is not the proxy {proxy:?} that mailbox_id {:?} names; leave proxy_id out, or correct one of them",
+            asked.proxy_id, asked.mailbox_id
+        );
+        return Err(Wrong { field: "proxy_id", rule });
+    }
+    if !(0..PARTITIONS).contains(&asked.partition) {
+        let rule = format!(
+            "must be from 0 to 255, not {}; 0 lets the control plane compute it from mailbox_id",
+            asked.partition
+        );
+        return Err(Wrong { field: "partition", rule });
+    }
+    let ttl = match asked.ttl_seconds {
+        ..=0 => policy.ttl,
+        seconds @ TTL_MIN_S..=TTL_MAX_S => Duration::from_secs(seconds.unsigned_abs()),
+        other => {
+            let rule = format!(
+                "must be from {TTL_MIN_S} to {TTL_MAX_S}, not {other}; 0 is the namespace's own, {}",
+                policy.ttl.as_secs()
+            );
+            return Err(Wrong { field: "ttl_seconds", rule });
+        }
+    };
+    let text = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+    let attributes = Attributes {
+        address: text(&asked.address),
+        proxy_id: text(&asked.proxy_id).or_else(|| of_id.map(str::to_owned)),
+        partition: u16::try_from(asked.partition).ok().filter(|partition| *partition > 0),
+        status: None,
+    };
+    let legacy = asked.legacy || policy.legacy;
+    Ok(Wanted { ttl, grace: policy.grace_period, attributes, legacy })
+}
+
+/// The status of a route, from that of a heartbeat. A healthy runner's is that of every lease.
+///
+/// # Errors
+///
+/// With the field and its rule.
+pub fn status(said: &str) -> Result<Option<&str>, Wrong> {
+    match said {
+        "" | "healthy" | "active" => Ok(None),
+        "expiring" | "expired" => {
+            let rule =
+                format!("{said:?} is for the control plane to say; send healthy or degraded");
+            Err(Wrong { field: "status", rule })
+        }
+        said if said.len() <= STATUS_MAX && !said.chars().any(char::is_control) => Ok(Some(said)),
+        _ => {
+            let rule = format!("must have at most {STATUS_MAX} bytes and no control characters");
+            Err(Wrong { field: "status", rule })
+        }
+    }
+}
+
+/// A run of a runner's program.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Incarnation {
+    /// The program says so.
+    Said(String),
+    /// Its connection.
+    Connection(Uuid),
+}
+
+/// The session of a run. That of a connection can be told from that of a program that names its run.
+pub fn session(mark: Mark, principal: &str, runner_id: &str, run: &Incarnation) -> SessionId {
+    let named =
+        |run: &str| Uuid::new_v5(&SPACE, format!("{principal}\0{runner_id}\0{run}").as_bytes());
+    SessionId(mark.scoped(match run {
+        Incarnation::Said(said) => named(said),
+        Incarnation::Connection(id) => {
+            Builder::from_custom_bytes(named(&id.to_string()).into_bytes()).into_uuid()
+        }
+    }))
+}
+
+/// True if a session is that of a connection.
+pub fn is_of_connection(session: SessionId) -> bool {
+    session.0.get_version_num() == 8
+}
+
+/// The first claim of a run for a mailbox.
+pub fn claim(mark: Mark, session: SessionId, mailbox_id: &str) -> ClaimId {
+    ClaimId(mark.scoped(Uuid::new_v5(&session.0, mailbox_id.as_bytes())))
+}
+
+/// The connection of a run, as far as a gateway knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Connection {
+    Open,
+    LostAt(Boottime),
+    /// It is at another gateway, or was there before this one began.
+    Unknown,
+}
+
+/// For how long nobody must have renewed a lease that a new run of its runner takes over.
+///
+/// # Errors
+///
+/// With how long to wait at least; `None` while the old run is connected.
+pub fn take_over_after(
+    now: Boottime,
+    times: &LeaseTimes,
+    policy: &Policy,
+    connection: Connection,
+) -> Result<Duration, Option<Duration>> {
+    let part = times.ttl / MAKES_WAY_AFTER;
+    let (after, lost_for) = match connection {
+        Connection::Open => return Err(None),
+        Connection::LostAt(lost) => (part, now.since(lost)),
+        // A run that is connected elsewhere shows that by its heartbeats.
+        Connection::Unknown => (part + policy.heartbeat_interval.min(times.ttl), Duration::MAX),
+    };
+    let quiet = times.unbeaten.min(lost_for);
+    if quiet < after { Err(Some(after - quiet)) } else { Ok(after) }
+}
+
+/// For how long a lease may be acted on, from the instant at which it was asked for.
+pub fn valid_for(ttl: Duration) -> Duration {
+    ttl.saturating_sub(ttl / 200 + Duration::from_millis(10))
+}
+
+#[cfg(test)]
+#[path = "mailbox_tests.rs"]
+mod tests;

@@ -1,0 +1,71 @@
+"""A pattern runner of RFC-049, with stubs made from the RFC's own file.
+
+usage: runner_client.py FOLDER_OF_PROTO
+"""
+
+import asyncio
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import grpc
+from lines import serve
+
+sys.path.append(sys.argv[1])
+protos, services = grpc.protos_and_services("rfc_049.proto")
+
+PATIENCE_S = 20
+# By name: a channel's stub, its channel and its metadata.
+stubs = {}
+
+
+def open_channel(command):
+    """A connection of its own, as another process has."""
+    options = [("grpc.use_local_subchannel_pool", 1)]
+    channel = grpc.insecure_channel(command["address"], options)
+    metadata = [(name, value) for name, value in command.get("metadata", {}).items()]
+    stubs[command["channel"]] = (services.ControlPlaneStub(channel), channel, metadata)
+
+
+def close(command):
+    stubs.pop(command["channel"])[1].close()
+
+
+METHODS = {
+    "acquire": ("AcquireLease", protos.AcquireLeaseRequest),
+    "heartbeat": ("MailboxHeartbeat", protos.MailboxHeartbeatRequest),
+    "release": ("ReleaseLease", protos.ReleaseLeaseRequest),
+    "update": ("UpdateMailboxRoute", protos.MailboxRouteUpdate),
+}
+
+
+def call(name, command):
+    """The answer's fields, or the status."""
+    stub, _, metadata = stubs[command["channel"]]
+    method, message = METHODS[name]
+    fields = dict(command.get("fields", {}))
+    if pad := fields.pop("pad", 0):
+        fields["status"] = "x" * pad
+    try:
+        answer = getattr(stub, method)(message(**fields), timeout=PATIENCE_S, metadata=metadata)
+    except grpc.RpcError as error:
+        trailing = {key: str(value) for key, value in error.trailing_metadata() or ()}
+        return {"code": error.code().name, "details": error.details(), "trailing": trailing}
+    told = {field.name: getattr(answer, field.name) for field in answer.DESCRIPTOR.fields}
+    for time_of in ("lease_expires", "new_expiration"):
+        if time_of in told:
+            told[time_of] = answer.HasField(time_of) and told[time_of].ToSeconds() - time.time()
+    # What the RFC's file has not is kept, as bytes.
+    return {"code": "OK", **told, "bytes": len(answer.SerializeToString())}
+
+
+def aside(function, *first):
+    async def run(command):
+        return await asyncio.get_running_loop().run_in_executor(threads, function, *first, command)
+
+    return run
+
+
+threads = ThreadPoolExecutor(128)
+methods = {name: aside(call, name) for name in METHODS}
+asyncio.run(serve({"open": aside(open_channel), "close": aside(close), **methods}))

@@ -1,0 +1,78 @@
+//! Pattern runners of RFC-049. See `tests/python/runner_client.py`.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use super::python::Pending;
+use super::{Gateway, Python};
+
+/// The mailbox that most tests are about.
+pub const MAILBOX: &str = "$admin@proxy-01";
+
+/// Processes of runners, each with a connection of its own.
+pub struct RfcRunners(Python);
+
+impl RfcRunners {
+    /// Starts their program.
+    #[track_caller]
+    pub fn start() -> RfcRunners {
+        let protos = Path::new(env!("CARGO_MANIFEST_DIR")).join("../client-sdk/proto/tests");
+        RfcRunners(Python::start("runner_client.py", &[&protos.display().to_string()]))
+    }
+
+    /// A process, which may say more of itself.
+    #[track_caller]
+    pub fn open(&mut self, channel: &str, gateway: &Gateway, metadata: &Value) {
+        let address = format!("127.0.0.1:{}", gateway.port());
+        let with = json!({"channel": channel, "address": address, "metadata": metadata});
+        self.0.call("open", &with);
+    }
+
+    /// Ends a process.
+    #[track_caller]
+    pub fn close(&mut self, channel: &str) {
+        self.0.call("close", &json!({"channel": channel}));
+    }
+
+    /// Makes a call; the answer's fields and its status.
+    #[track_caller]
+    pub fn call(&mut self, what: &str, channel: &str, fields: &Value) -> Value {
+        self.0.call(what, &json!({"channel": channel, "fields": fields}))
+    }
+
+    /// Gives a call without waiting for its answer.
+    #[track_caller]
+    pub fn begin(&mut self, what: &str, channel: &str, fields: &Value) -> Pending {
+        self.0.begin(what, &json!({"channel": channel, "fields": fields}))
+    }
+
+    /// Waits for the answer to a call.
+    #[track_caller]
+    pub fn result(&self, pending: Pending) -> Value {
+        self.0.result(pending)
+    }
+
+    /// Asks for [`MAILBOX`].
+    #[track_caller]
+    pub fn acquire(&mut self, channel: &str, runner: &str) -> Value {
+        self.call("acquire", channel, &of_runner(runner))
+    }
+
+    /// Renews it.
+    #[track_caller]
+    pub fn heartbeat(&mut self, channel: &str, runner: &str) -> Value {
+        self.call("heartbeat", channel, &of_runner(runner))
+    }
+
+    /// Gives it up.
+    #[track_caller]
+    pub fn release(&mut self, channel: &str, runner: &str) -> Value {
+        self.call("release", channel, &of_runner(runner))
+    }
+}
+
+/// The fields of a call about [`MAILBOX`].
+pub fn of_runner(runner: &str) -> Value {
+    json!({"mailbox_id": MAILBOX, "runner_id": runner})
+}

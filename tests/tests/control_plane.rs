@@ -1,0 +1,236 @@
+//! The control plane of RFC-049, for runners whose stubs are made from the RFC's own file.
+
+use std::fs;
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tenure_tests::harness::{
+    Gateway, Key, MAILBOX, RedisServer, RfcRunners, of_runner as of, until,
+};
+
+/// A gateway with leases that are short enough for a test to wait for their end.
+fn short_lived(upstream: &str, legacy: bool) -> (Gateway, TempDir) {
+    let dir = TempDir::new().unwrap();
+    let file = dir.path().join("gateway.toml");
+    let times = "[mailbox]\nttl = \"4s\"\nheartbeat_interval = \"1s\"\ngrace_period = \"2s\"\n";
+    fs::write(&file, format!("{times}legacy = {legacy}\n")).unwrap();
+    (Gateway::start_by(upstream, &[], &[format!("--config={}", file.display())]), dir)
+}
+
+fn route(gateway: &Gateway) -> Value {
+    let body = json!({"tenant": "default", "name": MAILBOX, "page": {"after": null, "limit": 9}});
+    let (_, answer) = gateway.call("POST /v1/upstream/routes", &body.to_string()).unwrap();
+    let (_, body) = answer.split_once("\r\n\r\n").unwrap();
+    serde_json::from_str::<Value>(body).unwrap()["routes"][0].clone()
+}
+
+#[test]
+fn a_runner_starts_beats_and_shuts_down_as_the_rfc_says() {
+    let gateway = Gateway::start("embedded:");
+    let mut runners = RfcRunners::start();
+    runners.open("a", &gateway, &json!({}));
+    runners.open("b", &gateway, &json!({}));
+    let wanted = json!({
+        "mailbox_id": MAILBOX, "runner_id": "runner-01", "proxy_id": "proxy-01", "partition": 0,
+        "address": "proxy-01.prism.local:8982", "ttl_seconds": 120,
+    });
+    let granted = runners.call("acquire", "a", &wanted);
+    assert!(granted["success"] == true && granted["message"] == "", "{granted}");
+    let expires = granted["lease_expires"].as_f64().unwrap();
+    assert!((90.0..=120.0).contains(&expires), "{granted}");
+
+    let denied = runners.acquire("b", "runner-02");
+    assert_eq!(denied["success"], false);
+    assert_eq!(denied["message"], "mailbox already leased by runner-01");
+    assert_eq!(runners.heartbeat("b", "runner-02")["message"], "lease owned by runner-01");
+    assert_eq!(runners.release("b", "runner-02")["released"], false);
+
+    let beat = json!({
+        "mailbox_id": MAILBOX, "runner_id": "runner-01", "status": "degraded", "events_stored": 7,
+        "queries_served": 8, "storage_size_bytes": 9,
+    });
+    let renewed = runners.call("heartbeat", "a", &beat);
+    assert_eq!(renewed["lease_renewed"], true, "{renewed}");
+    let expires = renewed["new_expiration"].as_f64().unwrap();
+    assert!((90.0..=120.0).contains(&expires), "for its own ttl: {renewed}");
+    let listed = route(&gateway);
+    assert_eq!(listed["status"], "degraded");
+    assert_eq!(listed["address"], "proxy-01.prism.local:8982");
+    assert_eq!((&listed["holder"], &listed["partition"]), (&json!("runner-01"), &json!(109)));
+    let (_, metrics) = gateway.call("GET /metrics", "").unwrap();
+    for line in [
+        "tenured_gateway_mailbox_leased 1",
+        "tenured_gateway_mailbox_runners 1",
+        "tenured_gateway_mailbox_events_stored 7",
+        "tenured_gateway_mailbox_queries_served 8",
+        "tenured_gateway_mailbox_storage_bytes 9",
+        "tenured_gateway_mailbox_calls_total{call=\"heartbeat\",outcome=\"done\"} 2",
+    ] {
+        assert!(metrics.contains(line), "{line} is missing in:\n{metrics}");
+    }
+
+    assert_eq!(runners.release("a", "runner-01")["released"], true);
+    assert_eq!(route(&gateway), Value::Null);
+    let late = runners.heartbeat("a", "runner-01");
+    assert_eq!(
+        (&late["lease_renewed"], &late["message"]),
+        (&json!(false), &json!("lease not found"))
+    );
+    assert_eq!(runners.acquire("b", "runner-02")["success"], true);
+    assert_eq!(runners.heartbeat("a", "runner-01")["message"], "lease owned by runner-02");
+    assert_eq!(runners.release("b", "runner-02")["released"], true);
+    assert_eq!(runners.acquire("a", "runner-01")["success"], true, "it starts again");
+}
+
+#[track_caller]
+fn a_lost_runner_keeps_its_mailbox_through_the_grace(upstream: &str) {
+    let (gateway, _dir) = short_lived(upstream, false);
+    let mut runners = RfcRunners::start();
+    runners.open("a", &gateway, &json!({"x-tenure-incarnation": "1"}));
+    runners.open("b", &gateway, &json!({}));
+    assert_eq!(runners.acquire("a", "runner-01")["success"], true);
+    until("the route to say that the lease expires", || route(&gateway)["status"] == "expiring");
+    assert_eq!(runners.acquire("b", "runner-02")["message"], "mailbox already leased by runner-01");
+    assert_eq!(runners.heartbeat("a", "runner-01")["lease_renewed"], true, "in its grace");
+    assert_eq!(route(&gateway)["status"], "active");
+    until("the route to be removed", || route(&gateway).is_null());
+    let late = runners.heartbeat("a", "runner-01");
+    assert_eq!(late["message"], "lease expired beyond grace period");
+    assert_eq!(runners.acquire("b", "runner-02")["success"], true);
+    assert_eq!(runners.heartbeat("a", "runner-01")["message"], "lease owned by runner-02");
+}
+
+#[test]
+fn a_lost_runner_keeps_its_mailbox_through_the_grace_embedded() {
+    a_lost_runner_keeps_its_mailbox_through_the_grace("embedded:");
+}
+
+#[test]
+fn a_lost_runner_keeps_its_mailbox_through_the_grace_on_redis() {
+    let server = RedisServer::start();
+    a_lost_runner_keeps_its_mailbox_through_the_grace(&server.url());
+}
+
+#[track_caller]
+fn two_processes_of_one_name_are_two(upstream: &str) {
+    let (gateway, _dir) = short_lived(upstream, false);
+    let mut runners = RfcRunners::start();
+    for channel in ["a", "b"] {
+        runners.open(channel, &gateway, &json!({}));
+    }
+    assert_eq!(runners.acquire("a", "runner-01")["success"], true);
+    let denied = runners.acquire("b", "runner-01")["message"].to_string();
+    assert!(
+        denied.contains("held by another runner-01") && denied.contains("is connected"),
+        "{denied}"
+    );
+    assert_eq!(runners.heartbeat("b", "runner-01")["message"], "lease owned by another runner-01");
+    assert_eq!(runners.release("b", "runner-01")["released"], false);
+    assert_eq!(runners.heartbeat("a", "runner-01")["lease_renewed"], true);
+    runners.close("a");
+    let mut waited = false;
+    until("the other process to take over", || {
+        let answer = runners.acquire("b", "runner-01");
+        waited |= answer["message"].to_string().contains("whose last heartbeat was");
+        answer["success"] == true
+    });
+    assert!(waited, "not at once");
+    // The first one was only away.
+    runners.open("a", &gateway, &json!({}));
+    assert_eq!(runners.heartbeat("a", "runner-01")["message"], "lease owned by another runner-01");
+    assert_eq!(runners.heartbeat("b", "runner-01")["lease_renewed"], true);
+}
+
+#[test]
+fn two_processes_of_one_name_are_two_embedded() {
+    two_processes_of_one_name_are_two("embedded:");
+}
+
+#[test]
+fn two_processes_of_one_name_are_two_on_redis() {
+    let server = RedisServer::start();
+    two_processes_of_one_name_are_two(&server.url());
+}
+
+#[test]
+fn a_legacy_policy_lets_the_newest_process_have_the_mailbox() {
+    let (gateway, _dir) = short_lived("embedded:", true);
+    let mut runners = RfcRunners::start();
+    for channel in ["a", "b"] {
+        runners.open(channel, &gateway, &json!({}));
+        assert_eq!(runners.acquire(channel, "runner-01")["success"], true);
+    }
+    assert_eq!(runners.heartbeat("a", "runner-01")["message"], "lease owned by another runner-01");
+    assert_eq!(runners.acquire("a", "runner-02")["success"], false);
+}
+
+#[test]
+fn what_is_wrong_is_named() {
+    let gateway = Gateway::start("embedded:");
+    let mut runners = RfcRunners::start();
+    runners.open("a", &gateway, &json!({}));
+    for (field, value, rule) in [
+        ("mailbox_id", json!(""), "must have 1 to 200 bytes"),
+        ("mailbox_id", json!("m".repeat(201)), "not 201 bytes"),
+        ("runner_id", json!("a\nb"), "no control characters"),
+        ("proxy_id", json!("proxy-02"), "names; leave proxy_id out"),
+        ("partition", json!(256), "must be from 0 to 255, not 256"),
+        ("partition", json!(-1), "must be from 0 to 255, not -1"),
+        ("address", json!("a".repeat(201)), "must have 0 to 200 bytes"),
+        ("ttl_seconds", json!(86_401), "must be from 1 to 86400, not 86401"),
+        ("ttl_seconds", json!(i64::MAX), "must be from 1 to 86400"),
+    ] {
+        let mut fields = of("runner-01");
+        fields[field] = value;
+        let answer = runners.call("acquire", "a", &fields);
+        assert_eq!(answer["code"], "INVALID_ARGUMENT", "{answer}");
+        assert_eq!(answer["trailing"]["tenure-field"], field, "{answer}");
+        assert!(answer["details"].to_string().contains(rule), "{answer}");
+    }
+    let mut fields = of("runner-01");
+    fields["status"] = json!("expiring");
+    assert_eq!(runners.call("heartbeat", "a", &fields)["code"], "INVALID_ARGUMENT");
+    fields["pad"] = json!(5 << 20);
+    assert_eq!(runners.call("heartbeat", "a", &fields)["code"], "OUT_OF_RANGE");
+    assert_eq!(runners.call("update", "a", &json!({}))["code"], "UNIMPLEMENTED");
+    let mut fields = of("runner-01");
+    fields["ttl_seconds"] = json!(-5);
+    assert_eq!(runners.call("acquire", "a", &fields)["success"], true, "the policy's own");
+}
+
+#[test]
+fn keys_are_asked_for_and_their_bounds_hold() {
+    let server = RedisServer::setup().tcp().start();
+    let bounds = ["--name", "audit-*", "--kind", "lease"];
+    let keys = [
+        Key::new("alice"),
+        Key::within("bob", &bounds),
+        Key::within("carol", &["--requests-per-second", "1"]),
+        Key::new("dave"),
+    ];
+    let gateway = Gateway::start_with(&server.url(), &keys.each_ref());
+    let mut runners = RfcRunners::start();
+    runners.open("nobody", &gateway, &json!({}));
+    assert_eq!(runners.acquire("nobody", "runner-01")["code"], "UNAUTHENTICATED");
+    for (channel, key) in ["alice", "bob", "carol", "dave"].into_iter().zip(&keys) {
+        let header = key.header();
+        let key = header.trim().split_once(": ").unwrap().1;
+        runners.open(channel, &gateway, &json!({"authorization": key}));
+    }
+    assert_eq!(runners.acquire("alice", "runner-01")["success"], true);
+    let denied = runners.acquire("bob", "runner-01");
+    assert_eq!(denied["code"], "PERMISSION_DENIED");
+    assert_eq!(denied["trailing"]["tenure-field"], "names", "{denied}");
+    let other = "lease owned by another runner-01, which has another key";
+    assert_eq!(runners.heartbeat("dave", "runner-01")["message"], other);
+    assert_eq!(runners.release("dave", "runner-01")["message"], other);
+    assert_eq!(runners.acquire("dave", "runner-01")["success"], false);
+    until("calls to be too many", || {
+        let answer = runners.acquire("carol", "runner-09");
+        answer["code"] == "RESOURCE_EXHAUSTED"
+    });
+    drop(server);
+    until("the store to be found away", || {
+        runners.heartbeat("alice", "runner-01")["code"] == "UNAVAILABLE"
+    });
+}
