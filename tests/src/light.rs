@@ -208,6 +208,7 @@ fn access(gateway: &Process, key: &Key) -> GatewayAccess {
         tls: None,
         key: Some(Secret::new(key.text.as_str())),
         key_file: None,
+        own_key: None,
         connect_timeout: TIMEOUT,
         timeout: TIMEOUT,
     }

@@ -101,7 +101,7 @@ fn a_program_without_an_agent_preempts_and_is_waited_for() {
     let waiting = ours.queue("master", "", &json!({}));
     assert!(ours.events.granted(waiting).token > held.token);
 
-    // What the backend has forgotten is lost.
+    // A hold that the backend has forgotten is lost.
     backend.kill();
     backend.start_again();
     assert_eq!(ours.events.lost(waiting).reason, LostReason::UpstreamReset);

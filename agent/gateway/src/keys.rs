@@ -16,6 +16,9 @@ use crate::access::{self, Edit, KeyId, Keys, Listed, New, StoreKeys, WrittenBoun
 /// Said where a command does not know which keys it is about.
 const NO_PLACE: &str = "where are the keys? Give the settings of the gateway (--config), or --keys-in-store with \
      its --upstream, or --keys-file with the file that it reads";
+/// Said where nobody could note that a join key was used.
+const NOT_IN_FILE: &str = "--once: a join key takes keys in a store that gateways share, where its use is noted, and \
+     these are in a file: give --keys-in-store with an --upstream such as Redis, or leave --once out";
 /// How a key is said to end.
 const ENDS: &str =
     "must be a time such as 30d or 12h, or a date such as 2027-01-31 or 2027-01-31T12:00:00Z";
@@ -63,6 +66,8 @@ const EXAMPLES: &str = "Examples:
   A guest with few things, for a short time, and slowly:
     tenured-gateway keys add --subject guest --sessions-max 5 --holds-max 20 --ttl-max 2m \\
         --requests-per-second 20 --expires 12h
+  A key for a new laptop that one agent exchanges for its own, within the hour:
+    tenured-gateway keys add --subject laptop-8 --once --expires 1h
 
 Two keys of one subject are the same caller: they have the same sessions and holds. Numbers are per subject, \
      and each gateway counts what passes through it.";
@@ -94,6 +99,10 @@ impl KeysCommand {
     pub fn run(&self, place: Place) -> anyhow::Result<()> {
         let change = |edit: Edit| place.change(&edit);
         match self {
+            KeysCommand::New(NewKey { bounds, .. }) if bounds.once => Err(Error::msg(NOT_IN_FILE)),
+            KeysCommand::Add(NewKey { bounds, expires: None, .. }) if bounds.once => {
+                Err(Error::msg("--once: a join key must end, such as with --expires 1h"))
+            }
             KeysCommand::New(NewKey { subject, expires, bounds }) => {
                 let new = New::make().map_err(|error| Error::msg(error.to_string()))?;
                 let line = Keys::line(&new, subject, *expires, bounds)?;
@@ -144,6 +153,9 @@ impl Place {
     fn change(&self, edit: &Edit) -> anyhow::Result<Option<New>> {
         match self {
             Place::None => Err(Error::msg(NO_PLACE)),
+            Place::File(_) if matches!(edit, Edit::Add { bounds, .. } if bounds.once) => {
+                Err(Error::msg(NOT_IN_FILE))
+            }
             Place::File(file) => {
                 edit.carry_out(file).with_context(|| format!("{}", file.display()))
             }

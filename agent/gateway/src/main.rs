@@ -209,6 +209,7 @@ fn run(mut reload: Reload, access: Access, trail: Trail, handed: Handed) -> anyh
         let face = Arc::new(Face {
             store: store.clone(),
             access,
+            keys: keys.clone(),
             info,
             metrics,
             trail,

@@ -28,6 +28,19 @@ pub struct KeyRecord {
     pub used_at: Option<u64>,
 }
 
+/// The outcome of the exchange of a join key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Joined {
+    /// The new key is there, by this or by an earlier copy of the same exchange.
+    Done,
+    /// The join key was exchanged for another key.
+    Used,
+    /// It was exchanged for this key, which was taken out since.
+    Revoked,
+    /// There is another key with the new one's id.
+    Taken,
+}
+
 /// The keys in a store.
 pub trait Keyring: Debug + Send + Sync {
     /// A text that is another one after each change of a key. Uses are no changes.
@@ -41,6 +54,9 @@ pub trait Keyring: Debug + Send + Sync {
 
     /// Takes a key out; `false` if it was not there.
     fn remove(&self, id: String) -> Asking<'_, bool>;
+
+    /// Adds a key in exchange for a join key, once, however many ask at the same time.
+    fn join(&self, join: String, key: KeyRecord) -> Asking<'_, Joined>;
 
     /// Notes when keys were used last.
     fn used(&self, keys: Vec<(String, u64)>) -> Asking<'_, ()>;

@@ -198,6 +198,7 @@ fn serve(listener: &TcpListener, way: &Way) -> Runtime {
     let face = Face {
         store: way.clone(),
         access: Access::anybody(),
+        keys: None,
         metrics,
         info: StoreInfo { kind: "corpus".to_owned(), guarantee: String::new() },
         trail: Trail::default(),
@@ -257,6 +258,7 @@ impl<B: Behind> Installation for Site<B> {
             tls: None,
             key: None,
             key_file: None,
+            own_key: None,
             connect_timeout: TIMEOUT,
             timeout: TIMEOUT,
         }))

@@ -56,7 +56,7 @@ impl SeedBackend {
         self.call("POST /test", &faults.to_string()).expect("the backend answers");
     }
 
-    /// What its project `p` looks like.
+    /// The status of its project `p`.
     #[track_caller]
     pub fn status(&self) -> Value {
         self.try_status().expect("the backend answers")

@@ -13,6 +13,8 @@ use tenure_wire::{Kind, Routes};
 /// What a key lets its principal have. The default lets it have everything.
 #[derive(Debug, Clone, Default)]
 pub struct KeyBounds {
+    /// It is for an exchange, and for nothing else.
+    pub is_once: bool,
     pub scope: Bounds,
     /// Most claims that wait.
     pub waiters_max: Option<usize>,

@@ -6,8 +6,8 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use super::file::{Keys, KeysError, read_text};
-use super::key::{KeyId, New};
 use super::written::{Written, WrittenBounds, WrittenKey};
+use tenure_stores::gateway::key::{KeyId, New};
 
 const SECTION: &str = "[[key]]";
 

@@ -13,9 +13,9 @@ use tenure_stores::gateway::scope::Mark;
 use uuid::Uuid;
 
 use super::bounds::KeyBounds;
-use super::key::{KeyId, New, SecretHash, Shown};
 use super::written::{Written, WrittenBounds, WrittenKey};
 use super::{Principal, Right};
+use tenure_stores::gateway::key::{KeyId, New, SecretHash, Shown};
 
 /// Most bytes of the file: 40 000 keys with bounds.
 const FILE_BYTES_MAX: u64 = 16 << 20;

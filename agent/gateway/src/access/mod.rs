@@ -5,7 +5,6 @@ mod bounds;
 mod certified;
 mod edit;
 mod file;
-mod key;
 mod pace;
 mod shared;
 mod written;
@@ -26,10 +25,10 @@ use self::certified::Known;
 pub use self::certified::{Certified, Peer};
 pub use self::edit::{Edit, EditError};
 pub use self::file::{Keys, KeysError, Listed, Stamp};
-use self::key::Shown;
-pub use self::key::{KeyId, New};
 pub use self::shared::{StoreKeys, StoreKeysError};
 pub use self::written::WrittenBounds;
+use tenure_stores::gateway::key::Shown;
+pub use tenure_stores::gateway::key::{KeyId, New};
 
 /// The principal of everybody, where no key is asked for.
 const ANYBODY: &str = "local";
@@ -108,6 +107,11 @@ pub enum Stranger {
     /// One that the gateway does not know, while it cannot ask the store.
     #[error("whether this key is good cannot be told while the store does not answer; try again")]
     Doubtful,
+    #[error(
+        "this is a join key, good for nothing but the exchange for an agent's own: put it into upstream_secret_file of \
+         one agent, and restart that"
+    )]
+    JoinKey,
     #[error("the certificate of this connection has expired; connect again with a new one")]
     Expired,
 }
@@ -192,6 +196,19 @@ impl Access {
     ///
     /// When it is to show a good key or certificate and does not.
     pub fn caller<B>(&self, request: &Request<B>) -> Result<Caller, Stranger> {
+        self.let_in(request, false)
+    }
+
+    /// Somebody who shows a key that is to be exchanged.
+    ///
+    /// # Errors
+    ///
+    /// When the key is not good; any other one is good for itself.
+    pub fn joining<B>(&self, request: &Request<B>) -> Result<Caller, Stranger> {
+        self.let_in(request, true)
+    }
+
+    fn let_in<B>(&self, request: &Request<B>, joins: bool) -> Result<Caller, Stranger> {
         let headers = request.headers();
         let peer = request.extensions().get::<Peer>();
         let certified = peer.and_then(|peer| peer.certified.as_ref());
@@ -216,6 +233,9 @@ impl Access {
                 (right, Some(shown.id))
             }
         };
+        if bounds.is_once && !joins {
+            return Err(Stranger::JoinKey);
+        }
         Ok(Caller { principal, bounds, key, certified_until: None, peer })
     }
 

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use tenure_core::model::Failure;
-use tenure_stores::keyring::{KeyRecord, Keyring};
+use tenure_stores::keyring::{Joined, KeyRecord, Keyring};
 use tracing::error;
 
 use super::edit::{Edit, EditError};
 use super::file::{Keys, KeysError};
-use super::key::{KeyId, New};
 use super::now;
 use super::written::WrittenKey;
+use tenure_stores::gateway::key::{KeyId, New, SecretHash};
 
 /// The keys of a store.
 #[derive(Debug, Clone)]
@@ -81,7 +81,8 @@ impl StoreKeys {
     pub async fn carry_out(&self, edit: &Edit) -> Result<Option<New>, StoreKeysError> {
         match edit {
             Edit::Add { principal, expires_at, bounds } => {
-                let new = New::make().map_err(EditError::NoRandomness)?;
+                let made = if bounds.once { New::make_join() } else { New::make() };
+                let new = made.map_err(EditError::NoRandomness)?;
                 let key = WrittenKey::of(&new, principal, *expires_at, bounds);
                 self.put(key).await?;
                 Ok(Some(new))
@@ -100,6 +101,33 @@ impl StoreKeys {
                 false => Err(EditError::NoKey(*id).into()),
             },
         }
+    }
+
+    /// Exchanges a join key for that one, of the same principal with the same bounds. May be repeated.
+    ///
+    /// # Errors
+    ///
+    /// See [`StoreKeysError`].
+    pub async fn join(
+        &self,
+        join: KeyId,
+        id: KeyId,
+        hash: SecretHash,
+    ) -> Result<Joined, StoreKeysError> {
+        let WrittenKey { principal, mut bounds, .. } = self.find(join).await?;
+        bounds.once = false;
+        let bounds = serde_json::to_string(&bounds)
+            .map_err(|error| EditError::Keys(KeysError::NotKeys(error.to_string())))?;
+        let key = KeyRecord {
+            id: id.to_string(),
+            principal,
+            sha256: hash.to_string(),
+            bounds,
+            expires_at: None,
+            created_at: Some(now()),
+            used_at: None,
+        };
+        Ok(self.0.join(join.to_string(), key).await?)
     }
 
     async fn find(&self, id: KeyId) -> Result<WrittenKey, StoreKeysError> {

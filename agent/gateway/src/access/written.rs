@@ -6,8 +6,8 @@ use tenure_stores::settings::value::duration;
 use tenure_wire::Kind;
 
 use super::bounds::KeyBounds;
-use super::key::New;
 use super::now;
+use tenure_stores::gateway::key::New;
 
 /// The file.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -60,6 +60,13 @@ impl WrittenKey {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, clap::Args)]
 #[serde(deny_unknown_fields)]
 pub struct WrittenBounds {
+    /// Make a join key: one agent exchanges it for a key of its own, with the same principal and bounds, and no other end.
+    ///
+    /// Put it into upstream_secret_file of the agent, which makes its own key, and keeps that in its state directory
+    /// (mode 0600). Whoever shows the join key afterwards is refused. Takes keys in the store, and --expires.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[arg(long)]
+    pub once: bool,
     /// Glob of tenants; in globs * also covers slashes. May be repeated, as those that follow; left out, all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[arg(long = "tenant", value_name = "GLOB", help_heading = BOUNDS)]
@@ -127,6 +134,7 @@ impl WrittenBounds {
             .map(|text| duration(text).map_err(|rule| format!("ttl_max = {text:?}: {rule}")));
         let count = |number: Option<u32>| number.and_then(|number| usize::try_from(number).ok());
         Ok(KeyBounds {
+            is_once: self.once,
             scope: Bounds {
                 tenants: globs("tenants", self.tenants.as_deref())?,
                 projects: globs("projects", self.projects.as_deref())?,

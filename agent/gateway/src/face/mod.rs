@@ -8,6 +8,7 @@ mod connection;
 mod examine;
 mod grpc;
 mod health;
+mod join;
 mod line;
 mod metrics;
 mod page;
@@ -25,7 +26,7 @@ use axum::Router;
 use axum::middleware;
 use axum::routing::{get, post};
 use tenure_stores::gateway::scope::Mark;
-use tenure_stores::gateway::wire::{CHANGES, EXAMINE, HELLO, Operation, StoreInfo};
+use tenure_stores::gateway::wire::{CHANGES, EXAMINE, HELLO, JOIN, Operation, StoreInfo};
 use tenure_wire::Code;
 use tokio_util::sync::CancellationToken;
 
@@ -36,7 +37,7 @@ use self::places::{PlaceOf, Places};
 use self::refused::Refused;
 pub use self::serve::{Limits, serve};
 pub use self::sessions::Plane;
-use crate::access::Access;
+use crate::access::{Access, StoreKeys};
 use crate::delivery::Delivery;
 use crate::metrics::Metrics;
 use crate::store::Store;
@@ -47,6 +48,8 @@ use crate::trail::Trail;
 pub struct Face {
     pub store: Store,
     pub access: Access,
+    /// The keys in the store, if they are there.
+    pub keys: Option<StoreKeys>,
     /// The kind and the guarantee of the store.
     pub info: StoreInfo,
     pub metrics: Arc<Metrics>,
@@ -100,6 +103,7 @@ pub fn router(face: Arc<Face>) -> Router {
         .route("/readyz", get(health::readyz))
         .route("/metrics", get(metrics::metrics))
         .route(HELLO, post(calls::hello))
+        .route(JOIN, post(join::join))
         .route(EXAMINE, post(examine::examine))
         .route(CHANGES, get(changes::changes))
         .merge(people::routes())

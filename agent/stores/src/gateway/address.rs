@@ -4,14 +4,16 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hyper::StatusCode;
+use hyper::{StatusCode, header};
 use tenure_wire::{Check, Diagnosis};
 
 use super::feed;
 use super::http::{Answered, CallError, Http, Turn};
+use super::join::OwnKey;
+use super::key::Shown;
 use super::scope::{Mark, Scope};
 use super::session_plane::{self, Plane};
-use super::wire::{EXAMINE, HELLO, Hello, PROTOCOL, Welcome};
+use super::wire::{EXAMINE, HELLO, Hello, JOIN, PROTOCOL, Welcome};
 use crate::remote::stream::{self, Tls};
 use crate::remote::{
     ConnectError, ConnectionHints, Connector, Dialed, Endpoint, Peer, Pump, Purpose, Server,
@@ -34,6 +36,8 @@ pub struct GatewayAccess {
     pub key: Option<Secret>,
     /// The file it came from, which each connection reads again: a key can be changed while its agent runs.
     pub key_file: Option<(PathBuf, Credentials)>,
+    /// The agent's own, where the other is a join key.
+    pub own_key: Option<OwnKey>,
     /// From the wish to connect to a gateway that has let us in.
     pub connect_timeout: Duration,
     /// From a call to its answer.
@@ -61,7 +65,7 @@ pub struct Connection {
     pub(super) face: Face,
 }
 
-/// What the other end offers.
+/// The other end's offer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Face {
     /// Everything, to the caller of this mark, by the gateway's word.
@@ -76,6 +80,17 @@ impl GatewayAccess {
         let read =
             |(path, credentials): &(PathBuf, Credentials)| secret::read(path, credentials).ok();
         self.key_file.as_ref().and_then(read).or_else(|| self.key.clone())
+    }
+
+    /// The key to show, and the join key that it is to be exchanged for if it is not known.
+    fn keys(&self) -> (Option<Secret>, Option<(Secret, &OwnKey)>) {
+        let key = self.current_key();
+        let join = key.as_ref().and_then(|key| Shown::parse_join(key.expose()));
+        let own = self.own_key.as_ref().zip(join);
+        match own.filter(|(own, join)| own.made_for == join.id.to_string()).map(|(own, _)| own) {
+            Some(own) => (Some(own.text.clone()), key.map(|join| (join, own))),
+            None => (key, None),
+        }
     }
 }
 
@@ -109,9 +124,9 @@ impl Address {
         let tls = access.tls.as_ref().map(|trust| Tls { trust, way_out: tls_way_out });
         let timeout = access.connect_timeout;
         let stream = stream::connect(peer, &access.endpoint, tls, timeout).await?;
-        let key = access.current_key();
+        let (key, join) = access.keys();
         let (http, pump) = Http::over(stream, &access.endpoint, key.as_ref(), peer, agent).await?;
-        let opening = self.open(&http, purpose, hints);
+        let opening = self.open(&http, join, purpose, hints);
         let ((face, version), feed, pump) = pumped(opening, pump).await?;
         self.plane.found(face);
         let (http, pump): (_, Pump) = match feed {
@@ -133,14 +148,25 @@ impl Address {
         Ok(Dialed { connection: Connection { http, face }, server, pump })
     }
 
-    /// What a new connection leads to, the version of that, and the feed if that is its purpose.
+    /// Finds the face that a new connection leads to and its version; opens the feed if that is its purpose.
     async fn open(
         &self,
         http: &Http,
+        join: Option<(Secret, &OwnKey)>,
         purpose: Purpose,
         hints: Option<ConnectionHints>,
     ) -> Result<((Face, String), Option<Pump>), ConnectError> {
-        let answered = self.say_hello(http.turn().await).await?;
+        let mut answered = self.say_hello(http.turn().await).await?;
+        if answered.status == StatusCode::UNAUTHORIZED
+            && let Some((join, own)) = join
+        {
+            self.join(http, &join, own).await?;
+            answered = self.say_hello(http.turn().await).await?;
+            if answered.status == StatusCode::UNAUTHORIZED {
+                let cause = "it does not know this agent's new key yet".to_owned();
+                return Err(ConnectError::NotReady { peer: self.peer.clone(), cause });
+            }
+        }
         let hints = hints.filter(|_| purpose == Purpose::Feed);
         // One without the face for agents, or no gateway at all.
         if answered.status == StatusCode::NOT_FOUND && self.has_session_plane(http).await? {
@@ -157,6 +183,25 @@ impl Address {
             }
         };
         Ok(((Face::Agents(mark), version), feed))
+    }
+
+    /// Exchanges the join key. Whoever repeats that gets the same answer.
+    async fn join(&self, http: &Http, join: &Secret, own: &OwnKey) -> Result<(), ConnectError> {
+        let key = Http::authorization(join, &self.peer)?;
+        let body = serde_json::to_vec(&own.join).unwrap_or_default();
+        let turn = http.turn().await.map_err(|error| self.lost(&error))?;
+        let answered = turn.post_with((header::AUTHORIZATION, key), JOIN, body).await;
+        let answered = answered.map_err(|error| self.lost(&error))?;
+        match answered.status {
+            StatusCode::OK => Ok(()),
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
+                let (peer, cause) = (self.peer.clone(), answered.words());
+                let way_out =
+                    "; upstream_secret_file has a join key: put a new one, or a key, there";
+                Err(ConnectError::NotLetIn { peer, cause, way_out })
+            }
+            _ => Err(refused(&self.peer, &answered)),
+        }
     }
 
     /// True if programs can register there.

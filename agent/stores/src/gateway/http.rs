@@ -92,23 +92,16 @@ impl Http {
         agent: &str,
     ) -> Result<(Http, Pump), ConnectError> {
         let lost = |error: hyper::Error| ConnectError::lost(peer, &error.to_string());
-        let unfit = |_: InvalidHeaderValue| ConnectError::Unfit {
-            peer: peer.clone(),
-            what: "cannot be asked with this key: it has characters that no key has".to_owned(),
-        };
+        let unfit = |error| Http::unfit(error, peer);
         let mut builder = http1::Builder::new();
         builder.max_headers(HEADERS_MAX);
         let (sender, connection) = builder.handshake(TokioIo::new(stream)).await.map_err(lost)?;
-        let authorization = key.map(|key| {
-            let mut value = HeaderValue::try_from(format!("Bearer {}", key.expose()))?;
-            value.set_sensitive(true);
-            Ok(value)
-        });
+        let authorization = key.map(|key| Http::authorization(key, peer));
         let http = Http {
             sender: Arc::new(Mutex::new(sender)),
             host: HeaderValue::try_from(endpoint.to_string()).map_err(unfit)?,
             agent: HeaderValue::try_from(agent).map_err(unfit)?,
-            authorization: authorization.transpose().map_err(unfit)?,
+            authorization: authorization.transpose()?,
         };
         let peer = peer.clone();
         let pump = Box::pin(async move {
@@ -118,6 +111,21 @@ impl Http {
             }
         });
         Ok((http, pump))
+    }
+
+    /// The header that shows a key.
+    pub(super) fn authorization(key: &Secret, peer: &Peer) -> Result<HeaderValue, ConnectError> {
+        let value = HeaderValue::try_from(format!("Bearer {}", key.expose()));
+        let mut value = value.map_err(|error| Http::unfit(error, peer))?;
+        value.set_sensitive(true);
+        Ok(value)
+    }
+
+    fn unfit(_: InvalidHeaderValue, peer: &Peer) -> ConnectError {
+        ConnectError::Unfit {
+            peer: peer.clone(),
+            what: "cannot be asked with this key: it has characters that no key has".to_owned(),
+        }
     }
 
     /// Waits for its turn.
@@ -148,12 +156,12 @@ impl Turn<'_> {
     /// The same with one more header.
     pub(super) async fn post_with(
         mut self,
-        (name, value): (&'static str, HeaderValue),
+        (name, value): (HeaderName, HeaderValue),
         path: &str,
         body: Vec<u8>,
     ) -> Result<Answered, CallError> {
         let mut request = self.json(path, body);
-        request.headers_mut().insert(HeaderName::from_static(name), value);
+        request.headers_mut().insert(name, value);
         Answered::read(self.send(request).await?).await
     }
 

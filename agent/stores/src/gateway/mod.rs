@@ -6,6 +6,8 @@
 mod address;
 mod feed;
 mod http;
+mod join;
+pub mod key;
 pub mod scope;
 mod session_plane;
 mod settings;
@@ -24,6 +26,8 @@ use tenure_host::clock;
 
 use self::address::{Address, Face};
 use self::http::{Answered, CallError};
+use self::join::OwnKey;
+use self::key::Shown;
 use self::wire::Operation;
 use crate::remote::{self, Backend, Dialer, Driver, Hears, LineOf, Listening, NoChores, Verified};
 use crate::settings::{OpenError, Opened, Place};
@@ -35,9 +39,14 @@ pub const GUARANTEE: &str = "that of the store behind the gateway";
 ///
 /// # Errors
 ///
-/// When the agent's journal cannot be used.
-pub fn open(access: &GatewayAccess, place: Place<'_>) -> Result<Opened, OpenError> {
-    remote::open(place, || Box::new(Gateway::open(access.clone())))
+/// When the agent's journal cannot be used, or a key of its own not be kept.
+pub fn open(access: &GatewayAccess, mut place: Place<'_>) -> Result<Opened, OpenError> {
+    let mut access = access.clone();
+    if let Some(join) = access.key.as_ref().and_then(|key| Shown::parse_join(key.expose())) {
+        let own = OwnKey::read_or_make(&mut *place.state_dir, &join);
+        access.own_key = Some(own.map_err(OpenError::OwnKey)?);
+    }
+    remote::open(place, || Box::new(Gateway::open(access)))
 }
 
 /// A gateway.

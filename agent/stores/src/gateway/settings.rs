@@ -100,7 +100,8 @@ impl Settings for Section {
     }
 
     fn about(&self) -> &'static str {
-        "How to use a gateway, where that is the upstream. Its key is in upstream_secret_file."
+        "How to use a gateway, where that is the upstream. Its key is in upstream_secret_file. A join key (tnj_…) there is \
+         exchanged for a key of this agent alone, which is made once and kept in state_dir/gateway-key."
     }
 
     fn set(&mut self, name: &str, text: &str) -> Result<(), Refusal> {
@@ -135,7 +136,16 @@ impl Settings for Section {
         };
         let Section { connect_timeout, timeout, .. } = *self;
         let endpoint = url.endpoint();
-        Ok(Arc::new(GatewayAccess { endpoint, tls, key, key_file, connect_timeout, timeout }))
+        let own_key = None;
+        Ok(Arc::new(GatewayAccess {
+            endpoint,
+            tls,
+            key,
+            key_file,
+            own_key,
+            connect_timeout,
+            timeout,
+        }))
     }
 
     fn boxed(&self) -> Box<dyn Settings> {

@@ -209,8 +209,15 @@ async fn nobody_asks_anything_behind_the_stream() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let endpoint = Endpoint::Tcp("127.0.0.1".to_owned(), listener.local_addr().unwrap().port());
     let (connect_timeout, timeout) = (Duration::from_secs(20), Duration::from_secs(20));
-    let access =
-        GatewayAccess { endpoint, tls: None, key: None, key_file: None, connect_timeout, timeout };
+    let access = GatewayAccess {
+        endpoint,
+        tls: None,
+        key: None,
+        key_file: None,
+        own_key: None,
+        connect_timeout,
+        timeout,
+    };
     let gateway = async {
         let (mut stream, _) = listener.accept().await.unwrap();
         read_upto(&mut stream, b"}").await;

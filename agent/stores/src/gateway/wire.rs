@@ -22,6 +22,8 @@ use crate::relay::Carried;
 pub const PROTOCOL: u32 = 1;
 /// Answered by [`Welcome`].
 pub const HELLO: &str = "/v1/upstream/hello";
+/// `POST` of a [`Join`] with a join key. Answered by `{}`, also once more to the same.
+pub const JOIN: &str = "/v1/upstream/join";
 /// `GET`: events, each with one [`News`].
 pub const CHANGES: &str = "/v1/upstream/changes";
 /// `POST` without a body: answered by a `tenure_wire::Diagnosis` of the store.
@@ -48,6 +50,14 @@ pub struct Hello {
     /// The agent's host, for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
+}
+
+/// The key of its own that an agent wants for a join key.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Join {
+    pub id: String,
+    /// That of its secret, 64 hexadecimal digits.
+    pub sha256: String,
 }
 
 /// A gateway that lets an agent in.

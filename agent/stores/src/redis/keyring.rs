@@ -17,11 +17,17 @@ use super::exchange::ReplyError;
 use super::exchange::reply::{Items, count, list, text, text_if_any};
 use super::layout::Layout;
 use super::settings::RedisAccess;
-use crate::keyring::{Asking, KEYS_MAX, KeyRecord, Keyring};
+use crate::keyring::{Asking, Joined, KEYS_MAX, KeyRecord, Keyring};
 use crate::remote::{Dialer, Link, Purpose};
 
 /// The fields of a key's hash, in the order in which they are read.
 const FIELDS: [&str; 5] = ["principal", "sha256", "bounds", "expires_at", "created_at"];
+
+const SHA256: &str = "sha256";
+/// Fields of a join key: what it was exchanged for …
+const JOINED: &str = "joined";
+/// … and that this was there: it is not added again once somebody takes it out.
+const JOIN_DONE: &str = "join_done";
 
 /// The keys in a Redis, over a connection of their own.
 #[derive(Debug)]
@@ -189,6 +195,36 @@ impl Keyring for RedisKeyring {
             }
             let index = with("SADD", &[&self.layout.keys(), &id]);
             self.ask(&[hash, index, self.changed()]).await.map(drop)
+        })
+    }
+
+    fn join(&self, join: String, key: KeyRecord) -> Asking<'_, Joined> {
+        Box::pin(async move {
+            let (join, own) = (self.layout.key(&join), self.layout.key(&key.id));
+            let by = format!("{}:{}", key.id, key.sha256);
+            let mut found = self
+                .ask(&[
+                    with("HSETNX", &[&join, JOINED, &by]),
+                    with("HMGET", &[&join, JOINED, JOIN_DONE]),
+                    with("HGET", &[&own, SHA256]),
+                ])
+                .await?;
+            let sha256 = text_if_any(found.pop().unwrap_or(Value::Nil)).map_err(strange)?;
+            let mut join_has = Items::of(found.pop().unwrap_or(Value::Nil)).map_err(strange)?;
+            let joined = text_if_any(join_has.next()).map_err(strange)?;
+            let is_done = text_if_any(join_has.next()).map_err(strange)?.is_some();
+            if joined.as_ref() != Some(&by) {
+                return Ok(Joined::Used);
+            }
+            match sha256 {
+                Some(sha256) if sha256 != key.sha256 => return Ok(Joined::Taken),
+                Some(_) if is_done => return Ok(Joined::Done),
+                None if is_done => return Ok(Joined::Revoked),
+                _ => {}
+            }
+            self.put(key).await?;
+            self.ask_one(with("HSET", &[&join, JOIN_DONE, "1"])).await?;
+            Ok(Joined::Done)
         })
     }
 

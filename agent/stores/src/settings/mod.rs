@@ -9,6 +9,7 @@ pub mod value;
 
 use std::cell::RefCell;
 use std::fmt::Debug;
+use std::io;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -244,6 +245,8 @@ pub enum OpenError {
     /// The tokens of the embedded store.
     #[error(transparent)]
     Ledger(#[from] LedgerError),
+    #[error("the agent's own key, for which it exchanges a join key, cannot be kept in state_dir")]
+    OwnKey(#[source] io::Error),
 }
 
 /// The settings of all kinds of stores, one of which is the upstream.

@@ -31,6 +31,7 @@ fn face(store: Store) -> Arc<Face> {
     Arc::new(Face {
         store,
         access: Access::anybody(),
+        keys: None,
         info: StoreInfo { kind: "embedded".to_owned(), guarantee: String::new() },
         metrics,
         trail: Trail::default(),

@@ -1,9 +1,9 @@
-//! What a session plane is asked, and what its answers mean.
+//! Calls to a session plane, and the meaning of its answers.
 
 use std::time::Duration;
 
 use hyper::StatusCode;
-use hyper::header::HeaderValue;
+use hyper::header::{HeaderName, HeaderValue};
 use serde::{Deserialize, Serialize};
 use tenure_core::model::{
     Beat, BeatAnswer, Claim, ClaimAnswer, Failure, GoneReason, Owner, Resource, SessionRecord,
@@ -152,7 +152,7 @@ impl Caller<'_> {
             (_, Some(token)) => {
                 let listed =
                     project.sessions().filter(|it| it.own() == Some(Own::Session(session)));
-                // What is left of it expires.
+                // A rest expires.
                 let _ = self.end(listed).await;
                 return Ok(ClaimAnswer::Held { token, limit: None, limit_was: None });
             }
@@ -265,7 +265,9 @@ impl Caller<'_> {
         let id = HeaderValue::try_from(&*session.session_id);
         let id = id.map_err(|error| Failure::Unavailable(format!("the session's id: {error}")))?;
         let turn = self.turn().await?;
-        understood(turn.post_with((SESSION, id), path, b"{}".to_vec()).await)
+        understood(
+            turn.post_with((HeaderName::from_static(SESSION), id), path, b"{}".to_vec()).await,
+        )
     }
 
     async fn turn(&self) -> Result<Turn<'_>, Failure> {
@@ -341,7 +343,7 @@ fn held(project: &Project, own: &Session, kept: Duration, beat: &Beat) -> BeatAn
     }
 }
 
-/// Whoever waits stands in line at its agent, and the first asks again.
+/// A waiter stands in line at its agent, and the first asks again.
 fn contended(project: &Project) -> ClaimAnswer {
     let holder = project.master().map(Session::entry);
     ClaimAnswer::Contended { holder, free_in: None, limit: None, limit_was: None }

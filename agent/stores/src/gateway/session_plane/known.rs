@@ -1,4 +1,4 @@
-//! What an agent has to remember of a backend with the session plane alone, and its look at the changes there.
+//! An agent's memory of a backend with the session plane alone, and its look at the changes there.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -57,7 +57,7 @@ impl Plane {
                 Ok(Answer::Claim(caller.claim(claim, &surface, floor).await?))
             }
             Request::Renew(beats) => Ok(Answer::Renew(caller.renew(beats).await?)),
-            // What was held of another upstream is not here.
+            // A hold of an earlier upstream is not here.
             Request::Release { resource, .. } if resource.kind != Kind::Master => {
                 Ok(Answer::Released(false))
             }

@@ -52,7 +52,7 @@ impl Own {
         }
     }
 
-    /// What an agent registered, with its host; `None` if it was another program.
+    /// Reads an agent's machine id: its host, and what it registered; `None` if it is another program's.
     fn read(machine_id: &str) -> Option<(&str, Own)> {
         let (rest, last) = machine_id.rsplit_once('/')?;
         let last = last.parse::<Uuid>().ok()?;

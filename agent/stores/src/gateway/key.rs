@@ -1,4 +1,4 @@
-//! Keys: `tnr_`, an id of 8 characters, a secret of 32 random bytes in base64url, and a CRC-32 by which
+//! Pure. Keys: `tnr_`, or `tnj_` for one that an agent exchanges for its own, then an id of 8 characters, a secret of 32 random bytes in base64url, and a CRC-32 by which
 //! scanners for lost secrets tell a key from other text.
 
 use std::fmt;
@@ -7,6 +7,7 @@ use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
 const PREFIX: &str = "tnr_";
+const JOIN_PREFIX: &str = "tnj_";
 const ID_LENGTH: usize = 8;
 const SECRET_BYTES: usize = 32;
 /// 32 bytes in base64url, without padding.
@@ -91,6 +92,16 @@ impl fmt::Debug for Shown<'_> {
 }
 
 impl<'a> Shown<'a> {
+    /// Reads a key that is to be exchanged; `None` if the text is none.
+    pub fn parse_join(text: &'a str) -> Option<Shown<'a>> {
+        Shown::parse(text).filter(|_| text.starts_with(JOIN_PREFIX))
+    }
+
+    /// The only part that is kept.
+    pub fn hash(&self) -> SecretHash {
+        SecretHash::of(self.secret)
+    }
+
     /// Reads a key; `None` if the text is none.
     pub fn parse(text: &'a str) -> Option<Shown<'a>> {
         if text.len() != PREFIX.len() + ID_LENGTH + SECRET_LENGTH + CHECK_LENGTH {
@@ -100,7 +111,8 @@ impl<'a> Shown<'a> {
         if check != checksum(signed) {
             return None;
         }
-        let (id, secret) = signed.strip_prefix(PREFIX)?.split_at_checked(ID_LENGTH)?;
+        let rest = signed.strip_prefix(PREFIX).or_else(|| signed.strip_prefix(JOIN_PREFIX))?;
+        let (id, secret) = rest.split_at_checked(ID_LENGTH)?;
         Some(Shown { id: KeyId::parse(id)?, secret })
     }
 }
@@ -129,13 +141,26 @@ impl New {
     ///
     /// When the system gives no randomness.
     pub fn make() -> Result<New, getrandom::Error> {
+        New::with(PREFIX)
+    }
+
+    /// Makes a key that is to be exchanged.
+    ///
+    /// # Errors
+    ///
+    /// When the system gives no randomness.
+    pub fn make_join() -> Result<New, getrandom::Error> {
+        New::with(JOIN_PREFIX)
+    }
+
+    fn with(prefix: &str) -> Result<New, getrandom::Error> {
         let (mut id, mut secret) = ([0; ID_LENGTH], [0; SECRET_BYTES]);
         getrandom::fill(&mut id)?;
         getrandom::fill(&mut secret)?;
         let letter = |byte: &u8| ID_ALPHABET.get(usize::from(byte % 32)).copied().unwrap_or(b'a');
         let id = KeyId(id.each_ref().map(letter));
         let secret = base64url(&secret);
-        let signed = format!("{PREFIX}{id}{secret}");
+        let signed = format!("{prefix}{id}{secret}");
         let text = format!("{signed}{}", checksum(&signed));
         Ok(New { text, id, hash: SecretHash::of(&secret) })
     }

@@ -1,0 +1,235 @@
+//! Join keys: one agent exchanges each for a key of its own.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
+use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tenure::wire::{Code, UpstreamState};
+use tenure_tests::harness::{
+    Agent, Campaigner, Client, Gateway, Key, RedisServer, start_agent, until,
+};
+
+const ONCE: [&str; 5] = ["--once", "--expires", "1h", "--name", "ci/*"];
+const JOIN: &str = "POST /v1/upstream/join";
+
+/// A gateway whose keys are in the store, and its trail.
+fn start(redis: &RedisServer, trail: &TempDir, name: &str) -> Gateway {
+    let trail = trail.path().join(name);
+    let args = ["--keys-in-store".to_owned(), format!("--audit={}", trail.display())];
+    Gateway::start_by(&redis.url(), &[], &args)
+}
+
+fn is_up(agent: &Agent) -> bool {
+    agent.http().status().upstream.state == UpstreamState::Up
+}
+
+fn is_refused(agent: &Agent, words: &str) -> bool {
+    agent.http().status().upstream.last_error.is_some_and(|error| error.contains(words))
+}
+
+fn own_key(agent: &Agent) -> String {
+    let path = agent.dir().join("state/gateway-key");
+    assert_eq!(fs::metadata(&path).expect("it is kept").mode() & 0o777, 0o600);
+    let text = fs::read_to_string(path).expect("it is text");
+    text.lines().next().expect("it has a key").to_owned()
+}
+
+/// The answer to an exchange for a key of that id.
+fn join(gateway: &Gateway, key: &Key, id: &str) -> (u16, String) {
+    let body = json!({"id": id, "sha256": "0".repeat(64)}).to_string();
+    gateway.call_with(&key.header(), JOIN, &body).expect("the gateway answers")
+}
+
+#[test]
+fn of_two_agents_at_two_gateways_one_gets_a_key_and_keeps_it() {
+    let (redis, trail) = (RedisServer::start(), TempDir::new().expect("a directory"));
+    let gateways = ["one", "two"].map(|name| start(&redis, &trail, name));
+    let key = gateways[0].add_store_key("laptop-8", &ONCE);
+    assert!(key.text.starts_with("tnj_"), "its form says what it is");
+    for gateway in &gateways {
+        until("the join key to be known", || {
+            let body = r#"{"beats":[]}"#;
+            let answer = gateway.call_with(&key.header(), "POST /v1/upstream/renew", body);
+            let (status, answer) = answer.expect("the gateway answers");
+            status == 401 && answer.contains("this is a join key")
+        });
+    }
+    let mut agents: Vec<Agent> = std::thread::scope(|scope| {
+        let starting = [0, 1].map(|at| {
+            let gateway = &gateways[at];
+            let config = gateway.config(&key);
+            scope.spawn(move || start_agent(at, &gateway.url(), &config))
+        });
+        starting.into_iter().map(|it| it.join().expect("it starts")).collect()
+    });
+    let used = "was used by another agent already";
+    until("one to be let in, and the other refused", || {
+        let [one, two] = &agents[..] else { panic!("there are two") };
+        is_up(one) && is_refused(two, used) || is_up(two) && is_refused(one, used)
+    });
+    let winner = usize::from(!is_up(&agents[0]));
+    let (mut agent, loser) = (agents.remove(winner), agents.remove(0));
+    let own = own_key(&agent);
+    assert!(own.starts_with("tnr_"));
+
+    let mut program = Campaigner::start(&agent, "program");
+    let held = program.acquire("leader", "ci/x", &json!({}));
+    let refused = program.puppet.ask(program.session, "leader", "prod", &json!({}));
+    refused.problem(Code::Forbidden);
+
+    // Its restart exchanges nothing: the join key is gone by then.
+    gateways[0].store_keys(&["revoke", key.id()]);
+    agent.kill();
+    agent.start_again();
+    until("it to be let in again", || is_up(&agent));
+    assert_eq!(own_key(&agent), own);
+    program.come_back();
+    program.release(held.hold);
+
+    let listed = gateways[1].store_keys(&["list"]);
+    let line = listed.lines().find(|line| line.starts_with(&own[4..12])).expect("it is listed");
+    assert!(line.contains("\"laptop-8\"") && line.contains("names = [\"ci/*\"]"), "{line}");
+    until("the trail to have the new key", || {
+        let trails = ["one", "two"].map(|name| fs::read_to_string(trail.path().join(name)));
+        trails.into_iter().flatten().any(|text| {
+            text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()).any(|line| {
+                line["event"] == "key" && line["key"] == own[4..12] && line["outcome"] == "added"
+            })
+        })
+    });
+    let trails = ["one", "two"].map(|name| fs::read_to_string(trail.path().join(name)));
+    let everything = format!(
+        "{:?}{trails:?}{}{}{}{}",
+        redis.dump(),
+        agent.log(),
+        loser.log(),
+        gateways[0].log(),
+        gateways[1].log()
+    );
+    for secret in [&key.text, &own, &own_key(&loser)] {
+        assert!(!everything.contains(&secret[12..]), "a secret is in the store, a log or a trail");
+    }
+
+    // Its own key taken out, it is not let in again by what it has.
+    gateways[0].store_keys(&["revoke", &own[4..12]]);
+    until("it to be shut out", || !is_up(&agent));
+}
+
+#[test]
+fn an_exchange_whose_answer_is_lost_is_repeated() {
+    let (redis, trail) = (RedisServer::start(), TempDir::new().expect("a directory"));
+    let gateway = start(&redis, &trail, "one");
+    let key = gateway.add_store_key("laptop-8", &ONCE);
+    until("the key to be known", || join(&gateway, &key, "").0 == 422);
+    let (url, cut) = cutting_two_answers(gateway.port());
+    let mut agent = start_agent(0, &url, &gateway.config(&key));
+    until("it to be let in", || is_up(&agent));
+    assert_eq!(cut.load(Ordering::Relaxed), 0, "the answers were lost");
+    let listed = gateway.store_keys(&["list"]);
+    assert_eq!(listed.lines().count(), 2, "the join key and one more: {listed}");
+
+    // The same again gets the same answer, until the key is taken out.
+    let own = own_key(&agent);
+    let (status, answer) = join(&gateway, &key, "aaaaaaaa");
+    assert!(status == 403 && answer.contains("was used by another agent"), "{answer}");
+    gateway.store_keys(&["revoke", &own[4..12]]);
+    until("it to be told", || is_refused(&agent, "which was revoked"));
+    // Somebody may have read it: with another join key comes another one.
+    let again = gateway.add_store_key("laptop-8", &ONCE);
+    gateway.change_key(&key, &again.text);
+    agent.kill();
+    agent.start_again();
+    until("it to be let in again", || is_up(&agent));
+    assert_ne!(own_key(&agent), own);
+}
+
+#[test]
+fn what_is_no_join_key_is_refused_with_the_reason() {
+    let (redis, trail) = (RedisServer::start(), TempDir::new().expect("a directory"));
+    let gateway = start(&redis, &trail, "one");
+    let (plain, brief) = (
+        gateway.add_store_key("laptop-7", &[]),
+        gateway.add_store_key("laptop-8", &["--once", "--expires", "2s"]),
+    );
+    let fresh = gateway.add_store_key("laptop-9", &ONCE);
+    until("the keys to be known", || join(&gateway, &fresh, "").0 == 422);
+    let (status, answer) = join(&gateway, &plain, "aaaaaaaa");
+    assert!(status == 403 && answer.contains("this is no join key"), "{answer}");
+    let (status, answer) = join(&gateway, &fresh, plain.id());
+    assert!(status == 403 && answer.contains("id, which is taken"), "{answer}");
+    assert_eq!(gateway.status_for(&plain), 200, "nobody's key was replaced");
+    until("the brief key to end", || {
+        let (status, answer) = join(&gateway, &brief, "aaaaaaaa");
+        status == 401 && answer.contains("has expired")
+    });
+    assert_eq!(join(&gateway, &Key::new("stranger"), "aaaaaaaa").0, 401);
+
+    for arguments in
+        [&["add", "--subject", "x", "--once"][..], &["new", "--subject", "x", "--once"]]
+    {
+        let refused = gateway.try_store_keys(arguments);
+        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(!refused.status.success() && said.contains("--once: "), "{said}");
+    }
+    // A file has nobody who notes that a key was used.
+    let in_file = Gateway::start_by("embedded:", &[], &["--keys-in-store".to_owned()]);
+    let refused = in_file.try_store_keys(&["add", "--subject", "x", "--once", "--expires", "1h"]);
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success() && said.contains("these are in a file"), "{said}");
+    let key = Key::new("laptop-7");
+    let (status, answer) = join(&Gateway::start_with("embedded:", &[&key]), &key, "aaaaaaaa");
+    assert!(status == 403 && answer.contains("this is no join key"), "{answer}");
+}
+
+/// Stands before a gateway, and hangs up on the answers to two exchanges; how many are left.
+fn cutting_two_answers(port: u16) -> (String, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+    let url = format!("http://{}", listener.local_addr().expect("it has an address"));
+    let left = Arc::new(AtomicUsize::new(2));
+    let cut = Arc::clone(&left);
+    std::thread::spawn(move || {
+        for near in listener.incoming().map_while(Result::ok) {
+            let Ok(far) = TcpStream::connect((Ipv4Addr::LOCALHOST, port)) else { return };
+            let cut = Arc::clone(&cut);
+            std::thread::spawn(move || pass(&near, &far, &cut));
+        }
+    });
+    (url, left)
+}
+
+/// Passes bytes on, until the answer to an exchange comes that is to be lost.
+fn pass(near: &TcpStream, far: &TcpStream, left: &AtomicUsize) {
+    let joins = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            copy(near, far, |bytes| {
+                let is_join = bytes.windows(JOIN.len()).any(|part| part == JOIN.as_bytes());
+                joins.fetch_add(usize::from(is_join), Ordering::SeqCst);
+                true
+            });
+        });
+        scope.spawn(|| {
+            copy(far, near, |_| {
+                let take = |left: usize| left.checked_sub(1);
+                joins.swap(0, Ordering::SeqCst) == 0
+                    || left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, take).is_err()
+            });
+        });
+    });
+}
+
+fn copy(mut from: &TcpStream, mut to: &TcpStream, mut goes_on: impl FnMut(&[u8]) -> bool) {
+    let mut bytes = [0; 16_384];
+    while let Ok(count @ 1..) = from.read(&mut bytes) {
+        if !goes_on(&bytes[..count]) || to.write_all(&bytes[..count]).is_err() {
+            break;
+        }
+    }
+    let _ = from.shutdown(Shutdown::Both);
+    let _ = to.shutdown(Shutdown::Both);
+}
