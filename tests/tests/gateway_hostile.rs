@@ -5,6 +5,7 @@ use std::net::{Ipv4Addr, Shutdown, TcpStream};
 use std::sync::Arc;
 use std::thread;
 
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
@@ -336,6 +337,45 @@ fn a_thousand_connections_of_one_address_leave_room_for_others() {
     again.write_all(b"GET /healthz HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n").unwrap();
     assert_eq!(statuses(&all(again)), ["200"]);
     client.acquire("leader", "after", &json!({}));
+}
+
+#[test]
+fn five_thousand_connections_leave_room_for_agents() {
+    const ADDRESSES: u8 = 5;
+    const OF_EACH: usize = 1000;
+    let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+    setrlimit(Resource::RLIMIT_NOFILE, hard, hard).unwrap();
+    let key = Key::new("alpha");
+    let gateway = Gateway::start_with("embedded:", &[&key]);
+    let agent = start_agent(0, &gateway.url(), &gateway.config(&key));
+    let mut client = Campaigner::start(&agent, "client");
+    let held = client.acquire("leader", "before", &json!({}));
+    let before = rss_kib(gateway.pid());
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
+    let mut open = Vec::new();
+    for address in 0..ADDRESSES {
+        for number in 0..OF_EACH {
+            let from = Ipv4Addr::new(127, 0, 1, address);
+            let mut stream = runtime.block_on(connected_from(from, gateway.port()));
+            // Half of them are not heard of again, and the others have asked something.
+            let end = if number % 2 == 0 { "X: " } else { "\r\n" };
+            write!(stream, "GET /healthz HTTP/1.1\r\nHost: h\r\n{end}").unwrap();
+            open.push(stream);
+        }
+    }
+    for stream in open.iter_mut().skip(1).step_by(2) {
+        let mut status = [0; 12];
+        stream.read_exact(&mut status).unwrap();
+        assert_eq!(&status, b"HTTP/1.1 200");
+    }
+    client.acquire("leader", "meanwhile", &json!({}));
+    is_alive(&gateway);
+    let kib = rss_kib(gateway.pid()) - before;
+    eprintln!("{kib} KiB for {} connections", open.len());
+    assert!(kib < 128 << 10, "{kib} KiB");
+    drop(open);
+    client.acquire("leader", "after", &json!({}));
+    assert!(client.has(held.hold));
 }
 
 #[test]

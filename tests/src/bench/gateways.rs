@@ -8,13 +8,14 @@ use super::calls::{WARM_UP, call_pair};
 use super::handover::hand_overs_ms;
 use super::samples::timed_us;
 use super::shared_redis::SharedRedis;
+use super::takeover::kill_holders;
 use super::two_agents::{KINDS, client};
-use super::{Effort, Limit, Report, Samples};
+use super::{Effort, Limit, Report, Samples, time_line};
 use crate::harness::{Agent, Balancer, Gateway, Key, cpu_ns, rss_kib};
 use crate::light::LightAgents;
 
 /// Fewer say nothing of a p99.
-const HAND_OVERS_MIN: usize = 200;
+const ROUNDS_MIN: usize = 200;
 /// Hosts behind one gateway, and the holds of each; a quick run has the first alone.
 const HOSTS: [usize; 2] = [50, 500];
 const HOLDS: usize = 200;
@@ -40,26 +41,33 @@ fn agents(urls: [String; 2]) -> [Agent; 2] {
 pub(super) fn between_hosts(effort: &Effort, report: &mut Report) -> anyhow::Result<()> {
     let redis = SharedRedis::start();
     let gateways = [(); 2].map(|()| Gateway::start(&redis.url()));
-    let rounds = effort.hand_overs.max(HAND_OVERS_MIN);
     // Streams at one gateway and calls through the other: every change goes from one to the other.
     let ways = [(0, 1), (1, 0)].map(|(to, by)| Balancer::apart(&gateways, to, by));
     for (way, urls) in [
         ("own gateway", gateways.each_ref().map(Gateway::url)),
         ("stream and calls at two gateways", ways.each_ref().map(Balancer::url)),
     ] {
-        let agents = agents(urls);
+        let agents = agents(urls.clone());
         for kind in KINDS {
-            let times = hand_overs_ms(&agents, kind, rounds);
-            let title = format!("{kind}, {way}: release → granted on another host");
-            let against = format!("{rounds} releases; max {:.2} ms", times.quantile(1.0));
-            for (part, name, limit) in [(0.5, "p50", 3.0), (0.99, "p99", 12.0)] {
-                let (value, limit) = ((times.quantile(part), "ms"), Limit::Most(limit));
-                report.add("P15", &format!("{title}, {name}"), value, limit, against.clone());
-            }
-            report.histogram(&title, &BOUNDS_MS, &times);
+            let times = hand_overs_ms(&agents, kind, effort.hand_overs.max(ROUNDS_MIN));
+            add(report, &format!("{kind}, {way}: release → granted on another host"), &times);
+            let [one, two] = agents.each_ref();
+            let times = Samples::new(kill_holders(effort.kills.max(ROUNDS_MIN), kind, [one, two]));
+            add(report, &format!("{kind}, {way}: kill -9 → granted on another host"), &times);
         }
+        let others = [("one gateway", gateways[0].pid()), ("other gateway", gateways[1].pid())];
+        time_line::of_hand_overs("P15", &urls, &redis, &others, ROUNDS_MIN, report)?;
     }
     acquire_and_release(effort, report, &redis, &gateways[0])
+}
+
+fn add(report: &mut Report, title: &str, times: &Samples) {
+    let against = format!("{} rounds; max {:.2} ms", times.values().len(), times.quantile(1.0));
+    for (part, name, limit) in [(0.5, "p50", 3.0), (0.99, "p99", 12.0)] {
+        let (value, limit) = ((times.quantile(part), "ms"), Limit::Most(limit));
+        report.add("P15", &format!("{title}, {name}"), value, limit, against.clone());
+    }
+    report.histogram(title, &BOUNDS_MS, times);
 }
 
 fn acquire_and_release(

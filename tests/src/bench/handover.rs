@@ -44,7 +44,8 @@ pub(super) fn between_hosts(effort: &Effort, report: &mut Report) -> anyhow::Res
     }
     let floor = Samples::new(straight::hand_overs_ms(&hosts.redis, effort.hand_overs)?);
     report.compare("P3", WHAT, Side::Floor, "script, message, script; no agent", &floor);
-    time_line::of_hand_overs("P3", &hosts.redis, effort, report)?;
+    let urls = [(); 2].map(|()| hosts.redis.url());
+    time_line::of_hand_overs("P3", &urls, &hosts.redis, &[], effort.hand_overs, report)?;
 
     let servers = Peers::start();
     for brand in Brand::ALL {

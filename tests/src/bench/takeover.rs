@@ -22,7 +22,7 @@ const REST: Duration = Duration::from_millis(20);
 pub(super) fn on_one_host(effort: &Effort, report: &mut Report) -> anyhow::Result<()> {
     let agent = Agent::start();
     for kind in ["leader", "semaphore"] {
-        let times = Samples::new(kill_holders(effort, kind, &agent, &agent));
+        let times = Samples::new(kill_holders(effort.kills, kind, [&agent; 2]));
         add(report, &format!("{kind}: kill -9 of the holder → granted, one host"), &times);
     }
     Ok(())
@@ -32,7 +32,7 @@ pub(super) fn on_one_host(effort: &Effort, report: &mut Report) -> anyhow::Resul
 pub(super) fn between_hosts(effort: &Effort, report: &mut Report) -> anyhow::Result<()> {
     let TwoAgents { agents: [one, two], redis: _redis } = TwoAgents::start();
     for kind in KINDS {
-        let times = Samples::new(kill_holders(effort, kind, &one, &two));
+        let times = Samples::new(kill_holders(effort.kills, kind, [&one, &two]));
         add(report, &format!("{kind}: kill -9 of the holder → granted, another host"), &times);
         report.compare("P4", WHAT, Side::Tenure, kind, &times);
     }
@@ -65,10 +65,10 @@ fn add(report: &mut Report, title: &str, times: &Samples) {
 }
 
 /// Times from just before the kill until the event was read, ms.
-fn kill_holders(effort: &Effort, kind: &str, holders: &Agent, waiters: &Agent) -> Vec<f64> {
+pub(super) fn kill_holders(rounds: usize, kind: &str, [holders, waiters]: [&Agent; 2]) -> Vec<f64> {
     let (mut http, waiter) = client(waiters);
     let events = waiters.events(waiter);
-    (0..effort.kills)
+    (0..rounds)
         .map(|_| {
             let mut holder = Puppet::start(holders);
             let session = holder.register(&json!({"tether": "connection"})).session;

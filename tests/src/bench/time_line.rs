@@ -53,7 +53,7 @@ const HANDED_OVER: [Stage; 7] = [
     ASKED,
     TAKEN,
     SENT,
-    elsewhere("heard", "→ the other heart has read the push (wakes Redis, wakes it)"),
+    elsewhere("heard", "→ the other heart has read the push (wakes the store, wakes it)"),
     elsewhere("decided", "→ it decided, journaled, and told its API"),
     elsewhere("wrote", "→ event written (wakes the other API)"),
 ];
@@ -205,20 +205,23 @@ pub(super) fn of_pairs(
     Ok(())
 }
 
-/// Times hand-overs of a leader between two agents of their own.
+/// Times hand-overs of a leader between two agents of their own, each with its way to that Redis, which may lead
+/// through other servers.
 pub(super) fn of_hand_overs(
     id: &str,
+    urls: &[String; 2],
     redis: &SharedRedis,
-    effort: &Effort,
+    others: &[(&'static str, u32)],
+    count: usize,
     report: &mut Report,
 ) -> anyhow::Result<()> {
-    let start = || Agent::setup().upstream(&redis.url()).marks().start();
-    let mut agents = [start(), start()];
-    let processes =
-        [("one agent", agents[0].pid()), ("other agent", agents[1].pid()), ("redis", redis.pid())];
+    let mut agents = urls.each_ref().map(|url| Agent::setup().upstream(url).marks().start());
+    let [one, other] = agents.each_ref().map(Agent::pid);
+    let mut processes = vec![("one agent", one), ("other agent", other), ("redis", redis.pid())];
+    processes.extend(others);
     let (before, scripts) = (work_of(&processes), redis.script_time());
-    let calls = hand_overs(&agents, "leader", effort.hand_overs);
-    let threads = threads(&before, &work_of(&processes), effort.hand_overs);
+    let calls = hand_overs(&agents, "leader", count);
+    let threads = threads(&before, &work_of(&processes), count);
     let script = Some(redis.script_mean_us(scripts));
     let marks = agents.each_mut().map(Agent::stop_for_marks);
     let (stages, whole) = stages(&HANDED_OVER, &marks, &calls)?;

@@ -25,17 +25,17 @@ const INSTANTS_APART_MS: u64 = 32;
 
 /// When to beat next. Beats of one rhythm meet on a grid of at most an eighth of it, so that thousands
 /// of holds share a few full calls; never later than asked.
-pub(super) fn next_beat(now: Boottime, every: Duration) -> Boottime {
-    on_grid(now, every, grid_ms(every), 0)
+pub(super) fn next_beat(now: Boottime, every: Duration, phase_ms: u64) -> Boottime {
+    on_grid(now, every, grid_ms(every), phase_ms)
 }
 
 /// When to beat a hold next that is held or waits.
-pub(super) fn next_beat_of(now: Boottime, hold: &Hold) -> Boottime {
+pub(super) fn next_beat_of(now: Boottime, hold: &Hold, phase_ms: u64) -> Boottime {
     let grid_ms = grid_ms(hold.beats.every);
     let instants =
         if hold.is_held() { 1 } else { (grid_ms / INSTANTS_APART_MS).clamp(1, INSTANTS) };
     let instant = hold.id().0.as_u64_pair().1 % instants;
-    on_grid(now, hold.beats.every, grid_ms, instant * (grid_ms / instants))
+    on_grid(now, hold.beats.every, grid_ms, phase_ms + instant * (grid_ms / instants))
 }
 
 fn grid_ms(every: Duration) -> u64 {
@@ -43,8 +43,8 @@ fn grid_ms(every: Duration) -> u64 {
 }
 
 /// The last instant of a grid that is not later than asked.
-pub(super) fn on_grid(now: Boottime, every: Duration, grid_ms: u64, offset_ms: u64) -> Boottime {
-    let (grid, offset) = (grid_ms * 1_000_000, offset_ms * 1_000_000);
+pub(super) fn on_grid(now: Boottime, every: Duration, grid_ms: u64, phase_ms: u64) -> Boottime {
+    let (grid, offset) = (grid_ms * 1_000_000, phase_ms % grid_ms * 1_000_000);
     let due = (now + every).as_nanos().saturating_sub(offset) / grid * grid + offset;
     Boottime::from_nanos(due.max(now.as_nanos() + 1))
 }
@@ -210,7 +210,7 @@ impl Keeper {
             (BeatAnswer::Waiting { position, limit }, false) => {
                 hold.limit = limit;
                 let again = std::mem::take(&mut hold.beats.again);
-                let due = if again { now } else { next_beat_of(now, hold) };
+                let due = if again { now } else { next_beat_of(now, hold, self.agent.phase_ms) };
                 let is_asked = !hold.caller.tickets.is_empty();
                 self.timers.set(&mut hold.beats.next, Timer::Beat(id), Some(due));
                 self.placed(id, position);
@@ -235,7 +235,7 @@ impl Keeper {
     fn still_held(&mut self, now: Boottime, id: ClaimId, sent_at: Boottime) {
         let was_in_jeopardy = self.holds.get(&id).is_some_and(|it| it.stage == Stage::Jeopardy);
         let Some(hold) = self.holds.change(id, Stage::Held) else { return };
-        let next = next_beat_of(now, hold);
+        let next = next_beat_of(now, hold, self.agent.phase_ms);
         let valid_until = hold.valid_until_if_sent_at(sent_at).max(hold.valid_until);
         let again = std::mem::take(&mut hold.beats.again);
         let due = if again { now } else { next };
@@ -375,7 +375,7 @@ impl Keeper {
         let back_off = self.settings.back_off(failures);
         let Some(session) = self.sessions.get(&id) else { return };
         let due = match failures {
-            0 => next_beat(now, self.session_beat(session.saved.ttl)),
+            0 => next_beat(now, self.session_beat(session.saved.ttl), self.agent.phase_ms),
             _ => now + back_off,
         };
         if let Some(session) = self.sessions.get_mut(&id) {
@@ -398,21 +398,26 @@ mod tests {
     #[test]
     fn beats_of_one_rhythm_meet_on_a_grid_and_are_never_late() {
         let every = Duration::from_secs(10);
-        let mut met = std::collections::BTreeSet::new();
-        for ms in 0..10_000u64 {
-            let now = Boottime::from_nanos(7_000_000_000 + ms * 1_000_000);
-            let due = next_beat(now, every);
-            assert!(due > now && due <= now + every);
-            assert!(now + every - due < every / 8, "not much earlier than asked");
-            met.insert(due);
+        let mut all = std::collections::BTreeSet::new();
+        for phase_ms in [0, 7, 500, 1_048_575] {
+            let mut met = std::collections::BTreeSet::new();
+            for ms in 0..10_000u64 {
+                let now = Boottime::from_nanos(7_000_000_000 + ms * 1_000_000);
+                let due = next_beat(now, every, phase_ms);
+                assert!(due > now && due <= now + every);
+                assert!(now + every - due < every / 8, "not much earlier than asked");
+                met.insert(due);
+            }
+            assert!(met.len() <= 11, "10 000 holds share {} instants", met.len());
+            assert!(met.is_disjoint(&all), "agents whose clocks are the same beat apart");
+            all.append(&mut met);
         }
-        assert!(met.len() <= 11, "10 000 holds share {} instants", met.len());
     }
 
     #[test]
     fn the_shortest_beat_is_still_in_the_future() {
         let now = Boottime::from_nanos(123_456_789);
-        assert!(next_beat(now, Duration::from_millis(1)) > now);
-        assert!(next_beat(now, Duration::from_millis(100)) > now + Duration::from_millis(90));
+        assert!(next_beat(now, Duration::from_millis(1), 999) > now);
+        assert!(next_beat(now, Duration::from_millis(100), 999) > now + Duration::from_millis(90));
     }
 }

@@ -69,7 +69,7 @@ impl Keeper {
                 self.got_place(now, id, resource);
                 if let Some(hold) = self.holds.change(id, Stage::Waiting) {
                     hold.limit = limit;
-                    let due = Some(super::beats::next_beat_of(now, hold));
+                    let due = Some(super::beats::next_beat_of(now, hold, self.agent.phase_ms));
                     self.timers.set(&mut hold.beats.next, Timer::Beat(id), due);
                 }
                 self.placed(id, position);
@@ -245,7 +245,8 @@ impl Keeper {
         hold.uncertain = false;
         hold.beats.failures = 0;
         let again = std::mem::take(&mut hold.beats.again);
-        let beat = if again { now } else { super::beats::next_beat_of(now, hold) };
+        let beat =
+            if again { now } else { super::beats::next_beat_of(now, hold, self.agent.phase_ms) };
         self.timers.set(&mut hold.beats.next, Timer::Beat(id), Some(beat));
         self.timers.set(&mut hold.deadline, Timer::Deadline(id), Some(valid_until));
         if hold.caller.wait == Wait::Queue || !hold.caller.tickets.is_empty() {

@@ -90,6 +90,8 @@ use crate::model::{self, Answer, CallId, Failure, SessionId};
 pub use crate::model::{Peer, Process, Quota};
 use crate::time::Boottime;
 
+/// Longer than any grid.
+const PHASE_MAX_MS: u64 = 1 << 20;
 /// How many timers one call of [`Keeper::handle_timeout`] does at most: as many as one call renews.
 const TIMERS_PER_CALL: usize = BEATS_PER_CALL_MAX;
 /// No further timer, and no further end of many, once it has had this much done.
@@ -112,9 +114,9 @@ struct Agent {
     /// When the machine woke last: holds that were overdue then are lost as `slept`.
     woke: Option<Boottime>,
     random: ChaCha12Rng,
-    /// Places in queues are asked for at instants that are off the grid by this: not all agents of a fleet ask
-    /// at once.
-    places_phase_ms: u64,
+    /// Beats, and looks at queues, are due on grids that begin so late: agents whose clocks are the same, as those
+    /// of all containers of a machine, do not call all at once.
+    phase_ms: u64,
 }
 
 /// The agent's mind.
@@ -139,15 +141,9 @@ impl Keeper {
     /// the operating system's generator outside of tests.
     pub fn new(settings: Settings, seed: [u8; 32], now: Boottime) -> Keeper {
         let mut random = ChaCha12Rng::from_seed(seed);
-        let places_phase_ms = random.next_u64() % queue::PLACES_MIN_MS;
+        let phase_ms = random.next_u64() % PHASE_MAX_MS;
         Keeper {
-            agent: Agent {
-                phase: Phase::Running,
-                unrecorded: None,
-                woke: None,
-                random,
-                places_phase_ms,
-            },
+            agent: Agent { phase: Phase::Running, unrecorded: None, woke: None, random, phase_ms },
             sessions: Sessions::new(now),
             holds: Holds::default(),
             queues: Queues::new(),

@@ -116,7 +116,7 @@ impl Keeper {
     /// Notes that a hold waits for its resource.
     pub(super) fn join_queue(&mut self, id: ClaimId, resource: &Resource) {
         let Some(place) = self.holds.get(&id).map(Hold::place) else { return };
-        let phase_ms = self.agent.places_phase_ms;
+        let phase_ms = self.agent.phase_ms;
         let queue = self
             .queues
             .get_or_insert(resource, |number| LocalQueue::new(QueueId(number), phase_ms));

@@ -6,6 +6,7 @@ use std::time::Duration;
 use http_body_util::BodyExt;
 use hyper::StatusCode;
 use hyper::body::Incoming;
+use tenure_host::marks::{Stage, mark};
 use tokio::time::timeout;
 
 use super::address::refused;
@@ -53,6 +54,7 @@ async fn read(body: &mut Incoming, mut give: impl FnMut(News)) -> String {
             Ok(Some(Err(error))) => return error.to_string(),
             Ok(Some(Ok(frame))) => frame,
         };
+        mark(Stage::Heard);
         let Ok(data) = frame.into_data() else { continue };
         if !lines.take(&data, |line| News::read(line).into_iter().for_each(&mut give)) {
             return format!("its stream has an event of more than {NEWS_BYTES_MAX} bytes");

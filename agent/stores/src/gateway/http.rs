@@ -12,6 +12,7 @@ use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use serde::Deserialize;
 use tenure_core::model::{Denial, DenialRule};
+use tenure_host::marks::{Stage, mark};
 use tenure_wire::Problem;
 use tokio::sync::{Mutex, MutexGuard};
 
@@ -175,6 +176,7 @@ impl Turn<'_> {
         &mut self,
         request: Request<Full<Bytes>>,
     ) -> Result<Response<Incoming>, CallError> {
+        mark(Stage::Sent);
         self.sender.try_send_request(request).await.map_err(|mut failed| {
             match failed.take_message() {
                 Some(_) => CallError::NotSent(failed.into_error()),
