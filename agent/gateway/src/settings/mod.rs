@@ -249,6 +249,7 @@ impl Configuration for Settings {
     const PREFIX: &'static str = "TENURED_GATEWAY_";
     const MAIN: &'static str = "gateway.toml";
     const RULES: &'static str = "namespaces";
+    const RULES_RELOAD: bool = false;
     const SHARED: &'static [(&'static str, &'static str)] = &[
         ("PRISM_MODE", "mode"),
         ("PRISM_REDIS_URL", "upstream"),

@@ -35,6 +35,8 @@ pub trait Configuration: Sized + 'static {
     const SHARED: &'static [(&'static str, &'static str)] = &[];
     /// The name of the list of sections that are rules.
     const RULES: &'static str = "allow";
+    /// True if a reload puts those into effect.
+    const RULES_RELOAD: bool = true;
 
     /// All keys, in the order in which they are printed.
     fn keys() -> &'static [Key<Self>];
@@ -109,7 +111,7 @@ pub fn changes<C: Configuration>(old: &C, new: &C) -> Vec<Change> {
             count => format!("{count} rules"),
         };
         let (old, new) = (rules(old), rules(new));
-        changes.push(Change { key: C::RULES, old, new, reloads: true });
+        changes.push(Change { key: C::RULES, old, new, reloads: C::RULES_RELOAD });
     }
     changes
 }
