@@ -1,6 +1,7 @@
 //! The `tenured-gateway` daemon: its whole life, from the command line to the exit code.
 
 use std::io::{self, Write};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -154,6 +155,12 @@ async fn remind(tls: Arc<Tls>) {
     }
 }
 
+async fn bind(listen: SocketAddr) -> anyhow::Result<TcpListener> {
+    TcpListener::bind(listen).await.with_context(|| {
+        format!("listen = \"{listen}\": must be an address of this host with a port that is free")
+    })
+}
+
 fn run(mut reload: Reload, access: Access, trail: Trail, handed: Handed) -> anyhow::Result<()> {
     let Handed { notifier, watchdog, .. } = handed;
     let settings = &reload.settings;
@@ -191,12 +198,7 @@ fn run(mut reload: Reload, access: Access, trail: Trail, handed: Handed) -> anyh
     runtime.block_on(async {
         let keys = if in_store { Some(keys_of(&*opener)?) } else { None };
         let mut signals = Signals::listen().context("cannot listen to signals")?;
-        let bound = TcpListener::bind(listen).await;
-        let listener = bound.with_context(|| {
-            format!(
-                "listen = \"{listen}\": must be an address of this host with a port that is free"
-            )
-        })?;
+        let listener = bind(listen).await?;
         let address = listener.local_addr().context("cannot listen")?;
         let ready =
             format!("tenured-gateway: ready at {address} ({}: {})", info.kind, info.guarantee);

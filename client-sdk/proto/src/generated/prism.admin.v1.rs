@@ -32,6 +32,7 @@ pub struct AcquireLeaseResponse {
     #[prost(message, optional, tag = "3")]
     pub lease_expires: ::core::option::Option<::prost_types::Timestamp>,
     /// The lease may be acted on for so long from the instant at which the request was sent, by a monotonic clock.
+    /// Another process of the same runner_id can have it sooner, and then the fencing token alone tells.
     #[prost(uint64, tag = "100")]
     pub valid_for_ms: u64,
     /// Greater than that of every earlier grant: a resource can refuse who comes with a smaller one.
@@ -79,6 +80,7 @@ pub struct MailboxHeartbeatResponse {
     #[prost(message, optional, tag = "3")]
     pub new_expiration: ::core::option::Option<::prost_types::Timestamp>,
     /// The lease may be acted on for so long from the instant at which the request was sent, by a monotonic clock.
+    /// Another process of the same runner_id can have it sooner, and then the fencing token alone tells.
     #[prost(uint64, tag = "100")]
     pub valid_for_ms: u64,
     /// Greater than that of every earlier grant: a resource can refuse who comes with a smaller one.
