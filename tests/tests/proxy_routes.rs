@@ -134,6 +134,26 @@ fn a_route_is_expiring_at_the_ttl_and_gone_after_its_grace() {
     }
 }
 
+#[test]
+fn a_proxy_of_the_configuration_is_told_without_registering() {
+    let proxy = FakeProxy::start("proxy-01", Duration::ZERO);
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("gateway.toml");
+    let section = format!("[[proxies]]\nid = \"proxy-01\"\naddress = \"{}\"\n", proxy.address());
+    std::fs::write(&file, section).unwrap();
+    let config = format!("--config={}", file.display());
+    let gateway = Gateway::start_by("embedded:", &[], &[config]);
+    let runners = Runners::new(&gateway, None);
+    runners.take(1, &mailbox(1), "active");
+    let mut expected = Routes::new();
+    route(&mut expected, &mailbox(1), 1, "active");
+    proxy.knows(&expected);
+    // Nobody else can have its name.
+    let refused = on(register(&gateway, None, "proxy-01", "127.0.0.1:1"));
+    let message = refused.map_or_else(|status| status.message().to_owned(), |ack| ack.message);
+    assert!(message.contains("in the gateway's configuration"), "{message}");
+}
+
 /// Takes and gives up mailboxes until it is told to stop; what is left.
 fn churn(gateway: &Gateway, stop: &AtomicBool) -> Routes {
     let runners = Runners::new(gateway, None);

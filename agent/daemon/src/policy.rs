@@ -169,7 +169,8 @@ mod tests {
 
     fn policy(text: &str) -> Policy {
         let mut table: toml::Table = text.parse().unwrap();
-        let tables = allow::tables(table.remove("allow").unwrap(), &Origin::Default).unwrap();
+        let tables =
+            allow::ALLOW.tables(&table.remove("allow").unwrap(), &Origin::Default).unwrap();
         Policy::new(allow::rules(&tables, &vec![Origin::Default; tables.len()], 0).unwrap())
     }
 

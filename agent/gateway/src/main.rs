@@ -189,7 +189,8 @@ fn run(mut reload: Reload, access: Access, trail: Trail, handed: Handed) -> anyh
     let (limits, tls) = (settings.limits, reload.tls.clone());
     let mode = settings.mode.to_string();
     let plane = Plane::new(settings.session_ttl);
-    let control = ControlPlane::new(settings.policies.clone());
+    let (control, proxies) =
+        (ControlPlane::new(settings.policies.clone()), settings.proxies.clone());
     let threads =
         tokio::runtime::Builder::new_multi_thread().thread_name("face").enable_all().build();
     let runtime = threads.context("cannot start the threads that serve")?;
@@ -229,7 +230,7 @@ fn run(mut reload: Reload, access: Access, trail: Trail, handed: Handed) -> anyh
             follow.look().await;
             tokio::spawn(follow.run());
         }
-        tokio::spawn(face::tell_proxies(Arc::clone(&face)));
+        tokio::spawn(face::tell_proxies(Arc::clone(&face), proxies));
         let kind = face.info.kind.clone();
         let serving = tokio::spawn(face::serve(listener, Arc::clone(&face), tls, limits));
         let reports = Reports { notifier: notifier.clone(), watchdog, kind, store: store.clone() };

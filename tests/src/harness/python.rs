@@ -45,6 +45,11 @@ impl Python {
         Python::start_by(&mut command)
     }
 
+    /// A program of the documentation, which speaks to nobody here.
+    pub fn example(path: &str, arguments: &[&str]) -> Command {
+        command(&format!("../../docs/{path}"), arguments)
+    }
+
     /// A module of the environment, run as a program.
     pub fn module(name: &str) -> Command {
         let mut command = Command::new(interpreter());

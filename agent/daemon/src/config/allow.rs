@@ -2,7 +2,7 @@
 
 use nix::unistd::{Group, User};
 use tenure_bounds::{Bounds, Globs};
-use tenure_service::config::closest;
+use tenure_service::config::{List, closest};
 use tenure_wire::Kind;
 use toml::Value;
 
@@ -46,25 +46,8 @@ pub(super) const EXAMPLE: [(&str, &str); 8] = [
     ("holds_max", "1000"),
 ];
 
-/// The tables of a file's `allow`.
-pub(crate) fn tables(value: Value, origin: &Origin) -> Result<Vec<toml::Table>, ConfigError> {
-    let refuse = |value: &Value| ConfigError::Value {
-        key: "allow".to_owned(),
-        value: value.to_string(),
-        origin: origin.clone(),
-        rule: "must be sections that begin with [[allow]]".to_owned(),
-    };
-    let Value::Array(array) = value else {
-        return Err(refuse(&value));
-    };
-    array
-        .into_iter()
-        .map(|value| match value {
-            Value::Table(table) => Ok(table),
-            other => Err(refuse(&other)),
-        })
-        .collect()
-}
+/// The list of rules.
+pub(crate) const ALLOW: List = List { name: "allow", reloads: true };
 
 /// The rules that those tables mean on this host, each with where it stands. `earlier` have been read
 /// from other files.
@@ -224,7 +207,8 @@ mod tests {
     fn refused(text: &str, expected: &str) {
         let mut table: toml::Table = text.parse().unwrap();
         let origin = Origin::Flag("/f");
-        let result = tables(table.remove("allow").unwrap(), &origin)
+        let result = ALLOW
+            .tables(&table.remove("allow").unwrap(), &origin)
             .and_then(|tables| rules(&tables, &vec![origin; tables.len()], 0));
         assert_eq!(result.unwrap_err().to_string(), expected);
     }

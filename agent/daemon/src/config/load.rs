@@ -3,9 +3,7 @@
 use std::path::PathBuf;
 
 use tenure_core::keeper::Settings;
-use tenure_service::config::{
-    ConfigError, ConfigFile, Configuration, Environment, Key, Loaded, Origin,
-};
+use tenure_service::config::{ConfigError, Configuration, Environment, Key, List, Loaded, Origin};
 use tenure_stores::settings::Stores;
 use tenure_stores::settings::secret::{self, Credentials, Secret};
 
@@ -72,6 +70,8 @@ impl Configuration for Config {
     // Clients use it; an agent started in the same shell should meet them.
     const SHARED: &'static [(&'static str, &'static str)] = &[("TENURE_SOCKET", "socket")];
 
+    const LISTS: &'static [List] = &[allow::ALLOW];
+
     fn keys() -> &'static [Key<Config>] {
         keys::all()
     }
@@ -92,20 +92,18 @@ impl Configuration for Config {
         self.opener.secrets()
     }
 
-    fn add_rules(
+    fn add_sections(
         &mut self,
-        list: &toml::Value,
-        file: &ConfigFile,
-    ) -> Result<Option<Vec<Origin>>, ConfigError> {
-        let tables = allow::tables(list.clone(), &file.origin(Config::RULES))?;
-        let origin = |index| file.origin_of_entry(Config::RULES, index);
-        let origins: Vec<_> = (0..tables.len()).map(origin).collect();
+        _: &List,
+        sections: Vec<(toml::Table, Origin)>,
+    ) -> Result<(), ConfigError> {
+        let (tables, origins): (Vec<_>, Vec<_>) = sections.into_iter().unzip();
         self.policy.extend(allow::rules(&tables, &origins, self.allow.len())?);
         self.allow.extend(tables);
-        Ok(Some(origins))
+        Ok(())
     }
 
-    fn rules(&self) -> &[toml::Table] {
+    fn sections(&self, _: &List) -> &[toml::Table] {
         &self.allow
     }
 }

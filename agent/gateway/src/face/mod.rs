@@ -38,7 +38,7 @@ use self::refused::Refused;
 pub use self::serve::{Limits, serve};
 pub use self::sessions::Plane;
 use crate::access::{Access, StoreKeys};
-use crate::delivery::Delivery;
+use crate::delivery::{Delivery, Registration};
 use crate::metrics::Metrics;
 use crate::store::Store;
 use crate::trail::Trail;
@@ -91,8 +91,8 @@ impl Streams {
 }
 
 /// Tells proxies of routes, until the gateway is to end.
-pub async fn tell_proxies(face: Arc<Face>) {
-    let telling = face.delivery.run(&face.access, &[]);
+pub async fn tell_proxies(face: Arc<Face>, configured: Vec<Registration>) {
+    let telling = face.delivery.run(&face.access, &configured);
     let _ = face.drain.run_until_cancelled(telling).await;
 }
 

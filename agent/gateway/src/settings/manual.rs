@@ -2,7 +2,7 @@
 
 use tenure_service::config::{Entry, Environment, Section, sections};
 
-use super::namespaces;
+use super::{namespaces, proxies};
 
 /// The text at the top.
 const ABOUT: &str = "\
@@ -21,13 +21,16 @@ Durations are texts such as \"15s\", \"500ms\" or \"1h 30m\".";
 /// The sections in the order of the file.
 pub fn manual() -> Vec<Section> {
     let mut all = sections(&super::defaults(&Environment::default()), ABOUT, &[]);
-    let keys = namespaces::EXAMPLE.map(|(name, value)| Entry {
-        name,
-        value: value.to_owned(),
-        is_default: false,
-        about: "",
-    });
-    let header = "[[namespaces]]".to_owned();
-    all.push(Section { header, about: namespaces::ABOUT, keys: keys.into() });
+    for (list, about, example) in [
+        (namespaces::LIST, namespaces::ABOUT, &namespaces::EXAMPLE[..]),
+        (proxies::LIST, proxies::ABOUT, &proxies::EXAMPLE),
+    ] {
+        let keys = example.iter().map(|(name, value)| {
+            let value = (*value).to_owned();
+            Entry { name, value, is_default: false, about: "" }
+        });
+        let header = format!("[[{}]]", list.name);
+        all.push(Section { header, about, keys: keys.collect() });
+    }
     all
 }

@@ -7,6 +7,7 @@ mod keys;
 mod manual;
 mod mode;
 mod namespaces;
+mod proxies;
 #[cfg(test)]
 mod tests;
 
@@ -20,12 +21,13 @@ pub use flags::{Cli, Command, Flags};
 pub use manual::manual;
 pub use mode::Mode;
 pub use tenure_service::config::{Change, ConfigError, Environment, changes};
-use tenure_service::config::{ConfigFile, Configuration, Key, Origin, files_in};
+use tenure_service::config::{Configuration, Key, List, Origin, files_in};
 use tenure_service::telemetry::LogFormat;
 use tenure_stores::settings::secret::{self, Credentials, Secret};
 use tenure_stores::settings::{Broken, Opener, Stores};
 
 use crate::access::Keys;
+use crate::delivery::Registration;
 use crate::face::Limits;
 use crate::mailbox::Policies;
 use crate::tls;
@@ -36,6 +38,13 @@ const RUNTIME: &str = "/run/tenured-gateway";
 const STATE: &str = "/var/lib/tenured-gateway";
 /// The file in the state directory with the keys beside an embedded store.
 const OWN_KEYS: &str = "keys.toml";
+
+/// Lists of sections, as they were written.
+#[derive(Debug, Clone, Default)]
+struct Written {
+    namespaces: Vec<toml::Table>,
+    proxies: Vec<toml::Table>,
+}
 
 /// Everything that can be set, checked.
 #[derive(Debug, Clone)]
@@ -67,8 +76,9 @@ pub struct Settings {
     pub session_ttl: Duration,
     /// The leases of the control plane.
     pub policies: Policies,
-    /// The policies of namespaces, as they were written.
-    namespaces: Vec<toml::Table>,
+    /// Proxies that do not register.
+    pub proxies: Vec<Registration>,
+    written: Written,
     /// From the wish to stop to the end of the process.
     pub stop_deadline: Duration,
 }
@@ -239,7 +249,8 @@ fn defaults(environment: &Environment) -> Settings {
         log_format: LogFormat::default(),
         session_ttl: Duration::from_secs(90),
         policies: Policies::default(),
-        namespaces: Vec::new(),
+        proxies: Vec::new(),
+        written: Written::default(),
         stop_deadline: Duration::from_secs(5),
     }
 }
@@ -248,8 +259,7 @@ impl Configuration for Settings {
     const DAEMON: &'static str = "gateway";
     const PREFIX: &'static str = "TENURED_GATEWAY_";
     const MAIN: &'static str = "gateway.toml";
-    const RULES: &'static str = "namespaces";
-    const RULES_RELOAD: bool = false;
+    const LISTS: &'static [List] = &[namespaces::LIST, proxies::LIST];
     const SHARED: &'static [(&'static str, &'static str)] = &[
         ("PRISM_MODE", "mode"),
         ("PRISM_REDIS_URL", "upstream"),
@@ -272,24 +282,28 @@ impl Configuration for Settings {
         &mut self.stores
     }
 
-    fn add_rules(
+    fn add_sections(
         &mut self,
-        list: &toml::Value,
-        file: &ConfigFile,
-    ) -> Result<Option<Vec<Origin>>, ConfigError> {
-        let origin = |index| file.origin_of_entry(Settings::RULES, index);
-        let tables = namespaces::tables(list, &file.origin(Settings::RULES))?;
-        let origins: Vec<_> = (0..tables.len()).map(origin).collect();
-        for (index, (table, origin)) in tables.into_iter().zip(&origins).enumerate() {
-            let policy = namespaces::policy(&table, index, origin, self.namespaces.len())?;
-            self.policies.exceptions.push(policy);
-            self.namespaces.push(table);
+        list: &List,
+        sections: Vec<(toml::Table, Origin)>,
+    ) -> Result<(), ConfigError> {
+        for (index, (table, origin)) in sections.into_iter().enumerate() {
+            if *list == proxies::LIST {
+                let proxy = proxies::proxy(&table, index, &origin, &self.proxies)?;
+                self.proxies.push(proxy);
+                self.written.proxies.push(table);
+            } else {
+                let earlier = self.written.namespaces.len();
+                let policy = namespaces::policy(&table, index, &origin, earlier)?;
+                self.policies.exceptions.push(policy);
+                self.written.namespaces.push(table);
+            }
         }
-        Ok(Some(origins))
+        Ok(())
     }
 
-    fn rules(&self) -> &[toml::Table] {
-        &self.namespaces
+    fn sections(&self, list: &List) -> &[toml::Table] {
+        if *list == proxies::LIST { &self.written.proxies } else { &self.written.namespaces }
     }
 
     fn secrets(&self) -> Vec<(&'static str, Secret)> {

@@ -3,11 +3,13 @@
 use std::time::Duration;
 
 use tenure_bounds::Globs;
-use tenure_service::config::{ConfigError, Origin, closest};
+use tenure_service::config::{ConfigError, List, Origin, closest};
 use tenure_stores::settings::value;
 use toml::{Table, Value};
 
 use crate::mailbox::Exception;
+
+pub(super) const LIST: List = List { name: "namespaces", reloads: false };
 
 /// Most policies: every call looks for its own.
 const POLICIES_MAX: usize = 1000;
@@ -26,17 +28,6 @@ pub(super) const EXAMPLE: [(&str, &str); 4] = [
     ("heartbeat_interval", "\"10s\""),
     ("grace_period", "\"10s\""),
 ];
-
-/// The tables of a file's `namespaces`.
-pub(super) fn tables(list: &Value, origin: &Origin) -> Result<Vec<Table>, ConfigError> {
-    let tables = list.as_array().map(|all| all.iter().map(|it| it.as_table().cloned()).collect());
-    tables.flatten().ok_or_else(|| ConfigError::Value {
-        key: "namespaces".to_owned(),
-        value: list.to_string(),
-        origin: origin.clone(),
-        rule: "must be sections that begin with [[namespaces]]".to_owned(),
-    })
-}
 
 /// The policy of a table; `earlier` have been read.
 pub(super) fn policy(

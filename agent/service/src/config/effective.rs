@@ -30,8 +30,11 @@ impl<C: Configuration> Loaded<C> {
             let note = if masked { "; *** stands for the password" } else { "" };
             let _ = writeln!(text, "{name} = {value}  # {}{note}", place(self.origin(key.name)));
         }
-        for (rule, origin) in self.config.rules().iter().zip(&self.rule_origins) {
-            let _ = write!(text, "\n[[{}]]  # {}\n{rule}", C::RULES, place(origin));
+        for list in C::LISTS {
+            let origins = self.sections.get(list.name).into_iter().flatten();
+            for (section, origin) in self.config.sections(list).iter().zip(origins) {
+                let _ = write!(text, "\n[[{}]]  # {}\n{section}", list.name, place(origin));
+            }
         }
         text
     }

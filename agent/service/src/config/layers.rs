@@ -10,7 +10,7 @@ use tenure_stores::settings::{Broken, Refusal, Shape, value};
 
 use super::environment::is_absent;
 use super::error::closest;
-use super::{ConfigError, ConfigFile, Configuration, Environment, Key, Origin, files_in};
+use super::{ConfigError, ConfigFile, Configuration, Environment, Key, List, Origin, files_in};
 
 /// Anybody may read it.
 const FOR_OTHERS: u32 = 0o004;
@@ -33,8 +33,8 @@ pub struct Loaded<C> {
     /// The files that were read, in the order in which they count.
     pub files: Vec<PathBuf>,
     origins: HashMap<&'static str, Origin>,
-    /// The places of the rules.
-    pub(super) rule_origins: Vec<Origin>,
+    /// The places of the sections of each list.
+    pub(super) sections: HashMap<&'static str, Vec<Origin>>,
 }
 
 impl<C: Configuration> Loaded<C> {
@@ -56,7 +56,7 @@ impl<C: Configuration> Loaded<C> {
             warnings: Vec::new(),
             files: Vec::new(),
             origins: HashMap::new(),
-            rule_origins: Vec::new(),
+            sections: HashMap::new(),
         };
         let variable = format!("{}CONFIG", C::PREFIX);
         let named = named.map(Path::to_owned);
@@ -135,15 +135,28 @@ impl<C: Configuration> Loaded<C> {
                         self.entry(file, &format!("{name}.{key}"), value)?;
                     }
                 }
-                value if name == C::RULES => match self.config.add_rules(value, file)? {
-                    Some(origins) => self.rule_origins.extend(origins),
+                value => match C::LISTS.iter().find(|list| list.name == name) {
+                    Some(list) => self.sections(file, list, value)?,
                     None => self.entry(file, name, value)?,
                 },
-                value => self.entry(file, name, value)?,
             }
         }
         self.files.push(file.path.clone());
         Ok(())
+    }
+
+    fn sections(
+        &mut self,
+        file: &ConfigFile,
+        list: &List,
+        value: &toml::Value,
+    ) -> Result<(), ConfigError> {
+        let tables = list.tables(value, &file.origin(list.name))?;
+        let origins = (0..tables.len()).map(|index| file.origin_of_entry(list.name, index));
+        let sections: Vec<_> = tables.into_iter().zip(origins).collect();
+        let known = self.sections.entry(list.name).or_default();
+        known.extend(sections.iter().map(|(_, origin)| origin.clone()));
+        self.config.add_sections(list, sections)
     }
 
     fn entry(

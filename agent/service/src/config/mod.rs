@@ -33,10 +33,8 @@ pub trait Configuration: Sized + 'static {
     const MAIN: &'static str;
     /// Environment variables that give a key besides its own, and count less: name and key.
     const SHARED: &'static [(&'static str, &'static str)] = &[];
-    /// The name of the list of sections that are rules.
-    const RULES: &'static str = "allow";
-    /// True if a reload puts those into effect.
-    const RULES_RELOAD: bool = true;
+    /// The lists of sections that a file may have.
+    const LISTS: &'static [List] = &[];
 
     /// All keys, in the order in which they are printed.
     fn keys() -> &'static [Key<Self>];
@@ -52,27 +50,56 @@ pub trait Configuration: Sized + 'static {
     /// Passwords by the key that gave them, so that a change can be noticed.
     fn secrets(&self) -> Vec<(&'static str, Secret)>;
 
-    /// Takes the rules of a file, and tells where they stand; `None` where there are no rules.
+    /// Takes sections of a list, each with where it stands.
     ///
     /// # Errors
     ///
     /// With the first one that is wrong.
-    fn add_rules(
+    fn add_sections(
         &mut self,
-        _list: &toml::Value,
-        _file: &ConfigFile,
-    ) -> Result<Option<Vec<Origin>>, ConfigError> {
-        Ok(None)
+        _list: &List,
+        _sections: Vec<(toml::Table, Origin)>,
+    ) -> Result<(), ConfigError> {
+        Ok(())
     }
 
-    /// The rules as they were written.
-    fn rules(&self) -> &[toml::Table] {
+    /// The sections of a list as they were written.
+    fn sections(&self, _list: &List) -> &[toml::Table] {
         &[]
     }
 
     /// The key of that name.
     fn find(name: &str) -> Option<&'static Key<Self>> {
         Self::keys().iter().find(|key| key.name == name)
+    }
+}
+
+/// A list of sections, `[[name]]`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct List {
+    pub name: &'static str,
+    /// True if a reload puts changed ones into effect.
+    pub reloads: bool,
+}
+
+impl List {
+    /// The tables of such a list.
+    ///
+    /// # Errors
+    ///
+    /// When it is something else.
+    pub fn tables(
+        &self,
+        value: &toml::Value,
+        origin: &Origin,
+    ) -> Result<Vec<toml::Table>, ConfigError> {
+        let tables = value.as_array().map(|all| all.iter().map(|it| it.as_table().cloned()));
+        tables.and_then(Iterator::collect).ok_or_else(|| ConfigError::Value {
+            key: self.name.to_owned(),
+            value: value.to_string(),
+            origin: origin.clone(),
+            rule: format!("must be sections that begin with [[{}]]", self.name),
+        })
     }
 }
 
@@ -88,7 +115,7 @@ pub struct Change {
     pub reloads: bool,
 }
 
-/// The differences of `new` to `old`, in the order of [`Configuration::keys`], and the rules last.
+/// The differences of `new` to `old`, in the order of [`Configuration::keys`], and lists of sections last.
 pub fn changes<C: Configuration>(old: &C, new: &C) -> Vec<Change> {
     let mut changes: Vec<_> = C::keys()
         .iter()
@@ -105,13 +132,15 @@ pub fn changes<C: Configuration>(old: &C, new: &C) -> Vec<Change> {
             Some(Change { key: key.name, old, new, reloads: key.reloads })
         })
         .collect();
-    if old.rules() != new.rules() {
-        let rules = |config: &C| match config.rules().len() {
-            1 => "1 rule".to_owned(),
-            count => format!("{count} rules"),
-        };
-        let (old, new) = (rules(old), rules(new));
-        changes.push(Change { key: C::RULES, old, new, reloads: C::RULES_RELOAD });
+    for list in C::LISTS {
+        if old.sections(list) != new.sections(list) {
+            let count = |config: &C| match config.sections(list).len() {
+                1 => "1 rule".to_owned(),
+                count => format!("{count} rules"),
+            };
+            let (old, new) = (count(old), count(new));
+            changes.push(Change { key: list.name, old, new, reloads: list.reloads });
+        }
     }
     changes
 }
