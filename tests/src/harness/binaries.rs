@@ -5,8 +5,13 @@ use std::process::Command;
 
 /// The path of a program of this workspace, built with the same profile as the caller.
 ///
-/// Cargo tells a test the paths of its own package's programs only; the others lie beside them.
+/// Cargo tells a test the paths of its own package's programs only; the others lie beside them. A variable such as
+/// `TENURE_PROGRAM_TENURED` names another one, as that of an earlier version (`tests/long skew`).
 pub fn binary(name: &str) -> PathBuf {
+    let variable = format!("TENURE_PROGRAM_{}", name.to_uppercase().replace('-', "_"));
+    if let Some(path) = std::env::var_os(variable) {
+        return path.into();
+    }
     let this = std::env::current_exe().expect("a running program has a path");
     let beside = this.parent().expect("a program lies in a directory");
     let profile = if beside.ends_with("deps") {
