@@ -98,6 +98,37 @@ fn resource(tenant: &str, kind: &str, name: &str) -> Value {
 }
 
 #[test]
+fn times_that_no_store_can_count_with_are_refused() {
+    let key = Key::new("free");
+    let gateway = Gateway::start_with("embedded:", &[&key]);
+    let caller = Caller::new(&gateway, &key);
+    let leader = resource("acme", "leader", "a");
+    for time in [ttl(0), ttl(u64::MAX), ttl(366 * 24 * 3600)] {
+        let with_ttl = |mut body: Value| {
+            body["ttl"] = time.clone();
+            body
+        };
+        let beats = json!({"beats": [with_ttl(caller.beat(1, &leader))]});
+        for (operation, body) in [
+            ("claim", with_ttl(caller.claim(1, &leader, false))),
+            ("announce", with_ttl(caller.announce("acme", "web"))),
+            ("renew", beats),
+        ] {
+            let (status, problem) = caller.ask(operation, &body);
+            assert_eq!((status, &problem["code"]), (422, &json!("invalid")), "{problem}");
+            assert!(problem["detail"].as_str().unwrap().starts_with("ttl: must be"), "{problem}");
+        }
+    }
+    let mut lease = caller.claim(1, &resource("acme", "lease", "a"), false);
+    let terms = |grace: u64| json!({"Lease": {"grace": ttl(grace), "attributes": {}}});
+    lease["terms"] = terms(u64::MAX);
+    assert_eq!(caller.ask("claim", &lease).0, 422);
+    lease["terms"] = terms(1);
+    caller.done("claim", &lease);
+    caller.done("claim", &caller.claim(2, &leader, false));
+}
+
+#[test]
 fn a_key_is_good_within_its_bounds_alone() {
     let bounds = [
         ["--tenant", "acme"],
@@ -108,8 +139,9 @@ fn a_key_is_good_within_its_bounds_alone() {
         ["--priority-max", "0"],
         ["--ttl-max", "30s"],
     ];
-    let keys = [Key::within("bound", bounds.as_flattened()), Key::new("free")];
-    let gateway = Gateway::start_with("embedded:", &[&keys[0], &keys[1]]);
+    let short = Key::within("short", &["--ttl-max", "30s"]);
+    let keys = [Key::within("bound", bounds.as_flattened()), Key::new("free"), short];
+    let gateway = Gateway::start_with("embedded:", &keys.each_ref());
     let [bound, free] = [0, 1].map(|at| Caller::new(&gateway, &keys[at]));
     let own = resource("acme", "leader", "ci/a");
     let foreign = resource("other", "leader", "ci/a");
@@ -126,6 +158,10 @@ fn a_key_is_good_within_its_bounds_alone() {
     let mut long = claim(&own);
     long["ttl"] = ttl(TTL_S + 1);
     bound.refused("claim", &long, "ttl_max");
+    let kept = Caller::new(&gateway, &keys[2]);
+    let mut lease = kept.claim(1, &resource("acme", "lease", "a"), false);
+    lease["terms"] = json!({"Lease": {"grace": ttl(TTL_S + 1), "attributes": {}}});
+    kept.refused("claim", &lease, "ttl_max");
     bound.refused("announce", &bound.announce("acme", "api"), "projects");
     let end = json!({"session": bound.id(0), "tenant": "other", "project": "web-1"});
     bound.refused("end", &end, "tenants");

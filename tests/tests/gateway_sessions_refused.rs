@@ -71,6 +71,8 @@ fn every_refusal_has_its_status_and_a_detail() {
         (&good, REGISTER, "", &wanted("", &json!({})), 422),
         (&good, REGISTER, "", &wanted("x", &json!({"project_id": "a:b"})), 422),
         (&good, REGISTER, "no-uuid", &donna, 422),
+        // Its own project would be left with a master that nobody is.
+        (&good, REGISTER, &session, &wanted("donna", &json!({"project_id": "web-2"})), 422),
         (&good, "GET /api/v1/controller/heartbeat", "", "", 405),
         (&of_other, HEARTBEAT, &session, "", 410),
         (&of_other, RELEASE, &session, "", 410),

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tenure_core::model::{
     Answer, Beat, BeatAnswer, Claim, ClaimAnswer, ClaimId, Failure, GoneReason, Request, Resource,
-    SessionId, SessionRecord, Subject,
+    SessionId, SessionRecord, Subject, Terms,
 };
 use tenure_core::time::Boottime;
 
@@ -43,6 +43,8 @@ struct Live {
     holder: Option<Arc<str>>,
     /// `None` if this gateway did not see the claim.
     session: Option<SessionId>,
+    /// For how long a store keeps it after its ttl.
+    grace: Duration,
     /// When a store forgets it, unless it is renewed.
     until: Boottime,
 }
@@ -120,16 +122,18 @@ impl Account {
                 // The session is there when the store says so; until then it takes room.
                 own.sessions.insert(owner.session, now + *ttl);
             }
-            Request::Claim(Claim { id, resource, owner, ttl, enqueue, .. })
+            Request::Claim(Claim { id, resource, owner, ttl, enqueue, terms })
                 if !own.claims.contains_key(id) =>
             {
                 own.judge(now, |own| own.has_room_for_claim(bounds, *enqueue))?;
+                let grace = grace(terms);
                 let live = Live {
+                    grace,
                     stage: Stage::Asked { queues: *enqueue },
                     resource: resource.clone(),
                     holder: Some(Arc::clone(&owner.name)),
                     session: Some(owner.session),
-                    until: now + *ttl,
+                    until: now + *ttl + grace,
                 };
                 own.put(*id, live);
             }
@@ -258,7 +262,7 @@ impl Own {
         answer: &ClaimAnswer,
         facts: &mut Vec<Fact>,
     ) {
-        let Claim { id, resource, owner, ttl, .. } = claim;
+        let Claim { id, resource, owner, ttl, terms, .. } = claim;
         let stage = match answer {
             ClaimAnswer::Held { token, .. } => Stage::Held(*token),
             ClaimAnswer::Waiting { .. } => Stage::Waiting,
@@ -269,7 +273,8 @@ impl Own {
         };
         let (resource, session) = (resource.clone(), Some(owner.session));
         let holder = Some(Arc::clone(&owner.name));
-        let live = Live { stage, resource, holder, session, until: now + *ttl };
+        let grace = grace(terms);
+        let live = Live { stage, resource, holder, session, grace, until: now + *ttl + grace };
         self.stands(*id, live, facts);
     }
 
@@ -297,13 +302,15 @@ impl Own {
                 if let Some(live) = self.claims.get_mut(claim)
                     && live.stage == stage
                 {
-                    live.until = until;
+                    live.until = until + live.grace;
                     return;
                 }
                 let known = self.claims.get(claim);
                 let session = known.and_then(|live| live.session);
                 let holder = known.and_then(|live| live.holder.clone());
-                let live = Live { stage, resource: resource.clone(), holder, session, until };
+                let grace = known.map_or(Duration::ZERO, |live| live.grace);
+                let (resource, until) = (resource.clone(), until + grace);
+                let live = Live { stage, resource, holder, session, grace, until };
                 self.stands(*claim, live, facts);
             }
             (Subject::Session { .. }, _) => {}
@@ -362,6 +369,13 @@ impl Own {
         let live = self.claims.remove(&id)?;
         self.waiting -= usize::from(live.may_wait());
         Some(live)
+    }
+}
+
+fn grace(terms: &Terms) -> Duration {
+    match terms {
+        Terms::Lease { grace, .. } => *grace,
+        Terms::Master { .. } | Terms::Leader | Terms::Semaphore { .. } => Duration::ZERO,
     }
 }
 

@@ -144,6 +144,9 @@ impl KeyBounds {
             Terms::Leader | Terms::Semaphore { .. } | Terms::Lease { .. } => None,
         };
         self.judge_ask(&Ask { priority, ..Ask::resource(tenant, *kind, name) })?;
+        if let Terms::Lease { grace, .. } = terms {
+            self.judge_time("grace", *grace)?;
+        }
         self.judge_ttl(*ttl)
     }
 
@@ -156,9 +159,13 @@ impl KeyBounds {
     }
 
     fn judge_ttl(&self, ttl: Duration) -> Result<(), Denied> {
+        self.judge_time("ttl", ttl)
+    }
+
+    fn judge_time(&self, what: &str, time: Duration) -> Result<(), Denied> {
         match self.ttl_max {
-            Some(max) if ttl > max => {
-                let what = format!("a ttl of {}", show(ttl));
+            Some(max) if time > max => {
+                let what = format!("a {what} of {}", show(time));
                 Err(Denied { bound: "ttl_max", is_quota: false, what, rule: show(max) })
             }
             _ => Ok(()),

@@ -19,8 +19,9 @@ use crate::store::Store;
 /// changes, and is asked as seldom as whoever waits for hints asks.
 const LOOK_EVERY_SHARED: Duration = Duration::from_millis(200);
 const LOOK_EVERY_OWN: Duration = Duration::from_secs(1);
-/// How many times as long as a reading took the store is left alone after it.
+/// How many times as long as a reading took the store is left alone after it, and for how long at most.
 const REST: u32 = 9;
+const REST_MAX: Duration = Duration::from_millis(250);
 /// After a question that failed.
 const FAILED_REST: Duration = Duration::from_millis(500);
 /// Routes of a page. A store reads so many at once.
@@ -28,7 +29,7 @@ const PAGE: usize = 256;
 /// Most routes of a tenant; more are not told of.
 const ROUTES_MAX: usize = 65_536;
 /// Questions for single routes that the store has at a time, and between two looks at the table.
-const ASKED_AT_ONCE: usize = 8;
+const ASKED_AT_ONCE: usize = 32;
 const ASKED_PER_TURN: usize = 256;
 /// A store rounds times down.
 const JUST_AFTER: Duration = Duration::from_millis(2);
@@ -139,7 +140,7 @@ impl Reader {
                 true
             }
         };
-        rest(clock::now().since(began) * REST).await;
+        rest((clock::now().since(began) * REST).min(REST_MAX)).await;
         again
     }
 

@@ -13,6 +13,9 @@ use crate::keys::KeysCommand;
 /// gateway over the store goes by; it goes into a file of the agent, which is started as
 /// `tenured --upstream https://HOST:8740 --upstream-secret-file FILE`.
 ///
+/// The same port serves the control plane of RFC-049 over gRPC, mailboxes with their runners and proxies:
+/// `tenured-gateway --standalone --listen 127.0.0.1:8981` is one for this host.
+///
 /// Every setting can also be given in a file or in the environment: the key `stop.deadline` as
 /// TENURED_GATEWAY_STOP_DEADLINE. Flags win over the environment, the environment over files.
 /// `tenured-gateway check-config` prints what is in effect, and where each value comes from.

@@ -20,6 +20,7 @@ use anyhow::Context;
 pub use flags::{Cli, Command, Flags};
 pub use manual::manual;
 pub use mode::Mode;
+use nix::unistd::{AccessFlags, access};
 pub use tenure_service::config::{Change, ConfigError, Environment, changes};
 use tenure_service::config::{Configuration, Key, List, Origin, files_in};
 use tenure_service::telemetry::LogFormat;
@@ -34,6 +35,7 @@ use crate::tls;
 
 /// The directory of the configuration of this host's gateway.
 const SYSTEM: &str = "/etc/tenured-gateway";
+const NAME: &str = "tenured-gateway";
 const RUNTIME: &str = "/run/tenured-gateway";
 const STATE: &str = "/var/lib/tenured-gateway";
 /// The file in the state directory with the keys beside an embedded store.
@@ -224,13 +226,31 @@ fn check(settings: &Settings) -> Result<(), Broken> {
     Ok(())
 }
 
+/// Where the service manager says, or where the file-system hierarchy puts it; of a user who may not write there,
+/// below the XDG directories, or in /tmp.
+fn directories(environment: &Environment) -> (PathBuf, PathBuf) {
+    let system = |variable: &str, path: &str| {
+        let is_ours = environment.uid == 0 || access(path, AccessFlags::W_OK).is_ok();
+        environment.first_of(variable).or_else(|| is_ours.then(|| PathBuf::from(path)))
+    };
+    let runtime = system("RUNTIME_DIRECTORY", RUNTIME).unwrap_or_else(|| {
+        let own = environment.directory("XDG_RUNTIME_DIR").filter(|path| path.is_dir());
+        let shared = || Path::new("/tmp").join(format!("{NAME}-{}", environment.uid));
+        own.map_or_else(shared, |own| own.join(NAME))
+    });
+    let state = system("STATE_DIRECTORY", STATE).unwrap_or_else(|| {
+        let home = || Some(environment.directory("HOME")?.join(".local/state"));
+        let own = environment.directory("XDG_STATE_HOME").or_else(home);
+        own.map_or_else(|| runtime.join("state"), |own| own.join(NAME))
+    });
+    (runtime, state)
+}
+
 fn defaults(environment: &Environment) -> Settings {
     let stores = Stores::default();
     #[expect(clippy::expect_used, reason = "without a URL the store takes no settings")]
     let opener = stores.resolve(None, &Credentials::default()).expect("a store by default");
-    let first = |variable: &str, default: &str| {
-        environment.first_of(variable).unwrap_or_else(|| PathBuf::from(default))
-    };
+    let (runtime_dir, state_dir) = directories(environment);
     Settings {
         mode: Mode::default(),
         listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 8740)),
@@ -243,8 +263,8 @@ fn defaults(environment: &Environment) -> Settings {
         tls: TlsPaths::default(),
         limits: Limits { connections: 16_384, per_address: 4096 },
         insecure: false,
-        state_dir: first("STATE_DIRECTORY", STATE),
-        runtime_dir: first("RUNTIME_DIRECTORY", RUNTIME),
+        state_dir,
+        runtime_dir,
         log: "info".to_owned(),
         log_format: LogFormat::default(),
         session_ttl: Duration::from_secs(90),

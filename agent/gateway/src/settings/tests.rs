@@ -189,3 +189,16 @@ fn every_flag_is_a_key() {
         assert_eq!(loaded.origin(key), &Origin::Flag(flag));
     }
 }
+
+#[test]
+fn a_user_who_may_not_write_to_the_systems_directories_has_own_ones() {
+    let of = |uid: u32, variables: &[(&str, &str)]| {
+        let variables = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).into()));
+        super::directories(&Environment { variables: variables.collect(), uid })
+    };
+    let both = |runtime: &str, state: &str| (PathBuf::from(runtime), PathBuf::from(state));
+    let system = both("/run/tenured-gateway", "/var/lib/tenured-gateway");
+    assert_eq!(of(0, &[("HOME", "/root"), ("XDG_RUNTIME_DIR", "/tmp")]), system);
+    let managed = [("RUNTIME_DIRECTORY", "/run/a"), ("STATE_DIRECTORY", "/var/a:/var/b")];
+    assert_eq!(of(7, &managed), both("/run/a", "/var/a"));
+}

@@ -8,7 +8,7 @@ use axum::http::HeaderMap;
 use axum::response::Response;
 use serde::{Deserialize, Serialize};
 use tenure_core::model::{
-    Claim, ClaimId, Owner, Request, SessionId, SessionRecord, Terms, Within, defaults,
+    Claim, ClaimId, Members, Owner, Request, SessionId, SessionRecord, Terms, Within, defaults,
 };
 use tenure_host::clock;
 use tenure_wire::{Code, DEFAULT_TENANT, Role};
@@ -84,9 +84,15 @@ async fn begin(face: Arc<Face>, caller: &Caller, call: Call) -> Result<Response,
         &record.owner.host,
     ];
     let is_named = named.is_some();
-    let within = Within::Session(session);
+    let known = match is_named {
+        true => face.members(caller, Within::Session(session), false).await?,
+        false => None,
+    };
+    if let Some(known) = known.as_ref().filter(|it| !is_of(&record, it)) {
+        return Err(elsewhere(session, known));
+    }
     // One that goes on with its session may run for master as often as it likes.
-    if !is_named || face.members(caller, within, false).await?.is_none() {
+    if known.is_none() {
         let calm = face.plane.churn.register(clock::now(), &identity);
         calm.map_err(|wait| over_and_over(&record, wait))?;
     }
@@ -95,6 +101,20 @@ async fn begin(face: Arc<Face>, caller: &Caller, call: Call) -> Result<Response,
     // Goes on when its caller hangs up, so that nobody is left master whom nobody knows of.
     tokio::spawn(beginning.run(reply));
     answer.await.unwrap_or_else(|_| Err(super::strange()))
+}
+
+fn is_of(record: &SessionRecord, Members { tenant, project, .. }: &Members) -> bool {
+    (&record.tenant, &record.project) == (tenant, project)
+}
+
+/// A session that is master there would leave its project without one that works.
+fn elsewhere(session: SessionId, Members { tenant, project, .. }: &Members) -> Refused {
+    let detail = format!(
+        "x-prism-session-id: session {} is of project {project:?} of tenant {tenant:?}: release it first, or register \
+         without that header",
+        session.0
+    );
+    Refused::new(Code::Invalid, detail)
 }
 
 impl Beginning {
