@@ -80,8 +80,7 @@ impl Follow {
         if is_known && now.since(self.read_at) < READ_EVERY {
             return Ok(());
         }
-        let keys = self.keys.read().await?;
-        self.face.take_keys(keys);
+        self.face.read_keys(&self.keys, self.version.is_none()).await?;
         self.version = Some(version);
         self.read_at = now;
         Ok(())

@@ -170,8 +170,12 @@ impl Place {
             Place::None => Err(Error::msg(NO_PLACE)),
             Place::File(file) => Keys::read(file).with_context(|| format!("{}", file.display())),
             Place::Store(opener) => in_runtime(async {
-                let read = keys_of(&**opener)?.read().await;
-                read.map_err(|failure| Error::msg(failure.cause().to_owned()))
+                let keys = keys_of(&**opener)?;
+                let read = async {
+                    keys.remove_expired().await?;
+                    keys.read().await
+                };
+                read.await.map_err(|failure| Error::msg(failure.cause().to_owned()))
             }),
         }
     }
@@ -193,7 +197,7 @@ fn say(text: &str) -> anyhow::Result<()> {
 /// A line for each key.
 fn listed(now: u64, keys: &[Listed<'_>], notes_uses: bool) -> String {
     let mut text = String::new();
-    for Listed { id, principal, expires_at, used_at, bounds, .. } in keys {
+    for Listed { id, principal, expires_at, used_at, joined, bounds, .. } in keys {
         let end = match expires_at {
             None => "no end".to_owned(),
             Some(at) if *at <= now => format!("expired {}", date(*at)),
@@ -204,10 +208,11 @@ fn listed(now: u64, keys: &[Listed<'_>], notes_uses: bool) -> String {
             // One line of TOML each.
             false => toml::to_string(bounds).unwrap_or_default().trim_end().replace('\n', ", "),
         };
-        let used = match used_at {
-            Some(at) => format!("used {}  ", date(*at)),
-            None if notes_uses => "never used  ".to_owned(),
-            None => String::new(),
+        let used = match (joined, used_at) {
+            (Some(own), _) => format!("exchanged for {own}  "),
+            (None, Some(at)) => format!("used {}  ", date(*at)),
+            (None, None) if notes_uses => "never used  ".to_owned(),
+            (None, None) => String::new(),
         };
         // Writing to a text cannot fail.
         let _ = writeln!(text, "{id}  {principal:?}  {end}  {used}{bounds}");

@@ -26,19 +26,27 @@ pub struct KeyRecord {
     pub created_at: Option<u64>,
     /// s since 1970, a minute or so behind; `None` if it never was.
     pub used_at: Option<u64>,
+    /// The id of the key that a join key was exchanged for.
+    pub joined: Option<String>,
 }
 
 /// The outcome of the exchange of a join key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Joined {
-    /// The new key is there, by this or by an earlier copy of the same exchange.
+    /// The new key is there.
     Done,
+    /// It was there by an earlier copy of the same exchange.
+    Again,
     /// The join key was exchanged for another key.
     Used,
     /// It was exchanged for this key, which was taken out since.
     Revoked,
-    /// There is another key with the new one's id.
+    /// There is a key with the new one's id.
     Taken,
+    /// The join key was taken out.
+    Gone,
+    /// There are [`KEYS_MAX`] keys.
+    Full,
 }
 
 /// The keys in a store.
@@ -46,16 +54,23 @@ pub trait Keyring: Debug + Send + Sync {
     /// A text that is another one after each change of a key. Uses are no changes.
     fn version(&self) -> Asking<'_, String>;
 
+    /// The ids of all keys, in no order, also where the keys cannot be read.
+    fn ids(&self) -> Asking<'_, Vec<String>>;
+
     /// All keys, in no order.
     fn all(&self) -> Asking<'_, Vec<KeyRecord>>;
 
-    /// Adds a key, or puts it in the place of one with its id.
-    fn put(&self, key: KeyRecord) -> Asking<'_, ()>;
+    /// The key with that id.
+    fn one(&self, id: String) -> Asking<'_, Option<KeyRecord>>;
 
-    /// Takes a key out; `false` if it was not there.
-    fn remove(&self, id: String) -> Asking<'_, bool>;
+    /// Adds a key, or puts it in the place of one with its id; `false` if there are [`KEYS_MAX`] others.
+    fn put(&self, key: KeyRecord) -> Asking<'_, bool>;
 
-    /// Adds a key in exchange for a join key, once, however many ask at the same time.
+    /// Takes keys out; how many of them were there.
+    fn remove(&self, ids: Vec<String>) -> Asking<'_, u64>;
+
+    /// Adds a key in exchange for a join key, once, however many ask at the same time. It is not added again once
+    /// somebody took it out.
     fn join(&self, join: String, key: KeyRecord) -> Asking<'_, Joined>;
 
     /// Notes when keys were used last.

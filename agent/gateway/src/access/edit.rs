@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use super::file::{Keys, KeysError, read_text};
 use super::written::{Written, WrittenBounds, WrittenKey};
 use tenure_stores::gateway::key::{KeyId, New};
+use tenure_stores::keyring::KEYS_MAX;
 
 const SECTION: &str = "[[key]]";
 
@@ -40,6 +41,15 @@ pub enum EditError {
     NoKey(KeyId),
     #[error("the lines of key {0} are not where they are expected; change the file by hand")]
     Unclear(KeyId),
+    #[error(
+        "key {0} is a join key, good for one exchange: make another with keys add --once, and revoke this one"
+    )]
+    JoinKey(KeyId),
+    #[error(
+        "there are {KEYS_MAX} keys in the store, and there may be no more: take some out with keys revoke; those that \
+         expired a day ago are gone with the next keys add"
+    )]
+    Full,
     #[error("the system gives no randomness: {0}")]
     NoRandomness(getrandom::Error),
     #[error("cannot be written")]
@@ -85,6 +95,9 @@ impl Edit {
             }
             Edit::Rotate { id, old_expires_at, expires_at } => {
                 let WrittenKey { principal, bounds, expires_at: old, .. } = find(text, *id)?;
+                if bounds.once {
+                    return Err(EditError::JoinKey(*id));
+                }
                 let new = New::make().map_err(EditError::NoRandomness)?;
                 let line = Keys::line(&new, &principal, *expires_at, &bounds)?;
                 // One that ends earlier goes on to do so.

@@ -1,6 +1,6 @@
 //! The file of keys, as the gateway reads it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io::{ErrorKind, Read};
 use std::os::unix::fs::MetadataExt;
@@ -23,14 +23,14 @@ const FILE_BYTES_MAX: u64 = 16 << 20;
 const FOR_OTHERS_TO_WRITE: u32 = 0o022;
 
 /// Everybody who is let in. A key takes about 500 bytes, and is found in the same time among ten thousand.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub struct Keys {
     keys: HashMap<KeyId, Key>,
     principals: HashMap<Arc<str>, Arc<Principal>>,
     marks: HashMap<Mark, Arc<Principal>>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Key {
     hash: SecretHash,
     right: Right,
@@ -39,6 +39,7 @@ struct Key {
     expires_at: Option<u64>,
     created_at: Option<u64>,
     used: Arc<Used>,
+    joined: Option<String>,
 }
 
 /// When a key was used last, s since 1970; 0 for never.
@@ -79,6 +80,8 @@ pub struct Listed<'a> {
     pub expires_at: Option<u64>,
     pub created_at: Option<u64>,
     pub used_at: Option<u64>,
+    /// The id of the key that a join key was exchanged for.
+    pub joined: Option<&'a str>,
     pub bounds: &'a WrittenBounds,
 }
 
@@ -159,7 +162,8 @@ impl Keys {
         key: WrittenKey,
         known: &mut HashMap<Arc<WrittenBounds>, Arc<KeyBounds>>,
     ) -> Result<(), KeysError> {
-        let WrittenKey { id, principal, sha256, expires_at, created_at, used_at, bounds } = key;
+        let WrittenKey { id, principal, sha256, expires_at, created_at, used_at, joined, bounds } =
+            key;
         let wrong = |rule: &str| KeysError::Key { id: id.clone(), rule: rule.to_owned() };
         let parsed = KeyId::parse(&id);
         let parsed = parsed.ok_or_else(|| wrong("id must be 8 characters a to z and 2 to 7"))?;
@@ -188,7 +192,7 @@ impl Keys {
         };
         let right = Right { principal, bounds };
         let used = Arc::new(Used::known(used_at));
-        let key = Key { hash, right, written, expires_at, created_at, used };
+        let key = Key { hash, right, written, expires_at, created_at, used, joined };
         match self.keys.insert(parsed, key) {
             Some(_) => Err(wrong("is there twice: take one of the two out")),
             None => Ok(()),
@@ -249,6 +253,13 @@ impl Keys {
         self.keys.contains_key(&id)
     }
 
+    /// The same keys without those that have other ids.
+    pub(super) fn only(&self, ids: &HashSet<KeyId>) -> Keys {
+        let mut keys = self.clone();
+        keys.keys.retain(|id, _| ids.contains(id));
+        keys
+    }
+
     /// The uses of keys that nobody was told of for so many seconds.
     pub fn uses(&self, now: u64, after: u64) -> Vec<(KeyId, u64)> {
         let news = |(id, key): (&KeyId, &Key)| Some((*id, key.used.take_news(now, after)?));
@@ -283,6 +294,7 @@ impl Keys {
             expires_at: key.expires_at,
             created_at: key.created_at,
             used_at: Some(key.used.at.load(Relaxed)).filter(|at| *at > 0),
+            joined: key.joined.as_deref(),
             bounds: &key.written,
         });
         let mut keys = Vec::from_iter(each);

@@ -9,6 +9,7 @@ mod pace;
 mod shared;
 mod written;
 
+use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -187,6 +188,14 @@ impl Access {
         *current = Arc::new(keys);
         let change = |(key, principal, change)| KeyChange { key, principal, change };
         changes.into_iter().map(change).collect()
+    }
+
+    /// The keys that it goes by, without those that have other ids.
+    pub fn only(&self, ids: &HashSet<KeyId>) -> Keys {
+        match &self.rule {
+            Rule::Keys(keys) => current(keys).only(ids),
+            Rule::Anybody(_) | Rule::Certificates => Keys::default(),
+        }
     }
 
     /// The caller that sent a request. One that shows a key is whose that is, also if its connection has a

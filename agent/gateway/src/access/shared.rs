@@ -1,9 +1,11 @@
 //! Keys in the store, which every gateway over it goes by.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use tenure_core::model::Failure;
 use tenure_stores::keyring::{Joined, KeyRecord, Keyring};
+use tokio::sync::{Mutex, MutexGuard};
 use tracing::error;
 
 use super::edit::{Edit, EditError};
@@ -12,9 +14,12 @@ use super::now;
 use super::written::WrittenKey;
 use tenure_stores::gateway::key::{KeyId, New, SecretHash};
 
+/// How long keys are listed after their end, s: clocks may differ by as much.
+const EXPIRED_KEPT_S: u64 = 24 * 60 * 60;
+
 /// The keys of a store.
 #[derive(Debug, Clone)]
-pub struct StoreKeys(Arc<dyn Keyring>);
+pub struct StoreKeys(Arc<dyn Keyring>, Arc<Mutex<()>>);
 
 /// Why the keys of a store cannot be changed. They stay as they were, or the change is not whole and can be
 /// made again.
@@ -34,7 +39,12 @@ impl From<Failure> for StoreKeysError {
 
 impl StoreKeys {
     pub fn new(ring: Arc<dyn Keyring>) -> StoreKeys {
-        StoreKeys(ring)
+        StoreKeys(ring, Arc::default())
+    }
+
+    /// The turn of whoever reads all keys, to go by them.
+    pub async fn turn(&self) -> MutexGuard<'_, ()> {
+        self.1.lock().await
     }
 
     /// A text that is another one after each change.
@@ -63,6 +73,27 @@ impl StoreKeys {
         Ok(keys)
     }
 
+    /// The ids of all keys, also where the keys cannot be read.
+    ///
+    /// # Errors
+    ///
+    /// As the store fails.
+    pub async fn ids(&self) -> Result<HashSet<KeyId>, Failure> {
+        Ok(self.0.ids().await?.iter().filter_map(|id| KeyId::parse(id)).collect())
+    }
+
+    /// Removes keys that expired so long ago that no gateway's clock lets them in.
+    ///
+    /// # Errors
+    ///
+    /// As the store fails.
+    pub async fn remove_expired(&self) -> Result<(), Failure> {
+        let before = now().saturating_sub(EXPIRED_KEPT_S);
+        let keys = self.0.all().await?.into_iter();
+        let expired = keys.filter(|key| key.expires_at.is_some_and(|at| at <= before));
+        self.0.remove(expired.map(|key| key.id).collect()).await.map(drop)
+    }
+
     /// Notes when keys were used last.
     ///
     /// # Errors
@@ -84,11 +115,15 @@ impl StoreKeys {
                 let made = if bounds.once { New::make_join() } else { New::make() };
                 let new = made.map_err(EditError::NoRandomness)?;
                 let key = WrittenKey::of(&new, principal, *expires_at, bounds);
+                self.remove_expired().await?;
                 self.put(key).await?;
                 Ok(Some(new))
             }
             Edit::Rotate { id, old_expires_at, expires_at } => {
                 let old = self.find(*id).await?;
+                if old.bounds.once {
+                    return Err(EditError::JoinKey(*id).into());
+                }
                 let new = New::make().map_err(EditError::NoRandomness)?;
                 self.put(WrittenKey::of(&new, &old.principal, *expires_at, &old.bounds)).await?;
                 // One that ends earlier goes on to do so.
@@ -96,9 +131,9 @@ impl StoreKeys {
                 self.put(WrittenKey { expires_at: Some(at), ..old }).await?;
                 Ok(Some(new))
             }
-            Edit::Revoke { id } => match self.0.remove(id.to_string()).await? {
-                true => Ok(None),
-                false => Err(EditError::NoKey(*id).into()),
+            Edit::Revoke { id } => match self.0.remove(vec![id.to_string()]).await? {
+                0 => Err(EditError::NoKey(*id).into()),
+                _ => Ok(None),
             },
         }
     }
@@ -125,36 +160,38 @@ impl StoreKeys {
             bounds,
             expires_at: None,
             created_at: Some(now()),
-            used_at: None,
+            ..KeyRecord::default()
         };
         Ok(self.0.join(join.to_string(), key).await?)
     }
 
     async fn find(&self, id: KeyId) -> Result<WrittenKey, StoreKeysError> {
-        let name = id.to_string();
-        let record = self.0.all().await?.into_iter().find(|record| record.id == name);
-        let record = record.ok_or(EditError::NoKey(id))?;
+        let record = self.0.one(id.to_string()).await?.ok_or(EditError::NoKey(id))?;
         Ok(written(record).map_err(EditError::Keys)?)
     }
 
     async fn put(&self, key: WrittenKey) -> Result<(), StoreKeysError> {
         // What no gateway could read is not written.
         Keys::default().add_one(key.clone()).map_err(EditError::Keys)?;
-        let WrittenKey { id, principal, sha256, expires_at, created_at, used_at, bounds } = key;
+        let WrittenKey { id, principal, sha256, expires_at, created_at, bounds, .. } = key;
         let bounds = serde_json::to_string(&bounds)
             .map_err(|error| EditError::Keys(KeysError::NotKeys(error.to_string())))?;
         let created_at = created_at.or(Some(now()));
-        let record = KeyRecord { id, principal, sha256, bounds, expires_at, created_at, used_at };
-        Ok(self.0.put(record).await?)
+        let own = KeyRecord { id, principal, sha256, bounds, expires_at, ..KeyRecord::default() };
+        match self.0.put(KeyRecord { created_at, ..own }).await? {
+            true => Ok(()),
+            false => Err(EditError::Full.into()),
+        }
     }
 }
 
 fn written(record: KeyRecord) -> Result<WrittenKey, KeysError> {
-    let KeyRecord { id, principal, sha256, bounds, expires_at, created_at, used_at } = record;
+    let KeyRecord { id, principal, sha256, bounds, expires_at, created_at, used_at, joined } =
+        record;
     // A bound that this version does not know must not be left out.
     let bounds = serde_json::from_str(&bounds).map_err(|error| KeysError::Key {
         id: id.clone(),
         rule: format!("its bounds cannot be read: {error}"),
     })?;
-    Ok(WrittenKey { id, principal, sha256, expires_at, created_at, used_at, bounds })
+    Ok(WrittenKey { id, principal, sha256, expires_at, created_at, used_at, joined, bounds })
 }

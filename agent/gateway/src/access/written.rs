@@ -31,6 +31,9 @@ pub(super) struct WrittenKey {
     /// As the store has it, which notes uses; a file has none.
     #[serde(skip)]
     pub(super) used_at: Option<u64>,
+    /// The id of the key that a join key was exchanged for, as the store has it.
+    #[serde(skip)]
+    pub(super) joined: Option<String>,
     // A table of its own, after all else: serde cannot refuse unknown words in one that is flattened.
     #[serde(default, skip_serializing_if = "WrittenBounds::is_empty")]
     pub(super) bounds: WrittenBounds,
@@ -51,6 +54,7 @@ impl WrittenKey {
             expires_at,
             created_at: Some(now()),
             used_at: None,
+            joined: None,
             bounds: bounds.clone(),
         }
     }

@@ -13,7 +13,7 @@ use tracing::info;
 
 use super::Face;
 use super::refused::Refused;
-use crate::access::{Caller, Event, Fact, KeyChange, Keys, Peer};
+use crate::access::{Caller, Event, Fact, KeyChange, Keys, Peer, StoreKeys};
 use crate::store::{Gone, Observer};
 use crate::trail::By;
 
@@ -127,6 +127,31 @@ impl Face {
             _ => {}
         }
         Ok(answer)
+    }
+
+    /// Goes by the keys that are in the store now, and writes down what is different, unless they are the first.
+    ///
+    /// # Errors
+    ///
+    /// As the store fails. Keys that are not there any more let nobody in, even if the others cannot be read.
+    pub async fn read_keys(&self, keys: &StoreKeys, is_first: bool) -> Result<(), Failure> {
+        // What was read earlier must not come after what was read later: it may have keys that were revoked.
+        let _turn = keys.turn().await;
+        match keys.read().await {
+            Ok(keys) if is_first => {
+                self.metrics.keys.set(keys.count() as u64);
+                self.access.replace(keys);
+                Ok(())
+            }
+            Ok(keys) => {
+                self.take_keys(keys);
+                Ok(())
+            }
+            Err(failure) => {
+                self.take_keys(self.access.only(&keys.ids().await?));
+                Err(failure)
+            }
+        }
     }
 
     /// Goes by these keys from now on, and writes down what is different.

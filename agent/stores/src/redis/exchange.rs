@@ -28,6 +28,7 @@ pub use renew::at_once;
 pub use reply::ReplyError;
 use revoke::RevokePage;
 use routes::RoutesPage;
+pub(super) use scripts::PUT_KEY;
 pub use scripts::{Invocation, Script};
 use standing::StandingPage;
 pub use steady::Grants;

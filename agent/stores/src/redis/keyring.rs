@@ -13,21 +13,17 @@ use tokio::time::timeout;
 use super::address::Address;
 use super::commands;
 use super::connection::Connection;
-use super::exchange::ReplyError;
 use super::exchange::reply::{Items, count, list, text, text_if_any};
+use super::exchange::{Invocation, PUT_KEY, ReplyError};
 use super::layout::Layout;
 use super::settings::RedisAccess;
 use crate::keyring::{Asking, Joined, KEYS_MAX, KeyRecord, Keyring};
 use crate::remote::{Dialer, Link, Purpose};
 
 /// The fields of a key's hash, in the order in which they are read.
-const FIELDS: [&str; 5] = ["principal", "sha256", "bounds", "expires_at", "created_at"];
-
-const SHA256: &str = "sha256";
-/// Fields of a join key: what it was exchanged for …
+const FIELDS: [&str; 6] = ["principal", "sha256", "bounds", "expires_at", "created_at", JOINED];
+/// The field of a join key that has what it was exchanged for: `id:sha256`.
 const JOINED: &str = "joined";
-/// … and that this was there: it is not added again once somebody takes it out.
-const JOIN_DONE: &str = "join_done";
 
 /// The keys in a Redis, over a connection of their own.
 #[derive(Debug)]
@@ -92,28 +88,57 @@ impl RedisKeyring {
         Ok(replies.into_iter().next().unwrap_or(Value::Nil))
     }
 
-    /// The last command of a change: until it has run, nobody need notice.
-    fn changed(&self) -> Cmd {
-        let mut command = cmd("SET");
-        // Another one than those of all times, also in a store that was emptied.
-        let version = getrandom::u64().unwrap_or_default();
-        command.arg(self.layout.keys_version()).arg(format!("{version:016x}"));
-        command
+    /// Adds a key, for a join key if one is given, in one step: a part of it is never there.
+    async fn add(&self, key: KeyRecord, join: Option<String>) -> Result<Joined, Failure> {
+        let KeyRecord { id, principal, sha256, bounds, expires_at, created_at, .. } = key;
+        let call = Invocation::new(&PUT_KEY)
+            .key(self.layout.key(&id))
+            .key(self.layout.keys())
+            .key(self.layout.keys_version());
+        let call = join.into_iter().fold(call, |call, join| call.key(self.layout.key(&join)));
+        let call = call.arg(id).arg(&sha256).arg(next_version()).arg(KEYS_MAX);
+        let number = |number: Option<u64>| number.map(|it| it.to_string()).unwrap_or_default();
+        let values = [principal, sha256, bounds, number(expires_at), number(created_at)];
+        let fields = FIELDS.iter().zip(values);
+        let call = fields.fold(call, |call, (field, value)| call.arg(field).arg(value));
+        // A server that knows it answers the same.
+        let replies = self.ask(&[call.script.load(), call.command()]).await?;
+        let said = replies.into_iter().last().unwrap_or(Value::Nil);
+        Ok(match text(said).map_err(strange)?.as_str() {
+            "done" => Joined::Done,
+            "again" => Joined::Again,
+            "used" => Joined::Used,
+            "revoked" => Joined::Revoked,
+            "taken" => Joined::Taken,
+            "gone" => Joined::Gone,
+            "full" => Joined::Full,
+            other => return Err(Failure::Unknown(format!("put_key answered {other:?}"))),
+        })
     }
 
-    async fn read_all(&self) -> Result<Vec<KeyRecord>, Failure> {
+    async fn read_ids(&self) -> Result<Vec<String>, Failure> {
         let members = self.ask_one(with("SMEMBERS", &[&self.layout.keys()])).await?;
         let members = match members {
             // With RESP3.
             Value::Set(members) => members,
             members => list(members).map_err(strange)?,
         };
-        let ids = members.into_iter().map(text);
-        let ids: Vec<String> = ids.collect::<Result<_, _>>().map_err(strange)?;
+        members.into_iter().map(text).collect::<Result<_, _>>().map_err(strange)
+    }
+
+    async fn read_all(&self) -> Result<Vec<KeyRecord>, Failure> {
+        let ids = self.read_ids().await?;
         if ids.len() > KEYS_MAX {
-            let cause = format!("there are {} keys, and {KEYS_MAX} at most are read", ids.len());
+            let cause = format!(
+                "there are {} keys in the store, and {KEYS_MAX} at most are read: take some out with keys revoke",
+                ids.len()
+            );
             return Err(Failure::Unavailable(cause));
         }
+        self.read_some(ids).await
+    }
+
+    async fn read_some(&self, ids: Vec<String>) -> Result<Vec<KeyRecord>, Failure> {
         if ids.is_empty() {
             return Ok(Vec::new());
         }
@@ -140,6 +165,11 @@ fn with(name: &str, words: &[&str]) -> Cmd {
     command
 }
 
+/// Another one than those of all times, also in a store that was emptied.
+fn next_version() -> String {
+    format!("{:016x}", getrandom::u64().unwrap_or_default())
+}
+
 fn strange(error: ReplyError) -> Failure {
     Failure::Unknown(error.to_string())
 }
@@ -159,9 +189,20 @@ fn read_keys(
         let (principal, sha256) = (text_if_any(field())?, text_if_any(field())?);
         let (bounds, expires_at, created_at) =
             (text_if_any(field())?, seconds(field())?, seconds(field())?);
+        let joined = text_if_any(field())?;
+        let joined = joined.and_then(|by| Some(by.split_once(':')?.0.to_owned()));
         let (Some(principal), Some(sha256)) = (principal, sha256) else { continue };
         let bounds = bounds.unwrap_or_default();
-        keys.push(KeyRecord { id, principal, sha256, bounds, expires_at, created_at, used_at });
+        keys.push(KeyRecord {
+            id,
+            principal,
+            sha256,
+            bounds,
+            expires_at,
+            created_at,
+            used_at,
+            joined,
+        });
     }
     Ok(keys)
 }
@@ -179,67 +220,44 @@ impl Keyring for RedisKeyring {
         })
     }
 
+    fn ids(&self) -> Asking<'_, Vec<String>> {
+        Box::pin(self.read_ids())
+    }
+
     fn all(&self) -> Asking<'_, Vec<KeyRecord>> {
         Box::pin(self.read_all())
     }
 
-    fn put(&self, key: KeyRecord) -> Asking<'_, ()> {
-        Box::pin(async move {
-            let KeyRecord { id, principal, sha256, bounds, expires_at, created_at, .. } = key;
-            let name = self.layout.key(&id);
-            let number = |number: Option<u64>| number.map(|it| it.to_string()).unwrap_or_default();
-            let values = [principal, sha256, bounds, number(expires_at), number(created_at)];
-            let mut hash = with("HSET", &[&name]);
-            for (field, value) in FIELDS.iter().zip(values) {
-                hash.arg(*field).arg(value);
-            }
-            let index = with("SADD", &[&self.layout.keys(), &id]);
-            self.ask(&[hash, index, self.changed()]).await.map(drop)
-        })
+    fn one(&self, id: String) -> Asking<'_, Option<KeyRecord>> {
+        Box::pin(async move { Ok(self.read_some(vec![id]).await?.pop()) })
+    }
+
+    fn put(&self, key: KeyRecord) -> Asking<'_, bool> {
+        Box::pin(async move { Ok(self.add(key, None).await? == Joined::Done) })
     }
 
     fn join(&self, join: String, key: KeyRecord) -> Asking<'_, Joined> {
-        Box::pin(async move {
-            let (join, own) = (self.layout.key(&join), self.layout.key(&key.id));
-            let by = format!("{}:{}", key.id, key.sha256);
-            let mut found = self
-                .ask(&[
-                    with("HSETNX", &[&join, JOINED, &by]),
-                    with("HMGET", &[&join, JOINED, JOIN_DONE]),
-                    with("HGET", &[&own, SHA256]),
-                ])
-                .await?;
-            let sha256 = text_if_any(found.pop().unwrap_or(Value::Nil)).map_err(strange)?;
-            let mut join_has = Items::of(found.pop().unwrap_or(Value::Nil)).map_err(strange)?;
-            let joined = text_if_any(join_has.next()).map_err(strange)?;
-            let is_done = text_if_any(join_has.next()).map_err(strange)?.is_some();
-            if joined.as_ref() != Some(&by) {
-                return Ok(Joined::Used);
-            }
-            match sha256 {
-                Some(sha256) if sha256 != key.sha256 => return Ok(Joined::Taken),
-                Some(_) if is_done => return Ok(Joined::Done),
-                None if is_done => return Ok(Joined::Revoked),
-                _ => {}
-            }
-            self.put(key).await?;
-            self.ask_one(with("HSET", &[&join, JOIN_DONE, "1"])).await?;
-            Ok(Joined::Done)
-        })
+        Box::pin(self.add(key, Some(join)))
     }
 
-    fn remove(&self, id: String) -> Asking<'_, bool> {
+    fn remove(&self, ids: Vec<String>) -> Asking<'_, u64> {
         Box::pin(async move {
-            let replies = self
-                .ask(&[
-                    with("SREM", &[&self.layout.keys(), &id]),
-                    with("DEL", &[&self.layout.key(&id)]),
-                    with("HDEL", &[&self.layout.keys_used(), &id]),
-                    self.changed(),
-                ])
-                .await?;
+            if ids.is_empty() {
+                return Ok(0);
+            }
+            let mut index = with("SREM", &[&self.layout.keys()]);
+            let mut hashes = cmd("DEL");
+            let mut used = with("HDEL", &[&self.layout.keys_used()]);
+            for id in &ids {
+                index.arg(id);
+                hashes.arg(self.layout.key(id));
+                used.arg(id);
+            }
+            // Last: until it has run, nobody need notice.
+            let changed = with("SET", &[&self.layout.keys_version(), &next_version()]);
+            let replies = self.ask(&[index, hashes, used, changed]).await?;
             let removed = replies.into_iter().next().unwrap_or(Value::Nil);
-            Ok(count(removed).map_err(strange)? > 0)
+            count(removed).map_err(strange)
         })
     }
 

@@ -75,7 +75,7 @@ const SCRIPTS: &[Use] = &[
     ("SREM {} a", HASHES),
     ("SMEMBERS {}", &[Sessions, Own]),
     ("SRANDMEMBER {}", &[Sessions]),
-    ("SCARD {}", &[Sessions]),
+    ("SCARD {}", &[Sessions, Own]),
     ("SCAN 0", &[]),
     ("SSCAN {} 0", &[Sessions, Own, Tenants]),
     ("ZADD {} XX 1 a", SETS),

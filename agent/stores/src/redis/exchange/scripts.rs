@@ -59,16 +59,16 @@ pub struct Invocation {
 }
 
 impl Invocation {
-    pub(super) fn new(script: &'static LazyLock<Script>) -> Invocation {
+    pub(in crate::redis) fn new(script: &'static LazyLock<Script>) -> Invocation {
         Invocation { script, keys: Vec::new(), args: Vec::new() }
     }
 
-    pub(super) fn key(mut self, key: String) -> Invocation {
+    pub(in crate::redis) fn key(mut self, key: String) -> Invocation {
         self.keys.push(key.into_bytes());
         self
     }
 
-    pub(super) fn arg(mut self, arg: impl ToString) -> Invocation {
+    pub(in crate::redis) fn arg(mut self, arg: impl ToString) -> Invocation {
         self.args.push(arg.to_string().into_bytes());
         self
     }
@@ -147,6 +147,9 @@ pub(super) static ROUTES: LazyLock<Script> = script!("routes", "prelude_lease");
 /// It needs nothing of what others share.
 pub(super) static RESOURCES: LazyLock<Script> =
     LazyLock::new(|| Script::new("resources", &[], include_str!("../scripts/resources.lua")));
+/// Nor does this.
+pub(in crate::redis) static PUT_KEY: LazyLock<Script> =
+    LazyLock::new(|| Script::new("put_key", &[], include_str!("../scripts/put_key.lua")));
 pub(super) static CARE: LazyLock<Script> = script!("care", "prelude_permit");
 pub(super) static STAND: LazyLock<Script> = script!("stand");
 pub(super) static VERIFY: LazyLock<Script> = script!("verify");

@@ -5,6 +5,7 @@
 
 mod crowd;
 mod foreign;
+mod keys;
 mod kinds;
 mod mixed;
 mod shared;

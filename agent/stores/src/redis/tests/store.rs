@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,6 +44,10 @@ impl Store {
             floor: Cell::new(0),
             grants: Rc::default(),
         }
+    }
+
+    pub(super) fn socket(&self) -> PathBuf {
+        self.server.socket().to_owned()
     }
 
     /// Another connection, for what is pushed.
