@@ -33,7 +33,9 @@ fn is_refused(agent: &Agent, words: &str) -> bool {
 }
 
 fn own_key(agent: &Agent) -> String {
-    let path = agent.dir().join("state/gateway-key");
+    let kept = agent.dir().join("state/gateway-key");
+    // One that no gateway knows is not in the place of a good one.
+    let path = if kept.exists() { kept } else { agent.dir().join("state/gateway-key.new") };
     assert_eq!(fs::metadata(&path).expect("it is kept").mode() & 0o777, 0o600);
     let text = fs::read_to_string(path).expect("it is text");
     text.lines().next().expect("it has a key").to_owned()
@@ -145,7 +147,63 @@ fn an_exchange_whose_answer_is_lost_is_repeated() {
     agent.kill();
     agent.start_again();
     until("it to be let in again", || is_up(&agent));
-    assert_ne!(own_key(&agent), own);
+    let next = own_key(&agent);
+    assert_ne!(next, own);
+
+    // A join key that is not good does not cost it the key that is.
+    gateway.change_key(&key, &key.text);
+    agent.kill();
+    agent.start_again();
+    until("it to be refused", || is_refused(&agent, "or by this one, whose state_dir was lost"));
+    gateway.change_key(&key, &again.text);
+    agent.kill();
+    agent.start_again();
+    until("it to be let in with its own", || is_up(&agent));
+    assert_eq!(own_key(&agent), next);
+}
+
+#[test]
+fn an_exchange_is_paced_listed_and_written_down() {
+    let (redis, trail) = (RedisServer::start(), TempDir::new().expect("a directory"));
+    let mut gateway = start(&redis, &trail, "one");
+    let plain = gateway.add_store_key("laptop-7", &[]);
+    let slow = ["--once", "--expires", "1h", "--requests-per-second", "1"];
+    let key = gateway.add_store_key("laptop-8", &slow);
+    until("the key to be good", || join(&gateway, &key, "aaaaaaaa").0 == 200);
+    until("a call to come too early", || join(&gateway, &key, "bbbbbbbb").0 == 429);
+    let call = gateway.call_with(&key.header(), "POST /v1/upstream/renew", r#"{"beats":[]}"#);
+    let (status, answer) = call.expect("the gateway answers");
+    assert!(status == 401 && answer.contains("was exchanged for an agent's own"), "{answer}");
+    let listed = gateway.store_keys(&["list"]);
+    let line = listed.lines().find(|line| line.starts_with(key.id())).expect("it is listed");
+    assert!(line.contains("exchanged for aaaaaaaa"), "{line}");
+    let refused = gateway.try_store_keys(&["rotate", key.id()]);
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success() && said.contains("is a join key"), "{said}");
+
+    let lines = || {
+        let text = fs::read_to_string(trail.path().join("one")).expect("there is a trail");
+        let lines = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        lines.filter(|line| line["event"] == "key").collect::<Vec<_>>()
+    };
+    until("the trail to have it", || {
+        lines().iter().any(|line| {
+            line["key"] == key.id()
+                && line["principal"] == "laptop-8"
+                && line["outcome"] == "exchanged for aaaaaaaa"
+                && line["peer"].is_string()
+        })
+    });
+    // What was there before a start is not new.
+    let before = lines().len();
+    gateway.stop();
+    gateway.start_again();
+    assert_eq!(gateway.status_for(&plain), 200);
+    let fresh = gateway.add_store_key("laptop-9", &[]);
+    until("the next key to be written down", || {
+        lines().iter().any(|line| line["key"] == fresh.id())
+    });
+    assert_eq!(lines().len(), before + 1, "{:?}", lines());
 }
 
 #[test]
@@ -160,9 +218,14 @@ fn what_is_no_join_key_is_refused_with_the_reason() {
     until("the keys to be known", || join(&gateway, &fresh, "").0 == 422);
     let (status, answer) = join(&gateway, &plain, "aaaaaaaa");
     assert!(status == 403 && answer.contains("this is no join key"), "{answer}");
-    let (status, answer) = join(&gateway, &fresh, plain.id());
-    assert!(status == 403 && answer.contains("id, which is taken"), "{answer}");
+    let (_, answer) = join(&gateway, &fresh, "");
+    assert!(answer.contains("application/problem+json") && answer.contains(r#""field":"id""#));
+    for id in [plain.id(), fresh.id()] {
+        let (status, answer) = join(&gateway, &fresh, id);
+        assert!(status == 403 && answer.contains("id, which is taken"), "{answer}");
+    }
     assert_eq!(gateway.status_for(&plain), 200, "nobody's key was replaced");
+    assert_eq!(join(&gateway, &fresh, "aaaaaaaa").0, 200, "it was not used");
     until("the brief key to end", || {
         let (status, answer) = join(&gateway, &brief, "aaaaaaaa");
         status == 401 && answer.contains("has expired")

@@ -253,6 +253,11 @@ impl Keys {
         self.keys.contains_key(&id)
     }
 
+    /// True if it is a join key, and was exchanged.
+    pub(super) fn is_exchanged(&self, id: KeyId) -> bool {
+        self.keys.get(&id).is_some_and(|key| key.joined.is_some())
+    }
+
     /// The same keys without those that have other ids.
     pub(super) fn only(&self, ids: &HashSet<KeyId>) -> Keys {
         let mut keys = self.clone();

@@ -113,6 +113,10 @@ pub enum Stranger {
          one agent, and restart that"
     )]
     JoinKey,
+    #[error(
+        "this join key was exchanged for an agent's own already; ask the gateway's administrator for another"
+    )]
+    UsedJoinKey,
     #[error("the certificate of this connection has expired; connect again with a new one")]
     Expired,
 }
@@ -228,8 +232,8 @@ impl Access {
             let certified_until = Some(certified.expires_at);
             return Ok(Caller { principal, bounds, key: None, certified_until, peer });
         }
-        let (Right { principal, bounds }, key) = match &self.rule {
-            Rule::Anybody(right) => (right.clone(), None),
+        let (Right { principal, bounds }, key, is_used) = match &self.rule {
+            Rule::Anybody(right) => (right.clone(), None, false),
             Rule::Certificates => return Err(Stranger::NoCertificate),
             Rule::Keys(keys) => {
                 let shown = bearer(headers).ok_or(Stranger::NoKey)?;
@@ -239,11 +243,11 @@ impl Access {
                     let is_doubtful = self.is_doubtful.load(Relaxed) && !keys.has(shown.id);
                     if is_doubtful { Stranger::Doubtful } else { Stranger::WrongKey }
                 })?;
-                (right, Some(shown.id))
+                (right, Some(shown.id), keys.is_exchanged(shown.id))
             }
         };
         if bounds.is_once && !joins {
-            return Err(Stranger::JoinKey);
+            return Err(if is_used { Stranger::UsedJoinKey } else { Stranger::JoinKey });
         }
         Ok(Caller { principal, bounds, key, certified_until: None, peer })
     }

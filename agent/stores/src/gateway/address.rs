@@ -125,9 +125,13 @@ impl Address {
         let timeout = access.connect_timeout;
         let stream = stream::connect(peer, &access.endpoint, tls, timeout).await?;
         let (key, join) = access.keys();
+        let own = join.as_ref().map(|(_, own)| *own);
         let (http, pump) = Http::over(stream, &access.endpoint, key.as_ref(), peer, agent).await?;
         let opening = self.open(&http, join, purpose, hints);
         let ((face, version), feed, pump) = pumped(opening, pump).await?;
+        if let (Some(own), Face::Agents(_)) = (own, face) {
+            own.keep();
+        }
         self.plane.found(face);
         let (http, pump): (_, Pump) = match feed {
             None if face == Face::SessionPlane => (Some(http.clone()), self.keep_up(http, pump)),
@@ -161,6 +165,7 @@ impl Address {
             && let Some((join, own)) = join
         {
             self.join(http, &join, own).await?;
+            own.keep();
             answered = self.say_hello(http.turn().await).await?;
             if answered.status == StatusCode::UNAUTHORIZED {
                 let cause = "it does not know this agent's new key yet".to_owned();

@@ -40,10 +40,12 @@ pub const GUARANTEE: &str = "that of the store behind the gateway";
 /// # Errors
 ///
 /// When the agent's journal cannot be used, or a key of its own not be kept.
-pub fn open(access: &GatewayAccess, mut place: Place<'_>) -> Result<Opened, OpenError> {
+pub fn open(access: &GatewayAccess, place: Place<'_>) -> Result<Opened, OpenError> {
     let mut access = access.clone();
     if let Some(join) = access.key.as_ref().and_then(|key| Shown::parse_join(key.expose())) {
-        let own = OwnKey::read_or_make(&mut *place.state_dir, &join);
+        let directory = place.state_dir.directory();
+        let own = directory.ok_or_else(|| std::io::ErrorKind::Unsupported.into());
+        let own = own.and_then(|directory| OwnKey::read_or_make(directory, &join));
         access.own_key = Some(own.map_err(OpenError::OwnKey)?);
     }
     remote::open(place, || Box::new(Gateway::open(access)))

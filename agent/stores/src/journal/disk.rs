@@ -67,6 +67,11 @@ pub trait Disk: Debug {
     ///
     /// When it is still there.
     fn remove(&mut self, file: &'static str) -> io::Result<()>;
+
+    /// The directory, for files of other kinds; `None` if there is no real one.
+    fn directory(&self) -> Option<&Directory> {
+        None
+    }
 }
 
 /// Whether there was no space.
@@ -116,6 +121,10 @@ impl Files {
 }
 
 impl Disk for Files {
+    fn directory(&self) -> Option<&Directory> {
+        Some(&self.directory)
+    }
+
     fn length(&mut self, file: &'static str) -> io::Result<Option<u64>> {
         match self.file(file) {
             Ok(open) => Ok(Some(open.file.metadata()?.len())),
