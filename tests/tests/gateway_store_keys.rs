@@ -90,6 +90,32 @@ fn with_the_store_away_known_keys_are_good_and_others_are_not_refused_for_good()
 }
 
 #[test]
+fn at_the_limit_of_keys_none_is_added_and_those_that_are_revoked_are_shut_out() {
+    let redis = RedisServer::start();
+    let gateway = start(&redis.url());
+    let [old, key, kept] = ["old", "key", "kept"].map(|name| gateway.add_store_key(name, &[]));
+    for key in [&old, &key, &kept] {
+        until("the key to be good", || gateway.status_for(key) == 200);
+    }
+    let of_old = format!("tenure:key:{}", old.id());
+    redis.command::<()>(&["HSET", &of_old, "expires_at", "1000000"]);
+    let listed = gateway.store_keys(&["list"]);
+    assert!(listed.contains(key.id()) && !listed.contains(old.id()), "it expired: {listed}");
+    assert!(!redis.command::<bool>(&["EXISTS", &of_old]));
+
+    let fill = "for i = 3, 40000 do redis.call('SADD', 'tenure:keys', 'k' .. i) end";
+    redis.command::<()>(&["EVAL", fill, "0"]);
+    let refused = gateway.try_store_keys(&["add", "--subject", "more"]);
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success() && said.contains("there are 40000 keys"), "{said}");
+    // As a gateway without the limit would: the keys cannot be read any more.
+    redis.command::<()>(&["SADD", "tenure:keys", "x", "y"]);
+    gateway.store_keys(&["revoke", key.id()]);
+    until("the key to be good no more", || gateway.status_for(&key) != 200);
+    assert_eq!(gateway.status_for(&kept), 200);
+}
+
+#[test]
 fn an_embedded_store_has_its_keys_beside_it() {
     let mut gateway = start("embedded:");
     let key = gateway.add_store_key("laptop-7", &[]);

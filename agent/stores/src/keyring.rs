@@ -5,7 +5,7 @@ use std::pin::Pin;
 
 use tenure_core::model::Failure;
 
-/// A question that is under way. It ends within the store's timeout.
+/// A question that is under way. It ends within the store's timeout, or that for each 2000 keys.
 pub type Asking<'a, T> = Pin<Box<dyn Future<Output = Result<T, Failure>> + Send + 'a>>;
 
 /// Most keys that a store has.

@@ -47,7 +47,7 @@ pub enum EditError {
     JoinKey(KeyId),
     #[error(
         "there are {KEYS_MAX} keys in the store, and there may be no more: take some out with keys revoke; those that \
-         expired a day ago are gone with the next keys add"
+         expired a day ago are gone already"
     )]
     Full,
     #[error("the system gives no randomness: {0}")]

@@ -115,8 +115,13 @@ impl StoreKeys {
                 let made = if bounds.once { New::make_join() } else { New::make() };
                 let new = made.map_err(EditError::NoRandomness)?;
                 let key = WrittenKey::of(&new, principal, *expires_at, bounds);
-                self.remove_expired().await?;
-                self.put(key).await?;
+                match self.put(key.clone()).await {
+                    Err(StoreKeysError::Edit(EditError::Full)) => {
+                        self.remove_expired().await?;
+                        self.put(key).await?;
+                    }
+                    put => put?,
+                }
                 Ok(Some(new))
             }
             Edit::Rotate { id, old_expires_at, expires_at } => {

@@ -25,6 +25,9 @@ const FIELDS: [&str; 6] = ["principal", "sha256", "bounds", "expires_at", "creat
 /// The field of a join key that has what it was exchanged for: `id:sha256`.
 const JOINED: &str = "joined";
 
+/// Keys that are read together, within the timeout.
+const READ_AT_ONCE: usize = 2000;
+
 /// The keys in a Redis, over a connection of their own.
 #[derive(Debug)]
 pub struct RedisKeyring {
@@ -139,21 +142,22 @@ impl RedisKeyring {
     }
 
     async fn read_some(&self, ids: Vec<String>) -> Result<Vec<KeyRecord>, Failure> {
-        if ids.is_empty() {
-            return Ok(Vec::new());
+        let mut keys = Vec::with_capacity(ids.len());
+        for ids in ids.chunks(READ_AT_ONCE) {
+            let mut commands = Vec::with_capacity(ids.len() + 1);
+            commands.extend(ids.iter().map(|id| {
+                let mut command = with("HMGET", &[&self.layout.key(id)]);
+                command.arg(&FIELDS);
+                command
+            }));
+            let mut used = with("HMGET", &[&self.layout.keys_used()]);
+            used.arg(ids);
+            commands.push(used);
+            let mut replies = self.ask(&commands).await?;
+            let used = replies.pop().unwrap_or(Value::Nil);
+            keys.extend(read_keys(ids.to_vec(), replies, used).map_err(strange)?);
         }
-        let mut commands = Vec::with_capacity(ids.len() + 1);
-        commands.extend(ids.iter().map(|id| {
-            let mut command = with("HMGET", &[&self.layout.key(id)]);
-            command.arg(&FIELDS);
-            command
-        }));
-        let mut used = with("HMGET", &[&self.layout.keys_used()]);
-        used.arg(&ids);
-        commands.push(used);
-        let mut replies = self.ask(&commands).await?;
-        let used = replies.pop().unwrap_or(Value::Nil);
-        read_keys(ids, replies, used).map_err(strange)
+        Ok(keys)
     }
 }
 
