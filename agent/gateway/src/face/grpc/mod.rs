@@ -5,6 +5,7 @@ mod control;
 mod heartbeat;
 mod runners;
 
+use std::iter;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,7 +16,9 @@ use axum::http::{HeaderMap, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use tenure_host::clock;
-use tenure_proto::prism::admin::v1::control_plane_server::{ControlPlaneServer, SERVICE_NAME};
+use tenure_proto::prism::admin::v1::control_plane_server::{self, ControlPlaneServer};
+use tenure_proto::prism::control_plane_server as proxies_server;
+use tenure_proto::tenure::v1::routes_server;
 use tenure_wire::Code;
 use tokio::time::timeout;
 use tonic::Status;
@@ -32,6 +35,10 @@ const REQUEST_BYTES_MAX: usize = 64 << 10;
 /// The end of a call's metadata with the instant at which it may be made again.
 const PUSHBACK: &str = "grpc-retry-pushback-ms";
 
+/// The services whose health is told.
+const SERVICES: [&str; 3] =
+    [control_plane_server::SERVICE_NAME, proxies_server::SERVICE_NAME, routes_server::SERVICE_NAME];
+
 /// The services.
 pub(super) fn router(face: &Arc<Face>) -> Router<Arc<Face>> {
     let control = ControlPlaneServer::new(control::Service(Arc::clone(face)))
@@ -41,10 +48,12 @@ pub(super) fn router(face: &Arc<Face>) -> Router<Arc<Face>> {
     // Without a runtime nobody serves, either.
     if let Ok(runtime) = tokio::runtime::Handle::try_current() {
         runtime.spawn(async move {
-            reporter.set_service_status(SERVICE_NAME, tonic_health::ServingStatus::Serving).await;
+            for service in SERVICES {
+                reporter.set_service_status(service, tonic_health::ServingStatus::Serving).await;
+            }
             drain.cancelled().await;
             // Ends those who watch, too.
-            for service in ["", SERVICE_NAME] {
+            for service in iter::once("").chain(SERVICES) {
                 reporter.set_service_status(service, tonic_health::ServingStatus::NotServing).await;
                 reporter.clear_service_status(service).await;
             }
