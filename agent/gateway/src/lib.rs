@@ -32,6 +32,7 @@ mod follow;
 pub mod keys;
 pub mod mailbox;
 pub mod metrics;
+pub mod place;
 mod reload;
 mod reports;
 pub mod routes;

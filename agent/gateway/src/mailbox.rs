@@ -20,10 +20,14 @@ const STATUS_MAX: usize = 32;
 /// Longest and shortest ttl, s.
 const TTL_MAX_S: i64 = 24 * 3600;
 const TTL_MIN_S: i64 = 1;
+/// The status of a route whose runner does well.
+pub const ACTIVE: &str = "active";
 /// Partitions are numbered below this.
 const PARTITIONS: i32 = 256;
 /// A run without a connection makes way after this part of its ttl.
 const MAKES_WAY_AFTER: u32 = 4;
+/// The store counts a time without heartbeats to no less than this.
+const STORE_TICK: Duration = Duration::from_millis(10);
 /// The space of the names of sessions and claims.
 const SPACE: Uuid = Uuid::from_u128(0x2b1f_6c1e_70f4_4c59_9d0a_5e3a_0d2f_8981);
 
@@ -196,23 +200,42 @@ pub fn status(said: &str) -> Result<Option<&str>, Wrong> {
     }
 }
 
+/// A gateway's run: which gateway, and which run of it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Place {
+    /// It keeps this.
+    pub gateway: [u8; 3],
+    pub run: [u8; 2],
+}
+
+impl Place {
+    /// True if a connection was to an earlier run of this gateway, and thus is gone.
+    pub fn is_before(self, session: SessionId) -> bool {
+        let [a, b, c, d, e, ..] = session.0.into_bytes();
+        is_of_connection(session) && [a, b, c] == self.gateway && [d, e] != self.run
+    }
+}
+
 /// A run of a runner's program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Incarnation {
     /// The program says so.
     Said(String),
-    /// Its connection.
-    Connection(Uuid),
+    /// Its connection, and where that is.
+    Connection(Uuid, Place),
 }
 
-/// The session of a run. That of a connection can be told from that of a program that names its run.
+/// The session of a run. That of a connection can be told from that of a program that names its run, and begins with
+/// its place.
 pub fn session(mark: Mark, principal: &str, runner_id: &str, run: &Incarnation) -> SessionId {
     let named =
         |run: &str| Uuid::new_v5(&SPACE, format!("{principal}\0{runner_id}\0{run}").as_bytes());
     SessionId(mark.scoped(match run {
         Incarnation::Said(said) => named(said),
-        Incarnation::Connection(id) => {
-            Builder::from_custom_bytes(named(&id.to_string()).into_bytes()).into_uuid()
+        Incarnation::Connection(id, Place { gateway, run }) => {
+            let mut bytes = named(&id.to_string()).into_bytes();
+            bytes.iter_mut().zip(gateway.iter().chain(run)).for_each(|(to, from)| *to = *from);
+            Builder::from_custom_bytes(bytes).into_uuid()
         }
     }))
 }
@@ -232,8 +255,66 @@ pub fn claim(mark: Mark, session: SessionId, mailbox_id: &str) -> ClaimId {
 pub enum Connection {
     Open,
     LostAt(Boottime),
-    /// It is at another gateway, or was there before this one began.
+    /// It was to an earlier run of this gateway.
+    Over,
+    /// It is at another gateway, or this one remembers no more of it.
     Unknown,
+}
+
+/// What a connection was told of a mailbox that another one has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Told {
+    /// That it is another process's, by which it is.
+    Denied,
+    /// To ask again, after so long without a heartbeat from the holder.
+    Unsure { at: Boottime, unbeaten: Duration },
+}
+
+/// What becomes of a heartbeat over another connection than the holder's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Following {
+    /// The holder's connection is gone, and this process is taken for the same: it gets a lease of its own if nobody
+    /// has renewed that one for so long.
+    TakesOver { unbeaten: Duration },
+    /// The holder lives.
+    Another,
+    /// Whether the holder lives is known after this time at the latest.
+    Unsure { wait: Duration },
+}
+
+/// The name of what a connection was told of a mailbox.
+pub fn matter(session: SessionId, tenant: &str, mailbox_id: &str) -> Uuid {
+    Uuid::new_v5(&session.0, format!("{tenant}\0{mailbox_id}").as_bytes())
+}
+
+/// Decides about a heartbeat over another connection than that of the holder, which was looked up at `asked`.
+///
+/// A process that goes by this runner id and was denied the mailbox is another one. Else it may be the holder, which has
+/// reconnected: so it is if the former connection is known to be gone. A connection elsewhere shows by its heartbeats
+/// that it is there.
+pub fn follow(
+    asked: Boottime,
+    times: &LeaseTimes,
+    policy: &Policy,
+    connection: Connection,
+    told: Option<Told>,
+) -> Following {
+    match (told, connection) {
+        (Some(Told::Denied), _) | (_, Connection::Open) => return Following::Another,
+        (_, Connection::LostAt(_) | Connection::Over) => {
+            return Following::TakesOver { unbeaten: Duration::ZERO };
+        }
+        (Some(Told::Unsure { at, unbeaten }), Connection::Unknown)
+            if unbeaten + asked.since(at) > times.unbeaten + STORE_TICK =>
+        {
+            return Following::Another;
+        }
+        (_, Connection::Unknown) => {}
+    }
+    match take_over_after(asked, times, policy, connection) {
+        Ok(unbeaten) => Following::TakesOver { unbeaten },
+        Err(wait) => Following::Unsure { wait: wait.unwrap_or_default() },
+    }
 }
 
 /// For how long nobody must have renewed a lease that a new run of its runner takes over.
@@ -252,7 +333,9 @@ pub fn take_over_after(
         Connection::Open => return Err(None),
         Connection::LostAt(lost) => (part, now.since(lost)),
         // A run that is connected elsewhere shows that by its heartbeats.
-        Connection::Unknown => (part + policy.heartbeat_interval.min(times.ttl), Duration::MAX),
+        Connection::Over | Connection::Unknown => {
+            (part + policy.heartbeat_interval.min(times.ttl), Duration::MAX)
+        }
     };
     let quiet = times.unbeaten.min(lost_for);
     if quiet < after { Err(Some(after - quiet)) } else { Ok(after) }

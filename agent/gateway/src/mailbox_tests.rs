@@ -3,6 +3,7 @@ use tenure_core::model::defaults;
 use super::*;
 
 const S: Duration = Duration::from_secs(1);
+const HERE: Place = Place { gateway: [1, 2, 3], run: [4, 5] };
 const NOW: Boottime = Boottime::from_nanos(1_000_000_000_000);
 
 fn asked() -> AcquireLeaseRequest {
@@ -77,7 +78,7 @@ fn a_run_is_a_session_of_its_principal() {
     let first = session(mark, "alice", "runner-01", &said);
     assert_eq!(first, session(mark, "alice", "runner-01", &said));
     assert!(mark.is_of(first.0) && !is_of_connection(first));
-    let by_connection = Incarnation::Connection(Uuid::from_u128(1));
+    let by_connection = Incarnation::Connection(Uuid::from_u128(1), HERE);
     let others = [
         session(mark, "alice", "runner-01", &Incarnation::Said("2".to_owned())),
         session(mark, "alice", "runner-02", &said),
@@ -105,4 +106,44 @@ fn a_new_run_waits_for_a_quarter_of_the_ttl_after_the_connection_was_lost() {
     assert_eq!(after(130 * S, Connection::Unknown), Err(Some(5 * S)));
     assert_eq!(after(135 * S, Connection::Unknown), Ok(135 * S));
     assert_eq!(valid_for(100 * S), Duration::from_millis(99_490));
+}
+
+#[test]
+fn a_gateway_knows_the_connections_of_its_earlier_runs() {
+    let by = |place| {
+        let run = Incarnation::Connection(Uuid::from_u128(1), place);
+        session(Mark::of("alice"), "alice", "runner-01", &run)
+    };
+    assert!(!HERE.is_before(by(HERE)));
+    assert!(HERE.is_before(by(Place { run: [4, 6], ..HERE })));
+    assert!(!HERE.is_before(by(Place { gateway: [1, 2, 4], run: [4, 6] })));
+    let said = Incarnation::Said("1".to_owned());
+    assert!(!HERE.is_before(session(Mark::of("alice"), "alice", "runner-01", &said)));
+}
+
+#[test]
+fn a_heartbeat_over_another_connection_takes_over_or_is_denied() {
+    let policy = Policy::default();
+    let at =
+        |ago: Duration| Boottime::from_nanos(NOW.since(Boottime::ZERO + ago).as_nanos() as u64);
+    let follow = |unbeaten: Duration, connection, told| {
+        let times = LeaseTimes { ttl: 300 * S, grace: 60 * S, unbeaten };
+        super::follow(NOW, &times, &policy, connection, told)
+    };
+    let at_once = Following::TakesOver { unbeaten: Duration::ZERO };
+    assert_eq!(follow(S, Connection::LostAt(NOW), None), at_once);
+    assert_eq!(follow(S, Connection::Over, None), at_once);
+    assert_eq!(follow(299 * S, Connection::Open, None), Following::Another);
+    for connection in [Connection::LostAt(NOW), Connection::Over, Connection::Unknown] {
+        let denied = follow(299 * S, connection, Some(Told::Denied));
+        assert_eq!(denied, Following::Another, "{connection:?}");
+    }
+    // Elsewhere: after a heartbeat interval and a quarter of the ttl, unless it beats.
+    let unknown = |unbeaten, told| follow(unbeaten, Connection::Unknown, told);
+    assert_eq!(unknown(60 * S, None), Following::Unsure { wait: 75 * S });
+    let told = Some(Told::Unsure { at: at(50 * S), unbeaten: 60 * S });
+    assert_eq!(unknown(110 * S, told), Following::Unsure { wait: 25 * S });
+    assert_eq!(unknown(109 * S, told), Following::Another);
+    assert_eq!(unknown(S, told), Following::Another);
+    assert_eq!(unknown(135 * S, told), Following::TakesOver { unbeaten: 135 * S });
 }

@@ -10,7 +10,7 @@ use tenure_core::time::Boottime;
 use tenure_gateway::access::Access;
 use tenure_gateway::delivery::Delivery;
 use tenure_gateway::face::{self, ControlPlane, Face, Limits, People, Plane, Streams};
-use tenure_gateway::mailbox::Policies;
+use tenure_gateway::mailbox::{self, Policies};
 use tenure_gateway::metrics::Metrics;
 use tenure_gateway::store::{self, Clock, Store as Way};
 use tenure_gateway::trail::Trail;
@@ -207,7 +207,7 @@ fn serve(listener: &TcpListener, way: &Way) -> Runtime {
         people: People::new("local".to_owned()),
         plane: Plane::new(Duration::from_secs(90)),
         delivery,
-        control: ControlPlane::new(Policies::default()),
+        control: ControlPlane::new(Policies::default(), mailbox::Place::default()),
     };
     let limits = Limits { connections: 1024, per_address: 1024 };
     runtime.spawn(face::serve(listener, Arc::new(face), None, limits));

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tenure_core::model::{
-    Answer, Claim, ClaimAnswer, ClaimId, Owner, Request, StandingEntry, TakeOver, Terms,
+    Answer, Claim, ClaimAnswer, ClaimId, Request, StandingEntry, TakeOver, Terms,
 };
 use tenure_host::clock;
 use tenure_proto::prism::admin::v1::{AcquireLeaseRequest, AcquireLeaseResponse};
@@ -15,7 +15,7 @@ use uuid::Builder;
 use super::control::{Asked, Holder, Relation, in_time, millis, strange};
 use super::runners::{Numbers, Runner};
 use crate::face::refused::Refused;
-use crate::mailbox::{self, Wanted};
+use crate::mailbox::{self, Told, Wanted};
 
 /// How often the store is asked: for the claim, for a new one after an earlier one that has ended, and for one that
 /// takes over.
@@ -62,11 +62,13 @@ impl Asked {
     fn answered(&self, outcome: Outcome, wanted: &Wanted) -> AcquireLeaseResponse {
         let (claim, token) = match outcome {
             Outcome::Denied(message) => {
+                self.tell(Some(Told::Denied));
                 debug!(mailbox = %self.resource, runner = %self.runner, message, "denied a lease");
                 return AcquireLeaseResponse { message, ..AcquireLeaseResponse::default() };
             }
             Outcome::Granted { claim, token, .. } => (claim, token),
         };
+        self.tell(None);
         let now = clock::now();
         let runner = Runner {
             session: self.session,
@@ -90,16 +92,9 @@ impl Asked {
     async fn claim(&self, wanted: &Wanted) -> Result<Outcome, Refused> {
         let Wanted { ttl, grace, attributes, .. } = wanted.clone();
         let mark = self.caller.principal.mark;
-        let host = self.caller.peer.map_or_else(|| "unknown".to_owned(), |it| it.ip().to_string());
         let terms = Terms::Lease { grace, attributes, take_over: None };
-        let mut claim = Claim {
-            id: mailbox::claim(mark, self.session, &self.resource.name),
-            resource: self.resource.clone(),
-            owner: Owner { session: self.session, host: host.into(), name: self.runner.clone() },
-            ttl,
-            terms,
-            enqueue: false,
-        };
+        let own = mailbox::claim(mark, self.session, &self.resource.name);
+        let mut claim = self.claim_of(own, ttl, terms);
         let mut is_new = true;
         for _ in 0..ATTEMPTS_MAX {
             let Answer::Claim(answer) = self.ask(Request::Claim(claim.clone())).await? else {
@@ -146,19 +141,17 @@ impl Asked {
             Relation::Stranger => {
                 return Ok(Some(format!("mailbox already leased by {}", self.called(holder))));
             }
-            // Its connection's own lease is renewed; that of an earlier one of a run that did not name itself may be
-            // another process's.
-            Relation::Own if holder.owner.session == self.session => {
+            Relation::Own => {
                 claim.id = holder.claim;
                 return Ok(None);
             }
-            Relation::Own | Relation::OtherRun => {}
+            Relation::OtherRun => {}
         }
-        let Some(Holder { times, entry }) = self.holder().await? else { return Ok(None) };
+        let Some(Holder { times, entry, .. }) = self.holder().await? else { return Ok(None) };
         if entry.claim != holder.claim {
             return Ok(None);
         }
-        let connection = self.runners().connection(holder.claim);
+        let connection = self.connection(holder);
         let judged = match wanted.legacy {
             true => Ok(std::time::Duration::ZERO),
             false => mailbox::take_over_after(clock::now(), &times, &self.policy, connection),
@@ -187,7 +180,7 @@ impl Asked {
         }
     }
 
-    fn another_claim(&self) -> Result<ClaimId, Refused> {
+    pub(super) fn another_claim(&self) -> Result<ClaimId, Refused> {
         let mut bytes = [0; 16];
         getrandom::fill(&mut bytes)
             .map_err(|error| Refused::new(Code::UpstreamUnavailable, error.to_string()))?;

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use prost_types::Timestamp;
 use tenure_core::model::{
-    Answer, ClaimId, LeaseTimes, Request, Resource, SessionId, StandingEntry, UpstreamStanding,
+    Answer, Claim, ClaimId, LeaseTimes, Owner, Request, Resource, SessionId, StandingEntry, Terms,
+    UpstreamStanding,
 };
 use tenure_core::time::Boottime;
 use tenure_host::clock;
@@ -13,6 +14,7 @@ use tenure_proto::prism::admin::v1 as pb;
 use tenure_proto::prism::admin::v1::control_plane_server;
 use tenure_wire::{Attributes, Code, Kind};
 use tonic::{Response, Status};
+use uuid::Uuid;
 
 use super::runners::Runners;
 use crate::access::Caller;
@@ -20,7 +22,7 @@ use crate::face::Face;
 use crate::face::line::Line;
 use crate::face::refused::Refused;
 use crate::face::sessions::default_tenant;
-use crate::mailbox::{self, Incarnation, Policies, Policy};
+use crate::mailbox::{self, Connection, Incarnation, Place, Policies, Policy, Told};
 use crate::metrics::Tally;
 use crate::trail::By;
 
@@ -33,12 +35,13 @@ const TENANT: &str = "x-tenure-tenant";
 #[derive(Debug)]
 pub struct ControlPlane {
     policies: Policies,
+    place: Place,
     pub(super) runners: Runners,
 }
 
 impl ControlPlane {
-    pub fn new(policies: Policies) -> ControlPlane {
-        ControlPlane { policies, runners: Runners::default() }
+    pub fn new(policies: Policies, place: Place) -> ControlPlane {
+        ControlPlane { policies, place, runners: Runners::default() }
     }
 
     /// The numbers of its runners.
@@ -64,13 +67,15 @@ pub(super) struct Asked {
 pub(super) struct Holder {
     pub(super) entry: StandingEntry,
     pub(super) times: LeaseTimes,
+    /// When it was asked for.
+    pub(super) asked: Boottime,
 }
 
 /// The caller's relation to the holder of a mailbox.
 pub(super) enum Relation {
-    /// It is its own lease, by this claim.
+    /// It is the caller.
     Own,
-    /// Another process of the same runner id.
+    /// It goes by the same runner id: another process, or the caller's former connection.
     OtherRun,
     Stranger,
 }
@@ -95,7 +100,8 @@ impl Asked {
         let tenant = text(TENANT)?.unwrap_or_else(|| default_tenant(caller));
         let run = text(INCARNATION)?;
         let by_connection = run.is_none();
-        let run = run.map_or(Incarnation::Connection(line.id), Incarnation::Said);
+        let connection = Incarnation::Connection(line.id, face.control.place);
+        let run = run.map_or(connection, Incarnation::Said);
         let principal = &caller.principal;
         let resource =
             Resource { tenant: tenant.into(), kind: Kind::Lease, name: mailbox_id.into() };
@@ -123,32 +129,60 @@ impl Asked {
 
     /// The holder of the mailbox.
     pub(super) async fn holder(&self) -> Result<Option<Holder>, Refused> {
+        let asked = clock::now();
         let Answer::Standing(standing) = self.ask(Request::Inspect(self.resource.clone())).await?
         else {
             return Err(strange());
         };
         let UpstreamStanding { holders, lease, .. } = standing;
         let found = holders.into_iter().next().zip(lease);
-        Ok(found.map(|(entry, times)| Holder { entry, times }))
+        Ok(found.map(|(entry, times)| Holder { entry, times, asked }))
     }
 
-    /// The caller's relation to the holder. The connection of a run that did not name itself is taken for the one that it
-    /// had before, if that is gone.
+    /// The caller's relation to the holder.
     pub(super) fn relation(&self, holder: &StandingEntry) -> Relation {
         let mark = self.caller.principal.mark;
         if holder.owner.name != self.runner || !mark.is_of(holder.claim.0) {
             return Relation::Stranger;
         }
-        let is_same = holder.owner.session == self.session;
-        if is_same && !self.by_connection {
-            return Relation::Own;
+        if holder.owner.session == self.session { Relation::Own } else { Relation::OtherRun }
+    }
+
+    /// The connection of the holder.
+    pub(super) fn connection(&self, holder: &StandingEntry) -> Connection {
+        let of_earlier_run = self.face.control.place.is_before(holder.owner.session);
+        match self.runners().connection(holder.claim) {
+            Connection::Unknown if of_earlier_run => Connection::Over,
+            known => known,
         }
-        let known = self.runners().get(holder.claim);
-        let elsewhere = known
-            .is_some_and(|known| known.line.id != self.line.id && known.line.lost_at().is_none());
-        let fits =
-            is_same || (self.by_connection && mailbox::is_of_connection(holder.owner.session));
-        if fits && !elsewhere { Relation::Own } else { Relation::OtherRun }
+    }
+
+    /// What the connection of a run that did not name itself was told of the mailbox.
+    pub(super) fn told(&self) -> Option<Told> {
+        self.line.told(self.matter())
+    }
+
+    pub(super) fn tell(&self, told: Option<Told>) {
+        if self.by_connection {
+            self.line.tell(self.matter(), told);
+        }
+    }
+
+    fn matter(&self) -> Uuid {
+        mailbox::matter(self.session, &self.resource.tenant, &self.resource.name)
+    }
+
+    /// A claim of the caller for the mailbox.
+    pub(super) fn claim_of(&self, id: ClaimId, ttl: Duration, terms: Terms) -> Claim {
+        let host = self.caller.peer.map_or_else(|| "unknown".to_owned(), |it| it.ip().to_string());
+        Claim {
+            id,
+            resource: self.resource.clone(),
+            owner: Owner { session: self.session, host: host.into(), name: self.runner.clone() },
+            ttl,
+            terms,
+            enqueue: false,
+        }
     }
 
     /// How the holder is called in an answer.
@@ -162,7 +196,7 @@ impl Asked {
         }
     }
 
-    /// The line of the routing table.
+    /// The line of the routing table, with the status that it has.
     pub(super) async fn attributes(&self) -> Result<Option<Attributes>, Refused> {
         let Resource { tenant, name, .. } = self.resource.clone();
         let page = tenure_core::model::Page::whole();
@@ -172,7 +206,7 @@ impl Asked {
             address: Some(route.address).filter(|it| !it.is_empty()),
             proxy_id: Some(route.proxy_id).filter(|it| !it.is_empty()),
             partition: Some(route.partition),
-            status: None,
+            status: Some(route.status),
         }))
     }
 

@@ -78,11 +78,6 @@ impl Runners {
         known.by_claim.get(claim).map(|runner| (*claim, runner.clone()))
     }
 
-    /// The runner of a lease.
-    pub(super) fn get(&self, claim: ClaimId) -> Option<Runner> {
-        self.known().by_claim.get(&claim).cloned()
-    }
-
     /// The connection of the runner of a lease.
     pub(super) fn connection(&self, claim: ClaimId) -> Connection {
         match self.known().by_claim.get(&claim) {

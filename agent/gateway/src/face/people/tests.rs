@@ -40,7 +40,10 @@ fn face(store: Store) -> Arc<Face> {
         people: People::new("local".to_owned()),
         plane: Plane::new(Duration::from_secs(90)),
         delivery,
-        control: crate::face::ControlPlane::new(crate::mailbox::Policies::default()),
+        control: crate::face::ControlPlane::new(
+            crate::mailbox::Policies::default(),
+            crate::mailbox::Place::default(),
+        ),
     })
 }
 
