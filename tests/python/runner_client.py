@@ -59,6 +59,16 @@ def call(name, command):
     return {"code": "OK", **told, "bytes": len(answer.SerializeToString())}
 
 
+def health(command):
+    """The bytes of the answer of `grpc.health.v1`, for which there are no stubs here."""
+    check = stubs[command["channel"]][1].unary_unary("/grpc.health.v1.Health/Check")
+    service = command["service"].encode()
+    try:
+        return {"answer": list(check(b"\n" + bytes([len(service)]) + service, timeout=PATIENCE_S))}
+    except grpc.RpcError as error:
+        return {"code": error.code().name}
+
+
 def aside(function, *first):
     async def run(command):
         return await asyncio.get_running_loop().run_in_executor(threads, function, *first, command)
@@ -68,4 +78,5 @@ def aside(function, *first):
 
 threads = ThreadPoolExecutor(128)
 methods = {name: aside(call, name) for name in METHODS}
-asyncio.run(serve({"open": aside(open_channel), "close": aside(close), **methods}))
+methods |= {"open": aside(open_channel), "close": aside(close), "health": aside(health)}
+asyncio.run(serve(methods))

@@ -1,4 +1,4 @@
-//! The control plane with several processes of one runner id that do not say which run they are, at several gateways.
+//! The control plane with several processes of one runner id, and with several gateways.
 
 use std::fs;
 
@@ -208,4 +208,16 @@ fn what_another_gateway_changed_counts() {
         assert!(answer["new_expiration"].as_f64().unwrap() <= 60.0, "for the latest ttl: {answer}");
         assert_eq!(route(&gateways[0])["status"], shown, "{channel} says {status}");
     }
+}
+
+#[test]
+fn every_service_says_that_it_serves() {
+    let gateway = Gateway::start("embedded:");
+    let mut runners = RfcRunners::start();
+    open(&mut runners, "a", &gateway);
+    let serving = json!({"answer": [8, 1]});
+    for service in ["", "prism.admin.v1.ControlPlane", "prism.ControlPlane", "tenure.v1.Routes"] {
+        until("it to serve", || runners.health("a", service) == serving);
+    }
+    assert_eq!(runners.health("a", "prism.Other")["code"], "NOT_FOUND");
 }

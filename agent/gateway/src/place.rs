@@ -26,3 +26,21 @@ pub fn read(state_dir: &Path) -> Place {
     }
     Place { gateway, run }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gateway_stays_itself_and_each_run_is_another() {
+        let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let first = read(one.path());
+        let runs: Vec<_> = (0..8).map(|_| read(one.path())).collect();
+        assert!(runs.iter().all(|again| again.gateway == first.gateway));
+        assert!(runs.iter().any(|again| again.run != first.run));
+        assert_ne!(read(two.path()).gateway, first.gateway);
+        // A write that was cut short.
+        fs::write(two.path().join(FILE), "").unwrap();
+        assert_eq!(read(two.path()).gateway, read(two.path()).gateway);
+    }
+}

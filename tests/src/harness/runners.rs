@@ -41,6 +41,12 @@ impl RfcRunners {
         self.0.call(what, &json!({"channel": channel, "fields": fields}))
     }
 
+    /// What the gateway says of the health of a service: the bytes of its answer, or the status.
+    #[track_caller]
+    pub fn health(&mut self, channel: &str, service: &str) -> Value {
+        self.0.call("health", &json!({"channel": channel, "service": service}))
+    }
+
     /// Gives a call without waiting for its answer.
     #[track_caller]
     pub fn begin(&mut self, what: &str, channel: &str, fields: &Value) -> Pending {

@@ -187,6 +187,7 @@ impl Asked {
 
     /// The connection of the holder, after what may be its end has been noticed: a client that reconnects ends its former
     /// connection at the same time.
+    #[expect(clippy::disallowed_methods, reason = "a machine that sleeps notices no end meanwhile")]
     async fn settled_connection(&self, holder: &StandingEntry) -> Connection {
         let mut connection = self.connection(holder);
         for _ in 0..END_LOOKS {
