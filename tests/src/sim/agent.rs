@@ -162,6 +162,11 @@ impl Agent {
         }
     }
 
+    /// Look-ups and effects so far in this turn, counted from some number.
+    pub(super) fn worked(&self) -> u64 {
+        self.done + keeper::looked_up()
+    }
+
     /// One turn.
     pub(crate) fn turn(&mut self, core: &mut Core, upstream: &mut Upstream) {
         if self.life.frozen || !self.schedule.take_due(core.now) {
@@ -187,12 +192,11 @@ impl Agent {
             }
         }
         self.done = 0;
-        let looked_up = keeper::looked_up();
+        let worked = self.worked();
         self.drive(core, upstream, |turn, keeper, around| {
             turn.take(keeper, around);
         });
-        let work = self.done + (keeper::looked_up() - looked_up);
-        let verdict = core.checks.bounded.works(self.host, work);
+        let verdict = core.checks.bounded.works(self.host, self.worked() - worked);
         core.judge(Invariant::BoundedWork, verdict);
         let verdict = core.checks.exclusion.turn_ended(core.now, self.host);
         core.judge(Invariant::Exclusion, verdict);

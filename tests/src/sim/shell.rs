@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tenure::wire::{Release, Wait};
 use tenure_core::keeper::journal::Entry;
-use tenure_core::keeper::{self, Command, Keeper, Note, Request, StatusPage, StreamTarget, Ticket};
+use tenure_core::keeper::{Command, Keeper, Note, Request, StatusPage, StreamTarget, Ticket};
 use tenure_core::model::{self, CallId, ClaimId, SessionId};
 use tenure_core::time::Boottime;
 use tenure_core::turn::{self, Ending};
@@ -26,8 +26,8 @@ const LAST_WRITES_MAX: u64 = 6;
 pub(super) const UNASKED: Ticket = Ticket(u64::MAX - 1);
 /// An agent that is to be killed within a turn does at most so much of it before.
 const LAST_DEEDS_MAX: u64 = 10;
-/// What one look-up takes, with all that is done about it.
-const LOOK_UP: Duration = Duration::from_nanos(300);
+/// What a look-up, or an effect, takes.
+const WORK: Duration = Duration::from_nanos(400);
 
 /// A turn of an agent, with everything around its keeper.
 pub(super) struct Around<'a> {
@@ -41,8 +41,8 @@ pub(super) struct Around<'a> {
     inner: Vec<Moment>,
     /// The pages when the turn was secured.
     believed: Vec<(SessionId, ClaimId, TrueTime)>,
-    /// Look-ups that have taken their time.
-    looked_up: u64,
+    /// Look-ups and effects that have taken their time.
+    worked: u64,
     /// So much is done before the agent is killed.
     left: Option<u64>,
     is_dead: bool,
@@ -58,6 +58,7 @@ impl<'a> Around<'a> {
         core: &'a mut Core,
         upstream: &'a mut Upstream,
     ) -> Around<'a> {
+        let worked = agent.worked();
         Around {
             agent,
             core,
@@ -65,7 +66,7 @@ impl<'a> Around<'a> {
             inner: Vec::new(),
             written: Vec::new(),
             believed: Vec::new(),
-            looked_up: keeper::looked_up(),
+            worked,
             left: None,
             is_dead: false,
             did_anything: false,
@@ -154,9 +155,9 @@ impl turn::Shell for Around<'_> {
     type Message = (Caller, Message);
 
     fn now(&mut self) -> Boottime {
-        let looked_up =
-            keeper::looked_up() - std::mem::replace(&mut self.looked_up, keeper::looked_up());
-        self.core.now = self.core.now + LOOK_UP * u32::try_from(looked_up).unwrap_or(u32::MAX);
+        let worked = self.agent.worked();
+        let work = worked.saturating_sub(std::mem::replace(&mut self.worked, worked));
+        self.core.now = self.core.now + WORK * u32::try_from(work).unwrap_or(u32::MAX);
         let random = &mut self.core.random;
         // A busy machine takes the processor away now and then.
         let takes = if random.per_mille(2) { random.us(0, 8000) } else { random.us(0, 3) };

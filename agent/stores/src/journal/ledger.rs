@@ -156,7 +156,7 @@ impl Ledger {
             };
             quarantined_until = quarantined_until.max(may_live);
         }
-        let note = Note {
+        let mut note = Note {
             sequence: last.map_or(0, |note| note.sequence) + 1,
             high_water: first + ahead.tokens - 1,
             boot_id: opened.boot_id,
@@ -164,7 +164,12 @@ impl Ledger {
             longest_ttl: round_up(opened.longest_ttl.max(ahead.ttl)),
             quarantined_until,
         };
-        let written = scribe::write_note(&mut *disk, &note);
+        let mut written = scribe::write_note(&mut *disk, &note);
+        // Who finds it damaged goes on from the note before, which knows nothing of how far the clock went: so both say it.
+        if written.is_ok() && first > used + 1 {
+            note.sequence += 1;
+            written = scribe::write_note(&mut *disk, &note);
+        }
         let (durable, failure) = match written {
             Ok(()) => (note, None),
             // One that was there has its space: nothing is known, and nothing is granted until this is noted.

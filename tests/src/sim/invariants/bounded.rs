@@ -3,7 +3,8 @@
 
 use super::Verdict;
 
-/// Most look-ups and effects of a turn, with the budget that agents have here.
+/// Most look-ups and effects of a turn: it takes in something new for 5 ms, and ends what it has begun by then, which is
+/// about a call's renewals at most.
 const WORK_MAX: u64 = 20_000;
 
 /// Compares sizes with their limits.
