@@ -6,7 +6,9 @@
 //! | `access/` | callers: keys, principals, their bounds, and what they have |
 //! | `face/` | HTTP: accept loop, the agents' endpoints, their change streams, health |
 //! | `face/people/` | what a status page shows: who holds and waits for what, and how the gateway does |
-//! | `face/grpc/` | the control plane of RFC-049 over gRPC; `mailbox.rs` decides |
+//! | `face/grpc/`, `face/routing/` | over gRPC: the control plane of RFC-049; registration of proxies, and streams of routes |
+//! | `mailbox.rs` | Pure: checks and decides calls of the control plane |
+//! | `place.rs` | which gateway this is, and which run of it |
 //! | `tls/` | the gateway's certificate, and those of its clients |
 //! | `store/` | the one thread that runs the store; `mod.rs` is everybody's way to it |
 //! | `delivery/` | the routes that are followed, and the proxies that are told of them |
@@ -20,7 +22,8 @@
 //! Imports point one way: `main → face → trail → access → tls`, `face → delivery → routes`, `delivery → access`, `delivery → store`. What travels is in
 //! `tenure_stores::gateway::wire`, which the agent uses, too.
 //!
-//! Invariant: a gateway keeps nothing that its store does not have. Any number of them may serve one store.
+//! Invariant: a gateway keeps nothing that its store does not have, but for its own id. Any number of them may serve one
+//! store.
 
 #![forbid(unsafe_code)]
 #![allow(missing_docs, reason = "a name that says all needs no comment; nobody else links this")]
