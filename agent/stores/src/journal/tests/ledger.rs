@@ -112,6 +112,21 @@ fn a_torn_note_leaves_the_one_before() {
 }
 
 #[test]
+fn damage_takes_no_token_back_where_the_clock_was_far_ahead() {
+    for slot in [0, 4096] {
+        let directory = tempfile::tempdir().unwrap();
+        drop(open(directory.path(), opened(5_000, true)));
+        let upto = open(directory.path(), opened(9_000_000_000, true)).1.last;
+        let file = directory.path().join("ledger");
+        let mut bytes = std::fs::read(&file).unwrap();
+        bytes[slot + 20] ^= 1;
+        std::fs::write(&file, bytes).unwrap();
+        // And the clock went back.
+        assert!(open(directory.path(), opened(1, true)).1.first > upto, "{slot}");
+    }
+}
+
+#[test]
 fn a_lost_journal_is_waited_for_as_long_as_what_lives() {
     let directory = tempfile::tempdir().unwrap();
     let start = |is_known| open(directory.path(), opened(1, is_known)).0;
