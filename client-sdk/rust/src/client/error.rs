@@ -2,10 +2,11 @@
 
 use std::error::Error as StdError;
 use std::io;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::socket::looked_at_besides;
+use super::socket::{SERVICE_SOCKET, looked_at_besides};
 use crate::wire::{Code, Problem};
 
 /// Why a call to the agent failed.
@@ -113,32 +114,41 @@ fn unreachable(path: &Path, source: &io::Error) -> String {
         let besides = looked_at_besides(path);
         besides.iter().map(|place| format!(", nor at {}", place.display())).collect()
     };
-    let path = path.display();
+    let shown = path.display();
     match source.kind() {
         io::ErrorKind::NotFound => format!(
-            "there is no agent socket at {path}{}: start the agent with `tenured` \
+            "there is no agent socket at {shown}{}: start the agent with `tenured` \
              (as a service: `systemctl start tenured`), or name its socket in TENURE_SOCKET",
             besides()
         ),
+        io::ErrorKind::ConnectionRefused if is_no_socket(path) => format!(
+            "{shown} is not a socket: name the agent's own, such as {SERVICE_SOCKET}; `tenure socket` \
+             finds it"
+        ),
         io::ErrorKind::ConnectionRefused => {
             format!(
-                "no agent listens at {path} any more: start it again with `tenured` \
+                "no agent listens at {shown} any more: start it again with `tenured` \
                  (as a service: `systemctl restart tenured`)"
             )
         }
         io::ErrorKind::PermissionDenied => format!(
-            "you may not open the agent's socket at {path}: `tenure doctor` says how to be let in; \
+            "you may not open the agent's socket at {shown}: `tenure doctor` says how to be let in; \
              or start an agent of your own and name its socket in TENURE_SOCKET"
         ),
         io::ErrorKind::InvalidInput => {
-            format!("{path} cannot be a socket: its path must be shorter than 108 bytes")
+            format!("{shown} cannot be a socket: its path must be shorter than 108 bytes")
         }
         io::ErrorKind::WouldBlock => format!(
-            "the agent at {path} has too many connections waiting to be taken: try again, and see \
+            "the agent at {shown} has too many connections waiting to be taken: try again, and see \
              who makes them with `ss -xp`"
         ),
-        _ => format!("the agent at {path} went away before it answered: try again"),
+        _ => format!("the agent at {shown} went away before it answered: try again"),
     }
+}
+
+/// True if something else has the path. The kernel says of both that nobody listens.
+fn is_no_socket(path: &Path) -> bool {
+    path.metadata().is_ok_and(|metadata| !metadata.file_type().is_socket())
 }
 
 #[cfg(test)]
@@ -154,6 +164,11 @@ mod tests {
         };
         check(io::ErrorKind::NotFound, "start the agent");
         check(io::ErrorKind::ConnectionRefused, "start it again");
+        let error = CallError::Unreachable {
+            path: "/etc/passwd".into(),
+            source: io::ErrorKind::ConnectionRefused.into(),
+        };
+        assert!(error.to_string().starts_with("/etc/passwd is not a socket: "), "{error}");
         // Not to join a group: that of the socket may be root.
         check(io::ErrorKind::PermissionDenied, "`tenure doctor` says how");
         check(io::ErrorKind::InvalidInput, "shorter");

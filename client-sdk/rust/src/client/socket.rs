@@ -127,7 +127,17 @@ fn parse(value: PathBuf) -> Result<PathBuf, CallError> {
     if path.is_empty() {
         return Err(bad("the path must not be empty"));
     }
+    if is_address(path) {
+        return Err(bad("the agent speaks no TCP: write the path of its Unix socket"));
+    }
     Ok(PathBuf::from(path))
+}
+
+/// True for `127.0.0.1:6379`. A file may be called so, and its path has a slash then.
+fn is_address(text: &str) -> bool {
+    let port = text.rsplit_once(':').map(|(_, port)| port);
+    let is_port = port.is_some_and(|port| port.parse::<u16>().is_ok());
+    text.starts_with("tcp:") || is_port && !text.contains('/')
 }
 
 #[cfg(test)]
@@ -190,6 +200,9 @@ mod tests {
         check(Some("unix://host/a.sock"), &[], &[], "has no host");
         check(Some("http://host/"), &[], &[], "only scheme");
         check(Some("unix:"), &[], &[], "must not be empty");
+        check(Some("127.0.0.1:6379"), &[], &[], "speaks no TCP");
+        check(Some("tcp:db-1"), &[], &[], "speaks no TCP");
+        check(Some("./a:1"), &[], &[], "./a:1");
     }
 
     #[test]

@@ -70,6 +70,20 @@ impl Page {
     ///
     /// [`PageError`].
     pub fn open(path: &Path, session: Uuid, boot_id: Uuid) -> Result<Page, PageError> {
+        Page::open_checked(path, session, Some(boot_id))
+    }
+
+    /// The same for a program that was started under a hold and was told page and session in its
+    /// environment: it cannot be of another boot than those.
+    ///
+    /// # Errors
+    ///
+    /// [`PageError`].
+    pub fn open_inherited(path: &Path, session: Uuid) -> Result<Page, PageError> {
+        Page::open_checked(path, session, None)
+    }
+
+    fn open_checked(path: &Path, session: Uuid, boot_id: Option<Uuid>) -> Result<Page, PageError> {
         let foreign = |what: String| PageError::Foreign { path: path.to_owned(), what };
         let (map, metadata) = Map::open(path)
             .map_err(|source| PageError::Open { path: path.to_owned(), source })?
@@ -88,7 +102,7 @@ impl Page {
             Err(foreign(format!("it says that it has {slots} slots, and has {bytes} bytes")))
         } else if of != session {
             Err(foreign(format!("it is of session {of}, not {session}")))
-        } else if boot != boot_id {
+        } else if let Some(boot_id) = boot_id.filter(|boot_id| boot != *boot_id) {
             Err(foreign(format!("it is of boot {boot}, not {boot_id}")))
         } else {
             Ok(Page { map, slots, file: (metadata.dev(), metadata.ino()) })
