@@ -45,9 +45,6 @@ impl Failure {
             (Code::Contended, Some(holder)) => {
                 format!("{what}: taken by {}; to wait for it leave out --no-wait", Who(holder))
             }
-            (Code::WaitTimeout, Some(holder)) => {
-                format!("{what}: still taken by {}; wait longer with --wait", Who(holder))
-            }
             _ => format!("{what}: {}", problem.detail),
         };
         Failure::new(code, line)
@@ -61,7 +58,7 @@ impl fmt::Display for Failure {
 }
 
 /// A holder in words.
-struct Who<'a>(&'a Holder);
+pub(crate) struct Who<'a>(pub(crate) &'a Holder);
 
 impl fmt::Display for Who<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

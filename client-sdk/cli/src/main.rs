@@ -5,6 +5,7 @@
 mod args;
 mod exit;
 mod failure;
+mod inside;
 mod manual;
 mod output;
 mod run;
@@ -38,9 +39,10 @@ fn main() -> ExitCode {
 }
 
 fn start(cli: Cli) -> Result<u8, Failure> {
-    match cli.command {
-        Command::Completions { shell } => return manual::completions(shell).map(|()| 0),
+    match &cli.command {
+        Command::Completions { shell } => return manual::completions(*shell).map(|()| 0),
         Command::Man { dir } => return manual::man(dir.as_deref()).map(|()| 0),
+        Command::Held(args) => return inside::held(args),
         _ => {}
     }
     // One thread: a command that guards another one starts fast, and may fork.
@@ -55,16 +57,18 @@ async fn dispatch(cli: &Cli) -> Result<u8, Failure> {
     let client = Client::connect(cli.socket.as_deref().map(Path::new))
         .map_err(|error| Failure::of_call("--socket", &error))?;
     let done = match &cli.command {
-        Command::Run(args) => return run::run(args, client).await,
+        Command::Run(args) | Command::Lock(args) => return run::run(args, client).await,
+        Command::Standing(args) => return show::standing(args, &client).await,
         Command::Doctor(args) => return show::doctor(args, &client).await,
         Command::Log(args) => show::log(args, &client).await,
         Command::Status(args) => show::status(args, &client).await,
-        Command::Standing(args) => show::standing(args, &client).await,
+        Command::Beat => inside::beat(&client).await,
+        Command::Socket => show::socket(&client),
         Command::Events(args) => show::events(args, &client).await,
         Command::Observe(args) => show::observe(args, &client).await,
         Command::Routes(args) => show::routes(args, &client).await,
         Command::Revoke(args) => show::revoke(args, &client).await,
-        Command::Completions { .. } | Command::Man { .. } => Ok(()),
+        Command::Completions { .. } | Command::Man { .. } | Command::Held(_) => Ok(()),
     };
     done.map(|()| 0)
 }

@@ -1,6 +1,8 @@
 //! The command line.
 
 pub(crate) mod duration;
+mod held;
+mod lock;
 mod run;
 
 use std::path::PathBuf;
@@ -10,6 +12,7 @@ use clap_complete::Shell;
 use tenure::wire::Kind;
 use uuid::Uuid;
 
+pub(crate) use held::HeldArgs;
 pub(crate) use run::{OnLost, RunArgs, Tether};
 
 /// Longest name that the agent takes, bytes.
@@ -49,6 +52,25 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Run(Box<RunArgs>),
+    /// Runs a command while holding a lock: `tenure run --leader NAME`
+    #[command(mut_args(lock::arg), after_long_help = lock::MORE, after_help = lock::LESS)]
+    Lock(Box<RunArgs>),
+    Held(HeldArgs),
+    /// Says that the command around which `tenure run` holds something gets on
+    ///
+    /// For commands that `tenure run --progress` has started. Exit status 74 when the hold is lost.
+    #[command(after_help = "\
+Examples:
+  tenure run --leader import --progress 1m -- sh -c '
+    for file in *.csv; do load \"$file\"; tenure beat || exit; done'")]
+    Beat,
+    /// Prints the path of the agent's socket
+    ///
+    /// Exit status 69 when there is none, and where it was looked for.
+    #[command(after_help = "\
+Examples:
+  curl --unix-socket \"$(tenure socket)\" http://localhost/v1/status")]
+    Socket,
     /// Shows the agent, its upstream, and your sessions and holds
     ///
     /// Root and the agent's own user see everybody's. Exit status 69 when the agent cannot be
@@ -61,12 +83,15 @@ Examples:
   tenure status --quiet || echo down")]
     Status(StatusArgs),
     /// Shows who holds a resource and who waits for it, across the fleet
+    ///
+    /// With --quiet the exit status tells: 0 when somebody holds it, 1 when it is free.
     #[command(after_help = "\
 Examples:
   tenure standing leader cleanup
   tenure standing master my-project
+  tenure standing leader cleanup --quiet || echo free
   tenure standing semaphore encode --json | jq '.holders | length'")]
-    Standing(ResourceNameArgs),
+    Standing(StandingArgs),
     /// Prints the events of your sessions as they happen
     ///
     /// Without --session those of every session that you have now; ends when their streams end.
@@ -179,6 +204,16 @@ pub(crate) struct ResourceNameArgs {
     pub(crate) tenant: Option<String>,
     #[command(flatten)]
     pub(crate) output: OutputArgs,
+}
+
+/// `tenure standing`.
+#[derive(Debug, Args)]
+pub(crate) struct StandingArgs {
+    #[command(flatten)]
+    pub(crate) resource: ResourceNameArgs,
+    /// Print nothing: exit status 0 when somebody holds it, 1 when it is free
+    #[arg(long, short, conflicts_with = "json")]
+    pub(crate) quiet: bool,
 }
 
 /// `tenure events`.

@@ -5,10 +5,12 @@ use std::ffi::OsString;
 use std::str::FromStr;
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
+use clap::builder::UnknownArgumentValueParser;
+use clap::{Arg, Args, ValueEnum};
 use tenure::wire::Kind;
 
 use super::duration;
+use crate::exit;
 
 /// Shown under `tenure run --help`.
 const MORE: &str = "\
@@ -22,6 +24,10 @@ Examples:
   tenure run --leader nightly --no-wait -- \
     sh -c 'backup.sh; code=$?; sleep 60; exit $code' || [ $? -eq 75 ]
 
+  # The same with the letters of flock(1): nothing is said, and it is no failure, when another
+  # host has it:
+  tenure run --leader nightly -nqE 0 -- backup.sh
+
   # At most 4 encoders in the fleet; give up after ten minutes in the queue:
   tenure run --semaphore encode --limit 4 --wait 10m -- ffmpeg -i in.mov out.mp4
 
@@ -32,7 +38,9 @@ The command gets:
   TENURE_HOLD    the hold's id
   TENURE_TOKEN   the fencing token: send it with every write, so that a store can refuse
                  a holder that has been overtaken
-  TENURE_PAGE    the page on which the hold's valid-until can be read without a call
+  TENURE_PAGE    the page on which the hold's valid-until can be read without a call, and
+  TENURE_SLOT    the hold's slot on it; `tenure held` does that for a script
+  TENURE_SESSION the session that holds; `tenure beat` says to it that the command gets on
   TENURE_SOCKET  the agent's socket
 
 Life and death:
@@ -60,7 +68,8 @@ Exit status:
        that hangs costs 5 s at most, and no more than --wait
   74   the command was stopped because its hold was lost, or --max-hold was over; or the hold was
        lost before the command started
-  75   the resource was not acquired: somebody else has it, or had it for all of --wait
+  75   the resource was not acquired: somebody else has it, or had it for all of --wait; or the
+       --conflict-exit-code
   77   the agent's policy, or its upstream, forbids it
   126  the command cannot be executed
   127  the command was not found";
@@ -71,6 +80,7 @@ Exit status:
 /// command has ended.
 #[derive(Debug, Args)]
 #[command(after_long_help = MORE, after_help = "More, with examples and exit status: --help")]
+#[command(arg(shell_string()))]
 pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) resource: ResourceArgs,
@@ -90,11 +100,17 @@ pub(crate) struct RunArgs {
     pub(crate) address: Option<String>,
 
     /// Wait at most this long. Default: for ever
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    #[arg(long, short, value_name = "DURATION", value_parser = duration::parse)]
     pub(crate) wait: Option<Duration>,
     /// Try once
-    #[arg(long, conflicts_with = "wait")]
+    #[arg(long, short, conflicts_with = "wait")]
     pub(crate) no_wait: bool,
+    /// Exit status when somebody else has it, or had it for all of --wait
+    #[arg(long, short = 'E', value_name = "CODE", default_value_t = exit::NOT_ACQUIRED)]
+    pub(crate) conflict_exit_code: u8,
+    /// Do not say who has it, neither while waiting nor at the end
+    #[arg(long, short)]
+    pub(crate) quiet: bool,
 
     /// How long the hold outlives its last beat. Default: by kind
     #[arg(long, value_name = "DURATION", value_parser = duration::parse_positive)]
@@ -105,6 +121,12 @@ pub(crate) struct RunArgs {
     /// has ended: after --kill-after at the latest. With --on-lost ignore the hold ends then.
     #[arg(long, value_name = "DURATION", value_parser = duration::parse_positive)]
     pub(crate) max_hold: Option<Duration>,
+    /// How long the command may go without `tenure beat`. Default: it need not call it
+    ///
+    /// The command promises to call `tenure beat` at least this often. When it does not, it hangs: the
+    /// hold is lost as `stalled`, and the command is stopped as --on-lost says.
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse_positive)]
+    pub(crate) progress: Option<Duration>,
 
     /// Reaction to the loss of the hold
     ///
@@ -134,6 +156,13 @@ pub(crate) struct RunArgs {
     /// The command and its arguments
     #[arg(required = true, last = true, value_name = "CMD")]
     pub(crate) command: Vec<OsString>,
+}
+
+/// The `-c` of flock(1), which takes a line for a shell. There is none here.
+fn shell_string() -> Arg {
+    let way_out = "write a shell's command line after two dashes: -- sh -c 'COMMAND'";
+    let known = UnknownArgumentValueParser::suggest(way_out);
+    Arg::new("shell_string").short('c').value_parser(known).hide(true)
 }
 
 /// The resource; exactly one.

@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::io::ErrorKind;
 use std::pin::Pin;
+use std::rc::Rc;
 use std::time::Duration;
 
 use tenure::client::{AcquireReply, CallError, Client};
@@ -12,6 +13,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 use uuid::Uuid;
 
 use super::tether::{Tether, attach_again};
+use super::waiting::Place;
 use crate::ANSWER_MAX;
 use crate::args::duration::millis;
 
@@ -39,7 +41,7 @@ pub(super) struct Campaign {
     until: Option<Instant>,
     /// How long an agent may be away before it has answered for the first time.
     begin_by: Instant,
-    session: Option<Uuid>,
+    place: Rc<Place>,
 }
 
 /// A grant, and the tether of its session.
@@ -57,7 +59,12 @@ impl Campaign {
         let patience = acquire.timeout_ms.map(Duration::from_millis);
         let begin = patience.map_or(ANSWER_MAX, |patience| patience.clamp(ANSWER_MIN, AWAY_MAX));
         let (until, begin_by) = (patience.map(|patience| now + patience), now + begin);
-        Campaign { client, register, acquire, until, begin_by, session: None }
+        Campaign { client, register, acquire, until, begin_by, place: Rc::default() }
+    }
+
+    /// The place in the queue, as far as it is known by now.
+    pub(super) fn place(&self) -> Rc<Place> {
+        Rc::clone(&self.place)
     }
 
     /// Returns when granted. Dropping the future cancels; [`Campaign::abandon`] makes sure.
@@ -69,7 +76,7 @@ impl Campaign {
         let (client, register) = (self.client.clone(), self.register.clone());
         // A registration that a restart swallowed ends by itself: nobody opens its stream.
         let registered = self.patiently(|| client.register(&register)).await?;
-        self.session = Some(registered.session);
+        self.place.session_is(registered.session);
         let session = registered.session;
         let (mut asking, mut asked_at) = self.ask(session);
         // Both at once: the wait for the stream would be one round trip more.
@@ -103,7 +110,9 @@ impl Campaign {
                 biased;
                 answer = &mut asking => reply = Some(answer),
                 // Read so that the agent does not cut off a slow reader; the answer is enough.
-                event = tether.stream.next() => if !matches!(event, Some(Ok(_))) {
+                event = tether.stream.next() => if let Some(Ok(received)) = event {
+                    self.place.heard(&received.event);
+                } else {
                     let before = tether.registered.session;
                     tether = self.attach(tether).await?;
                     if tether.registered.session != before {
@@ -155,7 +164,7 @@ impl Campaign {
     /// Ends the session, so that neither waiter nor hold is left behind, unless it has `failed`
     /// because the agent hangs: that sees the end of this process as soon as it goes on.
     pub(super) async fn abandon(self, failed: Option<&CallError>) {
-        if let Some(session) = self.session
+        if let Some(session) = self.place.session()
             && !matches!(failed, Some(CallError::TimedOut { .. }))
         {
             // When the agent does not answer, it sees this process end.
@@ -202,7 +211,7 @@ impl Campaign {
             result => return result,
         }
         let registered = self.client.register(&self.register).await?;
-        self.session = Some(registered.session);
+        self.place.session_is(registered.session);
         let stream = self.client.events(registered.session, None).await?;
         Ok(Tether { registered, stream })
     }

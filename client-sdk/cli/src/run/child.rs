@@ -15,10 +15,13 @@ use super::kernel::{self, Change, Start};
 use super::terminal::Terminal;
 use crate::exit;
 
+/// The variables that tell a command of its hold.
+pub(super) type Environment = [(&'static str, OsString); 6];
+
 /// The start of a guarded command.
 pub(super) struct Recipe<'a> {
     pub(super) command: &'a [OsString],
-    pub(super) environment: [(&'static str, OsString); 4],
+    pub(super) environment: Environment,
     /// The tether, when everything that the command leaves behind is to hold on to it; else the
     /// command dies with this process.
     pub(super) tether: Option<BorrowedFd<'a>>,

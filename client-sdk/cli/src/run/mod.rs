@@ -10,8 +10,10 @@ mod signals;
 mod terminal;
 mod tether;
 mod validity;
+mod waiting;
 mod watch;
 
+use std::convert::Infallible;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::Path;
@@ -21,21 +23,25 @@ use std::time::Duration;
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 use tenure::client::{CallError, Client};
 use tenure::page::{boottime_ns, check_clock};
-use tenure::wire::{self, Acquire, Attributes, HoldView, Kind, LimitChanged, Register, Wait};
+use tenure::wire::{
+    self, Acquire, Acquired, Attributes, Code, DEFAULT_PROJECT, HoldView, Kind, LimitChanged,
+    Register, Registered, Wait,
+};
 use tokio::time::timeout;
 use uuid::Uuid;
 
 use self::acquire::{Campaign, Granted};
-use self::child::{Guarded, Recipe};
+use self::child::{Environment, Guarded, Recipe};
 use self::decide::{Reaction, max_hold_to_ask};
 use self::signals::{Signals, ends_wait};
 use self::terminal::Terminal;
 use self::validity::{Reading, Validity};
+use self::waiting::{Place, Waiting};
 use self::watch::{Ending, Orders, Watch};
 use crate::args::duration::millis;
 use crate::args::{NAME_MAX, OnLost, RunArgs, Tether};
 use crate::exit;
-use crate::failure::Failure;
+use crate::failure::{Failure, Who};
 
 /// How long giving back may take. The end of this process gives back as well, so that an agent that
 /// does not answer costs no more than this.
@@ -64,10 +70,12 @@ pub(crate) async fn run(args: &RunArgs, client: Client) -> Result<u8, Failure> {
     let hasty = hasty.map_err(|error| Failure::of_call("--socket", &error))?;
     let mut campaign = Campaign::new(hasty, register(args), asked);
     refuse_to_wait_for_itself(args, kind, name.as_deref(), &what, &client).await?;
+    let place = campaign.place();
     let outcome = tokio::select! {
         biased;
         signal = wait_ending_signal(&mut signals) => Err(signal),
         granted = campaign.run() => Ok(granted),
+        never = wait_aloud(args, &client, &what, &place) => match never {},
     };
     let Granted { tether, acquired, asked_at } = match outcome {
         Ok(Ok(granted)) => granted,
@@ -76,7 +84,7 @@ pub(crate) async fn run(args: &RunArgs, client: Client) -> Result<u8, Failure> {
                 say_limit_changed(&what, problem.limit_changed);
             }
             campaign.abandon(Some(&error)).await;
-            return Err(Failure::of_call(&what, &error));
+            return Err(not_acquired(args, &what, &error));
         }
         Err(signal) => {
             campaign.abandon(None).await;
@@ -98,12 +106,11 @@ pub(crate) async fn run(args: &RunArgs, client: Client) -> Result<u8, Failure> {
         let line = format!("{what}: the hold was lost before the command started; try again");
         return Err(Failure::new(exit::LOST, line));
     }
-    let environment = [
-        ("TENURE_HOLD", acquired.hold.to_string().into()),
-        ("TENURE_TOKEN", acquired.token.to_string().into()),
-        ("TENURE_PAGE", tether.registered.page.clone().into()),
-        ("TENURE_SOCKET", client.path().into()),
-    ];
+    if let Some(progress) = args.progress {
+        // The command has all of its time from its start on.
+        let _answer = timeout(progress, client.beat(tether.registered.session)).await;
+    }
+    let environment = environment(&client, &tether.registered, &acquired);
     let terminal = Terminal::find();
     let spawned = Guarded::spawn(Recipe {
         command: &args.command,
@@ -130,6 +137,7 @@ pub(crate) async fn run(args: &RunArgs, client: Client) -> Result<u8, Failure> {
         reaction: reaction(&args.on_lost),
         kill_after: args.kill_after,
         max_hold: args.max_hold,
+        progress: args.progress,
         start_program: &start_program,
     };
     let ending = Watch::new(orders, guarded, terminal, client.clone(), tether, &acquired, validity)
@@ -140,6 +148,57 @@ pub(crate) async fn run(args: &RunArgs, client: Client) -> Result<u8, Failure> {
     // Not before: a stream that closes says that the command has ended, too.
     drop(ending.stream);
     Ok(if ending.stopped { exit::LOST } else { child::exit_code(ending.status) })
+}
+
+/// What the command is told of its hold.
+fn environment(client: &Client, registered: &Registered, acquired: &Acquired) -> Environment {
+    [
+        ("TENURE_HOLD", acquired.hold.to_string().into()),
+        ("TENURE_TOKEN", acquired.token.to_string().into()),
+        ("TENURE_SESSION", registered.session.to_string().into()),
+        ("TENURE_PAGE", registered.page.clone().into()),
+        ("TENURE_SLOT", acquired.slot.to_string().into()),
+        ("TENURE_SOCKET", client.path().into()),
+    ]
+}
+
+/// While the campaign waits: tells what for, unless nobody wants to know, and keeps a promise of progress.
+async fn wait_aloud(args: &RunArgs, client: &Client, what: &str, place: &Place) -> Infallible {
+    let (kind, name) = args.resource.resource();
+    let name = name.as_deref().or(args.project.as_deref()).unwrap_or(DEFAULT_PROJECT);
+    let tenant = args.tenant.as_deref();
+    let waiting = Waiting { client, what, kind, name, tenant, place };
+    let speak = async {
+        if !args.quiet && !args.no_wait {
+            waiting.speak().await;
+        }
+    };
+    let beat = async {
+        if let Some(progress) = args.progress {
+            waiting.beat(progress).await;
+        }
+    };
+    tokio::join!(speak, beat);
+    std::future::pending().await
+}
+
+/// The failure to acquire, as the user wants to hear of it.
+fn not_acquired(args: &RunArgs, what: &str, error: &CallError) -> Failure {
+    let failure = Failure::of_call(what, error);
+    if failure.code != exit::NOT_ACQUIRED {
+        return failure;
+    }
+    let line = match (error.problem(), args.wait) {
+        _ if args.quiet => String::new(),
+        (Some(problem), Some(wait)) if problem.code == Code::WaitTimeout => {
+            let wait = humantime::format_duration(wait);
+            let holder = problem.holder.as_ref();
+            let by = holder.map(|holder| format!(": held by {}", Who(holder)));
+            format!("{what}: not free within --wait {wait}{}", by.unwrap_or_default())
+        }
+        _ => failure.line,
+    };
+    Failure::new(args.conflict_exit_code, line)
 }
 
 /// Everybody who names a limit decides for all, also one who is refused.
@@ -233,6 +292,7 @@ fn register(args: &RunArgs) -> Register {
         project: args.project.clone(),
         tether: Some(wire::Tether::Connection),
         guarded: Some(true),
+        progress_ms: args.progress.map(millis),
         ..Register::default()
     }
 }

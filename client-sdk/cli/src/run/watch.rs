@@ -39,6 +39,7 @@ pub(super) struct Orders<'a> {
     pub(super) reaction: Reaction,
     pub(super) kill_after: Duration,
     pub(super) max_hold: Option<Duration>,
+    pub(super) progress: Option<Duration>,
     pub(super) start_program: &'a StartProgram<'a>,
 }
 
@@ -280,6 +281,13 @@ impl<'a> Watch<'a> {
             (None | Some("max_hold"), Some(max_hold)) if self.max_hold_is_over() => {
                 let max_hold = humantime::format_duration(max_hold);
                 say(&format!("{what}: --max-hold {max_hold} is over: {fate}"));
+            }
+            (Some("stalled"), _) if let Some(progress) = self.orders.progress => {
+                let progress = humantime::format_duration(progress);
+                say(&format!(
+                    "{what}: the hold was lost (stalled): no `tenure beat` for --progress \
+                     {progress}: {fate}"
+                ));
             }
             (Some(reason), _) => say(&format!("{what}: the hold was lost ({reason}): {fate}")),
             (None, _) => {

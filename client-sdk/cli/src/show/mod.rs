@@ -4,6 +4,7 @@ mod doctor;
 mod events;
 mod log;
 mod resource;
+mod socket;
 mod status;
 mod table;
 
@@ -16,6 +17,7 @@ pub(crate) use doctor::doctor;
 pub(crate) use events::{events, observe};
 pub(crate) use log::log;
 pub(crate) use resource::{revoke, routes, standing};
+pub(crate) use socket::socket;
 pub(crate) use status::status;
 
 use crate::ANSWER_MAX;
@@ -30,7 +32,7 @@ async fn ask<T>(
     answer(client, question).await.map_err(|error| Failure::of_call(what, &error))
 }
 
-async fn answer<T>(
+pub(crate) async fn answer<T>(
     client: &Client,
     question: impl Future<Output = Result<T, CallError>>,
 ) -> Result<T, CallError> {

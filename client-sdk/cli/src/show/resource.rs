@@ -7,21 +7,26 @@ use tenure::wire::{DEFAULT_TENANT, Revoke, Revoked, Routes, Standing};
 
 use super::ask;
 use super::table::{Cell, Look, Table, or_dash, visible};
-use crate::args::{ResourceNameArgs, RevokeArgs, RoutesArgs};
+use crate::args::{ResourceNameArgs, RevokeArgs, RoutesArgs, StandingArgs};
 use crate::exit;
 use crate::failure::{Failure, brief};
 use crate::output::{coloured, print, print_json};
 
-/// Shows who holds a resource and who waits.
+/// Shows who holds a resource and who waits; returns the exit status.
 ///
 /// # Errors
 ///
 /// When the agent refuses or cannot be asked.
-pub(crate) async fn standing(args: &ResourceNameArgs, client: &Client) -> Result<(), Failure> {
-    let ResourceNameArgs { kind, name, tenant, output } = args;
+pub(crate) async fn standing(args: &StandingArgs, client: &Client) -> Result<u8, Failure> {
+    let ResourceNameArgs { kind, name, tenant, output } = &args.resource;
     let what = format!("{kind}/{name}");
     let standing = ask(client, &what, client.standing(*kind, name, tenant.as_deref())).await?;
-    if output.json { print_json(&standing) } else { print(&render(&standing, coloured())) }
+    match (args.quiet, output.json) {
+        (true, _) => return Ok(if standing.holding == 0 { exit::REFUSED } else { 0 }),
+        (false, true) => print_json(&standing)?,
+        (false, false) => print(&render(&standing, coloured()))?,
+    }
+    Ok(0)
 }
 
 pub(super) fn render(standing: &Standing, coloured: bool) -> String {

@@ -1,0 +1,160 @@
+//! What a shell script expects of `tenure`: the letters of flock(1), words while it waits, and answers
+//! from inside a hold.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use serde_json::json;
+use tenure_tests::harness::{Agent, Client, Program, binary, run_to_end, until};
+use uuid::Uuid;
+
+type Said = (i32, String, String);
+
+fn start(socket: &Path, args: &[&str]) -> Program {
+    let mut command = Command::new(binary("tenure"));
+    command.env("TENURE_SOCKET", socket).args(args);
+    Program::start(command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()))
+}
+
+#[track_caller]
+fn tenure(socket: &Path, line: &str) -> Said {
+    run_to_end(&mut start(socket, &line.split(' ').collect::<Vec<_>>()))
+}
+
+/// Runs a script inside a hold on `leader/role`; `tenure` is on its path.
+#[track_caller]
+fn inside(agent: &Agent, options: &[&str], script: &str) -> Said {
+    let args = [&["lock", "role"], options, &["--", "sh", "-c", script]].concat();
+    let directory = binary("tenure").parent().expect("a directory").to_owned();
+    let path = std::env::var("PATH").expect("a search path");
+    let mut command = Command::new(binary("tenure"));
+    command
+        .env("TENURE_SOCKET", agent.socket())
+        .env("PATH", format!("{}:{path}", directory.display()));
+    command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    run_to_end(&mut Program::start(&mut command))
+}
+
+fn hold_role(agent: &Agent) -> (Uuid, Uuid) {
+    let mut http = agent.http();
+    let session = http.register(&json!({"name": "incumbent", "keepalive_ms": 600_000})).session;
+    (session, http.acquire(session, "leader", "role", &json!({})).hold)
+}
+
+#[test]
+fn the_letters_of_flock_mean_the_same() {
+    let agent = Agent::start();
+    let socket = agent.socket();
+    assert_eq!(tenure(&socket, "lock role -n -- echo ran").1, "ran\n");
+    assert_eq!(tenure(&socket, "run --leader role -w 5s -- echo ran").1, "ran\n");
+    hold_role(&agent);
+    let taken = |line: &str, code: i32, said: &str| {
+        let (exit, out, err) = tenure(&socket, line);
+        assert_eq!((exit, out.as_str()), (code, ""), "{line}: {err}");
+        assert!(if said.is_empty() { err.is_empty() } else { err.contains(said) }, "{line}: {err}");
+    };
+    taken("lock role -n -- true", 75, "tenure: leader/role: taken by incumbent on ");
+    taken("lock role -n -E 7 -- true", 7, "taken by incumbent");
+    taken("lock role -nqE 0 -- true", 0, "");
+    taken("run --leader role -n -q -- true", 75, "");
+    taken("lock role -w 100ms -- true", 75, "tenure: leader/role: not free within --wait 100ms");
+    taken("lock role -w 100ms --quiet --conflict-exit-code 9 -- true", 9, "");
+    // What is no conflict has its own status, and is said.
+    taken("lock role -nqE 0 --ttl 1ms -- true", 64, "ttl");
+    taken("run --leader role -c true", 64, "-- sh -c 'COMMAND'");
+    taken("lock role --limit 2 -- true", 64, "cannot be used with");
+    taken("lock -- true", 64, "<NAME>");
+}
+
+#[test]
+fn a_socket_is_found_or_told_where_it_was_looked_for() {
+    let agent = Agent::start();
+    let socket = agent.socket();
+    assert_eq!(tenure(&socket, "socket"), (0, format!("{}\n", socket.display()), String::new()));
+    let (code, out, err) = tenure(Path::new("/nowhere/api.sock"), "socket");
+    assert_eq!((code, out.as_str()), (69, ""));
+    assert!(err.contains("there is no agent socket at /nowhere/api.sock"), "{err}");
+    let (code, _, err) = tenure(Path::new("/etc/passwd"), "socket");
+    assert!(code == 69 && err.contains("/etc/passwd is not a socket"), "{err}");
+    let (code, _, err) = tenure(Path::new("127.0.0.1:6379"), "socket");
+    assert!(code == 64 && err.contains("the agent speaks no TCP"), "{err}");
+}
+
+#[test]
+fn a_standing_answers_by_its_exit_status() {
+    let agent = Agent::start();
+    let socket = agent.socket();
+    let nothing = |code| (code, String::new(), String::new());
+    assert_eq!(tenure(&socket, "standing leader role -q"), nothing(1));
+    hold_role(&agent);
+    assert_eq!(tenure(&socket, "standing leader role --quiet"), nothing(0));
+}
+
+#[test]
+fn a_script_asks_whether_it_still_holds_without_the_agent() {
+    let agent = Agent::start();
+    let (code, out, err) = inside(&agent, &[], "tenure held && tenure held -v");
+    assert_eq!(code, 0, "{out}{err}");
+    assert!(out.starts_with("held, valid for "), "{out}");
+    // The agent is stopped, and what it says does not matter.
+    let script = format!("kill -STOP {0}; tenure held -v; kill -CONT {0}; exit 5", agent.pid());
+    let (code, out, _) = inside(&agent, &[], &script);
+    assert!(code == 5 && out.starts_with("held, valid for "), "{out}");
+    let lost = "trap '' TERM; tenure revoke leader role >&2; tenure held -v; echo $?; exit 0";
+    let (code, out, err) = inside(&agent, &["--on-lost", "ignore"], lost);
+    assert_eq!((code, out.as_str()), (0, "not held any more\n1\n"), "{err}");
+
+    let (code, _, err) = tenure(&agent.socket(), "held");
+    assert_eq!(code, 64, "{err}");
+    assert!(err.contains("TENURE_HOLD is not set: this is for commands inside a hold"), "{err}");
+}
+
+#[test]
+fn a_command_that_promised_progress_and_makes_none_loses_its_hold() {
+    let agent = Agent::start();
+    let progress = ["--progress", "1s"];
+    let (code, _, err) = inside(&agent, &progress, "exec sleep 1000");
+    assert_eq!(code, 74, "{err}");
+    let said = "leader/role: the hold was lost (stalled): no `tenure beat` for --progress 1s: ";
+    assert!(err.contains(said), "{err}");
+    // Twice its time, and it says so.
+    let script = "for i in 1 2 3 4 5 6 7 8; do tenure beat || exit; sleep 0.25; done; echo done";
+    assert_eq!(inside(&agent, &progress, script), (0, "done\n".to_owned(), String::new()));
+    // Its session is gone, and so is what it had.
+    let (code, _, err) = inside(&agent, &[], "TENURE_SESSION=$TENURE_HOLD tenure beat");
+    assert!(code == 74 && err.contains("the hold is lost"), "{err}");
+}
+
+#[test]
+fn a_wait_is_no_lack_of_progress() {
+    let agent = Agent::start();
+    let (session, hold) = hold_role(&agent);
+    let args = ["lock", "role", "--progress", "300ms", "-q", "--", "echo", "ran"];
+    let mut run = start(&agent.socket(), &args);
+    until("it to wait", || agent.counts().2 == 1);
+    let over = tenure_tests::harness::boottime_ns() + 1_500_000_000;
+    until("its time to be over several times", || tenure_tests::harness::boottime_ns() >= over);
+    assert!(agent.http().release(session, hold));
+    assert_eq!(run_to_end(&mut run), (0, "ran\n".to_owned(), String::new()));
+}
+
+#[test]
+fn a_wait_is_not_silent() {
+    let agent = Agent::start();
+    let (session, hold) = hold_role(&agent);
+    let mut first = start(&agent.socket(), &["lock", "role", "--", "true"]);
+    until("the first one to wait", || agent.counts().2 == 1);
+    let mut second = start(&agent.socket(), &["lock", "role", "-w", "3s", "--", "true"]);
+    let mut quiet = start(&agent.socket(), &["lock", "role", "-q", "-w", "3s", "--", "true"]);
+    let (code, _, err) = run_to_end(&mut second);
+    assert_eq!(code, 75, "{err}");
+    let lines: Vec<&str> = err.lines().collect();
+    let [waiting, end] = lines[..] else { panic!("two lines: {err}") };
+    assert!(waiting.starts_with("tenure: waiting for leader/role: held by incumbent on "), "{err}");
+    assert!(waiting.contains(" (token ") && waiting.ends_with("in line"), "{err}");
+    assert!(end.starts_with("tenure: leader/role: not free within --wait 3s"), "{err}");
+    assert_eq!(run_to_end(&mut quiet), (75, String::new(), String::new()));
+    assert!(agent.http().release(session, hold));
+    let (code, _, err) = run_to_end(&mut first);
+    assert!(code == 0 && err.contains("1st in line"), "{err}");
+}
