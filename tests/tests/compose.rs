@@ -1,4 +1,4 @@
-//! The compose files, brought up by the lines that README and the files themselves tell people to type.
+//! The compose files, brought up by the lines that the documentation and the files themselves tell people to type.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -19,12 +19,11 @@ fn read(path: &str) -> String {
     fs::read_to_string(path).expect("it is there")
 }
 
-/// The lines that README has for a team.
+/// The lines that the documentation has for a team.
 #[track_caller]
-fn lines_of_readme() -> Vec<String> {
-    let text = read("README.md");
-    let (_, section) = text.split_once("\n## A team").expect("a section for teams");
-    let (_, block) = section.split_once("```sh\n").expect("lines to be typed");
+fn lines_for_a_team() -> Vec<String> {
+    let text = read("docs/gateway.md");
+    let (_, block) = text.split_once("```sh\n").expect("lines to be typed");
     let (block, _) = block.split_once("```").expect("they end");
     block.lines().map(str::to_owned).collect()
 }
@@ -65,9 +64,9 @@ fn check_stops(team: &Compose, host: &mut Host, project: &str, file: &str) {
 }
 
 #[test]
-fn the_lines_of_the_readme_end_in_a_leadership() {
+fn the_lines_for_a_team_end_in_a_leadership() {
     let Some(team) = Compose::empty() else { return };
-    let lines = lines_of_readme();
+    let lines = lines_for_a_team();
     assert_eq!(lines.len(), 5, "{lines:?}");
     let mut first = team.host(&[]);
     // All at once, as they come out of a clipboard: none may read what is meant for the shell.
@@ -110,7 +109,7 @@ fn the_lines_of_the_readme_end_in_a_leadership() {
     team.check_down(2);
     assert_eq!(team.volumes(), [""; 0]);
 
-    // What the file says is what README says.
+    // What the file says is what the documentation says.
     for said in lines_of(local) {
         assert!(lines.iter().any(|line| line.starts_with(&said)), "{said}");
     }
