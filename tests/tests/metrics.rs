@@ -1,15 +1,17 @@
-//! Metrics as Prometheus and its promtool see them, on the socket and on a loopback address; alert rules
-//! and dashboard that name nothing else.
+//! Metrics as Prometheus and its promtool see them, on the socket and over TCP; alert rules and dashboard that name
+//! nothing else.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 
 use serde_json::{Value, json};
-use tenure_tests::harness::{Agent, Client, DEADLINE, RedisServer, binary, eventually, free_port};
+use tenure_tests::harness::{
+    Agent, Client, DEADLINE, RedisServer, binary, eventually, free_port, other_users,
+};
 
 fn packaging(path: &str) -> PathBuf {
     let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -279,4 +281,70 @@ fn rules_and_dashboard_name_what_the_agent_exports() {
         assert!(x + width <= 24, "{}", panel["title"]);
         assert!(!panel["targets"].as_array().expect("queries").is_empty(), "{}", panel["title"]);
     }
+}
+
+/// What another host is to the network: a namespace, joined to this one by a cable.
+struct OtherHost {
+    name: String,
+    /// The addresses here and there.
+    here: String,
+}
+
+impl OtherHost {
+    fn start() -> OtherHost {
+        let id = std::process::id();
+        let (name, cable) = (format!("scraper-{id}"), format!("s{id}"));
+        // A network of two for each process.
+        let net = format!("10.231.{}.{}", (id >> 6) & 255, (id & 63) * 4);
+        let (base, last) = net.rsplit_once('.').expect("four numbers");
+        let last: u8 = last.parse().expect("a number");
+        let (here, there) = (format!("{base}.{}", last + 1), format!("{base}.{}", last + 2));
+        let other = OtherHost { name: name.clone(), here: here.clone() };
+        for line in [
+            format!("netns add {name}"),
+            format!("link add {cable} type veth peer name eth0 netns {name}"),
+            format!("addr add {here}/30 dev {cable}"),
+            format!("link set {cable} up"),
+            format!("-n {name} addr add {there}/30 dev eth0"),
+            format!("-n {name} link set eth0 up"),
+        ] {
+            let status =
+                Command::new("ip").args(line.split(' ')).status().expect("ip is installed");
+            assert!(status.success(), "ip {line}: {status}");
+        }
+        other
+    }
+
+    fn fetch(&self, url: &str) -> Output {
+        let program = ["ip", "netns", "exec", &self.name, "curl", "-sS", "-m", "10", url];
+        Command::new(program[0]).args(&program[1..]).output().expect("ip is installed")
+    }
+}
+
+impl Drop for OtherHost {
+    fn drop(&mut self) {
+        // The cable goes with it.
+        let _ = Command::new("ip").args(["netns", "del", &self.name]).status();
+    }
+}
+
+#[test]
+fn another_host_reads_metrics_that_are_public_and_no_others() {
+    if other_users().is_none() {
+        return;
+    }
+    let other = OtherHost::start();
+    let (private, public) = (free_port(), free_port());
+    let stays_here =
+        Agent::setup().config(&format!("metrics_listen = \"127.0.0.1:{private}\"\n")).start();
+    let config = format!("metrics_listen = \"0.0.0.0:{public}\"\nmetrics_listen_public = true\n");
+    let agent = Agent::setup().config(&config).start();
+
+    let scraped = other.fetch(&format!("http://{}:{public}/metrics", other.here));
+    assert!(scraped.status.success(), "{scraped:?}");
+    assert_openmetrics(&String::from_utf8_lossy(&scraped.stdout));
+    assert!(!other.fetch(&format!("http://{}:{private}/metrics", other.here)).status.success());
+    let api = other.fetch(&format!("http://{}:{public}/v1/status", other.here));
+    assert!(String::from_utf8_lossy(&api.stdout).contains("the API is on the Unix socket"));
+    drop((agent, stays_here));
 }

@@ -18,7 +18,7 @@ const NUMBER: &str = "must be a number from 1 to 1000000";
 const QUOTES: &str = "must be a text in quotes";
 
 /// For every key of the schema at least one value that it refuses.
-const WRONG: [Wrong; 69] = [
+const WRONG: [Wrong; 70] = [
     ("socket", "7", QUOTES),
     ("socket", "\"\"", "must be a path, or a URI"),
     ("socket", "\"unix://host/x\"", "must be a path, or a URI"),
@@ -34,9 +34,10 @@ const WRONG: [Wrong; 69] = [
     ("log", "[\"info\"]", QUOTES),
     ("log_format", "\"text\"", "must be auto, human, json or journald"),
     ("metrics_listen", "9464", QUOTES),
-    ("metrics_listen", "\":9464\"", "must be a loopback address"),
-    ("metrics_listen", "\"0.0.0.0:9464\"", "must not be reached from other hosts"),
+    ("metrics_listen", "\":9464\"", "must be an address"),
+    ("metrics_listen", "\"0.0.0.0:9464\"", "say metrics_listen_public = true"),
     ("metrics_listen", "\"[::1]:0\"", "port 0 is none"),
+    ("metrics_listen_public", "\"yes\"", "must be true or false"),
     ("host_name", "\"\"", "must be 1 to 200 bytes"),
     ("host_name", "\"a\\nb\"", "without control characters"),
     ("session.beat", "30", DURATION),

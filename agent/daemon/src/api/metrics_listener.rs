@@ -1,4 +1,4 @@
-//! Metrics on a loopback TCP address, for scrapers that cannot open a Unix socket.
+//! Metrics over TCP, for scrapers that cannot open a Unix socket.
 
 use std::collections::VecDeque;
 use std::io;

@@ -108,7 +108,7 @@ macro_rules! path {
     };
 }
 
-static KEYS: [settings::Key<Config>; 40] = [
+static KEYS: [settings::Key<Config>; 41] = [
     path!("socket", socket, value::socket)
         .about(
             "Where programs connect: a path, or a URI such as \"unix:///run/tenured/api.sock\". \
@@ -206,16 +206,31 @@ Lines that nobody takes in time are dropped and counted; the agent never waits f
         shape: Shape::Text,
         reloads: false,
         set: |config, text| {
-            config.metrics_listen = Some(value::loopback(text)?);
+            config.metrics_listen = Some(value::address(text)?);
             Ok(())
         },
         get: |config| Some(config.metrics_listen?.to_string().into()),
         doc: Doc {
             about: "Where to serve /metrics besides the socket, for a scraper that cannot open one: a \
-             loopback address with a port. Nobody signs in there, and every user of this host can \
-             read it: numbers of sessions and holds, but neither names nor secrets. Default: \
-             nowhere.",
+             loopback address with a port, or any with metrics_listen_public. Nobody signs in there: \
+             whoever reaches it can read it. It has numbers of sessions and holds, but neither names \
+             nor secrets. Default: nowhere.",
             example: Some("\"127.0.0.1:9464\""),
+        },
+    },
+    settings::Key {
+        name: "metrics_listen_public",
+        shape: Shape::Switch,
+        reloads: false,
+        set: |config, text| {
+            config.metrics_listen_public = settings::value::switch(text)?;
+            Ok(())
+        },
+        get: |config| Some(settings::Value::Switch(config.metrics_listen_public)),
+        doc: Doc {
+            about: "Metrics may be served at an address that other hosts reach, such as \"0.0.0.0:9464\": \
+             for a scraper of the cluster that an agent in a pod cannot do without.",
+            example: None,
         },
     },
     settings::Key {

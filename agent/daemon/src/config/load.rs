@@ -56,6 +56,7 @@ pub(super) fn defaults(environment: &Environment) -> Config {
         log: "info".to_owned(),
         log_format: LogFormat::default(),
         metrics_listen: None,
+        metrics_listen_public: false,
         settings: Settings { agent_uid: environment.uid, ..Settings::default() },
         limits: Limits::default(),
         policy: Policy::default(),

@@ -54,8 +54,9 @@ pub struct Config {
     pub log: String,
     /// How it is written.
     pub log_format: LogFormat,
-    /// A loopback address at which metrics are served besides the socket.
+    /// Where metrics are served besides the socket; a loopback address unless they are public.
     pub metrics_listen: Option<SocketAddr>,
+    pub metrics_listen_public: bool,
     /// Settings of the keeper.
     pub settings: Settings,
     /// Limits of the API.

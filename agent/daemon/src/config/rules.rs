@@ -9,6 +9,7 @@ use tenure_stores::settings::value::show;
 use super::Config;
 
 pub(super) fn check(config: &Config) -> Result<(), Broken> {
+    metrics(config)?;
     let settings = &config.settings;
     // These come first, because the others are measured by them.
     let (min, max) = (settings.ttl_min, settings.ttl_max);
@@ -37,6 +38,16 @@ pub(super) fn check(config: &Config) -> Result<(), Broken> {
     }
     ensure("retry.longest", settings.retry_max >= settings.retry_min, || {
         format!("must be at least retry.first = {}", show(settings.retry_min))
+    })
+}
+
+/// Who asks there is not known.
+fn metrics(config: &Config) -> Result<(), Broken> {
+    let stays_here = config.metrics_listen.is_none_or(|address| address.ip().is_loopback());
+    ensure("metrics_listen", stays_here || config.metrics_listen_public, || {
+        "must be a loopback address, such as \"127.0.0.1:9464\": whoever reaches another one reads it \
+         without signing in. Where that is meant, in a pod for example, say metrics_listen_public = true"
+            .to_owned()
     })
 }
 
