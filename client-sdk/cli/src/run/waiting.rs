@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use uuid::Uuid;
 
 use crate::ANSWER_MAX;
-use crate::failure::brief;
+use crate::failure::{brief, ordinal};
 use crate::output::say;
 
 /// A shorter wait is not worth a word.
@@ -99,6 +99,9 @@ async fn pause_until(at: Instant) {
 fn line(what: &str, standing: &Result<Standing, CallError>, position: Option<u64>) -> String {
     let standing = match standing {
         Ok(standing) => standing,
+        Err(CallError::Refused(problem)) => {
+            return format!("waiting for {what}: {}", problem.detail);
+        }
         Err(error) => return format!("waiting for {what}: {error}"),
     };
     let held = match (&standing.holders[..], standing.limit) {
@@ -116,17 +119,6 @@ fn line(what: &str, standing: &Result<Standing, CallError>, position: Option<u64
 fn who(holder: &Holder) -> String {
     let Holder { host, name, since_ms, token, .. } = holder;
     format!("{name} on {host} for {} (token {token})", brief(Duration::from_millis(*since_ms)))
-}
-
-fn ordinal(number: u64) -> String {
-    let ending = match (number % 10, number % 100) {
-        (_, 11..=13) => "th",
-        (1, _) => "st",
-        (2, _) => "nd",
-        (3, _) => "rd",
-        _ => "th",
-    };
-    format!("{number}{ending}")
 }
 
 #[cfg(test)]
@@ -167,14 +159,5 @@ mod tests {
         let longest = "held, the longest by backup.sh on hostb for 6h12m (token 17)";
         check(Some(2), 2, Some(22), &format!("2 of 2 {longest}, 22nd in line"));
         check(None, 0, Some(3), "nobody holds it, 3rd in line");
-    }
-
-    #[test]
-    fn ordinals_are_english() {
-        let all = [1, 2, 3, 4, 11, 12, 13, 21, 102, 111].map(ordinal);
-        assert_eq!(
-            all,
-            ["1st", "2nd", "3rd", "4th", "11th", "12th", "13th", "21st", "102nd", "111th"]
-        );
     }
 }
