@@ -91,6 +91,18 @@ pub(crate) fn brief(duration: Duration) -> String {
     }
 }
 
+/// `1st`, `2nd`, `3rd`.
+pub(crate) fn ordinal(number: u64) -> String {
+    let ending = match (number % 10, number % 100) {
+        (_, 11..=13) => "th",
+        (1, _) => "st",
+        (2, _) => "nd",
+        (3, _) => "rd",
+        _ => "th",
+    };
+    format!("{number}{ending}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -138,6 +150,15 @@ mod tests {
             failure.to_string(),
             "leader/cleanup: taken by nightly on web-1 (pid 12, token 7, for 1m1s); \
              to wait for it leave out --no-wait"
+        );
+    }
+
+    #[test]
+    fn ordinals_are_english() {
+        let all = [1, 2, 3, 4, 11, 12, 13, 21, 102, 111].map(ordinal);
+        assert_eq!(
+            all,
+            ["1st", "2nd", "3rd", "4th", "11th", "12th", "13th", "21st", "102nd", "111th"]
         );
     }
 }

@@ -51,6 +51,9 @@ pub struct HoldView {
     /// The token of the grant; absent while waiting.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token: Option<u64>,
+    /// How long it has been held, ms; absent while waiting.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since_ms: Option<u64>,
     /// How long the hold outlives its last beat, ms.
     pub ttl_ms: u64,
     /// How long it is valid from now on unless renewed, ms; 0 while waiting.

@@ -212,6 +212,7 @@ impl Hold {
             name: self.claim.resource.name.to_string(),
             state: self.state(),
             token: self.is_held().then_some(self.token),
+            since_ms: self.is_held().then(|| millis(now.since(self.granted_at))),
             ttl_ms: millis(self.claim.ttl),
             valid_ms: millis(self.valid_until.since(now)),
             valid_until_boottime_ns: self.valid_until.as_nanos(),

@@ -78,6 +78,7 @@ Examples:
     #[command(after_help = "\
 Examples:
   tenure status
+  tenure status 'leader/*'
   tenure status --watch
   tenure status --json | jq .upstream.state
   tenure status --quiet || echo down")]
@@ -172,14 +173,20 @@ Examples:
 /// `tenure status`.
 #[derive(Debug, Args)]
 pub(crate) struct StatusArgs {
+    /// Only holds of resources with this name: `leader/nightly`, `nightly`, or with * and ?
+    #[arg(value_name = "NAME")]
+    pub(crate) filter: Option<String>,
     #[command(flatten)]
     pub(crate) output: OutputArgs,
     /// Show it again every second, until interrupted
     #[arg(long)]
     pub(crate) watch: bool,
+    /// Show sessions, ids and tokens as well
+    #[arg(long, short)]
+    pub(crate) verbose: bool,
     /// Say nothing, and cost little: the exit status tells whether the agent serves, whatever its
     /// upstream does. For health checks
-    #[arg(long, short, conflicts_with_all = ["json", "watch"])]
+    #[arg(long, short, conflicts_with_all = ["json", "watch", "verbose", "filter"])]
     pub(crate) quiet: bool,
 }
 

@@ -2,6 +2,8 @@
 
 mod doctor;
 mod events;
+mod glob;
+mod holds;
 mod log;
 mod resource;
 mod socket;

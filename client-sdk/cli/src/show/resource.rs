@@ -6,7 +6,7 @@ use tenure::client::Client;
 use tenure::wire::{DEFAULT_TENANT, Revoke, Revoked, Routes, Standing};
 
 use super::ask;
-use super::table::{Cell, Look, Table, or_dash, visible};
+use super::table::{Cell, Look, Screen, Table, or_dash, visible};
 use crate::args::{ResourceNameArgs, RevokeArgs, RoutesArgs, StandingArgs};
 use crate::exit;
 use crate::failure::{Failure, brief};
@@ -69,7 +69,7 @@ pub(super) fn render(standing: &Standing, coloured: bool) -> String {
     }
     let mut out = title + "\n";
     if !table.is_empty() {
-        out.push_str(&table.render(coloured));
+        out.push_str(&table.render(Screen { coloured, width: None }));
     }
     for (listed, all, what) in
         [(holders.len(), *holding, "held"), (waiters.len(), *waiting, "waiting")]
@@ -138,7 +138,7 @@ fn render_routes(routes: &Routes, coloured: bool) -> String {
         ]);
     }
     let title = format!("version {}, {} leases\n", routes.version, routes.routes.len());
-    if table.is_empty() { title } else { title + &table.render(coloured) }
+    if table.is_empty() { title } else { title + &table.render(Screen { coloured, width: None }) }
 }
 
 /// Takes a resource away.

@@ -1,17 +1,17 @@
 //! `tenure status`.
 
-use std::fmt::Write;
 use std::time::Duration;
 
 use tenure::client::Client;
-use tenure::wire::{HoldState, HoldView, SessionStatus, Status, UpstreamState};
+use tenure::wire::{Status, UpstreamState};
 use tokio::time::sleep;
 
 use super::ask;
-use super::table::{Cell, Look, Table, or_dash, visible};
+use super::holds::{self, Choice};
+use super::table::{Look, Screen, visible};
 use crate::args::StatusArgs;
 use crate::failure::{Failure, brief};
-use crate::output::{coloured, print, print_json};
+use crate::output::{print, print_json};
 
 /// How often `--watch` looks.
 const WATCH_EVERY: Duration = Duration::from_secs(1);
@@ -25,15 +25,19 @@ pub(crate) async fn status(args: &StatusArgs, client: &Client) -> Result<(), Fai
     if args.quiet {
         return ask(client, "status", client.readyz()).await;
     }
+    let choice = Choice { filter: args.filter.as_deref(), verbose: args.verbose };
     loop {
-        let status = ask(client, "status", client.status()).await?;
+        let mut status = ask(client, "status", client.status()).await?;
+        if let Some(glob) = choice.filter {
+            holds::narrow(&mut status.sessions, glob);
+        }
         if args.output.json {
             print_json(&status)?;
         } else {
-            let coloured = coloured();
+            let screen = Screen::of_stdout();
             // Home, and clear what was below: less flicker than an empty screen in between.
-            let home = if args.watch && coloured { "\x1b[H\x1b[J" } else { "" };
-            print(&format!("{home}{}", render(&status, coloured)))?;
+            let home = if args.watch && screen.coloured { "\x1b[H\x1b[J" } else { "" };
+            print(&format!("{home}{}", render(&status, &choice, screen)))?;
         }
         if !args.watch {
             return Ok(());
@@ -52,7 +56,8 @@ pub(super) fn upstream_look(state: UpstreamState) -> (&'static str, Look) {
     }
 }
 
-fn render(status: &Status, coloured: bool) -> String {
+fn render(status: &Status, choice: &Choice<'_>, screen: Screen) -> String {
+    let coloured = screen.coloured;
     let Status { agent, upstream, sessions, .. } = status;
     let mut out = String::new();
     let mut line = |text: String| {
@@ -80,77 +85,30 @@ fn render(status: &Status, coloured: bool) -> String {
     }
     let beats = &upstream.beat_lateness;
     line(format!(
-        "beats     {} sent, late by {} (half), {} (999 of 1000), {} (worst)",
+        "beats     {} sent, late by p50 {}{}, worst {}",
         beats.beats,
         micros(beats.p50_us),
-        micros(beats.p999_us),
+        // Fewer than a thousand have no such part.
+        if beats.beats < 1_000 {
+            String::new()
+        } else {
+            format!(", p99.9 {}", micros(beats.p999_us))
+        },
         micros(beats.max_us)
     ));
     line(format!(
-        "all users {} sessions, {} holds, {} waiting",
-        agent.sessions, agent.holds, agent.waiters
+        "all users {}, {}, {} waiting",
+        counted(agent.sessions, "session"),
+        counted(agent.holds, "hold"),
+        agent.waiters
     ));
-    let mut sorted: Vec<&SessionStatus> = sessions.iter().collect();
-    sorted.sort_by(|a, b| (&a.name, a.session).cmp(&(&b.name, b.session)));
-    if sorted.is_empty() {
-        out.push_str("\nYou have no sessions here.\n");
-        return out;
-    }
-    let _infallible = write!(out, "\nSessions\n{}", session_table(&sorted).render(coloured));
-    let holds = hold_table(&sorted);
-    if !holds.is_empty() {
-        let _infallible = write!(out, "\nHolds\n{}", holds.render(coloured));
-    }
+    out.push_str(&holds::render(sessions, choice, screen));
     out
 }
 
-fn session_table(sessions: &[&SessionStatus]) -> Table {
-    let mut table =
-        Table::new(&["SESSION", "NAME", "SURFACE", "UID", "PID", "TETHER", "ROLE", "HOLDS"]);
-    for session in sessions {
-        table.row([
-            Cell::from(session.session),
-            Cell::from(&session.name),
-            Cell::from(&session.surface),
-            Cell::from(session.uid),
-            Cell::from(or_dash(session.pid)),
-            Cell::from(word(&session.tether)),
-            Cell::from(word(&session.role)),
-            Cell::from(session.holds.len()),
-        ]);
-    }
-    table
-}
-
-fn hold_table(sessions: &[&SessionStatus]) -> Table {
-    let mut table = Table::new(&["RESOURCE", "STATE", "TOKEN", "VALID FOR", "HELD BY", "HOLD"]);
-    for (session, hold) in sessions.iter().flat_map(|s| s.holds.iter().map(move |hold| (s, hold))) {
-        table.row([
-            Cell::from(format!("{}/{}", hold.kind, hold.name)),
-            state(hold),
-            Cell::from(or_dash(hold.token)),
-            Cell::from(match hold.valid_ms {
-                0 => "-".to_owned(),
-                ms => brief(Duration::from_millis(ms)),
-            }),
-            Cell::from(&session.name),
-            Cell::from(hold.hold),
-        ]);
-    }
-    table
-}
-
-fn state(hold: &HoldView) -> Cell {
-    let look = match hold.state {
-        HoldState::Held => Look::Good,
-        HoldState::Waiting | HoldState::Jeopardy => Look::Warning,
-        HoldState::Released => Look::Plain,
-        HoldState::Lost => Look::Bad,
-    };
-    match (hold.state, hold.position) {
-        (HoldState::Waiting, Some(position)) => Cell::new(format!("waiting, {position}."), look),
-        (state, _) => Cell::new(word(&state), look),
-    }
+/// `1 hold`, `2 holds`.
+pub(super) fn counted(count: u64, what: &str) -> String {
+    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
 }
 
 /// The word on the wire of an enum's value.
@@ -189,7 +147,7 @@ mod tests {
                 "tether": "connection", "role": "none", "streams": 1,
                 "holds": [
                     {"hold": uuid::Uuid::nil(), "kind": "leader", "name": "cleanup",
-                     "state": "jeopardy", "token": 17, "ttl_ms": 30_000, "valid_ms": 9_500,
+                     "state": "jeopardy", "token": 17, "since_ms": 22_320_000, "ttl_ms": 30_000, "valid_ms": 9_500,
                      "valid_until_boottime_ns": 1, "slot": 0},
                     {"hold": uuid::Uuid::nil(), "kind": "semaphore", "name": "gpu",
                      "state": "waiting", "ttl_ms": 30_000, "valid_ms": 0,
@@ -197,22 +155,18 @@ mod tests {
         }))
         .expect("a status");
         assert_eq!(
-            render(&status, false),
+            render(&status, &Choice::default(), Screen::default()),
             "\
 agent     0.1.0 on web-1, pid 7, up 1m1s
 upstream  redis down at redis://db-1:6379/0, single Redis
           last error: refused
-beats     9 sent, late by 12 µs (half), 1.2 ms (999 of 1000), 2.3s (worst)
-all users 2 sessions, 1 holds, 1 waiting
+beats     9 sent, late by p50 12 µs, worst 2.3s
+all users 2 sessions, 1 hold, 1 waiting
 
-Sessions
-  SESSION                               NAME     SURFACE  UID   PID  TETHER      ROLE  HOLDS
-  00000000-0000-0000-0000-000000000000  nightly  cli      1000  12   connection  none  2
-
-Holds
-  RESOURCE        STATE        TOKEN  VALID FOR  HELD BY  HOLD
-  leader/cleanup  jeopardy     17     9.5s       nightly  00000000-0000-0000-0000-000000000000
-  semaphore/gpu   waiting, 2.  -      -          nightly  00000000-0000-0000-0000-000000000000
+Holds: 1 in jeopardy, 1 waiting
+  RESOURCE        STATE         HELD FOR  VALID FOR  NAME     PID
+  leader/cleanup  jeopardy      6h12m     9.5s       nightly  12
+  semaphore/gpu   waiting, 2nd  -         -          nightly  12
 "
         );
     }

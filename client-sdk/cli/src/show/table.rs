@@ -1,11 +1,36 @@
 //! Columns of text.
 
 use std::fmt::Write;
+use std::io::{self, IsTerminal};
+
+use crate::output::coloured;
+
+/// Least width of a column that may be made narrower.
+const ELASTIC_MIN: usize = 10;
+
+/// The place where text is shown. The default is a file: neither colours nor an edge.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Screen {
+    pub(super) coloured: bool,
+    /// Columns of the terminal.
+    pub(super) width: Option<usize>,
+}
+
+impl Screen {
+    /// What stdout is.
+    pub(super) fn of_stdout() -> Screen {
+        let out = io::stdout();
+        let width = out.is_terminal().then(|| terminal_size::terminal_size_of(&out)).flatten();
+        Screen { coloured: coloured(), width: width.map(|(width, _)| usize::from(width.0)) }
+    }
+}
 
 /// Rows under a header, each column as wide as its widest cell. The last one is not padded.
 pub(super) struct Table {
     header: Vec<&'static str>,
     rows: Vec<Vec<Cell>>,
+    /// Columns that become narrower where the screen is too narrow; cells are cut off then.
+    elastic: Vec<usize>,
 }
 
 /// A piece of text and how it is to look.
@@ -61,7 +86,12 @@ pub(super) fn visible(text: &str) -> String {
 
 impl Table {
     pub(super) fn new(header: &[&'static str]) -> Table {
-        Table { header: header.to_vec(), rows: Vec::new() }
+        Table::elastic(header, &[])
+    }
+
+    /// One whose columns of these numbers may become narrower.
+    pub(super) fn elastic(header: &[&'static str], elastic: &[usize]) -> Table {
+        Table { header: header.to_vec(), rows: Vec::new(), elastic: elastic.to_vec() }
     }
 
     /// A row; cells beyond the header are not shown.
@@ -74,31 +104,59 @@ impl Table {
     }
 
     /// The lines, each indented by two spaces.
-    pub(super) fn render(&self, coloured: bool) -> String {
-        let width = |text: &str| text.chars().count();
+    pub(super) fn render(&self, screen: Screen) -> String {
+        let widths = self.widths(screen.width);
+        let mut out = String::new();
+        let mut line = |cells: &mut dyn Iterator<Item = (&str, Look)>| {
+            let mut text = String::from("  ");
+            let mut padding = 0;
+            for ((cell, look), wide) in cells.zip(&widths) {
+                let cell = cut(cell, *wide);
+                let _infallible =
+                    write!(text, "{:padding$}{}", "", look.paint(&cell, screen.coloured));
+                padding = wide - width(&cell) + 2;
+            }
+            out.push_str(text.trim_end());
+            out.push('\n');
+        };
+        line(&mut self.header.iter().map(|title| (*title, Look::Plain)));
+        for row in &self.rows {
+            line(&mut row.iter().map(|cell| (cell.text.as_str(), cell.look)));
+        }
+        out
+    }
+
+    /// The width of each column, so that all fit on the screen if they can.
+    fn widths(&self, screen: Option<usize>) -> Vec<usize> {
         let mut widths: Vec<usize> = self.header.iter().map(|title| width(title)).collect();
         for row in &self.rows {
             for (wide, cell) in widths.iter_mut().zip(row) {
                 *wide = (*wide).max(width(&cell.text));
             }
         }
-        let mut out = String::new();
-        let mut line = |cells: &mut dyn Iterator<Item = (String, usize)>| {
-            let mut text = String::from("  ");
-            let mut padding = 0;
-            for ((painted, length), wide) in cells.zip(&widths) {
-                let _infallible = write!(text, "{:padding$}{painted}", "");
-                padding = wide - length + 2;
-            }
-            out.push_str(text.trim_end());
-            out.push('\n');
-        };
-        line(&mut self.header.iter().map(|title| ((*title).to_owned(), width(title))));
-        for row in &self.rows {
-            line(&mut row.iter().map(|c| (c.look.paint(&c.text, coloured), width(&c.text))));
+        let Some(screen) = screen else { return widths };
+        let mut excess = (widths.iter().sum::<usize>() + 2 * widths.len()).saturating_sub(screen);
+        while excess > 0 {
+            let narrower = |column: &&usize| widths[**column] > ELASTIC_MIN;
+            let widest = self.elastic.iter().filter(narrower).max_by_key(|column| widths[**column]);
+            let Some(widest) = widest else { break };
+            widths[*widest] -= 1;
+            excess -= 1;
         }
-        out
+        widths
     }
+}
+
+fn width(text: &str) -> usize {
+    text.chars().count()
+}
+
+/// The text as far as it fits, with a mark where it goes on.
+fn cut(text: &str, most: usize) -> String {
+    if width(text) <= most {
+        return text.to_owned();
+    }
+    text.chars().take(most.saturating_sub(1)).chain(['…']).collect()
 }
 
 #[cfg(test)]
@@ -115,19 +173,35 @@ mod tests {
     #[test]
     fn columns_are_aligned() {
         let expected = "  NAME   STATE     TOKEN\n  a      held      17\n  grüße  jeopardy  -\n";
-        assert_eq!(table().render(false), expected);
+        assert_eq!(table().render(Screen::default()), expected);
     }
 
     #[test]
     fn colours_do_not_count() {
-        let plain = table().render(true).replace("\x1b[32m", "").replace("\x1b[33m", "");
-        assert_eq!(plain.replace("\x1b[0m", ""), table().render(false));
+        let plain = table()
+            .render(Screen { coloured: true, width: None })
+            .replace("\x1b[32m", "")
+            .replace("\x1b[33m", "");
+        assert_eq!(plain.replace("\x1b[0m", ""), table().render(Screen::default()));
+    }
+
+    #[test]
+    fn elastic_columns_give_way() {
+        let mut table = Table::elastic(&["NAME", "STATE", "OTHER"], &[0, 2]);
+        let long = "a-name-that-is-rather-long";
+        table.row([Cell::from(long), Cell::from("held"), Cell::from("short")]);
+        let render = |width| table.render(Screen { coloured: false, width: Some(width) });
+        let line = |width| render(width).lines().nth(1).expect("a row").to_owned();
+        assert_eq!(line(80), format!("  {long}  held   short"));
+        assert_eq!(line(32), "  a-name-that-is-…  held   short");
+        // There is an end to it.
+        assert_eq!(line(10), "  a-name-th…  held   short");
     }
 
     #[test]
     fn a_hostile_name_does_not_reach_the_terminal() {
         let mut table = Table::new(&["NAME"]);
         table.row([Cell::from("\x1b[2Jgone\n")]);
-        assert_eq!(table.render(false), "  NAME\n  \u{fffd}[2Jgone\u{fffd}\n");
+        assert_eq!(table.render(Screen::default()), "  NAME\n  \u{fffd}[2Jgone\u{fffd}\n");
     }
 }
