@@ -28,6 +28,8 @@ const FAILED_REST: Duration = Duration::from_millis(500);
 const PAGE: usize = 256;
 /// Most routes of a tenant; more are not told of.
 const ROUTES_MAX: usize = 65_536;
+/// So often a table is read in one go, while it changes, and very many routes are missing.
+const READINGS_MAX: usize = 3;
 /// Questions for single routes that the store has at a time, and between two looks at the table.
 const ASKED_AT_ONCE: usize = 32;
 const ASKED_PER_TURN: usize = 256;
@@ -145,6 +147,34 @@ impl Reader {
     }
 
     async fn take_reading(&self) -> Result<(bool, Vec<Change>), Failure> {
+        let mut reading = self.read_pages().await?;
+        let mut missing = self.missing(&reading);
+        for _ in 1..READINGS_MAX {
+            // The reading itself may have been the first to note that they ended.
+            if reading.version == reading.until || missing.len() <= ASKED_PER_TURN {
+                break;
+            }
+            reading = self.read_pages().await?;
+            missing = self.missing(&reading);
+        }
+        if reading.version == reading.until && reading.routes.len() < ROUTES_MAX {
+            // Nothing changed meanwhile: there are no others.
+            let version = reading.version;
+            let gone = missing.into_iter().map(|mailbox| Gone { mailbox, version });
+            reading.gone.extend(gone);
+        } else if !missing.is_empty() {
+            self.ask_missing(missing, &mut reading).await?;
+            reading.until = self.version().await?;
+        }
+        Ok(self.take(reading))
+    }
+
+    fn missing(&self, reading: &Reading) -> Vec<Arc<str>> {
+        self.followed.table().missing(&reading.routes)
+    }
+
+    /// Reads all routes, and the version before and after.
+    async fn read_pages(&self) -> Result<Reading, Failure> {
         let mut read = BTreeMap::new();
         let (mut version, mut after) = (None, None);
         loop {
@@ -162,9 +192,17 @@ impl Reader {
                 break;
             }
         }
-        let mut routes: Vec<Route> = read.into_values().collect();
-        let missing = self.followed.table().missing(&routes);
-        let mut gone = Vec::new();
+        let until = self.version().await?;
+        let routes: Vec<Route> = read.into_values().collect();
+        Ok(Reading { version: version.unwrap_or_default(), until, routes, gone: Vec::new() })
+    }
+
+    /// Asks for each route that a reading does not have, which changes may have hidden from it.
+    async fn ask_missing(
+        &self,
+        missing: Vec<Arc<str>>,
+        reading: &mut Reading,
+    ) -> Result<(), Failure> {
         let asked = stream::iter(missing).map(|mailbox| async {
             let found = self.one(&mailbox).await;
             (mailbox, found)
@@ -173,16 +211,20 @@ impl Reader {
         while let Some((mailbox, found)) = asked.next().await {
             let Routes { version, routes: mut found, .. } = found?;
             match found.pop() {
-                Some(route) => routes.push(route),
-                None => gone.push(Gone { mailbox, version }),
+                Some(route) => reading.routes.push(route),
+                None => reading.gone.push(Gone { mailbox, version }),
             }
         }
-        let until = self.version().await?;
-        let version = version.unwrap_or_default();
+        Ok(())
+    }
+
+    /// Takes a reading, and tells of its news; whether it is exact, and what changed.
+    fn take(&self, reading: Reading) -> (bool, Vec<Change>) {
+        let version = reading.version;
         let (changes, is_exact, was_reset) = {
             let mut table = self.followed.table();
             let was_reset = version < table.version();
-            let changes = table.take(Reading { version, until, routes, gone });
+            let changes = table.take(reading);
             (changes, table.is_exact(), was_reset)
         };
         if was_reset {
@@ -194,7 +236,7 @@ impl Reader {
             *readings += u64::from(is_news);
             is_news
         });
-        Ok((is_exact, changes))
+        (is_exact, changes)
     }
 
     /// Waits for a while, or until the routes may have changed; true if they have.
@@ -202,14 +244,8 @@ impl Reader {
         let now = clock::now();
         let due = self.followed.table().take_due(now);
         if !due.is_empty() {
-            let mut has_changed = false;
-            for mailbox in &due {
-                let found = self.one(mailbox).await?.routes.pop();
-                has_changed |=
-                    found.as_ref() != self.followed.table().route(mailbox).map(|it| &**it);
-            }
-            self.to_ask.extend(due);
-            return Ok(has_changed);
+            self.to_ask.extend(due.iter().cloned());
+            return self.has_any_changed(due).await;
         }
         if !self.to_ask.is_empty() {
             self.ask_ends().await?;
@@ -222,9 +258,26 @@ impl Reader {
         Ok(is_told || self.version().await? != self.followed.table().version())
     }
 
+    /// True if one of these routes is another one now: then all are read anyway.
+    async fn has_any_changed(&self, mailboxes: Vec<Arc<str>>) -> Result<bool, Failure> {
+        let asked = stream::iter(mailboxes).map(|mailbox| async {
+            let found = self.one(&mailbox).await;
+            (mailbox, found)
+        });
+        let mut asked = std::pin::pin!(asked.buffer_unordered(ASKED_AT_ONCE));
+        while let Some((mailbox, found)) = asked.next().await {
+            let found = found?.routes.pop();
+            if found.as_ref() != self.followed.table().route(&mailbox).map(|it| &**it) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     /// Asks when the time of some routes is up.
     async fn ask_ends(&mut self) -> Result<(), Failure> {
-        let some: Vec<_> = self.to_ask.drain(..self.to_ask.len().min(ASKED_PER_TURN)).collect();
+        let some: Vec<_> = self.to_ask.iter().take(ASKED_PER_TURN).cloned().collect();
+        let count = some.len();
         let asked = stream::iter(some).map(|name| async {
             let tenant = Arc::clone(&self.followed.tenant);
             let resource = Resource { tenant, kind: Kind::Lease, name: Arc::clone(&name) };
@@ -241,6 +294,7 @@ impl Reader {
             let (name, at) = end?;
             self.followed.table().set_expiry(&name, at);
         }
+        self.to_ask.drain(..count);
         Ok(())
     }
 
