@@ -65,6 +65,7 @@ fn a_runner_starts_beats_and_shuts_down_as_the_rfc_says() {
         "tenured_gateway_mailbox_queries_served 8",
         "tenured_gateway_mailbox_storage_bytes 9",
         "tenured_gateway_mailbox_calls_total{call=\"heartbeat\",outcome=\"done\"} 2",
+        "tenured_gateway_mailbox_latency_seconds_count{call=\"heartbeat\"} 2",
     ] {
         assert!(metrics.contains(line), "{line} is missing in:\n{metrics}");
     }

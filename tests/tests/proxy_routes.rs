@@ -51,7 +51,7 @@ fn dead_and_slow_proxies_delay_nobody_and_are_right_when_they_return() {
     let mut proxies: Vec<FakeProxy> = (0..PROXIES)
         .map(|number| {
             let is_slow = (DEAD..DEAD + SLOW).contains(&number);
-            let delay = if is_slow { Duration::from_millis(1500) } else { Duration::ZERO };
+            let delay = if is_slow { Duration::from_secs(3) } else { Duration::ZERO };
             FakeProxy::start(&format!("proxy-{number:02}"), delay)
         })
         .collect();
@@ -98,10 +98,22 @@ fn dead_and_slow_proxies_delay_nobody_and_are_right_when_they_return() {
     });
     assert_eq!((&overview["mailboxes"], &overview["runners"]), (&json!(20), &json!(20)));
     assert_eq!(overview["proxies"][0]["partitions"], json!([0, 4]));
-    let (_, metrics) = gateway.call("GET /metrics", "").unwrap();
-    for line in ["proxies 50", "route_pushes_total{outcome=\"refused\"} 0"] {
-        assert!(metrics.contains(&format!("tenured_gateway_{line}\n")), "{line}: {metrics}");
-    }
+    let number = |metrics: &str, name: &str| -> Option<u64> {
+        let name = format!("tenured_gateway_{name} ");
+        metrics.lines().find_map(|line| line.strip_prefix(&name)?.parse().ok())
+    };
+    let metrics = eventually("the numbers to be those of all", || {
+        let (_, metrics) = gateway.call("GET /metrics", "").unwrap();
+        let now = ["proxies", "proxies_connected", "proxies_behind", "route_streams"];
+        let is_right = now.map(|name| number(&metrics, name)) == [50, 50, 0, 0].map(Some);
+        is_right.then_some(metrics)
+    });
+    let pushes =
+        |outcome| number(&metrics, &format!("route_pushes_total{{outcome=\"{outcome}\"}}"));
+    let [delivered, failed] = ["delivered", "failed"].map(|it| pushes(it).unwrap());
+    assert!(delivered >= 20 * 50 && failed > 0, "{delivered} {failed}");
+    assert_eq!((pushes("refused"), pushes("late")), (Some(0), Some(0)));
+    assert_eq!(number(&metrics, "route_lag_seconds_count"), Some(delivered));
 
     // One that is started again, while nothing changes, is told everything.
     proxies[PROXIES - 1].kill();
@@ -330,4 +342,54 @@ fn a_proxy_is_told_of_the_tenant_of_its_key_and_by_its_owner_alone() {
     eventually("it to be dropped", || {
         gateway.log().contains("a proxy is told no more").then_some(())
     });
+}
+
+#[test]
+fn no_more_proxies_register_than_there_are_partitions() {
+    let gateway = Gateway::start("embedded:");
+    on(async {
+        for number in 0..256 {
+            let id = format!("proxy-{number:03}");
+            let ack = register(&gateway, None, &id, "127.0.0.1:1").await.unwrap();
+            assert!(ack.success, "{number}: {}", ack.message);
+            let own = ack.partition_ranges[0];
+            // It is the last one as yet.
+            let each = 256 / (number + 1);
+            assert_eq!((own.start, own.end), (each * number, 255), "{number}");
+        }
+        let refused = register(&gateway, None, "proxy-256", "127.0.0.1:1").await.unwrap();
+        let rule = "this tenant has 256 proxies, as many as there are partitions";
+        assert_eq!((refused.success, &*refused.message), (false, rule));
+        // One that is known registers again.
+        assert!(register(&gateway, None, "proxy-007", "127.0.0.1:1").await.unwrap().success);
+    });
+}
+
+#[test]
+fn routes_that_end_together_are_not_asked_for_one_by_one() {
+    const MAILBOXES: usize = 600;
+    const TTL_S: u64 = 8;
+    let gateway = Gateway::start("embedded:");
+    let runners = Runners::new(&gateway, None);
+    let proxy = FakeProxy::start("proxy-01", Duration::ZERO);
+    registered(&gateway, None, &proxy);
+    let questions = || -> u64 {
+        let (_, metrics) = gateway.call("GET /metrics", "").unwrap();
+        let name = "tenured_gateway_store_latency_seconds_count ";
+        let count = metrics.lines().find_map(|line| line.strip_prefix(name));
+        count.and_then(|count| count.parse().ok()).expect("it is a number")
+    };
+    let mut expected = Routes::new();
+    for number in 0..MAILBOXES {
+        runners.take_for(number, &mailbox(number), "active", TTL_S, 0);
+        route(&mut expected, &mailbox(number), number, "active");
+    }
+    proxy.knows(&expected);
+    for half in [0..MAILBOXES / 2, MAILBOXES / 2..MAILBOXES] {
+        runners.renew(half.map(|number| (number, mailbox(number))), TTL_S);
+    }
+    let before = questions();
+    proxy.knows(&Routes::new());
+    let asked = questions() - before;
+    assert!(asked < MAILBOXES as u64 / 2, "{asked} questions for {MAILBOXES} routes");
 }

@@ -71,6 +71,19 @@ impl<'a> Runners<'a> {
         assert!(answer.to_string().contains("Held"), "{answer}");
     }
 
+    /// Runners renew their mailboxes for so many seconds from now on, at the same instant; 512 at most.
+    #[track_caller]
+    pub fn renew(&self, mailboxes: impl Iterator<Item = (usize, String)>, ttl: u64) {
+        let beat = |(number, mailbox)| {
+            let resource = json!({"tenant": TENANT, "kind": "lease", "name": mailbox});
+            let claim = json!({"claim": self.id(number), "resource": resource});
+            json!({"subject": {"Claim": claim}, "ttl": seconds(ttl)})
+        };
+        let answer = self.post("renew", &json!({"beats": Vec::from_iter(mailboxes.map(beat))}));
+        let answers = answer["beats"].as_array().expect("one for each");
+        assert!(answers.iter().all(|it| !it["Held"].is_null()), "{answer}");
+    }
+
     /// It gives the mailbox up.
     #[track_caller]
     pub fn release(&self, number: usize, mailbox: &str) {

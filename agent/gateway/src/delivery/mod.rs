@@ -87,12 +87,16 @@ impl Delivery {
         }
     }
 
+    /// The routes of all tenants that are followed.
+    pub fn followed(&self) -> Vec<Arc<Followed>> {
+        self.tenants().values().map(|it| Arc::clone(&it.followed)).collect()
+    }
+
     /// How many mailboxes there are of those that a reader may be told of, and how many runners hold them, in the
     /// tenants that are followed.
     pub fn tally(&self, shows: impl Fn(&Resource) -> bool) -> (usize, usize) {
-        let followed: Vec<_> = self.tenants().values().map(|it| Arc::clone(&it.followed)).collect();
         let (mut mailboxes, mut runners) = (0, HashSet::new());
-        for followed in followed {
+        for followed in self.followed() {
             for route in followed.table().routes() {
                 let (tenant, name) = (Arc::clone(&followed.tenant), route.name.as_str().into());
                 if shows(&Resource { tenant, kind: Kind::Lease, name }) {

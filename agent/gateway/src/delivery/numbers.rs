@@ -14,8 +14,12 @@ use crate::routes::Outcome;
 type Count = Gauge<u64, AtomicU64>;
 type Label = [(&'static str, &'static str); 1];
 
-const OUTCOMES: [(Outcome, &str); 3] =
-    [(Outcome::Delivered, "delivered"), (Outcome::Refused, "refused"), (Outcome::Failed, "failed")];
+const OUTCOMES: [(Outcome, &str); 4] = [
+    (Outcome::Delivered, "delivered"),
+    (Outcome::Refused, "refused"),
+    (Outcome::Failed, "failed"),
+    (Outcome::Late, "late"),
+];
 
 /// The numbers of all proxies together. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -26,7 +30,7 @@ pub struct Numbers {
     pub behind: Count,
     /// Open streams of routes.
     pub watchers: Count,
-    pushes: [Counter; 3],
+    pushes: [Counter; 4],
     lag: Histogram,
 }
 

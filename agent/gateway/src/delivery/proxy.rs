@@ -1,9 +1,11 @@
 //! One proxy: what it is to be told, and how it takes that.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
+use futures_util::future::{self, AbortHandle};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tenure_core::time::Boottime;
 use tenure_host::clock;
@@ -51,13 +53,18 @@ impl Proxy {
         let client = ControlPlaneClient::new(channel);
         let mut news = self.followed.news();
         let (mut queue, mut place) = (Queue::default(), Place::default());
-        let mut pushes = FuturesUnordered::new();
+        let (mut pushes, mut under_way) = (FuturesUnordered::new(), HashMap::new());
         // Readings from now on wake it up again.
         place = self.catch_up(&mut queue, place);
         loop {
             let now = clock::now();
             while let Some(push) = queue.next(now) {
-                pushes.push(tell(client.clone(), push));
+                let (told, breaks_off) = future::abortable(tell(client.clone(), push.clone()));
+                under_way.insert(push.attempt, breaks_off);
+                pushes.push(told);
+            }
+            for attempt in queue.take_abandoned() {
+                under_way.remove(&attempt).inspect(AbortHandle::abort);
             }
             self.show(&queue, now);
             let wait = queue.poll_timeout().map_or(LOOK_EVERY, |at| at.since(now).min(LOOK_EVERY));
@@ -66,10 +73,12 @@ impl Proxy {
                     Ok(()) => place = self.catch_up(&mut queue, place),
                     Err(_) => return,
                 },
-                Some((mailbox, outcome)) = pushes.next() => {
+                Some(told) = pushes.next() => {
+                    let Ok((push, outcome)) = told else { continue };
+                    under_way.remove(&push.attempt);
                     let roll = getrandom::u32().unwrap_or_default();
                     let roll = u16::try_from(roll >> 16).unwrap_or_default();
-                    let lag = queue.done(clock::now(), &mailbox, outcome, roll);
+                    let lag = queue.done(clock::now(), &push, outcome, roll);
                     self.numbers.pushed(outcome, lag);
                 }
                 () = lost.notified() => queue.lost_connection(clock::now()),
@@ -98,10 +107,9 @@ impl Proxy {
 }
 
 /// Tells a proxy of a mailbox.
-async fn tell(mut client: ControlPlaneClient<Channel>, push: Push) -> (Arc<str>, Outcome) {
-    let Push { mailbox, state } = push;
+async fn tell(mut client: ControlPlaneClient<Channel>, push: Push) -> (Push, Outcome) {
     let answer = async {
-        match state {
+        match &push.state {
             State::Routed(route) => {
                 let update = MailboxRouteUpdate {
                     mailbox_id: route.name.clone(),
@@ -116,7 +124,8 @@ async fn tell(mut client: ControlPlaneClient<Channel>, push: Push) -> (Arc<str>,
                 client.update_mailbox_route(update).await.map(|ack| ack.into_inner().success)
             }
             State::Removed(version) => {
-                let removal = MailboxRouteRemoval { mailbox_id: mailbox.to_string(), version };
+                let removal =
+                    MailboxRouteRemoval { mailbox_id: push.mailbox.to_string(), version: *version };
                 client.remove_mailbox_route(removal).await.map(|ack| ack.into_inner().success)
             }
         }
@@ -124,7 +133,8 @@ async fn tell(mut client: ControlPlaneClient<Channel>, push: Push) -> (Arc<str>,
     let outcome = match timeout(PUSH_WITHIN, answer).await {
         Ok(Ok(true)) => Outcome::Delivered,
         Ok(Ok(false)) => Outcome::Refused,
-        Ok(Err(_)) | Err(_) => Outcome::Failed,
+        Ok(Err(_)) => Outcome::Failed,
+        Err(_) => Outcome::Late,
     };
-    (mailbox, outcome)
+    (push, outcome)
 }

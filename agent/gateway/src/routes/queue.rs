@@ -9,8 +9,13 @@ use tenure_wire::Route;
 
 use super::{Change, State};
 
-/// How long a proxy may take to answer.
-pub const PUSH_WITHIN: Duration = Duration::from_secs(2);
+/// How long a proxy may take to answer. One that takes longer never learns of anything.
+pub const PUSH_WITHIN: Duration = Duration::from_secs(60);
+/// A proxy that leaves a push unanswered for so long is slow: it is probed, so that nothing waits for old answers once it
+/// is fast again.
+const SLOW_AFTER: Duration = Duration::from_secs(1);
+/// How often a slow proxy is probed, and how long a probe may take.
+const PROBE_EVERY: Duration = Duration::from_millis(500);
 /// Pushes that a proxy has at a time, each of another mailbox.
 const UNDER_WAY_MAX: usize = 32;
 /// First wait after a failure; doubles up to [`BACK_OFF_MAX`], so that a proxy that returns is right within a second.
@@ -27,7 +32,12 @@ pub struct Queue {
     /// The mailboxes that wait, in order.
     order: BTreeMap<u64, Arc<str>>,
     waiting: HashMap<Arc<str>, Waiting>,
-    under_way: HashMap<Arc<str>, (Waiting, State)>,
+    under_way: HashMap<Arc<str>, UnderWay>,
+    /// A second push of a mailbox, which tells whether the proxy is fast again.
+    probe: Option<Probe>,
+    /// Pushes whose answers are not waited for any more.
+    abandoned: Vec<u64>,
+    next_attempt: u64,
     next_place: u64,
     trouble: Option<Trouble>,
 }
@@ -39,6 +49,20 @@ struct Waiting {
     since: Boottime,
     /// As of this version there is no route; for a mailbox that has none.
     removed_at: u64,
+}
+
+/// A push that has no answer yet.
+#[derive(Debug)]
+struct UnderWay {
+    waiting: Waiting,
+    attempt: u64,
+    sent_at: Boottime,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Probe {
+    attempt: u64,
+    sent_at: Boottime,
 }
 
 /// A proxy that failed: it is asked one thing at a time, until it answers.
@@ -53,6 +77,8 @@ struct Trouble {
 /// Something to tell the proxy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Push {
+    /// Tells the pushes of a queue apart.
+    pub attempt: u64,
     pub mailbox: Arc<str>,
     pub state: State,
 }
@@ -63,7 +89,10 @@ pub enum Outcome {
     Delivered,
     /// The proxy does not want it. It is told the next change.
     Refused,
+    /// It did not come, or its answer did not.
     Failed,
+    /// There is no answer after [`PUSH_WITHIN`], on a connection that is alive.
+    Late,
 }
 
 impl Queue {
@@ -110,6 +139,10 @@ impl Queue {
 
     /// The next push; to be asked for until there is none.
     pub fn next(&mut self, now: Boottime) -> Option<Push> {
+        self.next_change(now).or_else(|| self.next_probe(now))
+    }
+
+    fn next_change(&mut self, now: Boottime) -> Option<Push> {
         let most = if self.trouble.is_some() { 1 } else { UNDER_WAY_MAX };
         let is_early = self.trouble.is_some_and(|trouble| now < trouble.retry_at);
         if is_early || self.under_way.len() >= most {
@@ -120,13 +153,45 @@ impl Queue {
         let (place, mailbox) = (*place, Arc::clone(mailbox));
         self.order.remove(&place);
         let waiting = self.waiting.remove(&mailbox)?;
-        let state = match self.wanted.get(&mailbox) {
-            Some(route) => State::Routed(Arc::clone(route)),
-            None => State::Removed(waiting.removed_at),
-        };
+        let state = self.state(&mailbox, waiting.removed_at);
         self.told.insert(Arc::clone(&mailbox));
-        self.under_way.insert(Arc::clone(&mailbox), (waiting, state.clone()));
-        Some(Push { mailbox, state })
+        let attempt = self.attempt();
+        let under_way = UnderWay { waiting, attempt, sent_at: now };
+        self.under_way.insert(Arc::clone(&mailbox), under_way);
+        Some(Push { attempt, mailbox, state })
+    }
+
+    /// A push of what has been under way for longest, once that is overdue.
+    fn next_probe(&mut self, now: Boottime) -> Option<Push> {
+        if self.probe_at().is_none_or(|at| now < at) {
+            return None;
+        }
+        let (mailbox, oldest) = self.under_way.iter().min_by_key(|(_, it)| it.attempt)?;
+        let (mailbox, removed_at) = (Arc::clone(mailbox), oldest.waiting.removed_at);
+        let removed_at = self.waiting.get(&mailbox).map_or(removed_at, |it| it.removed_at);
+        let state = self.state(&mailbox, removed_at);
+        let attempt = self.attempt();
+        let before = self.probe.replace(Probe { attempt, sent_at: now });
+        self.abandoned.extend(before.map(|it| it.attempt));
+        Some(Push { attempt, mailbox, state })
+    }
+
+    fn probe_at(&self) -> Option<Boottime> {
+        let oldest = self.under_way.values().map(|it| it.sent_at).min()?;
+        let again_at = self.probe.map(|it| it.sent_at + PROBE_EVERY);
+        Some(again_at.map_or(oldest + SLOW_AFTER, |at| at.max(oldest + SLOW_AFTER)))
+    }
+
+    fn attempt(&mut self) -> u64 {
+        self.next_attempt += 1;
+        self.next_attempt
+    }
+
+    fn state(&self, mailbox: &str, removed_at: u64) -> State {
+        match self.wanted.get(mailbox) {
+            Some(route) => State::Routed(Arc::clone(route)),
+            None => State::Removed(removed_at),
+        }
     }
 
     /// Takes what became of a push; how long after the change it was delivered. `roll` is a random number, so that
@@ -134,16 +199,38 @@ impl Queue {
     pub fn done(
         &mut self,
         now: Boottime,
-        mailbox: &str,
+        push: &Push,
         outcome: Outcome,
         roll: u16,
     ) -> Option<Duration> {
-        let (mailbox, (sent, state)) = self.under_way.remove_entry(mailbox)?;
-        if outcome == Outcome::Failed {
-            self.repeat(mailbox, sent);
-            let failures = self.trouble.map_or(0, |trouble| trouble.failures) + 1;
-            let retry_at = now + back_off(failures, roll);
-            self.trouble = Some(Trouble { failures, retry_at, forgot: true });
+        let Push { attempt, mailbox, state } = push;
+        let is_probe = self.probe.is_some_and(|it| it.attempt == *attempt);
+        let is_answer = matches!(outcome, Outcome::Delivered | Outcome::Refused);
+        if is_probe {
+            self.probe = None;
+        }
+        let (mailbox, sent) = match self.under_way.remove_entry(mailbox) {
+            Some((mailbox, sent)) if is_probe && is_answer => {
+                self.abandoned.push(sent.attempt);
+                (mailbox, sent)
+            }
+            Some((mailbox, sent)) if sent.attempt == *attempt => (mailbox, sent),
+            Some((mailbox, sent)) => {
+                self.under_way.insert(mailbox, sent);
+                return None;
+            }
+            None => return None,
+        };
+        if is_probe {
+            self.send_overdue_again(now);
+        }
+        if !is_answer {
+            self.repeat(mailbox, sent.waiting);
+            if outcome == Outcome::Failed {
+                let failures = self.trouble.map_or(0, |trouble| trouble.failures) + 1;
+                let retry_at = now + back_off(failures, roll);
+                self.trouble = Some(Trouble { failures, retry_at, forgot: true });
+            }
             return None;
         }
         if matches!(state, State::Removed(_)) && !self.wanted.contains_key(&mailbox) {
@@ -151,18 +238,33 @@ impl Queue {
         }
         if self.trouble.take().is_some_and(|trouble| trouble.forgot) {
             self.tell_all_again(now);
-            if matches!((&state, self.wanted.get(&mailbox)), (State::Routed(sent), Some(it)) if sent == it)
+            if matches!((state, self.wanted.get(&mailbox)), (State::Routed(sent), Some(it)) if sent == it)
             {
                 self.forget(&mailbox);
             }
         }
-        (outcome == Outcome::Delivered).then(|| now.since(sent.since))
+        (outcome == Outcome::Delivered).then(|| now.since(sent.waiting.since))
+    }
+
+    /// The proxy is fast again: what it was sent while it was slow is sent again.
+    fn send_overdue_again(&mut self, now: Boottime) {
+        let overdue = self.under_way.extract_if(|_, it| now.since(it.sent_at) >= SLOW_AFTER);
+        for (mailbox, sent) in overdue.collect::<Vec<_>>() {
+            self.abandoned.push(sent.attempt);
+            self.repeat(mailbox, sent.waiting);
+        }
+    }
+
+    /// The pushes whose answers are not waited for any more: they are to be broken off.
+    pub fn take_abandoned(&mut self) -> Vec<u64> {
+        std::mem::take(&mut self.abandoned)
     }
 
     /// When there may be a push, though nothing changes.
     pub fn poll_timeout(&self) -> Option<Boottime> {
         let is_to_retry = !self.order.is_empty() && self.under_way.is_empty();
-        self.trouble.filter(|_| is_to_retry).map(|trouble| trouble.retry_at)
+        let retry_at = self.trouble.filter(|_| is_to_retry).map(|trouble| trouble.retry_at);
+        retry_at.into_iter().chain(self.probe_at()).min()
     }
 
     /// True as long as the proxy is not known to be away.
@@ -173,7 +275,11 @@ impl Queue {
     /// The first change that the proxy has not confirmed.
     pub fn behind_since(&self) -> Option<Boottime> {
         let first = self.order.values().next().and_then(|mailbox| self.waiting.get(mailbox));
-        first.into_iter().chain(self.under_way.values().map(|(it, _)| it)).map(|it| it.since).min()
+        first
+            .into_iter()
+            .chain(self.under_way.values().map(|it| &it.waiting))
+            .map(|it| it.since)
+            .min()
     }
 
     /// How many mailboxes it has not been told of.
@@ -226,109 +332,5 @@ fn back_off(failures: u32, roll: u16) -> Duration {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::table::tests::route;
-    use super::*;
-
-    const NOW: Boottime = Boottime::from_nanos(1_000_000_000);
-
-    fn routed(name: &str, version: u64) -> Change {
-        Change { mailbox: name.into(), state: State::Routed(Arc::new(route(name, version))) }
-    }
-
-    fn removed(name: &str, version: u64) -> Change {
-        Change { mailbox: name.into(), state: State::Removed(version) }
-    }
-
-    fn drain(queue: &mut Queue, now: Boottime) -> Vec<(Arc<str>, u64)> {
-        let pushes = std::iter::from_fn(|| queue.next(now));
-        pushes.map(|push| (push.mailbox, push.state.version())).collect()
-    }
-
-    fn queue_of(names: &[&str]) -> Queue {
-        let mut queue = Queue::default();
-        queue.replace(NOW, 1, names.iter().map(|name| Arc::new(route(name, 1))).collect());
-        queue
-    }
-
-    #[test]
-    fn a_mailbox_waits_once_and_is_told_the_latest() {
-        let mut queue = Queue::default();
-        for change in [routed("a", 1), routed("b", 2), routed("a", 3)] {
-            queue.change(NOW, change);
-        }
-        let later = NOW + Duration::from_millis(30);
-        assert_eq!(drain(&mut queue, later), [("a".into(), 3), ("b".into(), 2)]);
-        // A change while it is told comes after the answer.
-        queue.change(later, removed("a", 4));
-        assert_eq!(drain(&mut queue, later), []);
-        assert_eq!(queue.behind_since(), Some(NOW));
-        let lag = queue.done(later, "a", Outcome::Delivered, 0);
-        assert_eq!(lag, Some(Duration::from_millis(30)));
-        assert_eq!(drain(&mut queue, later), [("a".into(), 4)]);
-        queue.done(later, "a", Outcome::Delivered, 0);
-        queue.done(later, "b", Outcome::Delivered, 0);
-        assert_eq!((queue.behind(), queue.told.len(), queue.behind_since()), (0, 1, None));
-    }
-
-    #[test]
-    fn a_route_that_was_never_told_is_not_removed() {
-        let mut queue = Queue::default();
-        queue.change(NOW, routed("a", 1));
-        queue.change(NOW, removed("a", 2));
-        queue.change(NOW, removed("never heard of", 3));
-        assert_eq!((queue.next(NOW), queue.behind()), (None, 0));
-    }
-
-    #[test]
-    fn a_proxy_that_fails_is_asked_one_thing_at_a_time_and_then_told_all() {
-        let mut queue = queue_of(&["a", "b", "c"]);
-        assert_eq!(drain(&mut queue, NOW).len(), 3);
-        queue.done(NOW, "b", Outcome::Delivered, 0);
-        for name in ["a", "c"] {
-            assert_eq!(queue.done(NOW, name, Outcome::Failed, u16::MAX), None);
-        }
-        let retry_at = queue.poll_timeout().unwrap();
-        assert!(retry_at > NOW && !queue.is_reached());
-        assert_eq!(drain(&mut queue, retry_at.before(Duration::from_nanos(1))), []);
-        assert_eq!(drain(&mut queue, retry_at), [("a".into(), 1)]);
-        queue.done(retry_at, "a", Outcome::Delivered, 0);
-        assert!(queue.is_reached());
-        let mut told = drain(&mut queue, retry_at);
-        told.sort();
-        assert_eq!(told, [("b".into(), 1), ("c".into(), 1)], "it may have forgotten b");
-    }
-
-    #[test]
-    fn after_a_lost_connection_everything_is_told_again_at_once() {
-        let mut queue = queue_of(&["a", "b"]);
-        for (mailbox, _) in drain(&mut queue, NOW) {
-            queue.done(NOW, &mailbox, Outcome::Delivered, 0);
-        }
-        queue.lost_connection(NOW);
-        queue.lost_connection(NOW);
-        assert_eq!(drain(&mut queue, NOW), [("a".into(), 1)], "whether it is there");
-        queue.done(NOW, "a", Outcome::Delivered, 0);
-        assert_eq!(drain(&mut queue, NOW), [("b".into(), 1)]);
-    }
-
-    #[test]
-    fn what_is_not_among_all_routes_is_taken_away() {
-        let mut queue = queue_of(&["a", "b", "c"]);
-        queue.next(NOW);
-        queue.replace(NOW, 9, vec![Arc::new(route("c", 1)), Arc::new(route("d", 9))]);
-        queue.done(NOW, "a", Outcome::Delivered, 0);
-        let mut told = drain(&mut queue, NOW);
-        told.sort();
-        assert_eq!(told, [("a".into(), 9), ("c".into(), 1), ("d".into(), 9)]);
-    }
-
-    #[test]
-    fn waits_after_failures_grow_to_a_bound_and_differ() {
-        for failures in 1..100 {
-            let [least, most] = [0, u16::MAX].map(|roll| back_off(failures, roll));
-            assert!(least < most && most <= BACK_OFF_MAX && least >= BACK_OFF_MIN / 2);
-        }
-        assert_eq!(back_off(99, u16::MAX), BACK_OFF_MAX);
-    }
-}
+#[path = "queue_tests.rs"]
+mod tests;

@@ -123,8 +123,12 @@ impl Proxy {
                 assert!(latest.is_none_or(|it| it <= push.state.version()), "out of order");
                 self.copy.take(&push.mailbox, &push.state);
             }
-            let outcome = if arrives { Outcome::Delivered } else { Outcome::Failed };
-            queue.done(now, &push.mailbox, outcome, u16::MAX / 2);
+            let outcome = match random.next_u64() % 20 {
+                0 => Outcome::Late,
+                _ if arrives => Outcome::Delivered,
+                _ => Outcome::Failed,
+            };
+            queue.done(now, &push, outcome, u16::MAX / 2);
         }
         any
     }

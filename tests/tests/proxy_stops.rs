@@ -1,0 +1,91 @@
+//! Proxies, and readers of streams, that stand still while routes change.
+
+use std::collections::BTreeMap;
+
+use nix::sys::signal::Signal;
+use serde_json::{Value, json};
+use tenure_tests::harness::{
+    Gateway, Python, RouteStream, Runners, boottime_ns, eventually, free_port, register, rss_kib,
+    runner, within,
+};
+use tokio::runtime::Runtime;
+use tonic::transport::Endpoint;
+
+const PROTOS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../client-sdk/proto/protos");
+const MAILBOXES: usize = 300;
+const ROUNDS: usize = 8;
+/// What a gateway may take for what somebody does not take, KiB.
+const GROWS_BY_KIB_MAX: u64 = 4096;
+/// What a reader takes without being asked, bytes; far less than all changes.
+const WINDOW: u32 = 16_384;
+
+fn mailbox(number: usize) -> String {
+    format!("mail-{number}@proxy-01")
+}
+
+/// Every mailbox changes again and again, and is degraded in the end. How much more memory the gateway has, KiB.
+fn changes(gateway: &Gateway, runners: &Runners) -> u64 {
+    let mut before = 0;
+    for round in 1..=ROUNDS {
+        for number in 0..MAILBOXES {
+            runners.take(number, &mailbox(number), ["degraded", "active"][round % 2]);
+        }
+        // What any change takes once is there by then.
+        if round == 2 {
+            before = rss_kib(gateway.pid());
+        }
+    }
+    rss_kib(gateway.pid()).saturating_sub(before)
+}
+
+fn is_connected(gateway: &Gateway) -> Option<bool> {
+    let (_, answer) = gateway.call("GET /v1/proxies", "").ok()?;
+    let rows: Value = serde_json::from_str(answer.split_once("\r\n\r\n")?.1).ok()?;
+    rows["rows"][0]["connected"].as_bool()
+}
+
+#[test]
+fn a_proxy_that_stood_still_is_right_when_it_goes_on() {
+    let gateway = Gateway::start("embedded:");
+    let runners = Runners::new(&gateway, None);
+    let port = free_port().to_string();
+    let mut proxy = Python::start("route_taker.py", &[&port, PROTOS]);
+    let runtime = Runtime::new().unwrap();
+    let address = format!("127.0.0.1:{port}");
+    let ack = runtime.block_on(register(&gateway, None, "proxy-01", &address)).unwrap();
+    assert!(ack.success, "{}", ack.message);
+    for number in 0..MAILBOXES {
+        runners.take(number, &mailbox(number), "active");
+    }
+    let has = |degraded: usize| {
+        move |told: &Value| {
+            (*told == json!({"routes": MAILBOXES, "degraded": degraded})).then_some(())
+        }
+    };
+    proxy.event_after(0, "it to be told of all", has(0));
+    proxy.program().signal(Signal::SIGSTOP);
+    runners.take(0, &mailbox(0), "degraded");
+    eventually("it to be missed", || is_connected(&gateway).filter(|it| !it));
+    let grown = changes(&gateway, &runners);
+    assert!(grown <= GROWS_BY_KIB_MAX, "{grown} KiB");
+    let (seen, began) = (proxy.events().len(), boottime_ns());
+    proxy.program().signal(Signal::SIGCONT);
+    proxy.event_after(seen, "it to be right", has(MAILBOXES));
+    println!("right after {} ms; {grown} KiB", (boottime_ns() - began) / 1_000_000);
+    eventually("it to be there again", || is_connected(&gateway).filter(|it| *it));
+}
+
+#[test]
+fn a_stream_that_nobody_reads_takes_no_memory_and_tells_the_latest() {
+    let gateway = Gateway::start("embedded:");
+    let runners = Runners::new(&gateway, None);
+    Runtime::new().unwrap().block_on(within("the stream", async {
+        let endpoint = Endpoint::from_shared(gateway.url()).unwrap();
+        let narrow = endpoint.initial_stream_window_size(WINDOW).connect_lazy();
+        let mut stream = RouteStream::open(narrow, None).await.unwrap();
+        let grown = changes(&gateway, &runners);
+        assert!(grown <= GROWS_BY_KIB_MAX, "{grown} KiB");
+        let of = |number| (mailbox(number), (runner(number), "degraded".to_owned()));
+        stream.until(&BTreeMap::from_iter((0..MAILBOXES).map(of))).await;
+    }));
+}
