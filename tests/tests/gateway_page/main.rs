@@ -1,5 +1,6 @@
 //! The gateway's status page, in a real browser.
 
+mod control_plane;
 mod live;
 mod picture;
 

@@ -73,6 +73,7 @@ impl Asked {
         let runner = Runner {
             session: self.session,
             resource: self.resource.clone(),
+            heard_at: now,
             ttl: wanted.ttl,
             until: now + wanted.ttl + wanted.grace,
             line: Arc::clone(&self.line),

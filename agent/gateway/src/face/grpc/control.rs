@@ -48,6 +48,11 @@ impl ControlPlane {
     pub(in crate::face) fn tally(&self, now: Boottime) -> Tally {
         self.runners.tally(now)
     }
+
+    /// The mailboxes whose runners' calls come through this gateway, and when the last one came.
+    pub(in crate::face) fn heard(&self, now: Boottime) -> Vec<(Resource, Boottime)> {
+        self.runners.heard(now)
+    }
 }
 
 /// A call about a mailbox.

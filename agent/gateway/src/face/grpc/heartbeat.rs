@@ -80,6 +80,7 @@ impl Asked {
         let runner = Runner {
             session: self.session,
             resource: self.resource.clone(),
+            heard_at: now,
             ttl,
             until: now + ttl + grace,
             line: Arc::clone(&self.line),

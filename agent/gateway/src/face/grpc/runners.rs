@@ -35,6 +35,7 @@ struct Known {
 pub(super) struct Runner {
     pub(super) session: SessionId,
     pub(super) resource: Resource,
+    pub(super) heard_at: Boottime,
     pub(super) ttl: Duration,
     /// After its last heartbeat, or its grant.
     pub(super) until: Boottime,
@@ -84,6 +85,13 @@ impl Runners {
             None => Connection::Unknown,
             Some(runner) => runner.line.lost_at().map_or(Connection::Open, Connection::LostAt),
         }
+    }
+
+    /// The mailboxes, and when their runners' last calls came.
+    pub(super) fn heard(&self, now: Boottime) -> Vec<(Resource, Boottime)> {
+        let mut known = self.known();
+        known.sweep(now);
+        known.by_claim.values().map(|it| (it.resource.clone(), it.heard_at)).collect()
     }
 
     pub(super) fn tally(&self, now: Boottime) -> Tally {

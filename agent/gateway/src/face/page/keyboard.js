@@ -40,7 +40,8 @@ export function listen({ close, turn, view }) {
     p: () => turn(-1),
     "?": () => dialog.showModal(),
   };
-  for (let n = 1; n <= 7; n += 1) actions[n] = () => view(n - 1);
+  // The tenth view is at 0, behind 9.
+  for (let n = 1; n <= 10; n += 1) actions[n % 10] = () => view(n - 1);
 
   document.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing || dialog.open) return;

@@ -25,7 +25,7 @@ const SVG: &str = "image/svg+xml";
 const TAG_BYTES: usize = 12;
 
 /// Path, media type and content of each file.
-const FILES: [(&str, &str, &str); 13] = [
+const FILES: [(&str, &str, &str); 14] = [
     ("/", HTML, include_str!("index.html")),
     ("/icon.svg", SVG, include_str!("icon.svg")),
     ("/page.css", CSS, include_str!("page.css")),
@@ -37,6 +37,7 @@ const FILES: [(&str, &str, &str); 13] = [
     ("/page/format.js", SCRIPT, include_str!("format.js")),
     ("/page/keyboard.js", SCRIPT, include_str!("keyboard.js")),
     ("/page/place.js", SCRIPT, include_str!("place.js")),
+    ("/page/routing.js", SCRIPT, include_str!("routing.js")),
     ("/page/rows.js", SCRIPT, include_str!("rows.js")),
     ("/page/tables.js", SCRIPT, include_str!("tables.js")),
 ];

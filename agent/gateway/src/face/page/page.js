@@ -8,7 +8,7 @@ import { count, counted, span, time } from "./page/format.js";
 import { listen } from "./page/keyboard.js";
 import { VIEWS, read, write } from "./page/place.js";
 import { ROWS, isOf, readAgents, readRow, readRows } from "./page/rows.js";
-import { WORDS, fillHead, fillRow, keyOf, newRow, tick } from "./page/tables.js";
+import { NEXT_STEP, WORDS, fillHead, fillRow, keyOf, newRow, tick } from "./page/tables.js";
 
 /** Between two looks where nothing is told; while something is wrong; and at least, however much changes. */
 const LOOK_EVERY_MS = 10_000;
@@ -19,15 +19,6 @@ const NAMED_AFTER_MS = 3_000;
 /** A page that nobody sees for so long needs no stream. */
 const HIDDEN_MS = 60_000;
 const SEARCH_AFTER_MS = 150;
-
-const NEXT_STEP = {
-  all: ["Nothing is held and nobody waits.", "Hold something for a minute, on any host with an agent:", "tenure run --leader hello -- sleep 60"],
-  projects: ["No project has a session.", "Become the master of one:", "tenure run --master --project my-project -- sleep 60"],
-  leaders: ["Nobody leads.", "Let one host of many run a job:", "tenure run --leader nightly -- ./backup.sh"],
-  leases: ["There is no lease.", "Hold one that has an address, so that others find it:", "tenure run --lease web-7 --address 10.0.0.7:8982 -- ./server"],
-  semaphores: ["No permit is taken.", "Let four run at a time, in all of the fleet:", "tenure run --semaphore encode --limit 4 -- ./encode.sh"],
-  agents: ["No agent is connected to this gateway.", "Connect one, with a key where the gateway asks for it:", `tenured --upstream ${location.origin} --upstream-secret-file KEY_FILE`],
-};
 
 const feed = new Feed();
 const stream = new Stream({ onState: showLive, onEvent: take, onRefused: refuse });
@@ -163,6 +154,12 @@ function showNotice() {
   byId("notice").hidden = text === "";
 }
 
+/** How many there are of a view of the control plane; null for others. */
+function routing(view) {
+  const { mailboxes = 0, runners = 0, proxies = [] } = overview?.control_plane ?? {};
+  return { mailboxes, runners, proxies: proxies.length }[view] ?? null;
+}
+
 function showViews() {
   const counts = overview?.counts ?? {};
   const more = overview?.complete === false ? "+" : "";
@@ -170,6 +167,7 @@ function showViews() {
   const number = (view) => {
     if (!overview) return "";
     if (view === "changes") return count(feed.seen);
+    if (routing(view) !== null) return count(routing(view));
     if (view === "agents") return agents instanceof Refused ? "" : count(agents.length);
     const n = view === "all" ? kinds.reduce((sum, kind) => sum + (counts[kind] ?? 0), 0) : (counts[VIEWS[view]] ?? 0);
     return count(n) + more;
@@ -179,6 +177,8 @@ function showViews() {
     setAttribute(link, "href", write({ view, search: view === "changes" ? "" : place.search, page: 1, open: null }));
     setAttribute(link, "aria-current", view === place.view ? "page" : null);
     setText(link.querySelector(".count"), number(view));
+    // Few gateways have a control plane that is used.
+    link.parentElement.hidden = routing(view) === 0 && view !== place.view;
   }
   document.body.dataset.view = place.view;
   const [title] = WORDS[place.view];
@@ -271,7 +271,7 @@ function showDetail() {
     behind.inert = isOpen && narrow.matches;
   }
   if (!isOpen) return;
-  const row = open === undefined ? shown?.rows.find(isOf(place.open)) : open;
+  const row = open === undefined ? shown?.rows.find((row) => row.holders && isOf(place.open)(row)) : open;
   fillDetail(place.open, row, feed.of(place.open), { isStoreUp: isStoreUp(), closing: write({ ...place, open: null }) });
 }
 

@@ -9,6 +9,9 @@ export const VIEWS = {
   semaphores: "semaphore",
   agents: null,
   changes: null,
+  mailboxes: null,
+  runners: null,
+  proxies: null,
 };
 
 const viewOfKind = Object.fromEntries(Object.entries(VIEWS).filter(([, kind]) => kind).map(([view, kind]) => [kind, view]));
@@ -34,7 +37,7 @@ export function read(hash) {
   const kind = path.slice(0, slash);
   if (slash > 0 && Object.hasOwn(viewOfKind, kind)) {
     const asked = query.get("view");
-    const view = asked !== null && Object.hasOwn(VIEWS, asked) && asked !== "agents" ? asked : viewOfKind[kind];
+    const view = asked !== null && Object.hasOwn(VIEWS, asked) && !["agents", "runners", "proxies"].includes(asked) ? asked : viewOfKind[kind];
     return { view, search, page, open: { kind, name: decoded(path.slice(slash + 1)), tenant: query.get("tenant") || "default" } };
   }
   return { view: Object.hasOwn(VIEWS, path) ? path : "all", search, page, open: null };

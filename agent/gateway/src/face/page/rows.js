@@ -49,6 +49,20 @@ export async function readAgents(signal) {
   return all.sort((a, b) => (a.host ?? "").localeCompare(b.host ?? ""));
 }
 
+/** Views of the control plane, with what a row of each is named by. */
+const ROUTING = { mailboxes: "mailbox_id", runners: "runner_id", proxies: "proxy_id" };
+
+async function routingPage(view, query, signal) {
+  const { total, rows } = await ask(`/v1/${view}?${new URLSearchParams(query)}`, signal);
+  const shown = rows.map((row) => {
+    const key = `${view}\n${row.tenant}\n${row[ROUTING[view]]}`;
+    // A mailbox is a lease, which a click opens.
+    const lease = view === "mailboxes" ? { kind: "lease", name: row.mailbox_id } : {};
+    return { ...row, ...lease, key, lastHeartbeat: instant(key, row.last_heartbeat_ms) };
+  });
+  return { total, rows: shown };
+}
+
 /** The rows of a place, and how many there are on all its pages. */
 export async function readRows({ view, search, page: number }, agents, signal) {
   const from = (number - 1) * ROWS;
@@ -60,6 +74,7 @@ export async function readRows({ view, search, page: number }, agents, signal) {
     return { total: found.length, rows: found.slice(from, from + ROWS) };
   }
   const query = { search, offset: String(from), limit: String(ROWS) };
+  if (ROUTING[view]) return routingPage(view, query, signal);
   return page(VIEWS[view] ? { ...query, kind: VIEWS[view] } : query, signal);
 }
 
@@ -69,5 +84,5 @@ export const isOf = (wanted) => (row) => row.kind === wanted.kind && row.name ==
 /** The row of a link: one of these, or one that is asked for; null where the key does not show it. */
 export async function readRow(wanted, rows, signal) {
   const { tenant, kind, name } = wanted;
-  return rows.find(isOf(wanted)) ?? (await page({ tenant, kind, name }, signal)).rows[0] ?? null;
+  return rows.find((row) => row.holders && isOf(wanted)(row)) ?? (await page({ tenant, kind, name }, signal)).rows[0] ?? null;
 }

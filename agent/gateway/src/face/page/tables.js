@@ -2,6 +2,7 @@
 
 import { make, setAttribute, setText } from "./dom.js";
 import { count, shortSpan, span, visible } from "./format.js";
+import { routingColumns } from "./routing.js";
 
 /** An agent that has claims and has not beaten for so long is late: permits, which are beaten least, are each 60 s. */
 const LATE_MS = 75_000;
@@ -19,6 +20,22 @@ export const WORDS = {
   semaphores: ["Semaphores", "semaphore", "semaphores"],
   agents: ["Agents", "agent", "agents"],
   changes: ["Changes", "change", "changes"],
+  mailboxes: ["Mailboxes", "mailbox", "mailboxes"],
+  runners: ["Runners", "runner", "runners"],
+  proxies: ["Proxies", "proxy", "proxies"],
+};
+
+/** What is said where a view has nothing: what that means, what to do, and how. */
+export const NEXT_STEP = {
+  all: ["Nothing is held and nobody waits.", "Hold something for a minute, on any host with an agent:", "tenure run --leader hello -- sleep 60"],
+  projects: ["No project has a session.", "Become the master of one:", "tenure run --master --project my-project -- sleep 60"],
+  leaders: ["Nobody leads.", "Let one host of many run a job:", "tenure run --leader nightly -- ./backup.sh"],
+  leases: ["There is no lease.", "Hold one that has an address, so that others find it:", "tenure run --lease web-7 --address 10.0.0.7:8982 -- ./server"],
+  semaphores: ["No permit is taken.", "Let four run at a time, in all of the fleet:", "tenure run --semaphore encode --limit 4 -- ./encode.sh"],
+  mailboxes: ["No runner has a mailbox.", "Let one host of many have it, or a runner by gRPC:", "tenure run --lease mail@proxy-01 --address 10.0.0.7:8982 -- ./server"],
+  runners: ["No runner has a mailbox.", "Runners call AcquireLease over gRPC; or hold a lease on any host:", "tenure run --lease mail@proxy-01 --address 10.0.0.7:8982 -- ./server"],
+  proxies: ["No proxy is told of routes.", "A proxy registers over gRPC, or stands in the gateway's configuration:", '[[proxies]]\nid = "proxy-01"\naddress = "proxy-01.internal:8981"'],
+  agents: ["No agent is connected to this gateway.", "Connect one, with a key where the gateway asks for it:", `tenured --upstream ${location.origin} --upstream-secret-file KEY_FILE`],
 };
 
 /** What a resource is in: "held", "jeopardy" while the store cannot renew it, "waiting", "free" or "unknown". */
@@ -29,6 +46,7 @@ export function stateOf(row, isStoreUp) {
 }
 
 export function keyOf(row) {
+  if (row.key) return row.key;
   return row.kind ? `${row.tenant}\n${row.kind}\n${row.name}` : `${row.host}\n${row.principal}\n${row.address}`;
 }
 
@@ -213,6 +231,7 @@ const COLUMNS = {
   semaphores: [name("Semaphore"), state, use, holder("Held by"), since, waiting],
   agents: agentColumns,
   changes: [],
+  ...routingColumns(name),
 };
 
 /** Makes the head of a view's table. */

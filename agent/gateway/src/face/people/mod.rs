@@ -4,6 +4,7 @@
 mod agents;
 mod catalogue;
 mod changes;
+mod control_plane;
 mod listing;
 mod overview;
 mod query;
@@ -56,8 +57,11 @@ pub(super) fn routes() -> Router<Arc<Face>> {
     Router::new()
         .route("/v1/agents", get(agents::agents))
         .route("/v1/changes", get(changes::changes))
+        .route("/v1/mailboxes", get(control_plane::mailboxes))
         .route("/v1/overview", get(overview::overview))
+        .route("/v1/proxies", get(control_plane::proxies))
         .route("/v1/resources", get(resources::resources))
+        .route("/v1/runners", get(control_plane::runners))
 }
 
 /// ms since 1970, as people's browsers count.

@@ -6,12 +6,11 @@ use std::time::Duration;
 use axum::Json;
 use axum::extract::{Request as Call, State};
 use serde::Serialize;
-use tenure_core::model::{Page, Request};
 use tenure_wire::{Kind, UpstreamState};
 use tokio::time::timeout;
 
+use super::control_plane::{self, Proxy};
 use crate::access::KeyBounds;
-use crate::delivery::{Listed, Registration};
 use crate::face::Face;
 use crate::face::refused::Refused;
 
@@ -58,7 +57,7 @@ struct Counts {
     semaphore: u64,
 }
 
-/// The mailboxes of the tenants that are followed, and the proxies that this gateway tells of them.
+/// The mailboxes of the tenants that are followed or whose runners came here, and the proxies that this gateway tells of them.
 #[derive(Debug, Serialize)]
 struct ControlPlane {
     mailboxes: usize,
@@ -66,43 +65,10 @@ struct ControlPlane {
     proxies: Vec<Proxy>,
 }
 
-#[derive(Debug, Serialize)]
-struct Proxy {
-    tenant: Arc<str>,
-    proxy_id: Arc<str>,
-    address: Arc<str>,
-    connected: bool,
-    /// It lacks something for over a second.
-    behind: bool,
-    /// How many mailboxes it has not confirmed.
-    lacks: usize,
-    /// The first and the last of its partitions.
-    partitions: Option<[u8; 2]>,
-}
-
-impl From<Listed> for Proxy {
-    fn from(listed: Listed) -> Proxy {
-        let Registration { tenant, proxy_id, address } = listed.registration;
-        Proxy {
-            tenant,
-            proxy_id,
-            address,
-            connected: listed.is_connected,
-            behind: listed.is_behind,
-            lacks: listed.lacks,
-            partitions: listed.partitions.map(|range| [*range.start(), *range.end()]),
-        }
-    }
-}
-
-fn control_plane(face: &Face, bounds: &KeyBounds) -> ControlPlane {
+async fn control_plane(face: &Face, bounds: &KeyBounds) -> ControlPlane {
+    control_plane::follow_runners(face).await;
     let (mailboxes, runners) = face.delivery.tally(|mailbox| bounds.shows(mailbox));
-    let mut proxies = face.delivery.proxies();
-    proxies.retain(|listed| {
-        let tenant = Arc::clone(&listed.registration.tenant);
-        bounds.judge(&Request::Routes { tenant, name: None, page: Page::whole() }).is_ok()
-    });
-    ControlPlane { mailboxes, runners, proxies: proxies.into_iter().map(Proxy::from).collect() }
+    ControlPlane { mailboxes, runners, proxies: control_plane::visible(face, bounds) }
 }
 
 /// Tells how the gateway does, and how much there is.
@@ -135,7 +101,7 @@ pub(super) async fn overview(
             store,
         },
         counts,
-        control_plane: control_plane(&face, &caller.bounds),
+        control_plane: control_plane(&face, &caller.bounds).await,
         complete: listing.is_complete,
         read_at: listing.read_at,
         scanned_ms: listing.took_ms,

@@ -18,12 +18,12 @@ use crate::face::Face;
 use crate::face::refused::Refused;
 
 /// Rows of a page, unless its reader says otherwise, and at most.
-const ROWS: usize = 50;
-const ROWS_MAX: usize = 100;
+pub(super) const ROWS: usize = 50;
+pub(super) const ROWS_MAX: usize = 100;
 /// Longest name that is asked for, or part of one, bytes; names are no longer.
-const TEXT_MAX: usize = 512;
+pub(super) const TEXT_MAX: usize = 512;
 /// Questions for rows that the store has at a time: beats go between them.
-const ASKED_AT_ONCE: usize = 8;
+pub(super) const ASKED_AT_ONCE: usize = 8;
 
 #[derive(Debug, Serialize)]
 pub(super) struct Rows {
