@@ -4,6 +4,7 @@
 //! wanted, and how the two compare.
 
 mod calls;
+mod control_plane;
 mod fairness;
 mod fleet_at_rest;
 mod flood;
@@ -18,6 +19,7 @@ mod machine;
 mod many_holds;
 mod many_hosts;
 mod peers;
+mod proxies;
 mod replay;
 mod report;
 mod run_cost;
@@ -157,7 +159,7 @@ const fn with_redis(id: &'static str, measure: Measure) -> Bench {
 }
 
 /// In the order of the targets.
-const ALL: [Bench; 36] = [
+const ALL: [Bench; 39] = [
     alone("P1", calls::acquire_and_release),
     with_redis("P2", through_redis::acquire_and_release),
     with_redis("P3", handover::between_hosts),
@@ -181,6 +183,9 @@ const ALL: [Bench; 36] = [
     with_redis("P20b", many_hosts::that_campaign),
     with_redis("P20c", uninterested::of_a_change),
     with_redis("P21", fairness::between_hosts),
+    with_redis("P22", control_plane::of_runners),
+    with_redis("P23", proxies::beside_dead_and_slow_ones),
+    with_redis("P23", proxies::of_many_mailboxes),
     alone("R5a", hostile::project),
     alone("R5b", hostile::listeners),
     alone("R5c", hostile::status),
