@@ -134,7 +134,7 @@ fn a_sidecar_starts_before_its_application_and_shares_a_directory() {
 
 #[test]
 fn a_node_has_one_agent_with_directories_of_its_own() {
-    let documents = manifest("daemonset.yaml");
+    let documents = manifest("agent/daemonset.yaml");
     check_configuration(&documents);
     let pod = &of_kind(&documents, "DaemonSet")["spec"]["template"]["spec"];
     check_agent(pod, "containers");
@@ -153,7 +153,7 @@ fn a_node_has_one_agent_with_directories_of_its_own() {
 
 #[test]
 fn gateways_are_several_and_take_their_configuration() {
-    let documents = manifest("gateway.yaml");
+    let documents = manifest("gateway/gateway.yaml");
     let text = of_kind(&documents, "ConfigMap")["data"]["gateway.toml"].as_str().expect("a text");
     let dir = TempDir::new().expect("a temporary directory can be made");
     let authority = Authority::new();
@@ -229,6 +229,25 @@ fn check_service_and_stop(documents: &[Value], deployment: &Value, gateway: &Val
     let stopped = forgotten.expect("it waits") + stop_deadline + answers_of_redis;
     let killed = deployment["template"]["spec"]["terminationGracePeriodSeconds"].as_u64();
     assert!(killed >= Some(stopped));
+}
+
+#[test]
+fn a_job_runs_once_and_finds_the_agent_of_its_node() {
+    let documents = manifest("cronjob.yaml");
+    let spec = &of_kind(&documents, "CronJob")["spec"]["jobTemplate"]["spec"];
+    assert_eq!(spec["backoffLimit"], 0, "an interrupted job is not begun again");
+    let pod = &spec["template"]["spec"];
+    assert_eq!(
+        pod["securityContext"]["supplementalGroups"],
+        json!([65532]),
+        "who may open the socket"
+    );
+    let mount = named(&pod["containers"][0]["volumeMounts"], "agent");
+    assert_eq!((&mount["mountPath"], &mount["readOnly"]), (&json!("/run/tenured"), &json!(true)));
+    let node = manifest("agent/daemonset.yaml");
+    let agent = &of_kind(&node, "DaemonSet")["spec"]["template"]["spec"]["volumes"];
+    let [theirs, ours] = [agent, &pod["volumes"]].map(|it| &named(it, "agent")["hostPath"]["path"]);
+    assert_eq!(theirs, ours);
 }
 
 #[test]

@@ -106,7 +106,7 @@ fn a_sidecar_lives_within_its_limit() {
 
 #[test]
 fn an_agent_of_a_node_lives_within_its_limit() {
-    let pod = pod("daemonset.yaml", "DaemonSet");
+    let pod = pod("agent/daemonset.yaml", "DaemonSet");
     let agent = named(&pod["containers"], "tenured");
     let memory = mib(&agent["resources"]["limits"]["memory"]);
     check_holds(memory, memory);
