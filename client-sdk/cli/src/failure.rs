@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use serde_json::json;
 use tenure::client::CallError;
 use tenure::wire::{Code, Holder, Problem};
 
@@ -13,11 +14,13 @@ use crate::exit;
 pub(crate) struct Failure {
     pub(crate) line: String,
     pub(crate) code: u8,
+    /// What the agent said, if it refused.
+    problem: Option<Box<Problem>>,
 }
 
 impl Failure {
     pub(crate) fn new(code: u8, line: impl Into<String>) -> Failure {
-        Failure { line: line.into(), code }
+        Failure { line: line.into(), code, problem: None }
     }
 
     /// A call about `what` failed.
@@ -45,9 +48,36 @@ impl Failure {
             (Code::Contended, Some(holder)) => {
                 format!("{what}: taken by {}; to wait for it leave out --no-wait", Who(holder))
             }
+            (Code::Invalid, _) => format!("{what}: {}", in_units(&problem.detail)),
+            (Code::SessionUnknown, _) => format!(
+                "{what}: you have no such session here; `tenure status --verbose` lists yours"
+            ),
             _ => format!("{what}: {}", problem.detail),
         };
-        Failure::new(code, line)
+        Failure { problem: Some(Box::new(problem.clone())), ..Failure::new(code, line) }
+    }
+
+    /// The same failure in other words.
+    pub(crate) fn worded(self, code: u8, line: String) -> Failure {
+        Failure { line, code, ..self }
+    }
+
+    /// `application/problem+json` on one line, with the exit status.
+    pub(crate) fn to_json(&self) -> String {
+        let word = match self.code {
+            exit::USAGE => "invalid",
+            exit::UNAVAILABLE => "agent_unavailable",
+            exit::LOST => "hold_lost",
+            exit::NOT_ACQUIRED => "contended",
+            exit::FORBIDDEN => "forbidden",
+            _ => "refused",
+        };
+        let local = || json!({"type": format!("urn:tenure:problem:{word}"), "code": word});
+        let told = self.problem.as_ref().and_then(|problem| serde_json::to_value(problem).ok());
+        let mut value = told.unwrap_or_else(local);
+        value["detail"] = json!(self.line);
+        value["exit_status"] = json!(self.code);
+        value.to_string()
     }
 }
 
@@ -55,6 +85,44 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.line)
     }
+}
+
+/// The agent's words about a wrong field in those of the command line: `ttl_ms is 864000000` is
+/// `--ttl is 10d`, and `300 to 86400000 ms` is `300ms to 1d`.
+fn in_units(detail: &str) -> String {
+    let mut words: Vec<String> = detail.split(' ').map(str::to_owned).collect();
+    if let Some(option) = words.first().and_then(|field| field.strip_suffix("_ms")) {
+        words[0] = format!("--{}", option.replace('_', "-"));
+        if let Some(value) = words.get(2).map(|value| value.trim_end_matches(';'))
+            && let Ok(ms) = value.parse()
+        {
+            words[2] = format!("{};", brief(Duration::from_millis(ms)));
+        }
+    }
+    let mut at = 0;
+    while let Some(found) =
+        words[at..].iter().position(|word| word.trim_end_matches([';', ',']) == "ms")
+    {
+        let unit = at + found;
+        let end = words[unit][2..].to_owned();
+        let number = |word: &str| word.parse().ok().map(|ms| brief(Duration::from_millis(ms)));
+        if let Some(time) = unit.checked_sub(1).and_then(|before| number(&words[before])) {
+            words[unit - 1] = time + &end;
+            words.remove(unit);
+            // `300 to 86400000 ms`
+            if unit >= 3
+                && words[unit - 2] == "to"
+                && let Some(time) = number(&words[unit - 3])
+            {
+                words[unit - 3] = time;
+            }
+            at = unit;
+        } else {
+            at = unit + 1;
+        }
+    }
+    let told = words.join(" ");
+    if told.starts_with("--") { told.replace("choose a number", "choose a time") } else { told }
 }
 
 /// A holder in words.
@@ -160,5 +228,21 @@ mod tests {
             all,
             ["1st", "2nd", "3rd", "4th", "11th", "12th", "13th", "21st", "102nd", "111th"]
         );
+    }
+
+    #[test]
+    fn a_wrong_time_is_told_in_the_users_units() {
+        let check = |said: &str, expected: &str| assert_eq!(in_units(said), expected);
+        check(
+            "ttl_ms is 864000000; the rule: ttl > 2 × beat with beat ≥ 100 ms, so 300 to 86400000 ms \
+             here; choose a number in between, or leave it out for the default",
+            "--ttl is 10d; the rule: ttl > 2 × beat with beat ≥ 100ms, so 300ms to 1d here; choose a \
+             time in between, or leave it out for the default",
+        );
+        check(
+            "max_hold_ms is 1; the rule: 100 to 86400000 ms; x",
+            "--max-hold is 1ms; the rule: 100ms to 1d; x",
+        );
+        check("name is 'ms'; ms", "name is 'ms'; ms");
     }
 }

@@ -10,12 +10,14 @@ mod manual;
 mod output;
 mod run;
 mod show;
+mod usage;
 
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser;
+use clap::error::ErrorKind;
 use tenure::client::Client;
 
 use self::args::{Cli, Command};
@@ -26,16 +28,26 @@ use self::failure::Failure;
 const ANSWER_MAX: Duration = Duration::from_secs(5);
 
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
-        Ok(cli) => cli,
-        Err(error) => return usage(&error),
+    let words = command_line();
+    let code = match Cli::try_parse() {
+        Ok(cli) => start(cli),
+        Err(error) => help(&error, &words),
     };
-    ExitCode::from(start(cli).unwrap_or_else(|failure| {
-        if !failure.line.is_empty() {
+    ExitCode::from(code.unwrap_or_else(|failure| {
+        let as_json = words.iter().any(|word| word == "--json");
+        if !failure.line.is_empty() && as_json {
+            output::say_json(&failure.to_json());
+        } else if !failure.line.is_empty() {
             output::say(&failure.line);
         }
         failure.code
     }))
+}
+
+/// The words that are this command's own: those of a guarded command follow two dashes.
+fn command_line() -> Vec<String> {
+    let words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
+    words.take_while(|word| word != "--").collect()
 }
 
 fn start(cli: Cli) -> Result<u8, Failure> {
@@ -73,10 +85,14 @@ async fn dispatch(cli: &Cli) -> Result<u8, Failure> {
     done.map(|()| 0)
 }
 
-/// Prints what clap has to say. Its own exit status for a wrong command line is 2, which a guarded
-/// command may use as well.
-fn usage(error: &clap::Error) -> ExitCode {
+/// Prints the help that was asked for, or fails with what is wrong with the command line. The status of
+/// clap for that is 2, which a guarded command may use as well.
+fn help(error: &clap::Error, words: &[String]) -> Result<u8, Failure> {
+    let shows_help = error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
+    if error.use_stderr() && !shows_help {
+        return Err(Failure::new(exit::USAGE, usage::line(error, words)));
+    }
     // There is nowhere left to say that this failed.
     let _printed = error.print();
-    ExitCode::from(if error.use_stderr() { exit::USAGE } else { 0 })
+    Ok(if shows_help { exit::USAGE } else { 0 })
 }

@@ -26,8 +26,12 @@ pub(crate) fn man(dir: Option<&Path>) -> Result<(), Failure> {
     for command in pages {
         let name = command.get_display_name().unwrap_or(command.get_name()).replace(' ', "-");
         let path = dir.join(format!("{name}.1"));
-        fs::write(&path, page(command.display_name(name.clone()))?)
-            .map_err(|error| Failure::new(exit::REFUSED, format!("{}: {error}", path.display())))?;
+        fs::write(&path, page(command.display_name(name.clone()))?).map_err(|error| {
+            Failure::new(
+                exit::REFUSED,
+                format!("{}: {error}; name a directory that there is", path.display()),
+            )
+        })?;
     }
     Ok(())
 }

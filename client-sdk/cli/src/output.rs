@@ -36,6 +36,15 @@ pub(crate) fn print_json(value: &impl Serialize) -> Result<(), Failure> {
 /// Says what went wrong, unless stderr would block: whoever guards a command must not wait for a
 /// reader that sleeps.
 pub(crate) fn say(line: &str) {
+    write_error(&format!("tenure: {line}\n"));
+}
+
+/// The same for programs: a line of JSON.
+pub(crate) fn say_json(line: &str) {
+    write_error(&format!("{line}\n"));
+}
+
+fn write_error(text: &str) {
     let mut err = io::stderr().lock();
     let shared = io::stderr();
     let mut ready = [PollFd::new(shared.as_fd(), PollFlags::POLLOUT)];
@@ -43,7 +52,7 @@ pub(crate) fn say(line: &str) {
         && ready[0].revents().is_some_and(|events| events.contains(PollFlags::POLLOUT));
     if writable {
         // There is nowhere left to say that this failed.
-        let _lost = err.write_all(format!("tenure: {line}\n").as_bytes());
+        let _lost = err.write_all(text.as_bytes());
     }
 }
 

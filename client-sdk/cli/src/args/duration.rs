@@ -11,7 +11,8 @@ pub(crate) fn parse(text: &str) -> Result<Duration, String> {
     let duration = humantime::parse_duration(text)
         .map_err(|error| format!("{error}; write a number and a unit: 500ms, 10s, 2m, 1h30m"))?;
     if duration > LONGEST {
-        return Err(format!("{text} is longer than a year; leave the option out for no limit"));
+        let rule = "that is longer than a year; leave the option out for its default";
+        return Err(rule.to_owned());
     }
     Ok(duration)
 }

@@ -3,6 +3,7 @@
 pub(crate) mod duration;
 mod held;
 mod lock;
+pub(crate) mod name;
 mod run;
 
 use std::path::PathBuf;
@@ -205,9 +206,10 @@ pub(crate) struct ResourceNameArgs {
     #[arg(value_parser = kind())]
     pub(crate) kind: Kind,
     /// Its name; for a master the project
+    #[arg(value_parser = name::parse)]
     pub(crate) name: String,
     /// The tenant in which the name is looked up
-    #[arg(long)]
+    #[arg(long, value_parser = name::parse)]
     pub(crate) tenant: Option<String>,
     #[command(flatten)]
     pub(crate) output: OutputArgs,
@@ -227,7 +229,7 @@ pub(crate) struct StandingArgs {
 #[derive(Debug, Args)]
 pub(crate) struct EventsArgs {
     /// Only those of this session
-    #[arg(long, value_name = "UUID")]
+    #[arg(long, value_name = "UUID", value_parser = name::session)]
     pub(crate) session: Option<Uuid>,
     #[command(flatten)]
     pub(crate) output: OutputArgs,
@@ -237,9 +239,10 @@ pub(crate) struct EventsArgs {
 #[derive(Debug, Args)]
 pub(crate) struct RoutesArgs {
     /// Only the lease of this name
+    #[arg(value_parser = name::parse)]
     pub(crate) name: Option<String>,
     /// The tenant in which the name is looked up
-    #[arg(long)]
+    #[arg(long, value_parser = name::parse)]
     pub(crate) tenant: Option<String>,
     #[command(flatten)]
     pub(crate) output: OutputArgs,
@@ -252,12 +255,13 @@ pub(crate) struct RevokeArgs {
     #[arg(value_parser = kind())]
     pub(crate) kind: Kind,
     /// Its name; for a master the project
+    #[arg(value_parser = name::parse)]
     pub(crate) name: String,
     /// Only the grant with this token. Default: every grant of the resource
-    #[arg(long, value_name = "TOKEN")]
+    #[arg(long, value_name = "TOKEN", value_parser = name::token)]
     pub(crate) token: Option<u64>,
     /// The tenant in which the name is looked up
-    #[arg(long)]
+    #[arg(long, value_parser = name::parse)]
     pub(crate) tenant: Option<String>,
     #[command(flatten)]
     pub(crate) output: OutputArgs,

@@ -1,16 +1,20 @@
 //! `tenure run`.
 
-use std::convert::Infallible;
 use std::ffi::OsString;
+use std::path::Path;
 use std::str::FromStr;
 use std::time::Duration;
 
 use clap::builder::UnknownArgumentValueParser;
 use clap::{Arg, Args, ValueEnum};
+use nix::unistd::{AccessFlags, access};
 use tenure::wire::Kind;
 
-use super::duration;
+use super::{duration, name};
 use crate::exit;
+
+/// Most permits of a semaphore, as the agent has it.
+const PERMITS_MAX: u32 = 1_000_000;
 
 /// Shown under `tenure run --help`.
 const MORE: &str = "\
@@ -87,7 +91,7 @@ pub(crate) struct RunArgs {
 
     /// Permits in all, from now on and for everybody; with --semaphore. Default: the limit in force
     #[arg(long, value_name = "N", conflicts_with_all = ["leader", "lease", "master"],
-          value_parser = clap::value_parser!(u32).range(1..))]
+          value_parser = clap::value_parser!(u32).range(1..=i64::from(PERMITS_MAX)))]
     pub(crate) limit: Option<u32>,
     /// A higher priority preempts a lower one; with --master
     #[arg(long, value_name = "N", conflicts_with_all = ["leader", "lease", "semaphore"], allow_negative_numbers = true)]
@@ -96,7 +100,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "DURATION", conflicts_with_all = ["leader", "semaphore", "master"], value_parser = duration::parse)]
     pub(crate) grace: Option<Duration>,
     /// Address of the holder for the routing table; with --lease
-    #[arg(long, value_name = "HOST:PORT", conflicts_with_all = ["leader", "semaphore", "master"])]
+    #[arg(long, value_name = "HOST:PORT", conflicts_with_all = ["leader", "semaphore", "master"], value_parser = name::address)]
     pub(crate) address: Option<String>,
 
     /// Wait at most this long. Default: for ever
@@ -144,13 +148,13 @@ pub(crate) struct RunArgs {
     pub(crate) tether: Tether,
 
     /// The project, for --master
-    #[arg(long)]
+    #[arg(long, value_parser = name::parse)]
     pub(crate) project: Option<String>,
     /// The tenant in which the name is looked up
-    #[arg(long)]
+    #[arg(long, value_parser = name::parse)]
     pub(crate) tenant: Option<String>,
     /// Name of the holder as others see it. Default: the command's
-    #[arg(long = "name", value_name = "NAME")]
+    #[arg(long = "name", value_name = "NAME", value_parser = name::parse)]
     pub(crate) session_name: Option<String>,
 
     /// The command and its arguments
@@ -162,7 +166,7 @@ pub(crate) struct RunArgs {
 fn shell_string() -> Arg {
     let way_out = "write a shell's command line after two dashes: -- sh -c 'COMMAND'";
     let known = UnknownArgumentValueParser::suggest(way_out);
-    Arg::new("shell_string").short('c').value_parser(known).hide(true)
+    Arg::new("shell_string").short('c').value_name("COMMAND").value_parser(known).hide(true)
 }
 
 /// The resource; exactly one.
@@ -170,13 +174,13 @@ fn shell_string() -> Arg {
 #[group(required = true, multiple = false)]
 pub(crate) struct ResourceArgs {
     /// Be the one leader of this role
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = name::parse)]
     leader: Option<String>,
     /// Have one of the permits of this semaphore; see --limit
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = name::parse)]
     semaphore: Option<String>,
     /// Have this lease, listed in the routing table
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = name::parse)]
     lease: Option<String>,
     /// Be the master of the --project
     #[arg(long)]
@@ -217,15 +221,31 @@ pub(crate) enum OnLost {
 }
 
 impl FromStr for OnLost {
-    type Err = Infallible;
+    type Err = String;
 
-    fn from_str(text: &str) -> Result<OnLost, Infallible> {
+    /// A program is looked for here: that there is none would be seen at the loss only.
+    fn from_str(text: &str) -> Result<OnLost, String> {
         let words: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
         Ok(match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-            [] | ["term"] => OnLost::Term,
+            ["term"] => OnLost::Term,
             ["kill"] => OnLost::Kill,
             ["ignore"] => OnLost::Ignore,
-            _ => OnLost::Command(words),
+            [program, ..] if is_program(program) => OnLost::Command(words),
+            _ => {
+                return Err(
+                    "write term, kill, ignore, or a program that can be executed".to_owned()
+                );
+            }
         })
     }
+}
+
+/// True if a program of this name, looked for as `execvp` does, can be executed.
+fn is_program(name: &str) -> bool {
+    let can_be_executed = |path: &Path| path.is_file() && access(path, AccessFlags::X_OK).is_ok();
+    if name.contains('/') {
+        return can_be_executed(Path::new(name));
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|directory| can_be_executed(&directory.join(name)))
 }

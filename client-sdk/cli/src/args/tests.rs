@@ -71,7 +71,7 @@ fn what_belongs_to_another_kind_is_refused() {
     refused("tenure run --semaphore a --limit 0 -- c", "0 is not in 1..");
     refused("tenure run --leader a --limit 2 -- c", "cannot be used with");
     refused("tenure run --leader a --priority 2 -- c", "cannot be used with");
-    refused("tenure run --leader a --address x -- c", "cannot be used with");
+    refused("tenure run --leader a --address x:1 -- c", "cannot be used with");
     refused("tenure run --leader a --grace 1s -- c", "cannot be used with");
     refused("tenure run --leader a --wait 1s --no-wait -- c", "cannot be used with");
     refused("tenure run --leader a", "<CMD>");
@@ -87,12 +87,16 @@ fn the_guarded_command_keeps_its_own_options() {
 
 #[test]
 fn on_lost_is_a_word_or_a_program() {
-    let on_lost = |text: &str| text.parse::<OnLost>().expect("infallible");
+    let on_lost = |text: &str| text.parse::<OnLost>().expect(text);
     assert_eq!(on_lost("term"), OnLost::Term);
     assert_eq!(on_lost("kill"), OnLost::Kill);
     assert_eq!(on_lost("ignore"), OnLost::Ignore);
-    let program = OnLost::Command(vec!["/bin/logger".to_owned(), "lost".to_owned()]);
-    assert_eq!(on_lost("/bin/logger  lost"), program);
+    let program = OnLost::Command(vec!["/bin/sh".to_owned(), "lost".to_owned()]);
+    assert_eq!(on_lost("/bin/sh  lost"), program);
+    assert_eq!(on_lost("sh"), OnLost::Command(vec!["sh".to_owned()]));
+    for none in ["trem", "", "/etc/passwd", "/nowhere/program x"] {
+        assert!(none.parse::<OnLost>().is_err(), "{none}");
+    }
 }
 
 #[test]

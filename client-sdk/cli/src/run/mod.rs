@@ -196,9 +196,9 @@ fn not_acquired(args: &RunArgs, what: &str, error: &CallError) -> Failure {
             let by = holder.map(|holder| format!(": held by {}", Who(holder)));
             format!("{what}: not free within --wait {wait}{}", by.unwrap_or_default())
         }
-        _ => failure.line,
+        _ => failure.line.clone(),
     };
-    Failure::new(args.conflict_exit_code, line)
+    failure.worded(args.conflict_exit_code, line)
 }
 
 /// Everybody who names a limit decides for all, also one who is refused.
