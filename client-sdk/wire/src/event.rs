@@ -152,6 +152,28 @@ pub struct LostEvent {
     pub token: u64,
     /// Why.
     pub reason: LostReason,
+    /// `revoked` only: the user and host that took it away, such as `root on hostb`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
+    /// `revoked` only: the reason that they gave.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub detail: Option<String>,
+}
+
+impl LostEvent {
+    /// The reason as people read it, such as `revoked by root on hostb: upgrade`.
+    pub fn words(&self) -> String {
+        let mut words = self.reason.to_string();
+        if let Some(by) = &self.by {
+            words.push_str(" by ");
+            words.push_str(by);
+        }
+        if let Some(detail) = &self.detail {
+            words.push_str(": ");
+            words.push_str(detail);
+        }
+        words
+    }
 }
 
 /// A hold was given back, or a wait ended without a grant.

@@ -130,10 +130,16 @@ pub struct Revoke {
     /// Only the grant with this token; without one all grants of the resource.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token: Option<u64>,
+    /// Why, for those who lose it and for the logs of both hosts; 1–200 bytes of visible UTF-8.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// How long the sessions that lose it may not have it again, ms. Default: not at all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub for_ms: Option<u64>,
 }
 
 /// The answer to [`Revoke`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Revoked {
     /// How many grants were taken away.
@@ -142,4 +148,7 @@ pub struct Revoked {
     /// Each is free earlier if the agent sees the end of its work.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept_ms: Option<u64>,
+    /// Those from whom it was taken; the first 100.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub from: Vec<Holder>,
 }

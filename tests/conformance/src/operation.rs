@@ -64,7 +64,7 @@ fn write_request(f: &mut fmt::Formatter<'_>, request: &Request) -> fmt::Result {
             write!(f, "routes of {tenant} {}", name.as_deref().unwrap_or_default())
         }
         Request::Resources { .. } => f.write_str("resources"),
-        Request::Revoke { resource, token } => {
+        Request::Revoke { resource, token, .. } => {
             write!(f, "revoke {resource}")?;
             token.map_or(Ok(()), |token| write!(f, " token={token}"))
         }

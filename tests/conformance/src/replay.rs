@@ -116,6 +116,7 @@ impl<'a> Replay<'a> {
                 let revoke = |token: Option<u64>| Request::Revoke {
                     resource: resource.clone(),
                     token: token.or(Some(NEVER_GRANTED)),
+                    revocation: None,
                 };
                 self.ask(&revoke(engine), &revoke(store))
             }

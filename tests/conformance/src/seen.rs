@@ -32,6 +32,7 @@ impl Seen {
                         BeatAnswer::Held { .. } => "beat held",
                         BeatAnswer::Waiting { .. } => "beat waiting",
                         BeatAnswer::Gone(reason) => gone("beat", *reason),
+                        BeatAnswer::Revoked(_) => "beat gone: revoked, with words",
                         BeatAnswer::Session { role: Role::Master } => "beat of a master",
                         BeatAnswer::Session { .. } => "beat of a peer",
                     });

@@ -62,6 +62,7 @@ fn beat(answer: &BeatAnswer) -> String {
         BeatAnswer::Held { token, limit } => format!("held {token}{}", of(*limit)),
         BeatAnswer::Waiting { position, limit } => format!("waiting {position}{}", of(*limit)),
         BeatAnswer::Gone(reason) => format!("gone {reason:?}"),
+        BeatAnswer::Revoked(words) => format!("gone {words:?}"),
         BeatAnswer::Session { role } => format!("{role:?}"),
     }
 }

@@ -258,7 +258,11 @@ impl Client {
             Action::EndSession => self.release(core, session, None),
             Action::Revoke => {
                 let resource = self.some_resource(core);
-                self.ask(core, Request::Revoke { resource, token: None }, Asking::Other);
+                self.ask(
+                    core,
+                    Request::Revoke { resource, token: None, revocation: None },
+                    Asking::Other,
+                );
             }
             Action::Nothing => {}
         }

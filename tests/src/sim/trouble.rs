@@ -233,7 +233,7 @@ impl World {
             return;
         }
         let resource = self.core.random.pick(&resources).clone();
-        let request = Request::Revoke { resource, token: None };
+        let request = Request::Revoke { resource, token: None, revocation: None };
         let (_, changes) = self.upstream.call(&mut self.core, request);
         self.tell(changes);
         self.upstream.plan_turn(&mut self.core);

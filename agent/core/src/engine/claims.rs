@@ -257,6 +257,7 @@ impl Engine {
                 ClaimAnswer::Waiting { position, limit, limit_was: None }
             }
             BeatAnswer::Gone(reason) => ClaimAnswer::Gone(reason),
+            BeatAnswer::Revoked(_) => ClaimAnswer::Gone(GoneReason::Revoked),
             // Not an answer to a claim's beat.
             BeatAnswer::Session { .. } => ClaimAnswer::Gone(GoneReason::Unknown),
         }
@@ -272,8 +273,12 @@ impl Engine {
         let Some(tracked) = self.claims.get_mut(id) else {
             // Claims that ended have left a mark: a claim without one is not somebody else's doing,
             // but of a store that has forgotten it.
-            let reason = self.tombstones.get(now, id).unwrap_or(GoneReason::Unknown);
-            return BeatAnswer::Gone(reason);
+            let Some(reason) = self.tombstones.get(now, id) else {
+                return BeatAnswer::Gone(GoneReason::Unknown);
+            };
+            let revocation =
+                self.tombstones.explanation(id).filter(|_| reason == GoneReason::Revoked);
+            return revocation.map_or(BeatAnswer::Gone(reason), BeatAnswer::Revoked);
         };
         if tracked.claim.resource != *resource {
             return BeatAnswer::Gone(GoneReason::Conflict);

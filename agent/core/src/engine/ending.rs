@@ -1,12 +1,14 @@
 //! How claims end: release, revocation, expiry.
 
+use std::sync::Arc;
+
 use tenure_wire::Kind;
 
 use super::claims::{State, Tracked};
 use super::journal::Entry;
 use super::timers::look_at;
 use super::{Engine, Timer};
-use crate::model::{Change, ClaimId, GoneReason, Request, Resource, Subject};
+use crate::model::{Change, ClaimId, GoneReason, Request, Resource, Revocation, Subject};
 use crate::time::Boottime;
 
 /// How many deadlines one step looks at, and after how many effects it looks at no more of them and grants
@@ -29,7 +31,13 @@ impl Engine {
         }
     }
 
-    pub(super) fn revoke(&mut self, now: Boottime, resource: &Resource, token: Option<u64>) -> u64 {
+    pub(super) fn revoke(
+        &mut self,
+        now: Boottime,
+        resource: &Resource,
+        token: Option<u64>,
+        revocation: Option<&Arc<Revocation>>,
+    ) -> u64 {
         let Some(occupation) = self.resources.get(resource) else { return 0 };
         let revoked: Vec<ClaimId> = match token {
             Some(token) => occupation.holders.get(token).into_iter().collect(),
@@ -37,6 +45,9 @@ impl Engine {
         };
         for id in &revoked {
             self.end_claim(now, *id, GoneReason::Revoked);
+            if let Some(revocation) = revocation {
+                self.tombstones.explain(*id, Arc::clone(revocation));
+            }
         }
         revoked.len() as u64
     }

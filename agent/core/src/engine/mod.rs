@@ -27,6 +27,7 @@ mod tokens;
 mod tombstones;
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
 
 use claims::{Claims, State, Tracked};
@@ -42,7 +43,8 @@ use tokens::Tokens;
 use tombstones::Tombstones;
 
 use crate::model::{
-    Answer, Beat, BeatAnswer, Change, ClaimId, GoneReason, Request, Resource, Subject, spare,
+    Answer, Beat, BeatAnswer, Change, ClaimId, GoneReason, Request, Resource, Revocation, Subject,
+    spare,
 };
 use crate::time::Boottime;
 
@@ -151,8 +153,8 @@ impl Engine {
                 Answer::Routes(self.routing_table(&tenant, name.as_deref(), &page))
             }
             Request::Resources { page } => self.resources(&page),
-            Request::Revoke { resource, token } => {
-                Answer::Revoked(self.revoke(now, &resource, token))
+            Request::Revoke { resource, token, revocation } => {
+                Answer::Revoked(self.revoke(now, &resource, token, revocation.as_ref()))
             }
         };
         self.tell_orphaned();
@@ -240,6 +242,11 @@ impl Engine {
     /// Why a claim ended, as long as that is remembered.
     pub fn why_gone(&self, claim: ClaimId) -> Option<GoneReason> {
         self.tombstones.get(self.latest, claim)
+    }
+
+    /// The words of whoever revoked a claim, as long as that is remembered.
+    pub fn revocation(&self, claim: ClaimId) -> Option<Arc<Revocation>> {
+        self.tombstones.explanation(claim)
     }
 
     /// How long nothing can be granted, whatever is free; `None` if something can.

@@ -2,11 +2,12 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::{GoneReason, spare};
+use crate::model::{GoneReason, Revocation, spare};
 use crate::time::Boottime;
 
 /// How many marks one step drops at most; until their turn comes they count as dropped.
@@ -17,6 +18,8 @@ pub(super) struct Tombstones<Id> {
     keep: Duration,
     count_max: usize,
     marks: HashMap<Id, (GoneReason, Boottime)>,
+    /// The words that came with some of the marks; they go with them.
+    explained: HashMap<Id, Arc<Revocation>>,
     /// In the order in which they end. May name a mark that was replaced by a later one.
     order: VecDeque<(Boottime, Id)>,
     /// When to look again. Not the first end: one look per `keep` is enough.
@@ -27,13 +30,20 @@ pub(super) struct Tombstones<Id> {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Marks<Id> {
     marks: Vec<(Id, GoneReason, Boottime)>,
+    #[serde(default = "Vec::new")]
+    explained: Vec<(Id, Arc<Revocation>)>,
     order: VecDeque<(Boottime, Id)>,
     look_at: Option<Boottime>,
 }
 
 impl<Id: Copy + Eq + Ord + Hash> Tombstones<Id> {
     pub(super) fn new(keep: Duration, count_max: usize) -> Tombstones<Id> {
-        let marks = Marks { marks: Vec::new(), order: VecDeque::new(), look_at: None };
+        let marks = Marks {
+            marks: Vec::new(),
+            explained: Vec::new(),
+            order: VecDeque::new(),
+            look_at: None,
+        };
         Tombstones::thaw(keep, count_max, marks)
     }
 
@@ -41,17 +51,33 @@ impl<Id: Copy + Eq + Ord + Hash> Tombstones<Id> {
         let marks = self.marks.iter().map(|(id, (reason, until))| (*id, *reason, *until));
         let mut marks: Vec<_> = marks.collect();
         marks.sort_unstable_by_key(|(id, ..)| *id);
-        Marks { marks, order: self.order.clone(), look_at: self.look_at }
+        let explained = self.explained.iter().map(|(id, words)| (*id, Arc::clone(words)));
+        let mut explained: Vec<_> = explained.collect();
+        explained.sort_unstable_by_key(|(id, _)| *id);
+        Marks { marks, explained, order: self.order.clone(), look_at: self.look_at }
     }
 
     pub(super) fn thaw(keep: Duration, count_max: usize, marks: Marks<Id>) -> Tombstones<Id> {
-        let Marks { marks, order, look_at } = marks;
-        let marks = marks.into_iter().map(|(id, reason, until)| (id, (reason, until)));
-        Tombstones { keep, count_max, marks: marks.collect(), order, look_at }
+        let Marks { marks, explained, order, look_at } = marks;
+        let marks = marks.into_iter().map(|(id, reason, until)| (id, (reason, until))).collect();
+        let explained = explained.into_iter().collect();
+        Tombstones { keep, count_max, marks, explained, order, look_at }
     }
 
     pub(super) fn get(&self, now: Boottime, id: Id) -> Option<GoneReason> {
         self.marks.get(&id).filter(|(_, until)| now < *until).map(|(reason, _)| *reason)
+    }
+
+    /// Adds words to a mark that is there.
+    pub(super) fn explain(&mut self, id: Id, words: Arc<Revocation>) {
+        if self.marks.contains_key(&id) {
+            self.explained.insert(id, words);
+        }
+    }
+
+    /// The words that came with a mark.
+    pub(super) fn explanation(&self, id: Id) -> Option<Arc<Revocation>> {
+        self.explained.get(&id).cloned()
     }
 
     /// Marks it as ended. The first reason stays, except that expiry gives way: an expired
@@ -104,7 +130,9 @@ impl<Id: Copy + Eq + Ord + Hash> Tombstones<Id> {
         let Some((until, id)) = self.order.pop_front() else { return };
         if self.marks.get(&id).is_some_and(|(_, current)| *current == until) {
             self.marks.remove(&id);
+            self.explained.remove(&id);
         }
+        spare::shrink_map(&mut self.explained);
         spare::shrink_map(&mut self.marks);
         spare::shrink_queue(&mut self.order);
     }

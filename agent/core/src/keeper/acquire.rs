@@ -40,6 +40,11 @@ impl Keeper {
         let unknown = || Refusal::SessionUnknown { session: id.0, uid: peer.uid };
         let resource = self.resource_of(id, &acquire).ok_or_else(unknown)?;
         self.check_not_own(now, id, &resource)?;
+        if acquire.wait == Wait::None
+            && let Some(barred) = self.barred(now, id, &resource)
+        {
+            return Err(barred);
+        }
         self.check_recorded()?;
         self.check_hold_quota(peer, id)?;
         let hold = self.new_hold(now, id, resource, &acquire).ok_or_else(unknown)?;
@@ -318,14 +323,16 @@ impl Keeper {
             // Granted after a restart, and its caller has not come back.
             return self.end_released(now, id, ReleasedCause::WaitTimeout);
         }
-        let (asked_at, stage) = (hold.caller.asked_at, hold.stage);
+        let (session, asked_at, stage) = (hold.session(), hold.caller.asked_at, hold.stage);
         let limit_changed = hold.caller.limit_changed;
         let resource = hold.claim.resource.clone();
         let queue = self.queues.get(&resource);
         // Whoever is in the queue upstream was answered.
         let found_taken = stage == Stage::Waiting
             || queue.and_then(|queue| queue.taken_at).is_some_and(|at| asked_at <= at);
-        let refusal = if found_taken {
+        let refusal = if let Some(barred) = self.barred(now, session, &resource) {
+            barred
+        } else if found_taken {
             let waited = now.since(asked_at);
             Refusal::WaitTimeout { hold: id, resource, waited, limit_changed }
         } else {

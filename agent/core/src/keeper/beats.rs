@@ -63,7 +63,7 @@ impl Keeper {
                 self.due_now(Renewed::Hold(id));
             }
             // A claim that failed is sent again.
-            Stage::Queued => self.claim(id),
+            Stage::Queued => self.claim_unless_barred(now, id),
             Stage::Claiming(_) => {}
         }
     }
@@ -174,10 +174,14 @@ impl Keeper {
                 Renewed::Hold(id) => {
                     let Some(hold) = self.holds.get_mut(&id) else { continue };
                     if hold.beats.beaten_before.take_if(|before| *before == call).is_some() {
-                        if let BeatAnswer::Gone(reason) = answer
-                            && hold.is_held()
-                        {
-                            self.lose(now, id, lost_reason(reason));
+                        match answer {
+                            BeatAnswer::Gone(reason) if hold.is_held() => {
+                                self.lose(now, id, lost_reason(reason));
+                            }
+                            BeatAnswer::Revoked(words) if hold.is_held() => {
+                                self.revoked(now, id, Some(&words), false);
+                            }
+                            _ => {}
                         }
                         continue;
                     }
@@ -220,9 +224,10 @@ impl Keeper {
             }
             (BeatAnswer::Gone(GoneReason::Unknown | GoneReason::Expired), false) => {
                 // The place in the queue, or a grant that nobody was told of, is gone: queue again.
-                self.claim(id);
+                self.claim_unless_barred(now, id);
             }
             (BeatAnswer::Gone(reason), _) => self.lose(now, id, lost_reason(reason)),
+            (BeatAnswer::Revoked(words), _) => self.revoked(now, id, Some(&words), false),
             (
                 BeatAnswer::Held { .. } | BeatAnswer::Waiting { .. } | BeatAnswer::Session { .. },
                 _,

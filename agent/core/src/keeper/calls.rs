@@ -1,13 +1,12 @@
 //! Calls to the upstream: those on their way, and renewals that wait for the next one.
 
-use tenure_wire::Revoked;
-
 use super::checkpoint::Checkpoints;
 use super::command::Command;
 use super::map::Map;
 use super::missed::Missed;
 use super::outbox::Outbox;
 use super::request::Ticket;
+use super::revoke::Revoking;
 use super::settings::BEATS_PER_CALL_MAX;
 use crate::model::{CallId, ClaimId, Peer, Request, Resource, SessionId};
 
@@ -28,10 +27,9 @@ pub(super) enum Call {
     /// For those who watch it.
     Watch(Resource),
     Routes(Ticket),
-    /// For a caller that asked for it, after so many were taken away on this host already.
-    Revoke(Ticket, Revoked),
-    /// Asks for the other holders of what was taken away from these.
-    Others(Ticket, Resource, Vec<ClaimId>, Option<u64>),
+    /// Asks for those from whom a resource is to be taken.
+    Losers(Box<Revoking>),
+    Revoke(Box<Revoking>),
     /// One of several; the last of them answers the caller.
     RevokeOne,
 }

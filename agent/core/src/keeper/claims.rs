@@ -185,7 +185,7 @@ impl Keeper {
         if hold.stage == Stage::Queued && self.agent.phase == Phase::Running {
             // A claim whose answer was given up took effect late; here it stands behind others that have no
             // place.
-            return self.claim(id);
+            return self.claim_unless_barred(now, id);
         }
         if let Some(hint) = hint.filter(|_| hold.stage == Stage::Waiting) {
             let until = hint.confirm_by.before(hold.beats.margin);
@@ -375,12 +375,7 @@ impl Keeper {
 
     /// The refusal of a session that asks for the exclusive resource of a hold of its own.
     pub(super) fn contended_by_itself(&self, now: Boottime, hold: &Hold) -> Refusal {
-        let entry = StandingEntry {
-            claim: hold.id(),
-            owner: hold.claim.owner.clone(),
-            token: hold.token,
-            since: now.since(hold.granted_at),
-        };
+        let entry = hold.standing(now);
         Refusal::ContendedByItself {
             hold: hold.id(),
             resource: hold.claim.resource.clone(),

@@ -10,7 +10,7 @@ use super::journal::Entry;
 use super::refusal::Refusal;
 use super::request::{Reply, StreamId, Ticket};
 use crate::model::Process;
-use crate::model::{self, CallId, ClaimId, Resource, SessionId};
+use crate::model::{self, CallId, ClaimId, Resource, Revocation, SessionId};
 use crate::time::Boottime;
 
 /// Why the agent ends a stream.
@@ -192,6 +192,8 @@ pub enum Note {
         token: u64,
         /// Why.
         reason: LostReason,
+        /// The words of whoever took it away.
+        revocation: Option<Arc<Revocation>>,
     },
     /// A hold or a wait ended as wished.
     Released {

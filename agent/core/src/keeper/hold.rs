@@ -11,7 +11,7 @@ use super::journal::SavedHold;
 use super::queue::Place;
 use super::request::Ticket;
 use super::timers::Alarm;
-use crate::model::{CallId, Claim, ClaimId, SessionId};
+use crate::model::{CallId, Claim, ClaimId, SessionId, StandingEntry};
 use crate::time::Boottime;
 
 /// The stage of a hold.
@@ -201,6 +201,16 @@ impl Hold {
             state: HoldState::Waiting,
             position: self.caller.position,
             limit_changed: self.caller.limit_changed,
+        }
+    }
+
+    /// The hold as the upstream lists it.
+    pub(super) fn standing(&self, now: Boottime) -> StandingEntry {
+        StandingEntry {
+            claim: self.id(),
+            owner: self.claim.owner.clone(),
+            token: self.token,
+            since: now.since(self.granted_at),
         }
     }
 

@@ -10,7 +10,7 @@ use tenure_wire::page::{SLOTS, SLOTS_MAX};
 use tenure_wire::{LostReason, Tether, Wait};
 
 use crate::model::Process;
-use crate::model::{Claim, ClaimId, SessionId};
+use crate::model::{Claim, ClaimId, Resource, Revocation, SessionId};
 use crate::time::Boottime;
 
 /// A session as the journal keeps it.
@@ -52,6 +52,17 @@ pub struct SavedSession {
     /// How many holds it may have: its page has so many slots.
     #[serde(default = "usual_holds")]
     pub holds: u32,
+    /// Resources that were taken from it and that it may not have for a while.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub barred: Vec<Bar>,
+}
+
+/// A resource that a session may not have for a while.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Bar {
+    pub resource: Resource,
+    pub until: Boottime,
+    pub revocation: Arc<Revocation>,
 }
 
 /// The number of a session of an agent that knew no other.

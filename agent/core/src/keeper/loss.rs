@@ -1,5 +1,7 @@
 //! Holds end: lost, released, or never granted.
 
+use std::sync::Arc;
+
 use tenure_wire::{
     Event, HoldState, Kind, LostEvent, LostReason, ReleasedCause, ReleasedEvent, Wait,
 };
@@ -10,7 +12,7 @@ use super::hold::Hold;
 use super::journal::Entry;
 use super::refusal::Refusal;
 use super::timers::Timer;
-use crate::model::ClaimId;
+use crate::model::{ClaimId, Revocation};
 use crate::time::Boottime;
 
 impl Keeper {
@@ -50,6 +52,18 @@ impl Keeper {
         reason: LostReason,
         released_here: bool,
     ) {
+        self.lose_with(now, id, reason, released_here, None);
+    }
+
+    /// The same, with the words of whoever took it away.
+    pub(super) fn lose_with(
+        &mut self,
+        now: Boottime,
+        id: ClaimId,
+        reason: LostReason,
+        released_here: bool,
+        revocation: Option<&Arc<Revocation>>,
+    ) {
         let Some(hold) = self.holds.get(&id) else { return };
         // The upstream may tell of it before this agent has come to its deadline.
         let slept = hold.is_held() && self.agent.woke.is_some_and(|woke| hold.valid_until <= woke);
@@ -60,10 +74,13 @@ impl Keeper {
         let Some(hold) = self.finish(now, id, true) else { return };
         self.remember_hold(now, &hold, Some(reason));
         let (session, token) = (hold.session(), hold.token);
-        let event = LostEvent { of: hold.event(), token, reason };
+        let by = revocation.map(|it| it.by.clone());
+        let detail = revocation.and_then(|it| it.reason.clone());
+        let event = LostEvent { of: hold.event(), token, reason, by, detail };
         let resource = hold.claim.resource.clone();
         let uid = self.sessions.user_of(session);
-        self.out.note(Note::Lost { hold: id, session, uid, resource, token, reason });
+        let revocation = revocation.cloned();
+        self.out.note(Note::Lost { hold: id, session, uid, resource, token, reason, revocation });
         self.tell(session, || Event::Lost(event));
 
         if !released_here && hold.is_held() {

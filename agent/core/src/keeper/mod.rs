@@ -267,10 +267,8 @@ impl Keeper {
             }
             Call::Watch(resource) => self.watch_answered(now, &resource, result),
             Call::Routes(ticket) => self.routes_answered(ticket, result),
-            Call::Revoke(ticket, already) => self.revoke_answered(ticket, already, result),
-            Call::Others(ticket, resource, taken, kept_ms) => {
-                self.others_answered(ticket, &resource, &taken, kept_ms, result);
-            }
+            Call::Losers(revoking) => self.losers_answered(*revoking, result),
+            Call::Revoke(revoking) => self.revoke_answered(*revoking, result),
             Call::RevokeOne => {}
         }
         if let Some((tickets, failure)) = awaiting {
@@ -293,8 +291,8 @@ impl Keeper {
             Request::Release(release) => self.release(now, ticket, peer, release),
             Request::Checkpoint(session) => self.checkpoint(now, ticket, peer, session),
             Request::Beat(session) => self.beat(now, ticket, peer, session),
-            Request::Revoke { resource, token } => {
-                self.revoke(now, ticket, resource, token);
+            Request::Revoke { resource, token, revocation } => {
+                self.revoke(now, ticket, resource, token, revocation);
             }
             Request::Standing(resource) => {
                 let request = model::Request::Inspect(resource.clone());

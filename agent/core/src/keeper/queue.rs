@@ -110,7 +110,7 @@ impl Keeper {
                 return;
             }
         }
-        self.claim(id);
+        self.claim_unless_barred(now, id);
     }
 
     /// Notes that a hold waits for its resource.

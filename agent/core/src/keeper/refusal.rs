@@ -7,7 +7,7 @@ use std::time::Duration;
 use tenure_wire::{Code, Holder, LimitChanged, LostReason};
 use uuid::Uuid;
 
-use crate::model::{ClaimId, Denial, DenialRule, Failure, Full, Resource, SessionId};
+use crate::model::{ClaimId, Denial, DenialRule, Failure, Full, Resource, Revocation, SessionId};
 
 /// The reason why a request is refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -80,6 +80,12 @@ pub enum Refusal {
         resource: Resource,
         holder: Option<Box<Holder>>,
         limit_changed: Option<LimitChanged>,
+    },
+    /// It was taken from this session, which may not have it for so much longer.
+    Barred {
+        resource: Resource,
+        left: Duration,
+        revocation: Arc<Revocation>,
     },
     /// Exclusive kinds are not re-entrant.
     ContendedByItself {
@@ -164,7 +170,9 @@ impl Refusal {
             | Refusal::WaitLost { .. }
             | Refusal::WaitCancelled(_) => Code::HoldLost,
             Refusal::WaitTimeout { .. } => Code::WaitTimeout,
-            Refusal::Contended { .. } | Refusal::ContendedByItself { .. } => Code::Contended,
+            Refusal::Contended { .. }
+            | Refusal::ContendedByItself { .. }
+            | Refusal::Barred { .. } => Code::Contended,
         }
     }
 

@@ -82,6 +82,7 @@ impl Keeper {
             ttl: given(register.ttl_ms, self.settings.session.ttl),
             guarded: register.guarded.unwrap_or(false),
             holds,
+            barred: Vec::new(),
         };
         if peer.watchable {
             let process = saved.process;

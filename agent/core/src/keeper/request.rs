@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tenure_wire as wire;
 use uuid::Uuid;
 
-use crate::model::{Page, Resource, SessionId};
+use crate::model::{Page, Resource, Revocation, SessionId};
 
 /// A request in flight: the shell keeps the way back to the caller under this number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -48,6 +48,8 @@ pub enum Request {
         resource: Resource,
         /// Only the grant with this token.
         token: Option<u64>,
+        /// For those who lose it.
+        revocation: Option<Arc<Revocation>>,
     },
     /// `GET /v1/standing`.
     Standing(Resource),

@@ -18,7 +18,8 @@ use super::request::StreamId;
 use super::table::Table;
 use super::timers::{Alarm, Timer, Timers, WatchId};
 use crate::model::{
-    self, Answer, Change, ClaimId, Failure, GoneReason, Resource, SessionId, UpstreamStanding,
+    self, Answer, Change, ClaimId, Failure, GoneReason, Resource, Revocation, SessionId,
+    UpstreamStanding,
 };
 use crate::time::Boottime;
 
@@ -341,8 +342,17 @@ impl Keeper {
 
     /// The upstream within this process has ended a claim: its holder is told before anybody hears of
     /// what follows.
-    pub fn handle_lost(&mut self, now: Boottime, claim: ClaimId, reason: GoneReason) {
+    pub fn handle_lost(
+        &mut self,
+        now: Boottime,
+        claim: ClaimId,
+        reason: GoneReason,
+        revocation: Option<&Arc<Revocation>>,
+    ) {
         match self.holds.get(&claim) {
+            Some(hold) if hold.is_held() && reason == GoneReason::Revoked => {
+                self.revoked(now, claim, revocation, false);
+            }
             Some(hold) if hold.is_held() => self.lose(now, claim, lost_reason(reason)),
             Some(_) => self.due_now(Renewed::Hold(claim)),
             None => {}

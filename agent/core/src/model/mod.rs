@@ -23,8 +23,8 @@ pub use queue::Queue;
 pub use report::Report;
 pub use request::{
     Answer, Beat, BeatAnswer, CallId, Claim, ClaimAnswer, Denial, DenialRule, Failure, GoneReason,
-    LeaseTimes, Owner, Page, RESOURCES_LISTED_MAX, Request, STANDING_LISTED_MAX, SessionRecord,
-    StandingEntry, Subject, TakeOver, Terms, UpstreamStanding,
+    LeaseTimes, Owner, Page, RESOURCES_LISTED_MAX, REVOKED_BY_MAX, Request, Revocation,
+    STANDING_LISTED_MAX, SessionRecord, StandingEntry, Subject, TakeOver, Terms, UpstreamStanding,
 };
 pub use resource::{ClaimId, HostId, Resource, SessionId};
 pub use share::{Full, Share};

@@ -1,8 +1,10 @@
 //! Reports of an upstream to its agent.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
-use super::{Answer, CallId, Change, ClaimId, Failure, GoneReason};
+use super::{Answer, CallId, Change, ClaimId, Failure, GoneReason, Revocation};
 use crate::time::Boottime;
 
 /// Something that the upstream has to say.
@@ -20,6 +22,9 @@ pub enum Report {
     Lost {
         claim: ClaimId,
         reason: GoneReason,
+        /// The words of whoever revoked it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        revocation: Option<Arc<Revocation>>,
     },
     /// Hints may have been lost: read everything again.
     FeedLost,

@@ -175,6 +175,8 @@ pub enum Request {
         resource: Resource,
         /// Only the grant with this token.
         token: Option<u64>,
+        /// Kept with the mark of what is taken away, for the agents that had it.
+        revocation: Option<Arc<Revocation>>,
     },
 }
 
@@ -299,6 +301,26 @@ pub enum GoneReason {
     Conflict,
 }
 
+/// Most bytes of [`Revocation::by`].
+pub const REVOKED_BY_MAX: usize = 512;
+
+/// The words of whoever takes a grant away.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Revocation {
+    /// The user and host, such as `root on hostb`; at most [`REVOKED_BY_MAX`] bytes.
+    pub by: String,
+    /// The reason, in the words of `by`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// How long the loser's session may not have the resource again, ms.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub for_ms: u64,
+}
+
+fn is_zero(ms: &u64) -> bool {
+    *ms == 0
+}
+
 /// The answer to one [`Beat`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum BeatAnswer {
@@ -318,11 +340,26 @@ pub enum BeatAnswer {
     },
     /// The claim, or the session, is not there.
     Gone(GoneReason),
+    /// An administrator took it, and said why. Without words it is [`GoneReason::Revoked`].
+    Revoked(Arc<Revocation>),
     /// The session is renewed.
     Session {
         /// Its role in its project.
         role: Role,
     },
+}
+
+impl BeatAnswer {
+    /// Why the claim, or the session, is not there.
+    pub fn gone(&self) -> Option<GoneReason> {
+        match self {
+            BeatAnswer::Gone(reason) => Some(*reason),
+            BeatAnswer::Revoked(_) => Some(GoneReason::Revoked),
+            BeatAnswer::Held { .. } | BeatAnswer::Waiting { .. } | BeatAnswer::Session { .. } => {
+                None
+            }
+        }
+    }
 }
 
 /// An answer of the upstream.

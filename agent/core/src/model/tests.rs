@@ -126,8 +126,11 @@ fn request() -> impl Strategy<Value = Request> {
             page
         }),
         page().prop_map(|page| Request::Resources { page }),
-        (resource(), any::<Option<u64>>())
-            .prop_map(|(resource, token)| Request::Revoke { resource, token }),
+        (resource(), any::<Option<u64>>()).prop_map(|(resource, token)| Request::Revoke {
+            resource,
+            token,
+            revocation: None
+        }),
     ]
 }
 
@@ -277,7 +280,7 @@ fn report() -> impl Strategy<Value = Report> {
             Report::Answer { call: CallId(call), sent_at, result }
         }),
         2 => change().prop_map(Report::Change),
-        1 => (claim_id(), gone()).prop_map(|(claim, reason)| Report::Lost { claim, reason }),
+        1 => (claim_id(), gone()).prop_map(|(claim, reason)| Report::Lost { claim, reason, revocation: None }),
         1 => Just(Report::FeedLost),
     ]
 }

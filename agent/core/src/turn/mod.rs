@@ -374,7 +374,9 @@ fn hear(keeper: &mut Keeper, now: Boottime, report: Report) {
             keeper.handle_answer(now, call, sent_at, result);
         }
         Report::Change(change) => keeper.handle_change(now, change),
-        Report::Lost { claim, reason } => keeper.handle_lost(now, claim, reason),
+        Report::Lost { claim, reason, revocation } => {
+            keeper.handle_lost(now, claim, reason, revocation.as_ref());
+        }
         Report::FeedLost => keeper.handle_feed_lost(now),
     }
 }

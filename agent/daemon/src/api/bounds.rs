@@ -58,6 +58,8 @@ pub(super) fn add(document: &mut Value) {
         ("SetLog", "filter", json!({"pattern": FILTER})),
         ("Revoke", "name", visible(":")),
         ("Revoke", "tenant", visible(":")),
+        ("Revoke", "reason", visible("")),
+        ("Revoke", "for_ms", json!({"maximum": super::revoke::FOR_MAX.as_millis()})),
     ];
     for (schema, field, bound) in bounds {
         merge(&mut document["components"]["schemas"][schema]["properties"][field], bound);

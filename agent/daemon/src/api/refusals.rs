@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tenure_core::keeper::{Limit, Refusal, STREAMS_PER_SESSION_MAX, UpstreamError};
-use tenure_core::model::{Denial, DenialRule, Failure, Full, Resource};
+use tenure_core::model::{Denial, DenialRule, Failure, Full, Resource, Revocation};
 use tenure_wire::page::{SLOTS, SLOTS_MAX};
 use tenure_wire::{Code, Holder, LostReason, Problem};
 
@@ -55,6 +55,7 @@ fn retry_after_ms(refusal: &Refusal) -> Option<u64> {
             DenialRule::Unauthorized => Some(RETRY_AFTER_MS),
             DenialRule::Forbidden => None,
         },
+        (Refusal::Barred { left, .. }, _) => Some(millis(*left).max(1)),
         (_, Code::Stopping | Code::QuotaExceeded | Code::UpstreamUnavailable) => {
             Some(RETRY_AFTER_MS)
         }
@@ -131,6 +132,15 @@ fn detail(refusal: &Refusal) -> String {
             )
         }
         Refusal::Contended { resource, holder, .. } => contended(resource, holder.as_deref()),
+        Refusal::Barred { resource, left, revocation } => {
+            let Revocation { by, reason, .. } = revocation.as_ref();
+            let why = reason.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
+            format!(
+                "{resource} was taken from this session by {by}{why}; it may have it again in {} s: ask \
+                 then, or talk to them",
+                left.as_millis().div_ceil(1000)
+            )
+        }
         Refusal::ContendedByItself { hold, resource, holder } => format!(
             "{resource} is held by this session itself, as hold {hold} with token {}: {} holds are not re-entrant; \
              release that hold first, or ask from another session",

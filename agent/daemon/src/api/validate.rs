@@ -204,6 +204,11 @@ fn ttl(ms: Option<u64>, settings: &Settings) -> Checked {
     refuse("ttl_ms", ms, &rule, "choose a number in between, or leave it out for the default")
 }
 
+/// At most so long.
+pub(super) fn within(field: &str, ms: Option<u64>, max: Duration) -> Checked {
+    between(field, ms, Duration::ZERO, max)
+}
+
 fn between(field: &str, ms: Option<u64>, min: Duration, max: Duration) -> Checked {
     let (min, max) = (millis(min), millis(max));
     match ms {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tenure_core::keeper::{Reply, Request, SessionFacts, StatusPage, StatusView};
-use tenure_core::model::{Page, Resource, SessionId};
+use tenure_core::model::{Page, Resource, Revocation, SessionId};
 use tenure_host::marks::{Stage, mark};
 use tenure_host::peer::Caller;
 use tenure_wire::{
@@ -77,9 +77,11 @@ impl Handle {
         caller: Caller,
         resource: Resource,
         token: Option<u64>,
+        revocation: Revocation,
     ) -> Result<Revoked> {
         let read = |reply| if let Reply::Revoked(revoked) = reply { Some(revoked) } else { None };
-        self.ask(caller, Request::Revoke { resource, token }, read).await
+        let revocation = Some(Arc::new(revocation));
+        self.ask(caller, Request::Revoke { resource, token, revocation }, read).await
     }
 
     pub async fn standing(&self, caller: Caller, resource: Resource) -> Result<Standing> {

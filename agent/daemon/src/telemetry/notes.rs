@@ -108,9 +108,11 @@ fn write(note: &Note, withheld: u64) {
             let (tenant, kind, name) = (&resource.tenant, resource.kind, &resource.name);
             info!(%hold, %session, %tenant, %kind, %name, token, withheld, "safe again");
         }
-        Note::Lost { hold, session, uid: _, resource, token, reason } => {
+        Note::Lost { hold, session, uid: _, resource, token, reason, revocation } => {
             let (tenant, kind, name) = (&resource.tenant, resource.kind, &resource.name);
-            warn!(%hold, %session, %tenant, %kind, %name, token, %reason, "lost");
+            let by = revocation.as_ref().map(|it| it.by.as_str());
+            let detail = revocation.as_ref().and_then(|it| it.reason.as_deref());
+            warn!(%hold, %session, %tenant, %kind, %name, token, %reason, by, detail, "lost");
         }
         Note::Released { hold, session, uid: _, resource, token, cause } => {
             let (tenant, kind, name) = (&resource.tenant, resource.kind, &resource.name);

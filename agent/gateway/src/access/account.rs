@@ -191,7 +191,7 @@ impl Account {
                 let outcome = if *found { "ended" } else { "not_found" };
                 facts.push(Fact { session: Some(*session), ..Fact::new(Event::Release, outcome) });
             }
-            (Request::Revoke { resource, token }, Ok(Answer::Revoked(count))) => {
+            (Request::Revoke { resource, token, .. }, Ok(Answer::Revoked(count))) => {
                 let fact = Fact::new(Event::Revocation, &format!("revoked {count}"));
                 facts.push(Fact { resource: Some(resource.clone()), token: *token, ..fact });
             }
@@ -291,8 +291,9 @@ impl Own {
                     facts.push(Fact { session: Some(*session), ..fact });
                 }
             }
-            (Subject::Claim { claim, .. }, BeatAnswer::Gone(reason)) => {
-                facts.extend(self.gone(*claim, *reason));
+            (Subject::Claim { claim, .. }, BeatAnswer::Gone(_) | BeatAnswer::Revoked(_)) => {
+                let reason = answer.gone().unwrap_or(GoneReason::Unknown);
+                facts.extend(self.gone(*claim, reason));
             }
             (Subject::Claim { claim, resource }, answer) => {
                 let stage = match answer {

@@ -282,8 +282,11 @@ mod tests {
         let id = ClaimId(Uuid::nil());
         let release =
             |resource: &Resource| Request::Release { claim: id, resource: resource.clone() };
-        let revoke =
-            |resource: &Resource| Request::Revoke { resource: resource.clone(), token: None };
+        let revoke = |resource: &Resource| Request::Revoke {
+            resource: resource.clone(),
+            token: None,
+            revocation: None,
+        };
         let too_long = TTL + Duration::from_millis(1);
         let high = Terms::Master { priority: 1 };
         for (request, bound) in [

@@ -305,7 +305,7 @@ impl Run {
                 }
                 return outcome.answers.push((call, result));
             }
-            Report::Lost { claim, reason } => {
+            Report::Lost { claim, reason, .. } => {
                 outcome.lost.push((claim, reason));
                 News::Lost { claim }
             }

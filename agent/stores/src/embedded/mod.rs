@@ -228,7 +228,10 @@ impl Embedded {
             match effect {
                 Effect::Change(Change::Lost { claim, resource }) => {
                     self.reports.push_back(match self.engine.why_gone(claim) {
-                        Some(reason) => Report::Lost { claim, reason },
+                        Some(reason) => {
+                            let revocation = self.engine.revocation(claim);
+                            Report::Lost { claim, reason, revocation }
+                        }
                         None => Report::Change(Change::Lost { claim, resource }),
                     });
                 }

@@ -74,7 +74,11 @@ fn requests() -> Vec<Request> {
         Request::Holders(resource(Kind::Semaphore)),
         Request::Routes { tenant: "t".into(), name: Some("n".into()), page },
         Request::Routes { tenant: "t".into(), name: None, page: Page::whole() },
-        Request::Revoke { resource: resource(Kind::Leader), token: Some(u64::MAX) },
+        Request::Revoke {
+            resource: resource(Kind::Leader),
+            token: Some(u64::MAX),
+            revocation: None,
+        },
     ]
 }
 

@@ -3,6 +3,7 @@
 //! A call is `POST`, its body is JSON, and so is its answer. Fields that are not known are ignored and new
 //! ones have defaults, so that an agent works with the gateway before its own version and after it.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -10,8 +11,8 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Error;
 use tenure_core::model::{
-    Answer, Beat, BeatAnswer, Claim, ClaimAnswer, ClaimId, Members, Page, Request, Resource,
-    SessionId, SessionRecord, UpstreamStanding, Within,
+    Answer, Beat, BeatAnswer, Claim, ClaimAnswer, ClaimId, GoneReason, Members, Page, Request,
+    Resource, Revocation, SessionId, SessionRecord, UpstreamStanding, Within,
 };
 use tenure_wire::Routes;
 
@@ -173,8 +174,8 @@ impl Operation {
             }
             Operation::Resources => Request::Resources { page: read::<ResourcesOf>(body)?.page },
             Operation::Revoke => {
-                let Revoke { resource, token } = read(body)?;
-                Request::Revoke { resource, token }
+                let Revoke { resource, token, revocation } = read(body)?;
+                Request::Revoke { resource, token, revocation }
             }
         })
     }
@@ -187,7 +188,7 @@ impl Operation {
     pub fn read_answer(self, body: &[u8]) -> Result<Answer, Error> {
         Ok(match self {
             Operation::Claim => Answer::Claim(read::<ClaimAnswer>(body)?),
-            Operation::Renew => Answer::Renew(read::<Renewed>(body)?.beats),
+            Operation::Renew => Answer::Renew(read::<Renewed>(body)?.answers()),
             Operation::Release => Answer::Released(read::<Found>(body)?.found),
             Operation::Announce => {
                 read::<Done>(body)?;
@@ -225,7 +226,9 @@ pub fn request_body(request: Request) -> Result<Vec<u8>, Error> {
         Request::Members { within, listed } => write(&MembersOf { within, listed }),
         Request::Routes { tenant, name, page } => write(&RoutesOf { tenant, name, page }),
         Request::Resources { page } => write(&ResourcesOf { page }),
-        Request::Revoke { resource, token } => write(&Revoke { resource, token }),
+        Request::Revoke { resource, token, revocation } => {
+            write(&Revoke { resource, token, revocation })
+        }
     }
 }
 
@@ -237,7 +240,7 @@ pub fn request_body(request: Request) -> Result<Vec<u8>, Error> {
 pub fn answer_body(answer: Answer) -> Result<Vec<u8>, Error> {
     match answer {
         Answer::Claim(answer) => write(&answer),
-        Answer::Renew(beats) => write(&Renewed { beats }),
+        Answer::Renew(answers) => write(&Renewed::from(answers)),
         Answer::Released(found) | Answer::Ended(found) => write(&Found { found }),
         Answer::Announced => write(&Done {}),
         Answer::Standing(standing) => write(&standing),
@@ -264,6 +267,36 @@ struct Renew {
 #[derive(Serialize, Deserialize)]
 struct Renewed {
     beats: Vec<BeatAnswer>,
+    /// The words of those that were revoked, by their places: an agent that does not know them reads the rest.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    revocations: BTreeMap<usize, Arc<Revocation>>,
+}
+
+impl Renewed {
+    fn answers(self) -> Vec<BeatAnswer> {
+        let Renewed { mut beats, revocations } = self;
+        for (at, revocation) in revocations {
+            if let Some(beat) = beats.get_mut(at)
+                && *beat == BeatAnswer::Gone(GoneReason::Revoked)
+            {
+                *beat = BeatAnswer::Revoked(revocation);
+            }
+        }
+        beats
+    }
+}
+
+impl From<Vec<BeatAnswer>> for Renewed {
+    fn from(mut beats: Vec<BeatAnswer>) -> Renewed {
+        let mut revocations = BTreeMap::new();
+        for (at, beat) in beats.iter_mut().enumerate() {
+            if let BeatAnswer::Revoked(revocation) = beat {
+                revocations.insert(at, Arc::clone(revocation));
+                *beat = BeatAnswer::Gone(GoneReason::Revoked);
+            }
+        }
+        Renewed { beats, revocations }
+    }
 }
 
 #[derive(Serialize, Deserialize)]
@@ -317,6 +350,8 @@ struct Revoke {
     resource: Resource,
     #[serde(default)]
     token: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    revocation: Option<Arc<Revocation>>,
 }
 
 #[derive(Serialize, Deserialize)]

@@ -121,8 +121,9 @@ impl Exchange {
                 (Stage::Routes(page), invocation)
             }
             Request::Resources { page } => (Stage::Resources, resources::ask(layout, page)),
-            Request::Revoke { resource, token } => {
-                let page = RevokePage::new(resource.clone(), *token, floor);
+            Request::Revoke { resource, token, revocation } => {
+                let words = revocation.as_deref().map(decode::words_of).unwrap_or_default();
+                let page = RevokePage::new(resource.clone(), *token, words, floor);
                 let invocation = page.ask(layout);
                 (Stage::Revoke(page), invocation)
             }

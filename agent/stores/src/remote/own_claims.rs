@@ -167,7 +167,9 @@ impl OwnClaims {
                             self.found(now, *claim, Stage::Waiting);
                             self.placed(*claim, resource, *position);
                         }
-                        BeatAnswer::Gone(_) | BeatAnswer::Session { .. } => {
+                        BeatAnswer::Gone(_)
+                        | BeatAnswer::Revoked(_)
+                        | BeatAnswer::Session { .. } => {
                             self.forget(*claim);
                         }
                     }

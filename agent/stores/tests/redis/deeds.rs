@@ -152,7 +152,8 @@ impl Doer {
         }
         // The permit that waits is given on.
         for resource in &resources {
-            let revoke = Request::Revoke { resource: resource.clone(), token: None };
+            let revoke =
+                Request::Revoke { resource: resource.clone(), token: None, revocation: None };
             assert_eq!(self.ask(revoke).await, Answer::Revoked(1), "{resource:?}");
         }
         for Claim { id, resource, .. } in &claims {

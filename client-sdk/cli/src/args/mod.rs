@@ -4,6 +4,7 @@ pub(crate) mod duration;
 mod held;
 mod lock;
 pub(crate) mod name;
+mod revoke;
 mod run;
 
 use std::path::PathBuf;
@@ -14,6 +15,7 @@ use tenure::wire::Kind;
 use uuid::Uuid;
 
 pub(crate) use held::HeldArgs;
+pub(crate) use revoke::RevokeArgs;
 pub(crate) use run::{OnLost, RunArgs, Tether};
 
 /// Longest name that the agent takes, bytes.
@@ -119,11 +121,11 @@ Examples:
     Routes(RoutesArgs),
     /// Takes a resource away from its holder
     ///
-    /// For root and the agent's own user. The holder is told `lost: revoked`; what it had guarded
-    /// with `tenure run` is stopped before the next one gets the resource.
+    /// For root and the agent's own user. The holder is told `lost: revoked`, by whom and why; what it
+    /// had guarded with `tenure run` is stopped before the next one gets the resource. Both hosts log it.
     #[command(after_help = "\
 Examples:
-  sudo tenure revoke leader cleanup
+  sudo tenure revoke leader cleanup --reason 'upgrade of the database' --for 10m
   sudo tenure revoke semaphore encode --token 1763450000000000")]
     Revoke(RevokeArgs),
     /// Checks the socket, your rights, the agent, its upstream, the page and the clock
@@ -241,25 +243,6 @@ pub(crate) struct RoutesArgs {
     /// Only the lease of this name
     #[arg(value_parser = name::parse)]
     pub(crate) name: Option<String>,
-    /// The tenant in which the name is looked up
-    #[arg(long, value_parser = name::parse)]
-    pub(crate) tenant: Option<String>,
-    #[command(flatten)]
-    pub(crate) output: OutputArgs,
-}
-
-/// `tenure revoke`.
-#[derive(Debug, Args)]
-pub(crate) struct RevokeArgs {
-    /// master, leader, lease or semaphore
-    #[arg(value_parser = kind())]
-    pub(crate) kind: Kind,
-    /// Its name; for a master the project
-    #[arg(value_parser = name::parse)]
-    pub(crate) name: String,
-    /// Only the grant with this token. Default: every grant of the resource
-    #[arg(long, value_name = "TOKEN", value_parser = name::token)]
-    pub(crate) token: Option<u64>,
     /// The tenant in which the name is looked up
     #[arg(long, value_parser = name::parse)]
     pub(crate) tenant: Option<String>,

@@ -289,7 +289,10 @@ impl<'a> Watch<'a> {
                      {progress}: {fate}"
                 ));
             }
-            (Some(reason), _) => say(&format!("{what}: the hold was lost ({reason}): {fate}")),
+            (Some(reason), _) => {
+                let reason = self.hold.lost_words().unwrap_or(reason);
+                say(&format!("{what}: the hold was lost ({reason}): {fate}"));
+            }
             (None, _) => {
                 let left =
                     Duration::from_nanos(self.hold.valid_until.saturating_sub(boottime_ns()));

@@ -119,7 +119,7 @@ fn detail(event: &Event) -> String {
         Event::Jeopardy(event) => {
             format!("{} {} ms left: {}", of(&event.of), event.valid_ms, event.cause)
         }
-        Event::Lost(event) => format!("{} token {}: {}", of(&event.of), event.token, event.reason),
+        Event::Lost(event) => format!("{} token {}: {}", of(&event.of), event.token, event.words()),
         Event::Released(event) => format!("{} {}", of(&event.of), word(&event.cause)),
         Event::Standing(standing) => {
             let holders: Vec<&str> = standing.holders.iter().map(|h| h.name.as_str()).collect();

@@ -6,6 +6,7 @@ mod glob;
 mod holds;
 mod log;
 mod resource;
+mod revoke;
 mod socket;
 mod status;
 mod table;
@@ -18,7 +19,8 @@ use tokio::time::timeout;
 pub(crate) use doctor::doctor;
 pub(crate) use events::{events, observe};
 pub(crate) use log::log;
-pub(crate) use resource::{revoke, routes, standing};
+pub(crate) use resource::{routes, standing};
+pub(crate) use revoke::revoke;
 pub(crate) use socket::socket;
 pub(crate) use status::status;
 

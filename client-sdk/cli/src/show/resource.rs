@@ -1,13 +1,13 @@
-//! `tenure standing`, `tenure routes` and `tenure revoke`.
+//! `tenure standing` and `tenure routes`.
 
 use std::time::Duration;
 
 use tenure::client::Client;
-use tenure::wire::{DEFAULT_TENANT, Revoke, Revoked, Routes, Standing};
+use tenure::wire::{DEFAULT_TENANT, Routes, Standing};
 
 use super::ask;
 use super::table::{Cell, Look, Screen, Table, or_dash, visible};
-use crate::args::{ResourceNameArgs, RevokeArgs, RoutesArgs, StandingArgs};
+use crate::args::{ResourceNameArgs, RoutesArgs, StandingArgs};
 use crate::exit;
 use crate::failure::{Failure, brief};
 use crate::output::{coloured, print, print_json};
@@ -139,32 +139,6 @@ fn render_routes(routes: &Routes, coloured: bool) -> String {
     }
     let title = format!("version {}, {} leases\n", routes.version, routes.routes.len());
     if table.is_empty() { title } else { title + &table.render(Screen { coloured, width: None }) }
-}
-
-/// Takes a resource away.
-///
-/// # Errors
-///
-/// When the agent refuses or cannot be asked; when nobody held the resource.
-pub(crate) async fn revoke(args: &RevokeArgs, client: &Client) -> Result<(), Failure> {
-    let RevokeArgs { kind, name, token, tenant, output } = args;
-    let what = format!("{kind}/{name}");
-    let revoke = Revoke { kind: *kind, name: name.clone(), tenant: tenant.clone(), token: *token };
-    let revoked = ask(client, &what, client.revoke(&revoke)).await?;
-    if output.json {
-        return print_json(&revoked);
-    }
-    if revoked.revoked == 0 {
-        let line = format!("{what}: nothing to revoke; see `tenure standing {kind} {name}`");
-        return Err(Failure::new(exit::REFUSED, line));
-    }
-    let Revoked { revoked, kept_ms } = revoked;
-    let grants = if revoked == 1 { "grant" } else { "grants" };
-    let kept = kept_ms.map(|ms| {
-        let s = ms.div_ceil(1000);
-        format!("; kept from others until its command has ended, {s} s at most")
-    });
-    print(&format!("{what}: {revoked} {grants} revoked{}\n", kept.unwrap_or_default()))
 }
 
 #[cfg(test)]

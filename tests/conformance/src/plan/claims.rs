@@ -1,9 +1,10 @@
 //! Claims, and what becomes of them.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tenure_core::model::{
-    Answer, Beat, Claim, ClaimId, Request, Resource, SessionId, Subject, Terms,
+    Answer, Beat, Claim, ClaimId, Request, Resource, Revocation, SessionId, Subject, Terms,
 };
 use tenure_wire::Kind;
 
@@ -239,8 +240,16 @@ impl Draft {
     pub(super) fn revoke(&mut self) {
         let resource = self.resource();
         match self.random.below(3) {
-            0 => self.ask(Request::Revoke { resource, token: None }),
-            1 => self.ask(Request::Revoke { resource, token: Some(1) }),
+            0 => {
+                let words = Revocation {
+                    by: "root on b".to_owned(),
+                    reason: Some("\"upgrade\" – part 2".to_owned()),
+                    for_ms: self.random.below(2) * 60_000,
+                };
+                let revocation = Some(Arc::new(words));
+                self.ask(Request::Revoke { resource, token: None, revocation });
+            }
+            1 => self.ask(Request::Revoke { resource, token: Some(1), revocation: None }),
             _ => {
                 let Some(at) = self.some_drawn() else { return };
                 let Claim { id, resource, .. } = self.drawn[at].claim.clone();

@@ -3,9 +3,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use tenure_core::model::{
-    Answer, BeatAnswer, Claim, ClaimAnswer, ClaimId, Request, Resource, Subject,
-};
+use tenure_core::model::{Answer, Claim, ClaimAnswer, ClaimId, Request, Resource, Subject};
 use tenure_wire::Kind;
 use uuid::Uuid;
 
@@ -73,7 +71,7 @@ impl Draft {
             (Request::Renew(beats), Answer::Renew(answers)) => {
                 for (beat, answer) in beats.iter().zip(answers) {
                     if let Subject::Claim { claim, .. } = &beat.subject {
-                        let there = !matches!(answer, BeatAnswer::Gone(_));
+                        let there = answer.gone().is_none();
                         self.learn(*claim, there, beat.ttl);
                     }
                 }
@@ -139,7 +137,11 @@ impl Draft {
     /// Asks to take a grant away by its token, or by that of an earlier one.
     pub(super) fn revoke_by_token(&mut self, resource: Resource, of: ClaimId) {
         if let Some(token) = self.oracle.token_of(of) {
-            let request = Request::Revoke { resource: resource.clone(), token: Some(token) };
+            let request = Request::Revoke {
+                resource: resource.clone(),
+                token: Some(token),
+                revocation: None,
+            };
             self.oracle.handle(self.now_ms, request);
         }
         self.asked(Operation::Revoke { resource, of: Some(of) });

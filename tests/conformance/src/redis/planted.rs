@@ -10,7 +10,7 @@ pub(super) struct Fault {
 }
 
 /// All of them, in the order of the table.
-const FAULTS: [Fault; 34] = [
+const FAULTS: [Fault; 35] = [
     // The last token is not stored.
     fault(
         "token-not-stored",
@@ -123,6 +123,8 @@ const FAULTS: [Fault; 34] = [
     fault("grace-overrun", None, "lease and lease.session)", "nil)"),
     // The limit stays when the last user has gone.
     fault("limit-stays", None, "redis.call('DEL', s.max, s.ttl", "redis.call('DEL', s.ttl"),
+    // Whoever lost a grant is not told why.
+    fault("unexplained", None, "redis.call('HSET', key, 'words', words)", ""),
     // Permits are lost and nobody is told.
     fault("revoked-untold", Some("revoke_permits"), "tell_lost(record, hold_of(member))", ""),
 ];

@@ -64,7 +64,7 @@ impl Run {
             Asked::RevokeOf { resource, of } => {
                 let token = of.and_then(|of| self.granted.get(&of).copied());
                 let token = Some(token.unwrap_or(NEVER_GRANTED));
-                self.ask(now, Request::Revoke { resource, token }, out);
+                self.ask(now, Request::Revoke { resource, token, revocation: None }, out);
             }
             Asked::Reconnect => {}
             Asked::Nothing => self.engine.handle_timeout(now),

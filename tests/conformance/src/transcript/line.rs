@@ -86,7 +86,9 @@ impl<'a> Line<'a> {
                 let of = (word(3) != "nobody").then(|| ClaimId(id(word(3))));
                 return Asked::RevokeOf { resource: resource(word(1)), of };
             }
-            "revoke" => Request::Revoke { resource: resource(word(1)), token: None },
+            "revoke" => {
+                Request::Revoke { resource: resource(word(1)), token: None, revocation: None }
+            }
             "announce" => Request::Announce(SessionRecord {
                 owner: owner(word(1)),
                 tenant: tenant(),

@@ -28,6 +28,7 @@ pub(super) fn show(answer: &Answer) -> String {
             [BeatAnswer::Held { token, limit }] => held(*token, *limit),
             [BeatAnswer::Waiting { position, limit }] => waiting(*position, *limit),
             [BeatAnswer::Gone(reason)] => format!("gone {reason:?}"),
+            [BeatAnswer::Revoked(words)] => format!("revoked by {}", words.by),
             [BeatAnswer::Session { role: Role::Master }] => "master".to_owned(),
             [BeatAnswer::Session { .. }] => "peer".to_owned(),
             other => format!("{other:?}"),

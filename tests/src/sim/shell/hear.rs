@@ -129,7 +129,7 @@ impl Around<'_> {
             Answer::Renew(answers) => {
                 let taken = |answer: &BeatAnswer| {
                     use model::GoneReason::{Preempted, Revoked};
-                    matches!(answer, BeatAnswer::Gone(Preempted | Revoked))
+                    matches!(answer.gone(), Some(Preempted | Revoked))
                 };
                 // As if it had not been asked at all.
                 let any = answers.iter().any(taken);
@@ -147,7 +147,7 @@ impl Around<'_> {
             Answer::Renew(answers) => claims
                 .iter()
                 .zip(answers)
-                .filter(|(_, answer)| matches!(answer, BeatAnswer::Gone(_)))
+                .filter(|(_, answer)| answer.gone().is_some())
                 .filter_map(|(claim, _)| *claim)
                 .collect(),
             Answer::Claim(ClaimAnswer::Gone(_)) => claims.into_iter().flatten().collect(),

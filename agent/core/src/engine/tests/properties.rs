@@ -247,7 +247,7 @@ impl Run {
             }
             Step::Revoke(index) => {
                 let resource = resource(RESOURCES[index]);
-                self.handle(Request::Revoke { resource, token: None });
+                self.handle(Request::Revoke { resource, token: None, revocation: None });
             }
             Step::Pass(ms) => self.now = self.now + Duration::from_millis(ms),
             Step::Timeout => {

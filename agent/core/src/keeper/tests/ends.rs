@@ -6,7 +6,7 @@ use serde_json::json;
 use tenure_wire::{LostReason, Revoked};
 
 use super::bench::{ALICE, Bench, Link, lost};
-use crate::keeper::{Reply, Request, StreamEnd};
+use crate::keeper::{Refusal, Reply, Request, StreamEnd};
 use crate::model::SessionId;
 use crate::time::Boottime;
 
@@ -248,7 +248,7 @@ fn a_revoked_guarded_hold_is_kept_from_others_until_its_work_has_ended() {
             kind: kind.parse().unwrap(),
             name: "x".into(),
         };
-        let ticket = bench.ask(0, Request::Revoke { resource, token: None });
+        let ticket = bench.ask(0, Request::Revoke { resource, token: None, revocation: None });
         let Some(Ok(Reply::Revoked(revoked))) = bench.reply(ticket) else { panic!("{kind}") };
         assert_eq!(revoked.revoked, 1);
         let kept = bench.page[&crate::model::ClaimId(hold)].1;
@@ -278,11 +278,10 @@ fn a_revocation_spares_nobody_for_the_sake_of_guarded_work() {
         kind: tenure_wire::Kind::Semaphore,
         name: "x".into(),
     };
-    let ticket = bench.ask(0, Request::Revoke { resource, token: None });
-    assert!(matches!(
-        bench.reply(ticket),
-        Some(Ok(Reply::Revoked(Revoked { revoked: 3, kept_ms: Some(_) })))
-    ));
+    let ticket = bench.ask(0, Request::Revoke { resource, token: None, revocation: None });
+    let Some(Ok(Reply::Revoked(revoked))) = bench.reply(ticket) else { panic!("not answered") };
+    assert!(matches!(revoked, Revoked { revoked: 3, kept_ms: Some(_), .. }), "{revoked:?}");
+    assert_eq!(revoked.from.len(), 3);
     let revoked = bench.heard(stream).into_iter().filter(|it| *it == lost(LostReason::Revoked));
     assert_eq!(revoked.count(), 2);
 }
@@ -353,4 +352,39 @@ fn what_was_sent_before_an_upstream_stood_still_is_released_when_it_goes_on() {
 
 fn size(bench: &Bench, table: &str) -> usize {
     bench.keeper.sizes().into_iter().find(|(name, _)| *name == table).unwrap().1
+}
+
+#[test]
+fn a_session_that_was_revoked_waits_until_it_may_have_it_again() {
+    let mut bench = Bench::new();
+    let session = bench.register(json!({"tether": "process"}));
+    let fields = json!({"kind": "leader", "name": "x"});
+    bench.hold(session, fields.clone());
+    let resource = crate::model::Resource {
+        tenant: "default".into(),
+        kind: tenure_wire::Kind::Leader,
+        name: "x".into(),
+    };
+    let words = crate::model::Revocation {
+        by: "root on b".to_owned(),
+        reason: Some("upgrade".to_owned()),
+        for_ms: 60_000,
+    };
+    let revocation = Some(std::sync::Arc::new(words));
+    let ticket = bench.ask(0, Request::Revoke { resource, token: None, revocation });
+    let Some(Ok(Reply::Revoked(revoked))) = bench.reply(ticket) else { panic!("not answered") };
+    assert_eq!((revoked.revoked, revoked.from.len()), (1, 1));
+    let once = bench.acquire(session, fields);
+    assert!(matches!(bench.reply(once), Some(Err(Refusal::Barred { .. }))));
+    let wait = json!({"kind": "leader", "name": "x", "wait": "block"});
+    let waiting = bench.acquire(session, wait.clone());
+    bench.restart();
+    let session_again = bench.acquire(session, json!({"kind": "leader", "name": "x"}));
+    assert!(matches!(bench.reply(session_again), Some(Err(Refusal::Barred { .. }))));
+    assert!(bench.reply(waiting).is_none());
+    let waiting = bench.acquire(session, wait);
+    bench.pass(std::time::Duration::from_secs(58));
+    assert!(bench.reply(waiting).is_none());
+    bench.pass(std::time::Duration::from_secs(3));
+    assert!(matches!(bench.reply(waiting), Some(Ok(Reply::Acquired(_)))));
 }

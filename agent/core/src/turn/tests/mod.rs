@@ -131,7 +131,11 @@ impl Host {
             match effect {
                 Effect::Change(Change::Lost { claim, .. }) if self.within => {
                     let reason = self.engine.why_gone(claim).unwrap();
-                    self.reports.push_back(Report::Lost { claim, reason });
+                    self.reports.push_back(Report::Lost {
+                        claim,
+                        reason,
+                        revocation: self.engine.revocation(claim),
+                    });
                 }
                 Effect::Change(change) if !self.is_deaf => {
                     self.reports.push_back(Report::Change(change));

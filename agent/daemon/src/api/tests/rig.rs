@@ -304,7 +304,9 @@ fn answer(request: &Request, caller: &Caller) -> Result<Reply, Refusal> {
             holds: vec![],
         }),
         Request::Beat(_) => Reply::Beaten,
-        Request::Revoke { .. } => Reply::Revoked(wire::Revoked { revoked: 1, kept_ms: None }),
+        Request::Revoke { .. } => {
+            Reply::Revoked(wire::Revoked { revoked: 1, ..wire::Revoked::default() })
+        }
         Request::Standing(resource) => Reply::Standing(wire::Standing {
             tenant: resource.tenant.to_string(),
             kind: resource.kind,

@@ -140,14 +140,12 @@ impl Asked {
         let subject = Subject::Claim { claim, resource: self.resource.clone() };
         let beats = Request::Renew(vec![Beat { subject, ttl }]);
         let Answer::Renew(answers) = self.ask(beats).await? else { return Err(strange()) };
-        let token = match answers.first() {
-            Some(BeatAnswer::Held { token, .. }) => *token,
-            Some(BeatAnswer::Gone(reason)) => {
-                self.runners().forget(claim);
-                return Ok(Err(self.loss(*reason).await?));
-            }
-            _ => return Err(strange()),
-        };
+        let answer = answers.first().ok_or_else(strange)?;
+        if let Some(reason) = answer.gone() {
+            self.runners().forget(claim);
+            return Ok(Err(self.loss(reason).await?));
+        }
+        let BeatAnswer::Held { token, .. } = *answer else { return Err(strange()) };
         if renewing.status.as_ref() != Some(status) {
             self.change_status(renewing, status).await?;
         }
@@ -237,9 +235,9 @@ impl Asked {
         let subject = Subject::Claim { claim, resource: self.resource.clone() };
         let beat = Beat { subject, ttl: self.policy.ttl };
         match self.ask(Request::Renew(vec![beat])).await? {
-            Answer::Renew(answers) => Ok(match answers.first() {
-                Some(BeatAnswer::Gone(reason)) => word(*reason).to_owned(),
-                _ => "lease not found".to_owned(),
+            Answer::Renew(answers) => Ok(match answers.first().and_then(BeatAnswer::gone) {
+                Some(reason) => word(reason).to_owned(),
+                None => "lease not found".to_owned(),
             }),
             _ => Err(strange()),
         }

@@ -28,7 +28,11 @@ fn an_examination_tells_what_is_wrong() {
     (host.running, host.scribe) = (None, Some(held.clone()));
     host.start(BOOT, 5);
     let now = host.now;
-    host.store().submit(now, CallId(1), Request::Revoke { resource: resource("x"), token: None });
+    host.store().submit(
+        now,
+        CallId(1),
+        Request::Revoke { resource: resource("x"), token: None, revocation: None },
+    );
     host.store().ledger.ask_tokens();
     held.answer(Err(io::ErrorKind::StorageFull.into()));
     while host.poll().is_ready() {}
@@ -47,7 +51,9 @@ fn a_loss_is_told_as_the_truth_and_before_what_it_makes_room_for() {
     let mut told = Vec::new();
     while let Poll::Ready(report) = host.poll() {
         told.push(match report {
-            Report::Lost { claim, reason } => format!("lost {} {reason:?}", claim == claim_id(1)),
+            Report::Lost { claim, reason, .. } => {
+                format!("lost {} {reason:?}", claim == claim_id(1))
+            }
             Report::Change(change) => format!("{change:?}").chars().take(8).collect(),
             Report::Answer { result: Ok(Answer::Claim(answer)), .. } => {
                 assert!(matches!(answer, ClaimAnswer::Held { .. }));

@@ -105,6 +105,7 @@ pub(super) fn session(id: u128) -> SavedSession {
         progress: None,
         ttl: Duration::from_secs(90),
         guarded: false,
+        barred: Vec::new(),
         holds: 63,
     }
 }

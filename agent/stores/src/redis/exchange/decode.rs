@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redis::Value;
-use tenure_core::model::{ClaimAnswer, ClaimId, GoneReason, Owner, SessionId, StandingEntry};
+use tenure_core::model::{
+    ClaimAnswer, ClaimId, GoneReason, Owner, Revocation, SessionId, StandingEntry,
+};
 
 use super::foreign::{UNKNOWN_HOST, id_of};
 use super::reply::{Items, ReplyError, count, count_if_any, text, text_if_any, unexpected};
@@ -46,6 +48,20 @@ pub(super) fn gone(value: Value) -> Result<GoneReason, ReplyError> {
         "unknown" => Ok(GoneReason::Unknown),
         "conflict" => Ok(GoneReason::Conflict),
         _ => Err(unexpected("a reason", &value)),
+    }
+}
+
+/// The words of a revocation, as the mark of an ended claim has them.
+pub(super) fn words_of(revocation: &Revocation) -> String {
+    // It has strings and a number: there is nothing that JSON has no form for.
+    serde_json::to_string(revocation).unwrap_or_default()
+}
+
+/// Reads words of a revocation. Those of a later version, or damaged ones, are none.
+pub(super) fn revocation(value: &Value) -> Option<Arc<Revocation>> {
+    match value {
+        Value::BulkString(words) => serde_json::from_slice(words).ok().map(Arc::new),
+        _ => None,
     }
 }
 

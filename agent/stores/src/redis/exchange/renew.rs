@@ -8,7 +8,7 @@ use tenure_wire::{Kind, Role};
 
 use super::super::layout::{Layout, SemaphoreKey, hyphenated, session_text};
 use super::By;
-use super::decode::{gone, limit};
+use super::decode::{gone, limit, revocation};
 use super::encode::millis;
 use super::reply::{Items, ReplyError, count, integer, text, unexpected};
 use super::scripts::{self, Invocation};
@@ -205,7 +205,10 @@ fn answer(items: &mut Items) -> Result<(BeatAnswer, bool), ReplyError> {
             return Ok((held, said == "steady"));
         }
         "waiting" => BeatAnswer::Waiting { position: count(first)?, limit: limit(second)? },
-        "gone" => BeatAnswer::Gone(gone(first)?),
+        "gone" => match revocation(&second) {
+            Some(words) => BeatAnswer::Revoked(words),
+            None => BeatAnswer::Gone(gone(first)?),
+        },
         "session" => {
             let is_master = count(first)? > 0;
             BeatAnswer::Session { role: if is_master { Role::Master } else { Role::Peer } }

@@ -14,6 +14,8 @@ use super::scripts::Invocation;
 pub(super) struct RevokePage {
     resource: Resource,
     token: Option<u64>,
+    /// Kept with the mark of each grant that is taken away.
+    words: String,
     floor: u64,
     revoked: u64,
     /// The greatest token that is taken away, the time to go on at, and how many of that time are done.
@@ -21,13 +23,18 @@ pub(super) struct RevokePage {
 }
 
 impl RevokePage {
-    pub(super) fn new(resource: Resource, token: Option<u64>, floor: u64) -> RevokePage {
+    pub(super) fn new(
+        resource: Resource,
+        token: Option<u64>,
+        words: String,
+        floor: u64,
+    ) -> RevokePage {
         let from = ["", "-inf", "0"].map(str::to_owned);
-        RevokePage { resource, token, floor, revoked: 0, from }
+        RevokePage { resource, token, words, floor, revoked: 0, from }
     }
 
     pub(super) fn ask(&self, layout: &Layout) -> Invocation {
-        let call = encode::revoke(layout, &self.resource, self.token, self.floor);
+        let call = encode::revoke(layout, &self.resource, self.token, self.floor).arg(&self.words);
         match self.resource.kind {
             Kind::Semaphore => call.args(self.from.iter().cloned()),
             Kind::Leader | Kind::Master | Kind::Lease => call,

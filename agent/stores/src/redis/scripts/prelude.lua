@@ -62,13 +62,17 @@ local function beat_record(record, ttl)
 end
 
 -- Nothing remains of an ended claim but the reason. The first one stays, but expiry gives way: an
--- expired claim may be claimed anew, and one released after that must not.
-local function end_record(key, record, reason)
+-- expired claim may be claimed anew, and one released after that must not. `words` are those of a
+-- revocation, if there are any.
+local function end_record(key, record, reason, words)
   if record and record.gone and record.gone ~= 'expired' then
     reason = record.gone
   end
   redis.call('DEL', key)
   redis.call('HSET', key, 'gone', reason)
+  if words and words ~= '' then
+    redis.call('HSET', key, 'words', words)
+  end
   keep_record(key, 0)
 end
 

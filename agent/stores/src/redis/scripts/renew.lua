@@ -18,7 +18,7 @@
 --       7 channel of the agent  8 number of tenants; for each: what its keys start with, in the order
 --       below; then for each beat 1 kind or 'session'  2 tenant  3 claim or session  4 name  5 ttl, ms
 -- Returns for each beat three items: 'held' or 'steady', token, limit or -1 | 'waiting', position, limit or -1
--- | 'gone', reason, -1 | 'session', 1 if it is master, else 0, -1.
+-- | 'gone', reason, words of a revocation or -1 | 'session', 1 if it is master, else 0, -1.
 
 local call, pcall_of, answers, at = redis.call, redis.pcall, {}, 1
 
@@ -105,13 +105,22 @@ for i = 1, tonumber(ARGV[at]) do
   tenants[i] = tenant
 end
 
+-- Why it is gone, and the words of whoever revoked it.
+local function gone(record, taken)
+  local reason = why_gone(record, taken)
+  return 'gone', reason, reason == 'revoked' and redis.call('HGET', record.key, 'words') or nil
+end
+
 -- Why a claim does not hold any more. Its record outlives it, so without one the store has forgotten it,
 -- whoever may have been granted the resource since.
 local function lost(resource, record, taken)
   if not record then
     return 'gone', 'unknown'
   end
-  return 'gone', is_of_another(record, resource) and 'conflict' or why_gone(record, taken)
+  if is_of_another(record, resource) then
+    return 'gone', 'conflict'
+  end
+  return gone(record, taken)
 end
 
 local beat = {}
@@ -256,7 +265,7 @@ function beat.semaphore(tenant, id, name, ttl, key)
       return answer[1] == 'held' and word_of(record, ttl) or answer[1], answer[2], answer[3]
     end
   end
-  return 'gone', why_gone(record, record.token and 'conflict' or 'expired')
+  return gone(record, record.token and 'conflict' or 'expired')
 end
 
 local function beat_session(id, ttl)

@@ -4,6 +4,7 @@
 -- ARGV  1 only the grant with this token, or ''  2 what records start with  3 floor of tokens  4 project
 --       5 what hashes of sessions start with  6 what channels of sessions start with
 --       7 channel of the project  8 preferred surface  9 its priority
+--       10 words for who had it, or ''
 -- Returns how many grants were taken away.
 
 local main, claim_key, records = KEYS[1], KEYS[2], ARGV[2]
@@ -22,7 +23,7 @@ redis.call('DEL', main)
 note_role(q.hashes .. master.session, false)
 if master.claim then
   redis.call('DEL', claim_key)
-  end_record(master.record.key, master.record, 'revoked')
+  end_record(master.record.key, master.record, 'revoked', ARGV[10])
   tell_lost(master.record, master.claim)
 end
 if not look_master(q) then

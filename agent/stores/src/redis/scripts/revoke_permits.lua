@@ -3,9 +3,10 @@
 --
 -- KEYS  1 main  2 fence  3 ttl  4 waiting  5 waiting_heartbeat  6 max
 -- ARGV  1 only the grant with this token, or ''  2 what records start with  3 floor of tokens
---       4 what notifications start with  5 greatest token that is taken away, or '' at first: what is granted
---       after the first call stays  6 the time to begin at, as `main` has it  7 how many of that time to leave out
--- Returns how many grants were taken away, and if there may be more, ARGV 5 to 7 of the next call.
+--       4 what notifications start with  5 words for who had it, or ''
+--       6 greatest token that is taken away, or '' at first: what is granted after the first call stays
+--       7 the time to begin at, as `main` has it  8 how many of that time to leave out
+-- Returns how many grants were taken away, and if there may be more, ARGV 6 to 8 of the next call.
 
 local PAGE_MAX = 50
 
@@ -15,8 +16,8 @@ local s = {
   records = ARGV[2], notifications = ARGV[4], floor = tonumber(ARGV[3]), shared = true,
 }
 purge(s)
-local newest = tonumber(ARGV[5]) or math.max(now_us, tonumber(redis.call('GET', s.fence)) or 0)
-local at, kept, revoked = ARGV[6], tonumber(ARGV[7]), 0
+local newest = tonumber(ARGV[6]) or math.max(now_us, tonumber(redis.call('GET', s.fence)) or 0)
+local at, kept, revoked = ARGV[7], tonumber(ARGV[8]), 0
 local page = redis.call('ZRANGEBYSCORE', s.main, at, '+inf', 'WITHSCORES', 'LIMIT', kept, PAGE_MAX)
 for i = 1, #page, 2 do
   local member = page[i]
@@ -30,7 +31,7 @@ for i = 1, #page, 2 do
     redis.call('ZREM', s.ttl, member)
     redis.call('DEL', s.notifications .. member)
     if record then
-      end_record(record.key, record, 'revoked')
+      end_record(record.key, record, 'revoked', ARGV[5])
       tell_lost(record, hold_of(member))
     end
     revoked = revoked + 1

@@ -169,7 +169,7 @@ impl Store {
 
     #[track_caller]
     pub(super) fn revoke(&self, resource: &Resource, token: Option<u64>) -> u64 {
-        match self.ask(&Request::Revoke { resource: resource.clone(), token }) {
+        match self.ask(&Request::Revoke { resource: resource.clone(), token, revocation: None }) {
             Answer::Revoked(count) => count,
             other => panic!("{other:?} is not an answer to a revocation"),
         }

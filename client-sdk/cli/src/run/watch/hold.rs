@@ -24,6 +24,8 @@ pub(super) struct Hold {
     pub(super) valid_until: u64,
     pub(super) jeopardy: bool,
     lost: Option<&'static str>,
+    /// Who revoked it and why, as people read it.
+    revoked: Option<String>,
     /// When the page was first seen to have no valid-until.
     blank_since: Option<u64>,
 }
@@ -40,6 +42,7 @@ impl Hold {
             valid_until: acquired.valid_until_boottime_ns,
             jeopardy: acquired.state == HoldState::Jeopardy,
             lost: None,
+            revoked: None,
             blank_since: None,
         }
     }
@@ -47,6 +50,11 @@ impl Hold {
     /// The reason for which it was lost, if it was.
     pub(super) fn lost(&self) -> Option<&'static str> {
         self.lost
+    }
+
+    /// The reason as people read it, such as `revoked by root on hostb: upgrade`.
+    pub(super) fn lost_words(&self) -> Option<&str> {
+        self.revoked.as_deref().or(self.lost)
     }
 
     /// Notes that it is lost; true if that is new. The first reason is the cause of the others.
@@ -68,7 +76,11 @@ impl Hold {
                 self.jeopardy = false;
                 self.validity.told(event.valid_until_boottime_ns);
             }
-            Event::Lost(event) if event.of.hold == self.id => return Some(event.reason.as_str()),
+            Event::Lost(event) if event.of.hold == self.id => {
+                // The API takes only text that can be seen.
+                self.revoked = event.by.as_ref().map(|_| event.words());
+                return Some(event.reason.as_str());
+            }
             Event::Released(event) if event.of.hold == self.id => return Some("released"),
             Event::Snapshot(snapshot) if snapshot_counts => {
                 let view = snapshot.holds.iter().find(|view| view.hold == self.id);
