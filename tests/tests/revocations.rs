@@ -1,6 +1,5 @@
 //! A resource is taken away by an administrator: who did it and why reaches the loser, both logs and whoever took it.
 
-use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use std::process::Command;
 
@@ -100,7 +99,7 @@ fn the_loser_may_not_have_it_again_until_then_also_after_a_restart() {
     let by = format!("leader/role was taken from this session by {} on beta: upgrade; ", me());
     for restarts in [false, true] {
         if restarts {
-            fleet.agents[0].signal(Signal::SIGKILL);
+            fleet.agents[0].kill();
             fleet.agents[0].start_again();
             http = fleet.agents[0].http();
         }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use tenure::client::CallError;
+pub(crate) use tenure::wire::brief;
 use tenure::wire::{Code, Holder, Problem};
 
 use crate::exit;
@@ -142,23 +143,6 @@ impl fmt::Display for Who<'_> {
     }
 }
 
-/// A duration as people say it: its two largest units, ms only below 10 s.
-pub(crate) fn brief(duration: Duration) -> String {
-    let ms = duration.as_millis();
-    let seconds = duration.as_secs();
-    let two = |large: u64, unit: &str, small: u64, sub: &str| {
-        if small == 0 { format!("{large}{unit}") } else { format!("{large}{unit}{small}{sub}") }
-    };
-    match seconds {
-        0 => format!("{ms}ms"),
-        1..10 => format!("{}.{}s", seconds, ms % 1000 / 100),
-        10..60 => format!("{seconds}s"),
-        60..3_600 => two(seconds / 60, "m", seconds % 60, "s"),
-        3_600..86_400 => two(seconds / 3_600, "h", seconds % 3_600 / 60, "m"),
-        _ => two(seconds / 86_400, "d", seconds % 86_400 / 3_600, "h"),
-    }
-}
-
 /// `1st`, `2nd`, `3rd`.
 pub(crate) fn ordinal(number: u64) -> String {
     let ending = match (number % 10, number % 100) {
@@ -174,19 +158,6 @@ pub(crate) fn ordinal(number: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_duration_is_brief() {
-        let check = |ms, text: &str| assert_eq!(brief(Duration::from_millis(ms)), text);
-        check(0, "0ms");
-        check(999, "999ms");
-        check(1_250, "1.2s");
-        check(59_999, "59s");
-        check(60_000, "1m");
-        check(61_000, "1m1s");
-        check(7_260_000, "2h1m");
-        check(90_000_000, "1d1h");
-    }
 
     #[test]
     fn no_other_refusal_looks_as_if_somebody_else_had_it() {

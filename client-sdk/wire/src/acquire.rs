@@ -112,6 +112,10 @@ pub struct Acquire {
     /// How long the hold may last in all, ms. Default: no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_hold_ms: Option<u64>,
+    /// How long after its grant the hold is kept from others at least, ms, whatever becomes of the program, its
+    /// session and the agent; 24 h at most. Default: not at all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hold_at_least_ms: Option<u64>,
     /// Semaphore only: permits in all, from now on and for everybody. Default: the limit in force; 1 if
     /// nobody holds or waits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -218,9 +222,13 @@ pub struct Release {
 }
 
 /// The answer to [`Release`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Released {
     /// True if there was something to give back.
     pub released: bool,
+    /// How much longer the hold is kept from others, ms, because it was asked for with `hold_at_least_ms`. It is
+    /// nobody's until then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept_ms: Option<u64>,
 }

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod acquire;
+mod brief;
 mod doctor;
 mod event;
 mod log;
@@ -19,6 +20,7 @@ mod status;
 pub use acquire::{
     Acquire, Acquired, Attributes, HoldState, Kind, LimitChanged, Release, Released, Wait, Waiting,
 };
+pub use brief::brief;
 pub use doctor::{Check, Diagnosis, Verdict};
 pub use event::{
     Event, GrantedEvent, HoldEvent, JeopardyEvent, LostEvent, LostReason, MessageEvent,

@@ -26,6 +26,10 @@ pub struct Holder {
     /// The hold itself, when it is the caller's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hold: Option<Uuid>,
+    /// Its holder has let go, and it is kept from others for so much longer, ms, as was asked for with
+    /// `hold_at_least_ms`; known on the holder's host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept_ms: Option<u64>,
 }
 
 /// A waiter for a resource.

@@ -389,6 +389,7 @@ fn draw_acquire(core: &mut Core, session: Uuid, prize: &Prize, request: String) 
         request: random.per_mille(700).then_some(request),
         ttl_ms: random.per_mille(500).then(|| random.number(TTL_MS.0, TTL_MS.1)),
         max_hold_ms: random.per_mille(200).then(|| random.number(200, 6000)),
+        hold_at_least_ms: random.per_mille(60).then(|| random.number(100, 3000)),
         limit: (kind == Kind::Semaphore).then_some(limit),
         priority: (kind == Kind::Master && random.per_mille(500))
             .then(|| random.number(0, 3) as i32 * 50),

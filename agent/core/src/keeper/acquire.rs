@@ -3,18 +3,21 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure_wire::{Acquire, Kind, Release, ReleasedCause, Wait};
+use tenure_wire::{Acquire, Holder, Kind, Release, Released, ReleasedCause, Wait};
 
 use super::Keeper;
-use super::calls::Renewed;
+use super::calls::{Call, Renewed};
 use super::command::Note;
-use super::hold::{Beats, Caller, Hold, Stage};
+use super::hold::{Beats, Caller, Hold, Stage, millis};
 use super::refusal::{Limit, Refusal, UpstreamError};
 use super::request::{Reply, Ticket};
 use super::timers::{Alarm, Timer};
-use crate::model::Peer;
+use crate::model::{self, Answer, Failure, Peer};
 use crate::model::{Claim, ClaimId, Full, Resource, SessionId, Terms, defaults};
 use crate::time::Boottime;
+
+/// How much later a wait ends, at most, so that its end can name the holder.
+const NAMED_WITHIN: Duration = Duration::from_millis(250);
 
 impl Keeper {
     pub(super) fn acquire(&mut self, now: Boottime, ticket: Ticket, peer: Peer, acquire: Acquire) {
@@ -156,6 +159,7 @@ impl Keeper {
         hold.caller.request = request;
         hold.caller.asked_at = now;
         hold.caller.max_hold = acquire.max_hold_ms.map(Duration::from_millis);
+        hold.caller.at_least = acquire.hold_at_least_ms.map(Duration::from_millis);
         if acquire.wait != Wait::None
             && let Some(timeout) = acquire.timeout_ms
         {
@@ -306,6 +310,7 @@ impl Keeper {
         if hold.caller.told > 0 || hold.caller.wait == Wait::Queue {
             return;
         }
+        hold.caller.at_least = None;
         let (session, request) = (hold.session(), hold.caller.request.take());
         if let (Some(session), Some(request)) = (self.sessions.get_mut(&session), request) {
             session.requests.remove(&request);
@@ -321,22 +326,69 @@ impl Keeper {
         }
         if hold.is_held() {
             // Granted after a restart, and its caller has not come back.
+            hold.caller.at_least = None;
             return self.end_released(now, id, ReleasedCause::WaitTimeout);
         }
         let (session, asked_at, stage) = (hold.session(), hold.caller.asked_at, hold.stage);
-        let limit_changed = hold.caller.limit_changed;
         let resource = hold.claim.resource.clone();
         let queue = self.queues.get(&resource);
         // Whoever is in the queue upstream was answered.
         let found_taken = stage == Stage::Waiting
             || queue.and_then(|queue| queue.taken_at).is_some_and(|at| asked_at <= at);
-        let refusal = if let Some(barred) = self.barred(now, session, &resource) {
+        if found_taken && self.barred(now, session, &resource).is_none() && self.ask_holder(now, id)
+        {
+            return;
+        }
+        self.wait_over(now, id, found_taken, None);
+    }
+
+    /// Asks who has what a caller waited for in vain. It is told so if the answer comes soon.
+    fn ask_holder(&mut self, now: Boottime, id: ClaimId) -> bool {
+        let Some(hold) = self.holds.get_mut(&id) else { return false };
+        if hold.caller.out_of_patience.is_some() || hold.caller.tickets.is_empty() {
+            return false;
+        }
+        hold.caller.out_of_patience = Some(now);
+        let due = Some(now + NAMED_WITHIN);
+        self.timers.set(&mut hold.caller.patience, Timer::Patience(id), due);
+        let request = model::Request::Inspect(hold.claim.resource.clone());
+        self.ask(request, Call::HolderOfWait(id));
+        true
+    }
+
+    pub(super) fn holder_of_wait_answered(
+        &mut self,
+        now: Boottime,
+        id: ClaimId,
+        result: &Result<Answer, Failure>,
+    ) {
+        let Some(hold) = self.holds.get(&id).filter(|hold| !hold.is_held()) else { return };
+        let holder = match result {
+            Ok(Answer::Standing(standing)) => standing.holders.first(),
+            Ok(_) | Err(_) => None,
+        };
+        let holder = holder.map(|entry| Box::new(self.holder_for(hold.session(), entry)));
+        self.wait_over(now, id, true, holder);
+    }
+
+    /// A wait ends without a grant.
+    fn wait_over(
+        &mut self,
+        now: Boottime,
+        id: ClaimId,
+        found_taken: bool,
+        holder: Option<Box<Holder>>,
+    ) {
+        let Some(hold) = self.holds.get(&id) else { return };
+        let limit_changed = hold.caller.limit_changed;
+        let resource = hold.claim.resource.clone();
+        let refusal = if let Some(barred) = self.barred(now, hold.session(), &resource) {
             barred
         } else if found_taken {
-            let waited = now.since(asked_at);
-            Refusal::WaitTimeout { hold: id, resource, waited, limit_changed }
+            let waited = hold.caller.out_of_patience.unwrap_or(now).since(hold.caller.asked_at);
+            Refusal::WaitTimeout { hold: id, resource, waited, holder, limit_changed }
         } else {
-            let error = queue.and_then(|queue| queue.error.clone());
+            let error = self.queues.get(&resource).and_then(|queue| queue.error.clone());
             let error = error.unwrap_or(UpstreamError::TimedOut);
             Refusal::WaitUnanswered { hold: id, error, limit_changed }
         };
@@ -360,12 +412,14 @@ impl Keeper {
         if !own {
             return match self.ended.lost_hold(id, claim) {
                 Some(refusal) => self.out.refuse(ticket, refusal),
-                None => self.out.answer(ticket, Reply::Released(false)),
+                None => self.out.answer(ticket, Reply::Released(Released::default())),
             };
         }
         self.end_released(now, claim, ReleasedCause::Client);
-        if !self.pending.answer_when_released(claim, ticket) {
-            self.out.answer(ticket, Reply::Released(true));
+        let kept = self.pending.kept_until(claim);
+        if kept.is_some() || !self.pending.answer_when_released(claim, ticket) {
+            let kept_ms = kept.map(|until| millis(until.since(now)));
+            self.out.answer(ticket, Reply::Released(Released { released: true, kept_ms }));
         }
     }
 }

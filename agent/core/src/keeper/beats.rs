@@ -133,7 +133,7 @@ impl Keeper {
                 hold.beats.again = false;
                 beats.push(Beat {
                     subject: Subject::Claim { claim: *id, resource: hold.claim.resource.clone() },
-                    ttl: hold.claim.ttl,
+                    ttl: hold.ttl_upstream(),
                 });
                 true
             }

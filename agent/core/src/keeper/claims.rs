@@ -187,7 +187,9 @@ impl Keeper {
             // place.
             return self.claim_unless_barred(now, id);
         }
-        if let Some(hint) = hint.filter(|_| hold.stage == Stage::Waiting) {
+        // One that is to be kept for longer is granted by the beat that says so to the upstream.
+        let by_hint = hold.stage == Stage::Waiting && hold.caller.at_least.is_none();
+        if let Some(hint) = hint.filter(|_| by_hint) {
             let until = hint.confirm_by.before(hold.beats.margin);
             if until > now {
                 hold.beats.beaten_before = hold.beats.beating.take();
@@ -401,7 +403,7 @@ impl Keeper {
     }
 
     /// A holder as one of its rivals sees it: the hold too if both are of the same user.
-    fn holder_for(&self, rival: SessionId, entry: &StandingEntry) -> Holder {
+    pub(super) fn holder_for(&self, rival: SessionId, entry: &StandingEntry) -> Holder {
         let uid = self.sessions.get(&rival).map(|session| session.saved.uid);
         self.holder(entry, |holder| uid == Some(holder))
     }
@@ -418,6 +420,10 @@ impl Keeper {
             pid: local.and_then(|session| session.pid()),
             uid: local.map(|session| session.saved.uid),
             hold: local.filter(|session| sees(session.saved.uid)).map(|_| entry.claim.0),
+            kept_ms: self
+                .pending
+                .kept(entry.claim)
+                .map(|it| millis(it.saturating_sub(entry.since))),
         }
     }
 

@@ -158,7 +158,7 @@ impl Keeper {
     pub(super) fn answer_when_ended(&mut self, id: SessionId, ticket: Ticket) {
         match self.sessions.get_mut(&id).and_then(|session| session.leaving.as_mut()) {
             Some(leaving) => leaving.ticket = Some(ticket),
-            None => self.out.answer(ticket, Reply::Released(true)),
+            None => self.out.answer(ticket, Reply::RELEASED),
         }
     }
 }

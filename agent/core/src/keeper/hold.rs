@@ -43,9 +43,14 @@ pub(super) struct Caller {
     pub(super) asked_at: Boottime,
     /// End of the client's patience.
     pub(super) patience: Alarm,
+    /// When the patience was over, and the upstream was asked who has it.
+    pub(super) out_of_patience: Option<Boottime>,
     /// How long it may be held in all. Counted here alone: the upstream would count from a grant of
     /// which this agent may hear late, and let go while the holder is told that it is valid.
     pub(super) max_hold: Option<Duration>,
+    /// How long it is kept from others at least. The upstream is told so by the ttl of the claim, which no beat
+    /// shortens: it needs no agent for that.
+    pub(super) at_least: Option<Duration>,
     /// Place in the queue, as told to the client.
     pub(super) position: Option<u64>,
     /// Semaphore only: its claim changed the limit.
@@ -146,6 +151,18 @@ impl Hold {
         Some(self.granted_at + (max_hold - self.beats.margin.min(max_hold / 2)))
     }
 
+    /// The ttl that the upstream is told: until it is granted at least as long as it is to be kept.
+    pub(super) fn ttl_upstream(&self) -> Duration {
+        let at_least = self.caller.at_least.filter(|_| !self.is_held());
+        self.claim.ttl.max(at_least.unwrap_or_default())
+    }
+
+    /// Until when it is kept from others, whatever becomes of its holder.
+    pub(super) fn kept_until(&self, now: Boottime) -> Option<Boottime> {
+        let until = self.granted_at + self.caller.at_least.filter(|_| self.is_held())?;
+        (until > now).then_some(until)
+    }
+
     /// When its holder must stop if a request sent at `sent_at` granted or renewed it.
     pub(super) fn valid_until_if_sent_at(&self, sent_at: Boottime) -> Boottime {
         let renewed = (sent_at + self.claim.ttl).before(self.beats.margin);
@@ -242,6 +259,7 @@ impl Hold {
             wait_until: self.caller.patience.due(),
             request: self.caller.request.as_deref().map(str::to_owned),
             max_hold: self.caller.max_hold,
+            at_least: self.caller.at_least,
             slot: self.slot,
             token: self.is_held().then_some(self.token),
             granted_at: self.is_held().then_some(self.granted_at),

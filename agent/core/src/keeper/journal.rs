@@ -85,6 +85,9 @@ pub struct SavedHold {
     /// How long it may be held in all; the agent alone counts it.
     #[serde(default)]
     pub max_hold: Option<Duration>,
+    /// How long it is kept from others at least.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at_least: Option<Duration>,
     /// Its slot on the page.
     pub slot: u32,
     /// The token; `None` while waiting.

@@ -82,6 +82,7 @@ impl Keeper {
         let mut hold = self.hold_of(claim, row, slot, wait);
         hold.caller.asked_at = now;
         hold.caller.max_hold = saved.max_hold;
+        hold.caller.at_least = saved.at_least;
         hold.token = token.unwrap_or(0);
         hold.granted_at = saved.granted_at.unwrap_or(Boottime::ZERO);
         hold.valid_until = saved.valid_until;
@@ -94,7 +95,9 @@ impl Keeper {
             return false;
         };
         if saved.departing {
-            if session.saved.guarded && hold.valid_until > now {
+            if hold.kept_until(now).is_some() {
+                self.begin_release(now, hold);
+            } else if session.saved.guarded && hold.valid_until > now {
                 self.delay_release(hold);
             } else {
                 self.resume_release(now, hold);
@@ -180,7 +183,7 @@ impl Keeper {
         match self.agent.phase {
             Phase::Running => false,
             Phase::Restarting => true,
-            Phase::Stopping => self.sessions.is_empty() && self.pending.is_empty(),
+            Phase::Stopping => self.sessions.is_empty() && self.pending.is_only_kept(),
         }
     }
 

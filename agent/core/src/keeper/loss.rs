@@ -71,7 +71,10 @@ impl Keeper {
             if slept && reason == LostReason::Expired { LostReason::Slept } else { reason };
         let resource = hold.claim.resource.clone();
         self.refuse_waiting(now, id, &Refusal::WaitLost { hold: id, resource, reason });
-        let Some(hold) = self.finish(now, id, true) else { return };
+        let Some(mut hold) = self.finish(now, id, true) else { return };
+        if !keeps(reason) {
+            hold.caller.at_least = None;
+        }
         self.remember_hold(now, &hold, Some(reason));
         let (session, token) = (hold.session(), hold.token);
         let by = revocation.map(|it| it.by.clone());
@@ -83,6 +86,9 @@ impl Keeper {
         self.out.note(Note::Lost { hold: id, session, uid, resource, token, reason, revocation });
         self.tell(session, || Event::Lost(event));
 
+        if hold.kept_until(now).is_some() {
+            return self.begin_release(now, hold);
+        }
         if !released_here && hold.is_held() {
             self.out.persist(Entry::HoldEnded { row: hold.row, hold: id });
             return self.try_first(&hold.claim.resource);
@@ -142,5 +148,21 @@ impl Keeper {
             }
         }
         Some(hold)
+    }
+}
+
+/// True if what was lost is kept from others for as long as it was to be kept at least.
+fn keeps(reason: LostReason) -> bool {
+    match reason {
+        LostReason::Expired
+        | LostReason::Slept
+        | LostReason::Stalled
+        | LostReason::MaxHold
+        | LostReason::AgentStopping => true,
+        // Somebody else has it, or is meant to.
+        LostReason::Preempted
+        | LostReason::Revoked
+        | LostReason::UpstreamReset
+        | LostReason::Conflict => false,
     }
 }

@@ -267,6 +267,7 @@ impl Keeper {
             }
             Call::Watch(resource) => self.watch_answered(now, &resource, result),
             Call::Routes(ticket) => self.routes_answered(ticket, result),
+            Call::HolderOfWait(id) => self.holder_of_wait_answered(now, id, &result),
             Call::Losers(revoking) => self.losers_answered(*revoking, result),
             Call::Revoke(revoking) => self.revoke_answered(*revoking, result),
             Call::RevokeOne => {}

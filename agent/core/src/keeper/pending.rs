@@ -37,6 +37,8 @@ pub(super) struct PendingRelease {
     /// Callers to be told when it is done, or tried once.
     pub(super) tickets: Vec<Ticket>,
     calling: bool,
+    /// It is kept from others until then, and is released no sooner.
+    kept_until: Option<Boottime>,
     failures: u32,
     /// By then the upstream has let go by itself.
     give_up_at: Boottime,
@@ -69,6 +71,23 @@ impl Pending {
             && self.ends.is_empty()
             && self.releases_by_uid.is_empty()
             && self.ends_by_uid.is_empty()
+    }
+
+    /// True if nothing is left but what is kept from others: that needs no agent.
+    pub(super) fn is_only_kept(&self) -> bool {
+        let is_kept = |it: &PendingRelease| it.kept_until.is_some() && !it.calling;
+        self.ends.is_empty() && self.releases.values().all(|it| is_kept(it))
+    }
+
+    /// Until when a hold that has ended is kept from others.
+    pub(super) fn kept_until(&self, id: ClaimId) -> Option<Boottime> {
+        self.releases.get(&id)?.kept_until
+    }
+
+    /// How long in all a hold that has ended is kept from others.
+    pub(super) fn kept(&self, id: ClaimId) -> Option<Duration> {
+        let pending = self.releases.get(&id).filter(|it| it.kept_until.is_some())?;
+        pending.hold.caller.at_least
     }
 
     pub(super) fn releases(&self) -> usize {
@@ -107,6 +126,7 @@ impl Pending {
             uid,
             tickets: Vec::new(),
             calling: false,
+            kept_until: None,
             failures: 0,
             give_up_at: from + hold.claim.ttl * 2 + PATIENCE,
             alarm: Alarm::default(),
@@ -180,6 +200,9 @@ impl Pending {
 impl Keeper {
     /// Releases an ended hold upstream, if the upstream may know of it.
     pub(super) fn begin_release(&mut self, now: Boottime, hold: Hold) {
+        if let Some(until) = hold.kept_until(now) {
+            return self.keep(until, hold);
+        }
         if !hold.known_upstream() {
             if hold.known_to_journal() {
                 forget_row(&mut self.out, &hold);
@@ -192,6 +215,18 @@ impl Keeper {
             save_departing(&mut self.out, &hold);
         }
         self.resume_release(now, hold);
+    }
+
+    /// Releases an ended hold when it has been kept from others for as long as it was asked for. Work that goes
+    /// on behind a lost hold stops at its valid-until at the latest.
+    fn keep(&mut self, until: Boottime, hold: Hold) {
+        let id = hold.id();
+        let until = if self.works_on(&hold) { until.max(hold.valid_until) } else { until };
+        let uid = self.sessions.get(&hold.session()).map(|session| session.saved.uid);
+        save_departing(&mut self.out, &hold);
+        let pending = self.pending.insert(until, uid, hold);
+        pending.kept_until = Some(until);
+        self.timers.set(&mut pending.alarm, Timer::Release(id), Some(until));
     }
 
     /// Goes on releasing a hold that is marked in the journal already.
@@ -231,6 +266,7 @@ impl Keeper {
     pub(super) fn release_fired(&mut self, now: Boottime, id: ClaimId) {
         let Some(pending) = self.pending.releases.get_mut(&id) else { return };
         if self.timers.fired(&mut pending.alarm, Timer::Release(id), now) {
+            pending.kept_until = None;
             if let Some(session) = self.sessions.get_mut(&pending.hold.session()) {
                 session.kept.remove(&id);
             }
@@ -248,7 +284,7 @@ impl Keeper {
         let Some(pending) = self.pending.releases.get_mut(&id) else { return };
         pending.calling = false;
         for ticket in std::mem::take(&mut pending.tickets) {
-            self.out.answer(ticket, Reply::Released(true));
+            self.out.answer(ticket, Reply::RELEASED);
         }
         if is_tried_again(now, pending.give_up_at, result) {
             pending.failures += 1;

@@ -148,6 +148,7 @@ impl Keeper {
     pub(super) fn claim(&mut self, id: ClaimId) {
         let Some(hold) = self.holds.get(&id) else { return };
         let mut claim = hold.claim.clone();
+        claim.ttl = hold.ttl_upstream();
         if let Terms::Semaphore { limit, .. } = &mut claim.terms {
             *limit = hold.limit.unwrap_or(*limit);
         }

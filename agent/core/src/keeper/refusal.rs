@@ -68,6 +68,7 @@ pub enum Refusal {
         hold: ClaimId,
         resource: Resource,
         waited: Duration,
+        holder: Option<Box<Holder>>,
         limit_changed: Option<LimitChanged>,
     },
     /// Nobody could say in time whether the resource was free.
@@ -194,7 +195,9 @@ impl Refusal {
     /// The holder of the resource.
     pub fn holder(&self) -> Option<&Holder> {
         match self {
-            Refusal::Contended { holder, .. } => holder.as_deref(),
+            Refusal::Contended { holder, .. } | Refusal::WaitTimeout { holder, .. } => {
+                holder.as_deref()
+            }
             Refusal::ContendedByItself { holder, .. } => Some(holder),
             _ => None,
         }

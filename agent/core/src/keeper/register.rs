@@ -238,7 +238,7 @@ impl Keeper {
         self.out.note(Note::Ended { session: id, uid, name, why, exit });
         self.remember_session(now, &session, why);
         if let Some(ticket) = ticket {
-            self.out.answer(ticket, Reply::Released(true));
+            self.out.answer(ticket, Reply::RELEASED);
         }
     }
 

@@ -142,7 +142,7 @@ pub enum Reply {
     /// To [`Request::Acquire`]: in the queue.
     Waiting(wire::Waiting),
     /// To [`Request::Release`].
-    Released(bool),
+    Released(wire::Released),
     /// To [`Request::Checkpoint`].
     Checkpointed(wire::Checkpointed),
     /// To [`Request::Beat`].
@@ -157,4 +157,10 @@ pub enum Reply {
     Status(StatusView),
     /// To [`Request::Lookup`].
     Facts(SessionFacts),
+}
+
+impl Reply {
+    /// Something was given back.
+    pub(super) const RELEASED: Reply =
+        Reply::Released(wire::Released { released: true, kept_ms: None });
 }

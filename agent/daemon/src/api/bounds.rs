@@ -5,7 +5,9 @@ use serde_json::{Value, json};
 use tenure_core::keeper::{BEAT_MIN, Settings};
 use tenure_wire::Kind;
 
-use super::validate::{ATTRIBUTES_MAX, MAX_HOLD_MIN_MS, NAME_MAX, PARTITION_MAX, PERMITS_MAX};
+use super::validate::{
+    AT_LEAST_MAX, ATTRIBUTES_MAX, MAX_HOLD_MIN_MS, NAME_MAX, PARTITION_MAX, PERMITS_MAX,
+};
 
 /// Tags and selectors beyond the basic plane, which have no escape that all dialects know.
 const HIDDEN_BEYOND: &str = "\u{e0000}-\u{e0fff}";
@@ -50,6 +52,7 @@ pub(super) fn add(document: &mut Value) {
         ("Acquire", "ttl_ms", ttl),
         ("Acquire", "grace_ms", json!({"maximum": ttl_max})),
         ("Acquire", "max_hold_ms", json!({"minimum": MAX_HOLD_MIN_MS})),
+        ("Acquire", "hold_at_least_ms", json!({"maximum": AT_LEAST_MAX.as_millis()})),
         ("Acquire", "limit", json!({"minimum": 1, "maximum": PERMITS_MAX})),
         ("Attributes", "address", visible("")),
         ("Attributes", "proxy_id", visible("")),

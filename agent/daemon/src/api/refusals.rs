@@ -5,7 +5,7 @@ use std::time::Duration;
 use tenure_core::keeper::{Limit, Refusal, STREAMS_PER_SESSION_MAX, UpstreamError};
 use tenure_core::model::{Denial, DenialRule, Failure, Full, Resource, Revocation};
 use tenure_wire::page::{SLOTS, SLOTS_MAX};
-use tenure_wire::{Code, Holder, LostReason, Problem};
+use tenure_wire::{Code, Holder, LostReason, Problem, brief};
 
 use crate::heart::CallError;
 
@@ -124,10 +124,20 @@ fn detail(refusal: &Refusal) -> String {
         Refusal::WaitCancelled(_) => {
             "the wait was cancelled by a release; acquire again with a new request id".to_owned()
         }
-        Refusal::WaitTimeout { resource, waited, .. } => {
-            let (waited, Resource { kind, name, .. }) = (waited.as_millis(), resource);
+        Refusal::WaitTimeout { resource, waited, holder, .. } => {
+            let Resource { kind, name, .. } = resource;
+            let waited = brief(*waited);
+            let held = holder.as_ref().map(|holder| {
+                let since = brief(Duration::from_millis(holder.since_ms));
+                format!(
+                    ": held by {} on {} for {since}",
+                    escaped(&holder.name),
+                    escaped(&holder.host)
+                )
+            });
+            let held = held.unwrap_or_default();
             format!(
-                "{resource} was not free within {waited} ms; wait longer, or see `tenure standing \
+                "{resource} was not free within {waited}{held}; wait longer, or see `tenure standing \
                  {kind} {name}`"
             )
         }
@@ -244,6 +254,11 @@ fn contended(resource: &Resource, holder: Option<&Holder>) -> String {
     }
 }
 
+/// A name that another host may have given.
+fn escaped(name: &str) -> String {
+    super::validate::escape(name.chars())
+}
+
 /// Whole ms, rounded down.
 fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
@@ -339,11 +354,23 @@ mod tests {
         assert!(own.detail.contains("with token 42: leader holds are not re-entrant"), "{own}");
         assert_eq!((own.hold, own.holder.unwrap().token), (None, 42));
         let waited = Duration::from_millis(2500);
-        let late = of(&Refusal::WaitTimeout { hold, resource, waited, limit_changed: None });
-        assert!(
-            late.detail
-                .contains("within 2500 ms; wait longer, or see `tenure standing leader cleanup`")
-        );
+        let wait_timeout = |holder| {
+            let resource = resource.clone();
+            of(&Refusal::WaitTimeout { hold, resource, waited, holder, limit_changed: None })
+        };
+        let see = "wait longer, or see `tenure standing leader cleanup`";
+        let late = wait_timeout(None);
+        assert!(late.detail.ends_with(&format!("within 2.5s; {see}")), "{late}");
+        let holder = Holder {
+            name: "backup.sh".to_owned(),
+            host: "hostb".to_owned(),
+            since_ms: 22_320_000,
+            ..Holder::default()
+        };
+        let named = wait_timeout(Some(Box::new(holder.clone())));
+        let held = format!("within 2.5s: held by backup.sh on hostb for 6h12m; {see}");
+        assert!(named.detail.ends_with(&held), "{named}");
+        assert_eq!(named.holder, Some(holder));
         assert_eq!((late.code, late.retry_after_ms), (Code::WaitTimeout, None));
     }
 }

@@ -30,5 +30,5 @@ pub(super) async fn release(
     Parsed(ask): Parsed<Release>,
 ) -> Result<Response, Refused> {
     let released = context.heart.release(connection.caller(), ask).await?;
-    Ok(json(StatusCode::OK, &Released { released }))
+    Ok(json(StatusCode::OK, &released))
 }

@@ -47,7 +47,8 @@ pub(super) async fn revoke(
     }
     within("for_ms", ask.for_ms, FOR_MAX)?;
     let caller = connection.caller();
-    let (uid, pid) = (caller.peer.uid, caller.peer.process.map(|process| process.pid));
+    let uid = caller.peer.uid;
+    let pid = connection.registrant().peer.process.map(|process| process.pid);
     let revocation = Revocation {
         by: format!("{} on {}", name_of(uid).await, context.about.host),
         reason: ask.reason,

@@ -10,6 +10,8 @@ use super::limits::QUOTED_MAX;
 
 /// Shortest duration of a hold, ms: the upstream's answer takes its part of it.
 pub(super) const MAX_HOLD_MIN_MS: u64 = 100;
+/// Longest time for which a hold is kept from others whatever becomes of its program.
+pub(super) const AT_LEAST_MAX: Duration = Duration::from_secs(24 * 3600);
 /// Longest name of anything, bytes.
 pub(super) const NAME_MAX: usize = 200;
 /// Most permits of a semaphore.
@@ -79,6 +81,13 @@ pub(super) fn acquire(ask: &Acquire, settings: &Settings) -> Checked {
     {
         let rule = format!("at least {MAX_HOLD_MIN_MS}, as it is counted from the request on");
         return refuse("max_hold_ms", ms, &rule, "leave it out to hold without a limit");
+    }
+    between("hold_at_least_ms", ask.hold_at_least_ms, Duration::ZERO, AT_LEAST_MAX)?;
+    if let (Some(at_least), Some(max)) = (ask.hold_at_least_ms, ask.max_hold_ms)
+        && at_least > max
+    {
+        let rule = format!("no longer than max_hold_ms, which is {max}");
+        return refuse("hold_at_least_ms", at_least, &rule, "lower it, or raise max_hold_ms");
     }
     only(kind, Kind::Semaphore, "limit", ask.limit)?;
     if let Some(limit) = ask.limit

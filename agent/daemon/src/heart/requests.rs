@@ -7,7 +7,8 @@ use tenure_core::model::{Page, Resource, Revocation, SessionId};
 use tenure_host::marks::{Stage, mark};
 use tenure_host::peer::Caller;
 use tenure_wire::{
-    Acquire, Acquired, Checkpointed, Register, Release, Revoked, Routes, Standing, Waiting,
+    Acquire, Acquired, Checkpointed, Register, Release, Released, Revoked, Routes, Standing,
+    Waiting,
 };
 use uuid::Uuid;
 
@@ -54,8 +55,8 @@ impl Handle {
         .await
     }
 
-    /// True if there was something to release.
-    pub async fn release(&self, caller: Caller, ask: Release) -> Result<bool> {
+    /// Says whether there was something to release.
+    pub async fn release(&self, caller: Caller, ask: Release) -> Result<Released> {
         let read =
             |reply| if let Reply::Released(released) = reply { Some(released) } else { None };
         self.ask(caller, Request::Release(ask), read).await

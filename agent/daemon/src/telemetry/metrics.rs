@@ -344,6 +344,7 @@ mod tests {
             resource: resource.clone(),
             token: 1,
             reason,
+            revocation: None,
         });
         let cause = ReleasedCause::WaitTimeout;
         metrics.note(&Note::Released { hold, session, uid: 7, resource, token: None, cause });

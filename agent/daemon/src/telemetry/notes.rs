@@ -200,6 +200,7 @@ mod tests {
                 resource: resource(),
                 token: 9,
                 reason: LostReason::Expired,
+                revocation: None,
             },
             Note::Ended {
                 session,

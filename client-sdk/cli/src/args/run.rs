@@ -22,11 +22,9 @@ Examples:
   # Only one host at a time runs the clean-up; the others wait for their turn:
   tenure run --leader cleanup -- /usr/local/bin/cleanup --all
 
-  # From cron on every host: run it on one, and do nothing on the others. Nobody remembers that it
-  # ran: a job that ends before the last host starts runs there again. Hold on for longer than the
-  # hosts start apart, here by a minute:
-  tenure run --leader nightly --no-wait -- \
-    sh -c 'backup.sh; code=$?; sleep 60; exit $code' || [ $? -eq 75 ]
+  # From cron on every host: run it on one, and do nothing on the others. The role is kept for at
+  # least ten minutes, also when the job is done or its host dies: for longer than the hosts start apart.
+  tenure run --leader nightly --at-least 10m --no-wait -- backup.sh || [ $? -eq 75 ]
 
   # The same with the letters of flock(1): nothing is said, and it is no failure, when another
   # host has it:
@@ -131,6 +129,10 @@ pub(crate) struct RunArgs {
     /// hold is lost as `stalled`, and the command is stopped as --on-lost says.
     #[arg(long, value_name = "DURATION", value_parser = duration::parse_positive)]
     pub(crate) progress: Option<Duration>,
+    /// Keep it from others for so long after its grant, whatever becomes of the command, this wrapper,
+    /// the agent and the host; at most 24h. Default: not at all
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse_positive)]
+    pub(crate) at_least: Option<Duration>,
 
     /// Reaction to the loss of the hold
     ///

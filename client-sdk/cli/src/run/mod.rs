@@ -311,6 +311,7 @@ fn acquire(args: &RunArgs, kind: Kind, name: Option<String>) -> Acquire {
         timeout_ms: args.wait.map(millis),
         request: Some(Uuid::new_v4().to_string()),
         ttl_ms: args.ttl.map(millis),
+        hold_at_least_ms: args.at_least.map(millis),
         max_hold_ms: args.max_hold.map(|max_hold| {
             let reaction = reaction(&args.on_lost);
             millis(max_hold_to_ask(max_hold, reaction, args.kill_after, args.ttl))

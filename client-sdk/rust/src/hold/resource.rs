@@ -60,6 +60,7 @@ impl Resource {
             request: None,
             ttl_ms: None,
             max_hold_ms: None,
+            hold_at_least_ms: None,
             limit: None,
             priority: None,
             grace_ms: None,

@@ -169,7 +169,7 @@ impl Bench {
         let release = tenure_wire::Release { session, hold };
         let ticket = self.ask(ALICE, Request::Release(release));
         match self.reply(ticket) {
-            Some(Ok(Reply::Released(released))) => Ok(released),
+            Some(Ok(Reply::Released(it))) => Ok(it.released),
             Some(Err(refusal)) => Err(refusal),
             other => panic!("no answer to a release: {other:?}"),
         }

@@ -296,7 +296,9 @@ fn answer(request: &Request, caller: &Caller) -> Result<Reply, Refusal> {
             resumed: ask.resume.is_some(),
         },
         Request::Acquire(ask) => acquire(ask)?,
-        Request::Release(ask) => Reply::Released(ask.hold.is_some()),
+        Request::Release(ask) => {
+            Reply::Released(wire::Released { released: ask.hold.is_some(), kept_ms: None })
+        }
         Request::Checkpoint(_) => Reply::Checkpointed(wire::Checkpointed {
             ok: true,
             ttl_remaining_ms: 90_000,

@@ -118,6 +118,7 @@ pub(super) fn hold(row: u64) -> SavedHold {
         wait_until: None,
         request: Some("job-1".to_owned()),
         max_hold: Some(Duration::from_secs(99)),
+        at_least: None,
         slot: 3,
         token: Some(1_763_000_000_000_000 + row),
         granted_at: Some(Boottime::from_nanos(1_000)),

@@ -67,6 +67,7 @@ end
 local function end_record(key, record, reason, words)
   if record and record.gone and record.gone ~= 'expired' then
     reason = record.gone
+    words = reason == 'revoked' and redis.call('HGET', key, 'words')
   end
   redis.call('DEL', key)
   redis.call('HSET', key, 'gone', reason)
