@@ -1,12 +1,13 @@
 //! `tenure man` and `tenure completions`.
 
+mod page;
+
 use std::fs;
 use std::io;
 use std::path::Path;
 
 use clap::{Command, CommandFactory};
 use clap_complete::Shell;
-use clap_mangen::Man;
 
 use crate::args::Cli;
 use crate::exit;
@@ -21,26 +22,33 @@ use crate::output::print;
 pub(crate) fn man(dir: Option<&Path>) -> Result<(), Failure> {
     let mut cli = Cli::command();
     cli.build();
-    let Some(dir) = dir else { return print(&page(cli)?) };
+    let names = |of: &Command| format!("{}(1)", page_name(of));
+    let mut all: Vec<String> = cli.get_subcommands().map(names).collect();
+    all.extend(["tenured(8)".to_owned(), "tenured.toml(5)".to_owned()]);
+    let Some(dir) = dir else { return print(&rendered(&cli, &all)?) };
     let pages = std::iter::once(cli.clone()).chain(cli.get_subcommands().cloned());
     for command in pages {
-        let name = command.get_display_name().unwrap_or(command.get_name()).replace(' ', "-");
+        let name = page_name(&command);
+        let own = format!("{name}(1)");
+        let others = std::iter::once("tenure(1)".to_owned()).chain(all.iter().cloned());
+        let others: Vec<String> = others.filter(|other| *other != own).collect();
         let path = dir.join(format!("{name}.1"));
-        fs::write(&path, page(command.display_name(name.clone()))?).map_err(|error| {
-            Failure::new(
-                exit::REFUSED,
-                format!("{}: {error}; name a directory that there is", path.display()),
-            )
+        fs::write(&path, rendered(&command.display_name(name), &others)?).map_err(|error| {
+            let line = format!("{}: {error}; name a directory that there is", path.display());
+            Failure::new(exit::REFUSED, line)
         })?;
     }
     Ok(())
 }
 
-fn page(command: Command) -> Result<String, Failure> {
-    let mut out = Vec::new();
+fn page_name(command: &Command) -> String {
+    command.get_display_name().unwrap_or(command.get_name()).replace(' ', "-")
+}
+
+fn rendered(command: &Command, others: &[String]) -> Result<String, Failure> {
     let failed = |error: io::Error| Failure::new(exit::REFUSED, format!("man: {error}"));
-    Man::new(command).manual("Tenure").render(&mut out).map_err(failed)?;
-    Ok(String::from_utf8_lossy(&out).into_owned())
+    let page = page::page(command, others).map_err(failed)?;
+    Ok(String::from_utf8_lossy(&page).into_owned())
 }
 
 /// Prints the completion script of a shell.
@@ -66,7 +74,15 @@ mod tests {
         for command in Cli::command().get_subcommands() {
             let path = dir.path().join(format!("tenure-{}.1", command.get_name()));
             let page = fs::read_to_string(&path).expect("a page");
-            assert!(page.contains("Examples:"), "{}", path.display());
+            for title in ["SYNOPSIS", "EXAMPLES", "ENVIRONMENT", "FILES", "EXIT STATUS", "SEE ALSO"]
+            {
+                let found = page.lines().filter(|line| {
+                    line.trim_matches('"') == format!(".SH {title}")
+                        || *line == format!(".SH \"{title}\"")
+                });
+                assert_eq!(found.count(), 1, "{title}: {}", path.display());
+            }
+            assert!(!page.contains("EXTRA"), "{}", path.display());
             count += 1;
         }
         assert_eq!(fs::read_dir(dir.path()).expect("a directory").count(), count + 1);

@@ -44,7 +44,14 @@ system's. An error is one line on stderr. NO_COLOR=1 switches colours off.";
 )]
 pub(crate) struct Cli {
     /// The agent's socket: a path or a unix: URI
-    #[arg(long, global = true, env = "TENURE_SOCKET", value_name = "PATH", hide_env_values = true)]
+    #[arg(
+        long,
+        global = true,
+        env = "TENURE_SOCKET",
+        value_name = "PATH",
+        hide_env_values = true,
+        display_order = 900
+    )]
     pub(crate) socket: Option<String>,
 
     #[command(subcommand)]
