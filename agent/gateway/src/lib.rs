@@ -8,7 +8,7 @@
 //! | `face/people/` | what a status page shows: who holds and waits for what, and how the gateway does |
 //! | `face/grpc/`, `face/routing/` | over gRPC: the control plane of RFC-049; registration of proxies, and streams of routes |
 //! | `mailbox.rs` | Pure: checks and decides calls of the control plane |
-//! | `place.rs` | which gateway this is, and which run of it |
+//! | `gateway_run.rs` | which gateway this is, and which run of it |
 //! | `tls/` | the gateway's certificate, and those of its clients |
 //! | `store/` | the one thread that runs the store; `mod.rs` is everybody's way to it |
 //! | `delivery/` | the routes that are followed, and the proxies that are told of them |
@@ -32,10 +32,10 @@ pub mod access;
 pub mod delivery;
 pub mod face;
 mod follow;
+pub mod gateway_run;
 pub mod keys;
 pub mod mailbox;
 pub mod metrics;
-pub mod place;
 mod reload;
 mod reports;
 pub mod routes;

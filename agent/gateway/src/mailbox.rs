@@ -202,13 +202,13 @@ pub fn status(said: &str) -> Result<Option<&str>, Wrong> {
 
 /// A gateway's run: which gateway, and which run of it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Place {
+pub struct GatewayRun {
     /// It keeps this.
     pub gateway: [u8; 3],
     pub run: [u8; 2],
 }
 
-impl Place {
+impl GatewayRun {
     /// True if a connection was to an earlier run of this gateway, and thus is gone.
     pub fn is_before(self, session: SessionId) -> bool {
         let [a, b, c, d, e, ..] = session.0.into_bytes();
@@ -221,18 +221,18 @@ impl Place {
 pub enum Incarnation {
     /// The program says so.
     Said(String),
-    /// Its connection, and where that is.
-    Connection(Uuid, Place),
+    /// Its connection, and to which run of which gateway that is.
+    Connection(Uuid, GatewayRun),
 }
 
 /// The session of a run. That of a connection can be told from that of a program that names its run, and begins with
-/// its place.
+/// its gateway and run.
 pub fn session(mark: Mark, principal: &str, runner_id: &str, run: &Incarnation) -> SessionId {
     let named =
         |run: &str| Uuid::new_v5(&SPACE, format!("{principal}\0{runner_id}\0{run}").as_bytes());
     SessionId(mark.scoped(match run {
         Incarnation::Said(said) => named(said),
-        Incarnation::Connection(id, Place { gateway, run }) => {
+        Incarnation::Connection(id, GatewayRun { gateway, run }) => {
             let mut bytes = named(&id.to_string()).into_bytes();
             bytes.iter_mut().zip(gateway.iter().chain(run)).for_each(|(to, from)| *to = *from);
             Builder::from_custom_bytes(bytes).into_uuid()

@@ -3,7 +3,7 @@ use tenure_core::model::defaults;
 use super::*;
 
 const S: Duration = Duration::from_secs(1);
-const HERE: Place = Place { gateway: [1, 2, 3], run: [4, 5] };
+const HERE: GatewayRun = GatewayRun { gateway: [1, 2, 3], run: [4, 5] };
 const NOW: Boottime = Boottime::from_nanos(1_000_000_000_000);
 
 fn asked() -> AcquireLeaseRequest {
@@ -115,8 +115,8 @@ fn a_gateway_knows_the_connections_of_its_earlier_runs() {
         session(Mark::of("alice"), "alice", "runner-01", &run)
     };
     assert!(!HERE.is_before(by(HERE)));
-    assert!(HERE.is_before(by(Place { run: [4, 6], ..HERE })));
-    assert!(!HERE.is_before(by(Place { gateway: [1, 2, 4], run: [4, 6] })));
+    assert!(HERE.is_before(by(GatewayRun { run: [4, 6], ..HERE })));
+    assert!(!HERE.is_before(by(GatewayRun { gateway: [1, 2, 4], run: [4, 6] })));
     let said = Incarnation::Said("1".to_owned());
     assert!(!HERE.is_before(session(Mark::of("alice"), "alice", "runner-01", &said)));
 }

@@ -17,7 +17,7 @@ use tenure_gateway::metrics::Metrics;
 use tenure_gateway::settings::{self, Cli, Command, Environment, Loaded, Settings};
 use tenure_gateway::tls::Tls;
 use tenure_gateway::trail::{self, Trail};
-use tenure_gateway::{Follow, Reload, Reports, place, store};
+use tenure_gateway::{Follow, Reload, Reports, gateway_run, store};
 use tenure_host::service_manager::{self, Handed, Notifier};
 use tenure_host::signals::{Signal, Signals};
 use tenure_host::{clock, machine};
@@ -190,7 +190,7 @@ fn run(mut reload: Reload, access: Access, trail: Trail, handed: Handed) -> anyh
     let mode = settings.mode.to_string();
     let plane = Plane::new(settings.session_ttl);
     let (control, proxies) = (
-        ControlPlane::new(settings.policies.clone(), place::read(&settings.state_dir)),
+        ControlPlane::new(settings.policies.clone(), gateway_run::read(&settings.state_dir)),
         settings.proxies.clone(),
     );
     let threads =

@@ -207,7 +207,7 @@ fn serve(listener: &TcpListener, way: &Way) -> Runtime {
         people: People::new("local".to_owned()),
         plane: Plane::new(Duration::from_secs(90)),
         delivery,
-        control: ControlPlane::new(Policies::default(), mailbox::Place::default()),
+        control: ControlPlane::new(Policies::default(), mailbox::GatewayRun::default()),
     };
     let limits = Limits { connections: 1024, per_address: 1024 };
     runtime.spawn(face::serve(listener, Arc::new(face), None, limits));

@@ -22,7 +22,7 @@ use crate::face::Face;
 use crate::face::line::Line;
 use crate::face::refused::Refused;
 use crate::face::sessions::default_tenant;
-use crate::mailbox::{self, Connection, Incarnation, Place, Policies, Policy, Told};
+use crate::mailbox::{self, Connection, GatewayRun, Incarnation, Policies, Policy, Told};
 use crate::metrics::Tally;
 use crate::trail::By;
 
@@ -35,13 +35,13 @@ const TENANT: &str = "x-tenure-tenant";
 #[derive(Debug)]
 pub struct ControlPlane {
     policies: Policies,
-    place: Place,
+    run: GatewayRun,
     pub(super) runners: Runners,
 }
 
 impl ControlPlane {
-    pub fn new(policies: Policies, place: Place) -> ControlPlane {
-        ControlPlane { policies, place, runners: Runners::default() }
+    pub fn new(policies: Policies, run: GatewayRun) -> ControlPlane {
+        ControlPlane { policies, run, runners: Runners::default() }
     }
 
     /// The numbers of its runners.
@@ -105,7 +105,7 @@ impl Asked {
         let tenant = text(TENANT)?.unwrap_or_else(|| default_tenant(caller));
         let run = text(INCARNATION)?;
         let by_connection = run.is_none();
-        let connection = Incarnation::Connection(line.id, face.control.place);
+        let connection = Incarnation::Connection(line.id, face.control.run);
         let run = run.map_or(connection, Incarnation::Said);
         let principal = &caller.principal;
         let resource =
@@ -155,7 +155,7 @@ impl Asked {
 
     /// The connection of the holder.
     pub(super) fn connection(&self, holder: &StandingEntry) -> Connection {
-        let of_earlier_run = self.face.control.place.is_before(holder.owner.session);
+        let of_earlier_run = self.face.control.run.is_before(holder.owner.session);
         match self.runners().connection(holder.claim) {
             Connection::Unknown if of_earlier_run => Connection::Over,
             known => known,

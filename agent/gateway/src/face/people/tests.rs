@@ -42,7 +42,7 @@ fn face(store: Store) -> Arc<Face> {
         delivery,
         control: crate::face::ControlPlane::new(
             crate::mailbox::Policies::default(),
-            crate::mailbox::Place::default(),
+            crate::mailbox::GatewayRun::default(),
         ),
     })
 }

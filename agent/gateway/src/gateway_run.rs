@@ -3,13 +3,13 @@
 use std::fs;
 use std::path::Path;
 
-use crate::mailbox::Place;
+use crate::mailbox::GatewayRun;
 
 /// What says which gateway this is. A gateway with a copy of it would be taken for this one.
 const FILE: &str = "gateway-id";
 
-/// The place. A gateway that cannot keep it is another one at each start: runners then wait longer before they go on.
-pub fn read(state_dir: &Path) -> Place {
+/// The run that begins. A gateway that cannot keep it is another one at each start: runners then wait longer before they go on.
+pub fn read(state_dir: &Path) -> GatewayRun {
     let mut random = [0; 5];
     // Without random bytes it has no run before.
     let is_random = getrandom::fill(&mut random).is_ok();
@@ -19,12 +19,12 @@ pub fn read(state_dir: &Path) -> Place {
     if let Ok(kept) = fs::read(&file)
         && let Ok(gateway) = kept.try_into()
     {
-        return Place { gateway, run };
+        return GatewayRun { gateway, run };
     }
     if is_random && let Err(error) = fs::write(&file, gateway) {
         tracing::warn!(%error, ?file, "cannot keep which gateway this is");
     }
-    Place { gateway, run }
+    GatewayRun { gateway, run }
 }
 
 #[cfg(test)]
