@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use super::python::Pending;
-use super::{Gateway, Python};
+use super::{Authority, Gateway, Python};
 
 /// The mailbox that most tests are about.
 pub const MAILBOX: &str = "$admin@proxy-01";
@@ -27,6 +27,72 @@ impl RfcRunners {
         let address = format!("127.0.0.1:{}", gateway.port());
         let with = json!({"channel": channel, "address": address, "metadata": metadata});
         self.0.call("open", &with);
+    }
+
+    /// The same over TLS: the gateway's authority, and the certificate that the process shows, if it does.
+    #[track_caller]
+    pub fn open_secure(
+        &mut self,
+        channel: &str,
+        gateway: &Gateway,
+        authority: &Authority,
+        shown: Option<&str>,
+    ) {
+        let path = |name: String| authority.path(&name).display().to_string();
+        let mut with = json!({"channel": channel, "ca": path("ca.pem".to_owned())});
+        with["address"] = json!(format!("127.0.0.1:{}", gateway.port()));
+        if let Some(name) = shown {
+            with["cert"] = json!(path(format!("{name}.pem")));
+            with["key"] = json!(path(format!("{name}.key")));
+        }
+        self.0.call("open", &with);
+    }
+
+    /// Makes a call of any method with these bytes; `code`, and `hex` or `details`.
+    #[track_caller]
+    pub fn raw(&mut self, channel: &str, path: &str, message: &[u8]) -> Value {
+        self.raw_with(channel, path, message, &json!({}))
+    }
+
+    /// The same with so many more bytes of `zeros`, or with `gzip`.
+    #[track_caller]
+    pub fn raw_with(&mut self, channel: &str, path: &str, message: &[u8], more: &Value) -> Value {
+        let hex: String = message.iter().map(|byte| format!("{byte:02x}")).collect();
+        let mut with = json!({"channel": channel, "path": path, "hex": hex});
+        for (name, value) in more.as_object().into_iter().flatten() {
+            with[name] = value.clone();
+        }
+        self.0.call("raw", &with)
+    }
+
+    /// Makes calls for mailboxes with this prefix, each over a connection of its own, and gives each up at an instant of its
+    /// own; their codes.
+    #[track_caller]
+    pub fn give_up(
+        &mut self,
+        gateway: &Gateway,
+        prefix: &str,
+        calls: usize,
+        metadata: &Value,
+    ) -> Pending {
+        let with = json!({
+            "channel": prefix, "address": format!("127.0.0.1:{}", gateway.port()), "metadata": metadata,
+            "prefix": prefix, "calls": calls, "seed": prefix, "within_s": 0.02,
+        });
+        self.0.begin("give_up", &with)
+    }
+
+    /// Begins a call that has so little time; its result is the answer's fields and its status.
+    #[track_caller]
+    pub fn begin_within(
+        &mut self,
+        what: &str,
+        channel: &str,
+        fields: &Value,
+        seconds: f64,
+    ) -> Pending {
+        let with = json!({"channel": channel, "fields": fields, "within_s": seconds});
+        self.0.begin(what, &with)
     }
 
     /// Ends a process.

@@ -27,7 +27,10 @@ pub fn is_address(address: &str) -> bool {
 fn endpoint(address: &str) -> Option<Endpoint> {
     let endpoint = Endpoint::from_shared(format!("http://{address}")).ok()?;
     let uri = endpoint.uri();
-    let is_plain = uri.authority().is_some_and(|it| it.as_str() == address && it.port().is_some());
+    let is_plain = uri.authority().is_some_and(|it| {
+        let has_port = it.port_u16().is_some_and(|port| port > 0);
+        it.as_str() == address && has_port && !it.host().is_empty()
+    });
     (is_plain && !address.contains('@')).then_some(endpoint)
 }
 
@@ -100,7 +103,17 @@ mod tests {
         for good in ["proxy-01.prism.local:8980", "127.0.0.1:1", "[::1]:8980"] {
             assert!(is_address(good), "{good}");
         }
-        for bad in ["", "host", "host:", "a b:1", "http://host:1", "user@host:1", "host:1/path"] {
+        for bad in [
+            "",
+            "host",
+            "host:",
+            "a b:1",
+            "http://host:1",
+            "user@host:1",
+            "host:1/path",
+            ":1",
+            "host:0",
+        ] {
             assert!(!is_address(bad), "{bad}");
         }
     }

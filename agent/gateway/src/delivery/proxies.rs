@@ -85,7 +85,7 @@ pub struct Listed {
 /// Why a proxy is not registered.
 #[derive(Debug, thiserror::Error)]
 pub enum NotRegistered {
-    #[error("address {0:?}: must be HOST:PORT, at which this proxy takes gRPC without TLS")]
+    #[error("address must be HOST:PORT, at which this proxy takes gRPC without TLS, not {0:?}")]
     Address(Arc<str>),
     #[error("proxy_id {0:?} is registered by another principal, or in the gateway's configuration")]
     Taken(Arc<str>),

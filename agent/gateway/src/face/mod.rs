@@ -114,7 +114,6 @@ pub fn router(face: Arc<Face>) -> Router {
     }
     router
         .merge(sessions::router())
-        .merge(routing::router(&face))
         .merge(grpc::router(&face))
         .fallback(grpc::not_found)
         .method_not_allowed_fallback(async || {

@@ -3,7 +3,9 @@
 mod acquire;
 mod control;
 mod heartbeat;
+mod message;
 mod runners;
+mod status;
 
 use std::iter;
 use std::sync::Arc;
@@ -15,6 +17,7 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
+use axum::routing::post_service;
 use tenure_host::clock;
 use tenure_proto::prism::admin::v1::control_plane_server::{self, ControlPlaneServer};
 use tenure_proto::prism::control_plane_server as proxies_server;
@@ -24,16 +27,10 @@ use tokio::time::timeout;
 use tonic::Status;
 
 pub use self::control::ControlPlane;
-use super::Face;
+pub(super) use self::message::MESSAGE_MAX;
 use super::refused::Refused;
-use crate::mailbox::Wrong;
+use super::{Face, routing};
 use crate::metrics::{Call, Outcome};
-use crate::trail::By;
-
-/// Most bytes of a request: 64 of them, the most of a connection, have 4 MiB.
-const REQUEST_BYTES_MAX: usize = 64 << 10;
-/// The end of a call's metadata with the instant at which it may be made again.
-const PUSHBACK: &str = "grpc-retry-pushback-ms";
 
 /// The services whose health is told.
 const SERVICES: [&str; 3] =
@@ -42,7 +39,7 @@ const SERVICES: [&str; 3] =
 /// The services.
 pub(super) fn router(face: &Arc<Face>) -> Router<Arc<Face>> {
     let control = ControlPlaneServer::new(control::Service(Arc::clone(face)))
-        .max_decoding_message_size(REQUEST_BYTES_MAX);
+        .max_decoding_message_size(MESSAGE_MAX);
     let (mut reporter, health) = tonic_health::server::health_reporter();
     let drain = face.drain.clone();
     // Without a runtime nobody serves, either.
@@ -64,14 +61,20 @@ pub(super) fn router(face: &Arc<Face>) -> Router<Arc<Face>> {
             .register_encoded_file_descriptor_set(tenure_proto::DESCRIPTORS)
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
     };
+    let health = health.max_decoding_message_size(MESSAGE_MAX);
+    let health = Router::new().route("/grpc.health.v1.Health/{*method}", post_service(health));
     let mut router = Router::new()
-        .route_service("/prism.admin.v1.ControlPlane/{*method}", control)
+        .route("/prism.admin.v1.ControlPlane/{*method}", post_service(control))
+        .merge(routing::router(face))
+        .layer(middleware::from_fn(message::read_whole))
         .layer(middleware::from_fn_with_state(Arc::clone(face), admit))
-        .route_service("/grpc.health.v1.Health/{*method}", health);
+        .merge(health.layer(middleware::from_fn(message::read_whole)));
     if let Ok(service) = describe().build_v1() {
+        let service = service.max_decoding_message_size(MESSAGE_MAX);
         router = router.route_service("/grpc.reflection.v1.ServerReflection/{*method}", service);
     }
     if let Ok(service) = describe().build_v1alpha() {
+        let service = service.max_decoding_message_size(MESSAGE_MAX);
         router =
             router.route_service("/grpc.reflection.v1alpha.ServerReflection/{*method}", service);
     }
@@ -94,7 +97,7 @@ async fn admit(State(face): State<Arc<Face>>, mut request: Request, next: Next) 
     let began = clock::now();
     let beats = call == Some(Call::Heartbeat);
     let answered = async {
-        let caller = face.admit(&request, beats).map_err(|refused| status(&refused))?;
+        let caller = face.admit(&request, beats)?;
         let within = deadline(request.headers());
         request.extensions_mut().insert(caller);
         let answer = next.run(request);
@@ -134,41 +137,6 @@ fn deadline(headers: &HeaderMap) -> Option<Duration> {
         "u" => Some(Duration::from_micros(1) * count),
         "n" => Some(Duration::from_nanos(1) * count),
         _ => None,
-    }
-}
-
-/// A refusal in the words of gRPC. It has the field that is wrong, and when to come again, in its metadata.
-fn status(refused: &Refused) -> Status {
-    let problem = refused.problem();
-    let code = match problem.code {
-        Code::Invalid | Code::TooLarge => tonic::Code::InvalidArgument,
-        Code::Unauthorized => tonic::Code::Unauthenticated,
-        Code::Forbidden => tonic::Code::PermissionDenied,
-        Code::QuotaExceeded => tonic::Code::ResourceExhausted,
-        Code::NotFound | Code::SessionUnknown => tonic::Code::NotFound,
-        _ => tonic::Code::Unavailable,
-    };
-    let mut status = Status::new(code, problem.detail.clone());
-    if let Some(field) = problem.field.as_ref().and_then(|field| field.parse().ok()) {
-        status.metadata_mut().insert("tenure-field", field);
-    }
-    if let Some(ms) = problem.retry_after_ms {
-        status.metadata_mut().insert(PUSHBACK, ms.into());
-    }
-    status
-}
-
-impl From<Wrong> for Refused {
-    fn from(Wrong { field, rule }: Wrong) -> Refused {
-        Refused::field(field, &rule)
-    }
-}
-
-impl Face {
-    /// A refusal, written down.
-    fn refuse(&self, by: By, refused: &Refused) -> Status {
-        self.note_refusal(by, refused);
-        status(refused)
     }
 }
 

@@ -4,13 +4,15 @@ use std::sync::Arc;
 
 use tenure_proto::prism::control_plane_server::ControlPlane;
 use tenure_proto::prism::{PartitionRange, ProxyRegistration, ProxyRegistrationAck};
+use tenure_wire::Code;
 use tonic::{Request, Response, Status};
 
+use crate::access::{Caller, Event, Fact};
 use crate::delivery::{NotRegistered, Registration};
 use crate::face::Face;
-
-/// Longest id or address of a proxy, bytes.
-const NAME_MAX: usize = 200;
+use crate::face::refused::Refused;
+use crate::mailbox::check_text;
+use crate::trail::By;
 
 /// The service `prism.ControlPlane`.
 pub(super) struct Register(pub(super) Arc<Face>);
@@ -21,47 +23,50 @@ impl ControlPlane for Register {
         &self,
         request: Request<ProxyRegistration>,
     ) -> Result<Response<ProxyRegistrationAck>, Status> {
+        let caller = super::caller(&request)?;
+        let ack = self.register(&caller, request.into_inner()).await;
+        ack.map(Response::new).map_err(|refused| self.0.refuse(By::from(&caller), &refused))
+    }
+}
+
+impl Register {
+    async fn register(
+        &self,
+        caller: &Caller,
+        sent: ProxyRegistration,
+    ) -> Result<ProxyRegistrationAck, Refused> {
         let face = &self.0;
-        let caller = face.admit_grpc(&request)?;
-        let ProxyRegistration { proxy_id, address, .. } = request.into_inner();
-        for (field, value) in [("proxy_id", &proxy_id), ("address", &address)] {
-            if !(1..=NAME_MAX).contains(&value.len()) || value.chars().any(char::is_control) {
-                let rule =
-                    format!("{field}: must have 1 to {NAME_MAX} bytes, no control characters");
-                return Err(Status::invalid_argument(rule));
-            }
-        }
-        let tenant = face.tenant_of_routes(&caller, "")?;
+        let ProxyRegistration { proxy_id, address, .. } = sent;
+        check_text("proxy_id", &proxy_id, 1)?;
+        check_text("address", &address, 1)?;
+        let tenant = face.tenant_of_routes(caller, "")?;
         if let Some(names) = &caller.bounds.scope.names {
             let rule = format!(
                 "a proxy is told of all routes of its tenant, and the bounds of this key are names = {names}; \
                  use another key, or tenure.v1.Routes/Watch"
             );
-            return Err(Status::permission_denied(rule));
+            return Err(Refused::new(Code::Forbidden, rule));
         }
+        let event = format!("proxy {proxy_id:?} at {address}, tenant {tenant:?}");
         let registration =
             Registration { tenant, proxy_id: proxy_id.into(), address: address.into() };
-        let ack = match face.delivery.register(caller.principal.mark, registration).await {
-            Ok(range) => ProxyRegistrationAck {
-                success: true,
-                message: String::new(),
-                partition_ranges: vec![PartitionRange {
-                    start: i32::from(*range.start()),
-                    end: i32::from(*range.end()),
-                }],
-            },
+        match face.delivery.register(caller.principal.mark, registration).await {
+            Ok(range) => {
+                face.trail.tell(By::from(caller), Fact::new(Event::Register, &event));
+                let (start, end) = (i32::from(*range.start()), i32::from(*range.end()));
+                let partition_ranges = vec![PartitionRange { start, end }];
+                Ok(ProxyRegistrationAck { success: true, partition_ranges, ..Default::default() })
+            }
             Err(error @ NotRegistered::Address(_)) => {
-                return Err(Status::invalid_argument(error.to_string()));
+                Err(Refused::new(Code::Invalid, error.to_string()))
             }
-            Err(error @ NotRegistered::Store(_)) => {
-                return Err(Status::unavailable(error.to_string()));
-            }
+            Err(NotRegistered::Store(failure)) => Err(failure.into()),
             // As the control plane refuses a lease: in its answer.
             Err(error @ (NotRegistered::Taken(_) | NotRegistered::TooMany)) => {
-                let (success, message) = (false, error.to_string());
-                ProxyRegistrationAck { success, message, ..ProxyRegistrationAck::default() }
+                let message = error.to_string();
+                face.trail.tell(By::from(caller), Fact::new(Event::Refusal, &message));
+                Ok(ProxyRegistrationAck { success: false, message, ..Default::default() })
             }
-        };
-        Ok(Response::new(ack))
+        }
     }
 }

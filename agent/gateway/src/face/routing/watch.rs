@@ -20,6 +20,7 @@ use crate::delivery::Followed;
 use crate::face::Face;
 use crate::face::places::PlaceOf;
 use crate::routes::{Change, Lack, Place, State};
+use crate::trail::By;
 
 /// Routes in a message, some 100 kB.
 const PER_MESSAGE: usize = 512;
@@ -39,10 +40,11 @@ impl Routes for Watch {
 
     async fn watch(&self, request: Request<WatchRequest>) -> Result<Response<Changes>, Status> {
         let face = Arc::clone(&self.0);
-        let caller = face.admit_grpc(&request)?;
+        let caller = super::caller(&request)?;
         let WatchRequest { from_version, tenant } = request.into_inner();
-        let tenant = face.tenant_of_routes(&caller, &tenant)?;
-        let place = face.streams.take(caller.principal.mark)?;
+        let tenant = face.tenant_of_routes(&caller, &tenant);
+        let taken = tenant.and_then(|it| Ok((it, face.streams.take(caller.principal.mark)?)));
+        let (tenant, place) = taken.map_err(|refused| face.refuse(By::from(&caller), &refused))?;
         let followed = face.delivery.follow(&tenant);
         let followed = followed.ok_or_else(|| {
             Status::resource_exhausted("the routes of too many tenants are watched")
