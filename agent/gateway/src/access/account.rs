@@ -271,6 +271,12 @@ impl Own {
             }
             ClaimAnswer::Gone(reason) => return facts.extend(self.gone(*id, *reason)),
         };
+        if matches!(stage, Stage::Held(_))
+            && let Terms::Lease { take_over: Some(made_way), .. } = terms
+        {
+            // A shared store tells only those who ask for it, and its principal may be gone.
+            facts.extend(self.gone(made_way.from, GoneReason::Conflict));
+        }
         let (resource, session) = (resource.clone(), Some(owner.session));
         let holder = Some(Arc::clone(&owner.name));
         let grace = grace(terms);

@@ -26,14 +26,14 @@ enum Outcome {
     Granted {
         claim: ClaimId,
         token: u64,
-        is_new: bool,
     },
     /// With the reason, for people.
     Denied(String),
 }
 
 impl Asked {
-    /// Grants a mailbox. Goes on when its caller hangs up, so that nothing is held that nobody knows of.
+    /// Grants a mailbox. Goes on when its caller hangs up, so that nothing is held that nobody knows of: a caller that is
+    /// there still may ask again, and is given the same lease.
     pub(super) async fn acquire(
         self,
         sent: &AcquireLeaseRequest,
@@ -42,21 +42,24 @@ impl Asked {
         let (reply, answer) = oneshot::channel();
         tokio::spawn(async move {
             let outcome = self.claim(&wanted).await;
-            let granted = match &outcome {
-                Ok(Outcome::Granted { claim, is_new: true, .. }) => Some(*claim),
-                _ => None,
-            };
-            let answer = outcome.map(|outcome| self.answered(outcome, &wanted));
-            if reply.send(answer).is_err()
-                && let Some(claim) = granted
+            if reply.is_closed()
+                && let Ok(Outcome::Granted { claim, .. }) = outcome
+                && self.is_gone()
             {
-                self.runners().forget(claim);
-                // A lease that cannot be released now ends with its ttl.
                 let resource = self.resource.clone();
+                // A lease that cannot be released now ends with its ttl.
                 let _ = self.ask(Request::Release { claim, resource }).await;
+                return;
             }
+            let _ = reply.send(outcome.map(|outcome| self.answered(outcome, &wanted)));
         });
         answer.await.unwrap_or_else(|_| Err(strange()))
+    }
+
+    /// True if nobody was told of the caller's lease, and nobody can ask for it again: its run is a connection that is gone.
+    fn is_gone(&self) -> bool {
+        let is_lost = self.by_connection && self.line.lost_at().is_some();
+        is_lost && self.runners().of(self.session, &self.resource).is_none()
     }
 
     fn answered(&self, outcome: Outcome, wanted: &Wanted) -> AcquireLeaseResponse {
@@ -66,7 +69,7 @@ impl Asked {
                 debug!(mailbox = %self.resource, runner = %self.runner, message, "denied a lease");
                 return AcquireLeaseResponse { message, ..AcquireLeaseResponse::default() };
             }
-            Outcome::Granted { claim, token, .. } => (claim, token),
+            Outcome::Granted { claim, token } => (claim, token),
         };
         self.tell(None);
         let now = clock::now();
@@ -96,14 +99,13 @@ impl Asked {
         let terms = Terms::Lease { grace, attributes, take_over: None };
         let own = mailbox::claim(mark, self.session, &self.resource.name);
         let mut claim = self.claim_of(own, ttl, terms);
-        let mut is_new = true;
         for _ in 0..ATTEMPTS_MAX {
             let Answer::Claim(answer) = self.ask(Request::Claim(claim.clone())).await? else {
                 return Err(strange());
             };
             match answer {
                 ClaimAnswer::Held { token, .. } => {
-                    return Ok(Outcome::Granted { claim: claim.id, token, is_new });
+                    return Ok(Outcome::Granted { claim: claim.id, token });
                 }
                 // It was held by an earlier call of this run, and given up.
                 ClaimAnswer::Gone(_) => claim.id = self.another_claim()?,
@@ -123,7 +125,6 @@ impl Asked {
                     if let Some(denied) = self.contend(&holder, wanted, &mut claim).await? {
                         return Ok(Outcome::Denied(denied));
                     }
-                    is_new = claim.id != holder.claim;
                 }
             }
         }
