@@ -10,6 +10,9 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use serde_json::json;
+use tenure_tests::harness::frames::{
+    CONTINUATION, END_HEADERS, END_STREAM, HEADERS, PREFACE, RST_STREAM, SETTINGS, fields, frame,
+};
 use tenure_tests::harness::{
     Authority, Campaigner, DEADLINE, Gateway, Key, RedisServer, rss_kib, rss_max_kib, start_agent,
     until,
@@ -214,24 +217,9 @@ fn spoken(
     StreamOwned::new(session, connected(gateway))
 }
 
-const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-const HEADERS: u8 = 1;
-const RST_STREAM: u8 = 3;
-const SETTINGS: u8 = 4;
-const CONTINUATION: u8 = 9;
-const END_STREAM: u8 = 1;
-const END_HEADERS: u8 = 4;
-
-fn frame(kind: u8, flags: u8, stream: u32, content: &[u8]) -> Vec<u8> {
-    let length = u32::try_from(content.len()).unwrap().to_be_bytes();
-    [&length[1..], &[kind, flags], &stream.to_be_bytes(), content].concat()
-}
-
 /// GET of a path over https.
 fn get(path: &str) -> Vec<u8> {
-    let text = |text: &str| [&[u8::try_from(text.len()).unwrap()], text.as_bytes()].concat();
-    // :method GET, :scheme https, :path, :authority.
-    [&[0x82, 0x87, 0x04][..], &text(path), &[0x01], &text("h")].concat()
+    fields(&[(":method", "GET"), (":scheme", "https"), (":path", path), (":authority", "h")])
 }
 
 #[test]

@@ -18,6 +18,7 @@ mod event_log;
 mod events;
 mod fence;
 mod fleet;
+pub mod frames;
 mod gate;
 mod gateway;
 mod http;

@@ -16,6 +16,11 @@ const LEFT_MAX: Duration = Duration::from_secs(30);
 const FIRST_WITHIN: Duration = Duration::from_secs(10);
 /// How long a connection may have no request under way.
 const IDLE_MAX: Duration = Duration::from_secs(60);
+/// Frames of HTTP/2 that ask for nothing: how many may come at once, how many more each second, and for each request and
+/// each part of an answer. Clients of gRPC send up to three for one.
+const FRAMES_MAX: u32 = 1000;
+const FRAMES_PER_SECOND: u32 = 100;
+const FRAMES_PER_PART: u32 = 4;
 
 /// What happens on a connection.
 #[derive(Debug)]
@@ -31,6 +36,8 @@ struct State {
     idle_max: Duration,
     /// Those under way, and since when their peer has left what it was given; `None` where it waits for more.
     under_way: HashMap<u64, Option<Instant>>,
+    /// How many frames that ask for nothing may come, and since when that is so.
+    frames: (u32, Instant),
 }
 
 /// The state of a connection.
@@ -50,6 +57,7 @@ impl Activity {
             count: 0,
             idle_max: IDLE_MAX,
             under_way: HashMap::new(),
+            frames: (FRAMES_MAX, Instant::now()),
         };
         Arc::new(Activity(Mutex::new(state)))
     }
@@ -60,6 +68,7 @@ impl Activity {
             state.changed = Instant::now();
             state.count += 1;
             state.under_way.insert(state.count, None);
+            state.may_send(FRAMES_PER_PART);
             UnderWay { activity: Arc::clone(self), number: state.count }
         })
     }
@@ -84,8 +93,31 @@ impl Activity {
         })
     }
 
+    /// Takes so many frames that ask for nothing; false if these are too many.
+    pub(super) fn takes_frames(&self, count: u32) -> bool {
+        self.with(|state| {
+            let now = Instant::now();
+            let (left, since) = state.frames;
+            let passed = now.saturating_duration_since(since);
+            let more = passed.as_millis() * u128::from(FRAMES_PER_SECOND) / 1000;
+            if more > 0 {
+                state.frames = (left, now);
+                state.may_send(u32::try_from(more).unwrap_or(FRAMES_MAX));
+            }
+            let left = state.frames.0.checked_sub(count);
+            state.frames.0 = left.unwrap_or_default();
+            left.is_some()
+        })
+    }
+
     fn with<T>(&self, look: impl FnOnce(&mut State) -> T) -> T {
         look(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl State {
+    fn may_send(&mut self, more: u32) {
+        self.frames.0 = self.frames.0.saturating_add(more).min(FRAMES_MAX);
     }
 }
 
@@ -98,7 +130,12 @@ pub(super) struct UnderWay {
 
 impl UnderWay {
     fn left_since(&self, since: Option<Instant>) {
-        self.activity.with(|state| state.under_way.insert(self.number, since));
+        self.activity.with(|state| {
+            if since.is_some() {
+                state.may_send(FRAMES_PER_PART);
+            }
+            state.under_way.insert(self.number, since)
+        });
     }
 }
 
@@ -169,5 +206,17 @@ mod tests {
         drop((first, second));
         assert_eq!(after(IDLE_MAX - bit), Verdict::Busy);
         assert_eq!(after(IDLE_MAX + bit), Verdict::Idle);
+    }
+
+    #[test]
+    fn frames_that_ask_for_nothing_have_a_bound() {
+        let activity = Activity::new();
+        assert!(activity.takes_frames(FRAMES_MAX));
+        for _ in 0..FRAMES_MAX {
+            let request = activity.begin();
+            request.left_since(Some(Instant::now()));
+            assert!(activity.takes_frames(2 * FRAMES_PER_PART));
+        }
+        assert!(!activity.takes_frames(FRAMES_MAX + 1));
     }
 }

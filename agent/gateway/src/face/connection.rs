@@ -9,13 +9,13 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::Body;
 use hyper::body::Incoming;
-use hyper::rt::{Read, Write};
 use hyper::service::Service;
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::GracefulConnection;
 use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, interval, timeout};
 use tokio_rustls::TlsAcceptor;
@@ -23,6 +23,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
 use super::activity::{Activity, Noted, Verdict};
+use super::frames::Framed;
 use super::line::{Line, LineEnd};
 use crate::access::{Certified, Peer};
 use crate::tls::{H2, Names, Tls};
@@ -92,7 +93,7 @@ impl Shared {
 
     async fn http<S>(self, stream: S, peer: Peer, version: Version)
     where
-        TokioIo<S>: Read + Write + Unpin + 'static,
+        S: AsyncRead + AsyncWrite + Unpin + 'static,
     {
         let (served, activity, _end) = self.service(peer);
         let builder = match version {
@@ -100,7 +101,8 @@ impl Shared {
             Version::Two => builder().http2_only(),
             Version::AsItBegins => builder(),
         };
-        let connection = builder.serve_connection(TokioIo::new(stream), served);
+        let stream = TokioIo::new(Framed::new(stream, Arc::clone(&activity)));
+        let connection = builder.serve_connection(stream, served);
         attend(connection, &activity, &self.drain).await;
     }
 

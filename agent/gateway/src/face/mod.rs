@@ -6,6 +6,7 @@ mod carry;
 mod changes;
 mod connection;
 mod examine;
+mod frames;
 mod grpc;
 mod health;
 mod join;
