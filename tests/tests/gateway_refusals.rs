@@ -102,8 +102,8 @@ const WRONG: [Refused; 27] = [
         "keys are in one place; leave one of the two out",
     ),
     (
-        &["--listen=localhost:1"],
-        "listen = \"localhost:1\": must be an address with a port, such as",
+        &["--listen=gateway.example:1"],
+        "listen = \"gateway.example:1\": must be an address with a port, such as",
     ),
     (
         &["--listen=0.0.0.0:1"],

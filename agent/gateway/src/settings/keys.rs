@@ -25,9 +25,15 @@ pub(super) fn all() -> &'static [Key<Settings>] {
 const S: Duration = Duration::from_secs(1);
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
+/// An address with a port. Of names one is an address for certain: what others are is known to the network alone, and may
+/// change while the gateway runs.
 fn address(text: &str) -> Result<SocketAddr, Refusal> {
-    let rule = "must be an address with a port, such as \"127.0.0.1:8740\" or \"[::]:8740\"";
-    text.parse().map_err(|_| rule.to_owned())
+    let of_localhost = text.strip_prefix("localhost:").map(|port| format!("127.0.0.1:{port}"));
+    of_localhost.as_deref().unwrap_or(text).parse().map_err(|_| {
+        "must be an address with a port, such as \"127.0.0.1:8740\", \"localhost:8740\" or \"[::]:8740\" for all \
+         addresses; other names are not looked up"
+            .to_owned()
+    })
 }
 
 /// An absolute path, or the standard output.

@@ -59,6 +59,11 @@ fn nobody_elsewhere_is_let_in_without_a_key_or_by_chance_without_tls() {
         }
     }
     with(&["--listen", "[::1]:0"], &[]).unwrap();
+    let local = with(&["--listen", "localhost:8981"], &[]).unwrap();
+    assert_eq!(local.config.listen.to_string(), "127.0.0.1:8981");
+    for name in ["localhost", "localhost:", "localhost:x", "gateway.example:8981"] {
+        refused(&["--listen", name], &[], "other names are not looked up");
+    }
 }
 
 #[test]
