@@ -1,12 +1,13 @@
-//! Proxies, and readers of streams, that stand still while routes change.
+//! Proxies and readers of streams that stand still while routes change, and routes that end while there is no gateway.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use tenure_tests::harness::{
-    Gateway, Python, RouteStream, Runners, boottime_ns, eventually, free_port, register, rss_kib,
-    runner, within,
+    FakeProxy, Gateway, Python, RedisServer, RouteStream, Runners, boottime_ns, eventually,
+    free_port, register, rss_kib, runner, within,
 };
 use tokio::runtime::Runtime;
 use tonic::transport::Endpoint;
@@ -88,4 +89,31 @@ fn a_stream_that_nobody_reads_takes_no_memory_and_tells_the_latest() {
         let of = |number| (mailbox(number), (runner(number), "degraded".to_owned()));
         stream.until(&BTreeMap::from_iter((0..MAILBOXES).map(of))).await;
     }));
+}
+
+#[test]
+fn what_ended_while_there_was_no_gateway_is_removed_from_proxies() {
+    let redis = RedisServer::start();
+    let mut gateway = Gateway::start(&redis.url());
+    let runners = Runners::new(&gateway, None);
+    let proxy = FakeProxy::start("proxy-01", Duration::ZERO);
+    let runtime = Runtime::new().unwrap();
+    let ack = runtime.block_on(register(&gateway, None, "proxy-01", &proxy.address()));
+    assert!(ack.unwrap().success);
+    runners.take(1, &mailbox(1), "active");
+    runners.take_for(2, &mailbox(2), "active", 4, 0);
+    let route = |number| (mailbox(number), (runner(number), "active".to_owned()));
+    proxy.knows(&BTreeMap::from([1, 2].map(route)));
+    eventually("it to be noted", || {
+        let noted = std::fs::read_to_string(gateway.state_dir().join("routes-told")).ok()?;
+        noted.contains(&mailbox(2)).then_some(())
+    });
+    gateway.kill();
+    let lease = format!("tenure:lease:{}", mailbox(2));
+    eventually("the lease to end", || {
+        let is_there: bool = redis.command(&["EXISTS", &lease]);
+        (!is_there).then_some(())
+    });
+    gateway.start_again();
+    proxy.knows(&BTreeMap::from([route(1)]));
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, Error};
 use clap::Parser;
 use tenure_gateway::access::{Access, Keys, Stamp};
-use tenure_gateway::delivery::Delivery;
+use tenure_gateway::delivery::{Delivery, Told};
 use tenure_gateway::face::{self, ControlPlane, Face, People, Plane, Streams};
 use tenure_gateway::keys::{Place, keys_of};
 use tenure_gateway::metrics::Metrics;
@@ -193,6 +193,7 @@ fn run(mut reload: Reload, access: Access, trail: Trail, handed: Handed) -> anyh
         ControlPlane::new(settings.policies.clone(), gateway_run::read(&settings.state_dir)),
         settings.proxies.clone(),
     );
+    let told = Told::read(&settings.state_dir);
     let threads =
         tokio::runtime::Builder::new_multi_thread().thread_name("face").enable_all().build();
     let runtime = threads.context("cannot start the threads that serve")?;
@@ -210,7 +211,7 @@ fn run(mut reload: Reload, access: Access, trail: Trail, handed: Handed) -> anyh
         }
         let drain = CancellationToken::new();
         let (streams, people) = (Streams::default(), People::new(mode));
-        let delivery = Delivery::new(store.clone(), &info.kind, metrics.routes.clone());
+        let delivery = Delivery::new(store.clone(), &info.kind, metrics.routes.clone(), told);
         let face = Arc::new(Face {
             store: store.clone(),
             access,

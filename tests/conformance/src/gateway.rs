@@ -8,7 +8,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 use tenure_core::time::Boottime;
 use tenure_gateway::access::Access;
-use tenure_gateway::delivery::Delivery;
+use tenure_gateway::delivery::{Delivery, Told};
 use tenure_gateway::face::{self, ControlPlane, Face, Limits, People, Plane, Streams};
 use tenure_gateway::mailbox::{self, Policies};
 use tenure_gateway::metrics::Metrics;
@@ -194,7 +194,7 @@ fn serve(listener: &TcpListener, way: &Way) -> Runtime {
     let listener = listener.try_clone().expect("a socket can be shared");
     let listener = tokio::net::TcpListener::from_std(listener).expect("it does not block");
     let metrics = Arc::<Metrics>::default();
-    let delivery = Delivery::new(way.clone(), "corpus", metrics.routes.clone());
+    let delivery = Delivery::new(way.clone(), "corpus", metrics.routes.clone(), Told::default());
     let face = Face {
         store: way.clone(),
         access: Access::anybody(),

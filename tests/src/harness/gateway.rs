@@ -99,6 +99,11 @@ impl Gateway {
         self.process.wait()
     }
 
+    /// The folder of its state.
+    pub fn state_dir(&self) -> PathBuf {
+        self.dir.path().join("state")
+    }
+
     /// Its process.
     pub fn pid(&self) -> u32 {
         self.process.pid()
@@ -236,7 +241,7 @@ impl Gateway {
     pub fn try_store_keys(&self, arguments: &[&str]) -> Output {
         let mut command = Command::new(binary("tenured-gateway"));
         command.arg("keys").args(arguments).args(["--keys-in-store", "--upstream", &self.upstream]);
-        command.arg("--state-dir").arg(self.dir.path().join("state"));
+        command.arg("--state-dir").arg(self.state_dir());
         command.output().expect("it can be run")
     }
 

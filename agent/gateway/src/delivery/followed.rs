@@ -40,6 +40,8 @@ const JUST_AFTER: Duration = Duration::from_millis(2);
 #[derive(Debug)]
 pub struct Followed {
     pub tenant: Arc<str>,
+    /// The mailboxes that the run before may have told proxies of.
+    pub(super) before: Vec<Arc<str>>,
     table: Mutex<Table>,
     /// Counts readings that changed something.
     news: watch::Sender<u64>,
@@ -50,9 +52,10 @@ pub struct Followed {
 }
 
 impl Followed {
-    pub(super) fn new(tenant: Arc<str>) -> Followed {
+    pub(super) fn new(tenant: Arc<str>, before: Vec<Arc<str>>) -> Followed {
         Followed {
             tenant,
+            before,
             table: Mutex::default(),
             news: watch::Sender::new(0),
             changed: Notify::new(),
@@ -225,6 +228,9 @@ impl Reader {
             let mut table = self.followed.table();
             let was_reset = version < table.version();
             let changes = table.take(reading);
+            if *self.followed.readings.borrow() == 0 {
+                table.remove_all_but_routes(&self.followed.before);
+            }
             (changes, table.is_exact(), was_reset)
         };
         if was_reset {

@@ -5,6 +5,7 @@
 //! | `followed.rs` | the routes of a tenant, read again when they change, as long as somebody follows them |
 //! | `proxies.rs` | which proxies there are: those of the configuration, and those that the store knows |
 //! | `proxy.rs`, `dial.rs` | the task that tells one proxy, and its connection |
+//! | `told.rs` | what proxies may have been told, kept over the end of a gateway |
 //! | `numbers.rs` | numbers for Prometheus |
 
 mod dial;
@@ -12,6 +13,7 @@ mod followed;
 mod numbers;
 mod proxies;
 mod proxy;
+mod told;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -29,6 +31,7 @@ use self::followed::Reader;
 pub use self::numbers::Numbers;
 use self::proxies::Proxies;
 pub use self::proxies::{Listed, NotRegistered, Registration};
+pub use self::told::Told;
 use crate::store::Store;
 
 /// Tenants whose routes are followed at a time.
@@ -45,6 +48,7 @@ pub struct Delivery {
     pub numbers: Numbers,
     tenants: Mutex<HashMap<Arc<str>, Tenant>>,
     proxies: Proxies,
+    told: Told,
 }
 
 #[derive(Debug)]
@@ -55,11 +59,11 @@ struct Tenant {
 }
 
 impl Delivery {
-    /// Over a store of this kind.
-    pub fn new(store: Store, kind: &str, numbers: Numbers) -> Delivery {
+    /// Over a store of this kind, after a run that told this.
+    pub fn new(store: Store, kind: &str, numbers: Numbers, told: Told) -> Delivery {
         let is_shared = kind != "embedded";
         let (tenants, proxies) = (Mutex::default(), Proxies::default());
-        Delivery { store, is_shared, numbers, tenants, proxies }
+        Delivery { store, is_shared, numbers, tenants, proxies, told }
     }
 
     /// The routes of a tenant, which are read as long as somebody has them. `None` if those of too many tenants are.
@@ -71,7 +75,8 @@ impl Delivery {
         if tenants.len() >= TENANTS_MAX {
             return None;
         }
-        let followed = Arc::new(Followed::new(Arc::clone(tenant)));
+        let followed =
+            Arc::new(Followed::new(Arc::clone(tenant), self.told.before(tenant).to_vec()));
         let reader = Reader::new(Arc::clone(&followed), self.store.clone(), self.is_shared);
         let reader = AbortOnDropHandle::new(tokio::spawn(reader.run()));
         let used_at = clock::now();

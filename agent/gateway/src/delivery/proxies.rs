@@ -23,9 +23,10 @@ use tokio_util::task::AbortOnDropHandle;
 use tracing::{info, warn};
 use uuid::{Builder, Uuid};
 
-use super::Delivery;
 use super::dial::is_address;
 use super::proxy::{Proxy, Standing};
+use super::told::Note;
+use super::{Delivery, Followed};
 use crate::access::Access;
 use crate::routes::{PROXIES_MAX, ranges};
 
@@ -188,6 +189,7 @@ impl Delivery {
 
     /// Tells those proxies that there are, and keeps those registered that are reached. Ends when it is dropped.
     pub async fn run(&self, access: &Access, configured: &[Registration]) {
+        let mut note = Note::default();
         loop {
             let now = clock::now();
             // While the store is away those are told that were known.
@@ -195,10 +197,17 @@ impl Delivery {
                 self.tell_those(now, wanted(access, configured, members));
             }
             self.renew(now).await;
+            note.keep(&self.told, &self.told_of()).await;
             self.count();
             self.sweep(now);
             let _ = timeout(LOOK_EVERY, self.proxies.registered.notified()).await;
         }
+    }
+
+    /// The routes that proxies are told of.
+    fn told_of(&self) -> Vec<Arc<Followed>> {
+        let tenants: BTreeSet<_> = self.running().keys().map(|(of, _)| Arc::clone(of)).collect();
+        self.followed().into_iter().filter(|it| tenants.contains(&it.tenant)).collect()
     }
 
     /// The sessions of the proxies that registered, the oldest first.

@@ -54,6 +54,7 @@ impl Proxy {
         let mut news = self.followed.news();
         let (mut queue, mut place) = (Queue::default(), Place::default());
         let (mut pushes, mut under_way) = (FuturesUnordered::new(), HashMap::new());
+        queue.may_know(&self.followed.before);
         // Readings from now on wake it up again.
         place = self.catch_up(&mut queue, place);
         loop {

@@ -96,6 +96,11 @@ pub enum Outcome {
 }
 
 impl Queue {
+    /// The proxy may have routes of these mailboxes.
+    pub fn may_know(&mut self, mailboxes: &[Arc<str>]) {
+        self.told.extend(mailboxes.iter().cloned());
+    }
+
     /// The proxy is to be told of a change.
     pub fn change(&mut self, now: Boottime, Change { mailbox, state }: Change) {
         let removed_at = match state {

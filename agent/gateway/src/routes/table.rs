@@ -151,6 +151,22 @@ impl Table {
         changes
     }
 
+    /// The mailboxes that have a route, or had one, as far as that is remembered.
+    pub fn mailboxes(&self) -> Vec<Arc<str>> {
+        self.states.keys().cloned().collect()
+    }
+
+    /// Of these mailboxes readers may know routes: those that are not there are removed.
+    pub fn remove_all_but_routes(&mut self, mailboxes: &[Arc<str>]) {
+        for mailbox in mailboxes {
+            if !self.states.contains_key(mailbox) {
+                let mailbox = Arc::clone(mailbox);
+                self.set(&Change { mailbox, state: State::Removed(self.version) });
+            }
+        }
+        self.forget();
+    }
+
     /// The changes that a reader lacks that resumes from this stamp, which any gateway may have told it.
     pub fn since(&self, stamp: u64) -> Lack {
         match self.exact.get(&(stamp / 2)) {
@@ -396,6 +412,15 @@ pub(super) mod tests {
         assert!(matches!(table.since(stamp(50)), Lack::Snapshot(_)));
         assert!(matches!(table.after(place), Lack::Snapshot(_)));
         assert_eq!((table.version(), table.routes().count()), (2, 1));
+    }
+
+    #[test]
+    fn what_a_run_before_told_is_removed_unless_it_is_there() {
+        let mut table = Table::default();
+        take(&mut table, 5, vec![route("a", 3)], vec![]);
+        table.remove_all_but_routes(&["a", "b"].map(Arc::from));
+        assert_eq!(names(&table.after(Place::default())), [("a", true), ("b", false)]);
+        assert_eq!(table.mailboxes(), ["a", "b"].map(Arc::from));
     }
 
     #[test]
