@@ -44,7 +44,7 @@ fn opened(gateway: &Gateway) -> TcpStream {
 fn flood(gateway: &Gateway, first: &[u8], next: impl Fn(u32) -> Vec<u8>) -> Option<usize> {
     let mut stream = opened(gateway);
     let mut reader = stream.try_clone().unwrap();
-    // What is answered is read: the gateway may not just wait for that.
+    // The answers are read: the gateway may not just wait for that.
     let reading =
         thread::spawn(move || while reader.read(&mut [0; 65_536]).is_ok_and(|it| it > 0) {});
     let mut sent = first.len();

@@ -80,7 +80,7 @@ fn nothing_is_held(gateway: &Gateway) {
 
 const NO_UTF8: &[u8] = b"a\xff\xfe";
 
-/// What is wrong with any text of a call.
+/// Texts that are wrong in any call.
 fn wrong_texts(field: &str, least: usize) -> Vec<(Sent, [String; 2])> {
     let rule = format!("must have {least} to 200 bytes and no control characters");
     let mut wrong = vec![
@@ -235,7 +235,7 @@ fn a_message_that_is_too_long_is_refused_and_the_connection_goes_on() {
         let answer = runners.raw_with("a", HEARTBEAT, &[], &json!({"zeros": 4 << 20}));
         assert_eq!(answer["code"], "RESOURCE_EXHAUSTED", "{answer}");
     }
-    // What would be 64 MiB.
+    // It would be 64 MiB.
     let bomb = runners.raw_with("a", HEARTBEAT, &[], &json!({"zeros": 64 << 20, "gzip": true}));
     assert_eq!(bomb["code"], "UNIMPLEMENTED", "{bomb}");
     let kib = rss_kib(gateway.pid()) - before;
@@ -247,7 +247,7 @@ fn a_message_that_is_too_long_is_refused_and_the_connection_goes_on() {
     assert_eq!(runners.heartbeat("a", "runner-01")["lease_renewed"], true);
 }
 
-/// What curl prints of a call by HTTP/2 with these bytes as its body.
+/// The output of curl for a call by HTTP/2 with these bytes as its body.
 fn curl(gateway: &Gateway, path: &str, args: &[&str], body: &[u8]) -> String {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), body).unwrap();

@@ -1,4 +1,4 @@
-//! Who may do what in the control plane: keys and certificates, TLS, and what the audit trail says of it.
+//! The rights of callers of the control plane: keys and certificates, TLS, and what the audit trail says of it.
 
 use std::fs;
 
@@ -85,7 +85,7 @@ fn the_bounds_of_a_key_hold_in_every_service() {
     runners.open("acme elsewhere", &gateway, &other);
     assert_eq!(runners.acquire("free", "r")["success"], true);
 
-    // Of another tenant: neither its mailboxes nor its routes.
+    // Another tenant is closed to it: neither its mailboxes nor its routes.
     for what in ["acquire", "heartbeat", "release"] {
         let answer = runners.call(what, "acme elsewhere", &of_runner("r"));
         is_refused(&answer, "PERMISSION_DENIED", "tenants");
@@ -228,7 +228,7 @@ fn a_runner_lives_over_tls_and_its_certificate_names_it() {
     });
     runners.open_secure("no certificate", &gateway, &authority, None);
     is_refused(&runners.acquire("no certificate", "r"), "UNAUTHENTICATED", "");
-    // Who trusts another authority, and who speaks no TLS.
+    // One trusts another authority, one speaks no TLS, and one speaks it to a gateway that does not.
     runners.open_secure("stranger", &gateway, &stranger, None);
     runners.open("plain", &gateway, &json!({}));
     let plain = Gateway::start("embedded:");

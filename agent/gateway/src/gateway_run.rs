@@ -1,11 +1,11 @@
-//! Which gateway this is, and which run of it.
+//! The id of this gateway, and of its run.
 
 use std::fs;
 use std::path::Path;
 
 use crate::mailbox::GatewayRun;
 
-/// What says which gateway this is. A gateway with a copy of it would be taken for this one.
+/// The file with the id of the gateway. A gateway with a copy of it would be taken for this one.
 const FILE: &str = "gateway-id";
 
 /// The run that begins. A gateway that cannot keep it is another one at each start: runners then wait longer before they go on.

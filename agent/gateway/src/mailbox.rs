@@ -261,7 +261,7 @@ pub enum Connection {
     Unknown,
 }
 
-/// What a connection was told of a mailbox that another one has.
+/// The last word to a connection, of a mailbox that another one has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Told {
     /// That it is another process's, by which it is.
@@ -270,7 +270,7 @@ pub enum Told {
     Unsure { at: Boottime, unbeaten: Duration },
 }
 
-/// What becomes of a heartbeat over another connection than the holder's.
+/// The outcome of a heartbeat over another connection than the holder's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Following {
     /// The holder's connection is gone, and this process is taken for the same: it gets a lease of its own if nobody

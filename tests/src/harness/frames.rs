@@ -1,6 +1,6 @@
 //! HTTP/2, frame by frame, as no library sends it.
 
-/// What a connection begins with.
+/// The beginning of a connection.
 pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// Kinds of frames.
 pub const DATA: u8 = 0;
@@ -14,7 +14,7 @@ pub const RST_STREAM: u8 = 3;
 pub const SETTINGS: u8 = 4;
 /// A promise of an answer.
 pub const PUSH_PROMISE: u8 = 5;
-/// Whether the other side is there.
+/// A question to the other side, to see that it is there.
 pub const PING: u8 = 6;
 /// The end of a connection.
 pub const GOAWAY: u8 = 7;

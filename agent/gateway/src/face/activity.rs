@@ -1,4 +1,4 @@
-//! What happens on a connection, so that one on which nothing does is noticed.
+//! The activity on a connection, so that one on which nothing does is noticed.
 
 use std::collections::HashMap;
 use std::pin::Pin;
@@ -22,7 +22,7 @@ const FRAMES_MAX: u32 = 1000;
 const FRAMES_PER_SECOND: u32 = 100;
 const FRAMES_PER_PART: u32 = 4;
 
-/// What happens on a connection.
+/// The activity on a connection.
 #[derive(Debug)]
 pub(super) struct Activity(Mutex<State>);
 

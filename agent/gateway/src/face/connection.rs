@@ -55,7 +55,7 @@ const RESET_FOR_ERRORS_MAX: usize = 64;
 const PING_EVERY: Duration = Duration::from_secs(20);
 const PONG_WITHIN: Duration = Duration::from_secs(10);
 
-/// What all connections share.
+/// The parts that all connections share.
 #[derive(Clone)]
 pub(super) struct Shared {
     pub(super) service: TowerToHyperService<Router>,

@@ -15,7 +15,7 @@ const DATA: u8 = 0;
 const HEADERS: u8 = 1;
 /// Bytes before the content of a frame.
 const HEAD: usize = 9;
-/// What a connection of HTTP/2 begins with, and how long that is.
+/// The beginning of a connection of HTTP/2, and the length of all of it.
 const PREFACE: &[u8; HEAD] = b"PRI * HTT";
 const PREFACE_LENGTH: usize = 24;
 
@@ -26,7 +26,7 @@ struct Frames {
     filled: usize,
     /// Bytes to the next frame.
     skip: usize,
-    /// What came first is known.
+    /// The beginning was read.
     is_begun: bool,
     /// It is no HTTP/2, and has no frames.
     is_other: bool,

@@ -162,7 +162,7 @@ impl Asked {
         }
     }
 
-    /// What the connection of a run that did not name itself was told of the mailbox.
+    /// The last word to the connection of a run that did not name itself, of the mailbox.
     pub(super) fn told(&self) -> Option<Told> {
         self.line.told(self.matter())
     }

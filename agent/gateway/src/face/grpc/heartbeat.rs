@@ -30,7 +30,7 @@ struct Renewing {
     status: Option<Arc<str>>,
 }
 
-/// What a heartbeat is about.
+/// The lease that a heartbeat is about.
 enum Found {
     Own(Renewing),
     /// The lease of another process of the same runner id, or of the caller's former connection.
