@@ -92,7 +92,9 @@ mod tests {
     fn the_status_is_one_line() {
         let health = |state, last_error: Option<&str>| Health {
             state,
+            reach: None,
             last_error: last_error.map(str::to_owned),
+            last_error_at: None,
             grants_nothing: None,
         };
         let of_yesterday = health(UpstreamState::Up, Some("of yesterday"));

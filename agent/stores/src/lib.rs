@@ -23,12 +23,17 @@ use tenure_core::time::Boottime;
 use tenure_wire::{Check, UpstreamState};
 
 use self::relay::Relay;
+pub use self::remote::{Outage, Reach};
 
 /// The health of the upstream, for people.
 #[derive(Debug, Clone)]
 pub struct Health {
     pub state: UpstreamState,
+    /// Since when it is reached, or not; `None` where there is nothing to reach.
+    pub reach: Option<Reach>,
     pub last_error: Option<String>,
+    /// When that was.
+    pub last_error_at: Option<Boottime>,
     /// Why nothing can be granted now, if that is for a reason of this host.
     pub grants_nothing: Option<String>,
 }

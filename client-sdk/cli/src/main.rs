@@ -80,6 +80,7 @@ async fn dispatch(cli: &Cli) -> Result<u8, Failure> {
         Command::Observe(args) => show::observe(args, &client).await,
         Command::Routes(args) => show::routes(args, &client).await,
         Command::Revoke(args) => show::revoke(args, &client).await,
+        Command::Limit(args) => show::limit(args, &client).await,
         Command::Completions { .. } | Command::Man { .. } | Command::Held(_) => Ok(()),
     };
     done.map(|()| 0)

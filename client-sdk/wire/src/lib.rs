@@ -34,6 +34,6 @@ pub use register::{
 pub use session::{Beat, Checkpoint, Checkpointed, HoldView, Role};
 pub use standing::{Holder, Revoke, Revoked, Route, Routes, Standing, Waiter};
 pub use status::{
-    AgentStatus, LatenessStatus, QuarantineEnded, SessionStatus, Status, UpstreamState,
+    AgentStatus, LatenessStatus, Outage, QuarantineEnded, SessionStatus, Status, UpstreamState,
     UpstreamStatus,
 };

@@ -62,6 +62,16 @@ pub struct LatenessStatus {
     pub p999_us: u64,
 }
 
+/// A time in which the upstream was not reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Outage {
+    /// How long it lasted, ms.
+    pub lasted_ms: u64,
+    /// How long ago it ended, ms.
+    pub ended_ms: u64,
+}
+
 /// The upstream.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -75,9 +85,18 @@ pub struct UpstreamStatus {
     pub address: Option<String>,
     /// Its guarantee.
     pub guarantee: String,
-    /// The last error.
+    /// How long it has been reached, or else has not been, ms; absent when it is in the agent itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since_ms: Option<u64>,
+    /// The last time that it was not reached and came back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outage: Option<Outage>,
+    /// The last error; for 10 s after it is over.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_error: Option<String>,
+    /// How long ago that was, ms.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_error_ms: Option<u64>,
     /// How late beats were sent.
     pub beat_lateness: LatenessStatus,
 }

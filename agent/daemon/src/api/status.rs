@@ -1,12 +1,13 @@
 //! `GET /v1/status`.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::extract::State;
 use axum::response::Response;
 use tenure_core::keeper::{StatusCursor, StatusPage};
 use tenure_host::clock;
-use tenure_wire::{AgentStatus, Problem, Status, UpstreamStatus};
+use tenure_wire::{AgentStatus, Outage, Problem, Status, UpstreamStatus};
 
 use super::context::Context;
 use super::query::{Paged, Pairs, Queried, Query};
@@ -60,6 +61,8 @@ pub(super) async fn status(
     let view = context.heart.status(connection.caller(), page).await?;
     let probe = context.heart.probe().await?;
     let about = &context.about;
+    let (now, reach) = (clock::now(), probe.health.reach);
+    let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
     let status = Status {
         agent: AgentStatus {
             version: about.agent.version.clone(),
@@ -67,9 +70,8 @@ pub(super) async fn status(
             host_id: about.agent.host_id.clone(),
             host: about.host.clone(),
             boot_id: about.boot_id,
-            uptime_ms: u64::try_from(clock::now().since(context.started).as_millis())
-                .unwrap_or(u64::MAX),
-            boottime_ns: Some(clock::now().as_nanos()),
+            uptime_ms: ms(now.since(context.started)),
+            boottime_ns: Some(now.as_nanos()),
             sessions: view.sessions,
             holds: view.holds.iter().map(|[held, jeopardy, _]| held + jeopardy).sum(),
             waiters: view.holds.iter().map(|[_, _, waiting]| waiting).sum(),
@@ -79,7 +81,13 @@ pub(super) async fn status(
             state: probe.health.state,
             address: about.address.clone(),
             guarantee: about.agent.guarantee.clone(),
+            since_ms: reach.map(|reach| ms(now.since(reach.since))),
+            outage: reach.and_then(|reach| reach.outage).map(|outage| Outage {
+                lasted_ms: ms(outage.ended.since(outage.began)),
+                ended_ms: ms(now.since(outage.ended)),
+            }),
             last_error: probe.health.last_error,
+            last_error_ms: probe.health.last_error_at.map(|at| ms(now.since(at))),
             beat_lateness: probe.lateness,
         },
         sessions: view.visible,

@@ -135,8 +135,13 @@ mod tests {
     use super::*;
 
     fn probe(state: UpstreamState, last_error: Option<&str>, holds: [[u64; 3]; 4]) -> Probe {
-        let health =
-            Health { state, last_error: last_error.map(str::to_owned), grants_nothing: None };
+        let health = Health {
+            state,
+            reach: None,
+            last_error: last_error.map(str::to_owned),
+            last_error_at: None,
+            grants_nothing: None,
+        };
         Probe { health, lateness: Default::default(), sessions: 12, holds }
     }
 

@@ -55,7 +55,7 @@ pub(super) async fn healthz(State(face): State<Arc<Face>>) -> Result<Json<Health
     })?;
     let health = health.map_err(|gone| Refused::new(Code::Stopping, gone.to_string()))?;
     let (kind, guarantee) = (face.info.kind.clone(), face.info.guarantee.clone());
-    let tenure_stores::Health { state, last_error, grants_nothing } = health;
+    let tenure_stores::Health { state, last_error, grants_nothing, .. } = health;
     let store = StoreHealth { kind, guarantee, state, last_error, grants_nothing };
     Ok(Json(Healthz { version: env!("CARGO_PKG_VERSION"), store }))
 }

@@ -303,10 +303,13 @@ impl<B: Backend> Upstream for Driver<B> {
             _ if down.is_some() => UpstreamState::Down,
             _ => UpstreamState::Connecting,
         };
+        let last = self.last_error.as_ref().filter(|_| down.is_none());
+        let last_error_at = last.map(|(at, _)| *at);
         let last_error = down
-            .or_else(|| self.last_error.as_ref().map(|(_, error)| error.clone()))
+            .or_else(|| last.map(|(_, error)| error.clone()))
             .or_else(|| self.feed.refused.get());
-        Health { state, last_error, grants_nothing: None }
+        let reach = Some(self.links.dialer.reach());
+        Health { state, reach, last_error, last_error_at, grants_nothing: None }
     }
 
     fn examine(&self) -> Examination {

@@ -12,6 +12,7 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 
 use super::connect_error::ConnectError;
 use super::hints::{ConnectionHints, HintSink};
+use super::reach::Reach;
 use super::reconnect::Reconnect;
 
 /// Calls of beats on their way at once. The server runs what it finds on a connection in one go: more
@@ -127,6 +128,8 @@ pub struct Dialer<D> {
     logged: Mutex<Vec<String>>,
     /// Wakes links that wait for their next attempt, when another one is up.
     recovered: Notify,
+    /// By the connection for beats.
+    reach: Mutex<Reach>,
 }
 
 /// The state of a link.
@@ -186,7 +189,8 @@ impl<D> Dialer<D> {
 
     /// A dialer whose store goes by another clock than the machine's.
     pub fn with_clock(connector: D, clock: fn() -> Boottime) -> Dialer<D> {
-        Dialer { connector, clock, logged: Mutex::default(), recovered: Notify::new() }
+        let reach = Mutex::new(Reach::new(clock()));
+        Dialer { connector, clock, logged: Mutex::default(), recovered: Notify::new(), reach }
     }
 
     pub(super) fn now(&self) -> Boottime {
@@ -211,6 +215,19 @@ impl<D> Dialer<D> {
     pub(super) fn succeeded(&self) {
         self.logged.lock().unwrap_or_else(PoisonError::into_inner).clear();
         self.recovered.notify_waiters();
+    }
+
+    /// A connection is up, or is not any more.
+    pub(super) fn changed(&self, purpose: Purpose, is_up: bool) {
+        if purpose == Purpose::Beats {
+            let mut reach = self.reach.lock().unwrap_or_else(PoisonError::into_inner);
+            reach.change((self.clock)(), is_up);
+        }
+    }
+
+    /// Since when the store is reached, or not.
+    pub(super) fn reach(&self) -> Reach {
+        *self.reach.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits until another link is up.

@@ -119,6 +119,7 @@ impl<D: Connector> Reconnect<D> {
             sink.connected(generation);
         }
         self.phase.send_replace(Phase::Up(connected));
+        self.dialer.changed(self.purpose, true);
         self.dialer.succeeded();
         let overflown = async {
             match &self.sink {
@@ -154,6 +155,7 @@ impl<D: Connector> Reconnect<D> {
         }
         // First the phase: whoever hears of the loss must not meet the old connection.
         self.phase.send_replace(phase);
+        self.dialer.changed(self.purpose, false);
         if let Some(sink) = &self.sink {
             sink.disconnected();
         }

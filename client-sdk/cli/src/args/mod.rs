@@ -2,6 +2,7 @@
 
 pub(crate) mod duration;
 mod held;
+mod limit;
 mod lock;
 pub(crate) mod name;
 mod revoke;
@@ -15,6 +16,7 @@ use tenure::wire::Kind;
 use uuid::Uuid;
 
 pub(crate) use held::HeldArgs;
+pub(crate) use limit::LimitArgs;
 pub(crate) use revoke::RevokeArgs;
 pub(crate) use run::{OnLost, RunArgs, Tether};
 
@@ -83,8 +85,8 @@ Examples:
     Socket,
     /// Shows the agent, its upstream, and your sessions and holds
     ///
-    /// Root and the agent's own user see everybody's. Exit status 69 when the agent cannot be
-    /// reached.
+    /// Root and the agent's own user see everybody's. Exit status 1 while the upstream is down, and 69
+    /// when the agent cannot be reached.
     #[command(after_help = "\
 Examples:
   tenure status
@@ -135,6 +137,15 @@ Examples:
   sudo tenure revoke leader cleanup --reason 'upgrade of the database' --for 10m
   sudo tenure revoke semaphore encode --token 1763450000000000")]
     Revoke(RevokeArgs),
+    /// Shows how many permits a semaphore has, or changes it for everybody
+    ///
+    /// Whoever may have a permit may change the limit. Nobody loses a permit: a lower limit holds as
+    /// permits come back. A limit lasts as long as somebody holds or waits.
+    #[command(after_help = "\
+Examples:
+  tenure limit encode
+  tenure limit encode 8")]
+    Limit(LimitArgs),
     /// Checks the socket, your rights, the agent, its upstream, the page and the clock
     ///
     /// Has the agent examine its upstream, which only root and the agent's own user may ask for. Every

@@ -4,6 +4,7 @@ mod doctor;
 mod events;
 mod glob;
 mod holds;
+mod limit;
 mod log;
 mod resource;
 mod revoke;
@@ -18,6 +19,7 @@ use tokio::time::timeout;
 
 pub(crate) use doctor::doctor;
 pub(crate) use events::{events, observe};
+pub(crate) use limit::limit;
 pub(crate) use log::log;
 pub(crate) use resource::{routes, standing};
 pub(crate) use revoke::revoke;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tenure::client::Client;
-use tenure::wire::{DEFAULT_TENANT, Routes, Standing};
+use tenure::wire::{DEFAULT_TENANT, Holder, Routes, Standing};
 
 use super::ask;
 use super::table::{Cell, Look, Screen, Table, or_dash, visible};
@@ -70,6 +70,16 @@ pub(super) fn render(standing: &Standing, coloured: bool) -> String {
     let mut out = title + "\n";
     if !table.is_empty() {
         out.push_str(&table.render(Screen { coloured, width: None }));
+    }
+    for Holder { host, name, kept_ms, .. } in holders {
+        if let Some(ms) = kept_ms {
+            let left = brief(Duration::from_millis(*ms));
+            out.push_str(&format!(
+                "{} on {} has let go; it is kept from others for {left} more\n",
+                visible(name),
+                visible(host)
+            ));
+        }
     }
     for (listed, all, what) in
         [(holders.len(), *holding, "held"), (waiters.len(), *waiting, "waiting")]
@@ -143,7 +153,7 @@ fn render_routes(routes: &Routes, coloured: bool) -> String {
 
 #[cfg(test)]
 mod tests {
-    use tenure::wire::{Holder, Kind, Waiter};
+    use tenure::wire::{Kind, Waiter};
 
     use super::*;
 

@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use tenure::client::Client;
-use tenure::wire::{Status, UpstreamState};
+use tenure::wire::{Status, UpstreamState, UpstreamStatus};
 use tokio::time::sleep;
 
 use super::ask;
 use super::holds::{self, Choice};
 use super::table::{Look, Screen, visible};
 use crate::args::StatusArgs;
+use crate::exit;
 use crate::failure::{Failure, brief};
 use crate::output::{print, print_json};
 
@@ -40,11 +41,24 @@ pub(crate) async fn status(args: &StatusArgs, client: &Client) -> Result<(), Fai
             print(&format!("{home}{}", render(&status, &choice, screen)))?;
         }
         if !args.watch {
-            return Ok(());
+            return is_up(&status.upstream);
         }
         #[expect(clippy::disallowed_methods, reason = "the pace of a display")]
         sleep(WATCH_EVERY).await;
     }
+}
+
+/// Fails while the upstream is away, for whoever goes by the exit status.
+fn is_up(upstream: &UpstreamStatus) -> Result<(), Failure> {
+    if upstream.state != UpstreamState::Down {
+        return Ok(());
+    }
+    let since = upstream.since_ms.map(|ms| format!(" for {}", brief(Duration::from_millis(ms))));
+    let line = format!(
+        "status: the upstream is down{}: nothing is granted, and what is held runs out; see `tenure doctor`",
+        since.unwrap_or_default()
+    );
+    Err(Failure::new(exit::REFUSED, line))
 }
 
 pub(super) fn upstream_look(state: UpstreamState) -> (&'static str, Look) {
@@ -74,14 +88,17 @@ fn render(status: &Status, choice: &Choice<'_>, screen: Screen) -> String {
     let (word, look) = upstream_look(upstream.state);
     let at = upstream.address.as_ref().map(|address| format!(" at {}", visible(address)));
     line(format!(
-        "upstream  {} {}{}, {}",
+        "upstream  {} {}{}{}, {}",
         upstream.kind,
         look.paint(word, coloured),
+        since(upstream),
         at.unwrap_or_default(),
         upstream.guarantee
     ));
     if let Some(error) = &upstream.last_error {
-        line(format!("          last error: {}", visible(error)));
+        let ago =
+            upstream.last_error_ms.map(|ms| format!(", {} ago", brief(Duration::from_millis(ms))));
+        line(format!("          last error{}: {}", ago.unwrap_or_default(), visible(error)));
     }
     let beats = &upstream.beat_lateness;
     line(format!(
@@ -104,6 +121,18 @@ fn render(status: &Status, choice: &Choice<'_>, screen: Screen) -> String {
     ));
     out.push_str(&holds::render(sessions, choice, screen));
     out
+}
+
+/// ` for 3m (was down 12s before)`.
+fn since(upstream: &UpstreamStatus) -> String {
+    let Some(ms) = upstream.since_ms else { return String::new() };
+    let since = format!(" for {}", brief(Duration::from_millis(ms)));
+    match upstream.outage {
+        Some(outage) if upstream.state == UpstreamState::Up => {
+            format!("{since} (was down {} before)", brief(Duration::from_millis(outage.lasted_ms)))
+        }
+        _ => since,
+    }
 }
 
 /// `1 hold`, `2 holds`.

@@ -256,7 +256,9 @@ async fn beat(mut inbox: Inbox, notes: mpsc::UnboundedSender<Noted>, beats: Arc<
             Message::Probe(reply) => {
                 let health = Health {
                     state: UpstreamState::Down,
+                    reach: None,
                     last_error: Some("refused".into()),
+                    last_error_at: None,
                     grants_nothing: None,
                 };
                 let lateness = Default::default();
