@@ -179,3 +179,30 @@ fn a_store_that_stands_still_costs_no_lease_and_gives_none_twice() {
     assert_eq!(kept["token"], before[0]["token"]);
     assert_eq!(after.len(), 3, "one holder each: {after:?}");
 }
+
+#[test]
+fn a_call_that_was_given_up_takes_no_lease_from_the_one_that_repeats_it() {
+    let mut server = RedisServer::start();
+    let gateway = Gateway::start(&server.url());
+    let mut runners = RfcRunners::start();
+    runners.open("a", &gateway, &json!({}));
+    runners.open("named", &gateway, &json!({"x-tenure-incarnation": "1"}));
+    for (round, channel) in (0..6).zip(["a", "named"].into_iter().cycle()) {
+        let fields = json!({"mailbox_id": format!("{round}@p"), "runner_id": "r"});
+        // The connection is there, with all that it takes.
+        runners.call("heartbeat", channel, &fields);
+        server.pause();
+        let given_up = runners.begin_within("acquire", channel, &fields, 0.05);
+        assert_eq!(runners.result(given_up)["code"], "DEADLINE_EXCEEDED");
+        let repeated = runners.begin_within("acquire", channel, &fields, 20.0);
+        // It is under way, too, when another call has been given up.
+        let late = runners.begin_within("heartbeat", channel, &fields, 0.05);
+        runners.result(late);
+        server.resume();
+        assert_eq!(runners.result(repeated)["success"], true);
+        for _ in 0..20 {
+            let beat = runners.call("heartbeat", channel, &fields);
+            assert_eq!(beat["lease_renewed"], true, "{channel}: {beat}");
+        }
+    }
+}
