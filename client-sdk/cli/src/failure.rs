@@ -132,6 +132,10 @@ pub(crate) struct Who<'a>(pub(crate) &'a Holder);
 impl fmt::Display for Who<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Holder { host, name, since_ms, token, pid, uid, .. } = self.0;
+        // Every grant of an agent has a token.
+        if *token == 0 {
+            return write!(f, "a program without Tenure (no token; lock value {name})");
+        }
         write!(f, "{name} on {host} (")?;
         if let Some(pid) = pid {
             write!(f, "pid {pid}, ")?;
@@ -215,5 +219,13 @@ mod tests {
             "--max-hold is 1ms; the rule: 100ms to 1d; x",
         );
         check("name is 'ms'; ms", "name is 'ms'; ms");
+    }
+
+    #[test]
+    fn a_holder_of_another_program_is_called_so() {
+        let foreign =
+            Holder { host: "unknown".to_owned(), name: "a510b8bc".to_owned(), ..Holder::default() };
+        let said = Who(&foreign).to_string();
+        assert_eq!(said, "a program without Tenure (no token; lock value a510b8bc)");
     }
 }

@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use uuid::Uuid;
 
 use crate::ANSWER_MAX;
-use crate::failure::{brief, ordinal};
+use crate::failure::{Who, brief, ordinal};
 use crate::output::say;
 
 /// A shorter wait is not worth a word.
@@ -118,6 +118,9 @@ fn line(what: &str, standing: &Result<Standing, CallError>, position: Option<u64
 
 fn who(holder: &Holder) -> String {
     let Holder { host, name, since_ms, token, .. } = holder;
+    if *token == 0 {
+        return Who(holder).to_string();
+    }
     format!("{name} on {host} for {} (token {token})", brief(Duration::from_millis(*since_ms)))
 }
 

@@ -1,0 +1,69 @@
+//! `tenure status` on a terminal: it fits, and colours are where they are wanted.
+
+use std::process::{Command, Stdio};
+
+use serde_json::json;
+use tenure_tests::harness::{Agent, Client, binary};
+
+/// What `tenure status` shows on a terminal of so many columns.
+#[track_caller]
+fn on_a_terminal(agent: &Agent, columns: usize, variables: &[(&str, &str)]) -> String {
+    let line = format!("stty rows 24 cols {columns}; exec {} status", binary("tenure").display());
+    let mut command = Command::new("script");
+    command.args(["-qec", &line, "/dev/null"]).env("TENURE_SOCKET", agent.socket());
+    command.env("TERM", "xterm").env_remove("NO_COLOR").envs(variables.iter().copied());
+    let output = command.stdin(Stdio::null()).output().expect("script(1) is there");
+    let shown = String::from_utf8(output.stdout).expect("output is UTF-8");
+    assert!(output.status.success(), "{shown}");
+    shown.replace('\r', "")
+}
+
+fn without_colours(text: &str) -> String {
+    ["\x1b[31m", "\x1b[32m", "\x1b[33m", "\x1b[0m"]
+        .into_iter()
+        .fold(text.to_owned(), |text, colour| text.replace(colour, ""))
+}
+
+fn hold(agent: &Agent, count: usize) {
+    let mut http = agent.http();
+    let register = json!({"name": "nightly", "keepalive_ms": 600_000, "holds": count});
+    let session = http.register(&register).session;
+    for number in 0..count {
+        let name = format!("job-{number:04}{}", "-with-a-long-name".repeat(number % 7));
+        http.acquire(session, "leader", &name, &json!({"ttl_ms": 600_000}));
+    }
+}
+
+/// The table of holds, without its title.
+fn rows(shown: &str) -> Vec<&str> {
+    let table = shown.lines().skip_while(|line| !line.starts_with("Holds: ")).skip(1);
+    table.take_while(|line| !line.is_empty()).collect()
+}
+
+#[test]
+fn a_status_fits_the_terminal() {
+    let agent = Agent::start();
+    let shown = on_a_terminal(&agent, 80, &[]);
+    assert!(shown.ends_with("\nYou have no sessions here.\n"), "{shown}");
+    for count in [5, 500] {
+        let agent = Agent::start();
+        hold(&agent, count);
+        for columns in [80, 200] {
+            let shown = on_a_terminal(&agent, columns, &[]);
+            assert!(shown.contains("\x1b[32mheld\x1b[0m"), "coloured: {shown}");
+            let plain = without_colours(&shown);
+            let rows = rows(&plain);
+            assert_eq!(rows.len(), count + 1, "{plain}");
+            assert!(
+                rows[0].starts_with("  RESOURCE ") && rows[0].contains(" HELD FOR "),
+                "{plain}"
+            );
+            let fits = |row: &&str| row.chars().count() <= columns;
+            assert!(rows.iter().all(fits), "{columns}: {plain}");
+            assert_eq!(rows.iter().any(|row| row.contains('…')), columns == 80, "{plain}");
+            assert!(rows[1..].is_sorted(), "{plain}");
+        }
+        let shown = on_a_terminal(&agent, 80, &[("NO_COLOR", "1")]);
+        assert_eq!(shown, without_colours(&shown));
+    }
+}
