@@ -361,7 +361,9 @@ fn trying_once_with_the_request_of_a_wait_is_answered_at_once_and_leaves_the_wai
             assert!(bench.heard(stream).contains(&"released".to_owned()), "{kind} {wait}");
             if let Some(second) = second {
                 for ticket in [waiting, second] {
-                    assert_eq!(bench.reply(ticket).unwrap().unwrap_err().code(), Code::WaitTimeout);
+                    let refused = bench.reply(ticket).unwrap().unwrap_err();
+                    assert_eq!(refused.code(), Code::WaitTimeout);
+                    assert!(refused.holder().is_some(), "{kind}: it names who has it");
                 }
             }
         }
@@ -423,4 +425,21 @@ fn waiters_of_a_quarantine_are_told_their_places_and_served_in_order() {
             bench.pass(Duration::from_millis(10));
         }
     }
+}
+
+#[test]
+fn a_wait_whose_time_is_over_ends_soon_though_nobody_says_who_has_it() {
+    let mut bench = Bench::new();
+    let fields = json!({"kind": "leader", "name": "x"});
+    let holder = bench.register(json!({"tether": "process"}));
+    bench.hold(holder, fields.clone());
+    let session = bench.register(json!({"tether": "process"}));
+    let wait = json!({"kind": "leader", "name": "x", "wait": "block", "timeout_ms": 2000});
+    let ticket = bench.acquire(session, wait);
+    bench.pass(Duration::from_millis(1999));
+    bench.link = Link::Hung;
+    bench.pass(Duration::from_millis(251));
+    let refused = bench.reply(ticket).expect("it is over").unwrap_err();
+    assert_eq!(refused.code(), Code::WaitTimeout);
+    assert!(refused.holder().is_none());
 }
