@@ -2,13 +2,14 @@
 
 mod skew;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::StatusCode;
 use tenure_core::model::{
     Answer, Beat, BeatAnswer, Claim, ClaimAnswer, ClaimId, DenialRule, Failure, GoneReason, Owner,
-    Page, Request, Resource, SessionId, SessionRecord, StandingEntry, Subject, Terms,
+    Page, Request, Resource, Revocation, SessionId, SessionRecord, StandingEntry, Subject, Terms,
     UpstreamStanding,
 };
 use tenure_wire::{Attributes, Kind, Role, Route, Routes};
@@ -88,6 +89,34 @@ fn later() -> (Vec<Request>, Vec<(Operation, Answer)>) {
     let answer = Answer::Resources { resources, next: Some("r1".into()) };
     let page = Page { after: Some("r2".into()), limit: 7 };
     (vec![Request::Resources { page }], vec![(Operation::Resources, answer)])
+}
+
+fn revocation() -> Arc<Revocation> {
+    let (by, reason) = ("root on h".to_owned(), Some("\"upgrade\"".to_owned()));
+    Arc::new(Revocation { by, reason, for_ms: 7 })
+}
+
+#[test]
+fn an_agent_of_before_reads_a_revocation_without_its_words() {
+    let plain = || BeatAnswer::Gone(GoneReason::Revoked);
+    let answer = Answer::Renew(vec![plain(), BeatAnswer::Revoked(revocation())]);
+    let body = answer_body(answer.clone()).unwrap();
+    assert_eq!(Operation::Renew.read_answer(&body).unwrap(), answer);
+    let body: serde_json::Value = serde_json::from_slice(&body).unwrap();
+    let without = serde_json::to_vec(&serde_json::json!({"beats": body["beats"]})).unwrap();
+    let read = Operation::Renew.read_answer(&without).unwrap();
+    assert_eq!(read, Answer::Renew(vec![plain(), plain()]));
+    let request = Request::Revoke {
+        resource: resource(Kind::Leader),
+        token: None,
+        revocation: Some(revocation()),
+    };
+    let body = request_body(request.clone()).unwrap();
+    assert_eq!(Operation::Revoke.read_request(&body).unwrap(), request);
+    let mut body: serde_json::Value = serde_json::from_slice(&body).unwrap();
+    body.as_object_mut().unwrap().remove("revocation");
+    let read = Operation::Revoke.read_request(&serde_json::to_vec(&body).unwrap()).unwrap();
+    assert!(matches!(read, Request::Revoke { revocation: None, .. }));
 }
 
 #[test]
