@@ -63,7 +63,11 @@ fn the_letters_of_flock_mean_the_same() {
     taken("lock role -nqE 0 --ttl 1ms -- true", 64, "ttl");
     taken("run --leader role -c true", 64, "-- sh -c 'COMMAND'");
     taken("lock role --limit 2 -- true", 64, "cannot be used with");
-    taken("lock -- true", 64, "<NAME>");
+    taken(
+        "lock -- true",
+        64,
+        "required arguments were not provided: <NAME>; see `tenure lock --help`",
+    );
 }
 
 #[test]

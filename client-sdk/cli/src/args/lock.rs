@@ -1,9 +1,11 @@
 //! `tenure lock`: `tenure run` for those who look for a lock.
 
-use clap::Arg;
 use clap::builder::Resettable;
+use clap::{Arg, ArgGroup};
 
 pub(super) const LESS: &str = "More, with examples: --help, and `tenure run --help`";
+
+pub(super) const USAGE: &str = "tenure lock [OPTIONS] <NAME> -- <CMD>...";
 
 pub(super) const MORE: &str = "\
 Examples:
@@ -26,4 +28,9 @@ pub(super) fn arg(arg: Arg) -> Arg {
         id if OTHER_KINDS.contains(&id) => arg.hide(true),
         _ => arg,
     }
+}
+
+/// The name alone must be there.
+pub(super) fn group(resource: ArgGroup) -> ArgGroup {
+    resource.required(false)
 }

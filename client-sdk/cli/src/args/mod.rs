@@ -25,7 +25,8 @@ pub(crate) const NAME_MAX: usize = 200;
 
 const MORE: &str = "\
 Examples:
-  tenure run --leader cleanup -- ./cleanup.sh     one at a time in the whole fleet
+  tenure lock cleanup -- ./cleanup.sh             one at a time in the whole fleet
+  tenure run --semaphore gpu --limit 4 -- ./job   four at a time
   tenure status                                   the agent, its upstream, your holds
   tenure standing leader cleanup                  who holds it, and who waits
   tenure doctor                                   what is wrong, and the way out
@@ -65,7 +66,8 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     Run(Box<RunArgs>),
     /// Runs a command while holding a lock: `tenure run --leader NAME`
-    #[command(mut_args(lock::arg), after_long_help = lock::MORE, after_help = lock::LESS)]
+    #[command(mut_args(lock::arg), mut_group("ResourceArgs", lock::group), override_usage = lock::USAGE,
+        after_long_help = lock::MORE, after_help = lock::LESS)]
     Lock(Box<RunArgs>),
     Held(HeldArgs),
     /// Says that the command around which `tenure run` holds something gets on
