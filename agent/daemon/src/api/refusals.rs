@@ -173,7 +173,12 @@ fn upstream(error: &UpstreamError) -> String {
 }
 
 fn unavailable(cause: &str) -> String {
-    format!("the upstream does not answer ({cause}); `tenure doctor` tells more")
+    // Who refuses has answered.
+    let what = match cause.strip_prefix("Redis refused: ") {
+        Some(words) => format!("the upstream refuses (Redis: {words})"),
+        None => format!("the upstream does not answer ({cause})"),
+    };
+    format!("{what}; `tenure doctor` tells more")
 }
 
 fn denied(denial: &Denial) -> String {
@@ -334,6 +339,11 @@ mod tests {
         let silent =
             "the upstream does not answer (it gave no answer in time); `tenure doctor` tells more";
         assert_eq!(said(&wait(UpstreamError::TimedOut)), (silent.to_owned(), Some(1000)));
+        let full = unavailable("Redis refused: OOM command not allowed");
+        assert!(
+            full.starts_with("the upstream refuses (Redis: OOM command not allowed); "),
+            "{full}"
+        );
         assert_eq!(of(&wait(UpstreamError::TimedOut)).hold, Some(Uuid::nil()));
         let (detail, retry_after_ms) =
             said(&wait(UpstreamError::Quarantined(Duration::from_millis(1500))));
