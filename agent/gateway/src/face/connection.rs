@@ -47,8 +47,9 @@ const STREAM_AHEAD_MAX: u32 = 64 << 10;
 const CONNECTION_AHEAD_MAX: u32 = 256 << 10;
 /// HTTP/2: bytes of an answer that wait to be written.
 const STREAM_BUFFERED_MAX: usize = 16 << 10;
-/// HTTP/2: requests that their peer reset before they were looked at; one more ends the connection.
-const RESET_EARLY_MAX: usize = 20;
+/// HTTP/2: requests that their peer reset before they were looked at; one more ends the connection. A program may give up
+/// all that it has under way at once.
+const RESET_EARLY_MAX: usize = STREAMS_MAX as usize;
 /// HTTP/2: requests that were reset because their peer broke a rule; one more ends the connection.
 const RESET_FOR_ERRORS_MAX: usize = 64;
 /// HTTP/2: how often a silent peer is asked whether it is there, and how long it may take to say so.
