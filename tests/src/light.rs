@@ -135,7 +135,10 @@ impl LightAgents {
         let mut with = json!({"tether": "process", "holds": 4095});
         let fields = with.as_object_mut().expect("it is one");
         fields.extend(more.as_object().cloned().unwrap_or_default());
-        match self.ask(agent, Request::Register(serde_json::from_value(with).expect("fields"))) {
+        match self.ask(
+            agent,
+            Request::Register(serde_json::from_value(with).expect("fields"), Default::default()),
+        ) {
             Ok(Reply::Registered { session, .. }) => session.0,
             other => panic!("not registered: {other:?}"),
         }

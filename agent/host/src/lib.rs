@@ -12,6 +12,7 @@ pub mod memory;
 pub mod page;
 pub mod peer;
 pub mod process;
+pub mod program;
 pub mod service_manager;
 pub mod signals;
 pub mod socket;

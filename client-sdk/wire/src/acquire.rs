@@ -219,6 +219,9 @@ pub struct Release {
     /// The hold; without one the session ends, with all its holds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hold: Option<Uuid>,
+    /// The exit status of the command that was guarded, for the history; 128 + the signal that killed it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit_status: Option<i32>,
 }
 
 /// The answer to [`Release`].

@@ -9,6 +9,7 @@ mod acquire;
 mod brief;
 mod doctor;
 mod event;
+mod history;
 mod log;
 pub mod page;
 mod problem;
@@ -26,6 +27,7 @@ pub use event::{
     Event, GrantedEvent, HoldEvent, JeopardyEvent, LostEvent, LostReason, MessageEvent,
     QueuedEvent, ReleasedCause, ReleasedEvent, ShutdownEvent, SnapshotEvent,
 };
+pub use history::{Happened, History, HistoryEntry, ProgramView};
 pub use log::{LogFilter, SetLog};
 pub use problem::{Code, Problem};
 pub use register::{

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tenure_core::model::{
-    Answer, BeatAnswer, ClaimAnswer, Request, StandingEntry, UpstreamStanding,
+    Answer, BeatAnswer, ClaimAnswer, HistoryEntry, Request, StandingEntry, UpstreamStanding,
 };
 
 use crate::allowances::{Allowance, in_any_order, in_one_page};
@@ -74,6 +74,7 @@ impl Comparer {
                     false => self.routes.check(tenant, whole, engine, store),
                 }
             }
+            (Answer::History(engine), Answer::History(store)) => history(engine, store),
             (engine, store) => equal("the answer", engine, store),
         }
     }
@@ -191,6 +192,23 @@ pub(crate) fn equal<T: PartialEq + std::fmt::Debug>(what: &str, engine: &T, stor
         return Ok(());
     }
     Err(format!("{what} is {store:?} instead of {engine:?}"))
+}
+
+/// Ids are those of whoever asked; a token of a history is what its writer says.
+fn history(engine: &[HistoryEntry], store: &[HistoryEntry]) -> Compared {
+    equal("the number of changes", &engine.len(), &store.len())?;
+    for (engine, store) in engine.iter().zip(store) {
+        about("how long ago", engine.ago, store.ago)?;
+        let same = HistoryEntry {
+            claim: engine.claim,
+            owner: engine.owner.clone(),
+            ago: engine.ago,
+            ..store.clone()
+        };
+        equal("the change", engine, &same)?;
+        equal("its host", &engine.owner.host, &store.owner.host)?;
+    }
+    Ok(())
 }
 
 fn about(what: &str, engine: Duration, store: Duration) -> Compared {

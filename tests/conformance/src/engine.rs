@@ -136,6 +136,7 @@ impl Subject for Embedded {
     fn left(&mut self) -> Vec<String> {
         self.settle();
         let rows = self.engine.rows().into_iter();
-        rows.filter(|key| !matches!(key, Key::Routes(_))).map(|key| format!("{key:?}")).collect()
+        let stays = |key: &Key| matches!(key, Key::Routes(_) | Key::History(_));
+        rows.filter(|key| !stays(key)).map(|key| format!("{key:?}")).collect()
     }
 }

@@ -64,6 +64,11 @@ fn write_request(f: &mut fmt::Formatter<'_>, request: &Request) -> fmt::Result {
             write!(f, "routes of {tenant} {}", name.as_deref().unwrap_or_default())
         }
         Request::Resources { .. } => f.write_str("resources"),
+        Request::Record(entries) => {
+            let of = entries.first().map(|entry| entry.resource.to_string()).unwrap_or_default();
+            write!(f, "record {} of {of}", entries.len())
+        }
+        Request::History(resource) => write!(f, "history of {resource}"),
         Request::Revoke { resource, token, .. } => {
             write!(f, "revoke {resource}")?;
             token.map_or(Ok(()), |token| write!(f, " token={token}"))

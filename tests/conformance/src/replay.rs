@@ -156,7 +156,8 @@ impl<'a> Replay<'a> {
     /// A look or a refusal changes nothing, or agents would wake each other for ever.
     fn quiet(&mut self, request: &Request, answer: &Answer) -> Result<(), String> {
         let refused = matches!(answer, Answer::Claim(ClaimAnswer::Contended { .. }));
-        let looked = matches!(request, Request::Inspect(_) | Request::Routes { .. });
+        let looked =
+            matches!(request, Request::Inspect(_) | Request::Routes { .. } | Request::History(_));
         if !refused && !looked {
             return Ok(());
         }

@@ -55,6 +55,9 @@ impl Seen {
             Answer::Routes(routes) if routes.routes.is_empty() => add("no routes"),
             Answer::Routes(_) => add("routes"),
             Answer::Resources { .. } => add("resources"),
+            Answer::Recorded => add("recorded"),
+            Answer::History(changes) if changes.is_empty() => add("no history"),
+            Answer::History(_) => add("history"),
             Answer::Announced => add("announced"),
             Answer::Ended(_) => add("ended"),
         }

@@ -34,6 +34,11 @@ pub(crate) fn answer(answer: &Answer) -> String {
         Answer::Standing(it) => standing(it),
         Answer::Members(it) => format!("{it:?}"),
         Answer::Routes(it) => routes(it),
+        Answer::Recorded => "recorded".to_owned(),
+        Answer::History(changes) => {
+            let changes = changes.iter().map(|it| format!("{} {}", it.what, it.token));
+            changes.collect::<Vec<_>>().join(", ")
+        }
         Answer::Resources { resources, next } => format!("{resources:?}, next {next:?}"),
         Answer::Revoked(count) => format!("revoked {count}"),
     }

@@ -180,7 +180,7 @@ impl Fleet {
             .expect("it is one")
             .extend(fields.as_object().cloned().unwrap_or_default());
         let register = serde_json::from_value(with).expect("fields of the wire");
-        let ticket = self.say(agent, Request::Register(register));
+        let ticket = self.say(agent, Request::Register(register, Default::default()));
         match self.reply(ticket) {
             Ok(Reply::Registered { session, .. }) => session.0,
             other => panic!("not registered: {other:?}"),

@@ -7,6 +7,7 @@ const HOSTS: [&str; 3] = ["alpha", "beta", "gamma"];
 /// How long what tells of an ended claim may stay, ms.
 const TURNS_MS: u64 = 24 * 3_600_000;
 const TOMBSTONE_MS: u64 = 60_000;
+const HISTORY_MS: u64 = 7 * TURNS_MS;
 
 /// Agents of several hosts, and the Redis that they share.
 pub struct Fleet {
@@ -48,7 +49,7 @@ pub fn start_agent(host: usize, url: &str, config: &str) -> Agent {
 }
 
 /// Waits until Redis has nothing of any client: no more than the last token, versions of routing
-/// tables, the caretaker, and what goes by itself: marks of ended claims, and where programs poll.
+/// tables, the caretaker, and what goes by itself: marks of ended claims, where programs poll, and histories.
 #[track_caller]
 pub fn nothing_is_left(redis: &RedisServer) {
     let mut last = Vec::new();
@@ -59,7 +60,8 @@ pub fn nothing_is_left(redis: &RedisServer) {
                 || key.starts_with("tenure:caretaker:");
             let goes_within = |most| entry.expires_in_ms.is_some_and(|ms| ms <= most);
             let mark = key.contains("tenure:claim:") && goes_within(TOMBSTONE_MS)
-                || key.contains("tenure:queue_turns:") && goes_within(TURNS_MS);
+                || key.contains("tenure:queue_turns:") && goes_within(TURNS_MS)
+                || key.contains("tenure:history:") && goes_within(HISTORY_MS);
             !own && !mark
         });
         let now: Vec<String> = left.into_keys().collect();

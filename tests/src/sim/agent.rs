@@ -336,7 +336,7 @@ impl Agent {
 /// The session of a request that shows that its program lives; true if it is a beat.
 pub(super) fn session_of(request: &Request) -> Option<(SessionId, bool)> {
     let session = match request {
-        Request::Register(register) => register.resume.as_ref()?.session,
+        Request::Register(register, _) => register.resume.as_ref()?.session,
         Request::Acquire(acquire) => acquire.session,
         Request::Release(release) => release.session,
         Request::Checkpoint(session) | Request::Beat(session) => *session,

@@ -139,7 +139,11 @@ impl Client {
             last_event_id: None,
             broken: false,
         };
-        self.ask(core, Request::Register(register), Asking::Register(Box::new(mine)));
+        self.ask(
+            core,
+            Request::Register(register, Default::default()),
+            Asking::Register(Box::new(mine)),
+        );
     }
 
     fn resume(&mut self, core: &mut Core, session: &MySession) {
@@ -150,7 +154,7 @@ impl Client {
         }
         let resume = Resume { session: session.id, secret: session.secret.clone() };
         let register = Register { resume: Some(resume), ..Register::default() };
-        self.ask(core, Request::Register(register), Asking::Resume);
+        self.ask(core, Request::Register(register, Default::default()), Asking::Resume);
         if session.tether == Tether::Connection || core.random.per_mille(700) {
             self.open_stream(core, session);
         }
@@ -324,7 +328,7 @@ impl Client {
             // It stops before it says so.
             self.holds.remove(&hold);
         }
-        let release = Release { session: session.id, hold };
+        let release = Release { session: session.id, hold, exit_status: None };
         self.ask(core, Request::Release(release), Asking::Release(hold));
     }
 

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use tenure::wire::Wait;
+use tenure_core::engine::SavedChange;
 use tenure_core::engine::journal::{
     Entry as EngineEntry, Saved as EngineSaved, SavedGrant, SavedWaiter,
 };
@@ -116,6 +117,7 @@ pub(crate) struct EngineRows {
     /// In the order in which they were announced.
     sessions: Vec<SessionRecord>,
     routes: BTreeMap<Option<Arc<str>>, u64>,
+    changes: BTreeMap<u64, SavedChange>,
 }
 
 impl EngineRows {
@@ -163,6 +165,14 @@ impl EngineRows {
                 self.routes.remove(&Some(tenant));
                 None
             }
+            EngineEntry::History(change) => {
+                self.changes.insert(change.row, *change);
+                None
+            }
+            EngineEntry::HistoryEnded { row } => {
+                self.changes.remove(&row);
+                None
+            }
         }
     }
 
@@ -174,6 +184,7 @@ impl EngineRows {
             limits: self.limits.iter().map(|(name, limit)| (name.clone(), *limit)).collect(),
             sessions: self.sessions.clone(),
             routes: self.routes.iter().map(|(name, version)| (name.clone(), *version)).collect(),
+            changes: self.changes.values().cloned().collect(),
         }
     }
 

@@ -215,7 +215,7 @@ impl turn::Shell for Around<'_> {
                     let page = StatusPage::first(usize::MAX);
                     keeper.handle_request(now, UNASKED, own_peer(), Request::Status(page));
                 }
-                if let Request::Release(Release { session, hold: None }) = &*request {
+                if let Request::Release(Release { session, hold: None, .. }) = &*request {
                     self.core.checks.tied.leaves(SessionId(*session));
                 }
                 if let Some((session, false)) = session_of(&request)

@@ -215,9 +215,9 @@ impl Store {
 
     /// Its content, for people.
     pub(crate) fn names(&self) -> Vec<String> {
-        let routes = |key: &Key| matches!(key, Key::Routes(_));
+        let stays = |key: &Key| matches!(key, Key::Routes(_) | Key::History(_));
         let rows = self.embedded.rows();
-        rows.iter().filter(|key| !routes(key)).map(|key| format!("{key:?} in the store")).collect()
+        rows.iter().filter(|key| !stays(key)).map(|key| format!("{key:?} in the store")).collect()
     }
 
     /// Takes down what is different since the last look.

@@ -111,7 +111,9 @@ impl Engine {
             | Request::Holders(_)
             | Request::Members { .. }
             | Request::Routes { .. }
-            | Request::Resources { .. } => {}
+            | Request::Resources { .. }
+            | Request::Record(_)
+            | Request::History(_) => {}
         }
     }
 

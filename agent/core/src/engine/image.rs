@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::claims::{State, Tracked};
+use super::history::{Histories, SavedChange};
 use super::occupation::{Limit, Occupation};
 use super::sessions::Announced;
 use super::tokens::Tokens;
@@ -37,6 +38,11 @@ pub struct Image {
     /// Versions of routing tables; without a tenant that of all without leases.
     pub(super) routes: Vec<(Option<Arc<str>>, u64)>,
     tombstones: Marks<ClaimId>,
+    /// By row.
+    #[serde(default)]
+    pub(super) changes: Vec<SavedChange>,
+    #[serde(default)]
+    next_change: u64,
     blocked: BTreeSet<Resource>,
     /// Those that the shell has not taken yet.
     effects: VecDeque<Effect>,
@@ -73,6 +79,8 @@ impl Engine {
             ended_sessions: self.sessions.ended.freeze(),
             routes,
             tombstones: self.tombstones.freeze(),
+            changes: self.histories.freeze(),
+            next_change: self.histories.next_row,
             blocked: self.resources.blocked.clone(),
             effects: self.out.effects.clone(),
         }
@@ -88,6 +96,7 @@ impl Engine {
             tokens: image.tokens,
             quarantined_until: image.quarantined_until,
             tombstones: Tombstones::thaw(keep, count_max, image.tombstones),
+            histories: Histories::thaw(image.changes, image.next_change),
             ..Engine::new(settings, TokenRange { first: 1, last: 0 })
         };
         engine.claims.next_row = image.next_row;

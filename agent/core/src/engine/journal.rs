@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tenure_wire::Kind;
 
+use super::history::SavedChange;
 use crate::model::{Claim, ClaimId, Resource, SessionId, SessionRecord};
 use crate::time::Boottime;
 
@@ -71,6 +72,13 @@ pub enum Entry {
     },
     /// Remove, if there.
     RoutesEnded { tenant: Arc<str> },
+    /// Write.
+    History(Box<SavedChange>),
+    /// Remove, if there.
+    HistoryEnded {
+        /// The change's row.
+        row: u64,
+    },
 }
 
 /// A row of the journal, as the engine finds it.
@@ -84,6 +92,8 @@ pub enum Key {
     Session(SessionId),
     /// The version of a routing table; `None` for every tenant without leases.
     Routes(Option<Arc<str>>),
+    /// A change of who holds a resource.
+    History(u64),
 }
 
 /// Everything that the journal knows.
@@ -99,6 +109,8 @@ pub struct Saved {
     pub sessions: Vec<SessionRecord>,
     /// Versions of routing tables.
     pub routes: Vec<(Option<Arc<str>>, u64)>,
+    /// Changes of who holds what, by row.
+    pub changes: Vec<SavedChange>,
 }
 
 impl Saved {

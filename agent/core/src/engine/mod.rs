@@ -8,6 +8,7 @@
 mod claiming;
 mod claims;
 mod ending;
+mod history;
 mod holders;
 mod image;
 pub mod journal;
@@ -31,6 +32,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use claims::{Claims, State, Tracked};
+use history::Histories;
+pub use history::{CHANGES_MAX, SavedChange};
 pub use image::Image;
 use occupation::Occupations;
 use routes::RouteTables;
@@ -104,6 +107,7 @@ pub struct Engine {
     sessions: Sessions,
     routes: RouteTables,
     tombstones: Tombstones<ClaimId>,
+    histories: Histories,
     timers: Timers,
     out: Outbox,
 }
@@ -120,6 +124,7 @@ impl Engine {
             sessions: Sessions::new(&settings),
             routes: RouteTables::default(),
             tombstones: Tombstones::new(settings.tombstone, settings.tombstones_max),
+            histories: Histories::default(),
             timers: Timers::default(),
             out: Outbox::default(),
             settings,
@@ -156,6 +161,11 @@ impl Engine {
             Request::Revoke { resource, token, revocation } => {
                 Answer::Revoked(self.revoke(now, &resource, token, revocation.as_ref()))
             }
+            Request::Record(entries) => {
+                self.record(now, entries);
+                Answer::Recorded
+            }
+            Request::History(resource) => Answer::History(self.history(now, &resource)),
         };
         self.tell_orphaned();
         answer

@@ -26,7 +26,7 @@ impl Engine {
         let mut image = Engine::new(settings, tokens).freeze();
         image.latest = now;
         image.tokens.skip_past(saved.token_max());
-        let Saved { mut grants, mut waiters, limits, sessions, routes } = saved;
+        let Saved { mut grants, mut waiters, limits, sessions, routes, changes } = saved;
         grants.sort_unstable_by_key(|grant| grant.row);
         waiters.sort_unstable_by_key(|waiter| waiter.row);
         let grants = grants.into_iter().map(|grant| {
@@ -55,6 +55,7 @@ impl Engine {
         });
         image.sessions = announced.collect();
         image.routes = routes;
+        image.changes = changes;
         let mut engine = Engine::thaw(image);
         // A run that was out of tokens may have left something free that somebody waits for.
         engine.resources.block_all();

@@ -13,12 +13,13 @@ impl Engine {
         let sessions = sessions.map(|announced| Key::Session(announced.record.owner.session));
         let claims = self.claims.ids().map(Key::Claim);
         let routes = self.routes.keys().map(Key::Routes);
-        limits.chain(sessions).chain(claims).chain(routes).collect()
+        let changes = self.histories.rows().map(Key::History);
+        limits.chain(sessions).chain(claims).chain(routes).chain(changes).collect()
     }
 
     /// About how many there are.
     pub fn rows_count(&self) -> usize {
-        self.claims.len() + self.sessions.len()
+        self.claims.len() + self.sessions.len() + self.histories.len()
     }
 
     /// A row as it is now; `None` if it has ended.
@@ -37,6 +38,7 @@ impl Engine {
                 let version = self.routes.version(tenant.as_deref())?;
                 Some(Entry::Routes { tenant: tenant.clone(), version })
             }
+            Key::History(row) => Some(Entry::History(Box::new(self.histories.get(*row)?.clone()))),
         }
     }
 }

@@ -403,7 +403,9 @@ impl Keeper {
             Err(refusal) => return self.out.refuse(ticket, refusal),
         };
         let Some(hold) = release.hold else {
-            self.end_session(now, id, "it was released", None);
+            let why =
+                if release.exit_status.is_some() { "its command ended" } else { "it was released" };
+            self.end_session(now, id, why, release.exit_status);
             return self.answer_when_ended(id, ticket);
         };
         self.alive(now, id);
@@ -415,7 +417,7 @@ impl Keeper {
                 None => self.out.answer(ticket, Reply::Released(Released::default())),
             };
         }
-        self.end_released(now, claim, ReleasedCause::Client);
+        self.end_released_with(now, claim, ReleasedCause::Client, release.exit_status);
         let kept = self.pending.kept_until(claim);
         if kept.is_some() || !self.pending.answer_when_released(claim, ticket) {
             let kept_ms = kept.map(|until| millis(until.since(now)));

@@ -2,6 +2,7 @@
 
 use super::checkpoint::Checkpoints;
 use super::command::Command;
+use super::history::Records;
 use super::map::Map;
 use super::missed::Missed;
 use super::outbox::Outbox;
@@ -32,6 +33,10 @@ pub(super) enum Call {
     /// Asks for those from whom a resource is to be taken.
     Losers(Box<Revoking>),
     Revoke(Box<Revoking>),
+    Resources(Ticket),
+    /// Changes of who holds what.
+    Record,
+    History(Ticket),
     /// One of several; the last of them answers the caller.
     RevokeOne,
 }
@@ -52,6 +57,8 @@ pub(super) struct Calls {
     due: Vec<Renewed>,
     pub(super) missed: Missed,
     pub(super) checkpoints: Checkpoints,
+    /// Changes of who holds what.
+    pub(super) records: Records,
 }
 
 impl Calls {

@@ -279,6 +279,7 @@ impl Keeper {
         {
             session.upstream.role = tenure_wire::Role::Master;
         }
+        self.record_grant(now, id);
         self.tell(session, || Event::Granted(event));
         if self.sessions.get(&session).is_some_and(|session| session.life.blocked > 0) {
             // From now on a call that waits is too little.

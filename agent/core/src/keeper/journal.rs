@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 use tenure_wire::page::{SLOTS, SLOTS_MAX};
 use tenure_wire::{LostReason, Tether, Wait};
 
-use crate::model::Process;
 use crate::model::{Claim, ClaimId, Resource, Revocation, SessionId};
+use crate::model::{Process, Program};
 use crate::time::Boottime;
 
 /// A session as the journal keeps it.
@@ -52,6 +52,9 @@ pub struct SavedSession {
     /// How many holds it may have: its page has so many slots.
     #[serde(default = "usual_holds")]
     pub holds: u32,
+    /// As people know it.
+    #[serde(default, skip_serializing_if = "Program::is_unknown")]
+    pub program: Program,
     /// Resources that were taken from it and that it may not have for a while.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub barred: Vec<Bar>,

@@ -150,6 +150,7 @@ impl Keeper {
         self.agent.phase = Phase::Stopping;
         self.refuse_blocked();
         self.end_all(now);
+        self.hurry_records(now);
         self.flush_beats();
     }
 
@@ -183,7 +184,11 @@ impl Keeper {
         match self.agent.phase {
             Phase::Running => false,
             Phase::Restarting => true,
-            Phase::Stopping => self.sessions.is_empty() && self.pending.is_only_kept(),
+            Phase::Stopping => {
+                self.sessions.is_empty()
+                    && self.pending.is_only_kept()
+                    && self.calls.records.lets_stop()
+            }
         }
     }
 

@@ -82,6 +82,9 @@ impl Keeper {
         let event = LostEvent { of: hold.event(), token, reason, by, detail };
         let resource = hold.claim.resource.clone();
         let uid = self.sessions.user_of(session);
+        if hold.is_held() {
+            self.record_loss(now, &hold, reason, revocation);
+        }
         let revocation = revocation.cloned();
         self.out.note(Note::Lost { hold: id, session, uid, resource, token, reason, revocation });
         self.tell(session, || Event::Lost(event));
@@ -103,6 +106,17 @@ impl Keeper {
 
     /// A hold was given back, or a wait ended without a grant.
     pub(super) fn end_released(&mut self, now: Boottime, id: ClaimId, cause: ReleasedCause) {
+        self.end_released_with(now, id, cause, None);
+    }
+
+    /// The same, of a command that has ended with that status.
+    pub(super) fn end_released_with(
+        &mut self,
+        now: Boottime,
+        id: ClaimId,
+        cause: ReleasedCause,
+        exit: Option<i32>,
+    ) {
         let refusal = match cause {
             ReleasedCause::SessionEnded => Refusal::SessionEndedInWait(id),
             ReleasedCause::Client | ReleasedCause::WaitTimeout => Refusal::WaitCancelled(id),
@@ -121,6 +135,9 @@ impl Keeper {
             let resource = hold.claim.resource.clone();
             let uid = self.sessions.user_of(session);
             self.out.note(Note::Released { hold: id, session, uid, resource, token, cause });
+            if hold.is_held() {
+                self.record_release(now, &hold, cause, exit);
+            }
             self.tell(session, || Event::Released(event));
         }
         self.begin_release(now, hold);

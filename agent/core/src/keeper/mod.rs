@@ -27,6 +27,7 @@ mod command;
 mod ended;
 mod ends;
 mod event;
+mod history;
 mod hold;
 mod holds;
 pub mod journal;
@@ -65,6 +66,7 @@ pub use command::{Command, Note, StreamEnd};
 use ended::Ended;
 pub use ended::REMEMBERED_MAX;
 pub use event::{Numbered, SharedEvent};
+pub use history::RECORDS_WAITING_MAX;
 use holds::Holds;
 pub use map::looked_up;
 use outbox::Outbox;
@@ -152,6 +154,7 @@ impl Keeper {
             watches: Watches::new(),
             streams: Streams::new(settings.rings_bytes_max),
             calls: Calls::default(),
+
             timers: Timers::default(),
             out: Outbox::default(),
             settings,
@@ -177,10 +180,11 @@ impl Keeper {
             && self.watches.is_empty()
             && self.streams.is_empty()
             && self.calls.is_empty()
+            && self.calls.records.len() == 0
     }
 
     /// How many entries each of its tables has, by name: what memory depends on.
-    pub fn sizes(&self) -> [(&'static str, usize); 12] {
+    pub fn sizes(&self) -> [(&'static str, usize); 13] {
         [
             ("sessions", self.sessions.len()),
             ("holds", self.holds.len()),
@@ -189,6 +193,7 @@ impl Keeper {
             ("queues", self.queues.len()),
             ("streams", self.streams.len()),
             ("calls", self.calls.len()),
+            ("changes to record", self.calls.records.len()),
             ("timers", self.timers.len()),
             ("remembered", self.ended.len()),
             ("watches", self.watches.len()),
@@ -227,6 +232,7 @@ impl Keeper {
                 Timer::Places(queue) => self.places_fired(now, queue),
                 Timer::Watch(watch) => self.watch_fired(now, watch),
                 Timer::SessionEnd(session) => self.end_fired(now, session),
+                Timer::Records => self.records_fired(now),
                 Timer::Missed => self.missed_fired(now),
                 Timer::Ends => self.ends_fired(now),
                 Timer::Forget => self.forget_fired(now),
@@ -267,10 +273,13 @@ impl Keeper {
             }
             Call::Watch(resource) => self.watch_answered(now, &resource, result),
             Call::Routes(ticket) => self.routes_answered(ticket, result),
+            Call::Resources(ticket) => self.resources_answered(ticket, result),
             Call::HolderOfWait(id) => self.holder_of_wait_answered(now, id, &result),
             Call::Losers(revoking) => self.losers_answered(*revoking, result),
             Call::Revoke(revoking) => self.revoke_answered(*revoking, result),
             Call::RevokeOne => {}
+            Call::Record => self.record_answered(now, &result),
+            Call::History(ticket) => self.history_answered(ticket, result),
         }
         if let Some((tickets, failure)) = awaiting {
             self.checkpoints_answered(now, tickets, failure.as_ref());
@@ -287,7 +296,9 @@ impl Keeper {
             return;
         }
         match request {
-            Request::Register(register) => self.register(now, ticket, peer, register),
+            Request::Register(register, program) => {
+                self.register(now, ticket, peer, (register, program));
+            }
             Request::Acquire(acquire) => self.acquire(now, ticket, peer, acquire),
             Request::Release(release) => self.release(now, ticket, peer, release),
             Request::Checkpoint(session) => self.checkpoint(now, ticket, peer, session),
@@ -298,6 +309,12 @@ impl Keeper {
             Request::Standing(resource) => {
                 let request = model::Request::Inspect(resource.clone());
                 self.ask(request, Call::Standing(ticket, peer, resource));
+            }
+            Request::History(resource) => {
+                self.ask(model::Request::History(resource), Call::History(ticket));
+            }
+            Request::Resources(page) => {
+                self.ask(model::Request::Resources { page }, Call::Resources(ticket));
             }
             Request::Routes { tenant, name, page } => {
                 self.ask(model::Request::Routes { tenant, name, page }, Call::Routes(ticket));

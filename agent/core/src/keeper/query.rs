@@ -135,6 +135,15 @@ impl Keeper {
         }
     }
 
+    pub(super) fn resources_answered(&mut self, ticket: Ticket, result: Result<Answer, Failure>) {
+        match result {
+            Ok(Answer::Resources { resources, next }) => {
+                self.out.answer(ticket, Reply::Resources { resources, next });
+            }
+            other => self.refuse_unanswered(ticket, other),
+        }
+    }
+
     pub(super) fn refuse_unanswered(&mut self, ticket: Ticket, result: Result<Answer, Failure>) {
         let refusal = match result {
             Ok(other) => {

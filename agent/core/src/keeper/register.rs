@@ -17,7 +17,7 @@ use super::refusal::{Limit, Refusal};
 use super::request::{Reply, Ticket};
 use super::sessions::extra;
 use super::timers::Timer;
-use crate::model::{Full, Peer, SessionId, defaults};
+use crate::model::{Full, Peer, Program, SessionId, defaults};
 use crate::time::Boottime;
 
 /// Bytes of a session's secret.
@@ -29,11 +29,11 @@ impl Keeper {
         now: Boottime,
         ticket: Ticket,
         peer: Peer,
-        register: Register,
+        (register, program): (Register, Program),
     ) {
         let result = match register.resume {
             Some(resume) => self.resume(now, ticket, peer, &resume),
-            None => self.register_new(now, ticket, peer, register),
+            None => self.register_new(now, ticket, peer, register, program),
         };
         match result {
             Ok(reply) => self.out.answer(ticket, reply),
@@ -47,6 +47,7 @@ impl Keeper {
         ticket: Ticket,
         peer: Peer,
         register: Register,
+        program: Program,
     ) -> Result<Reply, Refusal> {
         let tether = register.tether.unwrap_or(Tether::Keepalive);
         if tether == Tether::Process && !peer.watchable {
@@ -82,6 +83,7 @@ impl Keeper {
             ttl: given(register.ttl_ms, self.settings.session.ttl),
             guarded: register.guarded.unwrap_or(false),
             holds,
+            program,
             barred: Vec::new(),
         };
         if peer.watchable {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tenure_wire as wire;
 use uuid::Uuid;
 
-use crate::model::{Page, Resource, Revocation, SessionId};
+use crate::model::{HistoryEntry, Page, Program, Resource, Revocation, SessionId};
 
 /// A request in flight: the shell keeps the way back to the caller under this number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -34,7 +34,7 @@ pub enum StreamTarget {
 #[derive(Debug, Clone)]
 pub enum Request {
     /// `POST /v1/register`.
-    Register(wire::Register),
+    Register(wire::Register, Program),
     /// `POST /v1/acquire`.
     Acquire(wire::Acquire),
     /// `POST /v1/release`.
@@ -53,6 +53,10 @@ pub enum Request {
     },
     /// `GET /v1/standing`.
     Standing(Resource),
+    /// `GET /v1/history`.
+    History(Resource),
+    /// For `GET /v1/list`: names.
+    Resources(Page),
     /// `GET /v1/routes`.
     Routes {
         /// Whose table.
@@ -151,6 +155,14 @@ pub enum Reply {
     Revoked(wire::Revoked),
     /// To [`Request::Standing`].
     Standing(wire::Standing),
+    /// To [`Request::History`].
+    History(Vec<HistoryEntry>),
+    /// To [`Request::Resources`].
+    Resources {
+        resources: Vec<Resource>,
+        /// The cursor of the next page; `None` after the last.
+        next: Option<Arc<str>>,
+    },
     /// To [`Request::Routes`].
     Routes(wire::Routes),
     /// To [`Request::Status`].

@@ -39,6 +39,8 @@ pub(super) enum Timer {
     Watch(WatchId),
     /// The next attempt to end a session upstream.
     SessionEnd(SessionId),
+    /// The next batch of changes for the history.
+    Records,
     /// The next part of what is asked for since hints were lost.
     Missed,
     /// The next part of what ends.

@@ -5,6 +5,7 @@
 
 mod change;
 pub mod defaults;
+mod history;
 mod members;
 mod peer;
 mod queue;
@@ -17,8 +18,11 @@ pub mod spare;
 mod tests;
 
 pub use change::{Change, GrantHint};
+pub use history::{
+    Ending, HISTORY_KEPT, HISTORY_MAX, HistoryEntry, Holder, RECORD_MAX, TEXT_BYTES_MAX,
+};
 pub use members::{Member, Members, Within};
-pub use peer::{Peer, Process, Quota};
+pub use peer::{COMMAND_BYTES_MAX, Peer, Process, Program, Quota};
 pub use queue::Queue;
 pub use report::Report;
 pub use request::{

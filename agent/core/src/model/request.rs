@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tenure_wire::{Attributes, Kind, Role, Routes};
 
-use super::{ClaimId, HostId, Members, Resource, SessionId, Within};
+use super::{ClaimId, HistoryEntry, HostId, Members, Resource, SessionId, Within};
 
 /// A call to the upstream; its answer comes back under this number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -178,6 +178,11 @@ pub enum Request {
         /// Kept with the mark of what is taken away, for the agents that had it.
         revocation: Option<Arc<Revocation>>,
     },
+    /// Keeps what happened for people who ask later; nothing goes by it. At most [`RECORD_MAX`](super::RECORD_MAX)
+    /// changes. Answered by [`Answer::Recorded`].
+    Record(Vec<HistoryEntry>),
+    /// Answered by [`Answer::History`].
+    History(Resource),
 }
 
 impl Request {
@@ -190,6 +195,7 @@ impl Request {
                 | Request::Members { .. }
                 | Request::Routes { .. }
                 | Request::Resources { .. }
+                | Request::History(_)
         )
     }
 }
@@ -389,6 +395,11 @@ pub enum Answer {
     },
     /// To [`Request::Revoke`]: how many grants were taken away.
     Revoked(u64),
+    /// To [`Request::Record`].
+    Recorded,
+    /// To [`Request::History`]: newest first, at most [`HISTORY_MAX`](super::HISTORY_MAX), none older than
+    /// [`HISTORY_KEPT`](super::HISTORY_KEPT).
+    History(Vec<HistoryEntry>),
 }
 
 /// No answer.

@@ -19,6 +19,7 @@ mod endpoints;
 mod events;
 mod frames;
 mod health;
+mod history;
 mod limits;
 mod log;
 mod metrics;

@@ -9,6 +9,7 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use tenure_bounds::Ask;
 use tenure_host::machine::has_free_descriptor;
+use tenure_host::program;
 use tenure_wire::{Code, DEFAULT_TENANT, Problem, Register, Registered, Release, Tether};
 
 use super::context::Context;
@@ -55,12 +56,14 @@ pub(super) async fn register(
     if ask.tether == Some(Tether::Process) && !caller.peer.watchable && !has_free_descriptor() {
         return Err(no_room("its process cannot be watched"));
     }
+    let pid = caller.peer.process.map(|process| process.pid);
+    let program = program::describe(pid, caller.peer.uid);
     let later = connection.caller();
     let Registration { session, secret, ttl_ms, beat_ms, resumed } =
-        context.heart.register(caller, ask).await?;
+        context.heart.register(caller, ask, program).await?;
     let page = context.about.pages.join(session.to_string());
     if !resumed && is_missing(&page) {
-        let release = Release { session: session.0, hold: None };
+        let release = Release { session: session.0, hold: None, exit_status: None };
         context.heart.release(later, release).await?;
         return Err(no_room("it would have no page"));
     }

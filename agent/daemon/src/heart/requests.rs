@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tenure_core::keeper::{Reply, Request, SessionFacts, StatusPage, StatusView};
-use tenure_core::model::{Page, Resource, Revocation, SessionId};
+use tenure_core::model::{HistoryEntry, Page, Program, Resource, Revocation, SessionId};
 use tenure_host::marks::{Stage, mark};
 use tenure_host::peer::Caller;
 use tenure_wire::{
@@ -36,8 +36,13 @@ pub enum Acquisition {
 
 /// Errors of all: the keeper's refusal, or the end of the heart.
 impl Handle {
-    pub async fn register(&self, caller: Caller, ask: Register) -> Result<Registration> {
-        self.ask(caller, Request::Register(ask), |reply| match reply {
+    pub async fn register(
+        &self,
+        caller: Caller,
+        ask: Register,
+        program: Program,
+    ) -> Result<Registration> {
+        self.ask(caller, Request::Register(ask, program), |reply| match reply {
             Reply::Registered { session, secret, ttl_ms, beat_ms, resumed } => {
                 Some(Registration { session, secret, ttl_ms, beat_ms, resumed })
             }
@@ -89,6 +94,25 @@ impl Handle {
         let read =
             |reply| if let Reply::Standing(standing) = reply { Some(standing) } else { None };
         self.ask(caller, Request::Standing(resource), read).await
+    }
+
+    /// Newest first.
+    pub async fn history(&self, caller: Caller, resource: Resource) -> Result<Vec<HistoryEntry>> {
+        let read = |reply| if let Reply::History(changes) = reply { Some(changes) } else { None };
+        self.ask(caller, Request::History(resource), read).await
+    }
+
+    /// Names of all that is held, waited for or announced, and the cursor of the next page.
+    pub async fn resources(
+        &self,
+        caller: Caller,
+        page: Page,
+    ) -> Result<(Vec<Resource>, Option<Arc<str>>)> {
+        let read = |reply| match reply {
+            Reply::Resources { resources, next } => Some((resources, next)),
+            _ => None,
+        };
+        self.ask(caller, Request::Resources(page), read).await
     }
 
     /// A page of a tenant's leases; with a name, only that one.

@@ -84,7 +84,7 @@ impl Shell {
                 mark(Stage::Taken);
                 self.effects.replies.insert(ticket, reply);
                 let peer = caller.peer;
-                if matches!(*request, Request::Register(_)) {
+                if matches!(*request, Request::Register(..)) {
                     self.effects.registrants.insert(ticket, caller);
                 }
                 keeper.handle_request(now, ticket, peer, *request);
@@ -157,9 +157,11 @@ fn is_done_anyway(request: &Request) -> bool {
         | Request::Beat(_)
         | Request::Revoke { .. } => true,
         // Nobody would know of what these give.
-        Request::Register(_)
+        Request::Register(..)
         | Request::Acquire(_)
         | Request::Standing(_)
+        | Request::History(_)
+        | Request::Resources(_)
         | Request::Routes { .. }
         | Request::Status(_)
         | Request::Lookup(_) => false,

@@ -37,13 +37,14 @@ const UPSTREAM: [(UpstreamState, &str); 4] = [
 
 /// Limits that refuse requests or connections. Each is there from the start: a counter that comes into
 /// being with its first refusal shows no increase.
-const LIMITS: [&str; 18] = [
+const LIMITS: [&str; 19] = [
     "allow_holds",
     "allow_sessions",
     "buffered_bytes",
     "buffered_bytes_per_uid",
     "connections",
     "connections_per_uid",
+    "history",
     "holds",
     "holds_per_session",
     "holds_per_uid",

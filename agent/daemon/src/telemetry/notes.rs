@@ -121,7 +121,7 @@ fn write(note: &Note, withheld: u64) {
         }
         Note::Beat { late } => debug!(late_us = late.as_micros(), "beat sent"),
         Note::Refused { limit, uid } => {
-            if limit.starts_with("remembered") {
+            if limit.starts_with("remembered") || *limit == "history" {
                 warn!(limit, uid, withheld, "forgotten early: a limit is reached");
             } else {
                 warn!(limit, uid, withheld, "refused: a limit is reached");

@@ -70,6 +70,7 @@ impl KeyBounds {
             Request::Release { resource, .. }
             | Request::Inspect(resource)
             | Request::Holders(resource)
+            | Request::History(resource)
             | Request::Revoke { resource, .. } => self.judge_resource(resource),
             Request::Members { within: Within::Project { tenant, project }, .. } => {
                 self.judge_project(tenant, project)
@@ -81,6 +82,9 @@ impl KeyBounds {
             }
             // Whoever asks is shown what is within them.
             Request::Resources { .. } => Ok(()),
+            Request::Record(entries) => {
+                entries.iter().try_for_each(|entry| self.judge_resource(&entry.resource))
+            }
             Request::Renew(beats) => beats.iter().try_for_each(|beat| self.judge_beat(beat)),
         }
     }

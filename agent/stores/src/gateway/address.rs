@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use hyper::{StatusCode, header};
@@ -63,6 +64,8 @@ pub struct Connection {
     /// ever.
     pub(super) http: Option<Http>,
     pub(super) face: Face,
+    /// True once this gateway has said that it keeps no history: it is of an earlier version.
+    pub(super) forgets: Arc<AtomicBool>,
 }
 
 /// The other end's offer.
@@ -149,7 +152,7 @@ impl Address {
             }
         };
         let server = Server { place: peer.place.clone(), version };
-        Ok(Dialed { connection: Connection { http, face }, server, pump })
+        Ok(Dialed { connection: Connection { http, face, forgets: Arc::default() }, server, pump })
     }
 
     /// Finds the face that a new connection leads to and its version; opens the feed if that is its purpose.
@@ -290,7 +293,8 @@ impl Address {
     /// Work that needs no connection: a gateway looks after its store itself.
     fn idle(&self) -> Dialed<Connection> {
         let server = Server { place: self.peer.place.clone(), version: String::new() };
-        let connection = Connection { http: None, face: Face::Agents(Mark::of("")) };
+        let connection =
+            Connection { http: None, face: Face::Agents(Mark::of("")), forgets: Arc::default() };
         Dialed { connection, server, pump: Box::pin(std::future::pending()) }
     }
 }

@@ -5,6 +5,7 @@
 
 mod address;
 mod feed;
+mod history;
 mod http;
 mod join;
 pub mod key;
@@ -19,6 +20,7 @@ pub use address::GatewayAccess;
 pub use settings::settings;
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use hyper::StatusCode;
 use tenure_core::model::{Answer, BeatAnswer, ClaimId, Failure, GoneReason, Request, Resource};
@@ -91,6 +93,11 @@ impl Backend for Gateway {
                 return plane.perform(http, line, request, floor).await;
             }
         };
+        if connection.forgets.load(Ordering::Relaxed)
+            && let Some(answer) = without_history(request)
+        {
+            return Ok(answer);
+        }
         let scope = self.dialer.connector().scope();
         let scoped = scope.outward(clock::now(), mark, request.clone());
         let operation = Operation::of(request);
@@ -105,6 +112,12 @@ impl Backend for Gateway {
         if answered.status == StatusCode::UNAUTHORIZED {
             // The key may have been changed, and is read again: the next connection says whether it is good.
             line.suspect();
+        }
+        if answered.status == StatusCode::NOT_FOUND
+            && let Some(answer) = without_history(request)
+        {
+            connection.forgets.store(true, Ordering::Relaxed);
+            return Ok(answer);
         }
         let mut answer = understand(operation, request, &answered)?;
         scope.inward(mark, &mut answer);
@@ -130,6 +143,15 @@ impl Backend for Gateway {
         let is_told = !self.dialer.connector().plane().is_all_there_is();
         let found = if is_told { Verified::Held } else { Verified::Gone };
         Ok(vec![found; claims.len()])
+    }
+}
+
+/// The answer of a gateway of an earlier version, which keeps no history: nothing is decided by one.
+fn without_history(request: &Request) -> Option<Answer> {
+    match request {
+        Request::Record(_) => Some(Answer::Recorded),
+        Request::History(_) => Some(Answer::History(Vec::new())),
+        _ => None,
     }
 }
 

@@ -127,12 +127,19 @@ fn each_id(request: &mut Request, mut visit: impl FnMut(&mut Uuid, Option<Durati
         Request::Release { claim, .. } => visit(&mut claim.0, None),
         Request::Announce(record) => visit(&mut record.owner.session.0, Some(record.ttl)),
         Request::EndSession { session, .. } => visit(&mut session.0, None),
+        Request::Record(entries) => {
+            for entry in entries {
+                visit(&mut entry.claim.0, None);
+                visit(&mut entry.owner.session.0, None);
+            }
+        }
         Request::Members { within: Within::Session(session), .. } => visit(&mut session.0, None),
         Request::Inspect(_)
         | Request::Holders(_)
         | Request::Members { within: Within::Project { .. }, .. }
         | Request::Routes { .. }
         | Request::Resources { .. }
+        | Request::History(_)
         | Request::Revoke { .. } => {}
     }
 }
@@ -184,6 +191,12 @@ impl Scope {
             }
             Answer::Standing(standing) => {
                 standing.holders.iter_mut().chain(&mut standing.waiters).for_each(entry);
+            }
+            Answer::History(changes) => {
+                for change in changes {
+                    own.name(mark, &mut change.claim.0);
+                    own.name(mark, &mut change.owner.session.0);
+                }
             }
             _ => {}
         }

@@ -8,11 +8,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use hyper::StatusCode;
 use tenure_core::model::{
-    Answer, Beat, BeatAnswer, Claim, ClaimAnswer, ClaimId, DenialRule, Failure, GoneReason, Owner,
-    Page, Request, Resource, Revocation, SessionId, SessionRecord, StandingEntry, Subject, Terms,
-    UpstreamStanding,
+    Answer, Beat, BeatAnswer, Claim, ClaimAnswer, ClaimId, DenialRule, Ending, Failure, GoneReason,
+    HistoryEntry, Holder, Owner, Page, Request, Resource, Revocation, SessionId, SessionRecord,
+    StandingEntry, Subject, Terms, UpstreamStanding,
 };
-use tenure_wire::{Attributes, Kind, Role, Route, Routes};
+use tenure_wire::{Attributes, Happened, Kind, Role, Route, Routes};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use uuid::Uuid;
@@ -119,9 +119,29 @@ fn an_agent_of_before_reads_a_revocation_without_its_words() {
     assert!(matches!(read, Request::Revoke { revocation: None, .. }));
 }
 
+/// What came after that.
+fn of_history() -> (Vec<Request>, Vec<(Operation, Answer)>) {
+    let change = HistoryEntry {
+        resource: resource(Kind::Leader),
+        claim: ClaimId(Uuid::from_u128(5)),
+        owner: owner(),
+        token: 9,
+        what: Happened::Lost,
+        holder: Holder { pid: Some(7), uid: Some(1), ..Holder::default() },
+        end: Ending { reason: Some("expired".into()), ..Ending::default() },
+        held: TTL,
+        ago: TTL,
+    };
+    let changes = vec![change];
+    let requests = vec![Request::Record(changes.clone()), Request::History(resource(Kind::Leader))];
+    let answers =
+        vec![(Operation::Record, Answer::Recorded), (Operation::History, Answer::History(changes))];
+    (requests, answers)
+}
+
 #[test]
 fn requests_come_back_as_they_were() {
-    for request in requests().into_iter().chain(later().0) {
+    for request in requests().into_iter().chain(later().0).chain(of_history().0) {
         let operation = Operation::of(&request);
         let body = request_body(request.clone()).unwrap();
         assert_eq!(operation.read_request(&body).unwrap(), request);
@@ -186,7 +206,7 @@ fn answers() -> Vec<(Operation, Answer)> {
 
 #[test]
 fn answers_come_back_as_they_were() {
-    for (operation, answer) in answers().into_iter().chain(later().1) {
+    for (operation, answer) in answers().into_iter().chain(later().1).chain(of_history().1) {
         let body = answer_body(answer.clone()).unwrap();
         assert_eq!(operation.read_answer(&body).unwrap(), answer);
     }

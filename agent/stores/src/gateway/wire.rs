@@ -16,6 +16,7 @@ use tenure_core::model::{
 };
 use tenure_wire::Routes;
 
+use super::history::{Changes, HistoryOf, sound};
 use super::scope::Mark;
 use crate::relay::Carried;
 
@@ -94,11 +95,15 @@ pub enum Operation {
     Routes,
     /// Gateways before this one do not know it: an agent needs it for nothing that it does by itself.
     Resources,
+    /// Nor this.
+    Record,
+    /// Nor this.
+    History,
     Revoke,
 }
 
 impl Operation {
-    pub const ALL: [Operation; 10] = [
+    pub const ALL: [Operation; 12] = [
         Operation::Claim,
         Operation::Renew,
         Operation::Release,
@@ -108,6 +113,8 @@ impl Operation {
         Operation::Members,
         Operation::Routes,
         Operation::Resources,
+        Operation::Record,
+        Operation::History,
         Operation::Revoke,
     ];
 
@@ -123,6 +130,8 @@ impl Operation {
             Request::Members { .. } => Operation::Members,
             Request::Routes { .. } => Operation::Routes,
             Request::Resources { .. } => Operation::Resources,
+            Request::Record(_) => Operation::Record,
+            Request::History(_) => Operation::History,
             Request::Revoke { .. } => Operation::Revoke,
         }
     }
@@ -138,6 +147,8 @@ impl Operation {
             Operation::Members => "/v1/upstream/members",
             Operation::Routes => "/v1/upstream/routes",
             Operation::Resources => "/v1/upstream/resources",
+            Operation::Record => "/v1/upstream/record",
+            Operation::History => "/v1/upstream/history",
             Operation::Revoke => "/v1/upstream/revoke",
         }
     }
@@ -173,6 +184,8 @@ impl Operation {
                 Request::Routes { tenant, name, page }
             }
             Operation::Resources => Request::Resources { page: read::<ResourcesOf>(body)?.page },
+            Operation::Record => Request::Record(sound(read::<Changes>(body)?.changes)?),
+            Operation::History => Request::History(read::<HistoryOf>(body)?.resource),
             Operation::Revoke => {
                 let Revoke { resource, token, revocation } = read(body)?;
                 Request::Revoke { resource, token, revocation }
@@ -202,6 +215,11 @@ impl Operation {
                 let Names { resources, next } = read(body)?;
                 Answer::Resources { resources, next }
             }
+            Operation::Record => {
+                read::<Done>(body)?;
+                Answer::Recorded
+            }
+            Operation::History => Answer::History(read::<Changes>(body)?.changes),
             Operation::Revoke => Answer::Revoked(read::<Revoked>(body)?.revoked),
         })
     }
@@ -226,6 +244,8 @@ pub fn request_body(request: Request) -> Result<Vec<u8>, Error> {
         Request::Members { within, listed } => write(&MembersOf { within, listed }),
         Request::Routes { tenant, name, page } => write(&RoutesOf { tenant, name, page }),
         Request::Resources { page } => write(&ResourcesOf { page }),
+        Request::Record(changes) => write(&Changes { changes }),
+        Request::History(resource) => write(&HistoryOf { resource }),
         Request::Revoke { resource, token, revocation } => {
             write(&Revoke { resource, token, revocation })
         }
@@ -242,7 +262,8 @@ pub fn answer_body(answer: Answer) -> Result<Vec<u8>, Error> {
         Answer::Claim(answer) => write(&answer),
         Answer::Renew(answers) => write(&Renewed::from(answers)),
         Answer::Released(found) | Answer::Ended(found) => write(&Found { found }),
-        Answer::Announced => write(&Done {}),
+        Answer::Announced | Answer::Recorded => write(&Done {}),
+        Answer::History(changes) => write(&Changes { changes }),
         Answer::Standing(standing) => write(&standing),
         Answer::Members(members) => write(&members),
         Answer::Routes(routes) => write(&routes),

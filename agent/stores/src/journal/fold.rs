@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
+use tenure_core::engine::SavedChange;
 use tenure_core::engine::journal::{
     Entry as EngineEntry, Saved as EngineSaved, SavedGrant, SavedWaiter,
 };
@@ -28,6 +29,7 @@ pub(super) struct Fold {
     places: HashMap<SessionId, u64>,
     next_place: u64,
     routes: BTreeMap<Option<Arc<str>>, u64>,
+    changes: BTreeMap<u64, SavedChange>,
     /// Names that many rows share are kept once.
     names: HashSet<Arc<str>>,
 }
@@ -99,6 +101,8 @@ impl Fold {
             }
             EngineEntry::Routes { tenant, version } => drop(self.routes.insert(tenant, version)),
             EngineEntry::RoutesEnded { tenant } => drop(self.routes.remove(&Some(tenant))),
+            EngineEntry::History(change) => drop(self.changes.insert(change.row, *change)),
+            EngineEntry::HistoryEnded { row } => drop(self.changes.remove(&row)),
         }
     }
 
@@ -120,6 +124,7 @@ impl Fold {
             limits: self.limits.into_iter().collect(),
             sessions: self.announced.into_values().collect(),
             routes: self.routes.into_iter().collect(),
+            changes: self.changes.into_values().collect(),
         };
         keeper.check()?;
         engine.check()?;

@@ -7,6 +7,7 @@
 mod decode;
 mod encode;
 mod foreign;
+mod history;
 mod members;
 mod renew;
 pub(super) mod reply;
@@ -68,6 +69,8 @@ enum Stage {
     Members(MembersPage),
     Routes(RoutesPage),
     Resources,
+    Record,
+    History,
     Revoke(RevokePage),
 }
 
@@ -121,6 +124,8 @@ impl Exchange {
                 (Stage::Routes(page), invocation)
             }
             Request::Resources { page } => (Stage::Resources, resources::ask(layout, page)),
+            Request::Record(entries) => (Stage::Record, history::record(layout, entries)),
+            Request::History(resource) => (Stage::History, history::ask(layout, resource)),
             Request::Revoke { resource, token, revocation } => {
                 let words = revocation.as_deref().map(decode::words_of).unwrap_or_default();
                 let page = RevokePage::new(resource.clone(), *token, words, floor);
@@ -155,6 +160,11 @@ impl Exchange {
             }
             Stage::EndSession => Answer::Ended(reply::integer(reply)? > 0),
             Stage::Resources => resources::answer(layout, reply)?,
+            Stage::Record => {
+                reply::integer(reply)?;
+                Answer::Recorded
+            }
+            Stage::History => history::answer(reply)?,
             Stage::Renew(mut page) => {
                 if page.take(reply)? {
                     let invocation = page.ask(layout);

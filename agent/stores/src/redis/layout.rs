@@ -125,7 +125,7 @@ impl Layout {
         for part in ["session:", "master:", "project:"] {
             families.push(("session_prefix", format!("{session_prefix}:{part}")));
         }
-        let own = "lease: leases routes fence claim: master: caretaker: queue key";
+        let own = "lease: leases routes fence claim: master: caretaker: queue key history:";
         for part in own.split(' ') {
             families.push(("tenure_prefix", format!("{tenure_prefix}:{part}")));
         }
@@ -236,6 +236,11 @@ impl Layout {
     /// ZSET of equal scores: who waits for a lease, by session.
     pub fn queue_sessions(&self, tenant: &str, name: &str) -> String {
         self.tenure(tenant, &format!("queue_sessions:{name}"))
+    }
+
+    /// The prefix of the ZSET of changes of every resource, by when they happened, us: a kind, a colon and a name follow.
+    pub fn histories(&self, tenant: &str) -> String {
+        self.tenure(tenant, "history:")
     }
 
     /// STRING: the agent that looks after semaphores of other programs.

@@ -125,6 +125,8 @@ impl OwnClaims {
             | Request::Members { .. }
             | Request::Routes { .. }
             | Request::Resources { .. }
+            | Request::Record(_)
+            | Request::History(_)
             | Request::Revoke { .. } => {}
         }
     }

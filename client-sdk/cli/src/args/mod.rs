@@ -107,6 +107,15 @@ Examples:
   tenure standing leader cleanup --quiet || echo free
   tenure standing semaphore encode --json | jq '.holders | length'")]
     Standing(StandingArgs),
+    /// Shows who held a resource, and why it moved on, across the fleet
+    ///
+    /// The last 50 changes of the last 7 days, newest first, in local time: who was granted it, from which
+    /// process, when and why it ended, and the exit status of what held it.
+    #[command(after_help = "\
+Examples:
+  tenure history leader nightly
+  tenure history semaphore encode --json | jq -r '.changes[] | select(.what == \"lost\") | .host'")]
+    History(ResourceNameArgs),
     /// Prints the events of your sessions as they happen
     ///
     /// Without --session those of every session that you have now; ends when their streams end.

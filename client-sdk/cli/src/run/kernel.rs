@@ -167,6 +167,23 @@ fn wait(
     }
 }
 
+/// The local year, month, day, hour, minute and second of an instant, seconds since 1970.
+pub(crate) fn local_time(seconds: u64) -> Option<[i32; 6]> {
+    let seconds = libc::time_t::try_from(seconds).ok()?;
+    // SAFETY: `tm` is plain data, for which zeros are a value.
+    let mut tm: libc::tm = unsafe { std::mem::zeroed() };
+    // SAFETY: both pointers are to values that live until the call returns.
+    let known = unsafe { !libc::localtime_r(&raw const seconds, &raw mut tm).is_null() };
+    known.then_some([
+        tm.tm_year + 1900,
+        tm.tm_mon + 1,
+        tm.tm_mday,
+        tm.tm_hour,
+        tm.tm_min,
+        tm.tm_sec,
+    ])
+}
+
 /// A timer on the clock of valid-until, as the runtime wants it.
 #[cfg(target_os = "linux")]
 pub(super) struct Timer(nix::sys::timerfd::TimerFd);

@@ -5,7 +5,7 @@ mod alarm;
 mod child;
 mod decide;
 mod family;
-mod kernel;
+pub(crate) mod kernel;
 mod signals;
 mod terminal;
 mod tether;
@@ -251,7 +251,15 @@ async fn refuse_to_wait_for_itself(
 async fn give_back(client: &Client, session: Uuid, tether: Tether, ending: &Ending) {
     if tether == Tether::Child || ending.left_nothing {
         // A refusal means that there is nothing left to give back.
-        let _answer = timeout(RELEASE_MAX, client.release(session, None)).await;
+        let status = i32::from(child::exit_code(ending.status));
+        let _answer = timeout(RELEASE_MAX, async {
+            // An agent of an earlier version refuses the status.
+            match client.release_after(session, status).await {
+                Err(_) => client.release(session, None).await,
+                released => released,
+            }
+        })
+        .await;
     }
 }
 

@@ -3,6 +3,7 @@
 mod doctor;
 mod events;
 mod glob;
+mod history;
 mod holds;
 mod limit;
 mod log;
@@ -11,6 +12,7 @@ mod revoke;
 mod socket;
 mod status;
 mod table;
+mod when;
 
 use std::future::Future;
 
@@ -19,6 +21,7 @@ use tokio::time::timeout;
 
 pub(crate) use doctor::doctor;
 pub(crate) use events::{events, observe};
+pub(crate) use history::history;
 pub(crate) use limit::limit;
 pub(crate) use log::log;
 pub(crate) use resource::{routes, standing};

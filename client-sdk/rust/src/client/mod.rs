@@ -152,10 +152,25 @@ impl Client {
     ///
     /// [`CallError`]; `session_unknown`, `session_lost`.
     pub async fn release(&self, session: Uuid, hold: Option<Uuid>) -> Result<bool, CallError> {
-        let release = wire::Release { session, hold };
+        let release = wire::Release { session, hold, exit_status: None };
+        self.give_back(&release).await
+    }
+
+    /// Ends the session of a command that has ended with that status, or with 128 + the signal that killed it, for
+    /// the history.
+    ///
+    /// # Errors
+    ///
+    /// [`CallError`]; `session_unknown`, `session_lost`.
+    pub async fn release_after(&self, session: Uuid, status: i32) -> Result<bool, CallError> {
+        let release = wire::Release { session, hold: None, exit_status: Some(status) };
+        self.give_back(&release).await
+    }
+
+    async fn give_back(&self, release: &wire::Release) -> Result<bool, CallError> {
         let reply = self
             .transport
-            .post::<wire::Released>("/v1/release", &release, Repeat::Harmless, Some(CALL_DEADLINE))
+            .post::<wire::Released>("/v1/release", release, Repeat::Harmless, Some(CALL_DEADLINE))
             .await?;
         Ok(reply.released)
     }
@@ -211,6 +226,21 @@ impl Client {
     ) -> Result<wire::Standing, CallError> {
         let query = [("kind", Some(kind.as_str())), ("name", Some(name)), ("tenant", tenant)];
         self.transport.get(self.target("/v1/standing", &query)?, CALL_DEADLINE).await
+    }
+
+    /// The last changes of who holds a resource, from every host, newest first.
+    ///
+    /// # Errors
+    ///
+    /// [`CallError`]; `invalid`, `upstream_unavailable`.
+    pub async fn history(
+        &self,
+        kind: wire::Kind,
+        name: &str,
+        tenant: Option<&str>,
+    ) -> Result<wire::History, CallError> {
+        let query = [("kind", Some(kind.as_str())), ("name", Some(name)), ("tenant", tenant)];
+        self.transport.get(self.target("/v1/history", &query)?, CALL_DEADLINE).await
     }
 
     /// The routing table: all leases of a tenant, or the one with that name. Read page by page; the

@@ -3,7 +3,9 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use tenure_core::model::{Answer, Claim, ClaimAnswer, ClaimId, Request, Resource, Subject};
+use tenure_core::model::{
+    Answer, Claim, ClaimAnswer, ClaimId, HistoryEntry, Request, Resource, Subject,
+};
 use tenure_wire::Kind;
 use uuid::Uuid;
 
@@ -36,6 +38,10 @@ pub(super) struct Draft {
     pub(super) drawn: Vec<Drawn>,
     pub(super) operations: Vec<Operation>,
     pub(super) requests: usize,
+    /// When changes were recorded last: twice in a ms their order would be that of µs, which the engine does not see.
+    pub(super) recorded_ms: Option<u64>,
+    /// What was recorded last.
+    pub(super) recorded: Vec<HistoryEntry>,
     /// µs that requests have taken since time has passed last, at most.
     pub(super) spent_us: u64,
 }
@@ -56,6 +62,8 @@ impl Draft {
             drawn: Vec::new(),
             operations: Vec::new(),
             requests: 0,
+            recorded_ms: None,
+            recorded: Vec::new(),
             spent_us: 0,
         }
     }
@@ -108,9 +116,11 @@ impl Draft {
             70..71 => self.end_session(),
             71..80 => self.inspect(),
             80..83 => self.routes(),
-            83..86 => self.revoke(),
-            86..88 => self.repeat(),
-            88..89 => self.operations.push(Operation::Reconnect),
+            83..85 => self.revoke(),
+            85..87 => self.repeat(),
+            87..89 => self.record(),
+            89..91 => self.history(),
+            91..92 => self.operations.push(Operation::Reconnect),
             _ => self.pass(),
         }
     }

@@ -1,9 +1,12 @@
 //! Sessions, and looks at what is there.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use tenure_core::model::{Request, Resource, SessionId, SessionRecord};
-use tenure_wire::Kind;
+use tenure_core::model::{
+    ClaimId, Ending, HistoryEntry, Holder, Request, Resource, SessionId, SessionRecord,
+};
+use tenure_wire::{Happened, Kind};
 
 use super::cast::SCOPES;
 use super::draft::Draft;
@@ -49,6 +52,47 @@ impl Draft {
         };
         let resource = resource.unwrap_or_else(|| self.resource());
         self.ask(Request::Inspect(resource));
+    }
+
+    /// Changes of one resource: at times more of them than are kept.
+    pub(super) fn record(&mut self) {
+        if self.recorded_ms == Some(self.now_ms) {
+            return self.pass();
+        }
+        self.recorded_ms = Some(self.now_ms);
+        // The same once more, as after a reply that was lost.
+        if !self.recorded.is_empty() && self.random.per_mille(300) {
+            return self.ask(Request::Record(self.recorded.clone()));
+        }
+        let resource = self.resource();
+        let count = if self.random.per_mille(300) { 60 } else { 2 };
+        let entries = (0..count).map(|at| {
+            let claim = ClaimId(self.id());
+            let owner = self.some_program().owner.clone();
+            HistoryEntry {
+                resource: resource.clone(),
+                claim,
+                owner,
+                token: claim.0.as_u64_pair().0 >> 12,
+                what: if at % 2 == 0 { Happened::Granted } else { Happened::Lost },
+                holder: Holder { pid: Some(7), ..Holder::default() },
+                end: Ending {
+                    reason: (at % 2 == 1).then(|| "expired".into()),
+                    ..Ending::default()
+                },
+                held: Duration::from_millis(at),
+                ago: Duration::from_micros(count - at),
+            }
+        });
+        self.recorded = entries.collect();
+        self.ask(Request::Record(self.recorded.clone()));
+    }
+
+    pub(super) fn history(&mut self) {
+        let last = self.recorded.first().map(|entry| entry.resource.clone());
+        let last = last.filter(|_| self.random.per_mille(700));
+        let resource = last.unwrap_or_else(|| self.resource());
+        self.ask(Request::History(resource));
     }
 
     pub(super) fn routes(&mut self) {

@@ -257,7 +257,12 @@ impl Subject for Scripts {
         let counters = |tenant: &String| [self.layout.fence(tenant), self.layout.routes(tenant)];
         let counters: Vec<String> = self.tenants.iter().flat_map(counters).collect();
         let mut left = self.server.keys();
-        left.retain(|key| !counters.contains(key));
+        let histories: Vec<String> =
+            self.tenants.iter().map(|tenant| self.layout.histories(tenant)).collect();
+        let stays = |key: &String| {
+            counters.contains(key) || histories.iter().any(|prefix| key.starts_with(prefix))
+        };
+        left.retain(|key| !stays(key));
         left
     }
 }
@@ -266,6 +271,7 @@ fn tenant_of(request: &Request) -> Option<&str> {
     match request {
         Request::Claim(claim) => Some(&claim.resource.tenant),
         Request::Release { resource, .. } | Request::Inspect(resource) => Some(&resource.tenant),
+        Request::Record(entries) => entries.first().map(|entry| &*entry.resource.tenant),
         _ => None,
     }
 }

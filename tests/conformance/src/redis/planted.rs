@@ -10,7 +10,7 @@ pub(super) struct Fault {
 }
 
 /// All of them, in the order of the table.
-const FAULTS: [Fault; 35] = [
+const FAULTS: [Fault; 37] = [
     // The last token is not stored.
     fault(
         "token-not-stored",
@@ -125,6 +125,10 @@ const FAULTS: [Fault; 35] = [
     fault("limit-stays", None, "redis.call('DEL', s.max, s.ttl", "redis.call('DEL', s.ttl"),
     // Whoever lost a grant is not told why.
     fault("unexplained", None, "redis.call('HSET', key, 'words', words)", ""),
+    // A history that is full loses its newest change.
+    fault("history-loses-newest", Some("record"), "'ZRANGE'", "'ZREVRANGE'"),
+    // A change that is told twice happened when it was told last.
+    fault("history-moves", Some("record"), "key, 'NX', at", "key, at"),
     // Permits are lost and nobody is told.
     fault("revoked-untold", Some("revoke_permits"), "tell_lost(record, hold_of(member))", ""),
 ];

@@ -52,6 +52,11 @@ pub(super) fn show(answer: &Answer) -> String {
             }
             text + &of(standing.limit)
         }
+        Answer::Recorded => "recorded".to_owned(),
+        Answer::History(changes) => {
+            let changes = changes.iter().map(|it| format!("{} {}", it.what, it.token));
+            changes.collect::<Vec<_>>().join(", ")
+        }
         Answer::Resources { resources, next } => format!("{resources:?}, next {next:?}"),
         Answer::Members(members) => format!("{members:?}"),
         Answer::Routes(routes) => {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use tenure_core::keeper::{
-    PENDING_ENDS_MAX, REMEMBERED_MAX, RING_BYTES_MAX, STREAMS_PER_SESSION_MAX,
+    PENDING_ENDS_MAX, RECORDS_WAITING_MAX, REMEMBERED_MAX, RING_BYTES_MAX, STREAMS_PER_SESSION_MAX,
 };
 
 use super::super::core::Core;
@@ -20,7 +20,7 @@ impl Agent {
         // Every alarm has one entry at most: of a hold its deadline, its patience and its beat, of a session
         // its tether, its progress and its beat, of a contest its next attempt and its next telling.
         let alarms = 3 * (holds + sessions) + 2 * of("queues") + departures;
-        let alarms = alarms + of("watches") + of("pending ends") + 3;
+        let alarms = alarms + of("watches") + of("pending ends") + 4;
         let observed = self.callers.observing();
         let (sessions_saved, holds_saved) = self.journal.rows.len();
         let bounds = [
@@ -34,6 +34,7 @@ impl Agent {
             ("events", of("events"), sessions * (settings.ring_max + 1)),
             ("bytes of events", of("bytes of events"), sessions * RING_BYTES_MAX),
             ("remembered", of("remembered"), REMEMBERED_MAX),
+            ("changes to record", of("changes to record"), RECORDS_WAITING_MAX),
             ("timers", of("timers"), alarms),
             ("sessions in its journal", sessions_saved, sessions),
             ("holds in its journal", holds_saved, holds + departures),

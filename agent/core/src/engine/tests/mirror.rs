@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::super::SavedChange;
 use super::super::journal::{Entry, Saved, SavedGrant, SavedWaiter};
 use crate::model::{Resource, SessionId, SessionRecord};
 
@@ -12,6 +13,7 @@ pub(super) struct Mirror {
     limits: BTreeMap<Resource, u32>,
     sessions: Vec<(SessionId, SessionRecord)>,
     routes: BTreeMap<Option<std::sync::Arc<str>>, u64>,
+    changes: BTreeMap<u64, SavedChange>,
 }
 
 impl Mirror {
@@ -43,6 +45,10 @@ impl Mirror {
             Entry::RoutesEnded { tenant } => {
                 self.routes.remove(&Some(tenant));
             }
+            Entry::History(change) => {
+                assert!(self.changes.insert(change.row, *change).is_none());
+            }
+            Entry::HistoryEnded { row } => assert!(self.changes.remove(&row).is_some()),
         }
     }
 
@@ -53,6 +59,7 @@ impl Mirror {
             limits: self.limits.clone().into_iter().collect(),
             sessions: self.sessions.iter().map(|(_, record)| record.clone()).collect(),
             routes: self.routes.clone().into_iter().collect(),
+            changes: self.changes.values().cloned().collect(),
         }
     }
 

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test says so by failing")]
 
+mod history;
 mod image;
 mod limits;
 mod mirror;

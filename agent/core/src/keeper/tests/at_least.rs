@@ -72,7 +72,11 @@ impl Scene {
 fn a_release_is_answered_at_once_and_the_hold_is_kept() {
     for kind in KINDS {
         let mut scene = Scene::start(kind);
-        let release = tenure_wire::Release { session: scene.session, hold: Some(scene.hold) };
+        let release = tenure_wire::Release {
+            session: scene.session,
+            hold: Some(scene.hold),
+            exit_status: None,
+        };
         let ticket = scene.bench.ask(ALICE, Request::Release(release));
         let Some(Ok(Reply::Released(Released { released: true, kept_ms: Some(kept_ms) }))) =
             scene.bench.reply(ticket)

@@ -142,7 +142,7 @@ impl Bench {
 
     pub(super) fn register(&mut self, fields: Value) -> Uuid {
         let register = serde_json::from_value(fields).unwrap();
-        let ticket = self.ask(ALICE, Request::Register(register));
+        let ticket = self.ask(ALICE, Request::Register(register, Default::default()));
         match self.reply(ticket) {
             Some(Ok(Reply::Registered { session, .. })) => session.0,
             other => panic!("not registered: {other:?}"),
@@ -166,7 +166,7 @@ impl Bench {
     }
 
     pub(super) fn release(&mut self, session: Uuid, hold: Option<Uuid>) -> Result<bool, Refusal> {
-        let release = tenure_wire::Release { session, hold };
+        let release = tenure_wire::Release { session, hold, exit_status: None };
         let ticket = self.ask(ALICE, Request::Release(release));
         match self.reply(ticket) {
             Some(Ok(Reply::Released(it))) => Ok(it.released),
@@ -260,7 +260,11 @@ impl Bench {
             serde_json::from_value(json!({"resume": {"session": session, "secret": secret}}));
         let ticket = Ticket(self.fresh());
         let peer = Peer { process: None, ..peer(ALICE) };
-        self.messages.push_back((ticket, peer, Request::Register(resume.unwrap())));
+        self.messages.push_back((
+            ticket,
+            peer,
+            Request::Register(resume.unwrap(), Default::default()),
+        ));
         self.settle();
         assert!(matches!(self.reply(ticket), Some(Ok(Reply::Registered { resumed: true, .. }))));
     }

@@ -84,7 +84,7 @@ fn a_holder_is_named_by_its_hold_to_its_own_user_alone() {
     }
 
     let refused = |bench: &mut Bench, uid| {
-        let ticket = bench.ask(uid, Request::Register(Register::default()));
+        let ticket = bench.ask(uid, Request::Register(Register::default(), Default::default()));
         let Some(Ok(Reply::Registered { session, .. })) = bench.reply(ticket) else { panic!() };
         let fields = json!({"session": session, "kind": "leader", "name": "x"});
         let ticket = bench.ask(uid, Request::Acquire(serde_json::from_value(fields).unwrap()));
@@ -226,7 +226,7 @@ fn another_user_finds_no_such_session() {
     for request in [
         Request::Beat(session),
         Request::Checkpoint(session),
-        Request::Release(tenure_wire::Release { session, hold: None }),
+        Request::Release(tenure_wire::Release { session, hold: None, exit_status: None }),
         Request::Lookup(session),
     ] {
         let ticket = bench.ask(super::bench::MALLORY, request);

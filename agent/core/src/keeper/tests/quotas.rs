@@ -12,7 +12,8 @@ use crate::keeper::{Limit, Quota, Refusal, Reply, Request, Settings};
 use crate::model::Full;
 
 fn register(bench: &mut Bench, quota: Quota, uid: u32) -> Result<Uuid, Refusal> {
-    let ticket = bench.ask_within(quota, uid, Request::Register(Register::default()));
+    let ticket =
+        bench.ask_within(quota, uid, Request::Register(Register::default(), Default::default()));
     bench.reply(ticket).unwrap().map(|reply| match reply {
         Reply::Registered { session, .. } => session.0,
         other => panic!("not registered: {other:?}"),
@@ -107,7 +108,7 @@ fn one_user_leaves_long_pages_for_others() {
     bench.keeper.reload(Settings { holds_max: 400, ..Settings::default() });
     let mut register = |uid, beyond| {
         let register = Register { holds: Some(SLOTS + beyond), ..Register::default() };
-        let ticket = bench.ask(uid, Request::Register(register));
+        let ticket = bench.ask(uid, Request::Register(register, Default::default()));
         match bench.reply(ticket).unwrap() {
             Ok(Reply::Registered { session, .. }) => Ok(session.0),
             Ok(other) => panic!("not registered: {other:?}"),
@@ -122,10 +123,10 @@ fn one_user_leaves_long_pages_for_others() {
     register(ALICE, 80).unwrap();
     let of_all = Limit::Slots { uid: ALICE, asked: SLOTS + 50, taken: 380, full: Full::All(388) };
     assert_eq!(register(ALICE, 50), Err(Refusal::Limit(of_all)));
-    let release = Release { session: one, hold: None };
+    let release = Release { session: one, hold: None, exit_status: None };
     bench.ask(MALLORY, Request::Release(release));
     let register = Register { holds: Some(SLOTS + 300), ..Register::default() };
-    let ticket = bench.ask(MALLORY, Request::Register(register));
+    let ticket = bench.ask(MALLORY, Request::Register(register, Default::default()));
     assert!(matches!(bench.reply(ticket), Some(Ok(_))), "they come back");
 }
 

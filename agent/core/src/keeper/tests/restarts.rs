@@ -169,12 +169,15 @@ fn missed_events_are_replayed() {
 #[test]
 fn a_session_is_resumed_by_its_secret_only() {
     let mut bench = Bench::new();
-    let ticket = bench.ask(ALICE, Request::Register(serde_json::from_value(json!({})).unwrap()));
+    let ticket = bench.ask(
+        ALICE,
+        Request::Register(serde_json::from_value(json!({})).unwrap(), Default::default()),
+    );
     let Some(Ok(Reply::Registered { session, secret, .. })) = bench.reply(ticket) else { panic!() };
     bench.restart();
     let resume = |secret: &str| {
         let fields = json!({"resume": {"session": session.0, "secret": secret}});
-        Request::Register(serde_json::from_value(fields).unwrap())
+        Request::Register(serde_json::from_value(fields).unwrap(), Default::default())
     };
     let ticket = bench.ask(ALICE, resume(&secret));
     assert!(matches!(bench.reply(ticket), Some(Ok(Reply::Registered { resumed: true, .. }))));

@@ -8,6 +8,9 @@ fn messages_beyond_the_time_of_a_turn_wait_for_the_next_which_begins_with_timers
     let session = rig.register(json!({"tether": "process"}));
     rig.acquire(session, "x");
     rig.rest();
+    // The next thing is to tell of the grant.
+    rig.host.now = rig.keeper.poll_timeout().unwrap();
+    rig.rest();
     rig.host.now = rig.keeper.poll_timeout().unwrap().before(Duration::from_millis(7));
     rig.host.message_takes = Duration::from_millis(2);
     for _ in 0..20 {

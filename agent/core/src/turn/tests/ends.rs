@@ -45,7 +45,11 @@ fn the_end_of_a_session_with_many_holds_takes_several_turns_and_is_one_event() {
         let session = holders(&mut rig, 1, None)[0];
         let other = rig.register(json!({"tether": "process"}));
         rig.rest();
-        rig.say(crate::keeper::Request::Release(Release { session, hold: None }));
+        rig.say(crate::keeper::Request::Release(Release {
+            session,
+            hold: None,
+            exit_status: None,
+        }));
         rig.take();
         assert!(rig.host.replies.is_empty(), "it has not ended yet");
         // Nothing is granted to it any more.
@@ -121,7 +125,11 @@ fn holds_that_guarded_work_has_kept_go_in_several_turns() {
         rig.host.now = rig.host.now + Duration::from_secs(1);
         end_by_turns(&mut rig, |rig| rig.count("void") == 4095);
         assert!(rig.host.engine.count_claims() >= 4095, "they are kept");
-        rig.say(crate::keeper::Request::Release(Release { session, hold: None }));
+        rig.say(crate::keeper::Request::Release(Release {
+            session,
+            hold: None,
+            exit_status: None,
+        }));
         end_by_turns(&mut rig, |rig| rig.keeper.count_sessions() == 0);
         end_by_turns(&mut rig, |rig| rig.host.reports.is_empty() && !rig.turn.has_more());
         assert_eq!(rig.host.engine.count_claims(), 0);

@@ -187,7 +187,10 @@ impl Rig {
     }
 
     fn register(&mut self, fields: Value) -> Uuid {
-        self.say(crate::keeper::Request::Register(serde_json::from_value(fields).unwrap()));
+        self.say(crate::keeper::Request::Register(
+            serde_json::from_value(fields).unwrap(),
+            Default::default(),
+        ));
         self.take();
         match self.host.replies.pop_back() {
             Some((_, Ok(Reply::Registered { session, .. }))) => session.0,

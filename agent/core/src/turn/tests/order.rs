@@ -15,7 +15,11 @@ fn nothing_is_told_before_the_journal_and_the_pages_and_calls_leave_after_both()
     let stream = StreamTarget::Session { session, last_event_id: None };
     rig.keeper.open_stream(rig.host.now, StreamId(1), peer(), stream).unwrap();
     rig.rest();
-    rig.say(crate::keeper::Request::Release(Release { session, hold: Some(hold) }));
+    rig.say(crate::keeper::Request::Release(Release {
+        session,
+        hold: Some(hold),
+        exit_status: None,
+    }));
     rig.acquire(session, "y");
     rig.take();
     let done: Vec<_> =

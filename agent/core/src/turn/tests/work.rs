@@ -35,7 +35,9 @@ fn what_a_message_costs_does_not_depend_on_how_many_wait() {
         rig.rest();
         first.get_or_insert(waiter);
     }
-    let release = |session| crate::keeper::Request::Release(Release { session, hold: None });
+    let release = |session| {
+        crate::keeper::Request::Release(Release { session, hold: None, exit_status: None })
+    };
     let last = rig.register(json!({"tether": "process"}));
     assert!(work_of(&mut rig, acquire(last)) < EACH_MAX, "one more waits");
     assert!(work_of(&mut rig, release(last)) < EACH_MAX, "the last gives up");
@@ -61,7 +63,10 @@ fn what_a_message_costs_grows_no_faster_than_a_project() {
         rig.rest();
     }
     let register = json!({"tether": "process", "project": "p"});
-    let register = crate::keeper::Request::Register(serde_json::from_value(register).unwrap());
+    let register = crate::keeper::Request::Register(
+        serde_json::from_value(register).unwrap(),
+        Default::default(),
+    );
     let work = work_of(&mut rig, register);
     assert!(work < SESSIONS * EACH_MAX, "one more session of {SESSIONS}: {work}");
 }

@@ -219,7 +219,7 @@ async fn beat(mut inbox: Inbox, notes: mpsc::UnboundedSender<Noted>, beats: Arc<
     while let Some(message) = next(&mut inbox).await {
         let note = match message {
             Message::Request { ticket, caller, request, reply } => {
-                let is_registration = matches!(*request, Request::Register(_));
+                let is_registration = matches!(*request, Request::Register(..));
                 assert_eq!(caller.peer.process.is_some(), is_registration, "{request:?}");
                 let is_wait =
                     matches!(&*request, Request::Acquire(ask) if ask.wait == wire::Wait::Block);
@@ -290,7 +290,9 @@ pub(super) fn guarded() -> Uuid {
 
 fn answer(request: &Request, caller: &Caller) -> Result<Reply, Refusal> {
     Ok(match request {
-        Request::Register(ask) => Reply::Registered {
+        Request::History(_) => Reply::History(Vec::new()),
+        Request::Resources(_) => Reply::Resources { resources: Vec::new(), next: None },
+        Request::Register(ask, _) => Reply::Registered {
             session: SessionId(Uuid::parse_str(SESSION).unwrap()),
             secret: "5ec1e7".into(),
             ttl_ms: 90_000,

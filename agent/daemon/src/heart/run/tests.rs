@@ -87,7 +87,7 @@ impl Rig {
     }
 
     async fn register(&mut self, body: Value) -> Uuid {
-        let register = Request::Register(serde_json::from_value(body).unwrap());
+        let register = Request::Register(serde_json::from_value(body).unwrap(), Default::default());
         match self.call(register).await {
             Reply::Registered { session, .. } => session.0,
             other => panic!("{other:?}"),

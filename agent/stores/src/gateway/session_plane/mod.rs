@@ -83,6 +83,9 @@ impl Plane {
             Request::Revoke { resource, .. } => {
                 Err(not_there(&format!("revocation of {}", of_kind(resource))))
             }
+            Request::History(_) => Err(not_there("the history of a resource")),
+            // Nobody asks for it later.
+            Request::Record(_) => Ok(Answer::Recorded),
             Request::Routes { .. } => Err(not_there("the routing table of leases")),
             Request::Members { .. } | Request::Resources { .. } => Err(not_there("a list of all")),
         }

@@ -1,7 +1,7 @@
 //! Agents and gateways of different versions.
 //!
 //! `protocol_1.txt` has what both sides said when protocol 1 came out. It is never written anew: what a later
-//! version says beyond it gets a file of its own, as `resources.txt` is.
+//! version says beyond it gets a file of its own, as `resources.txt` and `history.txt` are.
 
 use serde_json::Value;
 
@@ -9,7 +9,11 @@ use super::*;
 use crate::gateway::wire::Hello;
 use crate::relay::Carried;
 
-const RECORDED: &str = concat!(include_str!("protocol_1.txt"), include_str!("resources.txt"));
+const RECORDED: &str = concat!(
+    include_str!("protocol_1.txt"),
+    include_str!("resources.txt"),
+    include_str!("history.txt")
+);
 
 /// What this version says, a line each: the kind of message, and its body.
 fn said() -> Vec<String> {
@@ -35,9 +39,10 @@ fn said() -> Vec<String> {
         let line = text(news.line().unwrap());
         format!("news {}", line.trim_end().strip_prefix("data: ").unwrap())
     }));
-    let (requests, answers) = later();
-    said.extend(requests.into_iter().map(ask));
-    said.extend(answers.into_iter().map(answer));
+    for (requests, answers) in [later(), of_history()] {
+        said.extend(requests.into_iter().map(ask));
+        said.extend(answers.into_iter().map(answer));
+    }
     said
 }
 
@@ -69,9 +74,9 @@ fn the_version_before_understands_this_one() {
 
 #[test]
 fn this_version_understands_the_one_before() {
-    let (later_requests, later_answers) = later();
-    let mut requests = requests().into_iter().chain(later_requests);
-    let mut answers = answers().into_iter().chain(later_answers);
+    let (later, history) = (later(), of_history());
+    let mut requests = requests().into_iter().chain(later.0).chain(history.0);
+    let mut answers = answers().into_iter().chain(later.1).chain(history.1);
     let mut news = all_news().into_iter();
     let operation = |name: &str| {
         Operation::ALL.into_iter().find(|operation| operation.to_string() == name).unwrap()

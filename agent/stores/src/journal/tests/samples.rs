@@ -7,7 +7,7 @@ use std::time::Duration;
 use tenure_core::engine::journal::{SavedGrant, SavedWaiter};
 use tenure_core::keeper::journal::{Entry, SavedHold, SavedSession};
 use tenure_core::model::{
-    Claim, ClaimId, Owner, Process, Resource, SessionId, SessionRecord, Terms,
+    Claim, ClaimId, Owner, Process, Program, Resource, SessionId, SessionRecord, Terms,
 };
 use tenure_core::time::Boottime;
 use tenure_wire::{Attributes, Kind, Tether, Wait};
@@ -107,6 +107,7 @@ pub(super) fn session(id: u128) -> SavedSession {
         guarded: false,
         barred: Vec::new(),
         holds: 63,
+        program: Program::default(),
     }
 }
 

@@ -147,7 +147,11 @@ pub(super) static ROUTES: LazyLock<Script> = script!("routes", "prelude_lease");
 /// It needs nothing of what others share.
 pub(super) static RESOURCES: LazyLock<Script> =
     LazyLock::new(|| Script::new("resources", &[], include_str!("../scripts/resources.lua")));
-/// Nor does this.
+/// Nor do these.
+pub(super) static RECORD: LazyLock<Script> =
+    LazyLock::new(|| Script::new("record", &[], include_str!("../scripts/record.lua")));
+pub(super) static HISTORY: LazyLock<Script> =
+    LazyLock::new(|| Script::new("history", &[], include_str!("../scripts/history.lua")));
 pub(in crate::redis) static PUT_KEY: LazyLock<Script> =
     LazyLock::new(|| Script::new("put_key", &[], include_str!("../scripts/put_key.lua")));
 pub(super) static CARE: LazyLock<Script> = script!("care", "prelude_permit");
