@@ -76,6 +76,8 @@ async fn dispatch(cli: &Cli) -> Result<u8, Failure> {
         Command::Status(args) => show::status(args, &client).await,
         Command::Beat => inside::beat(&client).await,
         Command::Socket => show::socket(&client),
+        Command::Ls(args) => show::list(args, &client).await,
+        Command::Why(args) => show::why(args, &client).await,
         Command::History(args) => show::history(args, &client).await,
         Command::Events(args) => show::events(args, &client).await,
         Command::Observe(args) => show::observe(args, &client).await,

@@ -34,7 +34,7 @@ pub use register::{
     AgentInfo, DEFAULT_PROJECT, DEFAULT_TENANT, Register, Registered, Resume, Tether,
 };
 pub use session::{Beat, Checkpoint, Checkpointed, HoldView, Role};
-pub use standing::{Holder, Revoke, Revoked, Route, Routes, Standing, Waiter};
+pub use standing::{Holder, List, Revoke, Revoked, Route, Routes, Standing, Waiter};
 pub use status::{
     AgentStatus, LatenessStatus, Outage, QuarantineEnded, SessionStatus, Status, UpstreamState,
     UpstreamStatus,

@@ -1,4 +1,4 @@
-//! `GET /v1/standing`, `GET /v1/routes` and `POST /v1/revoke`.
+//! `GET /v1/standing`, `GET /v1/list`, `GET /v1/routes` and `POST /v1/revoke`.
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -17,12 +17,18 @@ pub struct Holder {
     pub since_ms: u64,
     /// The fencing token of the grant.
     pub token: u64,
-    /// The process, when it is on this host.
+    /// The process, on its host; also of another host, where its history tells.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pid: Option<u32>,
-    /// Its user, when it is on this host.
+    /// Its user, on its host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uid: Option<u32>,
+    /// The name of its user, on its host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+    /// Its command line, cut to 256 bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command: Option<String>,
     /// The hold itself, when it is the caller's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hold: Option<Uuid>,
@@ -30,6 +36,13 @@ pub struct Holder {
     /// `hold_at_least_ms`; known on the holder's host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept_ms: Option<u64>,
+}
+
+impl Holder {
+    /// False for a program that holds it by other means: such as a lock of its own in the same store.
+    pub fn is_of_tenure(&self) -> bool {
+        self.token != 0
+    }
 }
 
 /// A waiter for a resource.
@@ -45,6 +58,20 @@ pub struct Waiter {
     /// The process, when it is on this host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pid: Option<u32>,
+    /// How long it has waited, ms.
+    #[serde(default)]
+    pub since_ms: u64,
+}
+
+/// A page of what is held or waited for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct List {
+    /// Those with holders or waiters.
+    pub resources: Vec<Standing>,
+    /// The `cursor` of the next page; absent on the last one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cursor: Option<String>,
 }
 
 /// The holders and waiters of a resource.

@@ -1,5 +1,6 @@
 //! Claims are answered: granted, queued, refused, or unknown.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tenure_wire::{
@@ -409,10 +410,11 @@ impl Keeper {
         self.holder(entry, |holder| uid == Some(holder))
     }
 
-    /// A holder as people see it: its process if it is one of this host, and the hold if they see
-    /// the holds of its user.
+    /// A holder as people see it: its process if it is of this host, and the hold if they see its user's.
     pub(super) fn holder(&self, entry: &StandingEntry, sees: impl Fn(u32) -> bool) -> Holder {
         let local = self.sessions.get(&entry.owner.session);
+        let program = local.map(|session| session.saved.program.clone()).unwrap_or_default();
+        let text = |text: Option<Arc<str>>| text.as_deref().map(str::to_owned);
         Holder {
             host: entry.owner.host.to_string(),
             name: entry.owner.name.to_string(),
@@ -420,6 +422,8 @@ impl Keeper {
             token: entry.token,
             pid: local.and_then(|session| session.pid()),
             uid: local.map(|session| session.saved.uid),
+            user: text(program.user),
+            command: text(program.command),
             hold: local.filter(|session| sees(session.saved.uid)).map(|_| entry.claim.0),
             kept_ms: self
                 .pending

@@ -14,6 +14,7 @@ use super::claims::lost_reason;
 use super::command::Command;
 use super::event::{Numbered, SharedEvent};
 use super::hold::Stage;
+use super::hold::millis;
 use super::request::StreamId;
 use super::table::Table;
 use super::timers::{Alarm, Timer, Timers, WatchId};
@@ -294,6 +295,7 @@ impl Keeper {
             name: entry.owner.name.to_string(),
             position,
             pid: self.sessions.get(&entry.owner.session).and_then(|session| session.pid()),
+            since_ms: millis(entry.since),
         });
         Standing {
             tenant: resource.tenant.to_string(),

@@ -12,8 +12,8 @@ use utoipa::OpenApi;
 use super::context::Context;
 use super::respond::Refused;
 use super::{
-    acquire, beat, checkpoint, doctor, events, health, history, log, metrics, openapi, quarantine,
-    register, release, revoke, routes, standing, status, validate,
+    acquire, beat, checkpoint, doctor, events, health, history, list, log, metrics, openapi,
+    quarantine, register, release, revoke, routes, standing, status, validate,
 };
 use crate::telemetry::{Answers, Metrics};
 
@@ -62,6 +62,7 @@ endpoints! {
     GET "/v1/events" events::events;
     GET "/v1/observe" events::observe;
     GET "/v1/standing" standing::standing;
+    GET "/v1/list" list::list;
     GET "/v1/history" history::history;
     GET "/v1/routes" routes::routes;
     GET "/v1/status" status::status;

@@ -21,6 +21,7 @@ mod frames;
 mod health;
 mod history;
 mod limits;
+mod list;
 mod log;
 mod metrics;
 mod metrics_listener;

@@ -107,6 +107,24 @@ Examples:
   tenure standing leader cleanup --quiet || echo free
   tenure standing semaphore encode --json | jq '.holders | length'")]
     Standing(StandingArgs),
+    /// Lists what is held or waited for, across the fleet
+    ///
+    /// Root and the agent's own user see all tenants, others the default one unless --tenant is given.
+    #[command(after_help = "\
+Examples:
+  tenure ls                                  everything
+  tenure ls 'nightly-*' --kind leader        leaders whose name begins so
+  tenure ls --json | jq -r '.[] | select(.waiting > 0) | .name'")]
+    Ls(ListArgs),
+    /// Says who holds a resource, what it does, how it came to that, and what to type next
+    ///
+    /// At most twelve lines: the holder with host, user, process and command, on this host with the state
+    /// of the process; who waits, and for how long; the last changes with their reasons; two commands.
+    #[command(after_help = "\
+Examples:
+  tenure why leader nightly
+  tenure why semaphore encode --json | jq '.standing.holders[].command'")]
+    Why(ResourceNameArgs),
     /// Shows who held a resource, and why it moved on, across the fleet
     ///
     /// The last 50 changes of the last 7 days, newest first, in local time: who was granted it, from which
@@ -254,6 +272,21 @@ pub(crate) struct StandingArgs {
     /// Print nothing: exit status 0 when somebody holds it, 1 when it is free
     #[arg(long, short, conflicts_with = "json")]
     pub(crate) quiet: bool,
+}
+
+/// `tenure ls`.
+#[derive(Debug, Args)]
+pub(crate) struct ListArgs {
+    /// Only names that this matches, such as 'nightly-*'
+    pub(crate) glob: Option<String>,
+    /// Only resources of this kind: master, leader, lease or semaphore
+    #[arg(long, value_parser = kind())]
+    pub(crate) kind: Option<Kind>,
+    /// Only this tenant
+    #[arg(long)]
+    pub(crate) tenant: Option<String>,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
 }
 
 /// `tenure events`.

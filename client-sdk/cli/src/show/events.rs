@@ -1,18 +1,29 @@
 //! `tenure events` and `tenure observe`.
 
+use std::time::Duration;
+
 use tenure::client::{CallError, Client, EventStream};
-use tenure::wire::{Event, HoldEvent};
+use tenure::wire::{Event, Happened, HistoryEntry, HoldEvent};
 use tokio::task::JoinSet;
+use tokio::time::sleep;
 use uuid::Uuid;
 
-use super::ask;
+use super::history::why;
 use super::resource::render;
 use super::status::word;
 use super::table::visible;
+use super::when::{local, now};
+use super::{answer, ask};
 use crate::args::{EventsArgs, ResourceNameArgs};
 use crate::exit;
 use crate::failure::Failure;
 use crate::output::{coloured, print};
+
+/// Ends that are told at one change, how often each is looked for, and when again: an agent tells of it within a
+/// tenth of a second.
+const ENDS_TOLD: usize = 3;
+const END_LOOKS: usize = 5;
+const END_LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// Prints the events of one session, or of all that the caller has now, until their streams end.
 ///
@@ -49,7 +60,7 @@ pub(crate) async fn events(args: &EventsArgs, client: &Client) -> Result<(), Fai
     Ok(())
 }
 
-/// Prints a resource's standing now and at every change.
+/// Prints a resource's standing now and at every change, with the local time, and why holds ended.
 ///
 /// # Errors
 ///
@@ -57,15 +68,59 @@ pub(crate) async fn events(args: &EventsArgs, client: &Client) -> Result<(), Fai
 pub(crate) async fn observe(args: &ResourceNameArgs, client: &Client) -> Result<(), Failure> {
     let ResourceNameArgs { kind, name, tenant, output } = args;
     let what = format!("{kind}/{name}");
-    let stream = ask(client, &what, client.observe(*kind, name, tenant.as_deref())).await?;
-    let coloured = coloured();
-    follow(stream, &what, |event| match event {
-        Event::Standing(standing) if output.json => json(standing),
-        Event::Standing(standing) => render(standing, coloured),
-        Event::Shutdown(shutdown) if !output.json => format!("the agent is {}\n", shutdown.cause),
-        _ => String::new(),
-    })
-    .await
+    let mut stream = ask(client, &what, client.observe(*kind, name, tenant.as_deref())).await?;
+    if output.json {
+        let line = |event: &Event| match event {
+            Event::Standing(standing) => json(standing),
+            _ => String::new(),
+        };
+        return follow(stream, &what, line).await;
+    }
+    let mut former: Vec<u64> = Vec::new();
+    while let Some(received) = stream.next().await {
+        let received = received.map_err(|error: CallError| Failure::of_call(&what, &error))?;
+        match &received.event {
+            Event::Standing(standing) => {
+                let tokens: Vec<u64> = standing.holders.iter().map(|it| it.token).collect();
+                let text = render(standing, coloured());
+                print(&format!("{}  {text}", local(now())))?;
+                let gone = former.iter().filter(|token| !tokens.contains(token));
+                for token in gone.take(ENDS_TOLD) {
+                    if let Some(end) = end_of(args, client, *token).await {
+                        print(&format!("  {end}\n"))?;
+                    }
+                }
+                former = tokens;
+            }
+            Event::Shutdown(shutdown) => print(&format!("the agent is {}\n", shutdown.cause))?,
+            _ => {}
+        }
+        stays_open(&what, &received.event)?;
+    }
+    Ok(())
+}
+
+#[allow(
+    clippy::disallowed_methods,
+    reason = "after a sleep of the machine it is late, and no worse"
+)]
+async fn pause() {
+    sleep(END_LOOK_EVERY).await;
+}
+
+/// How a grant ended, once its agent has told it.
+async fn end_of(args: &ResourceNameArgs, client: &Client, token: u64) -> Option<String> {
+    let ResourceNameArgs { kind, name, tenant, .. } = args;
+    for _ in 0..END_LOOKS {
+        let history = answer(client, client.history(*kind, name, tenant.as_deref())).await.ok()?;
+        let is_end = |it: &&HistoryEntry| it.token == token && it.what != Happened::Granted;
+        if let Some(end) = history.changes.iter().find(is_end) {
+            let (name, host) = (visible(&end.name), visible(&end.host));
+            return Some(format!("{} by {name} on {host}: {}", end.what, visible(&why(end))));
+        }
+        pause().await;
+    }
+    None
 }
 
 async fn follow(
@@ -76,15 +131,21 @@ async fn follow(
     while let Some(received) = stream.next().await {
         let received = received.map_err(|error: CallError| Failure::of_call(what, &error))?;
         print(&line(&received.event))?;
-        if let Event::Shutdown(shutdown) = &received.event
-            && shutdown.cause != "session_ended"
-        {
-            let line =
-                format!("{what}: the agent closed the stream ({}); run this again", shutdown.cause);
-            return Err(Failure::new(exit::UNAVAILABLE, line));
-        }
+        stays_open(what, &received.event)?;
     }
     Ok(())
+}
+
+/// Refuses to go on when the agent has closed the stream.
+fn stays_open(what: &str, event: &Event) -> Result<(), Failure> {
+    match event {
+        Event::Shutdown(shutdown) if shutdown.cause != "session_ended" => {
+            let line =
+                format!("{what}: the agent closed the stream ({}); run this again", shutdown.cause);
+            Err(Failure::new(exit::UNAVAILABLE, line))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn session_line(session: Uuid, event: &Event, as_json: bool) -> String {

@@ -6,13 +6,16 @@ mod glob;
 mod history;
 mod holds;
 mod limit;
+mod list;
 mod log;
+mod process;
 mod resource;
 mod revoke;
 mod socket;
 mod status;
 mod table;
 mod when;
+mod why;
 
 use std::future::Future;
 
@@ -23,11 +26,13 @@ pub(crate) use doctor::doctor;
 pub(crate) use events::{events, observe};
 pub(crate) use history::history;
 pub(crate) use limit::limit;
+pub(crate) use list::list;
 pub(crate) use log::log;
 pub(crate) use resource::{routes, standing};
 pub(crate) use revoke::revoke;
 pub(crate) use socket::socket;
 pub(crate) use status::status;
+pub(crate) use why::why;
 
 use crate::ANSWER_MAX;
 use crate::failure::Failure;

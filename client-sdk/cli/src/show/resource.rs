@@ -6,6 +6,7 @@ use tenure::client::Client;
 use tenure::wire::{DEFAULT_TENANT, Holder, Routes, Standing};
 
 use super::ask;
+use super::list::{holder_name, user};
 use super::table::{Cell, Look, Screen, Table, or_dash, visible};
 use crate::args::{ResourceNameArgs, RoutesArgs, StandingArgs};
 use crate::exit;
@@ -44,14 +45,14 @@ pub(super) fn render(standing: &Standing, coloured: bool) -> String {
         0 => title,
         waiting => format!("{title}, {waiting} waiting"),
     };
-    let mut table = Table::new(&["", "HOST", "NAME", "PID", "UID", "TOKEN", "FOR"]);
+    let mut table = Table::new(&["", "HOST", "NAME", "PID", "USER", "TOKEN", "FOR"]);
     for holder in holders {
         table.row([
             Cell::new("held", Look::Good),
             Cell::from(&holder.host),
-            Cell::from(&holder.name),
+            Cell::from(holder_name(holder)),
             Cell::from(or_dash(holder.pid)),
-            Cell::from(or_dash(holder.uid)),
+            Cell::from(user(holder)),
             Cell::from(holder.token),
             Cell::from(brief(Duration::from_millis(holder.since_ms))),
         ]);
@@ -64,7 +65,7 @@ pub(super) fn render(standing: &Standing, coloured: bool) -> String {
             Cell::from(or_dash(waiter.pid)),
             Cell::from("-"),
             Cell::from("-"),
-            Cell::from("-"),
+            Cell::from(brief(Duration::from_millis(waiter.since_ms))),
         ]);
     }
     let mut out = title + "\n";
@@ -172,8 +173,14 @@ mod tests {
             members: 0,
         };
         assert_eq!(render(&free, false), "leader/cleanup: free\n");
-        let holder = Holder { host: "a".into(), name: "x".into(), ..Holder::default() };
-        let waiter = Waiter { host: "b".into(), name: "y".into(), position: 1, pid: Some(3) };
+        let holder = Holder { host: "a".into(), name: "x".into(), token: 7, ..Holder::default() };
+        let waiter = Waiter {
+            host: "b".into(),
+            name: "y".into(),
+            position: 1,
+            pid: Some(3),
+            since_ms: 1000,
+        };
         let taken = Standing {
             kind: Kind::Semaphore,
             limit: Some(4),
@@ -186,9 +193,9 @@ mod tests {
         assert_eq!(
             render(&taken, false),
             "semaphore/cleanup: 1 of 4 held, 1 waiting\n        \
-             HOST  NAME  PID  UID  TOKEN  FOR\n  \
-             held  a     x     -    -    0      0ms\n  \
-             1.    b     y     3    -    -      -\n"
+             HOST  NAME  PID  USER  TOKEN  FOR\n  \
+             held  a     x     -    -     7      0ms\n  \
+             1.    b     y     3    -     -      1.0s\n"
         );
     }
 }

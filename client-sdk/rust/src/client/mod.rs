@@ -5,6 +5,7 @@
 
 mod call;
 mod error;
+mod fleet;
 mod patience;
 mod socket;
 mod sse;
@@ -226,21 +227,6 @@ impl Client {
     ) -> Result<wire::Standing, CallError> {
         let query = [("kind", Some(kind.as_str())), ("name", Some(name)), ("tenant", tenant)];
         self.transport.get(self.target("/v1/standing", &query)?, CALL_DEADLINE).await
-    }
-
-    /// The last changes of who holds a resource, from every host, newest first.
-    ///
-    /// # Errors
-    ///
-    /// [`CallError`]; `invalid`, `upstream_unavailable`.
-    pub async fn history(
-        &self,
-        kind: wire::Kind,
-        name: &str,
-        tenant: Option<&str>,
-    ) -> Result<wire::History, CallError> {
-        let query = [("kind", Some(kind.as_str())), ("name", Some(name)), ("tenant", tenant)];
-        self.transport.get(self.target("/v1/history", &query)?, CALL_DEADLINE).await
     }
 
     /// The routing table: all leases of a tenant, or the one with that name. Read page by page; the

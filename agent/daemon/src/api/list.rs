@@ -1,0 +1,111 @@
+//! `GET /v1/list`.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::response::Response;
+use tenure_bounds::Globs;
+use tenure_core::model::{Page, Resource};
+use tenure_wire::{DEFAULT_TENANT, Kind, List, Problem};
+
+use super::context::Context;
+use super::query::{Paged, Pairs, Queried, Query};
+use super::respond::{Refused, long_json};
+use super::server::Connected;
+use super::standing::standing_of;
+use super::validate::{quote, scope, visible};
+
+/// Most resources of a page.
+const LISTED_MAX: usize = 100;
+/// Pages of names that are asked for at most: a store with much else in it has few names in each.
+const NAME_PAGES_MAX: usize = 32;
+
+/// `[?kind=…][&glob=…][&tenant=…][&limit=…][&cursor=…]`.
+pub(super) struct ListQuery {
+    kind: Option<Kind>,
+    glob: Option<Globs>,
+    tenant: Option<String>,
+    page: Page,
+}
+
+impl Query for ListQuery {
+    const KEYS: &'static [&'static str] = &["kind", "glob", "tenant", "limit", "cursor"];
+
+    fn from_pairs(mut pairs: Pairs) -> Result<ListQuery, Box<Problem>> {
+        let kind = match pairs.take("kind") {
+            None => None,
+            Some(kind) => Some(kind.parse().map_err(|_| {
+                let value = quote(&kind);
+                let detail = format!(
+                    "kind is {value}, but must be master, leader, lease or semaphore; correct or remove it"
+                );
+                Problem::invalid("kind", detail)
+            })?),
+        };
+        let glob = pairs.take("glob");
+        glob.as_deref().map_or(Ok(()), |glob| visible("glob", glob))?;
+        let glob = glob.map(|glob| Globs::new([glob])).transpose().map_err(|bad| {
+            Problem::invalid("glob", format!("glob is {bad}; correct or remove it"))
+        })?;
+        let tenant = pairs.take("tenant");
+        tenant.as_deref().map_or(Ok(()), |tenant| scope("tenant", tenant))?;
+        let Paged { limit, cursor } = Paged::from_pairs(&mut pairs)?;
+        let page = Page { after: cursor.map(Into::into), limit: limit.min(LISTED_MAX) };
+        Ok(ListQuery { kind, glob, tenant, page })
+    }
+}
+
+/// All that is held or waited for, across the fleet, page by page and in no order. A page may be empty and have
+/// one after it, a resource may come again, and what comes or goes meanwhile be missed.
+#[utoipa::path(get, path = "/v1/list", tag = "fleet",
+    params(
+        ("kind" = Option<Kind>, Query, description = "Only this kind"),
+        ("glob" = Option<String>, Query, description = "Only names that it matches; `*` also covers slashes"),
+        ("tenant" = Option<String>, Query, description = "The tenant; default for root and the agent's own user all of them, for others `default`"),
+        ("limit" = Option<u32>, Query, minimum = 1, maximum = 1000, description = "How many resources; at most about 100"),
+        ("cursor" = Option<String>, Query, description = "The `cursor` of the page before"),
+    ),
+    responses(
+        (status = 200, description = "A page of what the caller may read of", body = List),
+        super::respond::Common,
+    ))]
+pub(super) async fn list(
+    State(context): State<Arc<Context>>,
+    Connected(connection): Connected,
+    Queried(ListQuery { kind, glob, tenant, page }): Queried<ListQuery>,
+) -> Result<Response, Refused> {
+    let peer = connection.peer();
+    let tenant = match tenant {
+        None if context.is_administrator(peer.uid) => None,
+        tenant => Some(tenant.unwrap_or_else(|| DEFAULT_TENANT.to_owned())),
+    };
+    let is_wanted = |resource: &Resource| {
+        tenant.as_deref().is_none_or(|tenant| tenant == &*resource.tenant)
+            && kind.is_none_or(|kind| kind == resource.kind)
+            && glob.as_ref().is_none_or(|glob| glob.is_match(&resource.name))
+            && context.check_reading(&peer, resource).is_ok()
+    };
+    let _turn = context.long.turn(peer.uid).await;
+    let limit = page.limit;
+    let mut names: HashSet<Resource> = HashSet::new();
+    let mut after = page.after;
+    for _ in 0..NAME_PAGES_MAX {
+        let page = Page { after, limit: limit - names.len() };
+        let (resources, next) = context.heart.resources(connection.caller(), page).await?;
+        names.extend(resources.into_iter().filter(is_wanted));
+        after = next;
+        if after.is_none() || names.len() >= limit {
+            break;
+        }
+    }
+    let mut resources = Vec::with_capacity(names.len());
+    for resource in names {
+        let standing = standing_of(&context, &connection, resource).await?;
+        if standing.holding + standing.waiting > 0 {
+            resources.push(standing);
+        }
+    }
+    let list = List { resources, cursor: after.as_deref().map(str::to_owned) };
+    long_json(context.heart.budget(), peer.uid, &list)
+}

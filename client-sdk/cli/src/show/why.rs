@@ -1,0 +1,191 @@
+//! `tenure why`: who holds it, what it waits for, how it came to that, and what to type next.
+
+use std::fmt::Write;
+use std::time::{Duration, SystemTime};
+
+use serde::Serialize;
+use tenure::client::Client;
+use tenure::wire::{Happened, History, HistoryEntry, Holder, Kind, Standing};
+
+use super::ask;
+use super::history::{at, why as reason};
+use super::list::holder_name;
+use super::process::Seen;
+use super::table::visible;
+use crate::args::ResourceNameArgs;
+use crate::failure::{Failure, brief};
+use crate::output::{print, print_json};
+
+/// Holders, and waiters, that have a line each.
+const LISTED: usize = 2;
+/// Changes that are told.
+const CHANGES: usize = 5;
+
+/// All that the agents know of a resource.
+#[derive(Serialize)]
+struct Known {
+    standing: Standing,
+    history: History,
+    /// The host of the agent that was asked.
+    here: String,
+}
+
+/// Explains a resource.
+///
+/// # Errors
+///
+/// When the agent refuses or cannot be asked.
+pub(crate) async fn why(args: &ResourceNameArgs, client: &Client) -> Result<(), Failure> {
+    let ResourceNameArgs { kind, name, tenant, output } = args;
+    let what = format!("{kind}/{name}");
+    let standing = ask(client, &what, client.standing(*kind, name, tenant.as_deref())).await?;
+    let history = ask(client, &what, client.history(*kind, name, tenant.as_deref())).await?;
+    let here = ask(client, &what, client.status()).await?.agent.host;
+    let known = Known { standing, history, here };
+    if output.json {
+        return print_json(&known);
+    }
+    print(&known.explain(super::when::now()))
+}
+
+impl Known {
+    fn explain(&self, now: SystemTime) -> String {
+        let Known { standing, history, .. } = self;
+        let Standing { kind, name, holders, holding, waiters, waiting, limit, .. } = standing;
+        let of = limit.map(|limit| format!(", {holding} of {limit}")).unwrap_or_default();
+        let mut out = match holders.first() {
+            None => format!("{kind}/{} is free\n", visible(name)),
+            Some(_) => format!("{kind}/{} is held{of}\n", visible(name)),
+        };
+        let seen: Vec<_> = holders.iter().take(LISTED).map(|holder| self.look_at(holder)).collect();
+        for (holder, seen) in holders.iter().zip(&seen) {
+            let _ = writeln!(out, "  held     {}", held(holder, now));
+            if let Some(process) = process(holder, seen.as_ref()) {
+                let _ = writeln!(out, "  process  {process}");
+            }
+        }
+        rest(&mut out, *holding, holders.len().min(LISTED));
+        for waiter in waiters.iter().take(LISTED) {
+            let (host, name) = (visible(&waiter.host), visible(&waiter.name));
+            let since = brief(Duration::from_millis(waiter.since_ms));
+            let _ = writeln!(out, "  waiting  {}. {name} on {host} for {since}", waiter.position);
+        }
+        rest(&mut out, *waiting, waiters.len().min(LISTED));
+        let room = if holders.len() > 1 { CHANGES - 2 } else { CHANGES };
+        for change in history.changes.iter().take(room) {
+            let _ = writeln!(out, "  {}", self.line(change, now));
+        }
+        for next in self.next(holders.first(), seen.first().and_then(Option::as_ref)) {
+            let _ = writeln!(out, "  next     {next}");
+        }
+        out
+    }
+
+    /// A change as a line.
+    fn line(&self, change: &HistoryEntry, now: SystemTime) -> String {
+        let (at, name, host) = (at(change, now), visible(&change.name), visible(&change.host));
+        if change.what != Happened::Granted {
+            return format!(
+                "{at}  {} by {name} on {host}: {}",
+                change.what,
+                visible(&reason(change))
+            );
+        }
+        let of_it = |other: &HistoryEntry| other.token == change.token && other.what != change.what;
+        let has_ended = self.history.changes.iter().any(of_it);
+        let is_held = self.standing.holders.iter().any(|holder| holder.token == change.token);
+        if has_ended || is_held || self.standing.holding > self.standing.holders.len() as u64 {
+            return format!("{at}  granted to {name} on {host}");
+        }
+        let silent = "its end was not told: its host or agent fell silent";
+        format!("{at}  granted to {name} on {host} ({silent})")
+    }
+
+    /// The process of a holder, if it is here.
+    fn look_at(&self, holder: &Holder) -> Option<Seen> {
+        if holder.host != self.here {
+            return None;
+        }
+        let process = Seen::find(holder.pid?)?;
+        let guards = holder.command.as_ref().is_some_and(|command| command.contains("tenure"));
+        Some(if guards { process.child().unwrap_or(process) } else { process })
+    }
+
+    /// What to type next.
+    fn next(&self, holder: Option<&Holder>, seen: Option<&Seen>) -> [String; 2] {
+        let Standing { kind, name, tenant, .. } = &self.standing;
+        let tenant = match tenant.as_str() {
+            tenure::wire::DEFAULT_TENANT => String::new(),
+            tenant => format!(" --tenant {tenant}"),
+        };
+        let of = |command: &str| format!("{command} {kind} {}{tenant}", quoted(name));
+        let revoke = of("sudo tenure revoke");
+        match (holder, seen) {
+            (None, _) if self.standing.waiting > 0 => {
+                ["tenure doctor".to_owned(), of("tenure observe")]
+            }
+            (None, _) => [run(*kind, name), of("tenure history")],
+            (Some(_), Some(Seen { pid, state: 'T' })) => [format!("kill -CONT {pid}"), revoke],
+            (Some(_), Some(Seen { pid, .. })) => {
+                [format!("ps -o pid,user,stat,etime,wchan:20,args -p {pid}"), revoke]
+            }
+            (Some(holder), None) if holder.host == self.here || !holder.is_of_tenure() => {
+                [of("tenure history"), revoke]
+            }
+            (Some(holder), None) => [format!("ssh {} {}", holder.host, of("tenure why")), revoke],
+        }
+    }
+}
+
+fn rest(out: &mut String, all: u64, listed: usize) {
+    let more = all.saturating_sub(listed as u64);
+    if more > 0 {
+        let _ = writeln!(out, "           and {more} more");
+    }
+}
+
+/// Who holds it, and since when.
+fn held(holder: &Holder, now: SystemTime) -> String {
+    let since = Duration::from_millis(holder.since_ms);
+    if !holder.is_of_tenure() {
+        return format!("by {}", visible(&holder_name(holder)));
+    }
+    let began = now.checked_sub(since).unwrap_or(SystemTime::UNIX_EPOCH);
+    let (began, since) = (super::when::local(began), brief(since));
+    let (name, host, token) = (visible(&holder.name), visible(&holder.host), holder.token);
+    format!("by {name} on {host} since {began}, for {since} (token {token})")
+}
+
+/// Its process, as far as anybody knows it.
+fn process(holder: &Holder, seen: Option<&Seen>) -> Option<String> {
+    let mut text = format!("pid {}", holder.pid?);
+    match (&holder.user, holder.uid) {
+        (Some(user), _) => text = format!("{text} of {}", visible(user)),
+        (None, Some(uid)) => text = format!("{text} of uid {uid}"),
+        (None, None) => {}
+    }
+    text = format!("{text} on {}", visible(&holder.host));
+    if let Some(seen) = seen {
+        text = format!("{text}, pid {} is {}", seen.pid, seen.words());
+    }
+    if let Some(command) = &holder.command {
+        text = format!("{text}: {}", visible(command));
+    }
+    Some(text)
+}
+
+fn run(kind: Kind, name: &str) -> String {
+    match kind {
+        Kind::Master => format!("tenure run --master --project {} -- COMMAND", quoted(name)),
+        kind => format!("tenure run --{kind} {} -- COMMAND", quoted(name)),
+    }
+}
+
+/// A name as a shell takes it.
+fn quoted(name: &str) -> String {
+    let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_./:@".contains(letter);
+    if !name.is_empty() && name.chars().all(plain) {
+        return name.to_owned();
+    }
+    format!("'{}'", visible(name).replace('\'', r"'\''"))
+}

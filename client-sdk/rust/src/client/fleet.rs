@@ -1,0 +1,62 @@
+//! What there is across the fleet, and what happened to it.
+
+use std::collections::BTreeMap;
+
+use super::{CALL_DEADLINE, CallError, Client};
+use crate::wire;
+
+/// Resources that are asked for at once.
+const LIST_LIMIT: &str = "100";
+
+impl Client {
+    /// The last changes of who holds a resource, from every host, newest first.
+    ///
+    /// # Errors
+    ///
+    /// [`CallError`]; `invalid`, `upstream_unavailable`.
+    pub async fn history(
+        &self,
+        kind: wire::Kind,
+        name: &str,
+        tenant: Option<&str>,
+    ) -> Result<wire::History, CallError> {
+        let query = [("kind", Some(kind.as_str())), ("name", Some(name)), ("tenant", tenant)];
+        self.transport.get(self.target("/v1/history", &query)?, CALL_DEADLINE).await
+    }
+
+    /// All that is held or waited for, by tenant, kind and name: of a kind, with a name that a glob matches, of a
+    /// tenant. Without a tenant root and the agent's own user are told of all, others of `default`. Read page by
+    /// page: what comes or goes meanwhile may be missed.
+    ///
+    /// # Errors
+    ///
+    /// [`CallError`]; `invalid`, `upstream_unavailable`.
+    pub async fn list(
+        &self,
+        kind: Option<wire::Kind>,
+        glob: Option<&str>,
+        tenant: Option<&str>,
+    ) -> Result<Vec<wire::Standing>, CallError> {
+        let mut all = BTreeMap::new();
+        let mut cursor: Option<String> = None;
+        loop {
+            let query = [
+                ("kind", kind.map(wire::Kind::as_str)),
+                ("glob", glob),
+                ("tenant", tenant),
+                ("limit", Some(LIST_LIMIT)),
+                ("cursor", cursor.as_deref()),
+            ];
+            let target = self.target("/v1/list", &query)?;
+            let page: wire::List = self.transport.get(target, CALL_DEADLINE).await?;
+            for standing in page.resources {
+                let key = (standing.tenant.clone(), standing.kind.as_str(), standing.name.clone());
+                all.insert(key, standing);
+            }
+            match page.cursor {
+                Some(next) if cursor.as_ref() != Some(&next) => cursor = Some(next),
+                _ => return Ok(all.into_values().collect()),
+            }
+        }
+    }
+}
