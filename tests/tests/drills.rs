@@ -7,7 +7,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tenure_tests::harness::{Agent, Fleet, TenureRun, binary, eventually, until};
 
-/// What a person types on the host of an agent, and what it prints.
+/// Words that a person types on the host of an agent, and what it prints.
 #[track_caller]
 fn types(agent: &Agent, words: &[&str]) -> String {
     let mut command = Command::new(binary("tenure"));

@@ -1,4 +1,4 @@
-//! What happened to a resource, as people are told of it on any host.
+//! The past of a resource, as people are told of it on any host.
 
 use std::process::Command;
 

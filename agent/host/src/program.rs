@@ -9,7 +9,7 @@ use tenure_core::model::{COMMAND_BYTES_MAX, Program};
 /// Most bytes of the file of users that are read; a name behind them is not known.
 const USERS_BYTES_MAX: u64 = 1 << 20;
 
-/// What there is to know of a process of a user. Asks no directory service, which might keep its caller waiting.
+/// All there is to know of a process of a user. Asks no directory service, which might keep its caller waiting.
 pub fn describe(pid: Option<u32>, uid: u32) -> Program {
     Program { user: user_name(uid).map(Arc::from), command: pid.and_then(command).map(Arc::from) }
 }

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Kind;
 
-/// What happened to a resource.
+/// The sort of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
@@ -40,7 +40,7 @@ impl std::fmt::Display for Happened {
 pub struct HistoryEntry {
     /// How long ago it happened, ms.
     pub ago_ms: u64,
-    /// What happened.
+    /// The sort of the change.
     pub what: Happened,
     /// The fencing token of the grant.
     pub token: u64,
@@ -63,7 +63,7 @@ pub struct HistoryEntry {
     /// The exit status of the process or command that held it; 128 + the signal that killed it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit_status: Option<i32>,
-    /// Who took it away, for one that was revoked.
+    /// The user and host that took it away, for one that was revoked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
 }

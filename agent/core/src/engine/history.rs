@@ -1,4 +1,4 @@
-//! What happened to each resource, for people who ask later. Nothing goes by it.
+//! The past of each resource, for people who ask later. Nothing goes by it.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 

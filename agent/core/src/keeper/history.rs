@@ -172,7 +172,7 @@ impl Keeper {
         let records = &mut self.calls.records;
         let sent = std::mem::take(&mut records.sent);
         let wait = match result {
-            // What is denied once is denied again.
+            // A change that is denied once is denied again.
             Ok(_) | Err(Failure::Denied(_)) => {
                 records.failures = 0;
                 records.waiting.drain(..sent);

@@ -1,4 +1,4 @@
-//! Who held a resource, and why it moved on.
+//! The past of a resource: its holders, and why it moved on.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -86,7 +86,7 @@ pub struct Ending {
     /// That of the process or command that held it: its exit code, or 128 + the signal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit_status: Option<i32>,
-    /// Who took it away.
+    /// The words for somebody who took it away.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<Arc<str>>,
 }

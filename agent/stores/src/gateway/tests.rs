@@ -119,7 +119,7 @@ fn an_agent_of_before_reads_a_revocation_without_its_words() {
     assert!(matches!(read, Request::Revoke { revocation: None, .. }));
 }
 
-/// What came after that.
+/// The messages that came after those.
 fn of_history() -> (Vec<Request>, Vec<(Operation, Answer)>) {
     let change = HistoryEntry {
         resource: resource(Kind::Leader),

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-/// What a process does, by the kernel's word.
+/// The state of a process, by the kernel's word.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Seen {
     pub(super) pid: u32,

@@ -111,7 +111,7 @@ impl Known {
         Some(if guards { process.child().unwrap_or(process) } else { process })
     }
 
-    /// What to type next.
+    /// Two commands to type next.
     fn next(&self, holder: Option<&Holder>, seen: Option<&Seen>) -> [String; 2] {
         let Standing { kind, name, tenant, .. } = &self.standing;
         let tenant = match tenant.as_str() {
@@ -144,7 +144,7 @@ fn rest(out: &mut String, all: u64, listed: usize) {
     }
 }
 
-/// Who holds it, and since when.
+/// A holder, and since when.
 fn held(holder: &Holder, now: SystemTime) -> String {
     let since = Duration::from_millis(holder.since_ms);
     if !holder.is_of_tenure() {

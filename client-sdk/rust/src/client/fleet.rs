@@ -1,4 +1,4 @@
-//! What there is across the fleet, and what happened to it.
+//! The whole fleet, and its past.
 
 use std::collections::BTreeMap;
 

@@ -40,7 +40,7 @@ pub(super) struct Draft {
     pub(super) requests: usize,
     /// When changes were recorded last: twice in a ms their order would be that of µs, which the engine does not see.
     pub(super) recorded_ms: Option<u64>,
-    /// What was recorded last.
+    /// The changes that were recorded last.
     pub(super) recorded: Vec<HistoryEntry>,
     /// µs that requests have taken since time has passed last, at most.
     pub(super) spent_us: u64,

@@ -1,4 +1,4 @@
-//! What happened to each resource.
+//! The past of each resource.
 
 use std::time::Duration;
 
