@@ -1,10 +1,7 @@
 //! One host does the work. `cargo run -p tenure --example leader` on each.
 
-use std::time::Duration;
-
 async fn clean_up(token: u64) {
     println!("I lead, with the fencing token {token}");
-    tokio::time::sleep(Duration::from_secs(5)).await;
 }
 
 #[tokio::main]
