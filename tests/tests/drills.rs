@@ -181,3 +181,16 @@ fn a_program_without_tenure_is_called_so() {
         says(alpha, words, &[by]);
     }
 }
+
+#[test]
+fn a_lock_that_outlives_its_job_says_so() {
+    let fleet = Fleet::start();
+    let [alpha, beta] = &fleet.agents[..] else { panic!("there are two") };
+    let args = [&NIGHTLY[..], &["--at-least", "10m"]].concat();
+    job(alpha, &args, "exit 0").wait().expect("it ends");
+    let kept = ["held     by backup on alpha", "kept     for 9m", "its holder has let go"];
+    says(alpha, &["why", "leader", "nightly"], &kept);
+    // Another host knows why, since the end of the command was told.
+    let told = ["held     by backup on alpha", "its command ended (exit status 0)"];
+    says(beta, &["why", "leader", "nightly"], &told);
+}

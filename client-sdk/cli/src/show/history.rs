@@ -51,8 +51,11 @@ fn render(history: &History, now: SystemTime, screen: Screen) -> String {
             Cell::from(or_dash(change.program.command.as_deref())),
         ]);
     }
-    let count = changes.len();
-    format!("{title}: {count} changes, newest first\n{}", table.render(screen))
+    let count = match changes.len() {
+        1 => "1 change".to_owned(),
+        count => format!("{count} changes, newest first"),
+    };
+    format!("{title}: {count}\n{}", table.render(screen))
 }
 
 fn look(what: Happened) -> Look {
@@ -172,7 +175,7 @@ mod tests {
         assert_eq!(nothing, "leader/nightly: nobody has been granted it in the last 7 days\n");
         history.changes.push(change(Happened::Granted));
         let text = render(&history, now(), Screen::default());
-        assert!(text.starts_with("leader/nightly: 1 changes, newest first\n  WHEN"), "{text}");
+        assert!(text.starts_with("leader/nightly: 1 change\n  WHEN"), "{text}");
         for part in ["granted", "hosta", "backup", "24921", "ann", "tenure run --leader nightly"] {
             assert!(text.contains(part), "{part} in {text}");
         }

@@ -60,6 +60,13 @@ impl Known {
         let seen: Vec<_> = holders.iter().take(LISTED).map(|holder| self.look_at(holder)).collect();
         for (holder, seen) in holders.iter().zip(&seen) {
             let _ = writeln!(out, "  held     {}", held(holder, now));
+            if let Some(kept) = holder.kept_ms {
+                let kept = brief(Duration::from_millis(kept));
+                let _ = writeln!(
+                    out,
+                    "  kept     for {kept} more as was asked for; its holder has let go"
+                );
+            }
             if let Some(process) = process(holder, seen.as_ref()) {
                 let _ = writeln!(out, "  process  {process}");
             }
