@@ -126,7 +126,7 @@ const FAULTS: [Fault; 37] = [
     // Whoever lost a grant is not told why.
     fault("unexplained", None, "redis.call('HSET', key, 'words', words)", ""),
     // A history that is full loses its newest change.
-    fault("history-loses-newest", Some("record"), "'ZRANGE'", "'ZREVRANGE'"),
+    fault("history-loses-newest", Some("record"), "'ZRANGE', key, 0, s", "'ZREVRANGE', key, 0, s"),
     // A change that is told twice happened when it was told last.
     fault("history-moves", Some("record"), "key, 'NX', at", "key, at"),
     // Permits are lost and nobody is told.
