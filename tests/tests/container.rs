@@ -90,8 +90,10 @@ impl Pod {
     #[track_caller]
     fn status(&self) -> Value {
         let name = self.agent.name();
-        let text = self.containers.run(&["exec", name, "/usr/bin/tenure", "status", "--json"]);
-        serde_json::from_str(&text).expect("a status is JSON")
+        // It fails while the upstream cannot be reached.
+        let asked = ["exec", name, "/usr/bin/tenure", "status", "--json"];
+        let output = self.containers.attempt(&asked);
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
     }
 }
 
