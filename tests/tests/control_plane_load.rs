@@ -1,8 +1,11 @@
 //! The control plane with many runners, beside agents, and through a gateway that is killed.
 
 use serde_json::{Value, json};
+use tenure::wire::Happened::{Granted, Released};
+use tenure::wire::History;
 use tenure_tests::harness::{
-    Campaigner, Gateway, MAILBOX, RedisServer, RfcRunners, of_runner as of, start_agent, until,
+    Campaigner, Client, Gateway, MAILBOX, RedisServer, RfcRunners, of_runner as of, start_agent,
+    until,
 };
 
 const RUNNERS: usize = 100;
@@ -42,6 +45,20 @@ fn a_runner_and_an_agents_program_contend_for_one_lease() {
     let tokens = tokens(&gateway);
     assert!(tokens.is_sorted_by(|a, b| a < b), "{tokens:?}");
     assert_eq!(tokens[1], granted.token);
+    // Whoever asks later is told of both.
+    until("the history to have all five changes", || {
+        let path = format!("/v1/history?kind=lease&name={MAILBOX}");
+        let told: History = agent.http().get(&path).expect(200);
+        let told: Vec<_> = told.changes.iter().map(|it| (&*it.name, it.what, it.token)).collect();
+        let mut expected = [("runner-01", 0), ("program", 1), ("runner-01", 2)]
+            .iter()
+            .flat_map(|(name, at)| [(*name, Granted, tokens[*at]), (*name, Released, tokens[*at])])
+            .collect::<Vec<_>>();
+        // The last one has it still.
+        expected.pop();
+        expected.reverse();
+        told == expected
+    });
 }
 
 #[track_caller]

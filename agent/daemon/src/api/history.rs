@@ -52,7 +52,8 @@ fn view(entry: &model::HistoryEntry) -> HistoryEntry {
         host: owner.host.to_string(),
         name: owner.name.to_string(),
         program: program(holder),
-        held_ms: (*what != Happened::Granted).then(|| millis(*held)),
+        // A gateway does not say for how long.
+        held_ms: (*what != Happened::Granted && !held.is_zero()).then(|| millis(*held)),
         reason: text(&end.reason),
         detail: text(&end.detail),
         exit_status: end.exit_status,

@@ -75,7 +75,7 @@ async fn carry_out(
         face.people.agents.beats(&sender, beats);
     }
     check_times(&request)?;
-    let answer = answer_body(face.carry_out(caller, request).await?);
+    let answer = answer_body(face.carry_out_for_agent(caller, request).await?);
     Ok(json_bytes(answer.map_err(|error| invalid(&error))?.into()))
 }
 

@@ -1,13 +1,15 @@
 //! The one way of callers to the store: their rights, what they have, and the audit trail.
 
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use axum::http::Request as Call;
 use tenure_core::model::{
-    Answer, Beat, BeatAnswer, ClaimId, Failure, GoneReason, Request, Resource,
+    Answer, Beat, BeatAnswer, ClaimId, Ending, Failure, GoneReason, HistoryEntry, Holder, Owner,
+    Program, Request, Resource,
 };
 use tenure_host::clock;
-use tenure_wire::{Code, Kind};
+use tenure_wire::{Code, Happened, Kind};
 use tokio::runtime::Handle;
 use tracing::info;
 
@@ -27,6 +29,40 @@ pub async fn observe(face: &Arc<Face>) -> Result<(), Gone> {
     let is_shared = face.info.kind != "embedded";
     let (face_of, runtime) = (Arc::downgrade(face), Handle::current());
     face.store.observe(Box::new(Observing { face: face_of, is_shared, runtime })).await
+}
+
+/// Who tells the history of the changes that a request makes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Recorder {
+    Agent,
+    Gateway,
+}
+
+/// A change for the history, if it is one of who holds something.
+fn entry(by: &By, fact: &Fact) -> Option<HistoryEntry> {
+    let what = match (fact.event, fact.outcome.as_str()) {
+        // What was granted before was told then.
+        (Event::Grant, "granted") => Happened::Granted,
+        (Event::Release, _) => Happened::Released,
+        (Event::Preemption | Event::Loss, _) => Happened::Lost,
+        _ => return None,
+    };
+    let host = by.peer.map_or_else(|| "unknown".to_owned(), |peer| peer.ip().to_string());
+    let reason = (what != Happened::Granted).then(|| fact.outcome.as_str().into());
+    Some(HistoryEntry {
+        resource: fact.resource.clone()?,
+        claim: fact.claim?,
+        owner: Owner { session: fact.session?, host: host.into(), name: fact.holder.clone()? },
+        token: fact.token?,
+        what,
+        holder: Holder {
+            program: Program { user: by.principal.clone(), command: None },
+            ..Holder::default()
+        },
+        end: Ending { reason, ..Ending::default() },
+        held: Duration::ZERO,
+        ago: Duration::ZERO,
+    })
 }
 
 /// A face that is told of what nobody asked for.
@@ -97,6 +133,28 @@ impl Face {
         caller: &Caller,
         request: Request,
     ) -> Result<Answer, Refused> {
+        self.carry(caller, request, Recorder::Gateway).await
+    }
+
+    /// The same for an agent, which tells of the changes of its holds by itself.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Face::carry_out`].
+    pub(super) async fn carry_out_for_agent(
+        &self,
+        caller: &Caller,
+        request: Request,
+    ) -> Result<Answer, Refused> {
+        self.carry(caller, request, Recorder::Agent).await
+    }
+
+    async fn carry(
+        &self,
+        caller: &Caller,
+        request: Request,
+        recorder: Recorder,
+    ) -> Result<Answer, Refused> {
         let request = caller.principal.mark.admit(request).ok_or_else(|| {
             Refused::new(Code::SessionUnknown, "there is no such session or claim of this caller")
         })?;
@@ -110,7 +168,7 @@ impl Face {
                 (request, Vec::new())
             }
         };
-        let mut answer = self.ask(caller, request).await?;
+        let mut answer = self.ask(caller, request, recorder).await?;
         match &mut answer {
             Answer::Renew(answers) => {
                 for index in outside {
@@ -216,7 +274,12 @@ impl Face {
     }
 
     /// Asks the store, and keeps what the caller has.
-    async fn ask(&self, caller: &Caller, request: Request) -> Result<Answer, Refused> {
+    async fn ask(
+        &self,
+        caller: &Caller,
+        request: Request,
+        recorder: Recorder,
+    ) -> Result<Answer, Refused> {
         if matches!(&request, Request::Renew(beats) if beats.is_empty()) {
             return Ok(Answer::Renew(Vec::new()));
         }
@@ -225,7 +288,7 @@ impl Face {
         let answer = if request.is_read() {
             self.store.ask(caller.principal.mark, request).await
         } else {
-            self.ask_and_settle(caller, request).await?
+            self.ask_and_settle(caller, request, recorder).await?
         };
         self.metrics.store_answered(clock::now().since(began), answer.as_ref().err());
         Ok(answer?)
@@ -235,16 +298,28 @@ impl Face {
         &self,
         caller: &Caller,
         request: Request,
+        recorder: Recorder,
     ) -> Result<Result<Answer, Failure>, Refused> {
         let account = &caller.principal.account;
         let admitted = account.admit(clock::now(), &request, &caller.bounds);
         admitted.map_err(|denied| Refused::denied(&denied))?;
         let (by, trail, asked) = (By::from(caller), self.trail.clone(), request.clone());
-        let (principal, changes) =
-            (Arc::clone(&caller.principal), Arc::clone(&self.people.changes));
+        let principal = Arc::clone(&caller.principal);
+        let changes = Arc::clone(&self.people.changes);
+        let (store, runtime) = (self.store.clone(), Handle::current());
         // By the store's thread, so that lines are in the order in which the store answered.
         let then = Box::new(move |result: &_| {
-            for fact in principal.account.settle(clock::now(), &asked, result) {
+            let facts = principal.account.settle(clock::now(), &asked, result);
+            if recorder == Recorder::Gateway {
+                let entries: Vec<_> = facts.iter().filter_map(|fact| entry(&by, fact)).collect();
+                if !entries.is_empty() {
+                    // Nobody waits for the history, and what it lacks is no harm.
+                    runtime.spawn(async move {
+                        let _ = store.ask(principal.mark, Request::Record(entries)).await;
+                    });
+                }
+            }
+            for fact in facts {
                 changes.tell_fact(&fact);
                 trail.tell(by.clone(), fact);
             }
