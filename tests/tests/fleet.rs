@@ -233,6 +233,10 @@ fn workers(fleet: &mut Fleet, kind: Kind, each: usize) -> Vec<Worker> {
     workers
 }
 
+/// Scripts that tell the history of a hand-over. Two hosts that have it in turn tell of many at once; of many hosts each
+/// tells by itself what it had.
+const HISTORY: f64 = 1.0;
+
 #[test]
 fn a_hand_over_costs_the_same_however_many_hosts_wait() {
     for kind in KINDS {
@@ -245,7 +249,7 @@ fn a_hand_over_costs_the_same_however_many_hosts_wait() {
             // of the next one then.
             let looks = if kind == Kind::Master { LOOKS_PER_S * HANDS_OVER.as_secs() } else { 0 };
             let looks = per(looks * (waiting as u64 + 1), grants);
-            assert!(many.scripts <= 1.2 * one.scripts + looks, "{kind}");
+            assert!(many.scripts <= 1.2 * one.scripts + looks + HISTORY, "{kind}");
             assert!(many.pushes <= 1.2 * one.pushes + looks, "{kind}");
         }
     }

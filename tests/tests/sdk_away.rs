@@ -102,7 +102,7 @@ async fn a_restart_of_the_agent_loses_no_wait() {
     hold.release().await.expect("it is held");
     let granted = within("the grant", waiting).await.expect("no panic").expect("a hold");
     assert!(granted.is_held());
-    assert_eq!(second.state(), SessionState::Connected);
+    until("its stream to be back", || second.state() == SessionState::Connected);
 }
 
 #[tokio::test(flavor = "multi_thread")]
