@@ -141,7 +141,7 @@ fn bound_operation(path: &str, operation: &mut Value) {
     for parameter in parameters.into_iter().flatten() {
         let bound = match (path, parameter["name"].as_str()) {
             ("/v1/status", Some("cursor")) => json!({"pattern": STATUS_CURSOR}),
-            (_, Some("cursor")) => visible(""),
+            (_, Some("cursor" | "glob")) => visible(""),
             (_, Some("name" | "tenant")) => visible(":"),
             _ => continue,
         };

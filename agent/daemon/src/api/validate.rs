@@ -83,12 +83,6 @@ pub(super) fn acquire(ask: &Acquire, settings: &Settings) -> Checked {
         return refuse("max_hold_ms", ms, &rule, "leave it out to hold without a limit");
     }
     between("hold_at_least_ms", ask.hold_at_least_ms, Duration::ZERO, AT_LEAST_MAX)?;
-    if let (Some(at_least), Some(max)) = (ask.hold_at_least_ms, ask.max_hold_ms)
-        && at_least > max
-    {
-        let rule = format!("no longer than max_hold_ms, which is {max}");
-        return refuse("hold_at_least_ms", at_least, &rule, "lower it, or raise max_hold_ms");
-    }
     only(kind, Kind::Semaphore, "limit", ask.limit)?;
     if let Some(limit) = ask.limit
         && !(1..=PERMITS_MAX).contains(&limit)

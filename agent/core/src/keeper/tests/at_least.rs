@@ -105,6 +105,23 @@ fn it_is_kept_when_its_session_ends_when_its_process_dies_and_over_restarts() {
 }
 
 #[test]
+fn it_is_kept_after_the_longest_time_that_its_program_may_have_it() {
+    for kind in KINDS {
+        let mut bench = Bench::new();
+        let session = bench.register(json!({"tether": "process", "project": "p"}));
+        let times = json!({"hold_at_least_ms": 600_000, "max_hold_ms": 60_000, "ttl_ms": 30_000});
+        let hold = bench.hold(session, fields(kind, times));
+        bench.pass(MINUTE);
+        assert!(!bench.is_valid(hold), "{kind}: its program must stop");
+        bench.pass(MINUTE * 8);
+        let mut scene = Scene { bench, kind, session, hold };
+        assert!(!scene.is_free(), "{kind}");
+        scene.bench.pass(MINUTE + Duration::from_secs(2));
+        assert!(scene.is_free(), "{kind}");
+    }
+}
+
+#[test]
 fn it_is_kept_by_the_upstream_alone_when_the_agent_is_gone() {
     for kind in KINDS {
         let mut scene = Scene::start(kind);
