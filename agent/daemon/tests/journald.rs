@@ -69,7 +69,7 @@ impl Room {
         kill(Pid::from_raw(self.agent.id().cast_signed()), signal).unwrap();
     }
 
-    /// The next entry whose message ends like that.
+    /// The next entry whose message has this.
     fn entry(&self, message: &str) -> HashMap<String, String> {
         let mut datagram = vec![0; 64 * 1024];
         loop {
@@ -77,7 +77,7 @@ impl Room {
                 panic!("no entry {message:?} came: {error}");
             });
             let entry = fields(&datagram[..length]);
-            if entry.get("MESSAGE").is_some_and(|found| found.ends_with(message)) {
+            if entry.get("MESSAGE").is_some_and(|found| found.contains(message)) {
                 return entry;
             }
         }
@@ -144,7 +144,7 @@ fn lines_have_their_fields_and_nobody_waits_for_the_journal() {
     call(&mut api, "POST", "/v1/acquire", &acquire);
     call(&mut api, "POST", "/v1/revoke", r#"{"kind":"leader","name":"a b"}"#);
     let granted = room.entry("granted leader \"a b\"");
-    let lost = room.entry("lost leader \"a b\": revoked");
+    let lost = room.entry("lost leader \"a b\": revoked (by=root on ");
     for (field, value) in [
         ("PRIORITY", "4"),
         ("SYSLOG_IDENTIFIER", "tenured"),
