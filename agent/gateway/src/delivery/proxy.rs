@@ -1,6 +1,7 @@
 //! One proxy: what it is to be told, and how it takes that.
 
 use std::collections::HashMap;
+use std::error::Error as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
@@ -14,6 +15,7 @@ use tenure_proto::prism::admin::v1::{MailboxRouteRemoval, MailboxRouteUpdate};
 use tokio::sync::Notify;
 use tokio::time::timeout;
 use tonic::transport::Channel;
+use tonic::{Code, Status};
 
 use super::dial;
 use super::followed::Followed;
@@ -131,11 +133,42 @@ async fn tell(mut client: ControlPlaneClient<Channel>, push: Push) -> (Push, Out
             }
         }
     };
-    let outcome = match timeout(PUSH_WITHIN, answer).await {
-        Ok(Ok(true)) => Outcome::Delivered,
-        Ok(Ok(false)) => Outcome::Refused,
-        Ok(Err(_)) => Outcome::Failed,
-        Err(_) => Outcome::Late,
-    };
+    let answer = timeout(PUSH_WITHIN, answer).await;
+    let is_removal = matches!(push.state, State::Removed(_));
+    let outcome = answer.map_or(Outcome::Late, |answer| outcome(is_removal, &answer));
     (push, outcome)
+}
+
+/// What an answer means. A status that the proxy gave itself has no source: it is there, and refuses this mailbox.
+fn outcome(is_removal: bool, answer: &Result<bool, Status>) -> Outcome {
+    match answer {
+        Ok(true) => Outcome::Delivered,
+        Ok(false) => Outcome::Refused,
+        Err(status) if status.source().is_some() || status.code() == Code::Unavailable => {
+            Outcome::Failed
+        }
+        Err(status) if is_removal && status.code() == Code::NotFound => Outcome::Delivered,
+        Err(_) => Outcome::Refused,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_proxy_answers_itself_is_no_trouble() {
+        for (status, of_route, of_removal) in [
+            (Status::not_found(""), Outcome::Refused, Outcome::Delivered),
+            (Status::invalid_argument(""), Outcome::Refused, Outcome::Refused),
+            (Status::unknown("an exception"), Outcome::Refused, Outcome::Refused),
+            (Status::unavailable(""), Outcome::Failed, Outcome::Failed),
+            (Status::from_error("a connection".into()), Outcome::Failed, Outcome::Failed),
+        ] {
+            let answer = Err(status);
+            assert_eq!(outcome(false, &answer), of_route, "{answer:?}");
+            assert_eq!(outcome(true, &answer), of_removal, "{answer:?}");
+        }
+        assert_eq!(outcome(false, &Ok(false)), Outcome::Refused);
+    }
 }

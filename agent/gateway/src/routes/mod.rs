@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `table.rs` | the routes of a tenant under the store's version, and the changes since an earlier one |
 //! | `queue.rs` | what a proxy has not been told yet, and when to try again |
+//! | `refused.rs` | what a proxy refuses to be told, and when to try again |
 //! | `ranges.rs` | which partitions are whose |
 //!
 //! Versions are the store's own, so that those of all gateways over one store are the same, and go on over their
@@ -11,6 +12,7 @@
 
 mod queue;
 mod ranges;
+mod refused;
 #[cfg(test)]
 mod simulation;
 mod table;

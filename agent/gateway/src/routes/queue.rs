@@ -7,6 +7,7 @@ use std::time::Duration;
 use tenure_core::time::Boottime;
 use tenure_wire::Route;
 
+use super::refused::Refused;
 use super::{Change, State};
 
 /// How long a proxy may take to answer. One that takes longer never learns of anything.
@@ -22,7 +23,7 @@ const UNDER_WAY_MAX: usize = 32;
 const BACK_OFF_MIN: Duration = Duration::from_millis(50);
 const BACK_OFF_MAX: Duration = Duration::from_millis(500);
 
-/// The changes that one proxy is to be told. It has at most two entries for each mailbox that the proxy knows, or is to know.
+/// The changes that one proxy is to be told. It has at most three entries for each mailbox that the proxy knows, or is to know.
 #[derive(Debug, Default)]
 pub struct Queue {
     /// The routes that the proxy is to have.
@@ -33,6 +34,7 @@ pub struct Queue {
     order: BTreeMap<u64, Arc<str>>,
     waiting: HashMap<Arc<str>, Waiting>,
     under_way: HashMap<Arc<str>, UnderWay>,
+    refused: Refused,
     /// A second push of a mailbox, which tells whether the proxy is fast again.
     probe: Option<Probe>,
     /// Pushes whose answers are not waited for any more.
@@ -43,12 +45,14 @@ pub struct Queue {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Waiting {
+pub(super) struct Waiting {
     place: u64,
     /// The first change that it was not told.
     since: Boottime,
     /// As of this version there is no route; for a mailbox that has none.
     removed_at: u64,
+    /// How often the proxy has refused this.
+    pub(super) refusals: u32,
 }
 
 /// A push that has no answer yet.
@@ -87,7 +91,7 @@ pub struct Push {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
     Delivered,
-    /// The proxy does not want it. It is told the next change.
+    /// The proxy does not want it. It is told the next change, and asked again later.
     Refused,
     /// It did not come, or its answer did not.
     Failed,
@@ -111,7 +115,8 @@ impl Queue {
             State::Removed(version) => {
                 self.wanted.remove(&mailbox);
                 if !self.told.contains(&mailbox) {
-                    return self.forget(&mailbox);
+                    self.forget(&mailbox);
+                    return self.end_idle_trouble();
                 }
                 version
             }
@@ -139,12 +144,21 @@ impl Queue {
         if self.trouble.is_none() {
             self.trouble = Some(Trouble { failures: 0, retry_at: now, forgot: false });
             self.tell_all_again(now);
+            self.end_idle_trouble();
+        }
+    }
+
+    /// Without anything to tell, nothing would show that the proxy is back.
+    fn end_idle_trouble(&mut self) {
+        if self.order.is_empty() && self.under_way.is_empty() {
+            self.trouble = None;
         }
     }
 
     /// The next push; to be asked for until there is none.
     pub fn next(&mut self, now: Boottime) -> Option<Push> {
-        self.next_change(now).or_else(|| self.next_probe(now))
+        let change = self.next_change(now).or_else(|| self.next_refused(now));
+        change.or_else(|| self.next_probe(now))
     }
 
     fn next_change(&mut self, now: Boottime) -> Option<Push> {
@@ -158,12 +172,30 @@ impl Queue {
         let (place, mailbox) = (*place, Arc::clone(mailbox));
         self.order.remove(&place);
         let waiting = self.waiting.remove(&mailbox)?;
+        Some(self.send(now, mailbox, waiting))
+    }
+
+    /// What was refused, once it is due, one at a time: it delays nothing else.
+    fn next_refused(&mut self, now: Boottime) -> Option<Push> {
+        self.retry_refused_at().filter(|at| *at <= now)?;
+        let (mailbox, waiting) = self.refused.take_due(now)?;
+        Some(self.send(now, mailbox, waiting))
+    }
+
+    fn retry_refused_at(&self) -> Option<Boottime> {
+        let is_full = self.under_way.len() >= UNDER_WAY_MAX;
+        let is_retrying = || self.under_way.values().any(|it| it.waiting.refusals > 0);
+        let may = self.trouble.is_none() && !is_full && !is_retrying();
+        self.refused.poll_timeout().filter(|_| may)
+    }
+
+    fn send(&mut self, now: Boottime, mailbox: Arc<str>, waiting: Waiting) -> Push {
         let state = self.state(&mailbox, waiting.removed_at);
         self.told.insert(Arc::clone(&mailbox));
         let attempt = self.attempt();
         let under_way = UnderWay { waiting, attempt, sent_at: now };
         self.under_way.insert(Arc::clone(&mailbox), under_way);
-        Some(Push { attempt, mailbox, state })
+        Push { attempt, mailbox, state }
     }
 
     /// A push of what has been under way for longest, once that is overdue.
@@ -238,7 +270,9 @@ impl Queue {
             }
             return None;
         }
-        if matches!(state, State::Removed(_)) && !self.wanted.contains_key(&mailbox) {
+        let is_delivered = outcome == Outcome::Delivered;
+        let is_removal = matches!(state, State::Removed(_));
+        if is_delivered && is_removal && !self.wanted.contains_key(&mailbox) {
             self.told.remove(&mailbox);
         }
         if self.trouble.take().is_some_and(|trouble| trouble.forgot) {
@@ -248,7 +282,10 @@ impl Queue {
                 self.forget(&mailbox);
             }
         }
-        (outcome == Outcome::Delivered).then(|| now.since(sent.waiting.since))
+        if !is_delivered && !self.waiting.contains_key(&mailbox) {
+            self.refused.put(now, mailbox, sent.waiting);
+        }
+        is_delivered.then(|| now.since(sent.waiting.since))
     }
 
     /// The proxy is fast again: what it was sent while it was slow is sent again.
@@ -269,7 +306,8 @@ impl Queue {
     pub fn poll_timeout(&self) -> Option<Boottime> {
         let is_to_retry = !self.order.is_empty() && self.under_way.is_empty();
         let retry_at = self.trouble.filter(|_| is_to_retry).map(|trouble| trouble.retry_at);
-        retry_at.into_iter().chain(self.probe_at()).min()
+        let all = [retry_at, self.probe_at(), self.retry_refused_at()];
+        all.into_iter().flatten().min()
     }
 
     /// True as long as the proxy is not known to be away.
@@ -277,23 +315,23 @@ impl Queue {
         self.trouble.is_none()
     }
 
-    /// The first change that the proxy has not confirmed.
+    /// The first change that the proxy has not answered.
     pub fn behind_since(&self) -> Option<Boottime> {
-        let first = self.order.values().next().and_then(|mailbox| self.waiting.get(mailbox));
-        first
-            .into_iter()
-            .chain(self.under_way.values().map(|it| &it.waiting))
-            .map(|it| it.since)
-            .min()
+        let mut waiting = self.order.values().filter_map(|mailbox| self.waiting.get(mailbox));
+        let first = waiting.find(|it| it.refusals == 0);
+        let under_way = self.under_way.values().map(|it| &it.waiting);
+        let all = first.into_iter().chain(under_way.filter(|it| it.refusals == 0));
+        all.map(|it| it.since).min()
     }
 
-    /// How many mailboxes it has not been told of.
+    /// How many mailboxes it lacks: it has not been told of them, or has refused them.
     pub fn behind(&self) -> usize {
-        self.order.len() + self.under_way.len()
+        self.order.len() + self.under_way.len() + self.refused.len()
     }
 
     /// Puts a mailbox at the end, or leaves it where it waits: it is told the latest state.
     fn wait(&mut self, now: Boottime, mailbox: Arc<str>, removed_at: u64) {
+        self.refused.remove(&mailbox);
         if let Some(waiting) = self.waiting.get_mut(&mailbox) {
             waiting.removed_at = removed_at;
             return;
@@ -301,7 +339,7 @@ impl Queue {
         let place = self.next_place;
         self.next_place += 1;
         self.order.insert(place, Arc::clone(&mailbox));
-        self.waiting.insert(mailbox, Waiting { place, since: now, removed_at });
+        self.waiting.insert(mailbox, Waiting { place, since: now, removed_at, refusals: 0 });
     }
 
     /// Puts a mailbox back to where it was; with what has become of it since.

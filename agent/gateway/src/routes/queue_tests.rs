@@ -1,3 +1,4 @@
+use super::super::refused::RETRY_MIN;
 use super::super::table::tests::route;
 use super::*;
 
@@ -161,6 +162,85 @@ fn what_is_never_answered_is_sent_again_and_delays_nothing() {
     queue.done(later, &pushes[0], Outcome::Late, 0);
     assert!(queue.is_reached());
     assert_eq!(told(&take(&mut queue, later)), [("a", 1)]);
+}
+
+#[test]
+fn what_is_refused_delays_nothing_and_is_tried_again_ever_more_seldom() {
+    let mut queue = queue_of(&["a", "b", "poison"]);
+    let mut now = NOW;
+    for push in take(&mut queue, now) {
+        let is_poison = &*push.mailbox == "poison";
+        let outcome = if is_poison { Outcome::Refused } else { Outcome::Delivered };
+        queue.done(now, &push, outcome, 0);
+    }
+    assert!(queue.is_reached() && queue.behind_since().is_none());
+    assert_eq!((queue.behind(), queue.next(now)), (1, None));
+    for wait in [1, 2, 4, 8, 16, 32, 60, 60].map(Duration::from_secs) {
+        assert_eq!(queue.poll_timeout(), Some(now + wait));
+        now = now + wait;
+        queue.change(now, routed("a", 2 + now.as_nanos()));
+        let pushes = take(&mut queue, now);
+        assert_eq!(pushes.iter().map(|it| &*it.mailbox).collect::<Vec<_>>(), ["a", "poison"]);
+        assert!(queue.is_reached() && queue.behind_since() == Some(now));
+        answered(&mut queue, now, &pushes[0]);
+        assert_eq!(queue.behind_since(), None);
+        queue.done(now, &pushes[1], Outcome::Refused, 0);
+    }
+    queue.change(now, routed("poison", 2));
+    let changed = take(&mut queue, now);
+    assert_eq!(told(&changed), [("poison", 2)], "a change is told at once");
+    queue.done(now, &changed[0], Outcome::Refused, 0);
+    assert_eq!(queue.poll_timeout(), Some(now + RETRY_MIN));
+    let again = take(&mut queue, now + RETRY_MIN);
+    answered(&mut queue, now + RETRY_MIN, &again[0]);
+    assert_eq!((queue.behind(), queue.poll_timeout()), (0, None));
+}
+
+#[test]
+fn a_proxy_that_refuses_everything_is_asked_one_thing_at_a_time() {
+    let names: Vec<String> = (0..1000).map(|number| format!("m{number}")).collect();
+    let mut queue = queue_of(&names.iter().map(String::as_str).collect::<Vec<_>>());
+    let (mut now, mut count) = (NOW, 0);
+    while now < NOW + Duration::from_secs(20) {
+        while let Some(push) = queue.next(now) {
+            queue.done(now, &push, Outcome::Refused, 0);
+            count += 1;
+        }
+        let at = queue.poll_timeout().unwrap();
+        assert!(at > now, "there is a wait");
+        now = at;
+    }
+    assert!(count <= 1000 + 2000, "{count}");
+    queue.lost_connection(now);
+    let first = take(&mut queue, now);
+    answered(&mut queue, now, &first[0]);
+    assert_eq!(take(&mut queue, now).len(), UNDER_WAY_MAX, "one that is started again is told all");
+}
+
+#[test]
+fn a_removal_that_is_refused_is_tried_again() {
+    let mut queue = queue_of(&["a"]);
+    let pushes = take(&mut queue, NOW);
+    answered(&mut queue, NOW, &pushes[0]);
+    queue.change(NOW, removed("a", 5));
+    let pushes = take(&mut queue, NOW);
+    queue.done(NOW, &pushes[0], Outcome::Refused, 0);
+    let again = take(&mut queue, NOW + RETRY_MIN);
+    assert_eq!(told(&again), [("a", 5)]);
+    answered(&mut queue, NOW + RETRY_MIN, &again[0]);
+    assert_eq!((queue.behind(), queue.told.len()), (0, 0));
+}
+
+#[test]
+fn with_nothing_to_tell_a_lost_connection_is_no_trouble() {
+    let mut queue = Queue::default();
+    queue.lost_connection(NOW);
+    assert!(queue.is_reached());
+    queue.change(NOW, routed("a", 1));
+    queue.lost_connection(NOW);
+    assert!(!queue.is_reached(), "whether it is there will show");
+    queue.change(NOW, removed("a", 2));
+    assert!(queue.is_reached() && queue.next(NOW).is_none());
 }
 
 #[test]

@@ -125,6 +125,8 @@ impl Proxy {
             }
             let outcome = match random.next_u64() % 20 {
                 0 => Outcome::Late,
+                // It may have taken it, and then refused.
+                1 if !self.is_away => Outcome::Refused,
                 _ if arrives => Outcome::Delivered,
                 _ => Outcome::Failed,
             };
