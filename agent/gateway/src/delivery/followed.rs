@@ -73,10 +73,39 @@ impl Followed {
         self.news.subscribe()
     }
 
+    /// True if the routes were read.
+    pub(super) fn was_read(&self) -> bool {
+        *self.news.borrow() > 0
+    }
+
     /// Waits until the routes were read once; true if they were.
     pub async fn is_read(&self, within: Duration) -> bool {
         let mut news = self.news();
         timeout(within, news.wait_for(|readings| *readings > 0)).await.is_ok()
+    }
+
+    /// Takes a reading, and tells of its news; whether it is exact, and what changed.
+    pub(super) fn take(&self, reading: Reading) -> (bool, Vec<Change>) {
+        let version = reading.version;
+        let (changes, is_exact, was_reset) = {
+            let mut table = self.table();
+            let was_reset = version < table.version();
+            let changes = table.take(reading);
+            if !self.was_read() {
+                table.remove_all_but_routes(&self.before);
+            }
+            (changes, table.is_exact(), was_reset)
+        };
+        if was_reset {
+            warn!(tenant = %self.tenant, version, "the store has lost its routes' versions");
+        }
+        // The first reading is told even if there is nothing.
+        self.news.send_if_modified(|readings| {
+            let is_news = *readings == 0 || !changes.is_empty() || was_reset;
+            *readings += u64::from(is_news);
+            is_news
+        });
+        (is_exact, changes)
     }
 
     /// Has the routes read again, and waits for that.
@@ -169,7 +198,7 @@ impl Reader {
             self.ask_missing(missing, &mut reading).await?;
             reading.until = self.version().await?;
         }
-        Ok(self.take(reading))
+        Ok(self.followed.take(reading))
     }
 
     fn missing(&self, reading: &Reading) -> Vec<Arc<str>> {
@@ -219,30 +248,6 @@ impl Reader {
             }
         }
         Ok(())
-    }
-
-    /// Takes a reading, and tells of its news; whether it is exact, and what changed.
-    fn take(&self, reading: Reading) -> (bool, Vec<Change>) {
-        let version = reading.version;
-        let (changes, is_exact, was_reset) = {
-            let mut table = self.followed.table();
-            let was_reset = version < table.version();
-            let changes = table.take(reading);
-            if *self.followed.readings.borrow() == 0 {
-                table.remove_all_but_routes(&self.followed.before);
-            }
-            (changes, table.is_exact(), was_reset)
-        };
-        if was_reset {
-            warn!(tenant = %self.followed.tenant, version, "the store has lost its routes' versions");
-        }
-        // The first reading is told even if there is nothing.
-        self.followed.news.send_if_modified(|readings| {
-            let is_news = *readings == 0 || !changes.is_empty() || was_reset;
-            *readings += u64::from(is_news);
-            is_news
-        });
-        (is_exact, changes)
     }
 
     /// Waits for a while, or until the routes may have changed; true if they have.
@@ -325,4 +330,24 @@ impl Reader {
 #[expect(clippy::disallowed_methods, reason = "while a machine sleeps nobody is told anything")]
 async fn rest(time: Duration) {
     tokio::time::sleep(time).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::routes::{Lack, Place};
+
+    #[test]
+    fn what_the_run_before_told_is_removed_by_the_first_reading_that_comes() {
+        let followed = Followed::new("t".into(), vec!["gone".into()]);
+        // The store was away.
+        followed.readings.send_modify(|readings| *readings += 1);
+        assert!(!followed.was_read());
+        let reading = Reading { version: 5, until: 5, ..Reading::default() };
+        assert_eq!(followed.take(reading), (true, Vec::new()));
+        assert!(followed.was_read());
+        assert_eq!(followed.table().mailboxes(), [Arc::<str>::from("gone")]);
+        let removed = Change { mailbox: "gone".into(), state: State::Removed(5) };
+        assert_eq!(followed.table().after(Place::default()), Lack::Changes(vec![removed]));
+    }
 }

@@ -75,8 +75,7 @@ impl Delivery {
         if tenants.len() >= TENANTS_MAX {
             return None;
         }
-        let followed =
-            Arc::new(Followed::new(Arc::clone(tenant), self.told.before(tenant).to_vec()));
+        let followed = Arc::new(Followed::new(Arc::clone(tenant), self.told.before(tenant)));
         let reader = Reader::new(Arc::clone(&followed), self.store.clone(), self.is_shared);
         let reader = AbortOnDropHandle::new(tokio::spawn(reader.run()));
         let used_at = clock::now();
