@@ -54,11 +54,9 @@ impl Proxy {
         let Some(channel) = dial::channel(&self.address, Arc::clone(&lost)) else { return };
         let client = ControlPlaneClient::new(channel);
         let mut news = self.followed.news();
-        let (mut queue, mut place) = (Queue::default(), Place::default());
         let (mut pushes, mut under_way) = (FuturesUnordered::new(), HashMap::new());
-        queue.may_know(&self.followed.before);
         // Readings from now on wake it up again.
-        place = self.catch_up(&mut queue, place);
+        let (mut queue, mut place) = first(&self.followed);
         loop {
             let now = clock::now();
             while let Some(push) = queue.next(now) {
@@ -73,7 +71,7 @@ impl Proxy {
             let wait = queue.poll_timeout().map_or(LOOK_EVERY, |at| at.since(now).min(LOOK_EVERY));
             tokio::select! {
                 told = news.changed() => match told {
-                    Ok(()) => place = self.catch_up(&mut queue, place),
+                    Ok(()) => place = catch_up(&self.followed, &mut queue, place),
                     Err(_) => return,
                 },
                 Some(told) = pushes.next() => {
@@ -91,22 +89,32 @@ impl Proxy {
         }
     }
 
-    /// Takes what changed since `place`.
-    fn catch_up(&self, queue: &mut Queue, place: Place) -> Place {
-        let (now, table) = (clock::now(), self.followed.table());
-        match table.after(place) {
-            Lack::Changes(changes) => changes.into_iter().for_each(|it| queue.change(now, it)),
-            Lack::Snapshot(routes) => queue.replace(now, table.version(), routes),
-        }
-        table.place()
-    }
-
     fn show(&self, queue: &Queue, now: Boottime) {
         let is_behind = queue.behind_since().is_some_and(|since| now.since(since) > BEHIND_AFTER);
         self.standing.is_connected.store(queue.is_reached(), Relaxed);
         self.standing.is_behind.store(is_behind, Relaxed);
         self.standing.lacks.store(queue.behind(), Relaxed);
     }
+}
+
+/// What a proxy is to be told first. An earlier task, or the run before, may have told it of any mailbox that is known.
+fn first(followed: &Followed) -> (Queue, Place) {
+    let mut queue = Queue::default();
+    queue.may_know(&followed.before);
+    queue.may_know(&followed.table().mailboxes());
+    let place = catch_up(followed, &mut queue, Place::default());
+    (queue, place)
+}
+
+/// Takes what changed since `place`.
+fn catch_up(followed: &Followed, queue: &mut Queue, place: Place) -> Place {
+    let now = clock::now();
+    let table = followed.table();
+    match table.after(place) {
+        Lack::Changes(changes) => changes.into_iter().for_each(|it| queue.change(now, it)),
+        Lack::Snapshot(routes) => queue.replace(now, table.version(), routes),
+    }
+    table.place()
 }
 
 /// Tells a proxy of a mailbox.
@@ -155,6 +163,23 @@ fn outcome(is_removal: bool, answer: &Result<bool, Status>) -> Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::routes::tests::route;
+    use crate::routes::{Gone, Reading};
+
+    #[test]
+    fn a_proxy_that_comes_again_is_told_what_was_removed_since() {
+        let followed = Followed::new("t".into(), Vec::new());
+        let version = 1;
+        let routes = vec![route("gone", version)];
+        followed.table().take(Reading { version, until: version, routes, gone: Vec::new() });
+        let version = 2;
+        let gone = vec![Gone { mailbox: "gone".into(), version }];
+        followed.table().take(Reading { version, until: version, routes: Vec::new(), gone });
+        let (mut queue, place) = first(&followed);
+        let push = queue.next(clock::now()).unwrap();
+        assert_eq!((&*push.mailbox, push.state), ("gone", State::Removed(version)));
+        assert_eq!(place, followed.table().place());
+    }
 
     #[test]
     fn what_a_proxy_answers_itself_is_no_trouble() {

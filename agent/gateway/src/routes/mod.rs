@@ -23,6 +23,8 @@ use tenure_wire::Route;
 
 pub use self::queue::{Outcome, PUSH_WITHIN, Push, Queue};
 pub use self::ranges::{PROXIES_MAX, ranges};
+#[cfg(test)]
+pub(crate) use self::table::tests;
 pub use self::table::{Gone, Lack, Place, Reading, Table};
 
 /// A change of the route of a mailbox.

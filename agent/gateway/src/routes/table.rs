@@ -289,7 +289,7 @@ impl Expiries {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use std::time::Duration;
 
     use super::*;
