@@ -21,6 +21,10 @@ const IDLE_MAX: Duration = Duration::from_secs(60);
 const FRAMES_MAX: u32 = 1000;
 const FRAMES_PER_SECOND: u32 = 100;
 const FRAMES_PER_PART: u32 = 4;
+/// One more for so many bytes of answers, of which the peer takes as many as its window has before it says so: some clients
+/// widen two windows for every 4 KiB. And how many bytes count at most.
+const BYTES_PER_FRAME: u64 = 1024;
+const BYTES_MAX: u64 = 16 << 20;
 
 /// The activity on a connection.
 #[derive(Debug)]
@@ -38,6 +42,8 @@ struct State {
     under_way: HashMap<u64, Option<Instant>>,
     /// How many frames that ask for nothing may come, and since when that is so.
     frames: (u32, Instant),
+    /// Bytes that it was answered, and that no frame was counted for.
+    answered: u64,
 }
 
 /// The state of a connection.
@@ -58,6 +64,7 @@ impl Activity {
             idle_max: IDLE_MAX,
             under_way: HashMap::new(),
             frames: (FRAMES_MAX, Instant::now()),
+            answered: 0,
         };
         Arc::new(Activity(Mutex::new(state)))
     }
@@ -104,8 +111,10 @@ impl Activity {
                 state.frames = (left, now);
                 state.may_send(u32::try_from(more).unwrap_or(FRAMES_MAX));
             }
-            let left = state.frames.0.checked_sub(count);
-            state.frames.0 = left.unwrap_or_default();
+            let more = count.saturating_sub(state.frames.0);
+            state.frames.0 = state.frames.0.saturating_sub(count);
+            let left = state.answered.checked_sub(u64::from(more) * BYTES_PER_FRAME);
+            state.answered = left.unwrap_or_default();
             left.is_some()
         })
     }
@@ -129,6 +138,13 @@ pub(super) struct UnderWay {
 }
 
 impl UnderWay {
+    fn answers(&self, bytes: usize) {
+        let bytes = u64::try_from(bytes).unwrap_or(BYTES_MAX);
+        self.activity.with(|state| {
+            state.answered = state.answered.saturating_add(bytes).min(BYTES_MAX);
+        });
+    }
+
     fn left_since(&self, since: Option<Instant>) {
         self.activity.with(|state| {
             if since.is_some() {
@@ -173,6 +189,9 @@ impl HttpBody for Noted {
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         let polled = Pin::new(&mut self.body).poll_frame(context);
         self.under_way.left_since(polled.is_ready().then(Instant::now));
+        if let Poll::Ready(Some(Ok(frame))) = &polled {
+            self.under_way.answers(frame.data_ref().map_or(0, Bytes::len));
+        }
         polled
     }
 
@@ -218,5 +237,20 @@ mod tests {
             assert!(activity.takes_frames(2 * FRAMES_PER_PART));
         }
         assert!(!activity.takes_frames(FRAMES_MAX + 1));
+    }
+
+    #[tokio::test]
+    async fn a_peer_may_widen_its_windows_for_every_part_of_what_it_takes() {
+        let activity = Activity::new();
+        assert!(activity.takes_frames(FRAMES_MAX));
+        let bytes = Bytes::from(vec![0; 4 << 20]);
+        let mut body = Noted::new(Body::from(bytes), activity.begin());
+        let next = std::future::poll_fn(|context| Pin::new(&mut body).poll_frame(context));
+        assert!(next.await.is_some());
+        for _ in 0..1024 {
+            assert!(activity.takes_frames(2), "of the stream, and of the connection, for 4 KiB");
+        }
+        assert!(!activity.takes_frames(3 * FRAMES_MAX));
+        assert!(!activity.takes_frames(FRAMES_MAX), "nothing is left");
     }
 }
