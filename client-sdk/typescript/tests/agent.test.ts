@@ -137,7 +137,7 @@ test("a loss aborts the work, and is its outcome", async () => {
   });
   await assert.rejects(work, (error) => {
     assert.ok(error instanceof Lost && error.reason === "revoked");
-    assert.match(error.message, /leader\/revoked with token \d+ was lost: revoked; stop/);
+    assert.match(error.message, /leader\/revoked with token \d+ was lost: revoked by root on \S+; stop/);
     seen.push(error);
     return true;
   });
