@@ -96,7 +96,7 @@ impl Keeper {
         };
         if saved.departing {
             if hold.kept_until(now).is_some() {
-                self.begin_release(now, hold);
+                self.begin_release_of_lost(now, hold);
             } else if session.saved.guarded && hold.valid_until > now {
                 self.delay_release(hold);
             } else {

@@ -90,7 +90,7 @@ impl Keeper {
         self.tell(session, || Event::Lost(event));
 
         if hold.kept_until(now).is_some() {
-            return self.begin_release(now, hold);
+            return self.begin_release_of_lost(now, hold);
         }
         if !released_here && hold.is_held() {
             self.out.persist(Entry::HoldEnded { row: hold.row, hold: id });

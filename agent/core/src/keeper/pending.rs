@@ -217,11 +217,17 @@ impl Keeper {
         self.resume_release(now, hold);
     }
 
-    /// Releases an ended hold when it has been kept from others for as long as it was asked for. Work that goes
-    /// on behind a lost hold stops at its valid-until at the latest.
+    /// The same of a hold whose guarded work may go on: that stops at its valid-until at the latest.
+    pub(super) fn begin_release_of_lost(&mut self, now: Boottime, hold: Hold) {
+        match hold.kept_until(now) {
+            Some(until) if self.works_on(&hold) => self.keep(until.max(hold.valid_until), hold),
+            _ => self.begin_release(now, hold),
+        }
+    }
+
+    /// Releases an ended hold when it has been kept from others for as long as it was asked for.
     fn keep(&mut self, until: Boottime, hold: Hold) {
         let id = hold.id();
-        let until = if self.works_on(&hold) { until.max(hold.valid_until) } else { until };
         let uid = self.sessions.get(&hold.session()).map(|session| session.saved.uid);
         save_departing(&mut self.out, &hold);
         let pending = self.pending.insert(until, uid, hold);

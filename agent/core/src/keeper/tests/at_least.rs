@@ -105,6 +105,22 @@ fn it_is_kept_when_its_session_ends_when_its_process_dies_and_over_restarts() {
 }
 
 #[test]
+fn guarded_work_that_has_ended_keeps_nothing_for_longer() {
+    for kind in KINDS {
+        let mut bench = Bench::new();
+        let session = bench.register(json!({"tether": "process", "project": "p", "guarded": true}));
+        let hold =
+            bench.hold(session, fields(kind, json!({"hold_at_least_ms": 4000, "ttl_ms": 30_000})));
+        bench.release(session, None).unwrap();
+        let mut scene = Scene { bench, kind, session, hold };
+        scene.bench.pass(Duration::from_secs(3));
+        assert!(!scene.is_free(), "{kind}");
+        scene.bench.pass(Duration::from_secs(2));
+        assert!(scene.is_free(), "{kind}");
+    }
+}
+
+#[test]
 fn it_is_kept_after_the_longest_time_that_its_program_may_have_it() {
     for kind in KINDS {
         let mut bench = Bench::new();
