@@ -46,7 +46,7 @@ pub enum Allowance {
     RoutesInPages,
     /// Among more holders than a standing lists, it lists those that run out first.
     OtherHoldersListed,
-    /// Versions of routing tables grow more often than they must.
+    /// Versions of routing tables grow more often than they must, or begin with the clock.
     OtherVersions,
     /// Routing tables have no hints of their own, since those of changed leases say as much.
     NoVersionHints,

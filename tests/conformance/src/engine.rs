@@ -30,7 +30,7 @@ const FAULTS: [&str; 8] = [
     "losses-untold",
 ];
 
-const TOKENS: TokenRange = TokenRange { first: 2001, last: 1_000_000_000 };
+const TOKENS: TokenRange = TokenRange { first: 1501, last: 1_000_000_000 };
 const UP: Duration = Duration::from_secs(60);
 
 struct Embedded {

@@ -84,7 +84,12 @@ struct Embedded {
 
 impl Behind for Embedded {
     fn allowances(&self) -> &'static [Allowance] {
-        &[Allowance::NoVersionHints, Allowance::TellsInTime, Allowance::NoHints]
+        &[
+            Allowance::NoVersionHints,
+            Allowance::TellsInTime,
+            Allowance::NoHints,
+            Allowance::OtherVersions,
+        ]
     }
 
     fn wipe(&mut self) {

@@ -122,7 +122,7 @@ impl Engine {
             claims: Claims::new(),
             resources: Occupations::default(),
             sessions: Sessions::new(&settings),
-            routes: RouteTables::default(),
+            routes: RouteTables::starting_with(tokens),
             tombstones: Tombstones::new(settings.tombstone, settings.tombstones_max),
             histories: Histories::default(),
             timers: Timers::default(),

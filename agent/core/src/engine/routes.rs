@@ -7,6 +7,7 @@ use std::sync::Arc;
 use tenure_wire::{Route, Routes};
 
 use super::Engine;
+use super::TokenRange;
 use super::claims::{State, Tracked};
 use super::journal::Entry;
 use crate::model::{Claim, ClaimId, Page, Resource, Terms, defaults};
@@ -28,7 +29,15 @@ struct RouteTable {
     lines: BTreeMap<Arc<str>, ClaimId>,
 }
 
+/// Tokens begin with the clock in µs, and versions with the same in ms.
+const TOKENS_PER_VERSION: u64 = 1000;
+
 impl RouteTables {
+    /// Those of an engine that begins with these tokens: one that has lost what it had goes on with greater versions.
+    pub(super) fn starting_with(tokens: TokenRange) -> RouteTables {
+        RouteTables { floor: tokens.first / TOKENS_PER_VERSION, ..RouteTables::default() }
+    }
+
     /// Puts a lease into its tenant's table. The version is the caller's concern.
     pub(super) fn add(&mut self, resource: &Resource, claim: ClaimId) {
         let floor = self.floor;

@@ -89,7 +89,7 @@ impl Followed {
         let version = reading.version;
         let (changes, is_exact, was_reset) = {
             let mut table = self.table();
-            let was_reset = version < table.version();
+            let was_reset = version < table.store_version();
             let changes = table.take(reading);
             if !self.was_read() {
                 table.remove_all_but_routes(&self.before);
@@ -260,13 +260,13 @@ impl Reader {
         }
         if !self.to_ask.is_empty() {
             self.ask_ends().await?;
-            return Ok(self.version().await? != self.followed.table().version());
+            return Ok(self.version().await? != self.followed.table().store_version());
         }
         let look_every = if self.is_shared { LOOK_EVERY_SHARED } else { LOOK_EVERY_OWN };
         let due = self.followed.table().poll_timeout();
         let wait = due.map_or(look_every, |due| due.since(now).min(look_every));
         let is_told = timeout(wait, self.followed.changed.notified()).await.is_ok();
-        Ok(is_told || self.version().await? != self.followed.table().version())
+        Ok(is_told || self.version().await? != self.followed.table().store_version())
     }
 
     /// True if one of these routes is another one now: then all are read anyway.

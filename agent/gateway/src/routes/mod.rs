@@ -3,13 +3,15 @@
 //! | file | what |
 //! |---|---|
 //! | `table.rs` | the routes of a tenant under the store's version, and the changes since an earlier one |
+//! | `expiries.rs` | when the time of each route is up |
 //! | `queue.rs` | what a proxy has not been told yet, and when to try again |
 //! | `refused.rs` | what a proxy refuses to be told, and when to try again |
 //! | `ranges.rs` | which partitions are whose |
 //!
 //! Versions are the store's own, so that those of all gateways over one store are the same, and go on over their
-//! restarts.
+//! restarts. A store's count begins with its clock, so that versions grow also where it has lost what it had.
 
+mod expiries;
 mod queue;
 mod ranges;
 mod refused;

@@ -1,12 +1,13 @@
 //! Pure. The routes of a tenant, as they were read from the store.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ops::Bound;
 use std::sync::Arc;
 
 use tenure_core::time::Boottime;
 use tenure_wire::Route;
 
+use super::expiries::Expiries;
 use super::{Change, State};
 
 /// Removals that are remembered, about 100 bytes each. A reader that lacks an earlier one is given all routes.
@@ -22,7 +23,9 @@ const VERSIONS_MAX: usize = 4096;
 /// that came and went.
 #[derive(Debug, Default)]
 pub struct Table {
+    /// As it is told: it only grows.
     version: u64,
+    store_version: u64,
     is_exact: bool,
     /// The number of the last change here.
     last: Place,
@@ -74,6 +77,11 @@ impl Table {
         self.version
     }
 
+    /// The version by the store's count, which begins anew where it has lost what it had.
+    pub fn store_version(&self) -> u64 {
+        self.store_version
+    }
+
     /// True if nothing changed while it was read.
     pub fn is_exact(&self) -> bool {
         self.is_exact
@@ -123,13 +131,20 @@ impl Table {
     /// Takes a reading. What changed.
     ///
     /// A version that is less than that of the reading before is of a store that has lost what it had: the
-    /// history begins anew.
+    /// history begins anew, and what it tells has greater versions than before all the same.
     pub fn take(&mut self, reading: Reading) -> Vec<Change> {
-        let Reading { version, until, routes, gone } = reading;
-        let is_reset = version < self.version;
-        let gone = gone
-            .into_iter()
-            .map(|Gone { mailbox, version }| Change { mailbox, state: State::Removed(version) });
+        let Reading { version: by_store, until, routes, gone } = reading;
+        let is_reset = by_store < self.store_version;
+        let version = match by_store < self.version {
+            true => self.version + u64::from(by_store != self.store_version),
+            false => by_store,
+        };
+        let is_exact = by_store == until;
+        self.store_version = by_store;
+        let gone = gone.into_iter().map(|Gone { mailbox, version: gone_at }| {
+            let version = if is_reset { version } else { gone_at };
+            Change { mailbox, state: State::Removed(version) }
+        });
         let routed = routes.into_iter().map(|route| Change {
             mailbox: route.name.as_str().into(),
             state: State::Routed(Arc::new(route)),
@@ -143,7 +158,7 @@ impl Table {
             self.exact.clear();
             self.oldest = self.last;
         }
-        (self.version, self.is_exact) = (version, version == until);
+        (self.version, self.is_exact) = (version, is_exact);
         if self.is_exact {
             self.exact.insert(version, self.last);
         }
@@ -268,26 +283,6 @@ impl State {
     }
 }
 
-/// When the time of each route is up.
-#[derive(Debug, Default)]
-struct Expiries {
-    due: BTreeSet<(Boottime, Arc<str>)>,
-    at: HashMap<Arc<str>, Boottime>,
-}
-
-impl Expiries {
-    fn set(&mut self, mailbox: &Arc<str>, at: Option<Boottime>) {
-        let before = match at {
-            Some(at) => self.at.insert(Arc::clone(mailbox), at),
-            None => self.at.remove(mailbox),
-        };
-        if let Some(before) = before {
-            self.due.remove(&(before, Arc::clone(mailbox)));
-        }
-        self.due.extend(at.map(|at| (at, Arc::clone(mailbox))));
-    }
-}
-
 #[cfg(test)]
 pub(crate) mod tests {
     use std::time::Duration;
@@ -404,14 +399,20 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_store_that_lost_its_versions_begins_a_new_history() {
+    fn a_store_that_lost_its_versions_begins_a_new_history_with_greater_ones() {
         let mut table = Table::default();
         take(&mut table, 50, vec![route("a", 40), route("b", 50)], vec![]);
         let place = table.place();
-        assert_eq!(take(&mut table, 2, vec![route("a", 1)], vec![("b", 2)]).len(), 2);
+        // It has nothing, and then a counter that begins with the clock.
+        let removed = take(&mut table, 0, vec![], vec![("a", 0), ("b", 0)]);
+        assert!(removed.iter().all(|change| change.state.version() == 51), "{removed:?}");
+        assert_eq!((table.version(), table.store_version()), (51, 0));
+        assert!(take(&mut table, 0, vec![], vec![]).is_empty());
+        assert_eq!(table.version(), 51);
+        assert_eq!(take(&mut table, 1000, vec![route("a", 1000)], vec![]).len(), 1);
         assert!(matches!(table.since(stamp(50)), Lack::Snapshot(_)));
         assert!(matches!(table.after(place), Lack::Snapshot(_)));
-        assert_eq!((table.version(), table.routes().count()), (2, 1));
+        assert_eq!((table.version(), table.routes().count()), (1000, 1));
     }
 
     #[test]

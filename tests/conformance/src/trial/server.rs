@@ -27,7 +27,7 @@ use crate::random::Random;
 
 /// The time that a call of a client waits for its answer.
 const TIMEOUT: Duration = Duration::from_secs(10);
-const TOKENS: TokenRange = TokenRange { first: 2001, last: 1_000_000_000 };
+const TOKENS: TokenRange = TokenRange { first: 1501, last: 1_000_000_000 };
 /// The clock at the beginning of a run.
 const UP: Duration = Duration::from_secs(60);
 /// Changes that a connection may be behind; beyond that it is broken.

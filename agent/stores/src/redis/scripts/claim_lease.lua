@@ -86,6 +86,11 @@ if is_known then
   redis.call('DEL', main, key)
 end
 local version = redis.call('INCR', routes)
+if version == 1 then
+  -- As next_version() begins.
+  version = now_ms
+  redis.call('SET', routes, version)
+end
 redis.call('PUBLISH', routes, version)
 redis.call('HSET', main, 'owner', ARGV[1], 'session', ARGV[3], 'token', token, 'address', address,
   'proxy_id', proxy_id, 'partition', partition, 'status', status, 'holder_status', status,

@@ -23,9 +23,14 @@ local function read_lease(main)
   return lease
 end
 
--- The version of the routing table after a change of it, which is told.
+-- The version of the routing table after a change of it, which is told. A counter that is not there begins with the
+-- clock, so that a server that has lost its data goes on with greater ones.
 local function next_version(routes)
   local version = redis.call('INCR', routes)
+  if version == 1 then
+    version = now_ms
+    redis.call('SET', routes, version)
+  end
   redis.call('PUBLISH', routes, version)
   return version
 end
