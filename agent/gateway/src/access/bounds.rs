@@ -24,6 +24,10 @@ pub struct KeyBounds {
     pub requests_per_second: Option<u32>,
 }
 
+/// The tenant of what gateways keep for themselves in the store, such as the proxies that registered. No caller has a
+/// part in it.
+pub const OWN_TENANT: &str = "tenure.gateways";
+
 /// Something outside of the bounds of a key: the thing with its value, and the bound.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Denied {
@@ -105,7 +109,7 @@ impl KeyBounds {
 
     /// True if its principal may be told of a resource.
     pub fn shows(&self, Resource { tenant, kind, name }: &Resource) -> bool {
-        self.scope.outside(&Ask::resource(tenant, *kind, name)).is_none()
+        **tenant != *OWN_TENANT && self.scope.outside(&Ask::resource(tenant, *kind, name)).is_none()
     }
 
     /// Judges what was told of a project that its caller did not name.
@@ -177,6 +181,11 @@ impl KeyBounds {
     }
 
     fn judge_ask(&self, ask: &Ask<'_>) -> Result<(), Denied> {
+        if ask.tenant == OWN_TENANT {
+            let what = format!("tenant {OWN_TENANT:?}, which is the gateways' own,");
+            let rule = "all others".to_owned();
+            return Err(Denied { bound: "tenants", is_quota: false, what, rule });
+        }
         let Some(outside) = self.scope.outside(ask) else { return Ok(()) };
         let Ask { tenant, project, kind, name, priority } = *ask;
         let kind = kind.map_or("session", Kind::as_str);
@@ -326,6 +335,31 @@ mod tests {
             assert_eq!(judged, bound, "{request:?}");
             KeyBounds::default().judge(&request).unwrap();
         }
+    }
+
+    #[test]
+    fn what_gateways_keep_for_themselves_is_nobodys() {
+        let anybody = KeyBounds::default();
+        let own = |kind| resource(OWN_TENANT, kind, "proxies");
+        let record = SessionRecord {
+            owner: owner(),
+            tenant: OWN_TENANT.into(),
+            project: "proxies".into(),
+            surface: "acme".into(),
+            ttl: TTL,
+        };
+        let project = Within::Project { tenant: OWN_TENANT.into(), project: "proxies".into() };
+        for request in [
+            Request::Announce(record),
+            Request::Members { within: project, listed: true },
+            Request::Inspect(own(Kind::Master)),
+            claim(own(Kind::Master), TTL, Terms::Master { priority: 0 }),
+            Request::Routes { tenant: OWN_TENANT.into(), name: None, page: Page::whole() },
+        ] {
+            assert!(anybody.judge(&request).is_err(), "{request:?}");
+        }
+        assert!(!anybody.shows(&own(Kind::Master)));
+        assert!(anybody.judge_beat(&beat(own(Kind::Master), TTL)).is_err());
     }
 
     #[test]

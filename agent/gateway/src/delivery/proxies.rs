@@ -27,12 +27,12 @@ use super::dial::is_address;
 use super::proxy::{Proxy, Standing};
 use super::told::Note;
 use super::{Delivery, Followed};
-use crate::access::Access;
+use crate::access::{Access, OWN_TENANT};
 use crate::routes::{PROXIES_MAX, ranges};
 
 /// The project whose sessions are the proxies that register. The surface of each is the tenant whose routes it is told of, and its host
 /// the address at which it is told.
-const TENANT: &str = "prism";
+const TENANT: &str = OWN_TENANT;
 const PROJECT: &str = "proxies";
 /// How long a proxy that nobody reaches stays registered.
 const REGISTERED_FOR: Duration = Duration::from_secs(600);
@@ -92,6 +92,8 @@ pub enum NotRegistered {
     Taken(Arc<str>),
     #[error("this tenant has {PROXIES_MAX} proxies, as many as there are partitions")]
     TooMany,
+    #[error("there are {ALL_MAX} proxies of all tenants, as many as a gateway tells")]
+    TooManyInAll,
     #[error("{}", .0.cause())]
     Store(Failure),
 }
@@ -115,7 +117,7 @@ impl Delivery {
         let members = self.registered().await.map_err(NotRegistered::Store)?;
         let key = (Arc::clone(&tenant), Arc::clone(&proxy_id));
         let mut ids = BTreeSet::from([Arc::clone(&proxy_id)]);
-        let mut known = None;
+        let (mut known, mut former) = (None, Vec::new());
         for member in members.iter().filter(|it| it.surface == tenant) {
             ids.insert(Arc::clone(&member.name));
             let session = member.session.parse().ok().filter(|_| member.name == proxy_id);
@@ -123,15 +125,21 @@ impl Delivery {
                 if !mark.is_of(session) {
                     return Err(NotRegistered::Taken(proxy_id));
                 }
-                known = Some(SessionId(session)).filter(|_| member.host == address);
+                match member.host == address {
+                    true => known = Some(SessionId(session)),
+                    false => former.push(SessionId(session)),
+                }
             }
         }
         let is_new = {
             let running = self.running();
             let of_tenant = running.keys().filter(|(of, _)| *of == tenant);
             ids.extend(of_tenant.map(|(_, id)| Arc::clone(id)));
-            if ids.len() > PROXIES_MAX || members.len() >= ALL_MAX {
+            if ids.len() > PROXIES_MAX {
                 return Err(NotRegistered::TooMany);
+            }
+            if known.is_none() && former.is_empty() && members.len() >= ALL_MAX {
+                return Err(NotRegistered::TooManyInAll);
             }
             let here = running.get(&key);
             if here.is_some_and(|it| it.session.is_none()) {
@@ -153,6 +161,11 @@ impl Delivery {
         };
         let announced = self.store.ask(mark, Request::Announce(record)).await;
         announced.map_err(NotRegistered::Store)?;
+        // It is at one address. What cannot be ended now ends when nobody renews it.
+        for session in former {
+            let (tenant, project) = (TENANT.into(), PROJECT.into());
+            let _ = self.store.ask(mark, Request::EndSession { session, tenant, project }).await;
+        }
         if let Some(is_new) = is_new {
             is_new.notify_one();
         }

@@ -62,7 +62,11 @@ impl Register {
             }
             Err(NotRegistered::Store(failure)) => Err(failure.into()),
             // As the control plane refuses a lease: in its answer.
-            Err(error @ (NotRegistered::Taken(_) | NotRegistered::TooMany)) => {
+            Err(
+                error @ (NotRegistered::Taken(_)
+                | NotRegistered::TooMany
+                | NotRegistered::TooManyInAll),
+            ) => {
                 let message = error.to_string();
                 face.trail.tell(By::from(caller), Fact::new(Event::Refusal, &message));
                 Ok(ProxyRegistrationAck { success: false, message, ..Default::default() })
