@@ -125,7 +125,8 @@ impl Layout {
         for part in ["session:", "master:", "project:"] {
             families.push(("session_prefix", format!("{session_prefix}:{part}")));
         }
-        let own = "lease: leases routes fence claim: master: caretaker: queue key history:";
+        let own =
+            "lease: leases routes fence claim: master: caretaker: queue key history: histories";
         for part in own.split(' ') {
             families.push(("tenure_prefix", format!("{tenure_prefix}:{part}")));
         }

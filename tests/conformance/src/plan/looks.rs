@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tenure_core::model::{
-    ClaimId, Ending, HistoryEntry, Holder, Request, Resource, SessionId, SessionRecord,
+    ClaimId, Ending, HISTORY_MAX, HistoryEntry, Holder, Request, Resource, SessionId, SessionRecord,
 };
 use tenure_wire::{Happened, Kind};
 
@@ -60,8 +60,10 @@ impl Draft {
             return self.pass();
         }
         self.recorded_ms = Some(self.now_ms);
-        // The same once more, as after a reply that was lost.
-        if !self.recorded.is_empty() && self.random.per_mille(300) {
+        // The same once more, as after a reply that was lost. Of more than are kept those that have gone would come
+        // back, at an instant by the clock of each store.
+        let is_kept = (1..=HISTORY_MAX).contains(&self.recorded.len());
+        if is_kept && self.random.per_mille(300) {
             return self.ask(Request::Record(self.recorded.clone()));
         }
         let resource = self.resource();

@@ -260,7 +260,9 @@ impl Subject for Scripts {
         let histories: Vec<String> =
             self.tenants.iter().map(|tenant| self.layout.histories(tenant)).collect();
         let stays = |key: &String| {
-            counters.contains(key) || histories.iter().any(|prefix| key.starts_with(prefix))
+            counters.contains(key)
+                || key.ends_with(":histories")
+                || histories.iter().any(|prefix| key.starts_with(prefix))
         };
         left.retain(|key| !stays(key));
         left

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use redis::Value;
 use tenure_core::model::{Answer, HISTORY_KEPT, HISTORY_MAX, HistoryEntry, Resource};
+use tenure_wire::DEFAULT_TENANT;
 
 use super::super::layout::Layout;
 use super::reply::{Items, ReplyError, count, text};
@@ -13,9 +14,14 @@ fn key(layout: &Layout, Resource { tenant, kind, name }: &Resource) -> String {
     format!("{}{kind}:{name}", layout.histories(tenant))
 }
 
+/// Most resources that have a history, of some 600 bytes for each change, 50 of them at most; those that have not
+/// changed for longest are forgotten.
+const HISTORIES_MAX: usize = 10_000;
+
 pub(super) fn record(layout: &Layout, entries: &[HistoryEntry]) -> Invocation {
-    let invocation =
-        Invocation::new(&scripts::RECORD).arg(HISTORY_MAX).arg(HISTORY_KEPT.as_millis());
+    let all = layout.tenure(DEFAULT_TENANT, "histories");
+    let invocation = Invocation::new(&scripts::RECORD).key(all);
+    let invocation = invocation.arg(HISTORY_MAX).arg(HISTORY_KEPT.as_millis()).arg(HISTORIES_MAX);
     entries.iter().fold(invocation, |invocation, entry| {
         // The same text each time it is told.
         let told = HistoryEntry { ago: Duration::ZERO, ..entry.clone() };
