@@ -109,11 +109,7 @@ fn a_time_that_makes_no_sense_is_refused() {
     let agent = Agent::start();
     let mut http = agent.http();
     let session = http.register(&json!({})).session;
-    for more in [
-        json!({"hold_at_least_ms": 86_400_001_u64}),
-        json!({"hold_at_least_ms": 2_000, "max_hold_ms": 1_000}),
-    ] {
-        let problem: Problem = http.ask(session, "leader", "role", &more).expect(422);
-        assert_eq!(problem.field.as_deref(), Some("hold_at_least_ms"), "{problem}");
-    }
+    let more = json!({"hold_at_least_ms": 86_400_001_u64});
+    let problem: Problem = http.ask(session, "leader", "role", &more).expect(422);
+    assert_eq!(problem.field.as_deref(), Some("hold_at_least_ms"), "{problem}");
 }

@@ -177,9 +177,22 @@ fn a_program_without_tenure_is_called_so() {
     set.arg("leader:nightly").arg("a510b8bc").arg("PX").arg(600_000);
     let () = set.query(&mut fleet.redis.connect()).expect("Redis answers");
     let by = "a program without Tenure (lock value a510b8bc)";
+    // What is no lock hides none.
+    let mut push = redis::cmd("LPUSH");
+    push.arg("leader:other").arg("a");
+    let () = push.query(&mut fleet.redis.connect()).expect("Redis answers");
     for words in [&["why", "leader", "nightly"][..], &["ls"], &["standing", "leader", "nightly"]] {
         says(alpha, words, &[by]);
     }
+    let refused = TenureRun::new(&alpha.socket(), &["--leader", "nightly", "--no-wait"], &["true"]);
+    let () = redis::cmd("SET")
+        .arg("leader:nightly")
+        .arg("own\x1b[31med")
+        .query(&mut fleet.redis.connect())
+        .expect("Redis answers");
+    let (code, _, said) = refused.finish();
+    assert_eq!(code, 75);
+    assert!(said.contains("own\u{fffd}[31med") && !said.contains('\x1b'), "{said}");
 }
 
 #[test]
@@ -190,7 +203,11 @@ fn a_lock_that_outlives_its_job_says_so() {
     job(alpha, &args, "exit 0").wait().expect("it ends");
     let kept = ["held     by backup on alpha", "kept     for 9m", "its holder has let go"];
     says(alpha, &["why", "leader", "nightly"], &kept);
-    // Another host knows why, since the end of the command was told.
-    let told = ["held     by backup on alpha", "its command ended (exit status 0)"];
+    // Another host knows, since the end of the command was told.
+    let told = [
+        "held     by backup on alpha",
+        "kept     from others",
+        "its command ended (exit status 0)",
+    ];
     says(beta, &["why", "leader", "nightly"], &told);
 }

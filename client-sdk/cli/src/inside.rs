@@ -1,6 +1,7 @@
 //! `tenure held` and `tenure beat`: for commands that run inside a hold.
 
 use std::path::Path;
+use std::time::Duration;
 
 use tenure::client::Client;
 use tenure::page::Page;
@@ -18,13 +19,7 @@ use crate::show::answer;
 ///
 /// When there is no hold around it, or its page cannot be read.
 pub(crate) fn held(args: &HeldArgs) -> Result<u8, Failure> {
-    let hold: Uuid = variable("TENURE_HOLD")?;
-    let session: Uuid = variable("TENURE_SESSION")?;
-    let slot: u32 = variable("TENURE_SLOT")?;
-    let page: String = variable("TENURE_PAGE")?;
-    let page = Page::open_inherited(Path::new(&page), session)
-        .map_err(|error| Failure::new(exit::UNAVAILABLE, error.to_string()))?;
-    let left = page.valid_for(slot, hold);
+    let left = valid_for()?;
     if args.verbose {
         print(&match left.is_zero() {
             true => "not held any more\n".to_owned(),
@@ -32,6 +27,17 @@ pub(crate) fn held(args: &HeldArgs) -> Result<u8, Failure> {
         })?;
     }
     Ok(if left.is_zero() { exit::REFUSED } else { 0 })
+}
+
+/// How long the surrounding hold is valid; zero if it is lost.
+fn valid_for() -> Result<Duration, Failure> {
+    let hold: Uuid = variable("TENURE_HOLD")?;
+    let session: Uuid = variable("TENURE_SESSION")?;
+    let slot: u32 = variable("TENURE_SLOT")?;
+    let page: String = variable("TENURE_PAGE")?;
+    let page = Page::open_inherited(Path::new(&page), session)
+        .map_err(|error| Failure::new(exit::UNAVAILABLE, error.to_string()))?;
+    Ok(page.valid_for(slot, hold))
 }
 
 /// Says that the command inside the hold gets on.
@@ -46,7 +52,12 @@ pub(crate) async fn beat(client: &Client) -> Result<(), Failure> {
             let line = "beat: the hold is lost: its session has ended; stop this command";
             Err(Failure::new(exit::LOST, line))
         }
-        answer => answer.map_err(|error| Failure::of_call("beat", &error)),
+        Err(error) => Err(Failure::of_call("beat", &error)),
+        // A session may go on without its hold.
+        Ok(()) if valid_for()?.is_zero() => {
+            Err(Failure::new(exit::LOST, "beat: the hold is lost; stop this command"))
+        }
+        Ok(()) => Ok(()),
     }
 }
 

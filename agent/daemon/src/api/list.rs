@@ -57,7 +57,7 @@ impl Query for ListQuery {
 }
 
 /// All that is held or waited for, across the fleet, page by page and in no order. A page may be empty and have
-/// one after it, a resource may come again, and what comes or goes meanwhile be missed.
+/// one after it, a resource may come again, and what comes or goes meanwhile be missed. What the store cannot tell of is left out.
 #[utoipa::path(get, path = "/v1/list", tag = "fleet",
     params(
         ("kind" = Option<Kind>, Query, description = "Only this kind"),
@@ -100,11 +100,17 @@ pub(super) async fn list(
         }
     }
     let mut resources = Vec::with_capacity(names.len());
+    let mut unread = None;
     for resource in names {
-        let standing = standing_of(&context, &connection, resource).await?;
-        if standing.holding + standing.waiting > 0 {
-            resources.push(standing);
+        match standing_of(&context, &connection, resource).await {
+            Ok(standing) if standing.holding + standing.waiting > 0 => resources.push(standing),
+            Ok(_) => {}
+            // Somebody may have put something else in its key: that hides nothing else.
+            Err(refused) => unread = unread.or(Some(refused)),
         }
+    }
+    if let Some(refused) = unread.filter(|_| resources.is_empty()) {
+        return Err(refused);
     }
     let list = List { resources, cursor: after.as_deref().map(str::to_owned) };
     long_json(context.heart.budget(), peer.uid, &list)

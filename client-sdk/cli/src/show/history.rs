@@ -34,7 +34,7 @@ fn render(history: &History, now: SystemTime, screen: Screen) -> String {
         title = format!("{title} of tenant {}", visible(tenant));
     }
     if changes.is_empty() {
-        return format!("{title}: nobody has been granted it in the last 7 days\n");
+        return format!("{title}: no change of the last 7 days is known\n");
     }
     let mut table =
         Table::new(&["WHEN", "WHAT", "HOST", "NAME", "PID", "USER", "TOKEN", "WHY", "COMMAND"]);
@@ -98,7 +98,10 @@ pub(super) fn why(change: &HistoryEntry) -> String {
         why = format!("{why} ({})", ended(status));
     }
     if let Some(by) = &change.by {
-        why = format!("{why} by {by}");
+        why = match &change.detail {
+            Some(detail) => format!("revoked by {by}: {detail}"),
+            None => format!("revoked by {by}"),
+        };
     }
     match change.held_ms {
         Some(held) => format!("{why}, after {}", brief(Duration::from_millis(held))),
@@ -172,7 +175,7 @@ mod tests {
             changes: Vec::new(),
         };
         let nothing = render(&history, SystemTime::UNIX_EPOCH, Screen::default());
-        assert_eq!(nothing, "leader/nightly: nobody has been granted it in the last 7 days\n");
+        assert_eq!(nothing, "leader/nightly: no change of the last 7 days is known\n");
         history.changes.push(change(Happened::Granted));
         let text = render(&history, now(), Screen::default());
         assert!(text.starts_with("leader/nightly: 1 change\n  WHEN"), "{text}");

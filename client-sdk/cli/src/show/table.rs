@@ -80,7 +80,7 @@ pub(super) fn or_dash(value: Option<impl ToString>) -> String {
 
 /// The text without anything that would move a terminal's cursor or colour it: names come from
 /// other programs.
-pub(super) fn visible(text: &str) -> String {
+pub(crate) fn visible(text: &str) -> String {
     text.chars().map(|letter| if letter.is_control() { '\u{fffd}' } else { letter }).collect()
 }
 

@@ -26,6 +26,9 @@ const CHANGES: usize = 5;
 struct Known {
     standing: Standing,
     history: History,
+    /// Why the history is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unknown: Option<String>,
     /// The host of the agent that was asked.
     here: String,
 }
@@ -39,9 +42,16 @@ pub(crate) async fn why(args: &ResourceNameArgs, client: &Client) -> Result<(), 
     let ResourceNameArgs { kind, name, tenant, output } = args;
     let what = format!("{kind}/{name}");
     let standing = ask(client, &what, client.standing(*kind, name, tenant.as_deref())).await?;
-    let history = ask(client, &what, client.history(*kind, name, tenant.as_deref())).await?;
+    // Who holds it is told all the same.
+    let (history, unknown) = match client.history(*kind, name, tenant.as_deref()).await {
+        Ok(history) => (history, None),
+        Err(error) => {
+            let (tenant, name) = (standing.tenant.clone(), standing.name.clone());
+            (History { tenant, kind: *kind, name, changes: Vec::new() }, Some(error.to_string()))
+        }
+    };
     let here = ask(client, &what, client.status()).await?.agent.host;
-    let known = Known { standing, history, here };
+    let known = Known { standing, history, unknown, here };
     if output.json {
         return print_json(&known);
     }
@@ -60,12 +70,9 @@ impl Known {
         let seen: Vec<_> = holders.iter().take(LISTED).map(|holder| self.look_at(holder)).collect();
         for (holder, seen) in holders.iter().zip(&seen) {
             let _ = writeln!(out, "  held     {}", held(holder, now));
-            if let Some(kept) = holder.kept_ms {
-                let kept = brief(Duration::from_millis(kept));
-                let _ = writeln!(
-                    out,
-                    "  kept     for {kept} more as was asked for; its holder has let go"
-                );
+            if let Some(kept) = self.kept(holder) {
+                let _ = writeln!(out, "  kept     {kept}");
+                continue;
             }
             if let Some(process) = process(holder, seen.as_ref()) {
                 let _ = writeln!(out, "  process  {process}");
@@ -79,6 +86,9 @@ impl Known {
         }
         rest(&mut out, *waiting, waiters.len().min(LISTED));
         let room = if holders.len() > 1 { CHANGES - 2 } else { CHANGES };
+        if let Some(unknown) = &self.unknown {
+            let _ = writeln!(out, "  its history is not known: {}", visible(unknown));
+        }
         for change in history.changes.iter().take(room) {
             let _ = writeln!(out, "  {}", self.line(change, now));
         }
@@ -86,6 +96,18 @@ impl Known {
             let _ = writeln!(out, "  next     {next}");
         }
         out
+    }
+
+    /// That its holder has let go, and it is kept from others all the same. Its own host knows for how long; others know
+    /// from its history.
+    fn kept(&self, holder: &Holder) -> Option<String> {
+        if let Some(kept) = holder.kept_ms {
+            let kept = brief(Duration::from_millis(kept));
+            return Some(format!("for {kept} more, as was asked for; its holder has let go"));
+        }
+        let ended = |it: &HistoryEntry| it.token == holder.token && it.what != Happened::Granted;
+        let is_kept = holder.is_of_tenure() && self.history.changes.iter().any(ended);
+        is_kept.then(|| "from others, as was asked for; its holder has let go".to_owned())
     }
 
     /// A change as a line.
