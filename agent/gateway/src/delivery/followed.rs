@@ -19,9 +19,10 @@ use crate::store::Store;
 /// changes, and is asked as seldom as whoever waits for hints asks.
 const LOOK_EVERY_SHARED: Duration = Duration::from_millis(200);
 const LOOK_EVERY_OWN: Duration = Duration::from_secs(1);
-/// How many times as long as a reading took the store is left alone after it, and for how long at most.
+/// How many times as long as a reading took the store is left alone after it, and for how long at most, unless the
+/// reading took longer: a route is removed within 100 ms, and a large table takes half of the store's time at most.
 const REST: u32 = 9;
-const REST_MAX: Duration = Duration::from_millis(250);
+const REST_MAX: Duration = Duration::from_millis(50);
 /// After a question that failed.
 const FAILED_REST: Duration = Duration::from_millis(500);
 /// Routes of a page. A store reads so many at once.
@@ -174,7 +175,8 @@ impl Reader {
                 true
             }
         };
-        rest((clock::now().since(began) * REST).min(REST_MAX)).await;
+        let took = clock::now().since(began);
+        rest((took * REST).min(REST_MAX.max(took))).await;
         again
     }
 
