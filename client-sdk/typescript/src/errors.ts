@@ -40,13 +40,17 @@ export class Lost extends TenureError {
   readonly reason: Reason;
   /** Who took it away, where the agent says. */
   readonly by: string | undefined;
+  /** Why they took it away, in their words. */
+  readonly detail: string | undefined;
 
-  constructor(what: string, token: bigint, reason: Reason, by?: string) {
+  constructor(what: string, token: bigint, reason: Reason, by?: string, detail?: string) {
     const who = by === undefined ? "" : ` by ${by}`;
-    super(`${what} with token ${token} was lost: ${reason}${who}; stop, and acquire again for a new token`);
+    const why = detail === undefined ? "" : `: ${detail}`;
+    super(`${what} with token ${token} was lost: ${reason}${who}${why}; stop, and acquire again for a new token`);
     this.token = token;
     this.reason = reason;
     this.by = by;
+    this.detail = detail;
   }
 }
 

@@ -1,7 +1,7 @@
 import { Client } from "./client/client.js";
 import { Life } from "./session/life.js";
 import { Resources, Session, registration, type SessionOptions } from "./session/session.js";
-import type { Kind, Revoke, Revoked, Standing } from "./wire.js";
+import type { History, Kind, Revoke, Revoked, Standing } from "./wire.js";
 
 export interface TenureOptions extends SessionOptions {
   /**
@@ -36,6 +36,19 @@ export class Tenure extends Resources {
   /** Holders and waiters of a resource, across the fleet. A master's name is its project. */
   async standing(kind: Kind, name: string): Promise<Standing> {
     return this.#connect().standing(kind, name, this.#options.tenant);
+  }
+
+  /** The last changes of who held a resource, across the fleet, newest first. A master's name is its project. */
+  async history(kind: Kind, name: string): Promise<History> {
+    return this.#connect().history(kind, name, this.#options.tenant);
+  }
+
+  /**
+   * All that is held or waited for in the fleet: of a kind, with a name that a glob matches. Read page by page: what
+   * comes or goes meanwhile may be missed.
+   */
+  async list(kind?: Kind, glob?: string): Promise<Standing[]> {
+    return this.#connect().list(kind, glob, this.#options.tenant);
   }
 
   /** Takes a resource away from its holders; for root and the agent's own user. */

@@ -44,7 +44,7 @@ export interface LimitChanged {
   readonly to: number;
 }
 
-/** A holder of a resource. Process and user are told when they are on this host. */
+/** A holder of a resource. Process and user are told when they are on this host, or its history knows them. */
 export interface Holder {
   readonly host: string;
   readonly name: string;
@@ -53,8 +53,13 @@ export interface Holder {
   readonly token: bigint;
   readonly pid?: number;
   readonly uid?: number;
+  readonly user?: string;
+  /** Its command line, cut to 256 bytes. */
+  readonly command?: string;
   /** The hold itself, when it is the caller's own. */
   readonly hold?: string;
+  /** Its holder has let go, and it is kept from others for so much longer, ms, as `holdAtLeast` asked for. */
+  readonly keptMs?: number;
 }
 
 export interface Waiter {
@@ -63,6 +68,8 @@ export interface Waiter {
   /** 1 is next. */
   readonly position: number;
   readonly pid?: number;
+  /** How long it has waited, ms. */
+  readonly sinceMs: number;
 }
 
 /** The holders and waiters of a resource; the first 100 of each. */
@@ -79,6 +86,43 @@ export interface Standing {
   /** Master only: the names of the project's sessions. */
   readonly sessions?: readonly string[];
   readonly members: number;
+}
+
+export interface List {
+  readonly resources: readonly Standing[];
+  readonly cursor?: string;
+}
+
+/** One change of who holds a resource. */
+export interface HistoryEntry {
+  /** How long ago it happened, ms. */
+  readonly agoMs: number;
+  readonly what: "granted" | "released" | "lost";
+  readonly token: bigint;
+  readonly host: string;
+  /** The name of the holder's session. */
+  readonly name: string;
+  readonly pid?: number;
+  readonly uid?: number;
+  readonly user?: string;
+  readonly command?: string;
+  /** How long it had been held at its end, ms. */
+  readonly heldMs?: number;
+  /** Why it ended: `released`, `session_ended`, `wait_timeout`, or the reason of a loss. */
+  readonly reason?: string;
+  /** The same in more words, such as `its process ended`. */
+  readonly detail?: string;
+  readonly exitStatus?: number;
+  /** The user and host that took it away. */
+  readonly by?: string;
+}
+
+/** The last changes of who holds a resource: newest first, at most 50, of the last 7 days. */
+export interface History {
+  readonly tenant: string;
+  readonly kind: Kind;
+  readonly name: string;
+  readonly changes: readonly HistoryEntry[];
 }
 
 /** What every refused request gets: RFC 9457. */
@@ -150,6 +194,7 @@ export interface Acquire {
   readonly request: string;
   readonly ttlMs?: number | undefined;
   readonly maxHoldMs?: number | undefined;
+  readonly holdAtLeastMs?: number | undefined;
   readonly limit?: number | undefined;
   readonly priority?: number | undefined;
   readonly graceMs?: number | undefined;
@@ -191,6 +236,8 @@ export interface HoldView {
   readonly state: HoldState;
   /** Absent while waiting. */
   readonly token?: bigint;
+  /** How long it has been held, ms; absent while waiting. */
+  readonly sinceMs?: number;
   readonly ttlMs: number;
   readonly validMs: number;
   readonly validUntilBoottimeNs: bigint;
@@ -213,11 +260,18 @@ export interface Revoke {
   readonly tenant?: string;
   /** Only the grant with this token. */
   readonly token?: bigint;
+  /** Why, for those who lose it and for the logs; 1–200 bytes. */
+  readonly reason?: string;
+  /** How long the sessions that lose it may not have it again, ms. Default: not at all. */
+  readonly forMs?: number;
 }
 
 export interface Revoked {
   readonly revoked: number;
+  /** Guarded work may go on: how much longer, at most, such grants are kept from others, ms. */
   readonly keptMs?: number;
+  /** Those from whom it was taken; the first 100. */
+  readonly from?: readonly Holder[];
 }
 
 interface OfHold {
@@ -233,7 +287,7 @@ export type Event =
   | ({ readonly type: "granted" } & OfHold & Grant)
   | ({ readonly type: "jeopardy"; readonly token: bigint; readonly cause: string; readonly validMs: number } & OfHold)
   | ({ readonly type: "safe" } & OfHold & Grant)
-  | ({ readonly type: "lost"; readonly token: bigint; readonly reason: LostReason; readonly by?: string } & OfHold)
+  | ({ readonly type: "lost"; readonly token: bigint; readonly reason: LostReason; readonly by?: string; readonly detail?: string } & OfHold)
   | ({
       readonly type: "released";
       readonly token?: bigint;

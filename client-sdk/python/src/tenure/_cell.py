@@ -47,15 +47,17 @@ class Cell:
     def is_over(self) -> bool:
         return self.released or self.lost is not None
 
-    def lose(self, reason: Reason, *, told: bool, by: str | None = None, word: str = "") -> bool:
+    def lose(
+        self, reason: Reason, *, told: bool, by: str | None = None, word: str = "", detail: str | None = None
+    ) -> bool:
         """Ends it as lost, or says why it was. Returns whether it was not over."""
         if self.is_over():
             if told and not self.told and self.lost is not None:
-                self.lost = Lost(reason, self.token, self.what, by, word, self.id)
+                self.lost = Lost(reason, self.token, self.what, by, word, self.id, detail)
                 self._tell()
             return False
         self.view = page.dead_view()
-        self.lost = Lost(reason, self.token, self.what, by, word, self.id)
+        self.lost = Lost(reason, self.token, self.what, by, word, self.id, detail)
         if told:
             self._tell()
         return True
@@ -76,7 +78,7 @@ class Cell:
         """Why it is not held, as far as is known."""
         if self.lost is not None:
             lost = self.lost
-            return Lost(lost.reason, lost.token, lost.what, lost.by, lost.word, lost.hold)
+            return Lost(lost.reason, lost.token, lost.what, lost.by, lost.word, lost.hold, lost.detail)
         reason = Reason.UNTOLD
         if self.released:
             reason = Reason.RELEASED

@@ -8,7 +8,7 @@ import threading
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from . import _http, _sse, events, page
@@ -178,9 +178,11 @@ class Core:
     def call(self, target: str, **fields: Any) -> Steps[Json]:
         return (yield from self.calls.post(target, {"session": self.id, **fields}))
 
-    def standing(self, kind: str, name: str, tenant: str | None) -> Steps[events.Standing]:
-        query = {"kind": kind, "name": name, "tenant": tenant}
-        return events.parse_standing((yield from self.calls.get("/v1/standing", query)))
+    def get(self, target: str, query: Mapping[str, str | None]) -> Steps[Json]:
+        return (yield from self.calls.get(target, query))
+
+    def post(self, target: str, body: Json, *, repeat: bool) -> Steps[Json]:
+        return (yield from self.calls.post(target, body, repeat=repeat))
 
     def subscribe(self) -> Feed:
         feed = Feed(self.io)
@@ -315,7 +317,7 @@ class Core:
             if self.gone is not None:
                 cell.lose(Reason.SESSION_GONE, told=True)
             elif early is not None:
-                cell.lose(early.reason, told=True, by=early.by, word=early.word)
+                cell.lose(early.reason, told=True, by=early.by, word=early.word, detail=early.detail)
             else:
                 self._cells[cell.id] = cell
             if cell.is_over():
@@ -410,7 +412,7 @@ class Core:
                     if len(self._early) >= _EARLY_LOSSES_MAX:
                         self._early.pop(next(iter(self._early)))
                     self._early[event.hold] = event
-                elif cell.lose(event.reason, told=True, by=event.by, word=event.word):
+                elif cell.lose(event.reason, told=True, by=event.by, word=event.word, detail=event.detail):
                     over.append(cell)
             elif isinstance(event, events.Released):
                 cell = self._cells.pop(event.hold, None)

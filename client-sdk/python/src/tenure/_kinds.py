@@ -55,7 +55,8 @@ class Want:
 
 class Kinds(ABC, Generic[R]):
     """`wait` is how long to wait: None for ever, 0 to try once. `ttl` is how long the hold outlives its
-    last heartbeat, which the agent sends; `max_hold` how long it may last in all."""
+    last heartbeat, which the agent sends; `max_hold` how long it may last in all. `hold_at_least` keeps it
+    from others for so long after its grant, whatever becomes of the program: 24 hours at most."""
 
     @abstractmethod
     def _resource(self, want: Want) -> R: ...
@@ -67,9 +68,10 @@ class Kinds(ABC, Generic[R]):
         wait: Duration | None = None,
         ttl: Duration | None = None,
         max_hold: Duration | None = None,
+        hold_at_least: Duration | None = None,
     ) -> R:
         """One holder per name: a lock."""
-        return self._want("leader", name, wait, ttl, max_hold)
+        return self._want("leader", name, wait, ttl, max_hold, hold_at_least)
 
     def semaphore(
         self,
@@ -79,10 +81,11 @@ class Kinds(ABC, Generic[R]):
         wait: Duration | None = None,
         ttl: Duration | None = None,
         max_hold: Duration | None = None,
+        hold_at_least: Duration | None = None,
     ) -> R:
         """As many permits as the limit says, first come first served. A limit other than the one in force
         changes it for everybody; None takes the one in force."""
-        return self._want("semaphore", name, wait, ttl, max_hold, limit=limit)
+        return self._want("semaphore", name, wait, ttl, max_hold, hold_at_least, limit=limit)
 
     def lease(
         self,
@@ -91,6 +94,7 @@ class Kinds(ABC, Generic[R]):
         wait: Duration | None = None,
         ttl: Duration | None = None,
         max_hold: Duration | None = None,
+        hold_at_least: Duration | None = None,
         grace: Duration | None = None,
         address: str | None = None,
         proxy_id: str | None = None,
@@ -101,7 +105,7 @@ class Kinds(ABC, Generic[R]):
         former holder may have it."""
         attributes = given(address=address, proxy_id=proxy_id, partition=partition, status=status)
         return self._want(
-            "lease", name, wait, ttl, max_hold, grace_ms=milliseconds(grace), attributes=attributes or None
+            "lease", name, wait, ttl, max_hold, hold_at_least, grace_ms=milliseconds(grace), attributes=attributes or None
         )
 
     def master(
@@ -112,9 +116,10 @@ class Kinds(ABC, Generic[R]):
         wait: Duration | None = None,
         ttl: Duration | None = None,
         max_hold: Duration | None = None,
+        hold_at_least: Duration | None = None,
     ) -> R:
         """The master of the session's project. A higher priority takes it from a lower one."""
-        return self._want("master", None, wait, ttl, max_hold, project=project, priority=priority)
+        return self._want("master", None, wait, ttl, max_hold, hold_at_least, project=project, priority=priority)
 
     def _want(
         self,
@@ -123,11 +128,12 @@ class Kinds(ABC, Generic[R]):
         wait: Duration | None,
         ttl: Duration | None,
         max_hold: Duration | None,
+        hold_at_least: Duration | None,
         *,
         project: str | None = None,
         **fields: Any,
     ) -> R:
-        timed = given(ttl_ms=milliseconds(ttl), max_hold_ms=milliseconds(max_hold), **fields)
+        timed = given(ttl_ms=milliseconds(ttl), max_hold_ms=milliseconds(max_hold), hold_at_least_ms=milliseconds(hold_at_least), **fields)
         return self._resource(Want(kind, name, project, timed, seconds(wait)))
 
 

@@ -7,6 +7,7 @@ import os
 import threading
 import time
 import weakref
+from collections.abc import Mapping
 from typing import Any, Union
 
 from . import _socket
@@ -17,7 +18,7 @@ from ._effects import Enter, Io, Pause, Steps
 from ._kinds import Want
 from ._solo import SoloCore, is_solo
 from .errors import SessionGone
-from .events import Standing
+from .events import Standing, parse_standing
 
 Json = dict[str, Any]
 
@@ -78,10 +79,25 @@ class Life:
         core = yield from self.live()
         return (yield from core.call(target))
 
-    def standing(self, want: Want) -> Steps[Standing]:
+    @property
+    def tenant(self) -> str | None:
+        return self._register.get("tenant")
+
+    def resource(self, want: Want) -> dict[str, str | None]:
+        """How the agent is asked about it."""
+        name: str = want.name or self._register.get("project") or "default"
+        return {"kind": want.kind, "name": name, "tenant": self.tenant}
+
+    def get(self, target: str, query: Mapping[str, str | None]) -> Steps[Json]:
         core = yield from self.live()
-        name = want.name or self._register.get("project") or "default"
-        return (yield from core.standing(want.kind, name, self._register.get("tenant")))
+        return (yield from core.get(target, query))
+
+    def post(self, target: str, body: Json, *, repeat: bool) -> Steps[Json]:
+        core = yield from self.live()
+        return (yield from core.post(target, body, repeat=repeat))
+
+    def standing(self, want: Want) -> Steps[Standing]:
+        return parse_standing((yield from self.get("/v1/standing", self.resource(want))))
 
     def drop(self) -> None:
         """Nobody uses it any more."""

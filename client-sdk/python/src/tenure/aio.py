@@ -17,6 +17,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, 
 from types import TracebackType
 from typing import Any, ParamSpec, TypeVar, cast
 
+from . import _fleet
 from ._cell import Cell
 from ._core import UNTOLD_MAX, Feed
 from ._effects import Connect, Effect, Enter, Pause, Receive, Send, Signal, Steps, T, WaitFor
@@ -24,7 +25,7 @@ from ._hold import HoldFacts
 from ._kinds import Duration, Kinds, Want, given, registration, seconds
 from ._life import AnyCore, Life
 from .errors import Busy, Lost
-from .events import Event, Standing
+from .events import Event, HistoryEntry, Revoked, Standing
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -292,6 +293,19 @@ class Resource:
         life = self._find_life(self._want)
         return await _run(life, life.standing(self._want))
 
+    async def history(self) -> tuple[HistoryEntry, ...]:
+        """The last changes of who held it, across the fleet, newest first: 50 at most, of the last 7 days."""
+        life = self._find_life(self._want)
+        return await _run(life, _fleet.history(life, self._want))
+
+    async def revoke(
+        self, reason: str | None = None, *, barred_for: Duration | None = None, token: int | None = None
+    ) -> Revoked:
+        """Takes it away from its holders, or from the one with that token; for root and the agent's own user.
+        `reason` is told to those who lose it; for `barred_for` they may not have it again."""
+        life = self._find_life(self._want)
+        return await _run(life, _fleet.revoke(life, self._want, reason, barred_for, token))
+
     async def _acquire(self, wait: float | None) -> Hold:
         life = self._find_life(self._want)
         return Hold(life, *await _run(life, life.acquire(self._want, wait)))
@@ -365,6 +379,11 @@ class Session(Kinds[Resource]):
     async def checkpoint(self) -> dict[str, Any]:
         """Renews everything of the session now; returns the agent's answer."""
         return await _run(self._life, self._life.call("/v1/checkpoint"))
+
+    async def list(self, kind: str | None = None, glob: str | None = None) -> tuple[Standing, ...]:
+        """All that is held or waited for in the fleet: of a kind, with a name that a glob matches. What comes or
+        goes meanwhile may be missed."""
+        return await _run(self._life, _fleet.listed(self._life, kind, glob))
 
     def events(self) -> AsyncGenerator[Event, None]:
         """What happens from now on, until the session ends; before it is opened, from the first `anext` on."""

@@ -67,6 +67,12 @@ class Holder:
     """Its user, when it is on this host."""
     hold: str | None = None
     """The hold itself, when it is the caller's own."""
+    user: str | None = None
+    """The name of its user."""
+    command: str | None = None
+    """Its command line, cut to 256 bytes."""
+    kept_ms: int | None = None
+    """Its holder has let go, and it is kept from others for so much longer, ms, as `hold_at_least` asked for."""
 
 
 class TenureError(Exception):
@@ -92,25 +98,35 @@ class Lost(TenureError):
     """
 
     def __init__(
-        self, reason: Reason, token: int, what: str, by: str | None = None, word: str = "", hold: str = ""
+        self,
+        reason: Reason,
+        token: int,
+        what: str,
+        by: str | None = None,
+        word: str = "",
+        hold: str = "",
+        detail: str | None = None,
     ) -> None:
-        super().__init__(reason, token, what, by, word, hold)
+        super().__init__(reason, token, what, by, word, hold, detail)
         self.reason = reason
         self.token = token
         """The fencing token that it had."""
         self.what = what
         """The kind and name, such as `leader/nightly`."""
         self.by = by
-        """Who took it away and why, where the agent says so."""
+        """Who took it away, where the agent says so."""
         self.word = word or reason.value
         """The reason as the agent spelled it."""
         self.hold = hold
         """The hold's id."""
+        self.detail = detail
+        """Why they took it away, in their words."""
 
     def __str__(self) -> str:
         by = f" by {self.by}" if self.by else ""
+        why = f": {self.detail}" if self.detail else ""
         return (
-            f"{self.what} with token {self.token} was lost: {self.word}{by}; "
+            f"{self.what} with token {self.token} was lost: {self.word}{by}{why}; "
             "stop, and acquire again for a new token"
         )
 

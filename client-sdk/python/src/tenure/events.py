@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Union
 
 from .errors import Holder, Lost, Reason
@@ -127,6 +127,44 @@ class Standing:
 
 
 @dataclass(frozen=True)
+class HistoryEntry:
+    """One change of who holds a resource."""
+
+    ago_ms: int
+    """How long ago it happened, ms."""
+    what: str
+    """`granted`, `released` or `lost`."""
+    token: int
+    host: str
+    name: str
+    """The name of the holder's session."""
+    pid: int | None = None
+    user: str | None = None
+    command: str | None = None
+    held_ms: int | None = None
+    """How long it had been held at its end, ms."""
+    reason: str | None = None
+    """Why it ended: `released`, `session_ended`, `wait_timeout`, or the reason of a loss."""
+    detail: str | None = None
+    """The same in more words, such as `its process ended`."""
+    exit_status: int | None = None
+    by: str | None = None
+    """The user and host that took it away."""
+
+
+@dataclass(frozen=True)
+class Revoked:
+    """What was taken away."""
+
+    revoked: int
+    """How many grants."""
+    kept_ms: int | None = None
+    """Guarded work may go on: how much longer, at most, such grants are kept from others, ms."""
+    holders: tuple[Holder, ...] = ()
+    """Those who had them; the first 100."""
+
+
+@dataclass(frozen=True)
 class Message:
     """A broadcast to the project, or a push to this session."""
 
@@ -164,7 +202,20 @@ def parse_holder(data: Mapping[str, Any]) -> Holder:
         pid=data.get("pid"),
         uid=data.get("uid"),
         hold=data.get("hold"),
+        user=data.get("user"),
+        command=data.get("command"),
+        kept_ms=data.get("kept_ms"),
     )
+
+
+def parse_history(data: Json) -> tuple[HistoryEntry, ...]:
+    known = {one.name for one in fields(HistoryEntry)}
+    changes: list[Json] = data.get("changes", [])
+    return tuple(HistoryEntry(**{key: change[key] for key in known & change.keys()}) for change in changes)
+
+
+def parse_revoked(data: Json) -> Revoked:
+    return Revoked(data["revoked"], data.get("kept_ms"), tuple(parse_holder(holder) for holder in data.get("from", [])))
 
 
 def parse_standing(data: Json) -> Standing:
@@ -198,7 +249,7 @@ def parse(name: str, text: str) -> Event | None:
     if name == "lost":
         word: str = data["reason"]
         what = f"{data['kind']}/{data['name']}"
-        return Lost(Reason.parse(word), data["token"], what, _by(data.get("by")), word, data["hold"])
+        return Lost(Reason.parse(word), data["token"], what, _by(data.get("by")), word, data["hold"], data.get("detail"))
     return Released(*of, data.get("token"), data["cause"])
 
 

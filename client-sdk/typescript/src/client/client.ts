@@ -1,5 +1,5 @@
 import {
-  parse, stringify, type Acquire, type Acquired, type Checkpointed, type Kind, type Register, type Registered,
+  parse, stringify, type Acquire, type Acquired, type Checkpointed, type History, type Kind, type List, type Register, type Registered,
   type Revoke, type Revoked, type Standing, type Waiting,
 } from "../wire.js";
 import { findSocket } from "./socket.js";
@@ -10,6 +10,8 @@ import { Transport } from "./transport.js";
 const CALL_DEADLINE_MS = 30_000;
 /** How long after the end of a wait its answer may come. */
 const WAIT_GRACE_MS = 2_000;
+/** Resources that are asked for at once. */
+const LIST_LIMIT = "100";
 const STREAM_OPEN_DEADLINE_MS = 10_000;
 
 /** The agent's API, call by call: no state but idle connections. */
@@ -57,18 +59,37 @@ export class Client {
   }
 
   async standing(kind: Kind, name: string, tenant?: string): Promise<Standing> {
-    const query = new URLSearchParams({ kind, name, ...(tenant === undefined ? {} : { tenant }) });
-    const reply = await this.#transport.call("GET", `/v1/standing?${query}`, undefined, {
-      repeatable: true,
-      deadlineMs: CALL_DEADLINE_MS,
-    });
-    return parse(reply.text) as Standing;
+    return (await this.#get("/v1/standing", { kind, name, tenant })) as Standing;
+  }
+
+  /** The last changes of who holds a resource, from every host, newest first. */
+  async history(kind: Kind, name: string, tenant?: string): Promise<History> {
+    return (await this.#get("/v1/history", { kind, name, tenant })) as History;
+  }
+
+  /** Read page by page: what comes or goes meanwhile may be missed. */
+  async list(kind?: Kind, glob?: string, tenant?: string): Promise<Standing[]> {
+    const all = new Map<string, Standing>();
+    for (let cursor: string | undefined; ; ) {
+      const page = (await this.#get("/v1/list", { kind, glob, tenant, limit: LIST_LIMIT, cursor })) as List;
+      // The agent may tell of one twice, when others came or went between two pages.
+      for (const one of page.resources) all.set(`${one.tenant} ${one.kind} ${one.name}`, one);
+      if (page.cursor === undefined || page.cursor === cursor) return [...all.values()];
+      cursor = page.cursor;
+    }
   }
 
   /** With the number of the last event seen only what was missed is told; else a snapshot comes first. */
   async events(session: string, lastEventId?: number): Promise<EventStream> {
     const target = `/v1/events?${new URLSearchParams({ session })}`;
     return EventStream.open(this.#transport, target, lastEventId, STREAM_OPEN_DEADLINE_MS);
+  }
+
+  async #get(target: string, query: Readonly<Record<string, string | undefined>>): Promise<unknown> {
+    const given = Object.entries(query).filter((pair): pair is [string, string] => pair[1] !== undefined);
+    const options = { repeatable: true, deadlineMs: CALL_DEADLINE_MS };
+    const reply = await this.#transport.call("GET", `${target}?${new URLSearchParams(given)}`, undefined, options);
+    return parse(reply.text);
   }
 
   async #post(target: string, body: object, repeatable: boolean, deadlineMs = CALL_DEADLINE_MS, signal?: AbortSignal): Promise<unknown> {

@@ -63,9 +63,9 @@ export class Cell {
   }
 
   /** Ends a hold as lost, whether it had been granted or not. */
-  lose(reason: Reason, told: boolean, by?: string): void {
+  lose(reason: Reason, told: boolean, by?: string, detail?: string): void {
     const token = this.stage.is === "held" ? this.stage.grant.token : 0n;
-    this.#advance({ is: "lost", lost: new Lost(`${this.kind}/${this.name}`, token, reason, by), told });
+    this.#advance({ is: "lost", lost: new Lost(`${this.kind}/${this.name}`, token, reason, by, detail), told });
   }
 
   /** Ends a hold as given back. Returns whether it was not over. */

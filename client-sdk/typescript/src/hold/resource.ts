@@ -4,7 +4,7 @@ import { AgentUnavailable, Busy, Refused, SessionGone, TenureError, UpstreamUnav
 import type { Core } from "../session/core.js";
 import type { Life } from "../session/life.js";
 import { awake, pause } from "../timers.js";
-import type { Acquire, Acquired, Attributes, Kind, Problem, Standing, Waiting } from "../wire.js";
+import type { Acquire, Acquired, Attributes, History, Kind, Problem, Standing, Waiting } from "../wire.js";
 import type { Cell } from "./cell.js";
 import { Hold, giveBack } from "./hold.js";
 import { Inquiry } from "./inquiry.js";
@@ -20,6 +20,11 @@ export interface ResourceOptions {
   readonly ttl?: Duration;
   /** How long the hold may last in all. Default: no limit. */
   readonly maxHold?: Duration;
+  /**
+   * How long after its grant it is kept from others at least, whatever becomes of the program, its session and the
+   * agent: so that a job that ends early is not run again at once elsewhere. 24 h at most. Default: not at all.
+   */
+  readonly holdAtLeast?: Duration;
 }
 
 export interface SemaphoreOptions extends ResourceOptions {
@@ -66,6 +71,7 @@ export class Resource {
       name,
       ttlMs: ms(options.ttl, "ttl"),
       maxHoldMs: ms(options.maxHold, "maxHold"),
+      holdAtLeastMs: ms(options.holdAtLeast, "holdAtLeast"),
       limit: options.limit,
       priority: options.priority,
       graceMs: ms(options.grace, "grace"),
@@ -133,6 +139,13 @@ export class Resource {
   /** Its holders and waiters, across the fleet. */
   async standing(): Promise<Standing> {
     return this.#standing(await this.#life.open());
+  }
+
+  /** The last changes of who held it, across the fleet. */
+  async history(): Promise<History> {
+    const core = await this.#life.open();
+    const { project, tenant } = this.#life.register;
+    return core.client.history(this.#want.kind, this.#want.name ?? project ?? "default", tenant);
   }
 
   async #acquire(wait: number | undefined, signal: AbortSignal | undefined): Promise<Hold> {

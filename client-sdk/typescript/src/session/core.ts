@@ -1,7 +1,7 @@
 import { Backoff } from "../backoff.js";
 import type { Client } from "../client/client.js";
 import type { EventStream } from "../client/stream.js";
-import { SessionGone, isTransient, type Reason } from "../errors.js";
+import { SessionGone, isTransient } from "../errors.js";
 import { Cell } from "../hold/cell.js";
 import { Page } from "../page/reader.js";
 import type { Acquired, Event, HoldView, Register, Registered, Waiting } from "../wire.js";
@@ -14,6 +14,8 @@ import { Warden } from "./warden.js";
  * shows the loss without a reason.
  */
 const EARLY_LOSSES_MAX = 64;
+
+type LostEvent = Extract<Event, { type: "lost" }>;
 
 export type State = "connected" | "reconnecting" | SessionGone;
 
@@ -30,7 +32,7 @@ export class Core {
   agentKnows = false;
   readonly #over = new AbortController();
   readonly #cells = new Map<string, Cell>();
-  readonly #earlyLosses = new Map<string, { reason: Reason; by: string | undefined }>();
+  readonly #earlyLosses = new Map<string, LostEvent>();
   readonly #warden = new Warden(this);
   #page: Page;
   #state: State = "connected";
@@ -131,7 +133,7 @@ export class Core {
     const early = this.#earlyLosses.get(cell.id);
     if (early !== undefined) {
       this.#earlyLosses.delete(cell.id);
-      cell.lose(early.reason, true, early.by);
+      cell.lose(early.reason, true, early.by, early.detail);
     }
     if (this.gone !== undefined) cell.lose("session_gone", true);
     this.#warden.wake();
@@ -154,7 +156,7 @@ export class Core {
         this.#warden.wake();
         break;
       case "lost":
-        this.#lose(event.hold, event.reason, event.by);
+        this.#lose(event);
         break;
       case "released":
         this.#cells.get(event.hold)?.releasedElsewhere();
@@ -205,14 +207,15 @@ export class Core {
     this.#warden.wake();
   }
 
-  #lose(hold: string, reason: Reason, by: string | undefined): void {
+  #lose(event: LostEvent): void {
+    const { hold, reason, by, detail } = event;
     const cell = this.#cells.get(hold);
-    if (cell !== undefined) return cell.lose(reason, true, by);
+    if (cell !== undefined) return cell.lose(reason, true, by, detail);
     if (this.#earlyLosses.size === EARLY_LOSSES_MAX) {
       const [oldest] = this.#earlyLosses.keys();
       this.#earlyLosses.delete(oldest as string);
     }
-    this.#earlyLosses.set(hold, { reason, by });
+    this.#earlyLosses.set(hold, event);
   }
 }
 
