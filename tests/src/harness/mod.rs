@@ -63,7 +63,7 @@ pub use memory_group::MemoryGroup;
 pub use page::{PageFile, PageSlot};
 pub use pattern_runners::PatternRunners;
 pub use puppet::Puppet;
-pub use python::{Pending, Python};
+pub use python::{Pending, Python, interpreter as python_interpreter};
 pub use routes::{FakeProxy, RouteStream, Runners, Told, channel, register, runner};
 pub use runners::{MAILBOX, RfcRunners, of_runner};
 pub use sdk::{open_session, within};

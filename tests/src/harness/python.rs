@@ -214,7 +214,7 @@ pub(super) fn command(script: &str, arguments: &[&str]) -> Command {
 }
 
 /// The interpreter of the environment that `tests/run` makes in the build directory.
-fn interpreter() -> PathBuf {
+pub fn interpreter() -> PathBuf {
     let puppet = binary("puppet");
     let target = puppet.parent().and_then(Path::parent).expect("a profile lies in a directory");
     let interpreter = target.join("python").join("bin").join("python");

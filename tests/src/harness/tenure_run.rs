@@ -41,6 +41,11 @@ impl TenureRun {
         TenureRun { command }
     }
 
+    /// The command line itself.
+    pub fn into_command(self) -> Command {
+        self.command
+    }
+
     /// The command line, for what a test wants to change.
     pub fn command(&mut self) -> &mut Command {
         &mut self.command

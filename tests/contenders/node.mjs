@@ -1,0 +1,46 @@
+// A contender that uses the TypeScript package: acquires, stays inside for a while, and releases, again and again.
+//
+// usage: node.mjs SOCKET WITNESS KIND LIMIT NAME
+//
+// One wait of four is impatient, and is given up. TENURE_TYPESCRIPT names the built package.
+
+import { request } from "node:http";
+import { setTimeout as sleep } from "node:timers/promises";
+import { pathToFileURL } from "node:url";
+
+const { Busy, Tenure } = await import(pathToFileURL(process.env.TENURE_TYPESCRIPT));
+const [socket, witness, kind, limit, name] = process.argv.slice(2);
+
+function tell(path, facts = {}) {
+  const body = JSON.stringify({ kind, name, ...facts });
+  const headers = { "content-type": "application/json", "content-length": body.length };
+  return new Promise((resolve, reject) => {
+    const call = request({ socketPath: witness, path, method: "POST", headers }, (answer) => {
+      answer.resume().on("end", () => (answer.statusCode === 200 ? resolve() : reject(answer.statusCode)));
+    });
+    call.on("error", reject).end(body);
+  });
+}
+
+const tenure = new Tenure({ socket, name, project: "mixed" });
+const resource = {
+  leader: () => tenure.leader("mixed"),
+  semaphore: () => tenure.semaphore("mixed", { limit: Number(limit) }),
+  master: () => tenure.master(),
+}[kind]();
+
+for (;;) {
+  let hold;
+  try {
+    hold = await resource.acquire(Math.random() < 0.25 ? { wait: 50 } : {});
+  } catch (error) {
+    if (!(error instanceof Busy)) throw error;
+    await tell("/gave_up");
+    continue;
+  }
+  await tell("/enter", { pid: process.pid, token: String(hold.token) });
+  await sleep(Math.random() * 20);
+  hold.check();
+  await tell("/leave");
+  await hold.release();
+}
