@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 
+use nix::sys::signal::Signal;
 use serde_json::json;
 use tenure::wire::{Code, Problem, Released};
 use tenure_tests::harness::{
@@ -14,8 +15,12 @@ const KINDS: [&str; 4] = ["leader", "master", "lease", "semaphore"];
 
 /// Whether somebody else is granted it.
 fn is_free(http: &mut Http, kind: &str) -> bool {
+    is_name_free(http, kind, "role")
+}
+
+fn is_name_free(http: &mut Http, kind: &str, name: &str) -> bool {
     let other = http.register(&json!({"project": "p"})).session;
-    let answer = http.ask(other, kind, "role", &json!({}));
+    let answer = http.ask(other, kind, name, &json!({}));
     let is_free = answer.status == 200;
     assert!(is_free || answer.expect::<Problem>(409).code == Code::Contended);
     http.end(other);
@@ -79,6 +84,50 @@ fn it_outlives_the_wrapper_and_every_end_of_the_agent() {
     agents[0].start_again();
     for kind in KINDS {
         assert!(!is_free(&mut other, kind), "{kind}: the agent is there again");
+    }
+}
+
+/// What ends the agent, and whether the wrapper is killed while it is away or its command ends by itself.
+const AWAY: [(Signal, bool); 4] = [
+    (Signal::SIGUSR2, true),
+    (Signal::SIGUSR2, false),
+    (Signal::SIGKILL, true),
+    (Signal::SIGKILL, false),
+];
+
+#[test]
+fn it_outlives_what_befalls_the_wrapper_while_the_agent_is_away() {
+    let redis = RedisServer::start();
+    let mut agents = [0, 1].map(|host| start_agent(host, &redis.url(), ""));
+    let mut other = agents[1].http();
+    for (at, (signal, is_killed)) in AWAY.into_iter().enumerate() {
+        let name = format!("role-{at}");
+        let [said, go] = ["said", "go"].map(|file| agents[0].dir().join(format!("{name}-{file}")));
+        let script = format!(
+            "echo ready > {}; until [ -e {} ]; do sleep 0.05; done",
+            said.display(),
+            go.display()
+        );
+        let args = ["--leader", &name, "--at-least", "10m", "--tether", "child", "--ttl", "1s"];
+        let mut run = TenureRun::new(&agents[0].socket(), &args, &["sh", "-c", &script]).start();
+        assert_eq!(read_when_there(&said).trim(), "ready");
+        agents[0].signal(signal);
+        agents[0].wait_exit();
+        if is_killed {
+            run.kill();
+        } else {
+            fs::write(&go, "").expect("the directory is ours");
+        }
+        assert!(!is_name_free(&mut other, "leader", &name), "{signal}, {is_killed}: no agent");
+        agents[0].start_again();
+        if !is_killed {
+            assert_eq!(run.wait_code(), 0, "{signal}");
+        }
+        until("the session to end", || agents[0].counts().0 == 0);
+        assert!(
+            !is_name_free(&mut other, "leader", &name),
+            "{signal}, {is_killed}: its end is seen"
+        );
     }
 }
 

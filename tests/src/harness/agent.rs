@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use super::{
     Client, Events, Http, MemoryGroup, PageFile, Program, ServiceManager, Session, SmallDisk,
-    apart, apart_with_foreign_proc, binary, eventually,
+    apart, apart_with_foreign_proc, binary, eventually, skew,
 };
 
 /// Lines of the agent's log that a failed test shows.
@@ -37,6 +37,7 @@ pub struct Setup {
     disks: Vec<(&'static str, String)>,
     group: Option<PathBuf>,
     marks: bool,
+    skew_seconds: Option<f64>,
 }
 
 impl Setup {
@@ -113,6 +114,13 @@ impl Setup {
         self
     }
 
+    /// With a clock on the wall that is so many seconds ahead.
+    #[must_use]
+    pub fn skewed(mut self, seconds: f64) -> Setup {
+        self.skew_seconds = Some(seconds);
+        self
+    }
+
     /// Starts it and waits until it answers.
     #[track_caller]
     pub fn start(self) -> Agent {
@@ -161,6 +169,9 @@ fn spawn(dir: &Path, setup: &Setup) -> Program {
         .stderr(log);
     if setup.marks {
         command.env("TENURE_BENCH_MARKS", dir.join(MARKS));
+    }
+    if let Some(seconds) = setup.skew_seconds {
+        skew(&mut command, seconds);
     }
     let config = dir.join("tenured.toml");
     if config.exists() {
