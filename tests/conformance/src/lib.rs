@@ -9,6 +9,7 @@ mod messages;
 mod operation;
 mod oracle;
 mod plan;
+mod postgres;
 pub mod random;
 mod redis;
 mod replay;

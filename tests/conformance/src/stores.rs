@@ -1,7 +1,7 @@
 //! The stores that the corpus runs on.
 
 use crate::subject::Subject;
-use crate::{client, engine, gateway, redis, trial};
+use crate::{client, engine, gateway, postgres, redis, trial};
 
 /// A store, and how to open it.
 pub struct Store {
@@ -14,8 +14,16 @@ pub struct Store {
 }
 
 /// All stores. A new store adds its line here.
-pub static STORES: [Store; 6] =
-    [engine::STORE, redis::STORE, client::REDIS, trial::STORE, gateway::EMBEDDED, gateway::REDIS];
+pub static STORES: [Store; 8] = [
+    engine::STORE,
+    redis::STORE,
+    client::REDIS,
+    trial::STORE,
+    gateway::EMBEDDED,
+    gateway::REDIS,
+    postgres::IN_TIME,
+    postgres::LATE,
+];
 
 impl Store {
     /// The store of a name.

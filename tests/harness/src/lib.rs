@@ -1,15 +1,17 @@
-//! Processes, Redis servers and waiting, for the tests of every crate.
+//! Processes, servers of Redis and Postgres, and waiting, for the tests of every crate.
 //!
 //! Everything waits for a condition with one generous deadline ([`DEADLINE`]); nothing asserts how
 //! long something took. What a test starts ends with the test.
 
 mod authority;
+mod postgres;
 mod process;
 mod redis;
 mod until;
 mod watched;
 
 pub use authority::Authority;
+pub use postgres::{POSTGRES_PORT, Postgres};
 pub use process::{Program, apart, apart_with_foreign_proc, cpu_ns, rss_kib, rss_max_kib, runs};
 pub use redis::{
     Contents, Direction, Entry, Listener, Proxy, RedisServer, RedisSetup, SENTINEL_SERVICE,

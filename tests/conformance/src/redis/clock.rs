@@ -12,7 +12,7 @@ const SOURCE: &str = include_str!("clock.c");
 ///
 /// A file of eight bytes, µs since 1970, that the server maps into its memory: setting it costs one
 /// system call, and holds before that call returns.
-pub(super) struct Clock {
+pub(crate) struct Clock {
     file: File,
     path: PathBuf,
     library: PathBuf,
@@ -20,7 +20,7 @@ pub(super) struct Clock {
 
 impl Clock {
     /// A clock that shows `us`, with its files in `folder`.
-    pub(super) fn build(folder: &Path, us: u64) -> Clock {
+    pub(crate) fn build(folder: &Path, us: u64) -> Clock {
         let source = folder.join("clock.c");
         let library = folder.join("clock.so");
         std::fs::write(&source, SOURCE).expect("the folder can be written");
@@ -38,12 +38,12 @@ impl Clock {
     }
 
     /// The environment of a program that goes by this clock.
-    pub(super) fn variables(&self) -> [(&'static str, &Path); 2] {
+    pub(crate) fn variables(&self) -> [(&'static str, &Path); 2] {
         [("LD_PRELOAD", &self.library), ("TENURE_TEST_CLOCK", &self.path)]
     }
 
     /// Sets it to so many µs since 1970.
-    pub(super) fn set(&self, us: u64) {
+    pub(crate) fn set(&self, us: u64) {
         self.file.write_all_at(&us.to_ne_bytes(), 0).expect("the file can be written");
     }
 }

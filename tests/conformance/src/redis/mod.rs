@@ -23,6 +23,7 @@ use uuid::Uuid;
 use crate::allowances::Allowance;
 use crate::stores::Store;
 use crate::subject::{Grant, Hint, Subject, Upkeep};
+pub(crate) use clock::Clock;
 use planted::Fault;
 pub(crate) use server::EPOCH_US;
 use server::Published;

@@ -1,7 +1,6 @@
 //! The locks that people use today, each on a server of this run's own.
 
 mod etcd;
-mod postgres;
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{ChildStdout, Command, Stdio};
@@ -11,10 +10,9 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 pub(super) use etcd::Etcd;
-use postgres::Postgres;
 
 use super::shared_redis::SharedRedis;
-use crate::harness::{Program, binary, boottime_ns};
+use crate::harness::{Postgres, Program, binary, boottime_ns};
 
 /// The program of the clients.
 const PROGRAM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/python/peers.py");
@@ -68,7 +66,7 @@ pub(super) struct Peers {
     /// Not the agents' own: an agent wakes the waiters of foreign semaphores, too.
     redis: SharedRedis,
     etcd: anyhow::Result<Etcd>,
-    postgres: anyhow::Result<Postgres>,
+    postgres: Result<Postgres, String>,
 }
 
 impl Peers {
@@ -88,7 +86,7 @@ impl Peers {
             Brand::Etcd => Peer::start(brand, self.etcd()?.endpoint(), lock),
             Brand::Postgres => match &self.postgres {
                 Ok(postgres) => Peer::start(brand, &postgres.dir().display().to_string(), lock),
-                Err(error) => anyhow::bail!("{error:#}"),
+                Err(error) => anyhow::bail!("{error}"),
             },
             _ => Peer::start(brand, &self.redis.url(), lock),
         }

@@ -1,0 +1,332 @@
+//! Connections to a Postgres: dialing, signing in, and whether the server is fit.
+
+use std::future::poll_fn;
+use std::path::PathBuf;
+use std::pin::{Pin, pin};
+use std::time::Duration;
+
+use rustls::pki_types::InvalidDnsNameError;
+use tokio_postgres::config::SslMode;
+use tokio_postgres::error::SqlState;
+use tokio_postgres::tls::{MakeTlsConnect, TlsConnect};
+use tokio_postgres::{AsyncMessage, Client, Config, Error, NoTls};
+use tokio_postgres_rustls_improved::MakeRustlsConnect;
+
+use super::connection::{Connection, words};
+use super::wire::Wire;
+use super::{feed, schema};
+use crate::remote::stream;
+use crate::remote::{
+    ConnectError, ConnectionHints, Connector, Dialed, Endpoint, Peer, Pump, Purpose, Server,
+};
+use crate::settings::secret::Secret;
+use crate::settings::tls::Trust;
+
+/// The name of the server, for people.
+pub(super) const POSTGRES: &str = "Postgres";
+/// The oldest version that the corpus was run on, as `server_version_num` has it.
+const VERSION_MIN: i32 = 150_000;
+/// A statement that takes so many times a call's deadline is ended by the server: nobody waits for it.
+const STATEMENT_TIMES: u32 = 4;
+
+/// How to find the server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PostgresServer {
+    Tcp {
+        host: String,
+        port: u16,
+    },
+    /// The directory of its sockets, and the port that is part of the socket's name.
+    Unix {
+        directory: PathBuf,
+        port: u16,
+    },
+}
+
+/// Everything that it takes to get in.
+#[derive(Debug, Clone)]
+pub struct PostgresAccess {
+    pub server: PostgresServer,
+    /// `None` for plain TCP and Unix sockets.
+    pub tls: Option<Trust>,
+    pub user: String,
+    pub password: Option<Secret>,
+    pub database: String,
+    /// From the wish to connect to a server that has let us in.
+    pub connect_timeout: Duration,
+    /// From a call to its answer.
+    pub timeout: Duration,
+}
+
+/// The address of a Postgres, and the credentials for it.
+#[derive(Debug)]
+pub struct Address {
+    access: PostgresAccess,
+}
+
+impl Address {
+    pub fn new(access: PostgresAccess) -> Address {
+        Address { access }
+    }
+
+    fn endpoint(&self) -> Endpoint {
+        match &self.access.server {
+            PostgresServer::Tcp { host, port } => Endpoint::Tcp(host.clone(), *port),
+            PostgresServer::Unix { directory, port } => {
+                Endpoint::Unix(directory.join(format!(".s.PGSQL.{port}")))
+            }
+        }
+    }
+
+    fn config(&self, purpose: Purpose) -> Config {
+        let PostgresAccess { user, password, database, .. } = &self.access;
+        let mut config = Config::new();
+        config.user(user).dbname(database);
+        config.application_name(format!("tenure {}", purpose.name()));
+        if let Some(password) = password {
+            config.password(password.expose());
+        }
+        config
+    }
+
+    /// A connection to a server that was found fit.
+    async fn sign_in(
+        &self,
+        peer: &Peer,
+        purpose: Purpose,
+        hints: Option<ConnectionHints>,
+    ) -> Result<Dialed<Connection>, ConnectError> {
+        let mut config = self.config(purpose);
+        let endpoint = self.endpoint();
+        let timeout = self.access.connect_timeout;
+        let stream = Wire(stream::connect(peer, &endpoint, None, timeout).await?);
+        let (client, mut pump) = match (&self.access.tls, &self.access.server) {
+            (Some(trust), PostgresServer::Tcp { host, .. }) => {
+                config.ssl_mode(SslMode::Require);
+                let tls = secured(trust, host)
+                    .map_err(|error| self.unfit(peer, format!("has no name for TLS: {error}")))?;
+                dial(config, stream, tls, peer.clone(), hints).await
+            }
+            _ => dial(config, stream, NoTls, peer.clone(), hints).await,
+        }
+        .map_err(|error| self.refused(peer, &error))?;
+        let (connection, server) = {
+            let mut look = pin!(self.look(peer, client));
+            tokio::select! {
+                found = &mut look => found?,
+                lost = &mut pump => return Err(lost),
+            }
+        };
+        Ok(Dialed { connection, server, pump })
+    }
+
+    /// Looks whether the server is fit, and makes the schema if it is not there.
+    async fn look(
+        &self,
+        peer: &Peer,
+        mut client: Client,
+    ) -> Result<(Connection, Server), ConnectError> {
+        let refused = |error: Error| self.refused(peer, &error);
+        let marker = format!("{:016x}", getrandom::u64().unwrap_or(1));
+        let row = client
+            .query_one(
+                "select current_setting('server_version'), current_setting('server_version_num')::integer, \
+                 current_setting('server_encoding'), pg_is_in_recovery(), \
+                 current_setting('tenure.connection', true), set_config('tenure.connection', $1, false)",
+                &[&marker],
+            )
+            .await
+            .map_err(refused)?;
+        let (version, number): (String, i32) = (row.get(0), row.get(1));
+        let (encoding, is_standby): (String, bool) = (row.get(2), row.get(3));
+        if number < VERSION_MIN {
+            let needed = VERSION_MIN / 10_000;
+            return Err(self.unfit(peer, format!("has version {version}; use {needed} or later")));
+        }
+        if encoding != "UTF8" {
+            let what = format!("has a database in {encoding}; use one with encoding UTF8");
+            return Err(self.unfit(peer, what));
+        }
+        if is_standby {
+            let cause = "it is a standby, which takes no changes; name the primary".to_owned();
+            return Err(ConnectError::NotReady { peer: peer.clone(), cause });
+        }
+        let found: Option<String> = row.get(4);
+        if found.is_some_and(|found| !found.is_empty()) {
+            return Err(self.pooled(peer));
+        }
+        self.settle(&client).await.map_err(refused)?;
+        self.check_marker(peer, &client, &marker).await?;
+        schema::prepare(peer, &mut client, &self.access.user).await?;
+        let connection = Connection::new(client).await.map_err(refused)?;
+        Ok((connection, Server { place: peer.place.clone(), version }))
+    }
+
+    /// What an agent needs of a connection for as long as that lasts.
+    async fn settle(&self, client: &Client) -> Result<(), Error> {
+        let ms = (self.access.timeout * STATEMENT_TIMES).as_millis();
+        client
+            .batch_execute(&format!(
+                "set statement_timeout = {ms}; set idle_in_transaction_session_timeout = {ms}; \
+                 set default_transaction_isolation = 'read committed'; set jit = off"
+            ))
+            .await
+    }
+
+    /// A pooler in transaction mode gives each transaction to any of its connections.
+    async fn check_marker(
+        &self,
+        peer: &Peer,
+        client: &Client,
+        marker: &str,
+    ) -> Result<(), ConnectError> {
+        let found = client
+            .query_one("select coalesce(current_setting('tenure.connection', true), '')", &[])
+            .await
+            .map_err(|error| self.refused(peer, &error))?;
+        match found.get::<_, String>(0) == marker {
+            true => Ok(()),
+            false => Err(self.pooled(peer)),
+        }
+    }
+
+    fn pooled(&self, peer: &Peer) -> ConnectError {
+        let what = "is behind a pooler in transaction mode, such as PgBouncer's: what a connection listens for \
+                    would be another's; connect to the server itself, or to a pool with pool_mode = session";
+        self.unfit(peer, what.to_owned())
+    }
+
+    fn unfit(&self, peer: &Peer, what: String) -> ConnectError {
+        ConnectError::Unfit { peer: peer.clone(), what }
+    }
+
+    /// The meaning of an error while signing in.
+    pub(super) fn refused(&self, peer: &Peer, error: &Error) -> ConnectError {
+        let peer = peer.clone();
+        let Some(refusal) = error.as_db_error() else {
+            let cause = words(error);
+            let way_out = match &self.access.tls {
+                Some(_) => {
+                    "; if it does not speak TLS, write ?sslmode=disable at the end of upstream; if its \
+                     certificate is not trusted, name its authority in postgres.tls_ca_file"
+                }
+                None => "",
+            };
+            return ConnectError::Refused { peer, cause, way_out };
+        };
+        let cause = refusal.message().to_owned();
+        let code = refusal.code();
+        if *code == SqlState::INVALID_PASSWORD
+            || *code == SqlState::INVALID_AUTHORIZATION_SPECIFICATION
+        {
+            let way_out =
+                "; check user and password in upstream and upstream_secret_file, and pg_hba.conf";
+            return ConnectError::NotLetIn { peer, cause, way_out };
+        }
+        if *code == SqlState::CANNOT_CONNECT_NOW {
+            return ConnectError::NotReady { peer, cause };
+        }
+        let way_out = if *code == SqlState::TOO_MANY_CONNECTIONS {
+            "; raise its max_connections, or have hosts use a gateway: each agent has four connections"
+        } else if *code == SqlState::INVALID_CATALOG_NAME {
+            "; create the database, or name another one in upstream"
+        } else {
+            ""
+        };
+        ConnectError::Refused { peer, cause, way_out }
+    }
+}
+
+type Secured = <MakeRustlsConnect as MakeTlsConnect<Wire>>::TlsConnect;
+
+/// TLS with the certificate checked for that name.
+fn secured(trust: &Trust, host: &str) -> Result<Secured, InvalidDnsNameError> {
+    let mut tls = MakeRustlsConnect::new((*trust.config()).clone());
+    MakeTlsConnect::<Wire>::make_tls_connect(&mut tls, host)
+}
+
+type Dialing = Pin<Box<dyn Future<Output = Result<(Client, Pump), Error>> + Send>>;
+
+/// Signs in over a stream. Boxed, which hides types that the compiler cannot follow.
+fn dial<T>(
+    config: Config,
+    stream: Wire,
+    tls: T,
+    peer: Peer,
+    hints: Option<ConnectionHints>,
+) -> Dialing
+where
+    T: TlsConnect<Wire, Future: Send> + Send + 'static,
+    T::Stream: Send + 'static,
+{
+    Box::pin(async move {
+        let (client, connection) = config.connect_raw(stream, tls).await?;
+        Ok((client, pump(peer, connection, hints)))
+    })
+}
+
+/// Takes what comes over a connection until it ends.
+fn pump<S, T>(
+    peer: Peer,
+    mut connection: tokio_postgres::Connection<S, T>,
+    hints: Option<ConnectionHints>,
+) -> Pump
+where
+    S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
+    T: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
+{
+    Box::pin(async move {
+        loop {
+            match poll_fn(|context| connection.poll_message(context)).await {
+                Some(Ok(AsyncMessage::Notification(told))) => {
+                    if let Some(hints) = &hints {
+                        hints.push(feed::hint(told.payload()));
+                    }
+                }
+                Some(Ok(_)) => {}
+                Some(Err(error)) => return ConnectError::lost(&peer, &words(&error)),
+                None => return ConnectError::lost(&peer, "it hung up"),
+            }
+        }
+    })
+}
+
+impl Connector for Address {
+    type Connection = Connection;
+
+    const STORE: &'static str = POSTGRES;
+    const KIND: &'static str = "postgres";
+
+    async fn connect(
+        &self,
+        purpose: Purpose,
+        hints: Option<ConnectionHints>,
+    ) -> Result<Dialed<Connection>, ConnectError> {
+        let peer = Peer { what: POSTGRES, place: self.endpoint().to_string() };
+        let signing_in = self.sign_in(&peer, purpose, hints);
+        let timeout = self.access.connect_timeout;
+        ConnectError::within(timeout, &peer, "connecting", signing_in).await
+    }
+
+    async fn check(&self, connection: &Connection, server: &Server) -> Result<(), ConnectError> {
+        let peer = Peer { what: POSTGRES, place: server.place.clone() };
+        let look = async {
+            let row = connection
+                .client
+                .query_one(
+                    "select pg_is_in_recovery(), coalesce(current_setting('tenure.connection', true), '')",
+                    &[],
+                )
+                .await
+                .map_err(|error| self.refused(&peer, &error))?;
+            if row.get(0) {
+                return Err(ConnectError::lost(&peer, "it has become a standby"));
+            }
+            match row.get::<_, String>(1).is_empty() {
+                true => Err(self.pooled(&peer)),
+                false => Ok(()),
+            }
+        };
+        ConnectError::within(self.access.timeout, &peer, "looking whether it is there", look).await
+    }
+}

@@ -1,0 +1,126 @@
+//! The schema `tenure`: made and brought up to date by whoever connects and may.
+
+use tokio_postgres::error::SqlState;
+use tokio_postgres::{Client, Error};
+
+use super::connection::words;
+use crate::remote::{ConnectError, Peer};
+
+/// The version of the tables and functions that this program uses.
+const VERSION: i32 = 1;
+/// The tables of each version, from those of the one before.
+const TABLES: [&str; 1] = [include_str!("sql/schema.sql")];
+/// The functions, which each version makes anew.
+const FUNCTIONS: [&str; 8] = [
+    include_str!("sql/prelude.sql"),
+    include_str!("sql/claim.sql"),
+    include_str!("sql/renew.sql"),
+    include_str!("sql/end.sql"),
+    include_str!("sql/sessions.sql"),
+    include_str!("sql/read.sql"),
+    include_str!("sql/history.sql"),
+    include_str!("sql/upkeep.sql"),
+];
+/// The server's history: it begins anew where a standby takes over.
+const TIMELINE: &str = "substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8)";
+/// The key of the lock under which the schema is changed: "tenure" in ASCII.
+const LOCK: i64 = 0x7465_6e75_7265;
+
+/// All that an administrator may apply by hand, to an empty database.
+pub fn sql() -> String {
+    let all = TABLES.into_iter().chain(FUNCTIONS);
+    let mut text = all.collect::<Vec<_>>().join("\n");
+    text.push_str(&first_row());
+    text
+}
+
+/// Tokens begin with the clock, past all that a store that was lost may have granted.
+fn first_row() -> String {
+    format!(
+        "\nselect setval('tenure.token', tenure.clock());\n\
+         insert into tenure.about (version, timeline) values ({VERSION}, {TIMELINE});\n"
+    )
+}
+
+/// Sees to it that the schema is there and that tokens grow.
+pub(super) async fn prepare(
+    peer: &Peer,
+    client: &mut Client,
+    user: &str,
+) -> Result<(), ConnectError> {
+    match try_to_prepare(client).await {
+        Ok(version) if version > VERSION => {
+            let what = format!(
+                "has the schema tenure in version {version}, of a later Tenure than this, which knows \
+                 {VERSION}; bring this host up to date"
+            );
+            Err(ConnectError::Unfit { peer: peer.clone(), what })
+        }
+        Ok(_) => Ok(()),
+        Err(error) if error.code() == Some(&SqlState::INSUFFICIENT_PRIVILEGE) => {
+            let cause = words(&error);
+            let what = format!(
+                "does not let the role {user} make or use the schema tenure ({cause}); grant it the rights of \
+                 docs/postgres.md, or have an administrator apply the schema that stands there"
+            );
+            Err(ConnectError::Unfit { peer: peer.clone(), what })
+        }
+        Err(error) => {
+            let what = format!("cannot be given the schema tenure: {}", words(&error));
+            Err(ConnectError::Unfit { peer: peer.clone(), what })
+        }
+    }
+}
+
+/// The version that the schema has afterwards.
+async fn try_to_prepare(client: &mut Client) -> Result<i32, Error> {
+    let found = about(client).await?;
+    if let Some((version, false)) = found
+        && version >= VERSION
+    {
+        return Ok(version);
+    }
+    let transaction = client.transaction().await?;
+    transaction.execute("select pg_advisory_xact_lock($1)", &[&LOCK]).await?;
+    // Another agent may have been here meanwhile.
+    let (version, is_promoted) = about(transaction.client()).await?.unwrap_or_default();
+    for tables in TABLES.iter().skip(usize::try_from(version).unwrap_or(0)) {
+        transaction.batch_execute(tables).await?;
+    }
+    if version < VERSION {
+        for functions in FUNCTIONS {
+            transaction.batch_execute(functions).await?;
+        }
+    }
+    match version {
+        0 => transaction.batch_execute(&first_row()).await?,
+        _ if version < VERSION => {
+            let set = format!("update tenure.about set version = {VERSION}");
+            transaction.batch_execute(&set).await?;
+        }
+        _ => {}
+    }
+    if is_promoted {
+        // The standby may have missed the last commits. Sequences are logged 32 values ahead, which an idle one never
+        // reaches again by itself.
+        let past = format!(
+            "select setval('tenure.token', greatest(nextval('tenure.token'), tenure.clock())); \
+             update tenure.about set timeline = {TIMELINE}"
+        );
+        transaction.batch_execute(&past).await?;
+    }
+    transaction.commit().await?;
+    Ok(version.max(VERSION))
+}
+
+/// The version of the schema, and whether another server has taken over since it was looked at last; `None` without a
+/// schema.
+async fn about(client: &Client) -> Result<Option<(i32, bool)>, Error> {
+    let is_there = "select to_regclass('tenure.about') is not null";
+    if !client.query_one(is_there, &[]).await?.get::<_, bool>(0) {
+        return Ok(None);
+    }
+    let about = format!("select version, timeline <> {TIMELINE} from tenure.about");
+    let row = client.query_opt(&about, &[]).await?;
+    Ok(row.map(|row| (row.get(0), row.get(1))))
+}

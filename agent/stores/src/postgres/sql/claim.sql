@@ -1,0 +1,184 @@
+-- A claim: granted, queued or refused. Answers as `ClaimAnswer` is written in JSON.
+
+create or replace function tenure.held(p_token bigint, p_limit bigint, p_was bigint)
+returns json language sql immutable as $$
+    select json_build_object('Held', json_build_object('token', p_token, 'limit', p_limit, 'limit_was', p_was))
+$$;
+
+create or replace function tenure.waiting(p_position bigint, p_limit bigint, p_was bigint)
+returns json language sql immutable as $$
+    select json_build_object('Waiting',
+        json_build_object('position', p_position, 'limit', p_limit, 'limit_was', p_was))
+$$;
+
+-- A beat of a claim whose resource is locked.
+create or replace function tenure.beat_claim(r tenure.resource, c tenure.claim, p_ttl bigint, t bigint)
+returns void language plpgsql volatile as $$
+begin
+    -- One that comes out of its grace ends sooner than that.
+    update tenure.claim set
+        until = greatest(until, t + p_ttl), due = least(due, greatest(until, t + p_ttl)),
+        unconfirmed_until = null, grace_until = null
+        where id = c.id;
+    if c.grace_until is not null then
+        perform tenure.route_changed(r, c.id);
+        perform tenure.tell_changed(r);
+    end if;
+end $$;
+
+-- The claim was made before.
+create or replace function tenure.claim_again(
+    r tenure.resource, c tenure.claim, p_ttl bigint, p_attributes text, t bigint
+) returns json language plpgsql volatile as $$
+begin
+    if c.resource <> r.id then
+        return '{"Gone":"Conflict"}';
+    end if;
+    perform tenure.beat_claim(r, c, p_ttl, t);
+    if p_attributes is distinct from c.attributes then
+        update tenure.claim set attributes = p_attributes where id = c.id;
+        if c.token is not null then
+            perform tenure.route_changed(r, c.id);
+            perform tenure.tell_changed(r);
+        end if;
+    end if;
+    if c.token is not null then
+        return tenure.held(c.token, r.permits, null);
+    end if;
+    return tenure.waiting(tenure.position(c), r.permits, null);
+end $$;
+
+-- It is taken. Names the holder, or the waiter that is about to be granted.
+create or replace function tenure.contended(
+    r tenure.resource, p_session uuid, p_was bigint, t bigint
+) returns json language plpgsql volatile as $$
+declare
+    h tenure.claim := tenure.holder(r);
+    v_free_in json;
+begin
+    if h.id is not null then
+        v_free_in := tenure.span(case
+            when r.permits is not null then coalesce(h.grace_until, h.until) - t
+            when h.session = p_session then h.until - t
+            else tenure.grace_end(h) - t
+        end);
+    elsif r.permits is null then
+        select * into h from tenure.claim where resource = r.id and token is null
+            order by priority desc, place limit 1;
+    end if;
+    return json_build_object('Contended', json_build_object(
+        'holder', case when h.id is not null then tenure.entry(h, t) end,
+        'free_in', v_free_in, 'limit', r.permits, 'limit_was', p_was
+    ));
+end $$;
+
+-- Why the present holder ends for the sake of a claim that does not wait, `Stays` if it does not end, and null if
+-- there is none in the way. Nobody who waits is overtaken.
+create or replace function tenure.incumbent(
+    r tenure.resource, h tenure.claim, p_session uuid, p_priority integer, p_from uuid, p_unbeaten bigint, t bigint
+) returns text language plpgsql volatile as $$
+declare
+    v_first integer;
+    v_is_next boolean;
+    v_reason text;
+begin
+    select priority into v_first from tenure.claim where resource = r.id and token is null
+        order by priority desc, place limit 1;
+    v_is_next := v_first is null or p_priority > v_first;
+    if tenure.has_room(r) then
+        return case when not v_is_next then 'Stays' end;
+    end if;
+    if r.permits is not null then
+        return 'Stays';
+    end if;
+    if r.kind = 'lease' and h.id = p_from and greatest(t + h.ttl - h.until, 0) >= p_unbeaten then
+        return 'Conflict';
+    end if;
+    v_reason := tenure.fate(r, h, p_session, p_priority);
+    if v_reason is null or (v_reason = 'Preempted' and not v_is_next) then
+        return 'Stays';
+    end if;
+    return v_reason;
+end $$;
+
+-- `p_permits` is for semaphores, which keep the limit in force with `p_keeps`; `p_from` and `p_unbeaten` take a lease
+-- over. `p_floor` is the greatest token that the agent has seen.
+create or replace function tenure.claim(
+    p_id uuid, p_tenant text, p_kind text, p_name text, p_session uuid, p_host text, p_owner text, p_ttl bigint,
+    p_enqueue boolean, p_priority integer, p_permits bigint, p_keeps boolean, p_grace bigint, p_attributes text,
+    p_from uuid, p_unbeaten bigint, p_floor bigint
+) returns json language plpgsql volatile as $$
+declare
+    r tenure.resource := tenure.occupy(p_tenant, p_kind, p_name);
+    t bigint := tenure.clock();
+    c tenure.claim;
+    h tenure.claim;
+    v_was bigint;
+    v_reason text;
+    v_answer json;
+begin
+    perform tenure.catch_up(r, p_floor, t);
+    select * into c from tenure.claim where id = p_id;
+    if found then
+        v_answer := tenure.claim_again(r, c, p_ttl, p_attributes, t);
+        perform tenure.vacate(r);
+        return v_answer;
+    end if;
+    select reason into v_reason from tenure.mark where claim = p_id and until > t;
+    -- Whoever waited and was thought dead may queue again, at the end. The mark stays: this attempt may be refused.
+    if v_reason <> 'Expired' then
+        perform tenure.vacate(r);
+        return json_build_object('Gone', v_reason);
+    end if;
+    if p_permits is not null then
+        if not exists (select from tenure.claim where resource = r.id) then
+            r.permits := null;
+        end if;
+        if r.permits is null then
+            r.permits := p_permits;
+        elsif not p_keeps and r.permits <> p_permits then
+            v_was := r.permits;
+            r.permits := p_permits;
+            perform tenure.tell_changed(r);
+        end if;
+        update tenure.resource set permits = r.permits where id = r.id and permits is distinct from r.permits;
+    end if;
+    perform tenure.grant_heads(r, p_floor, t);
+    h := tenure.holder(r);
+    v_reason := tenure.incumbent(r, h, p_session, p_priority, p_from, p_unbeaten, t);
+    if v_reason is distinct from 'Stays' then
+        v_answer := tenure.grant(r, p_id, p_session, p_host, p_owner, p_ttl, p_priority, p_grace, p_attributes,
+            h, v_reason, v_was, p_floor, t);
+    elsif p_enqueue and (select count(*) < 100000 from tenure.claim where resource = r.id and token is null) then
+        insert into tenure.claim
+            (id, resource, session, host, name, ttl, priority, grace, attributes, since, until, due)
+            values (p_id, r.id, p_session, p_host, p_owner, p_ttl, p_priority, p_grace, p_attributes,
+                t, t + p_ttl, t + p_ttl)
+            returning * into c;
+        perform tenure.tell_changed(r);
+        v_answer := tenure.waiting(tenure.position(c), r.permits, v_was);
+    else
+        v_answer := tenure.contended(r, p_session, v_was, t);
+    end if;
+    perform tenure.vacate(r);
+    return v_answer;
+end $$;
+
+create or replace function tenure.grant(
+    r tenure.resource, p_id uuid, p_session uuid, p_host text, p_owner text, p_ttl bigint, p_priority integer,
+    p_grace bigint, p_attributes text, h tenure.claim, p_reason text, p_was bigint, p_floor bigint, t bigint
+) returns json language plpgsql volatile as $$
+declare
+    v_token bigint := tenure.next_token(p_floor);
+begin
+    if p_reason is not null then
+        perform tenure.make_way(r, h, p_reason, p_session, p_host, p_owner, v_token, t);
+    end if;
+    insert into tenure.claim
+        (id, resource, session, host, name, ttl, priority, grace, attributes, token, since, until, due)
+        values (p_id, r.id, p_session, p_host, p_owner, p_ttl, p_priority, p_grace, p_attributes,
+            v_token, t, t + p_ttl, t + p_ttl);
+    perform tenure.route_changed(r, p_id);
+    perform tenure.tell_changed(r);
+    return tenure.held(v_token, r.permits, p_was);
+end $$;

@@ -1,0 +1,233 @@
+-- What several operations use. Made anew by every version of the agent that changes it.
+
+-- The server's clock. Never now(), which is the beginning of the transaction: it may have waited for a lock since.
+create or replace function tenure.clock() returns bigint language sql volatile as $$
+    select (extract(epoch from clock_timestamp()) * 1000000)::bigint
+$$;
+
+create or replace function tenure.span(p_us bigint) returns json language sql immutable as $$
+    select json_build_object('secs', greatest(p_us, 0) / 1000000, 'nanos', greatest(p_us, 0) % 1000000 * 1000)
+$$;
+
+-- Told at the commit, each text once. Of what is too long for a notification it is only said that there is something.
+create or replace function tenure.tell(p_news json) returns void language sql volatile as $$
+    select pg_notify('tenure', case when octet_length(p_news::text) < 8000 then p_news::text else '["everything"]' end)
+$$;
+
+create or replace function tenure.tell_changed(r tenure.resource) returns void language sql volatile as $$
+    select tenure.tell(json_build_array('changed', r.tenant, r.kind, r.name))
+$$;
+
+-- The next token. Greater than any that the agent has seen: a server that lost its last commits would repeat some.
+create or replace function tenure.next_token(p_floor bigint) returns bigint language plpgsql volatile as $$
+declare
+    v_token bigint := nextval('tenure.token');
+begin
+    while v_token <= p_floor loop
+        perform 1 from tenure.about for update;
+        perform setval('tenure.token', greatest(nextval('tenure.token'), p_floor, tenure.clock()));
+        v_token := nextval('tenure.token');
+    end loop;
+    return v_token;
+end $$;
+
+-- Locks a resource. Its row is there afterwards.
+create or replace function tenure.occupy(p_tenant text, p_kind text, p_name text)
+returns tenure.resource language plpgsql volatile as $$
+declare
+    r tenure.resource;
+begin
+    loop
+        select * into r from tenure.resource
+            where tenant = p_tenant and kind = p_kind and name = p_name for update;
+        if found then return r; end if;
+        insert into tenure.resource (tenant, kind, name) values (p_tenant, p_kind, p_name)
+            on conflict do nothing returning * into r;
+        if found then return r; end if;
+    end loop;
+end $$;
+
+-- Forgets a resource, and its limit, with its last claim.
+create or replace function tenure.vacate(r tenure.resource) returns void language sql volatile as $$
+    delete from tenure.resource where id = r.id and not exists (select from tenure.claim where resource = r.id)
+$$;
+
+-- Marks a claim as ended, for a minute. The first reason stays, but expiry gives way.
+create or replace function tenure.mark(p_claim uuid, p_reason text, p_words text, t bigint)
+returns void language sql volatile as $$
+    insert into tenure.mark as m (claim, reason, words, until) values (p_claim, p_reason, p_words, t + 60000000)
+    on conflict (claim) do update set
+        reason = case when m.until > t and m.reason <> 'Expired' then m.reason else excluded.reason end,
+        words = case when m.until > t and m.reason <> 'Expired' then m.words else excluded.words end,
+        until = excluded.until
+$$;
+
+create or replace function tenure.retire(c tenure.claim, p_reason text, p_words text, t bigint)
+returns void language sql volatile as $$
+    delete from tenure.claim where id = c.id;
+    select tenure.mark(c.id, p_reason, p_words, t)
+$$;
+
+-- The next version of a routing table. Begins with the clock in ms, past whatever a lost table had.
+create or replace function tenure.bump_routes(p_tenant text) returns bigint language sql volatile as $$
+    insert into tenure.routes as r (tenant, version) values (p_tenant, tenure.clock() / 1000)
+    on conflict (tenant) do update set version = r.version + 1 returning version
+$$;
+
+create or replace function tenure.route_changed(r tenure.resource, p_claim uuid)
+returns void language plpgsql volatile as $$
+begin
+    if r.kind = 'lease' then
+        update tenure.claim set route_version = tenure.bump_routes(r.tenant) where id = p_claim;
+    end if;
+end $$;
+
+-- Until when nobody but its former session is granted what a claim had.
+create or replace function tenure.grace_end(c tenure.claim) returns bigint language sql immutable as $$
+    select coalesce(c.unconfirmed_until, c.until + c.grace)
+$$;
+
+-- The first of those who hold a resource.
+create or replace function tenure.holder(r tenure.resource) returns tenure.claim language sql volatile as $$
+    select * from tenure.claim where resource = r.id and token is not null order by token limit 1 for update
+$$;
+
+create or replace function tenure.has_room(r tenure.resource) returns boolean language sql volatile as $$
+    select count(*) < coalesce(r.permits, 1) from tenure.claim where resource = r.id and token is not null
+$$;
+
+-- Why an exclusive holder ends for the sake of a claim; null if it stays.
+create or replace function tenure.fate(r tenure.resource, h tenure.claim, p_session uuid, p_priority integer)
+returns text language sql immutable as $$
+    select case
+        when r.kind = 'master' and p_priority > h.priority and h.session <> p_session then 'Preempted'
+        when r.kind = 'lease' and h.grace_until is not null and h.session = p_session then 'Expired'
+    end
+$$;
+
+-- A holder ends for the sake of another claim.
+create or replace function tenure.make_way(
+    r tenure.resource, h tenure.claim, p_reason text,
+    p_session uuid, p_host text, p_name text, p_token bigint, t bigint
+) returns void language plpgsql volatile as $$
+begin
+    perform tenure.retire(h, p_reason, null, t);
+    if p_reason <> 'Expired' then
+        perform tenure.tell(json_build_array('lost', h.id));
+    end if;
+    if p_reason = 'Preempted' then
+        perform tenure.tell(json_build_array('message', r.tenant, r.name, h.session, json_build_object(
+            'type', 'MasterPreempted', 'project', r.name, 'token', p_token,
+            'by', json_build_object('session', p_session, 'name', p_name, 'host', p_host)
+        )));
+    end if;
+end $$;
+
+-- Grants what is free to whoever is next and alive; at most so many at once.
+create or replace function tenure.grant_heads(r tenure.resource, p_floor bigint, t bigint)
+returns void language plpgsql volatile as $$
+declare
+    w tenure.claim;
+    h tenure.claim;
+    v_reason text;
+    v_token bigint;
+    v_until bigint;
+begin
+    for step in 1..1024 loop
+        select * into w from tenure.claim where resource = r.id and token is null
+            order by priority desc, place limit 1 for update;
+        exit when not found;
+        h := null;
+        if not tenure.has_room(r) then
+            exit when r.permits is not null;
+            h := tenure.holder(r);
+            if r.kind = 'lease' then
+                select * into w from tenure.claim
+                    where resource = r.id and token is null and session = h.session
+                    order by priority desc, place limit 1 for update;
+                exit when not found;
+            end if;
+            v_reason := tenure.fate(r, h, w.session, w.priority);
+            exit when v_reason is null;
+        end if;
+        if w.until <= t then
+            perform tenure.retire(w, 'Expired', null, t);
+            perform tenure.tell(json_build_array('lost', w.id));
+            perform tenure.tell_changed(r);
+            continue;
+        end if;
+        v_token := tenure.next_token(p_floor);
+        if h.id is not null then
+            perform tenure.make_way(r, h, v_reason, w.session, w.host, w.name, v_token, t);
+        end if;
+        -- It is kept for five seconds, and then for another waiter, unless a beat confirms it.
+        v_until := t + least(w.ttl, 5000000);
+        update tenure.claim set
+            token = v_token, since = t, until = v_until, due = least(due, v_until),
+            unconfirmed_until = greatest(coalesce(h.grace_until, v_until), v_until)
+            where id = w.id;
+        perform tenure.route_changed(r, w.id);
+        perform tenure.tell_changed(r);
+        perform tenure.tell(json_build_array('granted', w.id));
+    end loop;
+end $$;
+
+-- Ends a claim, frees what it held, and gives that to whoever waits.
+create or replace function tenure.end_claim(
+    r tenure.resource, c tenure.claim, p_reason text, p_words text, p_floor bigint, t bigint
+) returns void language plpgsql volatile as $$
+begin
+    perform tenure.retire(c, p_reason, p_words, t);
+    if p_reason <> 'Released' then
+        perform tenure.tell(json_build_array('lost', c.id));
+    end if;
+    perform tenure.tell_changed(r);
+    if r.kind = 'lease' and c.token is not null then
+        perform tenure.bump_routes(r.tenant);
+    end if;
+    perform tenure.grant_heads(r, p_floor, t);
+    if r.kind = 'master' and c.token is not null and (tenure.holder(r)).id is null then
+        perform tenure.tell(json_build_array('message', r.tenant, r.name, null, json_build_object(
+            'type', 'master_released', 'project', r.name,
+            'session', c.session, 'name', c.name, 'host', c.host
+        )));
+    end if;
+end $$;
+
+-- Ends what ran out of a locked resource; at most so many at once, and upkeep comes to the rest.
+create or replace function tenure.catch_up(r tenure.resource, p_floor bigint, t bigint)
+returns void language plpgsql volatile as $$
+declare
+    c tenure.claim;
+begin
+    for step in 1..1024 loop
+        select * into c from tenure.claim where resource = r.id and due <= t order by due, place limit 1 for update;
+        exit when not found;
+        if coalesce(c.grace_until, c.until) > t then
+            update tenure.claim set due = coalesce(c.grace_until, c.until) where id = c.id;
+        elsif c.token is not null and t < tenure.grace_end(c) then
+            update tenure.claim set grace_until = tenure.grace_end(c), due = tenure.grace_end(c) where id = c.id;
+            perform tenure.route_changed(r, c.id);
+            perform tenure.tell_changed(r);
+            -- Its session may stand in the queue.
+            perform tenure.grant_heads(r, p_floor, t);
+        else
+            perform tenure.end_claim(r, c, 'Expired', null, p_floor, t);
+        end if;
+    end loop;
+end $$;
+
+create or replace function tenure.position(c tenure.claim) returns bigint language sql volatile as $$
+    select count(*) from tenure.claim w
+        where w.resource = c.resource and w.token is null
+        and (w.priority > c.priority or (w.priority = c.priority and w.place <= c.place))
+$$;
+
+create or replace function tenure.entry(c tenure.claim, t bigint) returns json language sql immutable as $$
+    select json_build_object(
+        'claim', c.id,
+        'owner', json_build_object('session', c.session, 'host', c.host, 'name', c.name),
+        'token', coalesce(c.token, 0),
+        'since', tenure.span(t - c.since)
+    )
+$$;

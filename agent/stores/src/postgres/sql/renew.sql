@@ -1,0 +1,113 @@
+-- Beats. Answers as `BeatAnswer` is written in JSON.
+
+-- Beats of claims, at most 512, with their numbers from 1. Those without an answer want a `beat` of their own, since
+-- something else must be done for them, or somebody has a lock. It waits for no lock, so that beats never wait for each
+-- other, and a batch is never part of a deadlock.
+create or replace function tenure.renew(
+    p_claims uuid[], p_tenants text[], p_kinds text[], p_names text[], p_ttls bigint[]
+) returns table (number bigint, answer json) language plpgsql volatile as $$
+declare
+    t bigint := tenure.clock();
+begin
+    return query
+    with beat as (
+        select b.* from unnest(p_claims, p_tenants, p_kinds, p_names, p_ttls)
+            with ordinality as b (claim, tenant, kind, name, ttl, number)
+    ), renewable as (
+        select c.id, r.permits, r.tenant, r.kind, r.name as named from tenure.claim c join tenure.resource r on r.id = c.resource
+            where c.id = any (p_claims) and c.until > t and c.grace_until is null
+            and exists (select from beat b where b.claim = c.id
+                and b.tenant = r.tenant and b.kind = r.kind and b.name = r.name)
+            and (c.token is not null
+                or not exists (select from tenure.claim d where d.resource = c.resource and d.due <= t))
+            for no key update of c skip locked
+    ), renewed as (
+        update tenure.claim c set until = greatest(c.until, t + b.ttl), unconfirmed_until = null
+            from renewable l, (select b.claim, max(b.ttl) as ttl from beat b group by b.claim) b
+            where c.id = l.id and b.claim = c.id
+            returning c.*, l.permits, l.tenant, l.kind, l.named
+    )
+    select b.number, case
+            when c.token is not null then
+                json_build_object('Held', json_build_object('token', c.token, 'limit', c.permits))
+            when c.id is not null then
+                json_build_object('Waiting', json_build_object('limit', c.permits, 'position', (
+                    select count(*) from tenure.claim w where w.resource = c.resource and w.token is null
+                        and (w.priority > c.priority or (w.priority = c.priority and w.place <= c.place)))))
+        end
+        from beat b left join renewed c
+            on c.id = b.claim and c.tenant = b.tenant and c.kind = b.kind and c.named = b.name;
+end $$;
+
+-- One beat of a claim, with all that is due.
+create or replace function tenure.beat(
+    p_claim uuid, p_tenant text, p_kind text, p_name text, p_ttl bigint, p_floor bigint
+) returns json language plpgsql volatile as $$
+declare
+    r tenure.resource;
+    c tenure.claim;
+    m tenure.mark;
+    t bigint;
+    v_answer json;
+begin
+    select * into r from tenure.resource where tenant = p_tenant and kind = p_kind and name = p_name for update;
+    t := tenure.clock();
+    if r.id is not null then
+        perform tenure.catch_up(r, p_floor, t);
+    end if;
+    select * into c from tenure.claim where id = p_claim;
+    if c.resource <> r.id or (c.id is not null and r.id is null) then
+        v_answer := '{"Gone":"Conflict"}';
+    elsif c.id is not null then
+        perform tenure.beat_claim(r, c, p_ttl, t);
+        if c.token is not null then
+            v_answer := json_build_object('Held', json_build_object('token', c.token, 'limit', r.permits));
+        else
+            v_answer := json_build_object('Waiting',
+                json_build_object('position', tenure.position(c), 'limit', r.permits));
+        end if;
+    else
+        -- Claims that ended have left a mark: one without was lost by the store.
+        select * into m from tenure.mark where claim = p_claim and until > t;
+        if m.reason = 'Revoked' and m.words is not null then
+            v_answer := json_build_object('Revoked', m.words::json);
+        else
+            v_answer := json_build_object('Gone', coalesce(m.reason, 'Unknown'));
+        end if;
+    end if;
+    if r.id is not null then
+        perform tenure.vacate(r);
+    end if;
+    return v_answer;
+end $$;
+
+-- Beats of sessions, at most 512, with their numbers from 1. Waits for no lock but those of single sessions, in the
+-- order of their ids.
+create or replace function tenure.renew_sessions(p_sessions uuid[], p_ttls bigint[])
+returns table (number bigint, answer json) language plpgsql volatile as $$
+declare
+    t bigint := tenure.clock();
+begin
+    return query
+    with beat as (
+        select b.* from unnest(p_sessions, p_ttls) with ordinality as b (session, ttl, number)
+    ), renewable as (
+        select s.id from tenure.session s where s.id = any (p_sessions) and not s.ended and s.until > t
+            order by s.id for no key update
+    ), renewed as (
+        update tenure.session s set until = greatest(s.until, t + b.ttl)
+            from renewable l, (select b.session, max(b.ttl) as ttl from beat b group by b.session) b
+            where s.id = l.id and b.session = s.id
+            returning s.*
+    )
+    select b.number, case
+            when s.id is null then '{"Gone":"Unknown"}'::json
+            when exists (
+                select from tenure.resource r join tenure.claim c on c.resource = r.id
+                    where r.tenant = s.tenant and r.kind = 'master' and r.name = s.project
+                    and c.token is not null and c.session = s.id and c.until > t
+            ) then '{"Session":{"role":"master"}}'::json
+            else '{"Session":{"role":"peer"}}'::json
+        end
+        from beat b left join renewed s on s.id = b.session;
+end $$;

@@ -1,0 +1,109 @@
+//! The statements that a connection prepares. Each calls the function of one operation.
+
+use futures_util::future::try_join_all;
+use tokio_postgres::{Client, Error, Statement};
+
+/// An operation in the store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Operation {
+    Claim,
+    Renew,
+    Beat,
+    RenewSessions,
+    Release,
+    Revoke,
+    Announce,
+    EndSession,
+    Members,
+    Inspect,
+    Tend,
+    Routes,
+    Resources,
+    Projects,
+    Verify,
+    Record,
+    History,
+    Upkeep,
+}
+
+impl Operation {
+    const ALL: [Operation; 18] = [
+        Operation::Claim,
+        Operation::Renew,
+        Operation::Beat,
+        Operation::RenewSessions,
+        Operation::Release,
+        Operation::Revoke,
+        Operation::Announce,
+        Operation::EndSession,
+        Operation::Members,
+        Operation::Inspect,
+        Operation::Tend,
+        Operation::Routes,
+        Operation::Resources,
+        Operation::Projects,
+        Operation::Verify,
+        Operation::Record,
+        Operation::History,
+        Operation::Upkeep,
+    ];
+
+    /// Answers in JSON are read as text.
+    fn sql(self) -> &'static str {
+        match self {
+            Operation::Claim => {
+                "select tenure.claim($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, \
+                 $17)::text"
+            }
+            Operation::Renew => {
+                "select answer::text from tenure.renew($1, $2, $3, $4, $5) order by number"
+            }
+            Operation::Beat => "select tenure.beat($1, $2, $3, $4, $5, $6)::text",
+            Operation::RenewSessions => {
+                "select answer::text from tenure.renew_sessions($1, $2) order by number"
+            }
+            Operation::Release => "select tenure.release($1, $2, $3, $4, $5)",
+            Operation::Revoke => "select tenure.revoke($1, $2, $3, $4, $5, $6)",
+            Operation::Announce => "select tenure.announce($1, $2, $3, $4, $5, $6, $7)",
+            Operation::EndSession => "select tenure.end_session($1, $2, $3)",
+            Operation::Members => "select tenure.members($1, $2, $3, $4)::text",
+            Operation::Inspect => "select tenure.inspect($1, $2, $3, $4, $5)::text",
+            Operation::Tend => "select tenure.tend($1, $2, $3, $4)",
+            Operation::Routes => "select tenure.routes($1, $2, $3, $4)::text",
+            Operation::Resources => "select id, tenant, kind, name from tenure.resources($1, $2)",
+            Operation::Projects => "select tenant, project from tenure.projects($1, $2, $3)",
+            Operation::Verify => "select is_held from tenure.verify($1)",
+            Operation::Record => "select tenure.record($1, $2, $3, $4, $5, $6, $7)",
+            Operation::History => "select entry, ago from tenure.history($1, $2, $3)",
+            Operation::Upkeep => "select tenure.upkeep($1)",
+        }
+    }
+}
+
+/// The prepared statements of a connection.
+pub(super) struct Statements(Vec<Statement>);
+
+impl Statements {
+    /// Prepares all of them, in one round trip.
+    pub(super) async fn prepare(client: &Client) -> Result<Statements, Error> {
+        let all = Operation::ALL.map(|operation| client.prepare(operation.sql()));
+        try_join_all(all).await.map(Statements)
+    }
+
+    #[expect(clippy::indexing_slicing, reason = "there is one for each operation, in their order")]
+    pub(super) fn of(&self, operation: Operation) -> &Statement {
+        &self.0[operation as usize]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_operations_are_listed_in_their_order() {
+        for (at, operation) in Operation::ALL.into_iter().enumerate() {
+            assert_eq!(operation as usize, at);
+        }
+    }
+}
