@@ -8,7 +8,7 @@ import { request } from "node:http";
 import { setTimeout as sleep } from "node:timers/promises";
 import { pathToFileURL } from "node:url";
 
-const { Busy, Tenure } = await import(pathToFileURL(process.env.TENURE_TYPESCRIPT));
+const { Busy, Tenure, UpstreamUnavailable } = await import(pathToFileURL(process.env.TENURE_TYPESCRIPT));
 const [socket, witness, kind, limit, name] = process.argv.slice(2);
 
 function tell(path, facts = {}) {
@@ -30,11 +30,13 @@ const resource = {
 }[kind]();
 
 for (;;) {
+  const impatient = Math.random() < 0.25;
   let hold;
   try {
-    hold = await resource.acquire(Math.random() < 0.25 ? { wait: 50 } : {});
+    hold = await resource.acquire(impatient ? { wait: 50 } : {});
   } catch (error) {
-    if (!(error instanceof Busy)) throw error;
+    // So short a wait may be over before the store has answered.
+    if (!impatient || !(error instanceof Busy || error instanceof UpstreamUnavailable)) throw error;
     await tell("/gave_up");
     continue;
   }

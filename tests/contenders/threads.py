@@ -41,9 +41,13 @@ def main(path, witness, kind, limit, name):
             "master": session.master,
         }[kind]()
         while True:
+            impatient = random.random() < 0.25
             try:
-                hold = resource.acquire(0.05 if random.random() < 0.25 else None)
-            except tenure.Busy:
+                hold = resource.acquire(0.05 if impatient else None)
+            except (tenure.Busy, tenure.UpstreamUnavailable):
+                # So short a wait may be over before the store has answered.
+                if not impatient:
+                    raise
                 witness.tell("/gave_up", **own)
                 continue
             witness.tell("/enter", **own, pid=os.getpid(), token=str(hold.token))

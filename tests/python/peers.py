@@ -5,6 +5,7 @@
 One command a line on standard input, one line of JSON back:
 
     pairs N   acquires and releases N times: a list of µs
+    looks N   asks a hold of Tenure N times whether it is held, and N times to check: two means, ns
     acquire   blocks until it is held: {"at_ns": when}
     release   {"at_ns": the instant before}
 
@@ -24,6 +25,13 @@ TTL_S = 180
 
 def now_ns():
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+
+
+def look(count, once):
+    start = now_ns()
+    for _ in range(count):
+        once()
+    return (now_ns() - start) / count
 
 
 class Blocking:
@@ -67,6 +75,27 @@ class PythonRedisLock(Blocking):
 
     def give_back(self):
         self.lock.release()
+
+
+class Tenure(Blocking):
+    """This repository's package, at the agent on that socket."""
+
+    def __init__(self, socket, name):
+        import tenure
+
+        self.role = tenure.session(socket=socket).leader(name)
+
+    def take(self):
+        self.held = self.role.acquire()
+
+    def give_back(self):
+        self.held.release()
+
+    def looks(self, count):
+        self.take()
+        ns = [look(count, self.held.is_held), look(count, self.held.check)]
+        self.give_back()
+        return ns
 
 
 class AdvancedSemaphores:
@@ -126,6 +155,7 @@ class Postgres(Blocking):
 
 
 PEERS = {
+    "tenure": Tenure,
     "redis-py": RedisPy,
     "python-redis-lock": PythonRedisLock,
     "asyncio-advanced-semaphores": AdvancedSemaphores,
@@ -144,6 +174,8 @@ async def obey(peer, command):
                 await peer.release()
                 times.append((now_ns() - start) / 1000)
             return times
+        case ["looks", count]:
+            return peer.looks(int(count))
         case ["acquire"]:
             await peer.acquire()
             return {"at_ns": now_ns()}

@@ -24,6 +24,7 @@ mod replay;
 mod report;
 mod run_cost;
 mod samples;
+mod sdks;
 mod sessions;
 mod shared_redis;
 mod straight;
@@ -159,7 +160,7 @@ const fn with_redis(id: &'static str, measure: Measure) -> Bench {
 }
 
 /// In the order of the targets.
-const ALL: [Bench; 39] = [
+const ALL: [Bench; 40] = [
     alone("P1", calls::acquire_and_release),
     with_redis("P2", through_redis::acquire_and_release),
     with_redis("P3", handover::between_hosts),
@@ -178,6 +179,7 @@ const ALL: [Bench; 39] = [
     alone("P14", sessions::of_one_project),
     with_redis("P15", gateways::between_hosts),
     with_redis("P15b", gateways::under_load),
+    with_redis("P18", sdks::beside_locks),
     with_redis("P19", fleet_at_rest::of_a_fleet_at_rest),
     with_redis("P20a", many_hosts::that_wait),
     with_redis("P20b", many_hosts::that_campaign),

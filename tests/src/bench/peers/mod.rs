@@ -14,10 +14,8 @@ pub(super) use etcd::Etcd;
 use super::shared_redis::SharedRedis;
 use crate::harness::{Postgres, Program, binary, boottime_ns};
 
-/// The program of the clients.
-const PROGRAM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/python/peers.py");
-/// The interpreter that has their packages, in the build directory.
-const PYTHON: &str = "python/bin/python";
+/// The sources of the clients: `python/peers.py` and `node/peers.mjs`.
+const SOURCES: &str = env!("CARGO_MANIFEST_DIR");
 
 /// A lock that people use today.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,9 +25,15 @@ pub(super) enum Brand {
     PythonRedisLock,
     Etcd,
     Postgres,
+    Redlock,
+    ProperLockfile,
+    /// Tenure's own packages, to which the agent's socket is the server.
+    TenurePython,
+    TenureTypescript,
 }
 
 impl Brand {
+    /// Those that keep hosts apart, and hold for somebody else to wait for.
     pub(super) const ALL: [Brand; 5] = [
         Brand::AdvancedSemaphores,
         Brand::RedisPy,
@@ -46,6 +50,10 @@ impl Brand {
             Brand::PythonRedisLock => "Python python-redis-lock",
             Brand::Etcd => "etcd lock service over HTTP",
             Brand::Postgres => "Postgres advisory lock",
+            Brand::Redlock => "Node redlock 4.2.0",
+            Brand::ProperLockfile => "Node proper-lockfile 4.1.2, files of one host",
+            Brand::TenurePython => "Python package",
+            Brand::TenureTypescript => "TypeScript package in Node",
         }
     }
 
@@ -57,7 +65,45 @@ impl Brand {
             Brand::PythonRedisLock => "python-redis-lock",
             Brand::Etcd => "etcd",
             Brand::Postgres => "postgres",
+            Brand::Redlock => "redlock",
+            Brand::ProperLockfile => "proper-lockfile",
+            Brand::TenurePython | Brand::TenureTypescript => "tenure",
         }
+    }
+
+    /// The clients' program in its interpreter, with the packages that tests/prepare puts in the build
+    /// directory.
+    fn program(self) -> anyhow::Result<Command> {
+        let profile = binary("bench");
+        let target = profile.ancestors().nth(2).context("a profile lies in a directory")?;
+        let there = |path: &str| {
+            let path = target.join(path);
+            anyhow::ensure!(
+                path.exists(),
+                "{} is missing: tests/bench/run makes it",
+                path.display()
+            );
+            Ok(path)
+        };
+        let source = |path: &str| format!("{SOURCES}/{path}");
+        let mut command = match self {
+            Brand::Redlock | Brand::ProperLockfile | Brand::TenureTypescript => {
+                let mut node = Command::new("node");
+                node.arg(source("node/peers.mjs"));
+                node.env("NODE_PACKAGES", there("node")?);
+                node.env("TENURE_TYPESCRIPT", there("typescript/dist/index.js")?);
+                node
+            }
+            _ => {
+                let mut python = Command::new(there("python/bin/python")?);
+                python.arg(source("python/peers.py"));
+                python.env("PYTHONPATH", source("../client-sdk/python/src"));
+                python.env("PYTHONDONTWRITEBYTECODE", "1");
+                python
+            }
+        };
+        command.arg(self.name());
+        Ok(command)
     }
 }
 
@@ -102,21 +148,9 @@ pub(super) struct Peer {
 impl Peer {
     /// A client in a process of its own, of a server at that address.
     pub(super) fn start(brand: Brand, address: &str, lock: &str) -> anyhow::Result<Peer> {
-        let profile = binary("bench");
-        let target = profile.ancestors().nth(2).context("a profile lies in a directory")?;
-        let python = target.join(PYTHON);
-        anyhow::ensure!(
-            python.is_file(),
-            "{} is missing: tests/bench/run makes it",
-            python.display()
-        );
-        let mut program = Program::start(
-            Command::new(python)
-                .args([PROGRAM, brand.name(), address, lock])
-                .env("PYTHONDONTWRITEBYTECODE", "1")
-                .stdin(Stdio::piped())
-                .stdout(Stdio::piped()),
-        );
+        let mut command = brand.program()?;
+        command.args([address, lock]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut program = Program::start(&mut command);
         let replies = program.pipes().stdout.take().context("standard output is piped")?;
         Ok(Peer { program, replies: BufReader::new(replies) })
     }
@@ -140,6 +174,12 @@ impl Peer {
     /// Acquires and releases so often: the time of each, µs.
     pub(super) fn pairs(&mut self, count: usize) -> anyhow::Result<Vec<f64>> {
         self.tell(&format!("pairs {count}"))?;
+        self.reply()
+    }
+
+    /// Asks a hold so often whether it is held, and then to check: the times of one look, ns. Tenure's own only.
+    pub(super) fn looks(&mut self, count: usize) -> anyhow::Result<[f64; 2]> {
+        self.tell(&format!("looks {count}"))?;
         self.reply()
     }
 
