@@ -37,6 +37,8 @@ for (;;) {
   } catch (error) {
     // So short a wait may be over before the store has answered.
     if (!impatient || !(error instanceof Busy || error instanceof UpstreamUnavailable)) throw error;
+    // Its place may be given back a little later, and must not be taken for that of its next wait.
+    while ((await resource.standing()).waiters.some((waiter) => waiter.name === name)) await sleep(5);
     await tell("/gave_up");
     continue;
   }

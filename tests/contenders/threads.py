@@ -48,6 +48,9 @@ def main(path, witness, kind, limit, name):
                 # So short a wait may be over before the store has answered.
                 if not impatient:
                     raise
+                # Its place may be given back a little later, and must not be taken for that of its next wait.
+                while any(waiter["name"] == name for waiter in resource.standing().raw["waiters"]):
+                    time.sleep(0.005)
                 witness.tell("/gave_up", **own)
                 continue
             witness.tell("/enter", **own, pid=os.getpid(), token=str(hold.token))

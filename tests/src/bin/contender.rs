@@ -28,6 +28,10 @@ async fn main() -> anyhow::Result<()> {
     let mut witness = Http::new(Path::new(witness));
     loop {
         let Some(hold) = acquire(&resource).await? else {
+            // Its place is given back in the background, and must not be taken for that of its next wait.
+            while resource.standing().await?.waiters.iter().any(|waiter| waiter.name == *name) {
+                tokio::task::yield_now().await;
+            }
             tell(&mut witness, "/gave_up", &own)?;
             continue;
         };
