@@ -1,12 +1,13 @@
 //! The Rust SDK against a real agent.
 
+use std::future::Future;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
 use serde_json::json;
-use tenure::wire::LostReason;
-use tenure::{AcquireError, Attempt, Reason, ReleaseError};
-use tenure_tests::harness::{Agent, Client, open_session, until, within};
+use tenure::wire::{Event, LostReason};
+use tenure::{AcquireError, Attempt, Reason, ReleaseError, RunError};
+use tenure_tests::harness::{Agent, Client, Fleet, RedisServer, open_session, until, within};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stopped_agent_is_noticed_at_valid_until() {
@@ -151,9 +152,9 @@ async fn a_hold_is_granted_and_given_back_once() {
     assert!(hold.is_held() && hold.valid_for() > Duration::from_secs(200));
     let standing = agent.http().standing("leader", "role");
     assert_eq!((hold.name(), hold.token()), ("role", standing.holders[0].token));
-    let over = hold.cancellation_token();
+    let over = hold.over();
     hold.release().await.expect("released");
-    assert!(over.is_cancelled());
+    within("the end", over).await;
     assert_eq!(agent.counts().1, 0);
 }
 
@@ -162,14 +163,16 @@ async fn a_loss_is_told_with_its_reason() {
     let agent = Agent::start();
     let session = open_session(agent.socket()).await;
     let hold = session.leader("role").acquire().await.expect("it is free");
-    let over = hold.cancellation_token();
+    let over = hold.over();
     let work = async {
         agent.http().post("/v1/revoke", &json!({"kind": "leader", "name": "role"})).json(200);
         std::future::pending::<()>().await;
     };
     let lost = within("the loss", hold.guard(work)).await.expect_err("the work never ends");
     assert_eq!((lost.reason, lost.token), (Reason::Lost(LostReason::Revoked), hold.token()));
-    assert!(!hold.is_held() && over.is_cancelled());
+    assert!(!hold.is_held());
+    assert_eq!(hold.check(), Err(lost));
+    within("the end", over).await;
     assert_eq!(hold.lost().await, lost);
     assert!(matches!(hold.release().await, Err(ReleaseError::Lost(_))));
 }
@@ -237,4 +240,93 @@ async fn a_stream_lives_while_any_process_has_its_descriptor() {
     streams(2);
     drop(inherited);
     streams(1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_runs_under_a_hold_gives_it_back() {
+    let agent = Agent::start();
+    let session = open_session(agent.socket()).await;
+    let role = session.leader("role");
+    // Kept beyond its work.
+    let kept = role.run(|hold| async move {
+        assert!(hold.is_held());
+        hold
+    });
+    let kept = kept.await.expect("nobody else wants it");
+    assert!(!kept.is_held());
+    assert_eq!(kept.check().expect_err("it was given back").reason, Reason::Released);
+    assert_eq!(agent.counts().1, 0);
+    let error = role.run(|_| async {
+        agent.http().post("/v1/revoke", &json!({"kind": "leader", "name": "role"})).json(200);
+        std::future::pending::<()>().await;
+    });
+    match within("the loss", error).await {
+        Err(RunError::Lost(lost)) => assert_eq!(lost.reason, Reason::Lost(LostReason::Revoked)),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn jeopardy_is_told_and_passes() {
+    let fleet = Fleet::start_with(RedisServer::start(), 1, "");
+    let session = open_session(fleet.agents[0].socket()).await;
+    let hold = session.leader("role").ttl(Duration::from_secs(20)).acquire().await;
+    let hold = hold.expect("it is free");
+    let mut redis = fleet.redis;
+    redis.pause();
+    let left = within("the jeopardy", hold.jeopardy()).await;
+    assert!(left > Duration::ZERO && left < Duration::from_secs(20), "{left:?}");
+    redis.resume();
+    until("it to be safe", || {
+        let mut asked = std::pin::pin!(hold.jeopardy());
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        asked.as_mut().poll(&mut context).is_pending()
+    });
+    assert!(hold.is_held());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn events_end_with_their_session() {
+    let agent = Agent::start();
+    let session = open_session(agent.socket()).await;
+    let mut events = session.events();
+    drop(session.leader("role").acquire().await.expect("it is free"));
+    loop {
+        match within("an event", events.next()).await {
+            Some(Ok(Event::Released(_))) => break,
+            Some(Ok(_)) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    session.close().await.expect("closed");
+    while let Some(event) = within("the end", events.next()).await {
+        assert!(matches!(event, Ok(Event::Shutdown(_))), "{event:?}");
+    }
+}
+
+#[test]
+fn threads_need_no_runtime() {
+    let agent = Agent::start();
+    let socket = agent.socket();
+    let open = || tenure::blocking::open(Some(&socket), |agent| agent.session().name("thread"));
+    let (first, second) = (open().expect("a session"), open().expect("a session"));
+    let held = first.acquire(&first.leader("role")).expect("it is free");
+    assert!(held.is_held());
+    assert!(second.try_acquire(&second.leader("role")).expect("it answers").is_none());
+    let soon = Duration::from_millis(50);
+    let error = second.acquire_timeout(&second.leader("role"), soon).expect_err("taken");
+    assert!(matches!(error, AcquireError::TimedOut { .. }), "{error:?}");
+    let waiting = std::thread::spawn(move || {
+        let role = second.leader("role");
+        second.run(&role, |hold| hold.token()).expect("it is granted")
+    });
+    until("it to wait", || agent.counts().2 == 1);
+    let earlier = held.token();
+    drop(held);
+    assert!(waiting.join().expect("no panic") > earlier);
+    let held = first.acquire(&first.leader("role")).expect("it is free");
+    agent.http().post("/v1/revoke", &json!({"kind": "leader", "name": "role"})).json(200);
+    assert_eq!(held.wait_until_lost().reason, Reason::Lost(LostReason::Revoked));
+    drop((held, first));
+    assert_eq!(agent.counts(), (0, 0, 0), "a drop waits for the agent");
 }

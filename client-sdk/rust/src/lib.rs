@@ -25,31 +25,54 @@
 //! async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //!     let agent = tenure::Agent::connect().await?;
 //!     let session = agent.session().name("nightly").open().await?;
-//!     let hold = session.leader("cleanup").acquire().await?;
-//!     match hold.guard(clean_up(hold.token())).await {
-//!         Ok(()) => hold.release().await?,
-//!         Err(lost) => eprintln!("{lost}"),
-//!     }
+//!     // Acquires, drops the work where it stands if the hold is lost, and gives back.
+//!     session.leader("cleanup").run(|hold| async move { clean_up(hold.token()).await }).await?;
 //!     Ok(())
 //! }
 //! ```
 //!
-//! # Layers
+//! # Layers and features
 //!
-//! [`Agent`], [`Session`], [`Resource`] and [`Hold`] are for programs; [`client`] has the agent's
-//! calls one by one, [`page`] the validity page, [`wire`] the shapes that travel.
+//! [`Agent`], [`Session`], [`Resource`] and [`Hold`] are for programs, [`blocking`] is for those without
+//! a runtime; [`client`] has the agent's calls one by one, [`page`] the validity page, [`wire`] the shapes
+//! that travel.
+//!
+//! Without the feature `client` there are only the last two, for a program that reads the page of a
+//! `tenure run` around it, and neither hyper nor Tokio is built. Both `client` and `blocking` are on unless
+//! `default-features = false`.
 
 #![deny(unsafe_code)]
+// Links to what is not built lead nowhere.
+#![cfg_attr(not(feature = "blocking"), allow(rustdoc::broken_intra_doc_links))]
 
+/// The examples of the README, which are built like all others.
+#[cfg(all(doctest, feature = "blocking"))]
+#[doc = include_str!("../README.md")]
+mod readme {}
+
+#[cfg(feature = "client")]
 mod agent;
+#[cfg(feature = "client")]
 mod backoff;
+#[cfg(feature = "blocking")]
+pub mod blocking;
+#[cfg(feature = "client")]
 pub mod client;
+#[cfg(feature = "client")]
 mod hold;
 pub mod page;
+#[cfg(feature = "client")]
 mod session;
 
+#[cfg(feature = "client")]
 pub use self::agent::Agent;
-pub use self::hold::{AcquireError, Attempt, Campaign, Hold, Lost, Reason, ReleaseError, Resource};
-pub use self::session::{Session, SessionBuilder, SessionError, SessionGone, SessionState};
+#[cfg(feature = "client")]
+pub use self::hold::{
+    AcquireError, Attempt, Campaign, Hold, Lost, Reason, ReleaseError, Resource, RunError,
+};
+#[cfg(feature = "client")]
+pub use self::session::{
+    Events, Missed, Session, SessionBuilder, SessionError, SessionGone, SessionState,
+};
 #[doc(no_inline)]
 pub use tenure_wire as wire;

@@ -1,4 +1,5 @@
 //! Calls to an agent that takes no connections for a while.
+#![cfg(feature = "client")]
 #![allow(clippy::expect_used, missing_docs, reason = "tests")]
 
 use std::os::fd::AsRawFd;

@@ -21,8 +21,8 @@ use super::CallError;
 use super::patience::Patience;
 use crate::wire::Problem;
 
-/// Shorter than the 5 s after which the agent closes an idle connection, so that a call seldom
-/// meets a closed one.
+/// Shorter than the 60 s after which the agent closes an idle connection unless it is configured
+/// otherwise, so that a call seldom meets a closed one.
 const IDLE: Duration = Duration::from_secs(4);
 /// Idle connections kept; more are closed as soon as their call is done.
 const IDLE_CONNECTIONS_MAX: usize = 32;

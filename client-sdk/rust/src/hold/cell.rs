@@ -1,10 +1,8 @@
 //! The state of one hold, shared by its guard, the event stream and the warden.
 
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use tokio::sync::watch;
-use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::{Lost, Reason};
@@ -104,7 +102,8 @@ pub(crate) struct Cell {
     seen_valid_until: AtomicU64,
     /// Since when the page says *not held* though nobody told why, ns; 0 when it does not.
     pub(crate) doubted_since: AtomicU64,
-    cancelled: OnceLock<CancellationToken>,
+    /// Renewals get no answer.
+    jeopardy: watch::Sender<bool>,
 }
 
 impl Cell {
@@ -128,7 +127,7 @@ impl Cell {
             over: AtomicBool::new(false),
             seen_valid_until: AtomicU64::new(grant.map_or(0, |grant| grant.valid_until_ns)),
             doubted_since: AtomicU64::new(0),
-            cancelled: OnceLock::new(),
+            jeopardy: watch::Sender::new(false),
         }
     }
 
@@ -159,6 +158,14 @@ impl Cell {
     pub(crate) fn moved_to(&self, position: u64) {
         let moved = Stage::Waiting { position: Some(position) };
         self.advance(|stage| matches!(stage, Stage::Waiting { .. }).then_some(moved));
+    }
+
+    pub(crate) fn jeopardy(&self) -> watch::Receiver<bool> {
+        self.jeopardy.subscribe()
+    }
+
+    pub(crate) fn set_jeopardy(&self, is: bool) {
+        self.jeopardy.send_if_modified(|was| std::mem::replace(was, is) != is);
     }
 
     /// Granted, or granted still: a restarted agent may have given it another slot.
@@ -210,31 +217,14 @@ impl Cell {
         });
     }
 
-    /// Cancelled once the hold is over, in whatever way.
-    pub(crate) fn cancellation_token(&self) -> CancellationToken {
-        let token = self.cancelled.get_or_init(CancellationToken::new).clone();
-        // It may have ended before there was a token to cancel.
-        if self.is_over() {
-            token.cancel();
-        }
-        token
-    }
-
     /// A hold that is over stays over.
     fn advance(&self, to: impl FnOnce(&Stage) -> Option<Stage>) -> bool {
-        let changed = self.stage.send_if_modified(|stage| {
+        self.stage.send_if_modified(|stage| {
             let next = if stage.is_over() { None } else { to(stage) };
             if next.is_some_and(|next| next.is_over()) {
                 self.over.store(true, Ordering::Release);
             }
             next.map(|next| *stage = next).is_some()
-        });
-        if changed
-            && self.is_over()
-            && let Some(token) = self.cancelled.get()
-        {
-            token.cancel();
-        }
-        changed
+        })
     }
 }

@@ -42,6 +42,18 @@ pub enum AcquireError {
     Call(#[from] CallError),
 }
 
+/// Why [`Resource::run`](super::Resource::run) has no result.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RunError {
+    /// There was no hold, and the work was not begun.
+    #[error(transparent)]
+    Acquire(#[from] AcquireError),
+    /// The hold was lost: the work was dropped where it stood, or ended too late.
+    #[error(transparent)]
+    Lost(#[from] Lost),
+}
+
 /// Why a hold was not given back as it should.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]

@@ -10,7 +10,7 @@ use crate::wire::LostReason;
 pub enum Reason {
     /// The agent's reason; [`LostReason::Expired`] also when the agent itself is stopped or dead.
     Lost(LostReason),
-    /// It was given back, but not by its guard: by another call on the same session.
+    /// It was given back: by another call on the same session, or before the question.
     Released,
     /// The session ended.
     SessionGone,

@@ -10,15 +10,15 @@ mod resource;
 
 use std::fmt;
 use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
 
-use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 pub use self::campaign::Campaign;
 pub(crate) use self::cell::{Cell, Grant, Stage};
 use self::claim::Claim;
-pub use self::error::{AcquireError, ReleaseError};
+pub use self::error::{AcquireError, ReleaseError, RunError};
 pub use self::lost::{Lost, Reason};
 pub use self::resource::{Attempt, Resource};
 use crate::page::check_clock;
@@ -94,6 +94,26 @@ impl Hold {
         !cell.is_over() && self.claim.core.shared.with_page(|page| page.held(cell.slot(), cell.id))
     }
 
+    /// Fails unless it is valid at this instant; for loops. As fast as [`is_held`](Hold::is_held).
+    ///
+    /// # Errors
+    ///
+    /// [`Lost`].
+    ///
+    /// ```no_run
+    /// # async fn example(hold: tenure::Hold) -> Result<(), tenure::Lost> {
+    /// for batch in 0..100 {
+    ///     hold.check()?;
+    ///     println!("batch {batch}, fence {}", hold.token());
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[inline]
+    pub fn check(&self) -> Result<(), Lost> {
+        if self.is_held() { Ok(()) } else { Err(self.loss()) }
+    }
+
     /// How long it is valid from now on unless renewed; zero when it is not held.
     pub fn valid_for(&self) -> Duration {
         let cell = &self.claim.cell;
@@ -128,18 +148,47 @@ impl Hold {
         }
     }
 
-    /// A token that is cancelled when the hold is over: lost, released or dropped.
+    /// Waits until it is over: lost, released or dropped. The future borrows nothing.
     ///
     /// ```no_run
     /// # async fn example(hold: tenure::Hold) {
-    /// let over = hold.cancellation_token();
+    /// let over = hold.over();
     /// tokio::spawn(async move {
-    ///     over.run_until_cancelled(async { /* guarded work */ }).await;
+    ///     tokio::select! {
+    ///         () = over => {}
+    ///         () = async { /* guarded work */ } => {}
+    ///     }
     /// });
     /// # }
     /// ```
-    pub fn cancellation_token(&self) -> CancellationToken {
-        self.claim.cell.cancellation_token()
+    pub fn over(&self) -> impl Future<Output = ()> + Send + use<> {
+        let mut stage = self.claim.cell.subscribe();
+        async move {
+            // An error means that nobody has it any more.
+            let _ = stage.wait_for(Stage::is_over).await;
+        }
+    }
+
+    /// Waits until the agent says that renewals get no answer, and returns how long the hold is valid
+    /// unless they do again. Completes at once while that is so. The future borrows nothing, and never
+    /// completes once the hold is over.
+    ///
+    /// ```no_run
+    /// # async fn example(hold: tenure::Hold) {
+    /// let left = hold.jeopardy().await;
+    /// eprintln!("{}: no renewal; {left:?} left, so nothing long is begun now", hold.name());
+    /// # }
+    /// ```
+    pub fn jeopardy(&self) -> impl Future<Output = Duration> + Send + use<> {
+        let mut jeopardy = self.claim.cell.jeopardy();
+        let (shared, cell) = (Arc::clone(&self.claim.core.shared), Arc::clone(&self.claim.cell));
+        async move {
+            let told = jeopardy.wait_for(|is| *is).await.is_ok();
+            if told && !cell.is_over() {
+                return shared.with_page(|page| page.valid_for(cell.slot(), cell.id));
+            }
+            std::future::pending().await
+        }
     }
 
     /// Runs `work`, and drops it where it stands when the hold is lost.
@@ -161,13 +210,7 @@ impl Hold {
             lost = self.lost() => return Err(lost),
             done = work => done,
         };
-        if self.is_held() {
-            return Ok(done);
-        }
-        match self.claim.cell.stage() {
-            Stage::Lost { lost, .. } => Err(lost),
-            _ => Err(Lost { token: self.token(), reason: Reason::Lost(LostReason::Expired) }),
-        }
+        self.check().map(|()| done)
     }
 
     /// Gives it back, so that the next waiter anywhere has it at once. Stop the guarded work
@@ -189,6 +232,23 @@ impl Hold {
             return Err(lost.into());
         }
         self.claim.release().await.map_err(ReleaseError::Call)
+    }
+
+    /// Why it is not held: what the agent or this crate has said, else its valid-until.
+    #[cold]
+    fn loss(&self) -> Lost {
+        let reason = match self.claim.cell.stage() {
+            Stage::Lost { lost, .. } => return lost,
+            Stage::Released => Reason::Released,
+            _ => LostReason::Expired.into(),
+        };
+        Lost { token: self.token(), reason }
+    }
+
+    /// Gives it back, whoever else has this guard.
+    async fn give_back(&self) {
+        // A call that fails is tried again in the background.
+        let _ = Claim::new(&self.claim.core, Arc::clone(&self.claim.cell)).release().await;
     }
 
     /// Makes a guard of a granted claim.

@@ -1,13 +1,14 @@
 //! A resource as a session would like to have it.
 
 use std::fmt;
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
 use uuid::Uuid;
 
 use super::inquiry::Inquiry;
-use super::{AcquireError, Campaign, Cell, Claim, Grant, Hold, Reason, Stage};
+use super::{AcquireError, Campaign, Cell, Claim, Grant, Hold, Reason, RunError, Stage};
 use crate::backoff::Backoff;
 use crate::client::{AcquireReply, CallError};
 use crate::session::{Session, milliseconds};
@@ -69,8 +70,8 @@ impl Resource {
         Resource { session, want }
     }
 
-    /// How long the hold outlives its last beat, in whole ms. Default by kind: leader, master and
-    /// semaphore 30 s, lease 300 s.
+    /// How long the hold outlives its last beat, in whole ms. Default by kind, unless the agent's
+    /// configuration says otherwise: leader and semaphore 30 s, master 90 s, lease 300 s.
     pub fn ttl(mut self, ttl: Duration) -> Resource {
         self.want.ttl_ms = Some(milliseconds(ttl));
         self
@@ -82,7 +83,8 @@ impl Resource {
         self
     }
 
-    /// Master only, else refused as `invalid`: preempts a lower one. Default 0.
+    /// Master only, else refused as `invalid`: preempts a lower one. Default 0, and 100 for a session of
+    /// the surface `claude_desktop`.
     pub fn priority(mut self, priority: i32) -> Resource {
         self.want.priority = Some(priority);
         self
@@ -258,6 +260,34 @@ impl Resource {
             Ok(result) => result,
             Err(_) => Err(AcquireError::TimedOut { what: self.what(), after: patience }),
         }
+    }
+
+    /// Waits until it is granted, does the work, and gives it back. The work is dropped where it stands
+    /// when the hold is lost. Dropping the future drops the work, and gives back in the background.
+    ///
+    /// # Errors
+    ///
+    /// [`RunError`]. What becomes of the work itself is the value.
+    ///
+    /// ```no_run
+    /// # async fn example(session: tenure::Session) -> Result<(), tenure::RunError> {
+    /// # async fn clean_up(token: u64) -> u64 { token }
+    /// let rows = session.leader("cleanup").run(|hold| async move {
+    ///     clean_up(hold.token()).await
+    /// });
+    /// println!("{} rows", rows.await?);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn run<F, W>(&self, work: F) -> Result<W::Output, RunError>
+    where
+        F: FnOnce(Arc<Hold>) -> W,
+        W: Future,
+    {
+        let hold = Arc::new(self.acquire().await?);
+        let done = hold.guard(work(Arc::clone(&hold))).await;
+        hold.give_back().await;
+        Ok(done?)
     }
 
     /// Stands for it for good: a stream of terms, each a [`Hold`] of its own with a token of its

@@ -2,6 +2,7 @@
 
 mod builder;
 mod driver;
+mod events;
 mod pages;
 mod shared;
 mod state;
@@ -14,16 +15,16 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::runtime::Handle;
-use tokio::sync::broadcast;
 use uuid::Uuid;
 
 use crate::backoff::Backoff;
 use crate::client::{CallError, Client};
 use crate::hold::Resource;
 use crate::page::Page;
-use crate::wire::{Checkpointed, Event, Kind, Register, Registered};
+use crate::wire::{Checkpointed, Kind, Register, Registered};
 
 pub use self::builder::SessionBuilder;
+pub use self::events::{Events, Missed};
 pub(crate) use self::shared::Shared;
 pub use self::state::{SessionError, SessionGone, SessionState};
 
@@ -119,19 +120,9 @@ impl Session {
         }
     }
 
-    /// The session's events from now on, in order. A receiver that leaves 256 of them unread is
-    /// told how many it missed.
-    ///
-    /// ```no_run
-    /// # async fn example(session: tenure::Session) {
-    /// let mut events = session.events();
-    /// while let Ok(event) = events.recv().await {
-    ///     println!("{}", event.name());
-    /// }
-    /// # }
-    /// ```
-    pub fn events(&self) -> broadcast::Receiver<Event> {
-        self.core.shared.events.subscribe()
+    /// The session's events from now on, in order, until it ends.
+    pub fn events(&self) -> Events {
+        Events::of(&self.core.shared)
     }
 
     /// Says that the program lives and gets on; see [`SessionBuilder::progress`]. Local only.

@@ -151,6 +151,7 @@ impl Shared {
             Event::Granted(granted) | Event::Safe(granted) => {
                 if let Some(cell) = self.cell(granted.of.hold) {
                     cell.granted(Grant::from(granted));
+                    cell.set_jeopardy(false);
                     self.watch_list.notify_one();
                 }
             }
@@ -160,7 +161,12 @@ impl Shared {
                     cell.released_elsewhere();
                 }
             }
-            Event::Jeopardy(_) | Event::Standing(_) | Event::Message(_) | Event::Shutdown(_) => {}
+            Event::Jeopardy(jeopardy) => {
+                if let Some(cell) = self.cell(jeopardy.of.hold) {
+                    cell.set_jeopardy(true);
+                }
+            }
+            Event::Standing(_) | Event::Message(_) | Event::Shutdown(_) => {}
         }
     }
 
@@ -174,7 +180,8 @@ impl Shared {
                         cell.moved_to(position);
                     }
                 }
-                Some((HoldState::Held | HoldState::Jeopardy, view)) => {
+                Some((state @ (HoldState::Held | HoldState::Jeopardy), view)) => {
+                    cell.set_jeopardy(state == HoldState::Jeopardy);
                     if let Some(grant) = Grant::of_view(view) {
                         cell.granted(grant);
                     }

@@ -41,4 +41,10 @@ pub enum SessionError {
         /// The socket.
         path: PathBuf,
     },
+    /// There is no thread for [`blocking::open`](crate::blocking::open).
+    #[error("no thread can be started for the session: is a limit of the system reached?")]
+    NoThread {
+        /// The system's error.
+        source: std::io::Error,
+    },
 }
