@@ -271,6 +271,46 @@ def test_the_lock_of_redis_py() -> None:
         lock.release()
 
 
+def test_locks_of_one_program_wait_for_each_other() -> None:
+    inside, most, done = 0, 0, 0
+
+    def work() -> None:
+        nonlocal inside, most, done
+        for _ in range(5):
+            with Lock(None, "nightly", timeout=10):
+                inside += 1
+                most = max(most, inside)
+                time.sleep(0.002)
+                inside -= 1
+                done += 1
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE)
+    assert (most, done) == (1, 20)
+
+
+def test_elections_of_one_program_are_rivals() -> None:
+    async def main() -> None:
+        first, second = LeaderElection("worker"), LeaderElection("worker")
+        await first.start()
+        await until(lambda: first.is_leader)
+        await second.start()
+        async with tenure.aio.session() as elsewhere:
+            deadline = time.monotonic() + PATIENCE
+            while (await elsewhere.leader("worker").standing()).raw["waiting"] != 1:
+                assert time.monotonic() < deadline
+                await asyncio.sleep(0.005)
+        assert not second.is_leader
+        await first.stop()
+        await until(lambda: second.is_leader)
+        await second.stop()
+
+    run(main())
+
+
 def test_a_lock_that_was_lost(tenure_agent: Agent) -> None:
     lock = Lock(None, "nightly")
     assert lock.acquire()

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any
 
 from . import aio
-from ._sync import Hold, leader
+from ._sync import Hold, Session, leader, session
 from ._hold import HoldFacts
 from .errors import Busy, Lost, TenureError
 
@@ -55,6 +55,8 @@ class Lock:
         self.blocking_timeout = blocking_timeout
         self.raise_on_release_error = raise_on_release_error
         self._hold: Hold | None = None
+        # Its own, since two locks of one program exclude each other.
+        self._session: Session | None = None
 
     def acquire(
         self,
@@ -66,16 +68,22 @@ class Lock:
         """True once it is held, False if it was not free in time."""
         blocks = self.blocking if blocking is None else blocking
         patience = self.blocking_timeout if blocking_timeout is None else blocking_timeout
-        resource = leader(self.name.removeprefix(_PREFIX), wait=patience if blocks else 0, ttl=self.timeout)
+        own = session()
         try:
-            self._hold = resource.acquire()
-        except Busy:
-            return False
+            name = self.name.removeprefix(_PREFIX)
+            hold = own.leader(name, wait=patience if blocks else 0, ttl=self.timeout).acquire()
+        except BaseException as error:
+            own.close()
+            if isinstance(error, Busy):
+                return False
+            raise
+        self._hold, self._session = hold, own
         return True
 
     def release(self) -> None:
         hold, self._hold = self._hold, None
-        if hold is None:
+        own, self._session = self._session, None
+        if hold is None or own is None:
             if self.raise_on_release_error:
                 raise LockError("Cannot release an unlocked lock")
             return
@@ -84,6 +92,8 @@ class Lock:
         except Lost as lost:
             if self.raise_on_release_error:
                 raise LockNotOwnedError(str(lost)) from lost
+        finally:
+            own.close()
 
     def locked(self) -> bool:
         """True if anybody has it."""
@@ -137,6 +147,8 @@ class LeaderElection:
     def __init__(self, role: str, redis: Any = None, lease_ttl: float | None = None, **ignored: Any) -> None:
         self.role = role
         self._lease_ttl = lease_ttl
+        # Its own, since two elections of one program are rivals.
+        self._session: aio.Session | None = None
         self._hold: HoldFacts | None = None
         self._one_shot: aio.Hold | None = None
         self._campaign: asyncio.Task[None] | None = None
@@ -170,9 +182,16 @@ class LeaderElection:
                 await hold.release()
             except Lost:
                 pass
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+
+    def _resource(self) -> aio.Resource:
+        self._session = self._session or aio.session()
+        return self._session.leader(self.role, wait=0, ttl=self._lease_ttl)
 
     async def _stand(self) -> None:
-        async for term in aio.campaign(self.role, ttl=self._lease_ttl):
+        async for term in self._resource().campaign():
             self._hold = term
             try:
                 if self.on_elected is not None:
@@ -187,7 +206,7 @@ class LeaderElection:
 
     async def __aenter__(self) -> LeaderElection:
         try:
-            self._one_shot = await aio.leader(self.role, wait=0, ttl=self._lease_ttl).acquire()
+            self._one_shot = await self._resource().acquire()
         except Busy:
             return self
         self._hold = self._one_shot
