@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
-import { execFile } from "node:child_process";
-import { mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
+import { execFile, spawn } from "node:child_process";
+import { cpSync, mkdtempSync, readFileSync, readdirSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
@@ -8,6 +8,8 @@ import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
 
 import { startAgent, type TestAgent } from "tenure/testing";
+
+import { until } from "./until.js";
 
 const ROOT = fileURLToPath(new URL("..", import.meta.url));
 const README = readFileSync(join(ROOT, "README.md"), "utf8");
@@ -39,6 +41,20 @@ test("the package has no dependencies, and its types but nothing of its tests", 
   assert.deepEqual(files.filter((name) => !/^(dist\/.*\.(js|d\.ts)|package\.json|README\.md)$/.test(name)), []);
 });
 
+const environment = (): NodeJS.ProcessEnv => ({ ...process.env, TENURE_SOCKET: agent.socket });
+
+async function compile(names: readonly string[]): Promise<void> {
+  const options = ["--strict", "--target", "es2022", "--lib", "es2023,esnext.disposable", "--module", "nodenext", "--types", "node"];
+  const compiler = join(ROOT, "node_modules/typescript/bin/tsc");
+  await run(process.execPath, [compiler, ...options, ...names.map((name) => `${name}.ts`)], { cwd: clean }).catch(
+    (error: { stdout: string }) => assert.fail(error.stdout),
+  );
+}
+
+async function output(name: string): Promise<string> {
+  return (await run(process.execPath, [`${name}.js`], { cwd: clean, env: environment() })).stdout;
+}
+
 test("every example of the README compiles and runs from the installed package", async (context) => {
   assert.ok(EXAMPLES.length >= 6);
   const names = EXAMPLES.map((code, index) => {
@@ -47,15 +63,50 @@ test("every example of the README compiles and runs from the installed package",
   });
   const using = `import { tenure } from "tenure";\nawait using lead = await tenure.leader("using").acquire();\nconsole.log(lead.isHeld());\n`;
   writeFileSync(join(clean, "using.ts"), using);
-  const options = ["--strict", "--target", "es2022", "--lib", "es2023,esnext.disposable", "--module", "nodenext", "--types", "node"];
   const all = [...names, "using"];
-  await run(process.execPath, [join(ROOT, "node_modules/typescript/bin/tsc"), ...options, ...all.map((name) => `${name}.ts`)], { cwd: clean }).catch(
-    (error: { stdout: string }) => assert.fail(error.stdout),
-  );
-  for (const name of all) {
-    await context.test(name, async () => {
-      await run(process.execPath, [`${name}.js`], { cwd: clean, env: { ...process.env, TENURE_SOCKET: agent.socket } });
-    });
+  await compile(all);
+  for (const name of all) await context.test(name, async () => void (await output(name)));
+  assert.match(await output("example0"), /^leader with token/);
+});
+
+/** A replica of the example, and what it has said. */
+function replica(): { readonly said: string[]; end(): Promise<void> } {
+  const child = spawn(process.execPath, ["replica.js"], { cwd: clean, env: environment(), stdio: ["ignore", "pipe", "inherit"] });
+  const said: string[] = [];
+  let rest = "";
+  child.stdout.on("data", (chunk: Buffer) => {
+    const lines = (rest + chunk.toString()).split("\n");
+    rest = lines.pop() as string;
+    said.push(...lines.map((line) => line.replace(/^\d+ /, "")));
+  });
+  return {
+    said,
+    end: async () => {
+      child.kill("SIGTERM");
+      await until("the replica to end", () => child.exitCode !== null || child.signalCode !== null);
+      assert.equal(child.exitCode, 0);
+    },
+  };
+}
+
+test("the programs of the folder examples do what they say", async () => {
+  const names = readdirSync(join(ROOT, "examples")).map((file) => file.replace(/\.ts$/, ""));
+  for (const name of names) cpSync(join(ROOT, "examples", `${name}.ts`), join(clean, `${name}.ts`));
+  await compile(names);
+  assert.deepEqual(names.sort(), ["fenced", "replica", "workers"]);
+  assert.match(await output("fenced"), /^somebody with a greater token than \d+ has written\nthe second\n$/);
+  assert.equal(await output("workers"), "10 done, at most 3 at once\n");
+
+  const tokens: bigint[] = [];
+  let replicas = [replica(), replica(), replica()];
+  while (replicas.length > 0) {
+    const leader = await until("a replica to lead", () => replicas.find(({ said }) => said.some((line) => line.startsWith("leads"))));
+    await until("both loops to work", () => ["watch works", "reconcile works"].every((words) => leader.said.some((line) => line.startsWith(words))));
+    for (const other of replicas.filter((one) => one !== leader)) assert.deepEqual(other.said, []);
+    await leader.end();
+    assert.deepEqual(leader.said.slice(-3).sort(), ["reconcile stopped", "resigned", "watch stopped"]);
+    tokens.push(BigInt(/\d+$/.exec(leader.said[0] as string)?.[0] as string));
+    replicas = replicas.filter((one) => one !== leader);
   }
-  assert.equal((await run(process.execPath, ["example0.js"], { cwd: clean, env: { ...process.env, TENURE_SOCKET: agent.socket } })).stdout.startsWith("leader with token"), true);
+  assert.deepEqual(tokens, [...tokens].sort((one, other) => (one < other ? -1 : 1)));
 });

