@@ -50,3 +50,11 @@ fn the_agent_is_as_its_document_says() {
     assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
     assert!(said.contains(" generated, "), "nothing was asked: {said}");
 }
+
+#[test]
+fn the_examples_of_the_document_are_as_their_schemas_say() {
+    let document = concat!(env!("CARGO_MANIFEST_DIR"), "/../agent/daemon/openapi.json");
+    let told = Python::run("examples.py", &[document]);
+    assert_eq!(told["wrong"], serde_json::json!([]));
+    assert!(told["count"].as_u64().is_some_and(|count| count > 20), "{told}");
+}

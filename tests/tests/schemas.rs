@@ -14,7 +14,7 @@ use tenure_tests::harness::{Agent, Client, Program, Python, binary, run_to_end};
 const COMMANDS: [(&str, &str, &[&str]); 9] = [
     ("doctor", "Diagnosis", &[]),
     ("error", "", &["type", "code", "detail", "exit_status"]),
-    ("events", "Event", &["session"]),
+    ("events", "Events", &["session"]),
     ("log", "LogFilter", &[]),
     ("observe", "Standing", &[]),
     ("revoke", "Revoked", &[]),

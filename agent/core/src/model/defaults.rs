@@ -12,7 +12,8 @@ pub const PREFERRED_PRIORITY: i32 = 100;
 pub const QUEUE_MAX: usize = 100_000;
 /// Partitions of leases are numbered below this.
 const PARTITIONS: u32 = 256;
-const STATUS: &str = "active";
+/// The word that a lease is listed with while it is held.
+pub const STATUS: &str = "active";
 
 /// The priority of a master claim of a session on that surface.
 pub fn priority(surface: &str) -> i32 {

@@ -27,11 +27,11 @@ impl Body for Acquire {
     responses(
         (status = 200, description = "Granted", body = Acquired),
         (status = 202, description = "In the queue; `granted` comes as an event", body = Waiting),
-        (status = 403, description = "`forbidden`", body = Problem, content_type = "application/problem+json"),
-        (status = 404, description = "`session_unknown`", body = Problem, content_type = "application/problem+json"),
+        (status = 403, response = super::answers::Forbidden),
+        (status = 404, response = super::answers::SessionUnknown),
         (status = 409, description = "`contended`, with the holder, or `wait_timeout`", body = Problem, content_type = "application/problem+json"),
         (status = 410, description = "`session_lost`, or `hold_lost` for a repeated request", body = Problem, content_type = "application/problem+json"),
-        super::respond::Common, super::respond::BadBody,
+        super::answers::Common, super::answers::BadBody,
     ))]
 pub(super) async fn acquire(
     State(context): State<Arc<Context>>,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use tenure_wire::{Beat, Problem};
+use tenure_wire::Beat;
 
 use super::context::Context;
 use super::parse::{Ask, Parsed};
@@ -20,9 +20,9 @@ impl Ask for Beat {
 #[utoipa::path(post, path = "/v1/beat", tag = "session", request_body = Beat,
     responses(
         (status = 204, description = "Noted"),
-        (status = 404, description = "`session_unknown`", body = Problem, content_type = "application/problem+json"),
-        (status = 410, description = "`session_lost`", body = Problem, content_type = "application/problem+json"),
-        super::respond::Common, super::respond::BadBody,
+        (status = 404, response = super::answers::SessionUnknown),
+        (status = 410, response = super::answers::SessionLost),
+        super::answers::Common, super::answers::BadBody,
     ))]
 pub(super) async fn beat(
     State(context): State<Arc<Context>>,

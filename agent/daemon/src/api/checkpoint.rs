@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
-use tenure_wire::{Checkpoint, Checkpointed, Problem};
+use tenure_wire::{Checkpoint, Checkpointed};
 
 use super::context::Context;
 use super::parse::{Ask, Parsed};
@@ -20,9 +20,9 @@ impl Ask for Checkpoint {
 #[utoipa::path(post, path = "/v1/checkpoint", tag = "session", request_body = Checkpoint,
     responses(
         (status = 200, description = "Renewed", body = Checkpointed),
-        (status = 404, description = "`session_unknown`", body = Problem, content_type = "application/problem+json"),
-        (status = 410, description = "`session_lost`", body = Problem, content_type = "application/problem+json"),
-        super::respond::Common, super::respond::BadBody,
+        (status = 404, response = super::answers::SessionUnknown),
+        (status = 410, response = super::answers::SessionLost),
+        super::answers::Common, super::answers::BadBody,
     ))]
 pub(super) async fn checkpoint(
     State(context): State<Arc<Context>>,

@@ -26,8 +26,8 @@ const RETRY_AFTER_MS: u64 = 1000;
 #[utoipa::path(get, path = "/v1/doctor", tag = "agent",
     responses(
         (status = 200, description = "What was found", body = Diagnosis),
-        (status = 403, description = "`forbidden`: only root and the agent's own user may", body = Problem, content_type = "application/problem+json"),
-        super::respond::Common,
+        (status = 403, response = super::answers::AdministratorsOnly),
+        super::answers::Common,
         (status = 429, description = "`quota_exceeded`: another examination is under way, or a limit is reached", body = Problem, content_type = "application/problem+json"),
     ))]
 pub(super) async fn doctor(

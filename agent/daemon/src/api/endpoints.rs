@@ -12,8 +12,8 @@ use utoipa::OpenApi;
 use super::context::Context;
 use super::respond::Refused;
 use super::{
-    acquire, beat, checkpoint, doctor, events, health, history, list, log, metrics, openapi,
-    quarantine, register, release, revoke, routes, standing, status, validate,
+    acquire, answers, beat, checkpoint, doctor, events, health, history, list, log, metrics,
+    openapi, quarantine, register, release, revoke, routes, standing, status, validate,
 };
 use crate::telemetry::{Answers, Metrics};
 
@@ -31,6 +31,14 @@ macro_rules! endpoints {
         #[derive(OpenApi)]
         #[openapi(
             paths($($module::$handler),*),
+            components(
+                schemas(Problem),
+                responses(
+                    answers::Forbidden, answers::AdministratorsOnly, answers::SessionUnknown,
+                    answers::SessionLost, answers::TooLarge, answers::Invalid,
+                    answers::NoParameters, answers::QuotaExceeded, answers::Unavailable,
+                ),
+            ),
             info(
                 title = "Tenure",
                 version = "1",

@@ -39,9 +39,9 @@ impl Query for EventsQuery {
     ),
     responses(
         (status = 200, description = "Frames of `id`, `event` and `data`; the data of each event is the member of `Event` of that name", body = tenure_wire::Event, content_type = "text/event-stream"),
-        (status = 404, description = "`session_unknown`", body = Problem, content_type = "application/problem+json"),
-        (status = 410, description = "`session_lost`", body = Problem, content_type = "application/problem+json"),
-        super::respond::Common,
+        (status = 404, response = super::answers::SessionUnknown),
+        (status = 410, response = super::answers::SessionLost),
+        super::answers::Common,
     ))]
 pub(super) async fn events(
     State(context): State<Arc<Context>>,
@@ -62,8 +62,8 @@ pub(super) async fn events(
     ),
     responses(
         (status = 200, description = "Frames of `event` and `data`", body = tenure_wire::Standing, content_type = "text/event-stream"),
-        (status = 403, description = "`forbidden`", body = Problem, content_type = "application/problem+json"),
-        super::respond::Common,
+        (status = 403, response = super::answers::Forbidden),
+        super::answers::Common,
     ))]
 pub(super) async fn observe(
     State(context): State<Arc<Context>>,

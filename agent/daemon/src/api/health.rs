@@ -40,7 +40,7 @@ pub(super) struct Ready {
 #[utoipa::path(get, path = "/healthz", tag = "agent",
     responses(
         (status = 200, description = "It does", body = Healthy),
-        super::respond::NoInput,
+        super::answers::NoInput,
     ))]
 pub(super) async fn healthz(Queried(NoQuery): Queried<NoQuery>) -> Response {
     json(StatusCode::OK, &Healthy { ok: true })
@@ -52,7 +52,7 @@ pub(super) async fn healthz(Queried(NoQuery): Queried<NoQuery>) -> Response {
 #[utoipa::path(get, path = "/readyz", tag = "agent",
     responses(
         (status = 200, description = "It does", body = Ready),
-        super::respond::Common,
+        super::answers::Common,
     ))]
 pub(super) async fn readyz(
     State(context): State<Arc<Context>>,

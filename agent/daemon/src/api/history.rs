@@ -6,7 +6,7 @@ use std::time::Duration;
 use axum::extract::State;
 use axum::response::Response;
 use tenure_core::model;
-use tenure_wire::{Happened, History, HistoryEntry, Kind, Problem, ProgramView};
+use tenure_wire::{Happened, History, HistoryEntry, Kind, ProgramView};
 
 use super::context::Context;
 use super::query::{Queried, ResourceQuery};
@@ -22,8 +22,8 @@ use super::server::Connected;
     ),
     responses(
         (status = 200, description = "At most 50 changes of the last 7 days", body = History),
-        (status = 403, description = "`forbidden`", body = Problem, content_type = "application/problem+json"),
-        super::respond::Common,
+        (status = 403, response = super::answers::Forbidden),
+        super::answers::Common,
     ))]
 pub(super) async fn history(
     State(context): State<Arc<Context>>,

@@ -68,7 +68,7 @@ impl Query for ListQuery {
     ),
     responses(
         (status = 200, description = "A page of what the caller may read of", body = List),
-        super::respond::Common,
+        super::answers::Common,
     ))]
 pub(super) async fn list(
     State(context): State<Arc<Context>>,

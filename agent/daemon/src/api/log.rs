@@ -30,8 +30,8 @@ impl Ask for SetLog {
 #[utoipa::path(get, path = "/v1/log", tag = "agent",
     responses(
         (status = 200, description = "The filter in effect, and the configured one", body = LogFilter),
-        (status = 403, description = "`forbidden`: only root and the agent's own user may", body = Problem, content_type = "application/problem+json"),
-        super::respond::Common,
+        (status = 403, response = super::answers::AdministratorsOnly),
+        super::answers::Common,
     ))]
 pub(super) async fn read_log(
     State(context): State<Arc<Context>>,
@@ -49,8 +49,8 @@ pub(super) async fn read_log(
 #[utoipa::path(put, path = "/v1/log", tag = "agent", request_body = Option<SetLog>,
     responses(
         (status = 200, description = "The filter in effect, and the configured one", body = LogFilter),
-        (status = 403, description = "`forbidden`: only root and the agent's own user may", body = Problem, content_type = "application/problem+json"),
-        super::respond::Common, super::respond::BadBody,
+        (status = 403, response = super::answers::AdministratorsOnly),
+        super::answers::Common, super::answers::BadBody,
     ))]
 pub(super) async fn set_log(
     State(context): State<Arc<Context>>,

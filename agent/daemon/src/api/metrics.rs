@@ -13,7 +13,7 @@ use super::respond::text;
 #[utoipa::path(get, path = "/metrics", tag = "agent",
     responses(
         (status = 200, description = "OpenMetrics 1.0", body = String, content_type = "application/openmetrics-text"),
-        super::respond::NoInput,
+        super::answers::NoInput,
     ))]
 pub(super) async fn metrics(
     State(context): State<Arc<Context>>,

@@ -10,6 +10,7 @@
 )]
 
 mod acquire;
+mod answers;
 mod beat;
 mod bounds;
 mod checkpoint;
@@ -17,7 +18,9 @@ mod context;
 mod doctor;
 mod endpoints;
 mod events;
+mod examples;
 mod frames;
+mod generators;
 mod health;
 mod history;
 mod limits;

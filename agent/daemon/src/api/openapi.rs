@@ -9,11 +9,14 @@ use super::bounds;
 use super::endpoints::Document;
 use super::query::{NoQuery, Queried};
 use super::respond::text;
+use super::{examples, generators};
 
 /// The document, as it is committed in `agent/openapi.json`.
 static DOCUMENT: LazyLock<String> = LazyLock::new(|| {
     let mut document = serde_json::to_value(Document::openapi()).unwrap_or_default();
     bounds::add(&mut document);
+    generators::prepare(&mut document);
+    examples::add(&mut document);
     format!("{document:#}\n")
 });
 
@@ -21,7 +24,7 @@ static DOCUMENT: LazyLock<String> = LazyLock::new(|| {
 #[utoipa::path(get, path = "/openapi.json", tag = "agent",
     responses(
         (status = 200, description = "OpenAPI 3.1", body = serde_json::Value),
-        super::respond::NoInput,
+        super::answers::NoInput,
     ))]
 pub(super) async fn openapi(Queried(NoQuery): Queried<NoQuery>) -> Response {
     text("application/json", DOCUMENT.as_str())

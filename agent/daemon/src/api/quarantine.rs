@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
-use tenure_wire::{Problem, QuarantineEnded};
+use tenure_wire::QuarantineEnded;
 
 use super::context::Context;
 use super::query::{NoQuery, Queried};
@@ -17,8 +17,8 @@ use super::server::Connected;
 #[utoipa::path(post, path = "/v1/quarantine/end", tag = "agent",
     responses(
         (status = 200, description = "There is none any more", body = QuarantineEnded),
-        (status = 403, description = "`forbidden`: only root and the agent's own user may", body = Problem, content_type = "application/problem+json"),
-        super::respond::Common,
+        (status = 403, response = super::answers::AdministratorsOnly),
+        super::answers::Common,
     ))]
 pub(super) async fn end(
     State(context): State<Arc<Context>>,

@@ -88,7 +88,7 @@ impl Pairs {
 }
 
 /// How many entries a page has unless the caller says otherwise, and at most.
-const PAGE_DEFAULT: usize = 100;
+pub(super) const PAGE_DEFAULT: usize = 100;
 pub(super) const PAGE_MAX: usize = 1000;
 
 /// `[?limit=…][&cursor=…]`.

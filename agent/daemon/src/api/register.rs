@@ -34,11 +34,11 @@ impl Body for Register {
     responses(
         (status = 201, description = "Registered, or an earlier registration resumed", body = Registered),
         (status = 401, description = "`unauthorized`: the secret is not that of the session to resume", body = Problem, content_type = "application/problem+json"),
-        (status = 403, description = "`forbidden`", body = Problem, content_type = "application/problem+json"),
+        (status = 403, response = super::answers::Forbidden),
         (status = 404, description = "`session_unknown`: nothing to resume", body = Problem, content_type = "application/problem+json"),
         (status = 410, description = "`session_lost`: the session to resume has ended", body = Problem, content_type = "application/problem+json"),
         (status = 503, description = "`upstream_unavailable`: no page could be made, or no descriptor is left", body = Problem, content_type = "application/problem+json"),
-        super::respond::Common, super::respond::BadBody,
+        super::answers::Common, super::answers::BadBody,
     ))]
 pub(super) async fn register(
     State(context): State<Arc<Context>>,

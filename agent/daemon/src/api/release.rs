@@ -20,9 +20,9 @@ impl Ask for Release {
 #[utoipa::path(post, path = "/v1/release", tag = "hold", request_body = Release,
     responses(
         (status = 200, description = "Given back; `released` is false if it was not there", body = Released),
-        (status = 404, description = "`session_unknown`", body = Problem, content_type = "application/problem+json"),
+        (status = 404, response = super::answers::SessionUnknown),
         (status = 410, description = "`session_lost` or `hold_lost`", body = Problem, content_type = "application/problem+json"),
-        super::respond::Common, super::respond::BadBody,
+        super::answers::Common, super::answers::BadBody,
     ))]
 pub(super) async fn release(
     State(context): State<Arc<Context>>,

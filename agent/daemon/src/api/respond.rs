@@ -7,7 +7,6 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use tenure_wire::{Code, Problem};
-use utoipa::IntoResponses;
 
 use super::refusals;
 use crate::heart::{Budget, CallError, Charge, HeartGone, OverBudget};
@@ -124,42 +123,6 @@ fn body(status: StatusCode, content_type: &'static str, value: &impl Serialize) 
     let mut response = text(content_type, bytes);
     *response.status_mut() = status;
     response
-}
-
-/// Answers that every endpoint has which takes input and asks the heart.
-#[derive(IntoResponses)]
-#[expect(dead_code, reason = "only its shape is used")]
-pub(super) enum Common {
-    /// `invalid`: a field is wrong, unknown or missing; the detail names it
-    #[response(status = 422, content_type = "application/problem+json")]
-    Invalid(#[to_schema] Problem),
-    /// `quota_exceeded`: the detail names the limit, `Retry-After` says when to come again
-    #[response(status = 429, content_type = "application/problem+json")]
-    QuotaExceeded(#[to_schema] Problem),
-    /// `upstream_unavailable` or `stopping`; `Retry-After` says when to come again
-    #[response(status = 503, content_type = "application/problem+json")]
-    Unavailable(#[to_schema] Problem),
-}
-
-/// Further answers of an endpoint that takes no input and asks nobody.
-#[derive(IntoResponses)]
-#[expect(dead_code, reason = "only its shape is used")]
-pub(super) enum NoInput {
-    /// `invalid`: there are no query parameters
-    #[response(status = 422, content_type = "application/problem+json")]
-    Invalid(#[to_schema] Problem),
-    /// `quota_exceeded`: the detail names the limit, `Retry-After` says when to come again
-    #[response(status = 429, content_type = "application/problem+json")]
-    QuotaExceeded(#[to_schema] Problem),
-}
-
-/// Further answers of every endpoint with a body.
-#[derive(IntoResponses)]
-#[expect(dead_code, reason = "only its shape is used")]
-pub(super) enum BadBody {
-    /// `too_large`: the body is larger than 64 KiB
-    #[response(status = 413, content_type = "application/problem+json")]
-    TooLarge(#[to_schema] Problem),
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
 use tenure_core::model::{Resource, Revocation};
-use tenure_wire::{DEFAULT_TENANT, Holder, Problem, Revoke, Revoked};
+use tenure_wire::{DEFAULT_TENANT, Holder, Revoke, Revoked};
 use tracing::warn;
 
 use super::context::Context;
@@ -28,8 +28,8 @@ impl Ask for Revoke {
 #[utoipa::path(post, path = "/v1/revoke", tag = "fleet", request_body = Revoke,
     responses(
         (status = 200, description = "From whom it was taken", body = Revoked),
-        (status = 403, description = "`forbidden`: only root and the agent's own user may", body = Problem, content_type = "application/problem+json"),
-        super::respond::Common, super::respond::BadBody,
+        (status = 403, response = super::answers::AdministratorsOnly),
+        super::answers::Common, super::answers::BadBody,
     ))]
 pub(super) async fn revoke(
     State(context): State<Arc<Context>>,

@@ -42,8 +42,8 @@ impl Query for RoutesQuery {
     ),
     responses(
         (status = 200, description = "The table", body = Routes),
-        (status = 403, description = "`forbidden`", body = Problem, content_type = "application/problem+json"),
-        super::respond::Common,
+        (status = 403, response = super::answers::Forbidden),
+        super::answers::Common,
     ))]
 pub(super) async fn routes(
     State(context): State<Arc<Context>>,

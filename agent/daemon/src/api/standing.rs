@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::response::Response;
 use tenure_core::model::Resource;
-use tenure_wire::{Holder, Kind, Problem, Standing};
+use tenure_wire::{Holder, Kind, Standing};
 
 use super::context::Context;
 use super::history::program;
@@ -22,8 +22,8 @@ use super::server::{Connected, Connection};
     ),
     responses(
         (status = 200, description = "Holders and queue", body = Standing),
-        (status = 403, description = "`forbidden`", body = Problem, content_type = "application/problem+json"),
-        super::respond::Common,
+        (status = 403, response = super::answers::Forbidden),
+        super::answers::Common,
     ))]
 pub(super) async fn standing(
     State(context): State<Arc<Context>>,

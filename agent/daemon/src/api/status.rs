@@ -50,7 +50,7 @@ fn read_cursor(text: &str) -> Option<StatusCursor> {
     ),
     responses(
         (status = 200, description = "What there is to know", body = Status),
-        super::respond::Common,
+        super::answers::Common,
     ))]
 pub(super) async fn status(
     State(context): State<Arc<Context>>,
