@@ -263,7 +263,8 @@ impl Resource {
     }
 
     /// Waits until it is granted, does the work, and gives it back. The work is dropped where it stands
-    /// when the hold is lost. Dropping the future drops the work, and gives back in the background.
+    /// when the hold is lost. The future borrows nothing; dropping it drops the work, and gives back in the
+    /// background.
     ///
     /// # Errors
     ///
@@ -279,15 +280,21 @@ impl Resource {
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn run<F, W>(&self, work: F) -> Result<W::Output, RunError>
+    pub fn run<F, W>(
+        &self,
+        work: F,
+    ) -> impl Future<Output = Result<W::Output, RunError>> + use<F, W>
     where
         F: FnOnce(Arc<Hold>) -> W,
         W: Future,
     {
-        let hold = Arc::new(self.acquire().await?);
-        let done = hold.guard(work(Arc::clone(&hold))).await;
-        hold.give_back().await;
-        Ok(done?)
+        let resource = self.clone();
+        async move {
+            let hold = Arc::new(resource.acquire().await?);
+            let done = hold.guard(work(Arc::clone(&hold))).await;
+            hold.give_back().await;
+            Ok(done?)
+        }
     }
 
     /// Stands for it for good: a stream of terms, each a [`Hold`] of its own with a token of its
