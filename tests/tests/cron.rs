@@ -19,7 +19,7 @@ const AHEAD: Duration = Duration::from_secs(6);
 /// Ticks that a busy machine may stretch beyond `AT_LEAST`; what they show is not looked at.
 const TRIES: usize = 5;
 
-/// What cron on each host does at the minute of its own clock.
+/// Stands for cron on each host, and starts both at the minute of its own clock.
 const CRON: &str = r#"
 until [ "$(date +%s%N)" -ge "$MINUTE" ]; do sleep 0.1; done
 sh -c "$CARELESS" & sh -c "$RECIPE"
@@ -110,7 +110,7 @@ impl Hosts {
         };
         let started: Vec<Program> = self.agents.iter().zip(&CLOCKS).map(cron).collect();
         for mut program in started {
-            // What a job prints, and any other status, would be a mail to somebody.
+            // Anything printed, and any other status, would be a mail to somebody.
             assert_eq!(run_to_end(&mut program), (0, String::new(), String::new()));
         }
     }
@@ -143,7 +143,7 @@ fn the_recipe_runs_once_a_tick_on_hosts_whose_clocks_are_apart() {
     for tick in 1..=2 {
         let (careful, careless) = hosts.tick();
         assert_eq!(careful, 1, "tick {tick}");
-        // What the clocks do to a lock that goes with its job.
+        // The clocks do this to a lock that goes with its job.
         assert!(careless > 1, "tick {tick}: {careless}");
     }
 }
