@@ -41,6 +41,25 @@ fn files(folder: &Path, ending: &str) -> Vec<PathBuf> {
     paths.filter(|path| path.extension().is_some_and(|it| it == ending)).collect()
 }
 
+/// The alerts, and where in the book their pages are.
+fn runbooks() -> Vec<(String, String)> {
+    const BOOK: &str = "runbook_url: https://example.invalid/tenure/docs/";
+    let rules = root().join("packaging/prometheus");
+    let of_file = |path: PathBuf| {
+        let text = read(&path);
+        let alerts = text.split("- alert: ").skip(1).map(|rule| {
+            let (alert, rest) = rule.split_once('\n').expect("more than a name");
+            let link = between(rest, BOOK, '\n').next();
+            (alert.to_owned(), link.unwrap_or_else(|| panic!("{alert} has no page")).to_owned())
+        });
+        alerts.collect::<Vec<_>>()
+    };
+    let rules = files(&rules, "yml").into_iter();
+    let found: Vec<_> = rules.filter(|it| !it.ends_with(".test.yml")).flat_map(of_file).collect();
+    assert!(found.len() > 20, "{found:?}");
+    found
+}
+
 #[test]
 fn the_book_builds_and_its_links_lead_somewhere() {
     let target = TempDir::new().expect("a folder can be made");
@@ -64,6 +83,11 @@ fn the_book_builds_and_its_links_lead_somewhere() {
         }
     }
     assert!(followed > 100, "{followed} links");
+    for (alert, link) in runbooks() {
+        let (path, place) = link.split_once('#').unwrap_or_else(|| panic!("{alert}: {link}"));
+        let is_there = read(&target.path().join(path)).contains(&format!("id=\"{place}\""));
+        assert!(is_there, "{alert}: {link} has no such place");
+    }
     // A page that the summary does not name is not in the book.
     let summary = read(&docs.join("SUMMARY.md"));
     let named: BTreeSet<&str> = between(&summary, "](", ')').collect();
