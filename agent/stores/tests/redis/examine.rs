@@ -314,3 +314,34 @@ async fn a_server_that_stops_meanwhile() {
     let checks = timeout(DEADLINE, examine(&address, connection)).await.unwrap();
     check(&checks, "redis.rest", Verdict::Unknown, "too slow to look further");
 }
+
+#[tokio::test]
+async fn a_user_without_the_keys_of_the_history() {
+    let server = Server::start(&[]);
+    // The rights that an agent needed before it kept histories, key by key.
+    let former = [
+        "lease:*",
+        "leases",
+        "routes",
+        "fence",
+        "claim:*",
+        "master:*",
+        "caretaker:*",
+        "queue*",
+        "key*",
+    ];
+    let former = former.map(|keys| format!("~tenure:{keys}")).join(" ");
+    add_user(
+        &server,
+        &acl_rules(&Layout::default()).replace(" ~tenure:* ", &format!(" {former} ")),
+    );
+    let checks = find_as(&server, "agent").await;
+    well_but(&checks, &["redis.rights"]);
+    let says = "user agent may not use keys tenure:histories, tenure:history:*";
+    check(&checks, "redis.rights", Verdict::Failure, says);
+    let remedy = one(&checks, "redis.rights").remedy.as_deref().unwrap();
+    let line = "ACL SETUSER agent ~tenure:history:* ~tenure:histories, and ACL SAVE";
+    assert!(remedy.starts_with(line), "{remedy}");
+    follow(&server, one(&checks, "redis.rights"));
+    well_but(&find_as(&server, "agent").await, &[]);
+}

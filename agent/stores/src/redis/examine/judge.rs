@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use tenure_wire::Check;
 
 use super::names;
-use super::rights::{CHANNELS, EVERY, Family, Need, grant, pattern, pattern_rule};
+use super::rights::{CHANNELS, EVERY, Family, Need, RECORDS, grant, pattern, pattern_rule};
 use crate::redis::layout::Layout;
 
 /// Why something is not allowed.
@@ -68,6 +68,9 @@ pub(super) fn judge(
     if !lack.commands.is_empty() {
         let hidden = EVERY.iter().chain(CHANNELS).filter(|family| !reached.contains(family));
         lack.patterns.extend(hidden);
+    }
+    if lack.patterns.contains(&Family::Own) {
+        lack.patterns.retain(|family| !RECORDS.contains(family));
     }
     let (tenants, default): (Vec<Family>, Vec<Family>) =
         lack.patterns.iter().partition(|family| family.is_tenants());

@@ -19,6 +19,10 @@ pub(super) enum Family {
     Semaphores,
     /// Keys that only Tenure uses.
     Own,
+    /// Keys of the history of each resource.
+    History,
+    /// The key that lists all histories.
+    Histories,
     /// Keys of tenants other than the default one.
     Tenants,
     /// Channels of the session plane, to projects.
@@ -34,10 +38,13 @@ pub(super) enum Family {
 }
 
 use Family::{
-    Expiries, Leaders, News, Own, Semaphores, Sessions, TenantNews, Tenants, ToProjects, ToSessions,
+    Expiries, Histories, History, Leaders, News, Own, Semaphores, Sessions, TenantNews, Tenants,
+    ToProjects, ToSessions,
 };
 
 pub(super) const EVERY: &[Family] = &[Sessions, Leaders, Semaphores, Own, Tenants];
+/// Families that the pattern of [`Own`] covers, too: they came later, and a user may have narrower patterns.
+pub(super) const RECORDS: &[Family] = &[History, Histories];
 /// Families of hashes and sets.
 const HASHES: &[Family] = &[Sessions, Own, Tenants];
 /// Families of sorted sets and lists that other programs share.
@@ -79,6 +86,7 @@ const SCRIPTS: &[Use] = &[
     ("SCAN 0", &[]),
     ("SSCAN {} 0", &[Sessions, Own, Tenants]),
     ("ZADD {} XX 1 a", SETS),
+    ("ZADD {} XX 1 a", RECORDS),
     ("ZREM {} a", SETS),
     ("ZPOPMIN {}", QUEUES),
     ("ZCARD {}", SETS),
@@ -153,6 +161,8 @@ fn sample(layout: &Layout, family: Family) -> String {
         Leaders => layout.leader(DEFAULT_TENANT, NAME),
         Semaphores => layout.semaphore(DEFAULT_TENANT, SemaphoreKey::Waiting, NAME),
         Own => layout.claim(DEFAULT_TENANT, NAME),
+        History => format!("{}{NAME}", layout.histories(DEFAULT_TENANT)),
+        Histories => layout.tenure(DEFAULT_TENANT, "histories"),
         Tenants => layout.leader(NAME, NAME),
         ToProjects => layout.project_channel(NAME, NAME),
         ToSessions => layout.session_channel(NAME),
@@ -170,6 +180,8 @@ pub(super) fn pattern(layout: &Layout, family: Family) -> String {
         Leaders => format!("{}*", &prefixes.leader_prefix),
         Semaphores => format!("{}:*", &prefixes.semaphore_namespace),
         Own | News => format!("{}:*", &prefixes.tenure_prefix),
+        History => format!("{}*", layout.histories(DEFAULT_TENANT)),
+        Histories => layout.tenure(DEFAULT_TENANT, "histories"),
         Tenants | TenantNews => "tenant:*".to_owned(),
         ToProjects => format!("{}*", layout.project_channels()),
         ToSessions => layout.session_channel("*"),
@@ -245,7 +257,7 @@ mod tests {
     #[test]
     fn patterns_cover_what_they_are_for() {
         let layout = Layout::default();
-        for family in EVERY.iter().chain(CHANNELS) {
+        for family in EVERY.iter().chain(RECORDS).chain(CHANNELS) {
             let pattern = pattern(&layout, *family);
             let start = pattern.split('*').next().unwrap();
             assert!(sample(&layout, *family).starts_with(start), "{pattern}");
