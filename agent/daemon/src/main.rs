@@ -247,8 +247,7 @@ fn announce(started: Instant, reload: &Reload, place: &Place, guarantee: &str) {
     let upstream = reload.config.stores.upstream().kind();
     let (took, socket) = (started.elapsed(), place.path());
     let ready = Ready { took, socket, upstream, guarantee };
-    // Fails when nobody reads; the agent serves all the same.
-    let _ = writeln!(std::io::stdout(), "{ready}");
+    reload.log.announce(&ready);
 }
 
 fn unavailable(error: impl Into<Error>) -> (u8, Error) {

@@ -57,8 +57,13 @@ impl Room {
         let mut child = command.spawn().unwrap();
         let log = BufReader::new(child.stderr.take().unwrap());
         let mut said = BufReader::new(child.stdout.take().unwrap()).lines();
-        let ready = said.next().unwrap().unwrap();
-        let hint = said.next().unwrap().unwrap();
+        // The log of an agent without a terminal is JSON, and so is this.
+        let mut message = || {
+            let line = said.next().unwrap().unwrap();
+            let line: serde_json::Value = serde_json::from_str(&line).expect("it is JSON");
+            line["message"].as_str().expect("a message").to_owned()
+        };
+        let (ready, hint) = (message(), message());
         Agent { child, ready, hint, log }
     }
 }

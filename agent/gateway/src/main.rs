@@ -238,8 +238,7 @@ fn run(mut reload: Reload, access: Access, trail: Trail, handed: Handed) -> anyh
         let serving = tokio::spawn(face::serve(listener, Arc::clone(&face), tls, limits));
         let reports = Reports { notifier: notifier.clone(), watchdog, kind, store: store.clone() };
         let reports = tokio::spawn(reports.run());
-        // Fails when nobody reads; the gateway serves all the same.
-        let _ = writeln!(io::stdout(), "{ready}");
+        reload.log.announce(&ready);
         reload_until_stopped(&mut reload, &mut signals, &face, &notifier).await;
         reports.abort();
         notifier.stopping();

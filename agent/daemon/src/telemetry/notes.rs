@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use tenure_core::keeper::Note;
 use tenure_service::telemetry::{Unformatted, on_log_thread};
+use tenure_wire::Tether;
 use tracing::level_filters::LevelFilter;
 use tracing::{debug, info, warn};
 
@@ -84,9 +85,16 @@ fn level(note: &Note) -> LevelFilter {
 }
 
 fn write(note: &Note, withheld: u64) {
+    // Mostly none, and then nothing is said of it.
+    let withheld = (withheld > 0).then_some(withheld);
     match note {
         Note::Registered { session, name, uid, pid, tether, resumed } => {
-            info!(%session, %name, uid, pid, ?tether, resumed, "registered");
+            let tether = match tether {
+                Tether::Connection => "connection",
+                Tether::Process => "process",
+                Tether::Keepalive => "keepalive",
+            };
+            info!(%session, %name, uid, pid, tether, resumed, "registered");
         }
         Note::Ended { session, uid, name, why, exit } => {
             info!(%session, uid, %name, reason = why, exit_status = exit, "session ended");
@@ -157,7 +165,7 @@ fn cause(note: &Note) -> Option<(u32, Sort)> {
 #[cfg(test)]
 mod tests {
     use tenure_core::model::{ClaimId, Resource, SessionId};
-    use tenure_wire::{Kind, LostReason, Tether};
+    use tenure_wire::{Kind, LostReason};
     use tracing_subscriber::fmt;
     use tracing_subscriber::layer::SubscriberExt;
     use uuid::Uuid;
@@ -212,6 +220,7 @@ mod tests {
         ]);
         assert_eq!(lines.len(), 3);
         assert_eq!(lines[0]["message"], "registered");
+        assert_eq!(lines[0]["tether"], "process");
         assert_eq!((&lines[0]["uid"], &lines[0]["pid"]), (&7.into(), &8.into()));
         let lost = &lines[1];
         assert_eq!(lost["level"], "WARN");
@@ -234,7 +243,9 @@ mod tests {
             cause: "connection refused".into(),
         };
         let notes = vec![note; 1000];
-        assert_eq!(logged(&notes).len(), LINES_MAX as usize);
+        let lines = logged(&notes);
+        assert_eq!(lines.len(), LINES_MAX as usize);
+        assert_eq!(lines[0].get("withheld"), None, "nothing was, so nothing is said of it");
     }
 
     #[test]

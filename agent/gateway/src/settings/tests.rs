@@ -71,9 +71,12 @@ fn a_store_is_named_and_its_password_is_not_shown() {
     let redis = with(&["--upstream", "redis://:hunter2@h/0"], &[]).unwrap();
     assert!(redis.effective().contains("upstream = \"redis://:***@h:6379/0\"  # --upstream"));
     assert!(redis.warnings[0].contains("--upstream has a password"), "{:?}", redis.warnings);
-    refused(&["--upstream", "https://gateway.example"], &[], "--upstream: upstream = ***: ");
-    for wrong in ["hunter2", "redis://:hunter2@h:x"] {
-        refused(&["--upstream", wrong], &[], "--upstream: upstream = ***: ");
+    for (wrong, shown) in [
+        ("https://gateway.example", "\"https://gateway.example\""),
+        ("hunter2", "***"),
+        ("redis://:hunter2@h:x", "\"redis://:***@h:x\""),
+    ] {
+        refused(&["--upstream", wrong], &[], &format!("--upstream: upstream = {shown}: "));
     }
 }
 

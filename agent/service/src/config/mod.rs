@@ -11,6 +11,7 @@ mod file;
 mod key;
 mod layers;
 mod manual;
+mod masked;
 
 use std::path::PathBuf;
 

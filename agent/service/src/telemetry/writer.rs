@@ -97,7 +97,7 @@ impl FormatTime for Time {
 }
 
 #[expect(clippy::disallowed_methods, reason = "only for people who read the log")]
-fn now() -> SystemTime {
+pub(super) fn now() -> SystemTime {
     SystemTime::now()
 }
 

@@ -74,7 +74,7 @@ fn broken_rules_of_a_redis() {
     check(
         "redis+sentinel://h/m?sentinel_user=me",
         "",
-        "FILE:1: upstream = ***: must have a sentinel_password for its sentinel_user, or a file with it \
+        "FILE:1: upstream = \"redis+sentinel://h:26379/m/0?sentinel_user=me\": must have a sentinel_password for its sentinel_user, or a file with it \
          in redis.sentinel_secret_file",
     );
 }

@@ -50,12 +50,15 @@ fn no_password_is_ever_shown() {
     for (room, start) in [
         (
             Room::with("upstream = \"https://hunter2@h/0\""),
-            "FILE:1: upstream = ***: must have no user",
+            "FILE:1: upstream = \"https://***@h/0\": must have no user",
         ),
-        (Room::with("upstream = \"redis://:hunter2@h:x\""), "FILE:1: upstream = ***: must have"),
+        (
+            Room::with("upstream = \"redis://:hunter2@h:x\""),
+            "FILE:1: upstream = \"redis://:***@h:x\": must have",
+        ),
         (
             Room::with("upstream = \"redis://hunter2@h\""),
-            "FILE:1: upstream = ***: must have a password",
+            "FILE:1: upstream = \"redis://***@h\": must have a password",
         ),
         (Room::with("upstream = \"redis://:hunter2@h/0"), "FILE:1: "),
         (Room::with("upstream = [\"hunter2\"]"), "FILE:1: upstream = ***: must be"),
