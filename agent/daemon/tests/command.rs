@@ -60,8 +60,8 @@ impl Room {
         // The log of an agent without a terminal is JSON, and so is this.
         let mut message = || {
             let line = said.next().unwrap().unwrap();
-            let line: serde_json::Value = serde_json::from_str(&line).expect("it is JSON");
-            line["message"].as_str().expect("a message").to_owned()
+            let line: serde_json::Value = serde_json::from_str(&line).unwrap();
+            line["message"].as_str().unwrap().to_owned()
         };
         let (ready, hint) = (message(), message());
         Agent { child, ready, hint, log }

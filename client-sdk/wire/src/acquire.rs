@@ -209,6 +209,17 @@ pub struct Waiting {
     pub limit_changed: Option<LimitChanged>,
 }
 
+/// Why a guarded command was stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Stopped {
+    /// Its hold was not renewed, and would soon have ended.
+    NotRenewed,
+    /// It had held for as long as it was to.
+    MaxHold,
+}
+
 /// Gives back a hold, or ends a session.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -222,6 +233,9 @@ pub struct Release {
     /// The exit status of the command that was guarded, for the history; 128 + the signal that killed it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit_status: Option<i32>,
+    /// Why whoever guarded that command stopped it, for the history; nothing if it ended by itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stopped: Option<Stopped>,
 }
 
 /// The answer to [`Release`].

@@ -19,7 +19,8 @@ mod standing;
 mod status;
 
 pub use acquire::{
-    Acquire, Acquired, Attributes, HoldState, Kind, LimitChanged, Release, Released, Wait, Waiting,
+    Acquire, Acquired, Attributes, HoldState, Kind, LimitChanged, Release, Released, Stopped, Wait,
+    Waiting,
 };
 pub use brief::brief;
 pub use doctor::{Check, Diagnosis, Verdict};
@@ -36,6 +37,6 @@ pub use register::{
 pub use session::{Beat, Checkpoint, Checkpointed, HoldView, Role};
 pub use standing::{Holder, List, Revoke, Revoked, Route, Routes, Standing, Waiter};
 pub use status::{
-    AgentStatus, LatenessStatus, Outage, QuarantineEnded, SessionStatus, Status, UpstreamState,
-    UpstreamStatus,
+    AgentStatus, LatencyStatus, LatenessStatus, Outage, QuarantineEnded, SessionStatus, Status,
+    UpstreamState, UpstreamStatus,
 };

@@ -15,6 +15,9 @@ pub struct Holder {
     pub name: String,
     /// How long it has been held, ms.
     pub since_ms: u64,
+    /// How long ago it was renewed last, ms, as its store knows; absent where that is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_beat_ms: Option<u64>,
     /// The fencing token of the grant.
     pub token: u64,
     /// The process, on its host; also of another host, where its history tells.

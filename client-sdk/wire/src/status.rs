@@ -62,6 +62,22 @@ pub struct LatenessStatus {
     pub p999_us: u64,
 }
 
+/// How long the upstream took to answer, or a call to fail, in the last ten minutes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct LatencyStatus {
+    /// How many answers, or failures, there were.
+    pub answers: u64,
+    /// Half of them took at most this long, µs, rounded up by a quarter at most.
+    pub p50_us: u64,
+    /// 99 of 100 of them took at most this long, µs, rounded up by a quarter at most.
+    pub p99_us: u64,
+    /// The slowest one, µs.
+    pub max_us: u64,
+    /// How long ago that one came, ms.
+    pub max_ago_ms: u64,
+}
+
 /// A time in which the upstream was not reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -99,6 +115,9 @@ pub struct UpstreamStatus {
     pub last_error_ms: Option<u64>,
     /// How late beats were sent.
     pub beat_lateness: LatenessStatus,
+    /// How long it took to answer lately; absent where nothing was asked, or it is in the agent itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub latency: Option<LatencyStatus>,
 }
 
 /// The answer to `POST /v1/quarantine/end`.

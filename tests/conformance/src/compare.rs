@@ -182,6 +182,9 @@ impl Comparer {
         equal("the claim", &engine.claim, &store.claim)?;
         equal("its owner", &engine.owner, &store.owner)?;
         about("since", engine.since, store.since)?;
+        if let (Some(engine), Some(store)) = (engine.unbeaten, store.unbeaten) {
+            about("unbeaten", engine, store)?;
+        }
         self.tokens.pair(oracle, engine.token, store.token)
     }
 }

@@ -81,9 +81,15 @@ fn of(limit: Option<u32>) -> String {
 }
 
 fn entry(entry: &StandingEntry) -> String {
-    let StandingEntry { claim, owner, token, since } = entry;
+    let StandingEntry { claim, owner, token, since, unbeaten } = entry;
+    let unbeaten = unbeaten.map(|it| format!(" unbeaten {}", ms(it))).unwrap_or_default();
     let (claim, session) = (short(claim.0), short(owner.session.0));
-    format!("{claim} of {session} {}@{} token {token} since {}", owner.name, owner.host, ms(*since))
+    format!(
+        "{claim} of {session} {}@{} token {token} since {}{unbeaten}",
+        owner.name,
+        owner.host,
+        ms(*since)
+    )
 }
 
 fn standing(standing: &UpstreamStanding) -> String {

@@ -328,7 +328,7 @@ impl Client {
             // It stops before it says so.
             self.holds.remove(&hold);
         }
-        let release = Release { session: session.id, hold, exit_status: None };
+        let release = Release { session: session.id, hold, exit_status: None, stopped: None };
         self.ask(core, Request::Release(release), Asking::Release(hold));
     }
 

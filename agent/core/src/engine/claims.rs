@@ -38,6 +38,8 @@ pub(super) enum State {
 pub(super) struct Grant {
     pub(super) token: u64,
     pub(super) granted_at: Boottime,
+    /// When it was granted or renewed last.
+    pub(super) renewed_at: Boottime,
     pub(super) expires: Boottime,
     /// Lease only: it has expired, and until then only its session is granted the lease.
     pub(super) grace_until: Option<Boottime>,
@@ -155,15 +157,16 @@ impl Tracked {
     }
 
     pub(super) fn standing(&self, now: Boottime) -> StandingEntry {
-        let since = match &self.state {
-            State::Granted(grant) => grant.granted_at,
-            State::Waiting(waiter) => waiter.since,
+        let (since, unbeaten) = match &self.state {
+            State::Granted(grant) => (grant.granted_at, Some(now - grant.renewed_at)),
+            State::Waiting(waiter) => (waiter.since, None),
         };
         StandingEntry {
             claim: self.claim.id,
             owner: self.claim.owner.clone(),
             token: self.token(),
             since: now - since,
+            unbeaten,
         }
     }
 
@@ -205,6 +208,7 @@ impl Grant {
         Grant {
             token,
             granted_at: now,
+            renewed_at: now,
             expires,
             grace_until: None,
             route_version: 0,
@@ -228,6 +232,7 @@ impl Grant {
 
     pub(super) fn renew(&mut self, now: Boottime, ttl: Duration) {
         self.unconfirmed_until = None;
+        self.renewed_at = now;
         // Never earlier: the holder may go by an answer to a longer ttl.
         self.expires = self.expires.max(now + ttl);
     }

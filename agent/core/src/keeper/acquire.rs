@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure_wire::{Acquire, Holder, Kind, Release, Released, ReleasedCause, Wait};
+use tenure_wire::{Acquire, Holder, Kind, Release, Released, ReleasedCause, Stopped, Wait};
 
 use super::Keeper;
 use super::calls::{Call, Renewed};
@@ -403,8 +403,14 @@ impl Keeper {
             Err(refusal) => return self.out.refuse(ticket, refusal),
         };
         let Some(hold) = release.hold else {
-            let why =
-                if release.exit_status.is_some() { "its command ended" } else { "it was released" };
+            let why = match (release.stopped, release.exit_status) {
+                (Some(Stopped::NotRenewed), _) => {
+                    "its command was stopped, as the hold was not renewed"
+                }
+                (Some(Stopped::MaxHold), _) => "its command was stopped, as --max-hold was over",
+                (None, Some(_)) => "its command ended",
+                (None, None) => "it was released",
+            };
             self.end_session(now, id, why, release.exit_status);
             return self.answer_when_ended(id, ticket);
         };

@@ -415,20 +415,19 @@ impl Keeper {
         let local = self.sessions.get(&entry.owner.session);
         let program = local.map(|session| session.saved.program.clone()).unwrap_or_default();
         let text = |text: Option<Arc<str>>| text.as_deref().map(str::to_owned);
+        let kept = self.pending.kept(entry.claim);
         Holder {
             host: entry.owner.host.to_string(),
             name: entry.owner.name.to_string(),
             since_ms: millis(entry.since),
+            last_beat_ms: entry.unbeaten.map(millis),
             token: entry.token,
             pid: local.and_then(|session| session.pid()),
             uid: local.map(|session| session.saved.uid),
             user: text(program.user),
             command: text(program.command),
             hold: local.filter(|session| sees(session.saved.uid)).map(|_| entry.claim.0),
-            kept_ms: self
-                .pending
-                .kept(entry.claim)
-                .map(|it| millis(it.saturating_sub(entry.since))),
+            kept_ms: kept.map(|it| millis(it.saturating_sub(entry.since))),
         }
     }
 

@@ -228,6 +228,7 @@ impl Hold {
             owner: self.claim.owner.clone(),
             token: self.token,
             since: now.since(self.granted_at),
+            unbeaten: None,
         }
     }
 

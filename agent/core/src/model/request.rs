@@ -209,6 +209,9 @@ pub struct StandingEntry {
     pub token: u64,
     /// How long it has been held, or waited for.
     pub since: Duration,
+    /// For how long nobody has renewed it; `None` for a waiter, and where the upstream does not tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unbeaten: Option<Duration>,
 }
 
 /// Most holders, most waiters and most sessions that a standing lists; all of them are counted.
@@ -234,8 +237,7 @@ pub struct UpstreamStanding {
     pub sessions: Vec<Arc<str>>,
     /// How many sessions the project has, listed or not.
     pub members: u64,
-    /// When an exclusive holder's time is up unless it is renewed. `None` from an upstream that tells of
-    /// it in time by itself.
+    /// When an exclusive holder's time is up; `None` from an upstream that tells of it in time by itself.
     pub runs_out: Option<Duration>,
     /// The times of a lease that is held.
     #[serde(default, skip_serializing_if = "Option::is_none")]

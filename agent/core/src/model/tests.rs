@@ -146,8 +146,15 @@ fn gone() -> impl Strategy<Value = GoneReason> {
 }
 
 fn entry() -> impl Strategy<Value = StandingEntry> {
-    (claim_id(), owner(), any::<u64>(), duration())
-        .prop_map(|(claim, owner, token, since)| StandingEntry { claim, owner, token, since })
+    (claim_id(), owner(), any::<u64>(), duration(), option::of(duration())).prop_map(
+        |(claim, owner, token, since, unbeaten)| StandingEntry {
+            claim,
+            owner,
+            token,
+            since,
+            unbeaten,
+        },
+    )
 }
 
 fn claim_answer() -> impl Strategy<Value = ClaimAnswer> {

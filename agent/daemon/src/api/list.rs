@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::response::Response;
+use futures_util::{StreamExt as _, stream};
 use tenure_bounds::Globs;
 use tenure_core::model::{Page, Resource};
 use tenure_wire::{DEFAULT_TENANT, Kind, List, Problem};
@@ -16,10 +17,14 @@ use super::server::Connected;
 use super::standing::standing_of;
 use super::validate::{quote, scope, visible};
 
-/// Most resources of a page.
-const LISTED_MAX: usize = 100;
+/// Names that are asked for at once.
+const NAMES_MAX: usize = 100;
 /// Pages of names that are asked for at most: a store with much else in it has few names in each.
-const NAME_PAGES_MAX: usize = 32;
+const NAME_PAGES_MAX: usize = 64;
+/// Standings that are asked for at once: one is answered while the next are on their way.
+const ASKED_MAX: usize = 64;
+/// A page has no more once it has so many holders and waiters.
+const ENTRIES_MAX: usize = 4096;
 
 /// `[?kind=…][&glob=…][&tenant=…][&limit=…][&cursor=…]`.
 pub(super) struct ListQuery {
@@ -51,7 +56,7 @@ impl Query for ListQuery {
         let tenant = pairs.take("tenant");
         tenant.as_deref().map_or(Ok(()), |tenant| scope("tenant", tenant))?;
         let Paged { limit, cursor } = Paged::from_pairs(&mut pairs)?;
-        let page = Page { after: cursor.map(Into::into), limit: limit.min(LISTED_MAX) };
+        let page = Page { after: cursor.map(Into::into), limit };
         Ok(ListQuery { kind, glob, tenant, page })
     }
 }
@@ -63,7 +68,7 @@ impl Query for ListQuery {
         ("kind" = Option<Kind>, Query, description = "Only this kind"),
         ("glob" = Option<String>, Query, description = "Only names that it matches; `*` also covers slashes"),
         ("tenant" = Option<String>, Query, description = "The tenant; default for root and the agent's own user all of them, for others `default`"),
-        ("limit" = Option<u32>, Query, minimum = 1, maximum = 1000, description = "How many resources; at most about 100"),
+        ("limit" = Option<u32>, Query, minimum = 1, maximum = 1000, description = "How many resources, about; fewer where many hold or wait"),
         ("cursor" = Option<String>, Query, description = "The `cursor` of the page before"),
     ),
     responses(
@@ -87,26 +92,30 @@ pub(super) async fn list(
             && context.check_reading(&peer, resource).is_ok()
     };
     let _turn = context.long.turn(peer.uid).await;
-    let limit = page.limit;
-    let mut names: HashSet<Resource> = HashSet::new();
-    let mut after = page.after;
+    let Page { mut after, limit } = page;
+    let mut met: HashSet<Resource> = HashSet::new();
+    let mut resources = Vec::new();
+    let (mut entries, mut unread) = (0, None);
     for _ in 0..NAME_PAGES_MAX {
-        let page = Page { after, limit: limit - names.len() };
-        let (resources, next) = context.heart.resources(connection.caller(), page).await?;
-        names.extend(resources.into_iter().filter(is_wanted));
-        after = next;
-        if after.is_none() || names.len() >= limit {
-            break;
+        let page = Page { after, limit: NAMES_MAX.min(limit) };
+        let (names, next) = context.heart.resources(connection.caller(), page).await?;
+        let names = names.into_iter().filter(&is_wanted).filter(|name| met.insert(name.clone()));
+        let standings = names.map(|name| standing_of(&context, &connection, name));
+        let mut standings = stream::iter(standings.collect::<Vec<_>>()).buffer_unordered(ASKED_MAX);
+        while let Some(standing) = standings.next().await {
+            match standing {
+                Ok(standing) if standing.holding + standing.waiting > 0 => {
+                    entries += standing.holders.len() + standing.waiters.len();
+                    resources.push(standing);
+                }
+                Ok(_) => {}
+                // Somebody may have put something else in its key: that hides nothing else.
+                Err(refused) => unread = unread.or(Some(refused)),
+            }
         }
-    }
-    let mut resources = Vec::with_capacity(names.len());
-    let mut unread = None;
-    for resource in names {
-        match standing_of(&context, &connection, resource).await {
-            Ok(standing) if standing.holding + standing.waiting > 0 => resources.push(standing),
-            Ok(_) => {}
-            // Somebody may have put something else in its key: that hides nothing else.
-            Err(refused) => unread = unread.or(Some(refused)),
+        after = next;
+        if after.is_none() || resources.len() >= limit || entries >= ENTRIES_MAX {
+            break;
         }
     }
     if let Some(refused) = unread.filter(|_| resources.is_empty()) {

@@ -63,7 +63,7 @@ pub(super) async fn register(
         context.heart.register(caller, ask, program).await?;
     let page = context.about.pages.join(session.to_string());
     if !resumed && is_missing(&page) {
-        let release = Release { session: session.0, hold: None, exit_status: None };
+        let release = Release { session: session.0, hold: None, exit_status: None, stopped: None };
         context.heart.release(later, release).await?;
         return Err(no_room("it would have no page"));
     }

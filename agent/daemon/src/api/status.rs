@@ -89,6 +89,7 @@ pub(super) async fn status(
             last_error: probe.health.last_error,
             last_error_ms: probe.health.last_error_at.map(|at| ms(now.since(at))),
             beat_lateness: probe.lateness,
+            latency: probe.latency,
         },
         sessions: view.visible,
         total: view.total,

@@ -14,7 +14,7 @@ use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::oneshot;
 
 use super::handle::{Backlog, StreamItem};
-use super::lateness::Lateness;
+use super::latency::Timing;
 use super::watches::Watches;
 use crate::telemetry::{Metrics, Recorder, Repeats};
 
@@ -43,7 +43,7 @@ pub(super) struct Effects {
     pub(super) watches: Watches,
     /// The callers of registrations in this turn, whose processes may be watched.
     pub(super) registrants: HashMap<Ticket, Caller>,
-    pub(super) lateness: Lateness,
+    pub(super) timing: Timing,
     pub(super) recorder: Recorder,
     pub(super) metrics: Arc<Metrics>,
     pub(super) page_errors: Repeats,
@@ -116,7 +116,7 @@ impl Effects {
     /// Logs and counts.
     pub(super) fn note(&mut self, note: &Note) {
         if let Note::Beat { late } = note {
-            self.lateness.note(*late);
+            self.timing.lateness.note(*late);
         }
         self.recorder.note(note);
     }

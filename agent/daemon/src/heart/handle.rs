@@ -12,7 +12,7 @@ use tenure_core::model::ClaimId;
 use tenure_core::time::Boottime;
 use tenure_host::peer::Caller;
 use tenure_stores::{Examination, Health};
-use tenure_wire::{Event, LatenessStatus};
+use tenure_wire::{Event, LatencyStatus, LatenessStatus};
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot};
 use uuid::Uuid;
@@ -48,6 +48,8 @@ pub struct Probe {
     pub health: Health,
     /// How late beats were sent.
     pub lateness: LatenessStatus,
+    /// The upstream's latency of the last minutes; nothing where nothing was asked.
+    pub latency: Option<LatencyStatus>,
     /// How many sessions there are.
     pub sessions: u64,
     /// How many holds there are, by kind, each held, in jeopardy and waiting.

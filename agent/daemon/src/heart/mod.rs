@@ -7,6 +7,7 @@
 mod budget;
 mod effects;
 mod handle;
+mod latency;
 mod lateness;
 mod looking;
 mod requests;

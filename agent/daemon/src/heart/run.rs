@@ -28,7 +28,7 @@ use tokio::sync::mpsc;
 
 use super::effects::Effects;
 use super::handle::Inbox;
-use super::lateness::Lateness;
+use super::latency::Timing;
 use super::looking::{Rhythm, give_way};
 use super::shell::{Shell, Woken};
 use super::spawn::Control;
@@ -103,7 +103,7 @@ impl Run {
             undelivered: Vec::new(),
             watches,
             registrants: HashMap::new(),
-            lateness: Lateness::default(),
+            timing: Timing::default(),
             recorder: Recorder::new(Arc::clone(&parts.metrics)),
             metrics: parts.metrics,
             page_errors: Repeats::new(),

@@ -119,9 +119,10 @@ impl Shell {
                 let (sessions, holds) = (keeper.count_sessions(), keeper.count_holds());
                 self.effects.metrics.set_present(sessions, &holds);
                 self.effects.metrics.set_upstream_state(health.state);
-                let lateness = self.effects.lateness.status();
+                let lateness = self.effects.timing.lateness.status();
+                let latency = self.effects.timing.latency.status(now);
                 // A caller that has gone wants no answer.
-                let _ = reply.send(Probe { health, lateness, sessions, holds });
+                let _ = reply.send(Probe { health, lateness, latency, sessions, holds });
             }
             Message::EndQuarantine(reply) => {
                 // A caller that has gone wanted it all the same.
@@ -184,7 +185,12 @@ impl turn::Shell for Shell {
             },
         };
         if let Report::Answer { sent_at, result, .. } = &report {
-            let took = clock::now().since(*sent_at);
+            let now = clock::now();
+            let took = now.since(*sent_at);
+            // An upstream in the agent itself takes no time to answer.
+            if !self.upstream.shares_journal() {
+                self.effects.timing.latency.note(now, took);
+            }
             self.effects.metrics.upstream_answered(took, result.as_ref().err());
         }
         Some(report)

@@ -142,7 +142,7 @@ mod tests {
             last_error_at: None,
             grants_nothing: None,
         };
-        Probe { health, lateness: Default::default(), sessions: 12, holds }
+        Probe { health, lateness: Default::default(), latency: None, sessions: 12, holds }
     }
 
     #[test]

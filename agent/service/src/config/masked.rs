@@ -1,4 +1,4 @@
-//! What of a wrong URL can be shown: all that a typing error may be in, and never the password.
+//! A wrong URL as it can be shown: all that a typing error may be in, and never the password.
 
 /// Parameters of a URL that are no secrets.
 const OPEN: [&str; 2] = ["db", "sentinel_user"];

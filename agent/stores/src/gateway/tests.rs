@@ -149,8 +149,8 @@ fn requests_come_back_as_they_were() {
 }
 
 fn answers() -> Vec<(Operation, Answer)> {
-    let entry =
-        StandingEntry { claim: ClaimId(Uuid::from_u128(5)), owner: owner(), token: 9, since: TTL };
+    let claim = ClaimId(Uuid::from_u128(5));
+    let entry = StandingEntry { claim, owner: owner(), token: 9, since: TTL, unbeaten: Some(TTL) };
     let holder = Some(entry.clone());
     let standing = UpstreamStanding {
         limit: Some(2),

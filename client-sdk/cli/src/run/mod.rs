@@ -25,7 +25,7 @@ use tenure::client::{CallError, Client};
 use tenure::page::{boottime_ns, check_clock};
 use tenure::wire::{
     self, Acquire, Acquired, Attributes, Code, DEFAULT_PROJECT, HoldView, Kind, LimitChanged,
-    Register, Registered, Wait,
+    Register, Registered, Release, Wait,
 };
 use tokio::time::timeout;
 use uuid::Uuid;
@@ -251,10 +251,11 @@ async fn refuse_to_wait_for_itself(
 async fn give_back(client: &Client, session: Uuid, tether: Tether, ending: &Ending) {
     if tether == Tether::Child || ending.left_nothing {
         // A refusal means that there is nothing left to give back.
-        let status = i32::from(child::exit_code(ending.status));
+        let exit_status = Some(i32::from(child::exit_code(ending.status)));
+        let release = Release { session, hold: None, exit_status, stopped: ending.why };
         let _answer = timeout(RELEASE_MAX, async {
-            // An agent of an earlier version refuses the status.
-            match client.release_after(session, status).await {
+            // An agent of an earlier version refuses what it does not know.
+            match client.give_back(&release).await {
                 Err(_) => client.release(session, None).await,
                 released => released,
             }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 use tenure::client::{Client, EventStream};
 use tenure::page::boottime_ns;
-use tenure::wire::Acquired;
+use tenure::wire::{Acquired, Stopped};
 
 use self::attachment::{Attachment, Heard};
 use self::hold::Hold;
@@ -48,6 +48,8 @@ pub(super) struct Ending {
     pub(super) status: ExitStatus,
     /// It was stopped because of its hold.
     pub(super) stopped: bool,
+    /// The reason, if its hold was not lost before: of a loss the agent knows.
+    pub(super) why: Option<Stopped>,
     /// Nothing that it left behind still holds on to the tether.
     pub(super) left_nothing: bool,
     /// Kept open to the end: the hold must not end before the caller says so.
@@ -64,6 +66,7 @@ pub(super) struct Watch<'a> {
     attachment: Attachment,
     hold: Hold,
     stage: Stage,
+    why_stopped: Option<Stopped>,
 }
 
 /// The reason for which the watch woke up.
@@ -90,6 +93,7 @@ impl<'a> Watch<'a> {
             attachment: Attachment::new(client, tether),
             hold: Hold::new(acquired, validity),
             stage: Stage::Running,
+            why_stopped: None,
             orders,
         }
     }
@@ -110,7 +114,8 @@ impl<'a> Watch<'a> {
             self.processes.signal(Signal::SIGKILL);
         }
         let (status, left_nothing) = self.processes.finish()?;
-        Ok(Ending { status, stopped, left_nothing, stream: self.attachment.into_stream() })
+        let (why, stream) = (self.why_stopped, self.attachment.into_stream());
+        Ok(Ending { status, stopped, why, left_nothing, stream })
     }
 
     async fn watch(&mut self, signals: &mut Signals) -> io::Result<()> {
@@ -268,7 +273,7 @@ impl<'a> Watch<'a> {
     }
 
     /// Says, once, what happens to the command and why.
-    fn warn(&self) {
+    fn warn(&mut self) {
         if self.stage != Stage::Running {
             return;
         }
@@ -281,6 +286,7 @@ impl<'a> Watch<'a> {
             (None | Some("max_hold"), Some(max_hold)) if self.max_hold_is_over() => {
                 let max_hold = humantime::format_duration(max_hold);
                 say(&format!("{what}: --max-hold {max_hold} is over: {fate}"));
+                self.why_stopped = Some(Stopped::MaxHold);
             }
             (Some("stalled"), _) if let Some(progress) = self.orders.progress => {
                 let progress = humantime::format_duration(progress);
@@ -294,6 +300,7 @@ impl<'a> Watch<'a> {
                 say(&format!("{what}: the hold was lost ({reason}): {fate}"));
             }
             (None, _) => {
+                self.why_stopped = Some(Stopped::NotRenewed);
                 let left =
                     Duration::from_nanos(self.hold.valid_until.saturating_sub(boottime_ns()));
                 let left = crate::failure::brief(left);

@@ -1,6 +1,7 @@
 //! `tenure doctor`: what is wrong, and the way out.
 
 mod host;
+mod latency;
 
 use std::fmt::Write;
 
@@ -11,7 +12,7 @@ use tenure::wire::{
 };
 
 use super::answer;
-use super::status::{micros, upstream_look, word};
+use super::status::{lateness, upstream_look, word};
 use super::table::{Look, visible};
 use crate::args::DoctorArgs;
 use crate::exit;
@@ -47,6 +48,8 @@ pub(crate) async fn doctor(args: &DoctorArgs, client: &Client) -> Result<u8, Fai
             checks.push(upstream(&status.upstream));
             checks.extend(examination(answer(client, client.doctor()).await));
             checks.push(beats(status));
+            let latency = status.upstream.latency.as_ref();
+            checks.extend(latency.map(|it| latency::latency(it, super::when::now())));
             checks.push(page(client).await);
         }
         Err(CallError::TimedOut { .. }) => checks.push(host::silence(client.path()).await),
@@ -189,8 +192,7 @@ fn said(error: &CallError) -> String {
 
 fn beats(status: &Status) -> Check {
     let beats = &status.upstream.beat_lateness;
-    let (half, most) = (micros(beats.p50_us), micros(beats.p999_us));
-    let detail = format!("half at most {half} late, 999 of 1000 at most {most}");
+    let detail = lateness(beats);
     if beats.p999_us <= LATENESS_MAX_US {
         Check::ok("beats", detail)
     } else if beats.p50_us <= LATENESS_MAX_US || beats.beats < BEATS_MIN {
@@ -277,6 +279,7 @@ unknown  page            gone
     fn late_beats_are_a_warning() {
         let mut status = status();
         assert_eq!(beats(&status).verdict, Verdict::Ok);
+        assert_eq!(beats(&status).detail, "9 sent, late by p50 1 µs, worst 9 µs");
         assert_eq!(version(&status).verdict, Verdict::Warning);
         let remedy = |status: &Status| {
             let check = beats(status);

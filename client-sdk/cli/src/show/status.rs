@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tenure::client::Client;
-use tenure::wire::{Status, UpstreamState, UpstreamStatus};
+use tenure::wire::{LatenessStatus, Status, UpstreamState, UpstreamStatus};
 use tokio::time::sleep;
 
 use super::ask;
@@ -100,19 +100,7 @@ fn render(status: &Status, choice: &Choice<'_>, screen: Screen) -> String {
             upstream.last_error_ms.map(|ms| format!(", {} ago", brief(Duration::from_millis(ms))));
         line(format!("          last error{}: {}", ago.unwrap_or_default(), visible(error)));
     }
-    let beats = &upstream.beat_lateness;
-    line(format!(
-        "beats     {} sent, late by p50 {}{}, worst {}",
-        beats.beats,
-        micros(beats.p50_us),
-        // Fewer than a thousand have no such part.
-        if beats.beats < 1_000 {
-            String::new()
-        } else {
-            format!(", p99.9 {}", micros(beats.p999_us))
-        },
-        micros(beats.max_us)
-    ));
+    line(format!("beats     {}", lateness(&upstream.beat_lateness)));
     line(format!(
         "all users {}, {}, {} waiting",
         counted(agent.sessions, "session"),
@@ -146,6 +134,17 @@ pub(super) fn word(value: &impl serde::Serialize) -> String {
         Ok(serde_json::Value::String(word)) => word,
         _ => "?".to_owned(),
     }
+}
+
+/// Count and lateness of the beats.
+pub(super) fn lateness(beats: &LatenessStatus) -> String {
+    // Fewer than a thousand have no such part.
+    let rare = match beats.beats {
+        0..1_000 => String::new(),
+        _ => format!(", p99.9 {}", micros(beats.p999_us)),
+    };
+    let (sent, p50, worst) = (beats.beats, micros(beats.p50_us), micros(beats.max_us));
+    format!("{sent} sent, late by p50 {p50}{rare}, worst {worst}")
 }
 
 pub(super) fn micros(us: u64) -> String {

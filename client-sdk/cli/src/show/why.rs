@@ -181,8 +181,10 @@ fn held(holder: &Holder, now: SystemTime) -> String {
     }
     let began = now.checked_sub(since).unwrap_or(SystemTime::UNIX_EPOCH);
     let (began, since) = (super::when::local(began), brief(since));
+    let beat = holder.last_beat_ms.map(|ago| brief(Duration::from_millis(ago)));
+    let beat = beat.map(|ago| format!(", last beat {ago} ago")).unwrap_or_default();
     let (name, host, token) = (visible(&holder.name), visible(&holder.host), holder.token);
-    format!("by {name} on {host} since {began}, for {since} (token {token})")
+    format!("by {name} on {host} since {began}, for {since}{beat} (token {token})")
 }
 
 /// Its process, as far as anybody knows it.

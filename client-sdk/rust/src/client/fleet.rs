@@ -6,7 +6,7 @@ use super::{CALL_DEADLINE, CallError, Client};
 use crate::wire;
 
 /// Resources that are asked for at once.
-const LIST_LIMIT: &str = "100";
+const LIST_LIMIT: &str = "1000";
 
 impl Client {
     /// The last changes of who holds a resource, from every host, newest first.

@@ -153,22 +153,16 @@ impl Client {
     ///
     /// [`CallError`]; `session_unknown`, `session_lost`.
     pub async fn release(&self, session: Uuid, hold: Option<Uuid>) -> Result<bool, CallError> {
-        let release = wire::Release { session, hold, exit_status: None };
+        let release = wire::Release { session, hold, exit_status: None, stopped: None };
         self.give_back(&release).await
     }
 
-    /// Ends the session of a command that has ended with that status, or with 128 + the signal that killed it, for
-    /// the history.
+    /// Gives back, and says for the history how it came to that; false if there was nothing to give back.
     ///
     /// # Errors
     ///
     /// [`CallError`]; `session_unknown`, `session_lost`.
-    pub async fn release_after(&self, session: Uuid, status: i32) -> Result<bool, CallError> {
-        let release = wire::Release { session, hold: None, exit_status: Some(status) };
-        self.give_back(&release).await
-    }
-
-    async fn give_back(&self, release: &wire::Release) -> Result<bool, CallError> {
+    pub async fn give_back(&self, release: &wire::Release) -> Result<bool, CallError> {
         let reply = self
             .transport
             .post::<wire::Released>("/v1/release", release, Repeat::Harmless, Some(CALL_DEADLINE))

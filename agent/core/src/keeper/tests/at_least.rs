@@ -76,6 +76,7 @@ fn a_release_is_answered_at_once_and_the_hold_is_kept() {
             session: scene.session,
             hold: Some(scene.hold),
             exit_status: None,
+            stopped: None,
         };
         let ticket = scene.bench.ask(ALICE, Request::Release(release));
         let Some(Ok(Reply::Released(Released { released: true, kept_ms: Some(kept_ms) }))) =

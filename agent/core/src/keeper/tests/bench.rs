@@ -166,7 +166,7 @@ impl Bench {
     }
 
     pub(super) fn release(&mut self, session: Uuid, hold: Option<Uuid>) -> Result<bool, Refusal> {
-        let release = tenure_wire::Release { session, hold, exit_status: None };
+        let release = tenure_wire::Release { session, hold, exit_status: None, stopped: None };
         let ticket = self.ask(ALICE, Request::Release(release));
         match self.reply(ticket) {
             Some(Ok(Reply::Released(it))) => Ok(it.released),

@@ -128,8 +128,12 @@ fn sessions_of_many_waiters_that_end_together_cost_what_their_waiters_cost() {
     let claims = crowd.bench.claims;
     let (steps, _) = crowd.cost(|bench| {
         for session in ending {
-            let release =
-                Request::Release(tenure_wire::Release { session, hold: None, exit_status: None });
+            let release = Request::Release(tenure_wire::Release {
+                session,
+                hold: None,
+                exit_status: None,
+                stopped: None,
+            });
             bench.say(Quota::default(), ALICE, release);
         }
         bench.settle();

@@ -226,7 +226,12 @@ fn another_user_finds_no_such_session() {
     for request in [
         Request::Beat(session),
         Request::Checkpoint(session),
-        Request::Release(tenure_wire::Release { session, hold: None, exit_status: None }),
+        Request::Release(tenure_wire::Release {
+            session,
+            hold: None,
+            exit_status: None,
+            stopped: None,
+        }),
         Request::Lookup(session),
     ] {
         let ticket = bench.ask(super::bench::MALLORY, request);

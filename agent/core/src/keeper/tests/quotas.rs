@@ -123,7 +123,7 @@ fn one_user_leaves_long_pages_for_others() {
     register(ALICE, 80).unwrap();
     let of_all = Limit::Slots { uid: ALICE, asked: SLOTS + 50, taken: 380, full: Full::All(388) };
     assert_eq!(register(ALICE, 50), Err(Refusal::Limit(of_all)));
-    let release = Release { session: one, hold: None, exit_status: None };
+    let release = Release { session: one, hold: None, exit_status: None, stopped: None };
     bench.ask(MALLORY, Request::Release(release));
     let register = Register { holds: Some(SLOTS + 300), ..Register::default() };
     let ticket = bench.ask(MALLORY, Request::Register(register, Default::default()));

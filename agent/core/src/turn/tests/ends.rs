@@ -49,6 +49,7 @@ fn the_end_of_a_session_with_many_holds_takes_several_turns_and_is_one_event() {
             session,
             hold: None,
             exit_status: None,
+            stopped: None,
         }));
         rig.take();
         assert!(rig.host.replies.is_empty(), "it has not ended yet");
@@ -129,6 +130,7 @@ fn holds_that_guarded_work_has_kept_go_in_several_turns() {
             session,
             hold: None,
             exit_status: None,
+            stopped: None,
         }));
         end_by_turns(&mut rig, |rig| rig.keeper.count_sessions() == 0);
         end_by_turns(&mut rig, |rig| rig.host.reports.is_empty() && !rig.turn.has_more());

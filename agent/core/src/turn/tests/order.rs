@@ -19,6 +19,7 @@ fn nothing_is_told_before_the_journal_and_the_pages_and_calls_leave_after_both()
         session,
         hold: Some(hold),
         exit_status: None,
+        stopped: None,
     }));
     rig.acquire(session, "y");
     rig.take();

@@ -36,7 +36,12 @@ fn what_a_message_costs_does_not_depend_on_how_many_wait() {
         first.get_or_insert(waiter);
     }
     let release = |session| {
-        crate::keeper::Request::Release(Release { session, hold: None, exit_status: None })
+        crate::keeper::Request::Release(Release {
+            session,
+            hold: None,
+            exit_status: None,
+            stopped: None,
+        })
     };
     let last = rig.register(json!({"tether": "process"}));
     assert!(work_of(&mut rig, acquire(last)) < EACH_MAX, "one more waits");

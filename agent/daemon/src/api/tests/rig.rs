@@ -262,7 +262,8 @@ async fn beat(mut inbox: Inbox, notes: mpsc::UnboundedSender<Noted>, beats: Arc<
                     grants_nothing: None,
                 };
                 let lateness = Default::default();
-                let probe = Probe { health, lateness, sessions: 0, holds: [[0; 3]; 4] };
+                let probe =
+                    Probe { health, lateness, latency: None, sessions: 0, holds: [[0; 3]; 4] };
                 if beats.load(Ordering::Relaxed) {
                     let _ = reply.send(probe);
                 } else {

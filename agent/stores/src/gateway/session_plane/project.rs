@@ -99,7 +99,7 @@ impl Session {
         let name = self.agent_identity.clone().unwrap_or_default();
         let owner = Owner { session: SessionId(session), host: host.into(), name };
         let (token, since) = (self.token().unwrap_or(0), Duration::ZERO);
-        StandingEntry { claim: ClaimId(claim), owner, token, since }
+        StandingEntry { claim: ClaimId(claim), owner, token, since, unbeaten: None }
     }
 }
 

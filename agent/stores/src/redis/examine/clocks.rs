@@ -17,8 +17,6 @@ use crate::redis::layout::{About, Layout, hyphenated};
 
 /// Looks at the server's clock; the median counts.
 const LOOKS: usize = 5;
-/// A round trip above this is felt by whoever acquires, µs.
-const ROUND_TRIP_MAX_US: u64 = 50_000;
 /// Clocks that differ by less are good enough to order waiters by, µs.
 const SKEW_MAX_US: u64 = 2_000_000;
 /// No program reserves a permit for longer without a beat, s; the package's default is 180.
@@ -93,16 +91,10 @@ fn median<T: Ord + Copy + Default>(values: impl Iterator<Item = T>) -> T {
     values.get(values.len() / 2).copied().unwrap_or_default()
 }
 
+/// A few looks say nothing of how it goes: who asks judges by the answers of the last minutes.
 fn latency(round_trip_us: u64) -> Check {
-    let detail = format!("a round trip takes {}", brief(round_trip_us));
-    if round_trip_us <= ROUND_TRIP_MAX_US {
-        return Check::ok(names::LATENCY, detail);
-    }
-    Check::warning(
-        names::LATENCY,
-        format!("{detail}; every grant takes at least as long"),
-        "use a server that is nearer, or see whether it is overloaded; keep ttls far above it",
-    )
+    let detail = format!("a round trip takes {} at the moment", brief(round_trip_us));
+    Check::ok(names::LATENCY, detail)
 }
 
 /// The agent itself never compares clocks; programs that write the keys themselves do.
@@ -274,10 +266,9 @@ mod tests {
     }
 
     #[test]
-    fn a_server_far_away_is_a_warning() {
-        assert_eq!(latency(49_000).verdict, Verdict::Ok);
-        assert_eq!(latency(80_000).verdict, Verdict::Warning);
-        assert!(latency(80_000).detail.contains("80.0 ms"));
+    fn a_few_looks_are_told_and_not_judged() {
+        assert_eq!(latency(80_000).verdict, Verdict::Ok);
+        assert_eq!(latency(80_000).detail, "a round trip takes 80.0 ms at the moment");
     }
 
     #[test]

@@ -72,7 +72,8 @@ pub(super) fn limit(value: Value) -> Result<Option<u32>, ReplyError> {
 }
 
 /// A holder or waiter: its claim (or for other programs what they are known by), its session, host
-/// and name as far as they are known, the token, and for how long, µs.
+/// and name as far as they are known, the token, for how long, µs, and where it is told for how long nobody has renewed
+/// it, ms.
 pub(super) fn entry(value: Value) -> Result<StandingEntry, ReplyError> {
     let mut items = Items::of(value)?;
     let value = text(items.next())?;
@@ -89,5 +90,6 @@ pub(super) fn entry(value: Value) -> Result<StandingEntry, ReplyError> {
         },
         token: count(items.next())?,
         since: Duration::from_micros(count(items.next())?),
+        unbeaten: count_if_any(items.next())?.map(Duration::from_millis),
     })
 }

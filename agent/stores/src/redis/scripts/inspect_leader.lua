@@ -8,7 +8,7 @@
 local holder = redis.call('GET', KEYS[1])
 local holders = {}
 if holder then
-  holders[1] = entry(holder, read_record(ARGV[1] .. holder))
+  holders[1] = holder_entry(holder, read_record(ARGV[1] .. holder))
 end
 local waiters, waiting = waiters_of(KEYS[2], KEYS[3], ARGV[1], tonumber(ARGV[2]))
 return { false, holders, waiters, {}, false, redis.call('PTTL', KEYS[1]), #holders, waiting, 0 }

@@ -9,6 +9,7 @@ local lease = read_lease(KEYS[1])
 local holders, left, times = {}, -1, {}
 if lease then
   holders[1] = lease_entry(lease)
+  holders[1][7] = unbeaten(lease)
   times = { lease.ttl, lease.grace, unbeaten(lease) }
   left = lease.in_grace and lease.left or lease.left - lease.grace
 end

@@ -14,7 +14,7 @@ local master = read_master(main, claim_key, ARGV[1])
 clear_master(claim_key, master, project, channel)
 local holders = {}
 if master.session then
-  holders[1] = master_entry(master, sessions)
+  holders[1] = master.claim and holder_entry(master.claim, master.record) or master_entry(master, sessions)
 end
 
 -- Of a project with more sessions than are named some are, and no more are looked at; mostly the same

@@ -11,11 +11,11 @@ local s = {
 local first, count = tonumber(ARGV[2]), tonumber(ARGV[3])
 local last = first + count - 1
 
-local function entries(members, is_overdue)
+local function entries(members, is_overdue, entry_of)
   local found = {}
   for _, member in ipairs(members) do
     if not is_overdue(member) then
-      found[#found + 1] = entry(member, record_of(s, member))
+      found[#found + 1] = entry_of(member, record_of(s, member))
     end
   end
   return found
@@ -37,5 +37,5 @@ local function live(set, scores)
   return redis.call('ZCARD', set) - #redis.call('ZRANGEBYSCORE', scores, '-inf', string.format('%.17g', now_s))
 end
 
-return { limit, entries(holders, runs_out(s.main)), entries(waiters, runs_out(s.hb)), {},
+return { limit, entries(holders, runs_out(s.main), holder_entry), entries(waiters, runs_out(s.hb), entry), {},
   more and last + 1 or -1, false, live(s.main, s.main), live(s.waiting, s.hb), 0 }

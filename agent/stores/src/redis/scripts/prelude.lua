@@ -7,7 +7,7 @@ end
 -- A claim's record, or nil. `gone` says why it ended; without a `token` it waits.
 local function read_record(key)
   local f = redis.call('HMGET', key, 'r', 'gone', 'token', 'ttl', 'top', 'session', 'limit', 'notified',
-    'host', 'name', 'granted', 'since', 'priority', 'place', 'agent')
+    'host', 'name', 'granted', 'since', 'priority', 'place', 'agent', 'beaten')
   if not f[1] and not f[2] then
     return nil
   end
@@ -15,7 +15,7 @@ local function read_record(key)
     key = key, r = f[1], gone = f[2], token = tonumber(f[3]), ttl = tonumber(f[4]) or 0,
     top = tonumber(f[5]), session = f[6], limit = tonumber(f[7]), notified = f[8], host = f[9],
     name = f[10], granted = tonumber(f[11]), since = tonumber(f[12]), priority = tonumber(f[13]),
-    place = f[14], agent = f[15],
+    place = f[14], agent = f[15], beaten = tonumber(f[16]),
   }
 end
 
@@ -51,6 +51,10 @@ end
 -- Returns whether what the record is about is to expire `ttl` ms from now.
 local function beat_record(record, ttl)
   local top = record.top or record.ttl
+  if ttl < top then
+    -- The rest of the longer ttl does not tell when this one was.
+    redis.call('HSET', record.key, 'beaten', whole(now_ms))
+  end
   if ttl < top and redis.call('PTTL', record.key) - KEEP > ttl then
     return false
   end
@@ -133,4 +137,16 @@ local function entry(value, record)
       math.max(0, now_us - since) }
   end
   return { value, false, false, false, 0, 0 }
+end
+
+-- The same for a holder, and for how long nobody has renewed it, ms: each of these is at least that, and one is it.
+local function holder_entry(value, record)
+  local told = entry(value, record)
+  if record and record.token and not record.gone then
+    local longest = math.max(record.ttl, record.top or 0)
+    local unbeaten = longest + KEEP - redis.call('PTTL', record.key)
+    unbeaten = math.min(unbeaten, math.floor((now_us - (record.granted or now_us)) / 1000))
+    told[7] = math.max(0, math.min(unbeaten, now_ms - (record.beaten or 0)))
+  end
+  return told
 end
