@@ -45,10 +45,10 @@ impl Example {
 #[test]
 fn leaders_take_over_term_after_term() {
     let agent = Agent::start();
-    let mut first = Example::start(&agent, "leader", &[]);
+    let mut first = Example::start(&agent, "campaign", &[]);
     let told = first.line();
     assert!(told.starts_with("I lead, with the fencing token "), "{told}");
-    let mut second = Example::start(&agent, "leader", &[]);
+    let mut second = Example::start(&agent, "campaign", &[]);
     until("the second to wait", || agent.counts().2 == 1);
     agent.http().post("/v1/revoke", &json!({"kind": "leader", "name": "nightly"})).json(200);
     assert!(second.line().starts_with("I lead"));

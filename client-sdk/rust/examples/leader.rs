@@ -1,20 +1,14 @@
-//! One host does the work, term after term. `cargo run -p tenure --example leader` on each.
+//! One host does the work. `cargo run -p tenure --example leader` on each.
 
-async fn lead(token: u64) {
+async fn clean_up(token: u64) {
     println!("I lead, with the fencing token {token}");
-    std::future::pending().await
 }
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let session = tenure::Agent::connect().await?.session().name("example").open().await?;
-    let mut campaign = session.leader("nightly").campaign();
-    while let Some(term) = campaign.next().await {
-        let hold = term?;
-        // Dropped the moment the lead is lost.
-        if let Err(lost) = hold.guard(lead(hold.token())).await {
-            eprintln!("{lost}");
-        }
-    }
+    let session = tenure::Agent::connect().await?.session().open().await?;
+    let hold = session.leader("nightly").acquire().await?;
+    hold.guard(clean_up(hold.token())).await?; // dropped the moment the lock is lost
+    hold.release().await?;
     Ok(())
 }
