@@ -7,7 +7,6 @@ pub mod embedded;
 pub mod gateway;
 pub mod journal;
 pub mod keyring;
-#[cfg(feature = "postgres")]
 pub mod postgres;
 pub mod redis;
 pub mod relay;

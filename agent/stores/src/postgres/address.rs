@@ -1,11 +1,10 @@
 //! Connections to a Postgres: dialing, signing in, and whether the server is fit.
 
 use std::future::poll_fn;
-use std::path::PathBuf;
 use std::pin::{Pin, pin};
-use std::time::Duration;
 
 use rustls::pki_types::InvalidDnsNameError;
+use tenure_wire::Check;
 use tokio_postgres::config::SslMode;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::tls::{MakeTlsConnect, TlsConnect};
@@ -13,13 +12,13 @@ use tokio_postgres::{AsyncMessage, Client, Config, Error, NoTls};
 use tokio_postgres_rustls_improved::MakeRustlsConnect;
 
 use super::connection::{Connection, words};
+use super::settings::{PostgresAccess, PostgresServer};
 use super::wire::Wire;
-use super::{feed, schema};
+use super::{examine, feed, schema};
 use crate::remote::stream;
 use crate::remote::{
     ConnectError, ConnectionHints, Connector, Dialed, Endpoint, Peer, Pump, Purpose, Server,
 };
-use crate::settings::secret::Secret;
 use crate::settings::tls::Trust;
 
 /// The name of the server, for people.
@@ -28,35 +27,6 @@ pub(super) const POSTGRES: &str = "Postgres";
 const VERSION_MIN: i32 = 150_000;
 /// A statement that takes so many times a call's deadline is ended by the server: nobody waits for it.
 const STATEMENT_TIMES: u32 = 4;
-
-/// How to find the server.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum PostgresServer {
-    Tcp {
-        host: String,
-        port: u16,
-    },
-    /// The directory of its sockets, and the port that is part of the socket's name.
-    Unix {
-        directory: PathBuf,
-        port: u16,
-    },
-}
-
-/// Everything that it takes to get in.
-#[derive(Debug, Clone)]
-pub struct PostgresAccess {
-    pub server: PostgresServer,
-    /// `None` for plain TCP and Unix sockets.
-    pub tls: Option<Trust>,
-    pub user: String,
-    pub password: Option<Secret>,
-    pub database: String,
-    /// From the wish to connect to a server that has let us in.
-    pub connect_timeout: Duration,
-    /// From a call to its answer.
-    pub timeout: Duration,
-}
 
 /// The address of a Postgres, and the credentials for it.
 #[derive(Debug)]
@@ -328,5 +298,9 @@ impl Connector for Address {
             }
         };
         ConnectError::within(self.access.timeout, &peer, "looking whether it is there", look).await
+    }
+
+    async fn examine(&self, connection: Connection, checks: &mut Vec<Check>) {
+        examine::look(connection, checks).await;
     }
 }

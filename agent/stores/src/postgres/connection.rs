@@ -11,7 +11,7 @@ use tokio_postgres::{Client, Error, Row};
 use super::statements::{Operation, Statements};
 use crate::remote;
 
-pub(super) type Line = remote::LineOf<super::Postgres>;
+pub(super) type Line = remote::LineOf<super::store::Postgres>;
 pub(super) type Parameters<'a> = &'a [&'a (dyn ToSql + Sync)];
 
 /// A connection to a server that was found fit. Calls on it are sent at once, and answered in their order.

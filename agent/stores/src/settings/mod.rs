@@ -5,6 +5,7 @@
 
 pub mod secret;
 pub mod tls;
+pub mod url;
 pub mod value;
 
 use std::cell::RefCell;
@@ -21,11 +22,11 @@ use uuid::Uuid;
 use self::secret::{Credentials, Secret};
 use crate::journal::{self, Disk, Journal, LedgerError, SavedKeeper};
 use crate::keyring::Keyring;
-use crate::{Upstream, embedded, gateway, redis};
+use crate::{Upstream, embedded, gateway, postgres, redis};
 
 /// Default settings of every kind of store. The first one is the upstream if no URL is given.
-const KINDS: [fn() -> Box<dyn Settings>; 3] =
-    [embedded::settings, redis::settings, gateway::settings];
+const KINDS: [fn() -> Box<dyn Settings>; 4] =
+    [embedded::settings, redis::settings, postgres::settings, gateway::settings];
 
 /// The rule that a value broke.
 pub type Refusal = String;

@@ -1,5 +1,6 @@
 //! A Postgres through its whole client, by the corpus's clock.
 
+mod planted;
 mod server;
 
 use std::cell::RefCell;
@@ -16,15 +17,15 @@ use crate::stores::Store;
 /// Upkeep runs when something is due. Hints are not looked at.
 pub(crate) const IN_TIME: Store = Store {
     name: "postgres",
-    faults: &[],
-    open: |_| Box::new(Client::new(PostgresInstallation::start(true))),
+    faults: &planted::NAMES,
+    open: |fault| Box::new(Client::new(PostgresInstallation::start(true, fault))),
 };
 
 /// Upkeep is done on the way of the next request.
 pub(crate) const LATE: Store = Store {
     name: "postgres-late",
     faults: &[],
-    open: |_| Box::new(Client::new(PostgresInstallation::start(false))),
+    open: |_| Box::new(Client::new(PostgresInstallation::start(false, None))),
 };
 
 const ALLOWANCES: [Allowance; 5] = [
@@ -42,8 +43,8 @@ struct PostgresInstallation {
 }
 
 impl PostgresInstallation {
-    fn start(keeps_time: bool) -> PostgresInstallation {
-        PostgresInstallation { server: RefCell::new(Server::start()), keeps_time }
+    fn start(keeps_time: bool, fault: Option<&str>) -> PostgresInstallation {
+        PostgresInstallation { server: RefCell::new(Server::start(fault)), keeps_time }
     }
 }
 

@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use tempfile::TempDir;
-use tenure_harness::{POSTGRES_PORT, Postgres};
+use tenure_harness::{POSTGRES_PORT, Postgres, until};
 use tenure_stores::postgres::{PostgresAccess, PostgresServer, sql};
 use tokio::runtime::{Builder, Runtime};
 use tokio_postgres::{Client, NoTls};
 
+use super::planted::planted;
 use crate::redis::{Clock, EPOCH_US};
 
 /// The deadline of a client's connection and of its calls. Not a measure of speed.
@@ -31,8 +32,8 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// Starts one with nothing in it but the schema.
-    pub(super) fn start() -> Server {
+    /// Starts one with nothing in it but the schema, with a fault if one is named.
+    pub(super) fn start(fault: Option<&str>) -> Server {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let clock = Clock::build(folder.path(), EPOCH_US);
         open_for_all(folder.path());
@@ -47,7 +48,7 @@ impl Server {
             config.host_path(server.dir()).port(POSTGRES_PORT).user("postgres");
             let (client, connection) = config.connect(NoTls).await.expect("it lets us in");
             tokio::spawn(connection);
-            client.batch_execute(&sql()).await.expect("the schema can be made");
+            client.batch_execute(&planted(sql(), fault)).await.expect("the schema can be made");
             client
         });
         Server { runtime, client, clock, server, _folder: folder }
@@ -84,8 +85,10 @@ impl Server {
         panic!("there is no end to what is due");
     }
 
+    /// Waits until they have ended: one that is on its way out may carry out what it gives no answer to.
     pub(super) fn break_connections(&self) {
-        self.runtime.block_on(self.client.batch_execute(OTHERS)).expect("they can be ended");
+        let others = || self.runtime.block_on(self.client.query(OTHERS, &[]));
+        until("the end of all connections", || others().expect("they can be ended").is_empty());
     }
 
     pub(super) fn wipe(&self) {

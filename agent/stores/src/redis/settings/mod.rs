@@ -3,7 +3,6 @@
 mod section;
 mod url;
 
-use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -12,31 +11,7 @@ pub use section::{Section, settings};
 use super::layout::Layout;
 use crate::settings::secret::Secret;
 use crate::settings::tls::Trust;
-
-/// As whom to sign in.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Login {
-    /// The ACL user; `None` for the default user.
-    pub user: Option<String>,
-    /// Its password; `None` for a server that wants none.
-    pub password: Option<Secret>,
-}
-
-/// A host and a port.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
-    /// A name or an IP address, IPv6 without brackets.
-    pub host: String,
-    /// The port.
-    pub port: u16,
-}
-
-impl fmt::Display for Place {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Place { host, port } = self;
-        if host.contains(':') { write!(f, "[{host}]:{port}") } else { write!(f, "{host}:{port}") }
-    }
-}
+pub use crate::settings::url::{Login, Place};
 
 /// How to find the server.
 #[derive(Debug, Clone, PartialEq, Eq)]

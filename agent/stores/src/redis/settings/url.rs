@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use super::{Login, Place, RedisServer};
 use crate::settings::Refusal;
 use crate::settings::secret::Secret;
+use crate::settings::url::{decoded, encoded, login_shown, part, parts, place};
 
 /// The default port of Redis.
 const PORT: u16 = 6379;
@@ -13,10 +14,6 @@ const PORT: u16 = 6379;
 const SENTINEL_PORT: u16 = 26_379;
 /// Most Sentinels; each costs its share of the time to connect.
 const SENTINELS_MAX: usize = 16;
-/// Longest name of a host, see RFC 1035.
-const HOST_MAX: usize = 253;
-/// Longest user, password, master or path, bytes.
-const PART_MAX: usize = 4096;
 /// Highest database that Redis can be configured to have.
 const DB_MAX: u32 = i32::MAX.unsigned_abs();
 
@@ -80,63 +77,6 @@ impl RedisUrl {
     }
 }
 
-fn login_shown(login: &Login) -> String {
-    let user = login.user.as_deref().map(encoded).unwrap_or_default();
-    match &login.password {
-        Some(_) => format!("{user}:***@"),
-        None if user.is_empty() => user,
-        None => format!("{user}@"),
-    }
-}
-
-/// The parts of a URL after its scheme.
-struct Parts<'a> {
-    login: Login,
-    hosts: &'a str,
-    /// With its slash.
-    path: &'a str,
-    parameters: Vec<(&'a str, String)>,
-}
-
-fn parts(rest: &str) -> Result<Parts<'_>, Refusal> {
-    let rest = rest.strip_prefix("//").ok_or("must have // after the scheme")?;
-    if rest.contains('#') {
-        return Err("must have no # in it; in a password it is written %23".to_owned());
-    }
-    let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
-    let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
-    let (login, hosts) = match authority.rsplit_once('@') {
-        Some((login, hosts)) => (user_and_password(login)?, hosts),
-        None => (Login::default(), authority),
-    };
-    let mut parameters: Vec<(&str, String)> = Vec::new();
-    for parameter in query.split('&').filter(|parameter| !parameter.is_empty()) {
-        let (key, value) = parameter.split_once('=').unwrap_or((parameter, ""));
-        if parameters.iter().any(|(other, _)| *other == key) {
-            return Err("must have each parameter after ? once only".to_owned());
-        }
-        parameters.push((key, decoded("a parameter after ?", value)?));
-    }
-    Ok(Parts { login, hosts, path, parameters })
-}
-
-impl Parts<'_> {
-    /// Takes a parameter out.
-    fn parameter(&mut self, key: &str) -> Option<String> {
-        let at = self.parameters.iter().position(|(other, _)| *other == key)?;
-        Some(self.parameters.swap_remove(at).1)
-    }
-
-    /// Refuses parameters that nobody knows.
-    fn no_more(&self, known: &str) -> Result<(), Refusal> {
-        if self.parameters.is_empty() {
-            Ok(())
-        } else {
-            Err(format!("must have no parameters after ?{known}; a ? in a password is written %3F"))
-        }
-    }
-}
-
 fn tcp(rest: &str, tls: bool) -> Result<RedisUrl, Refusal> {
     let parts = parts(rest)?;
     parts.no_more("")?;
@@ -195,50 +135,6 @@ fn sentinel(rest: &str, tls: bool) -> Result<RedisUrl, Refusal> {
     Ok(RedisUrl { server, tls, login: parts.login, db: db(number)? })
 }
 
-fn user_and_password(text: &str) -> Result<Login, Refusal> {
-    let (user, password) = match text.split_once(':') {
-        Some((user, password)) => (user, Some(password)),
-        None => (text, None),
-    };
-    let user =
-        (!user.is_empty()).then(|| part("the user", decoded("the user", user)?)).transpose()?;
-    let password = password
-        .map(|password| part("the password", decoded("the password", password)?).map(Secret::new))
-        .transpose()?;
-    if user.is_none() && password.is_none() {
-        return Err("must have a user or a password before the @".to_owned());
-    }
-    Ok(Login { user, password })
-}
-
-fn place(text: &str, default: u16) -> Result<Place, Refusal> {
-    const RULE: &str = "must have a host after the //, with or without a port from 1 to 65535; an \
-                        IPv6 address stands in brackets; / @ : in a password are written %2F %40 %3A";
-    let split = match text.strip_prefix('[') {
-        Some(rest) => rest.split_once(']').map(|(host, rest)| (host, rest.strip_prefix(':'), rest)),
-        None => {
-            let (host, port) = text.split_once(':').map_or((text, None), |(h, p)| (h, Some(p)));
-            Some((host, port, ""))
-        }
-    };
-    let Some((host, port, rest)) = split else { return Err(RULE.to_owned()) };
-    let is_good = match text.starts_with('[') {
-        true => host.parse::<std::net::Ipv6Addr>().is_ok() && (rest.is_empty() || port.is_some()),
-        false => {
-            let good = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
-            (1..=HOST_MAX).contains(&host.len()) && host.chars().all(good)
-        }
-    };
-    let port = match port {
-        Some(port) => port.parse().ok().filter(|port| *port > 0),
-        None => Some(default),
-    };
-    match port {
-        Some(port) if is_good => Ok(Place { host: host.to_owned(), port }),
-        _ => Err(RULE.to_owned()),
-    }
-}
-
 fn db(text: &str) -> Result<u32, Refusal> {
     if text.is_empty() {
         return Ok(0);
@@ -246,54 +142,6 @@ fn db(text: &str) -> Result<u32, Refusal> {
     let digits = text.bytes().all(|byte| byte.is_ascii_digit());
     let number = text.parse().ok().filter(|db| digits && *db <= DB_MAX);
     number.ok_or_else(|| format!("must have the number of a database, 0 to {DB_MAX}, at its end"))
-}
-
-/// A part that was decoded, if it is one that can be sent.
-fn part(what: &str, text: String) -> Result<String, Refusal> {
-    if text.is_empty() || text.len() > PART_MAX || text.contains(char::is_control) {
-        return Err(format!(
-            "must have 1 to {PART_MAX} bytes without control characters for {what}"
-        ));
-    }
-    Ok(text)
-}
-
-/// Takes %XX back, see RFC 3986.
-fn decoded(what: &str, text: &str) -> Result<String, Refusal> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((&byte, after)) = rest.split_first() {
-        rest = after;
-        if byte != b'%' {
-            bytes.push(byte);
-            continue;
-        }
-        let digit = |at: usize| char::from(*after.get(at)?).to_digit(16);
-        let value =
-            digit(0).zip(digit(1)).and_then(|(high, low)| u8::try_from(16 * high + low).ok());
-        let Some(value) = value else {
-            return Err(format!(
-                "must have two hexadecimal digits after each % in {what}; % itself is %25"
-            ));
-        };
-        bytes.push(value);
-        rest = &after[2..];
-    }
-    String::from_utf8(bytes).map_err(|_| format!("must have UTF-8 for {what}"))
-}
-
-/// With %XX for whatever would not come back the same.
-fn encoded(text: &str) -> String {
-    let mut encoded = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-._~/".contains(&byte) {
-            encoded.push(char::from(byte));
-        } else {
-            // Writing to a String cannot fail.
-            let _ = write!(encoded, "%{byte:02X}");
-        }
-    }
-    encoded
 }
 
 #[cfg(test)]

@@ -1,0 +1,136 @@
+//! URLs of a Postgres, a part of those that libpq reads. No refusal quotes any part of one.
+
+use std::path::PathBuf;
+
+use super::PostgresServer;
+use crate::settings::Refusal;
+use crate::settings::url::{Login, Place, decoded, encoded, login_shown, part, parts, place};
+
+/// The default port of Postgres.
+const PORT: u16 = 5432;
+
+/// The address of a Postgres, as written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct PostgresUrl {
+    pub(super) server: PostgresServer,
+    /// Over TCP, unless `sslmode=disable` says otherwise: libpq's default would go on without it.
+    pub(super) tls: bool,
+    pub(super) user: String,
+    pub(super) login: Login,
+    pub(super) database: String,
+}
+
+impl PostgresUrl {
+    /// Reads what follows the scheme and its colon; `None` for another scheme.
+    pub(super) fn parse(scheme: &str, rest: &str) -> Option<Result<PostgresUrl, Refusal>> {
+        matches!(scheme, "postgres" | "postgresql").then(|| read(rest))
+    }
+
+    /// The URL with *** in place of the password.
+    pub(super) fn shown(&self) -> String {
+        let PostgresUrl { server, tls, login, database, .. } = self;
+        let (user, database) = (login_shown(login), encoded(database));
+        match server {
+            PostgresServer::Tcp { host, port } => {
+                let place = Place { host: host.clone(), port: *port };
+                let mode = if *tls { "" } else { "?sslmode=disable" };
+                format!("postgres://{user}{place}/{database}{mode}")
+            }
+            PostgresServer::Unix { directory, port } => {
+                let directory = encoded(&directory.display().to_string());
+                format!("postgres://{user}/{database}?host={directory}&port={port}")
+            }
+        }
+    }
+}
+
+fn read(rest: &str) -> Result<PostgresUrl, Refusal> {
+    let mut parts = parts(rest)?;
+    let login = parts.login.clone();
+    let Some(user) = login.user.clone() else {
+        return Err("must name the role to sign in as, as postgres://ROLE@HOST/DATABASE".to_owned());
+    };
+    let database = match parts.path.strip_prefix('/').unwrap_or_default() {
+        "" => user.clone(),
+        name => part("the database", decoded("the database", name)?)?,
+    };
+    let mode = parts.parameter("sslmode");
+    let (directory, port) = (parts.parameter("host"), parts.parameter("port"));
+    parts.no_more(" but sslmode, and host and port of a Unix socket")?;
+    let mut tls = match mode.as_deref() {
+        None | Some("require" | "verify-full") => true,
+        Some("disable") => false,
+        Some(_) => {
+            let rule = "must have disable or verify-full for sslmode; without it, TLS is used over TCP and \
+                        the certificate is checked";
+            return Err(rule.to_owned());
+        }
+    };
+    let server = match directory {
+        None if port.is_some() => {
+            return Err("must have the port after the host, as HOST:PORT".to_owned());
+        }
+        None => {
+            let Place { host, port } = place(parts.hosts, PORT)?;
+            PostgresServer::Tcp { host, port }
+        }
+        Some(directory) if parts.hosts.is_empty() && directory.starts_with('/') => {
+            tls = false;
+            let directory = PathBuf::from(part("host", directory)?);
+            let port = port.map_or(Some(PORT), |port| port.parse().ok());
+            let port = port.ok_or("must have a port from 1 to 65535")?;
+            PostgresServer::Unix { directory, port }
+        }
+        Some(_) => {
+            let rule = "must have the directory of a socket for host, and then no other host, as \
+                        postgres://ROLE@/DATABASE?host=/run/postgresql";
+            return Err(rule.to_owned());
+        }
+    };
+    Ok(PostgresUrl { server, tls, user, login, database })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read_back(url: &str) -> PostgresUrl {
+        let (scheme, rest) = url.split_once(':').unwrap();
+        PostgresUrl::parse(scheme, rest).unwrap().unwrap()
+    }
+
+    #[test]
+    fn urls_are_read_and_shown_without_passwords() {
+        for (url, shown) in [
+            ("postgres://me@db/app", "postgres://me@db:5432/app"),
+            ("postgresql://me:hunter2@db:6000", "postgres://me:***@db:6000/me"),
+            ("postgres://me@[::1]/a%2Fb?sslmode=verify-full", "postgres://me@[::1]:5432/a/b"),
+            ("postgres://me@db/app?sslmode=disable", "postgres://me@db:5432/app?sslmode=disable"),
+            (
+                "postgres://me@/app?host=/run/postgresql",
+                "postgres://me@/app?host=/run/postgresql&port=5432",
+            ),
+        ] {
+            assert_eq!(read_back(url).shown(), shown);
+        }
+        assert!(read_back("postgres://me@db").tls);
+        assert!(!read_back("postgres://me@/app?host=/run/postgresql").tls);
+        assert_eq!(PostgresUrl::parse("redis", "//me@db"), None);
+    }
+
+    #[test]
+    fn a_refusal_quotes_nothing() {
+        for (url, expected) in [
+            ("//hunter2", "must name the role"),
+            ("//hunter2:hunter2@", "must have a host"),
+            ("//me:hunter2@db/x?sslmode=prefer", "must have disable or verify-full"),
+            ("//me:hunter2@db/x?options=hunter2", "must have no parameters after ? but sslmode"),
+            ("//me:hunter2@db/x?host=/run", "must have the directory of a socket"),
+            ("//me:hunter2@/x?host=run", "must have the directory of a socket"),
+            ("//me:hunter2@db/x?port=7", "must have the port after the host"),
+        ] {
+            let refusal = PostgresUrl::parse("postgres", url).unwrap().unwrap_err();
+            assert!(refusal.starts_with(expected) && !refusal.contains("hunter2"), "{refusal}");
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! The client of a Postgres, as the driver of remote stores wants it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tenure_core::model::{Answer, ClaimId, Failure, Request, Resource};
+use uuid::Uuid;
+
+use super::address::Address;
+use super::chores::{Chores, Upkeep};
+use super::connection::Line;
+use super::settings::PostgresAccess;
+use super::statements::Operation;
+use super::{connection, feed, perform};
+use crate::remote::{Audience, Backend, Dialer, Driver, Hears, Listening, Verified};
+
+/// A Postgres, shared with others.
+pub struct Postgres(());
+
+impl Postgres {
+    /// Starts to connect. Must be called on the thread, and in the runtime, that will use it.
+    pub fn open(access: PostgresAccess) -> Driver<Postgres> {
+        let timeout = access.timeout;
+        let dialer = Arc::new(Dialer::new(Address::new(access)));
+        Driver::open(&dialer, Postgres(()), Chores::default(), timeout)
+    }
+}
+
+impl Backend for Postgres {
+    type Connector = Address;
+    type Chores = Chores;
+
+    async fn perform(
+        &self,
+        line: &mut Line,
+        request: &Request,
+        floor: u64,
+    ) -> Result<Answer, Failure> {
+        perform::perform(line, request, perform::token(floor)).await
+    }
+
+    async fn listen(&self, line: &mut Line) -> Result<Listening, Failure> {
+        line.sending();
+        let listen = format!("listen {}", feed::CHANNEL);
+        let client = Arc::clone(&line.connection().client);
+        match client.batch_execute(&listen).await {
+            Ok(()) => Ok(Listening { hears: Hears::Everything, refused: None }),
+            Err(error) => Err(Failure::Unknown(connection::words(&error))),
+        }
+    }
+
+    async fn hear(
+        &self,
+        _line: &mut Line,
+        _audiences: &[Audience],
+    ) -> Result<Option<String>, Failure> {
+        // All notifications come over one channel.
+        Ok(None)
+    }
+
+    async fn verify(
+        &self,
+        line: &mut Line,
+        claims: &[(ClaimId, Resource)],
+    ) -> Result<Vec<Verified>, Failure> {
+        let ids: Vec<Uuid> = claims.iter().map(|(claim, _)| claim.0).collect();
+        let rows = connection::rows(line, Operation::Verify, &[&ids]).await?;
+        let found = |is_held: bool| if is_held { Verified::Held } else { Verified::Gone };
+        Ok(rows.iter().map(|row| found(row.get(0))).collect())
+    }
+
+    async fn do_chore(
+        &self,
+        line: &mut Line,
+        _chore: Upkeep,
+        floor: u64,
+    ) -> Result<Option<Duration>, Failure> {
+        let floor = perform::token(floor);
+        let next: Option<i64> = connection::value(line, Operation::Upkeep, &[&floor]).await?;
+        Ok(next.map(|us| Duration::from_micros(u64::try_from(us).unwrap_or(0))))
+    }
+}
