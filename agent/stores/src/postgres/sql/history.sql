@@ -10,7 +10,8 @@ declare
 begin
     -- Two agents may tell of the same change.
     perform pg_advisory_xact_lock(hashtext('tenure.history'));
-    t := tenure.clock();
+    -- In whole ms: changes that two agents tell of within one keep the order in which they were told.
+    t := tenure.clock() / 1000 * 1000;
     for e in select b.* from unnest(p_tenants, p_kinds, p_names, p_claims, p_whats, p_agos, p_entries)
         with ordinality as b (tenant, kind, name, claim, what, ago, entry, number) order by b.number
     loop
