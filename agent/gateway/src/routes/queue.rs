@@ -42,6 +42,8 @@ pub struct Queue {
     next_attempt: u64,
     next_place: u64,
     trouble: Option<Trouble>,
+    /// How many pushes it has taken.
+    delivered: u64,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -53,6 +55,8 @@ pub(super) struct Waiting {
     removed_at: u64,
     /// How often the proxy has refused this.
     pub(super) refusals: u32,
+    /// How many pushes the proxy had taken when this one failed last.
+    failed_after: Option<u64>,
 }
 
 /// A push that has no answer yet.
@@ -74,8 +78,6 @@ struct Probe {
 struct Trouble {
     failures: u32,
     retry_at: Boottime,
-    /// It may have been started again since, and know nothing.
-    forgot: bool,
 }
 
 /// Something to tell the proxy.
@@ -142,7 +144,7 @@ impl Queue {
     /// The connection has ended: the proxy may be started again, and know nothing.
     pub fn lost_connection(&mut self, now: Boottime) {
         if self.trouble.is_none() {
-            self.trouble = Some(Trouble { failures: 0, retry_at: now, forgot: false });
+            self.trouble = Some(Trouble { failures: 0, retry_at: now });
             self.tell_all_again(now);
             self.end_idle_trouble();
         }
@@ -261,31 +263,48 @@ impl Queue {
         if is_probe {
             self.send_overdue_again(now);
         }
+        if outcome == Outcome::Failed {
+            self.failed(now, mailbox, sent.waiting, roll);
+            return None;
+        }
         if !is_answer {
             self.repeat(mailbox, sent.waiting);
-            if outcome == Outcome::Failed {
-                let failures = self.trouble.map_or(0, |trouble| trouble.failures) + 1;
-                let retry_at = now + back_off(failures, roll);
-                self.trouble = Some(Trouble { failures, retry_at, forgot: true });
-            }
             return None;
         }
         let is_delivered = outcome == Outcome::Delivered;
+        self.delivered += u64::from(is_delivered);
         let is_removal = matches!(state, State::Removed(_));
         if is_delivered && is_removal && !self.wanted.contains_key(&mailbox) {
             self.told.remove(&mailbox);
         }
-        if self.trouble.take().is_some_and(|trouble| trouble.forgot) {
-            self.tell_all_again(now);
-            if matches!((state, self.wanted.get(&mailbox)), (State::Routed(sent), Some(it)) if sent == it)
-            {
-                self.forget(&mailbox);
-            }
-        }
+        self.trouble = None;
         if !is_delivered && !self.waiting.contains_key(&mailbox) {
             self.refused.put(now, mailbox, sent.waiting);
         }
         is_delivered.then(|| now.since(sent.waiting.since))
+    }
+
+    /// A mailbox that fails alone, while others are taken, is no trouble of the proxy's: it counts as refused.
+    fn failed(&mut self, now: Boottime, mailbox: Arc<str>, mut sent: Waiting, roll: u16) {
+        let is_taken_since = |before| before < self.delivered;
+        if sent.refusals > 0 || sent.failed_after.is_some_and(is_taken_since) {
+            match self.waiting.get_mut(&mailbox) {
+                Some(later) => later.failed_after = sent.failed_after,
+                None => self.refused.put(now, mailbox, sent),
+            }
+            return;
+        }
+        let failures = self.trouble.map_or(0, |trouble| trouble.failures) + 1;
+        if failures == 1 {
+            // It may be started again, and know nothing.
+            self.tell_all_again(now);
+        }
+        let retry_at = now + back_off(failures, roll);
+        self.trouble = Some(Trouble { failures, retry_at });
+        sent.failed_after = Some(self.delivered);
+        // Behind all others: those tell whether it fails alone.
+        sent.place = self.place();
+        self.repeat(mailbox, sent);
     }
 
     /// The proxy is fast again: what it was sent while it was slow is sent again.
@@ -336,10 +355,15 @@ impl Queue {
             waiting.removed_at = removed_at;
             return;
         }
-        let place = self.next_place;
-        self.next_place += 1;
+        let place = self.place();
         self.order.insert(place, Arc::clone(&mailbox));
-        self.waiting.insert(mailbox, Waiting { place, since: now, removed_at, refusals: 0 });
+        let waiting = Waiting { place, since: now, removed_at, refusals: 0, failed_after: None };
+        self.waiting.insert(mailbox, waiting);
+    }
+
+    fn place(&mut self) -> u64 {
+        self.next_place += 1;
+        self.next_place
     }
 
     /// Puts a mailbox back to where it was; with what has become of it since.
