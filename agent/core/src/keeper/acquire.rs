@@ -17,7 +17,9 @@ use crate::model::{Claim, ClaimId, Full, Resource, SessionId, Terms, defaults};
 use crate::time::Boottime;
 
 /// How much later a wait ends, at most, so that its end can name the holder.
-const NAMED_WITHIN: Duration = Duration::from_millis(250);
+pub(super) const NAMED_WITHIN: Duration = Duration::from_millis(250);
+/// How often it looks for the answer.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 impl Keeper {
     pub(super) fn acquire(&mut self, now: Boottime, ticket: Ticket, peer: Peer, acquire: Acquire) {
@@ -335,39 +337,54 @@ impl Keeper {
         // Whoever is in the queue upstream was answered.
         let found_taken = stage == Stage::Waiting
             || queue.and_then(|queue| queue.taken_at).is_some_and(|at| asked_at <= at);
-        if found_taken && self.barred(now, session, &resource).is_none() && self.ask_holder(now, id)
-        {
+        let is_barred = self.barred(now, session, &resource).is_some();
+        if found_taken && !is_barred && self.waits_for_holder(now, id, &resource) {
             return;
         }
-        self.wait_over(now, id, found_taken, None);
+        let known = self.queues.get(&resource).and_then(|queue| queue.holder.known(now));
+        let holder = known.map(|entry| Box::new(self.holder_for(session, &entry)));
+        self.wait_over(now, id, found_taken, holder);
     }
 
-    /// Asks who has what a caller waited for in vain. It is told so if the answer comes soon.
-    fn ask_holder(&mut self, now: Boottime, id: ClaimId) -> bool {
-        let Some(hold) = self.holds.get_mut(&id) else { return false };
-        if hold.caller.out_of_patience.is_some() || hold.caller.tickets.is_empty() {
+    /// True if the end of a wait waits for the answer of who has the resource. All whose waits end together share a
+    /// question.
+    fn waits_for_holder(&mut self, now: Boottime, id: ClaimId, resource: &Resource) -> bool {
+        let Some(hold) = self.holds.get_mut(&id).filter(|it| !it.caller.tickets.is_empty()) else {
+            return false;
+        };
+        let Some(queue) = self.queues.get_mut(resource) else { return false };
+        let since = *hold.caller.out_of_patience.get_or_insert(now);
+        if queue.holder.is_answered(now) || since + NAMED_WITHIN <= now {
             return false;
         }
-        hold.caller.out_of_patience = Some(now);
-        let due = Some(now + NAMED_WITHIN);
+        let due = Some((now + LOOK_AGAIN).min(since + NAMED_WITHIN));
         self.timers.set(&mut hold.caller.patience, Timer::Patience(id), due);
-        let request = model::Request::Inspect(hold.claim.resource.clone());
-        self.ask(request, Call::HolderOfWait(id));
+        if queue.holder.is_to_be_asked(now) {
+            self.ask(
+                model::Request::Inspect(resource.clone()),
+                Call::HolderOfWait(id, resource.clone()),
+            );
+        }
         true
     }
 
+    /// Who asked is told at once, all others soon after: they may be thousands.
     pub(super) fn holder_of_wait_answered(
         &mut self,
         now: Boottime,
         id: ClaimId,
-        result: &Result<Answer, Failure>,
+        resource: &Resource,
+        result: Result<Answer, Failure>,
     ) {
-        let Some(hold) = self.holds.get(&id).filter(|hold| !hold.is_held()) else { return };
         let holder = match result {
-            Ok(Answer::Standing(standing)) => standing.holders.first(),
+            Ok(Answer::Standing(standing)) => standing.holders.into_iter().next(),
             Ok(_) | Err(_) => None,
         };
-        let holder = holder.map(|entry| Box::new(self.holder_for(hold.session(), entry)));
+        if let Some(queue) = self.queues.get_mut(resource) {
+            queue.holder.answered(holder.clone());
+        }
+        let Some(hold) = self.holds.get(&id).filter(|hold| !hold.is_held()) else { return };
+        let holder = holder.map(|entry| Box::new(self.holder_for(hold.session(), &entry)));
         self.wait_over(now, id, true, holder);
     }
 

@@ -25,8 +25,8 @@ pub(super) enum Call {
     Standing(Ticket, Peer, Resource),
     /// For a caller that tried once while others of this agent wait, with the session it tried for.
     Contended(Ticket, SessionId, Resource),
-    /// For the callers of a wait whose time is over.
-    HolderOfWait(ClaimId),
+    /// For the callers of waits whose time is over; the first of those waits.
+    HolderOfWait(ClaimId, Resource),
     /// For those who watch it.
     Watch(Resource),
     Routes(Ticket),

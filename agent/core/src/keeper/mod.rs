@@ -274,7 +274,9 @@ impl Keeper {
             Call::Watch(resource) => self.watch_answered(now, &resource, result),
             Call::Routes(ticket) => self.routes_answered(ticket, result),
             Call::Resources(ticket) => self.resources_answered(ticket, result),
-            Call::HolderOfWait(id) => self.holder_of_wait_answered(now, id, &result),
+            Call::HolderOfWait(id, resource) => {
+                self.holder_of_wait_answered(now, id, &resource, result);
+            }
             Call::Losers(revoking) => self.losers_answered(*revoking, result),
             Call::Revoke(revoking) => self.revoke_answered(*revoking, result),
             Call::RevokeOne => {}

@@ -9,6 +9,7 @@ use std::time::Duration;
 use tenure_wire::Wait;
 
 use super::Keeper;
+use super::acquire::NAMED_WITHIN;
 use super::beats::on_grid;
 use super::calls::{Call, Renewed};
 use super::hold::{Hold, Stage};
@@ -44,6 +45,42 @@ pub(super) struct LocalQueue {
     pub(super) error: Option<UpstreamError>,
     /// Those without a place in the store's queue; see [`super::refused`].
     pub(super) refused: Queue<Place>,
+    pub(super) holder: NamedHolder,
+}
+
+/// Who has a resource, as the upstream said for the ends of waits.
+#[derive(Debug, Default)]
+pub(super) struct NamedHolder {
+    asked_at: Option<Boottime>,
+    /// `None` until it is answered.
+    answer: Option<Option<StandingEntry>>,
+}
+
+impl NamedHolder {
+    /// True if the upstream has to be asked, which counts as done then.
+    pub(super) fn is_to_be_asked(&mut self, now: Boottime) -> bool {
+        if self.is_recent(now) {
+            return false;
+        }
+        (self.asked_at, self.answer) = (Some(now), None);
+        true
+    }
+
+    pub(super) fn answered(&mut self, holder: Option<StandingEntry>) {
+        self.answer = Some(holder);
+    }
+
+    pub(super) fn is_answered(&self, now: Boottime) -> bool {
+        self.is_recent(now) && self.answer.is_some()
+    }
+
+    pub(super) fn known(&self, now: Boottime) -> Option<StandingEntry> {
+        self.answer.clone().flatten().filter(|_| self.is_recent(now))
+    }
+
+    fn is_recent(&self, now: Boottime) -> bool {
+        self.asked_at.is_some_and(|at| at + NAMED_WITHIN > now)
+    }
 }
 
 impl LocalQueue {
@@ -56,6 +93,7 @@ impl LocalQueue {
             taken_at: None,
             error: None,
             refused: Queue::default(),
+            holder: NamedHolder::default(),
         }
     }
 

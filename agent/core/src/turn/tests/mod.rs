@@ -84,7 +84,11 @@ impl Shell for Host {
     }
 
     fn submit(&mut self, call: CallId, request: Request) {
-        self.done.push(if matches!(request, Request::Renew(_)) { "renewal" } else { "call" });
+        self.done.push(match request {
+            Request::Renew(_) => "renewal",
+            Request::Inspect(_) => "look",
+            _ => "call",
+        });
         if let Request::Renew(beats) = &request {
             self.beaten += beats.len();
         }
