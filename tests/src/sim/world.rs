@@ -77,6 +77,9 @@ pub(super) struct World {
     pub(super) inherited: BTreeMap<StreamId, u64>,
 }
 
+/// A turn that takes longer is told apart from the lateness of other hosts, which stand still meanwhile.
+const LONG_TURN: Duration = Duration::from_millis(10);
+
 /// Runs a seed to its end, or to the first violation.
 pub fn run(seed: u64, options: &Options) -> Outcome {
     let mut world = World::new(seed, options);
@@ -92,7 +95,10 @@ pub fn run(seed: u64, options: &Options) -> Outcome {
             world.finish();
             break;
         }
+        let from = world.core.now;
+        let works = if let Happening::Turn(host) = happening { Some(host) } else { None };
         world.happen(happening);
+        world.stood_still(from, works);
         world.core.judge_moments(world.upstream.moments());
     }
     if world.core.step >= STEPS_MAX {
@@ -186,6 +192,18 @@ impl World {
         self.core.after(storm + calm, Happening::Farewell);
         self.core.after(storm + calm + LAST_ORDERS, Happening::LastOrders);
         self.core.after(storm + calm + settle, Happening::Finish);
+    }
+
+    /// A long turn of one host, as when an agent with thousands of calls stops, is no fault of the others.
+    fn stood_still(&mut self, from: TrueTime, works: Option<usize>) {
+        let to = self.core.now;
+        if to.since(from) < LONG_TURN {
+            return;
+        }
+        for agent in self.agents.iter().filter(|agent| Some(agent.host) != works) {
+            let clock = agent.machine.clock;
+            self.core.checks.beats.interrupted(agent.host, clock.at(from), clock.at(to));
+        }
     }
 
     fn happen(&mut self, happening: Happening) {

@@ -31,7 +31,9 @@ impl BeatsInTime {
         if list.len() == INTERRUPTIONS_MAX {
             list.remove(0);
         }
-        list.push((from, to));
+        // In order, so that those that overlap count once.
+        let place = list.partition_point(|(earlier, _)| *earlier <= from);
+        list.insert(place, (from, to));
     }
 
     /// The clock of that host begins anew.
@@ -71,7 +73,6 @@ impl BeatsInTime {
         }
         let due = now.before(late);
         let interruptions = self.interruptions.get(host).map_or(&[][..], Vec::as_slice);
-        // Overlapping interruptions, such as a pause within a sleep, count once.
         let mut stood_still = Duration::ZERO;
         let mut counted_to = due;
         for (from, to) in interruptions {
@@ -102,8 +103,8 @@ mod tests {
         let mut beats = BeatsInTime::default();
         assert!(beats.sent(at(1000), 0, Duration::from_millis(50)).is_ok());
         assert!(beats.sent(at(1000), 0, Duration::from_millis(51)).is_err());
-        beats.interrupted(0, at(100), at(600));
         beats.interrupted(0, at(300), at(500));
+        beats.interrupted(0, at(100), at(600));
         assert!(beats.sent(at(610), 0, Duration::from_millis(540)).is_ok());
         assert!(beats.sent(at(610), 0, Duration::from_millis(580)).is_err());
     }
