@@ -11,7 +11,8 @@ use serde_json::{Map, Value, json};
 use tenure_tests::harness::{Agent, Client, Program, Python, binary, run_to_end};
 
 /// Commands and what they print: the name in `openapi.json`, and what the command adds to it.
-const COMMANDS: [(&str, &str, &[&str]); 9] = [
+const COMMANDS: [(&str, &str, &[&str]); 10] = [
+    ("agents", "Agents", &[]),
     ("doctor", "Diagnosis", &[]),
     ("error", "", &["type", "code", "detail", "exit_status"]),
     ("events", "Events", &["session"]),
@@ -145,6 +146,7 @@ fn what_commands_print_is_as_their_schemas_say() {
         assert_ne!(errors(command, "{}"), [""; 0], "{command}: it allows everything");
     };
     for line in [
+        "agents --json",
         "status --json",
         "status leader/* --json",
         "standing leader role --json",

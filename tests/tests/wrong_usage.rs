@@ -173,6 +173,19 @@ fn what_is_not_there_is_said_with_the_way_out() {
     );
     check(
         &agent,
+        &["--socket", "/etc/passwd", "agents"],
+        69,
+        "agents: /etc/passwd is not a socket: name the agent's own, such as /run/tenured/api.sock; \
+         `tenure socket` finds it",
+    );
+    check(
+        &agent,
+        &["agents", "alpha"],
+        64,
+        "unexpected argument 'alpha' found; see `tenure agents --help`",
+    );
+    check(
+        &agent,
         &["man", "/nowhere/man"],
         1,
         "/nowhere/man/tenure.1: No such file or directory (os error 2); name a directory that there is",

@@ -129,6 +129,7 @@ fn serve(
     let (listener, mut place) = bound.map_err(unavailable)?;
     let policy = SharedPolicy::new(config.policy.clone());
     let filter = log.filter();
+    let own_state = state_dir.clone();
     let given = Given {
         policy: &policy,
         metrics: &metrics,
@@ -183,6 +184,7 @@ fn serve(
     })?;
     if ending == Ending::Stop {
         place.remove();
+        machine::forget_agent_id(&own_state);
     }
     notifier.finish();
     // Nothing that has not ended by now is waited for.

@@ -18,7 +18,9 @@ use super::directory::Directory;
 const APPLICATION: &str = "5f1e1f0c-54e5-4a53-9a1e-7a1de1b1c0de";
 /// In the state directory, of a machine without an id.
 const HOST_ID_NAME: &str = "host-id";
-const HOST_ID_BYTES_MAX: u64 = 64;
+/// In the state directory: the id of its agent.
+const AGENT_ID_NAME: &str = "agent-id";
+const ID_BYTES_MAX: u64 = 64;
 const MACHINE_ID_FILES: [&str; 2] = ["/etc/machine-id", "/var/lib/dbus/machine-id"];
 
 /// The id of this boot: BOOTTIME instants mean something only together with it.
@@ -85,7 +87,7 @@ fn host_id_of(machine_id_files: &[&Path], state_dir: &Directory) -> io::Result<S
     });
     let machine = match given {
         Some(machine) => machine,
-        None => kept_id(state_dir)?,
+        None => kept_id(state_dir, HOST_ID_NAME)?,
     };
     #[expect(clippy::expect_used, reason = "HMAC takes keys of any length")]
     let mut mac = Hmac::<Sha256>::new_from_slice(machine.as_bytes()).expect("a key");
@@ -94,8 +96,20 @@ fn host_id_of(machine_id_files: &[&Path], state_dir: &Directory) -> io::Result<S
     Ok(digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect())
 }
 
-fn kept_id(state_dir: &Directory) -> io::Result<Uuid> {
-    match state_dir.create(HOST_ID_NAME, 0o600) {
+/// The id of the agent with this state directory: random, and kept until [`forget_agent_id`]. Another one each time
+/// where none can be kept.
+pub fn agent_id(state_dir: &Directory) -> Uuid {
+    kept_id(state_dir, AGENT_ID_NAME).unwrap_or_else(|_| Uuid::new_v4())
+}
+
+/// Has the next agent with this state directory be another one: this one has taken its leave.
+pub fn forget_agent_id(state_dir: &Directory) {
+    // One that stays is told of as not seen, until it is forgotten.
+    let _ = state_dir.remove(AGENT_ID_NAME);
+}
+
+fn kept_id(state_dir: &Directory, name: &str) -> io::Result<Uuid> {
+    match state_dir.create(name, 0o600) {
         Ok(mut created) => {
             let id = Uuid::new_v4();
             writeln!(created, "{id}")?;
@@ -104,7 +118,7 @@ fn kept_id(state_dir: &Directory) -> io::Result<Uuid> {
         }
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
             let mut text = String::new();
-            state_dir.read(HOST_ID_NAME, HOST_ID_BYTES_MAX)?.read_to_string(&mut text)?;
+            state_dir.read(name, ID_BYTES_MAX)?.read_to_string(&mut text)?;
             Uuid::try_parse(text.trim()).map_err(io::Error::other)
         }
         Err(error) => Err(error),

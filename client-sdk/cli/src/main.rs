@@ -77,6 +77,7 @@ async fn dispatch(cli: &Cli) -> Result<u8, Failure> {
         Command::Beat => inside::beat(&client).await,
         Command::Socket => show::socket(&client),
         Command::Ls(args) => show::list(args, &client).await,
+        Command::Agents(args) => show::agents(args, &client).await,
         Command::Why(args) => show::why(args, &client).await,
         Command::History(args) => show::history(args, &client).await,
         Command::Events(args) => show::events(args, &client).await,

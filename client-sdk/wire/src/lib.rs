@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod acquire;
+mod agents;
 mod brief;
 mod doctor;
 mod event;
@@ -22,6 +23,7 @@ pub use acquire::{
     Acquire, Acquired, Attributes, HoldState, Kind, LimitChanged, Release, Released, Stopped, Wait,
     Waiting,
 };
+pub use agents::{AgentView, Agents};
 pub use brief::brief;
 pub use doctor::{Check, Diagnosis, Verdict};
 pub use event::{

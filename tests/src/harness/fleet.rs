@@ -1,5 +1,8 @@
 //! Agents of several hosts on one Redis.
 
+use tenure_core::model::{AGENTS_PROJECT, AGENTS_TENANT};
+use tenure_harness::{Contents, Entry};
+
 use super::{Agent, RedisServer, until};
 
 /// Names of hosts, in order.
@@ -48,8 +51,15 @@ pub fn start_agent(host: usize, url: &str, config: &str) -> Agent {
     Agent::setup().upstream(url).config(&config).start()
 }
 
+/// True of what an agent makes itself known with.
+fn is_agent(key: &str, entry: &Entry) -> bool {
+    let is_session = matches!(&entry.contents, Contents::Hash(fields)
+        if fields.get("tenant_id").is_some_and(|tenant| tenant == AGENTS_TENANT));
+    is_session || key.ends_with(&format!(":{AGENTS_TENANT}:{AGENTS_PROJECT}:sessions"))
+}
+
 /// Waits until Redis has nothing of any client: no more than the last token, versions of routing
-/// tables, the caretaker, and what goes by itself: marks of ended claims, where programs poll, and histories.
+/// tables, the caretaker, the agents themselves, and what goes by itself: marks of ended claims, where programs poll, and histories.
 #[track_caller]
 pub fn nothing_is_left(redis: &RedisServer) {
     let mut last = Vec::new();
@@ -57,7 +67,8 @@ pub fn nothing_is_left(redis: &RedisServer) {
         let mut left = redis.dump();
         left.retain(|key, entry| {
             let own = ["tenure:fence", "tenure:routes"].iter().any(|it| key.ends_with(it))
-                || key.starts_with("tenure:caretaker:");
+                || key.starts_with("tenure:caretaker:")
+                || is_agent(key, entry);
             let goes_within = |most| entry.expires_in_ms.is_some_and(|ms| ms <= most);
             let mark = key.contains("tenure:claim:") && goes_within(TOMBSTONE_MS)
                 || key.contains("tenure:queue_turns:") && goes_within(TURNS_MS)

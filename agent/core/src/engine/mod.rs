@@ -153,7 +153,9 @@ impl Engine {
             Request::EndSession { session, .. } => Answer::Ended(self.end_session(now, session)),
             Request::Inspect(resource) => Answer::Standing(self.inspect(now, &resource)),
             Request::Holders(resource) => Answer::Standing(self.holders(now, &resource)),
-            Request::Members { within, listed } => Answer::Members(self.members(&within, listed)),
+            Request::Members { within, listed, page } => {
+                Answer::Members(self.members(now, &within, listed, page.as_ref()))
+            }
             Request::Routes { tenant, name, page } => {
                 Answer::Routes(self.routing_table(&tenant, name.as_deref(), &page))
             }

@@ -1,7 +1,7 @@
 //! Sessions that are announced in a project.
 
 use std::collections::{BTreeMap, HashMap};
-use std::ops::Range;
+use std::ops::{Bound, Range};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,8 +14,8 @@ use super::journal::Entry;
 use super::tombstones::Tombstones;
 use super::{Engine, EngineSettings, Timer};
 use crate::model::{
-    BeatAnswer, Change, GoneReason, Member, Members, Resource, SessionId, SessionRecord, Within,
-    spare,
+    BeatAnswer, Change, GoneReason, Member, Members, Page, Resource, SessionId, SessionRecord,
+    Within, spare,
 };
 use crate::time::Boottime;
 
@@ -76,10 +76,22 @@ impl Sessions {
         })
     }
 
-    /// Those of a project, in the order in which they were announced.
-    fn of(&self, project: &(Arc<str>, Arc<str>)) -> impl Iterator<Item = &SessionRecord> {
-        let members = self.projects.get(project).into_iter().flat_map(BTreeMap::values);
-        members.filter_map(|id| self.record(*id))
+    /// A page of a project's, in the order in which they were announced, and the cursor of the next one.
+    fn page(
+        &self,
+        now: Boottime,
+        project: &(Arc<str>, Arc<str>),
+        page: Option<&Page>,
+    ) -> (Vec<Member>, Option<Arc<str>>) {
+        let Some(members) = self.projects.get(project) else { return Default::default() };
+        let after = page.and_then(|page| page.after.as_ref()?.parse::<u64>().ok());
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let limit = page.map_or(usize::MAX, |page| page.limit.max(1));
+        let mut rest = members.range((from, Bound::Unbounded));
+        let listed: Vec<_> = rest.by_ref().take(limit).collect();
+        let next = rest.next().and(listed.last()).map(|(place, _)| place.to_string().into());
+        let announced = listed.into_iter().filter_map(|(_, id)| self.announced.get(id));
+        (announced.map(|announced| announced.member(now)).collect(), next)
     }
 
     /// All of them, in the order in which they were announced.
@@ -179,7 +191,13 @@ impl Engine {
     }
 
     /// A project's master and its sessions; `None` if the session that is asked about is not there.
-    pub(super) fn members(&self, within: &Within, listed: bool) -> Option<Members> {
+    pub(super) fn members(
+        &self,
+        now: Boottime,
+        within: &Within,
+        listed: bool,
+        page: Option<&Page>,
+    ) -> Option<Members> {
         let (tenant, project) = match within {
             Within::Project { tenant, project } => (tenant.clone(), project.clone()),
             Within::Session(id) => {
@@ -188,10 +206,11 @@ impl Engine {
             }
         };
         let key = (tenant, project);
-        let sessions = listed.then(|| self.sessions.of(&key).map(Member::from).collect());
+        let listed = listed.then(|| self.sessions.page(now, &key, page));
         let (tenant, project) = key;
-        let sessions = sessions.unwrap_or_default();
-        let mut members = Members { tenant, project, master: None, master_claim: None, sessions };
+        let (sessions, next) = listed.unwrap_or_default();
+        let mut members =
+            Members { tenant, project, master: None, master_claim: None, sessions, next };
         if let Some(holder) = self.holder(&members.resource()) {
             members.master = Some(holder.claim.owner.session.to_string().into());
             members.master_claim = Some(holder.claim.id);
@@ -233,14 +252,16 @@ impl Engine {
     }
 }
 
-impl From<&SessionRecord> for Member {
-    fn from(SessionRecord { owner, surface, .. }: &SessionRecord) -> Member {
+impl Announced {
+    fn member(&self, now: Boottime) -> Member {
+        let SessionRecord { owner, surface, .. } = &self.record;
         Member {
             session: owner.session.to_string().into(),
             name: owner.name.clone(),
             surface: surface.clone(),
             host: owner.host.clone(),
             registered_at: None,
+            runs_out: Some(self.expires.since(now)),
         }
     }
 }

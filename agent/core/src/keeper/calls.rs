@@ -37,6 +37,15 @@ pub(super) enum Call {
     /// Changes of who holds what.
     Record,
     History(Ticket),
+    /// The first page of them, or a later one.
+    Agents {
+        ticket: Ticket,
+        is_first: bool,
+    },
+    /// The agent makes itself known …
+    Show,
+    /// … and takes its leave.
+    Hide,
     /// One of several; the last of them answers the caller.
     RevokeOne,
 }

@@ -53,6 +53,7 @@ impl Keeper {
         for item in self.all_beaten() {
             self.due_now(item);
         }
+        self.show_itself(now);
         self.flush_beats();
     }
 
@@ -150,6 +151,7 @@ impl Keeper {
         self.agent.phase = Phase::Stopping;
         self.refuse_blocked();
         self.end_all(now);
+        self.hide_itself();
         self.hurry_records(now);
         self.flush_beats();
     }
@@ -188,6 +190,7 @@ impl Keeper {
                 self.sessions.is_empty()
                     && self.pending.is_only_kept()
                     && self.calls.records.lets_stop()
+                    && self.is_hidden()
             }
         }
     }

@@ -37,6 +37,7 @@ mod map;
 mod missed;
 mod outbox;
 mod pending;
+mod presence;
 mod query;
 mod queue;
 mod refusal;
@@ -72,6 +73,8 @@ pub use map::looked_up;
 use outbox::Outbox;
 pub use pending::PENDING_ENDS_MAX;
 use pending::Pending;
+pub use presence::Presence;
+use presence::Showing;
 use queue::Queues;
 use rand_chacha::ChaCha12Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
@@ -119,6 +122,7 @@ struct Agent {
     /// Beats, and looks at queues, are due on grids that begin so late: agents whose clocks are the same, as those
     /// of all containers of a machine, do not call all at once.
     phase_ms: u64,
+    showing: Showing,
 }
 
 /// The agent's mind.
@@ -145,7 +149,14 @@ impl Keeper {
         let mut random = ChaCha12Rng::from_seed(seed);
         let phase_ms = random.next_u64() % PHASE_MAX_MS;
         Keeper {
-            agent: Agent { phase: Phase::Running, unrecorded: None, woke: None, random, phase_ms },
+            agent: Agent {
+                phase: Phase::Running,
+                unrecorded: None,
+                woke: None,
+                random,
+                phase_ms,
+                showing: Showing::default(),
+            },
             sessions: Sessions::new(now),
             holds: Holds::default(),
             queues: Queues::new(),
@@ -154,7 +165,6 @@ impl Keeper {
             watches: Watches::new(),
             streams: Streams::new(settings.rings_bytes_max),
             calls: Calls::default(),
-
             timers: Timers::default(),
             out: Outbox::default(),
             settings,
@@ -204,7 +214,8 @@ impl Keeper {
 
     /// Takes over bounds and defaults for requests from now on.
     pub fn reload(&mut self, settings: Settings) {
-        self.settings = settings;
+        let presence = self.settings.presence.take();
+        self.settings = Settings { presence, ..settings };
     }
 
     /// True if something is due on which holds depend: until [`Keeper::handle_timeout`] has done
@@ -236,6 +247,7 @@ impl Keeper {
                 Timer::Missed => self.missed_fired(now),
                 Timer::Ends => self.ends_fired(now),
                 Timer::Forget => self.forget_fired(now),
+                Timer::Show => self.show_fired(now),
             }
         }
         self.flush_beats();
@@ -282,6 +294,11 @@ impl Keeper {
             Call::RevokeOne => {}
             Call::Record => self.record_answered(now, &result),
             Call::History(ticket) => self.history_answered(ticket, result),
+            Call::Agents { ticket, is_first } => {
+                self.agents_answered(now, (ticket, is_first), result);
+            }
+            Call::Show => self.show_answered(now, &result),
+            Call::Hide => self.hide_answered(),
         }
         if let Some((tickets, failure)) = awaiting {
             self.checkpoints_answered(now, tickets, failure.as_ref());
@@ -321,6 +338,7 @@ impl Keeper {
             Request::Routes { tenant, name, page } => {
                 self.ask(model::Request::Routes { tenant, name, page }, Call::Routes(ticket));
             }
+            Request::Agents(page) => self.agents(now, ticket, page),
             Request::Status(page) => self.status(now, ticket, peer, page),
             Request::Lookup(session) => self.lookup(ticket, peer, session),
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tenure_wire as wire;
 use uuid::Uuid;
 
-use crate::model::{HistoryEntry, Page, Program, Resource, Revocation, SessionId};
+use crate::model::{AgentSeen, HistoryEntry, Page, Program, Resource, Revocation, SessionId};
 
 /// A request in flight: the shell keeps the way back to the caller under this number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -65,6 +65,8 @@ pub enum Request {
         name: Option<Arc<str>>,
         page: Page,
     },
+    /// `GET /v1/agents`.
+    Agents(Page),
     /// `GET /v1/status`.
     Status(StatusPage),
     /// Asks for what the policy must know of a session before it can judge an acquire.
@@ -165,6 +167,13 @@ pub enum Reply {
     },
     /// To [`Request::Routes`].
     Routes(wire::Routes),
+    /// To [`Request::Agents`].
+    Agents {
+        /// This one first, on the first page.
+        agents: Vec<AgentSeen>,
+        /// The cursor of the next page; `None` after the last.
+        next: Option<Arc<str>>,
+    },
     /// To [`Request::Status`].
     Status(StatusView),
     /// To [`Request::Lookup`].

@@ -6,6 +6,7 @@ use std::time::Duration;
 use tenure_wire::Kind;
 
 use super::ended::REMEMBERED_MAX;
+use super::presence::Presence;
 use crate::model::Share;
 
 /// How long something lives without a beat, and how often it is beaten.
@@ -72,6 +73,8 @@ pub struct Settings {
     pub rings_bytes_max: usize,
     /// Ended holds and sessions that are remembered; read at the start alone.
     pub remembered_max: usize,
+    /// The agent itself, for those who ask which agents there are; read at the start alone. `None` tells of nobody.
+    pub presence: Option<Presence>,
 }
 
 /// Most holds of one user by default: with the longest names and attributes they take 150 MiB.
@@ -151,6 +154,7 @@ impl Default for Settings {
             ring_max: 256,
             rings_bytes_max: 32 * 1024 * 1024,
             remembered_max: REMEMBERED_MAX,
+            presence: None,
         }
     }
 }

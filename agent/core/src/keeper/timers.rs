@@ -47,6 +47,8 @@ pub(super) enum Timer {
     Ends,
     /// The oldest ended hold or session may be forgotten.
     Forget,
+    /// The agent makes itself known again.
+    Show,
 }
 
 /// A deadline that somebody keeps, and the entry of the table that will remind of it.

@@ -1,6 +1,7 @@
 //! The sessions of a project, as its session plane lists them.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tenure_wire::Kind;
@@ -30,6 +31,9 @@ pub struct Members {
     pub master_claim: Option<ClaimId>,
     /// Oldest first; nobody if they were not asked for.
     pub sessions: Vec<Member>,
+    /// The cursor of the next page; `None` after the last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<Arc<str>>,
 }
 
 /// A session of a project.
@@ -41,6 +45,9 @@ pub struct Member {
     pub host: Arc<str>,
     /// When it was announced first, in ISO 8601; `None` from a store that has no calendar.
     pub registered_at: Option<Arc<str>>,
+    /// When it ends unless it is renewed; `None` from a gateway that does not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub runs_out: Option<Duration>,
 }
 
 impl Members {

@@ -3,6 +3,7 @@
 //!
 //! Invariant: nothing here decides anything.
 
+mod agents;
 mod change;
 pub mod defaults;
 mod history;
@@ -17,6 +18,10 @@ pub mod spare;
 #[cfg(test)]
 mod tests;
 
+pub use agents::{
+    AGENTS_PROJECT, AgentFacts, AgentSeen, SHOWN_EVERY, SHOWN_FOR, SHOWN_TEXT_MAX, UNSEEN_AFTER,
+    all_agents, short,
+};
 pub use change::{Change, GrantHint};
 pub use history::{
     Ending, HISTORY_KEPT, HISTORY_MAX, HistoryEntry, Holder, RECORD_MAX, TEXT_BYTES_MAX,
@@ -30,5 +35,7 @@ pub use request::{
     LeaseTimes, Owner, Page, RESOURCES_LISTED_MAX, REVOKED_BY_MAX, Request, Revocation,
     STANDING_LISTED_MAX, SessionRecord, StandingEntry, Subject, TakeOver, Terms, UpstreamStanding,
 };
-pub use resource::{ClaimId, HostId, Resource, SessionId};
+pub use resource::{
+    AGENTS_TENANT, ClaimId, GATEWAYS_TENANT, HostId, Resource, SessionId, is_own_tenant,
+};
 pub use share::{Full, Share};

@@ -157,8 +157,8 @@ pub enum Request {
     /// Every holder, for a caller that takes the resource away from them. Answered by
     /// [`Answer::Standing`]; only the holders count.
     Holders(Resource),
-    /// Answered by [`Answer::Members`]; without `listed` only the master is told of.
-    Members { within: Within, listed: bool },
+    /// Answered by [`Answer::Members`]: the master, and if `listed` a page of the sessions, or all of them.
+    Members { within: Within, listed: bool, page: Option<Page> },
     /// Answered by [`Answer::Routes`].
     Routes {
         tenant: Arc<str>,

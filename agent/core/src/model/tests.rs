@@ -114,11 +114,11 @@ fn request() -> impl Strategy<Value = Request> {
         resource().prop_map(Request::Holders),
         (session_id(), any::<bool>()).prop_map(|(session, listed)| Request::Members {
             within: Within::Session(session),
-            listed
+            listed,
+            page: None,
         }),
-        (text(), text()).prop_map(|(tenant, project)| Request::Members {
-            within: Within::Project { tenant, project },
-            listed: true
+        (text(), text(), option::of(page())).prop_map(|(tenant, project, page)| {
+            Request::Members { within: Within::Project { tenant, project }, listed: true, page }
         }),
         (text(), option::of(text()), page()).prop_map(|(tenant, name, page)| Request::Routes {
             tenant,

@@ -12,8 +12,8 @@ use utoipa::OpenApi;
 use super::context::Context;
 use super::respond::Refused;
 use super::{
-    acquire, answers, beat, checkpoint, doctor, events, health, history, list, log, metrics,
-    openapi, quarantine, register, release, revoke, routes, standing, status, validate,
+    acquire, agents, answers, beat, checkpoint, doctor, events, health, history, list, log,
+    metrics, openapi, quarantine, register, release, revoke, routes, standing, status, validate,
 };
 use crate::telemetry::{Answers, Metrics};
 
@@ -72,6 +72,7 @@ endpoints! {
     GET "/v1/standing" standing::standing;
     GET "/v1/list" list::list;
     GET "/v1/history" history::history;
+    GET "/v1/agents" agents::agents;
     GET "/v1/routes" routes::routes;
     GET "/v1/status" status::status;
     GET "/v1/doctor" doctor::doctor;

@@ -10,6 +10,7 @@
 )]
 
 mod acquire;
+mod agents;
 mod answers;
 mod beat;
 mod bounds;

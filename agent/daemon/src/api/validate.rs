@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use tenure_core::keeper::{BEAT_MIN, Settings};
+use tenure_core::model::is_own_tenant;
 use tenure_wire::page::SLOTS_MAX;
 use tenure_wire::{Acquire, Attributes, Kind, Problem, Register, Wait};
 
@@ -148,6 +149,9 @@ pub(super) fn visible(field: &str, value: &str) -> Checked {
 /// A tenant or project: as [`visible`], without the colon that upstream keys are split at.
 pub(super) fn scope(field: &str, value: &str) -> Checked {
     visible(field, value)?;
+    if field == "tenant" && is_own_tenant(value) {
+        return refuse(field, value, "not one that Tenure keeps for itself", "use another one");
+    }
     if value.contains(':') {
         return refuse(field, value, "no ':', which separates the parts of keys", "use '-' or '/'");
     }

@@ -70,6 +70,9 @@ fn names() {
 fn tenants_and_projects_have_no_colon() {
     assert!(scope("tenant", "a:b").is_err());
     assert!(scope("tenant", "a/b").is_ok());
+    assert!(scope("tenant", "tenure.agents").is_err());
+    assert!(scope("tenant", "tenure.gateways").is_err());
+    assert!(scope("project", "tenure.agents").is_ok());
     assert!(scope("tenant", "").is_err());
 }
 

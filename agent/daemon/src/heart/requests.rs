@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tenure_core::keeper::{Reply, Request, SessionFacts, StatusPage, StatusView};
-use tenure_core::model::{HistoryEntry, Page, Program, Resource, Revocation, SessionId};
+use tenure_core::model::{AgentSeen, HistoryEntry, Page, Program, Resource, Revocation, SessionId};
 use tenure_host::marks::{Stage, mark};
 use tenure_host::peer::Caller;
 use tenure_wire::{
@@ -113,6 +113,19 @@ impl Handle {
             _ => None,
         };
         self.ask(caller, Request::Resources(page), read).await
+    }
+
+    /// A page of the agents of this store, and the cursor of the next one.
+    pub async fn agents(
+        &self,
+        caller: Caller,
+        page: Page,
+    ) -> Result<(Vec<AgentSeen>, Option<Arc<str>>)> {
+        let read = |reply| match reply {
+            Reply::Agents { agents, next } => Some((agents, next)),
+            _ => None,
+        };
+        self.ask(caller, Request::Agents(page), read).await
     }
 
     /// A page of a tenant's leases; with a name, only that one.

@@ -163,6 +163,7 @@ fn is_done_anyway(request: &Request) -> bool {
         | Request::Standing(_)
         | Request::History(_)
         | Request::Resources(_)
+        | Request::Agents(_)
         | Request::Routes { .. }
         | Request::Status(_)
         | Request::Lookup(_) => false,

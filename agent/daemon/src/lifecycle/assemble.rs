@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use tenure_core::keeper::Presence;
 use tenure_core::model::SessionId;
 use tenure_host::directory::{Directory, DirectoryError};
 use tenure_host::page::Pages;
@@ -78,7 +79,15 @@ pub fn assemble(
 ) -> Result<Assembled, AssembleError> {
     let Given { policy, metrics, runtime_dir, state_dir, filter, notifier, processes } = given;
     let boot_id = machine::boot_id()?;
-    let Fitted { limits, settings, buffered_bytes } = means.fit(&config.limits, &config.settings);
+    let Fitted { limits, mut settings, buffered_bytes } =
+        means.fit(&config.limits, &config.settings);
+    let (started, upstream) = (clock::now(), config.stores.upstream());
+    settings.presence = Some(Presence {
+        agent: SessionId(machine::agent_id(&state_dir)),
+        version: env!("CARGO_PKG_VERSION").into(),
+        started,
+        is_shown: upstream.address().is_some(),
+    });
     let parts = PartsMaker {
         opener: Arc::clone(&config.opener),
         settings: settings.clone(),
@@ -89,7 +98,6 @@ pub fn assemble(
         notifier,
         processes,
     };
-    let upstream = config.stores.upstream();
     let guarantee = upstream.guarantee().to_owned();
     let (heart, handle): (Heart, Handle) =
         heart::spawn(buffered_bytes, Arc::clone(metrics), move || parts.make())?;
@@ -117,7 +125,7 @@ pub fn assemble(
         metrics: Arc::clone(metrics),
         log: filter.clone(),
         examining: tokio::sync::Mutex::default(),
-        started: clock::now(),
+        started,
     };
     Ok(Assembled { heart, context: Arc::new(context), guarantee })
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tenure_bounds::{Ask, Bounds, Outside};
 use tenure_core::model::{
-    Beat, Claim, Members, Request, Resource, SessionRecord, Subject, Terms, Within,
+    Beat, Claim, Members, Request, Resource, SessionRecord, Subject, Terms, Within, is_own_tenant,
 };
 use tenure_stores::settings::value::show;
 use tenure_wire::{Kind, Routes};
@@ -23,10 +23,6 @@ pub struct KeyBounds {
     /// Calls in a second; as many beats come on top.
     pub requests_per_second: Option<u32>,
 }
-
-/// The tenant of what gateways keep for themselves in the store, such as the proxies that registered. No caller has a
-/// part in it.
-pub const OWN_TENANT: &str = "tenure.gateways";
 
 /// Something outside of the bounds of a key: the thing with its value, and the bound.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -109,7 +105,7 @@ impl KeyBounds {
 
     /// True if its principal may be told of a resource.
     pub fn shows(&self, Resource { tenant, kind, name }: &Resource) -> bool {
-        **tenant != *OWN_TENANT && self.scope.outside(&Ask::resource(tenant, *kind, name)).is_none()
+        !is_own_tenant(tenant) && self.scope.outside(&Ask::resource(tenant, *kind, name)).is_none()
     }
 
     /// Judges what was told of a project that its caller did not name.
@@ -181,8 +177,8 @@ impl KeyBounds {
     }
 
     fn judge_ask(&self, ask: &Ask<'_>) -> Result<(), Denied> {
-        if ask.tenant == OWN_TENANT {
-            let what = format!("tenant {OWN_TENANT:?}, which is the gateways' own,");
+        if is_own_tenant(ask.tenant) {
+            let what = format!("tenant {:?}, which Tenure keeps for itself,", ask.tenant);
             let rule = "all others".to_owned();
             return Err(Denied { bound: "tenants", is_quota: false, what, rule });
         }
@@ -221,7 +217,7 @@ fn of_project<'a>(tenant: &'a str, project: &'a str) -> Ask<'a> {
 #[cfg(test)]
 mod tests {
     use tenure_bounds::Globs;
-    use tenure_core::model::{ClaimId, Owner, Page, SessionId};
+    use tenure_core::model::{ClaimId, GATEWAYS_TENANT, Owner, Page, SessionId};
     use uuid::Uuid;
 
     use super::*;
@@ -340,21 +336,21 @@ mod tests {
     #[test]
     fn what_gateways_keep_for_themselves_is_nobodys() {
         let anybody = KeyBounds::default();
-        let own = |kind| resource(OWN_TENANT, kind, "proxies");
+        let own = |kind| resource(GATEWAYS_TENANT, kind, "proxies");
         let record = SessionRecord {
             owner: owner(),
-            tenant: OWN_TENANT.into(),
+            tenant: GATEWAYS_TENANT.into(),
             project: "proxies".into(),
             surface: "acme".into(),
             ttl: TTL,
         };
-        let project = Within::Project { tenant: OWN_TENANT.into(), project: "proxies".into() };
+        let project = Within::Project { tenant: GATEWAYS_TENANT.into(), project: "proxies".into() };
         for request in [
             Request::Announce(record),
-            Request::Members { within: project, listed: true },
+            Request::Members { within: project, listed: true, page: None },
             Request::Inspect(own(Kind::Master)),
             claim(own(Kind::Master), TTL, Terms::Master { priority: 0 }),
-            Request::Routes { tenant: OWN_TENANT.into(), name: None, page: Page::whole() },
+            Request::Routes { tenant: GATEWAYS_TENANT.into(), name: None, page: Page::whole() },
         ] {
             assert!(anybody.judge(&request).is_err(), "{request:?}");
         }

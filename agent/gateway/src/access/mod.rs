@@ -21,7 +21,7 @@ use tenure_stores::gateway::scope::Mark;
 use uuid::Uuid;
 
 pub use self::account::{Account, Event, Fact};
-pub use self::bounds::{Denied, KeyBounds, OWN_TENANT};
+pub use self::bounds::{Denied, KeyBounds};
 use self::certified::Known;
 pub use self::certified::{Certified, Peer};
 pub use self::edit::{Edit, EditError};

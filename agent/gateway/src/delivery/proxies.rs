@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tenure_core::model::{
-    Answer, Beat, Failure, Member, Owner, Request, Resource, SessionId, SessionRecord, Subject,
-    Within,
+    Answer, Beat, Failure, GATEWAYS_TENANT, Member, Owner, Request, Resource, SessionId,
+    SessionRecord, Subject, Within,
 };
 use tenure_core::time::Boottime;
 use tenure_host::clock;
@@ -27,12 +27,12 @@ use super::dial::is_address;
 use super::proxy::{Proxy, Standing};
 use super::told::Note;
 use super::{Delivery, Followed};
-use crate::access::{Access, OWN_TENANT};
+use crate::access::Access;
 use crate::routes::{PROXIES_MAX, ranges};
 
 /// The project whose sessions are the proxies that register. The surface of each is the tenant whose routes it is told of, and its host
 /// the address at which it is told.
-const TENANT: &str = OWN_TENANT;
+const TENANT: &str = GATEWAYS_TENANT;
 const PROJECT: &str = "proxies";
 /// How long a proxy that nobody reaches stays registered.
 const REGISTERED_FOR: Duration = Duration::from_secs(600);
@@ -226,7 +226,7 @@ impl Delivery {
     /// The sessions of the proxies that registered, the oldest first.
     async fn registered(&self) -> Result<Vec<Member>, Failure> {
         let within = Within::Project { tenant: TENANT.into(), project: PROJECT.into() };
-        match self.store.look(Request::Members { within, listed: true }).await? {
+        match self.store.look(Request::Members { within, listed: true, page: None }).await? {
             Answer::Members(members) => Ok(members.map_or_else(Vec::new, |it| it.sessions)),
             _ => {
                 Err(Failure::Unknown("the store answered something else than sessions".to_owned()))

@@ -17,6 +17,7 @@ use tokio::time::timeout;
 
 use super::Face;
 use super::people::Sender;
+use super::presence;
 use super::refused::Refused;
 use crate::access::Caller;
 use crate::trail::By;
@@ -73,6 +74,12 @@ async fn carry_out(
             return Err(Refused::new(Code::Invalid, detail));
         }
         face.people.agents.beats(&sender, beats);
+    }
+    if let model::Request::Announce(record) = &request
+        && record.is_agent()
+        && !face.people.agents.shows(&sender, record.owner.session)
+    {
+        return Err(presence::too_many());
     }
     check_times(&request)?;
     let answer = answer_body(face.carry_out_for_agent(caller, request).await?);

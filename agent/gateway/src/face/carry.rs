@@ -14,6 +14,7 @@ use tokio::runtime::Handle;
 use tracing::info;
 
 use super::Face;
+use super::presence;
 use super::refused::Refused;
 use crate::access::{Caller, Event, Fact, KeyChange, Keys, Peer, StoreKeys};
 use crate::store::{Gone, Observer};
@@ -146,7 +147,10 @@ impl Face {
         caller: &Caller,
         request: Request,
     ) -> Result<Answer, Refused> {
-        self.carry(caller, request, Recorder::Agent).await
+        match presence::of(&request) {
+            Some(asked) => self.carry_presence(caller, request, asked).await,
+            None => self.carry(caller, request, Recorder::Agent).await,
+        }
     }
 
     async fn carry(

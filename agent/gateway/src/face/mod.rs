@@ -15,6 +15,7 @@ mod metrics;
 mod page;
 mod people;
 mod places;
+mod presence;
 mod refused;
 mod routing;
 mod serve;

@@ -47,6 +47,8 @@ impl Addressees {
             Request::Inspect(resource) | Request::Holders(resource) => {
                 return self.ask(mark, resource);
             }
+            // Agents tell each other nothing.
+            Request::Announce(record) if record.is_agent() => {}
             Request::Announce(record) => self.join(now, mark, &record.master(), record.ttl),
             Request::Renew(beats) => {
                 for beat in beats {

@@ -192,6 +192,13 @@ impl Scope {
             Answer::Standing(standing) => {
                 standing.holders.iter_mut().chain(&mut standing.waiters).for_each(entry);
             }
+            Answer::Members(Some(members)) => {
+                for member in &mut members.sessions {
+                    let Ok(mut id) = member.session.parse() else { continue };
+                    own.name(mark, &mut id);
+                    member.session = id.to_string().into();
+                }
+            }
             Answer::History(changes) => {
                 for change in changes {
                     own.name(mark, &mut change.claim.0);

@@ -30,8 +30,7 @@ pub const JOIN: &str = "/v1/upstream/join";
 pub const CHANGES: &str = "/v1/upstream/changes";
 /// `POST` without a body: answered by a `tenure_wire::Diagnosis` of the store.
 pub const EXAMINE: &str = "/v1/upstream/examine";
-/// The header that says which agent a call is of, for people: the same on all of its connections, and another after
-/// each start of it.
+/// The header that says which agent a call is of, for people: the same on all its connections until it ends.
 pub const AGENT: &str = "tenure-agent";
 /// Most bytes of a request: [`BEATS_MAX`] beats of resources with the longest names have half of it.
 pub const REQUEST_BYTES_MAX: usize = 1 << 20;
@@ -95,9 +94,8 @@ pub enum Operation {
     Routes,
     /// Gateways before this one do not know it: an agent needs it for nothing that it does by itself.
     Resources,
-    /// Nor this.
+    /// Nor these.
     Record,
-    /// Nor this.
     History,
     Revoke,
 }
@@ -176,8 +174,8 @@ impl Operation {
                 Inspect { resource, all_holders: true } => Request::Holders(resource),
             },
             Operation::Members => {
-                let MembersOf { within, listed } = read(body)?;
-                Request::Members { within, listed }
+                let MembersOf { within, listed, page } = read(body)?;
+                Request::Members { within, listed, page }
             }
             Operation::Routes => {
                 let RoutesOf { tenant, name, page } = read(body)?;
@@ -241,7 +239,7 @@ pub fn request_body(request: Request) -> Result<Vec<u8>, Error> {
         }
         Request::Inspect(resource) => write(&Inspect { resource, all_holders: false }),
         Request::Holders(resource) => write(&Inspect { resource, all_holders: true }),
-        Request::Members { within, listed } => write(&MembersOf { within, listed }),
+        Request::Members { within, listed, page } => write(&MembersOf { within, listed, page }),
         Request::Routes { tenant, name, page } => write(&RoutesOf { tenant, name, page }),
         Request::Resources { page } => write(&ResourcesOf { page }),
         Request::Record(changes) => write(&Changes { changes }),
@@ -344,6 +342,8 @@ struct Inspect {
 struct MembersOf {
     within: Within,
     listed: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    page: Option<Page>,
 }
 
 #[derive(Serialize, Deserialize)]

@@ -66,7 +66,8 @@ pub(super) async fn perform(
             inspect(line, resource, listed(STANDING_LISTED_MAX), floor).await
         }
         Request::Holders(resource) => inspect(line, resource, i64::MAX, floor).await,
-        Request::Members { within, listed } => members(line, within, *listed).await,
+        // It tells of all at once: they are rows of one table.
+        Request::Members { within, listed, .. } => members(line, within, *listed).await,
         Request::Routes { tenant, name, page } => {
             routes(line, tenant, name.as_deref(), page, floor).await.map(Answer::Routes)
         }

@@ -113,8 +113,8 @@ impl Exchange {
                 let invocation = page.ask(layout);
                 (Stage::Inspect(page), invocation)
             }
-            Request::Members { within, listed } => {
-                let page = MembersPage::new(within.clone(), *listed);
+            Request::Members { within, listed, page } => {
+                let page = MembersPage::new(within.clone(), *listed, page.clone());
                 let invocation = page.ask(layout);
                 (Stage::Members(page), invocation)
             }

@@ -195,7 +195,11 @@ impl<B: Backend> Driver<B> {
 
     fn handle_done(&mut self, now: Boottime, done: DoneOf<B>) {
         let Done { purpose, sent_at, result } = done;
+        let shows_agent = matches!(&purpose, Task::Request { request, .. }
+            if matches!(&**request, Request::Announce(record) if record.is_agent()));
         match &result {
+            // A gateway before this one does not list agents, and nobody is the worse for it.
+            Err(Failure::Denied(_)) if shows_agent => {}
             Err(failure) => self.last_error = Some((now, failure.cause().to_owned())),
             Ok(_) => {
                 if self.last_error.as_ref().is_some_and(|(at, _)| now.since(*at) > ERROR_SHOWN) {

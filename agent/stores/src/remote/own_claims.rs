@@ -116,6 +116,8 @@ impl OwnClaims {
                 }
             }
             Request::Release { claim, .. } => self.forget(*claim),
+            // Agents tell each other nothing.
+            Request::Announce(record) if record.is_agent() => {}
             Request::Announce(record) => {
                 self.audiences.join(now, record.owner.session, &record.master(), record.ttl);
             }
@@ -157,7 +159,7 @@ impl OwnClaims {
             (Request::Claim(claim), Err(Failure::Unavailable(_) | Failure::Denied(_))) => {
                 self.forget(claim.id);
             }
-            (Request::Announce(record), Err(_)) => {
+            (Request::Announce(record), Err(_)) if !record.is_agent() => {
                 self.audiences.doubt_of(&record.master(), record.owner.session);
             }
             (Request::Renew(beats), Ok(Answer::Renew(answers))) => {

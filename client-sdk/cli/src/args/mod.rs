@@ -116,6 +116,16 @@ Examples:
   tenure ls 'nightly-*' --kind leader        leaders whose name begins so
   tenure ls --json | jq -r '.[] | select(.waiting > 0) | .name'")]
     Ls(ListArgs),
+    /// Lists the agents of the fleet: hosts, versions, when each was seen last
+    ///
+    /// Each agent that has the same store makes itself known there every 30 s. One that missed two times is
+    /// "not seen": down, or cut off from the store; after 10 minutes it is forgotten. One that is stopped takes
+    /// its leave. Behind a gateway those of your key's tenants are listed.
+    #[command(after_help = "\
+Examples:
+  tenure agents
+  tenure agents --json | jq -r '.agents[] | select(.seen | not) | .host'")]
+    Agents(AgentsArgs),
     /// Says who holds a resource, what it does, how it came to that, and what to type next
     ///
     /// At most twelve lines: the holder with host, user, process and command, on this host with the state
@@ -285,6 +295,13 @@ pub(crate) struct ListArgs {
     /// Only this tenant
     #[arg(long)]
     pub(crate) tenant: Option<String>,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+}
+
+/// `tenure agents`.
+#[derive(Debug, Args)]
+pub(crate) struct AgentsArgs {
     #[command(flatten)]
     pub(crate) output: OutputArgs,
 }

@@ -1,5 +1,6 @@
 //! Subcommands that show what the agent knows, to people and to programs.
 
+mod agents;
 mod doctor;
 mod events;
 mod glob;
@@ -22,6 +23,7 @@ use std::future::Future;
 use tenure::client::{CallError, Client};
 use tokio::time::timeout;
 
+pub(crate) use agents::agents;
 pub(crate) use doctor::doctor;
 pub(crate) use events::{events, observe};
 pub(crate) use history::history;

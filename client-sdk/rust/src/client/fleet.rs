@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use super::{CALL_DEADLINE, CallError, Client};
 use crate::wire;
 
+/// Agents that are asked for at once.
+const AGENTS_LIMIT: &str = "1000";
 /// Resources that are asked for at once.
 const LIST_LIMIT: &str = "1000";
 
@@ -22,6 +24,29 @@ impl Client {
     ) -> Result<wire::History, CallError> {
         let query = [("kind", Some(kind.as_str())), ("name", Some(name)), ("tenant", tenant)];
         self.transport.get(self.target("/v1/history", &query)?, CALL_DEADLINE).await
+    }
+
+    /// The agents of this agent's store, by host and id. Read page by page: one that comes or goes meanwhile may be
+    /// missed.
+    ///
+    /// # Errors
+    ///
+    /// [`CallError`]; `upstream_unavailable`.
+    pub async fn agents(&self) -> Result<wire::Agents, CallError> {
+        let mut all = BTreeMap::new();
+        let mut cursor: Option<String> = None;
+        loop {
+            let query = [("limit", Some(AGENTS_LIMIT)), ("cursor", cursor.as_deref())];
+            let target = self.target("/v1/agents", &query)?;
+            let page: wire::Agents = self.transport.get(target, CALL_DEADLINE).await?;
+            for agent in page.agents {
+                all.insert((agent.host.clone(), agent.agent.clone()), agent);
+            }
+            match page.cursor {
+                Some(next) if cursor.as_ref() != Some(&next) => cursor = Some(next),
+                _ => return Ok(wire::Agents { agents: all.into_values().collect(), cursor: None }),
+            }
+        }
     }
 
     /// All that is held or waited for, by tenant, kind and name: of a kind, with a name that a glob matches, of a

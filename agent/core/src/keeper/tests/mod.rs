@@ -7,6 +7,7 @@ mod denials;
 mod ends;
 mod hints;
 mod holds;
+mod presence;
 mod quotas;
 mod restarts;
 mod waits;

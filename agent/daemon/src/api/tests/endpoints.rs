@@ -121,6 +121,31 @@ async fn a_peer_without_identity_is_unauthorized() {
     assert!(client.answer().await.is_none());
 }
 
+#[tokio::test]
+async fn whom_rules_bound_is_told_of_this_agent_alone() {
+    let rig = Rig::new();
+    let all = rig.connect().await.get("/v1/agents?limit=3").await;
+    let agents = all.json();
+    let told = |of: &str| -> Vec<_> {
+        let agents = agents["agents"].as_array().unwrap();
+        agents.iter().map(|agent| agent[of].clone()).collect()
+    };
+    assert_eq!(told("agent"), ["own", "late", "gone"]);
+    assert_eq!(told("this"), [true, false, false]);
+    assert_eq!(told("seen"), [true, true, false]);
+    assert_eq!(agents["cursor"], "7");
+    rig.connect().await.get("/v1/agents?limit=0").await.problem(422, "invalid");
+
+    let rig = Rig::with(Limits::default(), rules());
+    for (uid, count) in [(1000, 1), (0, 3), (990, 3)] {
+        rig.uid.store(uid, Ordering::Relaxed);
+        let first = rig.connect().await.get("/v1/agents").await.json();
+        assert_eq!(first["agents"].as_array().unwrap().len(), count, "uid {uid}");
+        let later = rig.connect().await.get("/v1/agents?cursor=7").await.json();
+        assert_eq!(later["agents"].as_array().unwrap().is_empty(), uid == 1000, "uid {uid}");
+    }
+}
+
 fn rules() -> SharedPolicy {
     let globs = |text: &str| Some(Globs::new([text]).unwrap());
     SharedPolicy::new(Policy::new(vec![Rule {

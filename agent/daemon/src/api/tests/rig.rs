@@ -15,7 +15,9 @@ use tenure_core::keeper::{
     Refusal, Reply, Request, SessionFacts, Settings, StatusView, StreamId, StreamTarget, Ticket,
     UpstreamError,
 };
-use tenure_core::model::{ClaimId, Peer, Process, Quota, Resource, SessionId};
+use tenure_core::model::{
+    AgentFacts, AgentSeen, ClaimId, Peer, Process, Quota, Resource, SessionId,
+};
 use tenure_stores::Health;
 use tenure_wire::{self as wire, AgentInfo, Holder, Kind, UpstreamState};
 use tokio::net::{UnixListener, UnixStream};
@@ -292,6 +294,16 @@ pub(super) fn guarded() -> Uuid {
 fn answer(request: &Request, caller: &Caller) -> Result<Reply, Refusal> {
     Ok(match request {
         Request::History(_) => Reply::History(Vec::new()),
+        Request::Agents(_) => {
+            let seen = |agent: &str, ago: u64| AgentSeen {
+                agent: agent.into(),
+                host: "here".into(),
+                ago: Duration::from_secs(ago),
+                facts: AgentFacts::default(),
+            };
+            let agents = vec![seen("own", 0), seen("late", 75), seen("gone", 76)];
+            Reply::Agents { agents, next: Some("7".into()) }
+        }
         Request::Resources(_) => Reply::Resources { resources: Vec::new(), next: None },
         Request::Register(ask, _) => Reply::Registered {
             session: SessionId(Uuid::parse_str(SESSION).unwrap()),

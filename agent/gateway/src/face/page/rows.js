@@ -43,7 +43,7 @@ export async function readAgents(signal) {
   if (answer instanceof Refused) return answer;
   const { agents } = answer;
   const all = agents.map((agent) => {
-    const of = `${agent.host}\n${agent.principal}\n${agent.address}`;
+    const of = `${agent.agent}\n${agent.host}\n${agent.principal}\n${agent.address}`;
     return { ...agent, lastBeat: instant(`${of}\nbeat`, agent.last_beat_ms), connected: instant(of, agent.connected_ms) };
   });
   return all.sort((a, b) => (a.host ?? "").localeCompare(b.host ?? ""));

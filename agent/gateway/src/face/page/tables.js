@@ -35,7 +35,7 @@ export const NEXT_STEP = {
   mailboxes: ["No runner has a mailbox.", "Let one host of many have it, or a runner by gRPC:", "tenure run --lease mail@proxy-01 --address 10.0.0.7:8982 -- ./server"],
   runners: ["No runner has a mailbox.", "Runners call AcquireLease over gRPC; or hold a lease on any host:", "tenure run --lease mail@proxy-01 --address 10.0.0.7:8982 -- ./server"],
   proxies: ["No proxy is told of routes.", "A proxy registers over gRPC, or stands in the gateway's configuration:", '[[proxies]]\nid = "proxy-01"\naddress = "proxy-01.internal:8981"'],
-  agents: ["No agent is connected to this gateway.", "Connect one, with a key where the gateway asks for it:", `tenured --upstream ${location.origin} --upstream-secret-file KEY_FILE`],
+  agents: ["There is no agent.", "Connect one, with a key where the gateway asks for it:", `tenured --upstream ${location.origin} --upstream-secret-file KEY_FILE`],
 };
 
 /** What a resource is in: "held", "jeopardy" while the store cannot renew it, "waiting", "free" or "unknown". */
@@ -50,9 +50,11 @@ export function keyOf(row) {
   return row.kind ? `${row.tenant}\n${row.kind}\n${row.name}` : `${row.host}\n${row.principal}\n${row.address}`;
 }
 
-/** The state of an agent: it is late if it has something to beat for and does not. */
+/** The state of an agent: it is late if it has something to beat for and does not. Beats of one that uses another gateway are not seen here. */
 export function stateOfAgent(agent, now) {
-  if (agent.lastBeat === null) return agent.claims > 0 ? "waiting" : "free";
+  if (!agent.seen) return "jeopardy";
+  if (agent.lastBeat === null && agent.claims > 0) return agent.last_seen_ms === null ? "waiting" : "held";
+  if (agent.lastBeat === null) return "free";
   return agent.claims > 0 && now - agent.lastBeat > LATE_MS ? "jeopardy" : "held";
 }
 

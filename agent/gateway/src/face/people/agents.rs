@@ -1,4 +1,5 @@
-//! Agents that speak with this gateway.
+//! The agents, for people: those that the store knows, whichever gateway they use or none, and what this gateway alone
+//! knows of those that speak with it.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,11 +8,14 @@ use std::time::Duration;
 use axum::Json;
 use axum::extract::{Request, State};
 use serde::Serialize;
-use tenure_core::model::{Beat, ClaimId, Subject};
+use tenure_core::model::{
+    self, AgentSeen, Beat, ClaimId, SHOWN_FOR, SessionId, Subject, UNSEEN_AFTER,
+};
 use tenure_core::time::Boottime;
 use tenure_host::clock;
 use tenure_stores::gateway::scope::Mark;
 use tenure_stores::gateway::wire::{AGENT, Hello};
+use uuid::Uuid;
 
 use crate::access::Caller;
 use crate::face::Face;
@@ -25,8 +29,8 @@ const FORGET_AFTER: Duration = Duration::from_secs(600);
 const FORGET_EVERY: Duration = Duration::from_secs(5);
 /// Beats whose lateness counts, about: half of it is forgotten when there are more.
 const REMEMBERED: u32 = 4096;
-/// Longest text of an agent about itself that is kept, characters.
-const TEXT_MAX: usize = 128;
+/// Most of them that one principal may have make themselves known here.
+const SHOWN_OF_PRINCIPAL_MAX: usize = 5000;
 /// Claims of all agents whose beats are followed, about 60 bytes each; more are not counted.
 const CLAIMS_MAX: usize = 200_000;
 /// An agent beats each claim when a third of its ttl has passed, or sooner.
@@ -39,6 +43,8 @@ pub(in crate::face) struct Agents(Mutex<Known>);
 #[derive(Debug, Default)]
 struct Known {
     agents: HashMap<Key, Agent>,
+    /// Those that made themselves known here, by the ids that the store has, and until when.
+    shown: HashMap<Uuid, Boottime>,
     /// Those of all of them.
     claims: usize,
     forget_at: Boottime,
@@ -65,6 +71,8 @@ struct Agent {
     said: Boottime,
     beat: Option<Boottime>,
     late: Late,
+    /// Its id in the store; `None` before it has made itself known.
+    shown_as: Option<Uuid>,
     /// What it beats.
     claims: HashMap<ClaimId, Beaten>,
 }
@@ -89,13 +97,20 @@ pub(super) struct Listed {
 
 #[derive(Debug, Serialize)]
 struct Line {
+    /// Its id in the store; `None` of one that does not make itself known.
+    agent: Option<Arc<str>>,
     /// `None` of an agent that does not say.
     host: Option<String>,
     version: String,
-    principal: Arc<str>,
+    /// `None` of one that uses no gateway.
+    principal: Option<Arc<str>>,
     address: Option<String>,
-    /// How long it has been known, ms.
+    /// Its time since its start; of one that does not make itself known since it was first heard of here, ms.
     connected_ms: u64,
+    /// The time since the store heard of it, ms; `None` of one that does not make itself known.
+    last_seen_ms: Option<u64>,
+    /// False if that is too long ago.
+    seen: bool,
     /// How long ago its last beats came, ms; `None` before the first.
     last_beat_ms: Option<u64>,
     /// How much later than a third of the claim's ttl after the one before its beats come, but for a hundredth of
@@ -145,15 +160,50 @@ impl Agents {
         known.claims = (known.claims + after).saturating_sub(before);
     }
 
-    /// Those that somebody may see: with bounds, its own.
-    fn lines(&self, caller: &Caller) -> Vec<Line> {
+    /// An agent makes itself known. False if it is one too many.
+    #[must_use]
+    pub(in crate::face) fn shows(&self, sender: &Sender, SessionId(agent): SessionId) -> bool {
+        let (now, mark) = (clock::now(), sender.key.0);
+        let mut known = self.known();
+        known.forget(now);
+        if !known.shown.contains_key(&agent) {
+            let of_principal = known.shown.keys().filter(|id| mark.is_of(**id)).count();
+            if of_principal >= SHOWN_OF_PRINCIPAL_MAX || known.shown.len() >= AGENTS_MAX {
+                return false;
+            }
+        }
+        // Another one's id is refused by the store's side.
+        if mark.is_of(agent) {
+            known.shown.insert(agent, now + SHOWN_FOR);
+            if let Some(sender) = known.agents.get_mut(&sender.key) {
+                (sender.shown_as, sender.said) = (Some(agent), now);
+            }
+        }
+        true
+    }
+
+    /// Those in the store that somebody may see, and of those that do not make themselves known its own; with a key
+    /// without bounds all.
+    fn lines(&self, caller: &Caller, seen: &[AgentSeen]) -> Vec<Line> {
         let now = clock::now();
         let mut known = self.known();
         known.forget(now);
         let sees_all = caller.bounds.scope.names_all();
         let own = caller.principal.mark;
-        let seen = known.agents.iter_mut().filter(|((mark, _), _)| sees_all || *mark == own);
-        let mut lines: Vec<_> = seen.map(|(_, agent)| agent.line(now)).collect();
+        let mut here = HashMap::new();
+        let mut lines = Vec::new();
+        for ((mark, _), agent) in &known.agents {
+            let line = agent.line(now);
+            match agent.shown_as {
+                Some(id) => drop(here.insert(id, line)),
+                None if sees_all || *mark == own => lines.push(line),
+                None => {}
+            }
+        }
+        lines.extend(seen.iter().map(|agent| {
+            let here = agent.agent.parse().ok().and_then(|id: Uuid| here.remove(&id));
+            Line::of(agent, here)
+        }));
         lines.sort_by(|a, b| (&a.host, &a.principal).cmp(&(&b.host, &b.principal)));
         lines
     }
@@ -172,6 +222,7 @@ impl Known {
         self.forget_at = now + FORGET_EVERY;
         self.agents.retain(|_, agent| now.since(agent.said) < FORGET_AFTER);
         self.agents.values_mut().for_each(|agent| agent.forget(now));
+        self.shown.retain(|_, until| *until > now);
         self.claims = self.agents.values().map(|agent| agent.claims.len()).sum();
     }
 }
@@ -186,6 +237,7 @@ impl Agent {
             since: now,
             said: now,
             beat: None,
+            shown_as: None,
             late: Late::default(),
             claims: HashMap::new(),
         }
@@ -216,19 +268,48 @@ impl Agent {
     }
 
     fn line(&self, now: Boottime) -> Line {
-        let ago = |at: Boottime| u64::try_from(now.since(at).as_millis()).unwrap_or(u64::MAX);
+        let ago = |at: Boottime| millis(now.since(at));
         let lasts = |beaten: &&Beaten| now.since(beaten.at) < beaten.ttl;
         Line {
+            agent: None,
             host: self.host.clone(),
             version: self.version.clone(),
-            principal: Arc::clone(&self.principal),
+            principal: Some(Arc::clone(&self.principal)),
             address: self.address.clone(),
             connected_ms: ago(self.since),
+            last_seen_ms: None,
+            seen: true,
             last_beat_ms: self.beat.map(ago),
             beat_late_p99_ms: self.late.p99(),
             claims: self.claims.values().filter(lasts).count(),
         }
     }
+}
+
+impl Line {
+    /// An agent as the store knows it, with more if it speaks with this gateway.
+    fn of(AgentSeen { agent, host, ago, facts }: &AgentSeen, here: Option<Line>) -> Line {
+        let claims = facts.held.saturating_add(facts.waiting);
+        let claims = usize::try_from(claims).unwrap_or(usize::MAX);
+        let seen = *ago <= UNSEEN_AFTER;
+        Line {
+            agent: Some(Arc::clone(agent)),
+            host: Some(host.to_string()),
+            version: facts.version.to_string(),
+            principal: facts.principal.clone(),
+            address: here.as_ref().and_then(|here| here.address.clone()),
+            connected_ms: facts.up_ms.saturating_add(if seen { millis(*ago) } else { 0 }),
+            last_seen_ms: Some(millis(*ago)),
+            seen,
+            last_beat_ms: here.as_ref().and_then(|here| here.last_beat_ms),
+            beat_late_p99_ms: here.as_ref().and_then(|here| here.beat_late_p99_ms),
+            claims: here.map_or(claims, |here| here.claims),
+        }
+    }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 impl Late {
@@ -258,23 +339,23 @@ impl Late {
 
 /// As much of a text as is kept.
 fn short(text: &str) -> String {
-    text.chars().filter(|c| !c.is_control()).take(TEXT_MAX).collect()
+    model::short(text).to_string()
 }
 
-/// Tells of the agents that speak with this gateway.
+/// Tells of the agents of the store.
 pub(super) async fn agents(
     State(face): State<Arc<Face>>,
     request: Request,
 ) -> Result<Json<Listed>, Refused> {
     let caller = face.admit(&request, false)?;
-    Ok(Json(Listed { agents: face.people.agents.lines(&caller) }))
+    let seen = face.agents(&caller).await?;
+    Ok(Json(Listed { agents: face.people.agents.lines(&caller, &seen) }))
 }
 
 #[cfg(test)]
 mod tests {
-    use tenure_core::model::Resource;
+    use tenure_core::model::{Resource, SHOWN_TEXT_MAX};
     use tenure_wire::Kind;
-    use uuid::Uuid;
 
     use super::*;
 
@@ -319,13 +400,13 @@ mod tests {
             principal: "p".into(),
             address: None,
         };
-        let hello = || Hello { protocol: 1, version: "v\n".repeat(TEXT_MAX), host: None };
+        let hello = || Hello { protocol: 1, version: "v\n".repeat(SHOWN_TEXT_MAX), host: None };
         for number in 0..AGENTS_MAX + 5 {
             agents.hello(sender(number), hello());
         }
         let mut known = agents.known();
         assert_eq!(known.agents.len(), AGENTS_MAX);
-        assert!(known.agents.values().all(|agent| agent.version == "v".repeat(TEXT_MAX)));
+        assert!(known.agents.values().all(|agent| agent.version == "v".repeat(SHOWN_TEXT_MAX)));
         known.forget_at = Boottime::ZERO;
         known.forget(clock::now() + FORGET_AFTER);
         assert_eq!(known.agents.len(), 0);

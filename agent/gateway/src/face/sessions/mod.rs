@@ -66,7 +66,7 @@ impl Face {
         within: Within,
         listed: bool,
     ) -> Result<Option<Members>, Refused> {
-        match self.carry_out(caller, Request::Members { within, listed }).await? {
+        match self.carry_out(caller, Request::Members { within, listed, page: None }).await? {
             Answer::Members(members) => Ok(members),
             _ => Err(strange()),
         }

@@ -96,7 +96,7 @@ impl<'a> Status<'a> {
 
 impl<'a> Record<'a> {
     fn of(members: &'a Members, member: &'a Member) -> Record<'a> {
-        let Member { session, name, surface, host, registered_at } = member;
+        let Member { session, name, surface, host, registered_at, .. } = member;
         Record {
             agent_identity: Some(name),
             agent_surface: Some(surface),

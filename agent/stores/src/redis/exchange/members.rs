@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use redis::Value;
-use tenure_core::model::{ClaimId, Member, Members, Within};
+use tenure_core::model::{ClaimId, Member, Members, Page, Within};
 
 use super::super::layout::{Layout, session_text};
 use super::foreign::id_of;
-use super::reply::{Items, ReplyError, text, text_if_any};
+use super::reply::{Items, ReplyError, count_if_any, text, text_if_any};
 use super::scripts::{self, Invocation};
 
 /// How many sessions are looked at in a call; the server may look at some more.
@@ -21,6 +22,8 @@ const END: &str = "0";
 pub(super) struct MembersPage {
     within: Within,
     listed: bool,
+    /// How many are enough.
+    limit: usize,
     cursor: String,
     /// Once the project is known.
     found: Option<Members>,
@@ -29,14 +32,17 @@ pub(super) struct MembersPage {
 }
 
 impl MembersPage {
-    pub(super) fn new(within: Within, listed: bool) -> MembersPage {
+    pub(super) fn new(within: Within, listed: bool, page: Option<Page>) -> MembersPage {
         let found = match &within {
             Within::Project { tenant, project } => {
                 Some(of(Arc::clone(tenant), Arc::clone(project)))
             }
             Within::Session(_) => None,
         };
-        MembersPage { within, listed, cursor: END.to_owned(), found, sessions: BTreeMap::new() }
+        let Page { after, limit } = page.unwrap_or_else(Page::whole);
+        let is_number = |cursor: &&str| cursor.parse::<u64>().is_ok();
+        let cursor = after.as_deref().filter(is_number).unwrap_or(END).to_owned();
+        MembersPage { within, listed, limit, cursor, found, sessions: BTreeMap::new() }
     }
 
     pub(super) fn ask(&self, layout: &Layout) -> Invocation {
@@ -54,7 +60,7 @@ impl MembersPage {
                 .arg(layout.session(""))
                 .arg(layout.project_channel(tenant, project))
                 .arg(if self.listed { &self.cursor } else { "" })
-                .arg(SESSIONS_PER_CALL),
+                .arg(self.limit.clamp(1, SESSIONS_PER_CALL)),
         }
     }
 
@@ -77,22 +83,25 @@ impl MembersPage {
             let key = (member.registered_at.clone(), Arc::clone(&member.session));
             self.sessions.insert(key, member);
         }
-        Ok(self.cursor != END)
+        Ok(self.cursor != END && self.sessions.len() < self.limit)
     }
 
     pub(super) fn finish(self) -> Option<Members> {
         let sessions = self.sessions.into_values().collect();
-        self.found.map(|found| Members { sessions, ..found })
+        let next = Some(self.cursor).filter(|cursor| cursor != END).map(Into::into);
+        self.found.map(|found| Members { sessions, next, ..found })
     }
 }
 
 fn of(tenant: Arc<str>, project: Arc<str>) -> Members {
-    Members { tenant, project, master: None, master_claim: None, sessions: Vec::new() }
+    let sessions = Vec::new();
+    Members { tenant, project, master: None, master_claim: None, sessions, next: None }
 }
 
 fn member(items: &mut Items) -> Result<Member, ReplyError> {
     let mut next = || text(items.next()).map(Arc::<str>::from);
     let (session, name, surface, host) = (next()?, next()?, next()?, next()?);
     let registered_at = Some(next()?).filter(|at| !at.is_empty());
-    Ok(Member { session, name, surface, host, registered_at })
+    let runs_out = count_if_any(items.next())?.map(Duration::from_millis);
+    Ok(Member { session, name, surface, host, registered_at, runs_out })
 }

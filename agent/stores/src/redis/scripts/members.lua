@@ -5,7 +5,9 @@
 -- ARGV  1 what records start with  2 project  3 what hashes of sessions start with  4 channel of the project
 --       5 cursor, or nothing if only the master is asked for  6 how many sessions are looked at
 -- Returns {master's session, its claim, next cursor or '0', and for each session: session, name, surface, host,
--- registered at}.
+-- registered at, ms until it ends or -1}. No text is longer than TEXT_MAX, whatever was written there.
+
+local TEXT_MAX = 16384
 
 local set, project, sessions, channel = KEYS[3], ARGV[2], ARGV[3], ARGV[4]
 local master = read_master(KEYS[1], KEYS[2], ARGV[1])
@@ -21,9 +23,11 @@ for _, session in ipairs(page[2]) do
     'registered_at')
   -- One that died here may have come back in another project.
   if f[1] == project then
-    local n = #answer
-    answer[n + 1], answer[n + 2], answer[n + 3] = session, f[2] or session, f[3] or 'unknown'
-    answer[n + 4], answer[n + 5] = f[4] or 'unknown', f[5] or ''
+    local texts = { session, f[2] or session, f[3] or 'unknown', f[4] or 'unknown', f[5] or '' }
+    for _, text in ipairs(texts) do
+      answer[#answer + 1] = text:sub(1, TEXT_MAX)
+    end
+    answer[#answer + 1] = redis.call('PTTL', sessions .. session)
   else
     reap(set, session, channel)
   end

@@ -159,7 +159,7 @@ impl<B: Backend> Driver<B> {
             Request::Inspect(resource) if self.own_claims.interests.add(resource) => {
                 topic = Some(Topic::Resource(resource.clone()));
             }
-            Request::Announce(record) => {
+            Request::Announce(record) if !record.is_agent() => {
                 let session = record.owner.session;
                 audiences = self.own_claims.audiences.take_for(&record.master(), session);
             }
