@@ -72,7 +72,7 @@ fn a_store_is_named_and_its_password_is_not_shown() {
     assert!(redis.effective().contains("upstream = \"redis://:***@h:6379/0\"  # --upstream"));
     assert!(redis.warnings[0].contains("--upstream has a password"), "{:?}", redis.warnings);
     for (wrong, shown) in [
-        ("https://gateway.example", "\"https://gateway.example\""),
+        ("https://gateway.example", "\"https://gateway.example:443\""),
         ("hunter2", "***"),
         ("redis://:hunter2@h:x", "\"redis://:***@h:x\""),
     ] {

@@ -58,7 +58,7 @@ fn no_password_is_ever_shown() {
         ),
         (
             Room::with("upstream = \"redis://hunter2@h\""),
-            "FILE:1: upstream = \"redis://***@h\": must have a password",
+            "FILE:1: upstream = \"redis://***@h:6379/0\": must have a password",
         ),
         (Room::with("upstream = \"redis://:hunter2@h/0"), "FILE:1: "),
         (Room::with("upstream = [\"hunter2\"]"), "FILE:1: upstream = ***: must be"),

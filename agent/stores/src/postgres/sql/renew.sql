@@ -23,8 +23,11 @@ begin
             for no key update of c skip locked
     ), renewed as (
         update tenure.claim c set until = greatest(c.until, t + b.ttl), unconfirmed_until = null
-            from renewable l, (select b.claim, max(b.ttl) as ttl from beat b group by b.claim) b
-            where c.id = l.id and b.claim = c.id
+            from renewable l, (
+                select b.claim, b.tenant, b.kind, b.name, max(b.ttl) as ttl from beat b
+                    group by b.claim, b.tenant, b.kind, b.name
+            ) b
+            where c.id = l.id and b.claim = c.id and b.tenant = l.tenant and b.kind = l.kind and b.name = l.named
             returning c.*, l.permits, l.tenant, l.kind, l.named
     )
     select b.number, case
