@@ -125,7 +125,8 @@ fn exit_codes() {
     assert_eq!(
         stderr,
         "tenured: --upstream: upstream = ***: not the URL of an upstream; use \"embedded:\", or a Redis \
-         such as \"redis://127.0.0.1:6379/0\", or a gateway such as \"https://gateway.example\"\n"
+         such as \"redis://127.0.0.1:6379/0\", or a Postgres such as \"postgres://tenure@127.0.0.1/tenure\", or a \
+         gateway such as \"https://gateway.example\"\n"
     );
     let (code, _, stderr) = room.run(&["--config", "/no/such/file", "check-config"]);
     assert_eq!(code, 78);
@@ -252,7 +253,7 @@ fn reloads_what_it_can() {
         (&summary["changed"], &summary["restart"]),
         (&"log, allow".into(), &"leader.ttl".into())
     );
-    assert_eq!(summary["unchanged"], 55);
+    assert_eq!(summary["unchanged"], 61);
 
     // A slip changes nothing.
     room.configure("[leader]\ntll = \"40s\"\n");

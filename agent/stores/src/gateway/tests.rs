@@ -150,7 +150,7 @@ fn requests_come_back_as_they_were() {
 
 fn answers() -> Vec<(Operation, Answer)> {
     let claim = ClaimId(Uuid::from_u128(5));
-    let entry = StandingEntry { claim, owner: owner(), token: 9, since: TTL, unbeaten: Some(TTL) };
+    let entry = StandingEntry { claim, owner: owner(), token: 9, since: TTL, unbeaten: None };
     let holder = Some(entry.clone());
     let standing = UpstreamStanding {
         limit: Some(2),

@@ -336,12 +336,12 @@ async fn a_user_without_the_keys_of_the_history() {
         &acl_rules(&Layout::default()).replace(" ~tenure:* ", &format!(" {former} ")),
     );
     let checks = find_as(&server, "agent").await;
-    well_but(&checks, &["redis.rights"]);
+    well_but(&checks, &["redis.rights", "redis.keyspace_events"]);
     let says = "user agent may not use keys tenure:histories, tenure:history:*";
     check(&checks, "redis.rights", Verdict::Failure, says);
     let remedy = one(&checks, "redis.rights").remedy.as_deref().unwrap();
     let line = "ACL SETUSER agent ~tenure:history:* ~tenure:histories, and ACL SAVE";
     assert!(remedy.starts_with(line), "{remedy}");
     follow(&server, one(&checks, "redis.rights"));
-    well_but(&find_as(&server, "agent").await, &[]);
+    well_but(&find_as(&server, "agent").await, &["redis.keyspace_events"]);
 }
