@@ -18,7 +18,7 @@ const NUMBER: &str = "must be a number from 1 to 1000000";
 const QUOTES: &str = "must be a text in quotes";
 
 /// For every key of the schema at least one value that it refuses.
-const WRONG: [Wrong; 70] = [
+const WRONG: [Wrong; 73] = [
     ("socket", "7", QUOTES),
     ("socket", "\"\"", "must be a path, or a URI"),
     ("socket", "\"unix://host/x\"", "must be a path, or a URI"),
@@ -76,6 +76,9 @@ const WRONG: [Wrong; 70] = [
     ("redis.leader_prefix", "\"a b\"", "must be 1 to 64 visible"),
     ("redis.semaphore_namespace", "\"[x]\"", "must be 1 to 64 visible"),
     ("redis.tenure_prefix", "\"a*\"", "must be 1 to 64 visible"),
+    ("postgres.timeout", "\"1ms\"", "must be from 50ms to 60s"),
+    ("postgres.connect_timeout", "\"2m\"", "must be from 50ms to 60s"),
+    ("postgres.poll", "\"2s\"", "must be from 10ms to 1s"),
     ("gateway.timeout", "\"1ms\"", "must be from 50ms to 60s"),
     ("gateway.connect_timeout", "\"2m\"", "must be from 50ms to 60s"),
     ("gateway.tls_ca_file", "\"ca\"", "must be an absolute path"),
@@ -150,7 +153,10 @@ fn every_wrong_value_is_told_with_place_key_value_and_rule() {
     let mut wrong = Vec::new();
     let alone = WRONG.iter().map(|&(key, value, rule)| {
         let shown = match value {
-            _ if key == "upstream" => "***".to_owned(),
+            // What may be a password is not.
+            "\"mysql://h\"" => "\"mysql://***\"".to_owned(),
+            "\"redis://me@h\"" => "\"redis://***@h:6379/0\"".to_owned(),
+            "\"embedded:x\"" => "***".to_owned(),
             // A number that was read is shown as the text that was set.
             number if number.parse::<i64>().is_ok() && ![QUOTES, DURATION].contains(&rule) => {
                 format!("\"{number}\"")

@@ -59,8 +59,8 @@ pub struct Flags {
     /// Address to serve at [env: TENURED_GATEWAY_LISTEN].
     #[arg(long, value_name = "ADDRESS", global = true)]
     pub listen: Option<String>,
-    /// Store of all holds: embedded:, or a Redis such as redis://127.0.0.1:6379/0
-    /// [env: TENURED_GATEWAY_UPSTREAM, PRISM_REDIS_URL].
+    /// Store of all holds: embedded:, a Redis such as redis://127.0.0.1:6379/0, or a Postgres such
+    /// as postgres://tenure@127.0.0.1/tenure [env: TENURED_GATEWAY_UPSTREAM, PRISM_REDIS_URL].
     #[arg(long, value_name = "URL", global = true)]
     pub upstream: Option<String>,
     /// Keep everything on this host, in the embedded store: the same as --upstream embedded:
