@@ -10,18 +10,32 @@ use std::process::{Command, Stdio};
 use serde_json::{Map, Value, json};
 use tenure_tests::harness::{Agent, Client, Program, Python, binary, run_to_end};
 
-/// Commands and what they print: the name in `openapi.json`, and what the command adds to it.
-const COMMANDS: [(&str, &str, &[&str]); 10] = [
-    ("agents", "Agents", &[]),
-    ("doctor", "Diagnosis", &[]),
-    ("error", "", &["type", "code", "detail", "exit_status"]),
-    ("events", "Events", &["session"]),
-    ("log", "LogFilter", &[]),
-    ("observe", "Standing", &[]),
-    ("revoke", "Revoked", &[]),
-    ("routes", "Routes", &[]),
-    ("standing", "Standing", &[]),
-    ("status", "Status", &[]),
+/// What a command prints.
+enum Printed {
+    /// What has this name in `openapi.json`, and what the command adds to it.
+    One(&'static str, &'static [&'static str]),
+    /// A list of those.
+    Many(&'static str),
+    /// One of each under a name of its own, and what the command adds.
+    Parts(&'static [(&'static str, &'static str)], &'static [&'static str]),
+}
+use Printed::{Many, One, Parts};
+
+const COMMANDS: [(&str, Printed); 14] = [
+    ("agents", One("Agents", &[])),
+    ("doctor", One("Diagnosis", &[])),
+    ("error", Parts(&[], &["type", "code", "detail", "exit_status"])),
+    ("events", One("Events", &["session"])),
+    ("history", One("History", &[])),
+    ("limit", One("Standing", &[])),
+    ("log", One("LogFilter", &[])),
+    ("ls", Many("Standing")),
+    ("observe", One("Standing", &[])),
+    ("revoke", One("Revoked", &[])),
+    ("routes", One("Routes", &[])),
+    ("standing", One("Standing", &[])),
+    ("status", One("Status", &[])),
+    ("why", Parts(&[("standing", "Standing"), ("history", "History")], &["here"])),
 ];
 
 fn folder() -> PathBuf {
@@ -33,31 +47,44 @@ fn path(command: &str) -> PathBuf {
 }
 
 /// The schema of a command, with everything that it refers to inside of it.
-fn schema(components: &Value, (command, name, adds): (&str, &str, &[&str])) -> String {
-    let mut schema = json!({
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": match command {
-            "error" => "an error of any command with --json, on stderr".to_owned(),
-            command => format!("tenure {command} --json"),
-        },
-        "type": "object",
-    });
-    if !adds.is_empty() {
-        schema["required"] = json!(adds);
-        let text = |name: &&str| match *name {
-            "exit_status" => json!({"type": "integer", "minimum": 1, "maximum": 255}),
-            _ => json!({"type": "string"}),
-        };
-        schema["properties"] =
-            adds.iter().map(|name| ((*name).to_owned(), text(name))).collect::<Map<_, _>>().into();
-    }
+fn schema(components: &Value, command: &str, printed: &Printed) -> String {
     let mut inside = BTreeMap::new();
-    if !name.is_empty() {
-        let found = inline(&components[name], components, &mut inside);
-        schema["allOf"] = json!([found]);
+    let mut component = |name: &str| inline(&components[name], components, &mut inside);
+    let mut schema = match printed {
+        One(name, adds) => with_texts(json!({"allOf": [component(name)]}), adds),
+        Many(name) => json!({"type": "array", "items": component(name)}),
+        Parts(parts, adds) => {
+            let fields = parts.iter().map(|(field, name)| ((*field).to_owned(), component(name)));
+            let fields: Map<_, _> = fields.collect();
+            let required: Vec<_> = parts.iter().map(|(field, _)| *field).collect();
+            with_texts(json!({"properties": fields, "required": required}), adds)
+        }
+    };
+    schema["$schema"] = json!("https://json-schema.org/draft/2020-12/schema");
+    schema["title"] = match command {
+        "error" => json!("an error of any command with --json, on stderr"),
+        command => json!(format!("tenure {command} --json")),
+    };
+    if !inside.is_empty() {
         schema["$defs"] = json!(inside);
     }
     format!("{schema:#}\n")
+}
+
+/// The schema of an object with more fields.
+fn with_texts(mut schema: Value, names: &[&str]) -> Value {
+    schema["type"] = json!("object");
+    for name in names {
+        schema["properties"][name] = match *name {
+            "exit_status" => json!({"type": "integer", "minimum": 1, "maximum": 255}),
+            _ => json!({"type": "string"}),
+        };
+        if schema["required"].is_null() {
+            schema["required"] = json!([]);
+        }
+        schema["required"].as_array_mut().expect("a list").push(json!(name));
+    }
+    schema
 }
 
 /// The part of a schema with its references led to `$defs`, where what they name is put.
@@ -88,8 +115,9 @@ fn the_committed_schemas_are_of_the_agents_document() {
     let document = concat!(env!("CARGO_MANIFEST_DIR"), "/../agent/daemon/openapi.json");
     let document = fs::read_to_string(document).expect("it is committed");
     let document: Value = serde_json::from_str(&document).expect("JSON");
-    for row in COMMANDS {
-        let (path, schema) = (path(row.0), schema(&document["components"]["schemas"], row));
+    for (command, printed) in &COMMANDS {
+        let (path, schema) =
+            (path(command), schema(&document["components"]["schemas"], command, printed));
         if std::env::var_os("UPDATE_SCHEMAS").is_some() {
             fs::create_dir_all(folder()).expect("the tree is ours");
             fs::write(&path, &schema).expect("the tree is ours");
@@ -144,6 +172,7 @@ fn what_commands_print_is_as_their_schemas_say() {
     let check = |command: &str, document: &str| {
         assert_eq!(errors(command, document), [""; 0], "{command}: {document}");
         assert_ne!(errors(command, "{}"), [""; 0], "{command}: it allows everything");
+        assert_ne!(errors(command, "[{}]"), [""; 0], "{command}: it allows everything");
     };
     for line in [
         "agents --json",
@@ -152,6 +181,11 @@ fn what_commands_print_is_as_their_schemas_say() {
         "standing leader role --json",
         "standing semaphore gpu --json",
         "standing leader nobody --json",
+        "why leader role --json",
+        "why semaphore nothing --json",
+        "history leader role --json",
+        "ls --json",
+        "limit gpu --json",
         "routes --json",
         "doctor --json",
         "log --json",
