@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use tenure_host::clock;
 use tenure_tests::harness::{Agent, Client, Program, RedisServer, binary, run_to_end, skew, until};
 
-/// How far the clock of each host is ahead, in seconds.
+/// The seconds by which the clock of each host is ahead.
 const CLOCKS: [f64; 4] = [0.0, 2.5, 5.0, -5.0];
 /// More than the clocks differ, and some for a busy machine.
 const AT_LEAST: Duration = Duration::from_secs(25);
@@ -78,7 +78,7 @@ impl Hosts {
         format!("{}/{name}.{ending}", self.dir.path().display())
     }
 
-    /// How often a job has run since it was last asked.
+    /// The runs of a job since it was last asked.
     fn ran(&self, name: &str) -> usize {
         let file = self.file(name, "ran");
         let ran = fs::read_to_string(&file).unwrap_or_default().lines().count();
@@ -115,7 +115,7 @@ impl Hosts {
         }
     }
 
-    /// How often the recipe ran at one minute, and how often the one without `--at-least`.
+    /// The runs of the recipe at one minute, and those of the one without `--at-least`.
     fn tick(&self) -> (usize, usize) {
         for _ in 0..TRIES {
             self.wait_until_it_is_free();

@@ -10,9 +10,9 @@ use std::process::{Command, Stdio};
 use serde_json::{Map, Value, json};
 use tenure_tests::harness::{Agent, Client, Program, Python, binary, run_to_end};
 
-/// What a command prints.
+/// The output of a command.
 enum Printed {
-    /// What has this name in `openapi.json`, and what the command adds to it.
+    /// The part of this name in `openapi.json`, and what the command adds to it.
     One(&'static str, &'static [&'static str]),
     /// A list of those.
     Many(&'static str),

@@ -153,7 +153,7 @@ fn every_wrong_value_is_told_with_place_key_value_and_rule() {
     let mut wrong = Vec::new();
     let alone = WRONG.iter().map(|&(key, value, rule)| {
         let shown = match value {
-            // What may be a password is not.
+            // Passwords are hidden.
             "\"mysql://h\"" => "\"mysql://***\"".to_owned(),
             "\"redis://me@h\"" => "\"redis://***@h:6379/0\"".to_owned(),
             "\"embedded:x\"" => "***".to_owned(),

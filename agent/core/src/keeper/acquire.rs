@@ -18,7 +18,7 @@ use crate::time::Boottime;
 
 /// How much later a wait ends, at most, so that its end can name the holder.
 pub(super) const NAMED_WITHIN: Duration = Duration::from_millis(250);
-/// How often it looks for the answer.
+/// The time between two looks for the answer.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 impl Keeper {
@@ -368,7 +368,7 @@ impl Keeper {
         true
     }
 
-    /// Who asked is told at once, all others soon after: they may be thousands.
+    /// The one that asked is told at once, all others soon after: they may be thousands.
     pub(super) fn holder_of_wait_answered(
         &mut self,
         now: Boottime,

@@ -48,7 +48,7 @@ pub(super) struct LocalQueue {
     pub(super) holder: NamedHolder,
 }
 
-/// Who has a resource, as the upstream said for the ends of waits.
+/// The holder of a resource, as the upstream said for the ends of waits.
 #[derive(Debug, Default)]
 pub(super) struct NamedHolder {
     asked_at: Option<Boottime>,

@@ -42,7 +42,7 @@ pub struct Queue {
     next_attempt: u64,
     next_place: u64,
     trouble: Option<Trouble>,
-    /// How many pushes it has taken.
+    /// The number of pushes that it has taken.
     delivered: u64,
 }
 
@@ -55,7 +55,7 @@ pub(super) struct Waiting {
     removed_at: u64,
     /// How often the proxy has refused this.
     pub(super) refusals: u32,
-    /// How many pushes the proxy had taken when this one failed last.
+    /// The number of pushes that the proxy had taken when this one failed last.
     failed_after: Option<u64>,
 }
 

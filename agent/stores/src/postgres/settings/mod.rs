@@ -1,4 +1,4 @@
-//! How to get to a Postgres, as configured.
+//! The way to a Postgres, as configured.
 
 mod section;
 mod url;
