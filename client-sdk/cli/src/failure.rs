@@ -9,7 +9,7 @@ pub(crate) use tenure::wire::brief;
 use tenure::wire::{Code, Holder, Problem};
 
 use crate::exit;
-use crate::show::visible;
+use crate::show::shown;
 
 /// Why a subcommand failed. Shows as the one line on stderr, without `tenure: `.
 #[derive(Debug)]
@@ -134,7 +134,7 @@ impl fmt::Display for Who<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Holder { host, name, since_ms, token, pid, uid, .. } = self.0;
         // Other programs write them, too.
-        let [host, name] = [host, name].map(|text| visible(text));
+        let [host, name] = [host, name].map(|text| shown(text));
         // Every grant of an agent has a token.
         if *token == 0 {
             return write!(f, "a program without Tenure (no token; lock value {name})");

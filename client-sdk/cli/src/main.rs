@@ -9,6 +9,7 @@ mod inside;
 mod manual;
 mod output;
 mod run;
+mod shell;
 mod show;
 mod usage;
 

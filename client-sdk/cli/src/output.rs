@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use crate::exit;
 use crate::failure::Failure;
+use crate::show::visible;
 
 /// Prints what was asked for.
 ///
@@ -34,9 +35,13 @@ pub(crate) fn print_json(value: &impl Serialize) -> Result<(), Failure> {
 }
 
 /// Says what went wrong, unless stderr would block: whoever guards a command must not wait for a
-/// reader that sleeps.
+/// reader that sleeps. Parts of it may come from other programs.
 pub(crate) fn say(line: &str) {
-    write_error(&format!("tenure: {line}\n"));
+    write_error(&spoken(line));
+}
+
+fn spoken(line: &str) -> String {
+    format!("tenure: {}\n", visible(line))
 }
 
 /// The same for programs: a line of JSON.
@@ -61,4 +66,14 @@ pub(crate) fn coloured() -> bool {
     let forbidden = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     let dumb = std::env::var_os("TERM").is_some_and(|value| value == "dumb");
     !forbidden && !dumb && io::stdout().is_terminal()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_said_moves_no_cursor() {
+        assert_eq!(spoken("lost by \u{1b}[2Jx\n"), "tenure: lost by \u{fffd}[2Jx\u{fffd}\n");
+    }
 }

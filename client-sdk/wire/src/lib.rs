@@ -16,6 +16,7 @@ pub mod page;
 mod problem;
 mod register;
 mod session;
+mod shown;
 mod standing;
 mod status;
 
@@ -37,6 +38,7 @@ pub use register::{
     AgentInfo, DEFAULT_PROJECT, DEFAULT_TENANT, Register, Registered, Resume, Tether,
 };
 pub use session::{Beat, Checkpoint, Checkpointed, HoldView, Role};
+pub use shown::steers_terminal;
 pub use standing::{Holder, List, Revoke, Revoked, Route, Routes, Standing, Waiter};
 pub use status::{
     AgentStatus, LatencyStatus, LatenessStatus, Outage, QuarantineEnded, SessionStatus, Status,

@@ -117,7 +117,11 @@ impl SessionRecord {
 
 /// As much of a text as is told, without what moves a terminal's cursor.
 pub fn short(text: &str) -> Arc<str> {
-    text.chars().filter(|c| !c.is_control()).take(SHOWN_TEXT_MAX).collect::<String>().into()
+    text.chars()
+        .filter(|&c| !tenure_wire::steers_terminal(c))
+        .take(SHOWN_TEXT_MAX)
+        .collect::<String>()
+        .into()
 }
 
 #[cfg(test)]
@@ -129,7 +133,7 @@ mod tests {
             session: "\u{1b}[2Jid".into(),
             name: name.into(),
             surface: SURFACE.into(),
-            host: "h\n".repeat(SHOWN_TEXT_MAX + 1).into(),
+            host: "h\n\u{202e}".repeat(SHOWN_TEXT_MAX + 1).into(),
             registered_at: None,
             runs_out: runs_out_ms.map(Duration::from_millis),
         }

@@ -113,7 +113,7 @@ Examples:
     #[command(after_help = "\
 Examples:
   tenure ls                                  everything
-  tenure ls 'nightly-*' --kind leader        leaders whose name begins so
+  tenure ls 'leader/nightly-*'               leaders whose name begins so
   tenure ls --json | jq -r '.[] | select(.waiting > 0) | .name'")]
     Ls(ListArgs),
     /// Lists the agents of the fleet: hosts, versions, when each was seen last
@@ -128,7 +128,7 @@ Examples:
     Agents(AgentsArgs),
     /// Says who holds a resource, what it does, how it came to that, and what to type next
     ///
-    /// At most twelve lines: the holder with host, user, process and command, on this host with the state
+    /// At most 14 lines: the holder with host, user, process and command, on this host with the state
     /// of the process; who waits, and for how long; the last changes with their reasons; two commands.
     #[command(after_help = "\
 Examples:
@@ -169,8 +169,9 @@ Examples:
     Routes(RoutesArgs),
     /// Takes a resource away from its holder
     ///
-    /// For root and the agent's own user. The holder is told `lost: revoked`, by whom and why; what it
-    /// had guarded with `tenure run` is stopped before the next one gets the resource. Both hosts log it.
+    /// For root and the agent's own user. The holder is told `lost: revoked`, by whom and why, and
+    /// `tenure run` ends its command at once. Revoked on its own host, the next one waits for that end;
+    /// revoked from another, it may start meanwhile: only the token tells the two apart. Both hosts log it.
     #[command(after_help = "\
 Examples:
   sudo tenure revoke leader cleanup --reason 'upgrade of the database' --for 10m
@@ -287,7 +288,7 @@ pub(crate) struct StandingArgs {
 /// `tenure ls`.
 #[derive(Debug, Args)]
 pub(crate) struct ListArgs {
-    /// Only names that this matches, such as 'nightly-*'
+    /// Only names that this matches: 'nightly-*', or with the kind 'leader/nightly-*'
     pub(crate) glob: Option<String>,
     /// Only resources of this kind: master, leader, lease or semaphore
     #[arg(long, value_parser = kind())]

@@ -12,6 +12,7 @@ use uuid::Uuid;
 use crate::ANSWER_MAX;
 use crate::failure::{Who, brief, ordinal};
 use crate::output::say;
+use crate::show::shown;
 
 /// A shorter wait is not worth a word.
 const SILENT: Duration = Duration::from_secs(2);
@@ -121,6 +122,7 @@ fn who(holder: &Holder) -> String {
     if *token == 0 {
         return Who(holder).to_string();
     }
+    let (name, host) = (shown(name), shown(host));
     format!("{name} on {host} for {} (token {token})", brief(Duration::from_millis(*since_ms)))
 }
 
@@ -162,5 +164,14 @@ mod tests {
         let longest = "held, the longest by backup.sh on hostb for 6h12m (token 17)";
         check(Some(2), 2, Some(22), &format!("2 of 2 {longest}, 22nd in line"));
         check(None, 0, Some(3), "nobody holds it, 3rd in line");
+    }
+
+    #[test]
+    fn a_hostile_name_does_not_reach_the_terminal() {
+        let mut hostile = standing(None, 1);
+        hostile.holders[0].name = "\u{1b}]0;x\u{7}".to_owned();
+        hostile.holders[0].host = "h".repeat(70_000);
+        let said = line("leader/nightly", &Ok(hostile), None);
+        assert!(!said.contains(char::is_control) && said.chars().count() < 700, "{said}");
     }
 }

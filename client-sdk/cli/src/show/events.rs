@@ -11,7 +11,7 @@ use uuid::Uuid;
 use super::history::why;
 use super::resource::render;
 use super::status::word;
-use super::table::visible;
+use super::table::{shown, visible};
 use super::when::{local, now};
 use super::{answer, ask};
 use crate::args::{EventsArgs, ResourceNameArgs};
@@ -115,8 +115,8 @@ async fn end_of(args: &ResourceNameArgs, client: &Client, token: u64) -> Option<
         let history = answer(client, client.history(*kind, name, tenant.as_deref())).await.ok()?;
         let is_end = |it: &&HistoryEntry| it.token == token && it.what != Happened::Granted;
         if let Some(end) = history.changes.iter().find(is_end) {
-            let (name, host) = (visible(&end.name), visible(&end.host));
-            return Some(format!("{} by {name} on {host}: {}", end.what, visible(&why(end))));
+            let (name, host) = (shown(&end.name), shown(&end.host));
+            return Some(format!("{} by {name} on {host}: {}", end.what, shown(&why(end))));
         }
         pause().await;
     }
@@ -183,7 +183,7 @@ fn detail(event: &Event) -> String {
         Event::Lost(event) => format!("{} token {}: {}", of(&event.of), event.token, event.words()),
         Event::Released(event) => format!("{} {}", of(&event.of), word(&event.cause)),
         Event::Standing(standing) => {
-            let holders: Vec<&str> = standing.holders.iter().map(|h| h.name.as_str()).collect();
+            let holders: Vec<String> = standing.holders.iter().map(|h| shown(&h.name)).collect();
             let holders = if holders.is_empty() { "nobody".to_owned() } else { holders.join(", ") };
             format!("{}/{} held by {holders}", standing.kind, standing.name)
         }

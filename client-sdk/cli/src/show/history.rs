@@ -111,9 +111,10 @@ pub(super) fn why(change: &HistoryEntry) -> String {
 
 /// How a process ended.
 fn ended(status: i32) -> String {
-    match nix::sys::signal::Signal::try_from(status - 128) {
-        Ok(signal) => format!("killed by {}", signal.as_str()),
-        Err(_) => format!("exit status {status}"),
+    let signal = status.checked_sub(128).map(nix::sys::signal::Signal::try_from);
+    match signal {
+        Some(Ok(signal)) => format!("killed by {}", signal.as_str()),
+        _ => format!("exit status {status}"),
     }
 }
 
@@ -154,8 +155,11 @@ mod tests {
             ..change(Happened::Released)
         };
         assert_eq!(why(&ended), "its command ended (killed by SIGKILL), after 4h12m");
-        let failed = HistoryEntry { exit_status: Some(3), ..ended.clone() };
+        let failed = HistoryEntry { exit_status: Some(3), ..ended };
         assert_eq!(why(&failed), "its command ended (exit status 3), after 4h12m");
+        // Other agents may write anything.
+        let odd = HistoryEntry { exit_status: Some(i32::MIN), ..failed };
+        assert_eq!(why(&odd), "its command ended (exit status -2147483648), after 4h12m");
         let revoked = HistoryEntry {
             held_ms: Some(1000),
             reason: Some("revoked".to_owned()),

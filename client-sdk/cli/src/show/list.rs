@@ -1,9 +1,10 @@
 //! `tenure ls`.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tenure::client::Client;
-use tenure::wire::{DEFAULT_TENANT, Holder, Standing};
+use tenure::wire::{DEFAULT_TENANT, Holder, Kind, Standing};
 
 use super::ask;
 use super::table::{Cell, Look, Screen, Table, or_dash};
@@ -18,9 +19,29 @@ use crate::output::{print, print_json};
 /// When the agent refuses or cannot be asked.
 pub(crate) async fn list(args: &ListArgs, client: &Client) -> Result<(), Failure> {
     let ListArgs { glob, kind, tenant, output } = args;
-    let question = client.list(*kind, glob.as_deref(), tenant.as_deref());
-    let all = ask(client, "what is held", question).await?;
+    let mut found = BTreeMap::new();
+    for (kind, glob) in questions(*kind, glob.as_deref()) {
+        let question = client.list(kind, glob, tenant.as_deref());
+        for it in ask(client, "what is held", question).await? {
+            found.insert((it.tenant.clone(), it.kind.as_str(), it.name.clone()), it);
+        }
+    }
+    let all: Vec<Standing> = found.into_values().collect();
     if output.json { print_json(&all) } else { print(&render(&all, Screen::of_stdout())) }
+}
+
+/// Kinds and globs to ask for: `leader/nightly` is a leader's name with its kind, or a name that has a slash.
+fn questions(kind: Option<Kind>, glob: Option<&str>) -> Vec<(Option<Kind>, Option<&str>)> {
+    let mut questions = vec![(kind, glob)];
+    if let Some((word, name)) = glob.and_then(|glob| glob.split_once('/'))
+        && !name.is_empty()
+    {
+        let is_meant = |it: &Kind| {
+            kind.is_none_or(|kind| kind == *it) && super::glob::covers(word, it.as_str())
+        };
+        questions.extend(Kind::ALL.into_iter().filter(is_meant).map(|it| (Some(it), Some(name))));
+    }
+    questions
 }
 
 fn render(all: &[Standing], screen: Screen) -> String {
@@ -41,7 +62,7 @@ fn render(all: &[Standing], screen: Screen) -> String {
                 Cell::from(holder_name(holder)),
                 Cell::from(or_dash(holder.pid)),
                 Cell::from(user(holder)),
-                Cell::from(brief(Duration::from_millis(holder.since_ms))),
+                Cell::from(held_for(holder)),
                 Cell::from(&waiting),
             ]);
         }
@@ -71,6 +92,14 @@ pub(super) fn holder_name(holder: &Holder) -> String {
     format!("a program without Tenure (lock value {})", holder.name)
 }
 
+/// How long it has been held. Of other programs no store knows when they began.
+pub(super) fn held_for(holder: &Holder) -> String {
+    match holder.since_ms {
+        0 if !holder.is_of_tenure() => "-".to_owned(),
+        since => brief(Duration::from_millis(since)),
+    }
+}
+
 pub(super) fn user(holder: &Holder) -> String {
     let number = holder.uid.map(|uid| uid.to_string());
     or_dash(holder.user.clone().or(number))
@@ -78,9 +107,20 @@ pub(super) fn user(holder: &Holder) -> String {
 
 #[cfg(test)]
 mod tests {
-    use tenure::wire::Kind;
-
     use super::*;
+
+    #[test]
+    fn a_name_may_have_its_kind_before_a_slash() {
+        let leader = Some(Kind::Leader);
+        assert_eq!(questions(None, None), [(None, None)]);
+        assert_eq!(questions(None, Some("night*")), [(None, Some("night*"))]);
+        let both = [(None, Some("leader/a/*")), (leader, Some("a/*"))];
+        assert_eq!(questions(None, Some("leader/a/*")), both);
+        let two = [(None, Some("le*/a")), (leader, Some("a")), (Some(Kind::Lease), Some("a"))];
+        assert_eq!(questions(None, Some("le*/a")), two);
+        assert_eq!(questions(leader, Some("lease/a")), [(leader, Some("lease/a"))]);
+        assert_eq!(questions(None, Some("leader/")), [(None, Some("leader/"))]);
+    }
 
     #[test]
     fn a_list_has_a_line_for_each_holder_and_for_what_only_is_waited_for() {
@@ -109,6 +149,9 @@ mod tests {
         ];
         let text = render(&all, Screen::default());
         assert_eq!(text.lines().count(), 4, "{text}");
+        let foreign = Holder { since_ms: 0, ..holder(0, "a510b8bc") };
+        assert_eq!(held_for(&foreign), "-", "its start is not known");
+        assert_eq!(held_for(&Holder { since_ms: 0, ..holder(7, "x") }), "0ms");
         assert!(text.contains("t:semaphore/a  held  hosta  x"), "{text}");
         assert!(text.contains("a program without Tenure (lock value a510b8bc)"), "{text}");
         assert!(text.contains("t:leader/a     free"), "{text}");

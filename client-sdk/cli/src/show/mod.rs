@@ -34,7 +34,7 @@ pub(crate) use resource::{routes, standing};
 pub(crate) use revoke::revoke;
 pub(crate) use socket::socket;
 pub(crate) use status::status;
-pub(crate) use table::visible;
+pub(crate) use table::{shown, visible};
 pub(crate) use why::why;
 
 use crate::ANSWER_MAX;

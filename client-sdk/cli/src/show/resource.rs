@@ -6,8 +6,8 @@ use tenure::client::Client;
 use tenure::wire::{DEFAULT_TENANT, Holder, Routes, Standing};
 
 use super::ask;
-use super::list::{holder_name, user};
-use super::table::{Cell, Look, Screen, Table, or_dash, visible};
+use super::list::{held_for, holder_name, user};
+use super::table::{Cell, Look, Screen, Table, or_dash, shown, visible};
 use crate::args::{ResourceNameArgs, RoutesArgs, StandingArgs};
 use crate::exit;
 use crate::failure::{Failure, brief};
@@ -54,7 +54,7 @@ pub(super) fn render(standing: &Standing, coloured: bool) -> String {
             Cell::from(or_dash(holder.pid)),
             Cell::from(user(holder)),
             Cell::from(holder.token),
-            Cell::from(brief(Duration::from_millis(holder.since_ms))),
+            Cell::from(held_for(holder)),
         ]);
     }
     for waiter in waiters {
@@ -77,8 +77,8 @@ pub(super) fn render(standing: &Standing, coloured: bool) -> String {
             let left = brief(Duration::from_millis(*ms));
             out.push_str(&format!(
                 "{} on {} has let go; it is kept from others for {left} more\n",
-                visible(name),
-                visible(host)
+                shown(name),
+                shown(host)
             ));
         }
     }
@@ -91,7 +91,7 @@ pub(super) fn render(standing: &Standing, coloured: bool) -> String {
     }
     let Standing { sessions, members, .. } = standing;
     if !sessions.is_empty() {
-        let names: Vec<String> = sessions.iter().map(|name| visible(name)).collect();
+        let names: Vec<String> = sessions.iter().map(|name| shown(name)).collect();
         let more = members.saturating_sub(sessions.len() as u64);
         let more = if more == 0 { String::new() } else { format!(" and {more} more") };
         out.push_str(&format!("sessions of the project: {}{more}\n", names.join(", ")));

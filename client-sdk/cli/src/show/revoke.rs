@@ -6,7 +6,7 @@ use tenure::client::Client;
 use tenure::wire::{Holder, Revoke, Revoked};
 
 use super::ask;
-use super::table::visible;
+use super::table::shown;
 use crate::args::RevokeArgs;
 use crate::args::duration::millis;
 use crate::exit;
@@ -64,11 +64,7 @@ fn loser(holder: &Holder) -> String {
     let Holder { host, name, since_ms, token, pid, .. } = holder;
     let pid = pid.map(|pid| format!(", pid {pid}")).unwrap_or_default();
     let since = brief(Duration::from_millis(*since_ms));
-    format!(
-        "taken from {} on {}{pid}: held for {since}, token {token}\n",
-        visible(name),
-        visible(host)
-    )
+    format!("taken from {} on {}{pid}: held for {since}, token {token}\n", shown(name), shown(host))
 }
 
 #[cfg(test)]

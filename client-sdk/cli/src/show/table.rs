@@ -3,10 +3,15 @@
 use std::fmt::Write;
 use std::io::{self, IsTerminal};
 
+use tenure::wire::steers_terminal;
+
 use crate::output::coloured;
 
 /// Least width of a column that may be made narrower.
 const ELASTIC_MIN: usize = 10;
+/// Longest text of another program that is shown, characters: it may have any length. A resource with its tenant has 411 at
+/// most.
+const SHOWN_MAX: usize = 512;
 
 /// The place where text is shown. The default is a file: neither colours nor an edge.
 #[derive(Debug, Clone, Copy, Default)]
@@ -69,7 +74,7 @@ impl<T: ToString> From<T> for Cell {
 
 impl Cell {
     pub(super) fn new(text: impl ToString, look: Look) -> Cell {
-        Cell { text: visible(&text.to_string()), look }
+        Cell { text: shown(&text.to_string()), look }
     }
 }
 
@@ -81,7 +86,16 @@ pub(super) fn or_dash(value: Option<impl ToString>) -> String {
 /// The text without anything that would move a terminal's cursor or colour it: names come from
 /// other programs.
 pub(crate) fn visible(text: &str) -> String {
-    text.chars().map(|letter| if letter.is_control() { '\u{fffd}' } else { letter }).collect()
+    text.chars().map(seen).collect()
+}
+
+/// The same of a text that may have any length: its beginning.
+pub(crate) fn shown(text: &str) -> String {
+    cut(text, SHOWN_MAX).chars().map(seen).collect()
+}
+
+fn seen(letter: char) -> char {
+    if steers_terminal(letter) { '\u{fffd}' } else { letter }
 }
 
 impl Table {
@@ -203,5 +217,19 @@ mod tests {
         let mut table = Table::new(&["NAME"]);
         table.row([Cell::from("\x1b[2Jgone\n")]);
         assert_eq!(table.render(Screen::default()), "  NAME\n  \u{fffd}[2Jgone\u{fffd}\n");
+        assert_eq!(visible("a\u{202e}b"), "a\u{fffd}b");
+    }
+
+    #[test]
+    fn a_name_of_any_length_is_cut() {
+        let mut table = Table::new(&["NAME", "STATE"]);
+        // More than a width may be for the formatter.
+        table.row([Cell::from("x".repeat(70_000)), Cell::from("held")]);
+        table.row([Cell::from("y"), Cell::from("held")]);
+        let text = table.render(Screen::default());
+        let longest = text.lines().map(|line| line.chars().count()).max();
+        assert_eq!(longest, Some(2 + SHOWN_MAX + 2 + 5), "{text}");
+        assert!(text.contains("x…  held"), "{text}");
+        assert_eq!(shown(&"x".repeat(SHOWN_MAX)), "x".repeat(SHOWN_MAX));
     }
 }

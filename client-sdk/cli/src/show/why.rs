@@ -11,10 +11,11 @@ use super::ask;
 use super::history::{at, why as reason};
 use super::list::holder_name;
 use super::process::Seen;
-use super::table::visible;
+use super::table::shown;
 use crate::args::ResourceNameArgs;
 use crate::failure::{Failure, brief};
 use crate::output::{print, print_json};
+use crate::shell::{on_host, operand, option};
 
 /// Holders, and waiters, that have a line each.
 const LISTED: usize = 2;
@@ -64,8 +65,8 @@ impl Known {
         let Standing { kind, name, holders, holding, waiters, waiting, limit, .. } = standing;
         let of = limit.map(|limit| format!(", {holding} of {limit}")).unwrap_or_default();
         let mut out = match holders.first() {
-            None => format!("{kind}/{} is free\n", visible(name)),
-            Some(_) => format!("{kind}/{} is held{of}\n", visible(name)),
+            None => format!("{kind}/{} is free\n", shown(name)),
+            Some(_) => format!("{kind}/{} is held{of}\n", shown(name)),
         };
         let seen: Vec<_> = holders.iter().take(LISTED).map(|holder| self.look_at(holder)).collect();
         for (holder, seen) in holders.iter().zip(&seen) {
@@ -80,14 +81,14 @@ impl Known {
         }
         rest(&mut out, *holding, holders.len().min(LISTED));
         for waiter in waiters.iter().take(LISTED) {
-            let (host, name) = (visible(&waiter.host), visible(&waiter.name));
+            let (host, name) = (shown(&waiter.host), shown(&waiter.name));
             let since = brief(Duration::from_millis(waiter.since_ms));
             let _ = writeln!(out, "  waiting  {}. {name} on {host} for {since}", waiter.position);
         }
         rest(&mut out, *waiting, waiters.len().min(LISTED));
         let room = if holders.len() > 1 { CHANGES - 2 } else { CHANGES };
         if let Some(unknown) = &self.unknown {
-            let _ = writeln!(out, "  its history is not known: {}", visible(unknown));
+            let _ = writeln!(out, "  its history is not known: {}", shown(unknown));
         }
         for change in history.changes.iter().take(room) {
             let _ = writeln!(out, "  {}", self.line(change, now));
@@ -112,12 +113,12 @@ impl Known {
 
     /// A change as a line.
     fn line(&self, change: &HistoryEntry, now: SystemTime) -> String {
-        let (at, name, host) = (at(change, now), visible(&change.name), visible(&change.host));
+        let (at, name, host) = (at(change, now), shown(&change.name), shown(&change.host));
         if change.what != Happened::Granted {
             return format!(
                 "{at}  {} by {name} on {host}: {}",
                 change.what,
-                visible(&reason(change))
+                shown(&reason(change))
             );
         }
         let of_it = |other: &HistoryEntry| other.token == change.token && other.what != change.what;
@@ -145,23 +146,24 @@ impl Known {
         let Standing { kind, name, tenant, .. } = &self.standing;
         let tenant = match tenant.as_str() {
             tenure::wire::DEFAULT_TENANT => String::new(),
-            tenant => format!(" --tenant {tenant}"),
+            tenant => option(" --tenant", tenant),
         };
-        let of = |command: &str| format!("{command} {kind} {}{tenant}", quoted(name));
+        let of = |command: &str| format!("{command} {kind}{tenant} {}", operand(name));
         let revoke = of("sudo tenure revoke");
         match (holder, seen) {
             (None, _) if self.standing.waiting > 0 => {
                 ["tenure doctor".to_owned(), of("tenure observe")]
             }
-            (None, _) => [run(*kind, name), of("tenure history")],
+            (None, _) => [run(*kind, name, &tenant), of("tenure history")],
             (Some(_), Some(Seen { pid, state: 'T' })) => [format!("kill -CONT {pid}"), revoke],
             (Some(_), Some(Seen { pid, .. })) => {
                 [format!("ps -o pid,user,stat,etime,wchan:20,args -p {pid}"), revoke]
             }
-            (Some(holder), None) if holder.host == self.here || !holder.is_of_tenure() => {
-                [of("tenure history"), revoke]
+            (Some(holder), None) => {
+                let is_away = holder.host != self.here && holder.is_of_tenure();
+                let there = is_away.then(|| on_host(&holder.host, &of("tenure why"))).flatten();
+                [there.unwrap_or_else(|| of("tenure history")), revoke]
             }
-            (Some(holder), None) => [format!("ssh {} {}", holder.host, of("tenure why")), revoke],
         }
     }
 }
@@ -177,13 +179,13 @@ fn rest(out: &mut String, all: u64, listed: usize) {
 fn held(holder: &Holder, now: SystemTime) -> String {
     let since = Duration::from_millis(holder.since_ms);
     if !holder.is_of_tenure() {
-        return format!("by {}", visible(&holder_name(holder)));
+        return format!("by {}", shown(&holder_name(holder)));
     }
     let began = now.checked_sub(since).unwrap_or(SystemTime::UNIX_EPOCH);
     let (began, since) = (super::when::local(began), brief(since));
     let beat = holder.last_beat_ms.map(|ago| brief(Duration::from_millis(ago)));
     let beat = beat.map(|ago| format!(", last beat {ago} ago")).unwrap_or_default();
-    let (name, host, token) = (visible(&holder.name), visible(&holder.host), holder.token);
+    let (name, host, token) = (shown(&holder.name), shown(&holder.host), holder.token);
     format!("by {name} on {host} since {began}, for {since}{beat} (token {token})")
 }
 
@@ -191,32 +193,27 @@ fn held(holder: &Holder, now: SystemTime) -> String {
 fn process(holder: &Holder, seen: Option<&Seen>) -> Option<String> {
     let mut text = format!("pid {}", holder.pid?);
     match (&holder.user, holder.uid) {
-        (Some(user), _) => text = format!("{text} of {}", visible(user)),
+        (Some(user), _) => text = format!("{text} of {}", shown(user)),
         (None, Some(uid)) => text = format!("{text} of uid {uid}"),
         (None, None) => {}
     }
-    text = format!("{text} on {}", visible(&holder.host));
+    text = format!("{text} on {}", shown(&holder.host));
     if let Some(seen) = seen {
         text = format!("{text}, pid {} is {}", seen.pid, seen.words());
     }
     if let Some(command) = &holder.command {
-        text = format!("{text}: {}", visible(command));
+        text = format!("{text}: {}", shown(command));
     }
     Some(text)
 }
 
-fn run(kind: Kind, name: &str) -> String {
-    match kind {
-        Kind::Master => format!("tenure run --master --project {} -- COMMAND", quoted(name)),
-        kind => format!("tenure run --{kind} {} -- COMMAND", quoted(name)),
-    }
+fn run(kind: Kind, name: &str, tenant: &str) -> String {
+    let resource = match kind {
+        Kind::Master => format!("--master {}", option("--project", name)),
+        kind => option(&format!("--{kind}"), name),
+    };
+    format!("tenure run {resource}{tenant} -- COMMAND")
 }
 
-/// A name as a shell takes it.
-fn quoted(name: &str) -> String {
-    let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_./:@".contains(letter);
-    if !name.is_empty() && name.chars().all(plain) {
-        return name.to_owned();
-    }
-    format!("'{}'", visible(name).replace('\'', r"'\''"))
-}
+#[cfg(test)]
+mod tests;
