@@ -157,6 +157,8 @@ fn every_wrong_value_is_told_with_place_key_value_and_rule() {
             "\"mysql://h\"" => "\"mysql://***\"".to_owned(),
             "\"redis://me@h\"" => "\"redis://***@h:6379/0\"".to_owned(),
             "\"embedded:x\"" => "***".to_owned(),
+            "\"redis://h/x\"" => "\"redis://h/***\"".to_owned(),
+            _ if key.ends_with("secret_file") => "***".to_owned(),
             // A number that was read is shown as the text that was set.
             number if number.parse::<i64>().is_ok() && ![QUOTES, DURATION].contains(&rule) => {
                 format!("\"{number}\"")
@@ -229,7 +231,7 @@ fn wrong_variables_and_flags_name_themselves() {
         ("--log", "loud", "log = \"loud\": must be error"),
         ("--log-format", "xml", "log_format = \"xml\": must be auto"),
         ("--upstream", "hunter2://", "upstream = ***: not the URL"),
-        ("--upstream-secret-file", "x", "upstream_secret_file = \"x\": must be an absolute path"),
+        ("--upstream-secret-file", "x", "upstream_secret_file = ***: must be an absolute path"),
         ("--state-dir", "x", "state_dir = \"x\": must be an absolute path"),
         ("--runtime-dir", "x", "runtime_dir = \"x\": must be an absolute path"),
         ("--socket", "", "socket = \"\": must be a path"),

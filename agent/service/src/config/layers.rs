@@ -10,7 +10,7 @@ use tenure_stores::settings::{Broken, Refusal, Shape, value};
 
 use super::environment::is_absent;
 use super::error::closest;
-use super::masked::masked;
+use super::masked::{masked, masked_path};
 use super::{ConfigError, ConfigFile, Configuration, Environment, Key, List, Origin, files_in};
 
 /// Anybody may read it.
@@ -239,7 +239,11 @@ impl<C: Configuration> Loaded<C> {
 }
 
 fn wrong<C>(key: &Key<C>, value: String, origin: &Origin, rule: String) -> ConfigError {
-    let value = if key.shape == Shape::Secret { masked(&value) } else { value };
+    let value = match key.shape {
+        Shape::Secret => masked(&value),
+        _ if key.name.ends_with("secret_file") => masked_path(&value),
+        _ => value,
+    };
     ConfigError::Value { key: key.name.to_owned(), value, origin: origin.clone(), rule }
 }
 

@@ -14,8 +14,9 @@ use crate::settings::{
 };
 use crate::{duration_key, tls_keys};
 
-/// A gateway's own calls end sooner.
-const TIMEOUT: Duration = Duration::from_secs(5);
+/// A gateway's own calls end sooner. `tenure` waits 5 s for its agent, which must be able to say before that
+/// its gateway hangs.
+const TIMEOUT: Duration = Duration::from_secs(4);
 /// A gateway that needs longer cannot keep holds alive.
 const CALL_MAX: Duration = Duration::from_secs(60);
 /// Below, every hiccup of a network would look like a dead gateway.
