@@ -228,8 +228,8 @@ fn one_holder_one_waiter(redis: &RedisServer) -> BTreeMap<String, Entry> {
         holders(redis, "gpu").len() == 1 && waiters(redis, "gpu").len() == 1
     });
     let mut dump = redis.dump();
-    // Keys that only Tenure's agents have, none of the package's concern.
-    dump.retain(|key, _| !key.starts_with("tenure:"));
+    // Keys that only Tenure's agents have, none of the package's concern: those by which they know each other, too.
+    dump.retain(|key, _| ["tenure:", "prism:"].iter().all(|start| !key.starts_with(start)));
     dump
 }
 

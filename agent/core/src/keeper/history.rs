@@ -81,8 +81,13 @@ impl Keeper {
             by: revocation.map(|it| Arc::from(it.by.as_str())),
             exit_status: None,
         };
-        let entry = self.change_of(now, hold, Happened::Lost, end);
-        self.record(now, entry);
+        // An agent that stood still finds it out later, when somebody else may have been granted it.
+        let ended_at = match reason {
+            LostReason::Expired | LostReason::Slept => now.min(hold.valid_until).max(hold.granted_at),
+            _ => now,
+        };
+        let entry = self.change_of(ended_at, hold, Happened::Lost, end);
+        self.record_as_of(now, ended_at, entry);
     }
 
     /// A hold that was held has ended as wished.
@@ -133,6 +138,10 @@ impl Keeper {
     }
 
     fn record(&mut self, now: Boottime, entry: HistoryEntry) {
+        self.record_as_of(now, now, entry);
+    }
+
+    fn record_as_of(&mut self, now: Boottime, at: Boottime, entry: HistoryEntry) {
         let records = &mut self.calls.records;
         if records.waiting.len() >= RECORDS_WAITING_MAX
             && let Some((_, forgotten)) = records.waiting.remove(records.sent)
@@ -140,7 +149,7 @@ impl Keeper {
             let uid = forgotten.holder.uid.unwrap_or(self.settings.agent_uid);
             self.out.note(Note::Refused { limit: "history", uid });
         }
-        records.waiting.push_back((now, entry));
+        records.waiting.push_back((at, entry));
         if records.sent == 0 && records.alarm.due().is_none() {
             let due = Some(now + pause(self.agent.phase));
             self.timers.set(&mut records.alarm, Timer::Records, due);

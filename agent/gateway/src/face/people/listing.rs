@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tenure_core::model::Resource;
+use tenure_core::model::{Resource, is_own_tenant};
 use tenure_wire::Kind;
 
 use crate::access::KeyBounds;
@@ -44,11 +44,12 @@ impl Wanted {
 }
 
 impl Listing {
-    /// Visits all that somebody with these bounds may see.
+    /// Visits all that somebody with these bounds may see, but for what agents and gateways keep for themselves.
     pub(super) async fn each(&self, bounds: &KeyBounds, mut visit: impl FnMut(&Resource)) {
         let shows_all = bounds.scope.names_all();
         for some in self.names.chunks(NAMES_PER_TURN) {
-            some.iter().filter(|name| shows_all || bounds.shows(name)).for_each(&mut visit);
+            let some = some.iter().filter(|name| !is_own_tenant(&name.tenant));
+            some.filter(|name| shows_all || bounds.shows(name)).for_each(&mut visit);
             tokio::task::yield_now().await;
         }
     }
@@ -77,6 +78,8 @@ impl Listing {
 
 #[cfg(test)]
 mod tests {
+    use tenure_core::model::AGENTS_TENANT;
+
     use super::*;
 
     fn resource(kind: Kind, name: &str) -> Resource {
@@ -86,8 +89,10 @@ mod tests {
     #[tokio::test]
     async fn a_page_is_a_part_of_what_matches() {
         let names = ["Ärger/a", "b", "übel/C"].map(|name| resource(Kind::Leader, name));
+        let tenant = AGENTS_TENANT.into();
+        let of_agents = Resource { tenant, kind: Kind::Master, name: "agents".into() };
         let listing = Listing {
-            names: names.into_iter().chain([resource(Kind::Lease, "a")]).collect(),
+            names: names.into_iter().chain([resource(Kind::Lease, "a"), of_agents]).collect(),
             ..Listing::default()
         };
         let bounds = KeyBounds::default();

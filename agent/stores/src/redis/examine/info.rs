@@ -223,7 +223,7 @@ impl Info {
             let remedy = "compare connected_clients with maxclients by hand";
             return Check::unknown(NAME, "INFO does not say how many clients there may be", remedy);
         };
-        let detail = format!("{count} of {limit} connections used; an agent needs 3");
+        let detail = format!("{count} of {limit} connections used; an agent needs 4");
         if count.saturating_mul(100) < limit.saturating_mul(NEARLY_PERCENT) {
             return Check::ok(NAME, detail);
         }
