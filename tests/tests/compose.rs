@@ -78,7 +78,8 @@ fn the_lines_for_a_team_end_in_a_leadership() {
     let (key, agent) = (line(&lines, "keys add"), line(&lines, "tenured --upstream"));
     second.run("cd packaging/compose");
     second.paste(&[&key.replace("laptop-7", "laptop-8"), agent].join("\n"));
-    second.run("tenure status");
+    // A new key takes up to a second to be known.
+    second.run("until tenure status; do sleep 0.2; done");
     let pid = first.path("pid");
     let command = format!("echo $$ >{} && exec sleep infinity", pid.display());
     let mut leads =

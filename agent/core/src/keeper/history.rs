@@ -83,7 +83,9 @@ impl Keeper {
         };
         // An agent that stood still finds it out later, when somebody else may have been granted it.
         let ended_at = match reason {
-            LostReason::Expired | LostReason::Slept => now.min(hold.valid_until).max(hold.granted_at),
+            LostReason::Expired | LostReason::Slept => {
+                now.min(hold.valid_until).max(hold.granted_at)
+            }
             _ => now,
         };
         let entry = self.change_of(ended_at, hold, Happened::Lost, end);
