@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 import tenure
+from tenure._effects import Receive
 from tenure.compat import LeaderElection, Lock, LockError, LockNotOwnedError, RedisSemaphore
 from tenure.testing import Agent
 
@@ -401,6 +402,36 @@ def test_a_wait_that_a_signal_interrupts_leaves_nothing_behind() -> None:
             assert hold.is_held()
     finally:
         signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.parametrize("wait", [None, PATIENCE, 0])
+def test_a_grant_that_its_caller_does_not_hear_of_is_given_back(wait: float | None) -> None:
+    with tenure.session() as session, tenure.session() as other:
+        core = session._life.core
+        steps = core.acquire({"kind": "leader", "name": "r"}, wait)
+        effect = next(steps)
+        while not isinstance(effect, Receive):
+            effect = steps.send(core.io._perform(effect))
+        assert b'"token"' in core.io._perform(effect)
+        with pytest.raises(KeyboardInterrupt):
+            steps.throw(KeyboardInterrupt)
+        assert other.leader("r", wait=PATIENCE).acquire().is_held()
+
+
+def test_a_loop_that_ends_during_a_wait_warns_of_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    async def wait_in_vain() -> asyncio.Task[Any]:
+        task = asyncio.create_task(tenure.aio.leader("r").acquire().__aenter__())
+        deadline = time.monotonic() + PATIENCE
+        while (await tenure.aio.leader("r").standing()).raw["waiting"] != 1:
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.005)
+        return task
+
+    with tenure.leader("r"):
+        # At its end it cancels what waits.
+        assert asyncio.run(wait_in_vain()).cancelled()
+        gc.collect()
+    assert "pending" not in caplog.text
 
 
 def test_a_callback_that_fails_ends_nothing_else(tenure_agent: Agent, caplog: pytest.LogCaptureFixture) -> None:

@@ -214,6 +214,8 @@ class Core:
                 left = None if until is None else max(0.0, until - time.monotonic())
                 asked_at = page.boottime_ns()
                 failure: TenureError
+                # Whoever gives up meanwhile may leave an answer unread.
+                before, uncertain = uncertain, True
                 try:
                     answer = yield from self.calls.post("/v1/acquire", {**ask, **_waiting(wait, left)}, deadline=_deadline(left))
                     uncertain = False
@@ -229,15 +231,17 @@ class Core:
                 except Stopping as error:
                     uncertain, failure = False, error
                 except NoAnswer:
-                    uncertain = True
                     raise
                 except AgentUnavailable as error:
-                    uncertain = uncertain or not isinstance(error, Unsent)
+                    uncertain = before or not isinstance(error, Unsent)
                     failure = error
                 except UpstreamUnavailable as error:
+                    uncertain, failure = False, error
                     if wait == 0:
                         raise
-                    uncertain, failure = False, error
+                except (Refused, SessionGone):
+                    uncertain = before
+                    raise
                 pause = max(min(getattr(failure, "retry_after", None) or 0.0, _ADVICE_MAX), backoff.step())
                 end = began + RESTART_PATIENCE if wait == 0 else until
                 if end is not None and time.monotonic() + pause >= end:

@@ -90,6 +90,7 @@ class _AsyncIo:
 
     def _begin(self, steps: Steps[None], name: str) -> None:
         task = self.loop.create_task(self.run(steps), name=f"tenure-{name}")
+        _expect_no_end(task)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -142,6 +143,13 @@ async def _within(work: Coroutine[Any, Any, T], timeout: float | None) -> T:
     except asyncio.TimeoutError:
         # Another class until Python 3.11.
         raise TimeoutError from None
+
+
+def _expect_no_end(task: asyncio.Task[Any]) -> None:
+    """Spares the program a warning for a loop that is closed before the task has ended: the tether gives
+    back what the task was to give back."""
+    # As `asyncio.gather` does it; there is no public way.
+    task._log_destroy_pending = False  # type: ignore[attr-defined]
 
 
 class _Held(HoldFacts):
