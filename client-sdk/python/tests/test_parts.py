@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 import uuid
 from pathlib import Path
@@ -12,6 +13,7 @@ from tenure import _http, _socket, _sse, events, page
 from tenure._blocking import BlockingIo
 from tenure._calls import Calls
 from tenure._core import Core
+from tenure.aio import _within
 
 
 @pytest.mark.parametrize("size", [1, 2, 7, 1000])
@@ -221,3 +223,43 @@ def test_a_grant_that_overtakes_an_older_snapshot_is_kept(tmp_path: Path) -> Non
     assert not cell.is_over() and page.is_held(cell.view)
     core._apply(snapshot(), core.streams + 1)
     assert cell.lost is not None and cell.lost.reason is tenure.Reason.FORGOTTEN
+
+
+@pytest.mark.parametrize("turns", range(6))
+def test_a_cancellation_that_meets_a_result_stays_one(turns: int) -> None:
+    async def main() -> None:
+        result: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+        async def work() -> int:
+            return await result
+
+        task = asyncio.create_task(_within(work(), 60))
+        for _ in range(10):
+            await asyncio.sleep(0)
+        result.set_result(7)
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        if task.cancel():
+            with pytest.raises(asyncio.CancelledError):
+                await task
+        else:
+            assert await task == 7
+
+    asyncio.run(main())
+
+
+def test_work_that_is_late_is_ended() -> None:
+    async def main() -> None:
+        ended = asyncio.Event()
+
+        async def work() -> None:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                ended.set()
+
+        with pytest.raises(TimeoutError):
+            await _within(work(), 0.001)
+        assert ended.is_set()
+
+    asyncio.run(main())

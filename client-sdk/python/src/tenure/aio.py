@@ -136,13 +136,29 @@ def _connect(effect: Connect) -> sockets.socket:
 
 
 async def _within(work: Coroutine[Any, Any, T], timeout: float | None) -> T:
+    # Not `asyncio.wait_for`: until Python 3.12 it drops a cancellation that meets a result.
     if timeout is None:
         return await work
+    if sys.version_info >= (3, 11):
+        async with asyncio.timeout(timeout):
+            return await work
+    task = asyncio.ensure_future(work)
+    _expect_no_end(task)
     try:
-        return await asyncio.wait_for(work, timeout)
-    except asyncio.TimeoutError:
-        # Another class until Python 3.11.
-        raise TimeoutError from None
+        done, _ = await asyncio.wait({task}, timeout=timeout)
+    except asyncio.CancelledError:
+        await _end(task)
+        raise
+    if not done:
+        await _end(task)
+        raise TimeoutError
+    return task.result()
+
+
+async def _end(task: asyncio.Task[Any]) -> None:
+    """Waits, too: the loop watches the task's socket until then."""
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
 
 
 def _expect_no_end(task: asyncio.Task[Any]) -> None:
