@@ -420,9 +420,10 @@ def test_a_grant_that_its_caller_does_not_hear_of_is_given_back(wait: float | No
 
 def test_a_loop_that_ends_during_a_wait_warns_of_nothing(caplog: pytest.LogCaptureFixture) -> None:
     async def wait_in_vain() -> asyncio.Task[Any]:
-        task = asyncio.create_task(tenure.aio.leader("r").acquire().__aenter__())
+        session = tenure.aio.session()
+        task = asyncio.create_task(session.leader("r").acquire().__aenter__())
         deadline = time.monotonic() + PATIENCE
-        while (await tenure.aio.leader("r").standing()).raw["waiting"] != 1:
+        while (await session.leader("r").standing()).raw["waiting"] != 1:
             assert time.monotonic() < deadline
             await asyncio.sleep(0.005)
         return task
