@@ -4,6 +4,7 @@ import { after, before, test } from "node:test";
 import { AgentUnavailable, Busy, Hold, Lost, Refused, SessionGone, Tenure, WaitTimeout, type Event } from "tenure";
 import { startAgent, type TestAgent } from "tenure/testing";
 
+import { Page } from "../dist/page/reader.js";
 import { until } from "./until.js";
 
 let agent: TestAgent;
@@ -179,6 +180,14 @@ test("a foreign cancellation is no loss: the work stops, then the hold is given 
   await assert.rejects(work, reason);
   assert.equal(heldAtTheEnd, true, "stopped comes before released");
   assert.equal((await first.standing("leader", "cancelled")).holding, 0);
+});
+
+test("a grant costs the same however many holds there are", async (context) => {
+  await using session = await first.session({ holds: 100 });
+  const { mock: readings } = context.mock.method(Page.prototype, "validUntil");
+  await Promise.all(Array.from({ length: 100 }, (_, index) => session.leader(`many-${index}`).acquire()));
+  // A few for each grant, and all of them once a second. To look at all of them at every grant is 8,000.
+  assert.ok(readings.callCount() < 2500, `${readings.callCount()} readings`);
 });
 
 test("a campaign sees every term, until its signal", async () => {

@@ -136,7 +136,7 @@ export class Core {
       cell.lose(early.reason, true, early.by, early.detail);
     }
     if (this.gone !== undefined) cell.lose("session_gone", true);
-    this.#warden.wake();
+    this.#warden.look(cell);
     return cell;
   }
 
@@ -151,10 +151,12 @@ export class Core {
         this.#reconcile(event.holds, stream);
         break;
       case "granted":
-      case "safe":
-        this.#cells.get(event.hold)?.granted(event);
-        this.#warden.wake();
+      case "safe": {
+        const cell = this.#cells.get(event.hold);
+        cell?.granted(event);
+        if (cell !== undefined) this.#warden.look(cell);
         break;
+      }
       case "lost":
         this.#lose(event);
         break;
@@ -204,7 +206,7 @@ export class Core {
         cell.lose("forgotten", true);
       }
     }
-    this.#warden.wake();
+    this.#warden.lookAtAll();
   }
 
   #lose(event: LostEvent): void {

@@ -12,35 +12,54 @@ const UNTOLD_MAX_MS = 100;
 export class Warden {
   readonly #core: Core;
   #timer: ReturnType<typeof setTimeout> | undefined;
+  /** When to look at every hold again, ms of `performance.now()`. */
+  #due = Infinity;
 
   constructor(core: Core) {
     this.#core = core;
   }
 
-  /** There is something new to watch. */
-  wake(): void {
-    clearTimeout(this.#timer);
-    this.#timer = undefined;
-    if (this.#core.gone !== undefined) return;
-    const next = this.#look();
-    if (next === undefined) return;
-    // A program that was blocked is first to read what the agent told it meanwhile: an immediate comes after that.
-    const timer = setTimeout(() => setImmediate(() => this.#timer === timer && this.wake()), Math.min(Math.ceil(next) + 1, LOOK_AGAIN_MS));
-    this.#timer = unref(timer);
+  /** Looks at a hold that the agent has told something about; the others may be thousands. */
+  look(cell: Cell): void {
+    if (this.#core.gone !== undefined || cell.stage.is !== "held") return;
+    this.#lookAgain(this.#lookAt(cell, this.#now()));
   }
 
-  /** Looks at every hold once; returns when to look again, ms, if there is any. */
-  #look(): number | undefined {
+  /** Looks at every hold. */
+  lookAtAll(): void {
+    clearTimeout(this.#timer);
+    this.#timer = undefined;
+    this.#due = Infinity;
+    if (this.#core.gone !== undefined) return;
+    const now = this.#now();
     let next: number | undefined;
-    // The agent's own word comes with a better reason, at the same instant: not before that. The margin of every
-    // valid-until is longer than the clock's step.
-    const now = earliestNow() ?? END_OF_TIME;
     for (const cell of this.#core.cells) {
       if (cell.stage.is !== "held") continue;
       const at = this.#lookAt(cell, now);
       if (at !== undefined) next = Math.min(next ?? at, at);
     }
-    return next;
+    this.#lookAgain(next);
+  }
+
+  /**
+   * The agent's own word comes with a better reason, at the same instant: not before that. The margin of every
+   * valid-until is longer than the clock's step.
+   */
+  #now(): bigint {
+    return earliestNow() ?? END_OF_TIME;
+  }
+
+  /** Looks at every hold after that many ms, or earlier; undefined for never. */
+  #lookAgain(next: number | undefined): void {
+    if (next === undefined) return;
+    const wait = Math.min(Math.ceil(next) + 1, LOOK_AGAIN_MS);
+    const due = performance.now() + wait;
+    if (due >= this.#due) return;
+    clearTimeout(this.#timer);
+    this.#due = due;
+    // A program that was blocked is first to read what the agent told it meanwhile: an immediate comes after that.
+    const timer = setTimeout(() => setImmediate(() => this.#timer === timer && this.lookAtAll()), wait);
+    this.#timer = unref(timer);
   }
 
   /** When to look at the hold again, ms from now; undefined when it is over. */
