@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 import tenure
+from conformance_script import Redis, until
 from tenure.testing import Agent
 
 DEADLINE = 30.0
@@ -65,6 +68,33 @@ def test_the_history_says_who_had_it_and_how_each_end_came() -> None:
         assert (changes[0].reason, changes[0].pid) == ("revoked", os.getpid())
 
 
+def test_why_says_who_has_it_who_waits_and_how_it_came_to_that() -> None:
+    with tenure.session("first") as first, tenure.session("second") as second, first.leader("asked").acquire() as hold:
+        waiter = threading.Thread(target=lambda: second.leader("asked").acquire().release())
+        waiter.start()
+        until(lambda: first.leader("asked").standing().waiting, "the second waits", DEADLINE)
+        why = until(lambda: (told := first.leader("asked").why()).history and told, "the agent writes it down", DEADLINE)
+        standing = why.standing
+        assert [(one.name, one.token) for one in standing.holders] == [("first", hold.token)]
+        assert [(one.name, one.position, one.pid) for one in standing.waiters] == [("second", 1, os.getpid())]
+        assert (standing.holding, standing.waiting, why.unknown) == (1, 1, None)
+        assert [(change.what, change.token) for change in why.history] == [("granted", hold.token)]
+        hold.release()
+        waiter.join(DEADLINE)
+
+
+def test_the_agents_of_a_store(tmp_path: Path) -> None:
+    redis = Redis(tmp_path / "redis")
+    redis.start()
+    url = f"redis://127.0.0.1:{redis.port}/0"
+    try:
+        with Agent(tmp_path / "a", {"host_name": "a"}, url) as one, Agent(tmp_path / "b", {"host_name": "b"}, url), tenure.session(socket=one.socket) as session:
+            agents = until(lambda: len(found := session.agents()) == 2 and found, "they know each other", DEADLINE)
+            assert [(agent.host, agent.this, agent.seen) for agent in agents] == [("a", True, True), ("b", False, True)]
+    finally:
+        redis.close()
+
+
 def test_a_list_of_more_than_a_page_is_whole() -> None:
     names = {f"many-{number}" for number in range(110)}
     with tenure.session(holds=110) as session:
@@ -86,6 +116,9 @@ def test_the_same_for_asyncio() -> None:
             with pytest.raises(tenure.Busy):
                 await second.leader("r").acquire(0)
             assert await second.leader("nobody").history() == ()
+            why = await second.leader("nobody").why()
+            assert (why.standing.holders, why.history) == ((), ())
+            assert [agent.this for agent in await first.agents()] == [True]
 
     asyncio.run(main())
 
@@ -94,5 +127,6 @@ def test_without_an_agent_there_is_no_fleet(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("TENURE_SOLO", "1")
     with tenure.session() as session, session.leader("r", hold_at_least=1):
         assert session.leader("r").history() == () and session.list() == ()
-        assert session.leader("r").standing().holders == ()
+        assert [holder.pid for holder in session.leader("r").standing().holders] == [os.getpid()]
+        assert session.leader("other").standing().holders == () and session.agents() == ()
         assert session.leader("r").revoke().revoked == 0

@@ -11,13 +11,13 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Coroutine
 from typing import Any
 
 import pytest
 import tenure
 from tenure._effects import Receive
-from tenure.compat import LeaderElection, Lock, LockError, LockNotOwnedError, RedisSemaphore
 from tenure.testing import Agent
 
 pytestmark = pytest.mark.usefixtures("tenure_agent")
@@ -237,108 +237,6 @@ def test_sessions_are_ended_with_their_program(tenure_agent: Agent) -> None:
     assert not any(isinstance(event, tenure.Lost) for event in events)
 
 
-def test_leader_election_continuous_one_shot_and_decorated() -> None:
-    async def main() -> None:
-        election = LeaderElection("worker")
-        await election.start()
-        await until(lambda: election.is_leader)
-        other = LeaderElection("worker")
-        async with other:
-            assert not other.is_leader
-        async with tenure.aio.session() as elsewhere:
-            with pytest.raises(tenure.Busy):
-                await elsewhere.leader("worker", wait=0).acquire()
-            await election.stop()
-            assert not election.is_leader
-            async with elsewhere.leader("worker", wait=5):
-                async with LeaderElection("worker") as late:
-                    assert not late.is_leader
-        async with LeaderElection("worker") as election:
-            assert election.is_leader and election.token
-
-    run(main())
-
-
-def test_the_lock_of_redis_py() -> None:
-    lock = Lock(None, "leader:nightly", timeout=10, blocking_timeout=0.1)
-    with lock:
-        assert lock.owned() and lock.locked() and lock.extend(5) and lock.reacquire()
-        other = Lock(None, "nightly", blocking=False)
-        assert not other.acquire()
-        with tenure.session() as elsewhere, pytest.raises(tenure.Busy):
-            elsewhere.leader("nightly", wait=0).acquire()
-    assert not lock.owned() and not lock.locked()
-    with pytest.raises(LockError):
-        lock.release()
-
-
-def test_locks_of_one_program_wait_for_each_other() -> None:
-    inside, most, done = 0, 0, 0
-
-    def work() -> None:
-        nonlocal inside, most, done
-        for _ in range(5):
-            with Lock(None, "nightly", timeout=10):
-                inside += 1
-                most = max(most, inside)
-                time.sleep(0.002)
-                inside -= 1
-                done += 1
-
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(PATIENCE)
-    assert (most, done) == (1, 20)
-
-
-def test_elections_of_one_program_are_rivals() -> None:
-    async def main() -> None:
-        first, second = LeaderElection("worker"), LeaderElection("worker")
-        await first.start()
-        await until(lambda: first.is_leader)
-        await second.start()
-        async with tenure.aio.session() as elsewhere:
-            deadline = time.monotonic() + PATIENCE
-            while (await elsewhere.leader("worker").standing()).raw["waiting"] != 1:
-                assert time.monotonic() < deadline
-                await asyncio.sleep(0.005)
-        assert not second.is_leader
-        await first.stop()
-        await until(lambda: second.is_leader)
-        await second.stop()
-
-    run(main())
-
-
-def test_a_lock_that_was_lost(tenure_agent: Agent) -> None:
-    lock = Lock(None, "nightly")
-    assert lock.acquire()
-    tenure_agent.revoke("leader", "nightly")
-    deadline = time.monotonic() + PATIENCE
-    while lock.owned() and time.monotonic() < deadline:
-        time.sleep(0.005)
-    with pytest.raises(LockNotOwnedError):
-        lock.reacquire()
-    with pytest.raises(LockNotOwnedError):
-        lock.release()
-
-
-def test_the_semaphore_of_asyncio_advanced_semaphores() -> None:
-    async def main() -> None:
-        semaphore = RedisSemaphore(name="s", value=2, max_acquire_time=0.1, ttl=60)
-        result = await semaphore.acquire()
-        async with semaphore.cm():
-            assert await semaphore.locked()
-            with pytest.raises(TimeoutError):
-                await semaphore.acquire()
-        assert not await semaphore.locked()
-        await semaphore.release(result.acquisition_id)
-
-    run(main())
-
-
 def test_solo(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TENURE_SOLO", "1")
     monkeypatch.setenv("TENURE_SOCKET", "/nowhere")
@@ -363,6 +261,59 @@ def test_solo(monkeypatch: pytest.MonkeyPatch) -> None:
             assert (await waiting).is_held()
 
     run(main())
+
+
+def test_the_loss_to_a_stopped_agent_is_raised_without_asking_it(
+    tenure_agent: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Longer than this test lasts.
+    monkeypatch.setattr("tenure._core.TRY_DEADLINE", 600.0)
+    told: list[tenure.Lost] = []
+
+    def thread() -> None:
+        with pytest.raises(tenure.Lost) as lost, session.leader("thread", ttl=1) as hold:
+            tenure_agent.freeze()
+            assert hold.wait_until_over(PATIENCE)
+        told.append(lost.value)
+
+    async def main() -> None:
+        async with tenure.aio.session() as other:
+            with pytest.raises(tenure.Lost) as lost:
+                async with other.leader("task", ttl=1):
+                    tenure_agent.freeze()
+                    await asyncio.Event().wait()
+            told.append(lost.value)
+            tenure_agent.thaw()
+
+    with tenure.session() as session:
+        worker = threading.Thread(target=thread, daemon=True)
+        worker.start()
+        worker.join(3 * PATIENCE)
+        tenure_agent.thaw()
+        run(main())
+    assert [lost.reason for lost in told] == [tenure.Reason.EXPIRED] * 2
+
+
+def test_a_single_try_with_a_stopped_agent_is_short(tenure_agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tenure._core.TRY_DEADLINE", 0.5)
+    tenure.leader("r").acquire().release()
+    tenure_agent.freeze()
+    with pytest.raises(tenure.AgentUnavailable, match="no answer within 0.5 s: it may be stopped"):
+        tenure.leader("r", wait=0).acquire()
+    session = tenure.session()
+    with pytest.raises(tenure.AgentUnavailable, match="no answer within 0.5 s: it may be stopped"):
+        session.leader("r", wait=0).acquire()
+    tenure_agent.thaw()
+
+
+def test_default_sessions_do_not_keep_closed_loops() -> None:
+    async def main() -> weakref.ref[asyncio.AbstractEventLoop]:
+        async with tenure.aio.leader("r"):
+            return weakref.ref(asyncio.get_running_loop())
+
+    loops = [run(main()) for _ in range(4)]
+    gc.collect()
+    assert [loop() for loop in loops[:-1]] == [None] * 3
 
 
 def test_asking_the_page_is_cheap() -> None:

@@ -43,6 +43,7 @@ from .errors import (
     WaitTimeout,
 )
 from .events import (
+    AgentView,
     Event,
     Granted,
     HistoryEntry,
@@ -57,10 +58,13 @@ from .events import (
     Shutdown,
     Snapshot,
     Standing,
+    Waiter,
+    Why,
 )
 
 __all__ = [
     "AgentUnavailable",
+    "AgentView",
     "Busy",
     "Campaign",
     "ClocksDiffer",
@@ -91,6 +95,8 @@ __all__ = [
     "Term",
     "UpstreamUnavailable",
     "WaitTimeout",
+    "Waiter",
+    "Why",
     "aio",
     "campaign",
     "events",

@@ -19,6 +19,8 @@ Json = dict[str, Any]
 
 CALL_DEADLINE = 30.0
 """How long a call waits for its answer, seconds; a wait for a grant has its own time on top."""
+TRY_DEADLINE = 5.0
+"""How long a call that does not wait for its turn waits for its answer, seconds: a sound agent needs far less."""
 STREAM_OPEN_DEADLINE = 10.0
 """How long opening an event stream may take, seconds."""
 CONNECT_PATIENCE = 4.0

@@ -13,7 +13,9 @@ from typing import Any
 
 from . import _http, _sse, events, page
 from ._calls import (
+    CALL_DEADLINE,
     RESTART_PATIENCE,
+    TRY_DEADLINE,
     Backoff,
     Calls,
     EventStream,
@@ -46,7 +48,6 @@ _EARLY_LOSSES_MAX = 64
 _LOOK_AGAIN = 1.0
 UNTOLD_MAX = 0.1
 """How long a page may say *not held* before the event that tells why, seconds."""
-_TRY_DEADLINE = 5.0
 _ADVICE_MAX = 5.0
 
 
@@ -103,16 +104,17 @@ class Core:
     # Beginning and end.
 
     @staticmethod
-    def open(io: Io, calls: Calls, register: Json) -> Steps[Core]:
+    def open(io: Io, calls: Calls, register: Json, wait: float | None) -> Steps[Core]:
         """Registers, maps the page and opens the event stream, in this order: the tether is there
-        before anything is asked for."""
-        registered = yield from calls.post("/v1/register", register, repeat=False)
+        before anything is asked for. `wait` is how long the caller wants to wait for its grant."""
+        deadline = min(CALL_DEADLINE, _deadline(wait) or CALL_DEADLINE)
+        registered = yield from calls.post("/v1/register", register, repeat=False, deadline=deadline)
         try:
             first_page = page.Page(registered["page"], registered["session"], registered["boot_id"])
             stream = yield from calls.open_events(registered["session"], None)
         except TenureError:
             try:
-                yield from calls.post("/v1/release", {"session": registered["session"]})
+                yield from calls.post("/v1/release", {"session": registered["session"]}, deadline=TRY_DEADLINE)
             except TenureError:
                 # The first error is the one to report; the tether frees what this leaves behind.
                 pass
@@ -129,7 +131,7 @@ class Core:
         self._end("it was closed")
         try:
             if not told:
-                yield from self.calls.post("/v1/release", {"session": self.id}, deadline=_TRY_DEADLINE)
+                yield from self.calls.post("/v1/release", {"session": self.id}, deadline=TRY_DEADLINE)
         except (SessionGone, AgentUnavailable, UpstreamUnavailable):
             # The tether ends what the agent could not be told.
             pass
@@ -255,15 +257,20 @@ class Core:
         """Gives the hold back, so that the next waiter anywhere has it at once. What the agent cannot be
         told now it is told in the background."""
         with self._lock:
+            held = page.is_held(cell.view)
             mine = cell.release()
             self._cells.pop(cell.id, None)
         if not mine and (cell.lost is None or cell.told):
             return
         if mine:
             _notify([cell])
+        if not held:
+            # Nobody waits for what is over, and the agent may be stopped.
+            self.io.spawn(self._release_later(cell.id), "release")
+            return
         answered = False
         try:
-            yield from self.calls.post("/v1/release", {"session": self.id, "hold": cell.id}, deadline=_TRY_DEADLINE)
+            yield from self.calls.post("/v1/release", {"session": self.id, "hold": cell.id}, deadline=TRY_DEADLINE)
             answered = True
         except (AgentUnavailable, UpstreamUnavailable):
             pass
@@ -306,7 +313,7 @@ class Core:
             page.check_clock(asked_at, answer["valid_ms"], answer["valid_until_boottime_ns"])
         except ClocksDiffer:
             try:
-                yield from self.calls.post("/v1/release", {"session": self.id, "hold": cell.id}, deadline=_TRY_DEADLINE)
+                yield from self.calls.post("/v1/release", {"session": self.id, "hold": cell.id}, deadline=TRY_DEADLINE)
             except TenureError:
                 self.io.spawn(self._release_later(cell.id), "release")
             raise
@@ -508,7 +515,7 @@ def _waiting(wait: float | None, left: float | None) -> Json:
 
 def _deadline(left: float | None) -> float | None:
     # On top of the wait itself: what a sound agent needs to say that it was in vain.
-    return None if left is None else left + _TRY_DEADLINE
+    return None if left is None else left + TRY_DEADLINE
 
 
 def _notify(cells: list[Cell]) -> None:

@@ -8,12 +8,13 @@ from typing import Any
 from ._effects import Steps
 from ._kinds import Duration, Want, given, milliseconds
 from ._life import Life
-from .events import HistoryEntry, Revoked, Standing, parse_history, parse_revoked, parse_standing
+from .errors import TenureError
+from .events import AgentView, HistoryEntry, Revoked, Standing, Why, parse_agents, parse_history, parse_revoked, parse_standing
 
 Json = dict[str, Any]
 
-LIST_LIMIT = "100"
-"""Resources that are asked for at once."""
+PAGE_LIMIT = "100"
+"""Resources, or agents, that are asked for at once."""
 
 
 def history(life: Life, want: Want) -> Steps[tuple[HistoryEntry, ...]]:
@@ -28,18 +29,35 @@ def revoke(
     return parse_revoked((yield from life.post("/v1/revoke", asked, repeat=token is not None)))
 
 
+def why(life: Life, want: Want) -> Steps[Why]:
+    standing = yield from life.standing(want)
+    try:
+        return Why(standing, (yield from history(life, want)))
+    except TenureError as error:
+        # Who holds it is told all the same.
+        return Why(standing, (), str(error))
+
+
 def listed(life: Life, kind: str | None, glob: str | None) -> Steps[tuple[Standing, ...]]:
-    """Page by page; an agent may tell of one twice when others came or went between two pages."""
-    found: dict[tuple[str, str], Standing] = {}
+    """An agent may tell of one twice when others came or went between two pages."""
+    query = {"kind": kind, "glob": glob, "tenant": life.tenant}
+    pages = yield from _pages(life, "/v1/list", query)
+    found = [parse_standing(data) for page in pages for data in page.get("resources", [])]
+    return tuple({(one.kind, one.name): one for one in found}.values())
+
+
+def agents(life: Life) -> Steps[tuple[AgentView, ...]]:
+    pages = yield from _pages(life, "/v1/agents", {})
+    return tuple({one.agent: one for page in pages for one in parse_agents(page)}.values())
+
+
+def _pages(life: Life, target: str, query: Mapping[str, str | None]) -> Steps[list[Json]]:
+    found: list[Json] = []
     cursor: str | None = None
     while True:
-        query: Mapping[str, str | None] = {
-            "kind": kind, "glob": glob, "tenant": life.tenant, "limit": LIST_LIMIT, "cursor": cursor
-        }
-        page = yield from life.get("/v1/list", query)
-        for standing in map(parse_standing, page.get("resources", [])):
-            found[standing.kind, standing.name] = standing
+        page = yield from life.get(target, {**query, "limit": PAGE_LIMIT, "cursor": cursor})
+        found.append(page)
         following = page.get("cursor")
         if following is None or following == cursor:
-            return tuple(found.values())
+            return found
         cursor = following

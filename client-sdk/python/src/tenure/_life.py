@@ -35,8 +35,8 @@ class Life:
         with _lives_lock:
             _lives.add(self)
 
-    def live(self) -> Steps[AnyCore]:
-        """The registration, made now if there is none."""
+    def live(self, wait: float | None = None) -> Steps[AnyCore]:
+        """The registration, made now if there is none; `wait` is how long the caller wants to wait for a grant."""
         if self.closed:
             raise SessionGone("the session is gone: it was closed; open a new one")
         core = self.core
@@ -50,7 +50,7 @@ class Life:
                     core = SoloCore(self.io)
                 else:
                     calls = Calls(_socket.find(self._socket))
-                    core = yield from Core.open(self.io, calls, self._register)
+                    core = yield from Core.open(self.io, calls, self._register, wait)
                 self.core = core
             return core
         finally:
@@ -65,7 +65,7 @@ class Life:
         attempts = 0
         while True:
             attempts += 1
-            core = yield from self.live()
+            core = yield from self.live(None if until is None else max(0.0, until - time.monotonic()))
             left = None if until is None else max(0.0, until - time.monotonic())
             try:
                 return core, (yield from core.acquire(want.body(), 0.0 if wait == 0 else left))

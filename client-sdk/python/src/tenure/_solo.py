@@ -52,6 +52,10 @@ def _forget_all() -> None:
 os.register_at_fork(after_in_child=_forget_all)
 
 
+def _this_process() -> Holder:
+    return Holder(os.uname().nodename, f"pid-{os.getpid()}", 0, 0, os.getpid())
+
+
 class SoloCore:
     """What `Core` is with an agent."""
 
@@ -108,8 +112,11 @@ class SoloCore:
         yield
 
     def get(self, target: str, query: Mapping[str, str | None]) -> Steps[Json]:
-        # A resource whose holders are not told; a list and a history without entries.
-        return dict(query)
+        # A list, and a history, without entries.
+        with _lock:
+            resource = _resources.get((query.get("kind") or "", query.get("name") or "")) or _Resource()
+            held, waiting = len(resource.holders), len(resource.waiters)
+        return {**query, "holders": [vars(_this_process())] * held, "waiting": waiting}
         yield
 
     def post(self, target: str, body: Json, *, repeat: bool) -> Steps[Json]:
@@ -164,7 +171,7 @@ class SoloCore:
 
     @staticmethod
     def _busy(error: type[Busy], kind: str, name: str, text: str) -> Busy:
-        return error(f"{kind}/{name} {text}", Holder(os.uname().nodename, f"pid-{os.getpid()}", 0, 0, os.getpid()))
+        return error(f"{kind}/{name} {text}", _this_process())
 
     @staticmethod
     def _give_back(kind: str, name: str, request: str) -> None:

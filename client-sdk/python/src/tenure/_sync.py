@@ -20,7 +20,7 @@ from ._hold import HoldFacts
 from ._kinds import Duration, Kinds, Want, given, registration, seconds
 from ._life import AnyCore, Life
 from .errors import Busy, Lost
-from .events import Event, HistoryEntry, Revoked, Standing
+from .events import AgentView, Event, HistoryEntry, Revoked, Standing, Why
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -37,8 +37,7 @@ class _Held(HoldFacts):
     def release(self) -> None:
         """Gives it back, so that the next waiter anywhere has it at once. Stop the guarded work before.
         Raises `Lost` when it had been lost. An agent that cannot be asked is told in the background."""
-        loss = self._loss() if self._cell.lost is not None else None
-        _run(self._life, self._core.release(self._cell))
+        loss = self._give_back()
         if loss is not None:
             raise loss
 
@@ -46,9 +45,9 @@ class _Held(HoldFacts):
         """Waits until it is lost or released; False when the time was over first."""
         return bool(self._cell.over.wait(seconds(timeout)))
 
-    def _leave(self, error: BaseException | None) -> Lost | None:
-        """Gives it back at the end of a block; returns how it was lost before."""
-        # A body that ended after valid-until was not guarded to its end.
+    def _give_back(self) -> Lost | None:
+        """Gives it back; returns how it was lost before."""
+        # What was done after valid-until was not guarded.
         loss = None if self._cell.released or self.is_held() else self._loss()
         _run(self._life, self._core.release(self._cell))
         return loss
@@ -76,7 +75,7 @@ class Hold(_Held):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        loss = self._leave(error)
+        loss = self._give_back()
         if error is None and loss is not None:
             raise loss
 
@@ -92,7 +91,7 @@ class Term(_Held):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
-        self._leave(error)
+        self._give_back()
         return isinstance(error, Lost) and error.hold == self.id
 
 
@@ -122,6 +121,11 @@ class Resource:
         """The last changes of who held it, across the fleet, newest first: 50 at most, of the last 7 days."""
         life = self._find_life(self._want)
         return _run(life, _fleet.history(life, self._want))
+
+    def why(self) -> Why:
+        """Who has it, who waits for it, and how it came to that."""
+        life = self._find_life(self._want)
+        return _run(life, _fleet.why(life, self._want))
 
     def revoke(
         self, reason: str | None = None, *, barred_for: Duration | None = None, token: int | None = None
@@ -207,6 +211,10 @@ class Session(Kinds[Resource]):
         """All that is held or waited for in the fleet: of a kind, with a name that a glob matches. What comes or
         goes meanwhile may be missed."""
         return _run(self._life, _fleet.listed(self._life, kind, glob))
+
+    def agents(self) -> tuple[AgentView, ...]:
+        """The agents of the same store, this one first. Where rules of the agent bound the caller, this one alone."""
+        return _run(self._life, _fleet.agents(self._life))
 
     def events(self) -> Iterator[Event]:
         """What happens from now on, until the session ends."""

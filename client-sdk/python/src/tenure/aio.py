@@ -12,7 +12,7 @@ import functools
 import os
 import socket as sockets
 import sys
-import weakref
+import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Generator
 from types import TracebackType
 from typing import Any, ParamSpec, TypeVar, cast
@@ -25,7 +25,7 @@ from ._hold import HoldFacts
 from ._kinds import Duration, Kinds, Want, given, registration, seconds
 from ._life import AnyCore, Life
 from .errors import Busy, Lost
-from .events import Event, HistoryEntry, Revoked, Standing
+from .events import AgentView, Event, HistoryEntry, Revoked, Standing, Why
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -182,10 +182,16 @@ class _Held(HoldFacts):
     async def release(self) -> None:
         """Gives it back, so that the next waiter anywhere has it at once. Stop the guarded work before.
         Raises `Lost` when it had been lost. An agent that cannot be asked is told in the background."""
-        loss = await self._told_loss() if self._cell.lost is not None else None
-        await _run(self._life, self._core.release(self._cell))
+        loss = await self._give_back()
         if loss is not None:
             raise loss
+
+    async def _give_back(self) -> Lost | None:
+        """Gives it back; returns how it was lost before."""
+        # What was done after valid-until was not guarded.
+        loss = None if self._cell.released or self.is_held() else await self._told_loss()
+        await _run(self._life, self._core.release(self._cell))
+        return loss
 
     async def wait_until_over(self, timeout: Duration | None = None) -> bool:
         """Waits until it is lost or released; False when the time was over first."""
@@ -216,9 +222,7 @@ class _Held(HoldFacts):
             if sys.version_info >= (3, 11) and task.uncancel() > self._cancelling:
                 # Somebody else wants the task to end, too.
                 is_our_cancel = False
-        # A body that ended after valid-until was not guarded to its end.
-        loss = None if self._cell.released or self.is_held() else await self._told_loss()
-        await _run(self._life, self._core.release(self._cell))
+        loss = await self._give_back()
         if loss is not None and isinstance(error, Lost) and error.hold == self.id:
             error.reason, error.by, error.word = loss.reason, loss.by, loss.word
             return error
@@ -322,6 +326,11 @@ class Resource:
         life = self._find_life(self._want)
         return await _run(life, _fleet.history(life, self._want))
 
+    async def why(self) -> Why:
+        """Who has it, who waits for it, and how it came to that."""
+        life = self._find_life(self._want)
+        return await _run(life, _fleet.why(life, self._want))
+
     async def revoke(
         self, reason: str | None = None, *, barred_for: Duration | None = None, token: int | None = None
     ) -> Revoked:
@@ -409,6 +418,10 @@ class Session(Kinds[Resource]):
         goes meanwhile may be missed."""
         return await _run(self._life, _fleet.listed(self._life, kind, glob))
 
+    async def agents(self) -> tuple[AgentView, ...]:
+        """The agents of the same store, this one first. Where rules of the agent bound the caller, this one alone."""
+        return await _run(self._life, _fleet.agents(self._life))
+
     def events(self) -> AsyncGenerator[Event, None]:
         """What happens from now on, until the session ends; before it is opened, from the first `anext` on."""
         core = self._life.core
@@ -450,18 +463,28 @@ class _Default(Kinds[Resource]):
     """The sessions of a program that names none: one for each project in each event loop."""
 
     def __init__(self) -> None:
-        self._lives: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str | None, Life]]
-        self._lives = weakref.WeakKeyDictionary()
+        self._lives: dict[asyncio.AbstractEventLoop, dict[str | None, Life]] = {}
+        self._lock = threading.Lock()
 
     def _resource(self, want: Want) -> Resource:
         return Resource(self._find, want)
 
     def _find(self, want: Want) -> Life:
         loop = asyncio.get_running_loop()
-        lives = self._lives.setdefault(loop, {})
+        lives = self._lives.get(loop)
+        if lives is None:
+            with self._lock:
+                # A session refers to its loop, so that no weak reference would let a closed one go.
+                for closed in [one for one in self._lives if one.is_closed()]:
+                    del self._lives[closed]
+                lives = self._lives[loop] = {}
         if want.project not in lives:
             lives[want.project] = Life(_AsyncIo(loop), None, given(tether="connection", project=want.project))
         return lives[want.project]
+
+    def forked(self) -> None:
+        # A thread that is not here may have held it.
+        self._lock = threading.Lock()
 
 
 _default = _Default()
@@ -469,6 +492,7 @@ leader = _default.leader
 lease = _default.lease
 semaphore = _default.semaphore
 master = _default.master
+os.register_at_fork(after_in_child=_default.forked)
 
 
 def session(

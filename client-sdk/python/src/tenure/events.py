@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, Union
+from typing import Any, TypeVar, Union
 
 from .errors import Holder, Lost, Reason
 
 Json = dict[str, Any]
+F = TypeVar("F", "HistoryEntry", "AgentView", "Waiter")
 
 
 @dataclass(frozen=True)
@@ -115,15 +116,36 @@ class Released:
 
 
 @dataclass(frozen=True)
+class Waiter:
+    """A place in the queue for a resource."""
+
+    host: str
+    name: str
+    position: int
+    """1 is next."""
+    since_ms: int = 0
+    """How long it has waited, ms."""
+    pid: int | None = None
+    """The process, when it is on this host."""
+
+
+@dataclass(frozen=True)
 class Standing:
-    """The project's master, or a watched resource, changed."""
+    """Who has a resource and who waits for it. As an event: the project's master, or a watched resource, changed."""
 
     kind: str
     name: str
     holders: tuple[Holder, ...]
+    """The oldest grant first; the first 100."""
     limit: int | None
     raw: Json = field(repr=False)
     """All that the agent says."""
+    waiters: tuple[Waiter, ...] = ()
+    """The next one first; the first 100."""
+    holding: int = 0
+    """How many have it, listed or not."""
+    waiting: int = 0
+    """How many wait, listed or not."""
 
 
 @dataclass(frozen=True)
@@ -150,6 +172,41 @@ class HistoryEntry:
     exit_status: int | None = None
     by: str | None = None
     """The user and host that took it away."""
+
+
+@dataclass(frozen=True)
+class Why:
+    """Who has a resource and who waits for it, and how it came to that."""
+
+    standing: Standing
+    history: tuple[HistoryEntry, ...]
+    unknown: str | None = None
+    """Why the history is not known."""
+
+
+@dataclass(frozen=True)
+class AgentView:
+    """An agent of the same store, as it made itself known last."""
+
+    agent: str
+    """Its id: the same until it is stopped."""
+    host: str
+    version: str
+    seen: bool
+    """False if it has not been seen for so long that it is down, stopped, or cut off from the store."""
+    last_seen_ms: int
+    """How long ago it was seen, ms."""
+    up_ms: int
+    """How long it had been up then, ms."""
+    sessions: int
+    held: int
+    """What these held."""
+    waiting: int
+    """What these waited for."""
+    principal: str | None = None
+    """The principal of its key, behind a gateway."""
+    this: bool = False
+    """True of the agent on this host, which was asked."""
 
 
 @dataclass(frozen=True)
@@ -208,10 +265,17 @@ def parse_holder(data: Mapping[str, Any]) -> Holder:
     )
 
 
+def _parse_fields(sort: type[F], data: Json) -> F:
+    """The fields that this version knows."""
+    return sort(**{one.name: data[one.name] for one in fields(sort) if one.name in data})
+
+
 def parse_history(data: Json) -> tuple[HistoryEntry, ...]:
-    known = {one.name for one in fields(HistoryEntry)}
-    changes: list[Json] = data.get("changes", [])
-    return tuple(HistoryEntry(**{key: change[key] for key in known & change.keys()}) for change in changes)
+    return tuple(_parse_fields(HistoryEntry, change) for change in data.get("changes", []))
+
+
+def parse_agents(data: Json) -> tuple[AgentView, ...]:
+    return tuple(_parse_fields(AgentView, agent) for agent in data.get("agents", []))
 
 
 def parse_revoked(data: Json) -> Revoked:
@@ -220,7 +284,9 @@ def parse_revoked(data: Json) -> Revoked:
 
 def parse_standing(data: Json) -> Standing:
     holders = tuple(parse_holder(holder) for holder in data.get("holders", []))
-    return Standing(data["kind"], data["name"], holders, data.get("limit"), data)
+    waiters = tuple(_parse_fields(Waiter, waiter) for waiter in data.get("waiters", []))
+    holding, waiting = data.get("holding", len(holders)), data.get("waiting", len(waiters))
+    return Standing(data["kind"], data["name"], holders, data.get("limit"), data, waiters, holding, waiting)
 
 
 def parse(name: str, text: str) -> Event | None:

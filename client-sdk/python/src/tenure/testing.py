@@ -81,7 +81,10 @@ class Agent:
         self.start()
 
     def freeze(self) -> None:
-        self.send(signal.SIGSTOP)
+        """Stops it, as a debugger or a paused machine does; it stands still when this returns."""
+        if self._process is not None:
+            self.send(signal.SIGSTOP)
+            os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def thaw(self) -> None:
         self.send(signal.SIGCONT)
