@@ -36,7 +36,7 @@ def reference() -> str:
     own = [name for name in own if getattr(tenure.aio, name).__module__ == "tenure.aio"]
     lines += module("tenure.aio", tenure.aio, own)
     lines += module("tenure.page", tenure.page, ["Page", "boottime_ns", "check_clock", "is_held", "valid_until_ns"])
-    lines += module("tenure.compat", tenure.compat, ["LeaderElection", "Lock", "RedisSemaphore"])
+    lines += module("tenure.compat", tenure.compat, ["LeaderElection", "Lock", "LockError", "LockNotOwnedError", "RedisSemaphore"])
     lines += module("tenure.testing", tenure.testing, ["Agent", "program"])
     return "\n".join(lines).rstrip() + "\n"
 

@@ -7,41 +7,68 @@ while the agents use that Redis, so that programs can move one by one.
 from __future__ import annotations
 
 import asyncio
+import logging
+import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Any
+from types import SimpleNamespace, TracebackType
+from typing import TYPE_CHECKING, Any
 
 from . import aio
-from ._sync import Hold, Session, leader, session
+from ._calls import Backoff
 from ._hold import HoldFacts
+from ._sync import Hold, Session, leader, session
+from .aio import leader_only as leader_only
 from .errors import Busy, Lost, TenureError
 
+if TYPE_CHECKING:
+    from builtins import Exception as _LockError, Exception as _LockNotOwnedError
+else:
+    # So that what a program catches today still catches it.
+    try:
+        from redis.exceptions import LockError as _LockError, LockNotOwnedError as _LockNotOwnedError
+    except ImportError:
+        _LockError = _LockNotOwnedError = Exception
+
+_log = logging.getLogger("tenure")
 _PREFIX = "leader:"
+# The bounds of the agent for a ttl, seconds.
+_TTL_MIN, _TTL_MAX = 0.3, 86_400.0
 
 
-class LockError(TenureError):
-    """As redis-py's."""
+class LockError(TenureError, _LockError):
+    """As redis-py's, and where redis-py is installed one of those."""
 
 
-class LockNotOwnedError(LockError):
+class LockNotOwnedError(LockError, _LockNotOwnedError):
     """As redis-py's: the lock was lost."""
+
+
+_IDLE_SESSIONS_MAX = 4
+# Sessions that no lock uses; each thread that wants one takes the latest.
+_idle: list[Session] = []
+
+
+def close_idle() -> None:
+    """Ends the sessions that locks of before have left for those to come."""
+    while _idle:
+        _idle.pop().close()
 
 
 class Lock:
     """The signature of `redis.lock.Lock`. The first argument may be a Redis client, which is not used.
 
-    `timeout` is how long the lock outlives its last heartbeat, as the key's expiry is there; but the agent
-    sends heartbeats for as long as the program lives, so that `extend` has nothing to do. A name that
-    begins with `leader:` is taken without it. `sleep` and `thread_local` are accepted
-    and mean nothing: nobody polls, and a token belongs to its lock object.
+    `timeout` is how long the lock outlives its last heartbeat, as the key's expiry is there, within the
+    agent's bounds of 0.3 s and 24 h; but the agent sends heartbeats for as long as the program lives, so that
+    `extend` has nothing to do. A name that begins with `leader:` is taken without it. `sleep` and the `token` of
+    `acquire` are accepted and mean nothing: nobody polls, and tokens are the agents'.
     """
 
     def __init__(
         self,
         redis: Any,
-        name: str,
+        name: str | bytes,
         timeout: float | None = None,
         sleep: float = 0.1,
         blocking: bool = True,
@@ -53,69 +80,78 @@ class Lock:
         self.timeout = timeout
         self.blocking = blocking
         self.blocking_timeout = blocking_timeout
+        self.thread_local = thread_local
         self.raise_on_release_error = raise_on_release_error
-        self._hold: Hold | None = None
-        # Its own, since two locks of one program exclude each other.
-        self._session: Session | None = None
+        text = name.decode() if isinstance(name, bytes) else name
+        self._role = text.removeprefix(_PREFIX)
+        # As there: what one thread holds another one cannot give back.
+        self._mine: Any = threading.local() if thread_local else SimpleNamespace()
 
     def acquire(
         self,
         sleep: float | None = None,
         blocking: bool | None = None,
         blocking_timeout: float | None = None,
-        token: str | None = None,
+        token: str | bytes | None = None,
     ) -> bool:
         """True once it is held, False if it was not free in time."""
         blocks = self.blocking if blocking is None else blocking
         patience = self.blocking_timeout if blocking_timeout is None else blocking_timeout
-        own = session()
+        wait = 0.0 if not blocks else None if patience is None else max(0.0, patience)
+        ttl = min(max(self.timeout, _TTL_MIN), _TTL_MAX) if self.timeout else None
+        # Its own while it is held, since two locks of one program exclude each other.
+        own = _take_idle()
         try:
-            name = self.name.removeprefix(_PREFIX)
-            hold = own.leader(name, wait=patience if blocks else 0, ttl=self.timeout).acquire()
+            hold = own.leader(self._role, wait=wait, ttl=ttl).acquire()
         except BaseException as error:
-            own.close()
+            _give_idle(own)
             if isinstance(error, Busy):
                 return False
             raise
-        self._hold, self._session = hold, own
+        self._mine.held = hold, own
         return True
 
     def release(self) -> None:
-        hold, self._hold = self._hold, None
-        own, self._session = self._session, None
-        if hold is None or own is None:
-            if self.raise_on_release_error:
-                raise LockError("Cannot release an unlocked lock")
-            return
+        held: tuple[Hold, Session] | None = getattr(self._mine, "held", None)
+        if held is None:
+            raise LockError("Cannot release a lock that's not owned or is already unlocked.")
+        self._mine.held = None
+        hold, own = held
         try:
             hold.release()
         except Lost as lost:
-            if self.raise_on_release_error:
-                raise LockNotOwnedError(str(lost)) from lost
+            raise LockNotOwnedError(str(lost)) from lost
         finally:
-            own.close()
+            _give_idle(own)
 
     def locked(self) -> bool:
         """True if anybody has it."""
-        return bool(leader(self.name.removeprefix(_PREFIX)).standing().holders)
+        return bool(leader(self._role).standing().holders)
 
     def owned(self) -> bool:
-        """True if this object has it."""
-        return self._hold is not None and self._hold.is_held()
+        """True if this object has it, in this thread."""
+        hold = self._hold
+        return hold is not None and hold.is_held()
 
     def extend(self, additional_time: float, replace_ttl: bool = False) -> bool:
         """True if it is held: the agent renews it by itself."""
-        return self._owned_or_raise()
+        return self._owned_or_raise("extend")
 
     def reacquire(self) -> bool:
         """True if it is held: the agent renews it by itself."""
-        return self._owned_or_raise()
+        return self._owned_or_raise("reacquire")
 
-    def _owned_or_raise(self) -> bool:
-        if self._hold is None:
-            raise LockError("Cannot extend an unlocked lock")
+    @property
+    def _hold(self) -> Hold | None:
+        held: tuple[Hold, Session] | None = getattr(self._mine, "held", None)
+        return held and held[0]
+
+    def _owned_or_raise(self, what: str) -> bool:
+        hold = self._hold
+        if hold is None:
+            raise LockError(f"Cannot {what} an unlocked lock")
         try:
-            self._hold.check()
+            hold.check()
         except Lost as lost:
             raise LockNotOwnedError(str(lost)) from lost
         return True
@@ -128,7 +164,26 @@ class Lock:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.release()
+        try:
+            self.release()
+        except LockError as failure:
+            if self.raise_on_release_error:
+                raise
+            _log.warning("%s", failure)
+
+
+def _take_idle() -> Session:
+    try:
+        return _idle.pop()
+    except IndexError:
+        return session()
+
+
+def _give_idle(own: Session) -> None:
+    if len(_idle) < _IDLE_SESSIONS_MAX:
+        _idle.append(own)
+    else:
+        own.close()
 
 
 class LeaderElection:
@@ -191,18 +246,36 @@ class LeaderElection:
         return self._session.leader(self.role, wait=0, ttl=self._lease_ttl)
 
     async def _stand(self) -> None:
-        async for term in self._resource().campaign():
-            self._hold = term
+        backoff = Backoff()
+        while True:
             try:
-                if self.on_elected is not None:
-                    await self.on_elected()
-                await term.wait_until_over()
-            finally:
-                self._hold = None
-                if not term.lost:
+                async for term in self._resource().campaign():
+                    backoff = Backoff()
+                    await self._serve(term)
+            except TenureError as error:
+                # No agent, or one that refuses: nobody leads here until that is over.
+                _log.warning("the election of %s goes on: %s", self.role, error)
+                await asyncio.sleep(backoff.step())
+
+    async def _serve(self, term: aio.Term) -> None:
+        self._hold = term
+        try:
+            await self._tell("on_elected", self.on_elected)
+            await term.wait_until_over()
+        finally:
+            self._hold = None
+            if not term.lost:
+                with suppress(Lost):
                     await term.release()
-            if self.on_lost is not None:
-                await self.on_lost()
+        await self._tell("on_lost", self.on_lost)
+
+    async def _tell(self, name: str, callback: Callable[[], Awaitable[object]] | None) -> None:
+        """A callback that fails ends no election."""
+        try:
+            if callback is not None:
+                await callback()
+        except Exception:
+            _log.exception("%s of the election of %s failed", name, self.role)
 
     async def __aenter__(self) -> LeaderElection:
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +18,14 @@ def tenure_agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ag
     with Agent(tmp_path / "tenured") as agent:
         monkeypatch.setenv("TENURE_SOCKET", agent.socket)
         # Sessions of an earlier test are another agent's.
-        close_default()
+        _forget_sessions()
         yield agent
-        close_default()
+        _forget_sessions()
+
+
+def _forget_sessions() -> None:
+    close_default()
+    # It imports redis-py, which is not every program's.
+    compat = sys.modules.get("tenure.compat")
+    if compat is not None:
+        compat.close_idle()
