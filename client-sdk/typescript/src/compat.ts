@@ -10,6 +10,10 @@ import type { Session } from "./session/session.js";
 import { Tenure } from "./tenure.js";
 
 const PREFIX = "leader:";
+/** The bounds of the agent for a ttl. */
+const TTL_MIN_MS = 300;
+const TTL_MAX_MS = 86_400_000;
+const IDLE_SESSIONS_MAX = 4;
 
 /** Settings of redlock. Nobody polls and no clock drifts here, so that only those of the wait mean something. */
 export interface Settings {
@@ -49,13 +53,15 @@ export class ResourceLockedError extends TenureError {
  * The Redis keys are the same: a redlock of the key `leader:NAME` and the leader NAME exclude each other while the
  * agents use that Redis, so that programs can move one by one. A name that begins with `leader:` is taken without it.
  *
- * `duration` is how long a lock outlives its last heartbeat. The agent sends those for as long as the program lives,
+ * `duration` is how long a lock outlives its last heartbeat, within the agent's bounds of 300 ms and 24 h. The agent sends those for as long as the program lives,
  * so that a lock does not end by itself after `duration`, and `extend` has nothing to do.
  */
 export class Redlock extends EventEmitter {
   readonly settings: Settings;
   readonly #tenure: Tenure;
   readonly #locks = new Set<Lock>();
+  /** Sessions that no lock uses. */
+  readonly #idle: Session[] = [];
 
   constructor(_clients: Iterable<unknown> = [], settings: Settings = {}, tenure: Tenure = new Tenure()) {
     super();
@@ -67,21 +73,33 @@ export class Redlock extends EventEmitter {
   async acquire(resources: readonly string[], duration: number, settings: Settings = {}): Promise<Lock> {
     const { retryCount = 10, retryDelay = 200 } = { ...this.settings, ...settings };
     const end = retryCount < 0 ? undefined : performance.now() + milliseconds(retryCount * retryDelay, "retryDelay");
-    // Each lock has its own, since two locks of one program exclude each other.
-    const session = await this.#tenure.session();
+    const ttl = Math.min(Math.max(duration, TTL_MIN_MS), TTL_MAX_MS);
+    const names = resources.map((name) => (name.startsWith(PREFIX) ? name.slice(PREFIX.length) : name));
+    // Its own while it is held, since two locks of one program exclude each other.
+    const session = this.#idle.pop() ?? (await this.#tenure.session());
     const holds: Hold[] = [];
     try {
-      for (const name of [...new Set(resources)].sort()) {
+      for (const name of [...new Set(names)].sort()) {
         const wait = end === undefined ? undefined : retryCount === 0 ? 0 : Math.max(1, end - performance.now());
-        holds.push(await session.leader(name.startsWith(PREFIX) ? name.slice(PREFIX.length) : name, { ttl: duration }).acquire({ wait }));
+        holds.push(await session.leader(name, { ttl }).acquire({ wait }));
       }
     } catch (error) {
-      await session.close();
+      await Promise.all(holds.map((hold) => hold[Symbol.asyncDispose]()));
+      await this.#keep(session);
       throw error instanceof Busy ? new ExecutionError(new ResourceLockedError(error.message, { cause: error })) : error;
     }
-    const lock = new Lock(this, session, [...resources], holds, () => this.#locks.delete(lock));
+    const over = (): Promise<void> => {
+      this.#locks.delete(lock);
+      return this.#keep(session);
+    };
+    const lock = new Lock(this, [...resources], holds, over);
     this.#locks.add(lock);
     return lock;
+  }
+
+  async #keep(session: Session): Promise<void> {
+    if (this.#idle.length < IDLE_SESSIONS_MAX) this.#idle.push(session);
+    else await session.close();
   }
 
   /** As `lock.extend`. */
@@ -121,9 +139,10 @@ export class Redlock extends EventEmitter {
     return done;
   }
 
-  /** Gives back every lock. */
+  /** Gives back every lock, and ends the sessions that are kept for those to come. */
   async quit(): Promise<void> {
     await Promise.all([...this.#locks].map((lock) => lock.release().catch(() => {})));
+    await Promise.all(this.#idle.splice(0).map((session) => session.close()));
   }
 }
 
@@ -134,16 +153,14 @@ export class Lock implements AsyncDisposable {
   readonly attempts: readonly Promise<unknown>[] = [];
   /** Aborts when one of the resources is lost. */
   readonly signal: RedlockAbortSignal;
-  readonly #session: Session;
   readonly #holds: readonly Hold[];
-  readonly #over: () => void;
+  readonly #over: () => Promise<void>;
   #isReleased = false;
 
   /** @internal */
-  constructor(redlock: Redlock, session: Session, resources: readonly string[], holds: readonly Hold[], over: () => void) {
+  constructor(redlock: Redlock, resources: readonly string[], holds: readonly Hold[], over: () => Promise<void>) {
     this.redlock = redlock;
     this.resources = resources;
-    this.#session = session;
     this.#holds = holds;
     this.#over = over;
     const controller = new AbortController();
@@ -175,14 +192,12 @@ export class Lock implements AsyncDisposable {
   async release(): Promise<void> {
     if (this.#isReleased) throw new ExecutionError(new TenureError("the lock was given back before; acquire it again"));
     this.#isReleased = true;
-    this.#over();
     const lost = this.#holds.find((hold) => !hold.isHeld());
     try {
       if (lost !== undefined) execute(() => lost.check());
     } finally {
-      // First, so that its end does not look like a loss.
       await Promise.all(this.#holds.map((hold) => hold[Symbol.asyncDispose]()));
-      await this.#session.close();
+      await this.#over();
     }
   }
 

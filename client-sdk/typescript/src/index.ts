@@ -15,9 +15,8 @@ export type { State as SessionState } from "./session/core.js";
 export { Session, type SessionOptions } from "./session/session.js";
 export { Tenure, type TenureOptions } from "./tenure.js";
 export type {
-  AgentInfo, Attributes, Checkpointed, Code, Event, Grant, History, HistoryEntry, Holder, HoldState, HoldView, Kind,
-  LimitChanged, LostReason,
-  Problem, Registered, Revoke, Revoked, Role, Standing, Tether, Waiter,
+  AgentInfo, AgentView, Attributes, Checkpointed, Code, Event, Grant, History, HistoryEntry, Holder, HoldState, HoldView,
+  Kind, LimitChanged, LostReason, Problem, Registered, Revoke, Revoked, Role, Standing, Tether, Waiter, Why,
 } from "./wire.js";
 
 /** The agent on this host, found by itself. */

@@ -1,7 +1,7 @@
 import { Client } from "./client/client.js";
 import { Life } from "./session/life.js";
 import { Resources, Session, registration, type SessionOptions } from "./session/session.js";
-import type { History, Kind, Revoke, Revoked, Standing } from "./wire.js";
+import type { AgentView, History, Kind, Revoke, Revoked, Standing, Why } from "./wire.js";
 
 export interface TenureOptions extends SessionOptions {
   /**
@@ -49,6 +49,16 @@ export class Tenure extends Resources {
    */
   async list(kind?: Kind, glob?: string): Promise<Standing[]> {
     return this.#connect().list(kind, glob, this.#options.tenant);
+  }
+
+  /** Who has a resource, who waits for it, and how it came to that. A master's name is its project. */
+  async why(kind: Kind, name: string): Promise<Why> {
+    return this.#connect().why(kind, name, this.#options.tenant);
+  }
+
+  /** The agents of the same store, this one first. Where rules of the agent bound the caller, this one alone. */
+  async agents(): Promise<AgentView[]> {
+    return this.#connect().agents();
   }
 
   /** Takes a resource away from its holders; for root and the agent's own user. */

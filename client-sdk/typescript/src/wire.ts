@@ -125,6 +125,43 @@ export interface History {
   readonly changes: readonly HistoryEntry[];
 }
 
+/** Who has a resource and who waits for it, and how it came to that. */
+export interface Why {
+  readonly standing: Standing;
+  /** Newest first. */
+  readonly history: readonly HistoryEntry[];
+  /** Why the history is not known. */
+  readonly unknown?: string;
+}
+
+/** An agent of the same store, as it made itself known last. */
+export interface AgentView {
+  /** Its id: the same until it is stopped. */
+  readonly agent: string;
+  readonly host: string;
+  readonly version: string;
+  /** True of the agent on this host, which was asked. */
+  readonly this?: boolean;
+  /** False if it has not been seen for so long that it is down, stopped, or cut off from the store. */
+  readonly seen: boolean;
+  /** How long ago it was seen, ms. */
+  readonly lastSeenMs: number;
+  /** How long it had been up then, ms. */
+  readonly upMs: number;
+  readonly sessions: number;
+  /** What these held. */
+  readonly held: number;
+  /** What these waited for. */
+  readonly waiting: number;
+  /** The principal of its key, behind a gateway. */
+  readonly principal?: string;
+}
+
+export interface Agents {
+  readonly agents: readonly AgentView[];
+  readonly cursor?: string;
+}
+
 /** What every refused request gets: RFC 9457. */
 export interface Problem {
   readonly type: string;

@@ -1,9 +1,10 @@
 // The package when it cannot hear its agent: lost answers, silence, broken connections.
 
 import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
 import { after, before, test } from "node:test";
 
-import { Tenure, type Session } from "tenure";
+import { AgentUnavailable, Tenure, type Session } from "tenure";
 import { startAgent, type TestAgent } from "tenure/testing";
 
 import { Gate } from "./gate.js";
@@ -59,6 +60,28 @@ for (const wait of [0, "1h", undefined]) {
     await until("it to be given back", async () => (await holding("cancelled")) === 0);
   });
 }
+
+test("a single try does not wait long for an agent that is stopped", async () => {
+  await using session = await direct.session();
+  const hold = await session.leader("released").acquire();
+  agent.signal("SIGSTOP");
+  await until("it to stand still", () => readFileSync(`/proc/${agent.pid}/stat`, "utf8").includes(") T "));
+  // A session has yet to be opened for one of them, and somebody else waits for it for longer.
+  const later = new Tenure({ socket: agent.socket });
+  const patient = later.leader("patient").acquire();
+  const released = hold.release();
+  const tries = [session.leader("stopped").acquire({ wait: 0 }), later.leader("stopped").acquire({ wait: 0 })];
+  for (const outcome of await Promise.allSettled(tries)) {
+    assert.ok(outcome.status === "rejected");
+    assert.ok(outcome.reason instanceof AgentUnavailable && outcome.reason.code === "ETIMEDOUT");
+    assert.match(outcome.reason.message, /gave no answer within 5 s: it may be stopped/);
+  }
+  await released;
+  agent.signal("SIGCONT");
+  await (await patient).release();
+  await until("it to be given back", async () => (await holding("released")) === 0);
+  await until("nothing to be left", async () => (await holding("stopped")) === 0);
+});
 
 test("a page without an event is a loss too", async () => {
   await using gate = await Gate.before(agent.socket);

@@ -39,6 +39,23 @@ test("a lock is held, extended and given back", async () => {
   await assert.rejects(lock.release(), ExecutionError);
 });
 
+test("names with and without the prefix are the same, and any duration will do", async () => {
+  for (const duration of [1, 5000, 10 ** 12]) {
+    const lock = await redlock().acquire(["same", "leader:same"], duration);
+    assert.equal((await tenure.standing("leader", "same")).holding, 1);
+    await lock.release();
+  }
+});
+
+test("locks in turn share a session, which quit ends", async () => {
+  const mine = redlock();
+  const before = (await tenure.agents())[0]?.sessions ?? 0;
+  for (const name of ["one", "two", "one"]) await mine.using([name], 5000, async () => {});
+  assert.equal((await tenure.agents())[0]?.sessions, before + 1);
+  await mine.quit();
+  assert.equal((await tenure.agents())[0]?.sessions, before);
+});
+
 test("two locks of one program exclude each other, and the second waits", async () => {
   const first = await redlock().acquire(["one"], 5000);
   await assert.rejects(redlock({ retryCount: 0 }).acquire(["one"], 5000), (error) => error instanceof ExecutionError && error.cause instanceof ResourceLockedError);

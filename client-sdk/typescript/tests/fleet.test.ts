@@ -6,6 +6,7 @@ import { after, before, test } from "node:test";
 import { Busy, Lost, Refused, Tenure } from "tenure";
 import { startAgent, type TestAgent } from "tenure/testing";
 
+import { Redis } from "./redis.js";
 import { until } from "./until.js";
 
 let agent: TestAgent;
@@ -75,6 +76,33 @@ test("the history says who had it, and how each end came", async () => {
   assert.equal(history.changes[0]?.reason, "revoked");
   assert.equal(history.changes[0]?.pid, process.pid);
   assert.ok((history.changes[0]?.agoMs ?? -1) >= 0);
+});
+
+test("why says who has it, who waits, and how it came to that", async () => {
+  const hold = await first.leader("asked").acquire();
+  const waiting = second.leader("asked").acquire();
+  const why = await until("the agent to write it down", async () => {
+    const told = await first.leader("asked").why();
+    return told.standing.waiting === 1 && told.history.length === 1 ? told : undefined;
+  });
+  assert.deepEqual(why.standing.holders.map(({ name, token }) => ({ name, token })), [{ name: "first", token: hold.token }]);
+  assert.deepEqual(why.standing.waiters.map(({ name, position, pid }) => ({ name, position, pid })), [{ name: "second", position: 1, pid: process.pid }]);
+  assert.deepEqual(why.history.map(({ what, token }) => ({ what, token })), [{ what: "granted", token: hold.token }]);
+  assert.deepEqual((await second.why("leader", "nobody")).history, []);
+  await hold.release();
+  await (await waiting).release();
+});
+
+test("the agents of a store are told, this one first", async () => {
+  await using redis = await Redis.start();
+  const upstream = redis.url;
+  await using one = await startAgent({ upstream, env: { TENURED_HOST_NAME: "a" } });
+  await using _two = await startAgent({ upstream, env: { TENURED_HOST_NAME: "b" } });
+  const agents = await until("them to know each other", async () => {
+    const told = await new Tenure({ socket: one.socket }).agents();
+    return told.length === 2 ? told : undefined;
+  });
+  assert.deepEqual(agents.map(({ host, this: own, seen }) => ({ host, own, seen })), [{ host: "a", own: true, seen: true }, { host: "b", own: false, seen: true }]);
 });
 
 test("a list of more than a page is whole", async () => {

@@ -14,14 +14,21 @@ import { until } from "./until.js";
 const ROOT = fileURLToPath(new URL("..", import.meta.url));
 const README = readFileSync(join(ROOT, "README.md"), "utf8");
 const EXAMPLES = [...README.matchAll(/^```ts\n(.*?)^```$/gms)].map(([, code]) => code as string);
+const INSTALL = /^```sh\n(.*?)^```$/ms.exec(README)?.[1];
+const SOURCES = ["src", "examples", "README.md", "package.json", "package-lock.json", "tsconfig.json"];
 const run = promisify(execFile);
 
 const clean = mkdtempSync(join(tmpdir(), "tenure-clean-"));
 let agent: TestAgent;
 before(async () => {
-  const { stdout } = await run("npm", ["pack", "--ignore-scripts", "--silent", "--pack-destination", clean], { cwd: ROOT });
+  // As a reader does it, but that what the tests' own installation fetched is fetched once.
+  const [pack, install] = (INSTALL as string).replaceAll("/tmp", clean).trim().split("\n") as [string, string];
+  const env = { ...process.env, npm_config_prefer_offline: "true", npm_config_audit: "false", npm_config_fund: "false" };
+  const source = join(clean, "clone/client-sdk/typescript");
+  for (const name of SOURCES) cpSync(join(ROOT, name), join(source, name), { recursive: true });
+  await run("bash", ["-ec", pack], { cwd: join(clean, "clone"), env });
   writeFileSync(join(clean, "package.json"), JSON.stringify({ name: "clean", private: true, type: "module" }));
-  await run("npm", ["install", "--offline", "--no-audit", "--no-fund", `./${stdout.trim()}`], { cwd: clean });
+  await run("bash", ["-ec", install], { cwd: clean, env });
   // Types of Node for the compiler, which users have; nothing that runs.
   symlinkSync(join(ROOT, "node_modules/@types"), join(clean, "node_modules/@types"));
   symlinkSync(join(ROOT, "node_modules/undici-types"), join(clean, "node_modules/undici-types"));
@@ -38,7 +45,10 @@ test("the package has no dependencies, and its types but nothing of its tests", 
   const { stdout } = await run("find", [installed, "-type", "f", "-printf", "%P\n"]);
   const files = stdout.trim().split("\n");
   assert.ok(files.includes("dist/index.d.ts") && files.includes("README.md"));
-  assert.deepEqual(files.filter((name) => !/^(dist\/.*\.(js|d\.ts)|package\.json|README\.md)$/.test(name)), []);
+  assert.deepEqual(files.filter((name) => !/^(dist\/.*\.(js|d\.ts)|examples\/.*\.ts|package\.json|README\.md)$/.test(name)), []);
+  const links = [...README.matchAll(/\]\(([^)]+)\)/g)].map(([, target]) => target as string);
+  assert.ok(links.length > 0);
+  assert.deepEqual(links.filter((target) => !/^https:/.test(target) && !files.includes(target)), [], "links lead to files of the package");
 });
 
 const environment = (): NodeJS.ProcessEnv => ({ ...process.env, TENURE_SOCKET: agent.socket });

@@ -38,7 +38,7 @@ export class EventStream {
     const kind = opened.parser.head?.headers.get("content-type");
     if (!kind?.startsWith("text/event-stream")) {
       opened.socket.destroy();
-      throw transport.broken(Object.assign(new Error(`its event stream is a ${kind}`), { code: "EPROTO" })) as AgentUnavailable;
+      throw transport.broken(Object.assign(new Error(`its event stream is a ${kind}`), { code: "EPROTO" }), deadlineMs) as AgentUnavailable;
     }
     return new EventStream(opened);
   }

@@ -70,7 +70,7 @@ export class Transport {
         if (await isWorthAnotherTry(refusal, since, options)) continue;
         throw refusal;
       }
-      const error = this.#unavailable(outcome.cause, outcome.neverSent);
+      const error = this.#unavailable(outcome.cause, outcome.neverSent, options.deadlineMs);
       if (error.neverSent && (await isWorthAnotherTry(error, since, options))) continue;
       // The agent closed a connection that it found idle while this call was on its way.
       if (error.neverSent || error.code === "ETIMEDOUT" || error.code === "EPROTO" || repeats === 0) throw error;
@@ -86,14 +86,14 @@ export class Transport {
       const parser = new ResponseParser();
       const outcome = await this.#first(this.#head("GET", target, undefined, headers), parser, left);
       if ("rest" in outcome) return outcome;
-      const error = "status" in outcome ? this.#refusal(outcome) : this.#unavailable(outcome.cause, outcome.neverSent);
+      const error = "status" in outcome ? this.#refusal(outcome) : this.#unavailable(outcome.cause, outcome.neverSent, deadlineMs);
       if (!(await isWorthAnotherTry(error, since, { repeatable: true, deadlineMs }))) throw error;
     }
   }
 
   /** The connection failed, as an error that names the way out. */
-  broken(cause: Error): AgentUnavailable {
-    return this.#unavailable(cause, false);
+  broken(cause: Error, deadlineMs: number): AgentUnavailable {
+    return this.#unavailable(cause, false, deadlineMs);
   }
 
   #head(method: string, target: string, body: string | undefined, headers: readonly string[] = []): string {
@@ -207,10 +207,10 @@ export class Transport {
     return new AgentUnavailable(text, { cause, code: "EPROTO" });
   }
 
-  #unavailable(cause: Error, neverSent: boolean): AgentUnavailable {
+  #unavailable(cause: Error, neverSent: boolean, deadlineMs: number): AgentUnavailable {
     if (cause instanceof NoHttp) return this.#foreign(cause.message, cause);
     const code = (cause as NodeJS.ErrnoException).code;
-    return new AgentUnavailable(describe(code, this.#found), { cause, code, neverSent });
+    return new AgentUnavailable(describe(code, this.#found, deadlineMs), { cause, code, neverSent });
   }
 }
 
@@ -285,7 +285,7 @@ async function isWorthAnotherTry(error: unknown, since: number, options: CallOpt
   return options.signal?.aborted !== true;
 }
 
-function describe(code: string | undefined, { path, besides }: Found): string {
+function describe(code: string | undefined, { path, besides }: Found, deadlineMs: number): string {
   switch (code) {
     case "ENOENT":
       return (
@@ -308,7 +308,7 @@ function describe(code: string | undefined, { path, besides }: Found): string {
     case "EAGAIN":
       return `the agent at ${path} has too many connections waiting to be taken: try again, and see who makes them with \`ss -xp\``;
     case "ETIMEDOUT":
-      return `the agent at ${path} gave no answer in time: it may be stopped; see \`tenure doctor\``;
+      return `the agent at ${path} gave no answer within ${deadlineMs / 1000} s: it may be stopped; see \`tenure doctor\``;
     default:
       return `the agent at ${path} went away before it answered: try again`;
   }

@@ -1,10 +1,11 @@
 import { Backoff } from "../backoff.js";
 import { milliseconds, type Duration } from "../duration.js";
 import { AgentUnavailable, Busy, Refused, SessionGone, TenureError, UpstreamUnavailable, WaitTimeout, hasCode, isSessionGone, isTransient } from "../errors.js";
+import { TRY_DEADLINE_MS } from "../client/client.js";
 import type { Core } from "../session/core.js";
 import type { Life } from "../session/life.js";
 import { awake, pause } from "../timers.js";
-import type { Acquire, Acquired, Attributes, History, Kind, Problem, Standing, Waiting } from "../wire.js";
+import type { Acquire, Acquired, Attributes, History, Kind, Problem, Standing, Waiting, Why } from "../wire.js";
 import type { Cell } from "./cell.js";
 import { Hold, giveBack } from "./hold.js";
 import { Inquiry } from "./inquiry.js";
@@ -143,9 +144,12 @@ export class Resource {
 
   /** The last changes of who held it, across the fleet. */
   async history(): Promise<History> {
-    const core = await this.#life.open();
-    const { project, tenant } = this.#life.register;
-    return core.client.history(this.#want.kind, this.#want.name ?? project ?? "default", tenant);
+    return (await this.#life.open()).client.history(...this.#resource());
+  }
+
+  /** Who has it, who waits for it, and how it came to that. */
+  async why(): Promise<Why> {
+    return (await this.#life.open()).client.why(...this.#resource());
   }
 
   async #acquire(wait: number | undefined, signal: AbortSignal | undefined): Promise<Hold> {
@@ -153,7 +157,9 @@ export class Resource {
     const backoff = new Backoff();
     for (let attempts = 1; ; attempts++) {
       signal?.throwIfAborted();
-      const core = await abortable(this.#life.open(), signal);
+      // A session may be waited for longer by others that open it.
+      const patience = wait === undefined ? undefined : Math.max(0, until - performance.now()) + TRY_DEADLINE_MS;
+      const core = await abortable(this.#life.open(patience), signal);
       try {
         if (wait === undefined) return await this.#queue(core, signal);
         return await (wait === 0 ? this.#once(core, signal) : this.#block(core, until, signal));
@@ -257,8 +263,12 @@ export class Resource {
   }
 
   #standing(core: Core): Promise<Standing> {
+    return core.client.standing(...this.#resource());
+  }
+
+  #resource(): [Kind, string, string | undefined] {
     const { project, tenant } = this.#life.register;
-    return core.client.standing(this.#want.kind, this.#want.name ?? project ?? "default", tenant);
+    return [this.#want.kind, this.#want.name ?? project ?? "default", tenant];
   }
 
   #adopt(core: Core, reply: Acquired | Waiting): Cell {

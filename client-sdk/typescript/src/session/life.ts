@@ -1,4 +1,5 @@
 import type { Client } from "../client/client.js";
+import { deadline } from "../client/deadline.js";
 import { SessionGone, isSessionGone } from "../errors.js";
 import type { Register } from "../wire.js";
 import { Core } from "./core.js";
@@ -27,8 +28,8 @@ export class Life {
     return this.#closed;
   }
 
-  /** The registration, made now if there is none. */
-  async open(): Promise<Core> {
+  /** The registration, made now if there is none. Whoever has no patience left does not end it for others. */
+  async open(patienceMs?: number): Promise<Core> {
     if (this.#closed) throw new SessionGone("it was closed");
     if (this.#core !== undefined && this.#core.gone === undefined) return this.#core;
     this.#opening ??= (async () => {
@@ -40,7 +41,12 @@ export class Life {
         this.#opening = undefined;
       }
     })();
-    return this.#opening;
+    const opening = this.#opening;
+    if (patienceMs === undefined) return opening;
+    return new Promise((resolve, reject) => {
+      const cancel = deadline(patienceMs, () => 0, () => reject(this.#connect().unanswered(patienceMs)));
+      opening.then(resolve, reject).finally(cancel);
+    });
   }
 
   /** Ends it for good; its holds are lost before the agent is asked. */
