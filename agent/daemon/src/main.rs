@@ -54,7 +54,9 @@ fn main() -> ExitCode {
     let outcome = match config::load(&cli.flags, &Environment::of_process()) {
         Err(error) => Err((exit::CONFIG, error.into())),
         Ok(loaded) => match cli.command.clone().unwrap_or(Command::Agent) {
-            Command::CheckConfig => check(&loaded),
+            #[cfg(feature = "postgres")]
+            Command::CheckConfig { sql: true } => print(&tenure_stores::postgres::sql()),
+            Command::CheckConfig { .. } => check(&loaded),
             Command::Quarantine(Quarantine::End { yes }) => {
                 let ended = lifecycle::end_quarantine(&loaded.config.socket, yes);
                 ended.map(|done| println!("{done}")).map_err(unavailable)
@@ -90,7 +92,11 @@ fn check(loaded: &Loaded) -> Result<(), (u8, Error)> {
     for warning in &loaded.warnings {
         eprintln!("tenured: {warning}");
     }
-    let written = std::io::stdout().write_all(loaded.effective().as_bytes());
+    print(&loaded.effective())
+}
+
+fn print(text: &str) -> Result<(), (u8, Error)> {
+    let written = std::io::stdout().write_all(text.as_bytes());
     written.context("cannot write").map_err(unavailable)
 }
 

@@ -61,7 +61,8 @@ fn main() -> ExitCode {
             (None, Err(error)) => Err((CONFIG, error.into())),
         },
         (_, Err(error)) => Err((CONFIG, error.into())),
-        (Some(Command::CheckConfig), Ok(loaded)) => check(&loaded),
+        (Some(Command::CheckConfig { sql: true }), Ok(_)) => print(&tenure_stores::postgres::sql()),
+        (Some(Command::CheckConfig { .. }), Ok(loaded)) => check(&loaded),
         (None, Ok(loaded)) => serve(cli, loaded, private),
     };
     match done {
@@ -82,10 +83,11 @@ fn check(loaded: &Loaded) -> Result<(), (u8, Error)> {
         place.read().map_err(|error| (CONFIG, error))?;
     }
     read_tls(&loaded.config)?;
-    io::stdout()
-        .write_all(loaded.effective().as_bytes())
-        .context("cannot write")
-        .map_err(unavailable)
+    print(&loaded.effective())
+}
+
+fn print(text: &str) -> Result<(), (u8, Error)> {
+    io::stdout().write_all(text.as_bytes()).context("cannot write").map_err(unavailable)
 }
 
 /// The certificates, if TLS is to be spoken.

@@ -1,4 +1,4 @@
-//! Workers of two hosts at guarded resources, while something is done to their Redis.
+//! Workers of two hosts at guarded resources, while something is done to their store.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use serde_json::json;
 use uuid::Uuid;
 
 use super::{
-    Agent, Client, Events, Fence, Granted, Http, Proxy, RedisServer, Worker, nothing_is_left,
+    Agent, Client, Events, Fence, Granted, Http, Proxy, RedisServer, SharedStore, Worker,
     start_agent, until,
 };
 
@@ -19,23 +19,23 @@ const STAY: Duration = Duration::from_millis(20);
 
 /// Two agents, each behind a network of its own, and workers of both at one leadership, one permit
 /// and one lease.
-pub struct Siege {
+pub struct Siege<S: SharedStore = RedisServer> {
     /// The workers.
     pub workers: Vec<Worker>,
     /// The agents.
     pub agents: Vec<Agent>,
     /// Their networks.
     pub proxies: Vec<Proxy>,
-    /// The Redis.
-    pub redis: RedisServer,
+    /// The Redis, or whatever they share.
+    pub redis: S,
     fences: Vec<Arc<Fence>>,
 }
 
-impl Siege {
+impl<S: SharedStore> Siege<S> {
     /// Starts everything, and waits until every worker has had a turn.
     #[track_caller]
-    pub fn begin(redis: RedisServer) -> Siege {
-        let proxies: Vec<Proxy> = (0..2).map(|_| Proxy::before(&redis)).collect();
+    pub fn begin(redis: S) -> Siege<S> {
+        let proxies: Vec<Proxy> = (0..2).map(|_| redis.proxy()).collect();
         let agents: Vec<Agent> = proxies
             .iter()
             .enumerate()
@@ -46,13 +46,13 @@ impl Siege {
 
     /// The same with agents that find their Redis by themselves, through this URL.
     #[track_caller]
-    pub fn begin_at(redis: RedisServer, url: &str) -> Siege {
+    pub fn begin_at(redis: S, url: &str) -> Siege<S> {
         let agents = (0..2).map(|host| start_agent(host, url, BEATS)).collect();
         Siege::with_agents(redis, Vec::new(), agents)
     }
 
     #[track_caller]
-    fn with_agents(redis: RedisServer, proxies: Vec<Proxy>, agents: Vec<Agent>) -> Siege {
+    fn with_agents(redis: S, proxies: Vec<Proxy>, agents: Vec<Agent>) -> Siege<S> {
         let asks = [
             json!({"kind": "leader", "name": "job", "ttl_ms": 3000}),
             json!({"kind": "semaphore", "name": "permit", "limit": 1, "ttl_ms": 3000}),
@@ -94,7 +94,7 @@ impl Siege {
         for agent in &agents {
             until("every session and hold to end", || agent.counts() == (0, 0, 0));
         }
-        nothing_is_left(&redis);
+        redis.has_nothing_left();
         assert!(fences.iter().all(|fence| fence.writes() > 0), "they have worked");
         fences
     }

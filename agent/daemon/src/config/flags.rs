@@ -32,7 +32,13 @@ pub enum Command {
     /// Serve the programs of this host.
     Agent,
     /// Check the configuration, and print what is in effect as TOML.
-    CheckConfig,
+    CheckConfig {
+        /// Print the SQL of the schema that a Postgres is given as the upstream, for an administrator who applies it
+        /// by hand with psql.
+        #[cfg(feature = "postgres")]
+        #[arg(long)]
+        sql: bool,
+    },
     /// Look after a quarantine: the time in which an agent whose journal was lost grants nothing.
     #[command(subcommand)]
     Quarantine(Quarantine),
@@ -117,7 +123,7 @@ mod tests {
         Cli::command().debug_assert();
         for line in ["tenured check-config --log debug", "tenured --log debug check-config"] {
             let cli = Cli::try_parse_from(line.split(' ')).unwrap();
-            assert_eq!(cli.command, Some(Command::CheckConfig));
+            assert!(matches!(cli.command, Some(Command::CheckConfig { .. })));
             assert_eq!(cli.flags.log.as_deref(), Some("debug"));
         }
         assert_eq!(Cli::try_parse_from(["tenured"]).unwrap().command, None);

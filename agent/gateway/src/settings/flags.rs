@@ -39,7 +39,12 @@ pub struct Cli {
 #[derive(Debug, Clone, PartialEq, Eq, Subcommand)]
 pub enum Command {
     /// Check the configuration, and print what is in effect as TOML.
-    CheckConfig,
+    CheckConfig {
+        /// Print the SQL of the schema that a Postgres is given as the store, for an administrator who applies it by
+        /// hand with psql.
+        #[arg(long)]
+        sql: bool,
+    },
     /// Make, list, rotate and revoke the keys of callers.
     #[command(subcommand)]
     Keys(Box<KeysCommand>),

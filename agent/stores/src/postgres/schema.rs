@@ -116,7 +116,9 @@ async fn try_to_prepare(client: &mut Client) -> Result<i32, Error> {
 /// The version of the schema, and whether another server has taken over since it was looked at last; `None` without a
 /// schema.
 async fn about(client: &Client) -> Result<Option<(i32, bool)>, Error> {
-    let is_there = "select to_regclass('tenure.about') is not null";
+    // By a scan: what a name stands for is remembered within a transaction, also that it stands for nothing.
+    let is_there = "select exists (select from pg_class c join pg_namespace n on n.oid = c.relnamespace \
+                    where n.nspname = 'tenure' and c.relname = 'about')";
     if !client.query_one(is_there, &[]).await?.get::<_, bool>(0) {
         return Ok(None);
     }

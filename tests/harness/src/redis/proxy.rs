@@ -1,9 +1,9 @@
-//! A bad network between an agent and a Redis.
+//! A bad network between an agent and a Redis or a Postgres.
 
 use std::io::{Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -11,6 +11,7 @@ use tempfile::TempDir;
 
 use super::resp::first_frame;
 use super::{RedisServer, unix_url};
+use crate::postgres::{self, Postgres};
 use crate::until;
 
 /// Bytes taken from a socket at once.
@@ -28,11 +29,16 @@ pub enum Direction {
 /// Dropping it cuts every connection.
 pub struct Proxy {
     shared: Arc<Shared>,
-    dir: TempDir,
+    _dir: TempDir,
+    /// Its own, and as an agent takes it.
+    socket: PathBuf,
+    url: String,
 }
 
 struct Shared {
     target: PathBuf,
+    /// The server speaks RESP, whose frames can be told apart.
+    has_frames: bool,
     state: Mutex<State>,
 }
 
@@ -80,9 +86,31 @@ impl Proxy {
     /// Stands in front of that server.
     #[track_caller]
     pub fn before(server: &RedisServer) -> Proxy {
-        let dir = TempDir::with_prefix("proxy-").expect("a temporary directory can be made");
-        let listener = UnixListener::bind(socket_in(dir.path())).expect("the directory is ours");
-        let shared = Arc::new(Shared { target: server.socket(), state: Mutex::default() });
+        let dir = directory();
+        let socket = dir.path().join("redis.sock");
+        let url = unix_url(&socket);
+        Proxy::start(dir, socket, url, server.socket(), true)
+    }
+
+    /// The same for that Postgres, of which it keeps no news to itself.
+    #[track_caller]
+    pub fn before_postgres(server: &Postgres) -> Proxy {
+        let dir = directory();
+        let socket = dir.path().join(format!(".s.PGSQL.{}", server.port()));
+        let url = postgres::unix_url("postgres", dir.path(), server.port());
+        Proxy::start(dir, socket, url, server.socket(), false)
+    }
+
+    #[track_caller]
+    fn start(
+        dir: TempDir,
+        socket: PathBuf,
+        url: String,
+        target: PathBuf,
+        has_frames: bool,
+    ) -> Proxy {
+        let listener = UnixListener::bind(&socket).expect("the directory is ours");
+        let shared = Arc::new(Shared { target, has_frames, state: Mutex::default() });
         std::thread::spawn({
             let shared = Arc::clone(&shared);
             move || {
@@ -94,12 +122,12 @@ impl Proxy {
                 }
             }
         });
-        Proxy { shared, dir }
+        Proxy { shared, _dir: dir, socket, url }
     }
 
     /// The URL of the server through this proxy, as an agent takes it.
     pub fn url(&self) -> String {
-        unix_url(&socket_in(self.dir.path()))
+        self.url.clone()
     }
 
     /// Closes every connection once.
@@ -168,7 +196,7 @@ impl Drop for Proxy {
         self.shared.lock().closed = true;
         self.cut();
         // Wakes the listener up, to see that it is over.
-        let _ = UnixStream::connect(socket_in(self.dir.path()));
+        let _ = UnixStream::connect(&self.socket);
     }
 }
 
@@ -269,7 +297,10 @@ impl Shared {
             *replies_cut += 1;
             return None;
         }
-        let frames = take_frames(unread, faults.swallows_news);
+        let frames = match self.has_frames {
+            true => take_frames(unread, faults.swallows_news),
+            false => std::mem::take(unread),
+        };
         if faults.swallows == Some(Direction::Replies) {
             link.maimed = true;
             return Some(Vec::new());
@@ -303,6 +334,6 @@ fn take_frames(unread: &mut Vec<u8>, without_news: bool) -> Vec<u8> {
     taken
 }
 
-fn socket_in(dir: &Path) -> PathBuf {
-    dir.join("redis.sock")
+fn directory() -> TempDir {
+    TempDir::with_prefix("proxy-").expect("a temporary directory can be made")
 }

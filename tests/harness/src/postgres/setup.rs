@@ -1,0 +1,94 @@
+//! How a server is to be started.
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::Stdio;
+
+use super::{Cluster, Postgres};
+use crate::{Program, free_port};
+
+/// How a server is to be started.
+#[derive(Clone, Default)]
+pub struct PostgresSetup {
+    options: Vec<String>,
+    variables: Vec<(String, OsString)>,
+    tcp: bool,
+    disk: Option<String>,
+}
+
+impl PostgresSetup {
+    pub(super) fn plain(options: &[&str], variables: &[(&str, OsString)]) -> PostgresSetup {
+        PostgresSetup {
+            options: options.iter().map(ToString::to_string).collect(),
+            variables: variables
+                .iter()
+                .map(|(name, it)| ((*name).to_owned(), it.clone()))
+                .collect(),
+            ..PostgresSetup::default()
+        }
+    }
+
+    /// It outlives a kill, though not a loss of power.
+    pub(super) fn fast() -> PostgresSetup {
+        PostgresSetup::plain(&["-c", "fsync=off"], &[])
+    }
+
+    /// With this setting.
+    #[must_use]
+    pub fn option(mut self, name: &str, value: &str) -> PostgresSetup {
+        self.options.extend(["-c".to_owned(), format!("{name}={value}")]);
+        self
+    }
+
+    /// Listens on a TCP port of the loopback interface too.
+    #[must_use]
+    pub fn tcp(mut self) -> PostgresSetup {
+        self.tcp = true;
+        self
+    }
+
+    /// Speaks TLS with this certificate and key, over TCP.
+    #[must_use]
+    pub fn tls(self, certificate: &Path, key: &Path) -> PostgresSetup {
+        self.tcp()
+            .option("ssl", "on")
+            .option("ssl_cert_file", &certificate.display().to_string())
+            .option("ssl_key_file", &key.display().to_string())
+    }
+
+    /// On a disk of its own of that size, which a test can fill. Takes root.
+    #[must_use]
+    pub fn disk(mut self, size: &str) -> PostgresSetup {
+        self.disk = Some(size.to_owned());
+        self
+    }
+
+    /// Makes a cluster, starts its server, and waits until it can be connected to.
+    #[track_caller]
+    pub fn start(self) -> Postgres {
+        self.try_start().unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    pub(super) fn try_start(self) -> Result<Postgres, String> {
+        let port = if self.tcp { free_port() } else { super::POSTGRES_PORT };
+        let cluster = Cluster::make(port, self.disk.as_deref())?;
+        self.start_in(cluster)
+    }
+
+    pub(super) fn start_in(self, cluster: Cluster) -> Result<Postgres, String> {
+        let process = self.spawn(&cluster);
+        let mut postgres = Postgres { process, setup: self, cluster };
+        postgres.cluster.wait_ready(&mut postgres.process)?;
+        Ok(postgres)
+    }
+
+    pub(super) fn spawn(&self, cluster: &Cluster) -> Program {
+        let mut server = cluster.command("postgres");
+        let addresses = if self.tcp { "listen_addresses=127.0.0.1" } else { "listen_addresses=" };
+        server.arg("-D").arg(cluster.data()).args(["-c", addresses, "-k"]).arg(cluster.path());
+        server.arg("-p").arg(cluster.port.to_string()).args(&self.options);
+        server.envs(self.variables.iter().map(|(name, value)| (name, value)));
+        server.stdin(Stdio::null()).stdout(cluster.log_file()).stderr(cluster.log_file());
+        Program::start(&mut server)
+    }
+}
