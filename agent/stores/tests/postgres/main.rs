@@ -3,6 +3,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test says so by failing")]
 
+mod beats;
+mod upkeep;
+
 use tenure_harness::{POSTGRES_PORT, Postgres};
 use tenure_stores::postgres::sql;
 use tokio_postgres::{Client, Config, NoTls};
@@ -23,6 +26,24 @@ async fn start() -> (Postgres, Client) {
     let client = connect(&server).await;
     client.batch_execute(&sql()).await.unwrap();
     (server, client)
+}
+
+/// Adds so many claims of one resource: each is granted if it has a token, and ends in so many µs.
+async fn add(client: &Client, tenant: &str, name: &str, count: i64, is_held: bool, ends_in: i64) {
+    let resource = "insert into tenure.resource (tenant, kind, name, permits) values ($1, 'semaphore', $2, 1) \
+                    on conflict (tenant, kind, name) do update set kind = excluded.kind returning id";
+    let resource: i64 = client.query_one(resource, &[&tenant, &name]).await.unwrap().get(0);
+    let claims = "insert into tenure.claim \
+        (id, resource, session, host, name, ttl, priority, grace, token, since, until, due) \
+        select gen_random_uuid(), $1, gen_random_uuid(), 'h', 'n', 30000000, 0, 0, \
+        case when $2 then nextval('tenure.token') end, tenure.clock(), tenure.clock() + $3, tenure.clock() + $3 \
+        from generate_series(1, $4::bigint)";
+    client.execute(claims, &[&resource, &is_held, &ends_in, &count]).await.unwrap();
+}
+
+/// A number that a question is answered with.
+async fn number(client: &Client, question: &str) -> i64 {
+    client.query_one(question, &[]).await.unwrap().get(0)
 }
 
 /// Waits until somebody waits for a lock.

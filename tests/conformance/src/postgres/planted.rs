@@ -8,7 +8,7 @@ struct Fault {
 }
 
 /// All of them, in the order of the files.
-const FAULTS: [Fault; 30] = [
+const FAULTS: [Fault; 31] = [
     // Every grant has the same token.
     fault("token-repeated", "v_token bigint := nextval('tenure.token');", "v_token bigint := 7;"),
     // An ended claim leaves no mark.
@@ -24,19 +24,25 @@ const FAULTS: [Fault; 30] = [
     // Beats in a batch keep nothing.
     fault(
         "batch-not-kept",
-        "set until = greatest(c.until, t + b.ttl), unc",
+        "set until = greatest(c.until, t + l.ttl), unc",
         "set until = c.until, unc",
     ),
     // A repeated claim keeps nothing.
     fault("beat-not-kept", "until = greatest(until, t + p_ttl), due", "until = until, due"),
+    // Who waits is told a place as if nobody else had beaten.
+    fault(
+        "place-miscounted",
+        "and w.place > case when n.above = n.priority then n.above_place else 0 end",
+        "",
+    ),
     // A beat with a shorter ttl ends a grant sooner.
-    fault("beat-shortens", "greatest(c.until, t + b.ttl)", "t + b.ttl"),
+    fault("beat-shortens", "greatest(c.until, t + l.ttl)", "t + l.ttl"),
     // A claim that comes out of its grace is looked at when that would have ended.
     fault("due-late", "due = least(due, greatest(until, t + p_ttl)),", ""),
     // A beat in a batch counts for a claim of another resource.
     fault(
         "conflict-unseen",
-        "on c.id = b.claim and c.tenant = b.tenant and c.kind = b.kind and c.named = b.name",
+        "on c.id = b.claim and c.tenant = b.tenant and c.kind = b.kind and c.name = b.name",
         "on c.id = b.claim",
     ),
     // A lease has no grace.
@@ -74,11 +80,15 @@ const FAULTS: [Fault; 30] = [
     // A session that was ended is brought back by a late announcement.
     fault("session-returns", "if s.ended and s.until > t then", "if false then"),
     // A release releases nothing.
-    fault("permit-kept", "perform tenure.end_claim(r, c, 'Released', null, p_floor, t);", ""),
+    fault(
+        "permit-kept",
+        "perform tenure.end_claim(r, c, 'Released', null, p_floor, t, v_steps);",
+        "",
+    ),
     // What is free is granted to nobody who waits.
     fault(
         "no-handover",
-        "    perform tenure.grant_heads(r, p_floor, t);\n    if r.kind = 'master'",
+        "    p_steps := tenure.grant_heads(r, p_floor, t, p_steps);\n    if r.kind = 'master'",
         "    if r.kind = 'master'",
     ),
     // The last waiter is the first.

@@ -116,8 +116,8 @@ declare
     v_was bigint;
     v_reason text;
     v_answer json;
+    v_steps integer := tenure.catch_up(r, p_floor, t, tenure.steps_max());
 begin
-    perform tenure.catch_up(r, p_floor, t);
     select * into c from tenure.claim where id = p_id;
     if found then
         v_answer := tenure.claim_again(r, c, p_ttl, p_attributes, t);
@@ -131,7 +131,7 @@ begin
         return json_build_object('Gone', v_reason);
     end if;
     if p_permits is not null then
-        if not exists (select from tenure.claim where resource = r.id) then
+        if tenure.is_free(r.id) then
             r.permits := null;
         end if;
         if r.permits is null then
@@ -143,7 +143,7 @@ begin
         end if;
         update tenure.resource set permits = r.permits where id = r.id and permits is distinct from r.permits;
     end if;
-    perform tenure.grant_heads(r, p_floor, t);
+    perform tenure.grant_heads(r, p_floor, t, v_steps);
     h := tenure.holder(r);
     v_reason := tenure.incumbent(r, h, p_session, p_priority, p_from, p_unbeaten, t);
     if v_reason is distinct from 'Stays' then

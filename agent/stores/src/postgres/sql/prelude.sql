@@ -47,10 +47,19 @@ begin
     end loop;
 end $$;
 
--- Forgets a resource, and its limit, with its last claim.
-create or replace function tenure.vacate(r tenure.resource) returns void language sql volatile as $$
-    delete from tenure.resource where id = r.id and not exists (select from tenure.claim where resource = r.id)
+-- True if nobody has it or waits for it. By the first entry of an index: if few resources have most claims, `exists` is
+-- answered by reading the whole table.
+create or replace function tenure.is_free(p_resource bigint) returns boolean language sql volatile as $$
+    select min(due) is null from tenure.claim where resource = p_resource
 $$;
+
+-- Forgets a resource, and its limit, with its last claim.
+create or replace function tenure.vacate(r tenure.resource) returns void language plpgsql volatile as $$
+begin
+    if tenure.is_free(r.id) then
+        delete from tenure.resource where id = r.id;
+    end if;
+end $$;
 
 -- Marks a claim as ended, for a minute. The first reason stays, but expiry gives way.
 create or replace function tenure.mark(p_claim uuid, p_reason text, p_words text, t bigint)
@@ -123,9 +132,15 @@ begin
     end if;
 end $$;
 
--- Grants what is free to whoever is next and alive; at most so many at once.
-create or replace function tenure.grant_heads(r tenure.resource, p_floor bigint, t bigint)
-returns void language plpgsql volatile as $$
+-- The most claims that one call ends, grants or puts off. Upkeep comes to the rest, in calls of its own: one call for
+-- all would run into the statement's deadline, and begin again from the start.
+create or replace function tenure.steps_max() returns integer language sql immutable as $$
+    select 512
+$$;
+
+-- Grants what is free to whoever is next and alive, in so many steps at most. Answers how many are left.
+create or replace function tenure.grant_heads(r tenure.resource, p_floor bigint, t bigint, p_steps integer)
+returns integer language plpgsql volatile as $$
 declare
     w tenure.claim;
     h tenure.claim;
@@ -133,7 +148,7 @@ declare
     v_token bigint;
     v_until bigint;
 begin
-    for step in 1..1024 loop
+    loop
         select * into w from tenure.claim where resource = r.id and token is null
             order by priority desc, place limit 1 for update;
         exit when not found;
@@ -150,6 +165,12 @@ begin
             v_reason := tenure.fate(r, h, w.session, w.priority);
             exit when v_reason is null;
         end if;
+        if p_steps <= 0 then
+            -- Upkeep goes on with it.
+            update tenure.claim set due = least(due, t) where id = w.id;
+            exit;
+        end if;
+        p_steps := p_steps - 1;
         if w.until <= t then
             perform tenure.retire(w, 'Expired', null, t);
             perform tenure.tell(json_build_array('lost', w.id));
@@ -170,12 +191,13 @@ begin
         perform tenure.tell_changed(r);
         perform tenure.tell(json_build_array('granted', w.id));
     end loop;
+    return p_steps;
 end $$;
 
--- Ends a claim, frees what it held, and gives that to whoever waits.
+-- Ends a claim, frees what it held, and gives that to whoever waits. Answers how many steps are left.
 create or replace function tenure.end_claim(
-    r tenure.resource, c tenure.claim, p_reason text, p_words text, p_floor bigint, t bigint
-) returns void language plpgsql volatile as $$
+    r tenure.resource, c tenure.claim, p_reason text, p_words text, p_floor bigint, t bigint, p_steps integer
+) returns integer language plpgsql volatile as $$
 begin
     perform tenure.retire(c, p_reason, p_words, t);
     if p_reason <> 'Released' then
@@ -185,42 +207,57 @@ begin
     if r.kind = 'lease' and c.token is not null then
         perform tenure.bump_routes(r.tenant);
     end if;
-    perform tenure.grant_heads(r, p_floor, t);
+    p_steps := tenure.grant_heads(r, p_floor, t, p_steps);
     if r.kind = 'master' and c.token is not null and (tenure.holder(r)).id is null then
         perform tenure.tell(json_build_array('message', r.tenant, r.name, null, json_build_object(
             'type', 'master_released', 'project', r.name,
             'session', c.session, 'name', c.name, 'host', c.host
         )));
     end if;
+    return p_steps;
 end $$;
 
--- Ends what ran out of a locked resource; at most so many at once, and upkeep comes to the rest.
-create or replace function tenure.catch_up(r tenure.resource, p_floor bigint, t bigint)
-returns void language plpgsql volatile as $$
+-- Ends what ran out of a locked resource, in so many steps at most. Answers how many are left.
+create or replace function tenure.catch_up(r tenure.resource, p_floor bigint, t bigint, p_steps integer)
+returns integer language plpgsql volatile as $$
 declare
+    v_claim uuid;
     c tenure.claim;
 begin
-    for step in 1..1024 loop
-        select * into c from tenure.claim where resource = r.id and due <= t order by due, place limit 1 for update;
-        exit when not found;
+    for v_claim in
+        select id from tenure.claim where resource = r.id and due <= t order by due, place limit p_steps
+    loop
+        exit when p_steps <= 0;
+        -- An earlier step may have granted or ended it.
+        select * into c from tenure.claim where id = v_claim and due <= t for update;
+        continue when not found;
+        p_steps := p_steps - 1;
         if coalesce(c.grace_until, c.until) > t then
             update tenure.claim set due = coalesce(c.grace_until, c.until) where id = c.id;
+            if c.token is null then
+                -- A call that had no steps left may have left it to this one.
+                p_steps := tenure.grant_heads(r, p_floor, t, p_steps);
+            end if;
         elsif c.token is not null and t < tenure.grace_end(c) then
             update tenure.claim set grace_until = tenure.grace_end(c), due = tenure.grace_end(c) where id = c.id;
             perform tenure.route_changed(r, c.id);
             perform tenure.tell_changed(r);
             -- Its session may stand in the queue.
-            perform tenure.grant_heads(r, p_floor, t);
+            p_steps := tenure.grant_heads(r, p_floor, t, p_steps);
         else
-            perform tenure.end_claim(r, c, 'Expired', null, p_floor, t);
+            p_steps := tenure.end_claim(r, c, 'Expired', null, p_floor, t, p_steps);
         end if;
     end loop;
+    return p_steps;
 end $$;
 
 create or replace function tenure.position(c tenure.claim) returns bigint language sql volatile as $$
-    select count(*) from tenure.claim w
-        where w.resource = c.resource and w.token is null
-        and (w.priority > c.priority or (w.priority = c.priority and w.place <= c.place))
+    select (
+        select count(*) from tenure.claim where resource = c.resource and token is null and priority > c.priority
+    ) + (
+        select count(*) from tenure.claim
+            where resource = c.resource and token is null and priority = c.priority and place <= c.place
+    )
 $$;
 
 create or replace function tenure.entry(c tenure.claim, t bigint) returns json language sql immutable as $$

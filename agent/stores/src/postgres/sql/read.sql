@@ -4,14 +4,15 @@ create or replace function tenure.end_overdue(p_tenant text, p_kind text, p_name
 returns void language plpgsql volatile as $$
 declare
     r tenure.resource;
+    t bigint := tenure.clock();
 begin
     if exists (
         select from tenure.resource o join tenure.claim c on c.resource = o.id
-            where o.tenant = p_tenant and o.kind = p_kind and o.name = p_name and c.due <= tenure.clock()
+            where o.tenant = p_tenant and o.kind = p_kind and o.name = p_name and c.due <= t
     ) then
         select * into r from tenure.resource where tenant = p_tenant and kind = p_kind and name = p_name for update;
         if found then
-            perform tenure.catch_up(r, p_floor, tenure.clock());
+            perform tenure.catch_up(r, p_floor, tenure.clock(), tenure.steps_max());
             perform tenure.vacate(r);
         end if;
     end if;

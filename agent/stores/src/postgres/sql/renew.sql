@@ -10,36 +10,59 @@ declare
     t bigint := tenure.clock();
 begin
     return query
-    with beat as (
+    with beat as materialized (
         select b.* from unnest(p_claims, p_tenants, p_kinds, p_names, p_ttls)
             with ordinality as b (claim, tenant, kind, name, ttl, number)
+    ), wanted as materialized (
+        select b.claim, b.tenant, b.kind, b.name, max(b.ttl) as ttl from beat b
+            group by b.claim, b.tenant, b.kind, b.name
+    ), queue as materialized (
+        select distinct c.resource from wanted b join tenure.claim c on c.id = b.claim where c.token is null
+    ), overdue as materialized (
+        -- `due` alone is of many who have been beaten since.
+        select q.resource from queue q where exists (select from tenure.claim d
+            where d.resource = q.resource and d.due <= t and coalesce(d.grace_until, d.until) <= t)
     ), renewable as (
-        select c.id, r.permits, r.tenant, r.kind, r.name as named from tenure.claim c join tenure.resource r on r.id = c.resource
-            where c.id = any (p_claims) and c.until > t and c.grace_until is null
-            and exists (select from beat b where b.claim = c.id
-                and b.tenant = r.tenant and b.kind = r.kind and b.name = r.name)
-            and (c.token is not null
-                or not exists (select from tenure.claim d where d.resource = c.resource and d.due <= t))
+        select c.id, b.ttl, r.permits, r.tenant, r.kind, r.name
+            from wanted b join tenure.claim c on c.id = b.claim
+            join tenure.resource r on r.id = c.resource
+                and b.tenant = r.tenant and b.kind = r.kind and b.name = r.name
+            where c.until > t and c.grace_until is null
+            and (c.token is not null or c.resource not in (select o.resource from overdue o))
             for no key update of c skip locked
     ), renewed as (
-        update tenure.claim c set until = greatest(c.until, t + b.ttl), unconfirmed_until = null
-            from renewable l, (
-                select b.claim, b.tenant, b.kind, b.name, max(b.ttl) as ttl from beat b
-                    group by b.claim, b.tenant, b.kind, b.name
-            ) b
-            where c.id = l.id and b.claim = c.id and b.tenant = l.tenant and b.kind = l.kind and b.name = l.named
-            returning c.*, l.permits, l.tenant, l.kind, l.named
+        update tenure.claim c set until = greatest(c.until, t + l.ttl), unconfirmed_until = null
+            from renewable l where c.id = l.id
+            returning c.id, c.resource, c.priority, c.place, c.token, l.permits, l.tenant, l.kind, l.name
+    ), next as (
+        select c.*, lag(c.priority) over q as above, lag(c.place) over q as above_place from renewed c
+            window q as (partition by c.resource, c.token is null order by c.priority desc, c.place)
+    ), answered as (
+        -- Who waits between two that beat is counted once, however many beat.
+        select n.*, sum(
+            case when n.token is not null then 0 else
+                case when n.above = n.priority then 0 else (
+                    select count(*) from tenure.claim w where w.resource = n.resource and w.token is null
+                        and w.priority = n.above and w.place > n.above_place
+                ) + (
+                    select count(*) from tenure.claim w where w.resource = n.resource and w.token is null
+                        and w.priority > n.priority and w.priority < coalesce(n.above::bigint, 2147483648)
+                ) end + (
+                    select count(*) from tenure.claim w where w.resource = n.resource and w.token is null
+                        and w.priority = n.priority and w.place <= n.place
+                        and w.place > case when n.above = n.priority then n.above_place else 0 end
+                )
+            end
+        ) over (partition by n.resource, n.token is null order by n.priority desc, n.place)::bigint as position from next n
     )
     select b.number, case
             when c.token is not null then
                 json_build_object('Held', json_build_object('token', c.token, 'limit', c.permits))
             when c.id is not null then
-                json_build_object('Waiting', json_build_object('limit', c.permits, 'position', (
-                    select count(*) from tenure.claim w where w.resource = c.resource and w.token is null
-                        and (w.priority > c.priority or (w.priority = c.priority and w.place <= c.place)))))
+                json_build_object('Waiting', json_build_object('limit', c.permits, 'position', c.position))
         end
-        from beat b left join renewed c
-            on c.id = b.claim and c.tenant = b.tenant and c.kind = b.kind and c.named = b.name;
+        from beat b left join answered c
+            on c.id = b.claim and c.tenant = b.tenant and c.kind = b.kind and c.name = b.name;
 end $$;
 
 -- One beat of a claim, with all that is due.
@@ -56,7 +79,7 @@ begin
     select * into r from tenure.resource where tenant = p_tenant and kind = p_kind and name = p_name for update;
     t := tenure.clock();
     if r.id is not null then
-        perform tenure.catch_up(r, p_floor, t);
+        perform tenure.catch_up(r, p_floor, t, tenure.steps_max());
     end if;
     select * into c from tenure.claim where id = p_claim;
     if c.resource <> r.id or (c.id is not null and r.id is null) then

@@ -1,24 +1,26 @@
 -- What is due by itself. Every agent asks for it, and what one does is done for all.
 
--- Ends what ran out of a tenant's resources, of one kind if it is given; at most so many. Takes no lock that somebody
--- has, so that it is part of no deadlock: who has it sees to that resource.
-create or replace function tenure.tend(p_tenant text, p_kind text, p_count bigint, p_floor bigint)
-returns void language plpgsql volatile as $$
+-- Ends what ran out of a tenant's resources since `p_from`, of one kind if it is given, in so many steps at most. Takes
+-- no lock that somebody has, so that it is part of no deadlock: who has it sees to that resource.
+create or replace function tenure.tend(
+    p_tenant text, p_kind text, p_steps bigint, p_floor bigint, p_from bigint default 0
+) returns void language plpgsql volatile as $$
 declare
+    t bigint := tenure.clock();
     r tenure.resource;
-    v_resource bigint;
+    v_steps integer := p_steps;
+    v_seen bigint[] := '{}';
 begin
-    for v_resource in
-        select distinct d.resource from (
-            select c.resource from tenure.claim c join tenure.resource o on o.id = c.resource
-                where c.due <= tenure.clock() and o.tenant = p_tenant and (p_kind is null or o.kind = p_kind)
-                order by c.due limit p_count
-        ) d
+    for r in
+        select o.* from tenure.claim c join tenure.resource o on o.id = c.resource
+            where c.due >= p_from and c.due <= t and o.tenant = p_tenant and (p_kind is null or o.kind = p_kind)
+            order by c.due limit p_steps for update of o skip locked
     loop
-        select * into r from tenure.resource where id = v_resource for update skip locked;
-        continue when not found;
-        perform tenure.catch_up(r, p_floor, tenure.clock());
+        continue when r.id = any (v_seen);
+        v_seen := v_seen || r.id;
+        v_steps := tenure.catch_up(r, p_floor, tenure.clock(), v_steps);
         perform tenure.vacate(r);
+        exit when v_steps <= 0;
     end loop;
 end $$;
 
@@ -28,15 +30,22 @@ declare
     t bigint := tenure.clock();
     s tenure.session;
     v_tenant text;
+    v_from bigint;
+    v_is_busy boolean;
+    v_place bigint;
     v_next bigint;
 begin
-    -- One tenant at a time: two that tend several could wait for each other's routing tables.
-    select r.tenant into v_tenant from tenure.claim c join tenure.resource r on r.id = c.resource
-        where c.due <= t order by c.due limit 1;
+    -- One tenant at a time: two that tend several could wait for each other's routing tables. Its first resource is
+    -- one that nobody has locked, so that a lock keeps upkeep from no other.
+    select o.tenant, c.due into v_tenant, v_from
+        from tenure.claim c join tenure.resource o on o.id = c.resource
+        where c.due <= t order by c.due limit 1 for update of o skip locked;
+    v_is_busy := found;
     if found then
-        perform tenure.tend(v_tenant, null, 256, p_floor);
+        perform tenure.tend(v_tenant, null, tenure.steps_max(), p_floor, v_from);
     end if;
     for s in select * from tenure.session where due <= t order by due limit 256 for update skip locked loop
+        v_is_busy := true;
         if s.until > t then
             update tenure.session set due = until where id = s.id;
         else
@@ -47,14 +56,21 @@ begin
         end if;
     end loop;
     delete from tenure.mark where claim in (
-        select claim from tenure.mark where until <= t limit 4096 for update skip locked
+        select claim from tenure.mark where until <= t order by until limit 4096 for update skip locked
     );
+    -- The first is the oldest, but for what an agent told late.
+    select place into v_place from tenure.history order by place limit 1;
     delete from tenure.history where place in (
-        select place from tenure.history where at <= t - 604800000000 order by place limit 4096 for update skip locked
+        select place from tenure.history
+            where place between v_place and v_place + 4095 and at <= t - 604800000000 for update skip locked
     );
     select least(
         (select min(due) from tenure.claim), (select min(due) from tenure.session)
     ) into v_next;
+    if v_next <= t and not v_is_busy then
+        -- Somebody has locked all that is due: look again in 20 ms.
+        return 20000;
+    end if;
     -- greatest() passes over null.
     return case when v_next is not null then greatest(v_next - tenure.clock(), 0) end;
 end $$;
