@@ -21,8 +21,13 @@ const FUNCTIONS: [&str; 8] = [
     include_str!("sql/history.sql"),
     include_str!("sql/upkeep.sql"),
 ];
-/// The server's history: it begins anew where a standby takes over.
-const TIMELINE: &str = "substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8)";
+/// Where the tables are. It is another where a standby takes over, where they were restored from a dump or a copy, and
+/// after each start of the server, since a copy of its files or a crash without synchronous commits may lack the last
+/// grants.
+const ORIGIN: &str = "concat_ws('/', substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8), \
+    (select system_identifier from pg_control_system()), \
+    (select oid from pg_database where datname = current_database()), 'tenure.about'::regclass::oid, \
+    extract(epoch from pg_postmaster_start_time()))";
 /// The key of the lock under which the schema is changed: "tenure" in ASCII.
 const LOCK: i64 = 0x7465_6e75_7265;
 
@@ -38,7 +43,7 @@ pub fn sql() -> String {
 fn first_row() -> String {
     format!(
         "\nselect setval('tenure.token', tenure.clock());\n\
-         insert into tenure.about (version, timeline) values ({VERSION}, {TIMELINE});\n"
+         insert into tenure.about (version, timeline) values ({VERSION}, {ORIGIN});\n"
     )
 }
 
@@ -83,7 +88,7 @@ async fn try_to_prepare(client: &mut Client) -> Result<i32, Error> {
     let transaction = client.transaction().await?;
     transaction.execute("select pg_advisory_xact_lock($1)", &[&LOCK]).await?;
     // Another agent may have been here meanwhile.
-    let (version, is_promoted) = about(transaction.client()).await?.unwrap_or_default();
+    let (version, is_elsewhere) = about(transaction.client()).await?.unwrap_or_default();
     for tables in TABLES.iter().skip(usize::try_from(version).unwrap_or(0)) {
         transaction.batch_execute(tables).await?;
     }
@@ -100,12 +105,13 @@ async fn try_to_prepare(client: &mut Client) -> Result<i32, Error> {
         }
         _ => {}
     }
-    if is_promoted {
-        // The standby may have missed the last commits. Sequences are logged 32 values ahead, which an idle one never
-        // reaches again by itself.
+    if is_elsewhere {
+        // The last commits may be missing. Sequences are logged 32 values ahead, which an idle one never reaches again
+        // by itself.
         let past = format!(
             "select setval('tenure.token', greatest(nextval('tenure.token'), tenure.clock())); \
-             update tenure.about set timeline = {TIMELINE}"
+             update tenure.routes set version = greatest(version, tenure.clock() / 1000); \
+             update tenure.about set timeline = {ORIGIN}"
         );
         transaction.batch_execute(&past).await?;
     }
@@ -113,8 +119,8 @@ async fn try_to_prepare(client: &mut Client) -> Result<i32, Error> {
     Ok(version.max(VERSION))
 }
 
-/// The version of the schema, and whether another server has taken over since it was looked at last; `None` without a
-/// schema.
+/// The version of the schema, and whether its tables are elsewhere than when they were looked at last; `None` without
+/// a schema.
 async fn about(client: &Client) -> Result<Option<(i32, bool)>, Error> {
     // By a scan: what a name stands for is remembered within a transaction, also that it stands for nothing.
     let is_there = "select exists (select from pg_class c join pg_namespace n on n.oid = c.relnamespace \
@@ -122,7 +128,7 @@ async fn about(client: &Client) -> Result<Option<(i32, bool)>, Error> {
     if !client.query_one(is_there, &[]).await?.get::<_, bool>(0) {
         return Ok(None);
     }
-    let about = format!("select version, timeline <> {TIMELINE} from tenure.about");
+    let about = format!("select version, timeline <> {ORIGIN} from tenure.about");
     let row = client.query_opt(&about, &[]).await?;
     Ok(row.map(|row| (row.get(0), row.get(1))))
 }

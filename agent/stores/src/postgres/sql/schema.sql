@@ -1,7 +1,7 @@
 -- The tables of the schema `tenure`, version 1. Instants and durations are µs; instants count from 1970.
 create schema if not exists tenure;
 
--- One row: how the tables were made, and the server's history that tokens were granted in.
+-- One row: how the tables were made, and where they were when tokens were granted last.
 create table tenure.about (
     version integer not null,
     timeline text not null
