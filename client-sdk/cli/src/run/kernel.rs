@@ -117,11 +117,13 @@ pub(super) enum Change {
 
 /// Looks at a child without reaping it.
 pub(super) fn look(child: Pid) -> io::Result<Change> {
-    // `nix` has this for Linux only, and has no word for a real-time signal.
-    if wait_state(child, libc::WEXITED | libc::WNOWAIT)?.is_some() {
-        return Ok(Change::Ended);
+    // `nix` has this for Linux only, and has no word for a real-time signal. Stops come first: to the kernel
+    // a child that has ended is none that could stop, which fails with ECHILD.
+    if let Ok(Some(signal)) = wait_state(child, libc::WSTOPPED) {
+        return Ok(Change::Stopped(signal));
     }
-    Ok(wait_state(child, libc::WSTOPPED)?.map_or(Change::None, Change::Stopped))
+    let ended = wait_state(child, libc::WEXITED | libc::WNOWAIT)?;
+    Ok(ended.map_or(Change::None, |_| Change::Ended))
 }
 
 /// Has the kernel give the orphans of this process's descendants to it (Linux only), so that none of
@@ -213,5 +215,34 @@ impl std::ops::Deref for Timer {
 impl AsRawFd for Timer {
     fn as_raw_fd(&self) -> RawFd {
         std::os::fd::AsFd::as_fd(&self.0).as_raw_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_end_at_any_instant_is_an_end() {
+        // Each ends at another point of a look.
+        for _ in 0..100 {
+            let mut child = Command::new("true").spawn().expect("it starts");
+            let pid = Pid::from_raw(i32::try_from(child.id()).expect("a process id"));
+            while look(pid).expect("nobody else reaps it") != Change::Ended {}
+            assert!(child.wait().expect("it was not reaped").success());
+        }
+    }
+
+    #[test]
+    fn a_stop_is_told_once() {
+        let mut child = Command::new("sleep").arg("1000").spawn().expect("it starts");
+        let pid = Pid::from_raw(i32::try_from(child.id()).expect("a process id"));
+        kill(pid, Signal::SIGSTOP).expect("it runs");
+        let stopped = Change::Stopped(Signal::SIGSTOP as libc::c_int);
+        while look(pid).expect("nobody else reaps it") != stopped {}
+        assert_eq!(look(pid).ok(), Some(Change::None));
+        child.kill().expect("it runs");
+        while look(pid).expect("nobody else reaps it") != Change::Ended {}
+        child.wait().expect("it was not reaped");
     }
 }
