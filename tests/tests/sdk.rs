@@ -189,6 +189,16 @@ async fn a_wait_that_took_too_long_leaves_no_waiter() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_hold_may_last_longer_than_it_is_wanted() {
+    let agent = Agent::start();
+    let (first, second) = (open_session(agent.socket()).await, open_session(agent.socket()).await);
+    let nightly = first.leader("nightly").hold_at_least(Duration::from_secs(600));
+    let hold = nightly.acquire().await.expect("it is free");
+    hold.release().await.expect("it is held");
+    assert!(second.leader("nightly").try_acquire().await.expect("an answer").is_none());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_campaign_ends_with_its_session() {
     let agent = Agent::start();
     let session = open_session(agent.socket()).await;

@@ -3,9 +3,12 @@
 use std::time::Duration;
 
 use serde_json::json;
+use tenure::client::CallError;
 use tenure::wire::LostReason;
 use tenure::{AcquireError, Reason, SessionState, page};
-use tenure_tests::harness::{Agent, Client, Gate, open_session, until, within};
+use tenure_tests::harness::{
+    Agent, Client, Gate, PageFile, boottime_ns, open_session, until, within,
+};
 
 /// A session behind a gate, and its hold of a role.
 async fn hold_role(agent: &Agent) -> (Gate, tenure::Session, tenure::Hold) {
@@ -141,4 +144,35 @@ async fn a_broken_stream_goes_on_where_it_ended() {
     revoke(&agent, "role");
     gate.open();
     assert_eq!(within("the loss", hold.lost()).await.reason, Reason::Lost(LostReason::Revoked));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn work_that_has_ended_does_not_wait_for_an_agent_that_hangs() {
+    let mut agent = Agent::start();
+    let session = open_session(agent.socket()).await;
+    let running = session.leader("role").run(|_| async {
+        agent.pause();
+        42
+    });
+    assert_eq!(within("the work", running).await.expect("it was held"), 42);
+    let page = PageFile::open(std::path::Path::new(&session.registered().page));
+    let left = page.slot(0).valid_until_ns.saturating_sub(boottime_ns());
+    assert!(left > 0, "it waited until the hold was over");
+    agent.resume();
+    until("it to be given back", || agent.counts() == (1, 0, 0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wait_without_an_answer_does_not_say_that_others_have_it() {
+    let mut agent = Agent::start();
+    let session = open_session(agent.socket()).await;
+    let wait = Duration::from_millis(50);
+    agent.pause();
+    let error = within("an end", session.leader("role").acquire_timeout(wait)).await;
+    let error = error.expect_err("the agent is stopped");
+    assert!(matches!(error, AcquireError::Call(CallError::TimedOut { .. })), "{error:?}");
+    agent.kill();
+    let error = within("an end", session.leader("role").acquire_timeout(wait)).await;
+    let error = error.expect_err("the agent is dead");
+    assert!(matches!(error, AcquireError::Call(CallError::Unreachable { .. })), "{error:?}");
 }

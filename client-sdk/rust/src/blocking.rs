@@ -23,8 +23,10 @@ use std::time::Duration;
 use tokio::runtime::{Builder, Handle, Runtime};
 
 use crate::client::CallError;
+use crate::wire::Holder;
 use crate::{
-    AcquireError, Agent, Lost, ReleaseError, Resource, RunError, SessionBuilder, SessionError,
+    AcquireError, Agent, Attempt, Lost, ReleaseError, Resource, RunError, SessionBuilder,
+    SessionError,
 };
 
 /// How long a drop waits for the agent; the end of the session's stream tells it what it has not heard.
@@ -123,6 +125,21 @@ impl Session {
         Ok(hold.map(|hold| self.hold(hold)))
     }
 
+    /// Tries once, and says who has it otherwise; see [`Resource::attempt`].
+    ///
+    /// # Errors
+    ///
+    /// [`AcquireError`].
+    pub fn attempt(
+        &self,
+        resource: &Resource,
+    ) -> Result<Result<Hold, Option<Holder>>, AcquireError> {
+        Ok(match self.inner.block_on(resource.attempt())? {
+            Attempt::Held(hold) => Ok(self.hold(hold)),
+            Attempt::Contended(holder) => Err(holder),
+        })
+    }
+
     /// Waits until it is granted, does the work on this thread, and gives it back.
     ///
     /// # Errors
@@ -146,6 +163,30 @@ impl Session {
     /// [`CallError`].
     pub fn beat(&self) -> Result<(), CallError> {
         self.inner.block_on(crate::Session::beat(self))
+    }
+
+    /// Waits on this thread for anything of the asynchronous API, such as [`Resource::standing`] or
+    /// [`Events::next`](crate::Events::next).
+    ///
+    /// ```no_run
+    /// # fn example(session: tenure::blocking::Session) {
+    /// let mut events = session.events();
+    /// while let Some(event) = session.block_on(events.next()) {
+    ///     println!("{event:?}");
+    /// }
+    /// # }
+    /// ```
+    pub fn block_on<T>(&self, future: impl Future<Output = T>) -> T {
+        self.inner.block_on(future)
+    }
+
+    /// Ends the session and releases all its holds; see [`Session::close`](crate::Session::close).
+    ///
+    /// # Errors
+    ///
+    /// [`CallError`].
+    pub fn close(self) -> Result<(), CallError> {
+        self.inner.block_on(crate::Session::clone(&self).close())
     }
 
     fn hold(&self, hold: crate::Hold) -> Hold {
@@ -176,6 +217,25 @@ pub struct Hold {
 }
 
 impl Hold {
+    /// Fails unless it is valid at this instant; for loops. See [`Hold::check`](crate::Hold::check).
+    ///
+    /// # Errors
+    ///
+    /// [`Lost`], with the agent's reason: up to a second is waited for that, during which this thread does no work.
+    #[inline]
+    pub fn check(&self) -> Result<(), Lost> {
+        if self.is_held() { Ok(()) } else { Err(self.loss_explained()) }
+    }
+
+    #[cold]
+    fn loss_explained(&self) -> Lost {
+        match Handle::try_current() {
+            Err(_) => self.inner.block_on(self.explained()),
+            // A thread of a runtime must not wait.
+            Ok(_) => crate::Hold::loss(self),
+        }
+    }
+
     /// Waits until it is lost; see [`Hold::lost`](crate::Hold::lost).
     pub fn wait_until_lost(&self) -> Lost {
         self.inner.block_on(self.lost())

@@ -185,6 +185,21 @@ impl Cell {
         })
     }
 
+    /// The agent says that it is lost. Its reason is better than what was concluded here before it came.
+    pub(crate) fn told_lost(&self, reason: Reason) {
+        let explained = self.stage.send_if_modified(|stage| match stage {
+            Stage::Lost { lost, told: told @ false } => {
+                lost.reason = reason;
+                *told = true;
+                true
+            }
+            _ => false,
+        });
+        if !explained {
+            self.lose(reason, true);
+        }
+    }
+
     /// Ends a hold as given back. Returns whether it was not over.
     pub(crate) fn release(&self) -> bool {
         self.advance(|_| Some(Stage::Released))

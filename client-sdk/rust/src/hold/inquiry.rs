@@ -4,10 +4,11 @@ use std::future::Future;
 use std::io::ErrorKind;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::backoff::Backoff;
 use crate::client::{AcquireReply, CallError};
-use crate::session::{Core, Shared};
+use crate::session::{Core, Shared, milliseconds};
 use crate::wire::{Acquire, Wait};
 
 type Asking = Pin<Box<dyn Future<Output = Result<AcquireReply, CallError>> + Send>>;
@@ -28,6 +29,17 @@ impl Inquiry {
     /// `acquire` must have a request id.
     pub(super) fn new(core: Arc<Core>, acquire: Acquire) -> Inquiry {
         Inquiry { core, acquire: Arc::new(acquire), asking: None, uncertain: false }
+    }
+
+    /// The same for who waits no longer than `left`.
+    pub(super) async fn ask_within(
+        &mut self,
+        left: Option<Duration>,
+    ) -> Result<AcquireReply, CallError> {
+        // Rounded up, so that the agent's end of the wait comes after the caller's.
+        let left = left.map(|left| milliseconds(left).saturating_add(1));
+        Arc::make_mut(&mut self.acquire).timeout_ms = left;
+        self.ask().await
     }
 
     /// Asks, or asks again. A reply must be made a claim before anything is awaited.

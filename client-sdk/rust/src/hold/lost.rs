@@ -16,6 +16,8 @@ pub enum Reason {
     SessionGone,
     /// The agent no longer knows of it, and did not say why.
     Forgotten,
+    /// The page says that it is over; the agent's reason has not come yet.
+    Untold,
 }
 
 impl Reason {
@@ -26,6 +28,7 @@ impl Reason {
             Reason::Released => "released",
             Reason::SessionGone => "session_gone",
             Reason::Forgotten => "forgotten",
+            Reason::Untold => "untold",
         }
     }
 }

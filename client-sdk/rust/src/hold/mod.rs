@@ -1,5 +1,6 @@
 //! Holds, and how to come by them.
 
+mod asking;
 mod campaign;
 mod cell;
 mod claim;
@@ -21,8 +22,15 @@ use self::claim::Claim;
 pub use self::error::{AcquireError, ReleaseError, RunError};
 pub use self::lost::{Lost, Reason};
 pub use self::resource::{Attempt, Resource};
-use crate::page::check_clock;
+use crate::page::{boottime_ns, check_clock};
+use crate::session::SessionState;
 use crate::wire::{Kind, LimitChanged, LostReason};
+
+/// How long work that has ended waits for an agent that hangs; giving back then goes on in the background.
+const GIVE_BACK_MAX: Duration = Duration::from_secs(1);
+
+/// How long the report of a loss waits for the agent's reason. It follows what the page says within milliseconds.
+const REASON_MAX: Duration = Duration::from_secs(1);
 
 /// Something held: leadership of a role, a project's master, a lease, a permit.
 ///
@@ -98,7 +106,7 @@ impl Hold {
     ///
     /// # Errors
     ///
-    /// [`Lost`].
+    /// [`Lost`], at once: with [`Reason::Untold`] where the agent's reason is still on its way.
     ///
     /// ```no_run
     /// # async fn example(hold: tenure::Hold) -> Result<(), tenure::Lost> {
@@ -207,10 +215,14 @@ impl Hold {
     pub async fn guard<F: Future>(&self, work: F) -> Result<F::Output, Lost> {
         let done = tokio::select! {
             biased;
-            lost = self.lost() => return Err(lost),
-            done = work => done,
+            _ = self.lost() => None,
+            done = work => Some(done),
         };
-        self.check().map(|()| done)
+        match done {
+            Some(done) if self.is_held() => Ok(done),
+            // The work has been dropped.
+            _ => Err(self.explained().await),
+        }
     }
 
     /// Gives it back, so that the next waiter anywhere has it at once. Stop the guarded work
@@ -236,19 +248,44 @@ impl Hold {
 
     /// Why it is not held: what the agent or this crate has said, else its valid-until.
     #[cold]
-    fn loss(&self) -> Lost {
-        let reason = match self.claim.cell.stage() {
+    pub(crate) fn loss(&self) -> Lost {
+        let cell = &self.claim.cell;
+        let valid_until =
+            || self.claim.core.shared.with_page(|page| page.valid_until(cell.slot(), cell.id));
+        let reason = match cell.stage() {
             Stage::Lost { lost, .. } => return lost,
             Stage::Released => Reason::Released,
-            _ => LostReason::Expired.into(),
+            _ if cell.seen_valid_until() <= boottime_ns() || valid_until() != 0 => {
+                LostReason::Expired.into()
+            }
+            _ => Reason::Untold,
         };
         Lost { token: self.token(), reason }
     }
 
+    /// The same with the agent's reason, where that comes in time: at valid-until a hold is over at once, and the
+    /// agent's reason, which may be another than the clock, follows.
+    pub(crate) async fn explained(&self) -> Lost {
+        let told =
+            |stage: &Stage| matches!(stage, Stage::Lost { told: true, .. } | Stage::Released);
+        let mut stage = self.claim.cell.subscribe();
+        let mut state = self.claim.core.shared.state();
+        let _ = tokio::time::timeout(REASON_MAX, async {
+            tokio::select! {
+                _ = stage.wait_for(told) => {}
+                // Nobody is there who could tell.
+                _ = state.wait_for(|state| *state != SessionState::Connected) => {}
+            }
+        })
+        .await;
+        self.loss()
+    }
+
     /// Gives it back, whoever else has this guard.
     async fn give_back(&self) {
-        // A call that fails is tried again in the background.
-        let _ = Claim::new(&self.claim.core, Arc::clone(&self.claim.cell)).release().await;
+        let release = Claim::new(&self.claim.core, Arc::clone(&self.claim.cell)).release();
+        // A call that fails, or is not answered in time, goes on in the background.
+        let _ = tokio::time::timeout(GIVE_BACK_MAX, release).await;
     }
 
     /// Makes a guard of a granted claim.

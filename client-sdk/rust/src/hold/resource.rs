@@ -5,21 +5,16 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use uuid::Uuid;
-
-use super::inquiry::Inquiry;
-use super::{AcquireError, Campaign, Cell, Claim, Grant, Hold, Reason, RunError, Stage};
+use super::{AcquireError, Campaign, Hold, RunError};
 use crate::backoff::Backoff;
 use crate::client::{AcquireReply, CallError};
 use crate::session::{Session, milliseconds};
-use crate::wire::{
-    Acquire, Acquired, Attributes, Code, DEFAULT_PROJECT, Holder, Kind, Problem, Standing, Wait,
-};
+use crate::wire::{Acquire, Attributes, Code, DEFAULT_PROJECT, Holder, Kind, Standing, Wait};
 
 /// How long a single try outlasts a restart of the agent.
 const RESTART_PATIENCE: Duration = Duration::from_secs(2);
-/// The longest that an agent's advice to wait is followed.
-const ADVICE_MAX: Duration = Duration::from_secs(5);
+/// How much later than asked for a wait ends when the agent does not say what came of it.
+const VERDICT_MAX: Duration = Duration::from_secs(1);
 
 /// The outcome of a single try.
 #[derive(Debug)]
@@ -46,8 +41,8 @@ pub enum Attempt {
 #[derive(Clone)]
 #[must_use = "nothing is asked for before `try_acquire`, `acquire` or `campaign`"]
 pub struct Resource {
-    session: Session,
-    want: Acquire,
+    pub(super) session: Session,
+    pub(super) want: Acquire,
 }
 
 impl Resource {
@@ -80,6 +75,26 @@ impl Resource {
     /// How long the hold may last in all, in whole ms. Default: no limit.
     pub fn max_hold(mut self, max_hold: Duration) -> Resource {
         self.want.max_hold_ms = Some(milliseconds(max_hold));
+        self
+    }
+
+    /// How long the hold is kept after its grant whatever becomes of the program, in whole ms: no other host runs
+    /// the same job again whose clock is a little late. Default: no longer than the program wants it.
+    ///
+    /// ```no_run
+    /// # async fn example(session: tenure::Session) -> Result<(), tenure::AcquireError> {
+    /// # async fn report() {}
+    /// use std::time::Duration;
+    ///
+    /// let nightly = session.leader("report").hold_at_least(Duration::from_secs(60));
+    /// if let Some(_hold) = nightly.try_acquire().await? {
+    ///     report().await;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn hold_at_least(mut self, least: Duration) -> Resource {
+        self.want.hold_at_least_ms = Some(milliseconds(least));
         self
     }
 
@@ -197,55 +212,16 @@ impl Resource {
     /// # }
     /// ```
     pub async fn acquire(&self) -> Result<Hold, AcquireError> {
-        let mut inquiry = self.inquiry(Wait::Queue);
-        let mut place: Option<Claim> = None;
-        let mut backoff = Backoff::new();
-        loop {
-            self.alive()?;
-            let error = match inquiry.ask().await {
-                Ok(AcquireReply::Acquired(acquired)) => return self.granted(acquired, place),
-                Ok(reply @ AcquireReply::Waiting(_)) => {
-                    let cell = self.adopt(&reply);
-                    match place.take().filter(|place| place.cell.id == cell.id) {
-                        // The grant may have been told before anybody here listened for it: ask
-                        // once more.
-                        None => place = Some(self.claim(cell)),
-                        Some(claim) => match claim.settled().await {
-                            Stage::Held(grant) => return Hold::new(claim, self.want.kind, grant),
-                            Stage::Lost { lost, .. } => return Err(self.ended(lost.reason)),
-                            Stage::Released => return Err(self.ended(Reason::Released)),
-                            // The same request again, not to be granted twice.
-                            Stage::Forgotten | Stage::Waiting { .. } => {}
-                        },
-                    }
-                    continue;
-                }
-                Err(error) => error,
-            };
-            match &error {
-                // The request was granted, and lost before this heard of it.
-                CallError::Refused(problem) if problem.code == Code::HoldLost => {
-                    inquiry = self.inquiry(Wait::Queue);
-                    place = None;
-                }
-                CallError::Refused(problem)
-                    if problem.code == Code::Contended && self.is_on_its_way_back(problem) => {}
-                error if error.is_transient() => {}
-                _ => return Err(self.refused(error)),
-            }
-            #[expect(
-                clippy::disallowed_methods,
-                reason = "a pause before a repetition, 5 s at most"
-            )]
-            tokio::time::sleep(advice(&error).max(backoff.step())).await;
-        }
+        self.wait(None).await
     }
 
-    /// Waits at most that long. A wait that is not granted in time leaves nothing behind.
+    /// Waits at most that long, and up to a second more for the agent to say what came of it. A wait that is not
+    /// granted in time leaves nothing behind.
     ///
     /// # Errors
     ///
-    /// [`AcquireError::TimedOut`], and those of [`acquire`](Resource::acquire).
+    /// [`AcquireError::TimedOut`] when others had it all the time; [`AcquireError::Call`] when the agent or its
+    /// upstream gave no answer; and those of [`acquire`](Resource::acquire).
     ///
     /// ```no_run
     /// # async fn example(session: tenure::Session) -> Result<(), tenure::AcquireError> {
@@ -256,9 +232,13 @@ impl Resource {
     /// # }
     /// ```
     pub async fn acquire_timeout(&self, patience: Duration) -> Result<Hold, AcquireError> {
-        match tokio::time::timeout(patience, self.acquire()).await {
+        let after = patience.saturating_add(VERDICT_MAX);
+        match tokio::time::timeout(after, self.wait(Some(patience))).await {
             Ok(result) => result,
-            Err(_) => Err(AcquireError::TimedOut { what: self.what(), after: patience }),
+            Err(_) => {
+                let path = self.session.client().path().to_owned();
+                Err(CallError::TimedOut { path, after }.into())
+            }
         }
     }
 
@@ -341,78 +321,9 @@ impl Resource {
             .await
     }
 
-    /// A place in the queue that has become the grant stays the one claim on it: a second one
-    /// would give it back when the first is dropped.
-    fn granted(&self, acquired: Acquired, place: Option<Claim>) -> Result<Hold, AcquireError> {
-        let grant = Grant::from(&acquired);
-        let cell = self.adopt(&AcquireReply::Acquired(acquired));
-        let claim = match place {
-            Some(place) if place.cell.id == cell.id => place,
-            _ => self.claim(cell),
-        };
-        Hold::new(claim, self.want.kind, grant)
-    }
-
-    fn adopt(&self, reply: &AcquireReply) -> Arc<Cell> {
-        self.session.core().shared.adopt(reply)
-    }
-
-    fn claim(&self, cell: Arc<Cell>) -> Claim {
-        Claim::new(self.session.core(), cell)
-    }
-
-    /// True if a hold of this session that is being given back stands in the way.
-    fn is_on_its_way_back(&self, problem: &Problem) -> bool {
-        let holder = problem.holder.as_ref().and_then(|holder| holder.hold);
-        let cell = |hold: Uuid| self.session.core().shared.cell(hold);
-        holder.is_some_and(|hold| cell(hold).is_none_or(|cell| cell.is_over()))
-    }
-
-    fn inquiry(&self, wait: Wait) -> Inquiry {
-        let request = Some(Uuid::new_v4().to_string());
-        let acquire = Acquire { wait, request, ..self.want.clone() };
-        Inquiry::new(self.session.core().clone(), acquire)
-    }
-
-    fn alive(&self) -> Result<(), AcquireError> {
-        self.session.core().shared.gone().map_or(Ok(()), |gone| Err(gone.into()))
-    }
-
-    fn ended(&self, reason: Reason) -> AcquireError {
-        match self.session.core().shared.gone() {
-            Some(gone) => gone.into(),
-            None => AcquireError::WaitEnded { what: self.what(), reason },
-        }
-    }
-
-    fn refused(&self, error: CallError) -> AcquireError {
-        match error {
-            CallError::Refused(problem) if problem.code == Code::Contended => {
-                AcquireError::HeldBySelf(problem)
-            }
-            error if error.is_session_gone() => {
-                self.session.core().shared.gone().map_or_else(|| error.into(), Into::into)
-            }
-            error => error.into(),
-        }
-    }
-
-    fn what(&self) -> String {
-        match &self.want.name {
-            Some(name) => format!("{}/{name}", self.want.kind),
-            None => self.want.kind.to_string(),
-        }
-    }
-
     pub(super) fn session(&self) -> &Session {
         &self.session
     }
-}
-
-/// How long the agent says one should wait.
-fn advice(error: &CallError) -> Duration {
-    let ms = error.problem().and_then(|problem| problem.retry_after_ms).unwrap_or(0);
-    Duration::from_millis(ms).min(ADVICE_MAX)
 }
 
 impl fmt::Debug for Resource {

@@ -99,6 +99,10 @@ impl Shared {
         }
     }
 
+    pub(crate) fn state(&self) -> watch::Receiver<SessionState> {
+        self.state.subscribe()
+    }
+
     pub(crate) fn gone(&self) -> Option<SessionGone> {
         match &*self.state.borrow() {
             SessionState::Gone(gone) => Some(gone.clone()),
@@ -201,9 +205,7 @@ impl Shared {
     fn lose(&self, hold: Uuid, reason: Reason) {
         let mut registry = self.registry();
         match registry.cells.get(&hold) {
-            Some(cell) => {
-                cell.lose(reason, true);
-            }
+            Some(cell) => cell.told_lost(reason),
             None => {
                 if registry.early_losses.len() == EARLY_LOSSES_MAX {
                     registry.early_losses.pop_front();
