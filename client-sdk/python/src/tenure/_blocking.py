@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import socket
+import struct
 import threading
 import time
-from typing import Any
+from typing import Any, cast
 
 from ._calls import CONNECT_PATIENCE
 from ._effects import Connect, Effect, Enter, Pause, Receive, Send, Signal, Steps, T, WaitFor
 
 _RECEIVE_SIZE = 65536
+# The step of the kernel's time-outs, of which 0 means none, seconds.
+_TIMEOUT_MIN = 1e-6
 
 
 class BlockingIo:
@@ -52,11 +55,9 @@ class BlockingIo:
 
     def _perform(self, effect: Effect) -> Any:
         if isinstance(effect, Receive):
-            effect.socket.settimeout(effect.timeout)
-            return effect.socket.recv(_RECEIVE_SIZE)
+            return cast(_Connection, effect.socket).receive(effect.timeout)
         if isinstance(effect, Send):
-            effect.socket.settimeout(effect.timeout)
-            return effect.socket.sendall(effect.data)
+            return cast(_Connection, effect.socket).send_all(effect.data, effect.timeout)
         if isinstance(effect, Connect):
             return _connect(effect)
         if isinstance(effect, Pause):
@@ -67,12 +68,45 @@ class BlockingIo:
         return self._lock.acquire()
 
 
+class _Connection(socket.socket):
+    """Has the kernel's time-outs: with Python's own, each call would be three, and as many turns with the interpreter's lock."""
+
+    __slots__ = ("_limits",)
+
+    def __init__(self) -> None:
+        super().__init__(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._limits: dict[int, float] = {socket.SO_RCVTIMEO: 0.0, socket.SO_SNDTIMEO: 0.0}
+
+    def receive(self, timeout: float | None) -> bytes:
+        self._limit(socket.SO_RCVTIMEO, timeout)
+        try:
+            return self.recv(_RECEIVE_SIZE)
+        except BlockingIOError:
+            raise TimeoutError from None
+
+    def send_all(self, data: bytes, timeout: float | None) -> None:
+        self._limit(socket.SO_SNDTIMEO, timeout)
+        try:
+            self.sendall(data)
+        except BlockingIOError:
+            raise TimeoutError from None
+
+    def _limit(self, option: int, timeout: float | None) -> None:
+        # 0 is for ever.
+        seconds = 0.0 if timeout is None else max(timeout, _TIMEOUT_MIN)
+        if self._limits[option] != seconds:
+            whole = int(seconds)
+            self.setsockopt(socket.SOL_SOCKET, option, struct.pack("@ll", whole, int((seconds - whole) * 1e6)))
+            self._limits[option] = seconds
+
+
 def _connect(effect: Connect) -> socket.socket:
-    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    connection = _Connection()
     try:
         # With a timeout of any length a full queue of the agent is an error at once.
         connection.settimeout(effect.timeout or CONNECT_PATIENCE)
         connection.connect(effect.path)
+        connection.settimeout(None)
     except BaseException:
         connection.close()
         raise

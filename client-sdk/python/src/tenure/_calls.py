@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import random
 import socket
 import time
+import uuid
 from collections.abc import Mapping
 from typing import Any, cast
 from urllib.parse import urlencode
@@ -60,6 +62,17 @@ class Backoff:
         return step
 
 
+class RequestIds:
+    """Names for requests, so that one may be sent again. Each session has a generator of its own: asking the kernel each
+    time costs more than the rest of the request."""
+
+    def __init__(self) -> None:
+        self._random = random.Random()
+
+    def next(self) -> str:
+        return str(uuid.UUID(int=self._random.getrandbits(128), version=4))
+
+
 class Calls:
     """The way to one agent, with its idle connections. For any number of threads, or one event loop."""
 
@@ -99,6 +112,8 @@ class Calls:
 
     def _call(self, request: bytes, *, repeat: bool, deadline: float | None) -> Steps[tuple[int, Json]]:
         until = _Until(self.path, deadline)
+        # At first all of the time: a connection keeps its time-out from one call to the next.
+        is_first = True
         while True:
             connection = self._take() if repeat else None
             fresh = connection is None
@@ -106,7 +121,10 @@ class Calls:
                 connection = yield from self._connect(until)
             response = _http.Response()
             try:
-                yield Send(connection, request, until.left())
+                left = deadline if is_first else until.left()
+                is_first = False
+                yield Send(connection, request, CALL_DEADLINE)
+                response.feed((yield Receive(connection, left)))
                 while not response.complete:
                     response.feed((yield Receive(connection, until.left())))
             except TimeoutError:
@@ -204,7 +222,7 @@ class Calls:
 
     @staticmethod
     def _parse(response: _http.Response) -> Json:
-        parsed: Any = json.loads(response.body) if response.body else {}
+        parsed: Any = json.loads(response.body.decode()) if response.body else {}
         if not isinstance(parsed, dict):
             raise TypeError("its reply is no object")
         return cast(Json, parsed)

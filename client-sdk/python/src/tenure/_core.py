@@ -6,7 +6,6 @@ import logging
 import math
 import threading
 import time
-import uuid
 from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -21,6 +20,7 @@ from ._calls import (
     EventStream,
     HoldLost,
     NoAnswer,
+    RequestIds,
     Stopping,
     Unsent,
 )
@@ -45,10 +45,12 @@ _log = logging.getLogger("tenure")
 EVENTS_MAX = 256
 """Events that a subscriber may leave untaken; older ones are dropped, and it is told how many."""
 _EARLY_LOSSES_MAX = 64
-_LOOK_AGAIN = 1.0
+_LOOK_AGAIN_NS = 1_000_000_000
 UNTOLD_MAX = 0.1
 """How long a page may say *not held* before the event that tells why, seconds."""
 _ADVICE_MAX = 5.0
+_HOLD_FIELD = '"hold":"'
+_UUID_LENGTH = 36
 
 
 class Feed:
@@ -100,6 +102,9 @@ class Core:
         self._early: dict[str, Lost] = {}
         self._feeds: list[Feed] = []
         self._wake = io.signal()
+        self._request_ids = RequestIds()
+        self._due: int | None = None
+        """When the watch looks at the holds again, ns; None when it waits to be woken."""
 
     # Beginning and end.
 
@@ -212,7 +217,7 @@ class Core:
         try:
             while True:
                 self.raise_if_gone()
-                ask = ask or {"session": self.id, **want, "request": str(uuid.uuid4())}
+                ask = ask or {"session": self.id, **want, "request": self._request_ids.next()}
                 left = None if until is None else max(0.0, until - time.monotonic())
                 asked_at = page.boottime_ns()
                 failure: TenureError
@@ -331,10 +336,10 @@ class Core:
                 cell.lose(early.reason, told=True, by=early.by, word=early.word, detail=early.detail)
             else:
                 self._cells[cell.id] = cell
+                self._look_before(self._look_at(cell, page.boottime_ns()))
             if cell.is_over():
                 over.append(cell)
         _notify(over)
-        self._wake.set()
         return cell
 
     def _is_on_its_way_back(self, busy: Busy) -> bool:
@@ -352,6 +357,8 @@ class Core:
                 while (frames := (yield from self.stream.next())) is not None:
                     for frame in frames:
                         last_event_id = last_event_id if frame.id is None else frame.id
+                        if not self._feeds and self._is_known(frame):
+                            continue
                         event = events.parse(frame.event, frame.data)
                         if event is not None and self._apply(event, number):
                             return
@@ -366,6 +373,15 @@ class Core:
                 return
             number, self.stream = reopened
             self.connected = True
+
+    def _is_known(self, frame: _sse.Frame) -> bool:
+        """True of the echo of a grant, or of a release, that this session has, or will have, as an answer: most events
+        are, and whoever acquires would wait for the thread that reads them."""
+        if frame.event not in ("granted", "released"):
+            return False
+        at = frame.data.find(_HOLD_FIELD) + len(_HOLD_FIELD)
+        cell = self._cells.get(frame.data[at : at + _UUID_LENGTH])
+        return cell is None or (frame.event == "granted" and page.is_held(cell.view))
 
     def _reopen(self, last_event_id: int | None) -> Steps[tuple[int, EventStream] | None]:
         """A stream that ends is no loss: the session is taken up again with its secret."""
@@ -431,7 +447,6 @@ class Core:
                     over.append(cell)
             feeds = list(self._feeds)
         _notify(over)
-        self._wake.set()
         for feed in feeds:
             feed.put(event)
         if isinstance(event, events.Shutdown) and event.cause == "session_ended":
@@ -446,6 +461,8 @@ class Core:
             cell.slot = view.slot
             cell.seen_valid_until = view.valid_until_boottime_ns
             cell.view = self._page.view(view.slot, view.hold)
+            # One that is not seen there is looked at by the watch, which can lose it.
+            self._look_before(page.valid_until_ns(cell.view))
 
     def _reconcile(self, snapshot: events.Snapshot, number: int) -> list[Cell]:
         """A hold of which the agent knows nothing any more is lost."""
@@ -471,17 +488,24 @@ class Core:
 
     def _watch(self) -> Steps[None]:
         """Loses each hold whose valid-until has passed, whatever the agent says or fails to say."""
+        woken = True
         while self.gone is None:
             self._wake.clear()
             now = page.boottime_ns()
             with self._lock:
                 looks = [self._look_at(cell, now) for cell in self._cells.values()]
                 over = [cell for cell in self._cells.values() if cell.is_over()]
+                pending = [at for at in looks if at is not None]
+                # Timers stand still while the machine sleeps, so that none is trusted for longer. It goes on for as long
+                # after the last hold: a program that acquires again and again would wake it each time.
+                self._due = min([now + _LOOK_AGAIN_NS, *pending]) if looks or woken else None
             _notify(over)
-            pending = [at for at in looks if at is not None]
-            # Timers stand still while the machine sleeps, so that none is trusted for longer.
-            timeout = min(_LOOK_AGAIN, max(0.001, (min(pending) - now) / 1e9)) if pending else None
-            yield WaitFor(self._wake, timeout)
+            woken = yield WaitFor(self._wake, None if self._due is None else max(0.001, (self._due - now) / 1e9))
+
+    def _look_before(self, at: int | None) -> None:
+        """Wakes the watch unless it looks before that by itself. Under the lock."""
+        if at is not None and (self._due is None or at < self._due):
+            self._wake.set()
 
     def _look_at(self, cell: Cell, now: int) -> int | None:
         """When to look at the hold again; None when it is over."""

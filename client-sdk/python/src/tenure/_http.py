@@ -9,6 +9,8 @@ from typing import Any
 REPLY_SIZE_MAX = 16 << 20
 """Replies larger than this are refused as not an agent's, bytes."""
 _HEAD_SIZE_MAX = 64 << 10
+# `json.dumps` makes one at each call.
+_encode = json.JSONEncoder(separators=(",", ":")).encode
 
 
 class NotHttp(ValueError):
@@ -17,7 +19,7 @@ class NotHttp(ValueError):
 
 def request(method: str, target: str, body: Mapping[str, Any] | None = None, *, last_event_id: int | None = None) -> bytes:
     """A whole request."""
-    content = b"" if body is None else json.dumps(body, separators=(",", ":")).encode()
+    content = b"" if body is None else _encode(body).encode()
     resume = "" if last_event_id is None else f"last-event-id: {last_event_id}\r\n"
     head = (
         f"{method} {target} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
@@ -85,7 +87,7 @@ class Response:
         self.status = int(parts[1])
         for line in lines:
             name, _, value = line.partition(":")
-            self.headers[name.strip().lower()] = value.strip()
+            self.headers[name.lower()] = value.strip()
         self._chunked = self.headers.get("transfer-encoding", "").lower() == "chunked"
         length = self.headers.get("content-length")
         if self.status in (204, 304):

@@ -6,14 +6,13 @@ are numbers.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 FRAME_SIZE_MAX = 8 << 20
 """An event larger than this is refused, bytes. The largest is a snapshot of 4095 holds."""
 
 
-@dataclass(frozen=True)
-class Frame:
+class Frame(NamedTuple):
     id: int | None
     event: str
     data: str
@@ -37,10 +36,10 @@ class Parser:
         """Takes the next chunk, cut anywhere; returns the frames that it completes."""
         if b"\n" not in chunk and len(self._rest) + len(chunk) > FRAME_SIZE_MAX:
             raise FrameTooLarge(f"an event is larger than {FRAME_SIZE_MAX} bytes")
-        *lines, self._rest = (self._rest + chunk).split(b"\n")
+        complete, end, self._rest = (self._rest + chunk).rpartition(b"\n")
         frames: list[Frame] = []
-        for line in lines:
-            frame = self._take_line(line.removesuffix(b"\r").decode("utf-8", "replace"))
+        for line in complete.decode("utf-8", "replace").split("\n") if end else ():
+            frame = self._take_line(line.removesuffix("\r"))
             if frame is not None:
                 frames.append(frame)
         return frames

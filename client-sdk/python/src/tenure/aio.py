@@ -112,7 +112,13 @@ class _AsyncIo:
         if isinstance(effect, Receive):
             return await _within(self.loop.sock_recv(effect.socket, _RECEIVE_SIZE), effect.timeout)
         if isinstance(effect, Send):
-            return await _within(self.loop.sock_sendall(effect.socket, effect.data), effect.timeout)
+            # A request nearly always fits at once.
+            sent = 0
+            with contextlib.suppress(BlockingIOError):
+                sent = effect.socket.send(effect.data)
+            if sent == len(effect.data):
+                return None
+            return await _within(self.loop.sock_sendall(effect.socket, effect.data[sent:]), effect.timeout)
         if isinstance(effect, Connect):
             return _connect(effect)
         if isinstance(effect, Pause):
