@@ -354,35 +354,75 @@ const LARGE = new Set(["token", "validUntilBoottimeNs"]);
 /** One of them with its value, or any text, so that nothing inside of a text is taken for one. */
 const LARGE_FIELD = /"(token|valid_until_boottime_ns)":\s*(\d+)|"(?:[^"\\]|\\.)*"/g;
 const QUOTED_TOKEN = /"token":"(\d+)"|"(?:[^"\\]|\\.)*"/g;
+/** Names that were translated before; there are as many as the API has, and some more of a later one. */
+const NAMES_MAX = 1000;
+
+/** A number was too small for what it was to hold. */
+class TooLarge extends Error {}
 
 /** Reads the agent's JSON. */
 export function parse(text: string): unknown {
-  const exact = text.replace(LARGE_FIELD, (whole, field?: string, digits?: string) => (field ? `"${field}":"${digits}"` : whole));
-  return fromWire(JSON.parse(exact));
+  try {
+    return fromWire(JSON.parse(text));
+  } catch (error) {
+    if (!(error instanceof TooLarge)) throw error;
+    const exact = text.replace(LARGE_FIELD, (whole, field?: string, digits?: string) => (field ? `"${field}":"${digits}"` : whole));
+    return fromWire(JSON.parse(exact));
+  }
 }
+
+const inHere = translation((name) => name.replace(/_([a-z])/g, (_, letter: string) => letter.toUpperCase()));
+const onWire = translation((name) => name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`));
 
 function fromWire(value: unknown): unknown {
   if (Array.isArray(value)) return value.map(fromWire);
   if (typeof value !== "object" || value === null) return value;
-  const fields = Object.entries(value).map(([key, field]) => {
-    const name = key.replace(/_([a-z])/g, (_, letter: string) => letter.toUpperCase());
-    return [name, LARGE.has(name) && typeof field === "string" ? BigInt(field) : fromWire(field)];
-  });
-  return Object.fromEntries(fields);
+  const fields: Record<string, unknown> = {};
+  for (const [key, field] of Object.entries(value)) {
+    const name = inHere(key);
+    define(fields, name, LARGE.has(name) ? large(field) : fromWire(field));
+  }
+  return fields;
+}
+
+function large(value: unknown): unknown {
+  if (typeof value === "string") return BigInt(value);
+  if (typeof value !== "number") return fromWire(value);
+  if (!Number.isSafeInteger(value)) throw new TooLarge();
+  return BigInt(value);
 }
 
 /** Writes JSON for the agent; what is undefined is left out. */
 export function stringify(value: object): string {
-  return JSON.stringify(toWire(value)).replace(QUOTED_TOKEN, (whole, digits?: string) => (digits ? `"token":${digits}` : whole));
+  const text = JSON.stringify(toWire(value));
+  return text.includes('"token":"') ? text.replace(QUOTED_TOKEN, (whole, digits?: string) => (digits ? `"token":${digits}` : whole)) : text;
 }
 
 function toWire(value: unknown): unknown {
   if (typeof value === "bigint") return value.toString();
   if (Array.isArray(value)) return value.map(toWire);
   if (typeof value !== "object" || value === null) return value;
-  const fields = Object.entries(value).map(([key, field]) => {
-    const name = key.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
-    return [name, toWire(field)];
-  });
-  return Object.fromEntries(fields);
+  const fields: Record<string, unknown> = {};
+  for (const [key, field] of Object.entries(value)) {
+    if (field !== undefined) define(fields, onWire(key), toWire(field));
+  }
+  return fields;
+}
+
+/** Others name some fields, and one of that name must not be taken for the object's kind. */
+function define(fields: Record<string, unknown>, name: string, value: unknown): void {
+  if (name === "__proto__") Object.defineProperty(fields, name, { value, enumerable: true });
+  else fields[name] = value;
+}
+
+function translation(translate: (name: string) => string): (name: string) => string {
+  const known = new Map<string, string>();
+  return (name) => {
+    let found = known.get(name);
+    if (found === undefined) {
+      found = translate(name);
+      if (known.size < NAMES_MAX) known.set(name, found);
+    }
+    return found;
+  };
 }

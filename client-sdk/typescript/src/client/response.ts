@@ -3,6 +3,7 @@
 
 const HEAD_SIZE_MAX = 64 << 10;
 const HEAD_END = Buffer.from("\r\n\r\n");
+const LINE_END = Buffer.from("\r\n");
 
 export interface Head {
   readonly status: number;
@@ -92,7 +93,7 @@ export class ResponseParser {
       this.#take(2);
       this.#inChunk = false;
     }
-    const end = this.#pending.indexOf("\r\n");
+    const end = this.#pending.indexOf(LINE_END);
     if (end < 0) {
       if (this.#pending.length > HEAD_SIZE_MAX) throw new NoHttp("a chunk of its answer has no length");
       return false;
