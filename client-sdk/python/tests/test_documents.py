@@ -62,6 +62,13 @@ def test_example(number: int, tenure_agent: Agent) -> None:
         exec(compile(text, "README.md", "exec"), names)
 
 
+def test_the_example_of_the_repository_runs(tenure_agent: Agent) -> None:
+    (text,) = re.findall(r"^```python\n(.*?)^```", (ROOT.parents[1] / "README.md").read_text(), re.M | re.S)
+    fences: list[int] = []
+    exec(compile(text, "README.md", "exec"), {"tenure": tenure, "clean_up": lambda fence: fences.append(fence)})
+    assert len(fences) == 1
+
+
 def test_the_docstring_of_the_package_runs(tenure_agent: Agent) -> None:
     text = textwrap.dedent((tenure.__doc__ or "").split("\n\n")[2])
     exec(compile(text, "tenure", "exec"), {"work": lambda fence: None})

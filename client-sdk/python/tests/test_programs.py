@@ -7,6 +7,8 @@ import random
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -43,8 +45,24 @@ class Program:
         self.process.wait(30)
 
 
-def test_replicas_take_over(tmp_path: Path, tenure_agent: Agent) -> None:
-    replicas = [Program(tmp_path, f"replica-{number}", [str(EXAMPLES / "replica.py")]) for number in range(3)]
+@pytest.fixture(params=["on one host", "on three hosts"])
+def sockets(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[list[str]]:
+    """Those of the agents of three replicas."""
+    with ExitStack() as stack:
+        if request.param == "on one host":
+            yield [stack.enter_context(Agent(tmp_path / "agent")).socket] * 3
+            return
+        redis = Redis(tmp_path / "redis")
+        redis.start()
+        stack.callback(redis.close)
+        url = f"redis://127.0.0.1:{redis.port}/0"
+        agents = [Agent(tmp_path / f"agent-{number}", {"host_name": f"host-{number}"}, url) for number in range(3)]
+        yield [stack.enter_context(agent).socket for agent in agents]
+
+
+def test_replicas_take_over(tmp_path: Path, sockets: list[str]) -> None:
+    program = [str(EXAMPLES / "replica.py")]
+    replicas = [Program(tmp_path, f"replica-{number}", program, TENURE_SOCKET=socket) for number, socket in enumerate(sockets)]
     tokens = []
     try:
         while True:

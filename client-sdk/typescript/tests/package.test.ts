@@ -73,10 +73,15 @@ test("every example of the README compiles and runs from the installed package",
   });
   const using = `import { tenure } from "tenure";\nawait using lead = await tenure.leader("using").acquire();\nconsole.log(lead.isHeld());\n`;
   writeFileSync(join(clean, "using.ts"), using);
-  const all = [...names, "using"];
+  // Of the repository's own, with what it leaves to its reader.
+  const [example] = /(?<=^```ts\n).*?(?=^```)/ms.exec(readFileSync(join(ROOT, "../../README.md"), "utf8")) as unknown as [string];
+  const around = `import { tenure } from "tenure";\nconst cleanUp = (token: bigint, signal: AbortSignal): void => console.log(token, signal.aborted);\n`;
+  writeFileSync(join(clean, "repository.ts"), around + example);
+  const all = [...names, "using", "repository"];
   await compile(all);
   for (const name of all) await context.test(name, async () => void (await output(name)));
   assert.match(await output("example0"), /^leader with token/);
+  assert.match(await output("repository"), /^\d+n false/);
 });
 
 /** A replica of the example, and what it has said. */
