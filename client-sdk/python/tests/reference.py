@@ -105,7 +105,7 @@ def signature(one: Any) -> str:
     shown = str(found.replace(parameters=parameters)).replace("'", "")
     # Aliases by their name, whatever Python's version makes of them.
     shown = re.sub(r"\btenure\.\w+\.|\b_\w+\.", "", shown)
-    return shown.replace("-> R", "-> Resource") if shown.endswith("-> R") else shown
+    return shown.replace("-> R", "-> Resource") if shown.endswith("-> R") else re.sub("-> S$", "-> Session", shown)
 
 
 def text(one: Any) -> str:

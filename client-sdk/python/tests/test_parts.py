@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 import tenure
 from tenure import _http, _socket, _sse, events, page
+from tenure._awaiting import within
 from tenure._blocking import BlockingIo
 from tenure._calls import Calls
 from tenure._core import Core
-from tenure.aio import _within
 
 
 @pytest.mark.parametrize("size", [1, 2, 7, 1000])
@@ -233,7 +233,7 @@ def test_a_cancellation_that_meets_a_result_stays_one(turns: int) -> None:
         async def work() -> int:
             return await result
 
-        task = asyncio.create_task(_within(work(), 60))
+        task = asyncio.create_task(within(work(), 60))
         for _ in range(10):
             await asyncio.sleep(0)
         result.set_result(7)
@@ -259,7 +259,7 @@ def test_work_that_is_late_is_ended() -> None:
                 ended.set()
 
         with pytest.raises(TimeoutError):
-            await _within(work(), 0.001)
+            await within(work(), 0.001)
         assert ended.is_set()
 
     asyncio.run(main())

@@ -316,6 +316,27 @@ def test_default_sessions_do_not_keep_closed_loops() -> None:
     assert [loop() for loop in loops[:-1]] == [None] * 3
 
 
+def test_who_acquires_waits_for_no_thread_of_the_session(tenure_agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+    parsed: list[str] = []
+    woken: list[str] = []
+    parse = tenure.events.parse
+    monkeypatch.setattr(tenure.events, "parse", lambda name, text: (parsed.append(name), parse(name, text))[1])
+    with tenure.session() as session:
+        kept = session.leader("kept").acquire()
+        watch = session._life.core._watch
+        asyncio.run(until(lambda: watch._due is not None))
+        watch.wake = lambda: woken.append("watch")
+        watch._wake.set = watch.wake
+        for _ in range(20):
+            session.leader("r").acquire().release()
+        # Events come in order.
+        tenure_agent.revoke("leader", "kept")
+        assert kept.wait_until_over(PATIENCE)
+        del watch._wake.set, watch.wake
+    assert "lost" in parsed and not {"granted", "released"} & set(parsed), parsed
+    assert woken == []
+
+
 def test_asking_the_page_is_cheap() -> None:
     """Prints the figures; the bound is far above them, so that a busy machine does not fail it."""
     with tenure.leader("r") as hold:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from . import page
 from .errors import Lost, Reason
+
+_log = logging.getLogger("tenure")
 
 
 class Cell:
@@ -85,3 +88,15 @@ class Cell:
         elif self.seen_valid_until <= page.boottime_ns() or page.valid_until_ns(self.view):
             reason = Reason.EXPIRED
         return Lost(reason, self.token, self.what, hold=self.id)
+
+
+def notify(cells: list[Cell]) -> None:
+    for cell in cells:
+        cell.over.set()
+        listeners: list[Callable[[], None]] = cell.listeners
+        cell.listeners = []
+        for listener in listeners:
+            try:
+                listener()
+            except Exception:
+                _log.exception("a callback for the loss of %s failed", cell.what)

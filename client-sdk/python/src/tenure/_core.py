@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from . import _http, _sse, events, page
@@ -24,8 +22,10 @@ from ._calls import (
     Stopping,
     Unsent,
 )
-from ._cell import Cell
-from ._effects import Io, Pause, Steps, WaitFor
+from ._cell import Cell, notify
+from ._effects import Io, Pause, Steps
+from ._feed import Feed
+from ._watch import Watch
 from .errors import (
     AgentUnavailable,
     Busy,
@@ -40,49 +40,11 @@ from .errors import (
 )
 
 Json = dict[str, Any]
-_log = logging.getLogger("tenure")
 
-EVENTS_MAX = 256
-"""Events that a subscriber may leave untaken; older ones are dropped, and it is told how many."""
 _EARLY_LOSSES_MAX = 64
-_LOOK_AGAIN_NS = 1_000_000_000
-UNTOLD_MAX = 0.1
-"""How long a page may say *not held* before the event that tells why, seconds."""
 _ADVICE_MAX = 5.0
 _HOLD_FIELD = '"hold":"'
 _UUID_LENGTH = 36
-
-
-class Feed:
-    """One subscriber's events."""
-
-    def __init__(self, io: Io) -> None:
-        self.signal = io.signal()
-        self.closed = False
-        self._events: deque[events.Event] = deque(maxlen=EVENTS_MAX)
-        self._missed = 0
-
-    def put(self, event: events.Event) -> None:
-        self._missed += len(self._events) == EVENTS_MAX
-        self._events.append(event)
-        self.signal.set()
-
-    def close(self) -> None:
-        self.closed = True
-        self.signal.set()
-
-    def next(self) -> Steps[events.Event | None]:
-        """The next event; None once the session is over."""
-        while True:
-            self.signal.clear()
-            if self._missed:
-                missed, self._missed = self._missed, 0
-                return events.Missed(missed)
-            if self._events:
-                return self._events.popleft()
-            if self.closed:
-                return None
-            yield WaitFor(self.signal, None)
 
 
 class Core:
@@ -97,14 +59,12 @@ class Core:
         """Streams asked for so far."""
         self.connected = True
         self._page = first_page
-        self._lock = threading.Lock()
-        self._cells: dict[str, Cell] = {}
+        self.lock = threading.Lock()
+        self.cells: dict[str, Cell] = {}
         self._early: dict[str, Lost] = {}
         self._feeds: list[Feed] = []
-        self._wake = io.signal()
+        self._watch = Watch(self)
         self._request_ids = RequestIds()
-        self._due: int | None = None
-        """When the watch looks at the holds again, ns; None when it waits to be woken."""
 
     # Beginning and end.
 
@@ -127,7 +87,7 @@ class Core:
         core = Core(io, calls, registered, first_page)
         core.stream = stream
         io.spawn(core._follow(), "events")
-        io.spawn(core._watch(), "watch")
+        io.spawn(core._watch.run(), "watch")
         return core
 
     def close(self) -> Steps[None]:
@@ -145,13 +105,13 @@ class Core:
 
     def forked(self) -> None:
         """Runs in a child: nothing here is the child's. The parent's connections stay open."""
-        self._lock = threading.Lock()
+        self.lock = threading.Lock()
         self.io.forked()
         self.gone = "it belongs to the process that this one was forked from"
         if self.stream is not None:
             self.stream.close()
         self.calls.close()
-        for cell in self._cells.values():
+        for cell in self.cells.values():
             # The parent's signals may be locked by threads that are not here.
             cell.over, cell.explained = self.io.signal(), self.io.signal()
             cell.lose(Reason.FORKED, told=True)
@@ -164,15 +124,15 @@ class Core:
             raise SessionGone(f"the session is gone: {self.gone}; open a new one")
 
     def _end(self, why: str) -> None:
-        with self._lock:
+        with self.lock:
             self.gone = self.gone or why
-            over = [cell for cell in self._cells.values() if cell.lose(Reason.SESSION_GONE, told=True)]
-            self._cells.clear()
+            over = [cell for cell in self.cells.values() if cell.lose(Reason.SESSION_GONE, told=True)]
+            self.cells.clear()
             feeds, self._feeds = self._feeds, []
         for feed in feeds:
             feed.close()
-        _notify(over)
-        self._wake.set()
+        notify(over)
+        self._watch.wake()
 
     def _stop(self) -> None:
         if self.stream is not None:
@@ -193,7 +153,7 @@ class Core:
 
     def subscribe(self) -> Feed:
         feed = Feed(self.io)
-        with self._lock:
+        with self.lock:
             if self.gone is None:
                 self._feeds.append(feed)
             else:
@@ -201,7 +161,7 @@ class Core:
         return feed
 
     def unsubscribe(self, feed: Feed) -> None:
-        with self._lock:
+        with self.lock:
             if feed in self._feeds:
                 self._feeds.remove(feed)
 
@@ -261,14 +221,14 @@ class Core:
     def release(self, cell: Cell) -> Steps[None]:
         """Gives the hold back, so that the next waiter anywhere has it at once. What the agent cannot be
         told now it is told in the background."""
-        with self._lock:
+        with self.lock:
             held = page.is_held(cell.view)
             mine = cell.release()
-            self._cells.pop(cell.id, None)
+            self.cells.pop(cell.id, None)
         if not mine and (cell.lost is None or cell.told):
             return
         if mine:
-            _notify([cell])
+            notify([cell])
         if not held:
             # Nobody waits for what is over, and the agent may be stopped.
             self.io.spawn(self._release_later(cell.id), "release")
@@ -323,7 +283,7 @@ class Core:
                 self.io.spawn(self._release_later(cell.id), "release")
             raise
         over: list[Cell] = []
-        with self._lock:
+        with self.lock:
             cell.view = self._page.view(cell.slot, cell.id)
             if not page.is_held(cell.view):
                 # A restarted agent may have made a new page, and answered before its stream was open again.
@@ -335,17 +295,17 @@ class Core:
             elif early is not None:
                 cell.lose(early.reason, told=True, by=early.by, word=early.word, detail=early.detail)
             else:
-                self._cells[cell.id] = cell
-                self._look_before(self._look_at(cell, page.boottime_ns()))
+                self.cells[cell.id] = cell
+                self._watch.take(cell)
             if cell.is_over():
                 over.append(cell)
-        _notify(over)
+        notify(over)
         return cell
 
     def _is_on_its_way_back(self, busy: Busy) -> bool:
         """True if a hold of this session that is being given back stands in the way."""
         own = busy.holder.hold if busy.holder is not None else None
-        return own is not None and own not in self._cells
+        return own is not None and own not in self.cells
 
     # The event stream.
 
@@ -380,7 +340,7 @@ class Core:
         if frame.event not in ("granted", "released"):
             return False
         at = frame.data.find(_HOLD_FIELD) + len(_HOLD_FIELD)
-        cell = self._cells.get(frame.data[at : at + _UUID_LENGTH])
+        cell = self.cells.get(frame.data[at : at + _UUID_LENGTH])
         return cell is None or (frame.event == "granted" and page.is_held(cell.view))
 
     def _reopen(self, last_event_id: int | None) -> Steps[tuple[int, EventStream] | None]:
@@ -393,7 +353,7 @@ class Core:
             number = self.streams
             try:
                 self.registered = {**self.registered, **(yield from self.calls.post("/v1/register", {"resume": resume}))}
-                with self._lock:
+                with self.lock:
                     self._follow_page()
                 return number, (yield from self.calls.open_events(self.id, last_event_id))
             except Refused as error:
@@ -416,7 +376,7 @@ class Core:
             except PageError:
                 # A page that cannot be read shows nothing as held; the watch concludes from that.
                 return
-            for cell in self._cells.values():
+            for cell in self.cells.values():
                 # The snapshot that tells of another slot has yet to come.
                 cell.slot = self._page.find(cell.id, cell.slot)
                 cell.view = self._page.view(cell.slot, cell.id)
@@ -424,17 +384,17 @@ class Core:
     def _apply(self, event: events.Event, number: int) -> bool:
         """Takes note of an event of the stream of that number. True if the session is over."""
         over: list[Cell] = []
-        with self._lock:
+        with self.lock:
             if isinstance(event, events.Snapshot):
                 over = self._reconcile(event, number)
             elif isinstance(event, (events.Granted, events.Safe)):
                 self._renewed(event.view)
             elif isinstance(event, events.Jeopardy):
-                cell = self._cells.get(event.hold)
+                cell = self.cells.get(event.hold)
                 if cell is not None:
                     cell.in_jeopardy = True
             elif isinstance(event, Lost):
-                cell = self._cells.pop(event.hold, None)
+                cell = self.cells.pop(event.hold, None)
                 if cell is None:
                     if len(self._early) >= _EARLY_LOSSES_MAX:
                         self._early.pop(next(iter(self._early)))
@@ -442,11 +402,11 @@ class Core:
                 elif cell.lose(event.reason, told=True, by=event.by, word=event.word, detail=event.detail):
                     over.append(cell)
             elif isinstance(event, events.Released):
-                cell = self._cells.pop(event.hold, None)
+                cell = self.cells.pop(event.hold, None)
                 if cell is not None and cell.lose(Reason.RELEASED, told=True):
                     over.append(cell)
             feeds = list(self._feeds)
-        _notify(over)
+        notify(over)
         for feed in feeds:
             feed.put(event)
         if isinstance(event, events.Shutdown) and event.cause == "session_ended":
@@ -455,20 +415,20 @@ class Core:
         return False
 
     def _renewed(self, view: events.HoldView) -> None:
-        cell = self._cells.get(view.hold)
+        cell = self.cells.get(view.hold)
         if cell is not None:
             cell.in_jeopardy = False
             cell.slot = view.slot
             cell.seen_valid_until = view.valid_until_boottime_ns
             cell.view = self._page.view(view.slot, view.hold)
             # One that is not seen there is looked at by the watch, which can lose it.
-            self._look_before(page.valid_until_ns(cell.view))
+            self._watch.look_before(page.valid_until_ns(cell.view))
 
     def _reconcile(self, snapshot: events.Snapshot, number: int) -> list[Cell]:
         """A hold of which the agent knows nothing any more is lost."""
         views = {view.hold: view for view in snapshot.holds}
         over: list[Cell] = []
-        for cell in list(self._cells.values()):
+        for cell in list(self.cells.values()):
             view = views.get(cell.id)
             if view is not None and view.state in ("held", "jeopardy"):
                 self._renewed(view)
@@ -481,54 +441,8 @@ class Core:
                 reason = Reason.RELEASED if view is not None and view.state == "released" else Reason.FORGOTTEN
                 if cell.lose(reason, told=True):
                     over.append(cell)
-                del self._cells[cell.id]
+                del self.cells[cell.id]
         return over
-
-    # The watch.
-
-    def _watch(self) -> Steps[None]:
-        """Loses each hold whose valid-until has passed, whatever the agent says or fails to say."""
-        woken = True
-        while self.gone is None:
-            self._wake.clear()
-            now = page.boottime_ns()
-            with self._lock:
-                looks = [self._look_at(cell, now) for cell in self._cells.values()]
-                over = [cell for cell in self._cells.values() if cell.is_over()]
-                pending = [at for at in looks if at is not None]
-                # Timers stand still while the machine sleeps, so that none is trusted for longer. It goes on for as long
-                # after the last hold: a program that acquires again and again would wake it each time.
-                self._due = min([now + _LOOK_AGAIN_NS, *pending]) if looks or woken else None
-            _notify(over)
-            woken = yield WaitFor(self._wake, None if self._due is None else max(0.001, (self._due - now) / 1e9))
-
-    def _look_before(self, at: int | None) -> None:
-        """Wakes the watch unless it looks before that by itself. Under the lock."""
-        if at is not None and (self._due is None or at < self._due):
-            self._wake.set()
-
-    def _look_at(self, cell: Cell, now: int) -> int | None:
-        """When to look at the hold again; None when it is over."""
-        if cell.is_over():
-            return None
-        shown = page.valid_until_ns(cell.view)
-        if shown > now:
-            cell.seen_valid_until = shown
-            cell.doubted_since = 0
-            return shown
-        if shown or cell.seen_valid_until <= now:
-            cell.lose(Reason.EXPIRED, told=False)
-            return None
-        # The page was zeroed: the agent ended it, and an event with the reason is on its way; or a
-        # restarted agent gave it another slot, and a snapshot is.
-        if not self.connected:
-            return cell.seen_valid_until
-        cell.doubted_since = cell.doubted_since or now
-        until = cell.doubted_since + int(UNTOLD_MAX * 1e9)
-        if until <= now:
-            cell.lose(Reason.FORGOTTEN, told=False)
-            return None
-        return min(until, cell.seen_valid_until)
 
 
 def _waiting(wait: float | None, left: float | None) -> Json:
@@ -540,15 +454,3 @@ def _waiting(wait: float | None, left: float | None) -> Json:
 def _deadline(left: float | None) -> float | None:
     # On top of the wait itself: what a sound agent needs to say that it was in vain.
     return None if left is None else left + TRY_DEADLINE
-
-
-def _notify(cells: list[Cell]) -> None:
-    for cell in cells:
-        cell.over.set()
-        listeners: list[Callable[[], None]] = cell.listeners
-        cell.listeners = []
-        for listener in listeners:
-            try:
-                listener()
-            except Exception:
-                _log.exception("a callback for the loss of %s failed", cell.what)

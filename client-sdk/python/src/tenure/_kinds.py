@@ -3,6 +3,7 @@ threads and asyncio."""
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from datetime import timedelta
@@ -10,6 +11,7 @@ from typing import Any, Generic, TypeVar, Union
 
 Json = dict[str, Any]
 R = TypeVar("R")
+S = TypeVar("S")
 
 Duration = Union[float, int, timedelta]
 """Seconds, or a timedelta."""
@@ -137,26 +139,37 @@ class Kinds(ABC, Generic[R]):
         return self._resource(Want(kind, name, project, timed, seconds(wait)))
 
 
-def registration(
-    *,
-    name: str | None,
-    surface: str | None,
-    tenant: str | None,
-    project: str | None,
-    progress: Duration | None,
-    linger: Duration | None,
-    ttl: Duration | None,
-    holds: int | None,
-) -> Json:
-    """The body of a registration. The tether is the event stream, so that no heartbeat is the program's."""
-    return given(
-        tether="connection",
-        name=name,
-        surface=surface,
-        tenant=tenant,
-        project=project,
-        progress_ms=milliseconds(progress),
-        linger_ms=milliseconds(linger),
-        ttl_ms=milliseconds(ttl),
-        holds=holds,
-    )
+class Module(Kinds[R], Generic[R, S]):
+    """What a module offers to programs that name no session, and to those that want one of their own."""
+
+    @abstractmethod
+    def _session(self, socket: str | os.PathLike[str] | None, register: Json) -> S: ...
+
+    def session(
+        self,
+        name: str | None = None,
+        *,
+        socket: str | os.PathLike[str] | None = None,
+        surface: str | None = None,
+        tenant: str | None = None,
+        project: str | None = None,
+        progress: Duration | None = None,
+        linger: Duration | None = None,
+        ttl: Duration | None = None,
+        holds: int | None = None,
+    ) -> S:
+        """A session of one's own. `progress` promises to call `beat()` at least that often; `holds` is how
+        many it may have at once (63 unless said otherwise)."""
+        register = given(
+            # No heartbeat is the program's.
+            tether="connection",
+            name=name,
+            surface=surface,
+            tenant=tenant,
+            project=project,
+            progress_ms=milliseconds(progress),
+            linger_ms=milliseconds(linger),
+            ttl_ms=milliseconds(ttl),
+            holds=holds,
+        )
+        return self._session(socket, register)

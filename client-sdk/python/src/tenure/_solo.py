@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from ._cell import Cell
-from ._core import Feed
 from ._effects import Io, Signal, Steps, WaitFor
+from ._feed import Feed
 from .errors import Busy, Holder, Reason, SessionGone, WaitTimeout
 
 Json = dict[str, Any]

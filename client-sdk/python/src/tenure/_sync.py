@@ -14,11 +14,11 @@ from typing import Any, ParamSpec, TypeVar, cast
 from . import _fleet
 from ._blocking import BlockingIo
 from ._cell import Cell
-from ._core import UNTOLD_MAX
 from ._effects import Signal, Steps
 from ._hold import HoldFacts
-from ._kinds import Duration, Kinds, Want, given, registration, seconds
+from ._kinds import Duration, Kinds, Module, Want, given, seconds
 from ._life import AnyCore, Life
+from ._watch import UNTOLD_MAX
 from .errors import Busy, Lost
 from .events import AgentView, Event, HistoryEntry, Revoked, Standing, Why
 
@@ -246,7 +246,7 @@ class Session(Kinds[Resource]):
             life.drop()
 
 
-class _Default(Kinds[Resource]):
+class _Default(Module[Resource, Session]):
     """The sessions of a program that names none: one for each project."""
 
     def __init__(self) -> None:
@@ -255,6 +255,9 @@ class _Default(Kinds[Resource]):
 
     def _resource(self, want: Want) -> Resource:
         return Resource(self._find, want)
+
+    def _session(self, socket: str | os.PathLike[str] | None, register: dict[str, Any]) -> Session:
+        return Session(socket, register)
 
     def _find(self, want: Want) -> Life:
         with self._lock:
@@ -282,28 +285,9 @@ leader = _default.leader
 lease = _default.lease
 semaphore = _default.semaphore
 master = _default.master
+session = _default.session
 close_default = _default.close
 os.register_at_fork(after_in_child=_default.forked)
-
-
-def session(
-    name: str | None = None,
-    *,
-    socket: str | os.PathLike[str] | None = None,
-    surface: str | None = None,
-    tenant: str | None = None,
-    project: str | None = None,
-    progress: Duration | None = None,
-    linger: Duration | None = None,
-    ttl: Duration | None = None,
-    holds: int | None = None,
-) -> Session:
-    """A session of one's own. `progress` promises to call `beat()` at least that often; `holds` is how
-    many it may have at once (63 unless said otherwise)."""
-    register = registration(
-        name=name, surface=surface, tenant=tenant, project=project, progress=progress, linger=linger, ttl=ttl, holds=holds
-    )
-    return Session(socket, register)
 
 
 def campaign(name: str, *, ttl: Duration | None = None, max_hold: Duration | None = None) -> Campaign:

@@ -246,15 +246,17 @@ class LeaderElection:
         return self._session.leader(self.role, wait=0, ttl=self._lease_ttl)
 
     async def _stand(self) -> None:
-        backoff = Backoff()
+        backoff, told = Backoff(), ""
         while True:
             try:
                 async for term in self._resource().campaign():
-                    backoff = Backoff()
+                    backoff, told = Backoff(), ""
                     await self._serve(term)
             except TenureError as error:
                 # No agent, or one that refuses: nobody leads here until that is over.
-                _log.warning("the election of %s goes on: %s", self.role, error)
+                if str(error) != told:
+                    told = str(error)
+                    _log.warning("the election of %s goes on: %s", self.role, told)
                 await asyncio.sleep(backoff.step())
 
     async def _serve(self, term: aio.Term) -> None:

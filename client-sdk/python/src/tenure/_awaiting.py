@@ -1,0 +1,155 @@
+"""Runs steps in an event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket as sockets
+import sys
+from collections.abc import Coroutine
+from typing import Any
+
+from ._effects import Connect, Effect, Enter, Pause, Receive, Send, Signal, Steps, T, WaitFor
+
+_RECEIVE_SIZE = 65536
+
+
+class _Signal:
+    """An event of the loop that any thread may set."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._event = asyncio.Event()
+
+    def set(self) -> None:
+        if asyncio._get_running_loop() is self._loop:
+            self._event.set()
+        else:
+            # A closed loop has nobody who waits.
+            with contextlib.suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._event.set)
+
+    def clear(self) -> None:
+        self._event.clear()
+
+    def is_set(self) -> bool:
+        return self._event.is_set()
+
+    async def wait(self, timeout: float | None = None) -> bool:
+        try:
+            return await within(self._event.wait(), timeout)
+        except TimeoutError:
+            return False
+
+
+class AsyncIo:
+    """Runs steps in one event loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self._lock = asyncio.Lock()
+        # A task without a reference may be collected.
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def signal(self) -> Signal:
+        return _Signal(self.loop)
+
+    def leave(self) -> None:
+        self._lock.release()
+
+    def forked(self) -> None:
+        self._lock = asyncio.Lock()
+        self._tasks = set()
+
+    def spawn(self, steps: Steps[None], name: str) -> None:
+        if asyncio._get_running_loop() is self.loop:
+            self._begin(steps, name)
+        else:
+            # A hold that nobody has any more is collected in any thread, and perhaps after the loop.
+            with contextlib.suppress(RuntimeError):
+                self.loop.call_soon_threadsafe(self._begin, steps, name)
+
+    def _begin(self, steps: Steps[None], name: str) -> None:
+        task = self.loop.create_task(self.run(steps), name=f"tenure-{name}")
+        _expect_no_end(task)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def run(self, steps: Steps[T]) -> T:
+        try:
+            effect = next(steps)
+            while True:
+                try:
+                    outcome = await self._perform(effect)
+                except BaseException as error:
+                    effect = steps.throw(error)
+                else:
+                    effect = steps.send(outcome)
+        except StopIteration as done:
+            value: T = done.value
+            return value
+
+    async def _perform(self, effect: Effect) -> Any:
+        if isinstance(effect, Receive):
+            return await within(self.loop.sock_recv(effect.socket, _RECEIVE_SIZE), effect.timeout)
+        if isinstance(effect, Send):
+            # A request nearly always fits at once.
+            sent = 0
+            with contextlib.suppress(BlockingIOError):
+                sent = effect.socket.send(effect.data)
+            if sent == len(effect.data):
+                return None
+            return await within(self.loop.sock_sendall(effect.socket, effect.data[sent:]), effect.timeout)
+        if isinstance(effect, Connect):
+            return _connect(effect)
+        if isinstance(effect, Pause):
+            return await asyncio.sleep(effect.seconds)
+        if isinstance(effect, WaitFor):
+            return await effect.signal.wait(effect.timeout)
+        assert isinstance(effect, Enter)
+        return await self._lock.acquire()
+
+
+def _connect(effect: Connect) -> sockets.socket:
+    connection = sockets.socket(sockets.AF_UNIX, sockets.SOCK_STREAM)
+    try:
+        connection.setblocking(False)
+        # At once or not at all; the loop's own method would take a full queue for a connection.
+        connection.connect(effect.path)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+async def within(work: Coroutine[Any, Any, T], timeout: float | None) -> T:
+    # Not `asyncio.wait_for`: until Python 3.12 it drops a cancellation that meets a result.
+    if timeout is None:
+        return await work
+    if sys.version_info >= (3, 11):
+        async with asyncio.timeout(timeout):
+            return await work
+    task = asyncio.ensure_future(work)
+    _expect_no_end(task)
+    try:
+        done, _ = await asyncio.wait({task}, timeout=timeout)
+    except asyncio.CancelledError:
+        await _end(task)
+        raise
+    if not done:
+        await _end(task)
+        raise TimeoutError
+    return task.result()
+
+
+async def _end(task: asyncio.Task[Any]) -> None:
+    """Waits, too: the loop watches the task's socket until then."""
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+def _expect_no_end(task: asyncio.Task[Any]) -> None:
+    """Spares the program a warning for a loop that is closed before the task has ended: the tether gives
+    back what the task was to give back."""
+    # As `asyncio.gather` does it; there is no public way.
+    task._log_destroy_pending = False  # type: ignore[attr-defined]
