@@ -5,6 +5,7 @@ pub mod client;
 mod compare;
 mod engine;
 mod gateway;
+mod machine;
 mod messages;
 mod operation;
 mod oracle;

@@ -1,7 +1,7 @@
 //! The stores that the corpus runs on.
 
 use crate::subject::Subject;
-use crate::{client, engine, gateway, postgres, redis, trial};
+use crate::{client, engine, gateway, machine, postgres, redis, trial};
 
 /// A store, and how to open it.
 pub struct Store {
@@ -14,8 +14,9 @@ pub struct Store {
 }
 
 /// All stores. A new store adds its line here.
-pub static STORES: [Store; 8] = [
+pub static STORES: [Store; 9] = [
     engine::STORE,
+    machine::STORE,
     redis::STORE,
     client::REDIS,
     trial::STORE,

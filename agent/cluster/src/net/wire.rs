@@ -1,0 +1,124 @@
+//! Frames, and the questions and answers in them.
+
+use std::io;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use openraft::alias::{SnapshotMetaOf, VoteOf};
+use openraft::raft::{
+    AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, TransferLeaderRequest,
+    TransferLeaderResponse, VoteRequest, VoteResponse,
+};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use tenure_core::model::{Answer, Failure, Request};
+use tokio_util::codec::LengthDelimitedCodec;
+
+use crate::raft::Types;
+
+/// The version of these frames. A node talks only to those that have the same one.
+const PROTOCOL: u32 = 1;
+/// Most bytes of a frame: 300 entries with 512 beats each are about 30 MB.
+const FRAME_MAX: usize = 64 << 20;
+/// Bytes of an image that go together.
+pub(super) const PART: usize = 1 << 20;
+
+/// The first frame of a connection.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Hello {
+    protocol: u32,
+    /// The node that is meant: another one may have its address by now.
+    to: u64,
+}
+
+impl Hello {
+    pub(super) fn to(node: u64) -> Hello {
+        Hello { protocol: PROTOCOL, to: node }
+    }
+}
+
+/// A question, under a number of its connection.
+#[derive(Serialize, Deserialize)]
+pub(super) struct Numbered<T> {
+    pub(super) number: u64,
+    pub(super) what: T,
+}
+
+#[derive(Serialize, Deserialize)]
+pub(crate) enum Ask {
+    Append(AppendEntriesRequest<Types>),
+    Vote(VoteRequest<Types>),
+    PreVote(VoteRequest<Types>),
+    /// A part of an image, which is beside it. The parts of a connection are put together.
+    Part,
+    /// That was all of it.
+    Snapshot {
+        vote: VoteOf<Types>,
+        meta: SnapshotMetaOf<Types>,
+    },
+    TransferLeader(TransferLeaderRequest<Types>),
+    /// For the leader, from a node that is not.
+    Request(Request),
+}
+
+#[derive(Serialize, Deserialize)]
+pub(crate) enum Tell {
+    Append(AppendEntriesResponse<Types>),
+    Vote(VoteResponse<Types>),
+    Taken,
+    Snapshot(SnapshotResponse<Types>),
+    TransferLeader(TransferLeaderResponse<Types>),
+    /// The answer, and the index of the entry that it comes after.
+    Request(Result<(Answer, u64), Refusal>),
+    /// The node has stopped, or does not understand.
+    Failed(String),
+}
+
+/// The reason for no answer to a request.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) enum Refusal {
+    /// This node is not the leader, and nothing happened.
+    NotLeader,
+    Failed(Failure),
+}
+
+/// A frame: the length of its head in 4 bytes, the head in JSON, and bytes that go with it.
+pub(super) struct Frame {
+    head: Bytes,
+    pub(super) body: Bytes,
+}
+
+impl Frame {
+    pub(super) fn of(head: &impl Serialize, body: Bytes) -> io::Result<Frame> {
+        Ok(Frame { head: serde_json::to_vec(head)?.into(), body })
+    }
+
+    pub(super) fn head<T: DeserializeOwned>(&self) -> io::Result<T> {
+        Ok(serde_json::from_slice(&self.head)?)
+    }
+
+    pub(super) fn encode(self) -> io::Result<Bytes> {
+        let length = u32::try_from(self.head.len()).map_err(io::Error::other)?;
+        let mut bytes = BytesMut::with_capacity(4 + self.head.len() + self.body.len());
+        bytes.put_u32(length);
+        bytes.put(self.head);
+        bytes.put(self.body);
+        Ok(bytes.freeze())
+    }
+
+    pub(super) fn decode(bytes: BytesMut) -> io::Result<Frame> {
+        let mut bytes = bytes.freeze();
+        let short = || io::Error::new(io::ErrorKind::InvalidData, "a frame that is too short");
+        let length =
+            bytes.get(..4).and_then(|it| <[u8; 4]>::try_from(it).ok()).ok_or_else(short)?;
+        let length = u32::from_be_bytes(length) as usize;
+        let _ = bytes.split_to(4);
+        if length > bytes.len() {
+            return Err(short());
+        }
+        let head = bytes.split_to(length);
+        Ok(Frame { head, body: bytes })
+    }
+}
+
+pub(super) fn codec() -> LengthDelimitedCodec {
+    LengthDelimitedCodec::builder().max_frame_length(FRAME_MAX).new_codec()
+}

@@ -1,0 +1,267 @@
+//! The engine as the state machine of openraft.
+
+use std::fmt;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use futures_util::{Stream, TryStreamExt};
+use openraft::alias::{LogIdOf, SnapshotMetaOf, SnapshotOf, StoredMembershipOf};
+use openraft::storage::{EntryResponder, RaftStateMachine};
+use openraft::{EntryPayload, OptionalSend, RaftSnapshotBuilder};
+use serde::{Deserialize, Serialize};
+use tenure_core::engine::Effect;
+use tenure_core::time::Boottime;
+use tokio::sync::watch;
+
+use crate::clock::{ClusterClock, ClusterTime};
+use crate::disk::Images;
+use crate::machine::{Command, Digest, Image, Machine, Operation, Outcome};
+
+/// The address of a node, for its fellows.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Member {
+    /// `HOST:PORT`, where it listens to them.
+    pub address: String,
+}
+
+impl fmt::Display for Member {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.address)
+    }
+}
+
+openraft::declare_raft_types!(
+    /// The types of this cluster.
+    pub Types:
+        D = Command,
+        R = Outcome,
+        NodeId = u64,
+        Node = Member,
+);
+
+type Payload = EntryPayload<Command, u64, Member>;
+
+/// Consensus with this machine.
+pub(crate) type Raft = openraft::Raft<Types, StateMachine>;
+
+impl fmt::Display for Command {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let what = match &self.operation {
+            Operation::Found(_) => "found",
+            Operation::Request(_) => "request",
+            Operation::Tick => "tick",
+            Operation::Quarantine(_) => "quarantine",
+            Operation::Version(_) => "version",
+        };
+        write!(f, "{what} at {}", self.at.as_nanos())
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Outcome::Answer(_) => "answer",
+            Outcome::Done => "done",
+            Outcome::Refused => "refused",
+        })
+    }
+}
+
+/// Hears what comes of entries, in the order in which they are applied, on the thread that applies them.
+pub trait Listener: Send + Sync {
+    /// The effects of an entry, and the machine just after it.
+    fn applied(&self, effects: Vec<Effect>, machine: &Machine);
+
+    /// The machine is another one: what came between was not told.
+    fn replaced(&self);
+}
+
+/// The host's clock.
+pub type Clock = Arc<dyn Fn() -> Boottime + Send + Sync>;
+
+/// The machine of this node. Cheap to clone: all are the same one.
+#[derive(Clone)]
+pub struct StateMachine {
+    shared: Arc<Shared>,
+    images: Images,
+}
+
+struct Shared {
+    clock: Clock,
+    state: Mutex<State>,
+    /// The index of the latest entry that was applied.
+    applied: watch::Sender<u64>,
+    listener: Arc<dyn Listener>,
+}
+
+struct State {
+    machine: Machine,
+    time: ClusterClock,
+    last: Option<LogIdOf<Types>>,
+    members: StoredMembershipOf<Types>,
+}
+
+/// An image as it is kept and sent.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Snapshot {
+    pub(crate) meta: SnapshotMetaOf<Types>,
+    /// The cluster's time of its latest entry.
+    stamp: ClusterTime,
+    image: Option<Image>,
+}
+
+impl StateMachine {
+    /// A machine that has applied nothing. openraft gives it the last image of its folder, and what follows in
+    /// the log.
+    pub(crate) fn new(images: Images, clock: Clock, listener: Arc<dyn Listener>) -> StateMachine {
+        let time = ClusterClock::new(ClusterTime::default(), clock());
+        let (machine, members) = (Machine::default(), StoredMembershipOf::<Types>::default());
+        let state = Mutex::new(State { machine, time, last: None, members });
+        let shared = Shared { clock, state, applied: watch::Sender::new(0), listener };
+        StateMachine { shared: Arc::new(shared), images }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The cluster's time, as far as this node knows it.
+    pub(crate) fn now(&self) -> ClusterTime {
+        let now = (self.shared.clock)();
+        self.state().time.at(now)
+    }
+
+    /// Looks at the machine as it is now; `at` is the cluster's time.
+    pub(crate) fn look<T>(&self, look: impl FnOnce(&mut Machine, ClusterTime) -> T) -> T {
+        let now = (self.shared.clock)();
+        let mut state = self.state();
+        let at = state.time.at(now);
+        look(&mut state.machine, at)
+    }
+
+    /// Follows the index of the latest entry that was applied.
+    pub(crate) fn applied(&self) -> watch::Receiver<u64> {
+        self.shared.applied.subscribe()
+    }
+
+    /// The latest entry, and the fingerprint after it.
+    pub(crate) fn digest(&self) -> (u64, Digest) {
+        let state = self.state();
+        (state.last.as_ref().map_or(0, |last| last.index), state.machine.digest())
+    }
+
+    fn apply_one(&self, last: LogIdOf<Types>, payload: Payload) -> io::Result<Outcome> {
+        let now = (self.shared.clock)();
+        let mut state = self.state();
+        let outcome = match payload {
+            EntryPayload::Blank => Outcome::Done,
+            EntryPayload::Membership(members) => {
+                state.members = StoredMembershipOf::<Types>::new(Some(last), members);
+                Outcome::Done
+            }
+            EntryPayload::Normal(command) => {
+                state.time.hear(command.at, now);
+                // openraft stops the node at an error.
+                let (outcome, effects) = state.machine.apply(command).map_err(io::Error::other)?;
+                self.shared.listener.applied(effects, &state.machine);
+                outcome
+            }
+        };
+        state.last = Some(last);
+        Ok(outcome)
+    }
+
+    fn freeze(&self) -> Snapshot {
+        let now = (self.shared.clock)();
+        let state = self.state();
+        let meta = SnapshotMetaOf::<Types> {
+            last_log_id: state.last,
+            last_membership: state.members.clone(),
+        };
+        Snapshot { meta, stamp: state.time.at(now), image: state.machine.freeze() }
+    }
+}
+
+impl RaftStateMachine<Types> for StateMachine {
+    type SnapshotData = Vec<u8>;
+    type SnapshotBuilder = Builder;
+
+    async fn applied_state(
+        &mut self,
+    ) -> io::Result<(Option<LogIdOf<Types>>, StoredMembershipOf<Types>)> {
+        let state = self.state();
+        Ok((state.last, state.members.clone()))
+    }
+
+    async fn apply<S>(&mut self, mut entries: S) -> io::Result<()>
+    where
+        S: Stream<Item = io::Result<EntryResponder<Types>>> + Unpin + OptionalSend,
+    {
+        while let Some((entry, responder)) = entries.try_next().await? {
+            let index = entry.log_id.index;
+            let outcome = self.apply_one(entry.log_id, entry.payload)?;
+            self.shared.applied.send_replace(index);
+            if let Some(responder) = responder {
+                responder.send(outcome);
+            }
+        }
+        Ok(())
+    }
+
+    async fn get_snapshot_builder(&mut self) -> Builder {
+        Builder { snapshot: Some(self.freeze()), images: self.images.clone() }
+    }
+
+    async fn install_snapshot(
+        &mut self,
+        meta: &SnapshotMetaOf<Types>,
+        data: Vec<u8>,
+    ) -> io::Result<()> {
+        let snapshot: Snapshot = serde_json::from_slice(&data)?;
+        let machine = Machine::thaw(snapshot.image).map_err(io::Error::other)?;
+        self.images.keep(data).await?;
+        let now = (self.shared.clock)();
+        {
+            let mut state = self.state();
+            state.machine = machine;
+            state.time.hear(snapshot.stamp, now);
+            state.last = meta.last_log_id;
+            state.members = meta.last_membership.clone();
+            self.shared.listener.replaced();
+        }
+        let index = meta.last_log_id.as_ref().map_or(0, |last| last.index);
+        self.shared.applied.send_replace(index);
+        Ok(())
+    }
+
+    async fn get_current_snapshot(&mut self) -> io::Result<Option<SnapshotOf<Types, Vec<u8>>>> {
+        let Some(data) = self.images.kept().await? else { return Ok(None) };
+        /// Nothing but what says where it belongs.
+        #[derive(Deserialize)]
+        struct Head {
+            meta: SnapshotMetaOf<Types>,
+        }
+        let Head { meta } = serde_json::from_slice(&data)?;
+        Ok(Some(SnapshotOf::<Types, Vec<u8>> { meta, snapshot: data }))
+    }
+}
+
+/// Writes an image down, beside the machine that goes on.
+pub struct Builder {
+    snapshot: Option<Snapshot>,
+    images: Images,
+}
+
+impl RaftSnapshotBuilder<Types> for Builder {
+    type SnapshotData = Vec<u8>;
+
+    async fn build_snapshot(&mut self) -> io::Result<SnapshotOf<Types, Vec<u8>>> {
+        let built = || io::Error::other("an image is built once");
+        let snapshot = self.snapshot.take().ok_or_else(built)?;
+        let meta = snapshot.meta.clone();
+        let data = serde_json::to_vec(&snapshot)?;
+        drop(snapshot);
+        self.images.keep(data.clone()).await?;
+        Ok(SnapshotOf::<Types, Vec<u8>> { meta, snapshot: data })
+    }
+}

@@ -1,0 +1,206 @@
+//! Nodes in one process, over TCP, each with its own folder.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tempfile::TempDir;
+use tenure_cluster::machine::Machine;
+use tenure_cluster::node::{Node, Setup};
+use tenure_cluster::raft::Listener;
+use tenure_core::engine::{Effect, EngineSettings};
+use tenure_core::model::{
+    Answer, Beat, BeatAnswer, Change, Claim, ClaimAnswer, ClaimId, GoneReason, Owner, Request,
+    Resource, SessionId, Subject, Terms,
+};
+use tenure_wire::Kind;
+use tokio::net::TcpListener;
+use uuid::Uuid;
+
+const TTL: Duration = Duration::from_secs(5);
+
+#[derive(Default)]
+struct Heard(Mutex<Vec<ClaimId>>);
+
+impl Listener for Heard {
+    fn applied(&self, effects: Vec<Effect>, _: &Machine) {
+        let lost = effects.into_iter().filter_map(|effect| match effect {
+            Effect::Change(Change::Lost { claim, .. }) => Some(claim),
+            _ => None,
+        });
+        self.0.lock().unwrap().extend(lost);
+    }
+
+    fn replaced(&self) {}
+}
+
+struct Running {
+    node: Node,
+    address: String,
+    heard: Arc<Heard>,
+    folder: TempDir,
+}
+
+async fn start(id: u64, folder: TempDir) -> Running {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    start_at(id, folder, listener).await
+}
+
+async fn start_at(id: u64, folder: TempDir, listener: TcpListener) -> Running {
+    let address = listener.local_addr().unwrap().to_string();
+    let heard = Arc::<Heard>::default();
+    let path: &Path = folder.path();
+    let listens: Arc<dyn Listener> = heard.clone();
+    let clock = Arc::new(tenure_host::clock::now);
+    let node = Node::start(Setup { id, folder: path, listener, clock, listens }).await.unwrap();
+    Running { node, address, heard, folder }
+}
+
+async fn cluster(count: u64) -> Vec<Running> {
+    let mut nodes = Vec::new();
+    for id in 1..=count {
+        nodes.push(start(id, TempDir::new().unwrap()).await);
+    }
+    nodes[0].node.found(nodes[0].address.clone(), 1_000, EngineSettings::default()).await.unwrap();
+    for other in &nodes[1..] {
+        nodes[0].node.add(other.node.id(), other.address.clone()).await.unwrap();
+    }
+    nodes
+}
+
+fn resource() -> Resource {
+    Resource { tenant: "default".into(), kind: Kind::Leader, name: "role".into() }
+}
+
+fn claim(number: u128, enqueue: bool) -> Request {
+    let id = Uuid::from_u128(number);
+    Request::Claim(Claim {
+        id: ClaimId(id),
+        resource: resource(),
+        owner: Owner { session: SessionId(id), host: "here".into(), name: "program".into() },
+        ttl: TTL,
+        terms: Terms::Leader,
+        enqueue,
+    })
+}
+
+fn beat(number: u128) -> Request {
+    let subject = Subject::Claim { claim: ClaimId(Uuid::from_u128(number)), resource: resource() };
+    Request::Renew(vec![Beat { subject, ttl: TTL }])
+}
+
+fn release(number: u128) -> Request {
+    Request::Release { claim: ClaimId(Uuid::from_u128(number)), resource: resource() }
+}
+
+#[track_caller]
+fn token(answer: &Answer) -> u64 {
+    match answer {
+        Answer::Claim(ClaimAnswer::Held { token, .. }) => *token,
+        other => panic!("{other:?} is no grant"),
+    }
+}
+
+async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
+    let waited = async {
+        while !holds().await {
+            // Only a pause between two looks.
+            let _ =
+                tokio::time::timeout(Duration::from_millis(5), std::future::pending::<()>()).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), waited)
+        .await
+        .unwrap_or_else(|_| panic!("waited for {what}"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn three_nodes_hand_over_whoever_is_asked() {
+    let nodes = cluster(3).await;
+    let first = token(&nodes[1].node.ask(claim(1, false)).await.unwrap());
+    assert!(first > 1_000, "{first}");
+    let taken = nodes[2].node.ask(claim(2, false)).await.unwrap();
+    assert!(matches!(taken, Answer::Claim(ClaimAnswer::Contended { .. })), "{taken:?}");
+    let waits = nodes[2].node.ask(claim(3, true)).await.unwrap();
+    assert!(matches!(waits, Answer::Claim(ClaimAnswer::Waiting { position: 1, .. })), "{waits:?}");
+    assert_eq!(nodes[0].node.ask(release(1)).await.unwrap(), Answer::Released(true));
+    let second = token(&nodes[1].node.ask(claim(3, true)).await.unwrap());
+    assert!(second > first);
+    // A read at any node sees it.
+    for running in &nodes {
+        let Answer::Standing(standing) =
+            running.node.ask(Request::Inspect(resource())).await.unwrap()
+        else {
+            panic!("a standing");
+        };
+        assert_eq!((standing.holding, standing.holders[0].token), (1, second));
+    }
+    for running in &nodes {
+        running.node.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_runs_out_ends_on_all_nodes_and_they_stay_alike() {
+    let nodes = cluster(3).await;
+    token(&nodes[0].node.ask(claim(1, false)).await.unwrap());
+    nodes[1].node.ask(claim(2, true)).await.unwrap();
+    // The waiter beats, and the holder does not.
+    until("the waiter to have it", async || {
+        let answer = nodes[1].node.ask(beat(2)).await.unwrap();
+        matches!(&answer, Answer::Renew(beats) if matches!(beats[0], BeatAnswer::Held { .. }))
+    })
+    .await;
+    let gone = nodes[2].node.ask(beat(1)).await.unwrap();
+    assert_eq!(gone, Answer::Renew(vec![BeatAnswer::Gone(GoneReason::Expired)]));
+    for running in &nodes {
+        let lost = ClaimId(Uuid::from_u128(1));
+        until("each to hear of it", async || running.heard.0.lock().unwrap().contains(&lost)).await;
+    }
+    until("all to have applied the same", async || {
+        let views: Vec<_> = nodes.iter().map(|it| it.node.view()).collect();
+        views.iter().all(|view| (view.applied, view.digest) == (views[0].applied, views[0].digest))
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_that_stops_costs_no_hold_and_comes_back() {
+    let mut nodes = cluster(3).await;
+    let first = token(&nodes[0].node.ask(claim(1, false)).await.unwrap());
+    let leader = nodes[0].node.view().leader.unwrap();
+    let at = nodes.iter().position(|it| it.node.id() == leader).unwrap();
+    let stopped = nodes.remove(at);
+    stopped.node.stop().await;
+    // The holder beats through another node; nobody else is let in.
+    let beaten = nodes[0].node.ask(beat(1)).await.unwrap();
+    assert!(
+        matches!(&beaten, Answer::Renew(it) if matches!(it[0], BeatAnswer::Held { token, .. } if token == first))
+    );
+    let taken = nodes[1].node.ask(claim(2, false)).await.unwrap();
+    assert!(matches!(taken, Answer::Claim(ClaimAnswer::Contended { .. })), "{taken:?}");
+
+    let Running { folder, address, .. } = stopped;
+    let listener = async || TcpListener::bind(&address).await;
+    until("its port to be free", async || listener().await.is_ok()).await;
+    let again = start_at(leader, folder, listener().await.unwrap()).await;
+    assert_eq!(nodes[0].node.ask(release(1)).await.unwrap(), Answer::Released(true));
+    let next = token(&again.node.ask(claim(2, false)).await.unwrap());
+    assert!(next > first);
+    until("it to be as the others", async || {
+        let (one, other) = (again.node.view(), nodes[0].node.view());
+        (one.applied, one.digest) == (other.applied, other.digest)
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_a_majority_nothing_is_granted() {
+    let nodes = cluster(3).await;
+    for gone in &nodes[1..] {
+        gone.node.stop().await;
+    }
+    let refused = nodes[0].node.ask(claim(1, false)).await.unwrap_err();
+    assert!(refused.cause().contains("cluster"), "{refused:?}");
+}
