@@ -92,6 +92,7 @@ mod tests {
     fn the_status_is_one_line() {
         let health = |state, last_error: Option<&str>| Health {
             state,
+            behind: None,
             reach: None,
             last_error: last_error.map(str::to_owned),
             last_error_at: None,

@@ -30,6 +30,8 @@ pub use self::remote::{Outage, Reach};
 #[derive(Debug, Clone)]
 pub struct Health {
     pub state: UpstreamState,
+    /// The kind of the store behind a gateway, if that is down and the gateway is not.
+    pub behind: Option<String>,
     /// Since when it is reached, or not; `None` where there is nothing to reach.
     pub reach: Option<Reach>,
     pub last_error: Option<String>,

@@ -96,6 +96,9 @@ pub struct UpstreamStatus {
     pub kind: String,
     /// Its state.
     pub state: UpstreamState,
+    /// The kind of the store behind the gateway, if that is down and the gateway itself is reached.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub behind: Option<String>,
     /// Its address, without any secret; absent when it is in the agent itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,

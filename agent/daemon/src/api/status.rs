@@ -79,6 +79,7 @@ pub(super) async fn status(
         upstream: UpstreamStatus {
             kind: about.agent.upstream.clone(),
             state: probe.health.state,
+            behind: probe.health.behind,
             address: about.address.clone(),
             guarantee: about.agent.guarantee.clone(),
             since_ms: reach.map(|reach| ms(now.since(reach.since))),

@@ -137,6 +137,7 @@ mod tests {
     fn probe(state: UpstreamState, last_error: Option<&str>, holds: [[u64; 3]; 4]) -> Probe {
         let health = Health {
             state,
+            behind: None,
             reach: None,
             last_error: last_error.map(str::to_owned),
             last_error_at: None,

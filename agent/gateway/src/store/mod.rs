@@ -39,7 +39,11 @@ pub struct Thread {
 
 /// News for a principal from now on.
 #[derive(Debug)]
-pub struct Listener(broadcast::Receiver<Bytes>);
+pub struct Listener {
+    /// What everybody else was told before.
+    first: Option<Bytes>,
+    rest: broadcast::Receiver<Bytes>,
+}
 
 /// What the store's thread is asked.
 #[derive(Debug)]
@@ -278,7 +282,10 @@ impl Listener {
     ///
     /// When some were missed.
     pub async fn next(&mut self) -> Result<Option<Bytes>, Missed> {
-        match self.0.recv().await {
+        if let Some(first) = self.first.take() {
+            return Ok(Some(first));
+        }
+        match self.rest.recv().await {
             Ok(line) => Ok(Some(line)),
             Err(broadcast::error::RecvError::Lagged(_)) => Err(Missed),
             Err(broadcast::error::RecvError::Closed) => Ok(None),

@@ -36,7 +36,7 @@ impl Teller {
 
     /// One more stream of a principal.
     pub(super) fn open(&mut self, now: Boottime, mark: Mark) -> Listener {
-        Listener(self.streams.open(now, mark))
+        Listener { first: None, rest: self.streams.open(now, mark) }
     }
 
     pub(super) fn poll_timeout(&self) -> Option<Boottime> {

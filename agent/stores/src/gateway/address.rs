@@ -8,6 +8,7 @@ use std::time::Duration;
 use hyper::{StatusCode, header};
 use tenure_wire::{Check, Diagnosis};
 
+use super::behind::BehindGateway;
 use super::feed;
 use super::http::{Answered, CallError, Http, Turn};
 use super::join::OwnKey;
@@ -17,8 +18,8 @@ use super::session_plane::{self, Plane};
 use super::wire::{EXAMINE, HELLO, Hello, JOIN, PROTOCOL, Welcome};
 use crate::remote::stream::{self, Tls};
 use crate::remote::{
-    ConnectError, ConnectionHints, Connector, Dialed, Endpoint, Peer, Pump, Purpose, Server,
-    TlsFault,
+    Behind, ConnectError, ConnectionHints, Connector, Dialed, Endpoint, Peer, Pump, Purpose,
+    Server, TlsFault,
 };
 use crate::settings::secret::{self, Credentials, Secret};
 use crate::settings::tls::Trust;
@@ -52,6 +53,7 @@ pub struct Address {
     peer: Peer,
     scope: Arc<Scope>,
     plane: Arc<Plane>,
+    behind: Arc<BehindGateway>,
     /// What the gateway calls this agent.
     agent: String,
     host: Option<String>,
@@ -103,7 +105,8 @@ impl Address {
         // Agents that are called the same are taken for one by people, and by nobody else.
         let agent = format!("{:016x}", getrandom::u64().unwrap_or(0));
         let host = tenure_host::machine::host_name().ok();
-        Address { access, peer, scope: Arc::default(), plane: Arc::default(), agent, host }
+        let (scope, plane, behind) = (Arc::default(), Arc::default(), Arc::default());
+        Address { access, peer, scope, plane, behind, agent, host }
     }
 
     pub(super) fn timeout(&self) -> Duration {
@@ -181,13 +184,14 @@ impl Address {
             let looking = hints.map(|hints| self.look_on(http, hints));
             return Ok(((Face::SessionPlane, String::new()), looking));
         }
-        let Welcome { version, mark, .. } = self.welcomed(&answered)?;
+        let Welcome { version, mark, store, .. } = self.welcomed(&answered)?;
         let feed = match hints {
             None => None,
             Some(hints) => {
                 let response = http.turn().await.map_err(|error| self.lost(&error))?;
                 let scope = feed::Scoped { scope: Arc::clone(&self.scope), mark };
-                Some(feed::open(response, &self.peer, scope, hints).await?)
+                let behind = (store.kind, Arc::clone(&self.behind));
+                Some(feed::open(response, &self.peer, scope, behind, hints).await?)
             }
         };
         Ok(((Face::Agents(mark), version), feed))
@@ -355,6 +359,8 @@ impl Connector for Address {
 
     const STORE: &'static str = GATEWAY;
     const KIND: &'static str = "gateway";
+    // The gateway's own examination of a store that is away has to end before.
+    const LOOK_MAX: Duration = Duration::from_millis(4000);
 
     async fn connect(
         &self,
@@ -394,6 +400,10 @@ impl Connector for Address {
             return Err(ConnectError::lost(&self.peer, cause));
         }
         Ok(())
+    }
+
+    fn behind(&self) -> Option<Behind> {
+        self.behind.get()
     }
 
     async fn examine(&self, connection: Connection, checks: &mut Vec<Check>) {

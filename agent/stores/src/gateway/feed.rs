@@ -6,10 +6,12 @@ use std::time::Duration;
 use http_body_util::BodyExt;
 use hyper::StatusCode;
 use hyper::body::Incoming;
+use tenure_host::clock;
 use tenure_host::marks::{Stage, mark};
 use tokio::time::timeout;
 
 use super::address::refused;
+use super::behind::BehindGateway;
 use super::http::{Answered, CallError, Turn};
 use super::scope::{Mark, Scope};
 use super::wire::{CHANGES, NEWS_BYTES_MAX, News};
@@ -29,6 +31,7 @@ pub(super) async fn open(
     turn: Turn<'_>,
     peer: &Peer,
     scope: Scoped,
+    (kind, behind): (String, Arc<BehindGateway>),
     hints: ConnectionHints,
 ) -> Result<Pump, ConnectError> {
     let lost = |error: CallError| ConnectError::lost(peer, &error.to_string());
@@ -39,7 +42,13 @@ pub(super) async fn open(
     let peer = peer.clone();
     let mut body = response.into_body();
     Ok(Box::pin(async move {
-        let cause = read(&mut body, |news| hints.push(scope.hint(news))).await;
+        // Whatever was told of the store holds no longer than the stream.
+        let _told = Arc::clone(&behind).until_end();
+        let take = |news| match news {
+            News::Store(state) => behind.told(clock::now(), &kind, &state),
+            news => hints.push(scope.hint(news)),
+        };
+        let cause = read(&mut body, take).await;
         ConnectError::lost(&peer, &cause)
     }))
 }
@@ -106,7 +115,8 @@ impl Scoped {
                     }
                 }
             }
-            News::FeedLost | News::Reset => Hint::Everything,
+            // Nothing of this agent's changes with it.
+            News::FeedLost | News::Reset | News::Store(_) => Hint::Everything,
         }
     }
 }

@@ -4,6 +4,7 @@
 //! one call is on its way at a time. A backend with the session plane alone is spoken to in its own words.
 
 mod address;
+pub mod behind;
 mod feed;
 mod history;
 mod http;

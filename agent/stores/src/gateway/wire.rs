@@ -16,6 +16,7 @@ use tenure_core::model::{
 };
 use tenure_wire::Routes;
 
+use super::behind::StoreState;
 use super::history::{Changes, HistoryOf, sound};
 use super::scope::Mark;
 use crate::relay::Carried;
@@ -415,6 +416,8 @@ pub enum News {
     FeedLost,
     /// This stream could not take all news, and some were left out.
     Reset,
+    /// The store behind the gateway is away, or is back. Who does not know of this passes over it.
+    Store(StoreState),
 }
 
 impl News {

@@ -298,10 +298,7 @@ impl<B: Backend> Driver<B> {
 impl<B: Backend> Upstream for Driver<B> {
     fn health(&self) -> Health {
         let states = [&self.links.beats, &self.links.commands, &self.links.feed].map(Link::state);
-        let down = states.iter().find_map(|state| match state {
-            LinkState::Down { error } => Some(error.clone()),
-            LinkState::Connecting | LinkState::Up => None,
-        });
+        let down = states.iter().find_map(LinkState::error).cloned();
         let state = match states {
             [LinkState::Up, LinkState::Up, _] => UpstreamState::Up,
             _ if down.is_some() => UpstreamState::Down,
@@ -312,8 +309,18 @@ impl<B: Backend> Upstream for Driver<B> {
         let last_error = down
             .or_else(|| last.map(|(_, error)| error.clone()))
             .or_else(|| self.feed.refused.get());
-        let reach = Some(self.links.dialer.reach());
-        Health { state, reach, last_error, last_error_at, grants_nothing: None }
+        let mut health = Health {
+            state,
+            behind: None,
+            reach: Some(self.links.dialer.reach()),
+            last_error,
+            last_error_at,
+            grants_nothing: None,
+        };
+        if let Some(behind) = self.links.dialer.connector().behind() {
+            behind.show_in(&mut health);
+        }
+        health
     }
 
     fn examine(&self) -> Examination {
@@ -322,7 +329,9 @@ impl<B: Backend> Upstream for Driver<B> {
             (FeedPhase::Up, Some(refused)) => FeedState::Partial(refused),
             (FeedPhase::Down { .. } | FeedPhase::Starting, _) => FeedState::Down,
         };
-        examination(Arc::clone(&self.links.dialer), feed)
+        let down = [&self.links.beats, &self.links.commands].map(Link::state);
+        let known = down.iter().find_map(LinkState::error).cloned();
+        examination(Arc::clone(&self.links.dialer), known, feed)
     }
 
     fn shares_journal(&self) -> bool {

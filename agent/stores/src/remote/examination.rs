@@ -13,19 +13,24 @@ use crate::Examination;
 
 /// How long it may take to connect.
 const CONNECT_MAX: Duration = Duration::from_millis(2000);
-/// How long the store may be looked at, so that what was found until then is told: somebody waits.
-const LOOK_MAX: Duration = Duration::from_millis(2000);
+/// The same while it is known why no connection could be made a moment ago: somebody waits, and is told that.
+const CONNECT_AGAIN_MAX: Duration = Duration::from_millis(500);
 
 /// A check's name: stable, since programs look for it.
 fn name<D: Connector>(what: &str) -> String {
     format!("{}.{what}", D::KIND)
 }
 
-pub fn examination<D: Connector>(dialer: Arc<Dialer<D>>, feed: FeedState) -> Examination {
+/// `known` is why the store is away, if the agent knows it to be.
+pub fn examination<D: Connector>(
+    dialer: Arc<Dialer<D>>,
+    known: Option<String>,
+    feed: FeedState,
+) -> Examination {
     Box::pin(async move {
         // The connection ends with its link.
         let link = Link::open(Arc::clone(&dialer), Purpose::Examination);
-        match connect(&link).await {
+        match connect(&link, known).await {
             Ok(Connected { connection, server, .. }) => {
                 let detail = format!("connected to {}", server.place);
                 let mut checks = vec![Check::ok(&name::<D>("connection"), detail)];
@@ -38,20 +43,29 @@ pub fn examination<D: Connector>(dialer: Arc<Dialer<D>>, feed: FeedState) -> Exa
     })
 }
 
-async fn connect<C: Clone + Send + Sync + 'static>(link: &Link<C>) -> Result<Connected<C>, String> {
-    match timeout(CONNECT_MAX, link.ready()).await {
+async fn connect<C: Clone + Send + Sync + 'static>(
+    link: &Link<C>,
+    known: Option<String>,
+) -> Result<Connected<C>, String> {
+    let within = if known.is_some() { CONNECT_AGAIN_MAX } else { CONNECT_MAX };
+    match timeout(within, link.ready()).await {
         Ok(ready) => ready.map_err(|failure| failure.cause().to_owned()),
-        Err(_) => Err(format!("no connection within {} ms", CONNECT_MAX.as_millis())),
+        Err(_) => {
+            Err(known.unwrap_or_else(|| format!("no connection within {} ms", within.as_millis())))
+        }
     }
 }
 
 /// Looks at the store over that connection. Never fails: what cannot be found out is unknown.
 pub async fn examine<D: Connector>(connector: &D, connection: D::Connection) -> Vec<Check> {
     let mut checks = Vec::new();
-    if timeout(LOOK_MAX, connector.examine(connection, &mut checks)).await.is_err() {
+    if timeout(D::LOOK_MAX, connector.examine(connection, &mut checks)).await.is_err() {
         checks.push(Check::unknown(
             &name::<D>("rest"),
-            format!("the server was too slow to look further within {} ms", LOOK_MAX.as_millis()),
+            format!(
+                "the server was too slow to look further within {} ms",
+                D::LOOK_MAX.as_millis()
+            ),
             "see whether it is overloaded, and run this again",
         ));
     }

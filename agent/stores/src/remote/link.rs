@@ -3,6 +3,7 @@
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use tenure_core::model::Failure;
 use tenure_core::time::Boottime;
@@ -12,7 +13,7 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 
 use super::connect_error::ConnectError;
 use super::hints::{ConnectionHints, HintSink};
-use super::reach::Reach;
+use super::reach::{Behind, Reach};
 use super::reconnect::Reconnect;
 
 /// Calls of beats on their way at once. The server runs what it finds on a connection in one go: more
@@ -59,6 +60,8 @@ pub trait Connector: Send + Sync + 'static {
     const STORE: &'static str;
     /// The store's kind as the settings have it; names of checks start with it.
     const KIND: &'static str;
+    /// How long an examination may look, so that what was found until then is told: somebody waits.
+    const LOOK_MAX: Duration = Duration::from_millis(2000);
 
     /// Dials, signs in, and refuses a server that is unfit.
     ///
@@ -97,6 +100,12 @@ pub trait Connector: Send + Sync + 'static {
         _checks: &mut Vec<Check>,
     ) -> impl Future<Output = ()> + Send {
         async {}
+    }
+
+    /// The store behind the one that it connects to, as that one has told of it; `None` if there is none or
+    /// nothing was told.
+    fn behind(&self) -> Option<Behind> {
+        None
     }
 }
 
@@ -142,6 +151,16 @@ pub enum LinkState {
     Down {
         error: String,
     },
+}
+
+impl LinkState {
+    /// Why the last attempt failed, if it did.
+    pub(super) fn error(&self) -> Option<&String> {
+        match self {
+            LinkState::Down { error } => Some(error),
+            LinkState::Connecting | LinkState::Up => None,
+        }
+    }
 }
 
 /// A connection that calls can be made on.

@@ -35,7 +35,7 @@ pub use driver::Driver;
 pub use examination::{examination, examine};
 pub use hints::{ConnectionHints, Heard, Hint, HintSink, Hints, hints};
 pub use link::{Connected, Connector, Dialed, Dialer, Link, LinkState, Pump, Purpose, Server};
-pub use reach::{Outage, Reach};
+pub use reach::{Behind, Outage, Reach};
 pub use store_clock::StoreClock;
 pub use stream::{Endpoint, Tls};
 pub use token::greatest_token;

@@ -1,6 +1,9 @@
 //! PURE. Since when a store is reached, or not.
 
 use tenure_core::time::Boottime;
+use tenure_wire::UpstreamState;
+
+use crate::Health;
 
 /// The present, and the last time that it was otherwise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,14 +24,46 @@ pub struct Outage {
     pub ended: Boottime,
 }
 
+/// A store that another one stands before, as that one tells of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Behind {
+    /// Its kind, for people.
+    pub kind: String,
+    pub reach: Reach,
+    /// Why it is away.
+    pub error: Option<String>,
+}
+
+impl Behind {
+    /// Adds it to the health of what stands before it.
+    pub(super) fn show_in(self, health: &mut Health) {
+        if health.state != UpstreamState::Up {
+            return;
+        }
+        health.reach = health.reach.map(|reach| reach.through(self.reach));
+        if !self.reach.is_reached {
+            health.state = UpstreamState::Down;
+            health.last_error = self.error.or(health.last_error.take());
+            // It is the error of now.
+            health.last_error_at = None;
+            health.behind = Some(self.kind);
+        }
+    }
+}
+
 impl Reach {
     /// Nobody has reached it.
     pub(super) fn new(now: Boottime) -> Reach {
         Reach { since: now, is_reached: false, outage: None, has_been: false }
     }
 
+    /// It was reached until then.
+    pub(crate) fn lost(since: Boottime) -> Reach {
+        Reach { has_been: true, ..Reach::new(since) }
+    }
+
     /// It is reached from now on, or not.
-    pub(super) fn change(&mut self, now: Boottime, is_reached: bool) {
+    pub(crate) fn change(&mut self, now: Boottime, is_reached: bool) {
         if self.is_reached == is_reached {
             return;
         }
@@ -38,6 +73,23 @@ impl Reach {
         self.has_been |= is_reached;
         self.is_reached = is_reached;
         self.since = now;
+    }
+
+    /// Of something that is reached through something else: it is away while either is.
+    pub(super) fn through(self, other: Reach) -> Reach {
+        let since = match (self.is_reached, other.is_reached) {
+            (true, false) => other.since,
+            (false, true) => self.since,
+            (true, true) => self.since.max(other.since),
+            (false, false) => self.since.min(other.since),
+        };
+        let outages = [self.outage, other.outage].into_iter().flatten();
+        Reach {
+            since,
+            is_reached: self.is_reached && other.is_reached,
+            outage: outages.max_by_key(|outage| outage.ended),
+            has_been: self.has_been && other.has_been,
+        }
     }
 }
 
@@ -58,5 +110,26 @@ mod tests {
         reach.change(at(22), true);
         assert_eq!(reach.outage, Some(Outage { began: at(10), ended: at(22) }));
         assert_eq!(reach.since, at(22));
+    }
+
+    #[test]
+    fn what_is_reached_through_another_is_away_while_either_is() {
+        let at = |s: u64| Boottime::from_nanos(s * 1_000_000_000);
+        let reach = |changes: &[(u64, bool)]| {
+            let mut reach = Reach::new(at(0));
+            changes.iter().for_each(|(s, is_reached)| reach.change(at(*s), *is_reached));
+            reach
+        };
+        let near = reach(&[(1, true), (2, false), (3, true)]);
+        let far = reach(&[(4, true), (7, false)]);
+        let both = near.through(far);
+        assert_eq!((both.since, both.is_reached), (at(7), false));
+        assert_eq!(far.through(near), both);
+        let back = reach(&[(4, true), (7, false), (9, true)]);
+        let both = near.through(back);
+        assert_eq!((both.since, both.is_reached), (at(9), true));
+        assert_eq!(both.outage, Some(Outage { began: at(7), ended: at(9) }));
+        let away = reach(&[(4, true), (5, false)]);
+        assert_eq!(away.through(far).since, at(5));
     }
 }

@@ -4,6 +4,7 @@ mod host;
 mod latency;
 
 use std::fmt::Write;
+use std::time::Duration;
 
 use tenure::client::{CallError, Client};
 use tenure::page::{Page, boottime_ns};
@@ -16,7 +17,7 @@ use super::status::{lateness, upstream_look, word};
 use super::table::{Look, visible};
 use crate::args::DoctorArgs;
 use crate::exit;
-use crate::failure::Failure;
+use crate::failure::{Failure, brief};
 use crate::output::{coloured, print, print_json};
 
 /// Beats later than this endanger short holds: the agent promises to be this punctual while the
@@ -129,6 +130,9 @@ fn ready(answer: Result<(), CallError>) -> Check {
 }
 
 fn upstream(upstream: &UpstreamStatus) -> Check {
+    if let Some(store) = &upstream.behind {
+        return behind(upstream, store);
+    }
     let mut detail = format!("{} {}", upstream.kind, upstream_look(upstream.state).0);
     if let Some(address) = &upstream.address {
         let _infallible = write!(detail, " at {address}");
@@ -160,6 +164,18 @@ fn upstream(upstream: &UpstreamStatus) -> Check {
             Check::failure("upstream", detail, remedy)
         }
     }
+}
+
+/// A gateway that is reached, and its store is not.
+fn behind(upstream: &UpstreamStatus, store: &str) -> Check {
+    let at = upstream.address.as_ref().map(|address| format!(" at {address}"));
+    let since = upstream.since_ms.map(|ms| format!(" for {}", brief(Duration::from_millis(ms))));
+    let (at, since) = (at.unwrap_or_default(), since.unwrap_or_default());
+    let error = upstream.last_error.as_ref().map(|error| format!(": {error}")).unwrap_or_default();
+    let detail = format!("the gateway{at} answers, its store ({store}) is down{since}{error}");
+    let remedy = "mend that where the gateway runs, and see its log; this agent and the gateway go on trying, \
+                  and holds stay valid until their valid-until";
+    Check::failure("upstream", detail, remedy)
 }
 
 /// The agent's examination of its upstream, or why it did not look.
@@ -310,6 +326,15 @@ unknown  page            gone
         );
         let remedy = check.remedy.expect("a way out");
         assert!(remedy.starts_with("check that redis://db-1:6379/0 can be reached"), "{remedy}");
+        status.address = Some("http://gw:8740".to_owned());
+        (status.behind, status.since_ms) = (Some("redis".to_owned()), Some(12_000));
+        let check = upstream(&status);
+        assert_eq!(
+            check.detail,
+            "the gateway at http://gw:8740 answers, its store (redis) is down for 12s: connection refused"
+        );
+        let remedy = check.remedy.expect("a way out");
+        assert!(remedy.starts_with("mend that where the gateway runs"), "{remedy}");
     }
 
     #[test]

@@ -55,10 +55,19 @@ fn is_up(upstream: &UpstreamStatus) -> Result<(), Failure> {
     }
     let since = upstream.since_ms.map(|ms| format!(" for {}", brief(Duration::from_millis(ms))));
     let line = format!(
-        "status: the upstream is down{}: nothing is granted, and what is held runs out; see `tenure doctor`",
+        "status: {} is down{}: nothing is granted, and what is held runs out; see `tenure doctor`",
+        what_is_down(upstream),
         since.unwrap_or_default()
     );
     Err(Failure::new(exit::REFUSED, line))
+}
+
+/// The gateway's store is a matter of whoever runs the gateway.
+fn what_is_down(upstream: &UpstreamStatus) -> String {
+    match &upstream.behind {
+        Some(kind) => format!("the gateway's store ({})", visible(kind)),
+        None => "the upstream".to_owned(),
+    }
 }
 
 pub(super) fn upstream_look(state: UpstreamState) -> (&'static str, Look) {
@@ -87,14 +96,12 @@ fn render(status: &Status, choice: &Choice<'_>, screen: Screen) -> String {
     ));
     let (word, look) = upstream_look(upstream.state);
     let at = upstream.address.as_ref().map(|address| format!(" at {}", visible(address)));
-    line(format!(
-        "upstream  {} {}{}{}, {}",
-        upstream.kind,
-        look.paint(word, coloured),
-        since(upstream),
-        at.unwrap_or_default(),
-        upstream.guarantee
-    ));
+    let state = format!("{}{}", look.paint(word, coloured), since(upstream));
+    let (kind, at) = (&upstream.kind, at.unwrap_or_default());
+    line(match &upstream.behind {
+        None => format!("upstream  {kind} {state}{at}, {}", upstream.guarantee),
+        Some(store) => format!("upstream  {kind} up{at}, its store ({}) {state}", visible(store)),
+    });
     if let Some(error) = &upstream.last_error {
         let ago =
             upstream.last_error_ms.map(|ms| format!(", {} ago", brief(Duration::from_millis(ms))));
@@ -160,6 +167,26 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn a_gateway_without_its_store_is_not_called_up() {
+        let status: Status = serde_json::from_value(json!({
+            "agent": {"version": "0.1.0", "pid": 7, "host_id": "h", "host": "web-1",
+                "boot_id": uuid::Uuid::nil(), "uptime_ms": 1, "sessions": 0, "holds": 0,
+                "waiters": 0},
+            "upstream": {"kind": "gateway", "state": "down", "behind": "redis", "guarantee": "g",
+                "address": "http://gw:8740", "since_ms": 12_000, "last_error": "refused",
+                "beat_lateness": {"beats": 0, "max_us": 0, "p50_us": 0, "p999_us": 0}},
+            "sessions": []
+        }))
+        .expect("a status");
+        let shown = render(&status, &Choice::default(), Screen::default());
+        let line = "\nupstream  gateway up at http://gw:8740, its store (redis) down for 12s\n";
+        assert!(shown.contains(line), "{shown}");
+        let failure = is_up(&status.upstream).expect_err("scripts go by it");
+        let line = "status: the gateway's store (redis) is down for 12s: nothing is granted";
+        assert!(failure.line.starts_with(line), "{}", failure.line);
+    }
 
     #[test]
     fn a_status_is_readable() {

@@ -258,6 +258,7 @@ async fn beat(mut inbox: Inbox, notes: mpsc::UnboundedSender<Noted>, beats: Arc<
             Message::Probe(reply) => {
                 let health = Health {
                     state: UpstreamState::Down,
+                    behind: None,
                     reach: None,
                     last_error: Some("refused".into()),
                     last_error_at: None,

@@ -6,6 +6,7 @@
 use serde_json::Value;
 
 use super::*;
+use crate::gateway::behind::StoreState;
 use crate::gateway::wire::Hello;
 use crate::relay::Carried;
 
@@ -126,4 +127,16 @@ fn a_grant_that_news_carry_is_left_out_or_ignored_by_the_version_before() {
     let said_before = News::Granted { claim, grant: None }.line().unwrap();
     let recorded = "news ".to_owned() + std::str::from_utf8(&said_before[6..]).unwrap().trim_end();
     assert!(RECORDED.lines().any(|line| line == recorded), "{recorded}");
+}
+
+#[test]
+fn the_version_before_passes_over_what_is_told_of_the_store() {
+    let state = StoreState { is_down: true, since_ms: 7, error: Some("refused".to_owned()) };
+    let news = News::Store(state);
+    let line = news.line().unwrap();
+    let recorded = "data: {\"store\":{\"is_down\":true,\"since_ms\":7,\"error\":\"refused\"}}";
+    assert_eq!(line.trim_ascii_end(), recorded.as_bytes());
+    assert_eq!(News::read(recorded.as_bytes()), Some(news));
+    let less = b"data: {\"store\":{\"is_down\":false}}";
+    assert_eq!(News::read(less), Some(News::Store(StoreState::default())));
 }

@@ -1,0 +1,108 @@
+//! The store behind a gateway, as that one tells of it.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tenure_core::time::Boottime;
+use tenure_wire::UpstreamState;
+
+use crate::Health;
+use crate::remote::{Behind, Reach};
+
+/// Most characters of an error that are told and kept.
+const ERROR_CHARS_MAX: usize = 1000;
+
+/// The store behind a gateway is away, or is back.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoreState {
+    pub is_down: bool,
+    /// For how long that has been so, ms.
+    #[serde(default)]
+    pub since_ms: u64,
+    /// Why it is away.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+impl StoreState {
+    /// The state that a store's health shows.
+    pub fn of(health: &Health, now: Boottime) -> StoreState {
+        let is_down = health.state == UpstreamState::Down;
+        let since = health.reach.map_or(Duration::ZERO, |reach| now.since(reach.since));
+        let since_ms = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
+        let error = health.last_error.as_deref().filter(|_| is_down);
+        StoreState { is_down, since_ms, error: error.map(short) }
+    }
+
+    /// True if there is nothing to tell to somebody who was told the other.
+    pub fn says_the_same(&self, other: &StoreState) -> bool {
+        (self.is_down, &self.error) == (other.is_down, &other.error)
+    }
+}
+
+fn short(error: &str) -> String {
+    error.chars().take(ERROR_CHARS_MAX).collect()
+}
+
+/// What a gateway told this agent, as long as the stream lasts on which it did.
+#[derive(Debug, Default)]
+pub(super) struct BehindGateway(Mutex<Option<Behind>>);
+
+/// Forgets what was told when it is dropped.
+pub(super) struct UntilEnd(Arc<BehindGateway>);
+
+impl Drop for UntilEnd {
+    fn drop(&mut self) {
+        *self.0.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+}
+
+impl BehindGateway {
+    /// What was told holds as long as this is kept.
+    pub(super) fn until_end(self: Arc<Self>) -> UntilEnd {
+        UntilEnd(self)
+    }
+
+    /// Takes the word of a gateway with a store of this kind.
+    pub(super) fn told(&self, now: Boottime, kind: &str, state: &StoreState) {
+        let StoreState { is_down, since_ms, error } = state;
+        let since = now.before(Duration::from_millis(*since_ms));
+        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = told.as_ref().map(|told| told.reach);
+        let mut reach = before.unwrap_or_else(|| Reach::lost(since));
+        reach.change(since, !is_down);
+        *told = Some(Behind { kind: short(kind), reach, error: error.as_deref().map(short) });
+    }
+
+    pub(super) fn get(&self) -> Option<Behind> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_away_since_the_gateway_says_so_until_the_stream_ends() {
+        let at = |s: u64| Boottime::from_nanos(s * 1_000_000_000);
+        let behind = Arc::new(BehindGateway::default());
+        let tell = |s, is_down, since_ms, error: &str| {
+            let state = StoreState { is_down, since_ms, error: Some(error.to_owned()) };
+            behind.told(at(s), "redis", &state);
+            behind.get().expect("it was told")
+        };
+        assert_eq!(behind.get(), None);
+        let stream = Arc::clone(&behind).until_end();
+        let told = tell(110, true, 2000, &"x".repeat(ERROR_CHARS_MAX + 1));
+        assert_eq!(told.error.map(|error| error.len()), Some(ERROR_CHARS_MAX));
+        let told = tell(111, true, 2000, "refused");
+        assert_eq!((told.reach.is_reached, told.reach.since), (false, at(108)));
+        assert_eq!(told.error.as_deref(), Some("refused"));
+        let outage = tell(120, false, 1000, "").reach.outage.expect("it was away");
+        assert_eq!((outage.began, outage.ended), (at(108), at(119)));
+        drop(stream);
+        assert_eq!(behind.get(), None, "nobody says so any more");
+    }
+}
