@@ -24,6 +24,10 @@ pub const SHOWN_FOR: Duration = Duration::from_secs(600);
 pub const SHOWN_TEXT_MAX: usize = 128;
 /// Longest list of tenants that is told.
 const TENANTS_MAX: usize = 64;
+/// Most that is believed of an agent's sessions, holds and waiters.
+const COUNT_MAX: u64 = 10_000_000;
+/// Longest time that is believed, ms: a hundred years.
+const UP_MAX_MS: u64 = 100 * 365 * 24 * 3600 * 1000;
 /// Longest JSON that is read, bytes.
 const FACTS_BYTES_MAX: usize = 16 * 1024;
 
@@ -79,6 +83,11 @@ impl AgentFacts {
         let text = Some(text).filter(|text| text.len() <= FACTS_BYTES_MAX)?;
         let mut facts: AgentFacts = serde_json::from_str(text).ok()?;
         facts.version = short(&facts.version);
+        facts.up_ms = facts.up_ms.min(UP_MAX_MS);
+        facts.shown_for_ms = facts.shown_for_ms.min(SHOWN_FOR.as_millis() as u64);
+        for count in [&mut facts.sessions, &mut facts.held, &mut facts.waiting] {
+            *count = (*count).min(COUNT_MAX);
+        }
         facts.principal = facts.principal.as_deref().map(short);
         if let Some(tenants) = &mut facts.tenants {
             tenants.truncate(TENANTS_MAX);
@@ -160,11 +169,24 @@ mod tests {
         let tenants = vec!["t\u{7}".into(); TENANTS_MAX + 1];
         let version = "\u{1b}[31m".repeat(SHOWN_TEXT_MAX).into();
         let principal = Some("p\r".into());
-        let facts =
-            AgentFacts { version, principal, tenants: Some(tenants), ..AgentFacts::default() };
+        let most = u64::MAX;
+        let facts = AgentFacts {
+            version,
+            principal,
+            tenants: Some(tenants),
+            up_ms: most,
+            shown_for_ms: most,
+            sessions: most,
+            held: most,
+            waiting: most,
+        };
         let seen = AgentSeen::of(&member(&facts.text(), None)).unwrap();
         assert_eq!((&*seen.agent, seen.host.len()), ("[2Jid", SHOWN_TEXT_MAX));
         assert_eq!(seen.facts.version.len(), SHOWN_TEXT_MAX);
+        assert!(seen.ago <= SHOWN_FOR, "{:?}", seen.ago);
+        let AgentFacts { up_ms, sessions, held, waiting, .. } = seen.facts;
+        assert_eq!((up_ms, sessions), (UP_MAX_MS, COUNT_MAX));
+        assert_eq!((held, waiting), (COUNT_MAX, COUNT_MAX));
         assert_eq!(seen.facts.principal.as_deref(), Some("p"));
         assert_eq!(seen.facts.tenants, Some(vec!["t".into(); TENANTS_MAX]));
     }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use tenure_wire::steers_terminal;
 use tracing::field::Field;
 use tracing_subscriber::field::MakeExt;
 use tracing_subscriber::fmt::FormatFields;
@@ -47,7 +48,7 @@ fn is_quoted(text: &str) -> bool {
 
 fn plain(writer: &mut Writer<'_>, text: &str) -> fmt::Result {
     for c in text.chars() {
-        if c.is_control() {
+        if steers_terminal(c) {
             write!(writer, "{}", c.escape_default())?;
         } else {
             writer.write_char(c)?;
@@ -85,10 +86,10 @@ mod tests {
         let layer = fmt::layer().with_writer(out).without_time();
         let layer = layer.with_target(false).with_ansi(false).fmt_fields(fields());
         tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), || {
-            info!(name = %"a\nINFO forged\r\x1b[2J\u{9b}", debug = ?"b\nc", pid = 7, "said\nmore");
+            info!(name = %"a\nINFO forged\r\x1b[2J\u{9b}\u{202e}\u{2066}", debug = ?"b\nc", pid = 7, "said\nmore");
         });
         let text = std::fs::read_to_string(file.path()).unwrap();
-        let line = r#" INFO said\nmore name="a\nINFO forged\r\u{1b}[2J\u{9b}" debug="b\nc" pid=7"#;
+        let line = r#" INFO said\nmore name="a\nINFO forged\r\u{1b}[2J\u{9b}\u{202e}\u{2066}" debug="b\nc" pid=7"#;
         assert_eq!(text, format!("{line}\n"));
     }
 }
