@@ -66,7 +66,7 @@ fn behind_a_gateway_the_store_is_told_to_be_away_and_not_slow() {
     // An agent that comes later is told, too.
     let late = start_agent(1, &gateway.url(), "");
     until("the other to be told", || late.http().status().upstream.state == UpstreamState::Down);
-    // Of a gateway that is gone itself nobody says what its store does.
+    // Nobody knows the store of a gateway that is gone itself.
     gateway.kill();
     until("the gateway to be missed", || {
         let upstream = agent.http().status().upstream;

@@ -72,6 +72,9 @@ pub struct LatencyStatus {
     pub p50_us: u64,
     /// 99 of 100 of them took at most this long, µs, rounded up by a quarter at most.
     pub p99_us: u64,
+    /// The same of a single minute: at least three of the ten minutes had a p99 of this or more, µs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub p99_often_us: Option<u64>,
     /// The slowest one, µs.
     pub max_us: u64,
     /// How long ago that one came, ms.

@@ -9,6 +9,8 @@ use super::lateness::Lateness;
 
 /// Minutes that the figures speak of: those that are over, and the present one.
 const MINUTES: usize = 10;
+/// Slowness of so many minutes is no single event.
+const OFTEN: usize = 3;
 const MINUTE_NS: u64 = 60_000_000_000;
 /// Buckets of a minute: four between a time and twice that. The last has all above half an hour.
 const BUCKETS: usize = 124;
@@ -72,23 +74,33 @@ impl Latency {
         let answers: u64 = counts.iter().sum();
         let worst_us = micros(worst);
         // Nothing took longer than the worst, wherever its bucket ends.
-        let quantile = |percent: u64| {
-            let rank = (answers * percent).div_ceil(100);
-            let mut seen = 0;
-            let found = counts.iter().position(|count| {
-                seen += count;
-                seen >= rank
-            });
-            found.map_or(worst_us, end_us).min(worst_us)
-        };
+        let all = |percent| quantile(&counts, percent).map_or(worst_us, |us| us.min(worst_us));
+        let by_minute = recent.iter().filter_map(|minute| {
+            let counts = minute.counts.map(u64::from);
+            quantile(&counts, 99).map(|us| us.min(micros(minute.worst.0)))
+        });
+        let mut by_minute: Vec<u64> = by_minute.collect();
+        by_minute.sort_unstable_by_key(|us| std::cmp::Reverse(*us));
         Some(LatencyStatus {
             answers,
-            p50_us: quantile(50),
-            p99_us: quantile(99),
+            p50_us: all(50),
+            p99_us: all(99),
+            p99_often_us: Some(by_minute.get(OFTEN - 1).copied().unwrap_or(0)),
             max_us: worst_us,
             max_ago_ms: u64::try_from(now.since(at).as_millis()).unwrap_or(u64::MAX),
         })
     }
+}
+
+/// The end of the bucket that so many of a hundred answers are in or below; `None` where there are none.
+fn quantile(counts: &[u64], percent: u64) -> Option<u64> {
+    let rank = (counts.iter().sum::<u64>() * percent).div_ceil(100).max(1);
+    let mut seen = 0;
+    let found = counts.iter().position(|count| {
+        seen += count;
+        seen >= rank
+    });
+    found.map(end_us)
 }
 
 fn micros(duration: Duration) -> u64 {
@@ -147,6 +159,23 @@ mod tests {
         // To a quarter.
         assert!((1000..1250).contains(&status.p50_us), "{status:?}");
         assert!((1000..1250).contains(&status.p99_us), "{status:?}");
+    }
+
+    #[test]
+    fn what_is_slow_in_three_minutes_is_slow_often() {
+        let mut latency = Latency::default();
+        for number in 100..110 {
+            for answer in 0..100 {
+                let slow = answer < 2 && (103..105).contains(&number);
+                latency.note(minute(number), Duration::from_millis(if slow { 300 } else { 1 }));
+            }
+        }
+        let often = |latency: &Latency| latency.status(minute(109)).unwrap().p99_often_us.unwrap();
+        assert!(often(&latency) < 1250, "{}", often(&latency));
+        for _ in 0..2 {
+            latency.note(minute(107), Duration::from_millis(300));
+        }
+        assert_eq!(often(&latency), 300_000);
     }
 
     #[test]

@@ -40,7 +40,7 @@ pub struct Thread {
 /// News for a principal from now on.
 #[derive(Debug)]
 pub struct Listener {
-    /// What everybody else was told before.
+    /// The last word to everybody else.
     first: Option<Bytes>,
     rest: broadcast::Receiver<Bytes>,
 }

@@ -1,8 +1,12 @@
 //! News, on their way to streams: those here, and those at the gateways that share the store.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use tenure_core::time::Boottime;
+use tenure_stores::Health;
+use tenure_stores::gateway::behind::StoreState;
 use tenure_stores::gateway::scope::Mark;
 use tenure_stores::gateway::wire::News;
 use tenure_stores::relay::{Relay, Told, What};
@@ -11,6 +15,9 @@ use super::Listener;
 use super::addressees::To;
 use super::once::Once;
 use super::streams::Streams;
+
+/// The pace of looks at the store for those who have a stream.
+const STATE_EVERY: Duration = Duration::from_secs(1);
 
 /// News for a principal, from one gateway to all. Later versions may have more of it.
 #[derive(Debug, Serialize, Deserialize)]
@@ -27,20 +34,43 @@ pub(super) struct Teller {
     own: u64,
     streams: Streams,
     once: Once,
+    /// The last word to streams about the store.
+    state: StoreState,
+    /// The time to look whether that is so still.
+    state_due: Boottime,
 }
 
 impl Teller {
     pub(super) fn new() -> Result<Teller, getrandom::Error> {
-        Ok(Teller { own: getrandom::u64()?, streams: Streams::default(), once: Once::default() })
+        let (streams, once, state) = (Streams::default(), Once::default(), StoreState::default());
+        Ok(Teller { own: getrandom::u64()?, streams, once, state, state_due: Boottime::ZERO })
     }
 
     /// One more stream of a principal.
     pub(super) fn open(&mut self, now: Boottime, mark: Mark) -> Listener {
-        Listener { first: None, rest: self.streams.open(now, mark) }
+        let first = self.state.is_down.then(|| News::Store(self.state.clone()).line().ok());
+        Listener { first: first.flatten().map(Bytes::from), rest: self.streams.open(now, mark) }
     }
 
     pub(super) fn poll_timeout(&self) -> Option<Boottime> {
-        self.streams.poll_timeout()
+        self.streams.poll_timeout().map(|sweep_at| sweep_at.min(self.state_due))
+    }
+
+    /// True if it is time to look how the store does: each second, and always while it is away.
+    pub(super) fn state_is_due(&self, now: Boottime) -> bool {
+        self.state_due <= now || self.state.is_down
+    }
+
+    /// Tells streams that the store has gone away or come back: agents that ask for nothing would not know.
+    pub(super) fn tell_state(&mut self, now: Boottime, health: &Health) {
+        self.state_due = now + STATE_EVERY;
+        let state = StoreState::of(health, now);
+        if !state.says_the_same(&self.state)
+            && let Ok(line) = News::Store(state.clone()).line()
+        {
+            self.streams.tell_everybody(&line.into());
+        }
+        self.state = state;
     }
 
     /// The principals whose last stream has ended.

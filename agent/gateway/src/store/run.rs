@@ -8,13 +8,11 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use bytes::Bytes;
 use tenure_core::model::{
     Answer, CallId, Change, ClaimAnswer, ClaimId, Failure, GoneReason, GrantHint, Request, Resource,
 };
 use tenure_core::time::Boottime;
 use tenure_host::timer::Timer;
-use tenure_stores::gateway::behind::StoreState;
 use tenure_stores::gateway::scope::Mark;
 use tenure_stores::gateway::wire::News;
 use tenure_stores::journal::{Journal, LiveRows, Notice};
@@ -34,8 +32,6 @@ const UNDER_WAY_MAX: usize = 16_384;
 const MESSAGES_PER_TURN: usize = 256;
 /// Reports taken in a turn, at most.
 const REPORTS_PER_TURN: usize = 1024;
-/// How often it is looked how the store does, for those who have a stream.
-const STATE_EVERY: Duration = Duration::from_secs(1);
 /// How long an end waits for answers.
 const STOP_PATIENCE: Duration = Duration::from_millis(4500);
 
@@ -55,10 +51,6 @@ pub(super) struct Run {
     replies: HashMap<CallId, Awaited>,
     calls: u64,
     woken: Woken,
-    /// What streams were told of the store.
-    state: StoreState,
-    /// When to look whether that is so still.
-    state_due: Boottime,
     /// Who is told of what nobody asked for.
     observer: Option<Box<dyn Observer>>,
     /// Nobody can ask, or it was told to end.
@@ -117,8 +109,6 @@ impl Run {
             replies: HashMap::new(),
             calls: 0,
             woken: Woken::default(),
-            state: StoreState::default(),
-            state_due: Boottime::ZERO,
             observer: None,
             stop_by: None,
         })
@@ -145,8 +135,7 @@ impl Run {
     async fn wait(&mut self) {
         let journal = self.journal.borrow().poll_timeout();
         let teller = self.teller.poll_timeout();
-        let state = teller.map(|_| self.state_due);
-        let due = [self.store.poll_timeout(), journal, teller, state, self.stop_by];
+        let due = [self.store.poll_timeout(), journal, teller, self.stop_by];
         self.timer.set(due.into_iter().flatten().min());
         poll_fn(|context| {
             let fired = self.timer.poll_fired(context).is_ready();
@@ -192,25 +181,12 @@ impl Run {
         }
         tell(self.journal.borrow_mut().secure(now));
         self.give(now, outcome);
-        self.tell_state(now);
+        if self.teller.state_is_due(now) {
+            self.teller.tell_state(now, &self.store.health());
+        }
         let rows = LiveRows::of_store(&*self.store);
         let notice = self.journal.borrow_mut().tend(now, &rows);
         tell(notice);
-    }
-
-    /// Tells streams when the store goes away, soon, and when it comes back, at once: agents that ask for nothing
-    /// would not know.
-    fn tell_state(&mut self, now: Boottime) {
-        if now < self.state_due && !self.state.is_down {
-            return;
-        }
-        self.state_due = now + STATE_EVERY;
-        let state = StoreState::of(&self.store.health(), now);
-        if !state.says_the_same(&self.state) {
-            let news = News::Store(state.clone());
-            self.teller.tell(now, self.addressees.of(now, &news), &news, None);
-        }
-        self.state = state;
     }
 
     /// The messages of a turn. None is taken after the order to end.
@@ -260,11 +236,7 @@ impl Run {
                 self.store.submit(now, call, *request);
             }
             Message::Listen(mark, reply) => {
-                let mut listener = self.teller.open(now, mark);
-                if self.state.is_down {
-                    let state = StoreState::of(&self.store.health(), now);
-                    listener.first = News::Store(state).line().ok().map(Bytes::from);
-                }
+                let listener = self.teller.open(now, mark);
                 if self.store.as_relay().is_none() {
                     // Whoever asked may have gone.
                     return drop(reply.send(listener));

@@ -13,6 +13,13 @@ use crate::remote::{Behind, Reach};
 /// Most characters of an error that are told and kept.
 const ERROR_CHARS_MAX: usize = 1000;
 
+/// The store behind a gateway.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoreInfo {
+    pub kind: String,
+    pub guarantee: String,
+}
+
 /// The store behind a gateway is away, or is back.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoreState {
@@ -20,7 +27,7 @@ pub struct StoreState {
     /// For how long that has been so, ms.
     #[serde(default)]
     pub since_ms: u64,
-    /// Why it is away.
+    /// The reason for its being away.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
@@ -45,7 +52,7 @@ fn short(error: &str) -> String {
     error.chars().take(ERROR_CHARS_MAX).collect()
 }
 
-/// What a gateway told this agent, as long as the stream lasts on which it did.
+/// A gateway's word to this agent, as long as the stream lasts on which it came.
 #[derive(Debug, Default)]
 pub(super) struct BehindGateway(Mutex<Option<Behind>>);
 
@@ -59,7 +66,7 @@ impl Drop for UntilEnd {
 }
 
 impl BehindGateway {
-    /// What was told holds as long as this is kept.
+    /// A word holds as long as this is kept.
     pub(super) fn until_end(self: Arc<Self>) -> UntilEnd {
         UntilEnd(self)
     }

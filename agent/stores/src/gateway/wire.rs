@@ -16,7 +16,7 @@ use tenure_core::model::{
 };
 use tenure_wire::Routes;
 
-use super::behind::StoreState;
+pub use super::behind::{StoreInfo, StoreState};
 use super::history::{Changes, HistoryOf, sound};
 use super::scope::Mark;
 use crate::relay::Carried;
@@ -72,13 +72,6 @@ pub struct Welcome {
     pub store: StoreInfo,
     /// The ids of all sessions and claims of this caller end with it.
     pub mark: Mark,
-}
-
-/// The store behind a gateway.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct StoreInfo {
-    pub kind: String,
-    pub guarantee: String,
 }
 
 /// The operations, each with an endpoint of its own.

@@ -13,7 +13,7 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 
 use super::connect_error::ConnectError;
 use super::hints::{ConnectionHints, HintSink};
-use super::reach::{Behind, Reach};
+use super::reach::{Behind, Reach, ReachOfBoth};
 use super::reconnect::Reconnect;
 
 /// Calls of beats on their way at once. The server runs what it finds on a connection in one go: more
@@ -60,7 +60,7 @@ pub trait Connector: Send + Sync + 'static {
     const STORE: &'static str;
     /// The store's kind as the settings have it; names of checks start with it.
     const KIND: &'static str;
-    /// How long an examination may look, so that what was found until then is told: somebody waits.
+    /// The longest time of an examination, so that its findings until then are told: somebody waits.
     const LOOK_MAX: Duration = Duration::from_millis(2000);
 
     /// Dials, signs in, and refuses a server that is unfit.
@@ -137,8 +137,8 @@ pub struct Dialer<D> {
     logged: Mutex<Vec<String>>,
     /// Wakes links that wait for their next attempt, when another one is up.
     recovered: Notify,
-    /// By the connection for beats.
-    reach: Mutex<Reach>,
+    /// By the connections for beats and for commands.
+    reach: Mutex<ReachOfBoth>,
 }
 
 /// The state of a link.
@@ -154,7 +154,7 @@ pub enum LinkState {
 }
 
 impl LinkState {
-    /// Why the last attempt failed, if it did.
+    /// The cause, if the last attempt failed.
     pub(super) fn error(&self) -> Option<&String> {
         match self {
             LinkState::Down { error } => Some(error),
@@ -208,7 +208,7 @@ impl<D> Dialer<D> {
 
     /// A dialer whose store goes by another clock than the machine's.
     pub fn with_clock(connector: D, clock: fn() -> Boottime) -> Dialer<D> {
-        let reach = Mutex::new(Reach::new(clock()));
+        let reach = Mutex::new(ReachOfBoth::new(clock()));
         Dialer { connector, clock, logged: Mutex::default(), recovered: Notify::new(), reach }
     }
 
@@ -238,15 +238,18 @@ impl<D> Dialer<D> {
 
     /// A connection is up, or is not any more.
     pub(super) fn changed(&self, purpose: Purpose, is_up: bool) {
-        if purpose == Purpose::Beats {
-            let mut reach = self.reach.lock().unwrap_or_else(PoisonError::into_inner);
-            reach.change((self.clock)(), is_up);
-        }
+        let which = match purpose {
+            Purpose::Beats => 0,
+            Purpose::Commands => 1,
+            Purpose::Background | Purpose::Feed | Purpose::Examination => return,
+        };
+        let mut reach = self.reach.lock().unwrap_or_else(PoisonError::into_inner);
+        reach.change((self.clock)(), which, is_up);
     }
 
     /// Since when the store is reached, or not.
     pub(super) fn reach(&self) -> Reach {
-        *self.reach.lock().unwrap_or_else(PoisonError::into_inner)
+        self.reach.lock().unwrap_or_else(PoisonError::into_inner).get()
     }
 
     /// Waits until another link is up.

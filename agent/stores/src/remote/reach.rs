@@ -24,13 +24,35 @@ pub struct Outage {
     pub ended: Boottime,
 }
 
+/// The same by two connections, each of which it takes: one that is lost is missed before the other.
+#[derive(Debug)]
+pub(super) struct ReachOfBoth {
+    reach: Reach,
+    up: [bool; 2],
+}
+
+impl ReachOfBoth {
+    pub(super) fn new(now: Boottime) -> ReachOfBoth {
+        ReachOfBoth { reach: Reach::new(now), up: [false; 2] }
+    }
+
+    pub(super) fn change(&mut self, now: Boottime, which: usize, is_up: bool) {
+        self.up[which] = is_up;
+        self.reach.change(now, self.up == [true; 2]);
+    }
+
+    pub(super) fn get(&self) -> Reach {
+        self.reach
+    }
+}
+
 /// A store that another one stands before, as that one tells of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Behind {
     /// Its kind, for people.
     pub kind: String,
     pub reach: Reach,
-    /// Why it is away.
+    /// The reason for its being away.
     pub error: Option<String>,
 }
 
@@ -75,7 +97,7 @@ impl Reach {
         self.since = now;
     }
 
-    /// Of something that is reached through something else: it is away while either is.
+    /// The reach of something behind another: it is away while either is.
     pub(super) fn through(self, other: Reach) -> Reach {
         let since = match (self.is_reached, other.is_reached) {
             (true, false) => other.since,
@@ -110,6 +132,22 @@ mod tests {
         reach.change(at(22), true);
         assert_eq!(reach.outage, Some(Outage { began: at(10), ended: at(22) }));
         assert_eq!(reach.since, at(22));
+    }
+
+    #[test]
+    fn it_is_away_as_soon_as_one_connection_is_lost() {
+        let at = |s: u64| Boottime::from_nanos(s * 1_000_000_000);
+        let mut both = ReachOfBoth::new(at(1));
+        both.change(at(2), 0, true);
+        assert!(!both.get().is_reached);
+        both.change(at(3), 1, true);
+        assert_eq!((both.get().is_reached, both.get().since), (true, at(3)));
+        both.change(at(50), 1, false);
+        both.change(at(55), 0, false);
+        assert_eq!((both.get().is_reached, both.get().since), (false, at(50)));
+        both.change(at(60), 1, true);
+        both.change(at(61), 0, true);
+        assert_eq!(both.get().outage, Some(Outage { began: at(50), ended: at(61) }));
     }
 
     #[test]

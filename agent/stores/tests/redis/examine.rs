@@ -20,7 +20,7 @@ const PASSWORD: &str = "hunter2-and-more";
 
 /// The agent's own examination.
 async fn find(access: RedisAccess) -> Vec<Check> {
-    let examination = examination(dialer(access), FeedState::Up);
+    let examination = examination(dialer(access), None, FeedState::Up);
     let checks = timeout(DEADLINE, examination).await.expect("it has a deadline of its own");
     assert!(!format!("{checks:?}").contains(PASSWORD), "{checks:?}");
     checks
