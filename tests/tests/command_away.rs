@@ -36,6 +36,9 @@ fn an_agent_that_hangs_costs_a_few_seconds_whatever_it_is_asked() {
         "run --leader role -- true",
         "status",
         "status --quiet",
+        "why leader role",
+        "ls",
+        "history leader role",
         "standing leader role",
         "routes",
         "revoke leader role",
@@ -48,7 +51,10 @@ fn an_agent_that_hangs_costs_a_few_seconds_whatever_it_is_asked() {
     for (line, program) in &mut all {
         let (code, out, err) = run_to_end(program);
         assert_eq!(code, 69, "{line}: {out}{err}");
-        assert!((out.clone() + &err).contains("gave no answer within"), "{line}: {out}{err}");
+        let said = out.clone() + &err;
+        let is_told =
+            said.contains("gave no answer within") || said.contains("is stopped: kill -CONT");
+        assert!(is_told, "{line}: {said}");
     }
     assert!(boottime_ns() - before < PATIENCE_NS, "they waited for longer than they may");
     agent.resume();

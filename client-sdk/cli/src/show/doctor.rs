@@ -12,9 +12,9 @@ use tenure::wire::{
     Check, Code, Diagnosis, Register, Status, Tether, UpstreamState, UpstreamStatus, Verdict,
 };
 
-use super::answer;
 use super::status::{lateness, upstream_look, word};
 use super::table::{Look, visible};
+use super::{answer, silence};
 use crate::args::DoctorArgs;
 use crate::exit;
 use crate::failure::{Failure, brief};
@@ -36,7 +36,12 @@ const BEATS_MIN: u64 = 100;
 pub(crate) async fn doctor(args: &DoctorArgs, client: &Client) -> Result<u8, Failure> {
     let mut checks = vec![host::socket(client.path())];
     let asked_at = boottime_ns();
-    let status = answer(client, client.status()).await;
+    let status = tokio::select! {
+        status = answer(client, client.status()) => status,
+        _ = silence::stopped(client.path()) => {
+            Err(CallError::TimedOut { path: client.path().to_owned(), after: Duration::ZERO })
+        }
+    };
     // Agents of before do not tell.
     let theirs = status.as_ref().ok().and_then(|status| status.agent.boottime_ns);
     let same = theirs.map_or(Ok(()), |theirs| host::same_clock(asked_at, theirs));
@@ -53,7 +58,7 @@ pub(crate) async fn doctor(args: &DoctorArgs, client: &Client) -> Result<u8, Fai
             checks.extend(latency.map(|it| latency::latency(it, super::when::now())));
             checks.push(page(client).await);
         }
-        Err(CallError::TimedOut { .. }) => checks.push(host::silence(client.path()).await),
+        Err(CallError::TimedOut { .. }) => checks.push(silence::check(client.path()).await),
         Err(error) => {
             let remedy = "start it with `tenured` (as a service: `systemctl start tenured`), or \
                           name its socket with --socket or TENURE_SOCKET";

@@ -12,6 +12,7 @@ mod log;
 mod process;
 mod resource;
 mod revoke;
+mod silence;
 mod socket;
 mod status;
 mod table;
@@ -38,15 +39,24 @@ pub(crate) use table::{shown, visible};
 pub(crate) use why::why;
 
 use crate::ANSWER_MAX;
+use crate::exit;
 use crate::failure::Failure;
 
-/// The answer to a question about `what`, unless the agent sleeps.
+/// The answer to a question about `what`, unless the agent sleeps. One that is seen to be stopped is not waited
+/// for.
 async fn ask<T>(
     client: &Client,
     what: &str,
     question: impl Future<Output = Result<T, CallError>>,
 ) -> Result<T, Failure> {
-    answer(client, question).await.map_err(|error| Failure::of_call(what, &error))
+    tokio::select! {
+        answer = answer(client, question) => answer.map_err(|error| Failure::of_call(what, &error)),
+        process = silence::stopped(client.path()) => {
+            let path = client.path().display();
+            let line = format!("{what}: the agent at {path} gives no answer: {}", process.line());
+            Err(Failure::new(exit::UNAVAILABLE, line))
+        }
+    }
 }
 
 pub(crate) async fn answer<T>(

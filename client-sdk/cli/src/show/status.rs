@@ -53,20 +53,23 @@ fn is_up(upstream: &UpstreamStatus) -> Result<(), Failure> {
     if upstream.state != UpstreamState::Down {
         return Ok(());
     }
-    let since = upstream.since_ms.map(|ms| format!(" for {}", brief(Duration::from_millis(ms))));
     let line = format!(
-        "status: {} is down{}: nothing is granted, and what is held runs out; see `tenure doctor`",
-        what_is_down(upstream),
-        since.unwrap_or_default()
+        "status: {}: nothing is granted, and what is held runs out; see `tenure doctor`",
+        down(upstream)
     );
     Err(Failure::new(exit::REFUSED, line))
 }
 
-/// The gateway's store is a matter of whoever runs the gateway.
-fn what_is_down(upstream: &UpstreamStatus) -> String {
-    match &upstream.behind {
+/// The part that is away, and since when. A gateway's store is for the gateway's people to mend.
+pub(super) fn down(upstream: &UpstreamStatus) -> String {
+    let what = match &upstream.behind {
         Some(kind) => format!("the gateway's store ({})", visible(kind)),
         None => "the upstream".to_owned(),
+    };
+    match (upstream.state, upstream.since_ms) {
+        (UpstreamState::Up, _) => format!("{what} does not answer"),
+        (_, Some(ms)) => format!("{what} is down for {}", brief(Duration::from_millis(ms))),
+        (_, None) => format!("{what} is down"),
     }
 }
 

@@ -1,18 +1,25 @@
 //! `tenure why`: who holds it, what it waits for, how it came to that, and what to type next.
 
+mod away;
+
 use std::fmt::Write;
 use std::time::{Duration, SystemTime};
 
 use serde::Serialize;
 use tenure::client::Client;
-use tenure::wire::{Happened, History, HistoryEntry, Holder, Kind, Standing};
+use tenure::wire::{
+    Happened, History, HistoryEntry, Holder, Kind, Standing, Status, UpstreamState,
+};
+use tokio::time::timeout;
 
 use super::ask;
 use super::history::{at, why as reason};
 use super::list::holder_name;
 use super::process::Seen;
 use super::table::shown;
+use crate::ANSWER_MAX;
 use crate::args::ResourceNameArgs;
+use crate::exit;
 use crate::failure::{Failure, brief};
 use crate::output::{print, print_json};
 use crate::shell::{on_host, operand, option};
@@ -21,6 +28,9 @@ use crate::shell::{on_host, operand, option};
 const LISTED: usize = 2;
 /// Changes that are told.
 const CHANGES: usize = 5;
+
+/// The longest wait for a store that is known to be away.
+const AWAY_ANSWER_MAX: Duration = Duration::from_millis(500);
 
 /// All that the agents know of a resource.
 #[derive(Serialize)]
@@ -42,7 +52,24 @@ struct Known {
 pub(crate) async fn why(args: &ResourceNameArgs, client: &Client) -> Result<(), Failure> {
     let ResourceNameArgs { kind, name, tenant, output } = args;
     let what = format!("{kind}/{name}");
-    let standing = ask(client, &what, client.standing(*kind, name, tenant.as_deref())).await?;
+    let status = ask(client, &what, client.status()).await?;
+    let standing = ask(client, &what, client.standing(*kind, name, tenant.as_deref()));
+    let standing = match timeout(patience(&status), standing).await {
+        Ok(Err(failure)) if failure.code == exit::UNAVAILABLE => Err(failure),
+        Ok(answer) => Ok(answer?),
+        Err(_) => Err(Failure::new(
+            exit::UNAVAILABLE,
+            format!("{what}: the upstream does not answer; see `tenure doctor`"),
+        )),
+    };
+    let standing = match standing {
+        Ok(standing) => standing,
+        Err(failure) if output.json => return Err(failure),
+        Err(failure) => {
+            print(&away::explain(args, &status))?;
+            return Err(failure);
+        }
+    };
     // Who holds it is told all the same.
     let (history, unknown) = match client.history(*kind, name, tenant.as_deref()).await {
         Ok(history) => (history, None),
@@ -51,12 +78,19 @@ pub(crate) async fn why(args: &ResourceNameArgs, client: &Client) -> Result<(), 
             (History { tenant, kind: *kind, name, changes: Vec::new() }, Some(error.to_string()))
         }
     };
-    let here = ask(client, &what, client.status()).await?.agent.host;
-    let known = Known { standing, history, unknown, here };
+    let known = Known { standing, history, unknown, here: status.agent.host };
     if output.json {
         return print_json(&known);
     }
     print(&known.explain(super::when::now()))
+}
+
+/// The longest wait for the store: short where the agent knows it to be away.
+fn patience(status: &Status) -> Duration {
+    match status.upstream.state {
+        UpstreamState::Down | UpstreamState::Connecting => AWAY_ANSWER_MAX,
+        UpstreamState::Up | UpstreamState::Quarantined => ANSWER_MAX,
+    }
 }
 
 impl Known {

@@ -8,8 +8,6 @@ use nix::time::{ClockId, clock_gettime};
 use nix::unistd::{AccessFlags, Gid, Group, Uid, User, access};
 use tenure::page::{ClocksDiffer, check_clock};
 use tenure::wire::Check;
-use tokio::net::UnixStream;
-use tokio::time::timeout;
 use uuid::Uuid;
 
 use crate::failure::brief;
@@ -59,51 +57,6 @@ fn way_in(group: &str, gid: u32, you: &str) -> String {
              agent of your own"
         )
     }
-}
-
-/// Looks for what keeps the process behind a socket from answering.
-pub(super) async fn silence(path: &Path) -> Check {
-    const CONNECT_MAX: Duration = Duration::from_secs(1);
-    let detail = |what: &str| format!("takes connections but does not answer: {what}");
-    let peer = match timeout(CONNECT_MAX, UnixStream::connect(path)).await {
-        Ok(Ok(stream)) => stream.peer_cred().ok().and_then(|peer| peer.pid()),
-        Ok(Err(_)) | Err(_) => None,
-    };
-    let stat = peer.and_then(|pid| Some((pid, stat(pid)?)));
-    match stat {
-        Some((pid, (name, 'T' | 't'))) => Check::failure(
-            "agent",
-            detail(&format!("{name}, pid {pid}, is stopped")),
-            format!("kill -CONT {pid}; holds whose time is over by then are lost"),
-        ),
-        Some((pid, (name, 'D'))) => Check::failure(
-            "agent",
-            detail(&format!("{name}, pid {pid}, waits for a disk or a device")),
-            "look at `dmesg`, and at the file systems of its runtime_dir and state_dir",
-        ),
-        // The process that made the socket need not be the one that serves it.
-        Some((pid, (name, state))) if name == "tenured" => Check::failure(
-            "agent",
-            detail(&format!("pid {pid} is in state {state}")),
-            format!(
-                "look into its log, and start it again (`systemctl restart tenured`, or kill -9 \
-                 {pid} and `tenured`): holds survive that"
-            ),
-        ),
-        _ => Check::failure(
-            "agent",
-            detail("its process is not to be seen from here"),
-            "look for it with `systemctl status tenured` or `ps -C tenured -o pid,stat,args`: one in \
-             state T goes on with kill -CONT",
-        ),
-    }
-}
-
-/// Name and state of a process.
-fn stat(pid: i32) -> Option<(String, char)> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    let (name, rest) = stat.split_once('(')?.1.rsplit_once(')')?;
-    Some((name.to_owned(), rest.trim_start().chars().next()?))
 }
 
 fn user(uid: u32) -> String {
@@ -217,13 +170,6 @@ mod tests {
             let way = way_in(group, gid, "alice");
             assert!(!way.contains("usermod") && way.contains("a group of its own"), "{way}");
         }
-    }
-
-    #[test]
-    fn a_process_is_known_by_its_name_and_state() {
-        let pid = i32::try_from(std::process::id()).expect("a process id");
-        assert!(stat(pid).is_some_and(|(name, _)| !name.is_empty()));
-        assert_eq!(stat(-1), None);
     }
 
     #[test]
