@@ -4,6 +4,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::json;
 use tenure_tests::harness::{Agent, Client, binary};
+use uuid::Uuid;
 
 /// What `tenure status` shows on a terminal of so many columns.
 #[track_caller]
@@ -24,11 +25,17 @@ fn without_colours(text: &str) -> String {
         .fold(text.to_owned(), |text, colour| text.replace(colour, ""))
 }
 
+/// No page has room for more than 4095.
+const PER_SESSION: usize = 2500;
+
 fn hold(agent: &Agent, count: usize) {
     let mut http = agent.http();
-    let register = json!({"name": "nightly", "keepalive_ms": 600_000, "holds": count});
-    let session = http.register(&register).session;
+    let register = json!({"name": "nightly", "keepalive_ms": 600_000, "holds": PER_SESSION});
+    let mut session = Uuid::nil();
     for number in 0..count {
+        if number % PER_SESSION == 0 {
+            session = http.register(&register).session;
+        }
         let name = format!("job-{number:04}{}", "-with-a-long-name".repeat(number % 7));
         http.acquire(session, "leader", &name, &json!({"ttl_ms": 600_000}));
     }
@@ -45,7 +52,7 @@ fn a_status_fits_the_terminal() {
     let agent = Agent::start();
     let shown = on_a_terminal(&agent, 80, &[]);
     assert!(shown.ends_with("\nYou have no sessions here.\n"), "{shown}");
-    for count in [5, 500] {
+    for count in [5, 500, 5000] {
         let agent = Agent::start();
         hold(&agent, count);
         for columns in [80, 200] {
