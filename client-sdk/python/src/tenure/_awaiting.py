@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import socket as sockets
 import sys
 from collections.abc import Coroutine
@@ -91,7 +92,7 @@ class AsyncIo:
 
     async def _perform(self, effect: Effect) -> Any:
         if isinstance(effect, Receive):
-            return await within(self.loop.sock_recv(effect.socket, _RECEIVE_SIZE), effect.timeout)
+            return await self._receive(effect.socket, effect.timeout)
         if isinstance(effect, Send):
             # A request nearly always fits at once.
             sent = 0
@@ -108,6 +109,41 @@ class AsyncIo:
             return await effect.signal.wait(effect.timeout)
         assert isinstance(effect, Enter)
         return await self._lock.acquire()
+
+
+    async def _receive(self, socket: sockets.socket, timeout: float | None) -> bytes:
+        """As the loop's own method with a time-out, for half the price: that tries first, and in vain, to read an answer
+        that cannot be there yet."""
+        if socket.fileno() < 0:
+            raise OSError(errno.EBADF, "the connection is closed")
+        received: asyncio.Future[bytes] = self.loop.create_future()
+        self.loop.add_reader(socket, _read, socket, received)
+        timer = None if timeout is None else self.loop.call_later(timeout, _expire, received)
+        try:
+            return await received
+        finally:
+            if timer is not None:
+                timer.cancel()
+            # A loop that is closed watches nothing.
+            with contextlib.suppress(RuntimeError):
+                self.loop.remove_reader(socket)
+
+
+def _read(socket: sockets.socket, received: asyncio.Future[bytes]) -> None:
+    if received.done():
+        return
+    try:
+        received.set_result(socket.recv(_RECEIVE_SIZE))
+    except (BlockingIOError, InterruptedError):
+        # It is told again.
+        pass
+    except OSError as error:
+        received.set_exception(error)
+
+
+def _expire(received: asyncio.Future[bytes]) -> None:
+    if not received.done():
+        received.set_exception(TimeoutError())
 
 
 def _connect(effect: Connect) -> sockets.socket:
