@@ -5,7 +5,9 @@
 
 pub mod clock;
 mod disk;
+mod examine;
 pub mod machine;
 mod net;
 pub mod node;
 pub mod raft;
+pub mod store;

@@ -1,5 +1,6 @@
 //! The engine as the state machine of openraft.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,6 +17,9 @@ use tokio::sync::watch;
 use crate::clock::{ClusterClock, ClusterTime};
 use crate::disk::Images;
 use crate::machine::{Command, Digest, Image, Machine, Operation, Outcome};
+
+/// Fingerprints that are remembered, for nodes that compare them.
+const DIGESTS: usize = 16_384;
 
 /// The address of a node, for its fellows.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -99,6 +103,8 @@ struct State {
     time: ClusterClock,
     last: Option<LogIdOf<Types>>,
     members: StoredMembershipOf<Types>,
+    /// The fingerprints after the latest entries, by index.
+    digests: VecDeque<(u64, Digest)>,
 }
 
 /// An image as it is kept and sent.
@@ -116,7 +122,8 @@ impl StateMachine {
     pub(crate) fn new(images: Images, clock: Clock, listener: Arc<dyn Listener>) -> StateMachine {
         let time = ClusterClock::new(ClusterTime::default(), clock());
         let (machine, members) = (Machine::default(), StoredMembershipOf::<Types>::default());
-        let state = Mutex::new(State { machine, time, last: None, members });
+        let state =
+            Mutex::new(State { machine, time, last: None, members, digests: VecDeque::new() });
         let shared = Shared { clock, state, applied: watch::Sender::new(0), listener };
         StateMachine { shared: Arc::new(shared), images }
     }
@@ -150,6 +157,13 @@ impl StateMachine {
         (state.last.as_ref().map_or(0, |last| last.index), state.machine.digest())
     }
 
+    /// The fingerprint after an entry; `None` if that is not remembered, or still to come.
+    pub(crate) fn digest_at(&self, index: u64) -> Option<Digest> {
+        let state = self.state();
+        let at = state.digests.binary_search_by_key(&index, |(index, _)| *index).ok()?;
+        state.digests.get(at).map(|(_, digest)| *digest)
+    }
+
     fn apply_one(&self, last: LogIdOf<Types>, payload: Payload) -> io::Result<Outcome> {
         let now = (self.shared.clock)();
         let mut state = self.state();
@@ -168,6 +182,11 @@ impl StateMachine {
             }
         };
         state.last = Some(last);
+        if state.digests.len() == DIGESTS {
+            state.digests.pop_front();
+        }
+        let digest = state.machine.digest();
+        state.digests.push_back((last.index, digest));
         Ok(outcome)
     }
 
@@ -226,6 +245,7 @@ impl RaftStateMachine<Types> for StateMachine {
             state.machine = machine;
             state.time.hear(snapshot.stamp, now);
             state.last = meta.last_log_id;
+            state.digests.clear();
             state.members = meta.last_membership.clone();
             self.shared.listener.replaced();
         }

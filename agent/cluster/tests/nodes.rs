@@ -7,14 +7,16 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 use tenure_cluster::machine::Machine;
-use tenure_cluster::node::{Node, Setup};
+use tenure_cluster::node::{Node, Setup, Verdict};
 use tenure_cluster::raft::Listener;
+use tenure_cluster::store::{Cluster, feed};
 use tenure_core::engine::{Effect, EngineSettings};
 use tenure_core::model::{
-    Answer, Beat, BeatAnswer, Change, Claim, ClaimAnswer, ClaimId, GoneReason, Owner, Request,
-    Resource, SessionId, Subject, Terms,
+    Answer, Beat, BeatAnswer, CallId, Change, Claim, ClaimAnswer, ClaimId, GoneReason, Owner,
+    Request, Resource, SessionId, Subject, Terms,
 };
-use tenure_wire::Kind;
+use tenure_stores::{Report, Upstream};
+use tenure_wire::{self as wire, Kind};
 use tokio::net::TcpListener;
 use uuid::Uuid;
 
@@ -203,4 +205,73 @@ async fn without_a_majority_nothing_is_granted() {
     }
     let refused = nodes[0].node.ask(claim(1, false)).await.unwrap_err();
     assert!(refused.cause().contains("cluster"), "{refused:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nodes_compare_themselves_and_the_doctor_names_those_that_are_silent() {
+    let nodes = cluster(3).await;
+    token(&nodes[0].node.ask(claim(1, false)).await.unwrap());
+    until("all to answer", async || nodes[1].node.compare().await == Verdict::Alike).await;
+    let (feed, heard) = feed();
+    let runtime = tokio::runtime::Handle::current();
+    let store = Cluster::new(nodes[1].node.clone(), runtime, (feed, heard));
+    let checks = store.examine().await;
+    assert!(checks.iter().all(|check| check.verdict == wire::Verdict::Ok), "{checks:?}");
+    nodes[2].node.stop().await;
+    until("the doctor to miss it", async || {
+        let checks = store.examine().await;
+        let nodes = checks.iter().find(|check| check.name == "cluster.nodes").unwrap();
+        nodes.verdict == wire::Verdict::Warning && nodes.detail.contains("node 3 at 127.0.0.1:")
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_tells_losses_before_the_grants_that_follow() {
+    let (feed, heard) = feed();
+    let folder = TempDir::new().unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let (clock, listens) = (Arc::new(tenure_host::clock::now), Arc::new(feed.clone()));
+    let setup = Setup { id: 7, folder: folder.path(), listener, clock, listens };
+    let node = Node::start(setup).await.unwrap();
+    node.found(address, 1_000, EngineSettings::default()).await.unwrap();
+    let mut store = Cluster::new(node, tokio::runtime::Handle::current(), (feed, heard));
+    let first = std::future::poll_fn(|context| store.poll_report(context)).await;
+    assert_eq!(first, Report::FeedLost);
+
+    let now = tenure_host::clock::now();
+    store.submit(now, CallId(1), claim(1, false));
+    store.submit(now, CallId(2), claim(2, true));
+    let mut told = Vec::new();
+    while told.iter().filter(|report| matches!(report, Report::Answer { .. })).count() < 2 {
+        told.push(std::future::poll_fn(|context| store.poll_report(context)).await);
+    }
+    // One of the two has it, and does not beat.
+    let first = told.iter().find_map(|report| match report {
+        Report::Answer { call, result: Ok(Answer::Claim(ClaimAnswer::Held { .. })), .. } => {
+            Some(call.0)
+        }
+        _ => None,
+    });
+    let first = u128::from(first.expect("one of them has it"));
+    let (loser, next) = (ClaimId(Uuid::from_u128(first)), ClaimId(Uuid::from_u128(3 - first)));
+    store.submit(
+        now,
+        CallId(3),
+        Request::Revoke { resource: resource(), token: None, revocation: None },
+    );
+    let mut told = Vec::new();
+    while !told.iter().any(|report| matches!(report, Report::Answer { call: CallId(3), .. })) {
+        told.push(std::future::poll_fn(|context| store.poll_report(context)).await);
+    }
+    let at = |wanted: &dyn Fn(&Report) -> bool| told.iter().position(wanted).expect("it was told");
+    let lost = at(
+        &|report| matches!(report, Report::Lost { claim, reason: GoneReason::Revoked, .. } if *claim == loser),
+    );
+    let granted = at(
+        &|report| matches!(report, Report::Change(Change::Granted { claim, .. }) if *claim == next),
+    );
+    let answered = at(&|report| matches!(report, Report::Answer { .. }));
+    assert!(lost < granted && granted < answered, "{told:?}");
 }

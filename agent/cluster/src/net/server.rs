@@ -126,6 +126,7 @@ async fn answer(node: &Node, ask: Ask, image: Vec<u8>) -> Tell {
             let handled = raft.handle_transfer_leader(request).await;
             handled.map_or_else(|error| failed(&error), Tell::TransferLeader)
         }
+        Ask::Attest { index } => Tell::Attested(node.attest(index)),
         Ask::Request(request) => Tell::Request(node.lead(request).await),
     }
 }

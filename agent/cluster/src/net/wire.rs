@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use tenure_core::model::{Answer, Failure, Request};
 use tokio_util::codec::LengthDelimitedCodec;
 
+use crate::node::Attested;
 use crate::raft::Types;
 
 /// The version of these frames. A node talks only to those that have the same one.
@@ -57,6 +58,10 @@ pub(crate) enum Ask {
     TransferLeader(TransferLeaderRequest<Types>),
     /// For the leader, from a node that is not.
     Request(Request),
+    /// What it has become, as of the entry with this index.
+    Attest {
+        index: u64,
+    },
 }
 
 #[derive(Serialize, Deserialize)]
@@ -68,6 +73,7 @@ pub(crate) enum Tell {
     TransferLeader(TransferLeaderResponse<Types>),
     /// The answer, and the index of the entry that it comes after.
     Request(Result<(Answer, u64), Refusal>),
+    Attested(Attested),
     /// The node has stopped, or does not understand.
     Failed(String),
 }

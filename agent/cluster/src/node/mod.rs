@@ -1,30 +1,34 @@
 //! A node that runs.
 
-use std::collections::{BTreeMap, HashMap};
+mod attest;
+mod members;
+
+use std::collections::HashMap;
 use std::future::poll_fn;
 use std::io;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
 use openraft::ReadPolicy;
 use openraft::async_runtime::watch::WatchReceiver as _;
 use openraft::errors::{ClientWriteError, RaftError};
-use tenure_core::engine::EngineSettings;
 use tenure_core::model::{Answer, Failure, Request};
 use tenure_host::timer::Timer;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tracing::debug;
-use uuid::Uuid;
 
 use crate::clock::ClusterTime;
 use crate::disk::{Images, Log};
-use crate::machine::{Command, Digest, Founding, Operation, Outcome};
+use crate::machine::{Command, Operation, Outcome};
 use crate::net::{Ask, Link, LinkError, Peers, Refusal, Tell, serve};
-use crate::raft::{Clock, Listener, Member, Raft, StateMachine};
+use crate::raft::{Clock, Listener, Raft, StateMachine};
+
+pub use self::attest::{Attested, Verdict};
+pub use self::members::View;
 
 /// A follower that hears nothing for so long asks for votes.
 const ELECTION_MS: std::ops::Range<u64> = 300..600;
@@ -65,17 +69,8 @@ struct Inner {
     /// Ways to the nodes that have led.
     leaders: Mutex<HashMap<u64, Link>>,
     tasks: Mutex<Vec<JoinHandle<()>>>,
-}
-
-/// A cluster as one node knows it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct View {
-    pub leader: Option<u64>,
-    /// Nodes that vote, with their addresses.
-    pub voters: BTreeMap<u64, String>,
-    /// The index of the latest entry that this node has applied.
-    pub applied: u64,
-    pub digest: Digest,
+    /// The reason for which it serves nobody any more.
+    halted: OnceLock<String>,
 }
 
 /// The outcome of one try.
@@ -113,10 +108,20 @@ impl Node {
         let raft = Raft::new(id, Arc::new(config), Peers, log, machine.clone()).await;
         let raft = raft.map_err(io::Error::other)?;
         let (leaders, tasks) = (Mutex::default(), Mutex::default());
-        let node = Node(Arc::new(Inner { id, clock, raft, machine, applied, leaders, tasks }));
+        let node = Node(Arc::new(Inner {
+            id,
+            clock,
+            raft,
+            machine,
+            applied,
+            leaders,
+            tasks,
+            halted: OnceLock::new(),
+        }));
         let tasks = [
             tokio::spawn(serve(listener, node.clone())),
             tokio::spawn(node.clone().tick(Timer::new()?)),
+            tokio::spawn(node.clone().compare_always(Timer::new()?)),
         ];
         node.0.tasks.lock().unwrap_or_else(PoisonError::into_inner).extend(tasks);
         Ok(node)
@@ -131,76 +136,19 @@ impl Node {
         &self.0.raft
     }
 
-    /// Founds a cluster of this node alone, once. It leads when this is done.
-    ///
-    /// # Errors
-    ///
-    /// When it belongs to a cluster already.
-    pub async fn found(
-        &self,
-        address: String,
-        token_floor: u64,
-        settings: EngineSettings,
-    ) -> io::Result<Uuid> {
-        let members = BTreeMap::from([(self.0.id, Member { address })]);
-        self.0.raft.initialize(members).await.map_err(io::Error::other)?;
-        let cluster = Uuid::from_u128(random()?);
-        let operation = Operation::Found(Founding { cluster, token_floor, settings });
-        self.0
-            .raft
-            .wait(Some(ANSWER_MAX))
-            .current_leader(self.0.id, "founded")
-            .await
-            .map_err(io::Error::other)?;
-        match self.propose(operation).await.map_err(io::Error::other)?.0 {
-            Outcome::Done => Ok(cluster),
-            Outcome::Refused | Outcome::Answer(_) => {
-                Err(io::Error::other("there is a cluster already"))
-            }
-        }
-    }
-
-    /// Has another node vote from now on. It is given everything first.
-    ///
-    /// # Errors
-    ///
-    /// When this node does not lead, or the other cannot be reached.
-    pub async fn add(&self, id: u64, address: String) -> io::Result<()> {
-        let member = Member { address };
-        self.0.raft.add_learner(id, member, true).await.map_err(io::Error::other)?;
-        let voters = openraft::ChangeMembers::AddVoterIds([id].into());
-        self.0.raft.change_membership(voters, false).await.map_err(io::Error::other)?;
-        Ok(())
-    }
-
-    /// Takes a node out.
-    ///
-    /// # Errors
-    ///
-    /// When this node does not lead, or nobody would be left.
-    pub async fn remove(&self, id: u64) -> io::Result<()> {
-        let voters = openraft::ChangeMembers::RemoveVoters([id].into());
-        self.0.raft.change_membership(voters, false).await.map_err(io::Error::other)?;
-        Ok(())
-    }
-
-    /// The cluster as this node knows it.
-    pub fn view(&self) -> View {
-        let metrics = self.0.raft.metrics().borrow_watched().clone();
-        let members = metrics.membership_config.membership();
-        let voters = members.voter_ids().map(|id| {
-            let address = members.get_node(&id).map_or_else(String::new, |it| it.address.clone());
-            (id, address)
-        });
-        let (applied, digest) = self.0.machine.digest();
-        View { leader: metrics.current_leader, voters: voters.collect(), applied, digest }
-    }
-
     /// Stops. What it has said to be kept is on its disk.
     pub async fn stop(&self) {
         for task in self.0.tasks.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
             task.abort();
         }
+        // It may have stopped by itself.
+        let _ = self.0.raft.shutdown().await;
+    }
+
+    /// Serves nobody any more, for this reason.
+    async fn halt(&self, cause: &str) {
+        // The first reason stays.
+        let _ = self.0.halted.set(cause.to_owned());
         // It may have stopped by itself.
         let _ = self.0.raft.shutdown().await;
     }
@@ -211,6 +159,9 @@ impl Node {
     ///
     /// [`Failure::Unavailable`] if nothing happened, [`Failure::Unknown`] if it is not known.
     pub async fn ask(&self, request: Request) -> Result<Answer, Failure> {
+        if let Some(cause) = self.0.halted.get() {
+            return Err(Failure::Unavailable(cause.clone()));
+        }
         let (mut uncertain, mut is_trying) = (None, false);
         let tries = async {
             loop {
@@ -246,15 +197,6 @@ impl Node {
                 Err(Failure::Unknown("this node does not keep up with its cluster".to_owned()))
             }
         }
-    }
-
-    fn leaderless(&self) -> String {
-        let voters = self.view().voters.len();
-        format!(
-            "no node of the cluster leads: {} of its {voters} must reach each other; see `tenured-gateway cluster \
-             status` on each",
-            voters / 2 + 1
-        )
     }
 
     async fn await_leader(&self) {
@@ -372,10 +314,4 @@ impl Node {
 fn no_cluster() -> Refusal {
     let cause = "this node has no cluster yet: found one with `tenured-gateway cluster init`, or add the node to one";
     Refusal::Failed(Failure::Unavailable(cause.to_owned()))
-}
-
-fn random() -> io::Result<u128> {
-    let mut bytes = [0; 16];
-    getrandom::fill(&mut bytes).map_err(io::Error::other)?;
-    Ok(u128::from_le_bytes(bytes))
 }

@@ -1,0 +1,66 @@
+//! An examination of the cluster by one of its nodes.
+
+use tenure_wire::Check;
+
+use crate::node::{Node, Verdict};
+
+const QUORUM: &str = "cluster.quorum";
+const NODES: &str = "cluster.nodes";
+const ALIKE: &str = "cluster.alike";
+/// Entries by which a node may be behind while it keeps up.
+const BEHIND_MAX: u64 = 1000;
+
+/// The findings, in the order in which they are worth reading.
+pub(crate) async fn checks(node: &Node) -> Vec<Check> {
+    let view = node.view();
+    let quorum = match view.leader {
+        Some(leader) => {
+            Check::ok(QUORUM, format!("node {leader} leads {} nodes", view.voters.len()))
+        }
+        None => Check::failure(
+            QUORUM,
+            node.leaderless(),
+            "start the nodes that are down, or mend the network between them; nothing is granted or renewed before that",
+        ),
+    };
+    let mut silent = Vec::new();
+    let mut lagging = Vec::new();
+    for (id, told) in node.ask_others(view.applied).await {
+        let address = view.voters.get(&id).map_or("", String::as_str);
+        match told {
+            None => silent.push(format!("node {id} at {address} does not answer")),
+            Some(told) if told.applied + BEHIND_MAX < view.applied => {
+                let behind = view.applied - told.applied;
+                lagging.push(format!("node {id} at {address} is {behind} entries behind"));
+            }
+            Some(_) => {}
+        }
+    }
+    let nodes = match (&silent[..], &lagging[..]) {
+        ([], []) => Check::ok(NODES, format!("all {} nodes answer and keep up", view.voters.len())),
+        ([], lagging) => Check::warning(
+            NODES,
+            lagging.join("; "),
+            "look at the disk and the network of that node; it catches up by itself",
+        ),
+        (silent, _) => Check::warning(
+            NODES,
+            silent.join("; "),
+            "start it; or, if it is gone for good, take it out and add another one: until then one more loss may stop \
+             the cluster",
+        ),
+    };
+    let alike = match node.compare().await {
+        Verdict::Alike => Check::ok(ALIKE, "the nodes have become the same"),
+        Verdict::Unsure => {
+            Check::unknown(ALIKE, "too few nodes answer to compare them", "see cluster.nodes")
+        }
+        Verdict::Split | Verdict::Alone => Check::failure(
+            ALIKE,
+            "nodes that have applied the same entries differ",
+            "stop the node that stands alone, wipe its folder and add it as a new node; keep a copy of the folder and \
+             report this: it must never happen",
+        ),
+    };
+    vec![quorum, nodes, alike]
+}

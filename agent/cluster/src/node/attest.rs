@@ -1,0 +1,133 @@
+//! Nodes compare what they have become. One that is unlike the majority stops: it would answer otherwise.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use tenure_host::clock;
+use tenure_host::timer::Timer;
+use tracing::{error, warn};
+
+use super::Node;
+use crate::machine::Digest;
+use crate::net::{Ask, Link, Tell};
+
+/// The time between two comparisons.
+const EVERY: Duration = Duration::from_secs(60);
+/// The time for an answer of a fellow.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// A node's word about itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attested {
+    /// The index of the latest entry that it has applied.
+    pub applied: u64,
+    /// Its fingerprint after the entry that was asked about, if it remembers it.
+    pub digest: Option<Digest>,
+}
+
+/// The outcome of a comparison.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    Alike,
+    /// Too few answered.
+    Unsure,
+    /// Some differ, and none of two sides is a majority.
+    Split,
+    /// A majority is unlike this node.
+    Alone,
+}
+
+/// PURE. Compares this node's fingerprint with those of its fellows, of `voters` in all.
+fn compare(own: Digest, others: &[Digest], voters: usize) -> Verdict {
+    let mut sides: BTreeMap<u64, usize> = BTreeMap::from([(own.0, 1)]);
+    for other in others {
+        *sides.entry(other.0).or_default() += 1;
+    }
+    let majority = voters / 2 + 1;
+    match sides.iter().find(|(_, count)| **count >= majority) {
+        Some((side, _)) if *side != own.0 => Verdict::Alone,
+        _ if sides.len() > 1 => Verdict::Split,
+        Some(_) => Verdict::Alike,
+        None => Verdict::Unsure,
+    }
+}
+
+impl Node {
+    /// This node's word, for another one that asks about an entry.
+    pub(crate) fn attest(&self, index: u64) -> Attested {
+        let (applied, _) = self.0.machine.digest();
+        Attested { applied, digest: self.0.machine.digest_at(index) }
+    }
+
+    /// The words of all other voters about an entry; `None` of those that do not answer.
+    pub async fn ask_others(&self, index: u64) -> BTreeMap<u64, Option<Attested>> {
+        let others = self.view().voters.into_iter().filter(|(id, _)| *id != self.id());
+        let asked = others.map(|(id, address)| async move {
+            let link = Link::new(id, &address);
+            let asking = link.ask(Ask::Attest { index }, Bytes::new());
+            let told = match tokio::time::timeout(PATIENCE, asking).await {
+                Ok(Ok(Tell::Attested(attested))) => Some(attested),
+                _ => None,
+            };
+            (id, told)
+        });
+        futures_util::future::join_all(asked).await.into_iter().collect()
+    }
+
+    /// Compares this node with the others, as of the latest entry that all who answer have applied.
+    pub async fn compare(&self) -> Verdict {
+        let (own, _) = self.0.machine.digest();
+        let applied = self.ask_others(own).await.into_values().flatten().map(|it| it.applied);
+        let index = applied.min().map_or(own, |least| least.min(own));
+        let Some(own) = self.0.machine.digest_at(index) else { return Verdict::Unsure };
+        let others = self.ask_others(index).await;
+        let digests: Vec<_> = others.values().flatten().filter_map(|it| it.digest).collect();
+        compare(own, &digests, others.len() + 1)
+    }
+
+    /// Compares every minute, and stops the node where it is alone.
+    pub(super) async fn compare_always(self, mut timer: Timer) {
+        loop {
+            timer.set(Some(clock::now() + EVERY));
+            timer.fired().await;
+            match self.compare().await {
+                Verdict::Alike | Verdict::Unsure => {}
+                Verdict::Split => {
+                    warn!("the nodes of the cluster differ, and no majority is alike")
+                }
+                Verdict::Alone => {
+                    let cause = "this node differs from the majority of its cluster, which must never happen: it \
+                                 serves nobody any more. Take it out, wipe its folder, and add it as a new node";
+                    error!("{cause}");
+                    return self.halt(cause).await;
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_that_is_unlike_the_majority_is_alone() {
+        let [a, b, c] = [Digest(1), Digest(2), Digest(3)];
+        for (own, others, voters, expected) in [
+            (a, &[][..], 1, Verdict::Alike),
+            (a, &[a, a], 3, Verdict::Alike),
+            (a, &[a], 3, Verdict::Alike),
+            (a, &[], 3, Verdict::Unsure),
+            (a, &[b], 3, Verdict::Split),
+            (a, &[a, b], 3, Verdict::Split),
+            (a, &[b, b], 3, Verdict::Alone),
+            (a, &[b, c], 3, Verdict::Split),
+            (a, &[b, b, a, a], 5, Verdict::Split),
+            (a, &[b, b, b, a], 5, Verdict::Alone),
+        ] {
+            assert_eq!(compare(own, others, voters), expected, "{own:?} beside {others:?}");
+        }
+    }
+}
