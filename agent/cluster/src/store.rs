@@ -126,6 +126,7 @@ impl Upstream for Cluster {
             last_error: leaderless,
             last_error_at: None,
             grants_nothing: None,
+            behind: None,
         }
     }
 
