@@ -225,7 +225,9 @@ declare
     c tenure.claim;
 begin
     for v_claim in
-        select id from tenure.claim where resource = r.id and due <= t order by due, place limit p_steps
+        -- In the order in which they ran out; within one ms in that of every store.
+        select id from tenure.claim where resource = r.id and due <= t
+            order by coalesce(grace_until, until) / 1000, id limit p_steps
     loop
         exit when p_steps <= 0;
         -- An earlier step may have granted or ended it.
