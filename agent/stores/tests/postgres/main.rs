@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test says so by failing")]
 
 mod beats;
+mod size;
 mod tokens;
 mod upkeep;
 
