@@ -96,6 +96,7 @@ mod tests {
             reach: None,
             last_error: last_error.map(str::to_owned),
             last_error_at: None,
+            guarantee: None,
             grants_nothing: None,
         };
         let of_yesterday = health(UpstreamState::Up, Some("of yesterday"));

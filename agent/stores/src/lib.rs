@@ -37,6 +37,8 @@ pub struct Health {
     pub last_error: Option<String>,
     /// When that was.
     pub last_error_at: Option<Boottime>,
+    /// The guarantee of the store as it was found, where that depends on its settings.
+    pub guarantee: Option<&'static str>,
     /// Why nothing can be granted now, if that is for a reason of this host.
     pub grants_nothing: Option<String>,
 }

@@ -11,7 +11,7 @@ mod until;
 mod watched;
 
 pub use authority::Authority;
-pub use postgres::{OpenTransaction, POSTGRES_PORT, Postgres, PostgresSetup};
+pub use postgres::{OpenTransaction, POSTGRES_PORT, Pooler, Postgres, PostgresSetup};
 pub use process::{Program, apart, apart_with_foreign_proc, cpu_ns, rss_kib, rss_max_kib, runs};
 pub use redis::{
     Contents, Direction, Entry, Listener, Proxy, RedisServer, RedisSetup, SENTINEL_SERVICE,

@@ -81,7 +81,10 @@ pub(super) async fn status(
             state: probe.health.state,
             behind: probe.health.behind,
             address: about.address.clone(),
-            guarantee: about.agent.guarantee.clone(),
+            guarantee: match probe.health.guarantee {
+                Some(found) => found.to_owned(),
+                None => about.agent.guarantee.clone(),
+            },
             since_ms: reach.map(|reach| ms(now.since(reach.since))),
             outage: reach.and_then(|reach| reach.outage).map(|outage| Outage {
                 lasted_ms: ms(outage.ended.since(outage.began)),

@@ -141,6 +141,7 @@ mod tests {
             reach: None,
             last_error: last_error.map(str::to_owned),
             last_error_at: None,
+            guarantee: None,
             grants_nothing: None,
         };
         Probe { health, lateness: Default::default(), latency: None, sessions: 12, holds }

@@ -54,8 +54,9 @@ pub(super) async fn healthz(State(face): State<Arc<Face>>) -> Result<Json<Health
         Refused::new(Code::UpstreamUnavailable, "the store's thread does not answer")
     })?;
     let health = health.map_err(|gone| Refused::new(Code::Stopping, gone.to_string()))?;
-    let (kind, guarantee) = (face.info.kind.clone(), face.info.guarantee.clone());
-    let tenure_stores::Health { state, last_error, grants_nothing, .. } = health;
+    let tenure_stores::Health { state, last_error, guarantee, grants_nothing, .. } = health;
+    let kind = face.info.kind.clone();
+    let guarantee = guarantee.map_or_else(|| face.info.guarantee.clone(), str::to_owned);
     let store = StoreHealth { kind, guarantee, state, last_error, grants_nothing };
     Ok(Json(Healthz { version: env!("CARGO_PKG_VERSION"), store }))
 }

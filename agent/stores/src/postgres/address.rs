@@ -1,7 +1,9 @@
 //! Connections to a Postgres: dialing, signing in, and whether the server is fit.
 
 use std::future::poll_fn;
+use std::io;
 use std::pin::{Pin, pin};
+use std::sync::{Mutex, PoisonError};
 
 use rustls::pki_types::InvalidDnsNameError;
 use tenure_wire::Check;
@@ -12,12 +14,14 @@ use tokio_postgres::{AsyncMessage, Client, Config, Error, NoTls};
 use tokio_postgres_rustls_improved::MakeRustlsConnect;
 
 use super::connection::{Connection, words};
+use super::durability::Durability;
 use super::settings::{PostgresAccess, PostgresServer};
 use super::wire::Wire;
 use super::{examine, feed, schema};
 use crate::remote::stream;
 use crate::remote::{
     ConnectError, ConnectionHints, Connector, Dialed, Endpoint, Peer, Pump, Purpose, Server,
+    TlsFault,
 };
 use crate::settings::tls::Trust;
 
@@ -32,11 +36,13 @@ const STATEMENT_TIMES: u32 = 4;
 #[derive(Debug)]
 pub struct Address {
     access: PostgresAccess,
+    /// By the latest look at the server.
+    durability: Mutex<Option<Durability>>,
 }
 
 impl Address {
     pub fn new(access: PostgresAccess) -> Address {
-        Address { access }
+        Address { access, durability: Mutex::default() }
     }
 
     fn endpoint(&self) -> Endpoint {
@@ -128,8 +134,16 @@ impl Address {
         self.settle(&client).await.map_err(refused)?;
         self.check_marker(peer, &client, &marker).await?;
         schema::prepare(peer, &mut client, &self.access.user).await?;
-        let connection = Connection::new(client).await.map_err(refused)?;
+        let connection = Connection::new(client, marker).await.map_err(refused)?;
+        self.see_durability(&connection).await.map_err(refused)?;
         Ok((connection, Server { place: peer.place.clone(), version }))
+    }
+
+    /// Looks how durable a commit is.
+    async fn see_durability(&self, connection: &Connection) -> Result<(), Error> {
+        let found = Durability::look(&connection.client).await?;
+        *self.durability.lock().unwrap_or_else(PoisonError::into_inner) = Some(found);
+        Ok(())
     }
 
     /// What an agent needs of a connection for as long as that lasts.
@@ -174,15 +188,14 @@ impl Address {
     pub(super) fn refused(&self, peer: &Peer, error: &Error) -> ConnectError {
         let peer = peer.clone();
         let Some(refusal) = error.as_db_error() else {
-            let cause = words(error);
-            let way_out = match &self.access.tls {
-                Some(_) => {
-                    "; if it does not speak TLS, write ?sslmode=disable at the end of upstream; if its \
-                     certificate is not trusted, name its authority in postgres.tls_ca_file"
+            let way_out = match (tls_fault(error), &self.access.tls) {
+                (Some(fault), _) => tls_way_out(fault),
+                (None, Some(_)) => {
+                    "; if it does not speak TLS, write ?sslmode=disable at the end of upstream"
                 }
-                None => "",
+                (None, None) => "",
             };
-            return ConnectError::Refused { peer, cause, way_out };
+            return ConnectError::Refused { peer, cause: words(error), way_out };
         };
         let cause = refusal.message().to_owned();
         let code = refusal.code();
@@ -192,6 +205,11 @@ impl Address {
             let way_out =
                 "; check user and password in upstream and upstream_secret_file, and pg_hba.conf";
             return ConnectError::NotLetIn { peer, cause, way_out };
+        }
+        // It was prepared on another connection, or by another agent on this one.
+        if *code == SqlState::INVALID_SQL_STATEMENT_NAME || *code == SqlState::DUPLICATE_PSTATEMENT
+        {
+            return self.pooled(&peer);
         }
         if *code == SqlState::CANNOT_CONNECT_NOW {
             return ConnectError::NotReady { peer, cause };
@@ -204,6 +222,31 @@ impl Address {
             ""
         };
         ConnectError::Refused { peer, cause, way_out }
+    }
+}
+
+fn tls_fault(error: &Error) -> Option<TlsFault> {
+    use std::error::Error as _;
+    TlsFault::of(error.source()?.downcast_ref::<io::Error>()?)
+}
+
+fn tls_way_out(fault: TlsFault) -> &'static str {
+    match fault {
+        TlsFault::WrongName => {
+            "; its certificate is for another name: write in upstream the one that it has"
+        }
+        TlsFault::UnknownIssuer => {
+            "; its certificate is not trusted: put that of its authority into postgres.tls_ca_file"
+        }
+        TlsFault::Expired => {
+            "; its certificate is not valid at this time: have a new one made, or set the clock of this host"
+        }
+        TlsFault::NotTls => {
+            "; if it does not speak TLS, write ?sslmode=disable at the end of upstream"
+        }
+        TlsFault::WantsCertificate => {
+            "; it wants a certificate of its clients: postgres.tls_cert_file and postgres.tls_key_file"
+        }
     }
 }
 
@@ -267,6 +310,11 @@ impl Connector for Address {
     const STORE: &'static str = POSTGRES;
     const KIND: &'static str = "postgres";
 
+    fn guarantee(&self) -> Option<&'static str> {
+        let found = *self.durability.lock().unwrap_or_else(PoisonError::into_inner);
+        found.map(Durability::guarantee)
+    }
+
     async fn connect(
         &self,
         purpose: Purpose,
@@ -292,10 +340,11 @@ impl Connector for Address {
             if row.get(0) {
                 return Err(ConnectError::lost(&peer, "it has become a standby"));
             }
-            match row.get::<_, String>(1).is_empty() {
-                true => Err(self.pooled(&peer)),
-                false => Ok(()),
+            if row.get::<_, &str>(1) != &*connection.marker {
+                return Err(self.pooled(&peer));
             }
+            // An operator may have changed it meanwhile.
+            self.see_durability(connection).await.map_err(|error| self.refused(&peer, &error))
         };
         ConnectError::within(self.access.timeout, &peer, "looking whether it is there", look).await
     }

@@ -19,12 +19,14 @@ pub(super) type Parameters<'a> = &'a [&'a (dyn ToSql + Sync)];
 pub struct Connection {
     pub(super) client: Arc<Client>,
     statements: Arc<Statements>,
+    /// The value of a setting that this connection alone has.
+    pub(super) marker: Arc<str>,
 }
 
 impl Connection {
-    pub(super) async fn new(client: Client) -> Result<Connection, Error> {
+    pub(super) async fn new(client: Client, marker: String) -> Result<Connection, Error> {
         let statements = Arc::new(Statements::prepare(&client).await?);
-        Ok(Connection { client: Arc::new(client), statements })
+        Ok(Connection { client: Arc::new(client), statements, marker: marker.into() })
     }
 
     async fn query(

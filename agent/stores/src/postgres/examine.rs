@@ -4,13 +4,16 @@ use tenure_wire::Check;
 use tokio_postgres::Row;
 
 use super::connection::Connection;
+use super::durability::Durability;
 
 /// Facts in one question. Replication is seen by roles with `pg_monitor` only.
 const LOOK: &str = "select current_setting('server_version'), current_setting('fsync'), \
     current_setting('synchronous_commit'), current_setting('synchronous_standby_names'), \
     current_setting('max_connections')::bigint, (select count(*) from pg_stat_activity where datid is not null), \
     pg_notification_queue_usage(), tenure.clock(), \
-    (select max(extract(epoch from replay_lag))::float8 from pg_stat_replication)";
+    (select max(extract(epoch from replay_lag))::float8 from pg_stat_replication), \
+    (select count(*) from pg_stat_replication where sync_state in ('sync', 'quorum')), \
+    pg_has_role('pg_read_all_stats', 'usage')";
 
 /// Part of the notification queue that is left to slow listeners before the operator is told.
 const QUEUE_MAX: f64 = 0.5;
@@ -55,11 +58,21 @@ fn standbys(row: &Row) -> Check {
     let (commit, names): (&str, &str) = (row.get(2), row.get(3));
     let lag: Option<f64> = row.get(8);
     let lag = lag.map_or(String::new(), |lag| format!("; the slowest replays {lag:.1} s late"));
-    let detail = match names.is_empty() || commit == "local" {
-        true => format!("no synchronous standby: an asynchronous failover can lose a grant{lag}"),
-        false => format!("a grant survives a failover to a synchronous standby ({names}){lag}"),
-    };
-    Check::ok("postgres.standbys", detail)
+    let name = "postgres.standbys";
+    if Durability::of("on", commit, names) != Durability::Standby {
+        let detail =
+            format!("no synchronous standby: an asynchronous failover can lose a grant{lag}");
+        return Check::ok(name, detail);
+    }
+    let (connected, sees_them): (i64, bool) = (row.get(9), row.get(10));
+    if sees_them && connected == 0 {
+        let detail =
+            format!("no synchronous standby ({names}) is connected: every commit waits for one");
+        let way_out = "start it, or take it out of synchronous_standby_names and reload; what failovers lose then is \
+                       in docs/postgres.md";
+        return Check::failure(name, detail, way_out);
+    }
+    Check::ok(name, format!("a grant survives a failover to a synchronous standby ({names}){lag}"))
 }
 
 fn connections(row: &Row) -> Check {

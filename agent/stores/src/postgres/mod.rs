@@ -12,6 +12,8 @@ mod chores;
 #[cfg(feature = "postgres")]
 mod connection;
 #[cfg(feature = "postgres")]
+mod durability;
+#[cfg(feature = "postgres")]
 mod examine;
 #[cfg(feature = "postgres")]
 mod feed;

@@ -6,21 +6,29 @@ use tokio_postgres::{Client, Error};
 use super::connection::words;
 use crate::remote::{ConnectError, Peer};
 
-/// The version of the tables and functions that this program uses.
-const VERSION: i32 = 1;
-/// The tables of each version, from those of the one before.
-const TABLES: [&str; 1] = [include_str!("sql/schema.sql")];
-/// The functions, which each version makes anew.
-const FUNCTIONS: [&str; 8] = [
-    include_str!("sql/prelude.sql"),
-    include_str!("sql/claim.sql"),
-    include_str!("sql/renew.sql"),
-    include_str!("sql/end.sql"),
-    include_str!("sql/sessions.sql"),
-    include_str!("sql/read.sql"),
-    include_str!("sql/history.sql"),
-    include_str!("sql/upkeep.sql"),
-];
+/// A version of the schema.
+#[derive(Clone, Copy)]
+struct Schema {
+    /// The tables of each version, from those of the one before. There are as many as the version says.
+    tables: &'static [&'static str],
+    /// The functions, which each version makes anew.
+    functions: &'static [&'static str],
+}
+
+/// The one that this program uses.
+const OWN: Schema = Schema {
+    tables: &[include_str!("sql/schema.sql")],
+    functions: &[
+        include_str!("sql/prelude.sql"),
+        include_str!("sql/claim.sql"),
+        include_str!("sql/renew.sql"),
+        include_str!("sql/end.sql"),
+        include_str!("sql/sessions.sql"),
+        include_str!("sql/read.sql"),
+        include_str!("sql/history.sql"),
+        include_str!("sql/upkeep.sql"),
+    ],
+};
 /// Where the tables are. It is another where a standby takes over, where they were restored from a dump or a copy, and
 /// after each start of the server, since a copy of its files or a crash without synchronous commits may lack the last
 /// grants.
@@ -33,18 +41,24 @@ const LOCK: i64 = 0x7465_6e75_7265;
 
 /// All that an administrator may apply by hand, to an empty database.
 pub fn sql() -> String {
-    let all = TABLES.into_iter().chain(FUNCTIONS);
-    let mut text = all.collect::<Vec<_>>().join("\n");
-    text.push_str(&first_row());
+    let mut text = [OWN.tables, OWN.functions].concat().join("\n");
+    text.push_str(&OWN.first_row());
     text
 }
 
-/// Tokens begin with the clock, past all that a store that was lost may have granted.
-fn first_row() -> String {
-    format!(
-        "\nselect setval('tenure.token', tenure.clock());\n\
-         insert into tenure.about (version, timeline) values ({VERSION}, {ORIGIN});\n"
-    )
+impl Schema {
+    fn version(&self) -> usize {
+        self.tables.len()
+    }
+
+    /// Tokens begin with the clock, past all that a store that was lost may have granted.
+    fn first_row(&self) -> String {
+        let version = self.version();
+        format!(
+            "\nselect setval('tenure.token', tenure.clock());\n\
+             insert into tenure.about (version, timeline) values ({version}, {ORIGIN});\n"
+        )
+    }
 }
 
 /// Sees to it that the schema is there and that tokens grow.
@@ -53,11 +67,21 @@ pub(super) async fn prepare(
     client: &mut Client,
     user: &str,
 ) -> Result<(), ConnectError> {
-    match try_to_prepare(client).await {
-        Ok(version) if version > VERSION => {
+    prepare_as(&OWN, peer, client, user).await
+}
+
+async fn prepare_as(
+    schema: &Schema,
+    peer: &Peer,
+    client: &mut Client,
+    user: &str,
+) -> Result<(), ConnectError> {
+    let own = schema.version();
+    match try_to_prepare(schema, client).await {
+        Ok(version) if version > own => {
             let what = format!(
                 "has the schema tenure in version {version}, of a later Tenure than this, which knows \
-                 {VERSION}; bring this host up to date"
+                 {own}; bring this host up to date"
             );
             Err(ConnectError::Unfit { peer: peer.clone(), what })
         }
@@ -78,10 +102,11 @@ pub(super) async fn prepare(
 }
 
 /// The version that the schema has afterwards.
-async fn try_to_prepare(client: &mut Client) -> Result<i32, Error> {
+async fn try_to_prepare(schema: &Schema, client: &mut Client) -> Result<usize, Error> {
+    let own = schema.version();
     let found = about(client).await?;
     if let Some((version, false)) = found
-        && version >= VERSION
+        && version >= own
     {
         return Ok(version);
     }
@@ -89,18 +114,18 @@ async fn try_to_prepare(client: &mut Client) -> Result<i32, Error> {
     transaction.execute("select pg_advisory_xact_lock($1)", &[&LOCK]).await?;
     // Another agent may have been here meanwhile.
     let (version, is_elsewhere) = about(transaction.client()).await?.unwrap_or_default();
-    for tables in TABLES.iter().skip(usize::try_from(version).unwrap_or(0)) {
+    for tables in schema.tables.iter().skip(version) {
         transaction.batch_execute(tables).await?;
     }
-    if version < VERSION {
-        for functions in FUNCTIONS {
+    if version < own {
+        for functions in schema.functions {
             transaction.batch_execute(functions).await?;
         }
     }
     match version {
-        0 => transaction.batch_execute(&first_row()).await?,
-        _ if version < VERSION => {
-            let set = format!("update tenure.about set version = {VERSION}");
+        0 => transaction.batch_execute(&schema.first_row()).await?,
+        _ if version < own => {
+            let set = format!("update tenure.about set version = {own}");
             transaction.batch_execute(&set).await?;
         }
         _ => {}
@@ -116,12 +141,12 @@ async fn try_to_prepare(client: &mut Client) -> Result<i32, Error> {
         transaction.batch_execute(&past).await?;
     }
     transaction.commit().await?;
-    Ok(version.max(VERSION))
+    Ok(version.max(own))
 }
 
 /// The version of the schema, and whether its tables are elsewhere than when they were looked at last; `None` without
 /// a schema.
-async fn about(client: &Client) -> Result<Option<(i32, bool)>, Error> {
+async fn about(client: &Client) -> Result<Option<(usize, bool)>, Error> {
     // By a scan: what a name stands for is remembered within a transaction, also that it stands for nothing.
     let is_there = "select exists (select from pg_class c join pg_namespace n on n.oid = c.relnamespace \
                     where n.nspname = 'tenure' and c.relname = 'about')";
@@ -130,5 +155,9 @@ async fn about(client: &Client) -> Result<Option<(i32, bool)>, Error> {
     }
     let about = format!("select version, timeline <> {ORIGIN} from tenure.about");
     let row = client.query_opt(&about, &[]).await?;
-    Ok(row.map(|row| (row.get(0), row.get(1))))
+    Ok(row.map(|row| (usize::try_from(row.get::<_, i32>(0)).unwrap_or(0), row.get(1))))
 }
+
+#[cfg(test)]
+#[path = "schema_tests.rs"]
+mod tests;

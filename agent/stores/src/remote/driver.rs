@@ -315,6 +315,7 @@ impl<B: Backend> Upstream for Driver<B> {
             reach: Some(self.links.dialer.reach()),
             last_error,
             last_error_at,
+            guarantee: self.links.dialer.connector().guarantee(),
             grants_nothing: None,
         };
         if let Some(behind) = self.links.dialer.connector().behind() {

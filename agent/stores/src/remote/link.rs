@@ -77,6 +77,11 @@ pub trait Connector: Send + Sync + 'static {
         hints: Option<ConnectionHints>,
     ) -> impl Future<Output = Result<Dialed<Self::Connection>, ConnectError>> + Send;
 
+    /// The guarantee of the server as it was found last, where that depends on its settings.
+    fn guarantee(&self) -> Option<&'static str> {
+        None
+    }
+
     /// Has what was sent over a connection leave at once, as far as that can be done without waiting.
     fn flush(_connection: &Self::Connection) {}
 

@@ -60,15 +60,27 @@ impl Cluster {
             mount.args(["-t", "tmpfs", "-o", &format!("size={size},mode=0700"), "tmpfs"]);
             cluster.run(mount.arg(cluster.data()))?;
         }
-        if let Some(user) = &cluster.user {
-            for path in [cluster.path().to_owned(), cluster.data()] {
-                let (uid, gid) = (user.uid.as_raw(), user.gid.as_raw());
-                if path.exists() {
-                    chown(path, Some(uid), Some(gid)).map_err(|error| error.to_string())?;
-                }
-            }
+        cluster.give(cluster.path())?;
+        if disk.is_some() {
+            cluster.give(&cluster.data())?;
         }
         Ok(cluster)
+    }
+
+    /// Gives a file to the server's user.
+    pub(super) fn give(&self, path: &Path) -> Result<(), String> {
+        let Some(user) = &self.user else { return Ok(()) };
+        let (uid, gid) = (user.uid.as_raw(), user.gid.as_raw());
+        chown(path, Some(uid), Some(gid)).map_err(|error| error.to_string())
+    }
+
+    /// Takes a copy of a file that nobody else may read.
+    pub(super) fn take(&self, path: &Path, name: &str) -> Result<(), String> {
+        let copy = self.path().join(name);
+        fs::copy(path, &copy).map_err(|error| error.to_string())?;
+        let private = fs::Permissions::from_mode(0o600);
+        fs::set_permissions(&copy, private).map_err(|error| error.to_string())?;
+        self.give(&copy)
     }
 
     fn run(&self, command: &mut Command) -> Result<(), String> {
@@ -94,7 +106,12 @@ impl Cluster {
 
     /// A program of Postgres, as the user that has the cluster.
     pub(super) fn command(&self, program: &str) -> Command {
-        let mut command = Command::new(self.program(program));
+        self.command_at(&self.program(program))
+    }
+
+    /// The same for any program.
+    pub(super) fn command_at(&self, program: &Path) -> Command {
+        let mut command = Command::new(program);
         if let Some(user) = &self.user {
             command.uid(user.uid.as_raw()).gid(user.gid.as_raw());
         }

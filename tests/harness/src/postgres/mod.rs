@@ -1,6 +1,7 @@
 //! A Postgres of a test's own.
 
 mod cluster;
+mod pooler;
 mod setup;
 
 use std::ffi::OsString;
@@ -13,6 +14,7 @@ use nix::unistd::Pid;
 
 use crate::{Program, runs, until};
 use cluster::Cluster;
+pub use pooler::Pooler;
 pub use setup::PostgresSetup;
 
 /// The port that is part of its socket's name, unless it listens on TCP as well.
@@ -134,6 +136,23 @@ impl Postgres {
     /// Everything it logged.
     pub fn log(&self) -> String {
         self.cluster.log()
+    }
+
+    /// Writes to its disk until there is no room. Takes root, and [`PostgresSetup::disk`].
+    #[track_caller]
+    pub fn fill_disk(&self) {
+        let mut file = fs::File::create(self.ballast()).expect("root makes files");
+        while std::io::Write::write_all(&mut file, &[0x5a; 4096]).is_ok() {}
+    }
+
+    /// Makes room again.
+    #[track_caller]
+    pub fn empty_disk(&self) {
+        fs::remove_file(self.ballast()).expect("it was filled");
+    }
+
+    fn ballast(&self) -> PathBuf {
+        self.cluster.data().join("ballast")
     }
 
     /// The numbers of all its processes.

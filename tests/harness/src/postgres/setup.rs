@@ -1,11 +1,14 @@
 //! How a server is to be started.
 
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use super::{Cluster, Postgres};
 use crate::{Program, free_port};
+
+/// Copies of a certificate and its key.
+const TLS_FILES: [&str; 2] = ["server.pem", "server.key"];
 
 /// How a server is to be started.
 #[derive(Clone, Default)]
@@ -14,6 +17,8 @@ pub struct PostgresSetup {
     variables: Vec<(String, OsString)>,
     tcp: bool,
     disk: Option<String>,
+    /// A certificate and its key.
+    tls: Option<[PathBuf; 2]>,
 }
 
 impl PostgresSetup {
@@ -49,11 +54,9 @@ impl PostgresSetup {
 
     /// Speaks TLS with this certificate and key, over TCP.
     #[must_use]
-    pub fn tls(self, certificate: &Path, key: &Path) -> PostgresSetup {
+    pub fn tls(mut self, certificate: &Path, key: &Path) -> PostgresSetup {
+        self.tls = Some([certificate.to_owned(), key.to_owned()]);
         self.tcp()
-            .option("ssl", "on")
-            .option("ssl_cert_file", &certificate.display().to_string())
-            .option("ssl_key_file", &key.display().to_string())
     }
 
     /// On a disk of its own of that size, which a test can fill. Takes root.
@@ -72,6 +75,9 @@ impl PostgresSetup {
     pub(super) fn try_start(self) -> Result<Postgres, String> {
         let port = if self.tcp { free_port() } else { super::POSTGRES_PORT };
         let cluster = Cluster::make(port, self.disk.as_deref())?;
+        for (path, name) in self.tls.iter().flatten().zip(TLS_FILES) {
+            cluster.take(path, name)?;
+        }
         self.start_in(cluster)
     }
 
@@ -87,6 +93,13 @@ impl PostgresSetup {
         let addresses = if self.tcp { "listen_addresses=127.0.0.1" } else { "listen_addresses=" };
         server.arg("-D").arg(cluster.data()).args(["-c", addresses, "-k"]).arg(cluster.path());
         server.arg("-p").arg(cluster.port.to_string()).args(&self.options);
+        if self.tls.is_some() {
+            for (setting, name) in ["ssl_cert_file", "ssl_key_file"].into_iter().zip(TLS_FILES) {
+                let path = cluster.path().join(name);
+                server.args(["-c", &format!("{setting}={}", path.display())]);
+            }
+            server.args(["-c", "ssl=on"]);
+        }
         server.envs(self.variables.iter().map(|(name, value)| (name, value)));
         server.stdin(Stdio::null()).stdout(cluster.log_file()).stderr(cluster.log_file());
         Program::start(&mut server)

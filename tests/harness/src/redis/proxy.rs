@@ -36,7 +36,7 @@ pub struct Proxy {
 }
 
 struct Shared {
-    target: PathBuf,
+    target: Mutex<PathBuf>,
     /// The server speaks RESP, whose frames can be told apart.
     has_frames: bool,
     state: Mutex<State>,
@@ -110,7 +110,8 @@ impl Proxy {
         has_frames: bool,
     ) -> Proxy {
         let listener = UnixListener::bind(&socket).expect("the directory is ours");
-        let shared = Arc::new(Shared { target, has_frames, state: Mutex::default() });
+        let shared =
+            Arc::new(Shared { target: Mutex::new(target), has_frames, state: Mutex::default() });
         std::thread::spawn({
             let shared = Arc::clone(&shared);
             move || {
@@ -128,6 +129,12 @@ impl Proxy {
     /// The URL of the server through this proxy, as an agent takes it.
     pub fn url(&self) -> String {
         self.url.clone()
+    }
+
+    /// Leads to that server from now on.
+    pub fn lead_to(&self, server: &Postgres) {
+        *self.shared.target.lock().expect("no thread panics with it") = server.socket();
+        self.cut();
     }
 
     /// Closes every connection once.
@@ -210,7 +217,8 @@ impl Shared {
         if self.lock().faults.refuses {
             return;
         }
-        let Ok(server) = UnixStream::connect(&self.target) else { return };
+        let target = self.target.lock().expect("no thread panics with it").clone();
+        let Ok(server) = UnixStream::connect(target) else { return };
         let clone = |stream: &UnixStream| stream.try_clone().expect("a socket can be shared");
         let number = {
             let mut state = self.lock();

@@ -262,6 +262,7 @@ async fn beat(mut inbox: Inbox, notes: mpsc::UnboundedSender<Noted>, beats: Arc<
                     reach: None,
                     last_error: Some("refused".into()),
                     last_error_at: None,
+                    guarantee: None,
                     grants_nothing: None,
                 };
                 let lateness = Default::default();
