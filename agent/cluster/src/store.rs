@@ -127,6 +127,7 @@ impl Upstream for Cluster {
             last_error_at: None,
             grants_nothing: None,
             behind: None,
+            guarantee: None,
         }
     }
 
