@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::json;
-use tenure_core::model::{BeatAnswer, ClaimAnswer, GoneReason};
+use tenure_core::model::{Answer, BeatAnswer, ClaimAnswer, GoneReason, Page, Request, Within};
 
 use super::super::layout::{hyphenated, member};
 use super::kinds::{
@@ -279,4 +279,17 @@ fn every_operation_may_be_repeated() {
     let ended = format!("tenure:claim:{}", sid(1));
     assert_eq!(store.keys(), [ended, store.record(&a), "tenure:fence".to_owned()]);
     assert_eq!(beat_session(&store, 1), BeatAnswer::Gone(GoneReason::Unknown));
+}
+
+#[test]
+fn a_foreign_key_among_the_sessions_hides_no_other() {
+    let store = Store::new();
+    store.ask(&Request::Announce(announcement(1, "p")));
+    store.run::<()>(&["SADD", SESSIONS, "foreign"]);
+    store.run::<()>(&["LPUSH", &store.layout.session("foreign"), "x"]);
+    let within = Within::Project { tenant: "default".into(), project: "p".into() };
+    let answer = store.ask(&Request::Members { within, listed: true, page: Some(Page::whole()) });
+    let Answer::Members(Some(members)) = answer else { panic!("{answer:?}") };
+    assert_eq!(members.sessions.len(), 1);
+    assert_eq!(store.run::<u64>(&["SCARD", SESSIONS]), 2, "the key of another stays");
 }
