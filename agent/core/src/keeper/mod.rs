@@ -36,6 +36,7 @@ mod loss;
 mod map;
 mod missed;
 mod outbox;
+mod patience;
 mod pending;
 mod presence;
 mod query;

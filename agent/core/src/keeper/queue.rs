@@ -9,10 +9,10 @@ use std::time::Duration;
 use tenure_wire::Wait;
 
 use super::Keeper;
-use super::acquire::NAMED_WITHIN;
 use super::beats::on_grid;
 use super::calls::{Call, Renewed};
 use super::hold::{Hold, Stage};
+use super::patience::NAMED_WITHIN;
 use super::refusal::UpstreamError;
 use super::table::Table;
 use super::timers::{Alarm, QueueId, Timer, Timers};

@@ -7,6 +7,7 @@ mod denials;
 mod ends;
 mod hints;
 mod holds;
+mod late_answers;
 mod presence;
 mod quotas;
 mod restarts;

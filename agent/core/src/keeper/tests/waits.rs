@@ -170,7 +170,7 @@ fn a_wait_in_which_the_upstream_never_answered_does_not_say_that_it_is_taken() {
             let fields = json!({"kind": kind, "name": "x", "wait": "block", "timeout_ms": 500});
             let (first, second) =
                 (bench.acquire(session, fields.clone()), bench.acquire(session, fields));
-            bench.pass(Duration::from_millis(500));
+            bench.pass(Duration::from_millis(750));
             for ticket in [first, second] {
                 let refusal = bench.reply(ticket).unwrap().unwrap_err();
                 assert_eq!(
