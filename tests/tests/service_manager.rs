@@ -40,7 +40,7 @@ fn it_is_ready_when_it_answers_and_says_how_it_is() {
     let session = http.register(&json!({})).session;
     http.acquire(session, "leader", "role", &json!({}));
     http.queue(session, "semaphore", "gpu", &json!({"limit": 1}));
-    manager.hears("STATUS=embedded up; 1 sessions, 2 holds, 0 waiting");
+    manager.hears("STATUS=embedded up; 1 session, 2 holds, 0 waiting");
     assert_eq!(manager.count("READY=1"), 1);
 
     agent.signal(Signal::SIGHUP);

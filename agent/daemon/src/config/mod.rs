@@ -78,7 +78,7 @@ pub struct Limits {
     pub streams_max: usize,
     /// Open event streams of one user; see [`Share::of`].
     pub streams_per_uid_max: Option<usize>,
-    /// From a connection's first byte, or the end of its last answer, to the end of the headers.
+    /// From the first byte of a request, or from the start of its connection, to the end of the headers.
     pub header_timeout: Duration,
     /// From the wish to stop to the end of the process.
     pub stop_deadline: Duration,

@@ -99,6 +99,10 @@ async fn tell_status(notifier: &Notifier, upstream: &str, handle: &Handle) {
     }
 }
 
+fn counted(count: u64, thing: &str) -> String {
+    format!("{count} {thing}{}", if count == 1 { "" } else { "s" })
+}
+
 /// `redis up; 12 sessions, 9 holds, 3 waiting`
 fn status(upstream: &str, probe: &Probe) -> String {
     let state = match probe.health.state {
@@ -120,7 +124,7 @@ fn status(upstream: &str, probe: &Probe) -> String {
         [0, 1, 2].map(|state| probe.holds.iter().map(|of_kind| of_kind[state]).sum::<u64>());
     let (sessions, holds) = (probe.sessions, held + jeopardy);
     // Never fails on a String.
-    let _ = write!(text, "; {sessions} sessions, {holds} holds");
+    let _ = write!(text, "; {}, {}", counted(sessions, "session"), counted(holds, "hold"));
     if jeopardy > 0 {
         let _ = write!(text, " ({jeopardy} in jeopardy)");
     }
