@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::shared_redis::SharedRedis;
 use super::{Effort, Limit, Report, Samples, straight};
-use crate::harness::{Agent, Client, Http, boottime_ns, cpu_ns, rss_kib};
+use crate::harness::{Agent, Client, Http, Postgres, boottime_ns, cpu_ns, rss_kib};
 
 /// Holds, and their ttl in ms: few are beaten often, so that there is something to measure.
 const SIZES: [(usize, u64); 4] = [(100, 300), (1000, 600), (10_000, 3000), (100_000, 30_000)];
@@ -118,14 +118,13 @@ impl Crowd {
         Crowd { http, holds }
     }
 
-    /// Lets time pass, and measures.
+    /// Lets time pass, and measures. The processor time of the upstream is that of all its processes.
     pub(super) fn beaten_for(
         mut self,
         window: Duration,
         agent: &Agent,
-        upstream: Option<u32>,
+        upstream_ns: impl Fn() -> u64,
     ) -> anyhow::Result<Cost> {
-        let upstream_ns = || upstream.map_or(0, cpu_ns);
         // A status of 100 000 holds is work too: it stays outside of the window.
         let beats_before = self.http.status().upstream.beat_lateness.beats;
         let (agent_before, upstream_before) = (cpu_ns(agent.pid()), upstream_ns());
@@ -144,45 +143,63 @@ impl Crowd {
 }
 
 pub(super) fn of_many_holds(effort: &Effort, report: &mut Report) -> anyhow::Result<()> {
-    measure(effort, report, "", || {
+    measure("P12", effort, report, "", || {
         let agent = Agent::setup().config(ROOM_FOR_MANY).start();
-        Rig { agent, redis: None }
+        Ok(Rig { agent, store: Store::Embedded })
     })
 }
 
 pub(super) fn of_many_holds_in_redis(effort: &Effort, report: &mut Report) -> anyhow::Result<()> {
-    measure(effort, report, " through Redis", || {
+    measure("P12", effort, report, " through Redis", || {
         let redis = SharedRedis::start();
         let agent = Agent::setup().config(ROOM_FOR_MANY).upstream(&redis.url()).start();
-        Rig { agent, redis: Some(redis) }
+        Ok(Rig { agent, store: Store::Redis(redis) })
     })
 }
 
-struct Rig {
-    agent: Agent,
-    redis: Option<SharedRedis>,
+/// An agent and its store.
+pub(super) struct Rig {
+    pub(super) agent: Agent,
+    pub(super) store: Store,
+}
+
+pub(super) enum Store {
+    Embedded,
+    Redis(SharedRedis),
+    Postgres(Box<Postgres>),
+}
+
+impl Store {
+    fn cpu_ns(&self) -> u64 {
+        match self {
+            Store::Embedded => 0,
+            Store::Redis(redis) => cpu_ns(redis.pid()),
+            Store::Postgres(postgres) => super::postgres::server_ns(postgres),
+        }
+    }
 }
 
 impl Rig {
     fn cost(&self, holds: usize, ttl_ms: u64) -> anyhow::Result<Cost> {
         let crowd = Crowd::hold(&self.agent, Sort::Leaders, holds, ttl_ms, Duration::ZERO);
         std::thread::sleep(SETTLE);
-        crowd.beaten_for(WINDOW, &self.agent, self.redis.as_ref().map(SharedRedis::pid))
+        crowd.beaten_for(WINDOW, &self.agent, || self.store.cpu_ns())
     }
 }
 
-fn measure(
+pub(super) fn measure(
+    id: &str,
     effort: &Effort,
     report: &mut Report,
     through: &str,
-    start: impl Fn() -> Rig,
+    start: impl Fn() -> anyhow::Result<Rig>,
 ) -> anyhow::Result<()> {
     let mut first = None;
     for (holds, ttl_ms) in SIZES.into_iter().filter(|(holds, _)| *holds <= effort.holds_max) {
         let what = format!("processor time of a beat{through}, {holds} holds");
         let mut attempt = 1;
         let (rig, cost) = loop {
-            let rig = start();
+            let rig = start()?;
             match rig.cost(holds, ttl_ms) {
                 Ok(cost) => break (rig, cost),
                 // A machine that stands still for a third of a second loses what lasts no longer.
@@ -199,19 +216,26 @@ fn measure(
             100.0 * cost.agent_seconds / WINDOW.as_secs_f64(),
             rss_kib(rig.agent.pid()) / 1024,
         );
-        if let Some(redis) = &rig.redis {
-            let bare = Samples::new(straight::renewal_us(redis, FLOOR_KEYS, FLOOR_CALLS)?);
-            against += &format!(
-                "; Redis itself {:.1} µs a beat; floor: a bare script renewing {FLOOR_KEYS} keys, {:.1} µs a key",
-                cost.upstream_seconds * 1e6 / cost.beats,
-                bare.median() / FLOOR_KEYS as f64,
-            );
+        let upstream_us = cost.upstream_seconds * 1e6 / cost.beats;
+        match &rig.store {
+            Store::Embedded => {}
+            Store::Redis(redis) => {
+                let bare = Samples::new(straight::renewal_us(redis, FLOOR_KEYS, FLOOR_CALLS)?);
+                against += &format!(
+                    "; Redis itself {upstream_us:.1} µs a beat; floor: a bare script renewing {FLOOR_KEYS} keys, {:.1} µs \
+                     a key",
+                    bare.median() / FLOOR_KEYS as f64,
+                );
+            }
+            Store::Postgres(_) => {
+                against += &format!("; Postgres itself {upstream_us:.1} µs a beat")
+            }
         }
         if attempt > 1 {
             against += &format!("; attempt {attempt}, holds were lost before");
         }
         let limit = 1.5 * *first.get_or_insert(cost_us);
-        report.add("P12", &what, (cost_us, "µs"), Limit::Most(limit), against);
+        report.add(id, &what, (cost_us, "µs"), Limit::Most(limit), against);
     }
     Ok(())
 }

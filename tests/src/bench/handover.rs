@@ -50,11 +50,12 @@ pub(super) fn between_hosts(effort: &Effort, report: &mut Report) -> anyhow::Res
     let servers = Peers::start();
     for brand in Brand::ALL {
         let clients = (servers.client(brand, "role"), servers.client(brand, "role"));
-        add_peer(effort, report, brand.label(), clients);
+        add_peer(effort, report, ("P3", WHAT), brand.label(), clients);
     }
     // An agent also wakes the waiters of programs that know nothing of it.
     let package = || Peer::start(Brand::AdvancedSemaphores, &hosts.redis.url(), "foreign");
-    add_peer(effort, report, "asyncio-advanced-semaphores beside an agent", (package(), package()));
+    let label = "asyncio-advanced-semaphores beside an agent";
+    add_peer(effort, report, ("P3", WHAT), label, (package(), package()));
     Ok(())
 }
 
@@ -91,16 +92,23 @@ pub(super) fn hand_overs(agents: &[Agent; 2], kind: &str, rounds: usize) -> Vec<
 }
 
 /// A client that could be started.
-type Started = anyhow::Result<Peer>;
+pub(super) type Started = anyhow::Result<Peer>;
 
-fn add_peer(effort: &Effort, report: &mut Report, label: &str, clients: (Started, Started)) {
+/// Adds a peer to the comparison of a target.
+pub(super) fn add_peer(
+    effort: &Effort,
+    report: &mut Report,
+    (id, what): (&str, &str),
+    label: &str,
+    clients: (Started, Started),
+) {
     let measured = match clients {
         (Ok(one), Ok(two)) => peer_hand_overs_ms(one, two, effort.peer_hand_overs),
         (Err(error), _) | (_, Err(error)) => Err(error),
     };
     match measured {
-        Ok(times) => report.compare("P3", WHAT, Side::Peer, label, &times),
-        Err(error) => report.leave_out("P3", label, &error),
+        Ok(times) => report.compare(id, what, Side::Peer, label, &times),
+        Err(error) => report.leave_out(id, label, &error),
     }
 }
 

@@ -7,7 +7,7 @@ use super::growth::{Crowd, ROOM_FOR_MANY, Sort};
 use super::report::number;
 use super::shared_redis::{SCRIPTS, SharedRedis};
 use super::{Effort, Limit, Report, Samples, replay, straight};
-use crate::harness::{Agent, rss_kib};
+use crate::harness::{Agent, cpu_ns, rss_kib};
 
 const HOLDS: usize = 10_000;
 const TTL_MS: u64 = 30_000;
@@ -45,7 +45,7 @@ fn kept(sort: Sort, report: &mut Report) -> anyhow::Result<()> {
     std::thread::sleep(SETTLE);
     let before = redis.commandstats();
     redis.log_slower_than(LONG)?;
-    let cost = crowd.beaten_for(WINDOW, &agent, Some(redis.pid()))?;
+    let cost = crowd.beaten_for(WINDOW, &agent, || cpu_ns(redis.pid()))?;
     let long = redis.slower()?;
     let rss = rss_kib(agent.pid()) as f64 / 1024.0;
     let calls = replay::called(&redis, REPEATED)?;

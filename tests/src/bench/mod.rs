@@ -19,6 +19,7 @@ mod machine;
 mod many_holds;
 mod many_hosts;
 mod peers;
+mod postgres;
 mod proxies;
 mod replay;
 mod report;
@@ -160,7 +161,7 @@ const fn with_redis(id: &'static str, measure: Measure) -> Bench {
 }
 
 /// In the order of the targets.
-const ALL: [Bench; 40] = [
+const ALL: [Bench; 43] = [
     alone("P1", calls::acquire_and_release),
     with_redis("P2", through_redis::acquire_and_release),
     with_redis("P3", handover::between_hosts),
@@ -179,6 +180,9 @@ const ALL: [Bench; 40] = [
     alone("P14", sessions::of_one_project),
     with_redis("P15", gateways::between_hosts),
     with_redis("P15b", gateways::under_load),
+    with_redis("P17", postgres::between_hosts),
+    alone("P17b", postgres::many_holds),
+    alone("P17c", postgres::growth),
     with_redis("P18", sdks::beside_locks),
     with_redis("P19", fleet_at_rest::of_a_fleet_at_rest),
     with_redis("P20a", many_hosts::that_wait),
