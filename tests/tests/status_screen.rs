@@ -49,28 +49,29 @@ fn rows(shown: &str) -> Vec<&str> {
 
 #[test]
 fn a_status_fits_the_terminal() {
-    let agent = Agent::start();
-    let shown = on_a_terminal(&agent, 80, &[]);
-    assert!(shown.ends_with("\nYou have no sessions here.\n"), "{shown}");
-    for count in [5, 500, 5000] {
+    for count in [0, 5, 500, 5000] {
         let agent = Agent::start();
         hold(&agent, count);
         for columns in [80, 200] {
-            let shown = on_a_terminal(&agent, columns, &[]);
-            assert!(shown.contains("\x1b[32mheld\x1b[0m"), "coloured: {shown}");
-            let plain = without_colours(&shown);
-            let rows = rows(&plain);
-            assert_eq!(rows.len(), count + 1, "{plain}");
-            assert!(
-                rows[0].starts_with("  RESOURCE ") && rows[0].contains(" HELD FOR "),
-                "{plain}"
-            );
-            let fits = |row: &&str| row.chars().count() <= columns;
-            assert!(rows.iter().all(fits), "{columns}: {plain}");
-            assert_eq!(rows.iter().any(|row| row.contains('…')), columns == 80, "{plain}");
-            assert!(rows[1..].is_sorted(), "{plain}");
+            for has_colour in [true, false] {
+                let variables: &[_] = if has_colour { &[] } else { &[("NO_COLOR", "1")] };
+                let shown = on_a_terminal(&agent, columns, variables);
+                let plain = without_colours(&shown);
+                assert_eq!(shown != plain, has_colour, "{shown}");
+                let fits = |line: &str| line.chars().count() <= columns;
+                let rows = rows(&plain);
+                assert!(rows.iter().all(|row| fits(row)), "{columns}: {plain}");
+                if count == 0 {
+                    assert!(plain.ends_with("\nYou have no sessions here.\n"), "{plain}");
+                    continue;
+                }
+                assert_eq!(shown.contains("\x1b[32mheld\x1b[0m"), has_colour, "{shown}");
+                assert_eq!(rows.len(), count + 1, "{plain}");
+                assert!(rows[0].starts_with("  RESOURCE "), "{plain}");
+                assert!(rows[0].contains(" HELD FOR "), "{plain}");
+                assert_eq!(rows.iter().any(|row| row.contains('…')), columns == 80, "{plain}");
+                assert!(rows[1..].is_sorted(), "{plain}");
+            }
         }
-        let shown = on_a_terminal(&agent, 80, &[("NO_COLOR", "1")]);
-        assert_eq!(shown, without_colours(&shown));
     }
 }
