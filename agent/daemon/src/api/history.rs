@@ -1,5 +1,6 @@
 //! `GET /v1/history`.
 
+use std::cmp::Reverse;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,7 +33,8 @@ pub(super) async fn history(
 ) -> Result<Response, Refused> {
     context.check_reading(&connection.peer(), &resource)?;
     let _turn = context.long.turn(connection.peer().uid).await;
-    let changes = context.heart.history(connection.caller(), resource.clone()).await?;
+    let mut changes = context.heart.history(connection.caller(), resource.clone()).await?;
+    order(resource.kind, &mut changes);
     let history = History {
         tenant: resource.tenant.to_string(),
         kind: resource.kind,
@@ -40,6 +42,14 @@ pub(super) async fn history(
         changes: changes.iter().map(view).collect(),
     };
     long_json(context.heart.budget(), connection.peer().uid, &history)
+}
+
+/// Puts changes that other hosts told of a little late where they belong: the end of an exclusive hold comes before the
+/// next grant, whose token is greater.
+fn order(kind: Kind, changes: &mut [model::HistoryEntry]) {
+    if kind != Kind::Semaphore {
+        changes.sort_by_key(|change| Reverse((change.token, change.what != Happened::Granted)));
+    }
 }
 
 fn view(entry: &model::HistoryEntry) -> HistoryEntry {
@@ -74,4 +84,42 @@ pub(super) fn program(holder: &model::Holder) -> ProgramView {
 
 fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use tenure_core::model::{ClaimId, Owner, Resource, SessionId};
+    use uuid::Uuid;
+
+    use super::*;
+
+    fn change(token: u64, what: Happened, ago: u64) -> model::HistoryEntry {
+        let owner =
+            Owner { session: SessionId(Uuid::nil()), host: "a".into(), name: "program".into() };
+        model::HistoryEntry {
+            resource: Resource { tenant: "default".into(), kind: Kind::Lease, name: "x".into() },
+            claim: ClaimId(Uuid::from_u128(token.into())),
+            owner,
+            token,
+            what,
+            holder: model::Holder::default(),
+            end: model::Ending::default(),
+            held: Duration::ZERO,
+            ago: Duration::from_millis(ago),
+        }
+    }
+
+    #[test]
+    fn the_end_of_a_hold_comes_before_the_next_grant_however_late_it_was_told() {
+        use Happened::{Granted, Released};
+        let told = [(7, Released, 10), (8, Granted, 12), (7, Granted, 50), (5, Granted, 60)];
+        let mut changes = told.map(|(token, what, ago)| change(token, what, ago));
+        order(Kind::Semaphore, &mut changes);
+        let tokens = |changes: &[model::HistoryEntry]| -> Vec<_> {
+            changes.iter().map(|it| (it.token, it.what)).collect()
+        };
+        assert_eq!(tokens(&changes), [(7, Released), (8, Granted), (7, Granted), (5, Granted)]);
+        order(Kind::Lease, &mut changes);
+        assert_eq!(tokens(&changes), [(8, Granted), (7, Released), (7, Granted), (5, Granted)]);
+    }
 }
