@@ -7,6 +7,7 @@ use uuid::Uuid;
 
 use super::floor::call_echo;
 use super::samples::timed_us;
+use super::two_agents::client;
 use super::{Effort, Floor, Limit, Report, Samples, time_line};
 use crate::harness::{Agent, Client, Http};
 
@@ -16,6 +17,30 @@ pub(super) const WARM_UP: usize = 200;
 const PAUSE: Duration = Duration::from_millis(5);
 /// Fewer of those are measured, by this factor.
 const PAUSED_DIVISOR: usize = 20;
+
+/// Acquires and releases at two agents in turns: the median of the rounds' medians of each, µs.
+pub(super) fn pairs_in_turns(
+    effort: &Effort,
+    kind: &str,
+    agents: [&Agent; 2],
+) -> anyhow::Result<[f64; 2]> {
+    let mut medians = [Vec::new(), Vec::new()];
+    let mut clients = agents.map(client);
+    for round in 0..=effort.rounds {
+        for ((http, session), medians) in clients.iter_mut().zip(&mut medians) {
+            let mut times = Vec::with_capacity(effort.calls);
+            for _ in 0..if round == 0 { WARM_UP } else { effort.calls } {
+                let (us, done) = timed_us(|| call_pair(http, *session, kind, "cleanup"));
+                done?;
+                times.push(us);
+            }
+            if round > 0 {
+                medians.push(Samples::new(times).median());
+            }
+        }
+    }
+    Ok(medians.map(|medians| Samples::new(medians).median()))
+}
 
 /// One acquire and one release, each parsed like the floor's answer.
 pub(super) fn call_pair(

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tenure_core::keeper::Rhythm;
 
-use super::calls::{WARM_UP, call_pair};
+use super::calls::{WARM_UP, call_pair, pairs_in_turns};
 use super::handover::hand_overs_ms;
 use super::samples::timed_us;
 use super::shared_redis::SharedRedis;
@@ -78,22 +78,7 @@ fn acquire_and_release(
 ) -> anyhow::Result<()> {
     let agents = agents([redis.url(), gateway.url()]);
     for kind in KINDS {
-        let mut medians = [Vec::new(), Vec::new()];
-        let mut clients = agents.each_ref().map(client);
-        for round in 0..=effort.rounds {
-            for ((http, session), medians) in clients.iter_mut().zip(&mut medians) {
-                let mut times = Vec::with_capacity(effort.calls);
-                for _ in 0..if round == 0 { WARM_UP } else { effort.calls } {
-                    let (us, done) = timed_us(|| call_pair(http, *session, kind, "cleanup"));
-                    done?;
-                    times.push(us);
-                }
-                if round > 0 {
-                    medians.push(Samples::new(times).median());
-                }
-            }
-        }
-        let [direct, through] = medians.map(|medians| Samples::new(medians).median());
+        let [direct, through] = pairs_in_turns(effort, kind, agents.each_ref())?;
         report.add(
             "P15",
             &format!("{kind} through a gateway: acquire + release, p50"),

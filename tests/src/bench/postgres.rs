@@ -5,11 +5,10 @@ use std::time::Duration;
 use nix::unistd::Pid;
 use serde_json::json;
 
-use super::calls::{WARM_UP, call_pair};
+use super::calls::pairs_in_turns;
 use super::growth::{Crowd, ROOM_FOR_MANY, Sort};
 use super::handover::{add_peer, hand_overs_ms};
 use super::report::Side;
-use super::samples::timed_us;
 use super::shared_redis::SharedRedis;
 use super::takeover::kill_holders;
 use super::two_agents::{KINDS, client};
@@ -71,22 +70,7 @@ fn beside_redis(
 ) -> anyhow::Result<()> {
     let other = Agent::setup().upstream(&redis.url()).start();
     for kind in KINDS {
-        let mut medians = [Vec::new(), Vec::new()];
-        let mut clients = [agent, &other].map(client);
-        for round in 0..=effort.rounds {
-            for ((http, session), medians) in clients.iter_mut().zip(&mut medians) {
-                let mut times = Vec::with_capacity(effort.calls);
-                for _ in 0..if round == 0 { WARM_UP } else { effort.calls } {
-                    let (us, done) = timed_us(|| call_pair(http, *session, kind, "cleanup"));
-                    done?;
-                    times.push(us);
-                }
-                if round > 0 {
-                    medians.push(Samples::new(times).median());
-                }
-            }
-        }
-        let [postgres, redis] = medians.map(|medians| Samples::new(medians).median());
+        let [postgres, redis] = pairs_in_turns(effort, kind, [agent, &other])?;
         let what = format!("{kind}: acquire + release, p50");
         let against = format!("{redis:.0} µs on a Redis beside it");
         // Two synced commits: no target of the design, which names the hand-over alone.
