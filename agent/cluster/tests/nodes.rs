@@ -44,6 +44,12 @@ struct Running {
     folder: TempDir,
 }
 
+impl Running {
+    fn view_of_cluster(&self) -> Option<Uuid> {
+        self.node.view().cluster
+    }
+}
+
 async fn start(id: u64, folder: TempDir) -> Running {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     start_at(id, folder, listener).await
@@ -274,4 +280,14 @@ async fn a_store_tells_losses_before_the_grants_that_follow() {
     );
     let answered = at(&|report| matches!(report, Report::Answer { .. }));
     assert!(lost < granted && granted < answered, "{told:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cluster_is_founded_once() {
+    let nodes = cluster(1).await;
+    let found = nodes[0].view_of_cluster();
+    let address = nodes[0].address.clone();
+    let again = nodes[0].node.found(address, 1, EngineSettings::default()).await;
+    assert!(again.unwrap_err().to_string().contains("already"));
+    assert_eq!(nodes[0].view_of_cluster(), found);
 }

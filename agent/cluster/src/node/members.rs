@@ -35,8 +35,11 @@ impl Node {
         token_floor: u64,
         settings: EngineSettings,
     ) -> io::Result<Uuid> {
-        let members = BTreeMap::from([(self.0.id, Member { address })]);
-        self.0.raft.initialize(members).await.map_err(io::Error::other)?;
+        // A founding that broke off before its first entry is gone on with.
+        if !self.0.raft.is_initialized().await.map_err(io::Error::other)? {
+            let members = BTreeMap::from([(self.0.id, Member { address })]);
+            self.0.raft.initialize(members).await.map_err(io::Error::other)?;
+        }
         let cluster = Uuid::from_u128(random()?);
         let operation = Operation::Found(Founding { cluster, token_floor, settings });
         let wait = self.0.raft.wait(Some(ANSWER_MAX));
