@@ -263,8 +263,10 @@ impl Engine {
             }
             BeatAnswer::Gone(reason) => ClaimAnswer::Gone(reason),
             BeatAnswer::Revoked(_) => ClaimAnswer::Gone(GoneReason::Revoked),
-            // Not an answer to a claim's beat.
-            BeatAnswer::Session { .. } => ClaimAnswer::Gone(GoneReason::Unknown),
+            // Not an answer to a claim's beat, nor one of an engine.
+            BeatAnswer::Session { .. } | BeatAnswer::Failed(_) => {
+                ClaimAnswer::Gone(GoneReason::Unknown)
+            }
         }
     }
 

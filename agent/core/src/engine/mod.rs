@@ -215,7 +215,7 @@ impl Engine {
         self.claims.len()
     }
 
-    /// Uses up tokens as if that many grants had been made and had ended. For tests of stores.
+    /// Uses up tokens as if that many grants had been made and had ended.
     pub fn skip_tokens(&mut self, count: u64) {
         self.tokens.skip(count);
     }

@@ -170,6 +170,10 @@ impl Keeper {
             Err(failure) => return self.renewals_failed(now, call, &items, &failure),
         };
         for (item, answer) in items.into_iter().zip(answers) {
+            if let BeatAnswer::Failed(cause) = answer {
+                self.renewals_failed(now, call, &[item], &Failure::Unknown(cause));
+                continue;
+            }
             match item {
                 Renewed::Hold(id) => {
                     let Some(hold) = self.holds.get_mut(&id) else { continue };
@@ -228,6 +232,8 @@ impl Keeper {
             }
             (BeatAnswer::Gone(reason), _) => self.lose(now, id, lost_reason(reason)),
             (BeatAnswer::Revoked(words), _) => self.revoked(now, id, Some(&words), false),
+            // A failure is met before.
+            (BeatAnswer::Failed(_), _) => {}
             (
                 BeatAnswer::Held { .. } | BeatAnswer::Waiting { .. } | BeatAnswer::Session { .. },
                 _,

@@ -355,6 +355,8 @@ pub enum BeatAnswer {
         /// Its role in its project.
         role: Role,
     },
+    /// The cause why the upstream could not renew this one: to its holder the same as a call without an answer.
+    Failed(String),
 }
 
 impl BeatAnswer {
@@ -363,9 +365,7 @@ impl BeatAnswer {
         match self {
             BeatAnswer::Gone(reason) => Some(*reason),
             BeatAnswer::Revoked(_) => Some(GoneReason::Revoked),
-            BeatAnswer::Held { .. } | BeatAnswer::Waiting { .. } | BeatAnswer::Session { .. } => {
-                None
-            }
+            _ => None,
         }
     }
 }

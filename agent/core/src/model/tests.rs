@@ -191,6 +191,7 @@ fn beat_answer() -> impl Strategy<Value = BeatAnswer> {
         gone().prop_map(BeatAnswer::Gone),
         prop::sample::select(vec![Role::Master, Role::Peer])
             .prop_map(|role| BeatAnswer::Session { role }),
+        text().prop_map(|cause| BeatAnswer::Failed(cause.to_string())),
     ]
 }
 

@@ -23,6 +23,8 @@ use crate::telemetry::log::Filter;
 pub struct About {
     /// Version, host id, upstream and its guarantee.
     pub agent: AgentInfo,
+    /// That guarantee depends on what was found at the upstream.
+    pub finds_guarantee: bool,
     /// The host's name.
     pub host: String,
     /// The address of the upstream, without any secret; `None` when it is in the agent itself.

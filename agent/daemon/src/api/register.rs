@@ -67,6 +67,12 @@ pub(super) async fn register(
         context.heart.release(later, release).await?;
         return Err(no_room("it would have no page"));
     }
+    let mut agent = context.about.agent.clone();
+    if context.about.finds_guarantee
+        && let Some(found) = context.heart.probe().await?.health.guarantee
+    {
+        found.clone_into(&mut agent.guarantee);
+    }
     let registered = Registered {
         session: session.0,
         secret,
@@ -75,7 +81,7 @@ pub(super) async fn register(
         page: page.to_string_lossy().into_owned(),
         boot_id: context.about.boot_id,
         resumed,
-        agent: context.about.agent.clone(),
+        agent,
     };
     Ok(json(StatusCode::CREATED, &registered))
 }

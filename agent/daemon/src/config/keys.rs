@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tenure_core::model::Share;
 use tenure_service::config::Key;
-use tenure_stores::settings::{self, Doc, Shape, secret};
+use tenure_stores::settings::{self, Doc, Shape, Stores, secret};
 use tenure_stores::{duration_key, optional_path_key};
 
 use super::{Config, value};
@@ -13,7 +13,8 @@ use crate::telemetry::LogFormat;
 
 /// All keys, in the order in which `check-config` prints them: the agent's own, then those of stores.
 pub(super) fn all() -> &'static [Key<Config>] {
-    static ALL: LazyLock<Vec<Key<Config>>> = LazyLock::new(|| Key::list(&KEYS, |_| true));
+    static ALL: LazyLock<Vec<Key<Config>>> =
+        LazyLock::new(|| Key::list(&KEYS, &Stores::default(), |_| true));
     &ALL
 }
 

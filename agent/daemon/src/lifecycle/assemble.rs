@@ -108,6 +108,7 @@ pub fn assemble(
             upstream: upstream.kind().to_owned(),
             guarantee: guarantee.clone(),
         },
+        finds_guarantee: upstream.finds_guarantee(),
         host: config.settings.host.to_string(),
         address: upstream.address(),
         boot_id,

@@ -18,13 +18,16 @@ pub struct Key<C: 'static> {
 
 impl<C: Configuration> Key<C> {
     /// The daemon's own keys, then those of the stores that are wanted.
-    pub fn list(own: &'static [settings::Key<C>], wanted: fn(&SectionKey) -> bool) -> Vec<Key<C>> {
+    pub fn list(
+        own: &'static [settings::Key<C>],
+        stores: &Stores,
+        wanted: fn(&SectionKey) -> bool,
+    ) -> Vec<Key<C>> {
         let of_key = |key: SectionKey, reloads, own| {
             let SectionKey { name, shape, doc } = key;
             Key { name, shape, reloads, doc, own }
         };
         let own = own.iter().map(|key| of_key(key.of_section(), key.reloads, Some(key)));
-        let stores = Stores::default();
         let of_stores = stores.keys().filter(wanted).map(|key| of_key(key, false, None));
         own.chain(of_stores).collect()
     }

@@ -11,6 +11,9 @@ use super::log::LogError;
 /// Longest filter, bytes: every event of the program is compared with it.
 const FILTER_MAX: usize = 1000;
 
+/// Libraries whose words below that are for their authors.
+const QUIET: &str = "openraft=warn";
+
 /// The filter of the log. Cheap to clone; clones are the same filter.
 #[derive(Clone)]
 pub struct Filter(Arc<Mutex<State>>);
@@ -111,7 +114,8 @@ pub fn check(text: &str) -> Result<(), String> {
 
 fn parse(text: &str) -> Result<EnvFilter, LogError> {
     check(text).map_err(|rule| LogError::Filter { text: text.to_owned(), rule })?;
-    Ok(EnvFilter::builder().parse_lossy(text))
+    // What is wanted by name wins.
+    Ok(EnvFilter::builder().parse_lossy(format!("{QUIET},{text}")))
 }
 
 #[cfg(test)]

@@ -14,7 +14,10 @@ use crate::keeper::{
     Command, Keeper, Note, Peer, Process, Refusal, Reply, Request, Settings, StreamEnd, StreamId,
     StreamTarget, Ticket,
 };
-use crate::model::{self, CallId, ClaimId, Denial, DenialRule, Failure, Quota, Report, SessionId};
+use crate::model::{
+    self, Answer, Beat, BeatAnswer, CallId, ClaimId, Denial, DenialRule, Failure, Quota, Report,
+    SessionId, Subject,
+};
 use crate::time::Boottime;
 use crate::turn::{Ending, Shell, Turn};
 
@@ -26,6 +29,8 @@ pub(super) enum Link {
     RepliesLost,
     /// Calls are not done.
     Down,
+    /// Beats of a resource that is called `locked` fail, and all else is done.
+    LocksOne,
     /// Calls are refused by this rule.
     Denies(DenialRule),
     /// Nothing comes back until the link is set again.
@@ -357,6 +362,7 @@ impl Shell for Host {
         }
         let result = match self.link {
             Link::Up => Ok(self.engine.handle(sent_at, request)),
+            Link::LocksOne => Ok(self.handle_but_one(sent_at, request)),
             Link::RepliesLost => {
                 self.engine.handle(sent_at, request);
                 Err(Failure::Unknown("timed out".to_owned()))
@@ -420,6 +426,22 @@ impl Shell for Host {
 
     fn note(&mut self, _note: &Note) {
         self.done += 1;
+    }
+}
+
+impl Host {
+    fn handle_but_one(&mut self, now: Boottime, request: model::Request) -> Answer {
+        let model::Request::Renew(beats) = request else { return self.engine.handle(now, request) };
+        let beat = |beat: Beat| match &beat.subject {
+            Subject::Claim { resource, .. } if &*resource.name == "locked" => {
+                BeatAnswer::Failed("somebody locked it".to_owned())
+            }
+            _ => match self.engine.handle(now, model::Request::Renew(vec![beat])) {
+                Answer::Renew(mut answers) => answers.remove(0),
+                other => panic!("{other:?}"),
+            },
+        };
+        Answer::Renew(beats.into_iter().map(beat).collect())
     }
 }
 

@@ -100,6 +100,26 @@ fn a_holder_is_named_by_its_hold_to_its_own_user_alone() {
 }
 
 #[test]
+fn a_beat_that_fails_among_others_endangers_its_own_hold_alone() {
+    let mut bench = Bench::new();
+    let session = bench.register(json!({"tether": "process"}));
+    let [locked, beside] = ["locked", "beside"]
+        .map(|name| bench.hold(session, json!({"kind": "leader", "name": name})));
+    let stream = bench.listen(session, None);
+    assert_eq!(bench.heard(stream), ["snapshot"]);
+    bench.link = Link::LocksOne;
+    bench.pass(Duration::from_secs(12));
+    assert_eq!(bench.heard(stream), ["jeopardy"]);
+    bench.link = Link::Up;
+    bench.pass(Duration::from_secs(3));
+    assert_eq!(bench.heard(stream), ["safe"]);
+    bench.link = Link::LocksOne;
+    bench.pass(Duration::from_secs(31));
+    assert_eq!(bench.heard(stream), ["jeopardy".to_owned(), lost(LostReason::Expired)]);
+    assert!(!bench.is_valid(locked) && bench.is_valid(beside));
+}
+
+#[test]
 fn a_failed_renewal_is_danger_and_not_loss_until_valid_until() {
     let mut bench = Bench::new();
     let session = bench.register(json!({"tether": "process"}));

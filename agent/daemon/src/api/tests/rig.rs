@@ -118,6 +118,7 @@ impl Rig {
                     upstream: "embedded".into(),
                     guarantee: "one host".into(),
                 },
+                finds_guarantee: false,
                 host: "here".into(),
                 address: Some("redis://there:6379/0".into()),
                 boot_id: Uuid::from_u128(7),
