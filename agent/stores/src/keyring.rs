@@ -3,6 +3,7 @@
 use std::fmt::Debug;
 use std::pin::Pin;
 
+use serde::{Deserialize, Serialize};
 use tenure_core::model::Failure;
 
 /// A question that is under way. It ends within the store's timeout, or that for each 2000 keys.
@@ -12,7 +13,7 @@ pub type Asking<'a, T> = Pin<Box<dyn Future<Output = Result<T, Failure>> + Send 
 pub const KEYS_MAX: usize = 40_000;
 
 /// A key as a store has it. It cannot be shown with that: only the hash of its secret is there.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeyRecord {
     pub id: String,
     pub principal: String,
@@ -30,8 +31,8 @@ pub struct KeyRecord {
     pub joined: Option<String>,
 }
 
-/// The outcome of the exchange of a join key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// The outcome of adding a key, above all in exchange for a join key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Joined {
     /// The new key is there.
     Done,
@@ -49,6 +50,33 @@ pub enum Joined {
     Full,
 }
 
+impl Joined {
+    /// The outcome that a function of a store tells by its name.
+    pub(crate) fn read(name: &str) -> Result<Joined, Failure> {
+        Ok(match name {
+            "done" => Joined::Done,
+            "again" => Joined::Again,
+            "used" => Joined::Used,
+            "revoked" => Joined::Revoked,
+            "taken" => Joined::Taken,
+            "gone" => Joined::Gone,
+            "full" => Joined::Full,
+            other => return Err(Failure::Unknown(format!("put_key answered {other:?}"))),
+        })
+    }
+}
+
+/// Refuses to read more keys than there should be.
+pub(crate) fn check_count(count: u64) -> Result<(), Failure> {
+    if count <= KEYS_MAX as u64 {
+        return Ok(());
+    }
+    let cause = format!(
+        "there are {count} keys in the store, and {KEYS_MAX} at most are read: take some out with keys revoke"
+    );
+    Err(Failure::Unavailable(cause))
+}
+
 /// The keys in a store.
 pub trait Keyring: Debug + Send + Sync {
     /// A text that is another one after each change of a key. Uses are no changes.
@@ -63,15 +91,12 @@ pub trait Keyring: Debug + Send + Sync {
     /// The key with that id.
     fn one(&self, id: String) -> Asking<'_, Option<KeyRecord>>;
 
-    /// Adds a key, or puts it in the place of one with its id; `false` if there are [`KEYS_MAX`] others.
-    fn put(&self, key: KeyRecord) -> Asking<'_, bool>;
-
     /// Takes keys out; how many of them were there.
     fn remove(&self, ids: Vec<String>) -> Asking<'_, u64>;
 
-    /// Adds a key in exchange for a join key, once, however many ask at the same time. It is not added again once
-    /// somebody took it out.
-    fn join(&self, join: String, key: KeyRecord) -> Asking<'_, Joined>;
+    /// Adds a key, or puts it in the place of one with its id: [`Joined::Done`] or [`Joined::Full`]. In exchange for a
+    /// join key it is added once, however many ask at the same time, and not again once somebody took it out.
+    fn add(&self, key: KeyRecord, join: Option<String>) -> Asking<'_, Joined>;
 
     /// Notes when keys were used last.
     fn used(&self, keys: Vec<(String, u64)>) -> Asking<'_, ()>;

@@ -3,24 +3,27 @@
 use std::future::poll_fn;
 use std::io;
 use std::pin::{Pin, pin};
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use rustls::pki_types::InvalidDnsNameError;
+use tenure_host::clock;
 use tenure_wire::Check;
 use tokio_postgres::config::SslMode;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::tls::{MakeTlsConnect, TlsConnect};
 use tokio_postgres::{AsyncMessage, Client, Config, Error, NoTls};
 use tokio_postgres_rustls_improved::MakeRustlsConnect;
+use tracing::info;
 
-use super::connection::{Connection, words};
+use super::connection::{Clock, Connection, words};
 use super::durability::Durability;
 use super::settings::{PostgresAccess, PostgresServer};
 use super::wire::Wire;
 use super::{examine, feed, schema};
 use crate::remote::stream;
 use crate::remote::{
-    ConnectError, ConnectionHints, Connector, Dialed, Endpoint, Peer, Pump, Purpose, Server,
+    ConnectError, ConnectionHints, Connector, Dialed, Endpoint, Hint, Peer, Pump, Purpose, Server,
     TlsFault,
 };
 use crate::settings::tls::Trust;
@@ -38,11 +41,18 @@ pub struct Address {
     access: PostgresAccess,
     /// By the latest look at the server.
     durability: Mutex<Option<Durability>>,
+    /// What concerns principals is passed on to them.
+    serves_principals: Arc<AtomicBool>,
 }
 
 impl Address {
     pub fn new(access: PostgresAccess) -> Address {
-        Address { access, durability: Mutex::default() }
+        Address { access, durability: Mutex::default(), serves_principals: Arc::default() }
+    }
+
+    /// See [`Backend::serve_principals`](crate::remote::Backend::serve_principals).
+    pub(super) fn serve_principals(&self) {
+        self.serves_principals.store(true, Ordering::Relaxed);
     }
 
     fn endpoint(&self) -> Endpoint {
@@ -76,18 +86,24 @@ impl Address {
         let endpoint = self.endpoint();
         let timeout = self.access.connect_timeout;
         let stream = Wire(stream::connect(peer, &endpoint, None, timeout).await?);
+        let clock = Clock::default();
+        let listener = hints.map(|hints| Listener {
+            hints,
+            clock: Arc::clone(&clock),
+            serves_principals: Arc::clone(&self.serves_principals),
+        });
         let (client, mut pump) = match (&self.access.tls, &self.access.server) {
             (Some(trust), PostgresServer::Tcp { host, .. }) => {
                 config.ssl_mode(SslMode::Require);
                 let tls = secured(trust, host)
                     .map_err(|error| self.unfit(peer, format!("has no name for TLS: {error}")))?;
-                dial(config, stream, tls, peer.clone(), hints).await
+                dial(config, stream, tls, peer.clone(), listener).await
             }
-            _ => dial(config, stream, NoTls, peer.clone(), hints).await,
+            _ => dial(config, stream, NoTls, peer.clone(), listener).await,
         }
         .map_err(|error| self.refused(peer, &error))?;
         let (connection, server) = {
-            let mut look = pin!(self.look(peer, client));
+            let mut look = pin!(self.look(peer, client, clock));
             tokio::select! {
                 found = &mut look => found?,
                 lost = &mut pump => return Err(lost),
@@ -101,6 +117,7 @@ impl Address {
         &self,
         peer: &Peer,
         mut client: Client,
+        clock: Clock,
     ) -> Result<(Connection, Server), ConnectError> {
         let refused = |error: Error| self.refused(peer, &error);
         let marker = format!("{:016x}", getrandom::u64().unwrap_or(1));
@@ -134,7 +151,8 @@ impl Address {
         self.settle(&client).await.map_err(refused)?;
         self.check_marker(peer, &client, &marker).await?;
         schema::prepare(peer, &mut client, &self.access.user).await?;
-        let connection = Connection::new(client, marker).await.map_err(refused)?;
+        let connection = Connection::new(client, marker, clock).await.map_err(refused)?;
+        connection.see_clock().await.map_err(refused)?;
         self.see_durability(&connection).await.map_err(refused)?;
         Ok((connection, Server { place: peer.place.clone(), version }))
     }
@@ -142,17 +160,22 @@ impl Address {
     /// Looks how durable a commit is.
     async fn see_durability(&self, connection: &Connection) -> Result<(), Error> {
         let found = Durability::look(&connection.client).await?;
-        *self.durability.lock().unwrap_or_else(PoisonError::into_inner) = Some(found);
+        let known = self.durability.lock().unwrap_or_else(PoisonError::into_inner).replace(found);
+        if known != Some(found) {
+            info!("guarantee: {}", found.guarantee());
+        }
         Ok(())
     }
 
-    /// What an agent needs of a connection for as long as that lasts.
+    /// What an agent needs of a connection for as long as that lasts. Each statement of the schema finds its rows by
+    /// an index, whatever its parameters: one plan serves, and never the one that suited a table while it was empty.
     async fn settle(&self, client: &Client) -> Result<(), Error> {
         let ms = (self.access.timeout * STATEMENT_TIMES).as_millis();
         client
             .batch_execute(&format!(
                 "set statement_timeout = {ms}; set idle_in_transaction_session_timeout = {ms}; \
-                 set default_transaction_isolation = 'read committed'; set jit = off"
+                 set default_transaction_isolation = 'read committed'; set jit = off; \
+                 set plan_cache_mode = force_generic_plan; set enable_seqscan = off"
             ))
             .await
     }
@@ -258,23 +281,34 @@ fn secured(trust: &Trust, host: &str) -> Result<Secured, InvalidDnsNameError> {
     MakeTlsConnect::<Wire>::make_tls_connect(&mut tls, host)
 }
 
+/// Where notifications of a connection go, and what is known of its server's clock then.
+struct Listener {
+    hints: ConnectionHints,
+    clock: Clock,
+    serves_principals: Arc<AtomicBool>,
+}
+
+impl Listener {
+    fn hear(&self, payload: &str) {
+        let clock = *self.clock.lock().unwrap_or_else(PoisonError::into_inner);
+        let (hint, told) = feed::hints(clock::now(), payload, &clock);
+        let told = told.filter(|_| self.serves_principals.load(Ordering::Relaxed));
+        // The gateway passes it on first: its own waiters are told of the same once more.
+        told.map(Hint::ToPrincipal).into_iter().chain(hint).for_each(|hint| self.hints.push(hint));
+    }
+}
+
 type Dialing = Pin<Box<dyn Future<Output = Result<(Client, Pump), Error>> + Send>>;
 
 /// Signs in over a stream. Boxed, which hides types that the compiler cannot follow.
-fn dial<T>(
-    config: Config,
-    stream: Wire,
-    tls: T,
-    peer: Peer,
-    hints: Option<ConnectionHints>,
-) -> Dialing
+fn dial<T>(config: Config, stream: Wire, tls: T, peer: Peer, listener: Option<Listener>) -> Dialing
 where
     T: TlsConnect<Wire, Future: Send> + Send + 'static,
     T::Stream: Send + 'static,
 {
     Box::pin(async move {
         let (client, connection) = config.connect_raw(stream, tls).await?;
-        Ok((client, pump(peer, connection, hints)))
+        Ok((client, pump(peer, connection, listener)))
     })
 }
 
@@ -282,7 +316,7 @@ where
 fn pump<S, T>(
     peer: Peer,
     mut connection: tokio_postgres::Connection<S, T>,
-    hints: Option<ConnectionHints>,
+    listener: Option<Listener>,
 ) -> Pump
 where
     S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
@@ -292,8 +326,8 @@ where
         loop {
             match poll_fn(|context| connection.poll_message(context)).await {
                 Some(Ok(AsyncMessage::Notification(told))) => {
-                    if let Some(hints) = &hints {
-                        hints.push(feed::hint(told.payload()));
+                    if let Some(listener) = &listener {
+                        listener.hear(told.payload());
                     }
                 }
                 Some(Ok(_)) => {}
@@ -343,6 +377,7 @@ impl Connector for Address {
             if row.get::<_, &str>(1) != &*connection.marker {
                 return Err(self.pooled(&peer));
             }
+            connection.see_clock().await.map_err(|error| self.refused(&peer, &error))?;
             // An operator may have changed it meanwhile.
             self.see_durability(connection).await.map_err(|error| self.refused(&peer, &error))
         };

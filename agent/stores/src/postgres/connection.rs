@@ -1,17 +1,21 @@
 //! One connection, which several calls use at once.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 use tenure_core::model::{Denial, DenialRule, Failure};
+use tenure_host::clock;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Error, Row};
 
 use super::statements::{Operation, Statements};
-use crate::remote;
+use crate::remote::{self, StoreClock};
 
 pub(super) type Line = remote::LineOf<super::store::Postgres>;
+/// What a connection has learnt of its server's clock.
+pub(super) type Clock = Arc<Mutex<StoreClock>>;
 pub(super) type Parameters<'a> = &'a [&'a (dyn ToSql + Sync)];
 
 /// A connection to a server that was found fit. Calls on it are sent at once, and answered in their order.
@@ -21,12 +25,27 @@ pub struct Connection {
     statements: Arc<Statements>,
     /// The value of a setting that this connection alone has.
     pub(super) marker: Arc<str>,
+    clock: Clock,
 }
 
 impl Connection {
-    pub(super) async fn new(client: Client, marker: String) -> Result<Connection, Error> {
+    pub(super) async fn new(
+        client: Client,
+        marker: String,
+        clock: Clock,
+    ) -> Result<Connection, Error> {
         let statements = Arc::new(Statements::prepare(&client).await?);
-        Ok(Connection { client: Arc::new(client), statements, marker: marker.into() })
+        Ok(Connection { client: Arc::new(client), statements, marker: marker.into(), clock })
+    }
+
+    /// Asks for the server's time, by which grants are told.
+    pub(super) async fn see_clock(&self) -> Result<(), Error> {
+        let sent_at = clock::now();
+        let row = self.client.query_one(self.statements.of(Operation::Clock), &[]).await?;
+        let us = row.get::<_, i64>(0).unsigned_abs();
+        let mut known = self.clock.lock().unwrap_or_else(PoisonError::into_inner);
+        known.answered(sent_at, Duration::from_micros(us));
+        Ok(())
     }
 
     async fn query(
@@ -75,7 +94,7 @@ pub(super) fn read<T: DeserializeOwned>(text: &str) -> Result<T, Failure> {
 
 /// The meaning of an error for a call. An operation that the server refused was rolled back. All else is unknown:
 /// a connection that ends, or a server that shuts down, may do so between a commit and its answer.
-fn failure(error: &Error) -> Failure {
+pub(super) fn failure(error: &Error) -> Failure {
     let Some(refusal) = error.as_db_error() else { return Failure::Unknown(words(error)) };
     let cause = format!("Postgres: {} ({})", refusal.message(), refusal.code().code());
     if *refusal.code() == SqlState::INSUFFICIENT_PRIVILEGE {

@@ -18,6 +18,8 @@ mod examine;
 #[cfg(feature = "postgres")]
 mod feed;
 #[cfg(feature = "postgres")]
+mod keyring;
+#[cfg(feature = "postgres")]
 mod perform;
 #[cfg(feature = "postgres")]
 mod schema;
@@ -30,10 +32,12 @@ mod store;
 mod wire;
 
 #[cfg(feature = "postgres")]
+pub use keyring::PostgresKeyring;
+#[cfg(feature = "postgres")]
 pub use schema::sql;
 pub use settings::{PostgresAccess, PostgresServer, settings};
 #[cfg(feature = "postgres")]
 pub use store::Postgres;
 
-/// The guarantee of a Postgres. The settings of replication decide which half of it holds.
-pub const GUARANTEE: &str = "one Postgres; a grant survives a failover to a synchronous standby, asynchronous failover can lose it";
+/// The guarantee of a Postgres that was not reached yet.
+pub const GUARANTEE: &str = "one Postgres; what a grant survives depends on its settings, which are read when it is reached";

@@ -20,6 +20,11 @@ use super::statements::Operation;
 const SPAN_MAX: Duration = Duration::from_secs(946_080_000);
 /// Most beats in one statement.
 const BEATS_MAX: usize = 512;
+/// Time that the first beat of a call that is asked about alone waits for each lock, ms. A lock that it does not get
+/// halves it for the next, so that all together wait for less than the shortest deadline of a call.
+const LOCK_WAIT_MS: i32 = 25;
+/// Beats of a call that find a lock. What is left then waits for the next call.
+const LOCKED_MAX: u32 = 32;
 /// Most lines of a routing table in one answer.
 const LINES_MAX: usize = 1024;
 /// The status of a lease in its grace.
@@ -73,16 +78,8 @@ pub(super) async fn perform(
         }
         Request::Resources { page } => resources(line, page).await,
         Request::Revoke { resource, token: of, revocation } => {
-            let Resource { tenant, kind, name } = resource;
             let words = revocation.as_deref().and_then(|it| serde_json::to_string(it).ok());
-            let of = of.map(token);
-            let revoked: i64 = value(
-                line,
-                Operation::Revoke,
-                &[&&**tenant, &kind.as_str(), &&**name, &of, &words, &floor],
-            )
-            .await?;
-            Ok(Answer::Revoked(revoked.unsigned_abs()))
+            revoke(line, resource, of.map(token), words, floor).await
         }
         Request::Record(entries) => record(line, entries).await,
         Request::History(Resource { tenant, kind, name }) => {
@@ -168,7 +165,34 @@ impl<'a> Columns<'a> {
     }
 }
 
-/// Beats in batches, and then one by one those that the store did not take together.
+/// Takes grants away, a part in each call.
+async fn revoke(
+    line: &mut Line,
+    Resource { tenant, kind, name }: &Resource,
+    of: Option<i64>,
+    words: Option<String>,
+    floor: i64,
+) -> Result<Answer, Failure> {
+    let (mut revoked, mut newest) = (0, None::<i64>);
+    loop {
+        let parameters: super::connection::Parameters<'_> =
+            &[&&**tenant, &kind.as_str(), &&**name, &of, &words, &floor, &newest];
+        let part = rows(line, Operation::Revoke, parameters).await.map_err(|failure| {
+            // An earlier part took effect.
+            if revoked > 0 { Failure::Unknown(failure.cause().to_owned()) } else { failure }
+        })?;
+        let part = part.first().map(|row| (row.get::<_, i64>(0), row.get(1)));
+        let (count, next) = part.unwrap_or_default();
+        revoked += count.unsigned_abs();
+        newest = next;
+        if newest.is_none() {
+            return Ok(Answer::Revoked(revoked));
+        }
+    }
+}
+
+/// Beats in batches, and then one by one those that the store did not take together. What keeps it from one of these
+/// costs no other its answer.
 async fn renew(line: &mut Line, beats: &[Beat], floor: i64) -> Result<Vec<BeatAnswer>, Failure> {
     let _place = line.place().await;
     let mut answers = vec![None; beats.len()];
@@ -195,17 +219,22 @@ async fn renew(line: &mut Line, beats: &[Beat], floor: i64) -> Result<Vec<BeatAn
         }
     }
     let mut whole = Vec::with_capacity(beats.len());
+    let mut locked = 0;
     for (beat, answer) in beats.iter().zip(answers) {
         whole.push(match (answer, &beat.subject) {
             (Some(answer), _) => answer,
-            (None, Subject::Claim { claim, resource: Resource { tenant, kind, name } }) => {
-                let ttl = us(beat.ttl);
-                json(
-                    line,
-                    Operation::Beat,
-                    &[&claim.0, &&**tenant, &kind.as_str(), &&**name, &ttl, &floor],
-                )
-                .await?
+            (None, Subject::Claim { claim, resource }) if locked < LOCKED_MAX => {
+                let (Resource { tenant, kind, name }, ttl) = (resource, us(beat.ttl));
+                let wait = (LOCK_WAIT_MS >> locked).max(1);
+                let parameters: super::connection::Parameters<'_> =
+                    &[&claim.0, &&**tenant, &kind.as_str(), &&**name, &ttl, &floor, &wait];
+                let answer = json(line, Operation::Beat, parameters).await;
+                let answer = answer.unwrap_or_else(|it| BeatAnswer::Failed(it.cause().to_owned()));
+                locked += u32::from(matches!(answer, BeatAnswer::Failed(_)));
+                answer
+            }
+            (None, Subject::Claim { .. }) => {
+                BeatAnswer::Failed("too many rows in Postgres are locked".to_owned())
             }
             (None, Subject::Session { .. }) => BeatAnswer::Gone(GoneReason::Unknown),
         });

@@ -17,7 +17,7 @@ struct Schema {
 
 /// The one that this program uses.
 const OWN: Schema = Schema {
-    tables: &[include_str!("sql/schema.sql")],
+    tables: &[include_str!("sql/schema.sql"), include_str!("sql/keys_tables.sql"), ""],
     functions: &[
         include_str!("sql/prelude.sql"),
         include_str!("sql/claim.sql"),
@@ -27,6 +27,7 @@ const OWN: Schema = Schema {
         include_str!("sql/read.sql"),
         include_str!("sql/history.sql"),
         include_str!("sql/upkeep.sql"),
+        include_str!("sql/keys.sql"),
     ],
 };
 /// Where the tables are. It is another where a standby takes over, where they were restored from a dump or a copy, and
@@ -132,11 +133,11 @@ async fn try_to_prepare(schema: &Schema, client: &mut Client) -> Result<usize, E
     }
     if is_elsewhere {
         // The last commits may be missing. Sequences are logged 32 values ahead, which an idle one never reaches again
-        // by itself.
+        // by itself. The locks come in the order of every operation.
         let past = format!(
-            "select setval('tenure.token', greatest(nextval('tenure.token'), tenure.clock())); \
-             update tenure.routes set version = greatest(version, tenure.clock() / 1000); \
-             update tenure.about set timeline = {ORIGIN}"
+            "update tenure.about set timeline = {ORIGIN}; \
+             select tenure.skip_tokens(nextval('tenure.token')); \
+             update tenure.routes set version = greatest(version, tenure.clock() / 1000)"
         );
         transaction.batch_execute(&past).await?;
     }

@@ -1,14 +1,26 @@
 //! Schemas of several versions, on a real Postgres.
 
 use futures_util::future::join_all;
+use sha2::{Digest, Sha256};
 use tenure_harness::{POSTGRES_PORT, Postgres};
 use tokio_postgres::{Client, Config, NoTls};
 
 use super::*;
 
+/// The version of the SQL, and the hash of all of it.
+const FINGERPRINT: (usize, &str) =
+    (3, "e6a4776207c8d608be0b2198c96dc378088351579c33ff397dab3c0e89426a5f");
+
+/// The version before, with what the first row takes.
+const BEFORE: Schema = Schema { tables: &[OWN.tables[0]], functions: &[OWN.functions[0]] };
 /// The next version, of which every table can be made once only.
 const NEXT: Schema = Schema {
-    tables: &[OWN.tables[0], "alter table tenure.about add column added integer default 7"],
+    tables: &[
+        OWN.tables[0],
+        OWN.tables[1],
+        OWN.tables[2],
+        "alter table tenure.about add column added integer default 7",
+    ],
     functions: &["create or replace function tenure.added() returns integer language sql as \
                   'select added from tenure.about'"],
 };
@@ -36,7 +48,7 @@ async fn each_version_is_made_once_by_whoever_comes_first_and_an_older_program_i
     let server = Postgres::setup().start();
     let looker = connect(&server).await;
     let one = async |sql: &str| looker.query_one(sql, &[]).await.unwrap().get::<_, i64>(0);
-    for schema in [OWN, NEXT] {
+    for schema in [BEFORE, OWN, NEXT] {
         for prepared in prepare_all(&server, &schema).await {
             prepared.unwrap();
         }
@@ -57,8 +69,21 @@ async fn each_version_is_made_once_by_whoever_comes_first_and_an_older_program_i
     for refused in prepare_all(&server, &OWN).await {
         let said = refused.unwrap_err().to_string();
         assert!(
-            said.contains("in version 2, of a later Tenure than this, which knows 1"),
+            said.contains("in version 4, of a later Tenure than this, which knows 3"),
             "{said}"
         );
     }
+}
+
+#[test]
+fn another_sql_is_another_version() {
+    let sql = [OWN.tables, OWN.functions].concat().concat();
+    let hash: String = Sha256::digest(sql).iter().map(|byte| format!("{byte:02x}")).collect();
+    assert!(
+        FINGERPRINT == (OWN.version(), &*hash),
+        "the SQL is another than that of version {}: functions are made anew with a new version only. Add its tables \
+         to `OWN`, or \"\" if they stay, and make this the FINGERPRINT: ({}, {hash:?})",
+        FINGERPRINT.0,
+        OWN.version()
+    );
 }

@@ -6,6 +6,7 @@ use tokio_postgres::{Client, Error, Statement};
 /// An operation in the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Operation {
+    Clock,
     Claim,
     Renew,
     Beat,
@@ -24,10 +25,12 @@ pub(super) enum Operation {
     Record,
     History,
     Upkeep,
+    Relay,
 }
 
 impl Operation {
-    const ALL: [Operation; 18] = [
+    const ALL: [Operation; 20] = [
+        Operation::Clock,
         Operation::Claim,
         Operation::Renew,
         Operation::Beat,
@@ -46,11 +49,13 @@ impl Operation {
         Operation::Record,
         Operation::History,
         Operation::Upkeep,
+        Operation::Relay,
     ];
 
     /// Answers in JSON are read as text.
     fn sql(self) -> &'static str {
         match self {
+            Operation::Clock => "select tenure.clock()",
             Operation::Claim => {
                 "select tenure.claim($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, \
                  $17)::text"
@@ -58,12 +63,14 @@ impl Operation {
             Operation::Renew => {
                 "select answer::text from tenure.renew($1, $2, $3, $4, $5) order by number"
             }
-            Operation::Beat => "select tenure.beat($1, $2, $3, $4, $5, $6)::text",
+            Operation::Beat => "select tenure.beat($1, $2, $3, $4, $5, $6, $7)::text",
             Operation::RenewSessions => {
                 "select answer::text from tenure.renew_sessions($1, $2) order by number"
             }
             Operation::Release => "select tenure.release($1, $2, $3, $4, $5)",
-            Operation::Revoke => "select tenure.revoke($1, $2, $3, $4, $5, $6)",
+            Operation::Revoke => {
+                "select revoked, newest from tenure.revoke($1, $2, $3, $4, $5, $6, $7)"
+            }
             Operation::Announce => "select tenure.announce($1, $2, $3, $4, $5, $6, $7)",
             Operation::EndSession => "select tenure.end_session($1, $2, $3)",
             Operation::Members => "select tenure.members($1, $2, $3, $4)::text",
@@ -76,6 +83,9 @@ impl Operation {
             Operation::Record => "select tenure.record($1, $2, $3, $4, $5, $6, $7)",
             Operation::History => "select entry, ago from tenure.history($1, $2, $3)",
             Operation::Upkeep => "select tenure.upkeep($1)",
+            Operation::Relay => {
+                "select tenure.tell(json_build_array('relayed', $1::text, $2::text))"
+            }
         }
     }
 }

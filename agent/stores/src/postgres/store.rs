@@ -15,14 +15,14 @@ use super::{connection, feed, perform};
 use crate::remote::{Audience, Backend, Dialer, Driver, Hears, Listening, Verified};
 
 /// A Postgres, shared with others.
-pub struct Postgres(());
+pub struct Postgres(Arc<Dialer<Address>>);
 
 impl Postgres {
     /// Starts to connect. Must be called on the thread, and in the runtime, that will use it.
     pub fn open(access: PostgresAccess) -> Driver<Postgres> {
         let timeout = access.timeout;
         let dialer = Arc::new(Dialer::new(Address::new(access)));
-        Driver::open(&dialer, Postgres(()), Chores::default(), timeout)
+        Driver::open(&dialer, Postgres(Arc::clone(&dialer)), Chores::default(), timeout)
     }
 }
 
@@ -56,6 +56,15 @@ impl Backend for Postgres {
     ) -> Result<Option<String>, Failure> {
         // All notifications come over one channel.
         Ok(None)
+    }
+
+    fn serve_principals(&self) {
+        self.0.connector().serve_principals();
+    }
+
+    async fn relay(&self, line: &mut Line, principal: &str, news: &[u8]) -> Result<(), Failure> {
+        let news = String::from_utf8_lossy(news);
+        connection::rows(line, Operation::Relay, &[&principal, &news]).await.map(drop)
     }
 
     async fn verify(

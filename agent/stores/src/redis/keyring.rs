@@ -17,7 +17,7 @@ use super::exchange::reply::{Items, count, list, text, text_if_any};
 use super::exchange::{Invocation, PUT_KEY, ReplyError};
 use super::layout::Layout;
 use super::settings::RedisAccess;
-use crate::keyring::{Asking, Joined, KEYS_MAX, KeyRecord, Keyring};
+use crate::keyring::{self, Asking, Joined, KEYS_MAX, KeyRecord, Keyring};
 use crate::remote::{Dialer, Link, Purpose};
 
 /// The fields of a key's hash, in the order in which they are read.
@@ -92,7 +92,7 @@ impl RedisKeyring {
     }
 
     /// Adds a key, for a join key if one is given, in one step: a part of it is never there.
-    async fn add(&self, key: KeyRecord, join: Option<String>) -> Result<Joined, Failure> {
+    async fn add_one(&self, key: KeyRecord, join: Option<String>) -> Result<Joined, Failure> {
         let KeyRecord { id, principal, sha256, bounds, expires_at, created_at, .. } = key;
         let call = Invocation::new(&PUT_KEY)
             .key(self.layout.key(&id))
@@ -107,16 +107,7 @@ impl RedisKeyring {
         // A server that knows it answers the same.
         let replies = self.ask(&[call.script.load(), call.command()]).await?;
         let said = replies.into_iter().last().unwrap_or(Value::Nil);
-        Ok(match text(said).map_err(strange)?.as_str() {
-            "done" => Joined::Done,
-            "again" => Joined::Again,
-            "used" => Joined::Used,
-            "revoked" => Joined::Revoked,
-            "taken" => Joined::Taken,
-            "gone" => Joined::Gone,
-            "full" => Joined::Full,
-            other => return Err(Failure::Unknown(format!("put_key answered {other:?}"))),
-        })
+        Joined::read(&text(said).map_err(strange)?)
     }
 
     async fn read_ids(&self) -> Result<Vec<String>, Failure> {
@@ -131,13 +122,7 @@ impl RedisKeyring {
 
     async fn read_all(&self) -> Result<Vec<KeyRecord>, Failure> {
         let ids = self.read_ids().await?;
-        if ids.len() > KEYS_MAX {
-            let cause = format!(
-                "there are {} keys in the store, and {KEYS_MAX} at most are read: take some out with keys revoke",
-                ids.len()
-            );
-            return Err(Failure::Unavailable(cause));
-        }
+        keyring::check_count(ids.len() as u64)?;
         self.read_some(ids).await
     }
 
@@ -236,12 +221,8 @@ impl Keyring for RedisKeyring {
         Box::pin(async move { Ok(self.read_some(vec![id]).await?.pop()) })
     }
 
-    fn put(&self, key: KeyRecord) -> Asking<'_, bool> {
-        Box::pin(async move { Ok(self.add(key, None).await? == Joined::Done) })
-    }
-
-    fn join(&self, join: String, key: KeyRecord) -> Asking<'_, Joined> {
-        Box::pin(self.add(key, Some(join)))
+    fn add(&self, key: KeyRecord, join: Option<String>) -> Asking<'_, Joined> {
+        Box::pin(self.add_one(key, join))
     }
 
     fn remove(&self, ids: Vec<String>) -> Asking<'_, u64> {

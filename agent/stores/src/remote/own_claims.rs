@@ -176,6 +176,7 @@ impl OwnClaims {
                         | BeatAnswer::Session { .. } => {
                             self.forget(*claim);
                         }
+                        BeatAnswer::Failed(_) => {}
                     }
                 }
             }

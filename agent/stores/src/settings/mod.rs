@@ -3,26 +3,20 @@
 //! [`Stores`] has those of every kind of store in `KINDS`, which is all that others know of a kind. A new
 //! one writes [`Settings`] and [`Opener`], and adds itself to `KINDS`.
 
+mod opener;
 pub mod secret;
 pub mod tls;
 pub mod url;
 pub mod value;
 
-use std::cell::RefCell;
 use std::fmt::Debug;
-use std::io;
 use std::path::Path;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure_core::time::Boottime;
-use uuid::Uuid;
-
-use self::secret::{Credentials, Secret};
-use crate::journal::{self, Disk, Journal, LedgerError, SavedKeeper};
-use crate::keyring::Keyring;
-use crate::{Upstream, embedded, gateway, postgres, redis};
+pub use self::opener::{OpenError, Opened, Opener, Place};
+use self::secret::Credentials;
+use crate::{embedded, gateway, postgres, redis};
 
 /// Default settings of every kind of store. The first one is the upstream if no URL is given.
 const KINDS: [fn() -> Box<dyn Settings>; 4] =
@@ -135,6 +129,11 @@ pub trait Settings: Debug + Send + Sync {
     /// The guarantee of such a store, in one sentence.
     fn guarantee(&self) -> &'static str;
 
+    /// True if it depends on the settings of the store; then its health tells what was found.
+    fn finds_guarantee(&self) -> bool {
+        false
+    }
+
     /// An example of a URL, as part of a sentence.
     fn example(&self) -> &'static str;
 
@@ -201,55 +200,6 @@ pub trait Settings: Debug + Send + Sync {
     fn boxed(&self) -> Box<dyn Settings>;
 }
 
-/// Checked settings of a store.
-pub trait Opener: Debug + Send + Sync {
-    /// Opens the store and the journal beside it.
-    fn open(&self, place: Place<'_>) -> Result<Opened, OpenError>;
-
-    /// Passwords by the key that gave them, so that a change can be noticed.
-    fn secrets(&self) -> Vec<(&'static str, Secret)> {
-        Vec::new()
-    }
-
-    /// The keys of gateways in the store; `None` if it is of one gateway alone, and keeps none. Must be called
-    /// in a runtime.
-    fn keyring(&self) -> Option<Arc<dyn Keyring>> {
-        None
-    }
-}
-
-/// The circumstances in which a store is opened.
-pub struct Place<'a> {
-    pub runtime_dir: Box<dyn Disk>,
-    pub state_dir: Box<dyn Disk + Send>,
-    pub boot_id: Uuid,
-    pub now: Boottime,
-    /// Tokens start here at least.
-    pub wall_clock_us: u64,
-    /// Adds what the keeper has from elsewhere.
-    pub catch_up: &'a dyn Fn(&mut SavedKeeper),
-}
-
-/// An opened store, and what it shares with its agent.
-pub struct Opened {
-    pub store: Box<dyn Upstream>,
-    pub journal: Rc<RefCell<Journal>>,
-    /// The rows that the keeper takes up.
-    pub saved: SavedKeeper,
-}
-
-/// Why a store cannot be opened.
-#[derive(Debug, thiserror::Error)]
-pub enum OpenError {
-    #[error(transparent)]
-    Journal(#[from] journal::OpenError),
-    /// The tokens of the embedded store.
-    #[error(transparent)]
-    Ledger(#[from] LedgerError),
-    #[error("the agent's own key, for which it exchanges a join key, cannot be kept in state_dir")]
-    OwnKey(#[source] io::Error),
-}
-
 /// The settings of all kinds of stores, one of which is the upstream.
 #[derive(Debug)]
 pub struct Stores {
@@ -271,6 +221,13 @@ impl Default for Stores {
 }
 
 impl Stores {
+    /// The same, with a kind that this crate does not have.
+    #[must_use]
+    pub fn with(mut self, settings: Box<dyn Settings>) -> Stores {
+        self.all.push(settings);
+        self
+    }
+
     /// Makes the store with that URL the upstream.
     ///
     /// # Errors
@@ -380,47 +337,6 @@ macro_rules! optional_path_key {
             get: |settings| Some(settings.$($field).+.as_ref()?.display().to_string().into()),
             doc: $crate::settings::Doc::NONE,
         }
-    };
-}
-
-/// The keys of the section `$section` for TLS, which is spoken where the URL has this scheme; `$files` is its
-/// field with the [`tls::Files`].
-#[macro_export]
-macro_rules! tls_keys {
-    ($settings:ty, $section:literal, $scheme:literal, $files:ident) => {
-        [
-            $crate::optional_path_key!(
-                $settings,
-                concat!($section, ".tls_ca_file"),
-                $files.ca,
-                $crate::settings::value::path
-            )
-            .about(concat!(
-                "For ",
-                $scheme,
-                ": the authorities that are trusted, in PEM format. Default: those that this host trusts."
-            ))
-            .example(concat!("\"/etc/tenured/", $section, "-ca.pem\"")),
-            $crate::optional_path_key!(
-                $settings,
-                concat!($section, ".tls_cert_file"),
-                $files.certificate,
-                $crate::settings::value::path
-            )
-            .about(concat!(
-                "For ",
-                $scheme,
-                ", where the server wants to see a certificate: the agent's, and its private key."
-            ))
-            .example(concat!("\"/etc/tenured/", $section, "-client.pem\"")),
-            $crate::optional_path_key!(
-                $settings,
-                concat!($section, ".tls_key_file"),
-                $files.key,
-                $crate::settings::value::path
-            )
-            .example(concat!("\"/etc/tenured/", $section, "-client.key\"")),
-        ]
     };
 }
 

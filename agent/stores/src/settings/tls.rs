@@ -177,3 +177,44 @@ fn unreadable(what: &str, error: pem::Error) -> Refusal {
         _ => format!("must contain {what} in PEM format"),
     }
 }
+
+/// The keys of the section `$section` for TLS, which is spoken where the URL has this scheme; `$files` is its
+/// field with the [`Files`].
+#[macro_export]
+macro_rules! tls_keys {
+    ($settings:ty, $section:literal, $scheme:literal, $files:ident) => {
+        [
+            $crate::optional_path_key!(
+                $settings,
+                concat!($section, ".tls_ca_file"),
+                $files.ca,
+                $crate::settings::value::path
+            )
+            .about(concat!(
+                "For ",
+                $scheme,
+                ": the authorities that are trusted, in PEM format. Default: those that this host trusts."
+            ))
+            .example(concat!("\"/etc/tenured/", $section, "-ca.pem\"")),
+            $crate::optional_path_key!(
+                $settings,
+                concat!($section, ".tls_cert_file"),
+                $files.certificate,
+                $crate::settings::value::path
+            )
+            .about(concat!(
+                "For ",
+                $scheme,
+                ", where the server wants to see a certificate: the agent's, and its private key."
+            ))
+            .example(concat!("\"/etc/tenured/", $section, "-client.pem\"")),
+            $crate::optional_path_key!(
+                $settings,
+                concat!($section, ".tls_key_file"),
+                $files.key,
+                $crate::settings::value::path
+            )
+            .example(concat!("\"/etc/tenured/", $section, "-client.key\"")),
+        ]
+    };
+}

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test says so by failing")]
 
 mod beats;
+mod locks;
 mod size;
 mod tokens;
 mod upkeep;
@@ -90,22 +91,6 @@ async fn a_release_that_overtakes_its_claim_ends_it() {
     assert!(released.await.unwrap().unwrap().get::<_, bool>(0));
     let left = client.query_one("select count(*) from tenure.claim", &[]).await.unwrap();
     assert_eq!(left.get::<_, i64>(0), 0);
-}
-
-#[tokio::test]
-async fn beats_wait_for_nobody() {
-    let (server, client) = start().await;
-    client.query_one(CLAIM, &[&0_i64]).await.unwrap();
-    let mut first = connect(&server).await;
-    let transaction = first.transaction().await.unwrap();
-    transaction.execute("select * from tenure.claim for update", &[]).await.unwrap();
-    let renew = "select answer::text from tenure.renew(array['00000000-0000-0000-0000-000000000001']::uuid[], \
-                 array['t'], array['leader'], array['a'], array[5000000]::bigint[])";
-    let answer: Option<String> = client.query_one(renew, &[]).await.unwrap().get(0);
-    assert_eq!(answer, None, "it wants a beat of its own");
-    transaction.commit().await.unwrap();
-    let answer: Option<String> = client.query_one(renew, &[]).await.unwrap().get(0);
-    assert!(answer.unwrap().contains("Held"));
 }
 
 #[tokio::test]

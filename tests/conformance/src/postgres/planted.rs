@@ -40,11 +40,7 @@ const FAULTS: [Fault; 31] = [
     // A claim that comes out of its grace is looked at when that would have ended.
     fault("due-late", "due = least(due, greatest(until, t + p_ttl)),", ""),
     // A beat in a batch counts for a claim of another resource.
-    fault(
-        "conflict-unseen",
-        "on c.id = b.claim and c.tenant = b.tenant and c.kind = b.kind and c.name = b.name",
-        "on c.id = b.claim",
-    ),
+    fault("conflict-unseen", "and b.tenant = r.tenant and b.kind = r.kind and b.name = r.name", ""),
     // A lease has no grace.
     fault(
         "no-grace",
@@ -80,17 +76,9 @@ const FAULTS: [Fault; 31] = [
     // A session that was ended is brought back by a late announcement.
     fault("session-returns", "if s.ended and s.until > t then", "if false then"),
     // A release releases nothing.
-    fault(
-        "permit-kept",
-        "perform tenure.end_claim(r, c, 'Released', null, p_floor, t, v_steps);",
-        "",
-    ),
+    fault("permit-kept", "v_steps := tenure.end_claim(r, c, 'Released', null, t, v_steps);", ""),
     // What is free is granted to nobody who waits.
-    fault(
-        "no-handover",
-        "    p_steps := tenure.grant_heads(r, p_floor, t, p_steps);\n    if r.kind = 'master'",
-        "    if r.kind = 'master'",
-    ),
+    fault("no-handover", "v_left := tenure.grant_heads(r, t, p_steps);", "v_left := p_steps;"),
     // The last waiter is the first.
     fault(
         "last-first",
@@ -112,7 +100,7 @@ const FAULTS: [Fault; 31] = [
     // A grant that nobody confirms is kept for a whole ttl.
     fault("kept-for-long", "v_until := t + least(w.ttl, 5000000);", "v_until := t + w.ttl;"),
     // A revocation's words are lost.
-    fault("revoked-unsaid", "'Revoked', p_words, p_floor", "'Revoked', null, p_floor"),
+    fault("revoked-unsaid", "'Revoked', p_words, t", "'Revoked', null, t"),
     // To revoke one grant revokes all.
     fault("revokes-all", "(p_token is null or h.token = p_token)", "true"),
     // A change that is told twice is kept twice.

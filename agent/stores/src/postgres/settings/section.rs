@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use super::PostgresAccess;
 use super::url::PostgresUrl;
+#[cfg(feature = "postgres")]
+use crate::keyring::Keyring;
 use crate::settings::secret::{self, Credentials, Secret};
 use crate::settings::{
     Broken, Key, OpenError, Opened, Opener, Place, Refusal, SectionKey, Settings, Value, tls,
@@ -78,6 +80,10 @@ impl Settings for Section {
 
     fn guarantee(&self) -> &'static str {
         crate::postgres::GUARANTEE
+    }
+
+    fn finds_guarantee(&self) -> bool {
+        true
     }
 
     fn example(&self) -> &'static str {
@@ -213,6 +219,11 @@ impl Opener for PostgresUpstream {
 
     fn secrets(&self) -> Vec<(&'static str, Secret)> {
         self.secrets.clone()
+    }
+
+    #[cfg(feature = "postgres")]
+    fn keyring(&self) -> Option<Arc<dyn Keyring>> {
+        Some(Arc::new(crate::postgres::PostgresKeyring::open(self.access.clone())))
     }
 }
 

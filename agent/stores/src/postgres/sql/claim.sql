@@ -1,12 +1,12 @@
 -- A claim: granted, queued or refused. Answers as `ClaimAnswer` is written in JSON.
 
 create or replace function tenure.held(p_token bigint, p_limit bigint, p_was bigint)
-returns json language sql immutable as $$
+returns json language sql stable as $$
     select json_build_object('Held', json_build_object('token', p_token, 'limit', p_limit, 'limit_was', p_was))
 $$;
 
 create or replace function tenure.waiting(p_position bigint, p_limit bigint, p_was bigint)
-returns json language sql immutable as $$
+returns json language sql stable as $$
     select json_build_object('Waiting',
         json_build_object('position', p_position, 'limit', p_limit, 'limit_was', p_was))
 $$;
@@ -115,6 +115,7 @@ declare
     h tenure.claim;
     v_was bigint;
     v_reason text;
+    v_is_free boolean;
     v_answer json;
     v_steps integer := tenure.catch_up(r, p_floor, t, tenure.steps_max());
 begin
@@ -130,8 +131,9 @@ begin
         perform tenure.vacate(r);
         return json_build_object('Gone', v_reason);
     end if;
+    v_is_free := tenure.is_free(r.id);
     if p_permits is not null then
-        if tenure.is_free(r.id) then
+        if v_is_free then
             r.permits := null;
         end if;
         if r.permits is null then
@@ -143,12 +145,16 @@ begin
         end if;
         update tenure.resource set permits = r.permits where id = r.id and permits is distinct from r.permits;
     end if;
-    perform tenure.grant_heads(r, p_floor, t, v_steps);
-    h := tenure.holder(r);
-    v_reason := tenure.incumbent(r, h, p_session, p_priority, p_from, p_unbeaten, t);
+    v_reason := null;
+    -- A limit of 0 grants nothing.
+    if not v_is_free or r.permits = 0 then
+        v_steps := tenure.grant_heads(r, t, v_steps);
+        h := tenure.holder(r);
+        v_reason := tenure.incumbent(r, h, p_session, p_priority, p_from, p_unbeaten, t);
+    end if;
     if v_reason is distinct from 'Stays' then
         v_answer := tenure.grant(r, p_id, p_session, p_host, p_owner, p_ttl, p_priority, p_grace, p_attributes,
-            h, v_reason, v_was, p_floor, t);
+            h, v_reason, v_was, t);
     elsif p_enqueue and (select count(*) < 100000 from tenure.claim where resource = r.id and token is null) then
         insert into tenure.claim
             (id, resource, session, host, name, ttl, priority, grace, attributes, since, until, due)
@@ -159,26 +165,26 @@ begin
         v_answer := tenure.waiting(tenure.position(c), r.permits, v_was);
     else
         v_answer := tenure.contended(r, p_session, v_was, t);
+        perform tenure.vacate(r);
     end if;
-    perform tenure.vacate(r);
     return v_answer;
 end $$;
 
 create or replace function tenure.grant(
     r tenure.resource, p_id uuid, p_session uuid, p_host text, p_owner text, p_ttl bigint, p_priority integer,
-    p_grace bigint, p_attributes text, h tenure.claim, p_reason text, p_was bigint, p_floor bigint, t bigint
+    p_grace bigint, p_attributes text, h tenure.claim, p_reason text, p_was bigint, t bigint
 ) returns json language plpgsql volatile as $$
 declare
-    v_token bigint := tenure.next_token(p_floor);
+    v_token bigint := nextval('tenure.token');
+    v_version bigint := case when r.kind = 'lease' then tenure.bump_routes(r.tenant) end;
 begin
     if p_reason is not null then
         perform tenure.make_way(r, h, p_reason, p_session, p_host, p_owner, v_token, t);
     end if;
     insert into tenure.claim
-        (id, resource, session, host, name, ttl, priority, grace, attributes, token, since, until, due)
+        (id, resource, session, host, name, ttl, priority, grace, attributes, token, since, until, due, route_version)
         values (p_id, r.id, p_session, p_host, p_owner, p_ttl, p_priority, p_grace, p_attributes,
-            v_token, t, t + p_ttl, t + p_ttl);
-    perform tenure.route_changed(r, p_id);
+            v_token, t, t + p_ttl, t + p_ttl, v_version);
     perform tenure.tell_changed(r);
     return tenure.held(v_token, r.permits, p_was);
 end $$;

@@ -11,21 +11,21 @@ declare
     v_steps integer := tenure.catch_up(r, p_floor, t, tenure.steps_max());
     c tenure.claim;
 begin
-    select * into c from tenure.claim where id = p_claim;
-    if c.id is null then
+    select * into c from tenure.claim where id = p_claim and resource = r.id;
+    if c.id is not null then
+        v_steps := tenure.end_claim(r, c, 'Released', null, t, v_steps);
+    elsif not exists (select from tenure.claim where id = p_claim) then
         perform tenure.mark(p_claim, 'Released', null, t);
-    elsif c.resource = r.id then
-        select * into c from tenure.claim where id = p_claim for update;
-        perform tenure.end_claim(r, c, 'Released', null, p_floor, t, v_steps);
     end if;
     perform tenure.vacate(r);
-    return c.resource is not distinct from r.id;
+    return c.id is not null;
 end $$;
 
--- How many grants were taken away: all, or the one with that token.
+-- Takes grants away: that with this token, or a part of them all. Answers how many, and what the call for the next part
+-- takes for `p_newest`; null after the last one. What is granted after the first call stays.
 create or replace function tenure.revoke(
-    p_tenant text, p_kind text, p_name text, p_token bigint, p_words text, p_floor bigint
-) returns bigint language plpgsql volatile as $$
+    p_tenant text, p_kind text, p_name text, p_token bigint, p_words text, p_floor bigint, p_newest bigint
+) returns table (revoked bigint, newest bigint) language plpgsql volatile as $$
 declare
     r tenure.resource;
     t bigint;
@@ -33,18 +33,23 @@ declare
     v_revoked tenure.claim[];
     v_steps integer;
 begin
+    revoked := 0;
     select * into r from tenure.resource where tenant = p_tenant and kind = p_kind and name = p_name for update;
-    if not found then return 0; end if;
-    t := tenure.clock();
-    v_steps := tenure.catch_up(r, p_floor, t, tenure.steps_max());
-    v_revoked := array(
-        select h from tenure.claim h where h.resource = r.id and h.token is not null
-            and (p_token is null or h.token = p_token)
-            order by h.token for update
-    );
-    foreach c in array v_revoked loop
-        v_steps := tenure.end_claim(r, c, 'Revoked', p_words, p_floor, t, v_steps);
-    end loop;
-    perform tenure.vacate(r);
-    return cardinality(v_revoked);
+    if found then
+        t := tenure.clock();
+        v_steps := tenure.catch_up(r, p_floor, t, tenure.steps_max());
+        p_newest := coalesce(p_newest, (select last_value from tenure.token));
+        v_revoked := array(
+            select h from tenure.claim h where h.resource = r.id and h.token <= p_newest
+                and (p_token is null or h.token = p_token)
+                order by h.token limit tenure.steps_max() for update
+        );
+        foreach c in array v_revoked loop
+            v_steps := tenure.end_claim(r, c, 'Revoked', p_words, t, v_steps);
+        end loop;
+        perform tenure.vacate(r);
+        revoked := cardinality(v_revoked);
+        newest := case when revoked = tenure.steps_max() then p_newest end;
+    end if;
+    return next;
 end $$;

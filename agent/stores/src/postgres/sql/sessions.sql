@@ -14,6 +14,22 @@ begin
     )));
 end $$;
 
+-- Adds a session, unless there is one with its id: locks and returns that. It may end while its lock is waited for, and
+-- is then not there any more.
+create or replace function tenure.add_session(n tenure.session) returns tenure.session language plpgsql volatile as $$
+declare
+    s tenure.session;
+begin
+    loop
+        insert into tenure.session (id, tenant, project, name, host, surface, ttl, until, due, ended)
+            values (n.id, n.tenant, n.project, n.name, n.host, n.surface, n.ttl, n.until, n.due, n.ended)
+            on conflict do nothing;
+        if found then return null; end if;
+        select * into s from tenure.session where id = n.id for update;
+        if found then return s; end if;
+    end loop;
+end $$;
+
 -- Announces a session. One that was ended is not brought back by an announcement that comes late.
 create or replace function tenure.announce(
     p_session uuid, p_tenant text, p_project text, p_name text, p_host text, p_surface text, p_ttl bigint
@@ -22,14 +38,12 @@ declare
     s tenure.session;
     t bigint := tenure.clock();
 begin
-    insert into tenure.session (id, tenant, project, name, host, surface, ttl, until, due, ended)
-        values (p_session, p_tenant, p_project, p_name, p_host, p_surface, p_ttl, t + p_ttl, t + p_ttl, false)
-        on conflict do nothing;
-    if found then
+    s := tenure.add_session(row(p_session, null, p_tenant, p_project, p_name, p_host, p_surface, p_ttl, t + p_ttl,
+        t + p_ttl, false)::tenure.session);
+    if s.id is null then
         perform tenure.tell_members(p_tenant, p_project);
         return;
     end if;
-    select * into s from tenure.session where id = p_session for update;
     t := tenure.clock();
     if s.ended and s.until > t then
         return;
@@ -61,11 +75,9 @@ declare
     s tenure.session;
     t bigint := tenure.clock();
 begin
-    insert into tenure.session (id, tenant, project, name, host, surface, ttl, until, due, ended)
-        values (p_session, p_tenant, p_project, '', '', '', 0, t + 60000000, t + 60000000, true)
-        on conflict do nothing;
-    if found then return false; end if;
-    select * into s from tenure.session where id = p_session for update;
+    s := tenure.add_session(row(p_session, null, p_tenant, p_project, '', '', '', 0, t + 60000000, t + 60000000, true)
+        ::tenure.session);
+    if s.id is null then return false; end if;
     t := tenure.clock();
     update tenure.session set ended = true, until = t + 60000000, due = least(due, t + 60000000)
         where id = p_session;

@@ -14,7 +14,7 @@ begin
     for r in
         select o.* from tenure.claim c join tenure.resource o on o.id = c.resource
             where c.due >= p_from and c.due <= t and o.tenant = p_tenant and (p_kind is null or o.kind = p_kind)
-            order by c.due limit p_steps for update of o skip locked
+            order by c.due limit p_steps for update of o, c skip locked
     loop
         continue when r.id = any (v_seen);
         v_seen := v_seen || r.id;
@@ -35,11 +35,11 @@ declare
     v_place bigint;
     v_next bigint;
 begin
-    -- One tenant at a time: two that tend several could wait for each other's routing tables. Its first resource is
-    -- one that nobody has locked, so that a lock keeps upkeep from no other.
+    -- One tenant at a time: two that tend several could wait for each other's routing tables. Its first claim and its
+    -- resource are locked by nobody, so that a lock keeps upkeep from no other.
     select o.tenant, c.due into v_tenant, v_from
         from tenure.claim c join tenure.resource o on o.id = c.resource
-        where c.due <= t order by c.due limit 1 for update of o skip locked;
+        where c.due <= t order by c.due limit 1 for update of o, c skip locked;
     v_is_busy := found;
     if found then
         perform tenure.tend(v_tenant, null, tenure.steps_max(), p_floor, v_from);

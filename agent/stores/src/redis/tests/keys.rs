@@ -32,9 +32,9 @@ fn key(id: &str, principal: &str) -> KeyRecord {
 #[test]
 fn a_key_that_was_revoked_is_not_put_back_by_its_exchange() {
     with_keys(async |store, keys| {
-        assert!(keys.put(key("join", "laptop")).await.unwrap());
+        assert_eq!(keys.add(key("join", "laptop"), None).await.unwrap(), Joined::Done);
         let own = key("own", "laptop");
-        let join = || keys.join("join".to_owned(), own.clone());
+        let join = || keys.add(own.clone(), Some("join".to_owned()));
         assert_eq!(join().await.unwrap(), Joined::Done);
         let version: String = store.run(&["GET", VERSION]);
         // As if the answer had been lost.
@@ -45,7 +45,7 @@ fn a_key_that_was_revoked_is_not_put_back_by_its_exchange() {
         assert_eq!(keys.remove(vec!["own".to_owned()]).await.unwrap(), 1);
         assert_eq!(join().await.unwrap(), Joined::Revoked);
         assert_eq!(keys.one("own".to_owned()).await.unwrap(), None);
-        let other = keys.join("join".to_owned(), key("other", "laptop"));
+        let other = keys.add(key("other", "laptop"), Some("join".to_owned()));
         assert_eq!(other.await.unwrap(), Joined::Used);
     });
 }
@@ -53,7 +53,7 @@ fn a_key_that_was_revoked_is_not_put_back_by_its_exchange() {
 #[test]
 fn a_join_key_that_was_revoked_meanwhile_is_not_made_anew() {
     with_keys(async |store, keys| {
-        let joined = keys.join("join".to_owned(), key("own", "laptop")).await.unwrap();
+        let joined = keys.add(key("own", "laptop"), Some("join".to_owned())).await.unwrap();
         assert_eq!(joined, Joined::Gone);
         assert_eq!(store.keys(), Vec::<String>::new());
     });
@@ -63,15 +63,17 @@ fn a_join_key_that_was_revoked_meanwhile_is_not_made_anew() {
 fn no_key_is_taken_over_by_an_exchange_and_the_join_key_is_still_good() {
     with_keys(async |_, keys| {
         let (join, victim) = (key("join", "laptop"), key("victim", "admin"));
-        assert!(keys.put(join.clone()).await.unwrap() && keys.put(victim.clone()).await.unwrap());
+        for key in [&join, &victim] {
+            assert_eq!(keys.add(key.clone(), None).await.unwrap(), Joined::Done);
+        }
         // With the hash that is there, as somebody who read it would.
         for id in ["victim", "join"] {
-            let joined = keys.join("join".to_owned(), key(id, "laptop")).await.unwrap();
+            let joined = keys.add(key(id, "laptop"), Some("join".to_owned())).await.unwrap();
             assert_eq!(joined, Joined::Taken, "{id}");
         }
         assert_eq!(keys.one("victim".to_owned()).await.unwrap(), Some(victim));
         assert_eq!(keys.one("join".to_owned()).await.unwrap(), Some(join));
-        let joined = keys.join("join".to_owned(), key("own", "laptop")).await.unwrap();
+        let joined = keys.add(key("own", "laptop"), Some("join".to_owned())).await.unwrap();
         assert_eq!(joined, Joined::Done);
     });
 }
@@ -79,15 +81,19 @@ fn no_key_is_taken_over_by_an_exchange_and_the_join_key_is_still_good() {
 #[test]
 fn at_the_limit_no_key_is_added_and_others_are_changed_and_removed() {
     with_keys(async |store, keys| {
-        assert!(keys.put(key("join", "laptop")).await.unwrap());
+        assert_eq!(keys.add(key("join", "laptop"), None).await.unwrap(), Joined::Done);
         let script = "for i = 2, ARGV[1] do redis.call('SADD', KEYS[1], 'key' .. i) end";
         store.run::<()>(&["EVAL", script, "1", "tenure:keys", &KEYS_MAX.to_string()]);
-        assert!(!keys.put(key("more", "laptop")).await.unwrap());
-        let joined = keys.join("join".to_owned(), key("own", "laptop")).await.unwrap();
+        assert_eq!(keys.add(key("more", "laptop"), None).await.unwrap(), Joined::Full);
+        let joined = keys.add(key("own", "laptop"), Some("join".to_owned())).await.unwrap();
         assert_eq!(joined, Joined::Full);
-        assert!(keys.put(key("join", "other")).await.unwrap(), "it is there already");
+        assert_eq!(
+            keys.add(key("join", "other"), None).await.unwrap(),
+            Joined::Done,
+            "it is there"
+        );
         assert_eq!(keys.remove(vec!["key2".to_owned(), "none".to_owned()]).await.unwrap(), 1);
-        let joined = keys.join("join".to_owned(), key("own", "laptop")).await.unwrap();
+        let joined = keys.add(key("own", "laptop"), Some("join".to_owned())).await.unwrap();
         assert_eq!(joined, Joined::Done);
         // Another program may have added some: they are not read, and what was removed is seen.
         store.run::<()>(&["SADD", "tenure:keys", "x", "y"]);
