@@ -47,8 +47,11 @@ impl From<Boottime> for ClusterTime {
 
 /// A node's estimate of the cluster's time: the latest stamp that it heard, and the time since by its own clock.
 ///
-/// A leader's stamp comes back to it a little later, when it is applied; what it has counted on since stays.
-/// To start again from each stamp would make time stand still under a steady load.
+/// It goes by each stamp of another node, which leads. One that led before may be ahead of its successor, which heard
+/// its stamps late: if it led again by its own count, what the successor granted would end early.
+///
+/// A leader's own stamp comes back to it a little later, when it is applied; what it has counted on since stays.
+/// To start again from each of them would make time stand still under a steady load.
 #[derive(Debug, Clone, Copy)]
 pub struct ClusterClock {
     stamp: ClusterTime,
@@ -61,10 +64,15 @@ impl ClusterClock {
         ClusterClock { stamp, heard_at: now }
     }
 
-    /// Somebody was told this instant, now or earlier.
+    /// Another node has stamped an entry.
+    pub fn follow(&mut self, stamp: ClusterTime, now: Boottime) {
+        *self = ClusterClock::new(stamp, now);
+    }
+
+    /// A stamp of this node, or of a time before it ran, comes back.
     pub fn hear(&mut self, stamp: ClusterTime, now: Boottime) {
         if stamp > self.at(now) {
-            *self = ClusterClock::new(stamp, now);
+            self.follow(stamp, now);
         }
     }
 
@@ -98,11 +106,20 @@ mod tests {
     }
 
     #[test]
+    fn a_leader_that_was_ahead_goes_by_its_successor() {
+        let mut first = ClusterClock::new(stamp_ms(1000), at_ms(0));
+        let mut second = ClusterClock::new(stamp_ms(900), at_ms(0));
+        second.hear(second.at(at_ms(10)), at_ms(11));
+        first.follow(second.at(at_ms(10)), at_ms(12));
+        assert!(first.at(at_ms(12)) <= second.at(at_ms(12)));
+    }
+
+    #[test]
     fn a_follower_is_never_ahead_of_its_leader() {
         let leader = ClusterClock::new(stamp_ms(5000), at_ms(0));
         let mut follower = ClusterClock::new(stamp_ms(1000), at_ms(0));
         for ms in [0, 10, 500, 501] {
-            follower.hear(leader.at(at_ms(ms)), at_ms(ms + 3));
+            follower.follow(leader.at(at_ms(ms)), at_ms(ms + 3));
             assert!(follower.at(at_ms(ms + 3)) <= leader.at(at_ms(ms + 3)));
             let behind = leader.at(at_ms(ms + 3)).since(follower.at(at_ms(ms + 3)));
             assert!(behind <= Duration::from_millis(3));

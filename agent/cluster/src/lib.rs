@@ -3,11 +3,20 @@
 #![forbid(unsafe_code)]
 #![allow(missing_docs, reason = "a name that says all needs no comment; nobody else links this")]
 
+pub mod backup;
 pub mod clock;
+pub mod control;
 mod disk;
 mod examine;
+mod keyring;
+pub mod keys;
 pub mod machine;
 mod net;
 pub mod node;
 pub mod raft;
+mod settings;
 pub mod store;
+
+pub use self::disk::Folder;
+pub use self::net::Tls;
+pub use settings::{client, settings};

@@ -3,13 +3,17 @@
 //! Invariant: nothing here reads a clock, a file, a socket or a source of randomness. Nodes that have applied the
 //! same entries have equal images, and have given equal answers and effects.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use tenure_core::engine::{self, Effect, Engine, EngineSettings, TokenRange};
 use tenure_core::model::{Answer, Request};
+use tenure_core::time::Boottime;
 use uuid::Uuid;
 
 use crate::clock::ClusterTime;
+use crate::keys::{self, Keys};
 
 /// The version of the rules by which entries are applied. It grows with each change after which the same entries give other answers,
 /// effects or images; a node stops at an entry that asks for more than it knows.
@@ -30,13 +34,13 @@ pub struct Command {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Operation {
     /// The first one.
-    Found(Founding),
+    Found(Box<Founding>),
     /// A request that changes something.
     Request(Request),
+    /// A change of the keys of gateways.
+    Keys(keys::Change),
     /// Time passes: what has run out ends.
     Tick,
-    /// Nothing is granted for so long: what was granted before a backup was restored may be valid.
-    Quarantine(std::time::Duration),
     /// From here on entries are applied as programs of that version do.
     Version(u32),
 }
@@ -49,6 +53,16 @@ pub struct Founding {
     /// Tokens are greater: µs since 1970 when it was founded.
     pub token_floor: u64,
     pub settings: EngineSettings,
+    /// The backup that it goes on from.
+    pub restored: Option<Restored>,
+}
+
+/// A backup that a cluster begins with.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Restored {
+    pub image: Image,
+    /// Nothing is granted for so long: what was granted after the backup may be valid.
+    pub quarantine: Duration,
 }
 
 /// The result of an entry.
@@ -56,6 +70,7 @@ pub struct Founding {
 pub enum Outcome {
     /// Of a request.
     Answer(Answer),
+    Keys(keys::Changed),
     Done,
     /// Nothing was done: there is no cluster yet, or there is one already.
     Refused,
@@ -83,6 +98,8 @@ pub struct Image {
     last_token: u64,
     digest: Digest,
     engine: engine::Image,
+    keys: Keys,
+    longest_ttl: Duration,
 }
 
 /// The replicated state machine.
@@ -99,6 +116,9 @@ struct Founded {
     last_token: u64,
     digest: Digest,
     engine: Engine,
+    keys: Keys,
+    /// The longest ttl that anybody has asked for.
+    longest_ttl: Duration,
 }
 
 impl Machine {
@@ -114,19 +134,19 @@ impl Machine {
             let Operation::Found(founding) = operation else {
                 return Ok((Outcome::Refused, Vec::new()));
             };
-            self.founded = Some(Founded::new(founding));
+            self.founded = Some(Founded::new(at, *founding)?);
             return Ok((Outcome::Done, Vec::new()));
         };
         let outcome = match operation {
             Operation::Found(_) => Outcome::Refused,
-            Operation::Request(request) => Outcome::Answer(founded.engine.handle(at, request)),
+            Operation::Request(request) => {
+                let ttl = longest_ttl(&request);
+                founded.longest_ttl = founded.longest_ttl.max(ttl);
+                Outcome::Answer(founded.engine.handle(at, request))
+            }
+            Operation::Keys(change) => Outcome::Keys(founded.keys.change(change)),
             Operation::Tick => {
                 founded.engine.handle_timeout(at);
-                Outcome::Done
-            }
-            Operation::Quarantine(rest) => {
-                founded.engine.handle_timeout(at);
-                founded.engine.quarantine(at + rest);
                 Outcome::Done
             }
             Operation::Version(asked) if asked > VERSION => return Err(TooNew { asked }),
@@ -161,6 +181,11 @@ impl Machine {
         self.founded.as_ref().map(|founded| &founded.engine)
     }
 
+    /// The keys of gateways, to look at.
+    pub fn keys(&self) -> Option<&Keys> {
+        self.founded.as_ref().map(|founded| &founded.keys)
+    }
+
     /// The fingerprint of what was applied.
     pub fn digest(&self) -> Digest {
         self.founded.as_ref().map(|founded| founded.digest).unwrap_or_default()
@@ -168,9 +193,16 @@ impl Machine {
 
     /// The machine as it is now; `None` before the first entry. Takes time in proportion to what it knows.
     pub fn freeze(&self) -> Option<Image> {
-        let Founded { version, cluster, last_token, digest, engine } = self.founded.as_ref()?;
-        let (version, cluster, last_token) = (*version, *cluster, *last_token);
-        Some(Image { version, cluster, last_token, digest: *digest, engine: engine.freeze() })
+        let founded = self.founded.as_ref()?;
+        Some(Image {
+            version: founded.version,
+            cluster: founded.cluster,
+            last_token: founded.last_token,
+            digest: founded.digest,
+            engine: founded.engine.freeze(),
+            keys: founded.keys.clone(),
+            longest_ttl: founded.longest_ttl,
+        })
     }
 
     /// A machine that goes on as the one of the image would.
@@ -179,23 +211,55 @@ impl Machine {
     ///
     /// When it is of a later version.
     pub fn thaw(image: Option<Image>) -> Result<Machine, TooNew> {
-        let Some(Image { version, cluster, last_token, digest, engine }) = image else {
-            return Ok(Machine::default());
-        };
-        if version > VERSION {
-            return Err(TooNew { asked: version });
-        }
-        let engine = Engine::thaw(engine);
-        Ok(Machine { founded: Some(Founded { version, cluster, last_token, digest, engine }) })
+        Ok(Machine { founded: image.map(Founded::thaw).transpose()? })
+    }
+}
+
+impl Image {
+    /// The longest ttl that anybody has asked for before it was taken.
+    pub fn longest_ttl(&self) -> Duration {
+        self.longest_ttl
+    }
+
+    /// Its cluster.
+    pub fn cluster(&self) -> Uuid {
+        self.cluster
     }
 }
 
 impl Founded {
-    fn new(Founding { cluster, token_floor, settings }: Founding) -> Founded {
+    fn new(at: Boottime, founding: Founding) -> Result<Founded, TooNew> {
+        let Founding { cluster, token_floor, settings, restored } = founding;
         let last_token = token_floor.saturating_add(TOKENS);
-        let tokens = TokenRange { first: token_floor.saturating_add(1), last: last_token };
-        let engine = Engine::new(settings, tokens);
-        Founded { version: VERSION, cluster, last_token, digest: Digest::default(), engine }
+        let Some(Restored { image, quarantine }) = restored else {
+            let tokens = TokenRange { first: token_floor.saturating_add(1), last: last_token };
+            return Ok(Founded {
+                version: VERSION,
+                cluster,
+                last_token,
+                digest: Digest::default(),
+                engine: Engine::new(settings, tokens),
+                keys: Keys::default(),
+                longest_ttl: Duration::ZERO,
+            });
+        };
+        let mut founded = Founded::thaw(image)?;
+        founded.cluster = cluster;
+        // Greater than those that were granted after the backup.
+        founded.last_token = founded.last_token.max(token_floor).saturating_add(TOKENS);
+        founded.engine.extend_tokens(founded.last_token);
+        founded.engine.skip_tokens(founded.engine.tokens_left().saturating_sub(TOKENS));
+        founded.engine.quarantine(at + quarantine);
+        Ok(founded)
+    }
+
+    fn thaw(image: Image) -> Result<Founded, TooNew> {
+        let Image { version, cluster, last_token, digest, engine, keys, longest_ttl } = image;
+        if version > VERSION {
+            return Err(TooNew { asked: version });
+        }
+        let engine = Engine::thaw(engine);
+        Ok(Founded { version, cluster, last_token, digest, engine, keys, longest_ttl })
     }
 
     /// The effects of a step. Tokens are durable as soon as the entry that grants them is.
@@ -211,6 +275,15 @@ impl Founded {
             }
         }
         effects
+    }
+}
+
+/// The longest ttl that a request asks for.
+fn longest_ttl(request: &Request) -> Duration {
+    match request {
+        Request::Claim(claim) => claim.ttl,
+        Request::Renew(beats) => beats.iter().map(|beat| beat.ttl).max().unwrap_or_default(),
+        _ => Duration::ZERO,
     }
 }
 

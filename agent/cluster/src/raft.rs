@@ -54,7 +54,7 @@ impl fmt::Display for Command {
             Operation::Found(_) => "found",
             Operation::Request(_) => "request",
             Operation::Tick => "tick",
-            Operation::Quarantine(_) => "quarantine",
+            Operation::Keys(_) => "keys",
             Operation::Version(_) => "version",
         };
         write!(f, "{what} at {}", self.at.as_nanos())
@@ -65,6 +65,7 @@ impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Outcome::Answer(_) => "answer",
+            Outcome::Keys(_) => "keys",
             Outcome::Done => "done",
             Outcome::Refused => "refused",
         })
@@ -78,6 +79,9 @@ pub trait Listener: Send + Sync {
 
     /// The machine is another one: what came between was not told.
     fn replaced(&self);
+
+    /// The gateway at another node has news for the agents of a principal.
+    fn told(&self, _principal: Arc<str>, _news: Vec<u8>) {}
 }
 
 /// The host's clock.
@@ -91,6 +95,7 @@ pub struct StateMachine {
 }
 
 struct Shared {
+    node: u64,
     clock: Clock,
     state: Mutex<State>,
     /// The index of the latest entry that was applied.
@@ -119,12 +124,17 @@ pub(crate) struct Snapshot {
 impl StateMachine {
     /// A machine that has applied nothing. openraft gives it the last image of its folder, and what follows in
     /// the log.
-    pub(crate) fn new(images: Images, clock: Clock, listener: Arc<dyn Listener>) -> StateMachine {
+    pub(crate) fn new(
+        node: u64,
+        images: Images,
+        clock: Clock,
+        listener: Arc<dyn Listener>,
+    ) -> StateMachine {
         let time = ClusterClock::new(ClusterTime::default(), clock());
         let (machine, members) = (Machine::default(), StoredMembershipOf::<Types>::default());
         let state =
             Mutex::new(State { machine, time, last: None, members, digests: VecDeque::new() });
-        let shared = Shared { clock, state, applied: watch::Sender::new(0), listener };
+        let shared = Shared { node, clock, state, applied: watch::Sender::new(0), listener };
         StateMachine { shared: Arc::new(shared), images }
     }
 
@@ -132,10 +142,18 @@ impl StateMachine {
         self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The cluster's time, as far as this node knows it.
-    pub(crate) fn now(&self) -> ClusterTime {
+    /// The cluster's time, as far as this node knows it; `None` before it has applied an entry of this term.
+    pub(crate) fn now_in(&self, term: u64) -> Option<ClusterTime> {
         let now = (self.shared.clock)();
-        self.state().time.at(now)
+        let state = self.state();
+        let applied = state.last.as_ref()?.committed_leader_id().term;
+        (applied == term).then(|| state.time.at(now))
+    }
+
+    /// The cluster's time is this at least.
+    pub(crate) fn hear(&self, stamp: ClusterTime) {
+        let now = (self.shared.clock)();
+        self.state().time.hear(stamp, now);
     }
 
     /// Looks at the machine as it is now; `at` is the cluster's time.
@@ -174,7 +192,11 @@ impl StateMachine {
                 Outcome::Done
             }
             EntryPayload::Normal(command) => {
-                state.time.hear(command.at, now);
+                if last.committed_leader_id().node_id == self.shared.node {
+                    state.time.hear(command.at, now);
+                } else {
+                    state.time.follow(command.at, now);
+                }
                 // openraft stops the node at an error.
                 let (outcome, effects) = state.machine.apply(command).map_err(io::Error::other)?;
                 self.shared.listener.applied(effects, &state.machine);
@@ -243,7 +265,7 @@ impl RaftStateMachine<Types> for StateMachine {
         {
             let mut state = self.state();
             state.machine = machine;
-            state.time.hear(snapshot.stamp, now);
+            state.time.follow(snapshot.stamp, now);
             state.last = meta.last_log_id;
             state.digests.clear();
             state.members = meta.last_membership.clone();

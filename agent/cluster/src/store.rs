@@ -1,15 +1,18 @@
 //! A node as the store of its gateway.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use tenure_core::engine::Effect;
-use tenure_core::model::{CallId, Change, Request};
+use tenure_core::model::{Answer, CallId, Change, Request};
 use tenure_core::time::Boottime;
+use tenure_stores::relay::{Relay, Told, What};
 use tenure_stores::{Examination, Health, Report, Upstream};
 use tenure_wire::UpstreamState;
-use tokio::runtime::Handle;
+use tokio::runtime::{Handle, Runtime};
 use tokio::sync::mpsc;
 
 use crate::machine::Machine;
@@ -19,6 +22,8 @@ use crate::raft::Listener;
 /// The guarantee of a cluster.
 pub const GUARANTEE: &str = "linearizable; survives the loss of a minority of its nodes";
 
+/// The time in which another node is made the leader at the end.
+const RESIGN_MAX: Duration = Duration::from_secs(2);
 /// Changes that wait to be told; beyond, everything is to be read again.
 const CHANGES_MAX: usize = 65_536;
 
@@ -27,25 +32,32 @@ const CHANGES_MAX: usize = 65_536;
 pub struct Feed(Arc<Changes>);
 
 struct Changes {
-    sender: mpsc::Sender<Report>,
+    sender: mpsc::Sender<Heard>,
     /// Some were not told.
     lost: AtomicBool,
     waker: Mutex<Option<Waker>>,
 }
 
+/// A node's word to its gateway.
+enum Heard {
+    Report(Report),
+    /// News of the gateway at another node.
+    Told(Told),
+}
+
 /// The end of a feed that is read.
-pub struct Heard(mpsc::Receiver<Report>);
+pub struct Hearer(mpsc::Receiver<Heard>);
 
 /// A feed, and its end. The first thing that it tells is that everything is to be read.
-pub fn feed() -> (Feed, Heard) {
+pub fn feed() -> (Feed, Hearer) {
     let (sender, heard) = mpsc::channel(CHANGES_MAX);
     let (lost, waker) = (AtomicBool::new(true), Mutex::default());
-    (Feed(Arc::new(Changes { sender, lost, waker })), Heard(heard))
+    (Feed(Arc::new(Changes { sender, lost, waker })), Hearer(heard))
 }
 
 impl Feed {
-    fn tell(&self, report: Report) {
-        if self.0.sender.try_send(report).is_err() {
+    fn tell(&self, heard: Heard) {
+        if self.0.sender.try_send(heard).is_err() {
             self.lose();
         }
     }
@@ -62,17 +74,21 @@ impl Listener for Feed {
     fn applied(&self, effects: Vec<Effect>, machine: &Machine) {
         for effect in effects {
             let Effect::Change(change) = effect else { continue };
-            self.tell(told(change, machine));
+            self.tell(Heard::Report(report(change, machine)));
         }
     }
 
     fn replaced(&self) {
         self.lose();
     }
+
+    fn told(&self, principal: Arc<str>, news: Vec<u8>) {
+        self.tell(Heard::Told(Told { principal, what: What::Relayed(news) }));
+    }
 }
 
 /// A change in the words of a store. The gateway asks for what it is not told.
-fn told(change: Change, machine: &Machine) -> Report {
+fn report(change: Change, machine: &Machine) -> Report {
     match change {
         Change::Lost { claim, resource } => {
             let engine = machine.engine();
@@ -95,21 +111,52 @@ fn told(change: Change, machine: &Machine) -> Report {
 /// The store of a gateway: the node beside it, which asks whichever node leads.
 pub struct Cluster {
     node: Node,
-    /// The node's runtime: nothing of it runs on the store's thread.
+    /// The node's threads: nothing of it runs on the store's.
+    threads: Option<Runtime>,
     runtime: Handle,
     feed: Feed,
-    heard: Heard,
+    hearer: Hearer,
     answers: (mpsc::UnboundedSender<Report>, mpsc::UnboundedReceiver<Report>),
+    /// An answer that waits for the changes before it.
+    answered: Option<Report>,
+    /// News of gateways at other nodes.
+    told: VecDeque<Told>,
 }
 
 impl Cluster {
-    /// A store over a node that tells this feed.
+    /// A store over a node that runs on these threads, and tells this feed.
+    pub fn new(node: Node, threads: Runtime, feed: (Feed, Hearer)) -> Cluster {
+        let runtime = threads.handle().clone();
+        let mut cluster = Cluster::over(node, runtime, feed);
+        cluster.threads = Some(threads);
+        cluster
+    }
+
+    /// A store over a node that others end.
     #[expect(
         clippy::disallowed_methods,
         reason = "as many answers as calls, which the gateway bounds"
     )]
-    pub fn new(node: Node, runtime: Handle, (feed, heard): (Feed, Heard)) -> Cluster {
-        Cluster { node, runtime, feed, heard, answers: mpsc::unbounded_channel() }
+    pub fn over(node: Node, runtime: Handle, (feed, hearer): (Feed, Hearer)) -> Cluster {
+        let (answers, told) = (mpsc::unbounded_channel(), VecDeque::new());
+        Cluster { node, threads: None, runtime, feed, hearer, answers, answered: None, told }
+    }
+}
+
+impl Drop for Cluster {
+    /// Has another node lead, and ends the threads of this one: whatever it said to be kept is on the disks.
+    fn drop(&mut self) {
+        let Some(threads) = self.threads.take() else { return };
+        let node = self.node.clone();
+        let (ended, is_over) = std::sync::mpsc::sync_channel::<()>(1);
+        threads.spawn(async move {
+            node.resign().await;
+            node.stop().await;
+            drop(ended);
+        });
+        // It ends without a word, or not in time.
+        let _ = is_over.recv_timeout(RESIGN_MAX);
+        threads.shutdown_background();
     }
 }
 
@@ -149,17 +196,30 @@ impl Upstream for Cluster {
         });
     }
 
+    fn as_relay(&mut self) -> Option<&mut dyn Relay> {
+        Some(self)
+    }
+
     fn poll_report(&mut self, context: &mut Context<'_>) -> Poll<Report> {
         if self.feed.0.lost.swap(false, Ordering::AcqRel) {
             // The gateway reads all of it again.
-            while self.heard.0.try_recv().is_ok() {}
+            while self.hearer.0.try_recv().is_ok() {}
             return Poll::Ready(Report::FeedLost);
         }
-        // An answer comes after the changes that it follows from.
-        if let Poll::Ready(Some(report)) = self.heard.0.poll_recv(context) {
-            return Poll::Ready(report);
+        // An answer comes after the changes that it follows from: they were told before it. It is taken first, because
+        // both may come between the two looks.
+        if self.answered.is_none()
+            && let Poll::Ready(answer) = self.answers.1.poll_recv(context)
+        {
+            self.answered = answer;
         }
-        if let Poll::Ready(Some(report)) = self.answers.1.poll_recv(context) {
+        while let Poll::Ready(Some(heard)) = self.hearer.0.poll_recv(context) {
+            match heard {
+                Heard::Report(report) => return Poll::Ready(report),
+                Heard::Told(told) => self.told.push_back(told),
+            }
+        }
+        if let Some(report) = self.answered.take() {
             return Poll::Ready(report);
         }
         let waker = context.waker().clone();
@@ -177,6 +237,29 @@ impl Upstream for Cluster {
     fn handle_timeout(&mut self, _: Boottime) {}
 
     fn close(&mut self) {
-        // What it was told to keep is on the disks.
+        // All that it was told to keep is on the disks.
+    }
+}
+
+/// Every node applies everything, so that a gateway hears of all claims by itself. What is told from one to another
+/// is what one alone knows: who asked it about a resource.
+impl Relay for Cluster {
+    fn begin(&mut self) {}
+
+    fn attend(&mut self, now: Boottime, call: CallId, _: Arc<str>) {
+        let result = Ok(Answer::Announced);
+        // This store has its end.
+        let _ = self.answers.0.send(Report::Answer { call, sent_at: now, result });
+    }
+
+    fn leave(&mut self, _: Boottime, _: Arc<str>) {}
+
+    fn relay(&mut self, _: Boottime, principal: Arc<str>, news: Vec<u8>) {
+        let _threads = self.runtime.enter();
+        self.node.tell_others(&principal, news);
+    }
+
+    fn next_told(&mut self) -> Option<Told> {
+        self.told.pop_front()
     }
 }

@@ -60,9 +60,10 @@ impl Replicas {
             fault,
         };
         let settings = EngineSettings::default();
-        let founding = Founding { cluster: Uuid::nil(), token_floor: TOKEN_FLOOR, settings };
+        let (cluster, token_floor) = (Uuid::nil(), TOKEN_FLOOR);
+        let founding = Founding { cluster, token_floor, settings, restored: None };
         // Two machines that have applied nothing are alike.
-        let _ = replicas.apply(Operation::Found(founding));
+        let _ = replicas.apply(Operation::Found(Box::new(founding)));
         replicas
     }
 
@@ -179,7 +180,7 @@ impl Subject for Replicas {
         } else {
             match self.apply(Operation::Request(request.clone()))? {
                 Outcome::Answer(answer) => Some(answer),
-                Outcome::Done | Outcome::Refused => None,
+                Outcome::Keys(_) | Outcome::Done | Outcome::Refused => None,
             }
         };
         self.settle()?;

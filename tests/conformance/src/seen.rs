@@ -35,6 +35,7 @@ impl Seen {
                         BeatAnswer::Revoked(_) => "beat gone: revoked, with words",
                         BeatAnswer::Session { role: Role::Master } => "beat of a master",
                         BeatAnswer::Session { .. } => "beat of a peer",
+                        BeatAnswer::Failed(_) => "beat failed",
                     });
                 }
             }

@@ -69,6 +69,7 @@ fn beat(answer: &BeatAnswer) -> String {
         BeatAnswer::Gone(reason) => format!("gone {reason:?}"),
         BeatAnswer::Revoked(words) => format!("gone {words:?}"),
         BeatAnswer::Session { role } => format!("{role:?}"),
+        BeatAnswer::Failed(cause) => format!("failed: {cause}"),
     }
 }
 

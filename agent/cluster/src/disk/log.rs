@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::io;
 use std::ops::{Bound, RangeBounds};
-use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 
@@ -16,9 +15,12 @@ use rusqlite::{Connection, OptionalExtension};
 use serde::{Serialize, de::DeserializeOwned};
 use tokio::sync::oneshot;
 
+use super::folder::{Folder, WAY_OUT};
+use super::seal::{seal, unseal};
 use super::writer::{self, Job, PURGED, position};
 use crate::raft::Types;
 
+pub(super) const FILE: &str = "log.sqlite";
 /// Entries that stay in memory, for the followers that keep up; those that are not written yet come on top.
 const IN_MEMORY: usize = 1024;
 const VOTE: &str = "vote";
@@ -51,11 +53,14 @@ impl Log {
     /// # Errors
     ///
     /// When it cannot be read or written.
-    pub(crate) fn open(folder: &Path) -> io::Result<Log> {
-        let path = folder.join("log.sqlite");
+    pub(crate) fn open(folder: &Folder) -> io::Result<Log> {
+        let path = folder.path().join(FILE);
         let connection = writer::open(&path).map_err(failed)?;
         let reader = Connection::open(&path).map_err(failed)?;
         let purged: Option<LogIdOf<Types>> = read(&connection, PURGED)?;
+        if !is_whole(&connection, purged.map(|id| id.index)).map_err(failed)? {
+            return Err(io::Error::other(format!("{} lacks entries{WAY_OUT}", path.display())));
+        }
         let last = last_entry(&connection)?.map(|entry| entry.log_id());
         let state = State {
             recent: BTreeMap::new(),
@@ -68,7 +73,12 @@ impl Log {
         let thread = std::thread::Builder::new().name("raft-log".to_owned());
         let written = Arc::new(AtomicU64::new(0));
         let tell = Arc::clone(&written);
-        thread.spawn(move || writer::run(connection, &queue, &tell))?;
+        let lock = folder.lock();
+        thread.spawn(move || {
+            writer::run(connection, &queue, &tell);
+            // As long as anybody could ask for something to be written, the folder is this node's.
+            drop(lock);
+        })?;
         let (state, reader) = (Arc::new(Mutex::new(state)), Arc::new(Mutex::new(reader)));
         Ok(Log { jobs, state, written, reader })
     }
@@ -99,7 +109,7 @@ impl Log {
         let mut select = reader.prepare_cached(select).map_err(failed)?;
         let bounds = [position(range.0), position(range.1)];
         let rows = select.query_map(bounds, |row| row.get::<_, Vec<u8>>(0)).map_err(failed)?;
-        rows.map(|row| Ok(serde_json::from_slice(&row.map_err(failed)?)?)).collect()
+        rows.map(|row| parse(row.map_err(failed)?)).collect()
     }
 }
 
@@ -109,18 +119,34 @@ fn failed(error: rusqlite::Error) -> io::Error {
 
 fn read<T: DeserializeOwned>(connection: &Connection, key: &str) -> io::Result<Option<T>> {
     let value = writer::kept(connection, key).map_err(failed)?;
-    Ok(value.map(|value| serde_json::from_slice(&value)).transpose()?)
+    value.map(parse).transpose()
 }
 
 fn last_entry(connection: &Connection) -> io::Result<Option<EntryOf<Types>>> {
     let select = "SELECT entry FROM log ORDER BY position DESC LIMIT 1";
     let row = connection.query_row(select, [], |row| row.get::<_, Vec<u8>>(0));
     let entry = row.optional().map_err(failed)?;
-    Ok(entry.map(|entry| serde_json::from_slice(&entry)).transpose()?)
+    entry.map(parse).transpose()
+}
+
+/// True if no entry is missing after those that were purged.
+fn is_whole(connection: &Connection, purged: Option<u64>) -> rusqlite::Result<bool> {
+    let select = "SELECT count(*), min(position), max(position) FROM log";
+    let (count, first, last): (i64, Option<i64>, Option<i64>) =
+        connection.query_row(select, [], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
+    let expected = purged.map_or(0, |purged| position(purged) + 1);
+    Ok(match (first, last) {
+        (Some(first), Some(last)) => first == expected && last - first + 1 == count,
+        _ => true,
+    })
+}
+
+fn parse<T: DeserializeOwned>(bytes: Vec<u8>) -> io::Result<T> {
+    Ok(serde_json::from_slice(&unseal(bytes).map_err(io::Error::other)?)?)
 }
 
 fn bytes(value: &impl Serialize) -> io::Result<Vec<u8>> {
-    Ok(serde_json::to_vec(value)?)
+    Ok(seal(serde_json::to_vec(value)?))
 }
 
 impl RaftLogReader<Types> for Log {

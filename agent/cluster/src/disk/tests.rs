@@ -1,5 +1,6 @@
 //! openraft's own tests of a store, on files, and what they leave out.
 
+use std::fs;
 use std::sync::Arc;
 
 use openraft::alias::{EntryOf, LogIdOf};
@@ -11,7 +12,7 @@ use openraft::{RaftLogReader, StorageError};
 use tempfile::TempDir;
 use tenure_core::engine::Effect;
 
-use super::{Images, Log};
+use super::{Folder, Images, Log};
 use crate::machine::Machine;
 use crate::raft::{Listener, StateMachine, Types};
 
@@ -27,10 +28,11 @@ struct OnFiles;
 impl StoreBuilder<Types, Log, StateMachine, TempDir> for OnFiles {
     async fn build(&self) -> Result<(TempDir, Log, StateMachine), StorageError<Types>> {
         let folder = TempDir::new().unwrap();
-        let images = Images::open(folder.path()).unwrap();
+        let opened = Folder::open(folder.path()).unwrap();
+        let images = Images::open(&opened).unwrap();
         let machine =
-            StateMachine::new(images, Arc::new(tenure_host::clock::now), Arc::new(Nobody));
-        let log = Log::open(folder.path()).unwrap();
+            StateMachine::new(1, images, Arc::new(tenure_host::clock::now), Arc::new(Nobody));
+        let log = Log::open(&opened).unwrap();
         Ok((folder, log, machine))
     }
 }
@@ -39,6 +41,92 @@ impl StoreBuilder<Types, Log, StateMachine, TempDir> for OnFiles {
 fn the_log_and_the_images_are_as_openraft_wants_them() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(Suite::test_all(OnFiles)).unwrap();
+}
+
+#[tokio::test]
+async fn a_write_that_broke_off_is_left_out_and_damage_is_refused() {
+    let folder = TempDir::new().unwrap();
+    let opened = Folder::open(folder.path()).unwrap();
+    let mut log = Log::open(&opened).unwrap();
+    for index in 0..20 {
+        log.blocking_append(entries(index..index + 1)).await.unwrap();
+    }
+    let database = fs::read(folder.path().join("log.sqlite")).unwrap();
+    let wal = fs::read(folder.path().join("log.sqlite-wal")).unwrap();
+    let image = fs::read(folder.path().join("image.sqlite")).unwrap();
+    // The folder as it would be after a crash, with another log of writes.
+    let crashed = |wal: &[u8]| {
+        let copy = TempDir::new().unwrap();
+        for (name, bytes) in
+            [("log.sqlite", &database[..]), ("log.sqlite-wal", wal), ("image.sqlite", &image[..])]
+        {
+            fs::write(copy.path().join(name), bytes).unwrap();
+        }
+        copy
+    };
+    let whole = crashed(&wal);
+    let mut again = Log::open(&Folder::open(whole.path()).unwrap()).unwrap();
+    assert_eq!(read(&mut again, 0..50).await.len(), 20);
+
+    let page = usize::from(u16::from_be_bytes([wal[10], wal[11]]));
+    let frames = (wal.len() - 32) / (page + 24);
+    assert!(frames >= 20, "{frames}");
+    for number in 0..frames {
+        let mut changed = wal.clone();
+        changed[32 + number * (page + 24) + 24 + page / 2] ^= 1;
+        let copy = crashed(&changed);
+        let opened = Folder::open(copy.path());
+        if number + 1 == frames {
+            let mut log = Log::open(&opened.unwrap()).unwrap();
+            assert_eq!(read(&mut log, 0..50).await, (0..19).collect::<Vec<_>>());
+        } else {
+            let refused = opened.expect_err("it is damaged").to_string();
+            let at = format!("damaged at frame {}", number + 1);
+            assert!(refused.contains(&at) && refused.contains("wipe the folder"), "{refused}");
+        }
+    }
+    let mut changed = wal.clone();
+    changed[5] ^= 1;
+    let refused = Folder::open(crashed(&changed).path()).expect_err("it is damaged").to_string();
+    assert!(refused.contains("damaged at frame 0"), "{refused}");
+    for cut in 1..page + 24 {
+        // The last page is torn at all its sectors.
+        if cut % 512 == 0 {
+            let copy = crashed(&wal[..wal.len() - cut]);
+            let mut log = Log::open(&Folder::open(copy.path()).unwrap()).unwrap();
+            assert_eq!(read(&mut log, 0..50).await, (0..19).collect::<Vec<_>>());
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_the_disk_has_changed_or_lost_is_not_read() {
+    for (damage, words) in [
+        (
+            "UPDATE log SET entry = CAST(replace(CAST(entry AS TEXT), '7', '8') AS BLOB) WHERE position = 7",
+            "checksum",
+        ),
+        ("UPDATE log SET entry = x'' WHERE position = 9", "checksum"),
+        ("DELETE FROM log WHERE position = 7", "lacks entries"),
+        ("DELETE FROM log WHERE position < 7", "lacks entries"),
+        ("UPDATE kept SET value = x'7b7d' WHERE key = 'purged'", "checksum"),
+    ] {
+        let folder = TempDir::new().unwrap();
+        let mut log = Log::open(&Folder::open(folder.path()).unwrap()).unwrap();
+        log.blocking_append(entries(0..10)).await.unwrap();
+        log.purge(id(2)).await.unwrap();
+        drop(log);
+        drop(Folder::open(folder.path()).unwrap());
+        let file = rusqlite::Connection::open(folder.path().join("log.sqlite")).unwrap();
+        assert_eq!(file.execute(damage, []).unwrap().min(1), 1);
+        drop(file);
+        let folder = Folder::open(folder.path()).unwrap();
+        let told = match Log::open(&folder) {
+            Ok(mut log) => log.try_get_log_entries(0..50).await.unwrap_err(),
+            Err(error) => error,
+        };
+        assert!(told.to_string().contains(words), "{damage}: {told}");
+    }
 }
 
 fn id(index: u64) -> LogIdOf<Types> {
@@ -58,7 +146,7 @@ async fn read(log: &mut Log, range: std::ops::Range<u64>) -> Vec<u64> {
 #[tokio::test]
 async fn entries_are_read_from_memory_and_from_the_file_alike() {
     let folder = TempDir::new().unwrap();
-    let mut log = Log::open(folder.path()).unwrap();
+    let mut log = Log::open(&Folder::open(folder.path()).unwrap()).unwrap();
     for begin in (0..5000).step_by(100) {
         log.blocking_append(entries(begin..begin + 100)).await.unwrap();
     }
@@ -71,7 +159,8 @@ async fn entries_are_read_from_memory_and_from_the_file_alike() {
     assert_eq!(read(&mut log, 0..5000).await, (2000..2010).collect::<Vec<_>>());
 
     drop(log);
-    let mut again = Log::open(folder.path()).unwrap();
+    // It waits for the thread that writes.
+    let mut again = Log::open(&Folder::open(folder.path()).unwrap()).unwrap();
     assert_eq!(read(&mut again, 0..5000).await, (2000..2010).collect::<Vec<_>>());
     let state = again.get_log_state().await.unwrap();
     assert_eq!((state.last_purged_log_id, state.last_log_id), (Some(id(1999)), Some(id(2009))));

@@ -50,13 +50,15 @@ impl Job {
 /// The key of the id of the last purged entry.
 pub(super) const PURGED: &str = "purged";
 
+pub(super) const TABLES: &str =
+    "CREATE TABLE log (position INTEGER PRIMARY KEY, entry BLOB NOT NULL);
+     CREATE TABLE kept (key TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;";
+
 /// Opens the file that a thread of its own writes.
 pub(super) fn open(path: &Path) -> rusqlite::Result<Connection> {
     let connection = Connection::open(path)?;
     connection.execute_batch(
-        "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 4000;
-         CREATE TABLE IF NOT EXISTS log (position INTEGER PRIMARY KEY, entry BLOB NOT NULL);
-         CREATE TABLE IF NOT EXISTS kept (key TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;",
+        "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 4000;",
     )?;
     Ok(connection)
 }
@@ -74,7 +76,8 @@ pub(super) fn run(mut connection: Connection, jobs: &mpsc::Receiver<Job>, writte
         if failure.is_none()
             && let Err(error) = write(&mut connection, &batch)
         {
-            failure = Some(format!("the log cannot be written: {error}"));
+            let path = connection.path().unwrap_or_default();
+            failure = Some(format!("{path} cannot be written: {error}"));
         }
         let last = batch.iter().rev().find_map(Job::last_entry);
         if let (None, Some(last)) = (&failure, last) {

@@ -2,16 +2,16 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use futures_util::{SinkExt, StreamExt};
-use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::codec::Framed;
 
-use super::wire::{Ask, Frame, Hello, Numbered, Tell, codec};
+use super::transport::{Stream, Transport};
+use super::wire::{Ask, FRAME_MAX, Frame, HELLO, Hello, Numbered, Tell, WRITE_MAX, codec};
 
 /// Questions that wait to be written.
 const WAITING_MAX: usize = 1024;
@@ -21,9 +21,19 @@ const CONNECT_MAX: Duration = Duration::from_secs(1);
 /// The way to a node. Cheap to clone: all are the same connection.
 #[derive(Clone)]
 pub(crate) struct Link {
-    to: u64,
+    /// `None` for whichever node is there.
+    to: Option<u64>,
     address: Arc<str>,
-    open: Arc<Mutex<Option<mpsc::Sender<Question>>>>,
+    transport: Transport,
+    open: Arc<Mutex<Option<Open>>>,
+}
+
+/// A connection that is there.
+#[derive(Clone)]
+struct Open {
+    questions: mpsc::Sender<Question>,
+    /// The reason for its end.
+    ended: Arc<OnceLock<String>>,
 }
 
 struct Question {
@@ -36,20 +46,26 @@ struct Question {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LinkError {
     /// Nothing was sent.
-    #[error("node {node} at {address} cannot be reached: {cause}")]
-    Unreachable { node: u64, address: Arc<str>, cause: io::Error },
+    #[error("the node at {address} cannot be reached: {cause}")]
+    Unreachable { address: Arc<str>, cause: io::Error },
     /// It may have been heard.
-    #[error("the connection to node {node} at {address} broke")]
-    Broke { node: u64, address: Arc<str> },
+    #[error("the connection to the node at {address} broke: {cause}")]
+    Broke { address: Arc<str>, cause: String },
 }
 
 impl Link {
-    pub(crate) fn new(to: u64, address: &str) -> Link {
-        Link { to, address: address.into(), open: Arc::default() }
+    pub(crate) fn new(to: u64, address: &str, transport: Transport) -> Link {
+        Link { to: Some(to), address: address.into(), transport, open: Arc::default() }
     }
 
-    pub(crate) fn node(&self) -> u64 {
-        self.to
+    /// The way to whichever node listens there.
+    pub(crate) fn to_any(address: &str, transport: Transport) -> Link {
+        Link { to: None, address: address.into(), transport, open: Arc::default() }
+    }
+
+    /// The same way, over a connection of its own.
+    pub(crate) fn another(&self) -> Link {
+        Link { open: Arc::default(), ..self.clone() }
     }
 
     pub(crate) fn address(&self) -> &str {
@@ -59,64 +75,93 @@ impl Link {
     /// Asks, and waits for the answer. The caller has a deadline.
     pub(crate) async fn ask(&self, ask: Ask, body: Bytes) -> Result<Tell, LinkError> {
         let open = self.open.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let questions = match open.filter(|questions| !questions.is_closed()) {
-            Some(questions) => questions,
+        let Open { questions, ended } = match open.filter(|open| !open.questions.is_closed()) {
+            Some(open) => open,
             None => self.connect().await.map_err(|cause| {
                 let address = Arc::clone(&self.address);
-                LinkError::Unreachable { node: self.to, address, cause }
+                LinkError::Unreachable { address, cause }
             })?,
         };
-        let broke = || LinkError::Broke { node: self.to, address: Arc::clone(&self.address) };
+        let broke = || {
+            let cause = ended.get().map_or("it was closed", String::as_str).to_owned();
+            LinkError::Broke { address: Arc::clone(&self.address), cause }
+        };
         let (sender, answer) = oneshot::channel();
         let question = Question { ask, body, answer: sender };
         questions.send(question).await.map_err(|_| broke())?;
         answer.await.map_err(|_| broke())
     }
 
-    async fn connect(&self) -> io::Result<mpsc::Sender<Question>> {
-        let connecting = TcpStream::connect(&*self.address);
-        let stream = tokio::time::timeout(CONNECT_MAX, connecting)
+    async fn connect(&self) -> io::Result<Open> {
+        let connecting = async {
+            let mut framed =
+                Framed::new(self.transport.connect(&self.address).await?, codec(FRAME_MAX));
+            framed.send(Frame::of(&Hello::to(self.to), Bytes::new())?.encode()?).await?;
+            Ok::<_, io::Error>(framed)
+        };
+        let framed = tokio::time::timeout(CONNECT_MAX, connecting)
             .await
             .map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "it takes too long"))??;
-        stream.set_nodelay(true)?;
-        let mut framed = Framed::new(stream, codec());
-        framed.send(Frame::of(&Hello::to(self.to), Bytes::new())?.encode()?).await?;
         let (sender, questions) = mpsc::channel(WAITING_MAX);
-        tokio::spawn(run(framed, questions));
-        *self.open.lock().unwrap_or_else(PoisonError::into_inner) = Some(sender.clone());
-        Ok(sender)
+        let open = Open { questions: sender, ended: Arc::default() };
+        tokio::spawn(run(framed, questions, Arc::clone(&open.ended)));
+        *self.open.lock().unwrap_or_else(PoisonError::into_inner) = Some(open.clone());
+        Ok(open)
     }
 }
 
-type Connection = Framed<TcpStream, tokio_util::codec::LengthDelimitedCodec>;
+type Connection = Framed<Stream, tokio_util::codec::LengthDelimitedCodec>;
 
-/// Runs a connection until it breaks, or nobody has it any more. Whoever waits then hears so.
-async fn run(mut framed: Connection, mut questions: mpsc::Receiver<Question>) {
-    let mut under_way: HashMap<u64, oneshot::Sender<Tell>> = HashMap::new();
-    let mut number = 0;
+/// Runs a connection until it breaks, or nobody has it any more. Whoever waits then hears why.
+async fn run(
+    mut framed: Connection,
+    mut questions: mpsc::Receiver<Question>,
+    ended: Arc<OnceLock<String>>,
+) {
+    let mut under_way = HashMap::new();
+    if let Err(error) = exchange(&mut framed, &mut questions, &mut under_way).await {
+        // Only this one sets it.
+        let _ = ended.set(error.to_string());
+    }
+}
+
+async fn exchange(
+    framed: &mut Connection,
+    questions: &mut mpsc::Receiver<Question>,
+    under_way: &mut HashMap<u64, oneshot::Sender<Tell>>,
+) -> io::Result<()> {
+    let mut number = HELLO;
     loop {
         tokio::select! {
             question = questions.recv() => {
-                let Some(Question { ask, body, answer }) = question else { return };
+                let Some(Question { ask, body, answer }) = question else { return Ok(()) };
                 number += 1;
                 // Some are given up.
                 under_way.retain(|_, answer| !answer.is_closed());
                 under_way.insert(number, answer);
-                let frame = Frame::of(&Numbered { number, what: ask }, body);
-                let Ok(bytes) = frame.and_then(Frame::encode) else { return };
-                if framed.send(bytes).await.is_err() {
-                    return;
+                let frame = Frame::of(&Numbered { number, what: ask }, body)?;
+                let sent = tokio::time::timeout(WRITE_MAX, framed.send(frame.encode()?)).await;
+                if let Err(error) = sent? {
+                    // The other may have said why it closed.
+                    return Err(told(framed.next().await).err().unwrap_or(error));
                 }
             }
             frame = framed.next() => {
-                let Some(Ok(bytes)) = frame else { return };
-                let told = Frame::decode(bytes).and_then(|frame| frame.head::<Numbered<Tell>>());
-                let Ok(Numbered { number, what }) = told else { return };
+                let Numbered { number, what } = told(frame)?;
                 if let Some(answer) = under_way.remove(&number) {
                     // It may have been given up.
                     let _ = answer.send(what);
                 }
             }
         }
+    }
+}
+
+/// An answer; or the reason for none to come.
+fn told(frame: Option<io::Result<BytesMut>>) -> io::Result<Numbered<Tell>> {
+    let closed = || io::Error::new(io::ErrorKind::UnexpectedEof, "it was closed");
+    match Frame::decode(frame.ok_or_else(closed)??)?.head()? {
+        Numbered { number: HELLO, what: Tell::Failed(cause) } => Err(io::Error::other(cause)),
+        told => Ok(told),
     }
 }

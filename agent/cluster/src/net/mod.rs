@@ -1,11 +1,16 @@
-//! Nodes talk: frames over one TCP connection, many questions under way at once.
+//! Nodes talk: frames over one TCP connection, with TLS or without, many questions under way at once.
 
 mod link;
 mod peers;
+mod places;
 mod server;
+mod tls;
+mod transport;
 mod wire;
 
 pub(crate) use link::{Link, LinkError};
 pub(crate) use peers::Peers;
 pub(crate) use server::serve;
-pub(crate) use wire::{Ask, Refusal, Tell};
+pub use tls::Tls;
+pub(crate) use transport::Transport;
+pub(crate) use wire::{Ask, PART, Question, Refusal, Reply, Tell};

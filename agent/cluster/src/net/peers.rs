@@ -15,16 +15,15 @@ use openraft::raft::{
 };
 
 use super::link::{Link, LinkError};
-use super::wire::{Ask, PART, Tell};
+use super::transport::Transport;
+use super::wire::{Ask, IMAGE_MAX, PART, PART_MAX, Tell};
 use crate::raft::{Member, Types};
 
-/// The time for a part of an image.
-const PART_MAX: Duration = Duration::from_secs(5);
 /// The time in which a node puts an image in the place of its machine.
 const INSTALL_MAX: Duration = Duration::from_secs(60);
 
 /// Makes the ways to other nodes.
-pub(crate) struct Peers;
+pub(crate) struct Peers(pub(crate) Transport);
 
 /// The way to one of them, for one of openraft's tasks.
 pub(crate) struct Peer(Link);
@@ -33,7 +32,7 @@ impl RaftNetworkFactory<Types> for Peers {
     type Network = Peer;
 
     async fn new_client(&mut self, target: u64, node: &Member) -> Peer {
-        Peer(Link::new(target, &node.address))
+        Peer(Link::new(target, &node.address, self.0.clone()))
     }
 }
 
@@ -124,8 +123,12 @@ impl RaftNetworkV2<Types> for Peer {
     ) -> Result<SnapshotResponse<Types>, StreamingError<Types>> {
         let send = async {
             // A connection of its own: beats do not wait behind it.
-            let peer = Peer(Link::new(self.0.node(), self.0.address()));
+            let peer = Peer(self.0.another());
             let mut data = Bytes::from(snapshot.snapshot);
+            if data.len() > IMAGE_MAX {
+                let cause = format!("an image of {} bytes; nodes take {IMAGE_MAX}", data.len());
+                return Err(network(cause));
+            }
             while !data.is_empty() {
                 let part = data.split_to(data.len().min(PART));
                 peer.call(Ask::Part, part, PART_MAX).await?;

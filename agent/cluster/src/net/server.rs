@@ -1,113 +1,228 @@
 //! Answers other nodes.
 
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-use futures_util::{SinkExt, StreamExt};
+use bytes::{Bytes, BytesMut};
+use futures_util::{Sink, SinkExt, Stream, StreamExt};
 use openraft::alias::SnapshotOf;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
 use tokio_util::codec::Framed;
-use tracing::{debug, warn};
+use tracing::debug;
 
-use super::wire::{Ask, Frame, Hello, Numbered, Tell, codec};
+use super::places::{Place, Places};
+use super::wire::{
+    Ask, FRAME_MAX, Frame, HELLO, HELLO_BYTES_MAX, Hello, IMAGE_MAX, Numbered, PART_MAX, Tell,
+    WRITE_MAX, codec,
+};
+use crate::control::Control;
 use crate::node::Node;
 use crate::raft::Types;
 
-/// Connections of other nodes: three of each are usual.
-const CONNECTIONS_MAX: usize = 256;
-/// Questions of a connection that are under way.
+/// Questions of a connection that are under way, or whose answers wait to be written.
 const UNDER_WAY_MAX: usize = 1024;
+/// Their bytes.
+const UNDER_WAY_BYTES_MAX: usize = 2 * FRAME_MAX;
 /// The pause after an error.
 const PAUSE: Duration = Duration::from_millis(100);
-/// The time for the first frame.
-const HELLO_MAX: Duration = Duration::from_secs(5);
+/// The time from a connection to its first frame.
+const HELLO_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// Answers whoever connects, until it is dropped.
+/// A connection of another node, whose hello was good.
+type Connection = Framed<super::transport::Stream, tokio_util::codec::LengthDelimitedCodec>;
+/// A question's share of what may be under way.
+type Share = [OwnedSemaphorePermit; 2];
+
+/// The things that all connections share.
+struct Server {
+    node: Node,
+    /// One image is taken at a time: each may need all the memory that is meant for them.
+    image: Arc<Semaphore>,
+}
+
+/// Answers whoever connects, until it is dropped; then the connections end too, and the others make new ones.
 pub(crate) async fn serve(listener: TcpListener, node: Node) {
-    let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let server = Arc::new(Server { node, image: Arc::new(Semaphore::new(1)) });
+    let places = Arc::<Places>::default();
+    let mut connections = JoinSet::new();
     loop {
-        let Ok(permit) = Arc::clone(&room).acquire_owned().await else { return };
+        while connections.try_join_next().is_some() {}
         match listener.accept().await {
             Ok((stream, from)) => {
-                let node = node.clone();
-                tokio::spawn(async move {
-                    if let Err(error) = converse(stream, &node).await {
-                        debug!(%from, %error, "a connection of another node ended");
+                let Some(place) = places.enter(from.ip().to_canonical()) else {
+                    places.tell(from, &"there are too many that have not said who they are");
+                    continue;
+                };
+                let (server, places) = (Arc::clone(&server), Arc::clone(&places));
+                connections.spawn(async move {
+                    match server.converse(stream, place).await {
+                        Ok(()) => {}
+                        Err(error) if is_end(&error) => {
+                            debug!(%from, %error, "a connection of another node ended");
+                        }
+                        Err(error) => places.tell(from, &error),
                     }
-                    drop(permit);
                 });
             }
             Err(error) => {
-                warn!(%error, "a connection of another node cannot be taken");
+                places.tell(SocketAddr::from(([0; 4], 0)), &error);
                 // Too many open files, as a rule: some are closed meanwhile. Sleep of the machine does no harm.
-                let _ = tokio::time::timeout(PAUSE, std::future::pending::<()>()).await;
+                let _ = timeout(PAUSE, std::future::pending::<()>()).await;
             }
         }
     }
 }
 
-async fn converse(stream: TcpStream, node: &Node) -> io::Result<()> {
-    stream.set_nodelay(true)?;
-    let mut framed = Framed::new(stream, codec());
-    let first = tokio::time::timeout(HELLO_MAX, framed.next()).await?;
-    let Some(first) = first else { return Ok(()) };
-    let hello: Hello = Frame::decode(first?)?.head()?;
-    if hello != Hello::to(node.id()) {
-        return Err(io::Error::other(format!("{hello:?} is not for node {}", node.id())));
-    }
-    let (sink, mut asked) = framed.split();
-    let (answers, told) = mpsc::channel(UNDER_WAY_MAX);
-    let writing = tokio::spawn(write(sink, told));
-    let room = Arc::new(Semaphore::new(UNDER_WAY_MAX));
-    // The parts of an image that have come.
-    let mut image = Vec::new();
-    while let Some(bytes) = asked.next().await {
-        let frame = Frame::decode(bytes?)?;
-        let Numbered { number, what } = frame.head::<Numbered<Ask>>()?;
-        if matches!(what, Ask::Part) {
-            image.extend_from_slice(&frame.body);
-            let taken = Numbered { number, what: Tell::Taken };
-            if answers.send(taken).await.is_err() {
-                break;
-            }
-            continue;
-        }
-        let image = if matches!(what, Ask::Snapshot { .. }) {
-            std::mem::take(&mut image)
-        } else {
-            Vec::new()
+/// True if the other one has gone, as nodes do.
+fn is_end(error: &io::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
+    matches!(error.kind(), BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof)
+}
+
+fn late(what: &'static str) -> impl FnOnce(tokio::time::error::Elapsed) -> io::Error {
+    move |_| io::Error::new(io::ErrorKind::TimedOut, what)
+}
+
+impl Server {
+    async fn converse(&self, stream: TcpStream, mut place: Place) -> io::Result<()> {
+        let opened = timeout(HELLO_TIME_MAX, self.open(stream)).await;
+        let Some(mut framed) = opened.map_err(late("it did not say hello in time"))?? else {
+            return Ok(());
         };
-        let Ok(permit) = Arc::clone(&room).acquire_owned().await else { break };
-        let (node, answers) = (node.clone(), answers.clone());
-        tokio::spawn(async move {
-            let what = answer(&node, what, image).await;
-            // The connection may have ended.
-            let _ = answers.send(Numbered { number, what }).await;
-            drop(permit);
-        });
+        if !place.greet() {
+            return refuse(&mut framed, "there are too many connections of nodes").await;
+        }
+        let (sink, asked) = framed.split();
+        let (answers, told) = mpsc::channel(UNDER_WAY_MAX);
+        // It ends when all questions are answered, and with an error as soon as an answer cannot be written.
+        let (read, ()) =
+            tokio::try_join!(async { Ok(self.read(asked, answers).await) }, write(sink, told),)?;
+        read
     }
-    drop(answers);
-    writing.await?
+
+    /// Takes the hello; `None` if the other one left without a word.
+    async fn open(&self, stream: TcpStream) -> io::Result<Option<Connection>> {
+        let stream = self.node.transport().accept(stream).await?;
+        let mut framed = Framed::new(stream, codec(HELLO_BYTES_MAX));
+        let Some(first) = framed.next().await else { return Ok(None) };
+        let hello = first.and_then(Frame::decode).and_then(|frame| frame.head::<Hello>());
+        let cause = match hello {
+            Ok(hello) if hello.is_for(self.node.id()) => {
+                framed.codec_mut().set_max_frame_length(FRAME_MAX);
+                return Ok(Some(framed));
+            }
+            Ok(hello) => format!("{hello:?} is not for this node, {}", self.node.id()),
+            Err(error) if is_end(&error) => return Ok(None),
+            Err(error) => format!("it does not speak as a node does: {error}"),
+        };
+        refuse(&mut framed, &cause).await.map(|()| None)
+    }
+
+    /// Reads questions, and has them answered.
+    async fn read(
+        &self,
+        mut asked: impl Stream<Item = io::Result<BytesMut>> + Unpin,
+        answers: mpsc::Sender<(Numbered<Tell>, Share)>,
+    ) -> io::Result<()> {
+        let count = Arc::new(Semaphore::new(UNDER_WAY_MAX));
+        let bytes_left = Arc::new(Semaphore::new(UNDER_WAY_BYTES_MAX));
+        // The parts of an image that have come, and the right to take one.
+        let mut image = Vec::new();
+        let mut taking: Option<OwnedSemaphorePermit> = None;
+        loop {
+            let next = match taking {
+                Some(_) => {
+                    timeout(2 * PART_MAX, asked.next()).await.map_err(late("its image stopped"))?
+                }
+                None => asked.next().await,
+            };
+            let Some(bytes) = next else { return Ok(()) };
+            let bytes = bytes?;
+            let length = u32::try_from(bytes.len()).map_err(io::Error::other)?;
+            let take =
+                |semaphore: &Arc<Semaphore>, many| Arc::clone(semaphore).acquire_many_owned(many);
+            let share = (take(&count, 1).await, take(&bytes_left, length).await);
+            // They are never closed.
+            let (Ok(one), Ok(its_bytes)) = share else { return Ok(()) };
+            let share = [one, its_bytes];
+            let frame = Frame::decode(bytes)?;
+            let Numbered { number, what } = frame.head::<Numbered<Ask>>()?;
+            if matches!(what, Ask::Part) {
+                if taking.is_none() {
+                    taking = Arc::clone(&self.image).try_acquire_owned().ok();
+                }
+                let cause = match &taking {
+                    None => Some("this node takes an image already".to_owned()),
+                    Some(_) => too_long(image.len(), frame.body.len()),
+                };
+                image.extend_from_slice(if cause.is_none() { &frame.body } else { &[] });
+                let told = cause.clone().map_or(Tell::Taken, Tell::Failed);
+                if answers.send((Numbered { number, what: told }, share)).await.is_err() {
+                    return Ok(());
+                }
+                match cause {
+                    Some(cause) => return Err(io::Error::other(cause)),
+                    None => continue,
+                }
+            }
+            let body = match what {
+                Ask::Snapshot { .. } | Ask::Control(Control::Restore { .. }) => {
+                    (std::mem::take(&mut image), taking.take())
+                }
+                _ => (frame.body.to_vec(), None),
+            };
+            let (node, answers) = (self.node.clone(), answers.clone());
+            tokio::spawn(async move {
+                let (body, _taking) = body;
+                let what = answer(&node, what, body).await;
+                // The connection may have ended.
+                let _ = answers.send((Numbered { number, what }, share)).await;
+            });
+        }
+    }
 }
 
-async fn write<S>(mut sink: S, mut told: mpsc::Receiver<Numbered<Tell>>) -> io::Result<()>
+/// The reason for which a part is not put to what has come of an image.
+fn too_long(image: usize, part: usize) -> Option<String> {
+    let bytes = image + part;
+    (bytes > IMAGE_MAX).then(|| {
+        format!("an image has {bytes} bytes and more, and a node takes {IMAGE_MAX} at most")
+    })
+}
+
+/// Says why this connection is closed, to whoever may wait for an answer.
+async fn refuse(framed: &mut Connection, cause: &str) -> io::Result<()> {
+    let refusal = Numbered { number: HELLO, what: Tell::Failed(cause.to_owned()) };
+    let frame = Frame::of(&refusal, Bytes::new())?.encode()?;
+    let _ = timeout(WRITE_MAX, framed.send(frame)).await;
+    Err(io::Error::other(cause.to_owned()))
+}
+
+/// Writes answers. One that nobody takes ends the connection.
+async fn write<S>(mut sink: S, mut told: mpsc::Receiver<(Numbered<Tell>, Share)>) -> io::Result<()>
 where
-    S: futures_util::Sink<Bytes, Error = io::Error> + Unpin,
+    S: Sink<Bytes, Error = io::Error> + Unpin,
 {
-    while let Some(tell) = told.recv().await {
-        sink.send(Frame::of(&tell, Bytes::new())?.encode()?).await?;
+    while let Some((tell, _share)) = told.recv().await {
+        let frame = Frame::of(&tell, Bytes::new())?.encode()?;
+        timeout(WRITE_MAX, sink.send(frame))
+            .await
+            .map_err(late("it does not read its answers"))??;
     }
     Ok(())
 }
 
-async fn answer(node: &Node, ask: Ask, image: Vec<u8>) -> Tell {
+async fn answer(node: &Node, ask: Ask, body: Vec<u8>) -> Tell {
     let raft = node.raft();
     let failed = |error: &dyn std::fmt::Display| Tell::Failed(error.to_string());
     match ask {
         Ask::Append(request) => {
+            node.hear_leader();
             raft.append_entries(request).await.map_or_else(|error| failed(&error), Tell::Append)
         }
         Ask::Vote(request) => {
@@ -118,7 +233,7 @@ async fn answer(node: &Node, ask: Ask, image: Vec<u8>) -> Tell {
         }
         Ask::Part => Tell::Taken,
         Ask::Snapshot { vote, meta } => {
-            let snapshot = SnapshotOf::<Types, Vec<u8>> { meta, snapshot: image };
+            let snapshot = SnapshotOf::<Types, Vec<u8>> { meta, snapshot: body };
             let installed = raft.install_full_snapshot(vote, snapshot).await;
             installed.map_or_else(|error| failed(&error), Tell::Snapshot)
         }
@@ -127,6 +242,23 @@ async fn answer(node: &Node, ask: Ask, image: Vec<u8>) -> Tell {
             handled.map_or_else(|error| failed(&error), Tell::TransferLeader)
         }
         Ask::Attest { index } => Tell::Attested(node.attest(index)),
-        Ask::Request(request) => Tell::Request(node.lead(request).await),
+        Ask::News { principal } => {
+            node.tell(principal, body);
+            Tell::Taken
+        }
+        Ask::Control(control) => Tell::Control(node.control(control, body).await),
+        Ask::Lead(question) => Tell::Lead(node.lead(question).await),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_image_is_bounded_and_one_that_is_too_long_is_refused_with_words() {
+        assert_eq!(too_long(IMAGE_MAX - 1, 1), None);
+        let refused = too_long(IMAGE_MAX, 1).unwrap();
+        assert!(refused.contains("1073741825") && refused.contains("1073741824"), "{refused}");
     }
 }

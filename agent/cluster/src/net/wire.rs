@@ -1,6 +1,8 @@
 //! Frames, and the questions and answers in them.
 
 use std::io;
+use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use openraft::alias::{SnapshotMetaOf, VoteOf};
@@ -12,29 +14,47 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use tenure_core::model::{Answer, Failure, Request};
 use tokio_util::codec::LengthDelimitedCodec;
 
+use crate::control::{Control, Report};
+use crate::keys;
 use crate::node::Attested;
 use crate::raft::Types;
 
 /// The version of these frames. A node talks only to those that have the same one.
 const PROTOCOL: u32 = 1;
 /// Most bytes of a frame: 300 entries with 512 beats each are about 30 MB.
-const FRAME_MAX: usize = 64 << 20;
+pub(super) const FRAME_MAX: usize = 64 << 20;
+/// Most bytes of a hello. Whoever has not said one is not trusted with more.
+pub(super) const HELLO_BYTES_MAX: usize = 1024;
+/// Most bytes of an image: some millions of holds and waits.
+pub(super) const IMAGE_MAX: usize = 1 << 30;
+/// The time for a frame to be taken by the other side.
+pub(super) const WRITE_MAX: Duration = Duration::from_secs(10);
+/// The time for a part of an image.
+pub(super) const PART_MAX: Duration = Duration::from_secs(5);
 /// Bytes of an image that go together.
-pub(super) const PART: usize = 1 << 20;
+pub(crate) const PART: usize = 1 << 20;
 
 /// The first frame of a connection.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Hello {
     protocol: u32,
-    /// The node that is meant: another one may have its address by now.
-    to: u64,
+    /// The node that is meant: another one may have its address by now. `None` for whichever is there.
+    to: Option<u64>,
 }
 
 impl Hello {
-    pub(super) fn to(node: u64) -> Hello {
+    pub(super) fn to(node: Option<u64>) -> Hello {
         Hello { protocol: PROTOCOL, to: node }
     }
+
+    /// True if this node is meant, in words that it understands.
+    pub(super) fn is_for(&self, node: u64) -> bool {
+        self.protocol == PROTOCOL && self.to.is_none_or(|to| to == node)
+    }
 }
+
+/// The number of the hello. A failure under it refuses the connection.
+pub(super) const HELLO: u64 = 0;
 
 /// A question, under a number of its connection.
 #[derive(Serialize, Deserialize)]
@@ -57,7 +77,13 @@ pub(crate) enum Ask {
     },
     TransferLeader(TransferLeaderRequest<Types>),
     /// For the leader, from a node that is not.
-    Request(Request),
+    Lead(Question),
+    /// For agents of a principal whose stream may be open at the gateway that is asked. The words are beside it.
+    News {
+        principal: Arc<str>,
+    },
+    /// Of an administrator, or a gateway.
+    Control(Control),
     /// What it has become, as of the entry with this index.
     Attest {
         index: u64,
@@ -71,14 +97,32 @@ pub(crate) enum Tell {
     Taken,
     Snapshot(SnapshotResponse<Types>),
     TransferLeader(TransferLeaderResponse<Types>),
-    /// The answer, and the index of the entry that it comes after.
-    Request(Result<(Answer, u64), Refusal>),
+    /// The reply, and the index of the entry that it comes after.
+    Lead(Result<(Reply, u64), Refusal>),
     Attested(Attested),
+    Control(Result<Report, String>),
     /// The node has stopped, or does not understand.
     Failed(String),
 }
 
-/// The reason for no answer to a request.
+/// A question to the leader.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) enum Question {
+    Request(Request),
+    ChangeKeys(keys::Change),
+    /// Nothing but the index of the latest entry: a node that has applied it knows all that was answered so far.
+    Latest,
+}
+
+/// The leader's reply to it.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Reply {
+    Answer(Answer),
+    Keys(keys::Changed),
+    Latest,
+}
+
+/// The reason for no reply.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) enum Refusal {
     /// This node is not the leader, and nothing happened.
@@ -98,7 +142,10 @@ impl Frame {
     }
 
     pub(super) fn head<T: DeserializeOwned>(&self) -> io::Result<T> {
-        Ok(serde_json::from_slice(&self.head)?)
+        serde_json::from_slice(&self.head).map_err(|error| {
+            let cause = format!("its frame is not understood: {error}");
+            io::Error::new(io::ErrorKind::InvalidData, cause)
+        })
     }
 
     pub(super) fn encode(self) -> io::Result<Bytes> {
@@ -112,7 +159,7 @@ impl Frame {
 
     pub(super) fn decode(bytes: BytesMut) -> io::Result<Frame> {
         let mut bytes = bytes.freeze();
-        let short = || io::Error::new(io::ErrorKind::InvalidData, "a frame that is too short");
+        let short = || io::Error::new(io::ErrorKind::InvalidData, "its frame is too short");
         let length =
             bytes.get(..4).and_then(|it| <[u8; 4]>::try_from(it).ok()).ok_or_else(short)?;
         let length = u32::from_be_bytes(length) as usize;
@@ -125,6 +172,6 @@ impl Frame {
     }
 }
 
-pub(super) fn codec() -> LengthDelimitedCodec {
-    LengthDelimitedCodec::builder().max_frame_length(FRAME_MAX).new_codec()
+pub(super) fn codec(bytes_max: usize) -> LengthDelimitedCodec {
+    LengthDelimitedCodec::builder().max_frame_length(bytes_max).new_codec()
 }

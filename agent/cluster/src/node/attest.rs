@@ -7,11 +7,12 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use tenure_host::clock;
 use tenure_host::timer::Timer;
-use tracing::{error, warn};
+use tracing::warn;
+use uuid::Uuid;
 
 use super::Node;
 use crate::machine::Digest;
-use crate::net::{Ask, Link, Tell};
+use crate::net::{Ask, Tell};
 
 /// The time between two comparisons.
 const EVERY: Duration = Duration::from_secs(60);
@@ -21,6 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// A node's word about itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attested {
+    pub cluster: Option<Uuid>,
     /// The index of the latest entry that it has applied.
     pub applied: u64,
     /// Its fingerprint after the entry that was asked about, if it remembers it.
@@ -58,14 +60,15 @@ impl Node {
     /// This node's word, for another one that asks about an entry.
     pub(crate) fn attest(&self, index: u64) -> Attested {
         let (applied, _) = self.0.machine.digest();
-        Attested { applied, digest: self.0.machine.digest_at(index) }
+        let cluster = self.0.machine.look(|machine, _| machine.cluster());
+        Attested { cluster, applied, digest: self.0.machine.digest_at(index) }
     }
 
     /// The words of all other voters about an entry; `None` of those that do not answer.
     pub async fn ask_others(&self, index: u64) -> BTreeMap<u64, Option<Attested>> {
         let others = self.view().voters.into_iter().filter(|(id, _)| *id != self.id());
         let asked = others.map(|(id, address)| async move {
-            let link = Link::new(id, &address);
+            let link = self.link(id, &address);
             let asking = link.ask(Ask::Attest { index }, Bytes::new());
             let told = match tokio::time::timeout(PATIENCE, asking).await {
                 Ok(Ok(Tell::Attested(attested))) => Some(attested),
@@ -100,7 +103,6 @@ impl Node {
                 Verdict::Alone => {
                     let cause = "this node differs from the majority of its cluster, which must never happen: it \
                                  serves nobody any more. Take it out, wipe its folder, and add it as a new node";
-                    error!("{cause}");
                     return self.halt(cause).await;
                 }
             }

@@ -2,14 +2,22 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::time::Duration;
 
+use bytes::Bytes;
+use openraft::Instant as _;
 use openraft::async_runtime::watch::WatchReceiver as _;
 use tenure_core::engine::EngineSettings;
 use uuid::Uuid;
 
-use super::{ANSWER_MAX, Node};
-use crate::machine::{Digest, Founding, Operation, Outcome};
+use super::{ANSWER_MAX, Attested, Node};
+use crate::machine::{Digest, Founding, Operation, Outcome, Restored};
+use crate::net::{Ask, Tell};
 use crate::raft::Member;
+
+/// A leader that has heard no majority for so long, or that this node has not heard, leads as far as anybody knows no
+/// more: openraft names it until it votes for another one.
+const SILENCE_MAX: Duration = Duration::from_secs(2);
 
 /// A cluster as one node knows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,6 +42,7 @@ impl Node {
         address: String,
         token_floor: u64,
         settings: EngineSettings,
+        restored: Option<Restored>,
     ) -> io::Result<Uuid> {
         // A founding that broke off before its first entry is gone on with.
         if !self.0.raft.is_initialized().await.map_err(io::Error::other)? {
@@ -41,12 +50,13 @@ impl Node {
             self.0.raft.initialize(members).await.map_err(io::Error::other)?;
         }
         let cluster = Uuid::from_u128(random()?);
-        let operation = Operation::Found(Founding { cluster, token_floor, settings });
+        let operation =
+            Operation::Found(Box::new(Founding { cluster, token_floor, settings, restored }));
         let wait = self.0.raft.wait(Some(ANSWER_MAX));
         wait.current_leader(self.0.id, "founded").await.map_err(io::Error::other)?;
         match self.propose(operation).await.map_err(io::Error::other)?.0 {
             Outcome::Done => Ok(cluster),
-            Outcome::Refused | Outcome::Answer(_) => {
+            Outcome::Refused | Outcome::Answer(_) | Outcome::Keys(_) => {
                 Err(io::Error::other("there is a cluster already"))
             }
         }
@@ -56,8 +66,19 @@ impl Node {
     ///
     /// # Errors
     ///
-    /// When this node does not lead, or the other cannot be reached.
+    /// When this node does not lead, the other cannot be reached, or it belongs to another cluster.
     pub async fn add(&self, id: u64, address: String) -> io::Result<()> {
+        // openraft would try for ever, and not say why.
+        let asking = self.link(id, &address);
+        let asked = asking.ask(Ask::Attest { index: 0 }, Bytes::new());
+        let told = tokio::time::timeout(ANSWER_MAX, asked).await?.map_err(io::Error::other)?;
+        if let Tell::Attested(Attested { cluster: Some(other), .. }) = told
+            && Some(other) != self.view().cluster
+        {
+            return Err(io::Error::other(format!(
+                "node {id} at {address} belongs to another cluster: stop it, wipe its folder, and add it by its new id"
+            )));
+        }
         let member = Member { address };
         self.0.raft.add_learner(id, member, true).await.map_err(io::Error::other)?;
         let voters = openraft::ChangeMembers::AddVoterIds([id].into());
@@ -84,13 +105,23 @@ impl Node {
             let address = members.get_node(&id).map_or_else(String::new, |it| it.address.clone());
             (id, address)
         });
+        let is_in_touch = |leader: &u64| match *leader == self.0.id {
+            // It needs nobody else.
+            true if members.voter_ids().count() == 1 => true,
+            true => metrics.last_quorum_acked.is_some_and(|at| at.elapsed() < SILENCE_MAX),
+            false => self.silence() < SILENCE_MAX,
+        };
         let (applied, digest) = self.0.machine.digest();
         let cluster = self.0.machine.look(|machine, _| machine.cluster());
-        View { cluster, leader: metrics.current_leader, voters: voters.collect(), applied, digest }
+        let leader = metrics.current_leader.filter(is_in_touch).filter(|_| self.halted().is_none());
+        View { cluster, leader, voters: voters.collect(), applied, digest }
     }
 
     /// The reason that is given where nobody leads.
     pub(crate) fn leaderless(&self) -> String {
+        if let Some(cause) = self.halted() {
+            return cause;
+        }
         let voters = self.view().voters.len();
         format!(
             "no node of the cluster leads: {} of its {voters} must reach each other",

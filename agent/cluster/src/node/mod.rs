@@ -1,30 +1,36 @@
 //! A node that runs.
 
 mod attest;
+mod control;
+mod halt;
 mod members;
+mod ways;
 
-use std::collections::HashMap;
 use std::future::poll_fn;
 use std::io;
-use std::path::Path;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
 use openraft::ReadPolicy;
 use openraft::async_runtime::watch::WatchReceiver as _;
-use openraft::errors::{ClientWriteError, RaftError};
+use openraft::errors::{ClientWriteError, ForwardToLeader, RaftError};
 use tenure_core::model::{Answer, Failure, Request};
+use tenure_host::lock::Lock;
 use tenure_host::timer::Timer;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tracing::debug;
 
+use self::ways::Ways;
 use crate::clock::ClusterTime;
-use crate::disk::{Images, Log};
-use crate::machine::{Command, Operation, Outcome};
-use crate::net::{Ask, Link, LinkError, Peers, Refusal, Tell, serve};
+use crate::disk::{Folder, Images, Log};
+use crate::keys;
+use crate::machine::{Command, Machine, Operation, Outcome};
+use crate::net::{
+    Ask, Link, LinkError, Peers, Question, Refusal, Reply, Tell, Tls, Transport, serve,
+};
 use crate::raft::{Clock, Listener, Raft, StateMachine};
 
 pub use self::attest::{Attested, Verdict};
@@ -45,12 +51,15 @@ const TRY_AGAIN: Duration = Duration::from_millis(20);
 const TICK_MAX: Duration = Duration::from_secs(1);
 
 /// The things that a node needs to run.
-pub struct Setup<'a> {
-    /// Random, and made with its folder: a folder that was wiped is another node.
-    pub id: u64,
-    pub folder: &'a Path,
+pub struct Setup {
+    /// It says which node this is: a folder that was wiped is another one.
+    pub folder: Folder,
     /// It hears the other nodes here.
     pub listener: TcpListener,
+    /// The certificates that nodes show each other; without, they talk in the clear.
+    pub tls: Option<Arc<Tls>>,
+    /// `HOST:PORT`, where the other nodes find that.
+    pub address: String,
     /// The clock of this host; it goes on while the host sleeps.
     pub clock: Clock,
     pub listens: Arc<dyn Listener>,
@@ -62,20 +71,24 @@ pub struct Node(Arc<Inner>);
 
 struct Inner {
     id: u64,
+    address: String,
     clock: Clock,
+    ways: Ways,
+    listens: Arc<dyn Listener>,
     raft: Raft,
     machine: StateMachine,
     applied: watch::Receiver<u64>,
-    /// Ways to the nodes that have led.
-    leaders: Mutex<HashMap<u64, Link>>,
     tasks: Mutex<Vec<JoinHandle<()>>>,
+    /// The right to its folder, which ends with the last one that writes there.
+    lock: Weak<Lock>,
     /// The reason for which it serves nobody any more.
-    halted: OnceLock<String>,
+    halted: watch::Sender<Option<String>>,
+    fetched: Mutex<control::Fetched>,
 }
 
 /// The outcome of one try.
 enum Tried {
-    Answered(Answer, u64),
+    Answered(Reply, u64),
     /// Nothing happened; another node leads, or none does.
     NotLeader,
     Failed(Failure),
@@ -87,8 +100,10 @@ impl Node {
     /// # Errors
     ///
     /// When the folder cannot be used, or has what this program does not understand.
-    pub async fn start(setup: Setup<'_>) -> io::Result<Node> {
-        let Setup { id, folder, listener, clock, listens } = setup;
+    pub async fn start(setup: Setup) -> io::Result<Node> {
+        let Setup { folder, listener, address, tls, clock, listens } = setup;
+        let id = folder.id();
+        let transport = Transport::new(tls);
         let config = openraft::Config {
             cluster_name: "tenure".to_owned(),
             heartbeat_interval: HEARTBEAT_MS,
@@ -103,25 +118,31 @@ impl Node {
             ..openraft::Config::default()
         };
         let config = config.validate().map_err(io::Error::other)?;
-        let machine = StateMachine::new(Images::open(folder)?, Arc::clone(&clock), listens);
-        let (log, applied) = (Log::open(folder)?, machine.applied());
-        let raft = Raft::new(id, Arc::new(config), Peers, log, machine.clone()).await;
+        let (images, told) = (Images::open(&folder)?, Arc::clone(&listens));
+        let machine = StateMachine::new(id, images, Arc::clone(&clock), told);
+        let (log, applied) = (Log::open(&folder)?, machine.applied());
+        let peers = Peers(transport.clone());
+        let raft = Raft::new(id, Arc::new(config), peers, log, machine.clone()).await;
         let raft = raft.map_err(io::Error::other)?;
-        let (leaders, tasks) = (Mutex::default(), Mutex::default());
         let node = Node(Arc::new(Inner {
             id,
+            address,
             clock,
+            ways: Ways::new(transport),
+            listens,
             raft,
             machine,
             applied,
-            leaders,
-            tasks,
-            halted: OnceLock::new(),
+            tasks: Mutex::default(),
+            lock: Arc::downgrade(&folder.lock()),
+            halted: watch::Sender::new(None),
+            fetched: Mutex::default(),
         }));
         let tasks = [
             tokio::spawn(serve(listener, node.clone())),
             tokio::spawn(node.clone().tick(Timer::new()?)),
             tokio::spawn(node.clone().compare_always(Timer::new()?)),
+            tokio::spawn(node.clone().watch()),
         ];
         node.0.tasks.lock().unwrap_or_else(PoisonError::into_inner).extend(tasks);
         Ok(node)
@@ -132,25 +153,53 @@ impl Node {
         self.0.id
     }
 
+    pub(crate) fn transport(&self) -> &Transport {
+        self.0.ways.transport()
+    }
+
+    /// A way to another node.
+    fn link(&self, id: u64, address: &str) -> Link {
+        self.0.ways.apart(id, address)
+    }
+
     pub(crate) fn raft(&self) -> &Raft {
         &self.0.raft
     }
 
+    /// Has another node lead, if this one does.
+    pub async fn resign(&self) {
+        let Some(next) = self.view().voters.into_keys().find(|id| *id != self.0.id) else { return };
+        if self.view().leader != Some(self.0.id) {
+            return;
+        }
+        let mut metrics = self.0.raft.metrics();
+        // Nobody waits for it longer than for an election.
+        if self.0.raft.trigger().transfer_leader(next).await.is_ok() {
+            let changed = async {
+                while metrics.borrow_watched().current_leader == Some(self.0.id)
+                    && metrics.changed().await.is_ok()
+                {}
+            };
+            let _ = tokio::time::timeout(Duration::from_millis(ELECTION_MS.end), changed).await;
+        }
+    }
+
     /// Stops. What it has said to be kept is on its disk.
     pub async fn stop(&self) {
-        for task in self.0.tasks.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
-            task.abort();
+        if let Some(lock) = self.0.lock.upgrade() {
+            // The next process waits for the last writes.
+            lock.leave();
         }
         // It may have stopped by itself.
         let _ = self.0.raft.shutdown().await;
+        for task in self.0.tasks.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
+            task.abort();
+        }
     }
 
-    /// Serves nobody any more, for this reason.
-    async fn halt(&self, cause: &str) {
-        // The first reason stays.
-        let _ = self.0.halted.set(cause.to_owned());
-        // It may have stopped by itself.
-        let _ = self.0.raft.shutdown().await;
+    /// News for a principal, from the gateway at another node.
+    pub(crate) fn tell(&self, principal: Arc<str>, news: Vec<u8>) {
+        self.0.listens.told(principal, news);
     }
 
     /// The answer to a request, from whichever node leads. What this node says of it later is no older.
@@ -159,27 +208,64 @@ impl Node {
     ///
     /// [`Failure::Unavailable`] if nothing happened, [`Failure::Unknown`] if it is not known.
     pub async fn ask(&self, request: Request) -> Result<Answer, Failure> {
-        if let Some(cause) = self.0.halted.get() {
-            return Err(Failure::Unavailable(cause.clone()));
+        match self.question(Question::Request(request)).await? {
+            Reply::Answer(answer) => Ok(answer),
+            Reply::Keys(_) | Reply::Latest => Err(astray()),
         }
+    }
+
+    /// Changes the keys of gateways.
+    ///
+    /// # Errors
+    ///
+    /// As [`Node::ask`].
+    pub async fn change_keys(&self, change: keys::Change) -> Result<keys::Changed, Failure> {
+        match self.question(Question::ChangeKeys(change)).await? {
+            Reply::Keys(changed) => Ok(changed),
+            Reply::Answer(_) | Reply::Latest => Err(astray()),
+        }
+    }
+
+    /// Looks at the machine once it has become what all answers so far have come from.
+    ///
+    /// # Errors
+    ///
+    /// As [`Node::ask`].
+    pub async fn look<T>(
+        &self,
+        look: impl FnOnce(&Machine, ClusterTime) -> T,
+    ) -> Result<T, Failure> {
+        self.question(Question::Latest).await?;
+        Ok(self.0.machine.look(|machine, at| look(machine, at)))
+    }
+
+    /// The leader's reply. This node has applied what it comes from.
+    async fn question(&self, question: Question) -> Result<Reply, Failure> {
         let (mut uncertain, mut is_trying) = (None, false);
         let tries = async {
             loop {
+                if let Some(cause) = self.halted() {
+                    return Err(match uncertain {
+                        Some(_) => Failure::Unknown(cause),
+                        None => Failure::Unavailable(cause),
+                    });
+                }
                 is_trying = true;
-                let tried = self.attempt(request.clone()).await;
+                let leader = self.leader();
+                let tried = self.attempt(question.clone()).await;
                 is_trying = false;
                 match tried {
-                    Tried::Answered(answer, index) => return Ok((answer, index)),
+                    Tried::Answered(reply, index) => return Ok((reply, index)),
                     Tried::NotLeader => {}
                     // It can be sent again, as every request can.
                     Tried::Failed(Failure::Unknown(cause)) => uncertain = Some(cause),
                     Tried::Failed(failure @ Failure::Denied(_)) => return Err(failure),
                     Tried::Failed(Failure::Unavailable(_)) => {}
                 }
-                self.await_leader().await;
+                self.await_other(leader).await;
             }
         };
-        let (answer, index) = match tokio::time::timeout(ANSWER_MAX, tries).await {
+        let (reply, index) = match tokio::time::timeout(ANSWER_MAX, tries).await {
             Ok(done) => done?,
             Err(_) => {
                 let late = || format!("the cluster gave no answer within {ANSWER_MAX:?}");
@@ -192,41 +278,40 @@ impl Node {
         let mut applied = self.0.applied.clone();
         let told = tokio::time::timeout(ANSWER_MAX, applied.wait_for(|it| *it >= index)).await;
         match told {
-            Ok(Ok(_)) => Ok(answer),
+            Ok(Ok(_)) => Ok(reply),
             Ok(Err(_)) | Err(_) => {
                 Err(Failure::Unknown("this node does not keep up with its cluster".to_owned()))
             }
         }
     }
 
-    async fn await_leader(&self) {
-        let mut metrics = self.0.raft.metrics();
-        // Either it says something new, or it is tried again all the same.
-        let _ = tokio::time::timeout(TRY_AGAIN, metrics.changed()).await;
+    fn leader(&self) -> Option<u64> {
+        self.0.raft.metrics().borrow_watched().current_leader
     }
 
-    async fn attempt(&self, request: Request) -> Tried {
+    /// Waits for another leader than the one that was tried, or none, before the next try. Other news come of each try.
+    async fn await_other(&self, tried: Option<u64>) {
+        let mut metrics = self.0.raft.metrics();
+        let other = metrics.wait_until(|news| news.current_leader != tried);
+        // It is tried again all the same.
+        let _ = tokio::time::timeout(TRY_AGAIN, other).await;
+    }
+
+    async fn attempt(&self, question: Question) -> Tried {
         let metrics = self.0.raft.metrics().borrow_watched().clone();
         let Some(leader) = metrics.current_leader else { return Tried::NotLeader };
         if leader == self.0.id {
-            return match self.lead(request).await {
-                Ok((answer, index)) => Tried::Answered(answer, index),
+            return match self.lead(question).await {
+                Ok((reply, index)) => Tried::Answered(reply, index),
                 Err(Refusal::NotLeader) => Tried::NotLeader,
                 Err(Refusal::Failed(failure)) => Tried::Failed(failure),
             };
         }
         let members = metrics.membership_config.membership();
         let Some(member) = members.get_node(&leader) else { return Tried::NotLeader };
-        let link = {
-            let mut leaders = self.0.leaders.lock().unwrap_or_else(PoisonError::into_inner);
-            let link = leaders.entry(leader).or_insert_with(|| Link::new(leader, &member.address));
-            if link.address() != member.address {
-                *link = Link::new(leader, &member.address);
-            }
-            link.clone()
-        };
+        let link = self.0.ways.to(leader, &member.address);
         let mut news = self.0.raft.metrics();
-        let asked = link.ask(Ask::Request(request), Bytes::new());
+        let asked = link.ask(Ask::Lead(question), Bytes::new());
         let other = async {
             // A leader that hangs is not waited for longer than it leads.
             while news.borrow_watched().current_leader == Some(leader)
@@ -235,9 +320,9 @@ impl Node {
         };
         tokio::select! {
             told = asked => match told {
-                Ok(Tell::Request(Ok((answer, index)))) => Tried::Answered(answer, index),
-                Ok(Tell::Request(Err(Refusal::NotLeader))) => Tried::NotLeader,
-                Ok(Tell::Request(Err(Refusal::Failed(failure)))) => Tried::Failed(failure),
+                Ok(Tell::Lead(Ok((reply, index)))) => Tried::Answered(reply, index),
+                Ok(Tell::Lead(Err(Refusal::NotLeader))) => Tried::NotLeader,
+                Ok(Tell::Lead(Err(Refusal::Failed(failure)))) => Tried::Failed(failure),
                 Ok(Tell::Failed(cause)) => Tried::Failed(Failure::Unknown(cause)),
                 Ok(_) => Tried::Failed(Failure::Unknown("the leader answers another question".to_owned())),
                 Err(error @ LinkError::Unreachable { .. }) => {
@@ -249,17 +334,22 @@ impl Node {
         }
     }
 
-    /// The answer, if this node leads, and the index of the entry that it comes after.
-    pub(crate) async fn lead(&self, request: Request) -> Result<(Answer, u64), Refusal> {
+    /// The reply, if this node leads, and the index of the entry that it comes after.
+    pub(crate) async fn lead(&self, question: Question) -> Result<(Reply, u64), Refusal> {
         let uncertain = |cause: String| Refusal::Failed(Failure::Unknown(cause));
-        if request.is_read() {
-            let index = self.0.raft.ensure_linearizable(ReadPolicy::ReadIndex).await;
-            let index = index.map_err(|_| Refusal::NotLeader)?.index();
-            let answer = self.0.machine.look(|machine, at| machine.read(at, request));
-            return answer.map(|answer| (answer, index)).ok_or_else(no_cluster);
-        }
-        match self.propose(Operation::Request(request)).await {
-            Ok((Outcome::Answer(answer), index)) => Ok((answer, index)),
+        let operation = match question {
+            Question::Latest => return Ok((Reply::Latest, self.latest().await?)),
+            Question::Request(request) if request.is_read() => {
+                let index = self.latest().await?;
+                let answer = self.0.machine.look(|machine, at| machine.read(at, request));
+                return answer.map(|it| (Reply::Answer(it), index)).ok_or_else(no_cluster);
+            }
+            Question::Request(request) => Operation::Request(request),
+            Question::ChangeKeys(change) => Operation::Keys(change),
+        };
+        match self.propose(operation).await {
+            Ok((Outcome::Answer(answer), index)) => Ok((Reply::Answer(answer), index)),
+            Ok((Outcome::Keys(changed), index)) => Ok((Reply::Keys(changed), index)),
             Ok((Outcome::Done | Outcome::Refused, _)) => Err(no_cluster()),
             Err(RaftError::APIError(ClientWriteError::ForwardToLeader(_))) => {
                 Err(Refusal::NotLeader)
@@ -268,15 +358,42 @@ impl Node {
         }
     }
 
+    /// The index of the latest entry, once a majority has said that this node leads still, and it has applied it.
+    async fn latest(&self) -> Result<u64, Refusal> {
+        let latest = self.0.raft.ensure_linearizable(ReadPolicy::ReadIndex).await;
+        latest.map(|id| id.index()).map_err(|_| Refusal::NotLeader)
+    }
+
     /// Puts an entry into the log, if this node leads, and waits until it is applied here.
     async fn propose(
         &self,
         operation: Operation,
     ) -> Result<(Outcome, u64), RaftError<crate::raft::Types, ClientWriteError<crate::raft::Types>>>
     {
-        let command = Command { at: self.0.machine.now(), operation };
+        let Some(at) = self.stamp().await else {
+            return Err(RaftError::APIError(ForwardToLeader::empty().into()));
+        };
+        let command = Command { at, operation };
         let written = self.0.raft.client_write(command).await?;
         Ok((written.data, written.log_id.index))
+    }
+
+    /// The instant of a new entry, while this node leads. It has applied the first one of its term before, and all that came
+    /// before that: until then its clock may be ahead of the leader before it.
+    async fn stamp(&self) -> Option<ClusterTime> {
+        let mut applied = self.0.applied.clone();
+        loop {
+            applied.mark_unchanged();
+            let metrics = self.0.raft.metrics().borrow_watched().clone();
+            if metrics.current_leader != Some(self.0.id) {
+                return None;
+            }
+            if let Some(now) = self.0.machine.now_in(metrics.current_term) {
+                return Some(now);
+            }
+            // It may lead no longer.
+            let _ = tokio::time::timeout(TRY_AGAIN, applied.changed()).await;
+        }
     }
 
     /// Lets time pass in the cluster while this node leads: what runs out ends by an entry, on all nodes alike.
@@ -298,7 +415,7 @@ impl Node {
                 last = at;
                 if let Err(error) = self.propose(Operation::Tick).await {
                     debug!(%error, "time does not pass");
-                    self.await_leader().await;
+                    self.await_other(Some(self.0.id)).await;
                 }
                 continue;
             }
@@ -312,6 +429,14 @@ impl Node {
 }
 
 fn no_cluster() -> Refusal {
+    Refusal::Failed(unfounded())
+}
+
+fn unfounded() -> Failure {
     let cause = "this node has no cluster yet: found one with `tenured-gateway cluster init`, or add the node to one";
-    Refusal::Failed(Failure::Unavailable(cause.to_owned()))
+    Failure::Unavailable(cause.to_owned())
+}
+
+fn astray() -> Failure {
+    Failure::Unknown("the leader answers another question".to_owned())
 }

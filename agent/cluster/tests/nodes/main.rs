@@ -1,127 +1,28 @@
 //! Nodes in one process, over TCP, each with its own folder.
-#![allow(clippy::unwrap_used, reason = "tests")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
-use std::path::Path;
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
+mod disks;
+mod folder;
+mod hostile;
+mod running;
+mod time;
+mod tls;
+
+use std::sync::Arc;
 
 use tempfile::TempDir;
-use tenure_cluster::machine::Machine;
+use tenure_cluster::Folder;
 use tenure_cluster::node::{Node, Setup, Verdict};
-use tenure_cluster::raft::Listener;
 use tenure_cluster::store::{Cluster, feed};
-use tenure_core::engine::{Effect, EngineSettings};
+use tenure_core::engine::EngineSettings;
 use tenure_core::model::{
-    Answer, Beat, BeatAnswer, CallId, Change, Claim, ClaimAnswer, ClaimId, GoneReason, Owner,
-    Request, Resource, SessionId, Subject, Terms,
+    Answer, BeatAnswer, CallId, Change, ClaimAnswer, ClaimId, GoneReason, Request,
 };
 use tenure_stores::{Report, Upstream};
-use tenure_wire::{self as wire, Kind};
-use tokio::net::TcpListener;
+use tenure_wire as wire;
 use uuid::Uuid;
 
-const TTL: Duration = Duration::from_secs(5);
-
-#[derive(Default)]
-struct Heard(Mutex<Vec<ClaimId>>);
-
-impl Listener for Heard {
-    fn applied(&self, effects: Vec<Effect>, _: &Machine) {
-        let lost = effects.into_iter().filter_map(|effect| match effect {
-            Effect::Change(Change::Lost { claim, .. }) => Some(claim),
-            _ => None,
-        });
-        self.0.lock().unwrap().extend(lost);
-    }
-
-    fn replaced(&self) {}
-}
-
-struct Running {
-    node: Node,
-    address: String,
-    heard: Arc<Heard>,
-    folder: TempDir,
-}
-
-impl Running {
-    fn view_of_cluster(&self) -> Option<Uuid> {
-        self.node.view().cluster
-    }
-}
-
-async fn start(id: u64, folder: TempDir) -> Running {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    start_at(id, folder, listener).await
-}
-
-async fn start_at(id: u64, folder: TempDir, listener: TcpListener) -> Running {
-    let address = listener.local_addr().unwrap().to_string();
-    let heard = Arc::<Heard>::default();
-    let path: &Path = folder.path();
-    let listens: Arc<dyn Listener> = heard.clone();
-    let clock = Arc::new(tenure_host::clock::now);
-    let node = Node::start(Setup { id, folder: path, listener, clock, listens }).await.unwrap();
-    Running { node, address, heard, folder }
-}
-
-async fn cluster(count: u64) -> Vec<Running> {
-    let mut nodes = Vec::new();
-    for id in 1..=count {
-        nodes.push(start(id, TempDir::new().unwrap()).await);
-    }
-    nodes[0].node.found(nodes[0].address.clone(), 1_000, EngineSettings::default()).await.unwrap();
-    for other in &nodes[1..] {
-        nodes[0].node.add(other.node.id(), other.address.clone()).await.unwrap();
-    }
-    nodes
-}
-
-fn resource() -> Resource {
-    Resource { tenant: "default".into(), kind: Kind::Leader, name: "role".into() }
-}
-
-fn claim(number: u128, enqueue: bool) -> Request {
-    let id = Uuid::from_u128(number);
-    Request::Claim(Claim {
-        id: ClaimId(id),
-        resource: resource(),
-        owner: Owner { session: SessionId(id), host: "here".into(), name: "program".into() },
-        ttl: TTL,
-        terms: Terms::Leader,
-        enqueue,
-    })
-}
-
-fn beat(number: u128) -> Request {
-    let subject = Subject::Claim { claim: ClaimId(Uuid::from_u128(number)), resource: resource() };
-    Request::Renew(vec![Beat { subject, ttl: TTL }])
-}
-
-fn release(number: u128) -> Request {
-    Request::Release { claim: ClaimId(Uuid::from_u128(number)), resource: resource() }
-}
-
-#[track_caller]
-fn token(answer: &Answer) -> u64 {
-    match answer {
-        Answer::Claim(ClaimAnswer::Held { token, .. }) => *token,
-        other => panic!("{other:?} is no grant"),
-    }
-}
-
-async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
-    let waited = async {
-        while !holds().await {
-            // Only a pause between two looks.
-            let _ =
-                tokio::time::timeout(Duration::from_millis(5), std::future::pending::<()>()).await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(60), waited)
-        .await
-        .unwrap_or_else(|_| panic!("waited for {what}"));
-}
+use self::running::{beat, claim, cluster, listener, release, resource, start_with, token, until};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn three_nodes_hand_over_whoever_is_asked() {
@@ -180,7 +81,7 @@ async fn a_leader_that_stops_costs_no_hold_and_comes_back() {
     let leader = nodes[0].node.view().leader.unwrap();
     let at = nodes.iter().position(|it| it.node.id() == leader).unwrap();
     let stopped = nodes.remove(at);
-    stopped.node.stop().await;
+    let (folder, listener) = stopped.stop().await;
     // The holder beats through another node; nobody else is let in.
     let beaten = nodes[0].node.ask(beat(1)).await.unwrap();
     assert!(
@@ -189,10 +90,7 @@ async fn a_leader_that_stops_costs_no_hold_and_comes_back() {
     let taken = nodes[1].node.ask(claim(2, false)).await.unwrap();
     assert!(matches!(taken, Answer::Claim(ClaimAnswer::Contended { .. })), "{taken:?}");
 
-    let Running { folder, address, .. } = stopped;
-    let listener = async || TcpListener::bind(&address).await;
-    until("its port to be free", async || listener().await.is_ok()).await;
-    let again = start_at(leader, folder, listener().await.unwrap()).await;
+    let again = start_with(folder, listener, None).await;
     assert_eq!(nodes[0].node.ask(release(1)).await.unwrap(), Answer::Released(true));
     let next = token(&again.node.ask(claim(2, false)).await.unwrap());
     assert!(next > first);
@@ -220,14 +118,15 @@ async fn nodes_compare_themselves_and_the_doctor_names_those_that_are_silent() {
     until("all to answer", async || nodes[1].node.compare().await == Verdict::Alike).await;
     let (feed, heard) = feed();
     let runtime = tokio::runtime::Handle::current();
-    let store = Cluster::new(nodes[1].node.clone(), runtime, (feed, heard));
+    let store = Cluster::over(nodes[1].node.clone(), runtime, (feed, heard));
     let checks = store.examine().await;
     assert!(checks.iter().all(|check| check.verdict == wire::Verdict::Ok), "{checks:?}");
+    let silent = format!("node {} at 127.0.0.1:", nodes[2].node.id());
     nodes[2].node.stop().await;
     until("the doctor to miss it", async || {
         let checks = store.examine().await;
         let nodes = checks.iter().find(|check| check.name == "cluster.nodes").unwrap();
-        nodes.verdict == wire::Verdict::Warning && nodes.detail.contains("node 3 at 127.0.0.1:")
+        nodes.verdict == wire::Verdict::Warning && nodes.detail.contains(&silent)
     })
     .await;
 }
@@ -236,18 +135,20 @@ async fn nodes_compare_themselves_and_the_doctor_names_those_that_are_silent() {
 async fn a_store_tells_losses_before_the_grants_that_follow() {
     let (feed, heard) = feed();
     let folder = TempDir::new().unwrap();
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let listener = listener().await;
     let address = listener.local_addr().unwrap().to_string();
     let (clock, listens) = (Arc::new(tenure_host::clock::now), Arc::new(feed.clone()));
-    let setup = Setup { id: 7, folder: folder.path(), listener, clock, listens };
+    let folder = Folder::open(folder.path()).unwrap();
+    let setup = Setup { folder, listener, address: address.clone(), tls: None, clock, listens };
     let node = Node::start(setup).await.unwrap();
-    node.found(address, 1_000, EngineSettings::default()).await.unwrap();
-    let mut store = Cluster::new(node, tokio::runtime::Handle::current(), (feed, heard));
+    node.found(address, 1_000, EngineSettings::default(), None).await.unwrap();
+    let mut store = Cluster::over(node, tokio::runtime::Handle::current(), (feed, heard));
     let first = std::future::poll_fn(|context| store.poll_report(context)).await;
     assert_eq!(first, Report::FeedLost);
 
     let now = tenure_host::clock::now();
-    store.submit(now, CallId(1), claim(1, false));
+    // They are asked side by side: either may be the first.
+    store.submit(now, CallId(1), claim(1, true));
     store.submit(now, CallId(2), claim(2, true));
     let mut told = Vec::new();
     while told.iter().filter(|report| matches!(report, Report::Answer { .. })).count() < 2 {
@@ -285,9 +186,9 @@ async fn a_store_tells_losses_before_the_grants_that_follow() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cluster_is_founded_once() {
     let nodes = cluster(1).await;
-    let found = nodes[0].view_of_cluster();
+    let found = nodes[0].cluster();
     let address = nodes[0].address.clone();
-    let again = nodes[0].node.found(address, 1, EngineSettings::default()).await;
+    let again = nodes[0].node.found(address, 1, EngineSettings::default(), None).await;
     assert!(again.unwrap_err().to_string().contains("already"));
-    assert_eq!(nodes[0].view_of_cluster(), found);
+    assert_eq!(nodes[0].cluster(), found);
 }

@@ -1,0 +1,194 @@
+//! The questions of administrators and gateways to a node, and their way to it.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use tenure_core::model::Failure;
+use tenure_stores::keyring::KeyRecord;
+use uuid::Uuid;
+
+use crate::keys;
+use crate::net::{Ask, Link, LinkError, PART, Tell, Tls, Transport};
+
+/// The time for most answers.
+const ANSWER_MAX: Duration = Duration::from_secs(5);
+/// The time in which a node that is added is given everything, and in which a backup is restored.
+const LONG_MAX: Duration = Duration::from_secs(600);
+
+/// A question.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub enum Control {
+    Status,
+    /// Found a cluster of this node alone.
+    Init,
+    /// Have the node at this address vote.
+    Add {
+        address: String,
+    },
+    /// Take a node out.
+    Remove {
+        node: u64,
+    },
+    /// Take a backup, to be fetched part by part.
+    Backup,
+    /// The text of the backup from this byte on.
+    Part {
+        backup: u64,
+        from: usize,
+    },
+    /// Found a cluster of this node alone that goes on from a backup, which came in parts.
+    Restore {
+        /// Nothing is granted for so long; the longest ttl of the backup if it is not given.
+        quarantine: Option<Duration>,
+    },
+    Keys(keys::Change),
+    ReadKeys(ReadKeys),
+}
+
+/// A question about the keys of gateways.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub enum ReadKeys {
+    Version,
+    Ids,
+    All,
+    One(String),
+}
+
+/// An answer.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub enum Report {
+    Status(Box<Status>),
+    Founded(Uuid),
+    Added(u64),
+    Removed,
+    /// Taken, with this number and so many bytes.
+    Backup {
+        backup: u64,
+        bytes: usize,
+    },
+    Part(String),
+    Restored {
+        cluster: Uuid,
+        quarantine: Duration,
+    },
+    Keys(Result<keys::Changed, Failure>),
+    KeysRead(Result<KeysRead, Failure>),
+}
+
+/// The answer to a question about keys.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub enum KeysRead {
+    Version(String),
+    Ids(Vec<String>),
+    All(Vec<KeyRecord>),
+}
+
+/// A cluster as one of its nodes sees it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Status {
+    /// The node that was asked.
+    pub node: u64,
+    /// `None` before one is founded, or the node was added to one.
+    pub cluster: Option<Uuid>,
+    pub leader: Option<u64>,
+    /// The reason for which the node serves nobody.
+    pub stopped: Option<String>,
+    pub members: BTreeMap<u64, MemberStatus>,
+}
+
+/// One of its nodes.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct MemberStatus {
+    pub address: String,
+    /// False while it is given everything.
+    pub votes: bool,
+    /// The index of the latest entry that it has applied; `None` if it does not answer.
+    pub applied: Option<u64>,
+}
+
+/// The way of an administrator to a node.
+pub struct Client(Link);
+
+impl Client {
+    /// The way to whichever node listens there.
+    pub fn new(address: &str, tls: Option<Arc<Tls>>) -> Client {
+        Client::over(address, Transport::new(tls))
+    }
+
+    pub(crate) fn over(address: &str, transport: Transport) -> Client {
+        Client(Link::to_any(address, transport))
+    }
+
+    /// The answer to a question.
+    ///
+    /// # Errors
+    ///
+    /// In the words of the node, or when it cannot be reached.
+    pub async fn ask(&self, control: Control) -> io::Result<Report> {
+        let patience = match control {
+            Control::Add { .. } | Control::Restore { .. } => LONG_MAX,
+            _ => ANSWER_MAX,
+        };
+        match self.send(Ask::Control(control), Bytes::new(), patience).await? {
+            Tell::Control(report) => report.map_err(io::Error::other),
+            _ => Err(astray()),
+        }
+    }
+
+    async fn send(&self, ask: Ask, body: Bytes, patience: Duration) -> io::Result<Tell> {
+        match tokio::time::timeout(patience, self.0.ask(ask, body)).await {
+            Ok(Ok(Tell::Failed(cause))) => Err(io::Error::other(cause)),
+            Ok(Ok(tell)) => Ok(tell),
+            Ok(Err(error @ LinkError::Unreachable { .. })) => {
+                Err(io::Error::new(io::ErrorKind::NotConnected, error.to_string()))
+            }
+            Ok(Err(error)) => Err(io::Error::other(error.to_string())),
+            Err(_) => {
+                let address = self.0.address();
+                let cause = format!("the node at {address} gave no answer within {patience:?}");
+                Err(io::Error::new(io::ErrorKind::TimedOut, cause))
+            }
+        }
+    }
+
+    /// The text of a backup that is taken now.
+    ///
+    /// # Errors
+    ///
+    /// As [`Client::ask`].
+    pub async fn backup(&self) -> io::Result<String> {
+        let Report::Backup { backup, bytes } = self.ask(Control::Backup).await? else {
+            return Err(astray());
+        };
+        let mut text = String::with_capacity(bytes);
+        while text.len() < bytes {
+            match self.ask(Control::Part { backup, from: text.len() }).await? {
+                Report::Part(part) if !part.is_empty() => text.push_str(&part),
+                _ => return Err(astray()),
+            }
+        }
+        Ok(text)
+    }
+
+    /// Has the node found a cluster that goes on from a backup.
+    ///
+    /// # Errors
+    ///
+    /// As [`Client::ask`].
+    pub async fn restore(&self, text: Vec<u8>, quarantine: Option<Duration>) -> io::Result<Report> {
+        let mut text = Bytes::from(text);
+        while !text.is_empty() {
+            let part = text.split_to(text.len().min(PART));
+            self.send(Ask::Part, part, ANSWER_MAX).await?;
+        }
+        self.ask(Control::Restore { quarantine }).await
+    }
+}
+
+fn astray() -> io::Error {
+    io::Error::other("the node answers another question: it is of another release")
+}

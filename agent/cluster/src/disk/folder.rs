@@ -1,0 +1,191 @@
+//! The folder of a node: its id, and the right to write there.
+
+use std::fs;
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rusqlite::{Connection, ErrorCode};
+use tenure_host::directory::Directory;
+use tenure_host::lock::{BYTES_MAX, Lock, LockError, kill, with};
+use tenure_host::machine::host_id;
+
+use super::seal::damaged_frame;
+use super::{images, log, writer};
+
+/// The version of the files' format. It grows with each change that programs before it would misread.
+const FORMAT: u32 = 1;
+/// A node with less than it has promised to keep would harm its cluster.
+pub(super) const WAY_OUT: &str = "; if the disk is well otherwise, wipe the folder, take the node out of its cluster, and add it as a new one";
+const MODE: u32 = 0o700;
+const LOCK: &str = "lock";
+/// The machine on which the node ran last.
+const MACHINE: &str = "machine";
+const MACHINE_BYTES_MAX: u64 = 64;
+/// Ids are numbers that every reader of JSON takes exactly.
+const ID_BITS: u32 = 53;
+
+/// A folder that this process alone may use, until the node in it has stopped.
+#[derive(Debug)]
+pub struct Folder {
+    id: u64,
+    path: PathBuf,
+    lock: Arc<Lock>,
+}
+
+impl Folder {
+    /// Opens a node's folder; one that is empty or missing becomes that of a new node. Waits a moment for a process
+    /// that is about to leave it.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be used, another process has it, it was last used on another machine, or a newer program has
+    /// written it.
+    pub fn open(path: &Path) -> io::Result<Folder> {
+        let directory = Directory::private(path, MODE).map_err(io::Error::other)?;
+        let opened = lock(&directory).and_then(|lock| {
+            check_machine(&directory)?;
+            Ok((identify(path)?, Arc::new(lock)))
+        });
+        let (id, lock) = opened.map_err(|fault| {
+            let way_out = if let Fault::Damaged(_) = fault { WAY_OUT } else { "" };
+            io::Error::other(format!(
+                "the folder {} cannot be used: {fault}{way_out}",
+                path.display()
+            ))
+        })?;
+        Ok(Folder { id, path: path.to_owned(), lock })
+    }
+
+    /// The node's id: random, and made with the folder.
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The right to write there, for whoever writes.
+    pub(crate) fn lock(&self) -> Arc<Lock> {
+        Arc::clone(&self.lock)
+    }
+}
+
+/// The reason for which a folder is not used.
+#[derive(Debug, thiserror::Error)]
+enum Fault {
+    #[error(transparent)]
+    System(#[from] io::Error),
+    #[error(transparent)]
+    Sqlite(rusqlite::Error),
+    #[error("{0}")]
+    Refused(String),
+    #[error("{0}")]
+    Damaged(String),
+}
+
+impl From<rusqlite::Error> for Fault {
+    fn from(error: rusqlite::Error) -> Fault {
+        match error.sqlite_error_code() {
+            Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) => {
+                Fault::Damaged(error.to_string())
+            }
+            _ => Fault::Sqlite(error),
+        }
+    }
+}
+
+fn lock(directory: &Directory) -> Result<Lock, Fault> {
+    Lock::take(directory.write(LOCK, BYTES_MAX)?).map_err(|error| match error {
+        LockError::Held { pid } => Fault::Refused(format!(
+            "another process{} runs a node there; stop that one{}",
+            with(pid),
+            kill(pid)
+        )),
+        LockError::System(error) => Fault::System(error),
+    })
+}
+
+/// A copy of a folder would be the same node twice.
+fn check_machine(directory: &Directory) -> Result<(), Fault> {
+    let here = host_id(directory)?;
+    let mut file = directory.write(MACHINE, MACHINE_BYTES_MAX)?;
+    let mut last = String::new();
+    file.read_to_string(&mut last)?;
+    match last.trim() {
+        // It is new, or could not be written at first.
+        "" => Ok(write!(file, "{here}")?),
+        last if last == here => Ok(()),
+        _ => Err(Fault::Refused(format!(
+            "its node ran on another machine, and must not run twice. If it never starts there again, remove {}; \
+             otherwise take an empty folder",
+            directory.join(MACHINE).display()
+        ))),
+    }
+}
+
+/// The node whose files these are; a new one where there are none. Either file has its id: a node that has lost its
+/// log would vote twice, and one that has lost its image would begin with nothing.
+fn identify(path: &Path) -> Result<u64, Fault> {
+    // Before SQLite opens it, and goes on after what it can read.
+    let wal = path.join(format!("{}-wal", log::FILE));
+    let written = fs::read(&wal).or_else(|error| match error.kind() {
+        io::ErrorKind::NotFound => Ok(Vec::new()),
+        _ => Err(error),
+    })?;
+    if let Some(frame) = damaged_frame(&written) {
+        return Err(Fault::Damaged(format!("{} is damaged at frame {frame}", wal.display())));
+    }
+    let mut log = Connection::open(path.join(log::FILE))?;
+    let mut image = Connection::open(path.join(images::FILE))?;
+    match (id_of(&log)?, id_of(&image)?) {
+        (Some(id), Some(same)) if id == same => Ok(id),
+        // The image's file is the later one to be made.
+        (Some(id), None) if writer::kept(&log, writer::PURGED)?.is_none() => {
+            make(&mut image, images::TABLES, id)?;
+            Ok(id)
+        }
+        (None, None) => {
+            let id = random()?;
+            make(&mut log, writer::TABLES, id)?;
+            make(&mut image, images::TABLES, id)?;
+            Ok(id)
+        }
+        (log, image) => {
+            let told =
+                |id: Option<u64>| id.map_or("of no node".to_owned(), |id| format!("of node {id}"));
+            let (log, image) = (told(log), told(image));
+            Err(Fault::Damaged(format!("its log is {log}, and its image {image}")))
+        }
+    }
+}
+
+/// The node that has written a file; `None` if the file is new.
+fn id_of(file: &Connection) -> Result<Option<u64>, Fault> {
+    match file.query_row("PRAGMA user_version", [], |row| row.get(0))? {
+        0 => Ok(None),
+        FORMAT => Ok(Some(
+            file.query_row("SELECT id FROM node", [], |row| row.get::<_, i64>(0))?.unsigned_abs(),
+        )),
+        format => Err(Fault::Refused(format!(
+            "its files have format {format}, and this program knows {FORMAT}: install the release that has written \
+             them"
+        ))),
+    }
+}
+
+fn make(file: &mut Connection, tables: &str, id: u64) -> rusqlite::Result<()> {
+    let transaction = file.transaction()?;
+    transaction.execute_batch(tables)?;
+    transaction.execute_batch("CREATE TABLE node (id INTEGER NOT NULL);")?;
+    transaction.execute("INSERT INTO node (id) VALUES (?)", [writer::position(id)])?;
+    transaction.pragma_update(None, "user_version", FORMAT)?;
+    transaction.commit()
+}
+
+/// Never 0, which people take for none.
+fn random() -> Result<u64, Fault> {
+    let bytes = getrandom::u64().map_err(|error| Fault::Refused(error.to_string()))?;
+    Ok((bytes >> (u64::BITS - ID_BITS)).max(1))
+}

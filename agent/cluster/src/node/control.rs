@@ -1,0 +1,198 @@
+//! Answers administrators and gateways.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use openraft::async_runtime::watch::WatchReceiver as _;
+use tenure_core::engine::EngineSettings;
+use tenure_host::clock;
+
+use super::Node;
+use crate::backup::Backup;
+use crate::control::{Client, Control, KeysRead, MemberStatus, ReadKeys, Report, Status};
+use crate::machine::Restored;
+use crate::net::{Ask, PART, Tell};
+
+/// The shortest rest after a restore that is not given: nobody need have asked for a ttl before the backup.
+const QUARANTINE_MIN: Duration = Duration::from_secs(90);
+/// Most bytes of a backup: its image is one entry of the log, and goes to another node in one frame.
+const BACKUP_MAX: usize = 48 << 20;
+
+/// A backup that is fetched. The node has one at a time.
+#[derive(Default)]
+pub(super) struct Fetched {
+    number: u64,
+    text: Arc<str>,
+}
+
+impl Node {
+    /// The answer to an administrator or a gateway; `body` is what came with the question.
+    pub(crate) async fn control(&self, control: Control, body: Vec<u8>) -> Result<Report, String> {
+        match control {
+            Control::Status => Ok(Report::Status(Box::new(self.status().await))),
+            Control::Init => self.begin(None).await.map(Report::Founded),
+            Control::Restore { quarantine } => self.restore(&body, quarantine).await,
+            Control::Add { .. } | Control::Remove { .. } if !self.leads() => {
+                self.pass_on(control).await
+            }
+            Control::Add { address } => self.admit(address).await.map(Report::Added),
+            Control::Remove { node } => self.dismiss(node).await.map(|()| Report::Removed),
+            Control::Backup => self.take_backup().await,
+            Control::Part { backup, from } => self.part(backup, from),
+            Control::Keys(change) => Ok(Report::Keys(self.change_keys(change).await)),
+            Control::ReadKeys(read) => Ok(Report::KeysRead(self.read_keys(read).await)),
+        }
+    }
+
+    fn leads(&self) -> bool {
+        self.view().leader == Some(self.id())
+    }
+
+    async fn pass_on(&self, control: Control) -> Result<Report, String> {
+        let view = self.view();
+        let leader = view.leader.and_then(|id| Some((id, view.voters.get(&id)?)));
+        let Some((id, address)) = leader else { return Err(self.leaderless()) };
+        // The administrator has a deadline.
+        match self.link(id, address).ask(Ask::Control(control), Bytes::new()).await {
+            Ok(Tell::Control(report)) => report,
+            Ok(Tell::Failed(cause)) => Err(cause),
+            Ok(_) => Err("the leader answers another question".to_owned()),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    async fn status(&self) -> Status {
+        let (view, metrics) = (self.view(), self.0.raft.metrics().borrow_watched().clone());
+        let stopped = self.halted();
+        let others = self.ask_others(view.applied).await;
+        let members = metrics.membership_config.membership();
+        let members: BTreeMap<_, _> = members
+            .nodes()
+            .map(|(id, member)| {
+                let applied = match *id == self.id() {
+                    true => Some(view.applied),
+                    false => others.get(id).copied().flatten().map(|told| told.applied),
+                };
+                let votes = view.voters.contains_key(id);
+                (*id, MemberStatus { address: member.address.clone(), votes, applied })
+            })
+            .collect();
+        Status { node: self.id(), cluster: view.cluster, leader: view.leader, stopped, members }
+    }
+
+    async fn begin(&self, restored: Option<Restored>) -> Result<uuid::Uuid, String> {
+        let settings = EngineSettings::default();
+        let (address, floor) = (self.0.address.clone(), clock::wall_us());
+        let founded = self.found(address, floor, settings, restored).await;
+        founded.map_err(|error| error.to_string())
+    }
+
+    async fn admit(&self, address: String) -> Result<u64, String> {
+        let other = Client::over(&address, self.transport().clone()).ask(Control::Status).await;
+        let Report::Status(other) = other.map_err(|error| error.to_string())? else {
+            return Err(format!("the node at {address} answers another question"));
+        };
+        let (id, view) = (other.node, self.view());
+        if let Some(cluster) = other.cluster.filter(|cluster| Some(*cluster) != view.cluster) {
+            return Err(format!(
+                "node {id:x} at {address} is of another cluster, {cluster}: stop it, wipe its folder, start it, and add \
+                 it then"
+            ));
+        }
+        if view.voters.get(&id) == Some(&address) {
+            return Err(format!("node {id:x} at {address} votes already"));
+        }
+        self.add(id, address).await.map_err(|error| error.to_string())?;
+        Ok(id)
+    }
+
+    async fn dismiss(&self, id: u64) -> Result<(), String> {
+        let status = self.status().await;
+        let voters = status.members.iter().filter(|(_, member)| member.votes);
+        let left: Vec<_> = voters.filter(|(other, _)| **other != id).collect();
+        if !status.members.contains_key(&id) {
+            return Err(format!("node {id:x} is none of this cluster"));
+        }
+        if left.is_empty() {
+            return Err(format!("node {id:x} is the only one: stop it to end the cluster"));
+        }
+        let (answering, needed) = (
+            left.iter().filter(|(_, member)| member.applied.is_some()).count(),
+            left.len() / 2 + 1,
+        );
+        if answering < needed {
+            return Err(format!(
+                "without node {id:x} the cluster would stop: {answering} of the other {} answer, and {needed} must; \
+                 start one of those that are down, or add another node first",
+                left.len()
+            ));
+        }
+        self.remove(id).await.map_err(|error| error.to_string())
+    }
+
+    async fn take_backup(&self) -> Result<Report, String> {
+        let taken = self.look(|machine, at| (machine.freeze(), at)).await;
+        let (image, stamp) = taken.map_err(|failure| failure.cause().to_owned())?;
+        let Some(image) = image else { return Err("there is no cluster yet".to_owned()) };
+        let text = Backup { taken_at_us: clock::wall_us(), stamp, image }.text();
+        if text.len() > BACKUP_MAX {
+            return Err(format!(
+                "the backup has {} bytes, and {BACKUP_MAX} at most can be restored",
+                text.len()
+            ));
+        }
+        let mut fetched = self.fetched();
+        let (number, bytes) = (fetched.number + 1, text.len());
+        *fetched = Fetched { number, text: text.into() };
+        Ok(Report::Backup { backup: number, bytes })
+    }
+
+    fn part(&self, backup: u64, from: usize) -> Result<Report, String> {
+        let mut fetched = self.fetched();
+        if fetched.number != backup {
+            return Err("another backup was taken meanwhile: try again".to_owned());
+        }
+        let rest = fetched.text.get(from..).unwrap_or_default();
+        let end = (0..=PART.min(rest.len())).rev().find(|end| rest.is_char_boundary(*end));
+        let part = rest.get(..end.unwrap_or_default()).unwrap_or_default().to_owned();
+        if part.len() == rest.len() {
+            fetched.text = Arc::default();
+        }
+        Ok(Report::Part(part))
+    }
+
+    fn fetched(&self) -> std::sync::MutexGuard<'_, Fetched> {
+        self.0.fetched.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    async fn restore(&self, text: &[u8], quarantine: Option<Duration>) -> Result<Report, String> {
+        let Backup { stamp, image, .. } = Backup::read(text).map_err(|error| error.to_string())?;
+        let quarantine = quarantine.unwrap_or_else(|| image.longest_ttl().max(QUARANTINE_MIN));
+        self.0.machine.hear(stamp);
+        let cluster = self.begin(Some(Restored { image, quarantine })).await?;
+        // Nodes that are added later are given an image: the first entry is too large to go with others.
+        let trigger = self.0.raft.trigger();
+        trigger.snapshot().await.map_err(|error| error.to_string())?;
+        let upto = self.view().applied;
+        trigger.purge_log(upto).await.map_err(|error| error.to_string())?;
+        Ok(Report::Restored { cluster, quarantine })
+    }
+
+    async fn read_keys(&self, read: ReadKeys) -> Result<KeysRead, tenure_core::model::Failure> {
+        let read = |machine: &crate::machine::Machine, _| {
+            let keys = machine.keys()?;
+            Some(match read {
+                ReadKeys::Version => {
+                    let cluster = machine.cluster().unwrap_or_default();
+                    KeysRead::Version(format!("{cluster}-{}", keys.version()))
+                }
+                ReadKeys::Ids => KeysRead::Ids(keys.ids()),
+                ReadKeys::All => KeysRead::All(keys.all()),
+                ReadKeys::One(id) => KeysRead::All(keys.one(&id).into_iter().collect()),
+            })
+        };
+        self.look(read).await?.ok_or_else(super::unfounded)
+    }
+}

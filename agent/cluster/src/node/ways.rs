@@ -1,0 +1,85 @@
+//! The ways of a node to the others, and news for the gateways there.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tenure_core::time::Boottime;
+use tokio::sync::Semaphore;
+
+use super::Node;
+use crate::net::{Ask, Link, Transport};
+
+/// News that are under way; more are missed, as all hints may be.
+const NEWS_UNDER_WAY: usize = 4096;
+/// The time for news.
+const NEWS_MAX: Duration = Duration::from_secs(2);
+
+/// Ways to other nodes.
+pub(super) struct Ways {
+    transport: Transport,
+    kept: Mutex<HashMap<u64, Link>>,
+    news: Arc<Semaphore>,
+    /// The leader's latest word to this node; ns by its clock.
+    told_at: AtomicU64,
+}
+
+impl Ways {
+    pub(super) fn new(transport: Transport) -> Ways {
+        let news = Arc::new(Semaphore::new(NEWS_UNDER_WAY));
+        Ways { transport, kept: Mutex::default(), news, told_at: AtomicU64::new(0) }
+    }
+
+    pub(super) fn transport(&self) -> &Transport {
+        &self.transport
+    }
+
+    /// A way to a node, over a connection of its own.
+    pub(super) fn apart(&self, id: u64, address: &str) -> Link {
+        Link::new(id, address, self.transport.clone())
+    }
+
+    /// The way to a node, which is kept.
+    pub(super) fn to(&self, id: u64, address: &str) -> Link {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let link = kept.entry(id).or_insert_with(|| self.apart(id, address));
+        if link.address() != address {
+            *link = self.apart(id, address);
+        }
+        link.clone()
+    }
+}
+
+impl Node {
+    /// The leader has said something.
+    pub(crate) fn hear_leader(&self) {
+        self.0.ways.told_at.store((self.0.clock)().as_nanos(), Ordering::Relaxed);
+    }
+
+    /// The leader's silence so far.
+    pub(super) fn silence(&self) -> Duration {
+        let told_at = Boottime::from_nanos(self.0.ways.told_at.load(Ordering::Relaxed));
+        (self.0.clock)().since(told_at)
+    }
+
+    /// Tells news to the gateways at the other nodes. Those that cannot be reached miss them.
+    pub(crate) fn tell_others(&self, principal: &Arc<str>, news: Vec<u8>) {
+        let (news, ways) = (Bytes::from(news), &self.0.ways);
+        for (id, address) in self.view().voters {
+            if id == self.id() {
+                continue;
+            }
+            let (link, body) = (ways.to(id, &address), news.clone());
+            let ask = Ask::News { principal: Arc::clone(principal) };
+            // A node that is away costs no more than these.
+            let Ok(room) = Arc::clone(&ways.news).try_acquire_owned() else { return };
+            tokio::spawn(async move {
+                // Like all hints they may be missed.
+                let _ = tokio::time::timeout(NEWS_MAX, link.ask(ask, body)).await;
+                drop(room);
+            });
+        }
+    }
+}
