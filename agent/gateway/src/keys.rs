@@ -17,8 +17,8 @@ use crate::access::{self, Edit, KeyId, Keys, Listed, New, StoreKeys, WrittenBoun
 const NO_PLACE: &str = "where are the keys? Give the settings of the gateway (--config), or --keys-in-store with \
      its --upstream, or --keys-file with the file that it reads";
 /// Said where nobody could note that a join key was used.
-const NOT_IN_FILE: &str = "--once: join keys take keys in a Redis, where their use is noted, and these are in a file: give \
-     --keys-in-store, and the Redis as --upstream, or leave --once out";
+const NOT_IN_FILE: &str = "--once: join keys take keys in a Redis or Postgres, where their use is noted, and these are in a file: give \
+     --keys-in-store, and that store as --upstream, or leave --once out";
 /// How a key is said to end.
 const ENDS: &str =
     "must be a time such as 30d or 12h, or a date such as 2027-01-31 or 2027-01-31T12:00:00Z";

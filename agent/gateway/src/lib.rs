@@ -16,6 +16,7 @@
 //! | `settings/` | flags, environment, files → one validated `Settings`; modes |
 //! | `metrics.rs`, `reports.rs` | numbers for Prometheus; readiness, status and signs of life for systemd |
 //! | `trail.rs`, `keys.rs` | the audit trail; commands that change keys |
+//! | `cluster.rs` | commands about the cluster that this gateway is a node of |
 //! | `reload.rs` | SIGHUP: settings and keys are read again; keys also when their file changes |
 //! | `follow.rs` | keys in the store: read when they change, and their uses told |
 //!
@@ -29,6 +30,7 @@
 #![allow(missing_docs, reason = "a name that says all needs no comment; nobody else links this")]
 
 pub mod access;
+pub mod cluster;
 pub mod delivery;
 pub mod face;
 mod follow;

@@ -61,6 +61,9 @@ fn main() -> ExitCode {
             (None, Err(error)) => Err((CONFIG, error.into())),
         },
         (_, Err(error)) => Err((CONFIG, error.into())),
+        (Some(Command::Cluster(command)), Ok(loaded)) => {
+            command.run(&loaded.config.stores).map_err(unavailable)
+        }
         (Some(Command::CheckConfig { sql: true }), Ok(_)) => print(&tenure_stores::postgres::sql()),
         (Some(Command::CheckConfig { .. }), Ok(loaded)) => check(&loaded),
         (None, Ok(loaded)) => serve(cli, loaded, private),

@@ -301,6 +301,7 @@ impl Own {
                 let reason = answer.gone().unwrap_or(GoneReason::Unknown);
                 facts.extend(self.gone(*claim, reason));
             }
+            (_, BeatAnswer::Failed(_)) => {}
             (Subject::Claim { claim, resource }, answer) => {
                 let stage = match answer {
                     BeatAnswer::Held { token, .. } => Stage::Held(*token),

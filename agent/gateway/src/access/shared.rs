@@ -167,7 +167,7 @@ impl StoreKeys {
             created_at: Some(now()),
             ..KeyRecord::default()
         };
-        Ok(self.0.join(join.to_string(), key).await?)
+        Ok(self.0.add(key, Some(join.to_string())).await?)
     }
 
     async fn find(&self, id: KeyId) -> Result<WrittenKey, StoreKeysError> {
@@ -183,9 +183,9 @@ impl StoreKeys {
             .map_err(|error| EditError::Keys(KeysError::NotKeys(error.to_string())))?;
         let created_at = created_at.or(Some(now()));
         let own = KeyRecord { id, principal, sha256, bounds, expires_at, ..KeyRecord::default() };
-        match self.0.put(KeyRecord { created_at, ..own }).await? {
-            true => Ok(()),
-            false => Err(EditError::Full.into()),
+        match self.0.add(KeyRecord { created_at, ..own }, None).await? {
+            Joined::Done => Ok(()),
+            _ => Err(EditError::Full.into()),
         }
     }
 }

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::cluster::ClusterArgs;
 use crate::keys::KeysCommand;
 
 /// Lets agents coordinate through a store whose password only this process has.
@@ -48,6 +49,8 @@ pub enum Command {
     /// Make, list, rotate and revoke the keys of callers.
     #[command(subcommand)]
     Keys(Box<KeysCommand>),
+    /// Begin a cluster of gateways, add and take out nodes, look at it, back it up and restore it.
+    Cluster(Box<ClusterArgs>),
 }
 
 /// Settings that have a flag.
@@ -71,6 +74,9 @@ pub struct Flags {
     /// Keep everything on this host, in the embedded store: the same as --upstream embedded:
     #[arg(long, global = true, conflicts_with = "upstream")]
     pub standalone: bool,
+    /// Be a node of a cluster of gateways, which keeps everything itself: the same as --upstream cluster:
+    #[arg(long, global = true, conflicts_with_all = ["upstream", "standalone"])]
+    pub cluster: bool,
     /// A file with the store's password [env: TENURED_GATEWAY_UPSTREAM_SECRET_FILE].
     #[arg(long, value_name = "FILE", global = true)]
     pub upstream_secret_file: Option<String>,
@@ -119,8 +125,10 @@ impl Flags {
         let insecure = self.insecure.then_some("true");
         let keys_in_store = self.keys_in_store.then_some("true");
         let standalone = self.standalone.then_some("embedded:");
+        let cluster = self.cluster.then_some("cluster:");
         [
             ("--standalone", "upstream", standalone),
+            ("--cluster", "upstream", cluster),
             ("--mode", "mode", self.mode.as_deref()),
             ("--listen", "listen", self.listen.as_deref()),
             ("--upstream", "upstream", self.upstream.as_deref()),

@@ -17,7 +17,7 @@ use super::{Mode, Settings};
 pub(super) fn all() -> &'static [Key<Settings>] {
     static ALL: LazyLock<Vec<Key<Settings>>> = LazyLock::new(|| {
         let is_of_store = |key: &SectionKey| !key.name.starts_with("gateway.");
-        Key::list(&KEYS, is_of_store)
+        Key::list(&KEYS, &super::stores(), is_of_store)
     });
     &ALL
 }
@@ -138,7 +138,7 @@ static KEYS: [settings::Key<Settings>; 23] = [
     )
     .about(
         "Where truth is kept, as for an agent: see tenured.toml(5). Any number of gateways may share a \
-         Redis; embedded: is one gateway's own. PRISM_REDIS_URL gives it, too, and PRISM_REDIS_PASSWORD the \
+         Redis or a Postgres; embedded: is one gateway's own. PRISM_REDIS_URL gives it, too, and PRISM_REDIS_PASSWORD the \
          password of a Redis whose URL has none.",
     ),
     optional_path_key!(Settings, "upstream_secret_file", upstream_secret_file, secret::path)

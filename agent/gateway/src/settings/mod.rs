@@ -38,6 +38,8 @@ const SYSTEM: &str = "/etc/tenured-gateway";
 const NAME: &str = "tenured-gateway";
 const RUNTIME: &str = "/run/tenured-gateway";
 const STATE: &str = "/var/lib/tenured-gateway";
+/// The folder of this node of a cluster; by default one in the state directory.
+const CLUSTER_FOLDER: &str = "cluster.folder";
 /// The file in the state directory with the keys beside an embedded store.
 const OWN_KEYS: &str = "keys.toml";
 
@@ -186,6 +188,11 @@ fn complete(
         settings.upstream_secret_file = secret::credential(credentials);
     }
     mode::complete(settings, is_named, environment)?;
+    if settings.stores.get(CLUSTER_FOLDER).is_none() {
+        let folder = settings.state_dir.join("cluster").display().to_string();
+        let set = settings.stores.set(CLUSTER_FOLDER, &folder);
+        set.map_err(|rule| Broken::new(CLUSTER_FOLDER, rule))?;
+    }
     if !settings.stores.upstream().takes_secret() {
         settings.upstream_secret_file = None;
     }
@@ -246,8 +253,13 @@ fn directories(environment: &Environment) -> (PathBuf, PathBuf) {
     (runtime, state)
 }
 
+/// Every kind of store.
+fn stores() -> Stores {
+    Stores::default().with(tenure_cluster::settings())
+}
+
 fn defaults(environment: &Environment) -> Settings {
-    let stores = Stores::default();
+    let stores = stores();
     #[expect(clippy::expect_used, reason = "without a URL the store takes no settings")]
     let opener = stores.resolve(None, &Credentials::default()).expect("a store by default");
     let (runtime_dir, state_dir) = directories(environment);

@@ -235,10 +235,13 @@ impl Asked {
         let subject = Subject::Claim { claim, resource: self.resource.clone() };
         let beat = Beat { subject, ttl: self.policy.ttl };
         match self.ask(Request::Renew(vec![beat])).await? {
-            Answer::Renew(answers) => Ok(match answers.first().and_then(BeatAnswer::gone) {
-                Some(reason) => word(reason).to_owned(),
-                None => "lease not found".to_owned(),
-            }),
+            Answer::Renew(answers) => match answers.first() {
+                Some(BeatAnswer::Failed(_)) => Err(strange()),
+                answer => Ok(match answer.and_then(BeatAnswer::gone) {
+                    Some(reason) => word(reason).to_owned(),
+                    None => "lease not found".to_owned(),
+                }),
+            },
             _ => Err(strange()),
         }
     }

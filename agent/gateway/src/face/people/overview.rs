@@ -86,10 +86,10 @@ pub(super) async fn overview(
         Kind::Semaphore => counts.semaphore += 1,
     };
     listing.each(&caller.bounds, |name| count(name.kind)).await;
-    let (is_up, error) = health(&face).await;
+    let StoreHealth { is_up, guarantee, error } = health(&face).await;
     let store = Store {
         kind: face.info.kind.clone(),
-        guarantee: face.info.guarantee.clone(),
+        guarantee: guarantee.unwrap_or(&face.info.guarantee).to_owned(),
         state: if is_up { "up" } else { "down" },
         error: error.or_else(|| listing.failure.clone()),
     };
@@ -108,16 +108,27 @@ pub(super) async fn overview(
     }))
 }
 
-/// Whether the store answers, and what is wrong.
-pub(super) async fn health(face: &Face) -> (bool, Option<String>) {
+/// How the store does.
+#[derive(Debug, Default)]
+pub(super) struct StoreHealth {
+    /// It answers.
+    pub(super) is_up: bool,
+    /// As it was found, where that depends on its settings.
+    guarantee: Option<&'static str>,
+    error: Option<String>,
+}
+
+pub(super) async fn health(face: &Face) -> StoreHealth {
+    let failed = |error| StoreHealth { error: Some(error), ..StoreHealth::default() };
     match timeout(HEALTH_WITHIN, face.store.health()).await {
         Ok(Ok(health)) => {
             let is_up = matches!(health.state, UpstreamState::Up | UpstreamState::Quarantined);
             // An error that is over is no news.
             let error = health.last_error.filter(|_| !is_up);
-            (is_up, error.or(health.grants_nothing))
+            let (guarantee, error) = (health.guarantee, error.or(health.grants_nothing));
+            StoreHealth { is_up, guarantee, error }
         }
-        Ok(Err(gone)) => (false, Some(gone.to_string())),
-        Err(_) => (false, Some("the store's thread does not answer".to_owned())),
+        Ok(Err(gone)) => failed(gone.to_string()),
+        Err(_) => failed("the store's thread does not answer".to_owned()),
     }
 }

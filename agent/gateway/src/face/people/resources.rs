@@ -121,7 +121,7 @@ pub(super) async fn resources(
     let is_away = match &failure {
         None | Some(Failure::Denied(_)) => false,
         Some(Failure::Unavailable(_)) => true,
-        Some(Failure::Unknown(_)) => !overview::health(&face).await.0,
+        Some(Failure::Unknown(_)) => !overview::health(&face).await.is_up,
     };
     match failure.filter(|_| is_away) {
         Some(failure) => Err(failure.into()),

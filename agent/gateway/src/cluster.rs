@@ -1,0 +1,302 @@
+//! Commands about a cluster: each asks a node, as a rule the one of this host.
+
+use std::fmt::Write as _;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Error};
+use clap::{Args, Subcommand};
+use tenure_cluster::control::{Client, Control, MemberStatus, Report, Status};
+use tenure_stores::settings::Stores;
+
+/// The pause between two looks at a node that is given everything.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// A command, and the node that it is for.
+#[derive(Debug, Clone, PartialEq, Eq, Args)]
+pub struct ClusterArgs {
+    /// Node to ask, HOST:PORT; the one of this host, at cluster.address, if it is not given.
+    #[arg(long, value_name = "ADDRESS", global = true)]
+    node: Option<String>,
+    #[command(subcommand)]
+    command: ClusterCommand,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Subcommand)]
+enum ClusterCommand {
+    /// Begin a cluster of this node alone. Others are added to it.
+    Init,
+    /// Add a node, which runs with --cluster and belongs to no cluster yet. It is given everything, and votes then.
+    Add {
+        /// The node's cluster.address, HOST:PORT.
+        address: String,
+    },
+    /// Take a node out, by its id or its address. It may be gone for good.
+    Remove {
+        /// The id as in status, or the address.
+        #[arg(value_name = "NODE")]
+        member: String,
+    },
+    /// Show the nodes: who leads, who votes, who is behind, who does not answer.
+    Status {
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Write a backup of everything to a file that is not there yet.
+    Backup {
+        /// The file; only its owner can read it.
+        file: PathBuf,
+    },
+    /// Begin a cluster of this node alone with a backup; the node belongs to no cluster yet.
+    ///
+    /// Nothing is granted until the quarantine is over: what was granted after the backup may be valid so long. Tokens
+    /// are greater than all before. Nodes of the old cluster must not run any more.
+    Restore {
+        file: PathBuf,
+        /// The time in which nothing is granted. Default: the longest ttl that anybody had asked for before the backup, 90s at
+        /// least; give more if a program may have asked for a longer one after it.
+        #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+        quarantine: Option<Duration>,
+    },
+}
+
+impl ClusterArgs {
+    /// Carries the command out.
+    ///
+    /// # Errors
+    ///
+    /// For people.
+    pub fn run(&self, stores: &Stores) -> anyhow::Result<()> {
+        let client = tenure_cluster::client(stores, self.node.as_deref())
+            .map_err(|broken| Error::msg(format!("{} {}", broken.key, broken.rule)))?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        runtime.context("cannot start")?.block_on(self.command.run(&client))
+    }
+}
+
+impl ClusterCommand {
+    async fn run(&self, client: &Client) -> anyhow::Result<()> {
+        match self {
+            ClusterCommand::Init => match client.ask(Control::Init).await? {
+                Report::Founded(cluster) => say(&format!(
+                    "cluster {cluster} has begun; add other nodes with `tenured-gateway cluster add HOST:PORT`"
+                )),
+                _ => Err(astray()),
+            },
+            ClusterCommand::Add { address } => add(client, address).await,
+            ClusterCommand::Remove { member } => {
+                let status = status(client).await?;
+                let node = found(&status, member)?;
+                client.ask(Control::Remove { node }).await?;
+                say(&format!(
+                    "node {node:x} is out; stop it, and wipe its folder before it is used again"
+                ))
+            }
+            ClusterCommand::Status { json: true } => {
+                say(&serde_json::to_string_pretty(&shape(&status(client).await?))?)
+            }
+            ClusterCommand::Status { json: false } => say(table(&status(client).await?).trim_end()),
+            ClusterCommand::Backup { file } => {
+                let mut to = create(file)?;
+                let taken = write(client, &mut to).await;
+                let bytes = taken.inspect_err(|_| {
+                    // Nobody is to take a part of it for a backup.
+                    let _ = fs::remove_file(file);
+                })?;
+                say(&format!("{}: {bytes} bytes", file.display()))
+            }
+            ClusterCommand::Restore { file, quarantine } => {
+                let text = fs::read(file).with_context(|| format!("{}", file.display()))?;
+                match client.restore(text, *quarantine).await? {
+                    Report::Restored { cluster, quarantine } => {
+                        let quarantine = humantime::format_duration(quarantine);
+                        say(&format!(
+                            "cluster {cluster} has begun with the backup; it grants nothing for {quarantine}"
+                        ))
+                    }
+                    _ => Err(astray()),
+                }
+            }
+        }
+    }
+}
+
+async fn status(client: &Client) -> anyhow::Result<Status> {
+    match client.ask(Control::Status).await? {
+        Report::Status(status) => Ok(*status),
+        _ => Err(astray()),
+    }
+}
+
+/// Adds a node, and says meanwhile how far it is.
+async fn add(client: &Client, address: &str) -> anyhow::Result<()> {
+    let adding = client.ask(Control::Add { address: address.to_owned() });
+    tokio::pin!(adding);
+    loop {
+        match tokio::time::timeout(LOOK_EVERY, &mut adding).await {
+            Ok(Ok(Report::Added(node))) => {
+                return say(&format!("node {node:x} at {address} votes"));
+            }
+            Ok(Ok(_)) => return Err(astray()),
+            Ok(Err(error)) => return Err(error.into()),
+            Err(_) => {}
+        }
+        // It goes on all the same.
+        if let Ok(status) = status(client).await
+            && let Some(latest) = latest(&status)
+        {
+            let mut members = status.members.values();
+            let applied = members.find(|it| it.address == address).and_then(|it| it.applied);
+            let applied = applied.unwrap_or_default();
+            eprintln!("the node at {address} has {applied} of {latest} entries");
+        }
+    }
+}
+
+/// The node with this id or address.
+fn found(status: &Status, member: &str) -> anyhow::Result<u64> {
+    let mut members = status.members.iter();
+    let found = members.find(|(id, it)| format!("{id:x}") == member || it.address == member);
+    found.map(|(id, _)| *id).with_context(|| {
+        let known = status.members.iter().map(|(id, it)| format!("{id:x} at {}", it.address));
+        format!("no node {member} in the cluster: it has {}", known.collect::<Vec<_>>().join(", "))
+    })
+}
+
+fn latest(status: &Status) -> Option<u64> {
+    status.members.values().filter_map(|member| member.applied).max()
+}
+
+/// The role of a member, and what is to be said of it.
+fn words(status: &Status, id: u64, member: &MemberStatus) -> (&'static str, String) {
+    let role = match member.votes {
+        _ if status.leader == Some(id) => "leader",
+        true => "follower",
+        false => "joining",
+    };
+    let state = match (member.applied, latest(status)) {
+        (None, _) => "does not answer".to_owned(),
+        (Some(applied), Some(latest)) if applied < latest => {
+            format!("{} entries behind", latest - applied)
+        }
+        _ => "ok".to_owned(),
+    };
+    (role, state)
+}
+
+fn table(status: &Status) -> String {
+    let mut text = String::new();
+    let Some(cluster) = status.cluster else {
+        return format!(
+            "node {:x} belongs to no cluster yet: begin one with `tenured-gateway cluster init`, or add the node to one \
+             with `tenured-gateway cluster add` there",
+            status.node
+        );
+    };
+    let voters = status.members.values().filter(|member| member.votes).count();
+    let needed = voters / 2 + 1;
+    let leader = if status.leader.is_some() { "" } else { "; NONE LEADS" };
+    // Writing to a text cannot fail.
+    let _ = writeln!(
+        text,
+        "cluster {cluster}: {voters} nodes vote, {needed} must reach each other{leader}"
+    );
+    if let Some(stopped) = &status.stopped {
+        let _ = writeln!(text, "node {:x} serves nobody: {stopped}", status.node);
+    }
+    let wide = status.members.values().map(|it| it.address.len()).max().unwrap_or_default().max(7);
+    let _ = writeln!(
+        text,
+        "{:<16}  {:<wide$}  {:<8}  {:>12}  STATE",
+        "NODE", "ADDRESS", "ROLE", "ENTRIES"
+    );
+    for (id, member) in &status.members {
+        let (role, state) = words(status, *id, member);
+        let applied = member.applied.map_or_else(|| "-".to_owned(), |it| it.to_string());
+        let address = &member.address;
+        let _ = writeln!(text, "{id:<16x}  {address:<wide$}  {role:<8}  {applied:>12}  {state}");
+    }
+    text
+}
+
+/// The status for programs.
+fn shape(status: &Status) -> serde_json::Value {
+    let members = status.members.iter().map(|(id, member)| {
+        serde_json::json!({
+            "id": format!("{id:x}"),
+            "address": member.address,
+            "role": words(status, *id, member).0,
+            "applied": member.applied,
+            "behind": member.applied.and_then(|it| Some(latest(status)?.saturating_sub(it))),
+        })
+    });
+    serde_json::json!({
+        "node": format!("{:x}", status.node),
+        "cluster": status.cluster,
+        "leader": status.leader.map(|id| format!("{id:x}")),
+        "stopped": status.stopped,
+        "members": members.collect::<Vec<_>>(),
+    })
+}
+
+fn create(file: &Path) -> anyhow::Result<File> {
+    let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(file);
+    made.with_context(|| format!("{}: must be a file that is not there yet", file.display()))
+}
+
+async fn write(client: &Client, to: &mut File) -> anyhow::Result<usize> {
+    let text = client.backup().await?;
+    to.write_all(text.as_bytes()).and_then(|()| to.sync_all()).context("cannot write")?;
+    Ok(text.len())
+}
+
+fn say(text: &str) -> anyhow::Result<()> {
+    writeln!(io::stdout(), "{text}").context("cannot write")
+}
+
+fn astray() -> Error {
+    Error::msg("the node answers another question: it is of another release")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status_of(members: &[(u64, &str, bool, Option<u64>)]) -> Status {
+        let members = members.iter().map(|(id, address, votes, applied)| {
+            (*id, MemberStatus { address: (*address).to_owned(), votes: *votes, applied: *applied })
+        });
+        Status {
+            node: 0xa,
+            cluster: Some(uuid::Uuid::nil()),
+            leader: Some(0xa),
+            stopped: None,
+            members: members.collect(),
+        }
+    }
+
+    #[test]
+    fn a_status_names_who_is_behind_and_who_is_silent() {
+        let status = status_of(&[
+            (0xa, "one:8741", true, Some(30)),
+            (0xb, "two:8741", true, Some(10)),
+            (0xc, "three:8741", false, None),
+        ]);
+        let expected = "\
+cluster 00000000-0000-0000-0000-000000000000: 2 nodes vote, 2 must reach each other
+NODE              ADDRESS     ROLE           ENTRIES  STATE
+a                 one:8741    leader              30  ok
+b                 two:8741    follower            10  20 entries behind
+c                 three:8741  joining              -  does not answer
+";
+        assert_eq!(table(&status), expected);
+        assert_eq!(found(&status, "two:8741").unwrap(), 0xb);
+        assert_eq!(found(&status, "c").unwrap(), 0xc);
+        let error = found(&status, "d").unwrap_err().to_string();
+        assert!(error.contains("b at two:8741"), "{error}");
+    }
+}
