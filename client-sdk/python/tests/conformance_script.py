@@ -80,8 +80,8 @@ class Threads:
 
         return self.begin(work)
 
-    def block(self, seconds: float) -> None:
-        time.sleep(seconds)
+    def block(self, work: Callable[[], None]) -> None:
+        work()
 
     def close(self) -> None:
         pass
@@ -145,11 +145,8 @@ class Loop:
         entered.wait(PATIENCE)
         return future
 
-    def block(self, seconds: float) -> None:
-        async def block() -> None:
-            time.sleep(seconds)
-
-        self.call(block)
+    def block(self, work: Callable[[], None]) -> None:
+        self.call(work)
 
     def close(self) -> None:
         async def end() -> None:
@@ -390,8 +387,15 @@ class Run:
         assert self.redis is not None
         self.redis.act(action)
 
-    def do_block(self, ms: int) -> None:
-        self.twin.block(ms / 1000)
+    def do_block(self, ms: int, kind: str = "", name: str = "", held: str = "", over: str = "") -> None:
+        def work() -> None:
+            if kind:
+                self.agent.revoke(kind, name)
+            time.sleep(ms / 1000)
+            assert not held or self.holds[held].is_held(), "it ended meanwhile"
+            assert not over or not self.holds[over].is_held(), "it was revoked meanwhile"
+
+        self.twin.block(work)
 
     def do_beat(self, session: str) -> None:
         self.twin.call(self.sessions[session].beat)

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 import tenure
+from tenure._calls import Calls
 from tenure._effects import Receive
 from tenure.testing import Agent
 
@@ -304,6 +305,39 @@ def test_a_single_try_with_a_stopped_agent_is_short(tenure_agent: Agent, monkeyp
     with pytest.raises(tenure.AgentUnavailable, match="no answer within 0.5 s: it may be stopped"):
         session.leader("r", wait=0).acquire()
     tenure_agent.thaw()
+
+
+def test_a_first_wait_outlasts_a_stopped_agent(tenure_agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tenure._core.CALL_DEADLINE", 0.5)
+    registered: list[str] = []
+    post = Calls.post
+
+    def noting(calls: Calls, target: str, *args: Any, **kwargs: Any) -> Any:
+        registered.append(target)
+        return post(calls, target, *args, **kwargs)
+
+    monkeypatch.setattr(Calls, "post", noting)
+    tenure_agent.freeze()
+    threaded: list[tenure.Hold] = []
+
+    async def main() -> None:
+        session = tenure.aio.session()
+        waits = [session.leader("first").acquire(), session.leader("second", wait=60).acquire()]
+        waiting = [asyncio.ensure_future(wait) for wait in waits]
+        await until(lambda: registered.count("/v1/register") >= 5)
+        assert not any(wait.done() for wait in waiting)
+        tenure_agent.thaw()
+        for wait in waiting:
+            await (await wait).release()
+        await session.close()
+
+    session = tenure.session()
+    worker = threading.Thread(target=lambda: threaded.append(session.leader("third").acquire()), daemon=True)
+    worker.start()
+    run(main())
+    worker.join(3 * PATIENCE)
+    assert threaded[0].is_held()
+    session.close()
 
 
 def test_default_sessions_do_not_keep_closed_loops() -> None:

@@ -63,13 +63,24 @@ struct Inner {
 
 impl Inner {
     fn block_on<T>(&self, work: impl Future<Output = T>) -> T {
+        // The runtime's thread is the parent's.
+        if self.is_forked()
+            && let Ok(own) = Builder::new_current_thread().enable_all().build()
+        {
+            return own.block_on(work);
+        }
         #[expect(clippy::expect_used, reason = "only the drop takes it")]
         self.runtime.as_ref().expect("a runtime until it is dropped").block_on(work)
     }
 
+    /// True in a process that was forked off the one which opened the session.
+    fn is_forked(&self) -> bool {
+        self.session.as_ref().is_some_and(|session| session.core().shared.is_forked())
+    }
+
     /// The same at a drop: no longer than [`END_PATIENCE`], and not at all where a thread must not wait.
     fn finish<T>(&self, work: impl Future<Output = T>) {
-        if Handle::try_current().is_err() {
+        if Handle::try_current().is_err() && !self.is_forked() {
             let _ = self.block_on(async { tokio::time::timeout(END_PATIENCE, work).await });
         }
     }
@@ -77,6 +88,10 @@ impl Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
+        if self.is_forked() {
+            // An end of the runtime would take the parent's connections out of the poll that both have.
+            return std::mem::forget((self.session.take(), self.runtime.take()));
+        }
         if let Some(session) = self.session.take() {
             self.finish(session.close());
         }
@@ -230,9 +245,9 @@ impl Hold {
     #[cold]
     fn loss_explained(&self) -> Lost {
         match Handle::try_current() {
-            Err(_) => self.inner.block_on(self.explained()),
-            // A thread of a runtime must not wait.
-            Ok(_) => crate::Hold::loss(self),
+            Err(_) if self.forked().is_none() => self.inner.block_on(self.explained()),
+            // A thread of a runtime must not wait, and a child of the process need not.
+            _ => crate::Hold::loss(self),
         }
     }
 

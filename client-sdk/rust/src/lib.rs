@@ -62,6 +62,8 @@ pub mod client;
 mod hold;
 pub mod page;
 #[cfg(feature = "client")]
+mod process;
+#[cfg(feature = "client")]
 mod session;
 
 #[cfg(feature = "client")]

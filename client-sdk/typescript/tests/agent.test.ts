@@ -1,4 +1,5 @@
 import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
 import { after, before, test } from "node:test";
 
 import { AgentUnavailable, Busy, Hold, Lost, Refused, SessionGone, Tenure, WaitTimeout, type Event } from "tenure";
@@ -22,6 +23,14 @@ after(async () => {
 async function waiters(kind: "leader" | "semaphore", name: string): Promise<number> {
   return (await first.standing(kind, name)).waiting;
 }
+
+test("a release that comes too late says so", async () => {
+  const hold = await first.leader("late").acquire();
+  // Nothing of the package runs meanwhile.
+  const env = { ...process.env, TENURE_SOCKET: agent.socket };
+  execFileSync(process.env["TENURE"] ?? "tenure", ["revoke", "leader", "late"], { env, stdio: "ignore" });
+  await assert.rejects(hold.release(), (error) => error instanceof Lost && error.reason === "revoked");
+});
 
 test("a hold is granted, held and given back", async () => {
   const hold = await first.leader("life").acquire({ wait: 0 });

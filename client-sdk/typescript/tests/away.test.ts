@@ -6,6 +6,7 @@ import { after, before, test } from "node:test";
 
 import { AgentUnavailable, Tenure, type Session } from "tenure";
 import { startAgent, type TestAgent } from "tenure/testing";
+import { Client } from "../dist/client/client.js";
 
 import { Gate } from "./gate.js";
 import { until } from "./until.js";
@@ -44,6 +45,24 @@ test("a lost answer is not a second hold", async () => {
   assert.equal(gate.caught, 5);
   assert.equal(hold.token, (await direct.standing("leader", "many")).holders[0]?.token);
 });
+
+for (const wait of ["1h", undefined]) {
+  test(`a first acquire outlasts an agent that is stopped (wait: ${wait})`, async (t) => {
+    const register = t.mock.method(Client.prototype, "register");
+    const turn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
+    agent.signal("SIGSTOP");
+    t.mock.timers.enable({ apis: ["setTimeout"] });
+    const waiting = new Tenure({ socket: agent.socket }).leader("first").acquire({ wait });
+    while (register.mock.callCount() < 3) {
+      t.mock.timers.tick(1000);
+      await turn();
+    }
+    agent.signal("SIGCONT");
+    t.mock.timers.reset();
+    await using hold = await waiting;
+    assert.equal(hold.isHeld(), true);
+  });
+}
 
 for (const wait of [0, "1h", undefined]) {
   test(`a cancelled call gives back what it got (wait: ${wait})`, async () => {

@@ -6,33 +6,12 @@ import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
 import { Worker } from "node:worker_threads";
 
-import { Busy, Lost, Tenure } from "tenure";
+import { Busy, Tenure } from "tenure";
 import { startAgent } from "tenure/testing";
 
 import { until } from "./until.js";
 
 const PROGRAM = fileURLToPath(new URL("program.js", import.meta.url));
-
-test("an event loop that is blocked for 35 s keeps its hold, then sees the truth", async () => {
-  await using agent = await startAgent();
-  const tenure = new Tenure({ socket: agent.socket });
-  const keeps = await tenure.leader("keeps").acquire();
-  const loses = await tenure.leader("loses").acquire();
-  // Takes the other hold away while this program stands still.
-  const script = `import { Client } from ${JSON.stringify(new URL("../dist/client/client.js", import.meta.url).href)};
-    await new Promise((resolve) => setTimeout(resolve, 5000));
-    await new Client(${JSON.stringify(agent.socket)}).revoke({ kind: "leader", name: "loses" });`;
-  const revoked = promisify(execFile)(process.execPath, ["--input-type=module", "--eval", script]);
-  await until("the child to run", () => true);
-  Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 35_000);
-  assert.equal(keeps.isHeld(), true);
-  assert.equal(loses.isHeld(), false);
-  assert.throws(() => loses.check(), Lost);
-  assert.equal((await loses.lost())?.reason, "revoked");
-  assert.equal(keeps.signal.aborted, false);
-  await revoked;
-  await keeps.release();
-});
 
 test("a worker thread has a session of its own, which ends with it", async () => {
   await using agent = await startAgent();

@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
-import { readFileSync, mkdtempSync, openSync, renameSync, rmSync, writeSync, writeFileSync } from "node:fs";
+import fs, { readFileSync, mkdtempSync, openSync, renameSync, rmSync, writeSync, writeFileSync } from "node:fs";
+import { syncBuiltinESMExports } from "node:module";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, test } from "node:test";
@@ -60,6 +61,34 @@ test("a slot says until when its hold is valid", () => {
   write(path, 7, HOLD, latestNow() + 60n * SECOND);
   read.close();
   assert.equal(read.held(slot), false, "closed");
+});
+
+test("what the last look has seen is read once, and anything else twice", (t) => {
+  const path = file(page());
+  const read = Page.open(path, SESSION, BOOT);
+  const slot = slotOf(7, HOLD);
+  const { mock } = t.mock.method(fs, "readSync");
+  syncBuiltinESMExports();
+  const looks = (validUntil: bigint, readings: number): void => {
+    const before = mock.callCount();
+    assert.equal(read.validUntil(slot), validUntil);
+    assert.equal(mock.callCount() - before, readings);
+  };
+  try {
+    looks(0n, 1);
+    for (const validUntil of [SECOND, 2n * SECOND]) {
+      write(path, 7, HOLD, validUntil);
+      looks(validUntil, 2);
+      looks(validUntil, 1);
+    }
+    write(path, 7, OTHER, 2n * SECOND);
+    looks(0n, 1);
+    write(path, 7, HOLD, 0n);
+    looks(0n, 2);
+  } finally {
+    t.mock.restoreAll();
+    syncBuiltinESMExports();
+  }
 });
 
 test("the last slot of the largest page is read", () => {

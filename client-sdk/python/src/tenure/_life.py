@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, Union
 
 from . import _socket
-from ._calls import Backoff, Calls
+from ._calls import Backoff, Calls, NoAnswer
 from ._cell import Cell
 from ._core import Core
 from ._effects import Enter, Io, Pause, Steps
@@ -65,7 +65,13 @@ class Life:
         attempts = 0
         while True:
             attempts += 1
-            core = yield from self.live(None if until is None else max(0.0, until - time.monotonic()))
+            try:
+                core = yield from self.live(None if until is None else max(0.0, until - time.monotonic()))
+            except NoAnswer:
+                # Whoever waits outlasts an agent that is stopped, also at the first acquire.
+                if until is not None and time.monotonic() >= until:
+                    raise
+                continue
             left = None if until is None else max(0.0, until - time.monotonic())
             try:
                 return core, (yield from core.acquire(want.body(), 0.0 if wait == 0 else left))

@@ -19,6 +19,7 @@ use serde::de::DeserializeOwned;
 
 use super::CallError;
 use super::patience::Patience;
+use crate::process::Process;
 use crate::wire::Problem;
 
 /// Shorter than the 60 s after which the agent closes an idle connection unless it is configured
@@ -41,6 +42,7 @@ pub(super) struct Transport {
     pub(super) path: PathBuf,
     pub(super) patience: Duration,
     authority: Authority,
+    process: Process,
     pool: Pool<UnixConnector, Full<Bytes>>,
 }
 
@@ -50,12 +52,7 @@ impl Transport {
         let authority = Uri::from(hyperlocal::Uri::new(&path, "/")).into_parts().authority;
         let authority = authority
             .ok_or_else(|| CallError::protocol(&path, "its path does not fit into a URI"))?;
-        let pool = Pool::builder(TokioExecutor::new())
-            .pool_timer(TokioTimer::new())
-            .pool_idle_timeout(IDLE)
-            .pool_max_idle_per_host(IDLE_CONNECTIONS_MAX)
-            .build(UnixConnector);
-        Ok(Transport { path, patience, authority, pool })
+        Ok(Transport { path, patience, authority, process: Process::current(), pool: new_pool() })
     }
 
     pub(super) async fn get<T: DeserializeOwned>(
@@ -140,9 +137,11 @@ impl Transport {
     ) -> Result<(StatusCode, Bytes), CallError> {
         let mut repeats_left = usize::from(repeat == Repeat::Harmless);
         let patience = Patience::of(self.patience);
+        // A child of the process has copies of its connections: what it wrote there would be in the middle of a call.
+        let pool = if self.process.is_current() { self.pool.clone() } else { new_pool() };
         loop {
             let request = self.request(method.clone(), target.clone(), body.clone())?;
-            let failure = match self.pool.request(request).await {
+            let failure = match pool.request(request).await {
                 Ok(response) => match read(response).await {
                     Ok((status, reply)) if status.is_success() => return Ok((status, reply)),
                     Ok((status, reply)) => {
@@ -203,6 +202,14 @@ impl Transport {
     fn failed(&self, failure: Box<dyn StdError + Send + Sync>) -> CallError {
         unreachable(&self.path, failure)
     }
+}
+
+fn new_pool() -> Pool<UnixConnector, Full<Bytes>> {
+    Pool::builder(TokioExecutor::new())
+        .pool_timer(TokioTimer::new())
+        .pool_idle_timeout(IDLE)
+        .pool_max_idle_per_host(IDLE_CONNECTIONS_MAX)
+        .build(UnixConnector)
 }
 
 /// The error for a refusal without a problem.

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::socket::{SERVICE_SOCKET, looked_at_besides};
+use crate::session::SessionGone;
 use crate::wire::{Code, Problem};
 
 /// Why a call to the agent failed.
@@ -48,6 +49,9 @@ pub enum CallError {
         #[source]
         source: Option<Box<dyn StdError + Send + Sync>>,
     },
+    /// The session has ended, or belongs to the process that this one was forked from: the agent was not asked.
+    #[error(transparent)]
+    SessionGone(#[from] SessionGone),
     /// The name of the socket is none.
     #[error("{value:?} does not name a socket: {rule}")]
     BadSocket {
@@ -83,13 +87,16 @@ impl CallError {
                 matches!(problem.code, Code::UpstreamUnavailable | Code::Stopping)
             }
             CallError::Unreachable { .. } | CallError::TimedOut { .. } => true,
-            CallError::Protocol { .. } | CallError::BadSocket { .. } => false,
+            CallError::Protocol { .. }
+            | CallError::SessionGone(_)
+            | CallError::BadSocket { .. } => false,
         }
     }
 
-    /// True if the agent says that there is no such session any more.
+    /// True if there is no such session any more.
     pub fn is_session_gone(&self) -> bool {
-        matches!(self.code(), Some(Code::SessionUnknown | Code::SessionLost))
+        matches!(self, CallError::SessionGone(_))
+            || matches!(self.code(), Some(Code::SessionUnknown | Code::SessionLost))
     }
 
     pub(crate) fn protocol(path: &Path, what: impl Into<String>) -> CallError {

@@ -157,17 +157,28 @@ impl Client {
         self.give_back(&release).await
     }
 
+    /// Gives back a hold, and does not ask again when the answer is lost.
+    pub(crate) async fn release_once(&self, session: Uuid, hold: Uuid) -> Result<bool, CallError> {
+        let release = wire::Release { session, hold: Some(hold), exit_status: None, stopped: None };
+        self.post_release(&release, Repeat::Never).await
+    }
+
     /// Gives back, and says for the history how it came to that; false if there was nothing to give back.
     ///
     /// # Errors
     ///
     /// [`CallError`]; `session_unknown`, `session_lost`.
     pub async fn give_back(&self, release: &wire::Release) -> Result<bool, CallError> {
-        let reply = self
-            .transport
-            .post::<wire::Released>("/v1/release", release, Repeat::Harmless, Some(CALL_DEADLINE))
-            .await?;
-        Ok(reply.released)
+        self.post_release(release, Repeat::Harmless).await
+    }
+
+    async fn post_release(
+        &self,
+        release: &wire::Release,
+        repeat: Repeat,
+    ) -> Result<bool, CallError> {
+        let reply = self.transport.post("/v1/release", release, repeat, Some(CALL_DEADLINE));
+        reply.await.map(|reply: wire::Released| reply.released)
     }
 
     /// Renews everything of the session upstream now.

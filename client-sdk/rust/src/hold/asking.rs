@@ -35,7 +35,8 @@ impl Resource {
                         Some(claim) => match claim.settled().await {
                             Stage::Held(grant) => return Hold::new(claim, self.want.kind, grant),
                             Stage::Lost { lost, .. } => return Err(self.ended(lost.reason)),
-                            Stage::Released => match patience.filter(|_| deadline.is_over()) {
+                            Stage::Released { .. } => match patience.filter(|_| deadline.is_over())
+                            {
                                 Some(patience) => return Err(self.timed_out(patience)),
                                 None => return Err(self.ended(Reason::Released)),
                             },

@@ -56,6 +56,7 @@ impl Campaign {
 }
 
 async fn term(resource: Resource, previous: Option<Arc<Cell>>) -> Result<Hold, AcquireError> {
+    resource.alive()?;
     if let Some(previous) = previous {
         // An error means that nobody has the cell any more, which is as good as over.
         let _ = previous.subscribe().wait_for(Stage::is_over).await;

@@ -76,7 +76,10 @@ pub(crate) enum Stage {
         lost: Lost,
         told: bool,
     },
-    Released,
+    /// `token` is of the grant; 0 of a wait.
+    Released {
+        token: u64,
+    },
     /// A wait of which a restarted agent knows nothing: ask again.
     Forgotten,
 }
@@ -84,6 +87,11 @@ pub(crate) enum Stage {
 impl Stage {
     pub(crate) fn is_over(&self) -> bool {
         !matches!(self, Stage::Waiting { .. } | Stage::Held(_))
+    }
+
+    /// Of the grant, before the end; 0 if there was none.
+    fn token(&self) -> u64 {
+        if let Stage::Held(grant) = self { grant.token } else { 0 }
     }
 }
 
@@ -180,17 +188,16 @@ impl Cell {
     /// Ends a hold as lost, whether it had been granted or not. Returns whether it was not over.
     pub(crate) fn lose(&self, reason: Reason, told: bool) -> bool {
         self.advance(|stage| {
-            let token = if let Stage::Held(grant) = stage { grant.token } else { 0 };
-            Some(Stage::Lost { lost: Lost { token, reason }, told })
+            Some(Stage::Lost { lost: Lost { token: stage.token(), reason }, told })
         })
     }
 
-    /// The agent says that it is lost. Its reason is better than what was concluded here before it came.
+    /// The agent says that it is lost. Its reason is better than what was concluded here before it came; and it was lost
+    /// before it was given back, if that was already asked for.
     pub(crate) fn told_lost(&self, reason: Reason) {
-        let explained = self.stage.send_if_modified(|stage| match stage {
-            Stage::Lost { lost, told: told @ false } => {
-                lost.reason = reason;
-                *told = true;
+        let explained = self.stage.send_if_modified(|stage| match *stage {
+            Stage::Lost { lost: Lost { token, .. }, told: false } | Stage::Released { token } => {
+                *stage = Stage::Lost { lost: Lost { token, reason }, told: true };
                 true
             }
             _ => false,
@@ -202,7 +209,7 @@ impl Cell {
 
     /// Ends a hold as given back. Returns whether it was not over.
     pub(crate) fn release(&self) -> bool {
-        self.advance(|_| Some(Stage::Released))
+        self.advance(|stage| Some(Stage::Released { token: stage.token() }))
     }
 
     /// The agent says that it was given back, but not by its guard, which would have said so
@@ -214,7 +221,7 @@ impl Cell {
                     let lost = Lost { token: grant.token, reason: Reason::Released };
                     Stage::Lost { lost, told: true }
                 }
-                _ => Stage::Released,
+                _ => Stage::Released { token: 0 },
             })
         });
     }

@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use uuid::Uuid;
 
-use super::{Cell, Stage};
+use super::{Cell, Reason, Stage};
 use crate::client::CallError;
 use crate::session::Core;
+use crate::wire::Code;
 
 /// A hold, or a place in the queue. Dropping it gives it back in the background.
 pub(super) struct Claim {
@@ -20,24 +21,29 @@ impl Claim {
         Claim { core: Arc::clone(core), cell }
     }
 
-    /// Gives it back and waits for the answer; tried again in the background unless that comes.
-    pub(super) async fn release(self) -> Result<(), CallError> {
+    /// Gives it back and waits for the answer; tried again in the background unless that comes. Returns why there was
+    /// nothing to give back, if the agent says so: `Untold` where an event tells the reason.
+    pub(super) async fn release(&self) -> Result<Option<Reason>, CallError> {
         let mut unanswered = Unanswered { core: Arc::clone(&self.core), hold: Some(self.cell.id) };
         if !self.cell.release() {
             unanswered.hold = None;
         }
         let shared = &self.core.shared;
-        let result = shared.client.release(shared.session(), Some(self.cell.id)).await;
+        let mut result = shared.client.release_once(shared.session(), self.cell.id).await;
+        let is_repeated = matches!(result, Err(CallError::Unreachable { .. }));
+        if is_repeated {
+            result = shared.client.release(shared.session(), Some(self.cell.id)).await;
+        }
+        if !result.as_ref().is_err_and(CallError::is_transient) {
+            unanswered.hold = None;
+        }
         match result {
-            Err(error) if error.is_transient() => Err(error),
-            Err(error) if !error.is_session_gone() => {
-                unanswered.hold = None;
-                Err(error)
-            }
-            _ => {
-                unanswered.hold = None;
-                Ok(())
-            }
+            // The first call may have given it back, though its answer was lost.
+            Ok(is_given_back) if is_given_back || is_repeated => Ok(None),
+            Ok(_) => Ok(Some(Reason::Released)),
+            Err(error) if error.is_session_gone() => Ok(Some(Reason::SessionGone)),
+            Err(error) if error.code() == Some(Code::HoldLost) => Ok(Some(Reason::Untold)),
+            Err(error) => Err(error),
         }
     }
 
@@ -47,7 +53,7 @@ impl Claim {
         match stage.wait_for(|stage| !matches!(stage, Stage::Waiting { .. })).await {
             Ok(stage) => *stage,
             // Impossible while this owns the cell; what a closed cell would be.
-            Err(_) => Stage::Released,
+            Err(_) => Stage::Released { token: 0 },
         }
     }
 }
@@ -55,6 +61,9 @@ impl Claim {
 impl Drop for Claim {
     fn drop(&mut self) {
         let shared = &self.core.shared;
+        if shared.is_forked() {
+            return;
+        }
         shared.drop_cell(self.cell.id);
         // Neither what the agent has ended by itself, nor what `release` has taken over.
         if self.cell.release() || matches!(self.cell.stage(), Stage::Lost { told: false, .. }) {

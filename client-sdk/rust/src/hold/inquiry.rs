@@ -70,9 +70,11 @@ impl Drop for Inquiry {
         let asking = self.asking.take();
         if asking.is_some() || self.uncertain {
             let shared = Arc::clone(&self.core.shared);
-            let closed = shared.closed.clone();
-            let settle = settle(Arc::clone(&shared), Arc::clone(&self.acquire), asking);
-            shared.runtime.spawn(async move { closed.run_until_cancelled(settle).await });
+            if shared.is_forked() {
+                // The call is the parent's.
+                return std::mem::forget(asking);
+            }
+            shared.spawn(settle(Arc::clone(&shared), Arc::clone(&self.acquire), asking));
         }
     }
 }

@@ -18,6 +18,8 @@ pub enum Reason {
     Forgotten,
     /// The page says that it is over; the agent's reason has not come yet.
     Untold,
+    /// It belongs to the process that this one was forked from.
+    Forked,
 }
 
 impl Reason {
@@ -29,6 +31,7 @@ impl Reason {
             Reason::SessionGone => "session_gone",
             Reason::Forgotten => "forgotten",
             Reason::Untold => "untold",
+            Reason::Forked => "forked",
         }
     }
 }

@@ -95,7 +95,8 @@ impl Hold {
     }
 
     /// True if it is valid at this instant, by the session's page: one load and one clock read,
-    /// some 40 ns, right even when the agent is stopped or this program was.
+    /// some 40 ns, right even when the agent is stopped or this program was. False in a process that was forked off the
+    /// one which acquired it.
     #[inline]
     pub fn is_held(&self) -> bool {
         let cell = &self.claim.cell;
@@ -145,8 +146,12 @@ impl Hold {
     /// # }
     /// ```
     pub fn lost(&self) -> impl Future<Output = Lost> + Send + use<> {
+        let forked = self.forked();
         let mut stage = self.claim.cell.subscribe();
         async move {
+            if let Some(lost) = forked {
+                return lost;
+            }
             if let Ok(stage) = stage.wait_for(|stage| matches!(stage, Stage::Lost { .. })).await
                 && let Stage::Lost { lost, .. } = *stage
             {
@@ -170,8 +175,12 @@ impl Hold {
     /// # }
     /// ```
     pub fn over(&self) -> impl Future<Output = ()> + Send + use<> {
+        let forked = self.forked();
         let mut stage = self.claim.cell.subscribe();
         async move {
+            if forked.is_some() {
+                return;
+            }
             // An error means that nobody has it any more.
             let _ = stage.wait_for(Stage::is_over).await;
         }
@@ -230,8 +239,8 @@ impl Hold {
     ///
     /// # Errors
     ///
-    /// [`ReleaseError::Lost`] when it had been lost before; [`ReleaseError::Call`] when the agent
-    /// could not be asked, which is then tried again in the background.
+    /// [`ReleaseError::Lost`] when it had been lost before, by its page or by the agent's answer;
+    /// [`ReleaseError::Call`] when the agent could not be asked, which is then tried again in the background.
     ///
     /// ```no_run
     /// # async fn example(hold: tenure::Hold) -> Result<(), tenure::ReleaseError> {
@@ -240,21 +249,40 @@ impl Hold {
     /// # }
     /// ```
     pub async fn release(self) -> Result<(), ReleaseError> {
-        if let Stage::Lost { lost, .. } = self.claim.cell.stage() {
-            return Err(lost.into());
+        let cell = &self.claim.cell;
+        if self.forked().is_none() && matches!(cell.stage(), Stage::Released { .. }) {
+            return Ok(());
         }
-        self.claim.release().await.map_err(ReleaseError::Call)
+        if !self.is_held() {
+            return Err(self.explained().await.into());
+        }
+        let reason = match self.claim.release().await? {
+            None => return Ok(()),
+            Some(Reason::Untold) => {
+                self.told(|stage| matches!(stage, Stage::Lost { told: true, .. })).await;
+                if let Stage::Lost { lost, .. } = cell.stage() {
+                    lost.reason
+                } else {
+                    Reason::Untold
+                }
+            }
+            Some(reason) => reason,
+        };
+        Err(Lost { token: self.token(), reason }.into())
     }
 
     /// Why it is not held: what the agent or this crate has said, else its valid-until.
     #[cold]
     pub(crate) fn loss(&self) -> Lost {
+        if let Some(lost) = self.forked() {
+            return lost;
+        }
         let cell = &self.claim.cell;
         let valid_until =
             || self.claim.core.shared.with_page(|page| page.valid_until(cell.slot(), cell.id));
         let reason = match cell.stage() {
             Stage::Lost { lost, .. } => return lost,
-            Stage::Released => Reason::Released,
+            Stage::Released { .. } => Reason::Released,
             _ if cell.seen_valid_until() <= boottime_ns() || valid_until() != 0 => {
                 LostReason::Expired.into()
             }
@@ -263,29 +291,42 @@ impl Hold {
         Lost { token: self.token(), reason }
     }
 
+    /// The loss of a child of the process that acquired it.
+    pub(crate) fn forked(&self) -> Option<Lost> {
+        let lost = Lost { token: self.token(), reason: Reason::Forked };
+        self.claim.core.shared.is_forked().then_some(lost)
+    }
+
     /// The same with the agent's reason, where that comes in time: at valid-until a hold is over at once, and the
     /// agent's reason, which may be another than the clock, follows.
     pub(crate) async fn explained(&self) -> Lost {
-        let told =
-            |stage: &Stage| matches!(stage, Stage::Lost { told: true, .. } | Stage::Released);
+        if self.forked().is_none() {
+            let told = |stage: &Stage| {
+                matches!(stage, Stage::Lost { told: true, .. } | Stage::Released { .. })
+            };
+            self.told(told).await;
+        }
+        self.loss()
+    }
+
+    /// Waits for such a stage as long as the agent could tell of it.
+    async fn told(&self, such: impl FnMut(&Stage) -> bool) {
         let mut stage = self.claim.cell.subscribe();
         let mut state = self.claim.core.shared.state();
         let _ = tokio::time::timeout(REASON_MAX, async {
             tokio::select! {
-                _ = stage.wait_for(told) => {}
+                _ = stage.wait_for(such) => {}
                 // Nobody is there who could tell.
                 _ = state.wait_for(|state| *state != SessionState::Connected) => {}
             }
         })
         .await;
-        self.loss()
     }
 
     /// Gives it back, whoever else has this guard.
     async fn give_back(&self) {
-        let release = Claim::new(&self.claim.core, Arc::clone(&self.claim.cell)).release();
         // A call that fails, or is not answered in time, goes on in the background.
-        let _ = tokio::time::timeout(GIVE_BACK_MAX, release).await;
+        let _ = tokio::time::timeout(GIVE_BACK_MAX, self.claim.release()).await;
     }
 
     /// Makes a guard of a granted claim.

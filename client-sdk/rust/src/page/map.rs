@@ -1,4 +1,4 @@
-//! A page in memory. The only file of the crate with `unsafe`.
+//! Memory that others change: the page, and what a fork wipes. The only file of the crate with `unsafe`.
 #![allow(unsafe_code)]
 
 use std::fs::File;
@@ -7,6 +7,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use memmap2::{Mmap, MmapOptions};
+#[cfg(all(feature = "client", target_os = "linux"))]
+use memmap2::{MmapMut, MmapRaw};
 
 use super::{SLOT_SIZE, SLOTS_MAX, size};
 
@@ -63,5 +65,31 @@ impl Map {
         bytes[..8].copy_from_slice(&self.load_u64(at).to_le_bytes());
         bytes[8..].copy_from_slice(&self.load_u64(at + 8).to_le_bytes());
         bytes
+    }
+}
+
+/// A word that is zero at first, and zero again in every process that was forked off this one.
+#[cfg(all(feature = "client", target_os = "linux"))]
+pub(crate) struct Wiped {
+    map: MmapRaw,
+}
+
+#[cfg(all(feature = "client", target_os = "linux"))]
+impl Wiped {
+    /// Fails on kernels before 4.14, and wherever the system call is not let through.
+    pub(crate) fn new() -> io::Result<Wiped> {
+        let map = MmapRaw::from(MmapMut::map_anon(size_of::<AtomicU64>())?);
+        // SAFETY: the address and length are those of a private, anonymous map of our own, which the kernel
+        // rounds up to memory pages that nothing else is in.
+        let done =
+            unsafe { libc::madvise(map.as_mut_ptr().cast(), map.len(), libc::MADV_WIPEONFORK) };
+        if done == 0 { Ok(Wiped { map }) } else { Err(io::Error::last_os_error()) }
+    }
+
+    #[inline]
+    pub(crate) fn word(&self) -> &AtomicU64 {
+        // SAFETY: the map has room for it, begins at a memory page and lives as long as `self`. This process
+        // accesses it only atomically, and no other one at all.
+        unsafe { &*self.map.as_mut_ptr().cast::<AtomicU64>() }
     }
 }

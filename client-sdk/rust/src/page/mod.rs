@@ -16,5 +16,7 @@ mod map;
 mod reader;
 
 pub use self::clock::{ClocksDiffer, boottime_ns, check_clock};
+#[cfg(all(feature = "client", target_os = "linux"))]
+pub(crate) use self::map::Wiped;
 pub use self::reader::{Page, PageError};
 pub use crate::wire::page::*;

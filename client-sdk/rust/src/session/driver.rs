@@ -23,13 +23,8 @@ enum ReopenError {
 }
 
 /// Takes an open stream; applies and passes on its events; opens it again whenever it breaks.
-/// Ends when the session is gone, or nobody uses it any more.
-pub(super) async fn drive(shared: Arc<Shared>, stream: EventStream) {
-    let closed = shared.closed.clone();
-    closed.run_until_cancelled(follow(&shared, stream)).await;
-}
-
-async fn follow(shared: &Shared, mut stream: EventStream) {
+/// Ends when the session is gone.
+pub(super) async fn drive(shared: Arc<Shared>, mut stream: EventStream) {
     let mut last_event_id = None;
     let mut number = shared.streams.load(Ordering::Acquire);
     let mut backoff = Backoff::new();
@@ -61,7 +56,7 @@ async fn follow(shared: &Shared, mut stream: EventStream) {
         stream = loop {
             // From here on a new hold may be missing from the coming snapshot.
             number = shared.streams.fetch_add(1, Ordering::AcqRel) + 1;
-            match reopen(shared, last_event_id).await {
+            match reopen(&shared, last_event_id).await {
                 Ok(stream) => break stream,
                 Err(ReopenError::Call(error)) if is_final(&error) => {
                     shared.agent_knows.store(true, Ordering::Release);

@@ -53,6 +53,9 @@ struct Feed {
 
 impl Events {
     pub(super) fn of(shared: &Shared) -> Events {
+        if shared.is_forked() {
+            return Events { coming: None };
+        }
         let feed = Feed { events: shared.events.subscribe(), state: shared.state.subscribe() };
         Events { coming: Some(Box::pin(feed.take())) }
     }

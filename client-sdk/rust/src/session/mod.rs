@@ -40,6 +40,9 @@ const END_PATIENCE: Duration = Duration::from_secs(30);
 /// It ends when the last clone and the last hold are dropped, when the program ends, or with
 /// [`close`](Session::close).
 ///
+/// It is not of a process that was forked off the one which opened it: there it is gone, its holds are not held, and
+/// dropping or closing it does nothing. Such a process opens a session of its own, in a runtime of its own.
+///
 /// ```no_run
 /// # async fn example(agent: tenure::Agent) -> Result<(), Box<dyn std::error::Error>> {
 /// let session = agent.session().name("nightly").open().await?;
@@ -78,8 +81,8 @@ impl Session {
         // From here on dropping ends the session, also when this future is cancelled.
         let core = Arc::new(Core { shared: Arc::clone(&shared) });
         let stream = shared.client.events(id, None).await?;
-        shared.runtime.spawn(driver::drive(Arc::clone(&shared), stream));
-        shared.runtime.spawn(warden::watch(Arc::clone(&shared)));
+        shared.spawn(driver::drive(Arc::clone(&shared), stream));
+        shared.spawn(warden::watch(Arc::clone(&shared)));
         Ok(Session { core })
     }
 
@@ -100,7 +103,8 @@ impl Session {
 
     /// How it does at this moment.
     pub fn state(&self) -> SessionState {
-        self.core.shared.state.borrow().clone()
+        let shared = &self.core.shared;
+        shared.gone().map_or_else(|| shared.state.borrow().clone(), SessionState::Gone)
     }
 
     /// Waits until the session is gone. The future does not keep the session open.
@@ -111,8 +115,12 @@ impl Session {
     /// # }
     /// ```
     pub fn gone(&self) -> impl Future<Output = SessionGone> + Send + use<> {
+        let forked = self.core.shared.forked();
         let mut state = self.core.shared.state.subscribe();
         async move {
+            if let Err(gone) = forked {
+                return gone;
+            }
             match state.wait_for(|state| matches!(state, SessionState::Gone(_))).await.as_deref() {
                 Ok(SessionState::Gone(gone)) => gone.clone(),
                 _ => SessionGone { why: "it was dropped".into() },
@@ -131,6 +139,7 @@ impl Session {
     ///
     /// [`CallError`]; `session_unknown`, `session_lost`.
     pub async fn beat(&self) -> Result<(), CallError> {
+        self.core.shared.forked()?;
         self.client().beat(self.id()).await
     }
 
@@ -140,6 +149,7 @@ impl Session {
     ///
     /// [`CallError`]; `session_lost`, `upstream_unavailable` (holds stay valid until valid-until).
     pub async fn checkpoint(&self) -> Result<Checkpointed, CallError> {
+        self.core.shared.forked()?;
         self.client().checkpoint(self.id()).await
     }
 
@@ -150,6 +160,9 @@ impl Session {
     ///
     /// [`CallError`], when the agent could not be asked; that is then tried again in the background.
     pub async fn close(self) -> Result<(), CallError> {
+        if self.core.shared.is_forked() {
+            return Ok(());
+        }
         self.core.shared.end("it was closed");
         match self.client().release(self.id(), None).await {
             Err(error) if !error.is_session_gone() => Err(error),
@@ -201,6 +214,10 @@ impl fmt::Debug for Session {
 impl Drop for Core {
     fn drop(&mut self) {
         let shared = Arc::clone(&self.shared);
+        if shared.is_forked() {
+            // Kept for good: what it has to do with the agent is the parent's.
+            return std::mem::forget(shared);
+        }
         shared.closed.cancel();
         if shared.agent_knows.load(Ordering::Acquire) {
             return;

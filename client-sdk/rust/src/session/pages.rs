@@ -7,6 +7,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use uuid::Uuid;
 
 use crate::page::{Page, PageError};
+use crate::process::Process;
 
 /// Files that one session follows its page through; an agent makes a new one at most once a start.
 /// A session whose agent has done so more often is gone.
@@ -23,8 +24,9 @@ pub(super) enum FollowError {
 
 /// Only ever grows, so that a reader needs no lock: two loads, where a lock would cost as much as
 /// the clock.
-#[derive(Debug)]
 pub(super) struct Pages {
+    /// A child shares the memory that is mapped, and nothing on it is the child's.
+    process: Process,
     pages: [OnceLock<Page>; PAGES_MAX],
     newest: AtomicUsize,
     following: Mutex<()>,
@@ -35,12 +37,26 @@ impl Pages {
         let pages = [const { OnceLock::new() }; PAGES_MAX];
         // Fails only where there is a page already.
         let _ = pages[0].set(page);
-        Pages { pages, newest: AtomicUsize::new(0), following: Mutex::default() }
+        Pages {
+            process: Process::current(),
+            pages,
+            newest: AtomicUsize::new(0),
+            following: Mutex::default(),
+        }
     }
 
-    /// `None` is impossible: `newest` never points before a page.
+    /// True in a process that was forked off the one which mapped them.
+    #[inline]
+    pub(super) fn are_of_parent(&self) -> bool {
+        !self.process.is_current()
+    }
+
+    /// `None` only in a child of the process: `newest` never points before a page.
     #[inline]
     pub(super) fn newest(&self) -> Option<&Page> {
+        if self.are_of_parent() {
+            return None;
+        }
         self.pages.get(self.newest.load(Ordering::Acquire))?.get()
     }
 

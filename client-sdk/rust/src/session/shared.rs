@@ -1,9 +1,11 @@
 //! The state that a session's handles, holds and tasks share.
 
 use std::collections::{HashMap, VecDeque};
+use std::future::Future;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
 
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, broadcast, watch};
@@ -20,6 +22,8 @@ use crate::wire::{Event, HoldState, Register, Registered, SnapshotEvent};
 
 /// Events that a subscriber may leave unread; a slower one is told how many it missed.
 pub(super) const EVENTS_MAX: usize = 256;
+/// Why a session is gone in a process that was forked off the one which opened it.
+const FORKED: &str = "it belongs to the process that this one was forked from";
 /// Losses remembered for holds whose grant is still on its way here; the oldest is forgotten, and
 /// the page then shows the loss without a reason.
 const EARLY_LOSSES_MAX: usize = 64;
@@ -79,10 +83,36 @@ impl Shared {
         self.registered.session
     }
 
-    /// Reads the newest page.
+    /// True in a process that was forked off the one which opened the session. There nothing of it may be locked: the
+    /// thread that has the lock may not be there.
+    #[inline]
+    pub(crate) fn is_forked(&self) -> bool {
+        self.pages.are_of_parent()
+    }
+
+    /// Fails there.
+    pub(crate) fn forked(&self) -> Result<(), SessionGone> {
+        if self.is_forked() { Err(SessionGone { why: FORKED.into() }) } else { Ok(()) }
+    }
+
+    /// Reads the newest page. A child of the process is shown nothing of it.
     #[inline]
     pub(crate) fn with_page<T: Default>(&self, read: impl FnOnce(&Page) -> T) -> T {
         self.pages.newest().map(read).unwrap_or_default()
+    }
+
+    /// Begins work that ends at the latest when nobody uses the session any more. In a child of the process, which has
+    /// copies of the connections, it stands still.
+    pub(crate) fn spawn(self: &Arc<Shared>, work: impl Future<Output = ()> + Send + 'static) {
+        let shared = Arc::clone(self);
+        self.runtime.spawn(async move {
+            let mut work = std::pin::pin!(shared.closed.run_until_cancelled(work));
+            let look = |context: &mut Context<'_>| match shared.is_forked() {
+                true => Poll::Pending,
+                false => work.as_mut().poll(context),
+            };
+            std::future::poll_fn(look).await
+        });
     }
 
     /// Maps the file that is now at `path`, if that is another than the mapped one.
@@ -104,6 +134,9 @@ impl Shared {
     }
 
     pub(crate) fn gone(&self) -> Option<SessionGone> {
+        if let Err(gone) = self.forked() {
+            return Some(gone);
+        }
         match &*self.state.borrow() {
             SessionState::Gone(gone) => Some(gone.clone()),
             _ => None,
@@ -232,18 +265,18 @@ impl Shared {
 
     /// Gives back a hold, or cancels a wait, until the agent has answered or the session is over.
     pub(crate) fn release_in_background(self: &Arc<Shared>, hold: Uuid) {
+        if self.is_forked() {
+            return;
+        }
         let shared = Arc::clone(self);
-        self.runtime.spawn(async move {
-            let release = async {
-                let mut backoff = Backoff::new();
-                while let Err(error) = shared.client.release(shared.session(), Some(hold)).await {
-                    if !error.is_transient() {
-                        break;
-                    }
-                    backoff.wait().await;
+        self.spawn(async move {
+            let mut backoff = Backoff::new();
+            while let Err(error) = shared.client.release(shared.session(), Some(hold)).await {
+                if !error.is_transient() {
+                    break;
                 }
-            };
-            shared.closed.run_until_cancelled(release).await;
+                backoff.wait().await;
+            }
         });
     }
 

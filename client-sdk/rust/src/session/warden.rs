@@ -16,26 +16,21 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 const UNTOLD_MAX_NS: u64 = 100_000_000;
 
 /// Takes the session's holds and its page; loses every hold whose valid-until has passed, or that
-/// the page no longer shows. Ends when nobody uses the session any more.
+/// the page no longer shows. Goes on for ever.
 #[expect(
     clippy::disallowed_methods,
     reason = "no nap is longer than LOOK_AGAIN; the page's clock decides"
 )]
 pub(super) async fn watch(shared: Arc<Shared>) {
-    let closed = shared.closed.clone();
-    closed
-        .run_until_cancelled(async {
-            loop {
-                match look(&shared, boottime_ns()) {
-                    Some(next) => tokio::select! {
-                        () = tokio::time::sleep(next.min(LOOK_AGAIN)) => {}
-                        () = shared.watch_list.notified() => {}
-                    },
-                    None => shared.watch_list.notified().await,
-                }
-            }
-        })
-        .await;
+    loop {
+        match look(&shared, boottime_ns()) {
+            Some(next) => tokio::select! {
+                () = tokio::time::sleep(next.min(LOOK_AGAIN)) => {}
+                () = shared.watch_list.notified() => {}
+            },
+            None => shared.watch_list.notified().await,
+        }
+    }
 }
 
 /// Looks at every hold once; returns when to look again, if there is any.

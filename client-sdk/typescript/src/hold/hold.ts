@@ -1,9 +1,12 @@
 import { ClocksDiffer, Lost, isTransient } from "../errors.js";
 import { clockDifference, latestNow } from "../page/clock.js";
 import type { Core } from "../session/core.js";
-import { awake } from "../timers.js";
+import { awake, pause } from "../timers.js";
 import type { Grant, Kind, LimitChanged } from "../wire.js";
 import type { Cell } from "./cell.js";
+
+/** How long a release waits for the reason of a loss, ms. */
+const REASON_MAX_MS = 1000;
 
 /**
  * Something held: leadership of a role, a project's master, a lease, a permit.
@@ -81,8 +84,8 @@ export class Hold implements AsyncDisposable {
   }
 
   /**
-   * True if it is valid at this instant, by the session's page: three short reads of files, right even when the agent
-   * is stopped or this program was. Within 10 ms of the end false already.
+   * True if it is valid at this instant, by the session's page: two short reads of files, three at the first look after
+   * a renewal. Right even when the agent is stopped or this program was. Within 10 ms of the end false already.
    */
   isHeld(): boolean {
     return this.#core.isHeld(this.#cell);
@@ -123,7 +126,8 @@ export class Hold implements AsyncDisposable {
    */
   async release(): Promise<void> {
     if (this.#cell.stage.is === "released") return;
-    const lost = this.#cell.stage.is === "lost" ? this.#cell.stage.lost : undefined;
+    // The page shows it at once; the event with the reason follows within milliseconds.
+    const lost = this.isHeld() ? undefined : ((await Promise.race([this.lost(), pause(REASON_MAX_MS)])) ?? this.#loss());
     await giveBack(this.#core, this.#cell);
     if (lost !== undefined) throw lost;
   }

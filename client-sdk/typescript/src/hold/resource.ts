@@ -159,7 +159,15 @@ export class Resource {
       signal?.throwIfAborted();
       // A session may be waited for longer by others that open it.
       const patience = wait === undefined ? undefined : Math.max(0, until - performance.now()) + TRY_DEADLINE_MS;
-      const core = await abortable(this.#life.open(patience), signal);
+      let core: Core;
+      try {
+        core = await abortable(this.#life.open(patience), signal);
+      } catch (error) {
+        // Whoever waits outlasts an agent that is stopped, also at the first acquire.
+        const isSilent = error instanceof AgentUnavailable && error.code === "ETIMEDOUT";
+        if (!isSilent || performance.now() >= until) throw error;
+        continue;
+      }
       try {
         if (wait === undefined) return await this.#queue(core, signal);
         return await (wait === 0 ? this.#once(core, signal) : this.#block(core, until, signal));

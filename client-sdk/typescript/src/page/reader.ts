@@ -14,10 +14,12 @@ const READINGS_MAX = 8;
 export interface Slot {
   readonly index: number;
   readonly hold: Buffer;
+  /** The valid-until of the last look. */
+  seen: bigint;
 }
 
 export function slotOf(index: number, hold: string): Slot {
-  return { index, hold: uuidBytes(hold) };
+  return { index, hold: uuidBytes(hold), seen: 0n };
 }
 
 /**
@@ -76,14 +78,14 @@ export class Page {
   /** Until when the hold is valid, ns; 0 when it is not held, or the slot is another hold's by now. */
   validUntil(slot: Slot): bigint {
     if (!this.#open || slot.index >= this.#slots) return 0n;
-    let before: bigint | undefined;
+    let before = slot.seen;
     for (let reading = 0; reading < READINGS_MAX; reading++) {
       const validUntil = this.#read(slot);
       if (validUntil === undefined) return 0n;
       // A slot changes its owner by valid-until zero, the new hold, its valid-until. A read copies in no
       // promised order, and may meet a store halfway. Two that agree met none: the former's valid-until
-      // was read before the latter saw the hold.
-      if (validUntil === before) return validUntil;
+      // was read before the latter saw the hold. Between two renewals the last look has read the former.
+      if (validUntil === before) return (slot.seen = validUntil);
       before = validUntil;
     }
     return 0n;

@@ -1,11 +1,12 @@
-// Runs the script without node:test, which Bun and Deno have in part; an argument is a part of a scenario's name.
+// Runs the script without node:test, which Bun and Deno have in part; an argument is a part of a scenario's name, and
+// without one the slow scenarios are left out.
 
 import { runScenario } from "./runner.js";
 import { scenarios, skipped } from "./script.js";
 
 let failed = 0;
 const wanted = process.argv[2] ?? "";
-for (const scenario of scenarios().filter(({ name }) => name.includes(wanted))) {
+for (const scenario of scenarios().filter(({ name, slow }) => (wanted === "" ? !slow : name.includes(wanted)))) {
   const reason = skipped(scenario);
   const failure = reason === undefined ? await runScenario(scenario).then(() => undefined, (error: unknown) => error) : undefined;
   if (failure !== undefined) failed++;

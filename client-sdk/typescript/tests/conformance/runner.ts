@@ -1,4 +1,4 @@
-import { execFile } from "node:child_process";
+import { execFile, execFileSync } from "node:child_process";
 import { strict as assert } from "node:assert";
 import { readFileSync } from "node:fs";
 import { promisify } from "node:util";
@@ -143,8 +143,7 @@ class Runner implements AsyncDisposable {
         return assert.ok(events.slice(next).every(({ type }) => type !== step.event));
       }
       case "revoke": {
-        const env = { ...process.env, TENURE_SOCKET: this.#agent.socket };
-        await promisify(execFile)(process.env["TENURE"] ?? "tenure", ["revoke", step.kind, step.name], { env });
+        await promisify(execFile)(...this.#revoking(step.kind, step.name));
         return;
       }
       case "agent":
@@ -152,7 +151,10 @@ class Runner implements AsyncDisposable {
       case "redis":
         return this.#tellRedis(step.action);
       case "block":
+        if (step.kind !== undefined) execFileSync(...this.#revoking(step.kind, step.name ?? ""));
         Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, step.ms);
+        if (step.held !== undefined) assert.equal(this.#of(this.#holds, step.held).isHeld(), true, "it ended meanwhile");
+        if (step.over !== undefined) assert.equal(this.#of(this.#holds, step.over).isHeld(), false, "it was revoked meanwhile");
         return;
       case "pause":
         return pause(step.ms);
@@ -168,6 +170,10 @@ class Runner implements AsyncDisposable {
         return;
       }
     }
+  }
+
+  #revoking(kind: string, name: string): [string, string[], { env: NodeJS.ProcessEnv }] {
+    return [process.env["TENURE"] ?? "tenure", ["revoke", kind, name], { env: { ...process.env, TENURE_SOCKET: this.#agent.socket } }];
   }
 
   async #open(as: string, options: { name?: string; project?: string; progress_ms?: number; linger_ms?: number; holds?: number }): Promise<void> {

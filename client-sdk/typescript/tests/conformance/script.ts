@@ -7,6 +7,7 @@ import type { Kind } from "tenure";
 export interface Scenario {
   readonly name: string;
   readonly redis?: boolean;
+  readonly slow?: boolean;
   readonly agent?: Readonly<Record<string, string>>;
   readonly needs?: readonly string[];
   readonly steps: readonly Step[];
@@ -68,7 +69,8 @@ export type Step = { readonly within_ms?: number } & (
   | { readonly do: "revoke"; readonly kind: Kind; readonly name: string }
   | { readonly do: "agent"; readonly action: AgentAction }
   | { readonly do: "redis"; readonly action: "freeze" | "thaw" | "kill" | "start" }
-  | { readonly do: "block" | "pause"; readonly ms: number }
+  | { readonly do: "block"; readonly ms: number; readonly kind?: Kind; readonly name?: string; readonly held?: string; readonly over?: string }
+  | { readonly do: "pause"; readonly ms: number }
   | { readonly do: "beat" | "close"; readonly session: string }
   | { readonly do: "sessions"; readonly count: number; readonly kind: "semaphore"; readonly name: string; readonly limit: number }
 );
@@ -96,7 +98,7 @@ const FIELDS: Readonly<Record<string, readonly string[]>> = {
   revoke: ["kind", "name"],
   agent: ["action"],
   redis: ["action"],
-  block: ["ms"],
+  block: ["ms", "kind", "name", "held", "over"],
   pause: ["ms"],
   beat: ["session"],
   close: ["session"],
