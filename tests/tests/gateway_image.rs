@@ -10,7 +10,7 @@ use tenure_tests::harness::{
 };
 
 /// The most that the image may take, in bytes, with a program that is built for tests.
-const IMAGE_MAX: u64 = 40 << 20;
+const IMAGE_MAX: u64 = 64 << 20;
 
 #[test]
 fn the_image_says_how_it_is_to_be_run() {

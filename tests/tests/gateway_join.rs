@@ -11,17 +11,25 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tenure::wire::{Code, UpstreamState};
 use tenure_tests::harness::{
-    Agent, Campaigner, Client, Gateway, Key, RedisServer, start_agent, until,
+    Agent, Campaigner, Client, Gateway, Key, SharedStore, start_agent, until,
 };
+use tenure_tests::over_every_store;
+
+over_every_store!(
+    of_two_agents_at_two_gateways_one_gets_a_key_and_keeps_it,
+    an_exchange_whose_answer_is_lost_is_repeated,
+    an_exchange_is_paced_listed_and_written_down,
+    what_is_no_join_key_is_refused_with_the_reason,
+);
 
 const ONCE: [&str; 5] = ["--once", "--expires", "1h", "--name", "ci/*"];
 const JOIN: &str = "POST /v1/upstream/join";
 
 /// A gateway whose keys are in the store, and its trail.
-fn start(redis: &RedisServer, trail: &TempDir, name: &str) -> Gateway {
+fn start(store: &impl SharedStore, trail: &TempDir, name: &str) -> Gateway {
     let trail = trail.path().join(name);
     let args = ["--keys-in-store".to_owned(), format!("--audit={}", trail.display())];
-    Gateway::start_by(&redis.url(), &[], &args)
+    Gateway::start_by(&store.url(), &[], &args)
 }
 
 fn is_up(agent: &Agent) -> bool {
@@ -47,10 +55,9 @@ fn join(gateway: &Gateway, key: &Key, id: &str) -> (u16, String) {
     gateway.call_with(&key.header(), JOIN, &body).expect("the gateway answers")
 }
 
-#[test]
-fn of_two_agents_at_two_gateways_one_gets_a_key_and_keeps_it() {
-    let (redis, trail) = (RedisServer::start(), TempDir::new().expect("a directory"));
-    let gateways = ["one", "two"].map(|name| start(&redis, &trail, name));
+fn of_two_agents_at_two_gateways_one_gets_a_key_and_keeps_it<S: SharedStore>() {
+    let (store, trail) = (S::begin(), TempDir::new().expect("a directory"));
+    let gateways = ["one", "two"].map(|name| start(&store, &trail, name));
     let key = gateways[0].add_store_key("laptop-8", &ONCE);
     assert!(key.text.starts_with("tnj_"), "its form says what it is");
     for gateway in &gateways {
@@ -107,7 +114,7 @@ fn of_two_agents_at_two_gateways_one_gets_a_key_and_keeps_it() {
     let trails = ["one", "two"].map(|name| fs::read_to_string(trail.path().join(name)));
     let everything = format!(
         "{:?}{trails:?}{}{}{}{}",
-        redis.dump(),
+        store.dump(),
         agent.log(),
         loser.log(),
         gateways[0].log(),
@@ -122,10 +129,9 @@ fn of_two_agents_at_two_gateways_one_gets_a_key_and_keeps_it() {
     until("it to be shut out", || !is_up(&agent));
 }
 
-#[test]
-fn an_exchange_whose_answer_is_lost_is_repeated() {
-    let (redis, trail) = (RedisServer::start(), TempDir::new().expect("a directory"));
-    let gateway = start(&redis, &trail, "one");
+fn an_exchange_whose_answer_is_lost_is_repeated<S: SharedStore>() {
+    let (store, trail) = (S::begin(), TempDir::new().expect("a directory"));
+    let gateway = start(&store, &trail, "one");
     let key = gateway.add_store_key("laptop-8", &ONCE);
     until("the key to be known", || join(&gateway, &key, "").0 == 422);
     let (url, cut) = cutting_two_answers(gateway.port());
@@ -162,10 +168,9 @@ fn an_exchange_whose_answer_is_lost_is_repeated() {
     assert_eq!(own_key(&agent), next);
 }
 
-#[test]
-fn an_exchange_is_paced_listed_and_written_down() {
-    let (redis, trail) = (RedisServer::start(), TempDir::new().expect("a directory"));
-    let mut gateway = start(&redis, &trail, "one");
+fn an_exchange_is_paced_listed_and_written_down<S: SharedStore>() {
+    let (store, trail) = (S::begin(), TempDir::new().expect("a directory"));
+    let mut gateway = start(&store, &trail, "one");
     let plain = gateway.add_store_key("laptop-7", &[]);
     let slow = ["--once", "--expires", "1h", "--requests-per-second", "1"];
     let key = gateway.add_store_key("laptop-8", &slow);
@@ -206,10 +211,9 @@ fn an_exchange_is_paced_listed_and_written_down() {
     assert_eq!(lines().len(), before + 1, "{:?}", lines());
 }
 
-#[test]
-fn what_is_no_join_key_is_refused_with_the_reason() {
-    let (redis, trail) = (RedisServer::start(), TempDir::new().expect("a directory"));
-    let gateway = start(&redis, &trail, "one");
+fn what_is_no_join_key_is_refused_with_the_reason<S: SharedStore>() {
+    let (store, trail) = (S::begin(), TempDir::new().expect("a directory"));
+    let gateway = start(&store, &trail, "one");
     let (plain, brief) = (
         gateway.add_store_key("laptop-7", &[]),
         gateway.add_store_key("laptop-8", &["--once", "--expires", "2s"]),

@@ -2,7 +2,16 @@
 
 use serde_json::json;
 use tenure::wire::UpstreamState;
-use tenure_tests::harness::{Campaigner, Client, Gateway, Key, RedisServer, start_agent, until};
+use tenure_tests::harness::{
+    Campaigner, Client, Gateway, Key, Postgres, RedisServer, SharedStore, start_agent, until,
+};
+use tenure_tests::over_every_store;
+
+over_every_store!(
+    a_key_is_made_rotated_and_revoked_for_all_gateways_over_one_store,
+    with_the_store_away_known_keys_are_good_and_others_are_not_refused_for_good,
+    at_the_limit_of_keys_none_is_added_and_those_that_are_revoked_are_shut_out,
+);
 
 const IN_STORE: &str = "--keys-in-store";
 
@@ -10,10 +19,9 @@ fn start(upstream: &str) -> Gateway {
     Gateway::start_by(upstream, &[], &[IN_STORE.to_owned()])
 }
 
-#[test]
-fn a_key_is_made_rotated_and_revoked_for_all_gateways_over_one_redis() {
-    let redis = RedisServer::start();
-    let gateways = [0, 1].map(|_| start(&redis.url()));
+fn a_key_is_made_rotated_and_revoked_for_all_gateways_over_one_store<S: SharedStore>() {
+    let store = S::begin();
+    let gateways = [0, 1].map(|_| start(&store.url()));
     let stranger = Key::new("stranger");
     for gateway in &gateways {
         assert_eq!(gateway.status_for(&stranger), 401);
@@ -57,21 +65,20 @@ fn a_key_is_made_rotated_and_revoked_for_all_gateways_over_one_redis() {
     let again = gateways[0].try_store_keys(&["revoke", key.id()]);
     let said = String::from_utf8_lossy(&again.stderr).into_owned();
     assert!(!again.status.success() && said.contains("there is no key"), "{said}");
-    let everything = format!("{:?}", redis.dump());
+    let everything = store.dump();
     for key in [&key, &kept, &rotated] {
         assert!(!everything.contains(&key.text[12..]), "a secret is in the store");
     }
 }
 
-#[test]
-fn with_the_store_away_known_keys_are_good_and_others_are_not_refused_for_good() {
-    let mut redis = RedisServer::start();
-    let mut gateway = start(&redis.url());
+fn with_the_store_away_known_keys_are_good_and_others_are_not_refused_for_good<S: SharedStore>() {
+    let mut store = S::begin();
+    let mut gateway = start(&store.url());
     let known = gateway.add_store_key("known", &[]);
     until("the key to be good", || gateway.status_for(&known) == 200);
     let stranger = Key::new("stranger");
     assert_eq!(gateway.status_for(&stranger), 401);
-    redis.kill();
+    store.kill();
     until("the gateway to see that the store is away", || gateway.status_for(&stranger) == 503);
     assert_eq!(gateway.status_for(&known), 200);
     let (_, answer) = gateway
@@ -82,34 +89,86 @@ fn with_the_store_away_known_keys_are_good_and_others_are_not_refused_for_good()
     gateway.stop();
     gateway.start_again();
     assert_eq!(gateway.status_for(&known), 503);
-    // The store comes back empty: nobody is let in.
+    store.start_again();
+    until("the store to be asked", || gateway.status_for(&stranger) == 401);
+    until("the key to be good again", || gateway.status_for(&known) == 200);
+}
+
+#[test]
+fn a_store_that_comes_back_empty_lets_nobody_in() {
+    let mut redis = RedisServer::start();
+    let gateway = start(&redis.url());
+    let known = gateway.add_store_key("known", &[]);
+    until("the key to be good", || gateway.status_for(&known) == 200);
+    redis.kill();
     redis.start_again();
     until("the store to be asked", || gateway.status_for(&known) == 401);
     let again = gateway.add_store_key("again", &[]);
     until("the key to be good", || gateway.status_for(&again) == 200);
 }
 
-#[test]
-fn at_the_limit_of_keys_none_is_added_and_those_that_are_revoked_are_shut_out() {
-    let redis = RedisServer::start();
-    let gateway = start(&redis.url());
+/// What is done to the keys in a store behind its back.
+trait Keys: SharedStore {
+    /// The key has ended long ago.
+    fn expire(&self, id: &str);
+
+    fn has(&self, id: &str) -> bool;
+
+    /// Adds so many, and nothing but their ids where that can be.
+    fn fill(&self, count: u32, name: &str);
+}
+
+impl Keys for RedisServer {
+    fn expire(&self, id: &str) {
+        self.command::<()>(&["HSET", &format!("tenure:key:{id}"), "expires_at", "1000000"]);
+    }
+
+    fn has(&self, id: &str) -> bool {
+        self.command(&["EXISTS", &format!("tenure:key:{id}")])
+    }
+
+    fn fill(&self, count: u32, name: &str) {
+        let fill =
+            format!("for i = 1, {count} do redis.call('SADD', 'tenure:keys', '{name}' .. i) end");
+        self.command::<()>(&["EVAL", &fill, "0"]);
+    }
+}
+
+impl Keys for Postgres {
+    fn expire(&self, id: &str) {
+        self.sql(&format!("update tenure.key set expires_at = 1000000 where id = '{id}'"));
+    }
+
+    fn has(&self, id: &str) -> bool {
+        self.count(&format!("select count(*) from tenure.key where id = '{id}'")) > 0
+    }
+
+    fn fill(&self, count: u32, name: &str) {
+        self.sql(&format!(
+            "insert into tenure.key (id, principal, sha256, bounds) \
+             select '{name}' || i, 'p', '', '{{}}' from generate_series(1, {count}) i"
+        ));
+    }
+}
+
+fn at_the_limit_of_keys_none_is_added_and_those_that_are_revoked_are_shut_out<S: Keys>() {
+    let store = S::begin();
+    let gateway = start(&store.url());
     let [old, key, kept] = ["old", "key", "kept"].map(|name| gateway.add_store_key(name, &[]));
     for key in [&old, &key, &kept] {
         until("the key to be good", || gateway.status_for(key) == 200);
     }
-    let of_old = format!("tenure:key:{}", old.id());
-    redis.command::<()>(&["HSET", &of_old, "expires_at", "1000000"]);
+    store.expire(old.id());
     let listed = gateway.store_keys(&["list"]);
     assert!(listed.contains(key.id()) && !listed.contains(old.id()), "it expired: {listed}");
-    assert!(!redis.command::<bool>(&["EXISTS", &of_old]));
+    assert!(!store.has(old.id()));
 
-    let fill = "for i = 3, 40000 do redis.call('SADD', 'tenure:keys', 'k' .. i) end";
-    redis.command::<()>(&["EVAL", fill, "0"]);
+    store.fill(39_998, "k");
     let refused = gateway.try_store_keys(&["add", "--subject", "more"]);
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(!refused.status.success() && said.contains("there are 40000 keys"), "{said}");
     // As a gateway without the limit would: the keys cannot be read any more.
-    redis.command::<()>(&["SADD", "tenure:keys", "x", "y"]);
+    store.fill(2, "x");
     gateway.store_keys(&["revoke", key.id()]);
     until("the key to be good no more", || gateway.status_for(&key) != 200);
     assert_eq!(gateway.status_for(&kept), 200);

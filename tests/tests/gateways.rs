@@ -1,11 +1,19 @@
-//! Agents of several hosts behind several gateways, which share one Redis.
+//! Agents of several hosts behind several gateways, which share one store.
 
 use serde_json::{Value, json};
 use tenure::wire::{LostReason, ReleasedCause};
 use tenure_tests::harness::{
-    Agent, Balancer, Campaigner, Gateway, Holder, RedisServer, Siege, nothing_is_left, start_agent,
-    until,
+    Agent, Balancer, Campaigner, Gateway, Holder, SharedStore, Siege, start_agent, until,
 };
+use tenure_tests::over_every_store;
+
+over_every_store!(
+    the_stream_is_at_one_gateway_and_calls_go_through_another,
+    three_agents_behind_one_address_of_two_gateways,
+    gateways_that_are_killed_lose_no_hold_and_grant_nothing_twice,
+    a_store_that_stands_still_or_is_killed_puts_holds_in_jeopardy,
+    a_grant_is_told_with_all_that_a_waiter_needs_though_nobody_answers_its_calls,
+);
 
 const KINDS: [&str; 4] = ["leader", "master", "lease", "semaphore"];
 /// How often a gateway is killed.
@@ -18,8 +26,8 @@ fn terms(kind: &str) -> Value {
     }
 }
 
-fn two_gateways(redis: &RedisServer) -> [Gateway; 2] {
-    [0, 1].map(|_| Gateway::start(&redis.url()))
+fn two_gateways(store: &impl SharedStore) -> [Gateway; 2] {
+    [0, 1].map(|_| Gateway::start(&store.url()))
 }
 
 fn nobody_holds(agents: &[Agent]) {
@@ -57,14 +65,13 @@ fn drill(agents: &[Agent]) {
     nobody_holds(agents);
 }
 
-#[test]
-fn the_stream_is_at_one_gateway_and_calls_go_through_another() {
-    let redis = RedisServer::start();
-    let gateways = two_gateways(&redis);
+fn the_stream_is_at_one_gateway_and_calls_go_through_another<S: SharedStore>() {
+    let store = S::begin();
+    let gateways = two_gateways(&store);
     let ways = [(0, 1), (1, 0)].map(|(to, by)| Balancer::apart(&gateways, to, by));
     let agents = [0, 1].map(|host| start_agent(host, &ways[host].url(), ""));
     drill(&agents);
-    nothing_is_left(&redis);
+    store.has_nothing_left();
 
     // An agent that is killed releases nothing: the gateway of the first waiter's calls sees the time run out.
     let [mut alpha, beta] = agents;
@@ -77,23 +84,21 @@ fn the_stream_is_at_one_gateway_and_calls_go_through_another() {
     assert!(next.events.granted(waiting).token > held.token);
 }
 
-#[test]
-fn three_agents_behind_one_address_of_two_gateways() {
-    let redis = RedisServer::start();
-    let gateways = two_gateways(&redis);
+fn three_agents_behind_one_address_of_two_gateways<S: SharedStore>() {
+    let store = S::begin();
+    let gateways = two_gateways(&store);
     for way in [Balancer::by_connection(&gateways), Balancer::by_request(&gateways)] {
         let agents = [0, 1, 2].map(|host| start_agent(host, &way.url(), ""));
         drill(&agents);
-        nothing_is_left(&redis);
+        store.has_nothing_left();
     }
 }
 
-#[test]
-fn gateways_that_are_killed_lose_no_hold_and_grant_nothing_twice() {
-    let redis = RedisServer::start();
-    let mut gateways = two_gateways(&redis);
+fn gateways_that_are_killed_lose_no_hold_and_grant_nothing_twice<S: SharedStore>() {
+    let store = S::begin();
+    let mut gateways = two_gateways(&store);
     let way = Balancer::by_connection(&gateways);
-    let siege = Siege::begin_at(redis, &way.url());
+    let siege = Siege::begin_at(store, &way.url());
     let holders: Vec<_> = (siege.agents.iter().zip(["one", "two"]))
         .map(|(agent, name)| Holder::of_leadership(agent, name, 60_000))
         .collect();
@@ -111,12 +116,11 @@ fn gateways_that_are_killed_lose_no_hold_and_grant_nothing_twice() {
     siege.end();
 }
 
-#[test]
-fn a_store_that_stands_still_or_is_killed_puts_holds_in_jeopardy() {
-    let redis = RedisServer::setup().durable().start();
-    let gateways = two_gateways(&redis);
+fn a_store_that_stands_still_or_is_killed_puts_holds_in_jeopardy<S: SharedStore>() {
+    let store = S::begin();
+    let gateways = two_gateways(&store);
     let way = Balancer::by_connection(&gateways);
-    let mut siege = Siege::begin_at(redis, &way.url());
+    let mut siege = Siege::begin_at(store, &way.url());
     let holder = Holder::of_leadership(&siege.agents[0], "long", 30_000);
     siege.redis.pause();
     holder.is_in_jeopardy_and_safe_again(|| {
@@ -132,15 +136,14 @@ fn a_store_that_stands_still_or_is_killed_puts_holds_in_jeopardy() {
     siege.redis.kill();
     siege.redis.start_again();
     siege.everybody_gets_another_turn();
-    assert!(!holder.has_lost(), "Redis still knew it");
+    assert!(!holder.has_lost(), "the store still knew it");
     holder.leave();
     siege.end();
 }
 
-#[test]
-fn a_grant_is_told_with_all_that_a_waiter_needs_though_nobody_answers_its_calls() {
-    let redis = RedisServer::start();
-    let mut gateways = two_gateways(&redis);
+fn a_grant_is_told_with_all_that_a_waiter_needs_though_nobody_answers_its_calls<S: SharedStore>() {
+    let store = S::begin();
+    let mut gateways = two_gateways(&store);
     let way = Balancer::apart(&gateways, 0, 1);
     let agents =
         [(0, gateways[0].url()), (1, way.url())].map(|(host, url)| start_agent(host, &url, ""));
@@ -158,5 +161,5 @@ fn a_grant_is_told_with_all_that_a_waiter_needs_though_nobody_answers_its_calls(
         next.release(waiting);
     }
     nobody_holds(&agents);
-    nothing_is_left(&redis);
+    store.has_nothing_left();
 }

@@ -2,9 +2,10 @@
 
 use std::fs;
 
+use serde_json::json;
 use tenure::wire::{Check, Diagnosis, UpstreamState, Verdict};
 use tenure_tests::harness::{
-    Agent, Authority, Campaigner, Client, Pooler, Postgres, kind_of, start_agent, until,
+    Agent, Authority, Campaigner, Client, Gateway, Pooler, Postgres, kind_of, start_agent, until,
 };
 
 #[track_caller]
@@ -62,7 +63,19 @@ fn the_doctor_and_the_guarantee_follow_the_settings_of_the_server() {
     assert!(checks.iter().all(|check| check.verdict == Verdict::Ok), "{checks:#?}");
 
     let guarantee = || agent.http().status().upstream.guarantee;
-    assert_eq!(guarantee(), "one Postgres; an asynchronous failover can lose a grant");
+    let found = "one Postgres; an asynchronous failover can lose a grant";
+    assert_eq!(guarantee(), found);
+    // Everywhere else where a store's guarantee is told.
+    assert_eq!(agent.http().register(&json!({})).agent.guarantee, found);
+    assert!(agent.log().contains(&format!("guarantee: {found}")), "{}", agent.log());
+    let gateway = Gateway::start(&postgres.url());
+    for path in ["/v1/overview", "/healthz"] {
+        until("the gateway to say it", || {
+            let answer = gateway.call(&format!("GET {path}"), "");
+            answer.is_ok_and(|(_, answer)| answer.contains(&format!(r#""guarantee":"{found}""#)))
+        });
+    }
+    drop(gateway);
     change(&postgres, "synchronous_commit = off");
     says(&agent, "postgres.durability", Verdict::Failure, "synchronous_commit is off");
     until("the guarantee to say it", || guarantee().contains("a crash of its host can lose"));

@@ -6,18 +6,13 @@
 use serde_json::json;
 use tenure::wire::{Code, LostReason};
 use tenure_tests::harness::{
-    Agent, Client, Holder, OpenTransaction, Postgres, Siege, boottime_ns, until,
+    Agent, Client, Holder, OpenTransaction, Postgres, SharedStore, Siege, eventually, start_agent,
+    until, wait_s,
 };
 
 /// Ends every connection of an agent.
 const TERMINATE: &str = "select pg_terminate_backend(pid) from pg_stat_activity \
                          where application_name like 'tenure %'";
-
-#[track_caller]
-fn wait_s(seconds: u64) {
-    let over = boottime_ns() + seconds * 1_000_000_000;
-    until("the fault to have lasted", || boottime_ns() >= over);
-}
 
 fn besieged() -> Siege<Postgres> {
     Siege::begin(Postgres::setup().start())
@@ -161,6 +156,36 @@ fn somebody_else_locks_the_row_of_one_resource() {
 }
 
 #[test]
+fn a_locked_row_costs_no_other_hold_of_its_host() {
+    const TTL_MS: u64 = 3000;
+    let postgres = Postgres::setup().start();
+    let agent = start_agent(0, &postgres.url(), "");
+    let mut http = agent.http();
+    let session = http.register(&json!({"keepalive_ms": 600_000, "holds": 255})).session;
+    let events = agent.events(session);
+    let others: Vec<_> = (0..200)
+        .map(|at| {
+            let name = format!("beside-{at}");
+            http.acquire(session, "leader", &name, &json!({"ttl_ms": TTL_MS})).hold
+        })
+        .collect();
+    let locked = Holder::of_leadership(&agent, "locked", TTL_MS);
+    let stranger = postgres.hold(
+        "select from tenure.claim where resource = (select id from tenure.resource where name = 'locked') for update",
+    );
+    wait_s(2 * TTL_MS / 1000);
+    assert_eq!(locked.events.lost(locked.held.hold).reason, LostReason::Expired);
+    for hold in others {
+        assert!(!events.has("lost", hold), "{hold}");
+    }
+    drop(stranger);
+    let again = Holder::of_leadership(&agent, "locked", TTL_MS);
+    [locked, again].into_iter().for_each(Holder::leave);
+    http.end(session);
+    postgres.has_nothing_left();
+}
+
+#[test]
 fn the_server_takes_no_changes() {
     let siege = besieged();
     let long = Holder::of_leadership(&siege.agents[0], "long", 60_000);
@@ -188,12 +213,17 @@ fn there_are_too_many_connections() {
     siege.proxies.iter().for_each(|proxy| proxy.refuse());
     let own = "select count(*) from pg_stat_activity where application_name like 'tenure %'";
     until("the agents' connections to end", || siege.redis.count(own) == 0);
-    let others: Vec<OpenTransaction> = (0..MOST).map(|_| siege.redis.hold("select 1")).collect();
+    // Processes of the server that are about to end have a place still.
+    let others: Vec<OpenTransaction> = (0..MOST)
+        .map(|_| eventually("a connection to be free", || siege.redis.try_hold("select 1")))
+        .collect();
     siege.proxies.iter().for_each(|proxy| proxy.heal());
     let why = |agent: &Agent| agent.http().status().upstream.last_error.unwrap_or_default();
     until("both to say it", || siege.agents.iter().all(|it| why(it).contains("max_connections")));
-    let reason = refused(&siege.agents[1], "role");
-    assert!(reason.contains("each agent has four connections"), "{reason}");
+    // Each connection learns it by an attempt of its own, and that of calls may be later than that of beats.
+    until("a call to be told it", || {
+        refused(&siege.agents[1], "role").contains("each agent has four connections")
+    });
     drop(others);
     until("the hold to be safe", || long.events.has("safe", long.held.hold));
     siege.everybody_gets_another_turn();

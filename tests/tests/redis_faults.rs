@@ -8,14 +8,8 @@ use std::time::Duration;
 use serde_json::json;
 use tenure::wire::{Code, LostReason};
 use tenure_tests::harness::{
-    Campaigner, Client, Direction, Fleet, Holder, RedisServer, Siege, boottime_ns, until,
+    Campaigner, Client, Direction, Fleet, Holder, RedisServer, Siege, boottime_ns, until, wait_s,
 };
-
-#[track_caller]
-fn wait_s(seconds: u64) {
-    let over = boottime_ns() + seconds * 1_000_000_000;
-    until("the fault to have lasted", || boottime_ns() >= over);
-}
 
 /// Redis is silent for a while: what has time left survives, and the rest ends in time.
 #[track_caller]

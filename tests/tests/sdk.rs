@@ -177,6 +177,28 @@ async fn a_loss_is_told_with_its_reason() {
     assert!(matches!(hold.release().await, Err(ReleaseError::Lost(_))));
 }
 
+/// With one thread nothing of the SDK runs between the end and the release.
+#[tokio::test]
+async fn a_release_that_comes_too_late_says_so() {
+    let agent = Agent::start();
+    let session = open_session(agent.socket()).await;
+    let hold = session.leader("role").acquire().await.expect("it is free");
+    agent.http().post("/v1/revoke", &json!({"kind": "leader", "name": "role"})).json(200);
+    match hold.release().await {
+        Err(ReleaseError::Lost(lost)) => assert_eq!(lost.reason, Reason::Lost(LostReason::Revoked)),
+        other => panic!("{other:?}"),
+    }
+    let hold = session.leader("role").acquire().await.expect("it is free");
+    let (token, by_another) = (hold.token(), json!({"session": session.id(), "hold": hold.id()}));
+    agent.http().post("/v1/release", &by_another).json(200);
+    match hold.release().await {
+        Err(ReleaseError::Lost(lost)) => {
+            assert_eq!((lost.reason, lost.token), (Reason::Released, token));
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wait_that_took_too_long_leaves_no_waiter() {
     let agent = Agent::start();

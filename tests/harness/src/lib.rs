@@ -4,6 +4,7 @@
 //! long something took. What a test starts ends with the test.
 
 mod authority;
+mod full;
 mod postgres;
 mod process;
 mod redis;
@@ -11,6 +12,7 @@ mod until;
 mod watched;
 
 pub use authority::Authority;
+pub use full::{empty, fill};
 pub use postgres::{OpenTransaction, POSTGRES_PORT, Pooler, Postgres, PostgresSetup};
 pub use process::{Program, apart, apart_with_foreign_proc, cpu_ns, rss_kib, rss_max_kib, runs};
 pub use redis::{

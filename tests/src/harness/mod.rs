@@ -72,7 +72,7 @@ pub use sdk::{open_session, within};
 pub use seed_backend::SeedBackend;
 pub use service_manager::{DESCRIPTORS_MAX, ServiceManager};
 pub use shared_store::SharedStore;
-pub use siege::{Holder, Siege};
+pub use siege::{Holder, Siege, wait_s};
 pub use skew::skew;
 pub use small_disk::SmallDisk;
 pub use tenure_harness::*;

@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use super::{
     Agent, Client, Events, Fence, Granted, Http, Proxy, RedisServer, SharedStore, Worker,
-    start_agent, until,
+    boottime_ns, start_agent, until,
 };
 
 /// Beats so often that a fault is noticed while a test waits.
@@ -16,6 +16,13 @@ const BEATS: &str = "[leader]\nbeat = \"300ms\"\n[lease]\nbeat = \"300ms\"\n\
                      [semaphore]\nbeat = \"300ms\"\n";
 /// How long a worker stays.
 const STAY: Duration = Duration::from_millis(20);
+
+/// Has a fault last so long.
+#[track_caller]
+pub fn wait_s(seconds: u64) {
+    let over = boottime_ns() + seconds * 1_000_000_000;
+    until("the fault to have lasted", || boottime_ns() >= over);
+}
 
 /// Two agents, each behind a network of its own, and workers of both at one leadership, one permit
 /// and one lease.

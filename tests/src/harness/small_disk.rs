@@ -1,7 +1,6 @@
 //! A file system that a test can fill.
 
 use std::fs;
-use std::io::{ErrorKind, Write};
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -22,25 +21,12 @@ impl SmallDisk {
 
     /// Fills it to the last byte.
     pub fn fill(&self) {
-        let mut file = fs::File::create(self.0.join("fill")).expect("root makes files");
-        for size in [64 * 1024, 4096, 1] {
-            let bytes = vec![0x5a; size];
-            loop {
-                match file.write(&bytes) {
-                    Ok(_) => {}
-                    Err(error) if error.kind() == ErrorKind::StorageFull => break,
-                    Err(error) => panic!("{error}"),
-                }
-            }
-        }
+        tenure_harness::fill(&self.0);
     }
 
     /// Makes room again.
     pub fn empty(&self) {
-        match fs::remove_file(self.0.join("fill")) {
-            Err(error) if error.kind() != ErrorKind::NotFound => panic!("{error}"),
-            _ => {}
-        }
+        tenure_harness::empty(&self.0);
     }
 }
 

@@ -5,10 +5,28 @@ mod script;
 mod twins;
 
 use std::collections::BTreeSet;
+use std::process::{Command, Stdio};
 
 use self::run::Run;
 use self::script::{directory, scenarios};
 use self::twins::{Loop, Threads, Twin};
+
+/// Set in a process that runs one file.
+const ALONE: &str = "TENURE_TESTS_ALONE";
+
+/// Runs a file in a process of its own: a fork copies the locks of all threads, and has none of the threads that would
+/// open them.
+fn alone<T: Twin>(file: &str) {
+    if std::env::var_os(ALONE).is_some() {
+        return all_of::<T>(file);
+    }
+    let this = std::thread::current();
+    let name = this.name().expect("a test has a name");
+    let mut again = Command::new(std::env::current_exe().expect("it has a path"));
+    again.args([name, "--exact", "--nocapture"]).env(ALONE, "");
+    let output = again.stdin(Stdio::null()).output().expect("it starts");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
 
 /// Runs every scenario of a file, whatever becomes of those before.
 fn all_of<T: Twin>(file: &str) {
@@ -25,18 +43,18 @@ fn all_of<T: Twin>(file: &str) {
 }
 
 macro_rules! files {
-    ($($file:ident),*) => {
+    ($($file:ident: $how:ident),*) => {
         $(mod $file {
-            use super::{Loop, Threads, all_of};
+            use super::{Loop, Threads, $how};
 
             #[test]
             fn with_an_event_loop() {
-                all_of::<Loop>(concat!(stringify!($file), ".json"));
+                $how::<Loop>(concat!(stringify!($file), ".json"));
             }
 
             #[test]
             fn with_threads() {
-                all_of::<Threads>(concat!(stringify!($file), ".json"));
+                $how::<Threads>(concat!(stringify!($file), ".json"));
             }
         })*
 
@@ -51,4 +69,4 @@ macro_rules! files {
     };
 }
 
-files!(acquire, fork, losses, redis, restarts);
+files!(acquire: all_of, blocked: all_of, fork: alone, losses: all_of, redis: all_of, restarts: all_of);

@@ -1,9 +1,10 @@
 //! One scenario with one twin of the SDK.
 
+mod apart;
+
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
 use std::path::Path;
-use std::process::Command;
 use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Arc, Mutex};
 use std::thread::sleep;
@@ -14,7 +15,7 @@ use serde_json::Value;
 use tenure::wire::{Attributes, Kind, Standing};
 use tenure::{Lost, ReleaseError, Resource, SessionBuilder};
 use tenure_tests::harness::{
-    Agent, DEADLINE, PageFile, RedisServer, binary, boottime_ns, eventually, until,
+    Agent, DEADLINE, PageFile, RedisServer, boottime_ns, eventually, until,
 };
 
 use crate::script::{Action, Options, Scenario, Step, Want};
@@ -158,10 +159,7 @@ impl<T: Twin> Run<T> {
                 assert!(since.all(|one| one["event"] != event.as_str()), "{heard:?}");
             }
             Step::Revoke { kind, name } => {
-                let mut tenure = Command::new(binary("tenure"));
-                tenure.args(["revoke", kind.as_str(), name]);
-                let status = tenure.env("TENURE_SOCKET", self.agent.socket()).status();
-                assert!(status.expect("it starts").success());
+                assert!(self.revoking(*kind, name).status().expect("it starts").success());
             }
             Step::Agent { action } => self.agent(*action),
             Step::Redis { action } => {
@@ -174,7 +172,7 @@ impl<T: Twin> Run<T> {
                     _ => panic!("no action for a Redis: {action:?}"),
                 }
             }
-            Step::Block { ms: time } => self.twin.block(ms(*time)),
+            Step::Block(block) => self.block(block),
             Step::Beat { session } => {
                 let session = &self.sessions[session].session;
                 let beating = tenure::Session::clone(session);
@@ -188,7 +186,7 @@ impl<T: Twin> Run<T> {
             Step::Sessions { count, kind, name, limit } => {
                 self.many_sessions(*count, *kind, name, *limit);
             }
-            Step::Fork { steps } => panic!("no twin can fork, and run {} steps then", steps.len()),
+            Step::Fork { steps } => self.fork(steps),
             Step::Pause { ms: time } => sleep(ms(*time)),
             _ => unreachable!("`step` does it: {step:?}"),
         }

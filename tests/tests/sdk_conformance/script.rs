@@ -20,6 +20,9 @@ pub(crate) struct Scenario {
     pub(crate) needs: Vec<String>,
     #[serde(default)]
     pub(crate) redis: bool,
+    /// Tests run side by side here.
+    #[serde(default, rename = "slow")]
+    _slow: bool,
     #[serde(default)]
     pub(crate) agent: BTreeMap<String, String>,
     pub(crate) steps: Vec<Step>,
@@ -168,9 +171,7 @@ pub(crate) enum Step {
     Redis {
         action: Action,
     },
-    Block {
-        ms: u64,
-    },
+    Block(Block),
     Beat {
         session: String,
     },
@@ -189,6 +190,16 @@ pub(crate) enum Step {
     Pause {
         ms: u64,
     },
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Block {
+    pub(crate) ms: u64,
+    pub(crate) kind: Option<Kind>,
+    pub(crate) name: Option<String>,
+    pub(crate) held: Option<String>,
+    pub(crate) over: Option<String>,
 }
 
 /// The scenarios of a file.

@@ -99,8 +99,8 @@ pub(crate) trait Twin: Sized {
     fn release(&self, hold: Self::Hold) -> Result<(), ReleaseError>;
     fn guard(&self, label: &str, hold: Arc<Self::Hold>) -> Guarded;
     fn close(&self, session: Self::Session) -> Result<(), CallError>;
-    /// Blocks the thread that the SDK runs in.
-    fn block(&self, time: Duration);
+    /// Blocks the thread that the SDK runs in while that work lasts.
+    fn block(&self, work: impl FnOnce() + Send + 'static);
 }
 
 fn as_json(event: Result<tenure::wire::Event, tenure::Missed>) -> Value {
@@ -165,7 +165,7 @@ async fn acquire(resource: Resource, wait: Option<Duration>) -> Result<Hold, Den
 impl Twin for Loop {
     type Session = Session;
     type Hold = Hold;
-    const ABILITIES: &'static [&'static str] = &["cancel"];
+    const ABILITIES: &'static [&'static str] = &["cancel", "fork"];
 
     fn start() -> Loop {
         let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
@@ -232,8 +232,8 @@ impl Twin for Loop {
         self.run(session.0.close())
     }
 
-    fn block(&self, time: Duration) {
-        self.run(async move { std::thread::sleep(time) });
+    fn block(&self, work: impl FnOnce() + Send + 'static) {
+        self.run(async move { work() });
     }
 }
 
@@ -259,7 +259,7 @@ fn in_thread<T: Send + 'static>(work: impl FnOnce(SyncSender<T>) + Send + 'stati
 impl Twin for Threads {
     type Session = tenure::blocking::Session;
     type Hold = tenure::blocking::Hold;
-    const ABILITIES: &'static [&'static str] = &[];
+    const ABILITIES: &'static [&'static str] = &["fork"];
 
     fn start() -> Threads {
         Threads
@@ -341,7 +341,7 @@ impl Twin for Threads {
         session.close()
     }
 
-    fn block(&self, time: Duration) {
-        std::thread::sleep(time);
+    fn block(&self, work: impl FnOnce() + Send + 'static) {
+        work();
     }
 }

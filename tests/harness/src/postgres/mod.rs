@@ -119,6 +119,11 @@ impl Postgres {
     /// Runs statements in a transaction that stays open until what is returned is dropped.
     #[track_caller]
     pub fn hold(&self, statements: &str) -> OpenTransaction {
+        self.try_hold(statements).unwrap_or_else(|| panic!("refused: {statements}"))
+    }
+
+    /// The same; `None` if the server lets nobody in or refuses a statement.
+    pub fn try_hold(&self, statements: &str) -> Option<OpenTransaction> {
         let mut psql = self.psql("postgres");
         let child = psql.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("psql runs");
         OpenTransaction::begin(child, statements)
@@ -237,16 +242,16 @@ pub struct OpenTransaction {
 }
 
 impl OpenTransaction {
-    #[track_caller]
-    fn begin(mut psql: Child, statements: &str) -> OpenTransaction {
+    fn begin(psql: Child, statements: &str) -> Option<OpenTransaction> {
         use std::io::{BufRead, BufReader, Write};
-        let stdin = psql.stdin.as_mut().expect("it is a pipe");
-        write!(stdin, "begin;\n{statements};\n\\echo is open\n").expect("psql reads");
-        stdin.flush().expect("psql reads");
-        let stdout = psql.stdout.as_mut().expect("it is a pipe");
+        let mut open = OpenTransaction { psql };
+        let stdin = open.psql.stdin.as_mut().expect("it is a pipe");
+        // Fails for one that was not let in, and has ended.
+        write!(stdin, "begin;\n{statements};\n\\echo is open\n").ok()?;
+        stdin.flush().ok()?;
+        let stdout = open.psql.stdout.as_mut().expect("it is a pipe");
         let opened = BufReader::new(stdout).lines().map_while(Result::ok);
-        assert!(opened.into_iter().any(|line| line == "is open"), "{statements}");
-        OpenTransaction { psql }
+        opened.into_iter().any(|line| line == "is open").then_some(open)
     }
 }
 

@@ -1,0 +1,164 @@
+//! Gateways that keep everything themselves: real processes, on one host.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tenure_tests::harness::{
+    Balancer, Campaigner, Client as _, Gateway, binary, eventually, free_port, start_agent, until,
+};
+
+const KINDS: [&str; 4] = ["leader", "master", "lease", "semaphore"];
+
+/// Nodes, and the folder with their configurations.
+struct Nodes {
+    gateways: Vec<Gateway>,
+    /// `HOST:PORT`, where the others find it.
+    addresses: Vec<String>,
+    configs: Vec<PathBuf>,
+    folder: TempDir,
+}
+
+impl Nodes {
+    /// Starts so many, which belong to no cluster yet.
+    fn start(count: usize) -> Nodes {
+        let (gateways, addresses, configs) = (Vec::new(), Vec::new(), Vec::new());
+        let folder = TempDir::new().unwrap();
+        let mut nodes = Nodes { gateways, addresses, configs, folder };
+        for _ in 0..count {
+            nodes.start_one();
+        }
+        nodes
+    }
+
+    fn start_one(&mut self) {
+        let address = format!("127.0.0.1:{}", free_port());
+        let config = self.folder.path().join(format!("{}.toml", self.configs.len()));
+        fs::write(&config, format!("[cluster]\nlisten = \"{address}\"\n")).unwrap();
+        let named = format!("--config={}", config.display());
+        self.gateways.push(Gateway::start_by("cluster:", &[], &[named]));
+        self.addresses.push(address);
+        self.configs.push(config);
+    }
+
+    /// Three that are one cluster.
+    fn three() -> Nodes {
+        let nodes = Nodes::start(3);
+        nodes.run(0, &["init"]);
+        // Any member takes one in.
+        nodes.run(0, &["add", &nodes.addresses[1]]);
+        nodes.run(1, &["add", &nodes.addresses[2]]);
+        nodes
+    }
+
+    fn try_run(&self, node: usize, arguments: &[&str]) -> Output {
+        let mut command = Command::new(binary("tenured-gateway"));
+        command.arg("cluster").args(arguments).arg("--config").arg(&self.configs[node]);
+        command.output().unwrap()
+    }
+
+    #[track_caller]
+    fn run(&self, node: usize, arguments: &[&str]) -> String {
+        let output = self.try_run(node, arguments);
+        assert!(output.status.success(), "{arguments:?}: {output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    fn status(&self, node: usize) -> Value {
+        serde_json::from_str(&self.run(node, &["status", "--json"])).unwrap()
+    }
+
+    /// The number of the node that leads, as another one knows.
+    fn leader(&self, asked: usize) -> usize {
+        eventually("a leader", || {
+            let status = self.status(asked);
+            let leads =
+                |member: &&Value| member["role"] == "leader" && !member["applied"].is_null();
+            let address = status["members"].as_array()?.iter().find(leads)?["address"].clone();
+            self.addresses.iter().position(|other| *other == address)
+        })
+    }
+}
+
+#[test]
+fn a_killed_leader_loses_no_hold_and_later_grants_have_greater_tokens() {
+    let mut nodes = Nodes::three();
+    let way = Balancer::by_request(&nodes.gateways);
+    let agents = [0, 1].map(|host| start_agent(host, &way.url(), ""));
+    let mut first = Campaigner::start(&agents[0], "first");
+    let mut second = Campaigner::start(&agents[1], "second");
+    let terms = |kind| if kind == "semaphore" { json!({"limit": 1}) } else { json!({}) };
+    for kind in KINDS {
+        let held = first.acquire(kind, "role", &terms(kind));
+        let waiting = second.queue(kind, "role", &terms(kind));
+        let (leader, other) = (nodes.leader(0), |leader: usize| (leader + 1) % 3);
+        nodes.gateways[leader].kill();
+        let next = nodes.leader(other(leader));
+        assert_ne!(next, leader);
+        first.release(held.hold);
+        let granted = second.events.granted(waiting);
+        assert!(granted.token > held.token, "{kind}");
+        nodes.gateways[leader].start_again();
+        until("the node to catch up", || {
+            let status = nodes.status(leader);
+            let members = status["members"].as_array().unwrap();
+            members.len() == 3 && members.iter().all(|member| member["behind"] == 0)
+        });
+        second.release(waiting);
+    }
+}
+
+#[test]
+fn a_node_that_is_gone_is_replaced_and_without_a_majority_nothing_changes() {
+    let mut nodes = Nodes::three();
+    nodes.start_one();
+    nodes.gateways[1].kill();
+    nodes.run(0, &["remove", &nodes.addresses[1]]);
+    nodes.run(0, &["add", &nodes.addresses[3]]);
+    until("all to keep up", || {
+        let status = nodes.status(2);
+        let members = status["members"].as_array().unwrap();
+        let keeps_up = |member: &Value| member["behind"] == 0 && member["role"] != "joining";
+        members.len() == 3 && members.iter().all(keeps_up)
+    });
+    nodes.gateways[0].kill();
+    nodes.gateways[2].kill();
+    until("the last one to notice", || nodes.status(3)["leader"].is_null());
+    let refused = nodes.try_run(3, &["remove", &nodes.addresses[0]]);
+    let words = String::from_utf8(refused.stderr).unwrap();
+    assert!(
+        words.contains("no node of the cluster leads: 2 of its 3 must reach each other"),
+        "{words}"
+    );
+}
+
+#[test]
+fn a_restored_backup_rests_and_then_grants_greater_tokens() {
+    let mut nodes = Nodes::start(1);
+    nodes.run(0, &["init"]);
+    let backup = nodes.folder.path().join("backup");
+    let backup = backup.to_str().unwrap();
+    let agent = start_agent(0, &nodes.gateways[0].url(), "");
+    let mut before = Campaigner::start(&agent, "before");
+    let held = before.acquire("leader", "role", &json!({}));
+    nodes.run(0, &["backup", backup]);
+    before.release(held.hold);
+    // Nobody who restores the backup knows of this one.
+    let later = before.acquire("leader", "other", &json!({}));
+    drop(before);
+    drop(agent);
+    nodes.gateways[0].kill();
+
+    nodes.start_one();
+    nodes.run(1, &["restore", backup, "--quarantine", "3s"]);
+    let agent = start_agent(1, &nodes.gateways[1].url(), "");
+    let mut after = Campaigner::start(&agent, "after");
+    let rests = after.puppet.ask(after.session, "leader", "other", &json!({"wait": "none"}));
+    assert!(rests.status != 200 && rests.text().contains("grants nothing"), "{}", rests.text());
+    let waiting = after.queue("leader", "other", &json!({}));
+    assert!(after.events.granted(waiting).token > later.token);
+    let again = nodes.try_run(1, &["restore", backup]);
+    assert!(String::from_utf8(again.stderr).unwrap().contains("there is a cluster already"));
+}
