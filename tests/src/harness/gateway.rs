@@ -11,7 +11,7 @@ use nix::sys::signal::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::{DEADLINE, Program, binary, eventually, free_port, until};
+use super::{DEADLINE, Program, Skew, binary, eventually, free_port, until};
 
 /// Lines of the gateway's log that a failed test shows.
 const LOG_TAIL_LINES: usize = 60;
@@ -23,6 +23,7 @@ pub struct Gateway {
     upstream: String,
     args: Vec<String>,
     port: u16,
+    clock: Option<Skew>,
     dir: TempDir,
 }
 
@@ -56,7 +57,7 @@ impl Gateway {
 
     #[track_caller]
     fn start_in(upstream: &str, keys: &[&Key], audits: bool, args: &[String]) -> Gateway {
-        let dir = TempDir::with_prefix("tenured-gateway-").expect("a temporary directory");
+        let dir = directory();
         if !keys.is_empty() {
             write_keys(dir.path(), keys);
         }
@@ -65,10 +66,36 @@ impl Gateway {
             true => [args, &[format!("--audit={}", trail(dir.path()).display())]].concat(),
             false => args.to_vec(),
         };
-        let process = spawn(dir.path(), upstream, &args, port);
-        let mut gateway = Gateway { process, upstream: upstream.to_owned(), args, port, dir };
+        Gateway::start_at(upstream, args, port, None, dir)
+    }
+
+    /// Starts one whose clock on the wall is so many seconds ahead, and can be set.
+    #[track_caller]
+    pub(super) fn start_with_clock(upstream: &str, args: &[String], ahead_s: f64) -> Gateway {
+        let dir = directory();
+        let clock = Some(Skew::new(dir.path(), ahead_s));
+        Gateway::start_at(upstream, args.to_vec(), free_port(), clock, dir)
+    }
+
+    #[track_caller]
+    fn start_at(
+        upstream: &str,
+        args: Vec<String>,
+        port: u16,
+        clock: Option<Skew>,
+        dir: TempDir,
+    ) -> Gateway {
+        let process = spawn(dir.path(), upstream, &args, port, clock.as_ref());
+        let mut gateway =
+            Gateway { process, upstream: upstream.to_owned(), args, port, clock, dir };
         gateway.wait_ready(1);
         gateway
+    }
+
+    /// Sets the clock that it was started with.
+    #[track_caller]
+    pub(super) fn set_clock(&self, ahead_s: f64) {
+        self.clock.as_ref().expect("it was started with one").set(ahead_s);
     }
 
     /// What an agent calls it.
@@ -207,7 +234,8 @@ impl Gateway {
     #[track_caller]
     pub fn start_again(&mut self) {
         let starts = self.starts();
-        self.process = spawn(self.dir.path(), &self.upstream, &self.args, self.port);
+        let clock = self.clock.as_ref();
+        self.process = spawn(self.dir.path(), &self.upstream, &self.args, self.port, clock);
         self.wait_ready(starts + 1);
     }
 
@@ -286,7 +314,11 @@ fn log(dir: &Path) -> PathBuf {
     dir.join("gateway.log")
 }
 
-fn spawn(dir: &Path, upstream: &str, args: &[String], port: u16) -> Program {
+fn directory() -> TempDir {
+    TempDir::with_prefix("tenured-gateway-").expect("a temporary directory")
+}
+
+fn spawn(dir: &Path, upstream: &str, args: &[String], port: u16, clock: Option<&Skew>) -> Program {
     let log = File::options().create(true).append(true).open(log(dir)).expect("it is ours");
     let mut command = Command::new(binary("tenured-gateway"));
     command
@@ -302,6 +334,9 @@ fn spawn(dir: &Path, upstream: &str, args: &[String], port: u16) -> Program {
         .stderr(log);
     if keys_file(dir).exists() {
         command.arg("--keys-file").arg(keys_file(dir));
+    }
+    if let Some(clock) = clock {
+        clock.show(&mut command);
     }
     Program::start(&mut command)
 }
