@@ -15,7 +15,7 @@ pub(crate) async fn checks(node: &Node) -> Vec<Check> {
     let view = node.view();
     let quorum = match view.leader {
         Some(leader) => {
-            Check::ok(QUORUM, format!("node {leader} leads {} nodes", view.voters.len()))
+            Check::ok(QUORUM, format!("node {leader:x} leads {} nodes", view.voters.len()))
         }
         None => Check::failure(
             QUORUM,
@@ -28,10 +28,10 @@ pub(crate) async fn checks(node: &Node) -> Vec<Check> {
     for (id, told) in node.ask_others(view.applied).await {
         let address = view.voters.get(&id).map_or("", String::as_str);
         match told {
-            None => silent.push(format!("node {id} at {address} does not answer")),
+            None => silent.push(format!("node {id:x} at {address} does not answer")),
             Some(told) if told.applied + BEHIND_MAX < view.applied => {
                 let behind = view.applied - told.applied;
-                lagging.push(format!("node {id} at {address} is {behind} entries behind"));
+                lagging.push(format!("node {id:x} at {address} is {behind} entries behind"));
             }
             Some(_) => {}
         }

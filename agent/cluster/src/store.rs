@@ -167,15 +167,7 @@ impl Upstream for Cluster {
             None => UpstreamState::Up,
             Some(_) => UpstreamState::Down,
         };
-        Health {
-            state,
-            reach: None,
-            last_error: leaderless,
-            last_error_at: None,
-            grants_nothing: None,
-            behind: None,
-            guarantee: None,
-        }
+        Health { last_error: leaderless, nodes: Some(self.node.nodes()), ..Health::of(state) }
     }
 
     fn examine(&self) -> Examination {

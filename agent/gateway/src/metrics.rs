@@ -12,12 +12,15 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 use tenure_core::model::Failure;
 use tenure_service::telemetry::Process;
+use tenure_stores::Health;
 use tenure_stores::gateway::wire::Operation;
 use tenure_wire::UpstreamState;
 
 use crate::delivery::Numbers;
+mod cluster;
 mod mailboxes;
 
+use self::cluster::Cluster;
 pub use self::mailboxes::{Call, Mailboxes, Outcome, Tally};
 
 const STORE: [(UpstreamState, &str); 4] = [
@@ -59,6 +62,7 @@ pub struct Metrics {
     pub keys: Count,
     /// The control plane.
     pub mailboxes: Mailboxes,
+    cluster: Cluster,
     /// When the certificate expires, in s since 1970; 0 without TLS.
     pub certificate_expires: Count,
     /// Log lines that nobody took in time.
@@ -104,6 +108,7 @@ impl Metrics {
         let keys = Count::default();
         registry.register("keys", "Keys that let somebody in", keys.clone());
         let mailboxes = Mailboxes::register(registry);
+        let cluster = Cluster::register(registry);
         let certificate_expires = Count::default();
         let help =
             "When the certificate of the gateway expires, in seconds since 1970; 0 without TLS";
@@ -132,6 +137,7 @@ impl Metrics {
             store_unknown: errors.get_or_create_owned(&[("outcome", "unknown")]),
             keys,
             mailboxes,
+            cluster,
             certificate_expires,
             log_lines_dropped,
             reloads: Reloads {
@@ -170,8 +176,10 @@ impl Metrics {
         }
     }
 
-    /// Sets the state that the store is in; `None` when nobody says.
-    pub fn set_store_state(&self, state: Option<UpstreamState>) {
+    /// Sets how the store does; `None` when nobody says.
+    pub fn set_store(&self, health: Option<&Health>) {
+        let state = health.map(|health| health.state);
+        self.cluster.set(health.and_then(|health| health.nodes));
         for (gauge, (of, _)) in self.store_state.iter().zip(STORE) {
             gauge.set(u64::from(Some(of) == state));
         }
@@ -199,6 +207,8 @@ fn histogram() -> Histogram {
 
 #[cfg(test)]
 mod tests {
+    use tenure_stores::Nodes;
+
     use super::*;
 
     #[test]
@@ -210,7 +220,9 @@ mod tests {
         {
             metrics.answered(endpoint, status, took);
         }
-        metrics.set_store_state(Some(UpstreamState::Down));
+        let nodes = Nodes { leads: true, voters: 3, silent: 1, behind: 7, applied: 40 };
+        let health = Health { nodes: Some(nodes), ..Health::of(UpstreamState::Down) };
+        metrics.set_store(Some(&health));
         metrics.store_answered(took, None);
         metrics.store_answered(took, Some(&Failure::Unknown("timeout".to_owned())));
         let text = metrics.encode();
@@ -221,6 +233,11 @@ mod tests {
             "tenured_gateway_requests_total{endpoint=\"other\",code=\"404\"} 1",
             "tenured_gateway_store_state{state=\"down\"} 1",
             "tenured_gateway_store_state{state=\"up\"} 0",
+            "tenured_gateway_cluster_leads 1",
+            "tenured_gateway_cluster_voters 3",
+            "tenured_gateway_cluster_silent 1",
+            "tenured_gateway_cluster_behind 7",
+            "tenured_gateway_cluster_applied 40",
             "tenured_gateway_store_errors_total{outcome=\"unknown\"} 1",
             "tenured_gateway_store_latency_seconds_count 1",
             "tenured_gateway_latency_seconds_count 4",

@@ -91,13 +91,8 @@ mod tests {
     #[test]
     fn the_status_is_one_line() {
         let health = |state, last_error: Option<&str>| Health {
-            state,
-            behind: None,
-            reach: None,
             last_error: last_error.map(str::to_owned),
-            last_error_at: None,
-            guarantee: None,
-            grants_nothing: None,
+            ..Health::of(state)
         };
         let of_yesterday = health(UpstreamState::Up, Some("of yesterday"));
         assert_eq!(status("redis", &of_yesterday), "redis up");

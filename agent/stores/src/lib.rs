@@ -17,6 +17,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use serde::Serialize;
 use tenure_core::engine;
 pub use tenure_core::model::Report;
 use tenure_core::model::{CallId, Request};
@@ -41,6 +42,39 @@ pub struct Health {
     pub guarantee: Option<&'static str>,
     /// Why nothing can be granted now, if that is for a reason of this host.
     pub grants_nothing: Option<String>,
+    /// The nodes that keep it, where this process is one of them.
+    pub nodes: Option<Nodes>,
+}
+
+impl Health {
+    /// A store in this state, of which nothing else is to be said.
+    pub fn of(state: UpstreamState) -> Health {
+        Health {
+            state,
+            behind: None,
+            reach: None,
+            last_error: None,
+            last_error_at: None,
+            guarantee: None,
+            grants_nothing: None,
+            nodes: None,
+        }
+    }
+}
+
+/// The nodes of a cluster, as one of them knows them. Who leads knows of the others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Nodes {
+    /// This node leads.
+    pub leads: bool,
+    /// Nodes that vote.
+    pub voters: usize,
+    /// Nodes that have not answered this one for a while; 0 if it does not lead.
+    pub silent: usize,
+    /// Entries that the slowest node lacks; 0 if this one does not lead.
+    pub behind: u64,
+    /// The latest entry that this node has applied.
+    pub applied: u64,
 }
 
 /// An examination of an upstream: what was found, in the order in which it is worth reading.

@@ -1,9 +1,9 @@
 //! The folder of a node: its id, and the right to write there.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use rusqlite::{Connection, ErrorCode};
 use tenure_host::directory::Directory;
@@ -22,6 +22,9 @@ const LOCK: &str = "lock";
 /// The machine on which the node ran last.
 const MACHINE: &str = "machine";
 const MACHINE_BYTES_MAX: u64 = 64;
+/// The reason for which its node must not run again.
+const CONDEMNED: &str = "condemned";
+const CONDEMNED_BYTES_MAX: u64 = 1024;
 /// Ids are numbers that every reader of JSON takes exactly.
 const ID_BITS: u32 = 53;
 
@@ -45,6 +48,7 @@ impl Folder {
         let directory = Directory::private(path, MODE).map_err(io::Error::other)?;
         let opened = lock(&directory).and_then(|lock| {
             check_machine(&directory)?;
+            check_condemned(path)?;
             Ok((identify(path)?, Arc::new(lock)))
         });
         let (id, lock) = opened.map_err(|fault| {
@@ -66,9 +70,36 @@ impl Folder {
         &self.path
     }
 
+    /// The folder, for whoever does not keep others from it.
+    pub(crate) fn place(&self) -> Place {
+        Place { path: self.path.clone(), lock: Arc::downgrade(&self.lock) }
+    }
+
     /// The right to write there, for whoever writes.
     pub(crate) fn lock(&self) -> Arc<Lock> {
         Arc::clone(&self.lock)
+    }
+}
+
+/// A folder that its node may have left.
+#[derive(Debug)]
+pub(crate) struct Place {
+    path: PathBuf,
+    lock: Weak<Lock>,
+}
+
+impl Place {
+    /// Lets the next process wait for the last writes.
+    pub(crate) fn leave(&self) {
+        if let Some(lock) = self.lock.upgrade() {
+            lock.leave();
+        }
+    }
+
+    /// Has the folder refused from now on, for this reason.
+    pub(crate) fn condemn(&self, cause: &str) -> io::Result<()> {
+        let mut file = File::create(self.path.join(CONDEMNED))?;
+        file.write_all(cause.as_bytes()).and_then(|()| file.sync_all())
     }
 }
 
@@ -125,6 +156,16 @@ fn check_machine(directory: &Directory) -> Result<(), Fault> {
     }
 }
 
+/// A node that differs from its cluster would differ again.
+fn check_condemned(path: &Path) -> Result<(), Fault> {
+    let mut cause = String::new();
+    match File::open(path.join(CONDEMNED)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        file => file?.take(CONDEMNED_BYTES_MAX).read_to_string(&mut cause)?,
+    };
+    Err(Fault::Refused(cause))
+}
+
 /// The node whose files these are; a new one where there are none. Either file has its id: a node that has lost its
 /// log would vote twice, and one that has lost its image would begin with nothing.
 fn identify(path: &Path) -> Result<u64, Fault> {
@@ -153,8 +194,9 @@ fn identify(path: &Path) -> Result<u64, Fault> {
             Ok(id)
         }
         (log, image) => {
-            let told =
-                |id: Option<u64>| id.map_or("of no node".to_owned(), |id| format!("of node {id}"));
+            let told = |id: Option<u64>| {
+                id.map_or("of no node".to_owned(), |id| format!("of node {id:x}"))
+            };
             let (log, image) = (told(log), told(image));
             Err(Fault::Damaged(format!("its log is {log}, and its image {image}")))
         }

@@ -12,5 +12,6 @@ mod tests;
 mod writer;
 
 pub use folder::Folder;
+pub(crate) use folder::Place;
 pub(crate) use images::Images;
 pub(crate) use log::Log;

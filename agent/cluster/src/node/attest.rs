@@ -90,6 +90,17 @@ impl Node {
         compare(own, &digests, others.len() + 1)
     }
 
+    /// Stops for good: a node that differs would differ again.
+    async fn condemn(&self) {
+        let cause = "this node differs from the majority of its cluster, which must never happen: it serves nobody any \
+                     more. Keep a copy of its folder and report this; take the node out, wipe the folder, and add it as a \
+                     new node";
+        if let Err(error) = self.0.place.condemn(cause) {
+            warn!(%error, "this node would serve again after a new start");
+        }
+        self.halt(cause).await;
+    }
+
     /// Compares every minute, and stops the node where it is alone.
     pub(super) async fn compare_always(self, mut timer: Timer) {
         loop {
@@ -101,9 +112,7 @@ impl Node {
                     warn!("the nodes of the cluster differ, and no majority is alike")
                 }
                 Verdict::Alone => {
-                    let cause = "this node differs from the majority of its cluster, which must never happen: it \
-                                 serves nobody any more. Take it out, wipe its folder, and add it as a new node";
-                    return self.halt(cause).await;
+                    return self.condemn().await;
                 }
             }
         }
@@ -112,7 +121,23 @@ impl Node {
 
 #[cfg(test)]
 mod tests {
+    use tempfile::TempDir;
+
+    use super::super::halt::tests::start;
     use super::*;
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_node_that_differs_serves_nobody_and_does_not_start_again() {
+        let folder = TempDir::new().unwrap();
+        let node = start(folder.path()).await.unwrap();
+        node.condemn().await;
+        assert!(node.until_halted().await.contains("differs"));
+        drop(node);
+        let refused = start(folder.path()).await.err().unwrap().to_string();
+        for words in ["differs from the majority", "wipe the folder", "add it as a new node"] {
+            assert!(refused.contains(words), "{refused}");
+        }
+    }
 
     #[test]
     fn one_that_is_unlike_the_majority_is_alone() {

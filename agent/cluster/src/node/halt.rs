@@ -52,7 +52,7 @@ impl Node {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::io;
     use std::path::Path;
     use std::sync::Arc;
@@ -76,7 +76,7 @@ mod tests {
         fn replaced(&self) {}
     }
 
-    async fn start(folder: &Path) -> io::Result<Node> {
+    pub(in crate::node) async fn start(folder: &Path) -> io::Result<Node> {
         let folder = Folder::open(folder)?;
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?.to_string();

@@ -8,12 +8,13 @@ use bytes::Bytes;
 use openraft::Instant as _;
 use openraft::async_runtime::watch::WatchReceiver as _;
 use tenure_core::engine::EngineSettings;
+use tenure_stores::Nodes;
 use uuid::Uuid;
 
 use super::{ANSWER_MAX, Attested, Node};
 use crate::machine::{Digest, Founding, Operation, Outcome, Restored};
 use crate::net::{Ask, Tell};
-use crate::raft::Member;
+use crate::raft::{Member, Types};
 
 /// A leader that has heard no majority for so long, or that this node has not heard, leads as far as anybody knows no
 /// more: openraft names it until it votes for another one.
@@ -76,7 +77,7 @@ impl Node {
             && Some(other) != self.view().cluster
         {
             return Err(io::Error::other(format!(
-                "node {id} at {address} belongs to another cluster: stop it, wipe its folder, and add it by its new id"
+                "node {id:x} at {address} belongs to another cluster: stop it, wipe its folder, and add it by its new id"
             )));
         }
         let member = Member { address };
@@ -115,6 +116,31 @@ impl Node {
         let cluster = self.0.machine.look(|machine, _| machine.cluster());
         let leader = metrics.current_leader.filter(is_in_touch).filter(|_| self.halted().is_none());
         View { cluster, leader, voters: voters.collect(), applied, digest }
+    }
+
+    /// The nodes, in numbers.
+    pub fn nodes(&self) -> Nodes {
+        let metrics = self.0.raft.metrics().borrow_watched().clone();
+        let members = metrics.membership_config.membership();
+        let leads = metrics.current_leader == Some(self.0.id) && self.halted().is_none();
+        let applied = metrics.last_applied.map_or(0, |id| id.index);
+        let (heard, kept) = match leads {
+            true => {
+                (metrics.heartbeat.unwrap_or_default(), metrics.replication.unwrap_or_default())
+            }
+            false => Default::default(),
+        };
+        let is_silent = |at: &Option<_>| {
+            at.as_ref().is_none_or(|at: &openraft::type_config::alias::SerdeInstantOf<Types>| {
+                at.elapsed() >= SILENCE_MAX
+            })
+        };
+        let others = |id: &u64| *id != self.0.id;
+        let silent = heard.iter().filter(|(id, at)| others(id) && is_silent(at)).count();
+        let slowest = kept.iter().filter(|(id, _)| others(id));
+        let slowest = slowest.map(|(_, id)| id.as_ref().map_or(0, |id| id.index)).min();
+        let behind = slowest.map_or(0, |slowest| applied.saturating_sub(slowest));
+        Nodes { leads, voters: members.voter_ids().count(), silent, behind, applied }
     }
 
     /// The reason that is given where nobody leads.

@@ -8,7 +8,7 @@ mod ways;
 
 use std::future::poll_fn;
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -16,7 +16,6 @@ use openraft::ReadPolicy;
 use openraft::async_runtime::watch::WatchReceiver as _;
 use openraft::errors::{ClientWriteError, ForwardToLeader, RaftError};
 use tenure_core::model::{Answer, Failure, Request};
-use tenure_host::lock::Lock;
 use tenure_host::timer::Timer;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -25,7 +24,7 @@ use tracing::debug;
 
 use self::ways::Ways;
 use crate::clock::ClusterTime;
-use crate::disk::{Folder, Images, Log};
+use crate::disk::{Folder, Images, Log, Place};
 use crate::keys;
 use crate::machine::{Command, Machine, Operation, Outcome};
 use crate::net::{
@@ -79,8 +78,8 @@ struct Inner {
     machine: StateMachine,
     applied: watch::Receiver<u64>,
     tasks: Mutex<Vec<JoinHandle<()>>>,
-    /// The right to its folder, which ends with the last one that writes there.
-    lock: Weak<Lock>,
+    /// Its folder, which is left with the last one that writes there.
+    place: Place,
     /// The reason for which it serves nobody any more.
     halted: watch::Sender<Option<String>>,
     fetched: Mutex<control::Fetched>,
@@ -134,7 +133,7 @@ impl Node {
             machine,
             applied,
             tasks: Mutex::default(),
-            lock: Arc::downgrade(&folder.lock()),
+            place: folder.place(),
             halted: watch::Sender::new(None),
             fetched: Mutex::default(),
         }));
@@ -186,10 +185,7 @@ impl Node {
 
     /// Stops. What it has said to be kept is on its disk.
     pub async fn stop(&self) {
-        if let Some(lock) = self.0.lock.upgrade() {
-            // The next process waits for the last writes.
-            lock.leave();
-        }
+        self.0.place.leave();
         // It may have stopped by itself.
         let _ = self.0.raft.shutdown().await;
         for task in self.0.tasks.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {

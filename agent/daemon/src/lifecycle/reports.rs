@@ -139,15 +139,7 @@ mod tests {
     use super::*;
 
     fn probe(state: UpstreamState, last_error: Option<&str>, holds: [[u64; 3]; 4]) -> Probe {
-        let health = Health {
-            state,
-            behind: None,
-            reach: None,
-            last_error: last_error.map(str::to_owned),
-            last_error_at: None,
-            guarantee: None,
-            grants_nothing: None,
-        };
+        let health = Health { last_error: last_error.map(str::to_owned), ..Health::of(state) };
         Probe { health, lateness: Default::default(), latency: None, sessions: 12, holds }
     }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use axum::Json;
 use axum::extract::State;
 use serde::Serialize;
+use tenure_stores::Nodes;
 use tenure_wire::{Code, UpstreamState};
 use tokio::time::timeout;
 
@@ -31,6 +32,9 @@ struct StoreHealth {
     last_error: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     grants_nothing: Option<String>,
+    /// Where this gateway is a node of a cluster.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    nodes: Option<Nodes>,
 }
 
 /// Tells whether requests may be sent here. A store that does not answer is no reason against it: a balancer
@@ -54,9 +58,9 @@ pub(super) async fn healthz(State(face): State<Arc<Face>>) -> Result<Json<Health
         Refused::new(Code::UpstreamUnavailable, "the store's thread does not answer")
     })?;
     let health = health.map_err(|gone| Refused::new(Code::Stopping, gone.to_string()))?;
-    let tenure_stores::Health { state, last_error, guarantee, grants_nothing, .. } = health;
+    let tenure_stores::Health { state, last_error, guarantee, grants_nothing, nodes, .. } = health;
     let kind = face.info.kind.clone();
     let guarantee = guarantee.map_or_else(|| face.info.guarantee.clone(), str::to_owned);
-    let store = StoreHealth { kind, guarantee, state, last_error, grants_nothing };
+    let store = StoreHealth { kind, guarantee, state, last_error, grants_nothing, nodes };
     Ok(Json(Healthz { version: env!("CARGO_PKG_VERSION"), store }))
 }

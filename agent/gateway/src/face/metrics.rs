@@ -27,8 +27,7 @@ pub(super) async fn metrics(
 ) -> Result<Response, Refused> {
     face.access.caller(&request)?;
     let health = timeout(WITHIN, face.store.health()).await;
-    let state = health.ok().and_then(Result::ok).map(|health| health.state);
-    face.metrics.set_store_state(state);
+    face.metrics.set_store(health.ok().and_then(Result::ok).as_ref());
     face.metrics.mailboxes.set(face.control.tally(clock::now()));
     let mut response = face.metrics.encode().into_response();
     let headers = response.headers_mut();

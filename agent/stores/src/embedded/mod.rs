@@ -312,15 +312,7 @@ impl Upstream for Embedded {
         let grants_nothing = self.grants_nothing();
         let last_error =
             grants_nothing.clone().or_else(|| self.ledger.failure().map(str::to_owned));
-        Health {
-            state,
-            behind: None,
-            reach: None,
-            last_error,
-            last_error_at: None,
-            guarantee: None,
-            grants_nothing,
-        }
+        Health { last_error, grants_nothing, ..Health::of(state) }
     }
 
     fn examine(&self) -> Examination {

@@ -310,13 +310,11 @@ impl<B: Backend> Upstream for Driver<B> {
             .or_else(|| last.map(|(_, error)| error.clone()))
             .or_else(|| self.feed.refused.get());
         let mut health = Health {
-            state,
-            behind: None,
             reach: Some(self.links.dialer.reach()),
             last_error,
             last_error_at,
             guarantee: self.links.dialer.connector().guarantee(),
-            grants_nothing: None,
+            ..Health::of(state)
         };
         if let Some(behind) = self.links.dialer.connector().behind() {
             behind.show_in(&mut health);

@@ -258,13 +258,8 @@ async fn beat(mut inbox: Inbox, notes: mpsc::UnboundedSender<Noted>, beats: Arc<
             }
             Message::Probe(reply) => {
                 let health = Health {
-                    state: UpstreamState::Down,
-                    behind: None,
-                    reach: None,
                     last_error: Some("refused".into()),
-                    last_error_at: None,
-                    guarantee: None,
-                    grants_nothing: None,
+                    ..Health::of(UpstreamState::Down)
                 };
                 let lateness = Default::default();
                 let probe =
