@@ -162,3 +162,42 @@ fn a_restored_backup_rests_and_then_grants_greater_tokens() {
     let again = nodes.try_run(1, &["restore", backup]);
     assert!(String::from_utf8(again.stderr).unwrap().contains("there is a cluster already"));
 }
+
+#[test]
+fn operators_are_told_which_node_is_away() {
+    let mut nodes = Nodes::three();
+    let leader = nodes.leader(0);
+    let lost = (leader + 1) % 3;
+    let agent = start_agent(0, &nodes.gateways[leader].url(), "");
+    let status = nodes.status(leader);
+    let members = status["members"].as_array().unwrap();
+    let gone = members.iter().find(|it| it["address"] == nodes.addresses[lost].as_str()).unwrap();
+    let id = gone["id"].as_str().unwrap();
+    nodes.gateways[lost].kill();
+    let get = |path: &str| nodes.gateways[leader].call(&format!("GET {path}"), "").unwrap().1;
+    until("the numbers to tell of it", || {
+        let numbers = get("/metrics");
+        ["leads 1", "voters 3", "silent 1"]
+            .iter()
+            .all(|number| numbers.contains(&format!("\ntenured_gateway_cluster_{number}\n")))
+    });
+    for (path, pointer) in
+        [("/healthz", "/store/nodes/silent"), ("/v1/overview", "/gateway/store/nodes/silent")]
+    {
+        let answer = get(path);
+        let body = answer.split_once("\r\n\r\n").unwrap().1;
+        let told: Value = serde_json::from_str(body).unwrap();
+        assert_eq!(told.pointer(pointer), Some(&json!(1)), "{told}");
+    }
+    let line = format!("node {id} at {} does not answer", nodes.addresses[lost]);
+    until("the log to tell of it", || nodes.gateways[leader].log().contains(&line));
+    let diagnosis = agent.http().get("/v1/doctor").expect::<Value>(200);
+    let checks = diagnosis["checks"].as_array().unwrap();
+    let nodes_check = checks.iter().find(|check| check["name"] == "cluster.nodes").unwrap();
+    let words = nodes_check.to_string();
+    for told in
+        [&format!("node {id} at {}", nodes.addresses[lost]), "does not answer", "take it out"]
+    {
+        assert!(words.contains(told), "{words}");
+    }
+}

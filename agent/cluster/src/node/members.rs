@@ -8,17 +8,22 @@ use bytes::Bytes;
 use openraft::Instant as _;
 use openraft::async_runtime::watch::WatchReceiver as _;
 use tenure_core::engine::EngineSettings;
+use tenure_host::clock;
+use tenure_host::timer::Timer;
 use tenure_stores::Nodes;
+use tracing::{info, warn};
 use uuid::Uuid;
 
 use super::{ANSWER_MAX, Attested, Node};
 use crate::machine::{Digest, Founding, Operation, Outcome, Restored};
 use crate::net::{Ask, Tell};
-use crate::raft::{Member, Types};
+use crate::raft::Member;
 
 /// A leader that has heard no majority for so long, or that this node has not heard, leads as far as anybody knows no
 /// more: openraft names it until it votes for another one.
 const SILENCE_MAX: Duration = Duration::from_secs(2);
+/// The time between two looks at who leads, and who is silent.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// A cluster as one node knows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -121,26 +126,52 @@ impl Node {
     /// The nodes, in numbers.
     pub fn nodes(&self) -> Nodes {
         let metrics = self.0.raft.metrics().borrow_watched().clone();
-        let members = metrics.membership_config.membership();
+        let voters = metrics.membership_config.membership().voter_ids().count();
         let leads = metrics.current_leader == Some(self.0.id) && self.halted().is_none();
         let applied = metrics.last_applied.map_or(0, |id| id.index);
-        let (heard, kept) = match leads {
-            true => {
-                (metrics.heartbeat.unwrap_or_default(), metrics.replication.unwrap_or_default())
-            }
-            false => Default::default(),
-        };
-        let is_silent = |at: &Option<_>| {
-            at.as_ref().is_none_or(|at: &openraft::type_config::alias::SerdeInstantOf<Types>| {
-                at.elapsed() >= SILENCE_MAX
-            })
-        };
-        let others = |id: &u64| *id != self.0.id;
-        let silent = heard.iter().filter(|(id, at)| others(id) && is_silent(at)).count();
-        let slowest = kept.iter().filter(|(id, _)| others(id));
-        let slowest = slowest.map(|(_, id)| id.as_ref().map_or(0, |id| id.index)).min();
+        let silent = self.silent().len();
+        let kept = metrics.replication.filter(|_| leads).unwrap_or_default();
+        let slowest = kept.into_values().map(|id| id.map_or(0, |id| id.index)).min();
         let behind = slowest.map_or(0, |slowest| applied.saturating_sub(slowest));
-        Nodes { leads, voters: members.voter_ids().count(), silent, behind, applied }
+        Nodes { leads, voters, silent, behind, applied }
+    }
+
+    /// Nodes that have not answered this one for a while, with their addresses; none if it does not lead.
+    fn silent(&self) -> BTreeMap<u64, String> {
+        let metrics = self.0.raft.metrics().borrow_watched().clone();
+        if metrics.current_leader != Some(self.0.id) || self.halted().is_some() {
+            return BTreeMap::new();
+        }
+        let heard = metrics.heartbeat.unwrap_or_default().into_iter();
+        let silent = heard
+            .filter(|(id, at)| *id != self.0.id && at.is_none_or(|at| at.elapsed() >= SILENCE_MAX));
+        let members = metrics.membership_config.membership();
+        let address = |id| members.get_node(&id).map_or_else(String::new, |it| it.address.clone());
+        silent.map(|(id, _)| (id, address(id))).collect()
+    }
+
+    /// Tells the log who leads, and while this node does, who goes silent and who is back.
+    pub(super) async fn tell_of_others(self, mut timer: Timer) {
+        let (mut led, mut away) = (None, BTreeMap::new());
+        loop {
+            timer.set(Some(clock::now() + LOOK_EVERY));
+            timer.fired().await;
+            let (leader, silent) = (self.view().leader, self.silent());
+            if let Some(leader) = leader.filter(|leader| led.replace(*leader) != Some(*leader)) {
+                info!("node {leader:x} leads the cluster");
+            }
+            for (id, address) in silent.iter().filter(|(id, _)| !away.contains_key(*id)) {
+                warn!("node {id:x} at {address} does not answer");
+            }
+            // Another leader tells of them.
+            let back = away
+                .iter()
+                .filter(|(id, _)| leader == Some(self.0.id) && !silent.contains_key(*id));
+            for (id, address) in back {
+                info!("node {id:x} at {address} answers again");
+            }
+            away = silent;
+        }
     }
 
     /// The reason that is given where nobody leads.

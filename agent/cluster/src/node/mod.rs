@@ -142,6 +142,7 @@ impl Node {
             tokio::spawn(node.clone().tick(Timer::new()?)),
             tokio::spawn(node.clone().compare_always(Timer::new()?)),
             tokio::spawn(node.clone().watch()),
+            tokio::spawn(node.clone().tell_of_others(Timer::new()?)),
         ];
         node.0.tasks.lock().unwrap_or_else(PoisonError::into_inner).extend(tasks);
         Ok(node)

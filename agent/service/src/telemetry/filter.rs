@@ -12,7 +12,7 @@ use super::log::LogError;
 const FILTER_MAX: usize = 1000;
 
 /// Libraries whose words below that are for their authors.
-const QUIET: &str = "openraft=warn";
+const QUIET: &str = "openraft=error";
 
 /// The filter of the log. Cheap to clone; clones are the same filter.
 #[derive(Clone)]

@@ -122,6 +122,12 @@ function state(element, kind, text, title) {
   setAttribute(element, "title", title);
 }
 
+/** What the nodes of a cluster do, as this gateway knows it. Who leads knows who is away. */
+function nodesText({ voters, leads, silent }) {
+  if (!leads) return `${voters} nodes`;
+  return `${voters} nodes, this one leads${silent > 0 ? `, ${silent} away` : ""}`;
+}
+
 function showGateway() {
   setText(byId("gateway"), location.host);
   if (!overview) return;
@@ -130,7 +136,7 @@ function showGateway() {
   const isUp = store.state === "up";
   if (isGatewayAway) state(byId("store"), "unknown", `${store.kind} not known`, null);
   else state(byId("store"), isUp ? "held" : "down", `${store.kind} ${store.state}`, store.error);
-  setText(byId("guarantee"), store.guarantee);
+  setText(byId("guarantee"), store.nodes ? `${store.guarantee} · ${nodesText(store.nodes)}` : store.guarantee);
   setText(byId("as-of"), overview.read_at > 0 ? `as of ${time(overview.read_at)}` : "");
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use axum::Json;
 use axum::extract::{Request as Call, State};
 use serde::Serialize;
+use tenure_stores::Nodes;
 use tenure_wire::{Kind, UpstreamState};
 use tokio::time::timeout;
 
@@ -46,6 +47,9 @@ struct Store {
     /// `up` or `down`.
     state: &'static str,
     error: Option<String>,
+    /// Where this gateway is a node of a cluster.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    nodes: Option<Nodes>,
 }
 
 /// How many resources of each kind the caller may see.
@@ -86,12 +90,13 @@ pub(super) async fn overview(
         Kind::Semaphore => counts.semaphore += 1,
     };
     listing.each(&caller.bounds, |name| count(name.kind)).await;
-    let StoreHealth { is_up, guarantee, error } = health(&face).await;
+    let StoreHealth { is_up, guarantee, error, nodes } = health(&face).await;
     let store = Store {
         kind: face.info.kind.clone(),
         guarantee: guarantee.unwrap_or(&face.info.guarantee).to_owned(),
         state: if is_up { "up" } else { "down" },
         error: error.or_else(|| listing.failure.clone()),
+        nodes,
     };
     Ok(Json(Overview {
         gateway: Gateway {
@@ -116,6 +121,7 @@ pub(super) struct StoreHealth {
     /// As it was found, where that depends on its settings.
     guarantee: Option<&'static str>,
     error: Option<String>,
+    nodes: Option<Nodes>,
 }
 
 pub(super) async fn health(face: &Face) -> StoreHealth {
@@ -126,7 +132,7 @@ pub(super) async fn health(face: &Face) -> StoreHealth {
             // An error that is over is no news.
             let error = health.last_error.filter(|_| !is_up);
             let (guarantee, error) = (health.guarantee, error.or(health.grants_nothing));
-            StoreHealth { is_up, guarantee, error }
+            StoreHealth { is_up, guarantee, error, nodes: health.nodes }
         }
         Ok(Err(gone)) => failed(gone.to_string()),
         Err(_) => failed("the store's thread does not answer".to_owned()),
