@@ -167,7 +167,7 @@ impl Nodes {
             let mut leaders = of_cluster().map(|status| &status["leader"]);
             let first = leaders.next();
             let is_one = first.is_some_and(|it| !it.is_null() && leaders.all(|other| other == it));
-            found = self.leader_by(0);
+            found = (0..self.nodes.len()).find_map(|node| self.leader_by(node));
             is_one && of_cluster().all(is_well) && found.is_some()
         });
         found.expect("it was just there")

@@ -7,16 +7,12 @@ use std::time::Duration;
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
-use tenure::wire::{Attributes, Kind};
-use tenure_core::model::{
-    Answer, Beat, BeatAnswer, Claim, ClaimAnswer, ClaimId, Owner, Request, Resource, SessionId,
-    StandingEntry, Subject, Terms,
-};
+use tenure::wire::Kind;
+use tenure_core::model::{Answer, BeatAnswer, ClaimAnswer, Request, StandingEntry};
 use tenure_stores::gateway::scope::Mark;
-use tenure_tests::harness::{Nodes, boottime_ns, until};
+use tenure_tests::harness::{Nodes, Outcome, Way, Wish, boottime_ns, until};
 use uuid::Uuid;
 
-use super::caller::{Told, Way};
 use super::model::{ClaimNumber, Done, History, NEVER, ResourceNumber};
 
 /// Callers at each node.
@@ -122,13 +118,10 @@ struct Caller<'a> {
 }
 
 /// A claim that is made.
-#[derive(Clone)]
 struct Hold {
     number: ClaimNumber,
     of: ResourceNumber,
-    id: Uuid,
-    resource: Resource,
-    ttl: Duration,
+    wish: Wish,
     /// When it was renewed last, as far as is known.
     renewed_at: i64,
 }
@@ -145,15 +138,15 @@ impl Caller<'_> {
     fn one_round(&mut self) {
         let Some(mark) = self.ways[self.home].mark() else { return thread::sleep(PAUSE) };
         let mut hold = self.wish(mark);
-        let (times, told) = self.timed(self.home, &hold.claim());
+        let (times, told) = self.timed(self.home, &hold.wish.claim());
         hold.renewed_at = times[0];
         match told {
-            Told::Answer(Answer::Claim(ClaimAnswer::Held { token, .. })) => {
+            Outcome::Answer(Answer::Claim(ClaimAnswer::Held { token, .. })) => {
                 self.load.granted[self.home].fetch_add(1, Ordering::Relaxed);
                 self.note(&hold, times, Done::Granted(hold.number, token));
                 self.hold(hold);
             }
-            Told::Answer(Answer::Claim(ClaimAnswer::Contended { holder, .. })) => {
+            Outcome::Answer(Answer::Claim(ClaimAnswer::Contended { holder, .. })) => {
                 let holder = holder.map(|entry| number_of(&entry));
                 self.note(&hold, times, Done::Contended(hold.number, holder));
                 if self.random.next_u64().is_multiple_of(8) {
@@ -161,26 +154,28 @@ impl Caller<'_> {
                 }
             }
             // A copy of it was granted, and has ended.
-            Told::Answer(Answer::Claim(ClaimAnswer::Gone(_))) => {
+            Outcome::Answer(Answer::Claim(ClaimAnswer::Gone(_))) => {
                 self.note(&hold, times, Done::Unsure(hold.number));
                 self.expires(&hold);
             }
-            Told::Answer(other) => panic!("{other:?} answers no claim"),
-            Told::Refused => thread::sleep(PAUSE),
-            Told::Unknown => {
+            Outcome::Answer(other) => panic!("{other:?} answers no claim"),
+            Outcome::Refused => thread::sleep(PAUSE),
+            Outcome::Unknown => {
                 // No later than its release: that leaves a mark, and a late copy of the claim is refused.
                 let back = self.release(&hold);
                 self.note(&hold, [times[0], back], Done::Unsure(hold.number));
-                self.expires(&hold);
+                if back > hold.ends_at() {
+                    self.expires(&hold);
+                }
             }
         }
     }
     /// Holds it for a while, and releases it or leaves it to its time.
     fn hold(&mut self, mut hold: Hold) {
         for _ in 0..self.random.next_u64() % 4 {
-            thread::sleep(hold.ttl.mul_f64(self.share() * 0.2));
-            let (times, told) = self.timed(self.home, &hold.beat());
-            let Told::Answer(answer) = told else { break };
+            thread::sleep(hold.wish.ttl.mul_f64(self.share() * 0.2));
+            let (times, told) = self.timed(self.home, &hold.wish.beat());
+            let Outcome::Answer(answer) = told else { break };
             let Answer::Renew(beats) = answer else { panic!("{answer:?} answers no beat") };
             match beats[0] {
                 BeatAnswer::Held { token, .. } => {
@@ -202,19 +197,19 @@ impl Caller<'_> {
 
     /// Releases it, at whichever node answers; when that was answered.
     fn release(&mut self, hold: &Hold) -> i64 {
-        let request = Request::Release { claim: ClaimId(hold.id), resource: hold.resource.clone() };
+        let request = hold.wish.release();
         let (mut called, mut is_first) = (None, true);
         for way in (0..self.ways.len()).cycle().skip(self.home).take(RELEASES_MAX) {
             let (times, told) = self.timed(way, &request);
             let since = *called.get_or_insert(times[0]);
             match told {
-                Told::Answer(Answer::Released(found)) => {
+                Outcome::Answer(Answer::Released(found)) => {
                     let found = (is_first || found).then_some(found);
                     self.note(hold, [since, times[1]], Done::Released(hold.number, found));
                     return times[1];
                 }
-                Told::Answer(other) => panic!("{other:?} answers no release"),
-                Told::Refused | Told::Unknown => {
+                Outcome::Answer(other) => panic!("{other:?} answers no release"),
+                Outcome::Refused | Outcome::Unknown => {
                     is_first = false;
                     thread::sleep(PAUSE);
                 }
@@ -226,8 +221,8 @@ impl Caller<'_> {
     }
 
     fn look(&mut self, hold: &Hold) {
-        let (times, told) = self.timed(self.home, &Request::Inspect(hold.resource.clone()));
-        if let Told::Answer(Answer::Standing(standing)) = told {
+        let (times, told) = self.timed(self.home, &Request::Inspect(hold.wish.resource.clone()));
+        if let Outcome::Answer(Answer::Standing(standing)) = told {
             let holder = standing.holders.first().map(|entry| (number_of(entry), entry.token));
             self.note(hold, times, Done::Seen(holder));
         }
@@ -243,12 +238,12 @@ impl Caller<'_> {
     }
 
     /// One call, and when it was sent and answered.
-    fn timed(&mut self, way: usize, request: &Request) -> ([i64; 2], Told) {
+    fn timed(&mut self, way: usize, request: &Request) -> ([i64; 2], Outcome) {
         // A connection is made before.
         self.ways[way].mark();
         let called = now();
         let told = self.ways[way].call(request);
-        if matches!(told, Told::Answer(_)) {
+        if matches!(told, Outcome::Answer(_)) {
             self.load.answered.fetch_add(1, Ordering::Relaxed);
         }
         ([called, now()], told)
@@ -265,11 +260,11 @@ impl Caller<'_> {
         let of = turn * RESOURCES + (self.random.next_u64() % RESOURCES as u64) as usize;
         let number = self.load.number();
         let kind = if of.is_multiple_of(2) { Kind::Lease } else { Kind::Leader };
-        let resource = Resource { tenant: "default".into(), kind, name: format!("r{of}").into() };
         let ttl = Duration::from_millis(300 + self.random.next_u64() % 700);
         let id = mark.scoped(Uuid::from_u128(u128::from(number) << NUMBER_AT));
+        let wish = Wish::new(id, kind, &format!("r{of}"), ttl);
         let of = of.try_into().expect("there are fewer");
-        Hold { number, of, id, resource, ttl, renewed_at: 0 }
+        Hold { number, of, wish, renewed_at: 0 }
     }
 }
 
@@ -277,28 +272,9 @@ impl Caller<'_> {
 const NUMBER_AT: u32 = 64;
 
 impl Hold {
-    fn claim(&self) -> Request {
-        let terms = match self.resource.kind {
-            Kind::Lease => Terms::Lease {
-                grace: Duration::ZERO,
-                attributes: Attributes::default(),
-                take_over: None,
-            },
-            _ => Terms::Leader,
-        };
-        let owner = Owner { session: SessionId(self.id), host: "here".into(), name: "load".into() };
-        let (id, resource) = (ClaimId(self.id), self.resource.clone());
-        Request::Claim(Claim { id, resource, owner, ttl: self.ttl, terms, enqueue: false })
-    }
-
-    fn beat(&self) -> Request {
-        let (claim, resource) = (ClaimId(self.id), self.resource.clone());
-        Request::Renew(vec![Beat { subject: Subject::Claim { claim, resource }, ttl: self.ttl }])
-    }
-
     /// The earliest end of its time.
     fn ends_at(&self) -> i64 {
-        self.renewed_at + i64::try_from(self.ttl.as_nanos()).expect("it is short")
+        self.renewed_at + i64::try_from(self.wish.ttl.as_nanos()).expect("it is short")
     }
 }
 

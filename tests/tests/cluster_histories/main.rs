@@ -1,8 +1,9 @@
 //! Clusters of real gateways, each in a network of its own, under faults; what their callers were told is checked for
 //! linearizability by a checker of somebody else's.
 
-mod caller;
 mod faults;
+mod growth;
+mod kills;
 mod load;
 mod model;
 mod planted;

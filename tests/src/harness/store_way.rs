@@ -5,18 +5,23 @@ use std::net::{Ipv4Addr, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure_core::model::{Answer, Request};
+use tenure::wire::{Attributes, Kind};
+use tenure_core::model::{
+    Answer, Beat, Claim, ClaimId, Owner, Request, Resource, SessionId, Subject, Terms,
+};
 use tenure_stores::gateway::scope::Mark;
 use tenure_stores::gateway::wire::{self, Hello, Operation, PROTOCOL, Welcome};
-use tenure_tests::harness::Hosts;
+use uuid::Uuid;
+
+use super::Hosts;
 
 /// A gateway that has not answered by then is given up; a node gives up earlier.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
 /// Most bytes of a head.
 const HEADERS_MAX: usize = 32;
 
-/// What came of a call.
-pub(crate) enum Told {
+/// The outcome of a call.
+pub enum Outcome {
     Answer(Answer),
     /// It took no effect.
     Refused,
@@ -25,7 +30,7 @@ pub(crate) enum Told {
 }
 
 /// A gateway, as a program beside it calls it.
-pub(crate) struct Way {
+pub struct Way {
     hosts: Arc<Hosts>,
     host: usize,
     port: u16,
@@ -33,33 +38,33 @@ pub(crate) struct Way {
 }
 
 impl Way {
-    pub(crate) fn new(hosts: &Arc<Hosts>, host: usize, port: u16) -> Way {
+    pub fn new(hosts: &Arc<Hosts>, host: usize, port: u16) -> Way {
         Way { hosts: Arc::clone(hosts), host, port, open: None }
     }
 
     /// The end of all ids of this caller; `None` if the gateway does not answer.
-    pub(crate) fn mark(&mut self) -> Option<Mark> {
+    pub fn mark(&mut self) -> Option<Mark> {
         if self.open.is_none() {
             self.open = self.connect().ok();
         }
         self.open.as_ref().map(|(_, mark)| *mark)
     }
 
-    pub(crate) fn call(&mut self, request: &Request) -> Told {
+    pub fn call(&mut self, request: &Request) -> Outcome {
         if self.mark().is_none() {
-            return Told::Refused;
+            return Outcome::Refused;
         }
-        let Some((mut stream, mark)) = self.open.take() else { return Told::Refused };
+        let Some((mut stream, mark)) = self.open.take() else { return Outcome::Refused };
         let operation = Operation::of(request);
         let body = wire::request_body(request.clone()).expect("it is JSON");
         let Ok((status, body)) = exchange(&mut stream, operation.path(), &body) else {
-            return Told::Unknown;
+            return Outcome::Unknown;
         };
         self.open = Some((stream, mark));
         match status {
-            200 => Told::Answer(operation.read_answer(&body).expect("it is an answer")),
-            400..500 => Told::Refused,
-            _ => Told::Unknown,
+            200 => Outcome::Answer(operation.read_answer(&body).expect("it is an answer")),
+            400..500 => Outcome::Refused,
+            _ => Outcome::Unknown,
         }
     }
 
@@ -114,4 +119,43 @@ fn answer(read: &[u8]) -> io::Result<Option<(u16, Vec<u8>)>> {
     let length: usize = length.and_then(|it| it.parse().ok()).ok_or(io::ErrorKind::InvalidData)?;
     let body = read.get(start..start + length);
     Ok(body.and_then(|body| Some((head.code?, body.to_vec()))))
+}
+
+/// A claim that somebody makes, alone or among others.
+#[derive(Clone)]
+pub struct Wish {
+    pub id: Uuid,
+    pub resource: Resource,
+    pub ttl: Duration,
+}
+
+impl Wish {
+    /// One of a resource of the default tenant.
+    pub fn new(id: Uuid, kind: Kind, name: &str, ttl: Duration) -> Wish {
+        Wish { id, resource: Resource { tenant: "default".into(), kind, name: name.into() }, ttl }
+    }
+
+    /// Asks for it, and does not wait.
+    pub fn claim(&self) -> Request {
+        let terms = match self.resource.kind {
+            Kind::Lease => Terms::Lease {
+                grace: Duration::ZERO,
+                attributes: Attributes::default(),
+                take_over: None,
+            },
+            _ => Terms::Leader,
+        };
+        let owner = Owner { session: SessionId(self.id), host: "here".into(), name: "test".into() };
+        let (id, resource) = (ClaimId(self.id), self.resource.clone());
+        Request::Claim(Claim { id, resource, owner, ttl: self.ttl, terms, enqueue: false })
+    }
+
+    pub fn beat(&self) -> Request {
+        let (claim, resource) = (ClaimId(self.id), self.resource.clone());
+        Request::Renew(vec![Beat { subject: Subject::Claim { claim, resource }, ttl: self.ttl }])
+    }
+
+    pub fn release(&self) -> Request {
+        Request::Release { claim: ClaimId(self.id), resource: self.resource.clone() }
+    }
 }
