@@ -201,3 +201,33 @@ fn operators_are_told_which_node_is_away() {
         assert!(words.contains(told), "{words}");
     }
 }
+
+#[test]
+fn nodes_join_by_themselves_and_a_place_is_given_to_one_node_at_a_time() {
+    let nodes = Nodes::start(1);
+    let first = &nodes.addresses[0];
+    let start = |address: &str| {
+        let flags =
+            [format!("--cluster-listen={address}"), format!("--cluster-join={address},{first}")];
+        Gateway::start_by("cluster:", &[], &flags)
+    };
+    let addresses = [0, 1].map(|_| format!("127.0.0.1:{}", free_port()));
+    let mut joining = addresses.each_ref().map(|address| start(address));
+    let why = format!("the node at {first} belongs to no cluster");
+    until("it to say why", || joining[0].log().contains(&why));
+    nodes.run(0, &["init"]);
+    let votes = |count: usize| {
+        let status = nodes.status(0);
+        let members = status["members"].as_array().unwrap();
+        members.len() == count && members.iter().all(|member| member["behind"] == 0)
+    };
+    until("all to vote", || votes(3));
+    // A new folder at the same place is another node.
+    joining[1].kill();
+    let again = start(&addresses[1]);
+    until("it to say what is in the way", || {
+        again.log().contains("votes still: take it out first")
+    });
+    nodes.run(0, &["remove", &addresses[1]]);
+    until("it to vote", || votes(3));
+}

@@ -154,33 +154,13 @@ fn a_node_has_one_agent_with_directories_of_its_own() {
 #[test]
 fn gateways_are_several_and_take_their_configuration() {
     let documents = manifest("gateway/gateway.yaml");
-    let text = of_kind(&documents, "ConfigMap")["data"]["gateway.toml"].as_str().expect("a text");
-    let dir = TempDir::new().expect("a temporary directory can be made");
-    let authority = Authority::new();
-    authority.issue("tls", "DNS:tenured-gateway.tenure-gateway.svc");
-    let mut text = text.to_owned();
-    for (mounted, made) in [("tls.crt", "tls.pem"), ("tls.key", "tls.key")] {
-        let mounted = format!("/etc/tenured-gateway-tls/{mounted}");
-        assert!(text.contains(&mounted), "where {mounted} is mounted");
-        text = text.replace(&mounted, &authority.path(made).display().to_string());
-    }
-    for (mounted, contents) in [
-        ("/etc/tenured-gateway-secret/password", "a password"),
-        ("/etc/tenured-gateway-keys/keys.toml", ""),
-    ] {
-        assert!(text.contains(mounted), "where {mounted} is mounted");
-        let path = dir.path().join(mounted.rsplit('/').next().expect("a name"));
-        fs::write(&path, contents).expect("the directory is ours");
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o440)).expect("it is ours");
-        text = text.replace(mounted, &path.display().to_string());
-    }
-    let file = dir.path().join("gateway.toml");
-    fs::write(&file, &text).expect("the directory is ours");
-    let mut check = Command::new(binary("tenured-gateway"));
-    let checked = check.args(["check-config", "--config"]).arg(file).output();
-    let checked = checked.expect("the gateway can be started");
-    assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
-
+    let keys = "/etc/tenured-gateway-keys/keys.toml";
+    let text = check_gateways_configuration(
+        &documents,
+        &[("/etc/tenured-gateway-secret/password", "a password"), (keys, "")],
+        &[("tls", "DNS:tenured-gateway.tenure-gateway.svc")],
+        &[],
+    );
     let deployment = &of_kind(&documents, "Deployment")["spec"];
     let replicas = deployment["replicas"].as_u64();
     assert!(replicas >= Some(2));
@@ -201,6 +181,80 @@ fn gateways_are_several_and_take_their_configuration() {
     check_service_and_stop(&documents, deployment, gateway);
     let port = &named(&gateway["ports"], "https")["containerPort"];
     assert!(text.contains(&format!("listen = \"[::]:{port}\"")), "it listens there");
+}
+
+/// The configuration in a manifest, which the gateway takes with these files, certificates and variables.
+#[track_caller]
+fn check_gateways_configuration(
+    documents: &[Value],
+    files: &[(&str, &str)],
+    certificates: &[(&str, &str)],
+    variables: &[(&str, &str)],
+) -> String {
+    let text = of_kind(documents, "ConfigMap")["data"]["gateway.toml"].as_str().expect("a text");
+    let dir = TempDir::new().expect("a temporary directory can be made");
+    let authority = Authority::new();
+    let mut put = text.to_owned();
+    let mut replace = |mounted: &str, path: &Path| {
+        assert!(put.contains(mounted), "where {mounted} is mounted");
+        put = put.replace(mounted, &path.display().to_string());
+    };
+    for (name, alternative) in certificates {
+        authority.issue(name, alternative);
+        for (mounted, made) in [("tls.crt", "pem"), ("tls.key", "key")] {
+            let mounted = format!("/etc/tenured-gateway-{name}/{mounted}");
+            replace(&mounted, &authority.path(&format!("{name}.{made}")));
+        }
+    }
+    if certificates.len() > 1 {
+        replace("/etc/tenured-gateway-nodes/ca.crt", &authority.path("ca.pem"));
+    }
+    for (mounted, contents) in files {
+        let path = dir.path().join(mounted.rsplit('/').next().expect("a name"));
+        fs::write(&path, contents).expect("the directory is ours");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o440)).expect("it is ours");
+        replace(mounted, &path);
+    }
+    let file = dir.path().join("gateway.toml");
+    fs::write(&file, &put).expect("the directory is ours");
+    let mut check = Command::new(binary("tenured-gateway"));
+    check.args(["check-config", "--config"]).arg(file).envs(variables.iter().copied());
+    let checked = check.output().expect("the gateway can be started");
+    assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
+    text.to_owned()
+}
+
+#[test]
+fn nodes_of_a_cluster_find_each_other_and_keep_their_folders() {
+    let documents = manifest("cluster/cluster.yaml");
+    let domain = "tenured-gateway-nodes.tenure-gateway.svc.cluster.local";
+    let set = &of_kind(&documents, "StatefulSet")["spec"];
+    let mut pod = set["template"]["spec"].clone();
+    let claimed = &set["volumeClaimTemplates"][0]["metadata"]["name"];
+    pod["volumes"].as_array_mut().unwrap().push(json!({"name": claimed}));
+    let gateway = own_container(&pod, "containers", "tenured-gateway");
+    let address =
+        named(&gateway["env"], "TENURED_GATEWAY_CLUSTER_ADDRESS")["value"].as_str().unwrap();
+    assert_eq!(address, format!("$(POD).{domain}:8741"));
+    let of_first = address.replace("$(POD)", "tenured-gateway-0");
+    let text = check_gateways_configuration(
+        &documents,
+        &[("/etc/tenured-gateway-keys/keys.toml", "")],
+        &[("tls", "DNS:tenured-gateway.tenure-gateway.svc"), ("nodes", &format!("DNS:*.{domain}"))],
+        &[("TENURED_GATEWAY_CLUSTER_ADDRESS", &of_first)],
+    );
+    for node in 0..set["replicas"].as_u64().unwrap() {
+        assert!(text.contains(&format!("tenured-gateway-{node}.{domain}:8741")), "{node}");
+    }
+    // They have names before they serve, and start without waiting for each other.
+    let names = documents.iter().find(|it| it["metadata"]["name"] == set["serviceName"]).unwrap();
+    assert_eq!(names["spec"]["publishNotReadyAddresses"], true);
+    assert_eq!(names["spec"]["clusterIP"], "None");
+    assert_eq!(set["podManagementPolicy"], "Parallel");
+    // A node's folder outlives its pod, and a drained machine takes one node at most.
+    let kept = named(&gateway["volumeMounts"], "state");
+    assert_eq!(kept["mountPath"], "/var/lib/tenured-gateway");
+    assert_eq!(of_kind(&documents, "PodDisruptionBudget")["spec"]["maxUnavailable"], 1);
 }
 
 /// Agents find a gateway that serves, also while they are replaced one by one.

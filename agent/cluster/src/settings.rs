@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tenure_host::clock;
+use tenure_host::timer::Timer;
 use tenure_stores::keyring::Keyring;
 use tenure_stores::settings::secret::Credentials;
 use tenure_stores::settings::{
@@ -24,6 +25,7 @@ use crate::store::{Cluster, Feed, GUARANTEE, feed};
 
 const LISTEN: &str = "cluster.listen";
 const ADDRESS: &str = "cluster.address";
+const JOIN: &str = "cluster.join";
 const FOLDER: &str = "cluster.folder";
 const INSECURE: &str = "cluster.insecure";
 /// The threads of a node. Consensus has little to compute.
@@ -35,6 +37,7 @@ struct Section {
     listen: SocketAddr,
     /// The other nodes find it there; where it listens, if it is not given.
     address: Option<String>,
+    join: Vec<String>,
     folder: Option<PathBuf>,
     tls: tls::Files,
     insecure: bool,
@@ -43,7 +46,14 @@ struct Section {
 impl Default for Section {
     fn default() -> Section {
         let listen = SocketAddr::from(([127, 0, 0, 1], 8741));
-        Section { listen, address: None, folder: None, tls: tls::Files::default(), insecure: false }
+        Section {
+            listen,
+            address: None,
+            join: Vec::new(),
+            folder: None,
+            tls: tls::Files::default(),
+            insecure: false,
+        }
     }
 }
 
@@ -52,7 +62,7 @@ pub fn settings() -> Box<dyn Settings> {
     Box::<Section>::default()
 }
 
-static KEYS: [Key<Section>; 4] = [
+static KEYS: [Key<Section>; 5] = [
     Key::<Section> {
         name: LISTEN,
         shape: Shape::Text,
@@ -83,6 +93,22 @@ static KEYS: [Key<Section>; 4] = [
     }
     .about("Where the other nodes find this one. Default: cluster.listen.")
     .example("\"node-1.example:8741\""),
+    Key::<Section> {
+        name: JOIN,
+        shape: Shape::Text,
+        reloads: false,
+        set: |section, text| {
+            section.join = text.split(',').map(|one| address(one.trim())).collect::<Result<_, _>>()?;
+            Ok(())
+        },
+        get: |section| (!section.join.is_empty()).then(|| section.join.join(",").into()),
+        doc: Doc::NONE,
+    }
+    .about(
+        "Nodes of the cluster, HOST:PORT with commas between: a node that belongs to none asks them to add it, until one \
+         does. It never begins a cluster by itself.",
+    )
+    .example("\"node-1.example:8741,node-2.example:8741\""),
     optional_path_key!(Section, "cluster.folder", folder, value::path)
         .about(
             "What this node keeps; a disk of its own is best. A folder that was wiped is another node. Default: cluster in \
@@ -232,7 +258,7 @@ impl Section {
         let Some(folder) = self.folder.clone() else {
             return Err(Broken::new(FOLDER, "must be given"));
         };
-        Ok(NodeSettings { listen: *listen, address, folder, tls })
+        Ok(NodeSettings { listen: *listen, address, join: self.join.clone(), folder, tls })
     }
 }
 
@@ -241,6 +267,7 @@ impl Section {
 struct NodeSettings {
     listen: SocketAddr,
     address: String,
+    join: Vec<String>,
     folder: PathBuf,
     tls: Option<Arc<Tls>>,
 }
@@ -273,7 +300,7 @@ impl NodeSettings {
     }
 
     async fn start_here(self, listens: Arc<Feed>) -> io::Result<Node> {
-        let NodeSettings { listen, address, folder, tls } = self;
+        let NodeSettings { listen, address, join, folder, tls } = self;
         let taken = |error| {
             let rule = "must be an address of this host with a port that is free";
             io::Error::other(format!("{LISTEN} = \"{listen}\": {rule}: {error}"))
@@ -281,7 +308,11 @@ impl NodeSettings {
         let listener = TcpListener::bind(listen).await.map_err(taken)?;
         let clock = Arc::new(clock::now);
         let folder = Folder::open(&folder)?;
-        Node::start(Setup { folder, listener, address, tls, clock, listens }).await
+        let node = Node::start(Setup { folder, listener, address, tls, clock, listens }).await?;
+        if !join.is_empty() {
+            tokio::spawn(node.clone().join(join, Timer::new()?));
+        }
+        Ok(node)
     }
 }
 

@@ -104,6 +104,12 @@ impl Node {
         if view.voters.get(&id) == Some(&address) {
             return Err(format!("node {id:x} at {address} votes already"));
         }
+        if let Some((old, _)) = view.voters.iter().find(|(_, other)| **other == address) {
+            return Err(format!(
+                "node {old:x}, which is gone, was at {address} and votes still: take it out first, with \
+                 `tenured-gateway cluster remove {old:x}`"
+            ));
+        }
         self.add(id, address).await.map_err(|error| error.to_string())?;
         Ok(id)
     }

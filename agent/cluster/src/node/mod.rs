@@ -3,6 +3,7 @@
 mod attest;
 mod control;
 mod halt;
+mod join;
 mod members;
 mod ways;
 

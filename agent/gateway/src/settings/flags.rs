@@ -77,6 +77,13 @@ pub struct Flags {
     /// Be a node of a cluster of gateways, which keeps everything itself: the same as --upstream cluster:
     #[arg(long, global = true, conflicts_with_all = ["upstream", "standalone"])]
     pub cluster: bool,
+    /// Where this node of a cluster listens to the others [env: TENURED_GATEWAY_CLUSTER_LISTEN].
+    #[arg(long, value_name = "ADDRESS", global = true)]
+    pub cluster_listen: Option<String>,
+    /// Nodes of a cluster, HOST:PORT with commas between, which this one asks to add it
+    /// [env: TENURED_GATEWAY_CLUSTER_JOIN].
+    #[arg(long, value_name = "ADDRESSES", global = true)]
+    pub cluster_join: Option<String>,
     /// A file with the store's password [env: TENURED_GATEWAY_UPSTREAM_SECRET_FILE].
     #[arg(long, value_name = "FILE", global = true)]
     pub upstream_secret_file: Option<String>,
@@ -129,6 +136,8 @@ impl Flags {
         [
             ("--standalone", "upstream", standalone),
             ("--cluster", "upstream", cluster),
+            ("--cluster-listen", "cluster.listen", self.cluster_listen.as_deref()),
+            ("--cluster-join", "cluster.join", self.cluster_join.as_deref()),
             ("--mode", "mode", self.mode.as_deref()),
             ("--listen", "listen", self.listen.as_deref()),
             ("--upstream", "upstream", self.upstream.as_deref()),
