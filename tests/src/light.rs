@@ -207,7 +207,7 @@ impl Drop for LightAgents {
 
 fn access(gateway: &Process, key: &Key) -> GatewayAccess {
     GatewayAccess {
-        endpoint: Endpoint::Tcp("127.0.0.1".to_owned(), gateway.port()),
+        endpoints: vec![Endpoint::Tcp("127.0.0.1".to_owned(), gateway.port())],
         tls: None,
         key: Some(Secret::new(key.text.as_str())),
         key_file: None,

@@ -6,8 +6,9 @@ use std::process::{Command, Output};
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use tenure::wire::UpstreamState;
 use tenure_tests::harness::{
-    Balancer, Campaigner, Client as _, Gateway, binary, eventually, free_port, start_agent, until,
+    Campaigner, Client as _, Gateway, binary, eventually, free_port, start_agent, until,
 };
 
 const KINDS: [&str; 4] = ["leader", "master", "lease", "semaphore"];
@@ -85,8 +86,7 @@ impl Nodes {
 #[test]
 fn a_killed_leader_loses_no_hold_and_later_grants_have_greater_tokens() {
     let mut nodes = Nodes::three();
-    let way = Balancer::by_request(&nodes.gateways);
-    let agents = [0, 1].map(|host| start_agent(host, &way.url(), ""));
+    let agents = [0, 1].map(|host| start_agent(host, &Gateway::urls(&nodes.gateways), ""));
     let mut first = Campaigner::start(&agents[0], "first");
     let mut second = Campaigner::start(&agents[1], "second");
     let terms = |kind| if kind == "semaphore" { json!({"limit": 1}) } else { json!({}) };
@@ -108,6 +108,29 @@ fn a_killed_leader_loses_no_hold_and_later_grants_have_greater_tokens() {
         });
         second.release(waiting);
     }
+}
+
+#[test]
+fn a_hung_leader_loses_no_hold_and_its_agents_move() {
+    let mut nodes = Nodes::three();
+    let agent = start_agent(0, &Gateway::urls(&nodes.gateways), "");
+    let mut program = Campaigner::start(&agent, "program");
+    let held = program.acquire("leader", "role", &json!({"ttl_ms": 6000}));
+    // The gateway of the agent, and then the leader: each goes on later.
+    let used = Gateway::used_by(&nodes.gateways, &agent);
+    for hung in [used, nodes.leader((used + 1) % 3)] {
+        nodes.gateways[hung].pause();
+        let next = nodes.leader((hung + 1) % 3);
+        assert_ne!(next, hung);
+        until("the agent to use one that answers", || {
+            Gateway::used_by(&nodes.gateways, &agent) != hung
+                && agent.http().status().upstream.state == UpstreamState::Up
+        });
+        assert!(!program.events.has("lost", held.hold), "{}", agent.log());
+        nodes.gateways[hung].resume();
+    }
+    program.release(held.hold);
+    assert!(program.acquire("leader", "role", &json!({})).token > held.token);
 }
 
 #[test]

@@ -162,12 +162,18 @@ impl Drop for Cluster {
 
 impl Upstream for Cluster {
     fn health(&self) -> Health {
-        let leaderless = self.node.view().leader.is_none().then(|| self.node.leaderless());
+        let view = self.node.view();
+        let leaderless = view.leader.is_none().then(|| self.node.leaderless());
         let state = match leaderless {
             None => UpstreamState::Up,
             Some(_) => UpstreamState::Down,
         };
-        Health { last_error: leaderless, nodes: Some(self.node.nodes()), ..Health::of(state) }
+        Health {
+            last_error: leaderless,
+            store_id: view.cluster.map(|cluster| cluster.to_string().into()),
+            nodes: Some(self.node.nodes()),
+            ..Health::of(state)
+        }
     }
 
     fn examine(&self) -> Examination {

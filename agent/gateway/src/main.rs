@@ -186,9 +186,7 @@ fn run(mut reload: Reload, access: Access, trail: Trail, handed: Handed) -> anyh
             catch_up: &|_| {},
         })?)
     })?;
-    let upstream = settings.stores.upstream();
-    let info =
-        StoreInfo { kind: upstream.kind().to_owned(), guarantee: upstream.guarantee().to_owned() };
+    let info = StoreInfo::of(settings.stores.upstream());
     let metrics = Arc::clone(&reload.metrics);
     let (listen, deadline) = (settings.listen, settings.stop_deadline);
     let (limits, tls) = (settings.limits, reload.tls.clone());

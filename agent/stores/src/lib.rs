@@ -14,6 +14,7 @@ pub mod remote;
 pub mod settings;
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -22,7 +23,7 @@ use tenure_core::engine;
 pub use tenure_core::model::Report;
 use tenure_core::model::{CallId, Request};
 use tenure_core::time::Boottime;
-use tenure_wire::{Check, UpstreamState};
+use tenure_wire::{Check, GatewayStatus, UpstreamState};
 
 use self::relay::Relay;
 pub use self::remote::{Outage, Reach};
@@ -44,6 +45,10 @@ pub struct Health {
     pub grants_nothing: Option<String>,
     /// The nodes that keep it, where this process is one of them.
     pub nodes: Option<Nodes>,
+    /// The id of a store that several gateways can share, once it is known.
+    pub store_id: Option<Arc<str>>,
+    /// The gateways that are named, if there are several.
+    pub gateways: Vec<GatewayStatus>,
 }
 
 impl Health {
@@ -58,6 +63,8 @@ impl Health {
             guarantee: None,
             grants_nothing: None,
             nodes: None,
+            store_id: None,
+            gateways: Vec::new(),
         }
     }
 }

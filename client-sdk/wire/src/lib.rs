@@ -41,6 +41,6 @@ pub use session::{Beat, Checkpoint, Checkpointed, HoldView, Role};
 pub use shown::steers_terminal;
 pub use standing::{Holder, List, Revoke, Revoked, Route, Routes, Standing, Waiter};
 pub use status::{
-    AgentStatus, LatencyStatus, LatenessStatus, Outage, QuarantineEnded, SessionStatus, Status,
-    UpstreamState, UpstreamStatus,
+    AgentStatus, GatewayStatus, LatencyStatus, LatenessStatus, Outage, QuarantineEnded,
+    SessionStatus, Status, UpstreamState, UpstreamStatus,
 };

@@ -91,6 +91,22 @@ pub struct Outage {
     pub ended_ms: u64,
 }
 
+/// One of several gateways.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct GatewayStatus {
+    /// Its host and port.
+    pub address: String,
+    /// True of the one that the agent uses.
+    pub in_use: bool,
+    /// Why it could not be used when the agent looked last; absent of one that can be, or that nobody has looked at.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub away: Option<String>,
+    /// How long it has been away, ms.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub away_ms: Option<u64>,
+}
+
 /// The upstream.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -105,6 +121,9 @@ pub struct UpstreamStatus {
     /// Its address, without any secret; absent when it is in the agent itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
+    /// The gateways, where several are named.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gateways: Vec<GatewayStatus>,
     /// Its guarantee.
     pub guarantee: String,
     /// How long it has been reached, or else has not been, ms; absent when it is in the agent itself.

@@ -205,7 +205,7 @@ fn serve(listener: &TcpListener, way: &Way) -> Runtime {
         access: Access::anybody(),
         keys: None,
         metrics,
-        info: StoreInfo { kind: "corpus".to_owned(), guarantee: String::new() },
+        info: StoreInfo { kind: "corpus".to_owned(), guarantee: String::new(), id: None },
         trail: Trail::default(),
         drain: CancellationToken::new(),
         streams: Streams::default(),
@@ -259,7 +259,7 @@ impl<B: Behind> Installation for Site<B> {
         let running = self.running.as_ref().expect("a run has begun");
         let address = running.listener.local_addr().expect("it is bound");
         Box::new(Gateway::open(GatewayAccess {
-            endpoint: Endpoint::Tcp(address.ip().to_string(), address.port()),
+            endpoints: vec![Endpoint::Tcp(address.ip().to_string(), address.port())],
             tls: None,
             key: None,
             key_file: None,

@@ -66,7 +66,9 @@ pub fn nothing_is_left(redis: &RedisServer) {
     until("nothing to be left in Redis", || {
         let mut left = redis.dump();
         left.retain(|key, entry| {
-            let own = ["tenure:fence", "tenure:routes"].iter().any(|it| key.ends_with(it))
+            let own = ["tenure:fence", "tenure:routes", "tenure:store"]
+                .iter()
+                .any(|it| key.ends_with(it))
                 || key.starts_with("tenure:caretaker:")
                 || is_agent(key, entry);
             let goes_within = |most| entry.expires_in_ms.is_some_and(|ms| ms <= most);

@@ -11,7 +11,7 @@ use nix::sys::signal::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::{DEADLINE, Program, Skew, binary, eventually, free_port, until};
+use super::{Agent, Client, DEADLINE, Program, Skew, binary, eventually, free_port, until};
 
 /// Lines of the gateway's log that a failed test shows.
 const LOG_TAIL_LINES: usize = 60;
@@ -102,6 +102,21 @@ impl Gateway {
     pub fn url(&self) -> String {
         let is_secure = self.args.iter().any(|arg| arg.starts_with("--tls-cert-file"));
         format!("http{}://127.0.0.1:{}", if is_secure { "s" } else { "" }, self.port)
+    }
+
+    /// What an agent calls several of them.
+    pub fn urls<'a>(gateways: impl IntoIterator<Item = &'a Gateway>) -> String {
+        let named = gateways.into_iter().map(|gateway| format!("127.0.0.1:{}", gateway.port));
+        format!("http://{}", named.collect::<Vec<_>>().join(","))
+    }
+
+    /// Which of several gateways an agent uses.
+    pub fn used_by(gateways: &[Gateway], agent: &Agent) -> usize {
+        let told = agent.http().status().upstream.gateways;
+        assert_eq!(told.len(), gateways.len(), "{told:?}");
+        let used = told.into_iter().find(|told| told.in_use).expect("one is in use");
+        let is_it = |it: &Gateway| used.address == format!("127.0.0.1:{}", it.port);
+        gateways.iter().position(is_it).expect("it was named")
     }
 
     /// Lets in these keys, and no others, from now on.

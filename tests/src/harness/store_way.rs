@@ -74,7 +74,8 @@ impl Way {
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(ANSWER_MAX))?;
         stream.set_write_timeout(Some(ANSWER_MAX))?;
-        let hello = Hello { protocol: PROTOCOL, version: "test".to_owned(), host: None };
+        let hello =
+            Hello { protocol: PROTOCOL, version: "test".to_owned(), host: None, only_looks: false };
         let (status, body) = exchange(&mut stream, wire::HELLO, &serde_json::to_vec(&hello)?)?;
         if status != 200 {
             return Err(io::Error::other("it lets nobody in"));

@@ -81,6 +81,7 @@ pub(super) async fn status(
             state: probe.health.state,
             behind: probe.health.behind,
             address: about.address.clone(),
+            gateways: probe.health.gateways,
             guarantee: match probe.health.guarantee {
                 Some(found) => found.to_owned(),
                 None => about.agent.guarantee.clone(),

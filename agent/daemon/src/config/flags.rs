@@ -74,8 +74,8 @@ pub struct Flags {
     /// Socket for programs: a path, or a unix: URI [env: TENURED_SOCKET, TENURE_SOCKET].
     #[arg(long, value_name = "PATH", global = true)]
     pub socket: Option<String>,
-    /// Store of all holds: embedded:, or a Redis such as redis://127.0.0.1:6379/0
-    /// [env: TENURED_UPSTREAM].
+    /// Store of all holds: embedded:, a Redis such as redis://127.0.0.1:6379/0, or gateways such as
+    /// https://a.example,b.example [env: TENURED_UPSTREAM].
     #[arg(long, value_name = "URL", global = true)]
     pub upstream: Option<String>,
     /// A file with the upstream's password [env: TENURED_UPSTREAM_SECRET_FILE].

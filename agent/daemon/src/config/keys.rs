@@ -135,6 +135,8 @@ static KEYS: [settings::Key<Config>; 41] = [
                                                moves; rediss+sentinel:// over TLS. For Sentinels
                                                with a password of their own add
                                                ?sentinel_user=USER&sentinel_password=PASSWORD
+  https://HOST[:PORT][,HOST[:PORT]…]           a gateway, or several that share one store: one is
+                                               used, and another when that fails
 A character such as @ : / ? # or % in a user or password is written %40 %3A %2F %3F %23 %25. A \
              Cluster is not supported.",
             example: None,

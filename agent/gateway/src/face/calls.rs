@@ -10,7 +10,7 @@ use axum::response::Response;
 use serde::Serialize;
 use tenure_core::model::{self, Terms};
 use tenure_stores::gateway::wire::{
-    BEATS_MAX, Hello, Operation, PROTOCOL, REQUEST_BYTES_MAX, Welcome, answer_body,
+    BEATS_MAX, Hello, Operation, PROTOCOL, REQUEST_BYTES_MAX, StoreInfo, Welcome, answer_body,
 };
 use tenure_wire::Code;
 use tokio::time::timeout;
@@ -20,6 +20,7 @@ use super::people::Sender;
 use super::presence;
 use super::refused::Refused;
 use crate::access::Caller;
+use crate::store::Seen;
 use crate::trail::By;
 
 /// How long a body may take to arrive.
@@ -40,11 +41,15 @@ pub(super) async fn hello(
     if hello.protocol == 0 {
         return Err(Refused::new(Code::Invalid, "protocol: must be 1 at least"));
     }
-    face.people.agents.hello(sender, hello);
+    if !hello.only_looks {
+        face.people.agents.hello(sender, hello);
+    }
+    let Seen { id, state } = face.store.seen().await;
     json(&Welcome {
         protocol: PROTOCOL,
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        store: face.info.clone(),
+        store: StoreInfo { id, ..face.info.clone() },
+        state,
         mark: caller.principal.mark,
     })
 }

@@ -1,12 +1,15 @@
 //! The store, on a thread of its own, and everybody's way to it.
 
 mod addressees;
+mod known;
 mod news;
 mod once;
 mod run;
 mod streams;
 #[cfg(test)]
 pub(crate) mod tests;
+
+pub use self::known::Seen;
 
 use std::io;
 use std::sync::Arc;
@@ -19,6 +22,8 @@ use tenure_stores::settings::Opened;
 use tenure_stores::{Examination, Health};
 use tokio::sync::{broadcast, mpsc, oneshot};
 
+use self::known::Known;
+
 /// Requests that wait for the thread; more are refused.
 const WAITING_MAX: usize = 4096;
 
@@ -29,6 +34,7 @@ pub type Clock = Arc<dyn Fn() -> Boottime + Send + Sync>;
 #[derive(Debug, Clone)]
 pub struct Store {
     messages: mpsc::Sender<Message>,
+    known: Arc<Known>,
 }
 
 /// The store's thread.
@@ -154,7 +160,9 @@ where
         let _ = ended_in.send(());
     })?;
     match is_open.recv() {
-        Ok(outcome) => outcome.map(|()| (Store { messages }, Thread { ended })),
+        Ok(outcome) => {
+            outcome.map(|()| (Store { messages, known: Arc::default() }, Thread { ended }))
+        }
         Err(_) => Err(io::Error::other("the store's thread ended while it started").into()),
     }
 }

@@ -6,9 +6,11 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tenure_core::time::Boottime;
 use tenure_wire::UpstreamState;
+use tokio::sync::Notify;
 
 use crate::Health;
 use crate::remote::{Behind, Reach};
+use crate::settings::Settings;
 
 /// Most characters of an error that are told and kept.
 const ERROR_CHARS_MAX: usize = 1000;
@@ -18,6 +20,18 @@ const ERROR_CHARS_MAX: usize = 1000;
 pub struct StoreInfo {
     pub kind: String,
     pub guarantee: String,
+    /// The same at every gateway that shares it; `None` of one that cannot be shared, is not known yet, or from a gateway
+    /// of before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<Arc<str>>,
+}
+
+impl StoreInfo {
+    /// A store as the settings have it.
+    pub fn of(settings: &dyn Settings) -> StoreInfo {
+        let (kind, guarantee) = (settings.kind().to_owned(), settings.guarantee().to_owned());
+        StoreInfo { kind, guarantee, id: None }
+    }
 }
 
 /// The store behind a gateway is away, or is back.
@@ -42,6 +56,10 @@ impl StoreState {
         StoreState { is_down, since_ms, error: error.map(short) }
     }
 
+    pub(super) fn is_up(&self) -> bool {
+        !self.is_down
+    }
+
     /// True if there is nothing to tell to somebody who was told the other.
     pub fn says_the_same(&self, other: &StoreState) -> bool {
         (self.is_down, &self.error) == (other.is_down, &other.error)
@@ -54,14 +72,17 @@ fn short(error: &str) -> String {
 
 /// A gateway's word to this agent, as long as the stream lasts on which it came.
 #[derive(Debug, Default)]
-pub(super) struct BehindGateway(Mutex<Option<Behind>>);
+pub(super) struct BehindGateway {
+    told: Mutex<Option<Behind>>,
+    went_down: Notify,
+}
 
 /// Forgets what was told when it is dropped.
 pub(super) struct UntilEnd(Arc<BehindGateway>);
 
 impl Drop for UntilEnd {
     fn drop(&mut self) {
-        *self.0.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *self.0.told.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 }
 
@@ -75,15 +96,27 @@ impl BehindGateway {
     pub(super) fn told(&self, now: Boottime, kind: &str, state: &StoreState) {
         let StoreState { is_down, since_ms, error } = state;
         let since = now.before(Duration::from_millis(*since_ms));
-        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         let before = told.as_ref().map(|told| told.reach);
         let mut reach = before.unwrap_or_else(|| Reach::lost(since));
         reach.change(since, !is_down);
         *told = Some(Behind { kind: short(kind), reach, error: error.as_deref().map(short) });
+        if *is_down {
+            self.went_down.notify_one();
+        }
+    }
+
+    pub(super) fn is_down(&self) -> bool {
+        self.get().is_some_and(|behind| !behind.reach.is_reached)
+    }
+
+    /// Waits until it is told to be away. For one that waits.
+    pub(super) async fn went_down(&self) {
+        self.went_down.notified().await;
     }
 
     pub(super) fn get(&self) -> Option<Behind> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.told.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 

@@ -10,8 +10,8 @@ use tenure_host::clock;
 use tenure_host::marks::{Stage, mark};
 use tokio::time::timeout;
 
-use super::address::refused;
 use super::behind::BehindGateway;
+use super::door::refused;
 use super::http::{Answered, CallError, Turn};
 use super::scope::{Mark, Scope};
 use super::wire::{CHANGES, NEWS_BYTES_MAX, News};

@@ -5,7 +5,10 @@
 
 mod address;
 pub mod behind;
+mod choice;
+mod door;
 mod feed;
+mod gateways;
 mod history;
 mod http;
 mod join;
@@ -70,28 +73,24 @@ impl Gateway {
         let gateway = Gateway { dialer: Arc::clone(&dialer) };
         Driver::open(&dialer, gateway, NoChores, timeout)
     }
-}
 
-impl Backend for Gateway {
-    type Connector = Address;
-    type Chores = NoChores;
-
-    async fn perform(
+    /// Asks the gateway that the connection leads to.
+    async fn attempt(
         &self,
         line: &mut Line,
         request: &Request,
         floor: u64,
-    ) -> Result<Answer, Failure> {
+    ) -> Result<Answer, Missed> {
         let nothing = Failure::Unavailable;
         let connection = line.connection().clone();
         let Some(http) = &connection.http else {
-            return Err(nothing("there is no connection for this".to_owned()));
+            return Err(nothing("there is no connection for this".to_owned()).into());
         };
         let mark = match connection.face {
             Face::Agents(mark) => mark,
             Face::SessionPlane => {
                 let plane = self.dialer.connector().plane();
-                return plane.perform(http, line, request, floor).await;
+                return Ok(plane.perform(http, line, request, floor).await?);
             }
         };
         if connection.forgets.load(Ordering::Relaxed)
@@ -103,12 +102,13 @@ impl Backend for Gateway {
         let scoped = scope.outward(clock::now(), mark, request.clone());
         let operation = Operation::of(request);
         let body = wire::request_body(scoped).map_err(|error| nothing(error.to_string()))?;
-        let turn = http.turn().await.map_err(|error| nothing(error.to_string()))?;
+        let turn = http.turn().await.map_err(|error| Missed::Lost(nothing(error.to_string())))?;
         line.sending();
         let answered = turn.post(operation.path(), body).await;
         let answered = answered.map_err(|error| match error {
-            CallError::NotSent(_) => nothing(error.to_string()),
-            _ => Failure::Unknown(error.to_string()),
+            CallError::NotSent(_) => Missed::Lost(nothing(error.to_string())),
+            CallError::TooLong => Missed::Said(Failure::Unknown(error.to_string())),
+            _ => Missed::Lost(Failure::Unknown(error.to_string())),
         })?;
         if answered.status == StatusCode::UNAUTHORIZED {
             // The key may have been changed, and is read again: the next connection says whether it is good.
@@ -123,6 +123,63 @@ impl Backend for Gateway {
         let mut answer = understand(operation, request, &answered)?;
         scope.inward(mark, &mut answer);
         Ok(answer)
+    }
+}
+
+/// Why a gateway gave no answer.
+enum Missed {
+    /// The connection is lost: the next one may lead to another gateway.
+    Lost(Failure),
+    Said(Failure),
+}
+
+impl Missed {
+    fn failure(self) -> Failure {
+        let (Missed::Lost(failure) | Missed::Said(failure)) = self;
+        failure
+    }
+}
+
+impl From<Failure> for Missed {
+    fn from(failure: Failure) -> Missed {
+        Missed::Said(failure)
+    }
+}
+
+/// True of what takes effect once, however often it is asked.
+fn can_be_repeated(request: &Request) -> bool {
+    !matches!(request, Request::Revoke { .. } | Request::Record(_))
+}
+
+impl Backend for Gateway {
+    type Connector = Address;
+    type Chores = NoChores;
+
+    async fn perform(
+        &self,
+        line: &mut Line,
+        request: &Request,
+        floor: u64,
+    ) -> Result<Answer, Failure> {
+        let mut uncertain = None;
+        for _ in 0..self.dialer.connector().others_count() {
+            let failure = match self.attempt(line, request, floor).await {
+                Err(Missed::Lost(failure)) => failure,
+                Ok(answer) => return Ok(answer),
+                Err(Missed::Said(failure)) => return Err(uncertain.unwrap_or(failure)),
+            };
+            if matches!(failure, Failure::Unknown(_)) {
+                if !can_be_repeated(request) {
+                    return Err(failure);
+                }
+                uncertain.get_or_insert_with(|| failure.clone());
+            }
+            if line.go_on().await.is_err() {
+                return Err(uncertain.unwrap_or(failure));
+            }
+        }
+        let answered = self.attempt(line, request, floor).await;
+        answered.map_err(|missed| uncertain.unwrap_or(missed.failure()))
     }
 
     /// A session plane tells of no changes: they are looked for.

@@ -24,6 +24,9 @@ const CALL_MIN: Duration = Duration::from_millis(50);
 /// Longest time between two questions about a contended resource.
 const POLL: Duration = Duration::from_secs(1);
 
+/// Most gateways that are named: a cluster has seven nodes at most.
+const GATEWAYS_MAX: usize = 9;
+
 const UPSTREAM: &str = "upstream";
 const SECRET_FILE: &str = "upstream_secret_file";
 
@@ -31,23 +34,24 @@ const SECRET_FILE: &str = "upstream_secret_file";
 #[derive(Debug, Clone)]
 struct Section {
     /// `None` until a URL is given.
-    url: Option<Url>,
+    urls: Option<Urls>,
     connect_timeout: Duration,
     timeout: Duration,
     tls: tls::Files,
 }
 
+/// One gateway, or several with one store.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Url {
+struct Urls {
     is_secure: bool,
-    host: String,
-    port: u16,
+    /// Hosts and ports.
+    places: Vec<(String, u16)>,
 }
 
 /// The settings of a gateway, before anything is configured.
 pub fn settings() -> Box<dyn Settings> {
     let (connect_timeout, timeout) = (TIMEOUT, TIMEOUT);
-    Box::new(Section { url: None, connect_timeout, timeout, tls: tls::Files::default() })
+    Box::new(Section { urls: None, connect_timeout, timeout, tls: tls::Files::default() })
 }
 
 static KEYS: [Key<Section>; 2] = [
@@ -74,7 +78,7 @@ impl Settings for Section {
     }
 
     fn example(&self) -> &'static str {
-        "a gateway such as \"https://gateway.example\""
+        "a gateway such as \"https://gateway.example\", or several with one store, as \"https://a.example,b.example\""
     }
 
     fn set_url(&mut self, scheme: &str, rest: &str) -> Option<Result<(), Refusal>> {
@@ -83,7 +87,7 @@ impl Settings for Section {
             "http" => false,
             _ => return None,
         };
-        Some(Url::parse(is_secure, rest).map(|url| self.url = Some(url)))
+        Some(Urls::parse(is_secure, rest).map(|urls| self.urls = Some(urls)))
     }
 
     fn url(&self) -> String {
@@ -91,9 +95,10 @@ impl Settings for Section {
     }
 
     fn address(&self) -> Option<String> {
-        let url = self.url.as_ref()?;
-        let scheme = if url.is_secure { "https" } else { "http" };
-        Some(format!("{scheme}://{}", url.endpoint()))
+        let urls = self.urls.as_ref()?;
+        let scheme = if urls.is_secure { "https" } else { "http" };
+        let places: Vec<_> = urls.endpoints().iter().map(Endpoint::to_string).collect();
+        Some(format!("{scheme}://{}", places.join(",")))
     }
 
     fn keys(&self) -> Vec<SectionKey> {
@@ -127,19 +132,19 @@ impl Settings for Section {
         secret_file: Option<&Path>,
         credentials: &Credentials,
     ) -> Result<Arc<dyn Opener>, Broken> {
-        let Some(url) = &self.url else { return Err(Broken::new(UPSTREAM, "must be given")) };
+        let Some(urls) = &self.urls else { return Err(Broken::new(UPSTREAM, "must be given")) };
         let key = secret_file.map(|path| secret::read(path, credentials));
         let key = key.transpose().map_err(|rule| Broken::new(SECRET_FILE, rule))?;
         let key_file = secret_file.map(|path| (path.to_owned(), credentials.clone()));
-        let tls = match url.is_secure {
+        let tls = match urls.is_secure {
             true => Some(self.tls.read("gateway")?),
             false => self.tls.check_unused("gateway", "https://").map(|()| None)?,
         };
         let Section { connect_timeout, timeout, .. } = *self;
-        let endpoint = url.endpoint();
+        let endpoints = urls.endpoints();
         let own_key = None;
         Ok(Arc::new(GatewayAccess {
-            endpoint,
+            endpoints,
             tls,
             key,
             key_file,
@@ -154,48 +159,71 @@ impl Settings for Section {
     }
 }
 
-impl Url {
+impl Urls {
     /// Reads what comes after the scheme.
-    fn parse(is_secure: bool, rest: &str) -> Result<Url, Refusal> {
-        let wrong =
-            || "must name a host and no more, as https://HOST or https://HOST:PORT".to_owned();
-        let place = rest.strip_prefix("//").ok_or_else(wrong)?;
-        let place = place.strip_suffix('/').unwrap_or(place);
-        if place.contains('@') {
+    fn parse(is_secure: bool, rest: &str) -> Result<Urls, Refusal> {
+        let named = rest.strip_prefix("//").ok_or_else(wrong)?;
+        let named = named.strip_suffix('/').unwrap_or(named);
+        if named.contains('@') {
             return Err(
                 "must have no user and no password; the key is in upstream_secret_file".to_owned()
             );
         }
-        let (host, port) = match place.strip_prefix('[') {
-            Some(rest) => {
-                let (host, port) = rest.split_once(']').ok_or_else(wrong)?;
-                (host, port.strip_prefix(':').or(port.is_empty().then_some("")))
+        let mut places = Vec::new();
+        for place in named.split(',') {
+            let place = place_of(is_secure, place)?;
+            if places.contains(&place) {
+                let (host, port) = place;
+                return Err(format!(
+                    "must name each gateway once, and has {host} port {port} twice"
+                ));
             }
-            None => match place.split_once(':') {
-                Some((host, port)) => (host, Some(port).filter(|port| !port.is_empty())),
-                None => (place, Some("")),
-            },
-        };
-        let port = match port.ok_or_else(wrong)? {
-            "" if is_secure => 443,
-            "" => 80,
-            port => port.parse().ok().filter(|port| *port > 0).ok_or_else(wrong)?,
-        };
-        let is_name = |c: char| c.is_ascii_alphanumeric() || "-._:".contains(c);
-        if host.is_empty() || host.len() > 253 || !host.chars().all(is_name) {
-            return Err(wrong());
+            places.push(place);
         }
-        if !is_secure && !is_loopback(host) {
-            let rule = "must be https: without TLS anybody on the way could read the key; http is for a \
-                        gateway on this host";
-            return Err(rule.to_owned());
+        if places.len() > GATEWAYS_MAX {
+            return Err(format!("may name {GATEWAYS_MAX} gateways at most, not {}", places.len()));
         }
-        Ok(Url { is_secure, host: host.to_owned(), port })
+        Ok(Urls { is_secure, places })
     }
 
-    fn endpoint(&self) -> Endpoint {
-        Endpoint::Tcp(self.host.clone(), self.port)
+    fn endpoints(&self) -> Vec<Endpoint> {
+        self.places.iter().map(|(host, port)| Endpoint::Tcp(host.clone(), *port)).collect()
     }
+}
+
+fn wrong() -> Refusal {
+    "must name a host and no more, as https://HOST or https://HOST:PORT, or several with commas between them: \
+     https://HOST:PORT,HOST:PORT"
+        .to_owned()
+}
+
+/// The host and the port of one gateway.
+fn place_of(is_secure: bool, place: &str) -> Result<(String, u16), Refusal> {
+    let (host, port) = match place.strip_prefix('[') {
+        Some(rest) => {
+            let (host, port) = rest.split_once(']').ok_or_else(wrong)?;
+            (host, port.strip_prefix(':').or(port.is_empty().then_some("")))
+        }
+        None => match place.split_once(':') {
+            Some((host, port)) => (host, Some(port).filter(|port| !port.is_empty())),
+            None => (place, Some("")),
+        },
+    };
+    let port = match port.ok_or_else(wrong)? {
+        "" if is_secure => 443,
+        "" => 80,
+        port => port.parse().ok().filter(|port| *port > 0).ok_or_else(wrong)?,
+    };
+    let is_name = |c: char| c.is_ascii_alphanumeric() || "-._:".contains(c);
+    if host.is_empty() || host.len() > 253 || !host.chars().all(is_name) {
+        return Err(wrong());
+    }
+    if !is_secure && !is_loopback(host) {
+        let rule = "must be https: without TLS anybody on the way could read the key; http is for a \
+                    gateway on this host";
+        return Err(rule.to_owned());
+    }
+    Ok((host.to_owned(), port))
 }
 
 fn is_loopback(host: &str) -> bool {
@@ -232,6 +260,8 @@ mod tests {
             ("http://127.0.0.1:8080", "http://127.0.0.1:8080"),
             ("http://[::1]", "http://[::1]:80"),
             ("http://localhost:1", "http://localhost:1"),
+            ("https://a,b:1,[::1]", "https://a:443,b:1,[::1]:443"),
+            ("http://localhost:1,127.0.0.1:1", "http://localhost:1,127.0.0.1:1"),
         ] {
             assert_eq!(parse(url).as_deref(), Ok(shown));
         }
@@ -248,6 +278,9 @@ mod tests {
             "https://[::1]x",
             "https://a b",
             "https://a:1:2",
+            "https://a,",
+            "https://,a",
+            "https://a,https://b",
         ] {
             assert!(parse(wrong).unwrap_err().starts_with("must name a host"), "{wrong}");
         }

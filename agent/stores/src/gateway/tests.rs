@@ -21,7 +21,7 @@ use super::address::Address;
 use super::http::{Answered, CallError, Http};
 use super::scope::Mark;
 use super::wire::{
-    COMMENT, News, Operation, PROTOCOL, StoreInfo, Welcome, answer_body, request_body,
+    COMMENT, News, Operation, PROTOCOL, StoreInfo, StoreState, Welcome, answer_body, request_body,
 };
 use super::{GatewayAccess, understand};
 use crate::remote::{Connector, Dialed, Endpoint, Peer, Purpose, hints};
@@ -263,7 +263,7 @@ async fn nobody_asks_anything_behind_the_stream() {
     let endpoint = Endpoint::Tcp("127.0.0.1".to_owned(), listener.local_addr().unwrap().port());
     let (connect_timeout, timeout) = (Duration::from_secs(20), Duration::from_secs(20));
     let access = GatewayAccess {
-        endpoint,
+        endpoints: vec![endpoint],
         tls: None,
         key: None,
         key_file: None,
@@ -274,9 +274,10 @@ async fn nobody_asks_anything_behind_the_stream() {
     let gateway = async {
         let (mut stream, _) = listener.accept().await.unwrap();
         read_upto(&mut stream, b"}").await;
-        let store = StoreInfo { kind: "toy".to_owned(), guarantee: String::new() };
+        let store = StoreInfo { kind: "toy".to_owned(), guarantee: String::new(), id: None };
         let (version, mark) = ("1".to_owned(), Mark::of("p"));
-        let welcome = Welcome { protocol: PROTOCOL, version, store, mark };
+        let welcome =
+            Welcome { protocol: PROTOCOL, version, store, state: StoreState::default(), mark };
         let body = serde_json::to_string(&welcome).unwrap();
         let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", body.len());
         stream.write_all((head + &body).as_bytes()).await.unwrap();

@@ -27,7 +27,7 @@ pub const PROTOCOL: u32 = 1;
 pub const HELLO: &str = "/v1/upstream/hello";
 /// `POST` of a [`Join`] with a join key. Answered by `{}`, also once more to the same.
 pub const JOIN: &str = "/v1/upstream/join";
-/// `GET`: events, each with one [`News`].
+/// `GET`: events of [`News`].
 pub const CHANGES: &str = "/v1/upstream/changes";
 /// `POST` without a body: answered by a `tenure_wire::Diagnosis` of the store.
 pub const EXAMINE: &str = "/v1/upstream/examine";
@@ -52,6 +52,9 @@ pub struct Hello {
     /// The agent's host, for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
+    /// It does not use this gateway.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub only_looks: bool,
 }
 
 /// The key of its own that an agent wants for a join key.
@@ -70,6 +73,8 @@ pub struct Welcome {
     /// The gateway's version, for people.
     pub version: String,
     pub store: StoreInfo,
+    #[serde(default, skip_serializing_if = "StoreState::is_up")]
+    pub state: StoreState,
     /// The ids of all sessions and claims of this caller end with it.
     pub mark: Mark,
 }
@@ -86,9 +91,8 @@ pub enum Operation {
     Inspect,
     Members,
     Routes,
-    /// Gateways before this one do not know it: an agent needs it for nothing that it does by itself.
+    /// Gateways before this one know neither this nor the next two: an agent needs it for nothing that it does by itself.
     Resources,
-    /// Nor these.
     Record,
     History,
     Revoke,
@@ -435,7 +439,7 @@ impl News {
 /// The field of an event that has its contents.
 const DATA: &[u8] = b"data: ";
 
-/// A line without news, as a sign of life.
+/// A sign of life.
 pub const COMMENT: &[u8] = b": \n\n";
 
 impl fmt::Display for Operation {

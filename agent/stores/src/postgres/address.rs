@@ -41,13 +41,16 @@ pub struct Address {
     access: PostgresAccess,
     /// By the latest look at the server.
     durability: Mutex<Option<Durability>>,
+    /// Once it is known.
+    id: Mutex<Option<Arc<str>>>,
     /// What concerns principals is passed on to them.
     serves_principals: Arc<AtomicBool>,
 }
 
 impl Address {
     pub fn new(access: PostgresAccess) -> Address {
-        Address { access, durability: Mutex::default(), serves_principals: Arc::default() }
+        let (durability, id) = (Mutex::default(), Mutex::default());
+        Address { access, durability, id, serves_principals: Arc::default() }
     }
 
     /// See [`Backend::serve_principals`](crate::remote::Backend::serve_principals).
@@ -154,6 +157,7 @@ impl Address {
         let connection = Connection::new(client, marker, clock).await.map_err(refused)?;
         connection.see_clock().await.map_err(refused)?;
         self.see_durability(&connection).await.map_err(refused)?;
+        self.see_id(&connection).await;
         Ok((connection, Server { place: peer.place.clone(), version }))
     }
 
@@ -165,6 +169,17 @@ impl Address {
             info!("guarantee: {}", found.guarantee());
         }
         Ok(())
+    }
+
+    /// Looks which database this is. It stays the same over failovers.
+    async fn see_id(&self, connection: &Connection) {
+        let question = "select system_identifier || '/' || (select oid from pg_database where datname = current_database()) \
+                        from pg_control_system()";
+        // A server that does not say it can be behind a single gateway.
+        if let Ok(row) = connection.client.query_one(question, &[]).await {
+            let id: String = row.get(0);
+            *self.id.lock().unwrap_or_else(PoisonError::into_inner) = Some(id.into());
+        }
     }
 
     /// What an agent needs of a connection for as long as that lasts. Each statement of the schema finds its rows by
@@ -347,6 +362,10 @@ impl Connector for Address {
     fn guarantee(&self) -> Option<&'static str> {
         let found = *self.durability.lock().unwrap_or_else(PoisonError::into_inner);
         found.map(Durability::guarantee)
+    }
+
+    fn store_id(&self) -> Option<Arc<str>> {
+        self.id.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     async fn connect(

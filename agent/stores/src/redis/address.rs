@@ -1,12 +1,12 @@
 //! Connections to a Redis: the place of the server now, and signing in.
 
 use std::pin::pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use redis::PushInfo;
-use tenure_wire::Check;
+use redis::{PushInfo, RedisError, Value, pipe};
+use tenure_wire::{Check, DEFAULT_TENANT};
 
 use super::connect_error::{self, REDIS};
 use super::connection::Connection;
@@ -25,12 +25,48 @@ pub struct Address {
     layout: Arc<Layout>,
     /// The Sentinel that is asked first: the last one that knew.
     informant: AtomicUsize,
+    /// Several gateways may share it, so that it has an id.
+    is_behind_gateway: AtomicBool,
+    /// Once it is known.
+    id: Mutex<Option<Arc<str>>>,
 }
 
 impl Address {
     /// The address as it was configured.
     pub fn new(access: RedisAccess, layout: Layout) -> Address {
-        Address { access, layout: Arc::new(layout), informant: AtomicUsize::new(0) }
+        Address {
+            access,
+            layout: Arc::new(layout),
+            informant: AtomicUsize::new(0),
+            is_behind_gateway: AtomicBool::new(false),
+            id: Mutex::default(),
+        }
+    }
+
+    /// From now on whoever asks can be told the id of this store.
+    pub(super) fn serve_principals(&self) {
+        self.is_behind_gateway.store(true, Ordering::Relaxed);
+    }
+
+    /// Reads the id of the store, and gives it one if it has none.
+    async fn see_id(&self, connection: &mut Connection) {
+        let key = self.layout.tenure(DEFAULT_TENANT, "store");
+        let Ok([high, low]) = getrandom::u64().and_then(|it| Ok([it, getrandom::u64()?])) else {
+            return;
+        };
+        let answered: Result<(Value, String), RedisError> = pipe()
+            .cmd("SET")
+            .arg(&key)
+            .arg(format!("{high:016x}{low:016x}"))
+            .arg("NX")
+            .cmd("GET")
+            .arg(&key)
+            .query_async(connection)
+            .await;
+        // A server that refuses can be behind a single gateway.
+        if let Ok((_, id)) = answered {
+            *self.id.lock().unwrap_or_else(PoisonError::into_inner) = Some(id.into());
+        }
     }
 
     /// The number of the database.
@@ -106,7 +142,11 @@ impl Address {
             let mut check = pin!(async {
                 sign_in::sign_in(self, &mut connection, peer, endpoint).await?;
                 sign_in::introduce(self, &mut connection, peer, purpose.name()).await?;
-                sign_in::look(self, &mut connection, peer).await
+                let server = sign_in::look(self, &mut connection, peer).await?;
+                if purpose == Purpose::Commands && self.is_behind_gateway.load(Ordering::Relaxed) {
+                    self.see_id(&mut connection).await;
+                }
+                Ok(server)
             });
             tokio::select! {
                 server = &mut check => server?,
@@ -131,6 +171,10 @@ impl Connector for Address {
 
     const STORE: &'static str = REDIS;
     const KIND: &'static str = "redis";
+
+    fn store_id(&self) -> Option<Arc<str>> {
+        self.id.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
 
     fn flush(connection: &Connection) {
         connection.flush();

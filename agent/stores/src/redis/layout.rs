@@ -125,8 +125,7 @@ impl Layout {
         for part in ["session:", "master:", "project:"] {
             families.push(("session_prefix", format!("{session_prefix}:{part}")));
         }
-        let own =
-            "lease: leases routes fence claim: master: caretaker: queue key history: histories";
+        let own = "lease: leases routes fence claim: master: caretaker: queue key history: histories store";
         for part in own.split(' ') {
             families.push(("tenure_prefix", format!("{tenure_prefix}:{part}")));
         }

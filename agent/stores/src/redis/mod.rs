@@ -214,6 +214,7 @@ impl Backend for Redis {
 
     fn serve_principals(&self) {
         self.serves_principals.set(true);
+        self.dialer.connector().serve_principals();
     }
 
     async fn relay(&self, line: &mut Line, principal: &str, news: &[u8]) -> Result<(), Failure> {

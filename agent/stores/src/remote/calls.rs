@@ -15,10 +15,6 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::link::{Connected, Link, LinkState};
 
-/// A call that waits longer than this tells that its connection hangs; shorter deadlines are those of
-/// short-lived holds.
-const HANGS_AFTER: Duration = Duration::from_secs(1);
-
 /// A call's number.
 type Number = u64;
 
@@ -137,7 +133,7 @@ impl<P, R: 'static, C: Clone + Send + Sync + 'static> Calls<P, R, C> {
         let (store, ms) = (running.link.store(), waited.as_millis());
         let failure = match running.progress.sent.get() {
             Some((_, connection)) => {
-                if waited >= HANGS_AFTER {
+                if waited >= running.link.hangs_after() {
                     running.link.timed_out(connection);
                 }
                 Failure::Unknown(format!("{store} gave no answer within {ms} ms"))
@@ -166,6 +162,12 @@ impl<C: Clone + Send + Sync + 'static> Line<C> {
     pub(super) async fn on(&self, link: &Link<C>) -> Result<Line<C>, Failure> {
         let connected = link.ready().await?;
         Ok(Line { link: link.clone(), connected, progress: Rc::default() })
+    }
+
+    /// Goes on with the connection after this one, which is lost.
+    pub(crate) async fn go_on(&mut self) -> Result<(), Failure> {
+        self.connected = self.link.after(self.connected.generation).await?;
+        Ok(())
     }
 
     pub fn connection(&mut self) -> &mut C {

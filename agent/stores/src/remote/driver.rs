@@ -309,14 +309,17 @@ impl<B: Backend> Upstream for Driver<B> {
         let last_error = down
             .or_else(|| last.map(|(_, error)| error.clone()))
             .or_else(|| self.feed.refused.get());
+        let connector = self.links.dialer.connector();
         let mut health = Health {
             reach: Some(self.links.dialer.reach()),
             last_error,
             last_error_at,
-            guarantee: self.links.dialer.connector().guarantee(),
+            guarantee: connector.guarantee(),
+            store_id: connector.store_id(),
+            gateways: connector.gateways(),
             ..Health::of(state)
         };
-        if let Some(behind) = self.links.dialer.connector().behind() {
+        if let Some(behind) = connector.behind() {
             behind.show_in(&mut health);
         }
         health

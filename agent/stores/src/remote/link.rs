@@ -8,7 +8,7 @@ use std::time::Duration;
 use tenure_core::model::Failure;
 use tenure_core::time::Boottime;
 use tenure_host::clock;
-use tenure_wire::Check;
+use tenure_wire::{Check, GatewayStatus};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 
 use super::connect_error::ConnectError;
@@ -19,6 +19,9 @@ use super::reconnect::Reconnect;
 /// Calls of beats on their way at once. The server runs what it finds on a connection in one go: more
 /// would keep others waiting longer, and fewer would let a far server stand idle.
 const BEATS_AT_ONCE: usize = 2;
+/// A call that waits longer than this tells that its connection hangs; shorter deadlines are those of
+/// short-lived holds.
+pub const HANGS_AFTER: Duration = Duration::from_secs(1);
 /// Different errors that are logged between two successes, at most.
 const LOGGED_MAX: usize = 16;
 
@@ -80,6 +83,26 @@ pub trait Connector: Send + Sync + 'static {
     /// The guarantee of the server as it was found last, where that depends on its settings.
     fn guarantee(&self) -> Option<&'static str> {
         None
+    }
+
+    /// The id of the store, once it is known: whoever shares the store knows the same one.
+    fn store_id(&self) -> Option<Arc<str>> {
+        None
+    }
+
+    /// The gateways, if there are several to choose from.
+    fn gateways(&self) -> Vec<GatewayStatus> {
+        Vec::new()
+    }
+
+    /// A connection to this server has ended so. True if the next one is to another.
+    fn ended(&self, _server: &Server, _error: &ConnectError) -> bool {
+        false
+    }
+
+    /// How long a call waits until its connection is known to hang.
+    fn hangs_after(&self) -> Duration {
+        HANGS_AFTER
     }
 
     /// Has what was sent over a connection leave at once, as far as that can be done without waiting.
@@ -193,6 +216,7 @@ pub struct Link<C> {
     suspicion: Arc<Suspicion>,
     purpose: Purpose,
     store: &'static str,
+    hangs_after: Duration,
     /// Places for calls that are on their way, if there is a bound to them.
     places: Option<Arc<Semaphore>>,
     flush: fn(&C),
@@ -286,11 +310,12 @@ impl<C: Clone + Send + Sync + 'static> Link<C> {
         let suspicion = Arc::new(Suspicion::default());
         let is_bounded = purpose == Purpose::Beats;
         let places = is_bounded.then(|| Arc::new(Semaphore::new(BEATS_AT_ONCE)));
-        let clock = dialer.clock;
+        let (clock, hangs_after) = (dialer.clock, dialer.connector.hangs_after());
         let reconnect = Reconnect::new(dialer, purpose, sink, phase, Arc::clone(&suspicion));
         tokio::spawn(reconnect.keep_up());
         let flush = D::flush;
-        Link { clock, phase: phase_out, suspicion, purpose, store: D::STORE, places, flush }
+        let store = D::STORE;
+        Link { clock, phase: phase_out, suspicion, purpose, store, hangs_after, places, flush }
     }
 
     pub(super) fn now(&self) -> Boottime {
@@ -322,6 +347,20 @@ impl<C: Clone + Send + Sync + 'static> Link<C> {
                 Err(Failure::Unavailable("the agent stops".to_owned()))
             }
         }
+    }
+
+    /// The connection after this one, which is lost.
+    ///
+    /// # Errors
+    ///
+    /// As [`Link::ready`].
+    pub(super) async fn after(&self, generation: u64) -> Result<Connected<C>, Failure> {
+        let is_lost =
+            |phase: &Phase<C>| !matches!(phase, Phase::Up(it) if it.generation <= generation);
+        let mut phase = self.phase.clone();
+        // It never changes again if the agent stops, and then nobody is ready.
+        let _ = phase.wait_for(is_lost).await;
+        self.ready().await
     }
 
     /// The connection, however long it takes. `None` when the runtime ends.
@@ -368,6 +407,10 @@ impl<C: Clone + Send + Sync + 'static> Link<C> {
     /// True if somebody suspects this connection, or a later one.
     pub(super) fn is_suspected(&self, generation: u64) -> bool {
         self.suspicion.generation.load(Ordering::Relaxed) >= generation
+    }
+
+    pub(super) fn hangs_after(&self) -> Duration {
+        self.hangs_after
     }
 
     /// The store's name, for people.

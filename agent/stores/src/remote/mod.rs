@@ -34,7 +34,9 @@ pub use connect_error::{ConnectError, Peer, TlsFault};
 pub use driver::Driver;
 pub use examination::{examination, examine};
 pub use hints::{ConnectionHints, Heard, Hint, HintSink, Hints, hints};
-pub use link::{Connected, Connector, Dialed, Dialer, Link, LinkState, Pump, Purpose, Server};
+pub use link::{
+    Connected, Connector, Dialed, Dialer, HANGS_AFTER, Link, LinkState, Pump, Purpose, Server,
+};
 pub use reach::{Behind, Outage, Reach};
 pub use store_clock::StoreClock;
 pub use stream::{Endpoint, Tls};

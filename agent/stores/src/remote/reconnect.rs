@@ -20,6 +20,8 @@ const BACK_OFF_SHUT_OUT_MAX: Duration = Duration::from_secs(15);
 /// A connection that lasted this long was a good one. After a good one the next is made at once; after
 /// another that was not, too, but only once.
 const STEADY: Duration = Duration::from_secs(1);
+/// The same where the next one is to another server.
+const MOVES_AT_ONCE: u32 = 3;
 /// Between two looks at a connection that may be dead, or lead to a server that is no longer the one to
 /// use.
 const CHECK_EVERY: Duration = Duration::from_secs(5);
@@ -35,8 +37,8 @@ pub(super) struct Reconnect<D: Connector> {
     generation: u64,
     /// Attempts in a row that came to nothing, or to a connection that did not last.
     failed: u32,
-    /// The last connection did not last, and the next one was made at once all the same.
-    was_brief: bool,
+    /// Connections in a row that did not last, and after which the next one was made at once all the same.
+    brief: u32,
 }
 
 impl<D: Connector> Reconnect<D> {
@@ -48,16 +50,7 @@ impl<D: Connector> Reconnect<D> {
         suspicion: Arc<Suspicion>,
     ) -> Reconnect<D> {
         let generation = 0;
-        Reconnect {
-            dialer,
-            purpose,
-            sink,
-            phase,
-            suspicion,
-            generation,
-            failed: 0,
-            was_brief: false,
-        }
+        Reconnect { dialer, purpose, sink, phase, suspicion, generation, failed: 0, brief: 0 }
     }
 
     pub(super) async fn keep_up(mut self) {
@@ -76,12 +69,14 @@ impl<D: Connector> Reconnect<D> {
         let error = match self.connect().await {
             Err(error) => error,
             Ok((connected, pump)) => {
-                let since = Instant::now();
+                let (since, server) = (Instant::now(), Arc::clone(&connected.server));
                 let error = self.live(connected, pump).await;
+                let moves = self.dialer.connector().ended(&server, &error);
                 let is_steady = since.elapsed() >= STEADY;
-                if is_steady || !self.was_brief {
+                let brief_max = if moves { MOVES_AT_ONCE } else { 1 };
+                if is_steady || self.brief < brief_max {
                     self.failed = 0;
-                    self.was_brief = !is_steady;
+                    self.brief = if is_steady { 0 } else { self.brief + 1 };
                     return self.down(Phase::Connecting, &error);
                 }
                 error

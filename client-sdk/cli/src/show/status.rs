@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tenure::client::Client;
-use tenure::wire::{LatenessStatus, Status, UpstreamState, UpstreamStatus};
+use tenure::wire::{GatewayStatus, LatenessStatus, Status, UpstreamState, UpstreamStatus};
 use tokio::time::sleep;
 
 use super::ask;
@@ -110,6 +110,10 @@ fn render(status: &Status, choice: &Choice<'_>, screen: Screen) -> String {
             upstream.last_error_ms.map(|ms| format!(", {} ago", brief(Duration::from_millis(ms))));
         line(format!("          last error{}: {}", ago.unwrap_or_default(), visible(error)));
     }
+    for (number, gateway) in upstream.gateways.iter().enumerate() {
+        let title = if number == 0 { "gateways" } else { "" };
+        line(format!("{title:10}{}", gateway_line(gateway)));
+    }
     line(format!("beats     {}", lateness(&upstream.beat_lateness)));
     line(format!(
         "all users {}, {}, {} waiting",
@@ -119,6 +123,19 @@ fn render(status: &Status, choice: &Choice<'_>, screen: Screen) -> String {
     ));
     out.push_str(&holds::render(sessions, choice, screen));
     out
+}
+
+/// One of several gateways.
+fn gateway_line(gateway: &GatewayStatus) -> String {
+    let address = visible(&gateway.address);
+    match (&gateway.away, gateway.in_use) {
+        (None, true) => format!("{address} in use"),
+        (None, false) => address.to_string(),
+        (Some(why), _) => {
+            let ms = gateway.away_ms.unwrap_or_default();
+            format!("{address} away for {}: {}", brief(Duration::from_millis(ms)), visible(why))
+        }
+    }
 }
 
 /// ` for 3m (was down 12s before)`.
@@ -179,6 +196,8 @@ mod tests {
                 "waiters": 0},
             "upstream": {"kind": "gateway", "state": "down", "behind": "redis", "guarantee": "g",
                 "address": "http://gw:8740", "since_ms": 12_000, "last_error": "refused",
+                "gateways": [{"address": "gw:8740", "in_use": true},
+                    {"address": "gx:1", "in_use": false, "away": "refused", "away_ms": 9_000}],
                 "beat_lateness": {"beats": 0, "max_us": 0, "p50_us": 0, "p999_us": 0}},
             "sessions": []
         }))
@@ -186,6 +205,8 @@ mod tests {
         let shown = render(&status, &Choice::default(), Screen::default());
         let line = "\nupstream  gateway up at http://gw:8740, its store (redis) down for 12s\n";
         assert!(shown.contains(line), "{shown}");
+        let lines = "\ngateways  gw:8740 in use\n          gx:1 away for 9s: refused\n";
+        assert!(shown.contains(lines), "{shown}");
         let failure = is_up(&status.upstream).expect_err("scripts go by it");
         let line = "status: the gateway's store (redis) is down for 12s: nothing is granted";
         assert!(failure.line.starts_with(line), "{}", failure.line);

@@ -400,7 +400,12 @@ mod tests {
             principal: "p".into(),
             address: None,
         };
-        let hello = || Hello { protocol: 1, version: "v\n".repeat(SHOWN_TEXT_MAX), host: None };
+        let hello = || Hello {
+            protocol: 1,
+            version: "v\n".repeat(SHOWN_TEXT_MAX),
+            host: None,
+            only_looks: false,
+        };
         for number in 0..AGENTS_MAX + 5 {
             agents.hello(sender(number), hello());
         }

@@ -33,7 +33,7 @@ fn face(store: Store) -> Arc<Face> {
         store,
         access: Access::anybody(),
         keys: None,
-        info: StoreInfo { kind: "embedded".to_owned(), guarantee: String::new() },
+        info: StoreInfo { kind: "embedded".to_owned(), guarantee: String::new(), id: None },
         metrics,
         trail: Trail::default(),
         drain: CancellationToken::new(),

@@ -6,7 +6,6 @@
 use serde_json::Value;
 
 use super::*;
-use crate::gateway::behind::StoreState;
 use crate::gateway::wire::Hello;
 use crate::relay::Carried;
 
@@ -20,10 +19,17 @@ const RECORDED: &str = concat!(
 fn said() -> Vec<String> {
     let text = |body: Vec<u8>| String::from_utf8(body).unwrap();
     let json = |value: serde_json::Result<String>| value.unwrap();
-    let store = StoreInfo { kind: "toy".to_owned(), guarantee: "none".to_owned() };
+    let store = StoreInfo { kind: "toy".to_owned(), guarantee: "none".to_owned(), id: None };
     let (version, mark) = (|| "0.1.0".to_owned(), Mark::of("p"));
-    let hello = Hello { protocol: PROTOCOL, version: version(), host: Some("h".to_owned()) };
-    let welcome = Welcome { protocol: PROTOCOL, version: version(), store, mark };
+    let host = Some("h".to_owned());
+    let hello = Hello { protocol: PROTOCOL, version: version(), host, only_looks: false };
+    let welcome = Welcome {
+        protocol: PROTOCOL,
+        version: version(),
+        store,
+        state: StoreState::default(),
+        mark,
+    };
     let mut said = vec![
         format!("hello {}", json(serde_json::to_string(&hello))),
         format!("welcome {}", json(serde_json::to_string(&welcome))),
