@@ -1,12 +1,12 @@
 //! The engine as the state machine of openraft.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures_util::{Stream, TryStreamExt};
-use openraft::alias::{LogIdOf, SnapshotMetaOf, SnapshotOf, StoredMembershipOf};
+use openraft::alias::{EntryOf, LogIdOf, SnapshotMetaOf, SnapshotOf, StoredMembershipOf};
 use openraft::storage::{EntryResponder, RaftStateMachine};
 use openraft::{EntryPayload, OptionalSend, RaftSnapshotBuilder};
 use serde::{Deserialize, Serialize};
@@ -20,6 +20,9 @@ use crate::machine::{Command, Digest, Image, Machine, Operation, Outcome};
 
 /// Fingerprints that are remembered, for nodes that compare them.
 const DIGESTS: usize = 16_384;
+
+/// Entries whose receipt is remembered until they are applied; beyond, the cluster's time goes by when that is.
+const RECEIVED_MAX: usize = 16_384;
 
 /// The address of a node, for its fellows.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -110,6 +113,9 @@ struct State {
     members: StoredMembershipOf<Types>,
     /// The fingerprints after the latest entries, by index.
     digests: VecDeque<(u64, Digest)>,
+    /// The first receipt of entries that are not applied yet, by index and term. The last ones of a leader that died
+    /// are applied under the next one: to count from then would leave out the election.
+    received: BTreeMap<(u64, u64), Boottime>,
 }
 
 /// An image as it is kept and sent.
@@ -132,9 +138,10 @@ impl StateMachine {
     ) -> StateMachine {
         let time = ClusterClock::new(ClusterTime::default(), clock());
         let (machine, members) = (Machine::default(), StoredMembershipOf::<Types>::default());
-        let state =
-            Mutex::new(State { machine, time, last: None, members, digests: VecDeque::new() });
-        let shared = Shared { node, clock, state, applied: watch::Sender::new(0), listener };
+        let (digests, received) = (VecDeque::new(), BTreeMap::new());
+        let state = State { machine, time, last: None, members, digests, received };
+        let (state, applied) = (Mutex::new(state), watch::Sender::new(0));
+        let shared = Shared { node, clock, state, applied, listener };
         StateMachine { shared: Arc::new(shared), images }
     }
 
@@ -154,6 +161,19 @@ impl StateMachine {
     pub(crate) fn hear(&self, stamp: ClusterTime) {
         let now = (self.shared.clock)();
         self.state().time.hear(stamp, now);
+    }
+
+    /// The entries have come from the node that leads, whatever becomes of them.
+    pub(crate) fn receive(&self, entries: &[EntryOf<Types>]) {
+        let now = (self.shared.clock)();
+        let received = &mut self.state().received;
+        for entry in entries {
+            if received.len() == RECEIVED_MAX {
+                return;
+            }
+            let id = &entry.log_id;
+            received.entry((id.index, id.committed_leader_id().term)).or_insert(now);
+        }
     }
 
     /// Looks at the machine as it is now; `at` is the cluster's time.
@@ -185,6 +205,11 @@ impl StateMachine {
     fn apply_one(&self, last: LogIdOf<Types>, payload: Payload) -> io::Result<Outcome> {
         let now = (self.shared.clock)();
         let mut state = self.state();
+        let place = (last.index, last.committed_leader_id().term);
+        let received_at = state.received.remove(&place).unwrap_or(now);
+        while state.received.first_key_value().is_some_and(|(first, _)| *first < place) {
+            state.received.pop_first();
+        }
         let outcome = match payload {
             EntryPayload::Blank => Outcome::Done,
             EntryPayload::Membership(members) => {
@@ -195,7 +220,7 @@ impl StateMachine {
                 if last.committed_leader_id().node_id == self.shared.node {
                     state.time.hear(command.at, now);
                 } else {
-                    state.time.follow(command.at, now);
+                    state.time.follow(command.at, received_at);
                 }
                 // openraft stops the node at an error.
                 let (outcome, effects) = state.machine.apply(command).map_err(io::Error::other)?;
@@ -305,5 +330,49 @@ impl RaftSnapshotBuilder<Types> for Builder {
         drop(snapshot);
         self.images.keep(data.clone()).await?;
         Ok(SnapshotOf::<Types, Vec<u8>> { meta, snapshot: data })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::time::Duration;
+
+    use openraft::entry::RaftEntry;
+    use openraft::testing::log_id;
+    use tempfile::TempDir;
+
+    use super::*;
+    use crate::disk::Folder;
+
+    struct Nobody;
+
+    impl Listener for Nobody {
+        fn applied(&self, _: Vec<Effect>, _: &Machine) {}
+
+        fn replaced(&self) {}
+    }
+
+    #[test]
+    fn entries_that_are_applied_late_take_no_time_from_the_cluster() {
+        let folder = TempDir::new().unwrap();
+        let images = Images::open(&Folder::open(folder.path()).unwrap()).unwrap();
+        let now = Arc::new(AtomicU64::new(0));
+        let set = Arc::clone(&now);
+        let clock: Clock = Arc::new(move || Boottime::from_nanos(set.load(Ordering::Relaxed)));
+        let machine = StateMachine::new(7, images, clock, Arc::new(Nobody));
+        let [known, unknown] = [1, 2].map(|index| {
+            let command = Command { at: ClusterTime::default(), operation: Operation::Tick };
+            EntryOf::<Types>::new(log_id::<Types>(1, 0, index), EntryPayload::Normal(command))
+        });
+        machine.receive(std::slice::from_ref(&known));
+        now.store(1_000_000_000, Ordering::Relaxed);
+        // Sent again by another leader.
+        machine.receive(std::slice::from_ref(&known));
+        machine.apply_one(known.log_id, known.payload).unwrap();
+        assert_eq!(machine.look(|_, at| at).since(ClusterTime::default()), Duration::from_secs(1));
+        assert!(machine.state().received.is_empty());
+        machine.apply_one(unknown.log_id, unknown.payload).unwrap();
+        assert_eq!(machine.look(|_, at| at), ClusterTime::default());
     }
 }

@@ -222,7 +222,7 @@ async fn answer(node: &Node, ask: Ask, body: Vec<u8>) -> Tell {
     let failed = |error: &dyn std::fmt::Display| Tell::Failed(error.to_string());
     match ask {
         Ask::Append(request) => {
-            node.hear_leader();
+            node.hear_leader(&request.entries);
             raft.append_entries(request).await.map_or_else(|error| failed(&error), Tell::Append)
         }
         Ask::Vote(request) => {

@@ -6,11 +6,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
+use openraft::alias::EntryOf;
 use tenure_core::time::Boottime;
 use tokio::sync::Semaphore;
 
 use super::Node;
 use crate::net::{Ask, Link, Transport};
+use crate::raft::Types;
 
 /// News that are under way; more are missed, as all hints may be.
 const NEWS_UNDER_WAY: usize = 4096;
@@ -53,9 +55,10 @@ impl Ways {
 }
 
 impl Node {
-    /// The leader has said something.
-    pub(crate) fn hear_leader(&self) {
+    /// The leader has said something: entries, or none.
+    pub(crate) fn hear_leader(&self, entries: &[EntryOf<Types>]) {
         self.0.ways.told_at.store((self.0.clock)().as_nanos(), Ordering::Relaxed);
+        self.0.machine.receive(entries);
     }
 
     /// The leader's silence so far.
