@@ -4,6 +4,7 @@
 //! wanted, and how the two compare.
 
 mod calls;
+mod cluster;
 mod control_plane;
 mod fairness;
 mod fleet_at_rest;
@@ -161,7 +162,7 @@ const fn with_redis(id: &'static str, measure: Measure) -> Bench {
 }
 
 /// In the order of the targets.
-const ALL: [Bench; 43] = [
+const ALL: [Bench; 44] = [
     alone("P1", calls::acquire_and_release),
     with_redis("P2", through_redis::acquire_and_release),
     with_redis("P3", handover::between_hosts),
@@ -180,6 +181,7 @@ const ALL: [Bench; 43] = [
     alone("P14", sessions::of_one_project),
     with_redis("P15", gateways::between_hosts),
     with_redis("P15b", gateways::under_load),
+    alone("P16", cluster::beside_etcd),
     with_redis("P17", postgres::between_hosts),
     alone("P17b", postgres::many_holds),
     alone("P17c", postgres::growth),

@@ -102,6 +102,6 @@ impl LockProcess {
 
 /// A port that nobody listens on now. Somebody else may take it before etcd does; etcd then does
 /// not start.
-fn free_address() -> anyhow::Result<String> {
+pub(super) fn free_address() -> anyhow::Result<String> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string())
 }

@@ -1,6 +1,7 @@
 //! The locks that people use today, each on a server of this run's own.
 
 mod etcd;
+mod etcd_cluster;
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{ChildStdout, Command, Stdio};
@@ -10,6 +11,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 pub(super) use etcd::Etcd;
+pub(super) use etcd_cluster::{EtcdClient, EtcdCluster};
 
 use super::shared_redis::SharedRedis;
 use crate::harness::{Postgres, Program, binary, boottime_ns};
