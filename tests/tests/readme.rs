@@ -12,7 +12,12 @@ use tenure_tests::harness::{binary, other_users};
 const CARGO: &str = r#"#!/bin/sh
 case "$*" in
     "run --release") exec setpriv --pdeathsig KILL -- BUILT/tenured ;;
-    "build --release -p tenure-cli") mkdir -p target/release && cp BUILT/tenure target/release/ ;;
+    "build --release -p tenure-cli")
+        mkdir -p target/release && cp BUILT/tenure BUILT/tenured target/release/ ;;
+    # In three terminals at once.
+    "build --release -p tenure-gateway")
+        mkdir -p target/release && cp BUILT/tenured-gateway "target/release/$$" &&
+            mv "target/release/$$" target/release/tenured-gateway ;;
     *) echo "README types another cargo: $*" >&2; exit 1 ;;
 esac
 "#;
@@ -57,7 +62,7 @@ fn typed(script: &str) -> Option<(TempDir, Output)> {
 #[test]
 fn the_first_minute_goes_as_it_is_written() {
     let readme = document("README.md");
-    let [agent, minute, tests] = &blocks(&readme, "sh")[..] else { panic!("three blocks") };
+    let [agent, minute, _, _, tests] = &blocks(&readme, "sh")[..] else { panic!("five blocks") };
     assert_eq!(tests, "tests/run", "what runs this");
     // The agent is in another terminal. Whoever types waits for its line.
     let script = format!(
@@ -84,6 +89,28 @@ fn the_first_minute_goes_as_it_is_written() {
             rest.split_once(part).unwrap_or_else(|| panic!("{part:?} is not in {rest}"));
         rest = after;
     }
+}
+
+#[test]
+fn a_killed_leader_of_three_nodes_loses_nothing_as_it_is_written() {
+    let readme = document("README.md");
+    let [_, minute, node, tour, _] = &blocks(&readme, "sh")[..] else { panic!("five blocks") };
+    let build = minute.lines().next().expect("a line");
+    let script = format!(
+        "{build}\nfor n in 1 2 3; do ( {node} ) >/tmp/log-$n 2>&1 & done\n\
+         for n in 1 2 3; do timeout 60 sh -c \"until grep -q ready /tmp/log-$n; do sleep 0.1; done\"; done\n\
+         exec 2>&1\n{tour}\n\
+         echo \"the end: $?\"\n"
+    );
+    let Some((_dir, output)) = typed(&script) else { return };
+    let said = String::from_utf8_lossy(&output.stdout);
+    println!("{said}{}", String::from_utf8_lossy(&output.stderr));
+    for part in ["has begun", "does not answer", "leader ", "the end: 0"] {
+        assert!(said.contains(part), "{part:?} is not in it");
+    }
+    let tokens: Vec<_> = said.split("(token ").skip(1).map(|rest| rest.split_once(')')).collect();
+    let tokens: Vec<_> = tokens.into_iter().map(|it| it.expect("a token").0).collect();
+    assert!(tokens.len() == 2 && tokens[0] == tokens[1], "{tokens:?}");
 }
 
 #[test]
