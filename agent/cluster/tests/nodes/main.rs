@@ -121,7 +121,7 @@ async fn nodes_compare_themselves_and_the_doctor_names_those_that_are_silent() {
     let store = Cluster::over(nodes[1].node.clone(), runtime, (feed, heard));
     let checks = store.examine().await;
     assert!(checks.iter().all(|check| check.verdict == wire::Verdict::Ok), "{checks:?}");
-    let silent = format!("node {} at 127.0.0.1:", nodes[2].node.id());
+    let silent = format!("node {:x} at 127.0.0.1:", nodes[2].node.id());
     nodes[2].node.stop().await;
     until("the doctor to miss it", async || {
         let checks = store.examine().await;
