@@ -12,7 +12,7 @@ use tenure_stores::keyring::KeyRecord;
 use uuid::Uuid;
 
 use crate::keys;
-use crate::net::{Ask, Link, LinkError, PART, Tell, Tls, Transport};
+use crate::net::{Ask, Dial, Link, LinkError, PART, Tell, Tls, tcp};
 
 /// The time for most answers.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
@@ -116,11 +116,11 @@ pub struct Client(Link);
 impl Client {
     /// The way to whichever node listens there.
     pub fn new(address: &str, tls: Option<Arc<Tls>>) -> Client {
-        Client::over(address, Transport::new(tls))
+        Client::over(address, tcp(tls))
     }
 
-    pub(crate) fn over(address: &str, transport: Transport) -> Client {
-        Client(Link::to_any(address, transport))
+    pub(crate) fn over(address: &str, dial: Arc<dyn Dial>) -> Client {
+        Client(Link::to_any(address, dial))
     }
 
     /// The answer to a question.

@@ -6,12 +6,13 @@
 pub mod backup;
 pub mod clock;
 pub mod control;
-mod disk;
+pub mod disk;
 mod examine;
+pub mod host;
 mod keyring;
 pub mod keys;
 pub mod machine;
-mod net;
+pub mod net;
 pub mod node;
 pub mod raft;
 mod settings;

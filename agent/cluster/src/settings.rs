@@ -5,8 +5,6 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use tenure_host::clock;
-use tenure_host::timer::Timer;
 use tenure_stores::keyring::Keyring;
 use tenure_stores::settings::secret::Credentials;
 use tenure_stores::settings::{
@@ -18,8 +16,9 @@ use tokio::net::TcpListener;
 
 use crate::control::Client;
 use crate::disk::Folder;
+use crate::host;
 use crate::keyring::ClusterKeyring;
-use crate::net::Tls;
+use crate::net::{Network, Tls};
 use crate::node::{Node, Setup};
 use crate::store::{Cluster, Feed, GUARANTEE, feed};
 
@@ -306,11 +305,12 @@ impl NodeSettings {
             io::Error::other(format!("{LISTEN} = \"{listen}\": {rule}: {error}"))
         };
         let listener = TcpListener::bind(listen).await.map_err(taken)?;
-        let clock = Arc::new(clock::now);
-        let folder = Folder::open(&folder)?;
-        let node = Node::start(Setup { folder, listener, address, tls, clock, listens }).await?;
+        let disk = Box::new(Folder::open(&folder)?);
+        let (network, clock, timers) = (Network::tcp(listener, tls), host::clock(), host::timers());
+        let setup = Setup { disk, network, address, clock, timers: timers.clone(), listens };
+        let node = Node::start(setup).await?;
         if !join.is_empty() {
-            tokio::spawn(node.clone().join(join, Timer::new()?));
+            tokio::spawn(node.clone().join(join, timers()?));
         }
         Ok(node)
     }

@@ -10,8 +10,10 @@ use tenure_host::directory::Directory;
 use tenure_host::lock::{BYTES_MAX, Lock, LockError, kill, with};
 use tenure_host::machine::host_id;
 
+use super::images::{self, SqliteImages};
 use super::seal::damaged_frame;
-use super::{images, log, writer};
+use super::sqlite::SqliteLog;
+use super::{Disk, ImageFile, LogFile, PURGED, Place, log, writer};
 
 /// The version of the files' format. It grows with each change that programs before it would misread.
 const FORMAT: u32 = 1;
@@ -70,34 +72,45 @@ impl Folder {
         &self.path
     }
 
-    /// The folder, for whoever does not keep others from it.
-    pub(crate) fn place(&self) -> Place {
-        Place { path: self.path.clone(), lock: Arc::downgrade(&self.lock) }
+    /// The right to write there, for whoever writes.
+    pub(super) fn held(&self) -> &Arc<Lock> {
+        &self.lock
+    }
+}
+
+impl Disk for Folder {
+    fn id(&self) -> u64 {
+        self.id
     }
 
-    /// The right to write there, for whoever writes.
-    pub(crate) fn lock(&self) -> Arc<Lock> {
-        Arc::clone(&self.lock)
+    fn log(&self) -> io::Result<Arc<dyn LogFile>> {
+        Ok(Arc::new(SqliteLog::open(self)?))
+    }
+
+    fn images(&self) -> io::Result<Arc<dyn ImageFile>> {
+        Ok(Arc::new(SqliteImages::open(self)?))
+    }
+
+    fn place(&self) -> Box<dyn Place> {
+        Box::new(Left { path: self.path.clone(), lock: Arc::downgrade(&self.lock) })
     }
 }
 
 /// A folder that its node may have left.
 #[derive(Debug)]
-pub(crate) struct Place {
+struct Left {
     path: PathBuf,
     lock: Weak<Lock>,
 }
 
-impl Place {
-    /// Lets the next process wait for the last writes.
-    pub(crate) fn leave(&self) {
+impl Place for Left {
+    fn leave(&self) {
         if let Some(lock) = self.lock.upgrade() {
             lock.leave();
         }
     }
 
-    /// Has the folder refused from now on, for this reason.
-    pub(crate) fn condemn(&self, cause: &str) -> io::Result<()> {
+    fn condemn(&self, cause: &str) -> io::Result<()> {
         let mut file = File::create(self.path.join(CONDEMNED))?;
         file.write_all(cause.as_bytes()).and_then(|()| file.sync_all())
     }
@@ -183,7 +196,7 @@ fn identify(path: &Path) -> Result<u64, Fault> {
     match (id_of(&log)?, id_of(&image)?) {
         (Some(id), Some(same)) if id == same => Ok(id),
         // The image's file is the later one to be made.
-        (Some(id), None) if writer::kept(&log, writer::PURGED)?.is_none() => {
+        (Some(id), None) if writer::kept(&log, PURGED)?.is_none() => {
             make(&mut image, images::TABLES, id)?;
             Ok(id)
         }

@@ -5,19 +5,18 @@ use std::fmt::Debug;
 use std::io;
 use std::ops::{Bound, RangeBounds};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use openraft::alias::{EntryOf, LogIdOf, VoteOf};
 use openraft::entry::RaftEntry;
 use openraft::storage::{IOFlushed, RaftLogStorage};
 use openraft::{LogState, OptionalSend, RaftLogReader};
-use rusqlite::{Connection, OptionalExtension};
 use serde::{Serialize, de::DeserializeOwned};
 use tokio::sync::oneshot;
 
-use super::folder::{Folder, WAY_OUT};
+use super::folder::WAY_OUT;
 use super::seal::{seal, unseal};
-use super::writer::{self, Job, PURGED, position};
+use super::{Disk, LogFile, PURGED, Span, Write};
 use crate::raft::Types;
 
 pub(super) const FILE: &str = "log.sqlite";
@@ -29,12 +28,10 @@ const COMMITTED: &str = "committed";
 /// The log of a node. Cheap to clone: all are the same one.
 #[derive(Clone)]
 pub(crate) struct Log {
-    jobs: mpsc::Sender<Job>,
+    file: Arc<dyn LogFile>,
     state: Arc<Mutex<State>>,
     /// The index of the last entry that is synced.
     written: Arc<AtomicU64>,
-    /// For what is in memory no more.
-    reader: Arc<Mutex<Connection>>,
 }
 
 struct State {
@@ -48,97 +45,54 @@ struct State {
 }
 
 impl Log {
-    /// Opens the log in a folder, or begins one.
+    /// Opens the log on a disk, or begins one.
     ///
     /// # Errors
     ///
     /// When it cannot be read or written.
-    pub(crate) fn open(folder: &Folder) -> io::Result<Log> {
-        let path = folder.path().join(FILE);
-        let connection = writer::open(&path).map_err(failed)?;
-        let reader = Connection::open(&path).map_err(failed)?;
-        let purged: Option<LogIdOf<Types>> = read(&connection, PURGED)?;
-        if !is_whole(&connection, purged.map(|id| id.index)).map_err(failed)? {
-            return Err(io::Error::other(format!("{} lacks entries{WAY_OUT}", path.display())));
+    pub(crate) fn open(disk: &dyn Disk) -> io::Result<Log> {
+        let file = disk.log()?;
+        let purged: Option<LogIdOf<Types>> = read(&*file, PURGED)?;
+        let span = file.span()?;
+        if span.is_some_and(|span| !is_whole(span, purged.map(|id| id.index))) {
+            return Err(io::Error::other(format!("{} lacks entries{WAY_OUT}", file.name())));
         }
-        let last = last_entry(&connection)?.map(|entry| entry.log_id());
+        let last = match span {
+            Some(span) => file.entries(span.last..span.last + 1)?.pop(),
+            None => None,
+        };
+        let last = last.map(parse::<EntryOf<Types>>).transpose()?.map(|entry| entry.log_id());
         let state = State {
             recent: BTreeMap::new(),
             last: last.or(purged),
             purged,
-            vote: read(&connection, VOTE)?,
-            committed: read(&connection, COMMITTED)?,
+            vote: read(&*file, VOTE)?,
+            committed: read(&*file, COMMITTED)?,
         };
-        let (jobs, queue) = mpsc::channel();
-        let thread = std::thread::Builder::new().name("raft-log".to_owned());
-        let written = Arc::new(AtomicU64::new(0));
-        let tell = Arc::clone(&written);
-        let lock = folder.lock();
-        thread.spawn(move || {
-            writer::run(connection, &queue, &tell);
-            // As long as anybody could ask for something to be written, the folder is this node's.
-            drop(lock);
-        })?;
-        let (state, reader) = (Arc::new(Mutex::new(state)), Arc::new(Mutex::new(reader)));
-        Ok(Log { jobs, state, written, reader })
+        Ok(Log { file, state: Arc::new(Mutex::new(state)), written: Arc::default() })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn submit(&self, job: Job) -> io::Result<()> {
-        self.jobs
-            .send(job)
-            .map_err(|_| io::Error::other("the thread that writes the log has ended"))
-    }
-
-    async fn done(
-        &self,
-        job: impl FnOnce(oneshot::Sender<io::Result<()>>) -> Job,
-    ) -> io::Result<()> {
+    /// Writes, and waits for the sync.
+    async fn write(&self, write: Write) -> io::Result<()> {
         let (done, is_done) = oneshot::channel();
-        self.submit(job(done))?;
+        // Whoever asked may have gone.
+        self.file.submit(write, Box::new(|result| drop(done.send(result))))?;
         is_done.await.unwrap_or_else(|_| Err(io::Error::other("the log was not written")))
     }
-
-    /// Entries of a range that are in the file.
-    fn read_file(&self, range: &(u64, u64)) -> io::Result<Vec<EntryOf<Types>>> {
-        let reader = self.reader.lock().unwrap_or_else(PoisonError::into_inner);
-        let select = "SELECT entry FROM log WHERE position >= ? AND position < ? ORDER BY position";
-        let mut select = reader.prepare_cached(select).map_err(failed)?;
-        let bounds = [position(range.0), position(range.1)];
-        let rows = select.query_map(bounds, |row| row.get::<_, Vec<u8>>(0)).map_err(failed)?;
-        rows.map(|row| parse(row.map_err(failed)?)).collect()
-    }
 }
 
-fn failed(error: rusqlite::Error) -> io::Error {
-    io::Error::other(error)
+fn read<T: DeserializeOwned>(file: &dyn LogFile, key: &str) -> io::Result<Option<T>> {
+    file.kept(key)?.map(parse).transpose()
 }
 
-fn read<T: DeserializeOwned>(connection: &Connection, key: &str) -> io::Result<Option<T>> {
-    let value = writer::kept(connection, key).map_err(failed)?;
-    value.map(parse).transpose()
-}
-
-fn last_entry(connection: &Connection) -> io::Result<Option<EntryOf<Types>>> {
-    let select = "SELECT entry FROM log ORDER BY position DESC LIMIT 1";
-    let row = connection.query_row(select, [], |row| row.get::<_, Vec<u8>>(0));
-    let entry = row.optional().map_err(failed)?;
-    entry.map(parse).transpose()
-}
-
-/// True if no entry is missing after those that were purged.
-fn is_whole(connection: &Connection, purged: Option<u64>) -> rusqlite::Result<bool> {
-    let select = "SELECT count(*), min(position), max(position) FROM log";
-    let (count, first, last): (i64, Option<i64>, Option<i64>) =
-        connection.query_row(select, [], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
-    let expected = purged.map_or(0, |purged| position(purged) + 1);
-    Ok(match (first, last) {
-        (Some(first), Some(last)) => first == expected && last - first + 1 == count,
-        _ => true,
-    })
+/// PURE. True if no entry is missing after those that were purged.
+fn is_whole(span: Span, purged: Option<u64>) -> bool {
+    let expected = purged.map_or(0, |purged| purged + 1);
+    span.first == expected && span.last - span.first + 1 == span.count
 }
 
 fn parse<T: DeserializeOwned>(bytes: Vec<u8>) -> io::Result<T> {
@@ -176,7 +130,8 @@ impl RaftLogReader<Types> for Log {
             return Ok(recent);
         }
         // The others are written.
-        let mut entries = self.read_file(&(from, end.min(first_recent)))?;
+        let written = self.file.entries(from..end.min(first_recent))?;
+        let mut entries: Vec<_> = written.into_iter().map(parse).collect::<io::Result<_>>()?;
         entries.extend(recent);
         Ok(entries)
     }
@@ -201,16 +156,15 @@ impl RaftLogStorage<Types> for Log {
 
     async fn save_vote(&mut self, vote: &VoteOf<Types>) -> io::Result<()> {
         let value = bytes(vote)?;
-        self.done(|done| Job::Keep { key: VOTE, value, done }).await?;
+        self.write(Write::Keep { key: VOTE, value }).await?;
         self.state().vote = Some(*vote);
         Ok(())
     }
 
     async fn save_committed(&mut self, committed: Option<LogIdOf<Types>>) -> io::Result<()> {
         let value = bytes(&committed)?;
-        let (done, _) = oneshot::channel();
         // Nobody waits: to know less of it after a restart does no harm.
-        self.submit(Job::Keep { key: COMMITTED, value, done })?;
+        self.file.submit(Write::Keep { key: COMMITTED, value }, Box::new(drop))?;
         self.state().committed = committed;
         Ok(())
     }
@@ -239,7 +193,14 @@ impl RaftLogStorage<Types> for Log {
                 state.recent.pop_first();
             }
         }
-        self.submit(Job::Append { entries: written, done })
+        let (last, synced) = (written.last().map(|(index, _)| *index), Arc::clone(&self.written));
+        let tell = move |result: io::Result<()>| {
+            if let (Ok(()), Some(last)) = (&result, last) {
+                synced.store(last, Ordering::Release);
+            }
+            done.io_completed(result);
+        };
+        self.file.submit(Write::Append(written), Box::new(tell))
     }
 
     async fn truncate_after(&mut self, last: Option<LogIdOf<Types>>) -> io::Result<()> {
@@ -249,7 +210,7 @@ impl RaftLogStorage<Types> for Log {
             drop(state.recent.split_off(&from));
             state.last = state.last.take().min(last);
         }
-        self.done(|done| Job::Truncate { from, done }).await?;
+        self.write(Write::Truncate { from }).await?;
         // Entries of these places come again, and are not written yet.
         self.written.fetch_min(from.saturating_sub(1), Ordering::AcqRel);
         Ok(())
@@ -266,6 +227,6 @@ impl RaftLogStorage<Types> for Log {
             }
             state.purged = Some(last);
         }
-        self.done(|done| Job::Purge { upto, value, done }).await
+        self.write(Write::Purge { upto, value }).await
     }
 }

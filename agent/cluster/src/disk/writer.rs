@@ -2,53 +2,20 @@
 
 use std::io;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
 
-use openraft::storage::IOFlushed;
 use rusqlite::{Connection, OptionalExtension, params};
-use tokio::sync::oneshot;
 
-use crate::raft::Types;
+use super::{Done, PURGED, Write};
 
 /// Entries that are synced together, at most.
 const TOGETHER_MAX: usize = 4096;
 
 /// Something to be written. Answers come in the order of the questions, each after its sync.
-pub(super) enum Job {
-    Append {
-        entries: Vec<(u64, Vec<u8>)>,
-        done: IOFlushed<Types>,
-    },
-    Keep {
-        key: &'static str,
-        value: Vec<u8>,
-        done: oneshot::Sender<io::Result<()>>,
-    },
-    /// Entries from this one on go.
-    Truncate {
-        from: u64,
-        done: oneshot::Sender<io::Result<()>>,
-    },
-    /// Entries up to this one go, and the value says which was the last of them.
-    Purge {
-        upto: u64,
-        value: Vec<u8>,
-        done: oneshot::Sender<io::Result<()>>,
-    },
+pub(super) struct Job {
+    pub(super) write: Write,
+    pub(super) done: Done,
 }
-
-impl Job {
-    fn last_entry(&self) -> Option<u64> {
-        match self {
-            Job::Append { entries, .. } => entries.last().map(|(index, _)| *index),
-            Job::Keep { .. } | Job::Truncate { .. } | Job::Purge { .. } => None,
-        }
-    }
-}
-
-/// The key of the id of the last purged entry.
-pub(super) const PURGED: &str = "purged";
 
 pub(super) const TABLES: &str =
     "CREATE TABLE log (position INTEGER PRIMARY KEY, entry BLOB NOT NULL);
@@ -68,8 +35,8 @@ pub(super) fn kept(connection: &Connection, key: &str) -> rusqlite::Result<Optio
     statement.query_row([key], |row| row.get(0)).optional()
 }
 
-/// Writes until nobody can ask any more, and says up to which entry it has.
-pub(super) fn run(mut connection: Connection, jobs: &mpsc::Receiver<Job>, written: &AtomicU64) {
+/// Writes until nobody can ask any more.
+pub(super) fn run(mut connection: Connection, jobs: &mpsc::Receiver<Job>) {
     let mut failure: Option<String> = None;
     while let Ok(first) = jobs.recv() {
         let batch = take_batch(first, jobs);
@@ -79,22 +46,11 @@ pub(super) fn run(mut connection: Connection, jobs: &mpsc::Receiver<Job>, writte
             let path = connection.path().unwrap_or_default();
             failure = Some(format!("{path} cannot be written: {error}"));
         }
-        let last = batch.iter().rev().find_map(Job::last_entry);
-        if let (None, Some(last)) = (&failure, last) {
-            written.store(last, Ordering::Release);
-        }
-        for job in batch {
-            let result = match &failure {
+        for Job { done, .. } in batch {
+            done(match &failure {
                 None => Ok(()),
                 Some(failure) => Err(io::Error::other(failure.clone())),
-            };
-            match job {
-                Job::Append { done, .. } => done.io_completed(result),
-                // Whoever asked may have gone.
-                Job::Keep { done, .. } | Job::Truncate { done, .. } | Job::Purge { done, .. } => {
-                    drop(done.send(result));
-                }
-            }
+            });
         }
     }
 }
@@ -106,7 +62,7 @@ fn take_batch(first: Job, jobs: &mpsc::Receiver<Job>) -> Vec<Job> {
     while entries < TOGETHER_MAX
         && let Ok(next) = jobs.try_recv()
     {
-        if let Job::Append { entries: more, .. } = &next {
+        if let Write::Append(more) = &next.write {
             entries += more.len();
         }
         batch.push(next);
@@ -118,22 +74,22 @@ fn write(connection: &mut Connection, batch: &[Job]) -> rusqlite::Result<()> {
     let keep = "INSERT OR REPLACE INTO kept (key, value) VALUES (?, ?)";
     let transaction = connection.transaction()?;
     for job in batch {
-        match job {
-            Job::Append { entries, .. } => {
+        match &job.write {
+            Write::Append(entries) => {
                 let insert = "INSERT OR REPLACE INTO log (position, entry) VALUES (?, ?)";
                 let mut insert = transaction.prepare_cached(insert)?;
                 for (index, entry) in entries {
                     insert.execute(params![position(*index), entry])?;
                 }
             }
-            Job::Keep { key, value, .. } => {
+            Write::Keep { key, value } => {
                 transaction.prepare_cached(keep)?.execute(params![key, value])?;
             }
-            Job::Truncate { from, .. } => {
+            Write::Truncate { from } => {
                 let delete = "DELETE FROM log WHERE position >= ?";
                 transaction.prepare_cached(delete)?.execute([position(*from)])?;
             }
-            Job::Purge { upto, value, .. } => {
+            Write::Purge { upto, value } => {
                 transaction.prepare_cached(keep)?.execute(params![PURGED, value])?;
                 let delete = "DELETE FROM log WHERE position <= ?";
                 transaction.prepare_cached(delete)?.execute([position(*upto)])?;

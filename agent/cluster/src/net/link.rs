@@ -1,6 +1,6 @@
 //! A connection to another node, made anew when it breaks.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use futures_util::{SinkExt, StreamExt};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::codec::Framed;
 
-use super::transport::{Stream, Transport};
+use super::transport::{Dial, Stream};
 use super::wire::{Ask, FRAME_MAX, Frame, HELLO, Hello, Numbered, Tell, WRITE_MAX, codec};
 
 /// Questions that wait to be written.
@@ -24,7 +24,7 @@ pub(crate) struct Link {
     /// `None` for whichever node is there.
     to: Option<u64>,
     address: Arc<str>,
-    transport: Transport,
+    dial: Arc<dyn Dial>,
     open: Arc<Mutex<Option<Open>>>,
 }
 
@@ -54,13 +54,13 @@ pub(crate) enum LinkError {
 }
 
 impl Link {
-    pub(crate) fn new(to: u64, address: &str, transport: Transport) -> Link {
-        Link { to: Some(to), address: address.into(), transport, open: Arc::default() }
+    pub(crate) fn new(to: u64, address: &str, dial: Arc<dyn Dial>) -> Link {
+        Link { to: Some(to), address: address.into(), dial, open: Arc::default() }
     }
 
     /// The way to whichever node listens there.
-    pub(crate) fn to_any(address: &str, transport: Transport) -> Link {
-        Link { to: None, address: address.into(), transport, open: Arc::default() }
+    pub(crate) fn to_any(address: &str, dial: Arc<dyn Dial>) -> Link {
+        Link { to: None, address: address.into(), dial, open: Arc::default() }
     }
 
     /// The same way, over a connection of its own.
@@ -94,8 +94,7 @@ impl Link {
 
     async fn connect(&self) -> io::Result<Open> {
         let connecting = async {
-            let mut framed =
-                Framed::new(self.transport.connect(&self.address).await?, codec(FRAME_MAX));
+            let mut framed = Framed::new(self.dial.connect(&self.address).await?, codec(FRAME_MAX));
             framed.send(Frame::of(&Hello::to(self.to), Bytes::new())?.encode()?).await?;
             Ok::<_, io::Error>(framed)
         };
@@ -118,7 +117,7 @@ async fn run(
     mut questions: mpsc::Receiver<Question>,
     ended: Arc<OnceLock<String>>,
 ) {
-    let mut under_way = HashMap::new();
+    let mut under_way = BTreeMap::new();
     if let Err(error) = exchange(&mut framed, &mut questions, &mut under_way).await {
         // Only this one sets it.
         let _ = ended.set(error.to_string());
@@ -128,11 +127,19 @@ async fn run(
 async fn exchange(
     framed: &mut Connection,
     questions: &mut mpsc::Receiver<Question>,
-    under_way: &mut HashMap<u64, oneshot::Sender<Tell>>,
+    under_way: &mut BTreeMap<u64, oneshot::Sender<Tell>>,
 ) -> io::Result<()> {
     let mut number = HELLO;
     loop {
         tokio::select! {
+            biased;
+            frame = framed.next() => {
+                let Numbered { number, what } = told(frame)?;
+                if let Some(answer) = under_way.remove(&number) {
+                    // It may have been given up.
+                    let _ = answer.send(what);
+                }
+            }
             question = questions.recv() => {
                 let Some(Question { ask, body, answer }) = question else { return Ok(()) };
                 number += 1;
@@ -144,13 +151,6 @@ async fn exchange(
                 if let Err(error) = sent? {
                     // The other may have said why it closed.
                     return Err(told(framed.next().await).err().unwrap_or(error));
-                }
-            }
-            frame = framed.next() => {
-                let Numbered { number, what } = told(frame)?;
-                if let Some(answer) = under_way.remove(&number) {
-                    // It may have been given up.
-                    let _ = answer.send(what);
                 }
             }
         }

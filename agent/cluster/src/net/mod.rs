@@ -12,5 +12,6 @@ pub(crate) use link::{Link, LinkError};
 pub(crate) use peers::Peers;
 pub(crate) use server::serve;
 pub use tls::Tls;
-pub(crate) use transport::Transport;
+pub(crate) use transport::tcp;
+pub use transport::{Accept, Dial, Duplex, Network, Opening, Stream};
 pub(crate) use wire::{Ask, PART, Question, Refusal, Reply, Tell};

@@ -1,6 +1,7 @@
 //! The questions of openraft to other nodes.
 
 use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -15,7 +16,7 @@ use openraft::raft::{
 };
 
 use super::link::{Link, LinkError};
-use super::transport::Transport;
+use super::transport::Dial;
 use super::wire::{Ask, IMAGE_MAX, PART, PART_MAX, Tell};
 use crate::raft::{Member, Types};
 
@@ -23,7 +24,7 @@ use crate::raft::{Member, Types};
 const INSTALL_MAX: Duration = Duration::from_secs(60);
 
 /// Makes the ways to other nodes.
-pub(crate) struct Peers(pub(crate) Transport);
+pub(crate) struct Peers(pub(crate) Arc<dyn Dial>);
 
 /// The way to one of them, for one of openraft's tasks.
 pub(crate) struct Peer(Link);
@@ -32,7 +33,7 @@ impl RaftNetworkFactory<Types> for Peers {
     type Network = Peer;
 
     async fn new_client(&mut self, target: u64, node: &Member) -> Peer {
-        Peer(Link::new(target, &node.address, self.0.clone()))
+        Peer(Link::new(target, &node.address, Arc::clone(&self.0)))
     }
 }
 
@@ -140,6 +141,7 @@ impl RaftNetworkV2<Types> for Peer {
             }
         };
         tokio::select! {
+            biased;
             closed = cancel => Err(StreamingError::Closed(closed)),
             sent = send => sent.map_err(streaming),
         }

@@ -8,7 +8,6 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use futures_util::{Sink, SinkExt, Stream, StreamExt};
 use openraft::alias::SnapshotOf;
-use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -16,6 +15,7 @@ use tokio_util::codec::Framed;
 use tracing::debug;
 
 use super::places::{Place, Places};
+use super::transport::{Accept, Opening};
 use super::wire::{
     Ask, FRAME_MAX, Frame, HELLO, HELLO_BYTES_MAX, Hello, IMAGE_MAX, Numbered, PART_MAX, Tell,
     WRITE_MAX, codec,
@@ -46,21 +46,21 @@ struct Server {
 }
 
 /// Answers whoever connects, until it is dropped; then the connections end too, and the others make new ones.
-pub(crate) async fn serve(listener: TcpListener, node: Node) {
+pub(crate) async fn serve(listener: Box<dyn Accept>, node: Node) {
     let server = Arc::new(Server { node, image: Arc::new(Semaphore::new(1)) });
     let places = Arc::<Places>::default();
     let mut connections = JoinSet::new();
     loop {
         while connections.try_join_next().is_some() {}
         match listener.accept().await {
-            Ok((stream, from)) => {
+            Ok((opening, from)) => {
                 let Some(place) = places.enter(from.ip().to_canonical()) else {
                     places.tell(from, &"there are too many that have not said who they are");
                     continue;
                 };
                 let (server, places) = (Arc::clone(&server), Arc::clone(&places));
                 connections.spawn(async move {
-                    match server.converse(stream, place).await {
+                    match server.converse(opening, place).await {
                         Ok(()) => {}
                         Err(error) if is_end(&error) => {
                             debug!(%from, %error, "a connection of another node ended");
@@ -89,8 +89,8 @@ fn late(what: &'static str) -> impl FnOnce(tokio::time::error::Elapsed) -> io::E
 }
 
 impl Server {
-    async fn converse(&self, stream: TcpStream, mut place: Place) -> io::Result<()> {
-        let opened = timeout(HELLO_TIME_MAX, self.open(stream)).await;
+    async fn converse(&self, opening: Opening, mut place: Place) -> io::Result<()> {
+        let opened = timeout(HELLO_TIME_MAX, self.open(opening)).await;
         let Some(mut framed) = opened.map_err(late("it did not say hello in time"))?? else {
             return Ok(());
         };
@@ -106,9 +106,8 @@ impl Server {
     }
 
     /// Takes the hello; `None` if the other one left without a word.
-    async fn open(&self, stream: TcpStream) -> io::Result<Option<Connection>> {
-        let stream = self.node.transport().accept(stream).await?;
-        let mut framed = Framed::new(stream, codec(HELLO_BYTES_MAX));
+    async fn open(&self, opening: Opening) -> io::Result<Option<Connection>> {
+        let mut framed = Framed::new(opening.await?, codec(HELLO_BYTES_MAX));
         let Some(first) = framed.next().await else { return Ok(None) };
         let hello = first.and_then(Frame::decode).and_then(|frame| frame.head::<Hello>());
         let cause = match hello {

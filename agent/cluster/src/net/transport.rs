@@ -1,13 +1,14 @@
 //! Streams between nodes.
 
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use socket2::{SockRef, TcpKeepalive};
-use tokio::net::TcpStream;
-use tokio_rustls::TlsStream;
-use tokio_util::either::Either;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
 
 use super::tls::Tls;
 
@@ -19,34 +20,80 @@ const TAKEN_MAX: Duration = Duration::from_secs(10);
 const QUIET: Duration = Duration::from_secs(5);
 
 /// A stream to another node.
-pub(super) type Stream = Either<TcpStream, TlsStream<TcpStream>>;
+pub type Stream = Box<dyn Duplex>;
 
-/// Makes streams of connections: over TLS if it has certificates. Cheap to clone.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Transport(Option<Arc<Tls>>);
+/// The things that a stream does.
+pub trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
 
-impl Transport {
-    pub(crate) fn new(tls: Option<Arc<Tls>>) -> Transport {
-        Transport(tls)
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Duplex for T {}
+
+/// Connects to nodes. Each caller has a deadline.
+pub trait Dial: Send + Sync {
+    /// Connects to the node at an address.
+    fn connect<'a>(&'a self, address: &'a str) -> BoxFuture<'a, io::Result<Stream>>;
+}
+
+/// Takes the connections that nodes make.
+pub trait Accept: Send + Sync {
+    /// The next connection, and where it comes from. Whoever opens it has a deadline.
+    fn accept(&self) -> BoxFuture<'_, io::Result<(Opening, SocketAddr)>>;
+}
+
+/// A connection that becomes a stream.
+pub type Opening = BoxFuture<'static, io::Result<Stream>>;
+
+/// The way of a node to the others, and theirs to it.
+pub struct Network {
+    pub dial: Arc<dyn Dial>,
+    pub accept: Box<dyn Accept>,
+}
+
+impl Network {
+    /// Over TCP; with certificates that nodes show each other, or in the clear.
+    pub fn tcp(listener: TcpListener, tls: Option<Arc<Tls>>) -> Network {
+        Network { dial: tcp(tls.clone()), accept: Box::new(Incoming { listener, tls }) }
     }
+}
 
-    /// Connects to a node. The caller has a deadline.
-    pub(super) async fn connect(&self, address: &str) -> io::Result<Stream> {
-        let stream = TcpStream::connect(address).await?;
-        prepare(&stream)?;
-        match &self.0 {
-            None => Ok(Either::Left(stream)),
-            Some(tls) => Ok(Either::Right(tls.connect(stream, address).await?)),
-        }
+/// Connects over TCP.
+pub(crate) fn tcp(tls: Option<Arc<Tls>>) -> Arc<dyn Dial> {
+    Arc::new(Outgoing(tls))
+}
+
+struct Outgoing(Option<Arc<Tls>>);
+
+impl Dial for Outgoing {
+    fn connect<'a>(&'a self, address: &'a str) -> BoxFuture<'a, io::Result<Stream>> {
+        Box::pin(async move {
+            let stream = TcpStream::connect(address).await?;
+            prepare(&stream)?;
+            Ok(match &self.0 {
+                None => Box::new(stream) as Stream,
+                Some(tls) => Box::new(tls.connect(stream, address).await?),
+            })
+        })
     }
+}
 
-    /// Takes a connection that a node has made. The caller has a deadline.
-    pub(super) async fn accept(&self, stream: TcpStream) -> io::Result<Stream> {
-        prepare(&stream)?;
-        match &self.0 {
-            None => Ok(Either::Left(stream)),
-            Some(tls) => Ok(Either::Right(tls.accept(stream).await?)),
-        }
+struct Incoming {
+    listener: TcpListener,
+    tls: Option<Arc<Tls>>,
+}
+
+impl Accept for Incoming {
+    fn accept(&self) -> BoxFuture<'_, io::Result<(Opening, SocketAddr)>> {
+        Box::pin(async {
+            let (stream, from) = self.listener.accept().await?;
+            let tls = self.tls.clone();
+            let opening = async move {
+                prepare(&stream)?;
+                Ok(match tls {
+                    None => Box::new(stream) as Stream,
+                    Some(tls) => Box::new(tls.accept(stream).await?),
+                })
+            };
+            Ok((Box::pin(opening) as Opening, from))
+        })
     }
 }
 

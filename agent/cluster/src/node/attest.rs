@@ -1,16 +1,16 @@
 //! Nodes compare what they have become. One that is unlike the majority stops: it would answer otherwise.
 
 use std::collections::BTreeMap;
+use std::future::poll_fn;
 use std::time::Duration;
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
-use tenure_host::clock;
-use tenure_host::timer::Timer;
 use tracing::warn;
 use uuid::Uuid;
 
 use super::Node;
+use crate::host::Alarm;
 use crate::machine::Digest;
 use crate::net::{Ask, Tell};
 
@@ -102,10 +102,10 @@ impl Node {
     }
 
     /// Compares every minute, and stops the node where it is alone.
-    pub(super) async fn compare_always(self, mut timer: Timer) {
+    pub(super) async fn compare_always(self, mut timer: Box<dyn Alarm>) {
         loop {
-            timer.set(Some(clock::now() + EVERY));
-            timer.fired().await;
+            timer.set(Some((self.0.clock)() + EVERY));
+            poll_fn(|context| timer.poll_fired(context)).await;
             match self.compare().await {
                 Verdict::Alike | Verdict::Unsure => {}
                 Verdict::Split => {

@@ -90,7 +90,7 @@ impl Node {
     }
 
     async fn admit(&self, address: String) -> Result<u64, String> {
-        let other = Client::over(&address, self.transport().clone()).ask(Control::Status).await;
+        let other = Client::over(&address, self.dial()).ask(Control::Status).await;
         let Report::Status(other) = other.map_err(|error| error.to_string())? else {
             return Err(format!("the node at {address} answers another question"));
         };

@@ -65,7 +65,9 @@ pub(super) mod tests {
     use super::Node;
     use crate::Folder;
     use crate::disk::Log;
+    use crate::host;
     use crate::machine::{Machine, Operation, VERSION};
+    use crate::net::Network;
     use crate::node::Setup;
     use crate::raft::Listener;
 
@@ -77,11 +79,12 @@ pub(super) mod tests {
     }
 
     pub(in crate::node) async fn start(folder: &Path) -> io::Result<Node> {
-        let folder = Folder::open(folder)?;
+        let disk = Box::new(Folder::open(folder)?);
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?.to_string();
-        let (clock, listens) = (Arc::new(tenure_host::clock::now), Arc::new(Nobody));
-        Node::start(Setup { folder, listener, address, tls: None, clock, listens }).await
+        let (network, listens) = (Network::tcp(listener, None), Arc::new(Nobody));
+        let (clock, timers) = (host::clock(), host::timers());
+        Node::start(Setup { disk, network, address, clock, timers, listens }).await
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,13 +1,13 @@
 //! A node that belongs to no cluster has itself added to one.
 
+use std::future::poll_fn;
 use std::time::Duration;
 
-use tenure_host::clock;
-use tenure_host::timer::Timer;
 use tracing::info;
 
 use super::Node;
 use crate::control::{Client, Control, Report};
+use crate::host::Alarm;
 
 /// The pause after each round of asking.
 const ASK_EVERY: Duration = Duration::from_secs(1);
@@ -15,7 +15,7 @@ const ASK_EVERY: Duration = Duration::from_secs(1);
 impl Node {
     /// Asks the nodes at these addresses, one after the other, until one of them has this node added. Ends at once if
     /// this node is of a cluster.
-    pub(crate) async fn join(self, addresses: Vec<String>, mut timer: Timer) {
+    pub(crate) async fn join(self, addresses: Vec<String>, mut timer: Box<dyn Alarm>) {
         let mut told = String::new();
         while self.view().voters.is_empty() {
             let mut refusals = Vec::new();
@@ -32,13 +32,13 @@ impl Node {
                 info!("this node has joined no cluster yet, and goes on asking: {refusals}");
                 told = refusals;
             }
-            timer.set(Some(clock::now() + ASK_EVERY));
-            timer.fired().await;
+            timer.set(Some((self.0.clock)() + ASK_EVERY));
+            poll_fn(|context| timer.poll_fired(context)).await;
         }
     }
 
     async fn have_added(&self, address: &str) -> Result<(), String> {
-        let client = Client::over(address, self.transport().clone());
+        let client = Client::over(address, self.dial());
         let words = |error: std::io::Error| error.to_string();
         match client.ask(Control::Status).await.map_err(words)? {
             Report::Status(status) if status.cluster.is_some() => {}

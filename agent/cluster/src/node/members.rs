@@ -1,6 +1,7 @@
 //! The members of the cluster.
 
 use std::collections::BTreeMap;
+use std::future::poll_fn;
 use std::io;
 use std::time::Duration;
 
@@ -8,13 +9,12 @@ use bytes::Bytes;
 use openraft::Instant as _;
 use openraft::async_runtime::watch::WatchReceiver as _;
 use tenure_core::engine::EngineSettings;
-use tenure_host::clock;
-use tenure_host::timer::Timer;
 use tenure_stores::Nodes;
 use tracing::{info, warn};
 use uuid::Uuid;
 
 use super::{ANSWER_MAX, Attested, Node};
+use crate::host::Alarm;
 use crate::machine::{Digest, Founding, Operation, Outcome, Restored};
 use crate::net::{Ask, Tell};
 use crate::raft::Member;
@@ -151,11 +151,11 @@ impl Node {
     }
 
     /// Tells the log who leads, and while this node does, who goes silent and who is back.
-    pub(super) async fn tell_of_others(self, mut timer: Timer) {
+    pub(super) async fn tell_of_others(self, mut timer: Box<dyn Alarm>) {
         let (mut led, mut away) = (None, BTreeMap::new());
         loop {
-            timer.set(Some(clock::now() + LOOK_EVERY));
-            timer.fired().await;
+            timer.set(Some((self.0.clock)() + LOOK_EVERY));
+            poll_fn(|context| timer.poll_fired(context)).await;
             let (leader, silent) = (self.view().leader, self.silent());
             if let Some(leader) = leader.filter(|leader| led.replace(*leader) != Some(*leader)) {
                 info!("node {leader:x} leads the cluster");

@@ -17,19 +17,18 @@ use openraft::ReadPolicy;
 use openraft::async_runtime::watch::WatchReceiver as _;
 use openraft::errors::{ClientWriteError, ForwardToLeader, RaftError};
 use tenure_core::model::{Answer, Failure, Request};
-use tenure_host::timer::Timer;
-use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tracing::debug;
 
 use self::ways::Ways;
 use crate::clock::ClusterTime;
-use crate::disk::{Folder, Images, Log, Place};
+use crate::disk::{Disk, Images, Log, Place};
+use crate::host::{Alarm, Timers};
 use crate::keys;
 use crate::machine::{Command, Machine, Operation, Outcome};
 use crate::net::{
-    Ask, Link, LinkError, Peers, Question, Refusal, Reply, Tell, Tls, Transport, serve,
+    Ask, Dial, Link, LinkError, Network, Peers, Question, Refusal, Reply, Tell, serve,
 };
 use crate::raft::{Clock, Listener, Raft, StateMachine};
 
@@ -52,16 +51,16 @@ const TICK_MAX: Duration = Duration::from_secs(1);
 
 /// The things that a node needs to run.
 pub struct Setup {
-    /// It says which node this is: a folder that was wiped is another one.
-    pub folder: Folder,
-    /// It hears the other nodes here.
-    pub listener: TcpListener,
-    /// The certificates that nodes show each other; without, they talk in the clear.
-    pub tls: Option<Arc<Tls>>,
+    /// It says which node this is: a disk that was wiped is another one.
+    pub disk: Box<dyn Disk>,
+    /// It hears the other nodes here, and reaches them.
+    pub network: Network,
     /// `HOST:PORT`, where the other nodes find that.
     pub address: String,
     /// The clock of this host; it goes on while the host sleeps.
     pub clock: Clock,
+    /// Timers of that clock.
+    pub timers: Timers,
     pub listens: Arc<dyn Listener>,
 }
 
@@ -80,7 +79,7 @@ struct Inner {
     applied: watch::Receiver<u64>,
     tasks: Mutex<Vec<JoinHandle<()>>>,
     /// Its folder, which is left with the last one that writes there.
-    place: Place,
+    place: Box<dyn Place>,
     /// The reason for which it serves nobody any more.
     halted: watch::Sender<Option<String>>,
     fetched: Mutex<control::Fetched>,
@@ -101,9 +100,9 @@ impl Node {
     ///
     /// When the folder cannot be used, or has what this program does not understand.
     pub async fn start(setup: Setup) -> io::Result<Node> {
-        let Setup { folder, listener, address, tls, clock, listens } = setup;
-        let id = folder.id();
-        let transport = Transport::new(tls);
+        let Setup { disk, network, address, clock, timers, listens } = setup;
+        let Network { dial, accept } = network;
+        let id = disk.id();
         let config = openraft::Config {
             cluster_name: "tenure".to_owned(),
             heartbeat_interval: HEARTBEAT_MS,
@@ -118,32 +117,32 @@ impl Node {
             ..openraft::Config::default()
         };
         let config = config.validate().map_err(io::Error::other)?;
-        let (images, told) = (Images::open(&folder)?, Arc::clone(&listens));
+        let (images, told) = (Images::open(&*disk)?, Arc::clone(&listens));
         let machine = StateMachine::new(id, images, Arc::clone(&clock), told);
-        let (log, applied) = (Log::open(&folder)?, machine.applied());
-        let peers = Peers(transport.clone());
+        let (log, applied) = (Log::open(&*disk)?, machine.applied());
+        let peers = Peers(Arc::clone(&dial));
         let raft = Raft::new(id, Arc::new(config), peers, log, machine.clone()).await;
         let raft = raft.map_err(io::Error::other)?;
         let node = Node(Arc::new(Inner {
             id,
             address,
             clock,
-            ways: Ways::new(transport),
+            ways: Ways::new(dial),
             listens,
             raft,
             machine,
             applied,
             tasks: Mutex::default(),
-            place: folder.place(),
+            place: disk.place(),
             halted: watch::Sender::new(None),
             fetched: Mutex::default(),
         }));
         let tasks = [
-            tokio::spawn(serve(listener, node.clone())),
-            tokio::spawn(node.clone().tick(Timer::new()?)),
-            tokio::spawn(node.clone().compare_always(Timer::new()?)),
+            tokio::spawn(serve(accept, node.clone())),
+            tokio::spawn(node.clone().tick(timers()?)),
+            tokio::spawn(node.clone().compare_always(timers()?)),
             tokio::spawn(node.clone().watch()),
-            tokio::spawn(node.clone().tell_of_others(Timer::new()?)),
+            tokio::spawn(node.clone().tell_of_others(timers()?)),
         ];
         node.0.tasks.lock().unwrap_or_else(PoisonError::into_inner).extend(tasks);
         Ok(node)
@@ -154,8 +153,8 @@ impl Node {
         self.0.id
     }
 
-    pub(crate) fn transport(&self) -> &Transport {
-        self.0.ways.transport()
+    pub(crate) fn dial(&self) -> Arc<dyn Dial> {
+        self.0.ways.dial()
     }
 
     /// A way to another node.
@@ -317,6 +316,7 @@ impl Node {
             {}
         };
         tokio::select! {
+            biased;
             told = asked => match told {
                 Ok(Tell::Lead(Ok((reply, index)))) => Tried::Answered(reply, index),
                 Ok(Tell::Lead(Err(Refusal::NotLeader))) => Tried::NotLeader,
@@ -395,7 +395,7 @@ impl Node {
     }
 
     /// Lets time pass in the cluster while this node leads: what runs out ends by an entry, on all nodes alike.
-    async fn tick(self, mut timer: Timer) {
+    async fn tick(self, mut timer: Box<dyn Alarm>) {
         let mut applied = self.0.applied.clone();
         let mut last = ClusterTime::default();
         loop {
@@ -419,6 +419,7 @@ impl Node {
             }
             timer.set(due.map(|due| now + due.since(at)));
             tokio::select! {
+                biased;
                 () = poll_fn(|context| timer.poll_fired(context)) => {}
                 changed = applied.changed() => if changed.is_err() { return },
             }

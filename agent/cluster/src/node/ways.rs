@@ -11,7 +11,7 @@ use tenure_core::time::Boottime;
 use tokio::sync::Semaphore;
 
 use super::Node;
-use crate::net::{Ask, Link, Transport};
+use crate::net::{Ask, Dial, Link};
 use crate::raft::Types;
 
 /// News that are under way; more are missed, as all hints may be.
@@ -21,7 +21,7 @@ const NEWS_MAX: Duration = Duration::from_secs(2);
 
 /// Ways to other nodes.
 pub(super) struct Ways {
-    transport: Transport,
+    dial: Arc<dyn Dial>,
     kept: Mutex<HashMap<u64, Link>>,
     news: Arc<Semaphore>,
     /// The leader's latest word to this node; ns by its clock.
@@ -29,18 +29,18 @@ pub(super) struct Ways {
 }
 
 impl Ways {
-    pub(super) fn new(transport: Transport) -> Ways {
+    pub(super) fn new(dial: Arc<dyn Dial>) -> Ways {
         let news = Arc::new(Semaphore::new(NEWS_UNDER_WAY));
-        Ways { transport, kept: Mutex::default(), news, told_at: AtomicU64::new(0) }
+        Ways { dial, kept: Mutex::default(), news, told_at: AtomicU64::new(0) }
     }
 
-    pub(super) fn transport(&self) -> &Transport {
-        &self.transport
+    pub(super) fn dial(&self) -> Arc<dyn Dial> {
+        Arc::clone(&self.dial)
     }
 
     /// A way to a node, over a connection of its own.
     pub(super) fn apart(&self, id: u64, address: &str) -> Link {
-        Link::new(id, address, self.transport.clone())
+        Link::new(id, address, Arc::clone(&self.dial))
     }
 
     /// The way to a node, which is kept.

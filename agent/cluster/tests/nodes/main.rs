@@ -11,8 +11,7 @@ mod tls;
 use std::sync::Arc;
 
 use tempfile::TempDir;
-use tenure_cluster::Folder;
-use tenure_cluster::node::{Node, Setup, Verdict};
+use tenure_cluster::node::Verdict;
 use tenure_cluster::store::{Cluster, feed};
 use tenure_core::engine::EngineSettings;
 use tenure_core::model::{
@@ -22,7 +21,9 @@ use tenure_stores::{Report, Upstream};
 use tenure_wire as wire;
 use uuid::Uuid;
 
-use self::running::{beat, claim, cluster, listener, release, resource, start_with, token, until};
+use self::running::{
+    beat, claim, cluster, listener, release, resource, start_with, token, try_start, until,
+};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn three_nodes_hand_over_whoever_is_asked() {
@@ -137,10 +138,8 @@ async fn a_store_tells_losses_before_the_grants_that_follow() {
     let folder = TempDir::new().unwrap();
     let listener = listener().await;
     let address = listener.local_addr().unwrap().to_string();
-    let (clock, listens) = (Arc::new(tenure_host::clock::now), Arc::new(feed.clone()));
-    let folder = Folder::open(folder.path()).unwrap();
-    let setup = Setup { folder, listener, address: address.clone(), tls: None, clock, listens };
-    let node = Node::start(setup).await.unwrap();
+    let listens = Arc::new(feed.clone());
+    let node = try_start(folder.path(), listener, None, listens).await.unwrap();
     node.found(address, 1_000, EngineSettings::default(), None).await.unwrap();
     let mut store = Cluster::over(node, tokio::runtime::Handle::current(), (feed, heard));
     let first = std::future::poll_fn(|context| store.poll_report(context)).await;

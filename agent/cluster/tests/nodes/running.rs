@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 use tenure_cluster::machine::Machine;
+use tenure_cluster::net::Network;
 use tenure_cluster::node::{Node, Setup};
 use tenure_cluster::raft::Listener;
-use tenure_cluster::{Folder, Tls};
+use tenure_cluster::{Folder, Tls, host};
 use tenure_core::engine::{Effect, EngineSettings};
 use tenure_core::model::{
     Answer, Beat, Change, Claim, ClaimAnswer, ClaimId, Owner, Request, Resource, SessionId,
@@ -69,9 +70,9 @@ pub(crate) async fn try_start(
     tls: Option<Arc<Tls>>,
     listens: Arc<dyn Listener>,
 ) -> io::Result<Node> {
-    let clock = Arc::new(tenure_host::clock::now);
-    let (folder, address) = (Folder::open(folder)?, listener.local_addr()?.to_string());
-    Node::start(Setup { folder, listener, address, tls, clock, listens }).await
+    let (disk, address) = (Box::new(Folder::open(folder)?), listener.local_addr()?.to_string());
+    let (network, clock, timers) = (Network::tcp(listener, tls), host::clock(), host::timers());
+    Node::start(Setup { disk, network, address, clock, timers, listens }).await
 }
 
 impl Running {

@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tempfile::TempDir;
-use tenure_cluster::Folder;
+use tenure_cluster::net::Network;
 use tenure_cluster::node::{Node, Setup};
+use tenure_cluster::{Folder, host};
 use tenure_core::engine::EngineSettings;
 use tenure_core::model::ClaimId;
 use tenure_core::time::Boottime;
@@ -23,13 +24,13 @@ async fn start(heard: &Arc<Heard>) -> (Node, String, Behind, TempDir) {
     let (listener, set) = (listener().await, Arc::clone(&behind));
     let address = listener.local_addr().unwrap().to_string();
     let setup = Setup {
-        folder: Folder::open(folder.path()).unwrap(),
-        listener,
+        disk: Box::new(Folder::open(folder.path()).unwrap()),
+        network: Network::tcp(listener, None),
         address: address.clone(),
-        tls: None,
         clock: Arc::new(move || {
             Boottime::from_nanos(clock::now().as_nanos() - set.load(Ordering::Relaxed))
         }),
+        timers: host::timers(),
         listens: heard.clone(),
     };
     (Node::start(setup).await.unwrap(), address, behind, folder)
