@@ -131,6 +131,8 @@ impl Client {
     pub async fn ask(&self, control: Control) -> io::Result<Report> {
         let patience = match control {
             Control::Add { .. } | Control::Restore { .. } => LONG_MAX,
+            // A new leader may have to be found first.
+            Control::Remove { .. } => ANSWER_MAX * 2,
             _ => ANSWER_MAX,
         };
         match self.send(Ask::Control(control), Bytes::new(), patience).await? {

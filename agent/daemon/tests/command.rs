@@ -126,7 +126,8 @@ fn exit_codes() {
         stderr,
         "tenured: --upstream: upstream = ***: not the URL of an upstream; use \"embedded:\", or a Redis \
          such as \"redis://127.0.0.1:6379/0\", or a Postgres such as \"postgres://tenure@127.0.0.1/tenure\", or a \
-         gateway such as \"https://gateway.example\"\n"
+         gateway such as \"https://gateway.example\", or several with one store, as \
+         \"https://a.example,b.example\"\n"
     );
     let (code, _, stderr) = room.run(&["--config", "/no/such/file", "check-config"]);
     assert_eq!(code, 78);

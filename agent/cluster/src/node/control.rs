@@ -13,10 +13,13 @@ use super::Node;
 use crate::backup::Backup;
 use crate::control::{Client, Control, KeysRead, MemberStatus, ReadKeys, Report, Status};
 use crate::machine::Restored;
-use crate::net::{Ask, PART, Tell};
+use crate::net::{Ask, LinkError, PART, Tell};
 
 /// The shortest rest after a restore that is not given: nobody need have asked for a ttl before the backup.
 const QUARANTINE_MIN: Duration = Duration::from_secs(90);
+/// The time in which a cluster finds a new leader; an administrator waits for an answer a little longer.
+const LEADER_MAX: Duration = Duration::from_secs(4);
+const ASTRAY: &str = "the leader answers another question";
 /// Most bytes of a backup: its image is one entry of the log, and goes to another node in one frame.
 const BACKUP_MAX: usize = 48 << 20;
 
@@ -34,11 +37,7 @@ impl Node {
             Control::Status => Ok(Report::Status(Box::new(self.status().await))),
             Control::Init => self.begin(None).await.map(Report::Founded),
             Control::Restore { quarantine } => self.restore(&body, quarantine).await,
-            Control::Add { .. } | Control::Remove { .. } if !self.leads() => {
-                self.pass_on(control).await
-            }
-            Control::Add { address } => self.admit(address).await.map(Report::Added),
-            Control::Remove { node } => self.dismiss(node).await.map(|()| Report::Removed),
+            Control::Add { .. } | Control::Remove { .. } => self.change_members(control).await,
             Control::Backup => self.take_backup().await,
             Control::Part { backup, from } => self.part(backup, from),
             Control::Keys(change) => Ok(Report::Keys(self.change_keys(change).await)),
@@ -46,20 +45,45 @@ impl Node {
         }
     }
 
-    fn leads(&self) -> bool {
-        self.view().leader == Some(self.id())
-    }
-
-    async fn pass_on(&self, control: Control) -> Result<Report, String> {
-        let view = self.view();
-        let leader = view.leader.and_then(|id| Some((id, view.voters.get(&id)?)));
-        let Some((id, address)) = leader else { return Err(self.leaderless()) };
-        // The administrator has a deadline.
-        match self.link(id, address).ask(Ask::Control(control), Bytes::new()).await {
-            Ok(Tell::Control(report)) => report,
-            Ok(Tell::Failed(cause)) => Err(cause),
-            Ok(_) => Err("the leader answers another question".to_owned()),
-            Err(error) => Err(error.to_string()),
+    /// Has whichever node leads change the members. A leader that died a moment ago is still the one that this node
+    /// knows of: the next one is waited for.
+    async fn change_members(&self, control: Control) -> Result<Report, String> {
+        let until = (self.0.clock)() + LEADER_MAX;
+        loop {
+            let (tried, view) = (self.leader(), self.view());
+            let cause = match view.leader.and_then(|id| Some((id, view.voters.get(&id)?))) {
+                Some((id, _)) if id == self.id() => {
+                    return match control {
+                        Control::Add { address } => self.admit(address).await.map(Report::Added),
+                        Control::Remove { node } => {
+                            self.dismiss(node).await.map(|()| Report::Removed)
+                        }
+                        _ => Err(ASTRAY.to_owned()),
+                    };
+                }
+                // The administrator has a deadline.
+                Some((id, address)) => {
+                    let asked = Ask::Control(control.clone());
+                    match self.link(id, address).ask(asked, Bytes::new()).await {
+                        Ok(Tell::Control(report)) => return report,
+                        Ok(Tell::Failed(cause)) => return Err(cause),
+                        Ok(_) => return Err(ASTRAY.to_owned()),
+                        Err(LinkError::Broke { address, cause }) => {
+                            return Err(format!(
+                                "the connection to the leader at {address} broke ({cause}): whether it was done is not \
+                                 known; look at the members, and try again"
+                            ));
+                        }
+                        Err(error) => error.to_string(),
+                    }
+                }
+                None => self.leaderless(),
+            };
+            let is_founded = !view.voters.is_empty() && self.halted().is_none();
+            if !is_founded || (self.0.clock)() >= until {
+                return Err(cause);
+            }
+            self.await_other(tried).await;
         }
     }
 

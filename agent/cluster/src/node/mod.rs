@@ -282,12 +282,12 @@ impl Node {
         }
     }
 
-    fn leader(&self) -> Option<u64> {
+    pub(super) fn leader(&self) -> Option<u64> {
         self.0.raft.metrics().borrow_watched().current_leader
     }
 
     /// Waits for another leader than the one that was tried, or none, before the next try. Other news come of each try.
-    async fn await_other(&self, tried: Option<u64>) {
+    pub(super) async fn await_other(&self, tried: Option<u64>) {
         let mut metrics = self.0.raft.metrics();
         let other = metrics.wait_until(|news| news.current_leader != tried);
         // It is tried again all the same.

@@ -197,7 +197,7 @@ mod tests {
             "upstream": {"kind": "gateway", "state": "down", "behind": "redis", "guarantee": "g",
                 "address": "http://gw:8740", "since_ms": 12_000, "last_error": "refused",
                 "gateways": [{"address": "gw:8740", "in_use": true},
-                    {"address": "gx:1", "in_use": false, "away": "refused", "away_ms": 9_000}],
+                    {"address": "gx:1", "in_use": false, "away": "refused", "away_ms": 12_000}],
                 "beat_lateness": {"beats": 0, "max_us": 0, "p50_us": 0, "p999_us": 0}},
             "sessions": []
         }))
@@ -205,7 +205,7 @@ mod tests {
         let shown = render(&status, &Choice::default(), Screen::default());
         let line = "\nupstream  gateway up at http://gw:8740, its store (redis) down for 12s\n";
         assert!(shown.contains(line), "{shown}");
-        let lines = "\ngateways  gw:8740 in use\n          gx:1 away for 9s: refused\n";
+        let lines = "\ngateways  gw:8740 in use\n          gx:1 away for 12s: refused\n";
         assert!(shown.contains(lines), "{shown}");
         let failure = is_up(&status.upstream).expect_err("scripts go by it");
         let line = "status: the gateway's store (redis) is down for 12s: nothing is granted";
