@@ -19,7 +19,7 @@ use crate::disk::Folder;
 use crate::host;
 use crate::keyring::ClusterKeyring;
 use crate::net::{Network, Tls};
-use crate::node::{Node, Setup};
+use crate::node::{IMAGE_EVERY, Node, Setup};
 use crate::store::{Cluster, Feed, GUARANTEE, feed};
 
 const LISTEN: &str = "cluster.listen";
@@ -307,7 +307,9 @@ impl NodeSettings {
         let listener = TcpListener::bind(listen).await.map_err(taken)?;
         let disk = Box::new(Folder::open(&folder)?);
         let (network, clock, timers) = (Network::tcp(listener, tls), host::clock(), host::timers());
-        let setup = Setup { disk, network, address, clock, timers: timers.clone(), listens };
+        let (all_timers, image_every) = (timers.clone(), IMAGE_EVERY);
+        let setup =
+            Setup { disk, network, address, clock, timers: all_timers, listens, image_every };
         let node = Node::start(setup).await?;
         if !join.is_empty() {
             tokio::spawn(node.clone().join(join, timers()?));

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use tenure_cluster::disk::{Disk, Done, ImageFile, LogFile, PURGED, Place, Span, Write};
@@ -68,6 +69,10 @@ impl SimDisk {
         SimDisk(Arc::new(Shared { id, lies, state: Mutex::new(state) }))
     }
 
+    pub(crate) fn lies(&self) -> bool {
+        self.0.lies
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -91,6 +96,12 @@ impl SimDisk {
         for done in told {
             done(Ok(()));
         }
+    }
+
+    /// Time passes for this disk alone.
+    pub(crate) fn go_on(&self, by: Duration) {
+        let now_us = self.state().now_us + by.as_micros() as u64;
+        self.pass(now_us);
     }
 
     /// The process ends: of what was under way, a part has been written, and nobody hears of it. What a disk that lies

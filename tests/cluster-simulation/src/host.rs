@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tenure_cluster::host::Alarm;
 use tenure_cluster::machine::Machine;
-use tenure_cluster::node::{Node, Setup};
+use tenure_cluster::node::{IMAGE_EVERY, Node, Setup};
 use tenure_cluster::raft::Listener;
 use tenure_core::engine::Effect;
 use tenure_core::model::{Answer, Failure, Request};
@@ -21,6 +21,12 @@ use crate::chance::Random;
 use crate::disk::SimDisk;
 use crate::network::Net;
 
+/// Entries between two images: seldom, and so often that nodes that were away need one.
+const IMAGES_EVERY: [u64; 3] = [40, 200, IMAGE_EVERY];
+
+/// A part of the time that a disk takes while its node starts.
+const START_STEP: Duration = Duration::from_millis(1);
+
 /// The answer to a request, once it comes. It ends without one when the process does.
 pub(crate) type Reply = oneshot::Receiver<Result<Answer, Failure>>;
 
@@ -31,6 +37,8 @@ pub(crate) struct Host {
     clock: Arc<HostClock>,
     /// How much faster its clock is than true time, per million.
     drift_ppm: i64,
+    /// Entries between two images of its node.
+    image_every: u64,
     process: Option<Process>,
     state: State,
 }
@@ -119,9 +127,11 @@ impl Host {
     pub(crate) fn new(number: usize, net: &Net, random: &mut Random, disk_lies: bool) -> Host {
         let drift_ppm = random.number(0, 400) as i64 - 200;
         let disk = SimDisk::new(random.number(1, 1 << 50), disk_lies);
+        let image_every = IMAGES_EVERY[random.index(IMAGES_EVERY.len())];
         let (clock, state) = (Arc::<HostClock>::default(), State::Runs);
         clock.boottime_ns.store(random.number(1, 1 << 50), Ordering::Relaxed);
-        Host { number, net: net.clone(), disk, clock, drift_ppm, process: None, state }
+        let (net, process) = (net.clone(), None);
+        Host { number, net, disk, clock, drift_ppm, image_every, process, state }
     }
 
     pub(crate) fn node(&self) -> Option<&Node> {
@@ -144,8 +154,17 @@ impl Host {
             clock: Arc::new(move || now.now()),
             timers: Arc::new(move || Ok(timers.alarm())),
             listens: Arc::new(Nobody),
+            image_every: self.image_every,
         };
-        let node = runtime.block_on(Node::start(setup)).expect("the node starts");
+        let mut starting = Box::pin(Node::start(setup));
+        let node = loop {
+            let turn = async { tokio::time::timeout(START_STEP, &mut starting).await };
+            match runtime.block_on(turn) {
+                Ok(node) => break node.expect("the node starts"),
+                // It may write an image first.
+                Err(_) => self.disk.go_on(START_STEP),
+            }
+        };
         self.process = Some(Process { node, runtime });
     }
 
@@ -159,6 +178,18 @@ impl Host {
         if is_dark {
             self.clock.boottime_ns.store(random.number(1, 1 << 40), Ordering::Relaxed);
         }
+    }
+
+    /// It has a new disk, and is another node.
+    pub(crate) fn replace(&mut self, random: &mut Random) {
+        self.kill(random, false);
+        self.disk = SimDisk::new(random.number(1, 1 << 50), self.disk.lies());
+        self.start();
+    }
+
+    /// True if it leads as far as it knows.
+    pub(crate) fn leads(&self) -> bool {
+        self.runs() && self.node().is_some_and(|node| node.view().leader == Some(node.id()))
     }
 
     pub(crate) fn sleep(&mut self) {

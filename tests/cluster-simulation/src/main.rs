@@ -19,8 +19,8 @@ mod program;
 mod world;
 
 use std::collections::BTreeMap;
-use std::ops::Range;
-use std::process::ExitCode;
+use std::ops::{ControlFlow, Range};
+use std::process::{Command, ExitCode, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -30,6 +30,8 @@ use self::world::{Fault, Outcome};
 
 /// Seeds tried for each planted fault unless told otherwise.
 const FAULT_SEEDS: Range<u64> = 1..201;
+const PROGRESS_EVERY: u64 = 100;
+const VIOLATION: &str = "violation: ";
 
 #[derive(Default)]
 struct Arguments {
@@ -44,13 +46,14 @@ fn main() -> Result<ExitCode> {
     let arguments = parse(std::env::args().skip(1))?;
     let is_good = if arguments.faults {
         let seeds = arguments.seeds.unwrap_or(FAULT_SEEDS);
-        Fault::ALL.into_iter().fold(true, |all, fault| find(fault, seeds.clone()) && all)
+        let mut found = Fault::ALL.into_iter().map(|fault| find(fault, seeds.clone()));
+        found.try_fold(true, |all, found| Ok::<_, anyhow::Error>(found? && all))?
     } else if let Some(seed) = arguments.seed {
-        let outcome = run(seed, arguments.fault);
+        let outcome = world::run(seed, arguments.fault);
         show(&outcome);
         outcome.violation.is_none()
     } else if let Some(seeds) = arguments.seeds {
-        search(seeds, arguments.threads.unwrap_or(2))
+        search(seeds, arguments.threads.unwrap_or(2))?
     } else {
         bail!("nothing to do: give --seed N, --seeds A..B or --faults");
     };
@@ -83,60 +86,85 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Arguments> {
     Ok(arguments)
 }
 
-/// Runs a seed on a thread of its own, which has asked the system for no chance yet.
-fn run(seed: u64, fault: Option<Fault>) -> Outcome {
-    std::thread::scope(|scope| {
-        scope.spawn(|| world::run(seed, fault)).join().unwrap_or_else(|_| panic!("seed {seed}"))
-    })
+/// A run in a process of its own: a runtime draws from what the whole process has drawn before.
+fn run_apart(seed: u64, fault: Option<Fault>) -> Result<Run> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.args(["--seed", &seed.to_string()]);
+    if let Some(fault) = fault {
+        command.args(["--fault", &format!("{fault:?}")]);
+    }
+    let output = command.stderr(Stdio::inherit()).output()?;
+    Ok(Run { is_good: output.status.success(), shown: String::from_utf8(output.stdout)? })
+}
+
+/// A run that was shown.
+struct Run {
+    is_good: bool,
+    shown: String,
+}
+
+impl Run {
+    fn counts(&self) -> impl Iterator<Item = (&str, u64)> {
+        let lines = self.shown.lines().filter_map(|line| line.trim_start().split_once("  "));
+        lines.filter_map(|(count, what)| Some((what, count.parse().ok()?)))
+    }
 }
 
 /// Runs a range of seeds, and stops at the first violation.
-fn search(seeds: Range<u64>, threads: u64) -> bool {
+fn search(seeds: Range<u64>, threads: u64) -> Result<bool> {
     let (next, stop) = (AtomicU64::new(seeds.start), AtomicBool::new(false));
-    let found: Mutex<Vec<Outcome>> = Mutex::default();
-    let counts: Mutex<BTreeMap<&'static str, u64>> = Mutex::default();
-    std::thread::scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(|| {
-                while !stop.load(Ordering::Relaxed) {
-                    let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed >= seeds.end {
-                        return;
-                    }
-                    let outcome = run(seed, None);
-                    let mut counts = counts.lock().expect("no thread has panicked");
-                    *counts.entry("runs").or_default() += 1;
-                    for (what, count) in &outcome.counts {
-                        *counts.entry(what).or_default() += count;
-                    }
-                    if outcome.violation.is_some() {
-                        stop.store(true, Ordering::Relaxed);
-                        found.lock().expect("no thread has panicked").push(outcome);
-                    }
-                }
-            });
+    let counts: Mutex<BTreeMap<String, u64>> = Mutex::default();
+    let look = || -> Result<()> {
+        while !stop.load(Ordering::Relaxed) {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed >= seeds.end {
+                break;
+            }
+            let run = run_apart(seed, None)?;
+            let mut counts = counts.lock().expect("no thread has panicked");
+            for (what, count) in run.counts().chain([("runs", 1)]) {
+                *counts.entry(what.to_owned()).or_default() += count;
+            }
+            if counts["runs"].is_multiple_of(PROGRESS_EVERY) {
+                eprintln!("{} runs", counts["runs"]);
+            }
+            if !run.is_good {
+                stop.store(true, Ordering::Relaxed);
+                print!("{}", run.shown);
+            }
         }
-    });
-    for (what, count) in counts.into_inner().expect("no thread has panicked") {
-        println!("{count:>10}  {what}");
-    }
-    let found = found.into_inner().expect("no thread has panicked");
-    found.iter().for_each(show);
-    found.is_empty()
+        Ok(())
+    };
+    std::thread::scope(|scope| -> Result<()> {
+        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(look)).collect();
+        threads.into_iter().try_for_each(|it| it.join().expect("no thread has panicked"))
+    })?;
+    println!("of all runs:");
+    print_counts(&counts.into_inner().expect("no thread has panicked"));
+    Ok(!stop.into_inner())
 }
 
 /// The first seed that shows a planted fault; false if none does.
-fn find(fault: Fault, seeds: Range<u64>) -> bool {
+fn find(fault: Fault, mut seeds: Range<u64>) -> Result<bool> {
     let count = seeds.clone().count();
-    let caught = seeds.map(|seed| run(seed, Some(fault))).find_map(|outcome| {
-        let Outcome { seed, violation, .. } = outcome;
-        violation.map(|what| (seed, what))
+    let found = seeds.try_fold((), |(), seed| match run_apart(seed, Some(fault)) {
+        Ok(run) if run.is_good => ControlFlow::Continue(()),
+        other => ControlFlow::Break((seed, other)),
     });
-    match &caught {
-        Some((seed, what)) => println!("{fault:?}: seed {seed}: {what}"),
-        None => println!("{fault:?}: NOT CAUGHT by {count} seeds"),
+    let ControlFlow::Break((seed, run)) = found else {
+        println!("{fault:?}: NOT CAUGHT by {count} seeds");
+        return Ok(false);
+    };
+    let run = run?;
+    let what = run.shown.lines().find_map(|line| line.strip_prefix(VIOLATION));
+    println!("{fault:?}: seed {seed}: {}", what.unwrap_or("it broke off"));
+    Ok(true)
+}
+
+fn print_counts<Name: std::fmt::Display>(counts: &BTreeMap<Name, u64>) {
+    for (what, count) in counts {
+        println!("{count:>10}  {what}");
     }
-    caught.is_some()
 }
 
 fn show(outcome: &Outcome) {
@@ -144,10 +172,11 @@ fn show(outcome: &Outcome) {
     for line in trace {
         println!("{line}");
     }
+    print_counts(counts);
     match violation {
-        None => println!("seed {seed}: {counts:?}, hash {hash:016x}: no violation"),
+        None => println!("seed {seed}, hash {hash:016x}: no violation"),
         Some(what) => {
-            println!("seed {seed}: {what}");
+            println!("{VIOLATION}{what}");
             println!("again: tests/long cluster-seed {seed}");
         }
     }

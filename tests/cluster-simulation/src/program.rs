@@ -42,6 +42,8 @@ pub(crate) struct Program {
     ttl: Duration,
     enqueue: bool,
     step: Step,
+    /// It has it until then, by its own clock; `None` while it has nothing.
+    until_us: Option<u64>,
     /// The next instant at which it does something by itself.
     due_us: u64,
     asked: Option<Asked>,
@@ -79,6 +81,7 @@ impl Program {
             ttl: Duration::ZERO,
             enqueue: false,
             step: Step::Begin,
+            until_us: None,
             due_us: random.below(1_000_000),
             asked: None,
         };
@@ -91,6 +94,7 @@ impl Program {
         self.claim = Uuid::from_u64_pair(random.number(0, u64::MAX - 1), random.number(0, 1 << 60));
         self.ttl = Duration::from_millis(TTLS_MS[random.index(TTLS_MS.len())]);
         self.enqueue = random.per_mille(300);
+        self.until_us = None;
         self.step = if random.per_mille(200) { Step::Look } else { Step::Claim };
     }
 
@@ -102,6 +106,11 @@ impl Program {
     /// The question that it has now.
     pub(crate) fn ask(&mut self, now_us: u64, random: &mut Random) -> Option<Ask> {
         if self.asked.is_some() || self.due_us > now_us {
+            return None;
+        }
+        if self.until_us.is_some_and(|until_us| until_us <= now_us) {
+            // It knows that it has lost it, and asks for it no more: others may have it.
+            self.rest(now_us, random);
             return None;
         }
         if self.step == Step::Beat && random.per_mille(120) {
@@ -175,10 +184,14 @@ impl Program {
     ) {
         let until_us = sent_us + self.valid_us();
         let next_beat_us = now_us + self.ttl.as_micros() as u64 / 3;
+        if self.until_us.is_some_and(|until_us| until_us <= now_us) {
+            return self.rest(now_us, random);
+        }
         match (answer, what) {
             (Answer::Claim(ClaimAnswer::Held { token, .. }), _) => {
                 known.holds(self.thing, self.claim, token, (now_us, until_us));
                 (self.step, self.due_us) = (Step::Beat, next_beat_us);
+                self.until_us = Some(until_us);
             }
             (Answer::Claim(ClaimAnswer::Waiting { .. }), _) => {
                 self.step = Step::Beat;
@@ -192,6 +205,7 @@ impl Program {
                 BeatAnswer::Held { token, .. } => {
                     known.holds(self.thing, self.claim, *token, (now_us, until_us));
                     self.due_us = next_beat_us;
+                    self.until_us = Some(until_us);
                 }
                 BeatAnswer::Waiting { .. } => {
                     self.due_us = now_us + random.number(100_000, 900_000);

@@ -7,6 +7,7 @@ use tenure_cluster::disk::Disk as _;
 use tenure_cluster::node::Node;
 use tenure_core::engine::EngineSettings;
 use tenure_core::model::{Answer, ClaimAnswer};
+use tokio::sync::oneshot;
 use uuid::Uuid;
 
 use crate::chance::Random;
@@ -15,7 +16,9 @@ use crate::invariants::Invariants;
 use crate::network::Net;
 use crate::program::{Program, THINGS, claim};
 
-const HOSTS: usize = 3;
+const HOSTS: usize = 4;
+/// Those that vote most of the time; the other one waits to take a place.
+const VOTERS: usize = 3;
 const PROGRAMS: usize = 8;
 const STEP_US: u64 = 2_000;
 /// How long there is trouble.
@@ -59,12 +62,20 @@ struct World {
     hosts: Vec<Host>,
     /// The instants at which hosts that are away come back.
     back_us: Vec<Option<u64>>,
+    moving: Option<Move>,
     programs: Vec<Program>,
     known: Invariants,
     fault: Option<Fault>,
     counts: BTreeMap<&'static str, u64>,
     trace: VecDeque<String>,
     hash: u64,
+}
+
+/// A change of the members that is under way.
+struct Move {
+    host: usize,
+    joins: bool,
+    done: oneshot::Receiver<std::io::Result<()>>,
 }
 
 /// Runs a seed. The thread must be new: it has asked the system for no chance yet.
@@ -80,6 +91,7 @@ pub(crate) fn run(seed: u64, fault: Option<Fault>) -> Outcome {
         net,
         hosts,
         back_us: vec![None; HOSTS],
+        moving: None,
         programs,
         known: Invariants::default(),
         fault,
@@ -139,7 +151,7 @@ impl World {
         }
         let first = self.hosts[0].node().cloned().expect("it runs");
         let others: Vec<_> =
-            (1..HOSTS).map(|it| (self.hosts[it].disk.id(), Net::address(it))).collect();
+            (1..VOTERS).map(|it| (self.hosts[it].disk.id(), Net::address(it))).collect();
         let mut founded = self.hosts[0].spawn(async move {
             first.found(Net::address(0), 1_000, EngineSettings::default(), None).await?;
             for (id, address) in others {
@@ -170,20 +182,20 @@ impl World {
                 next_us = self.now_us + self.random.number(200_000, 6_000_000);
             }
             self.come_back(false);
+            self.end_move();
             self.run_programs();
         }
     }
 
     fn run_programs(&mut self) {
         for at in 0..PROGRAMS {
+            self.programs[at].hear(self.now_us, &mut self.random, &mut self.known);
+            let Some(ask) = self.programs[at].ask(self.now_us, &mut self.random) else { continue };
+            let host = self.member();
+            let reply = self.hosts[host].ask(ask.request.clone());
+            let is_lost = self.random.per_mille(30);
             let program = &mut self.programs[at];
-            program.hear(self.now_us, &mut self.random, &mut self.known);
-            if let Some(ask) = program.ask(self.now_us, &mut self.random) {
-                let host = self.random.index(HOSTS);
-                let reply = self.hosts[host].ask(ask.request.clone());
-                let is_lost = self.random.per_mille(30);
-                ask.sent_by(program, reply, self.now_us, is_lost, &mut self.known);
-            }
+            ask.sent_by(program, reply, self.now_us, is_lost, &mut self.known);
         }
         if self.known.violation.is_some() {
             self.tell("violation", String::new());
@@ -194,7 +206,7 @@ impl World {
     fn strike(&mut self) {
         let host = self.random.index(HOSTS);
         let (from, to) = (host, (host + 1 + self.random.index(HOSTS - 1)) % HOSTS);
-        match self.random.below(11) {
+        match self.random.below(13) {
             0 | 1 => self.end(host, false),
             2 => self.end(host, true),
             3 if self.random.per_mille(300) => {
@@ -217,6 +229,7 @@ impl World {
             7 => self.part("one way", host, BTreeSet::from([(from, to)])),
             8 => self.part("a bridge", host, BTreeSet::from([(from, to), (to, from)])),
             9 => self.part("whole", host, BTreeSet::new()),
+            10 | 11 => self.begin_move(),
             _ => {
                 self.net.cut(host);
                 self.tell("cut", format!("host {host}"));
@@ -227,6 +240,49 @@ impl World {
     fn part(&mut self, what: &'static str, host: usize, blocked: BTreeSet<(usize, usize)>) {
         self.tell(what, format!("host {host}: {blocked:?}"));
         self.net.block(blocked);
+    }
+
+    /// A node that programs know of: it has heard of a cluster, or is away.
+    fn member(&mut self) -> usize {
+        let heard = |host: &Host| host.node().is_none_or(|node| node.view().cluster.is_some());
+        let members: Vec<_> = (0..HOSTS).filter(|it| heard(&self.hosts[*it])).collect();
+        members[self.random.index(members.len())]
+    }
+
+    /// One more is to vote; or if one more does, one is to leave.
+    fn begin_move(&mut self) {
+        let leader = (0..HOSTS).find(|host| self.hosts[*host].leads());
+        let (None, Some(leader)) = (&self.moving, leader) else { return };
+        let node = self.hosts[leader].node().cloned().expect("it runs");
+        let voters = node.view().voters;
+        let votes = |host: &usize| voters.contains_key(&self.hosts[*host].disk.id());
+        let joins = voters.len() == VOTERS;
+        let those: Vec<_> = (0..HOSTS).filter(|host| votes(host) != joins).collect();
+        let host = those[self.random.index(those.len())];
+        let id = self.hosts[host].disk.id();
+        let done = self.hosts[leader].spawn(async move {
+            if joins { node.add(id, Net::address(host)).await } else { node.remove(id).await }
+        });
+        self.moving = Some(Move { host, joins, done });
+        self.tell(if joins { "joins" } else { "leaves" }, format!("host {host}"));
+    }
+
+    /// A node that has left for certain is another one from now on.
+    fn end_move(&mut self) {
+        let Some(Move { host, joins, done }) = &mut self.moving else { return };
+        let (host, joins) = (*host, *joins);
+        let what = match done.try_recv() {
+            Err(oneshot::error::TryRecvError::Empty) => return,
+            Ok(Ok(())) if joins => "has joined",
+            Ok(Ok(())) => {
+                self.back_us[host] = None;
+                self.hosts[host].replace(&mut self.random);
+                "has left"
+            }
+            Ok(Err(_)) | Err(oneshot::error::TryRecvError::Closed) => "is unsure",
+        };
+        self.moving = None;
+        self.tell(what, format!("host {host}"));
     }
 
     /// Its process is killed, or its host loses its power.
@@ -269,15 +325,22 @@ impl World {
         let end_us = self.now_us + CALM_US;
         while self.now_us < end_us && self.known.violation.is_none() {
             self.pass();
+            self.end_move();
         }
-        for host in 0..HOSTS {
+        let leader = self.hosts.iter().find(|host| host.leads()).and_then(Host::node);
+        let Some(voters) = leader.map(|leader| leader.view().voters) else {
+            return self.known.broke("nobody leads in the end".to_owned());
+        };
+        let votes = |host: &usize| voters.contains_key(&self.hosts[*host].disk.id());
+        let voters: Vec<_> = (0..HOSTS).filter(votes).collect();
+        for host in voters.iter().copied() {
             for thing in 0..THINGS.len() {
                 let id = Uuid::from_u64_pair(thing as u64, host as u64 + 1);
                 self.claim_alone(host, thing, id);
             }
         }
         let end_us = self.now_us + ALIKE_US;
-        while !self.are_alike() {
+        while !self.are_alike(&voters) {
             if self.now_us > end_us {
                 let views: Vec<_> =
                     self.hosts.iter().map(|host| host.node().map(Node::view)).collect();
@@ -287,9 +350,10 @@ impl World {
         }
     }
 
-    fn are_alike(&self) -> bool {
-        let became = |host: &Host| host.node().map(Node::view).map(|it| (it.applied, it.digest.0));
-        self.hosts.iter().all(|host| became(host) == became(&self.hosts[0]))
+    fn are_alike(&self, voters: &[usize]) -> bool {
+        let view = |host: usize| self.hosts[host].node().map(Node::view);
+        let became = |host: usize| view(host).map(|it| (it.applied, it.digest.0));
+        voters.iter().all(|host| became(*host) == became(voters[0]))
     }
 
     /// Claims what nobody has any more, and gives it back.

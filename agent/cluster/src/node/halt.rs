@@ -84,7 +84,8 @@ pub(super) mod tests {
         let address = listener.local_addr()?.to_string();
         let (network, listens) = (Network::tcp(listener, None), Arc::new(Nobody));
         let (clock, timers) = (host::clock(), host::timers());
-        Node::start(Setup { disk, network, address, clock, timers, listens }).await
+        let image_every = crate::node::IMAGE_EVERY;
+        Node::start(Setup { disk, network, address, clock, timers, listens, image_every }).await
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -39,9 +39,7 @@ pub use self::members::View;
 const ELECTION_MS: std::ops::Range<u64> = 300..600;
 const HEARTBEAT_MS: u64 = 100;
 /// Entries after which the log is cut, and an image takes the place of what came before.
-const IMAGE_EVERY: u64 = 20_000;
-/// Entries that are left for followers that lag.
-const LEFT_FOR_FOLLOWERS: u64 = 5_000;
+pub const IMAGE_EVERY: u64 = 20_000;
 /// The time for a request, over changes of the leader.
 const ANSWER_MAX: Duration = Duration::from_secs(3);
 /// The wait for news of a leader before the next try.
@@ -62,6 +60,8 @@ pub struct Setup {
     /// Timers of that clock.
     pub timers: Timers,
     pub listens: Arc<dyn Listener>,
+    /// Entries between two images; [`IMAGE_EVERY`] unless that is to be tried.
+    pub image_every: u64,
 }
 
 /// A running node. Cheap to clone: all are the same one.
@@ -100,9 +100,11 @@ impl Node {
     ///
     /// When the folder cannot be used, or has what this program does not understand.
     pub async fn start(setup: Setup) -> io::Result<Node> {
-        let Setup { disk, network, address, clock, timers, listens } = setup;
+        let Setup { disk, network, address, clock, timers, listens, image_every } = setup;
         let Network { dial, accept } = network;
         let id = disk.id();
+        // For followers that lag.
+        let left = image_every / 4;
         let config = openraft::Config {
             cluster_name: "tenure".to_owned(),
             heartbeat_interval: HEARTBEAT_MS,
@@ -111,9 +113,9 @@ impl Node {
             enable_pre_vote: Some(true),
             // After a restart it asks first: others may have gone on.
             enable_leader_restore: Some(false),
-            snapshot_policy: openraft::SnapshotPolicy::LogsSinceLast(IMAGE_EVERY),
-            max_in_snapshot_log_to_keep: LEFT_FOR_FOLLOWERS,
-            replication_lag_threshold: IMAGE_EVERY + LEFT_FOR_FOLLOWERS,
+            snapshot_policy: openraft::SnapshotPolicy::LogsSinceLast(image_every),
+            max_in_snapshot_log_to_keep: left,
+            replication_lag_threshold: image_every + left,
             ..openraft::Config::default()
         };
         let config = config.validate().map_err(io::Error::other)?;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 use tenure_cluster::machine::Machine;
 use tenure_cluster::net::Network;
-use tenure_cluster::node::{Node, Setup};
+use tenure_cluster::node::{IMAGE_EVERY, Node, Setup};
 use tenure_cluster::raft::Listener;
 use tenure_cluster::{Folder, Tls, host};
 use tenure_core::engine::{Effect, EngineSettings};
@@ -72,7 +72,8 @@ pub(crate) async fn try_start(
 ) -> io::Result<Node> {
     let (disk, address) = (Box::new(Folder::open(folder)?), listener.local_addr()?.to_string());
     let (network, clock, timers) = (Network::tcp(listener, tls), host::clock(), host::timers());
-    Node::start(Setup { disk, network, address, clock, timers, listens }).await
+    let image_every = IMAGE_EVERY;
+    Node::start(Setup { disk, network, address, clock, timers, listens, image_every }).await
 }
 
 impl Running {

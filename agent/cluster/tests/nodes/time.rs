@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tempfile::TempDir;
 use tenure_cluster::net::Network;
-use tenure_cluster::node::{Node, Setup};
+use tenure_cluster::node::{IMAGE_EVERY, Node, Setup};
 use tenure_cluster::{Folder, host};
 use tenure_core::engine::EngineSettings;
 use tenure_core::model::ClaimId;
@@ -32,6 +32,7 @@ async fn start(heard: &Arc<Heard>) -> (Node, String, Behind, TempDir) {
         }),
         timers: host::timers(),
         listens: heard.clone(),
+        image_every: IMAGE_EVERY,
     };
     (Node::start(setup).await.unwrap(), address, behind, folder)
 }
