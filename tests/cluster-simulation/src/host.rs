@@ -7,9 +7,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use tenure_cluster::disk::Disk as _;
 use tenure_cluster::host::Alarm;
 use tenure_cluster::machine::Machine;
-use tenure_cluster::node::{IMAGE_EVERY, Node, Setup};
+use tenure_cluster::node::{IMAGE_EVERY, Node, Setup, View};
 use tenure_cluster::raft::Listener;
 use tenure_core::engine::Effect;
 use tenure_core::model::{Answer, Failure, Request};
@@ -187,9 +188,16 @@ impl Host {
         self.start();
     }
 
+    /// The cluster as its node knows it, by the time of that process: elsewhere it would be the machine's.
+    pub(crate) fn view(&self) -> Option<View> {
+        let Process { node, runtime } = self.process.as_ref()?;
+        let _inside = runtime.enter();
+        Some(node.view())
+    }
+
     /// True if it leads as far as it knows.
     pub(crate) fn leads(&self) -> bool {
-        self.runs() && self.node().is_some_and(|node| node.view().leader == Some(node.id()))
+        self.runs() && self.view().is_some_and(|view| view.leader == Some(self.disk.id()))
     }
 
     pub(crate) fn sleep(&mut self) {

@@ -25,12 +25,15 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use anyhow::{Context, Result, bail};
+use nix::sys::resource::{Resource, setrlimit};
 
 use self::world::{Fault, Outcome};
 
 /// Seeds tried for each planted fault unless told otherwise.
 const FAULT_SEEDS: Range<u64> = 1..201;
 const PROGRESS_EVERY: u64 = 100;
+/// Processor time for a run; one takes a second.
+const PROCESSOR_S_MAX: u64 = 60;
 const VIOLATION: &str = "violation: ";
 
 #[derive(Default)]
@@ -49,6 +52,8 @@ fn main() -> Result<ExitCode> {
         let mut found = Fault::ALL.into_iter().map(|fault| find(fault, seeds.clone()));
         found.try_fold(true, |all, found| Ok::<_, anyhow::Error>(found? && all))?
     } else if let Some(seed) = arguments.seed {
+        // One that goes round for ever is ended.
+        setrlimit(Resource::RLIMIT_CPU, PROCESSOR_S_MAX, PROCESSOR_S_MAX)?;
         let outcome = world::run(seed, arguments.fault);
         show(&outcome);
         outcome.violation.is_none()
@@ -93,8 +98,13 @@ fn run_apart(seed: u64, fault: Option<Fault>) -> Result<Run> {
     if let Some(fault) = fault {
         command.args(["--fault", &format!("{fault:?}")]);
     }
-    let output = command.stderr(Stdio::inherit()).output()?;
-    Ok(Run { is_good: output.status.success(), shown: String::from_utf8(output.stdout)? })
+    let child = command.stderr(Stdio::inherit()).stdout(Stdio::piped()).spawn()?;
+    let output = child.wait_with_output()?;
+    let mut shown = String::from_utf8(output.stdout)?;
+    if !output.status.success() && !shown.contains(VIOLATION) {
+        shown += &format!("{VIOLATION}seed {seed} broke off: {}\n", output.status);
+    }
+    Ok(Run { is_good: output.status.success(), shown })
 }
 
 /// A run that was shown.

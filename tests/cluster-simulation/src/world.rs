@@ -135,7 +135,7 @@ impl World {
             host.pass(self.now_us, STEP_US);
         }
         for number in 0..HOSTS {
-            let Some(view) = self.hosts[number].node().map(Node::view) else { continue };
+            let Some(view) = self.hosts[number].view() else { continue };
             self.known.became(number, view.applied, view.digest.0);
             self.hash = (self.hash ^ view.applied ^ view.digest.0).wrapping_mul(HASH_PRIME);
             if let Some(cause) = self.hosts[number].node().and_then(Node::halted) {
@@ -244,7 +244,7 @@ impl World {
 
     /// A node that programs know of: it has heard of a cluster, or is away.
     fn member(&mut self) -> usize {
-        let heard = |host: &Host| host.node().is_none_or(|node| node.view().cluster.is_some());
+        let heard = |host: &Host| host.view().is_none_or(|view| view.cluster.is_some());
         let members: Vec<_> = (0..HOSTS).filter(|it| heard(&self.hosts[*it])).collect();
         members[self.random.index(members.len())]
     }
@@ -254,7 +254,7 @@ impl World {
         let leader = (0..HOSTS).find(|host| self.hosts[*host].leads());
         let (None, Some(leader)) = (&self.moving, leader) else { return };
         let node = self.hosts[leader].node().cloned().expect("it runs");
-        let voters = node.view().voters;
+        let voters = self.hosts[leader].view().expect("it runs").voters;
         let votes = |host: &usize| voters.contains_key(&self.hosts[*host].disk.id());
         let joins = voters.len() == VOTERS;
         let those: Vec<_> = (0..HOSTS).filter(|host| votes(host) != joins).collect();
@@ -327,8 +327,8 @@ impl World {
             self.pass();
             self.end_move();
         }
-        let leader = self.hosts.iter().find(|host| host.leads()).and_then(Host::node);
-        let Some(voters) = leader.map(|leader| leader.view().voters) else {
+        let leader = self.hosts.iter().find(|host| host.leads()).and_then(Host::view);
+        let Some(voters) = leader.map(|leader| leader.voters) else {
             return self.known.broke("nobody leads in the end".to_owned());
         };
         let votes = |host: &usize| voters.contains_key(&self.hosts[*host].disk.id());
@@ -342,8 +342,7 @@ impl World {
         let end_us = self.now_us + ALIKE_US;
         while !self.are_alike(&voters) {
             if self.now_us > end_us {
-                let views: Vec<_> =
-                    self.hosts.iter().map(|host| host.node().map(Node::view)).collect();
+                let views: Vec<_> = self.hosts.iter().map(Host::view).collect();
                 return self.known.broke(format!("nodes are not alike in the end: {views:?}"));
             }
             self.pass();
@@ -351,7 +350,7 @@ impl World {
     }
 
     fn are_alike(&self, voters: &[usize]) -> bool {
-        let view = |host: usize| self.hosts[host].node().map(Node::view);
+        let view = |host: usize| self.hosts[host].view();
         let became = |host: usize| view(host).map(|it| (it.applied, it.digest.0));
         voters.iter().all(|host| became(*host) == became(voters[0]))
     }
