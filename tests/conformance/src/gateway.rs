@@ -50,7 +50,7 @@ pub(crate) const REDIS: Store = Store {
 };
 
 /// The corpus's time is so far ahead of the machine's that no timer fires by itself.
-const AHEAD: Duration = Duration::from_secs(365 * 24 * 3600);
+pub(crate) const AHEAD: Duration = Duration::from_secs(365 * 24 * 3600);
 /// In so many turns of the store's thread all is done that is due: each ends all that a run of the corpus
 /// can have at one instant.
 const TURNS: usize = 4;
@@ -58,10 +58,10 @@ const TURNS: usize = 4;
 const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Opens a store.
-type Open = Box<dyn FnOnce(Place<'_>) -> Result<Opened, OpenError> + Send>;
+pub(crate) type Open = Box<dyn FnOnce(Place<'_>) -> Result<Opened, OpenError> + Send>;
 
 /// A store behind a gateway.
-trait Behind {
+pub(crate) trait Behind {
     fn allowances(&self) -> &'static [Allowance];
     fn wipe(&mut self);
     fn set_clock(&mut self, us: u64);
@@ -145,7 +145,7 @@ impl Behind for Server {
 }
 
 /// A gateway in this process, and the store behind it.
-struct Site<B> {
+pub(crate) struct Site<B> {
     behind: B,
     running: Option<Running>,
 }
@@ -160,7 +160,7 @@ struct Running {
 }
 
 impl<B: Behind> Site<B> {
-    fn new(behind: B) -> Site<B> {
+    pub(crate) fn new(behind: B) -> Site<B> {
         Site { behind, running: None }
     }
 

@@ -2,6 +2,7 @@
 
 mod allowances;
 pub mod client;
+mod cluster;
 mod compare;
 mod engine;
 mod gateway;

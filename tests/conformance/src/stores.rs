@@ -1,7 +1,7 @@
 //! The stores that the corpus runs on.
 
 use crate::subject::Subject;
-use crate::{client, engine, gateway, machine, postgres, redis, trial};
+use crate::{client, cluster, engine, gateway, machine, postgres, redis, trial};
 
 /// A store, and how to open it.
 pub struct Store {
@@ -14,7 +14,7 @@ pub struct Store {
 }
 
 /// All stores. A new store adds its line here.
-pub static STORES: [Store; 9] = [
+pub static STORES: [Store; 10] = [
     engine::STORE,
     machine::STORE,
     redis::STORE,
@@ -22,6 +22,7 @@ pub static STORES: [Store; 9] = [
     trial::STORE,
     gateway::EMBEDDED,
     gateway::REDIS,
+    cluster::STORE,
     postgres::IN_TIME,
     postgres::LATE,
 ];

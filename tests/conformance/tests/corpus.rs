@@ -45,7 +45,7 @@ fn every_store_answers_as_the_engine() {
 fn answers_as_the_engine(store: &Store) {
     let mut runner = Runner::new(store, None);
     let wanted = match store.name {
-        "gateway-embedded" | "gateway-redis" => OPERATIONS_THROUGH,
+        "gateway-embedded" | "gateway-redis" | "gateway-cluster" => OPERATIONS_THROUGH,
         "postgres" | "postgres-late" => OPERATIONS_LOGGED,
         _ => OPERATIONS,
     };

@@ -1,0 +1,190 @@
+//! A cluster of one node behind a gateway. The node goes by the corpus's clock, and its disk is a real one.
+
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use tempfile::TempDir;
+use tenure_cluster::Folder;
+use tenure_cluster::host::Alarm;
+use tenure_cluster::net::Network;
+use tenure_cluster::node::{IMAGE_EVERY, Node, Setup};
+use tenure_cluster::store::{Cluster, feed};
+use tenure_core::engine::EngineSettings;
+use tenure_core::time::Boottime;
+use tenure_gateway::store::Clock;
+use tenure_host::clock;
+use tenure_stores::remote;
+use tenure_stores::settings::OpenError;
+use tokio::net::TcpListener;
+use tokio::runtime::{Builder, Handle};
+
+use crate::allowances::Allowance;
+use crate::client::Client;
+use crate::gateway::{AHEAD, Behind, Open, Site};
+use crate::stores::Store;
+
+pub(crate) const STORE: Store = Store {
+    name: "gateway-cluster",
+    faults: &[],
+    open: |_| Box::new(Client::new(Site::new(OneNode::default()))),
+};
+
+/// Tokens are greater, as in the plans.
+const TOKEN_FLOOR: u64 = 1500;
+/// Threads of the node, as many as a gateway gives it.
+const THREADS: usize = 2;
+
+/// The node of a cluster that has no other.
+#[derive(Default)]
+struct OneNode {
+    time: Arc<Time>,
+    folder: Option<TempDir>,
+    running: Arc<Mutex<Option<(Node, Handle)>>>,
+}
+
+/// The time of the host, which passes when the corpus says so.
+#[derive(Default)]
+struct Time {
+    base: Boottime,
+    us: AtomicU64,
+    alarms: Mutex<Vec<Arc<Mutex<Armed>>>>,
+}
+
+#[derive(Default)]
+struct Armed {
+    at: Option<Boottime>,
+    waker: Option<Waker>,
+}
+
+struct TestAlarm {
+    time: Arc<Time>,
+    armed: Arc<Mutex<Armed>>,
+}
+
+impl Time {
+    fn now(&self) -> Boottime {
+        self.base + Duration::from_micros(self.us.load(Ordering::Acquire))
+    }
+
+    fn alarm(self: &Arc<Time>) -> Box<dyn Alarm> {
+        let armed = Arc::<Mutex<Armed>>::default();
+        self.alarms.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&armed));
+        Box::new(TestAlarm { time: Arc::clone(self), armed })
+    }
+
+    fn ring(&self) {
+        let now = self.now();
+        for armed in self.alarms.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+            let mut armed = armed.lock().unwrap_or_else(PoisonError::into_inner);
+            if armed.at.is_some_and(|at| at <= now) {
+                armed.waker.take().into_iter().for_each(Waker::wake);
+            }
+        }
+    }
+}
+
+impl Alarm for TestAlarm {
+    fn set(&mut self, at: Option<Boottime>) {
+        self.armed.lock().unwrap_or_else(PoisonError::into_inner).at = at;
+    }
+
+    fn poll_fired(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        let mut armed = self.armed.lock().unwrap_or_else(PoisonError::into_inner);
+        if armed.at.is_some_and(|at| at <= self.time.now()) {
+            armed.at = None;
+            return Poll::Ready(());
+        }
+        armed.waker = Some(context.waker().clone());
+        Poll::Pending
+    }
+}
+
+impl OneNode {
+    fn running(&self) -> Option<(Node, Handle)> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl Behind for OneNode {
+    fn allowances(&self) -> &'static [Allowance] {
+        &[
+            Allowance::NoVersionHints,
+            Allowance::TellsInTime,
+            Allowance::NoHints,
+            Allowance::OtherVersions,
+        ]
+    }
+
+    fn wipe(&mut self) {
+        if let Some((node, threads)) = self.running() {
+            threads.block_on(node.stop());
+        }
+        *self = OneNode::default();
+        self.folder = Some(tempfile::tempdir().expect("a temporary folder"));
+        self.time = Arc::new(Time { base: clock::now() + AHEAD, ..Time::default() });
+    }
+
+    fn set_clock(&mut self, us: u64) {
+        // Whole ms, as the clock of the plan, so that the same falls into one step.
+        self.time.us.store(us / 1000 * 1000, Ordering::Release);
+        self.time.ring();
+        let Some((node, threads)) = self.running() else { return };
+        threads.block_on(async {
+            while node
+                .look(|machine, at| machine.poll_timeout().is_some_and(|due| due <= at))
+                .await
+                .expect("the node leads")
+            {
+                tokio::task::yield_now().await;
+            }
+        });
+    }
+
+    fn clock(&self) -> Clock {
+        let time = Arc::clone(&self.time);
+        Arc::new(move || time.now())
+    }
+
+    fn keeps_time(&self) -> bool {
+        true
+    }
+
+    fn opener(&self) -> Open {
+        let (time, running) = (Arc::clone(&self.time), Arc::clone(&self.running));
+        let path = self.folder.as_ref().expect("a run has begun").path().to_owned();
+        Box::new(move |place| {
+            let threads = Builder::new_multi_thread().worker_threads(THREADS).enable_all().build();
+            let threads = threads.map_err(OpenError::Start)?;
+            let (feed, hearer) = feed();
+            let (listens, (started, is_started)) =
+                (Arc::new(feed.clone()), std::sync::mpsc::sync_channel(1));
+            threads.spawn(async move {
+                let start = async {
+                    let listener = TcpListener::bind("127.0.0.1:0").await?;
+                    let address = listener.local_addr()?.to_string();
+                    let (now, timers) = (Arc::clone(&time), time);
+                    let setup = Setup {
+                        disk: Box::new(Folder::open(&path)?),
+                        network: Network::tcp(listener, None),
+                        address: address.clone(),
+                        clock: Arc::new(move || now.now()),
+                        timers: Arc::new(move || Ok(timers.alarm())),
+                        listens,
+                        image_every: IMAGE_EVERY,
+                    };
+                    let node = Node::start(setup).await?;
+                    node.found(address, TOKEN_FLOOR, EngineSettings::default(), None).await?;
+                    io::Result::Ok(node)
+                };
+                started.send(start.await).expect("the store waits for it");
+            });
+            let node = is_started.recv().expect("it says how it went").map_err(OpenError::Start)?;
+            let mut known = running.lock().unwrap_or_else(PoisonError::into_inner);
+            *known = Some((node.clone(), threads.handle().clone()));
+            remote::open(place, || Box::new(Cluster::new(node, threads, (feed, hearer))))
+        })
+    }
+}
