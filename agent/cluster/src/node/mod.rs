@@ -7,7 +7,7 @@ mod join;
 mod members;
 mod ways;
 
-use std::future::poll_fn;
+use std::future::{pending, poll_fn};
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -291,7 +291,12 @@ impl Node {
     /// Waits for another leader than the one that was tried, or none, before the next try. Other news come of each try.
     pub(super) async fn await_other(&self, tried: Option<u64>) {
         let mut metrics = self.0.raft.metrics();
-        let other = metrics.wait_until(|news| news.current_leader != tried);
+        let other = async {
+            // No more news come of a consensus that has ended: without a pause the processor would do nothing but try.
+            if metrics.wait_until(|news| news.current_leader != tried).await.is_err() {
+                pending().await
+            }
+        };
         // It is tried again all the same.
         let _ = tokio::time::timeout(TRY_AGAIN, other).await;
     }
