@@ -35,6 +35,7 @@ const PROGRESS_EVERY: u64 = 100;
 /// Processor time for a run; one takes a second.
 const PROCESSOR_S_MAX: u64 = 60;
 const VIOLATION: &str = "violation: ";
+const BROKE_OFF: &str = "the run broke off";
 
 #[derive(Default)]
 struct Arguments {
@@ -102,7 +103,7 @@ fn run_apart(seed: u64, fault: Option<Fault>) -> Result<Run> {
     let output = child.wait_with_output()?;
     let mut shown = String::from_utf8(output.stdout)?;
     if !output.status.success() && !shown.contains(VIOLATION) {
-        shown += &format!("{VIOLATION}seed {seed} broke off: {}\n", output.status);
+        shown += &format!("{BROKE_OFF}: seed {seed}, {}\n", output.status);
     }
     Ok(Run { is_good: output.status.success(), shown })
 }
@@ -114,6 +115,10 @@ struct Run {
 }
 
 impl Run {
+    fn broke_off(&self) -> bool {
+        self.shown.contains(BROKE_OFF)
+    }
+
     fn counts(&self) -> impl Iterator<Item = (&str, u64)> {
         let lines = self.shown.lines().filter_map(|line| line.trim_start().split_once("  "));
         lines.filter_map(|(count, what)| Some((what, count.parse().ok()?)))
@@ -158,7 +163,8 @@ fn search(seeds: Range<u64>, threads: u64) -> Result<bool> {
 fn find(fault: Fault, mut seeds: Range<u64>) -> Result<bool> {
     let count = seeds.clone().count();
     let found = seeds.try_fold((), |(), seed| match run_apart(seed, Some(fault)) {
-        Ok(run) if run.is_good => ControlFlow::Continue(()),
+        // One that breaks off has found nothing.
+        Ok(run) if run.is_good || run.broke_off() => ControlFlow::Continue(()),
         other => ControlFlow::Break((seed, other)),
     });
     let ControlFlow::Break((seed, run)) = found else {
@@ -167,7 +173,7 @@ fn find(fault: Fault, mut seeds: Range<u64>) -> Result<bool> {
     };
     let run = run?;
     let what = run.shown.lines().find_map(|line| line.strip_prefix(VIOLATION));
-    println!("{fault:?}: seed {seed}: {}", what.unwrap_or("it broke off"));
+    println!("{fault:?}: seed {seed}: {}", what.unwrap_or_default());
     Ok(true)
 }
 

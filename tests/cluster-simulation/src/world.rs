@@ -246,7 +246,8 @@ impl World {
     fn member(&mut self) -> usize {
         let heard = |host: &Host| host.view().is_none_or(|view| view.cluster.is_some());
         let members: Vec<_> = (0..HOSTS).filter(|it| heard(&self.hosts[*it])).collect();
-        members[self.random.index(members.len())]
+        let chosen = self.random.index(members.len());
+        members.get(chosen).copied().unwrap_or(0)
     }
 
     /// One more is to vote; or if one more does, one is to leave.

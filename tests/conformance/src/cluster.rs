@@ -23,7 +23,7 @@ use tokio::runtime::{Builder, Handle};
 
 use crate::allowances::Allowance;
 use crate::client::Client;
-use crate::gateway::{AHEAD, Behind, Open, Site};
+use crate::gateway::{AHEAD, Behind, Open, Site, TIMEOUT};
 use crate::stores::Store;
 
 pub(crate) const STORE: Store = Store {
@@ -133,13 +133,15 @@ impl Behind for OneNode {
         self.time.ring();
         let Some((node, threads)) = self.running() else { return };
         threads.block_on(async {
-            while node
-                .look(|machine, at| machine.poll_timeout().is_some_and(|due| due <= at))
-                .await
-                .expect("the node leads")
-            {
-                tokio::task::yield_now().await;
-            }
+            let is_due = |due: Option<_>, at| due.is_some_and(|due| due <= at);
+            let done = async {
+                while node
+                    .look(|machine, at| is_due(machine.poll_timeout(), at))
+                    .await
+                    .expect("the node leads")
+                {}
+            };
+            tokio::time::timeout(TIMEOUT, done).await.expect("what is due ends");
         });
     }
 

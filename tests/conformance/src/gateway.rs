@@ -55,7 +55,7 @@ pub(crate) const AHEAD: Duration = Duration::from_secs(365 * 24 * 3600);
 /// can have at one instant.
 const TURNS: usize = 4;
 /// From a call of the client to its answer; not a measure of speed.
-const TIMEOUT: Duration = Duration::from_secs(20);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Opens a store.
 pub(crate) type Open = Box<dyn FnOnce(Place<'_>) -> Result<Opened, OpenError> + Send>;
