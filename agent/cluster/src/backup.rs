@@ -95,14 +95,15 @@ mod tests {
     use tenure_core::engine::EngineSettings;
 
     use super::*;
-    use crate::machine::{Command, Founding, Machine, Operation};
+    use crate::machine::{Command, Founding, Machine, Operation, VERSION};
 
     #[test]
     fn a_backup_is_read_as_it_was_written_and_a_damaged_one_is_not() {
         let mut machine = Machine::default();
         let settings = EngineSettings::default();
         let (cluster, token_floor) = (Uuid::from_u128(7), 1000);
-        let founding = Founding { cluster, token_floor, settings, restored: None };
+        let founding =
+            Founding { cluster, token_floor, settings, version: VERSION, restored: None };
         let operation = Operation::Found(Box::new(founding));
         machine.apply(Command { at: ClusterTime::default(), operation }).unwrap();
         let image = machine.freeze().unwrap();

@@ -15,8 +15,9 @@ use uuid::Uuid;
 use crate::clock::ClusterTime;
 use crate::keys::{self, Keys};
 
-/// The version of the rules by which entries are applied. It grows with each change after which the same entries give other answers,
-/// effects or images; a node stops at an entry that asks for more than it knows.
+/// The version of the rules by which this program can apply entries. It grows with each change after which the same entries give
+/// other answers, effects or images. A cluster goes by the version that all of its voters know: entries are applied by the
+/// rules of that one, also by programs that know later ones, and a node stops at an entry that asks for more than it knows.
 pub const VERSION: u32 = 1;
 
 /// Tokens that the engine is given at once.
@@ -53,8 +54,15 @@ pub struct Founding {
     /// Tokens are greater: µs since 1970 when it was founded.
     pub token_floor: u64,
     pub settings: EngineSettings,
+    /// The rules that it begins with.
+    #[serde(default = "first_version")]
+    pub version: u32,
     /// The backup that it goes on from.
     pub restored: Option<Restored>,
+}
+
+pub(crate) fn first_version() -> u32 {
+    1
 }
 
 /// A backup that a cluster begins with.
@@ -83,11 +91,12 @@ pub struct Digest(pub u64);
 /// This program does not know how to apply an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the cluster applies entries of version {asked}, and this program knows {VERSION}: install the release that \
-     the other nodes have"
+    "the cluster applies entries of version {asked}, and this program knows {known}: install the release that \
+     the other nodes have, or that has written the backup"
 )]
 pub struct TooNew {
     asked: u32,
+    known: u32,
 }
 
 /// A machine at one instant; see [`engine::Image`].
@@ -103,9 +112,17 @@ pub struct Image {
 }
 
 /// The replicated state machine.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Machine {
+    /// The version that this program knows.
+    known: u32,
     founded: Option<Founded>,
+}
+
+impl Default for Machine {
+    fn default() -> Machine {
+        Machine::knowing(VERSION)
+    }
 }
 
 #[derive(Debug)]
@@ -122,6 +139,12 @@ struct Founded {
 }
 
 impl Machine {
+    /// A machine that has applied nothing, of a program that knows the rules of a version; [`VERSION`] unless that is to
+    /// be tried.
+    pub fn knowing(known: u32) -> Machine {
+        Machine { known, founded: None }
+    }
+
     /// Applies an entry. The effects are in the order in which they happened.
     ///
     /// # Errors
@@ -134,7 +157,7 @@ impl Machine {
             let Operation::Found(founding) = operation else {
                 return Ok((Outcome::Refused, Vec::new()));
             };
-            self.founded = Some(Founded::new(at, *founding)?);
+            self.founded = Some(Founded::new(at, *founding, self.known)?);
             return Ok((Outcome::Done, Vec::new()));
         };
         let outcome = match operation {
@@ -149,8 +172,8 @@ impl Machine {
                 founded.engine.handle_timeout(at);
                 Outcome::Done
             }
-            Operation::Version(asked) if asked > VERSION => return Err(TooNew { asked }),
             Operation::Version(asked) => {
+                TooNew::check(asked, self.known)?;
                 founded.version = founded.version.max(asked);
                 Outcome::Done
             }
@@ -174,6 +197,16 @@ impl Machine {
     /// Its cluster; `None` before the first entry.
     pub fn cluster(&self) -> Option<Uuid> {
         self.founded.as_ref().map(|founded| founded.cluster)
+    }
+
+    /// The version that its program knows.
+    pub fn known(&self) -> u32 {
+        self.known
+    }
+
+    /// The version of the rules by which it applies entries; `None` before the first one.
+    pub fn version(&self) -> Option<u32> {
+        self.founded.as_ref().map(|founded| founded.version)
     }
 
     /// The engine, to look at.
@@ -205,17 +238,38 @@ impl Machine {
         })
     }
 
-    /// A machine that goes on as the one of the image would.
+    /// A machine that goes on as the one of the image would, of a program that knows the rules of a version.
     ///
     /// # Errors
     ///
-    /// When it is of a later version.
-    pub fn thaw(image: Option<Image>) -> Result<Machine, TooNew> {
-        Ok(Machine { founded: image.map(Founded::thaw).transpose()? })
+    /// When it is of a later one.
+    pub fn thaw(image: Option<Image>, known: u32) -> Result<Machine, TooNew> {
+        let founded = image.map(|image| Founded::thaw(image, known)).transpose()?;
+        Ok(Machine { known, founded })
+    }
+}
+
+impl TooNew {
+    fn check(asked: u32, known: u32) -> Result<(), TooNew> {
+        if asked > known { Err(TooNew { asked, known }) } else { Ok(()) }
     }
 }
 
 impl Image {
+    /// Looks whether a program that knows the rules of a version can go on with it.
+    ///
+    /// # Errors
+    ///
+    /// When it is of a later one.
+    pub fn check(&self, known: u32) -> Result<(), TooNew> {
+        TooNew::check(self.version, known)
+    }
+
+    /// The version of the rules by which it was made.
+    pub fn version(&self) -> u32 {
+        self.version
+    }
+
     /// The longest ttl that anybody has asked for before it was taken.
     pub fn longest_ttl(&self) -> Duration {
         self.longest_ttl
@@ -228,13 +282,14 @@ impl Image {
 }
 
 impl Founded {
-    fn new(at: Boottime, founding: Founding) -> Result<Founded, TooNew> {
-        let Founding { cluster, token_floor, settings, restored } = founding;
+    fn new(at: Boottime, founding: Founding, known: u32) -> Result<Founded, TooNew> {
+        let Founding { cluster, token_floor, settings, version, restored } = founding;
+        TooNew::check(version, known)?;
         let last_token = token_floor.saturating_add(TOKENS);
         let Some(Restored { image, quarantine }) = restored else {
             let tokens = TokenRange { first: token_floor.saturating_add(1), last: last_token };
             return Ok(Founded {
-                version: VERSION,
+                version,
                 cluster,
                 last_token,
                 digest: Digest::default(),
@@ -243,7 +298,7 @@ impl Founded {
                 longest_ttl: Duration::ZERO,
             });
         };
-        let mut founded = Founded::thaw(image)?;
+        let mut founded = Founded::thaw(image, known)?;
         founded.cluster = cluster;
         // Greater than those that were granted after the backup.
         founded.last_token = founded.last_token.max(token_floor).saturating_add(TOKENS);
@@ -253,11 +308,9 @@ impl Founded {
         Ok(founded)
     }
 
-    fn thaw(image: Image) -> Result<Founded, TooNew> {
+    fn thaw(image: Image, known: u32) -> Result<Founded, TooNew> {
+        image.check(known)?;
         let Image { version, cluster, last_token, digest, engine, keys, longest_ttl } = image;
-        if version > VERSION {
-            return Err(TooNew { asked: version });
-        }
         let engine = Engine::thaw(engine);
         Ok(Founded { version, cluster, last_token, digest, engine, keys, longest_ttl })
     }

@@ -128,16 +128,17 @@ pub(crate) struct Snapshot {
 }
 
 impl StateMachine {
-    /// A machine that has applied nothing. openraft gives it the last image of its folder, and what follows in
+    /// One whose machine has applied nothing. openraft gives it the last image of its folder, and what follows in
     /// the log.
     pub(crate) fn new(
         node: u64,
+        machine: Machine,
         images: Images,
         clock: Clock,
         listener: Arc<dyn Listener>,
     ) -> StateMachine {
         let time = ClusterClock::new(ClusterTime::default(), clock());
-        let (machine, members) = (Machine::default(), StoredMembershipOf::<Types>::default());
+        let members = StoredMembershipOf::<Types>::default();
         let (digests, received) = (VecDeque::new(), BTreeMap::new());
         let state = State { machine, time, last: None, members, digests, received };
         let (state, applied) = (Mutex::new(state), watch::Sender::new(0));
@@ -284,7 +285,8 @@ impl RaftStateMachine<Types> for StateMachine {
         data: Vec<u8>,
     ) -> io::Result<()> {
         let snapshot: Snapshot = serde_json::from_slice(&data)?;
-        let machine = Machine::thaw(snapshot.image).map_err(io::Error::other)?;
+        let known = self.state().machine.known();
+        let machine = Machine::thaw(snapshot.image, known).map_err(io::Error::other)?;
         self.images.keep(data).await?;
         let now = (self.shared.clock)();
         {
@@ -360,7 +362,7 @@ mod tests {
         let now = Arc::new(AtomicU64::new(0));
         let set = Arc::clone(&now);
         let clock: Clock = Arc::new(move || Boottime::from_nanos(set.load(Ordering::Relaxed)));
-        let machine = StateMachine::new(7, images, clock, Arc::new(Nobody));
+        let machine = StateMachine::new(7, Machine::default(), images, clock, Arc::new(Nobody));
         let [known, unknown] = [1, 2].map(|index| {
             let command = Command { at: ClusterTime::default(), operation: Operation::Tick };
             EntryOf::<Types>::new(log_id::<Types>(1, 0, index), EntryPayload::Normal(command))

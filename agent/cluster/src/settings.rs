@@ -18,6 +18,7 @@ use crate::control::Client;
 use crate::disk::Folder;
 use crate::host;
 use crate::keyring::ClusterKeyring;
+use crate::machine::VERSION;
 use crate::net::{Network, Tls};
 use crate::node::{IMAGE_EVERY, Node, Setup};
 use crate::store::{Cluster, Feed, GUARANTEE, feed};
@@ -308,8 +309,16 @@ impl NodeSettings {
         let disk = Box::new(Folder::open(&folder)?);
         let (network, clock, timers) = (Network::tcp(listener, tls), host::clock(), host::timers());
         let (all_timers, image_every) = (timers.clone(), IMAGE_EVERY);
-        let setup =
-            Setup { disk, network, address, clock, timers: all_timers, listens, image_every };
+        let setup = Setup {
+            disk,
+            network,
+            address,
+            clock,
+            timers: all_timers,
+            listens,
+            image_every,
+            known: VERSION,
+        };
         let node = Node::start(setup).await?;
         if !join.is_empty() {
             tokio::spawn(node.clone().join(join, timers()?));

@@ -9,6 +9,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 use tenure_cluster::Folder;
 use tenure_cluster::host::Alarm;
+use tenure_cluster::machine::VERSION;
 use tenure_cluster::net::Network;
 use tenure_cluster::node::{IMAGE_EVERY, Node, Setup};
 use tenure_cluster::store::{Cluster, feed};
@@ -176,6 +177,7 @@ impl Behind for OneNode {
                         timers: Arc::new(move || Ok(timers.alarm())),
                         listens,
                         image_every: IMAGE_EVERY,
+                        known: VERSION,
                     };
                     let node = Node::start(setup).await?;
                     node.found(address, TOKEN_FLOOR, EngineSettings::default(), None).await?;

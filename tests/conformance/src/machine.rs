@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use tenure_cluster::clock::ClusterTime;
-use tenure_cluster::machine::{Command, Founding, Machine, Operation, Outcome};
+use tenure_cluster::machine::{Command, Founding, Machine, Operation, Outcome, VERSION};
 use tenure_core::engine::journal::Key;
 use tenure_core::engine::{Effect, EngineSettings};
 use tenure_core::model::{Answer, Request, Resource};
@@ -61,7 +61,8 @@ impl Replicas {
         };
         let settings = EngineSettings::default();
         let (cluster, token_floor) = (Uuid::nil(), TOKEN_FLOOR);
-        let founding = Founding { cluster, token_floor, settings, restored: None };
+        let founding =
+            Founding { cluster, token_floor, settings, version: VERSION, restored: None };
         // Two machines that have applied nothing are alike.
         let _ = replicas.apply(Operation::Found(Box::new(founding)));
         replicas
@@ -98,7 +99,7 @@ impl Replicas {
         let mut image = serde_json::to_value(image).map_err(|error| error.to_string())?;
         self.distort(&mut image);
         let image = serde_json::from_value(image).map_err(|error| error.to_string())?;
-        self.twin = Machine::thaw(image).map_err(|error| error.to_string())?;
+        self.twin = Machine::thaw(image, VERSION).map_err(|error| error.to_string())?;
         Ok(())
     }
 

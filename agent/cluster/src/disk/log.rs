@@ -12,7 +12,7 @@ use openraft::entry::RaftEntry;
 use openraft::storage::{IOFlushed, RaftLogStorage};
 use openraft::{LogState, OptionalSend, RaftLogReader};
 use serde::{Serialize, de::DeserializeOwned};
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, oneshot};
 
 use super::folder::WAY_OUT;
 use super::seal::{seal, unseal};
@@ -22,6 +22,9 @@ use crate::raft::Types;
 pub(super) const FILE: &str = "log.sqlite";
 /// Entries that stay in memory, for the followers that keep up; those that are not written yet come on top.
 const IN_MEMORY: usize = 1024;
+/// KiB of entries that wait to be written. A disk that takes no more holds up the consensus of its node: the others elect a
+/// leader without it.
+const WAITING_KIB: u32 = 64 << 10;
 const VOTE: &str = "vote";
 const COMMITTED: &str = "committed";
 
@@ -32,6 +35,8 @@ pub(crate) struct Log {
     state: Arc<Mutex<State>>,
     /// The index of the last entry that is synced.
     written: Arc<AtomicU64>,
+    /// The room for entries that are not written yet, in KiB.
+    room: Arc<Semaphore>,
 }
 
 struct State {
@@ -69,7 +74,8 @@ impl Log {
             vote: read(&*file, VOTE)?,
             committed: read(&*file, COMMITTED)?,
         };
-        Ok(Log { file, state: Arc::new(Mutex::new(state)), written: Arc::default() })
+        let room = Arc::new(Semaphore::new(WAITING_KIB as usize));
+        Ok(Log { file, state: Arc::new(Mutex::new(state)), written: Arc::default(), room })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -178,11 +184,18 @@ impl RaftLogStorage<Types> for Log {
         I: IntoIterator<Item = EntryOf<Types>> + OptionalSend,
         I::IntoIter: OptionalSend,
     {
-        let mut written = Vec::new();
+        let entries: Vec<_> = entries.into_iter().collect();
+        let written: Vec<_> = entries
+            .iter()
+            .map(|entry| Ok((entry.index(), bytes(entry)?)))
+            .collect::<io::Result<_>>()?;
+        let length: usize = written.iter().map(|(_, entry)| entry.len()).sum();
+        let kib = u32::try_from(length / 1024 + 1).unwrap_or(WAITING_KIB).min(WAITING_KIB);
+        let room =
+            Arc::clone(&self.room).acquire_many_owned(kib).await.map_err(io::Error::other)?;
         {
             let mut state = self.state();
             for entry in entries {
-                written.push((entry.index(), bytes(&entry)?));
                 state.last = Some(entry.log_id());
                 state.recent.insert(entry.index(), entry);
             }
@@ -195,6 +208,7 @@ impl RaftLogStorage<Types> for Log {
         }
         let (last, synced) = (written.last().map(|(index, _)| *index), Arc::clone(&self.written));
         let tell = move |result: io::Result<()>| {
+            drop(room);
             if let (Ok(()), Some(last)) = (&result, last) {
                 synced.store(last, Ordering::Release);
             }

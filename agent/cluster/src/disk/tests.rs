@@ -30,8 +30,13 @@ impl StoreBuilder<Types, Log, StateMachine, TempDir> for OnFiles {
         let folder = TempDir::new().unwrap();
         let opened = Folder::open(folder.path()).unwrap();
         let images = Images::open(&opened).unwrap();
-        let machine =
-            StateMachine::new(1, images, Arc::new(tenure_host::clock::now), Arc::new(Nobody));
+        let machine = StateMachine::new(
+            1,
+            Machine::default(),
+            images,
+            Arc::new(tenure_host::clock::now),
+            Arc::new(Nobody),
+        );
         let log = Log::open(&opened).unwrap();
         Ok((folder, log, machine))
     }

@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use super::Node;
 use crate::host::Alarm;
-use crate::machine::Digest;
+use crate::machine::{Digest, first_version};
 use crate::net::{Ask, Tell};
 
 /// The time between two comparisons.
@@ -27,6 +27,9 @@ pub struct Attested {
     pub applied: u64,
     /// Its fingerprint after the entry that was asked about, if it remembers it.
     pub digest: Option<Digest>,
+    /// The version of the machine's rules that its program knows.
+    #[serde(default = "first_version")]
+    pub known: u32,
 }
 
 /// The outcome of a comparison.
@@ -60,8 +63,9 @@ impl Node {
     /// This node's word, for another one that asks about an entry.
     pub(crate) fn attest(&self, index: u64) -> Attested {
         let (applied, _) = self.0.machine.digest();
-        let cluster = self.0.machine.look(|machine, _| machine.cluster());
-        Attested { cluster, applied, digest: self.0.machine.digest_at(index) }
+        let (cluster, known) =
+            self.0.machine.look(|machine, _| (machine.cluster(), machine.known()));
+        Attested { cluster, applied, digest: self.0.machine.digest_at(index), known }
     }
 
     /// The words of all other voters about an entry; `None` of those that do not answer.

@@ -199,6 +199,9 @@ impl Node {
 
     async fn restore(&self, text: &[u8], quarantine: Option<Duration>) -> Result<Report, String> {
         let Backup { stamp, image, .. } = Backup::read(text).map_err(|error| error.to_string())?;
+        let known = self.0.machine.look(|machine, _| machine.known());
+        // In the log it would stop this node for good.
+        image.check(known).map_err(|error| error.to_string())?;
         let quarantine = quarantine.unwrap_or_else(|| image.longest_ttl().max(QUARANTINE_MIN));
         self.0.machine.hear(stamp);
         let cluster = self.begin(Some(Restored { image, quarantine })).await?;

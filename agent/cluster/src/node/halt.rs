@@ -85,7 +85,9 @@ pub(super) mod tests {
         let (network, listens) = (Network::tcp(listener, None), Arc::new(Nobody));
         let (clock, timers) = (host::clock(), host::timers());
         let image_every = crate::node::IMAGE_EVERY;
-        Node::start(Setup { disk, network, address, clock, timers, listens, image_every }).await
+        let known = VERSION;
+        Node::start(Setup { disk, network, address, clock, timers, listens, image_every, known })
+            .await
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -6,11 +6,11 @@ use std::io;
 use std::time::Duration;
 
 use bytes::Bytes;
-use openraft::Instant as _;
 use openraft::async_runtime::watch::WatchReceiver as _;
+use openraft::{ChangeMembers, Instant as _};
 use tenure_core::engine::EngineSettings;
 use tenure_stores::Nodes;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 use uuid::Uuid;
 
 use super::{ANSWER_MAX, Attested, Node};
@@ -22,6 +22,12 @@ use crate::raft::Member;
 /// A leader that has heard no majority for so long, or that this node has not heard, leads as far as anybody knows no
 /// more: openraft names it until it votes for another one.
 const SILENCE_MAX: Duration = Duration::from_secs(2);
+/// The time in which a node that is added takes everything; its administrator waits a little longer.
+const CATCH_UP_MAX: Duration = Duration::from_secs(590);
+/// Entries that a node may lack when it begins to vote: the next ones wait for it.
+const NEARLY: u64 = 1000;
+/// A node that is silent for so long while it is given everything is not waited for.
+const JOINING_SILENCE_MAX: Duration = Duration::from_secs(10);
 /// The time between two looks at who leads, and who is silent.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
@@ -56,8 +62,11 @@ impl Node {
             self.0.raft.initialize(members).await.map_err(io::Error::other)?;
         }
         let cluster = Uuid::from_u128(random()?);
-        let operation =
-            Operation::Found(Box::new(Founding { cluster, token_floor, settings, restored }));
+        // A backup goes on by the rules by which it was made.
+        let known = self.0.machine.look(|machine, _| machine.known());
+        let version = restored.as_ref().map_or(known, |restored| restored.image.version());
+        let founding = Founding { cluster, token_floor, settings, version, restored };
+        let operation = Operation::Found(Box::new(founding));
         let wait = self.0.raft.wait(Some(ANSWER_MAX));
         wait.current_leader(self.0.id, "founded").await.map_err(io::Error::other)?;
         match self.propose(operation).await.map_err(io::Error::other)?.0 {
@@ -78,18 +87,77 @@ impl Node {
         let asking = self.link(id, &address);
         let asked = asking.ask(Ask::Attest { index: 0 }, Bytes::new());
         let told = tokio::time::timeout(ANSWER_MAX, asked).await?.map_err(io::Error::other)?;
-        if let Tell::Attested(Attested { cluster: Some(other), .. }) = told
-            && Some(other) != self.view().cluster
-        {
+        let Tell::Attested(Attested { cluster: other, known, .. }) = told else {
+            return Err(io::Error::other(format!(
+                "node {id:x} at {address} answers another question"
+            )));
+        };
+        let (cluster, version) =
+            self.0.machine.look(|machine, _| (machine.cluster(), machine.version()));
+        if other.is_some() && other != cluster {
             return Err(io::Error::other(format!(
                 "node {id:x} at {address} belongs to another cluster: stop it, wipe its folder, and add it by its new id"
             )));
         }
-        let member = Member { address };
-        self.0.raft.add_learner(id, member, true).await.map_err(io::Error::other)?;
-        let voters = openraft::ChangeMembers::AddVoterIds([id].into());
-        self.0.raft.change_membership(voters, false).await.map_err(io::Error::other)?;
-        Ok(())
+        if let Some(version) = version.filter(|version| *version > known) {
+            return Err(io::Error::other(format!(
+                "node {id:x} at {address} knows entries of version {known}, and the cluster has those of version {version}: \
+                 install the release there that the other nodes have"
+            )));
+        }
+        // A joining that broke off has left its place taken, or the node known by a former address.
+        let stale = self.joining().filter(|(other, at)| (*other == id) != (*at == address));
+        for (other, _) in stale {
+            self.remove(other).await?;
+        }
+        let member = Member { address: address.clone() };
+        self.0.raft.add_learner(id, member, false).await.map_err(io::Error::other)?;
+        let catching_up = tokio::time::timeout(CATCH_UP_MAX, self.caught_up(id)).await;
+        if let Some(cause) = match catching_up {
+            Ok(Ok(())) => None,
+            Ok(Err(cause)) => Some(cause),
+            Err(_) => Some(format!("has not taken everything within {CATCH_UP_MAX:?}")),
+        } {
+            // Otherwise it would be given everything for ever. Another leader may have been elected.
+            let _ = self.change(ChangeMembers::RemoveNodes([id].into())).await;
+            return Err(io::Error::other(format!("node {id:x} at {address} {cause}: try again")));
+        }
+        self.change(ChangeMembers::AddVoterIds([id].into())).await
+    }
+
+    /// Nodes that do not vote yet, with their addresses.
+    fn joining(&self) -> impl Iterator<Item = (u64, String)> + use<> {
+        let metrics = self.0.raft.metrics().borrow_watched().clone();
+        let members = metrics.membership_config.membership();
+        let joining: Vec<_> = members
+            .learner_ids()
+            .filter_map(|id| Some((id, members.get_node(&id)?.address.clone())))
+            .collect();
+        joining.into_iter()
+    }
+
+    /// Waits until a node that does not vote yet has nearly everything.
+    async fn caught_up(&self, id: u64) -> Result<(), String> {
+        let begun = (self.0.clock)();
+        let mut metrics = self.0.raft.metrics();
+        loop {
+            let now = metrics.borrow_watched().clone();
+            if now.current_leader != Some(self.0.id) {
+                return Err("was not given everything: the leader changed meanwhile".to_owned());
+            }
+            let matched = now.replication.and_then(|all| all.get(&id).cloned()).flatten();
+            let last = now.last_log_index.unwrap_or_default();
+            if matched.is_some_and(|matched| matched.index + NEARLY >= last) {
+                return Ok(());
+            }
+            let heard = now.heartbeat.and_then(|all| all.get(&id).copied()).flatten();
+            let is_silent = heard.is_none_or(|at| at.elapsed() >= JOINING_SILENCE_MAX);
+            if is_silent && (self.0.clock)().since(begun) >= JOINING_SILENCE_MAX {
+                return Err(format!("has not answered for {JOINING_SILENCE_MAX:?}"));
+            }
+            // Silence is no news. An end of the consensus is seen when the members are changed.
+            let _ = tokio::time::timeout(LOOK_EVERY, metrics.changed()).await;
+        }
     }
 
     /// Takes a node out.
@@ -98,9 +166,22 @@ impl Node {
     ///
     /// When this node does not lead, or nobody would be left.
     pub async fn remove(&self, id: u64) -> io::Result<()> {
-        let voters = openraft::ChangeMembers::RemoveVoters([id].into());
-        self.0.raft.change_membership(voters, false).await.map_err(io::Error::other)?;
-        Ok(())
+        self.change(match self.view().voters.contains_key(&id) {
+            true => ChangeMembers::RemoveVoters([id].into()),
+            false => ChangeMembers::RemoveNodes([id].into()),
+        })
+        .await
+    }
+
+    async fn change(&self, change: ChangeMembers<u64, Member>) -> io::Result<()> {
+        self.0.raft.change_membership(change, false).await.map(drop).map_err(io::Error::other)
+    }
+
+    /// True while two sets of voters must agree: a change of members is under way, or its leader died over it.
+    fn is_between_members(&self) -> bool {
+        let metrics = self.0.raft.metrics().borrow_watched().clone();
+        let sets = metrics.membership_config.membership().get_joint_config().len();
+        metrics.current_leader == Some(self.0.id) && sets > 1
     }
 
     /// The cluster as this node knows it.
@@ -150,12 +231,22 @@ impl Node {
         silent.map(|(id, _)| (id, address(id))).collect()
     }
 
-    /// Tells the log who leads, and while this node does, who goes silent and who is back.
-    pub(super) async fn tell_of_others(self, mut timer: Box<dyn Alarm>) {
+    /// Tells the log who leads, and while this node does, who goes silent and who is back. A leader ends what the one before it
+    /// left half done.
+    pub(super) async fn look_after_members(self, mut timer: Box<dyn Alarm>) {
         let (mut led, mut away) = (None, BTreeMap::new());
+        let mut was_between = false;
         loop {
             timer.set(Some((self.0.clock)() + LOOK_EVERY));
             poll_fn(|context| timer.poll_fired(context)).await;
+            self.raise_version().await;
+            // One that is under way is over sooner. It ends in the same way twice.
+            if std::mem::replace(&mut was_between, self.is_between_members())
+                && was_between
+                && let Err(error) = self.change(ChangeMembers::AddVoterIds([].into())).await
+            {
+                debug!(%error, "the change of members is not over");
+            }
             let (leader, silent) = (self.view().leader, self.silent());
             if let Some(leader) = leader.filter(|leader| led.replace(*leader) != Some(*leader)) {
                 info!("node {leader:x} leads the cluster");
@@ -191,4 +282,60 @@ fn random() -> io::Result<u128> {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes).map_err(io::Error::other)?;
     Ok(u128::from_le_bytes(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use tempfile::TempDir;
+
+    use super::super::halt::tests::start;
+    use super::*;
+    use crate::control::Control;
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_joining_that_broke_off_leaves_no_place_taken() {
+        let folders = [TempDir::new().unwrap(), TempDir::new().unwrap()];
+        let first = start(folders[0].path()).await.unwrap();
+        let other = start(folders[1].path()).await.unwrap();
+        let (address, floor) = (first.0.address.clone(), 1_000);
+        first.found(address, floor, EngineSettings::default(), None).await.unwrap();
+        // Nobody is there, and it has the place of the one that joins later.
+        let gone = Member { address: other.0.address.clone() };
+        first.0.raft.add_learner(77, gone, false).await.unwrap();
+        let elsewhere = Member { address: "127.0.0.1:1".to_owned() };
+        first.0.raft.add_learner(78, elsewhere, false).await.unwrap();
+        first.control(Control::Remove { node: 78 }, Vec::new()).await.unwrap();
+        let add = Control::Add { address: other.0.address.clone() };
+        first.control(add, Vec::new()).await.unwrap();
+        let voters: Vec<_> = first.view().voters.into_keys().collect();
+        assert_eq!(voters.len(), 2, "{voters:x?}");
+        assert_eq!(first.joining().count(), 0);
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_leader_ends_a_change_of_members_that_was_left_half_done() {
+        let folders = [TempDir::new().unwrap(), TempDir::new().unwrap()];
+        let first = start(folders[0].path()).await.unwrap();
+        let other = start(folders[1].path()).await.unwrap();
+        let (address, floor) = (first.0.address.clone(), 1_000);
+        first.found(address, floor, EngineSettings::default(), None).await.unwrap();
+        let member = Member { address: other.0.address.clone() };
+        first.0.raft.add_learner(other.id(), member, true).await.unwrap();
+        // Whoever asks for it goes after the first half.
+        let changing = first.clone();
+        let id = other.id();
+        let change =
+            tokio::spawn(
+                async move { changing.change(ChangeMembers::AddVoterIds([id].into())).await },
+            );
+        let mut metrics = first.0.raft.metrics();
+        let is_between =
+            metrics.wait_until(|it| it.membership_config.membership().get_joint_config().len() > 1);
+        is_between.await.unwrap();
+        change.abort();
+        let is_over = metrics
+            .wait_until(|it| it.membership_config.membership().get_joint_config().len() == 1);
+        is_over.await.unwrap();
+        assert_eq!(first.view().voters.len(), 2);
+    }
 }

@@ -5,6 +5,7 @@ mod control;
 mod halt;
 mod join;
 mod members;
+mod upgrade;
 mod ways;
 
 use std::future::{pending, poll_fn};
@@ -62,6 +63,9 @@ pub struct Setup {
     pub listens: Arc<dyn Listener>,
     /// Entries between two images; [`IMAGE_EVERY`] unless that is to be tried.
     pub image_every: u64,
+    /// The version of the machine's rules that this program knows; [`crate::machine::VERSION`] unless an upgrade is to be
+    /// tried.
+    pub known: u32,
 }
 
 /// A running node. Cheap to clone: all are the same one.
@@ -100,7 +104,7 @@ impl Node {
     ///
     /// When the folder cannot be used, or has what this program does not understand.
     pub async fn start(setup: Setup) -> io::Result<Node> {
-        let Setup { disk, network, address, clock, timers, listens, image_every } = setup;
+        let Setup { disk, network, address, clock, timers, listens, image_every, known } = setup;
         let Network { dial, accept } = network;
         let id = disk.id();
         // For followers that lag.
@@ -120,7 +124,8 @@ impl Node {
         };
         let config = config.validate().map_err(io::Error::other)?;
         let (images, told) = (Images::open(&*disk)?, Arc::clone(&listens));
-        let machine = StateMachine::new(id, images, Arc::clone(&clock), told);
+        let machine = Machine::knowing(known);
+        let machine = StateMachine::new(id, machine, images, Arc::clone(&clock), told);
         let (log, applied) = (Log::open(&*disk)?, machine.applied());
         let peers = Peers(Arc::clone(&dial));
         let raft = Raft::new(id, Arc::new(config), peers, log, machine.clone()).await;
@@ -144,7 +149,7 @@ impl Node {
             tokio::spawn(node.clone().tick(timers()?)),
             tokio::spawn(node.clone().compare_always(timers()?)),
             tokio::spawn(node.clone().watch()),
-            tokio::spawn(node.clone().tell_of_others(timers()?)),
+            tokio::spawn(node.clone().look_after_members(timers()?)),
         ];
         node.0.tasks.lock().unwrap_or_else(PoisonError::into_inner).extend(tasks);
         Ok(node)

@@ -7,6 +7,7 @@ mod hostile;
 mod running;
 mod time;
 mod tls;
+mod upgrade;
 
 use std::sync::Arc;
 

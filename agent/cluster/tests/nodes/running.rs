@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tempfile::TempDir;
-use tenure_cluster::machine::Machine;
+use tenure_cluster::machine::{Machine, VERSION};
 use tenure_cluster::net::Network;
 use tenure_cluster::node::{IMAGE_EVERY, Node, Setup};
 use tenure_cluster::raft::Listener;
@@ -64,16 +64,38 @@ pub(crate) async fn start_with(
     Running { node, address, heard, folder }
 }
 
+/// Starts a node whose program knows the rules of that version.
+pub(crate) async fn start_knowing(
+    folder: TempDir,
+    listener: TcpListener,
+    known: u32,
+) -> io::Result<Running> {
+    let address = listener.local_addr()?.to_string();
+    let heard = Arc::<Heard>::default();
+    let setup = Setup { known, ..setup(folder.path(), listener, None, heard.clone())? };
+    let node = Node::start(setup).await?;
+    Ok(Running { node, address, heard, folder })
+}
+
 pub(crate) async fn try_start(
     folder: &Path,
     listener: TcpListener,
     tls: Option<Arc<Tls>>,
     listens: Arc<dyn Listener>,
 ) -> io::Result<Node> {
+    Node::start(setup(folder, listener, tls, listens)?).await
+}
+
+fn setup(
+    folder: &Path,
+    listener: TcpListener,
+    tls: Option<Arc<Tls>>,
+    listens: Arc<dyn Listener>,
+) -> io::Result<Setup> {
     let (disk, address) = (Box::new(Folder::open(folder)?), listener.local_addr()?.to_string());
     let (network, clock, timers) = (Network::tcp(listener, tls), host::clock(), host::timers());
-    let image_every = IMAGE_EVERY;
-    Node::start(Setup { disk, network, address, clock, timers, listens, image_every }).await
+    let (image_every, known) = (IMAGE_EVERY, VERSION);
+    Ok(Setup { disk, network, address, clock, timers, listens, image_every, known })
 }
 
 impl Running {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tempfile::TempDir;
+use tenure_cluster::machine::VERSION;
 use tenure_cluster::net::Network;
 use tenure_cluster::node::{IMAGE_EVERY, Node, Setup};
 use tenure_cluster::{Folder, host};
@@ -33,6 +34,7 @@ async fn start(heard: &Arc<Heard>) -> (Node, String, Behind, TempDir) {
         timers: host::timers(),
         listens: heard.clone(),
         image_every: IMAGE_EVERY,
+        known: VERSION,
     };
     (Node::start(setup).await.unwrap(), address, behind, folder)
 }
