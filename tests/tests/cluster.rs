@@ -7,6 +7,7 @@ use std::process::{Command, Output};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tenure::wire::UpstreamState;
+use tenure_harness::Authority;
 use tenure_tests::harness::{
     Campaigner, Client as _, Gateway, binary, eventually, free_port, start_agent, until,
 };
@@ -223,6 +224,47 @@ fn operators_are_told_which_node_is_away() {
     {
         assert!(words.contains(told), "{words}");
     }
+}
+
+#[test]
+fn a_node_shows_new_certificates_once_it_is_told_to_read_them() {
+    let [first, second] = [Authority::new(), Authority::new()];
+    [&first, &second].map(|authority| authority.issue("node", "IP:127.0.0.1"));
+    let folder = TempDir::new().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let put = |authority: &Authority| {
+        for name in ["ca.pem", "node.pem", "node.key"] {
+            fs::copy(authority.path(name), path(name)).unwrap();
+        }
+    };
+    put(&first);
+    let address = format!("127.0.0.1:{}", free_port());
+    let text = format!(
+        "[cluster]\nlisten = \"{address}\"\ntls_ca_file = {:?}\ntls_cert_file = {:?}\ntls_key_file = {:?}\n",
+        path("ca.pem"),
+        path("node.pem"),
+        path("node.key")
+    );
+    let config = path("node.toml");
+    fs::write(&config, text).unwrap();
+    let gateway = Gateway::start_by("cluster:", &[], &[format!("--config={}", config.display())]);
+    // The command shows what the files have now.
+    let command = |what: &str| {
+        let mut command = Command::new(binary("tenured-gateway"));
+        command.args(["cluster", what, "--config"]).arg(&config).output().unwrap()
+    };
+    assert!(command("init").status.success());
+    put(&second);
+    assert!(!command("status").status.success());
+    fs::write(path("node.pem"), "nonsense").unwrap();
+    gateway.reload();
+    until("the log to say what is wrong", || {
+        let log = gateway.log();
+        log.contains("not reloaded") && log.contains("cluster.tls_cert_file")
+    });
+    put(&second);
+    gateway.reload();
+    until("the node to show the new ones", || command("status").status.success());
 }
 
 #[test]

@@ -13,6 +13,7 @@ use tenure_stores::settings::{
 };
 use tenure_stores::{optional_path_key, remote, tls_keys};
 use tokio::net::TcpListener;
+use tracing::info;
 
 use crate::control::Client;
 use crate::disk::Folder;
@@ -331,6 +332,13 @@ impl Opener for NodeSettings {
     fn open(&self, place: Place<'_>) -> Result<Opened, OpenError> {
         let store = self.start().map_err(OpenError::Start)?;
         remote::open(place, || Box::new(store))
+    }
+
+    fn reload(&self) -> Result<(), Broken> {
+        let Some(tls) = &self.tls else { return Ok(()) };
+        tls.reload()?;
+        info!("read the certificates of the node again, for new connections");
+        Ok(())
     }
 
     fn keyring(&self) -> Option<Arc<dyn Keyring>> {

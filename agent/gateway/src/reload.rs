@@ -3,8 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use anyhow::anyhow;
 use tenure_host::signals::{Signal, Signals};
 use tenure_service::telemetry::log::Log;
+use tenure_stores::settings::Broken;
 use tokio::time::timeout;
 use tracing::{error, info, warn};
 
@@ -70,6 +72,8 @@ impl Reload {
         // Another file of keys takes a restart, as every other path does.
         let keys = self.read_keys()?;
         // As before all else that takes effect, which is not undone.
+        let refused = |Broken { key, rule }| anyhow!("{key} {rule}");
+        self.settings.opener.reload().map_err(refused)?;
         if let Some(tls) = &self.tls {
             tls.reload()?;
             self.metrics.certificate_expires.set(tls.expires_at());

@@ -1,19 +1,27 @@
 //! openraft's own tests of a store, on files, and what they leave out.
 
 use std::fs;
-use std::sync::Arc;
+use std::future::poll_fn;
+use std::io;
+use std::ops::Range;
+use std::pin::pin;
+use std::sync::{Arc, Mutex};
+use std::task::Poll;
 
 use openraft::alias::{EntryOf, LogIdOf};
 use openraft::entry::RaftEntry;
-use openraft::storage::{RaftLogStorage, RaftLogStorageExt};
+use openraft::storage::{IOFlushed, RaftLogStorage, RaftLogStorageExt};
 use openraft::testing::log::{StoreBuilder, Suite};
 use openraft::testing::log_id;
-use openraft::{RaftLogReader, StorageError};
+use openraft::{EntryPayload, RaftLogReader, StorageError};
 use tempfile::TempDir;
 use tenure_core::engine::Effect;
+use tenure_core::model::{Request, Resource};
+use tenure_wire::Kind;
 
-use super::{Folder, Images, Log};
-use crate::machine::Machine;
+use super::{Disk, Done, Folder, ImageFile, Images, Log, LogFile, Place, Span, Write};
+use crate::clock::ClusterTime;
+use crate::machine::{Command, Machine, Operation};
 use crate::raft::{Listener, StateMachine, Types};
 
 struct Nobody;
@@ -46,6 +54,104 @@ impl StoreBuilder<Types, Log, StateMachine, TempDir> for OnFiles {
 fn the_log_and_the_images_are_as_openraft_wants_them() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(Suite::test_all(OnFiles)).unwrap();
+}
+
+/// A disk that takes writes, and says nothing of them until it goes on.
+#[derive(Clone, Default)]
+struct Hung(Arc<Mutex<Vec<(usize, Done)>>>);
+
+impl Hung {
+    fn waiting(&self) -> usize {
+        self.0.lock().unwrap().iter().map(|(bytes, _)| bytes).sum()
+    }
+
+    fn go_on(&self) {
+        self.0.lock().unwrap().drain(..).for_each(|(_, done)| done(Ok(())));
+    }
+}
+
+impl LogFile for Hung {
+    fn submit(&self, write: Write, done: Done) -> io::Result<()> {
+        let Write::Append(entries) = write else { return Ok(done(Ok(()))) };
+        let bytes = entries.iter().map(|(_, entry)| entry.len()).sum();
+        self.0.lock().unwrap().push((bytes, done));
+        Ok(())
+    }
+
+    fn kept(&self, _: &str) -> io::Result<Option<Vec<u8>>> {
+        Ok(None)
+    }
+
+    fn entries(&self, _: Range<u64>) -> io::Result<Vec<Vec<u8>>> {
+        Ok(Vec::new())
+    }
+
+    fn span(&self) -> io::Result<Option<Span>> {
+        Ok(None)
+    }
+
+    fn name(&self) -> String {
+        "hung".to_owned()
+    }
+}
+
+impl Disk for Hung {
+    fn id(&self) -> u64 {
+        1
+    }
+
+    fn log(&self) -> io::Result<Arc<dyn LogFile>> {
+        Ok(Arc::new(self.clone()))
+    }
+
+    fn images(&self) -> io::Result<Arc<dyn ImageFile>> {
+        Err(io::Error::other("nobody looks at them"))
+    }
+
+    fn place(&self) -> Box<dyn Place> {
+        unreachable!("nobody leaves it")
+    }
+}
+
+#[tokio::test]
+async fn a_hung_disk_holds_up_its_node_before_what_waits_fills_the_memory() {
+    const BYTES_MAX: usize = 64 << 20;
+    const BATCH: u64 = 20;
+    let disk = Hung::default();
+    let mut log = Log::open(&disk).unwrap();
+    let mut next = (0..).step_by(BATCH as usize);
+    let mut batch = |kib: usize| {
+        let from = next.next().expect("there is no end");
+        (from..from + BATCH).map(|index| large_entry(index, kib)).collect::<Vec<_>>()
+    };
+    while poll_once(log.append(batch(100), IOFlushed::noop())).await.is_some() {
+        assert!(disk.waiting() <= BYTES_MAX, "{}", disk.waiting());
+    }
+    assert!(disk.waiting() > BYTES_MAX / 2, "{}", disk.waiting());
+    disk.go_on();
+    assert!(poll_once(log.append(batch(100), IOFlushed::noop())).await.is_some());
+    // One that is larger than all of the room has it for itself.
+    assert!(poll_once(log.append(batch(4000), IOFlushed::noop())).await.is_none());
+    disk.go_on();
+    assert!(poll_once(log.append(batch(4000), IOFlushed::noop())).await.is_some());
+}
+
+/// The output of a future, if it has one at once.
+async fn poll_once<T>(future: impl Future<Output = T>) -> Option<T> {
+    let mut future = pin!(future);
+    poll_fn(|context| match future.as_mut().poll(context) {
+        Poll::Ready(output) => Poll::Ready(Some(output)),
+        Poll::Pending => Poll::Ready(None),
+    })
+    .await
+}
+
+fn large_entry(index: u64, kib: usize) -> EntryOf<Types> {
+    let name = "x".repeat(kib << 10);
+    let resource = Resource { tenant: "t".into(), kind: Kind::Leader, name: name.into() };
+    let operation = Operation::Request(Request::Inspect(resource));
+    let command = Command { at: ClusterTime::default(), operation };
+    EntryOf::<Types>::new(log_id::<Types>(1, 0, index), EntryPayload::Normal(command))
 }
 
 #[tokio::test]

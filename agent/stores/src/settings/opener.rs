@@ -9,6 +9,7 @@ use std::sync::Arc;
 use tenure_core::time::Boottime;
 use uuid::Uuid;
 
+use super::Broken;
 use super::secret::Secret;
 use crate::Upstream;
 use crate::journal::{self, Disk, Journal, LedgerError, SavedKeeper};
@@ -22,6 +23,11 @@ pub trait Opener: Debug + Send + Sync {
     /// Passwords by the key that gave them, so that a change can be noticed.
     fn secrets(&self) -> Vec<(&'static str, Secret)> {
         Vec::new()
+    }
+
+    /// Reads again what it may without another start: certificates. With anything wrong in them nothing changes.
+    fn reload(&self) -> Result<(), Broken> {
+        Ok(())
     }
 
     /// The keys of gateways in the store; `None` if it is of one gateway alone, and keeps none. Must be called
