@@ -268,6 +268,50 @@ fn a_node_shows_new_certificates_once_it_is_told_to_read_them() {
 }
 
 #[test]
+fn nodes_begin_a_cluster_when_all_are_there_and_one_that_lost_its_folder_begins_none() {
+    let mut addresses = [0, 1, 2].map(|_| format!("127.0.0.1:{}", free_port()));
+    // The first of them begins.
+    addresses.sort();
+    let folder = TempDir::new().unwrap();
+    let kept = |node: usize| folder.path().join(format!("{node}"));
+    let start = |node: usize| {
+        let config = folder.path().join(format!("{node}.toml"));
+        let text = format!(
+            "[cluster]\nlisten = \"{}\"\njoin = \"{}\"\nbegin = true\nfolder = {:?}\n",
+            addresses[node],
+            addresses.join(","),
+            kept(node)
+        );
+        fs::write(&config, text).unwrap();
+        Gateway::start_by("cluster:", &[], &[format!("--config={}", config.display())])
+    };
+    let status = |node: usize| -> Value {
+        let mut command = Command::new(binary("tenured-gateway"));
+        command.args(["cluster", "status", "--json", "--node", &addresses[node]]);
+        serde_json::from_slice(&command.output().unwrap().stdout).unwrap()
+    };
+    let votes = |node: usize| status(node)["members"].as_array().unwrap().len();
+    let mut first = start(0);
+    let _second = start(1);
+    // Somebody is missing.
+    let silent = format!("the node at {} cannot be reached", addresses[2]);
+    until("it to say who is missing", || first.log().contains(&silent));
+    assert_eq!(status(0)["cluster"], Value::Null);
+    let _third = start(2);
+    until("all to vote", || (0..3).all(|node| votes(node) == 3));
+    let cluster = status(0)["cluster"].clone();
+    assert!((1..3).all(|node| status(node)["cluster"] == cluster));
+
+    first.kill();
+    fs::remove_dir_all(kept(0)).unwrap();
+    let again = start(0);
+    until("it to say what is in the way", || {
+        again.log().contains("votes still: take it out first")
+    });
+    assert_eq!(status(0)["cluster"], Value::Null);
+}
+
+#[test]
 fn nodes_join_by_themselves_and_a_place_is_given_to_one_node_at_a_time() {
     let nodes = Nodes::start(1);
     let first = &nodes.addresses[0];

@@ -97,6 +97,9 @@ pub struct Status {
     pub leader: Option<u64>,
     /// The reason for which the node serves nobody.
     pub stopped: Option<String>,
+    /// The version of the entries by which the cluster goes.
+    #[serde(default)]
+    pub version: Option<u32>,
     pub members: BTreeMap<u64, MemberStatus>,
 }
 
@@ -108,6 +111,9 @@ pub struct MemberStatus {
     pub votes: bool,
     /// The index of the latest entry that it has applied; `None` if it does not answer.
     pub applied: Option<u64>,
+    /// The version of the entries that its program knows; `None` if it does not answer.
+    #[serde(default)]
+    pub known: Option<u32>,
 }
 
 /// The way of an administrator to a node.

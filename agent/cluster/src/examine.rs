@@ -25,8 +25,9 @@ pub(crate) async fn checks(node: &Node) -> Vec<Check> {
     };
     let mut silent = Vec::new();
     let mut lagging = Vec::new();
+    let members = node.members();
     for (id, told) in node.ask_others(view.applied).await {
-        let address = view.voters.get(&id).map_or("", String::as_str);
+        let address = members.get(&id).map_or("", String::as_str);
         match told {
             None => silent.push(format!("node {id:x} at {address} does not answer")),
             Some(told) if told.applied + BEHIND_MAX < view.applied => {
@@ -37,7 +38,7 @@ pub(crate) async fn checks(node: &Node) -> Vec<Check> {
         }
     }
     let nodes = match (&silent[..], &lagging[..]) {
-        ([], []) => Check::ok(NODES, format!("all {} nodes answer and keep up", view.voters.len())),
+        ([], []) => Check::ok(NODES, format!("all {} nodes answer and keep up", members.len())),
         ([], lagging) => Check::warning(
             NODES,
             lagging.join("; "),

@@ -16,7 +16,7 @@ use crate::clock::ClusterTime;
 use crate::keys::{self, Keys};
 
 /// The version of the rules by which this program can apply entries. It grows with each change after which the same entries give
-/// other answers, effects or images. A cluster goes by the version that all of its voters know: entries are applied by the
+/// other answers, effects or images. A cluster goes by the version that all of its nodes know: entries are applied by the
 /// rules of that one, also by programs that know later ones, and a node stops at an entry that asks for more than it knows.
 pub const VERSION: u32 = 1;
 

@@ -27,6 +27,7 @@ use crate::store::{Cluster, Feed, GUARANTEE, feed};
 const LISTEN: &str = "cluster.listen";
 const ADDRESS: &str = "cluster.address";
 const JOIN: &str = "cluster.join";
+const BEGIN: &str = "cluster.begin";
 const FOLDER: &str = "cluster.folder";
 const INSECURE: &str = "cluster.insecure";
 /// The threads of a node. Consensus has little to compute.
@@ -39,6 +40,7 @@ struct Section {
     /// The other nodes find it there; where it listens, if it is not given.
     address: Option<String>,
     join: Vec<String>,
+    begin: bool,
     folder: Option<PathBuf>,
     tls: tls::Files,
     insecure: bool,
@@ -51,6 +53,7 @@ impl Default for Section {
             listen,
             address: None,
             join: Vec::new(),
+            begin: false,
             folder: None,
             tls: tls::Files::default(),
             insecure: false,
@@ -63,7 +66,7 @@ pub fn settings() -> Box<dyn Settings> {
     Box::<Section>::default()
 }
 
-static KEYS: [Key<Section>; 5] = [
+static KEYS: [Key<Section>; 6] = [
     Key::<Section> {
         name: LISTEN,
         shape: Shape::Text,
@@ -107,9 +110,25 @@ static KEYS: [Key<Section>; 5] = [
     }
     .about(
         "Nodes of the cluster, HOST:PORT with commas between: a node that belongs to none asks them to add it, until one \
-         does. It never begins a cluster by itself.",
+         does.",
     )
     .example("\"node-1.example:8741,node-2.example:8741\""),
+    Key::<Section> {
+        name: BEGIN,
+        shape: Shape::Switch,
+        reloads: false,
+        set: |section, text| {
+            section.begin = value::switch(text)?;
+            Ok(())
+        },
+        get: |section| Some(Value::Switch(section.begin)),
+        doc: Doc::NONE,
+    }
+    .about(
+        "Begin a cluster without `tenured-gateway cluster init`, as soon as all nodes of cluster.join answer and none of \
+         them belongs to one; the same list at each of them, which has all of them. Where one does, or is silent, nothing \
+         begins.",
+    ),
     optional_path_key!(Section, "cluster.folder", folder, value::path)
         .about(
             "What this node keeps; a disk of its own is best. A folder that was wiped is another node. Default: cluster in \
@@ -256,10 +275,17 @@ impl Section {
             );
             return Err(Broken::new(LISTEN, rule));
         }
+        if self.begin && self.join.len() < 2 {
+            let rule = format!(
+                "must name the nodes that begin the cluster, the same ones at each of them, where {BEGIN} is given"
+            );
+            return Err(Broken::new(JOIN, rule));
+        }
         let Some(folder) = self.folder.clone() else {
             return Err(Broken::new(FOLDER, "must be given"));
         };
-        Ok(NodeSettings { listen: *listen, address, join: self.join.clone(), folder, tls })
+        let (join, begin) = (self.join.clone(), self.begin);
+        Ok(NodeSettings { listen: *listen, address, join, begin, folder, tls })
     }
 }
 
@@ -269,6 +295,7 @@ struct NodeSettings {
     listen: SocketAddr,
     address: String,
     join: Vec<String>,
+    begin: bool,
     folder: PathBuf,
     tls: Option<Arc<Tls>>,
 }
@@ -301,7 +328,7 @@ impl NodeSettings {
     }
 
     async fn start_here(self, listens: Arc<Feed>) -> io::Result<Node> {
-        let NodeSettings { listen, address, join, folder, tls } = self;
+        let NodeSettings { listen, address, join, begin, folder, tls } = self;
         let taken = |error| {
             let rule = "must be an address of this host with a port that is free";
             io::Error::other(format!("{LISTEN} = \"{listen}\": {rule}: {error}"))
@@ -322,7 +349,7 @@ impl NodeSettings {
         };
         let node = Node::start(setup).await?;
         if !join.is_empty() {
-            tokio::spawn(node.clone().join(join, timers()?));
+            tokio::spawn(node.clone().join(join, begin, timers()?));
         }
         Ok(node)
     }

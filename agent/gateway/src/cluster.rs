@@ -220,6 +220,21 @@ fn table(status: &Status) -> String {
         let address = &member.address;
         let _ = writeln!(text, "{id:<16x}  {address:<wide$}  {role:<8}  {applied:>12}  {state}");
     }
+    let knows = |member: &MemberStatus| member.known.filter(|known| Some(*known) > status.version);
+    if let (Some(version), Some(next)) =
+        (status.version, status.members.values().filter_map(knows).min())
+    {
+        let earlier =
+            status.members.iter().filter(|(_, member)| member.known.is_some_and(|it| it < next));
+        let earlier: Vec<_> = earlier.map(|(_, member)| member.address.as_str()).collect();
+        // Writing to a text cannot fail.
+        let _ = writeln!(
+            text,
+            "an upgrade is under way: the cluster goes by version {version}, and by {next} once all nodes know it and \
+             answer; to be upgraded still: {}",
+            if earlier.is_empty() { "none".to_owned() } else { earlier.join(", ") }
+        );
+    }
     text
 }
 
@@ -231,6 +246,7 @@ fn shape(status: &Status) -> serde_json::Value {
             "address": member.address,
             "role": words(status, *id, member).0,
             "applied": member.applied,
+            "known_version": member.known,
             "behind": member.applied.and_then(|it| Some(latest(status)?.saturating_sub(it))),
         })
     });
@@ -239,6 +255,7 @@ fn shape(status: &Status) -> serde_json::Value {
         "cluster": status.cluster,
         "leader": status.leader.map(|id| format!("{id:x}")),
         "stopped": status.stopped,
+        "version": status.version,
         "members": members.collect::<Vec<_>>(),
     })
 }
@@ -268,13 +285,15 @@ mod tests {
 
     fn status_of(members: &[(u64, &str, bool, Option<u64>)]) -> Status {
         let members = members.iter().map(|(id, address, votes, applied)| {
-            (*id, MemberStatus { address: (*address).to_owned(), votes: *votes, applied: *applied })
+            let (address, known) = ((*address).to_owned(), applied.map(|_| 2));
+            (*id, MemberStatus { address, votes: *votes, applied: *applied, known })
         });
         Status {
             node: 0xa,
             cluster: Some(uuid::Uuid::nil()),
             leader: Some(0xa),
             stopped: None,
+            version: Some(2),
             members: members.collect(),
         }
     }
@@ -294,6 +313,12 @@ b                 two:8741    follower            10  20 entries behind
 c                 three:8741  joining              -  does not answer
 ";
         assert_eq!(table(&status), expected);
+        let mut upgrading = status.clone();
+        for (id, known) in [(0xa, Some(3)), (0xb, Some(3)), (0xc, Some(2))] {
+            upgrading.members.get_mut(&id).unwrap().known = known;
+        }
+        let words = "goes by version 2, and by 3 once all nodes know it and answer; to be upgraded still: three:8741\n";
+        assert!(table(&upgrading).ends_with(words), "{}", table(&upgrading));
         assert_eq!(found(&status, "two:8741").unwrap(), 0xb);
         assert_eq!(found(&status, "c").unwrap(), 0xc);
         let error = found(&status, "d").unwrap_err().to_string();

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tenure_cluster::disk::Disk as _;
 use tenure_cluster::host::Alarm;
-use tenure_cluster::machine::Machine;
+use tenure_cluster::machine::{Machine, VERSION};
 use tenure_cluster::node::{IMAGE_EVERY, Node, Setup, View};
 use tenure_cluster::raft::Listener;
 use tenure_core::engine::Effect;
@@ -40,6 +40,8 @@ pub(crate) struct Host {
     drift_ppm: i64,
     /// Entries between two images of its node.
     image_every: u64,
+    /// The version of the machine's rules that its program knows.
+    pub(crate) known: u32,
     process: Option<Process>,
     state: State,
 }
@@ -131,8 +133,8 @@ impl Host {
         let image_every = IMAGES_EVERY[random.index(IMAGES_EVERY.len())];
         let (clock, state) = (Arc::<HostClock>::default(), State::Runs);
         clock.boottime_ns.store(random.number(1, 1 << 50), Ordering::Relaxed);
-        let (net, process) = (net.clone(), None);
-        Host { number, net, disk, clock, drift_ppm, image_every, process, state }
+        let (net, process, known) = (net.clone(), None, VERSION);
+        Host { number, net, disk, clock, drift_ppm, image_every, known, process, state }
     }
 
     pub(crate) fn node(&self) -> Option<&Node> {
@@ -156,6 +158,7 @@ impl Host {
             timers: Arc::new(move || Ok(timers.alarm())),
             listens: Arc::new(Nobody),
             image_every: self.image_every,
+            known: self.known,
         };
         let mut starting = Box::pin(Node::start(setup));
         let node = loop {

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use tenure_cluster::disk::Disk as _;
+use tenure_cluster::machine::VERSION;
 use tenure_cluster::node::Node;
 use tenure_core::engine::EngineSettings;
 use tenure_core::model::{Answer, ClaimAnswer};
@@ -31,6 +32,8 @@ const FOUNDING_US: u64 = 30_000_000;
 /// That of FNV-1a.
 const HASH_PRIME: u64 = 0x0100_0000_01b3;
 const TRACE_MAX: usize = 60;
+/// Some programs know this version of the machine's rules.
+const LATER: u32 = VERSION + 1;
 
 /// A fault that is planted on purpose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -310,11 +313,21 @@ impl World {
                 self.back_us[host] = None;
                 match self.hosts[host].node() {
                     Some(_) => self.hosts[host].wake(self.now_us),
-                    None => self.hosts[host].start(),
+                    None => self.start_again(host),
                 }
                 self.tell("back", format!("host {host}"));
             }
         }
+    }
+
+    /// Starts its process again, now and then with a later program.
+    fn start_again(&mut self, host: usize) {
+        let is_upgraded = self.hosts[host].known == VERSION && self.random.per_mille(250);
+        if is_upgraded {
+            self.hosts[host].known = LATER;
+            self.tell("upgraded", format!("host {host}"));
+        }
+        self.hosts[host].start();
     }
 
     /// Nothing goes wrong any more, and programs are silent: what they had ends, and all nodes become the same.
@@ -332,6 +345,8 @@ impl World {
         let Some(voters) = leader.map(|leader| leader.voters) else {
             return self.known.broke("nobody leads in the end".to_owned());
         };
+        let leader = self.hosts.iter().find(|host| host.leads()).and_then(Host::node);
+        let members = leader.map(Node::members).unwrap_or_default();
         let votes = |host: &usize| voters.contains_key(&self.hosts[*host].disk.id());
         let voters: Vec<_> = (0..HOSTS).filter(votes).collect();
         for host in voters.iter().copied() {
@@ -347,6 +362,15 @@ impl World {
                 return self.known.broke(format!("nodes are not alike in the end: {views:?}"));
             }
             self.pass();
+        }
+        let is_member = |host: &&Host| members.contains_key(&host.disk.id());
+        let known = self.hosts.iter().filter(is_member).map(|host| host.known).min();
+        let versions: Vec<_> = voters
+            .iter()
+            .map(|host| self.hosts[*host].view().and_then(|view| view.version))
+            .collect();
+        if versions.iter().any(|version| *version != known) {
+            self.known.broke(format!("all know version {known:?}, and nodes go by {versions:?}"));
         }
     }
 

@@ -72,7 +72,10 @@ impl Hung {
 
 impl LogFile for Hung {
     fn submit(&self, write: Write, done: Done) -> io::Result<()> {
-        let Write::Append(entries) = write else { return Ok(done(Ok(()))) };
+        let Write::Append(entries) = write else {
+            done(Ok(()));
+            return Ok(());
+        };
         let bytes = entries.iter().map(|(_, entry)| entry.len()).sum();
         self.0.lock().unwrap().push((bytes, done));
         Ok(())

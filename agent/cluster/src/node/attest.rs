@@ -59,6 +59,13 @@ fn compare(own: Digest, others: &[Digest], voters: usize) -> Verdict {
     }
 }
 
+/// PURE. The latest entry that a majority of the voters has applied; `None` if fewer have said.
+fn applied_by_majority(applied: impl IntoIterator<Item = u64>, voters: usize) -> Option<u64> {
+    let mut applied: Vec<_> = applied.into_iter().collect();
+    applied.sort_unstable_by(|a, b| b.cmp(a));
+    applied.get(voters / 2).copied()
+}
+
 impl Node {
     /// This node's word, for another one that asks about an entry.
     pub(crate) fn attest(&self, index: u64) -> Attested {
@@ -68,9 +75,9 @@ impl Node {
         Attested { cluster, applied, digest: self.0.machine.digest_at(index), known }
     }
 
-    /// The words of all other voters about an entry; `None` of those that do not answer.
+    /// The words of all other members about an entry; `None` of those that do not answer.
     pub async fn ask_others(&self, index: u64) -> BTreeMap<u64, Option<Attested>> {
-        let others = self.view().voters.into_iter().filter(|(id, _)| *id != self.id());
+        let others = self.members().into_iter().filter(|(id, _)| *id != self.id());
         let asked = others.map(|(id, address)| async move {
             let link = self.link(id, &address);
             let asking = link.ask(Ask::Attest { index }, Bytes::new());
@@ -83,15 +90,27 @@ impl Node {
         futures_util::future::join_all(asked).await.into_iter().collect()
     }
 
-    /// Compares this node with the others, as of the latest entry that all who answer have applied.
+    /// Compares this node with the other voters, as of the latest entry that it and a majority have applied: one that is far
+    /// behind keeps nobody from it.
     pub async fn compare(&self) -> Verdict {
+        let voters = self.view().voters;
         let (own, _) = self.0.machine.digest();
-        let applied = self.ask_others(own).await.into_values().flatten().map(|it| it.applied);
-        let index = applied.min().map_or(own, |least| least.min(own));
+        let told = self.ask_voters(&voters, own).await;
+        let applied = told.into_iter().map(|it| it.applied).chain([own]);
+        let Some(index) = applied_by_majority(applied, voters.len()) else {
+            return Verdict::Unsure;
+        };
+        let index = index.min(own);
         let Some(own) = self.0.machine.digest_at(index) else { return Verdict::Unsure };
-        let others = self.ask_others(index).await;
-        let digests: Vec<_> = others.values().flatten().filter_map(|it| it.digest).collect();
-        compare(own, &digests, others.len() + 1)
+        let told = self.ask_voters(&voters, index).await;
+        let digests: Vec<_> = told.into_iter().filter_map(|it| it.digest).collect();
+        compare(own, &digests, voters.len())
+    }
+
+    /// The words of those other voters that answer.
+    async fn ask_voters(&self, voters: &BTreeMap<u64, String>, index: u64) -> Vec<Attested> {
+        let told = self.ask_others(index).await.into_iter();
+        told.filter(|(id, _)| voters.contains_key(id)).filter_map(|(_, told)| told).collect()
     }
 
     /// Stops for good: a node that differs would differ again.
@@ -141,6 +160,14 @@ mod tests {
         for words in ["differs from the majority", "wipe the folder", "add it as a new node"] {
             assert!(refused.contains(words), "{refused}");
         }
+    }
+
+    #[test]
+    fn one_that_is_far_behind_keeps_nobody_from_comparing() {
+        assert_eq!(applied_by_majority([30, 1, 29], 3), Some(29));
+        assert_eq!(applied_by_majority([30, 1], 3), Some(1));
+        assert_eq!(applied_by_majority([30], 3), None);
+        assert_eq!(applied_by_majority([7], 1), Some(7));
     }
 
     #[test]

@@ -1,15 +1,13 @@
 //! Answers administrators and gateways.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use openraft::async_runtime::watch::WatchReceiver as _;
 use tenure_core::engine::EngineSettings;
 use tenure_host::clock;
 
-use super::Node;
+use super::{Node, View};
 use crate::backup::Backup;
 use crate::control::{Client, Control, KeysRead, MemberStatus, ReadKeys, Report, Status};
 use crate::machine::Restored;
@@ -88,25 +86,25 @@ impl Node {
     }
 
     async fn status(&self) -> Status {
-        let (view, metrics) = (self.view(), self.0.raft.metrics().borrow_watched().clone());
+        let view = self.view();
         let stopped = self.halted();
         let others = self.ask_others(view.applied).await;
-        let members = metrics.membership_config.membership();
-        let members: BTreeMap<_, _> = members
-            .nodes()
-            .map(|(id, member)| {
-                let applied = match *id == self.id() {
-                    true => Some(view.applied),
-                    false => others.get(id).copied().flatten().map(|told| told.applied),
-                };
-                let votes = view.voters.contains_key(id);
-                (*id, MemberStatus { address: member.address.clone(), votes, applied })
-            })
-            .collect();
-        Status { node: self.id(), cluster: view.cluster, leader: view.leader, stopped, members }
+        let own = self.attest(view.applied);
+        let members = self.members().into_iter().map(|(id, address)| {
+            let told = match id == self.id() {
+                true => Some(own),
+                false => others.get(&id).copied().flatten(),
+            };
+            let votes = view.voters.contains_key(&id);
+            let (applied, known) = (told.map(|it| it.applied), told.map(|it| it.known));
+            (id, MemberStatus { address, votes, applied, known })
+        });
+        let members = members.collect();
+        let View { cluster, leader, version, .. } = view;
+        Status { node: self.id(), cluster, leader, stopped, version, members }
     }
 
-    async fn begin(&self, restored: Option<Restored>) -> Result<uuid::Uuid, String> {
+    pub(super) async fn begin(&self, restored: Option<Restored>) -> Result<uuid::Uuid, String> {
         let settings = EngineSettings::default();
         let (address, floor) = (self.0.address.clone(), clock::wall_us());
         let founded = self.found(address, floor, settings, restored).await;
@@ -123,6 +121,15 @@ impl Node {
             return Err(format!(
                 "node {id:x} at {address} is of another cluster, {cluster}: stop it, wipe its folder, start it, and add \
                  it then"
+            ));
+        }
+        if other.cluster.is_none()
+            && other.members.keys().eq([&id])
+            && !view.voters.contains_key(&id)
+        {
+            return Err(format!(
+                "node {id:x} at {address} has half begun a cluster of its own: stop it, wipe its folder, start it, and add it \
+                 then; or go on there with `tenured-gateway cluster init`"
             ));
         }
         if view.voters.get(&id) == Some(&address) {

@@ -1,4 +1,4 @@
-//! A node that belongs to no cluster has itself added to one.
+//! A node that belongs to no cluster has itself added to one, or begins one with others that belong to none either.
 
 use std::future::poll_fn;
 use std::time::Duration;
@@ -15,9 +15,24 @@ const ASK_EVERY: Duration = Duration::from_secs(1);
 impl Node {
     /// Asks the nodes at these addresses, one after the other, until one of them has this node added. Ends at once if
     /// this node is of a cluster.
-    pub(crate) async fn join(self, addresses: Vec<String>, mut timer: Box<dyn Alarm>) {
+    ///
+    /// `begins` has the least of the addresses, which are this node's own one and those of others, begin a cluster once all
+    /// the others say that they belong to none: whoever has lost its folder, or does not reach the others, waits for them.
+    pub(crate) async fn join(
+        self,
+        addresses: Vec<String>,
+        begins: bool,
+        mut timer: Box<dyn Alarm>,
+    ) {
         let mut told = String::new();
-        while self.view().voters.is_empty() {
+        let is_first = begins && addresses.iter().min() == Some(&self.0.address);
+        while self.view().voters.is_empty() || is_first && self.has_half_begun() {
+            if is_first && self.others_belong_to_none(&addresses).await {
+                match self.begin(None).await {
+                    Ok(cluster) => return info!("cluster {cluster} has begun"),
+                    Err(cause) => info!("no cluster has begun: {cause}"),
+                }
+            }
             let mut refusals = Vec::new();
             for address in addresses.iter().filter(|address| **address != self.0.address) {
                 match self.have_added(address).await {
@@ -35,6 +50,25 @@ impl Node {
             timer.set(Some((self.0.clock)() + ASK_EVERY));
             poll_fn(|context| timer.poll_fired(context)).await;
         }
+    }
+
+    /// True if it was to begin a cluster, and did not come to its first entry.
+    fn has_half_begun(&self) -> bool {
+        let view = self.view();
+        view.cluster.is_none() && view.voters.into_keys().eq([self.id()])
+    }
+
+    /// True if all of them answer, and say so.
+    async fn others_belong_to_none(&self, addresses: &[String]) -> bool {
+        let others = addresses.iter().filter(|address| **address != self.0.address);
+        let asked = others.map(|address| async {
+            let client = Client::over(address, self.dial());
+            match client.ask(Control::Status).await {
+                Ok(Report::Status(status)) => status.cluster.is_none() && status.members.is_empty(),
+                _ => false,
+            }
+        });
+        futures_util::future::join_all(asked).await.into_iter().all(|it| it)
     }
 
     async fn have_added(&self, address: &str) -> Result<(), String> {

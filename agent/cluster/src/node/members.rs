@@ -41,6 +41,8 @@ pub struct View {
     /// The index of the latest entry that this node has applied.
     pub applied: u64,
     pub digest: Digest,
+    /// The version of the machine's rules by which it goes.
+    pub version: Option<u32>,
 }
 
 impl Node {
@@ -125,15 +127,17 @@ impl Node {
         self.change(ChangeMembers::AddVoterIds([id].into())).await
     }
 
-    /// Nodes that do not vote yet, with their addresses.
-    fn joining(&self) -> impl Iterator<Item = (u64, String)> + use<> {
+    /// All nodes of the cluster, with their addresses: those that vote, and those that do not yet.
+    pub fn members(&self) -> BTreeMap<u64, String> {
         let metrics = self.0.raft.metrics().borrow_watched().clone();
         let members = metrics.membership_config.membership();
-        let joining: Vec<_> = members
-            .learner_ids()
-            .filter_map(|id| Some((id, members.get_node(&id)?.address.clone())))
-            .collect();
-        joining.into_iter()
+        members.nodes().map(|(id, member)| (*id, member.address.clone())).collect()
+    }
+
+    /// Nodes that do not vote yet, with their addresses.
+    fn joining(&self) -> impl Iterator<Item = (u64, String)> + use<> {
+        let voters = self.view().voters;
+        self.members().into_iter().filter(move |(id, _)| !voters.contains_key(id))
     }
 
     /// Waits until a node that does not vote yet has nearly everything.
@@ -199,9 +203,10 @@ impl Node {
             false => self.silence() < SILENCE_MAX,
         };
         let (applied, digest) = self.0.machine.digest();
-        let cluster = self.0.machine.look(|machine, _| machine.cluster());
+        let (cluster, version) =
+            self.0.machine.look(|machine, _| (machine.cluster(), machine.version()));
         let leader = metrics.current_leader.filter(is_in_touch).filter(|_| self.halted().is_none());
-        View { cluster, leader, voters: voters.collect(), applied, digest }
+        View { cluster, leader, voters: voters.collect(), applied, digest, version }
     }
 
     /// The nodes, in numbers.

@@ -117,6 +117,9 @@ impl Node {
             enable_pre_vote: Some(true),
             // After a restart it asks first: others may have gone on.
             enable_leader_restore: Some(false),
+            // A node whose disk lost what it said to have synced is given that again. Without this the leader would replicate to it
+            // no more, or in a debug build panic.
+            allow_log_reversion: Some(true),
             snapshot_policy: openraft::SnapshotPolicy::LogsSinceLast(image_every),
             max_in_snapshot_log_to_keep: left,
             replication_lag_threshold: image_every + left,

@@ -1,4 +1,4 @@
-//! The rules of the machine over an upgrade: a cluster goes over to later ones once all of its voters know them.
+//! The rules of the machine over an upgrade: a cluster goes over to later ones once all of its nodes know them.
 
 use tracing::{debug, info};
 
@@ -6,7 +6,7 @@ use super::Node;
 use crate::machine::Operation;
 
 impl Node {
-    /// Has the cluster go by the latest rules that all voters know, if this node leads and the cluster does not yet.
+    /// Has the cluster go by the latest rules that all nodes know, if this node leads and the cluster does not yet.
     pub(super) async fn raise_version(&self) {
         let (known, version) =
             self.0.machine.look(|machine, _| (machine.known(), machine.version()));

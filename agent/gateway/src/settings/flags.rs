@@ -84,6 +84,10 @@ pub struct Flags {
     /// [env: TENURED_GATEWAY_CLUSTER_JOIN].
     #[arg(long, value_name = "ADDRESSES", global = true)]
     pub cluster_join: Option<String>,
+    /// Begin a cluster as soon as all nodes of --cluster-join, this one among them, answer and belong to none
+    /// [env: TENURED_GATEWAY_CLUSTER_BEGIN=true].
+    #[arg(long, global = true)]
+    pub cluster_begin: bool,
     /// A file with the store's password [env: TENURED_GATEWAY_UPSTREAM_SECRET_FILE].
     #[arg(long, value_name = "FILE", global = true)]
     pub upstream_secret_file: Option<String>,
@@ -133,11 +137,13 @@ impl Flags {
         let keys_in_store = self.keys_in_store.then_some("true");
         let standalone = self.standalone.then_some("embedded:");
         let cluster = self.cluster.then_some("cluster:");
+        let cluster_begin = self.cluster_begin.then_some("true");
         [
             ("--standalone", "upstream", standalone),
             ("--cluster", "upstream", cluster),
             ("--cluster-listen", "cluster.listen", self.cluster_listen.as_deref()),
             ("--cluster-join", "cluster.join", self.cluster_join.as_deref()),
+            ("--cluster-begin", "cluster.begin", cluster_begin),
             ("--mode", "mode", self.mode.as_deref()),
             ("--listen", "listen", self.listen.as_deref()),
             ("--upstream", "upstream", self.upstream.as_deref()),
