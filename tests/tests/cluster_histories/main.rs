@@ -7,6 +7,7 @@ mod kills;
 mod load;
 mod model;
 mod planted;
+mod upgrade;
 
 use tenure_tests::harness::Nodes;
 

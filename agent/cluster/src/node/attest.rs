@@ -129,15 +129,15 @@ impl Node {
         loop {
             timer.set(Some((self.0.clock)() + EVERY));
             poll_fn(|context| timer.poll_fired(context)).await;
-            match self.compare().await {
-                Verdict::Alike | Verdict::Unsure => {}
-                Verdict::Split => {
-                    warn!("the nodes of the cluster differ, and no majority is alike")
-                }
-                Verdict::Alone => {
-                    return self.condemn().await;
-                }
-            }
+            self.compare_once().await;
+        }
+    }
+
+    async fn compare_once(&self) {
+        match self.compare().await {
+            Verdict::Alike | Verdict::Unsure => {}
+            Verdict::Split => warn!("the nodes of the cluster differ, and no majority is alike"),
+            Verdict::Alone => self.condemn().await,
         }
     }
 }
@@ -145,9 +145,13 @@ impl Node {
 #[cfg(test)]
 mod tests {
     use tempfile::TempDir;
+    use tenure_core::engine::EngineSettings;
+    use tenure_core::model::Request;
 
     use super::super::halt::tests::start;
     use super::*;
+    use crate::clock::ClusterTime;
+    use crate::machine::{Command, Operation};
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn a_node_that_differs_serves_nobody_and_does_not_start_again() {
@@ -160,6 +164,41 @@ mod tests {
         for words in ["differs from the majority", "wipe the folder", "add it as a new node"] {
             assert!(refused.contains(words), "{refused}");
         }
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_node_that_became_something_else_stops_and_the_others_go_on() {
+        let folders = [(); 3].map(|()| TempDir::new().unwrap());
+        let mut nodes = Vec::new();
+        for folder in &folders {
+            nodes.push(start(folder.path()).await.unwrap());
+        }
+        let [first, second, other] = &nodes[..] else { panic!("three") };
+        let address = |node: &Node| node.0.address.clone();
+        first.found(address(first), 1_000, EngineSettings::default(), None).await.unwrap();
+        first.add(second.id(), address(second)).await.unwrap();
+        first.add(other.id(), address(other)).await.unwrap();
+        for node in &nodes {
+            node.compare_once().await;
+            assert_eq!(node.halted(), None);
+        }
+        // An entry that only this one has, as an error of its program would make of one that all have.
+        let stray = Command { at: ClusterTime::default(), operation: Operation::Tick };
+        other.0.machine.look(|machine, _| machine.apply(stray).unwrap());
+        let tick = || async { drop(first.propose(Operation::Tick).await.unwrap()) };
+        while other.compare().await != Verdict::Alone {
+            tick().await;
+        }
+        for node in [first, second] {
+            node.compare_once().await;
+            assert_eq!(node.halted(), None);
+        }
+        other.compare_once().await;
+        assert!(other.until_halted().await.contains("differs from the majority"));
+        let refused = other.ask(Request::Renew(Vec::new())).await.unwrap_err();
+        assert!(refused.cause().contains("serves nobody"), "{refused:?}");
+        tick().await;
+        assert_eq!(second.compare().await, Verdict::Alike);
     }
 
     #[test]
