@@ -1,10 +1,11 @@
-//! Runs simulations of the cluster: one seed to look at, a range of them to search, or every planted fault to see that
-//! it is noticed.
+//! Runs simulations of the cluster: one seed to look at, a range of them to search, every planted fault to see that
+//! it is noticed, or the first seed that notices one that is planted in the code.
 //!
 //! ```text
 //! simulate-cluster --seed N [--fault NAME]
 //! simulate-cluster --seeds A..B [--threads N]
 //! simulate-cluster --faults [--seeds A..B]
+//! simulate-cluster --find [--seeds A..B]
 //! ```
 //!
 //! The nodes are those of the product, with their consensus, logs, links and frames; what is simulated is under them:
@@ -43,6 +44,7 @@ struct Arguments {
     seeds: Option<Range<u64>>,
     fault: Option<Fault>,
     faults: bool,
+    find: bool,
     threads: Option<u64>,
 }
 
@@ -50,8 +52,10 @@ fn main() -> Result<ExitCode> {
     let arguments = parse(std::env::args().skip(1))?;
     let is_good = if arguments.faults {
         let seeds = arguments.seeds.unwrap_or(FAULT_SEEDS);
-        let mut found = Fault::ALL.into_iter().map(|fault| find(fault, seeds.clone()));
+        let mut found = Fault::ALL.into_iter().map(|fault| find(Some(fault), seeds.clone()));
         found.try_fold(true, |all, found| Ok::<_, anyhow::Error>(found? && all))?
+    } else if arguments.find {
+        find(None, arguments.seeds.unwrap_or(FAULT_SEEDS))?
     } else if let Some(seed) = arguments.seed {
         // One that goes round for ever is ended.
         setrlimit(Resource::RLIMIT_CPU, PROCESSOR_S_MAX, PROCESSOR_S_MAX)?;
@@ -61,7 +65,7 @@ fn main() -> Result<ExitCode> {
     } else if let Some(seeds) = arguments.seeds {
         search(seeds, arguments.threads.unwrap_or(2))?
     } else {
-        bail!("nothing to do: give --seed N, --seeds A..B or --faults");
+        bail!("nothing to do: give --seed N, --seeds A..B, --faults or --find");
     };
     Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -84,8 +88,9 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Arguments> {
                 arguments.fault = Some(fault.with_context(|| format!("no fault is {name}"))?);
             }
             "--faults" => arguments.faults = true,
+            "--find" => arguments.find = true,
             _ => bail!(
-                "{word:?} is not an option: use --seed N, --seeds A..B, --fault NAME, --faults or --threads N"
+                "{word:?} is not an option: use --seed N, --seeds A..B, --fault NAME, --faults, --find or --threads N"
             ),
         }
     }
@@ -159,21 +164,22 @@ fn search(seeds: Range<u64>, threads: u64) -> Result<bool> {
     Ok(!stop.into_inner())
 }
 
-/// The first seed that shows a planted fault; false if none does.
-fn find(fault: Fault, mut seeds: Range<u64>) -> Result<bool> {
+/// The first seed that shows a planted fault, or `None` for one in the code; false if none does.
+fn find(fault: Option<Fault>, mut seeds: Range<u64>) -> Result<bool> {
+    let name = fault.map_or_else(|| "the code".to_owned(), |fault| format!("{fault:?}"));
     let count = seeds.clone().count();
-    let found = seeds.try_fold((), |(), seed| match run_apart(seed, Some(fault)) {
+    let found = seeds.try_fold((), |(), seed| match run_apart(seed, fault) {
         // One that breaks off has found nothing.
         Ok(run) if run.is_good || run.broke_off() => ControlFlow::Continue(()),
         other => ControlFlow::Break((seed, other)),
     });
     let ControlFlow::Break((seed, run)) = found else {
-        println!("{fault:?}: NOT CAUGHT by {count} seeds");
+        println!("{name}: NOT CAUGHT by {count} seeds");
         return Ok(false);
     };
     let run = run?;
     let what = run.shown.lines().find_map(|line| line.strip_prefix(VIOLATION));
-    println!("{fault:?}: seed {seed}: {}", what.unwrap_or_default());
+    println!("{name}: seed {seed}: {}", what.unwrap_or_default());
     Ok(true)
 }
 

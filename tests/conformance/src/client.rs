@@ -4,6 +4,7 @@
 use std::future::poll_fn;
 use std::time::Duration;
 
+use tenure_core::keeper::BEATS_PER_CALL_MAX;
 use tenure_core::model::{Answer, CallId, Failure, Request};
 use tenure_host::clock;
 use tenure_stores::redis::Redis;
@@ -80,6 +81,19 @@ impl<I: Installation> Subject for Client<I> {
     }
 
     fn ask(&mut self, request: &Request) -> Result<Answer, String> {
+        // Agents send no more beats at once.
+        if let Request::Renew(beats) = request
+            && beats.len() > BEATS_PER_CALL_MAX
+        {
+            let mut answers = Vec::new();
+            for part in beats.chunks(BEATS_PER_CALL_MAX) {
+                match self.ask(&Request::Renew(part.to_vec()))? {
+                    Answer::Renew(part) => answers.extend(part),
+                    other => return Ok(other),
+                }
+            }
+            return Ok(Answer::Renew(answers));
+        }
         let Client { upstream, runtime, calls, .. } = self;
         let upstream = upstream.as_mut().ok_or("no run has begun")?;
         let give_up = clock::now() + ANSWERED_WITHIN;
