@@ -4,7 +4,9 @@ use std::fs;
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use tenure_tests::harness::{Gateway, Key, MAILBOX, RedisServer, RfcRunners, until};
+use tenure_tests::harness::{
+    Gateway, Key, MAILBOX, RedisServer, RfcRunners, listed_route as route, until,
+};
 
 /// A gateway with leases that are short enough for a test to wait for their end.
 fn short_lived(upstream: &str, legacy: bool) -> (Gateway, TempDir) {
@@ -13,13 +15,6 @@ fn short_lived(upstream: &str, legacy: bool) -> (Gateway, TempDir) {
     let times = "[mailbox]\nttl = \"4s\"\nheartbeat_interval = \"1s\"\ngrace_period = \"2s\"\n";
     fs::write(&file, format!("{times}legacy = {legacy}\n")).unwrap();
     (Gateway::start_by(upstream, &[], &[format!("--config={}", file.display())]), dir)
-}
-
-fn route(gateway: &Gateway) -> Value {
-    let body = json!({"tenant": "default", "name": MAILBOX, "page": {"after": null, "limit": 9}});
-    let (_, answer) = gateway.call("POST /v1/upstream/routes", &body.to_string()).unwrap();
-    let (_, body) = answer.split_once("\r\n\r\n").unwrap();
-    serde_json::from_str::<Value>(body).unwrap()["routes"][0].clone()
 }
 
 #[test]

@@ -138,8 +138,7 @@ fn no_lease_is_lost_with_a_gateway_on_redis() {
 
 #[test]
 fn a_runner_goes_on_at_another_gateway() {
-    let server = RedisServer::start();
-    let gateways = [0, 1].map(|_| Gateway::start(&server.url()));
+    let (gateways, _server) = Gateway::several(2, &[]);
     let mut runners = RfcRunners::start();
     runners.open("first", &gateways[0], &json!({"x-tenure-incarnation": "7"}));
     runners.open("second", &gateways[1], &json!({"x-tenure-incarnation": "7"}));

@@ -4,28 +4,15 @@ use std::fs;
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use tenure_tests::harness::{Gateway, MAILBOX, RedisServer, RfcRunners, of_runner as of, until};
+use tenure_tests::harness::{
+    Gateway, RedisServer, RfcRunners, listed_route as route, of_runner as of, until,
+};
 
 const RUNNER: &str = "runner-01";
 const ANOTHER: &str = "lease owned by another runner-01";
 
-fn short_lived(upstream: &str) -> (Gateway, TempDir) {
-    let dir = TempDir::new().unwrap();
-    let file = dir.path().join("gateway.toml");
-    let times = "[mailbox]\nttl = \"8s\"\nheartbeat_interval = \"1s\"\ngrace_period = \"4s\"\n";
-    fs::write(&file, times).unwrap();
-    (Gateway::start_by(upstream, &[], &[format!("--config={}", file.display())]), dir)
-}
-
 fn open(runners: &mut RfcRunners, channel: &str, gateway: &Gateway) {
     runners.open(channel, gateway, &json!({}));
-}
-
-fn route(gateway: &Gateway) -> Value {
-    let body = json!({"tenant": "default", "name": MAILBOX, "page": {"after": null, "limit": 9}});
-    let (_, answer) = gateway.call("POST /v1/upstream/routes", &body.to_string()).unwrap();
-    let (_, body) = answer.split_once("\r\n\r\n").unwrap();
-    serde_json::from_str::<Value>(body).unwrap()["routes"][0].clone()
 }
 
 #[track_caller]
@@ -64,8 +51,7 @@ fn until_lost(runners: &mut RfcRunners, gateway: &Gateway) {
 
 #[test]
 fn a_process_that_was_denied_gets_nothing_at_another_gateway() {
-    let server = RedisServer::start();
-    let gateways = [0, 1].map(|_| Gateway::start(&server.url()));
+    let (gateways, _server) = Gateway::several(2, &[]);
     let mut runners = RfcRunners::start();
     open(&mut runners, "a", &gateways[0]);
     open(&mut runners, "b", &gateways[1]);
@@ -89,20 +75,23 @@ fn a_process_that_was_denied_gets_nothing_at_another_gateway() {
 
 #[test]
 fn who_was_taken_over_from_is_denied_at_another_gateway_too() {
-    let server = RedisServer::start();
-    let (first, _one) = short_lived(&server.url());
-    let (second, _two) = short_lived(&server.url());
+    let dir = TempDir::new().unwrap();
+    let file = dir.path().join("gateway.toml");
+    let times = "[mailbox]\nttl = \"8s\"\nheartbeat_interval = \"1s\"\ngrace_period = \"4s\"\n";
+    fs::write(&file, times).unwrap();
+    let (gateways, _server) = Gateway::several(2, &[format!("--config={}", file.display())]);
+    let [first, second] = &gateways[..] else { unreachable!("two were asked for") };
     let mut runners = RfcRunners::start();
-    open(&mut runners, "a", &first);
-    open(&mut runners, "b", &first);
+    open(&mut runners, "a", first);
+    open(&mut runners, "b", first);
     assert_eq!(runners.acquire("a", RUNNER)["success"], true);
     let token = |gateway: &Gateway| route(gateway)["token"].as_u64().unwrap();
-    let before = token(&first);
+    let before = token(first);
     runners.close("a");
     until("the other process to take over", || runners.acquire("b", RUNNER)["success"] == true);
-    let after = token(&first);
+    let after = token(first);
     assert!(after > before, "{after} > {before}");
-    open(&mut runners, "a", &second);
+    open(&mut runners, "a", second);
     until("the first one to be told of the other process", || {
         let answer = runners.heartbeat("a", RUNNER);
         assert_ne!(answer["lease_renewed"], true, "{answer}");
@@ -110,12 +99,12 @@ fn who_was_taken_over_from_is_denied_at_another_gateway_too() {
         answer["message"] == ANOTHER
     });
     is_denied(&mut runners, "a");
-    assert_eq!(token(&first), after);
+    assert_eq!(token(first), after);
     // The holder reconnects to a gateway that does not know of the end of its connection.
     runners.close("b");
-    open(&mut runners, "b", &second);
+    open(&mut runners, "b", second);
     goes_on(&mut runners, "b");
-    assert!(token(&first) > after, "by a lease of its own");
+    assert!(token(first) > after, "by a lease of its own");
     is_denied(&mut runners, "a");
     assert_eq!(runners.release("b", RUNNER)["released"], true);
 }
@@ -181,8 +170,7 @@ fn a_runner_that_reconnects_is_itself_on_redis() {
 
 #[test]
 fn what_another_gateway_changed_counts() {
-    let server = RedisServer::start();
-    let gateways = [0, 1].map(|_| Gateway::start(&server.url()));
+    let (gateways, _server) = Gateway::several(2, &[]);
     let mut runners = RfcRunners::start();
     for (channel, gateway) in ["first", "second"].into_iter().zip(&gateways) {
         runners.open(channel, gateway, &json!({"x-tenure-incarnation": "7"}));

@@ -1,7 +1,7 @@
 //! A real `tenured-gateway` in a directory of its own.
 
 use std::fs::{self, File, Permissions};
-use std::io::{ErrorKind, Read, Write};
+use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,8 @@ use nix::sys::signal::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::{Agent, Client, DEADLINE, Program, Skew, binary, eventually, free_port, until};
+use super::one_store::{self, CLUSTER, EMBEDDED};
+use super::{Agent, ChangeStream, Client, Program, Skew, binary, eventually, free_port};
 
 /// Lines of the gateway's log that a failed test shows.
 const LOG_TAIL_LINES: usize = 60;
@@ -80,15 +81,26 @@ impl Gateway {
     #[track_caller]
     fn start_at(
         upstream: &str,
-        args: Vec<String>,
+        mut args: Vec<String>,
         port: u16,
         clock: Option<Skew>,
         dir: TempDir,
     ) -> Gateway {
+        let begins_cluster = upstream == EMBEDDED && one_store::is_cluster();
+        let upstream = match begins_cluster {
+            true => {
+                args.push(one_store::listen());
+                CLUSTER
+            }
+            false => upstream,
+        };
         let process = spawn(dir.path(), upstream, &args, port, clock.as_ref());
         let mut gateway =
             Gateway { process, upstream: upstream.to_owned(), args, port, clock, dir };
         gateway.wait_ready(1);
+        if begins_cluster {
+            gateway.cluster(&["init"]);
+        }
         gateway
     }
 
@@ -96,6 +108,11 @@ impl Gateway {
     #[track_caller]
     pub(super) fn set_clock(&self, ahead_s: f64) {
         self.clock.as_ref().expect("it was started with one").set(ahead_s);
+    }
+
+    /// The arguments that it was started with, besides those of every gateway.
+    pub(super) fn args(&self) -> &[String] {
+        &self.args
     }
 
     /// What an agent calls it.
@@ -221,16 +238,7 @@ impl Gateway {
     /// Opens the change stream with this key, which must be let in.
     #[track_caller]
     pub fn changes(&self, key: &Key) -> ChangeStream {
-        let mut stream =
-            TcpStream::connect(("127.0.0.1", self.port)).expect("the gateway takes connections");
-        stream.set_read_timeout(Some(DEADLINE)).expect("a socket has a timeout");
-        let header = key.header();
-        write!(stream, "GET /v1/upstream/changes HTTP/1.1\r\nHost: test\r\n{header}\r\n")
-            .expect("it reads");
-        let mut first = [0; 15];
-        stream.read_exact(&mut first).expect("it answers");
-        assert_eq!(&first, b"HTTP/1.1 200 OK");
-        ChangeStream { stream, text: String::new() }
+        ChangeStream::open(self.port, key)
     }
 
     /// The status of a call that changes nothing, with this key.
@@ -354,35 +362,6 @@ fn spawn(dir: &Path, upstream: &str, args: &[String], port: u16, clock: Option<&
         clock.show(&mut command);
     }
     Program::start(&mut command)
-}
-
-/// An open change stream.
-pub struct ChangeStream {
-    stream: TcpStream,
-    text: String,
-}
-
-impl ChangeStream {
-    /// Reads until the gateway ends it; everything that came after the first line.
-    #[track_caller]
-    pub fn ended(mut self) -> String {
-        // A chunk of no bytes is the end.
-        until("the stream to end", || {
-            let mut bytes = [0; 4096];
-            let count = self.stream.read(&mut bytes).expect("it can be read");
-            self.text.push_str(&String::from_utf8_lossy(&bytes[..count]));
-            self.text.ends_with("0\r\n\r\n")
-        });
-        self.text
-    }
-
-    /// Fails if the gateway has ended it.
-    #[track_caller]
-    pub fn is_open(mut self) {
-        self.stream.set_nonblocking(true).expect("a socket can be so");
-        let open = self.stream.read_to_end(&mut Vec::new()).expect_err("it goes on");
-        assert_eq!(open.kind(), ErrorKind::WouldBlock);
-    }
 }
 
 /// A key, as `tenured-gateway keys new` makes it.

@@ -148,3 +148,14 @@ impl RfcRunners {
 pub fn of_runner(runner: &str) -> Value {
     json!({"mailbox_id": MAILBOX, "runner_id": runner})
 }
+
+/// The line of [`MAILBOX`] in the routing table, as this gateway knows.
+#[track_caller]
+pub fn listed_route(gateway: &Gateway) -> Value {
+    let body = json!({"tenant": "default", "name": MAILBOX, "page": {"after": null, "limit": 9}});
+    let (_, answer) =
+        gateway.call("POST /v1/upstream/routes", &body.to_string()).expect("it answers");
+    let (_, body) = answer.split_once("\r\n\r\n").expect("it has a body");
+    let routes: Value = serde_json::from_str(body).expect("it is JSON");
+    routes["routes"][0].clone()
+}
