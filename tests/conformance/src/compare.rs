@@ -146,6 +146,13 @@ impl Comparer {
             (Some(_), None) if self.allows(Allowance::TellsInTime) => {}
             (engine, store) => equal("runs out", &engine, &store)?,
         }
+        // A store may keep no grace yet, and takes the beats of one batch in an order of its own.
+        match (engine.lease, store.lease) {
+            (Some(engine), Some(store)) => {
+                about("how long nobody has renewed it", engine.unbeaten, store.unbeaten)?;
+            }
+            (engine, store) => equal("the lease's times", &engine, &store)?,
+        }
         equal("how many hold", &engine.holding, &store.holding)?;
         equal("how many wait", &engine.waiting, &store.waiting)?;
         equal("how many sessions", &engine.members, &store.members)?;

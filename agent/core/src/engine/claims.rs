@@ -40,6 +40,9 @@ pub(super) struct Grant {
     pub(super) granted_at: Boottime,
     /// When it was granted or renewed last.
     pub(super) renewed_at: Boottime,
+    /// The ttl for which it was renewed last, if that is not its claim's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) renewed_for: Option<Duration>,
     pub(super) expires: Boottime,
     /// Lease only: it has expired, and until then only its session is granted the lease.
     pub(super) grace_until: Option<Boottime>,
@@ -176,10 +179,8 @@ impl Tracked {
         else {
             return None;
         };
-        let ttl = self.claim.ttl;
-        // A beat leaves a whole ttl.
-        let unbeaten = (now + ttl).since(grant.expires);
-        Some(LeaseTimes { ttl, grace: *grace, unbeaten })
+        let ttl = grant.renewed_for.unwrap_or(self.claim.ttl);
+        Some(LeaseTimes { ttl, grace: *grace, unbeaten: now - grant.renewed_at })
     }
 
     /// Its row of the journal.
@@ -209,6 +210,7 @@ impl Grant {
             token,
             granted_at: now,
             renewed_at: now,
+            renewed_for: None,
             expires,
             grace_until: None,
             route_version: 0,
@@ -295,6 +297,7 @@ impl Engine {
         let token = match &mut tracked.state {
             State::Granted(grant) => {
                 grant.renew(now, ttl);
+                grant.renewed_for = (ttl != tracked.claim.ttl).then_some(ttl);
                 out_of_grace = grant.grace_until.take().is_some();
                 Some(grant.token)
             }

@@ -72,6 +72,7 @@ fn granted(now: Boottime, saved: SavedGrant, ended: Option<Boottime>) -> Tracked
     } else if let Some(ended) = ended {
         grant.expires = ended;
     }
+    grant.renewed_at = grant.expires.before(claim.ttl);
     Tracked::new(now, row, claim, State::Granted(grant))
 }
 

@@ -17,7 +17,12 @@ struct Schema {
 
 /// The one that this program uses.
 const OWN: Schema = Schema {
-    tables: &[include_str!("sql/schema.sql"), include_str!("sql/keys_tables.sql"), ""],
+    tables: &[
+        include_str!("sql/schema.sql"),
+        include_str!("sql/keys_tables.sql"),
+        "",
+        include_str!("sql/renewals.sql"),
+    ],
     functions: &[
         include_str!("sql/prelude.sql"),
         include_str!("sql/claim.sql"),

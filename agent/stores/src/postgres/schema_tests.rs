@@ -9,7 +9,7 @@ use super::*;
 
 /// The version of the SQL, and the hash of all of it.
 const FINGERPRINT: (usize, &str) =
-    (3, "e6a4776207c8d608be0b2198c96dc378088351579c33ff397dab3c0e89426a5f");
+    (4, "57a8e09f9180023b270ae50e7fedba0ee0430689e4e78d41e87311dc44ade7cd");
 
 /// The version before, with what the first row takes.
 const BEFORE: Schema = Schema { tables: &[OWN.tables[0]], functions: &[OWN.functions[0]] };
@@ -19,6 +19,7 @@ const NEXT: Schema = Schema {
         OWN.tables[0],
         OWN.tables[1],
         OWN.tables[2],
+        OWN.tables[3],
         "alter table tenure.about add column added integer default 7",
     ],
     functions: &["create or replace function tenure.added() returns integer language sql as \
@@ -69,7 +70,7 @@ async fn each_version_is_made_once_by_whoever_comes_first_and_an_older_program_i
     for refused in prepare_all(&server, &OWN).await {
         let said = refused.unwrap_err().to_string();
         assert!(
-            said.contains("in version 4, of a later Tenure than this, which knows 3"),
+            said.contains("in version 5, of a later Tenure than this, which knows 4"),
             "{said}"
         );
     }

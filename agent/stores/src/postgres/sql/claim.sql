@@ -18,7 +18,7 @@ begin
     -- One that comes out of its grace ends sooner than that.
     update tenure.claim set
         until = greatest(until, t + p_ttl), due = least(due, greatest(until, t + p_ttl)),
-        unconfirmed_until = null, grace_until = null
+        unconfirmed_until = null, grace_until = null, renewed = t, renewed_for = p_ttl
         where id = c.id;
     if c.grace_until is not null then
         perform tenure.route_changed(r, c.id);
@@ -91,7 +91,7 @@ begin
     if r.permits is not null then
         return 'Stays';
     end if;
-    if r.kind = 'lease' and h.id = p_from and greatest(t + h.ttl - h.until, 0) >= p_unbeaten then
+    if r.kind = 'lease' and h.id = p_from and tenure.unbeaten(h, t) >= p_unbeaten then
         return 'Conflict';
     end if;
     v_reason := tenure.fate(r, h, p_session, p_priority);

@@ -290,6 +290,12 @@ begin
     return p_steps;
 end $$;
 
+-- For how long nobody has renewed a claim that is granted.
+create or replace function tenure.unbeaten(c tenure.claim, t bigint) returns bigint language plpgsql volatile as $$
+begin
+    return greatest(t - greatest(c.renewed, c.since), 0);
+end $$;
+
 create or replace function tenure.position(c tenure.claim) returns bigint language plpgsql volatile as $$
 begin
     return (

@@ -53,7 +53,8 @@ begin
         'runs_out', case when h.id is not null and r.permits is null then
             tenure.span(coalesce(h.grace_until, h.until) - t) end,
         'lease', case when h.id is not null and r.kind = 'lease' then json_build_object(
-            'ttl', tenure.span(h.ttl), 'grace', tenure.span(h.grace), 'unbeaten', tenure.span(t + h.ttl - h.until)
+            'ttl', tenure.span(case when h.renewed > h.since then h.renewed_for else h.ttl end),
+            'grace', tenure.span(h.grace), 'unbeaten', tenure.span(tenure.unbeaten(h, t))
         ) end
     ) into v_answer;
     return v_answer;

@@ -34,7 +34,8 @@ begin
             and (c.token is not null or c.resource not in (select o.resource from overdue o))
             for no key update of c skip locked
     ), renewed as (
-        update tenure.claim c set until = greatest(c.until, t + l.ttl), unconfirmed_until = null
+        update tenure.claim c set until = greatest(c.until, t + l.ttl), unconfirmed_until = null,
+            renewed = t, renewed_for = l.ttl
             from renewable l where c.id = l.id
             returning c.id, c.resource, c.priority, c.place, c.token, l.permits, l.numbers
     ), next as (
