@@ -229,7 +229,9 @@ fn operators_are_told_which_node_is_away() {
 #[test]
 fn a_node_shows_new_certificates_once_it_is_told_to_read_them() {
     let [first, second] = [Authority::new(), Authority::new()];
-    [&first, &second].map(|authority| authority.issue("node", "IP:127.0.0.1"));
+    for authority in [&first, &second] {
+        authority.issue("node", "IP:127.0.0.1");
+    }
     let folder = TempDir::new().unwrap();
     let path = |name: &str| folder.path().join(name);
     let put = |authority: &Authority| {

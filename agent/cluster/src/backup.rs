@@ -110,7 +110,7 @@ mod tests {
         let backup = Backup { taken_at_us: 5, stamp: ClusterTime::from_nanos(9), image };
         let text = backup.text();
         assert_eq!(Backup::read(text.as_bytes()).unwrap(), backup);
-        for (old, new) in [("\"version\":1", "\"version\":2"), ("\"stamp\":9", "\"stamp\":\"x\"")] {
+        for (old, new) in [("\"version\":2", "\"version\":3"), ("\"stamp\":9", "\"stamp\":\"x\"")] {
             assert!(text.contains(old), "{text}");
             let damaged = text.replace(old, new);
             let error = Backup::read(damaged.as_bytes()).unwrap_err();

@@ -18,7 +18,11 @@ use crate::keys::{self, Keys};
 /// The version of the rules by which this program can apply entries. It grows with each change after which the same entries give
 /// other answers, effects or images. A cluster goes by the version that all of its nodes know: entries are applied by the
 /// rules of that one, also by programs that know later ones, and a node stops at an entry that asks for more than it knows.
-pub const VERSION: u32 = 1;
+///
+/// | version | change |
+/// |---|---|
+/// | 2 | the times of a lease are those of its last beat, where that had another ttl than the claim |
+pub const VERSION: u32 = 2;
 
 /// Tokens that the engine is given at once.
 const TOKENS: u64 = 1 << 20;
@@ -174,7 +178,7 @@ impl Machine {
             }
             Operation::Version(asked) => {
                 TooNew::check(asked, self.known)?;
-                founded.version = founded.version.max(asked);
+                founded.go_by(founded.version.max(asked));
                 Outcome::Done
             }
         };
@@ -288,7 +292,7 @@ impl Founded {
         let last_token = token_floor.saturating_add(TOKENS);
         let Some(Restored { image, quarantine }) = restored else {
             let tokens = TokenRange { first: token_floor.saturating_add(1), last: last_token };
-            return Ok(Founded {
+            let mut founded = Founded {
                 version,
                 cluster,
                 last_token,
@@ -296,7 +300,9 @@ impl Founded {
                 engine: Engine::new(settings, tokens),
                 keys: Keys::default(),
                 longest_ttl: Duration::ZERO,
-            });
+            };
+            founded.go_by(version);
+            return Ok(founded);
         };
         let mut founded = Founded::thaw(image, known)?;
         founded.cluster = cluster;
@@ -312,7 +318,16 @@ impl Founded {
         image.check(known)?;
         let Image { version, cluster, last_token, digest, engine, keys, longest_ttl } = image;
         let engine = Engine::thaw(engine);
-        Ok(Founded { version, cluster, last_token, digest, engine, keys, longest_ttl })
+        let mut founded =
+            Founded { version, cluster, last_token, digest, engine, keys, longest_ttl };
+        founded.go_by(version);
+        Ok(founded)
+    }
+
+    /// Applies entries by the rules of this version from now on.
+    fn go_by(&mut self, version: u32) {
+        self.version = version;
+        self.engine.note_beat_ttls(version >= 2);
     }
 
     /// The effects of a step. Tokens are durable as soon as the entry that grants them is.
@@ -362,3 +377,6 @@ impl std::io::Write for HashWriter {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

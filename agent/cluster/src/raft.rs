@@ -218,9 +218,12 @@ impl StateMachine {
                 Outcome::Done
             }
             EntryPayload::Normal(command) => {
-                if last.committed_leader_id().node_id == self.shared.node {
+                // A cluster begins once: the time of another beginning is none of it.
+                let is_of_cluster = !matches!(command.operation, Operation::Found(_))
+                    || state.machine.cluster().is_none();
+                if is_of_cluster && last.committed_leader_id().node_id == self.shared.node {
                     state.time.hear(command.at, now);
-                } else {
+                } else if is_of_cluster {
                     state.time.follow(command.at, received_at);
                 }
                 // openraft stops the node at an error.

@@ -30,6 +30,8 @@ const JOIN: &str = "cluster.join";
 const BEGIN: &str = "cluster.begin";
 const FOLDER: &str = "cluster.folder";
 const INSECURE: &str = "cluster.insecure";
+/// The exit status of a process whose node has halted.
+const HALTED: i32 = 70;
 /// The threads of a node. Consensus has little to compute.
 const THREADS: usize = 2;
 
@@ -348,11 +350,22 @@ impl NodeSettings {
             known: VERSION,
         };
         let node = Node::start(setup).await?;
+        tokio::spawn(end_with(node.clone()));
         if !join.is_empty() {
             tokio::spawn(node.clone().join(join, begin, timers()?));
         }
         Ok(node)
     }
+}
+
+/// Ends the process when its node halts: one that serves nobody would look well to whoever starts again what has ended.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "all that the node said to be kept is on its disk, and its gateway keeps nothing"
+)]
+async fn end_with(node: Node) {
+    node.until_halted().await;
+    std::process::exit(HALTED);
 }
 
 impl Opener for NodeSettings {

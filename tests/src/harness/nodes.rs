@@ -81,11 +81,6 @@ impl Node {
         let output = self.try_command(&["status", "--json"]);
         output.status.success().then(|| serde_json::from_slice(&output.stdout).ok())?
     }
-
-    /// True if it serves nobody any more.
-    pub fn has_halted(&self) -> bool {
-        self.status().is_none_or(|status| !status["stopped"].is_null())
-    }
 }
 
 impl Nodes {

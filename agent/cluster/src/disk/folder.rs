@@ -111,8 +111,11 @@ impl Place for Left {
     }
 
     fn condemn(&self, cause: &str) -> io::Result<()> {
-        let mut file = File::create(self.path.join(CONDEMNED))?;
-        file.write_all(cause.as_bytes()).and_then(|()| file.sync_all())
+        let new = self.path.join(format!("{CONDEMNED}.new"));
+        let mut file = File::create(&new)?;
+        file.write_all(cause.as_bytes()).and_then(|()| file.sync_all())?;
+        fs::rename(new, self.path.join(CONDEMNED))?;
+        File::open(&self.path)?.sync_all()
     }
 }
 

@@ -49,7 +49,8 @@ pub(super) struct SqliteImages {
 impl SqliteImages {
     pub(super) fn open(folder: &Folder) -> io::Result<SqliteImages> {
         let file = Connection::open(folder.path().join(FILE)).map_err(io::Error::other)?;
-        let batch = "PRAGMA journal_mode = DELETE; PRAGMA synchronous = FULL;";
+        // The log up to an image goes once it is kept: a power cut must not bring the one before back, with its journal.
+        let batch = "PRAGMA journal_mode = DELETE; PRAGMA synchronous = EXTRA;";
         file.execute_batch(batch).map_err(io::Error::other)?;
         Ok(SqliteImages { file: Arc::new(Mutex::new(file)), lock: Arc::downgrade(folder.held()) })
     }

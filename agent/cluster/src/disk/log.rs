@@ -25,6 +25,8 @@ const IN_MEMORY: usize = 1024;
 /// KiB of entries that wait to be written. A disk that takes no more holds up the consensus of its node: the others elect a
 /// leader without it.
 const WAITING_KIB: u32 = 64 << 10;
+/// Bytes of entries that go to another node together, unless one has more: some 100 ms of a slow network.
+const TOGETHER_BYTES: usize = 256 << 10;
 const VOTE: &str = "vote";
 const COMMITTED: &str = "committed";
 
@@ -40,8 +42,8 @@ pub(crate) struct Log {
 }
 
 struct State {
-    /// The latest entries.
-    recent: BTreeMap<u64, EntryOf<Types>>,
+    /// The latest entries, and their bytes.
+    recent: BTreeMap<u64, (EntryOf<Types>, usize)>,
     /// The highest entry that is written.
     last: Option<LogIdOf<Types>>,
     purged: Option<LogIdOf<Types>>,
@@ -109,6 +111,18 @@ fn bytes(value: &impl Serialize) -> io::Result<Vec<u8>> {
     Ok(seal(serde_json::to_vec(value)?))
 }
 
+/// Bytes that are left for entries that go together; the first one is always taken.
+struct Room(usize);
+
+impl Room {
+    fn takes(&mut self, length: usize) -> bool {
+        let is_first = self.0 == TOGETHER_BYTES;
+        let fits = is_first || length <= self.0;
+        self.0 = if fits { self.0.saturating_sub(length.max(1)) } else { 0 };
+        fits
+    }
+}
+
 impl RaftLogReader<Types> for Log {
     async fn try_get_log_entries<R: RangeBounds<u64> + Clone + Debug + OptionalSend>(
         &mut self,
@@ -130,7 +144,7 @@ impl RaftLogReader<Types> for Log {
         let (first_recent, recent): (u64, Vec<_>) = {
             let state = self.state();
             let first = state.recent.first_key_value().map_or(u64::MAX, |(index, _)| *index);
-            (first, state.recent.range(from..end).map(|(_, entry)| entry.clone()).collect())
+            (first, state.recent.range(from..end).map(|(_, (entry, _))| entry.clone()).collect())
         };
         if from >= first_recent {
             return Ok(recent);
@@ -139,6 +153,35 @@ impl RaftLogReader<Types> for Log {
         let written = self.file.entries(from..end.min(first_recent))?;
         let mut entries: Vec<_> = written.into_iter().map(parse).collect::<io::Result<_>>()?;
         entries.extend(recent);
+        Ok(entries)
+    }
+
+    async fn limited_get_log_entries(
+        &mut self,
+        start: u64,
+        end: u64,
+    ) -> io::Result<Vec<EntryOf<Types>>> {
+        let mut room = Room(TOGETHER_BYTES);
+        let (first_recent, recent): (u64, Vec<_>) = {
+            let state = self.state();
+            let first = state.recent.first_key_value().map_or(u64::MAX, |(index, _)| *index);
+            let mut room = Room(TOGETHER_BYTES);
+            let those = state.recent.range(start..end.max(start));
+            let those = those.take_while(|(_, (_, length))| room.takes(*length));
+            (first, those.map(|(_, it)| it.clone()).collect())
+        };
+        let mut entries = Vec::new();
+        // The others are written.
+        if start < first_recent {
+            for entry in self.file.entries(start..end.min(first_recent))? {
+                if !room.takes(entry.len()) {
+                    return Ok(entries);
+                }
+                entries.push(parse(entry)?);
+            }
+        }
+        let recent = recent.into_iter().take_while(|(_, length)| room.takes(*length));
+        entries.extend(recent.map(|(entry, _)| entry));
         Ok(entries)
     }
 
@@ -195,9 +238,9 @@ impl RaftLogStorage<Types> for Log {
             Arc::clone(&self.room).acquire_many_owned(kib).await.map_err(io::Error::other)?;
         {
             let mut state = self.state();
-            for entry in entries {
+            for (entry, (index, encoded)) in entries.into_iter().zip(&written) {
                 state.last = Some(entry.log_id());
-                state.recent.insert(entry.index(), entry);
+                state.recent.insert(*index, (entry, encoded.len()));
             }
             let synced = self.written.load(Ordering::Acquire);
             while state.recent.len() > IN_MEMORY

@@ -139,6 +139,27 @@ async fn a_hung_disk_holds_up_its_node_before_what_waits_fills_the_memory() {
     assert!(poll_once(log.append(batch(4000), IOFlushed::noop())).await.is_some());
 }
 
+#[tokio::test]
+async fn entries_that_go_together_are_bounded_by_their_bytes() {
+    let folder = TempDir::new().unwrap();
+    let mut log = Log::open(&Folder::open(folder.path()).unwrap()).unwrap();
+    let small: Vec<_> = (0..2000).map(|index| large_entry(index, 1)).collect();
+    log.blocking_append(small).await.unwrap();
+    log.blocking_append(vec![large_entry(2000, 1000)]).await.unwrap();
+    log.blocking_append(entries(2001..2010)).await.unwrap();
+    // From the file, from both, from memory, and one that is larger than all that go together.
+    let mut next = 0;
+    let mut batches = Vec::new();
+    while next < 2010 {
+        let together = log.limited_get_log_entries(next, 2010).await.unwrap();
+        let indexes: Vec<_> = together.iter().map(RaftEntry::index).collect();
+        assert_eq!(indexes, (next..next + indexes.len() as u64).collect::<Vec<_>>());
+        batches.push(indexes.len());
+        next += indexes.len() as u64;
+    }
+    assert!(batches.len() >= 9 && batches.contains(&1), "{batches:?}");
+}
+
 /// The output of a future, if it has one at once.
 async fn poll_once<T>(future: impl Future<Output = T>) -> Option<T> {
     let mut future = pin!(future);

@@ -26,6 +26,8 @@ pub(crate) struct Link {
     address: Arc<str>,
     dial: Arc<dyn Dial>,
     open: Arc<Mutex<Option<Open>>>,
+    /// One caller connects, and the others wait for it.
+    connecting: Arc<tokio::sync::Mutex<()>>,
 }
 
 /// A connection that is there.
@@ -55,17 +57,29 @@ pub(crate) enum LinkError {
 
 impl Link {
     pub(crate) fn new(to: u64, address: &str, dial: Arc<dyn Dial>) -> Link {
-        Link { to: Some(to), address: address.into(), dial, open: Arc::default() }
+        Link {
+            to: Some(to),
+            address: address.into(),
+            dial,
+            open: Arc::default(),
+            connecting: Arc::default(),
+        }
     }
 
     /// The way to whichever node listens there.
     pub(crate) fn to_any(address: &str, dial: Arc<dyn Dial>) -> Link {
-        Link { to: None, address: address.into(), dial, open: Arc::default() }
+        Link {
+            to: None,
+            address: address.into(),
+            dial,
+            open: Arc::default(),
+            connecting: Arc::default(),
+        }
     }
 
     /// The same way, over a connection of its own.
     pub(crate) fn another(&self) -> Link {
-        Link { open: Arc::default(), ..self.clone() }
+        Link { open: Arc::default(), connecting: Arc::default(), ..self.clone() }
     }
 
     pub(crate) fn address(&self) -> &str {
@@ -74,8 +88,7 @@ impl Link {
 
     /// Asks, and waits for the answer. The caller has a deadline.
     pub(crate) async fn ask(&self, ask: Ask, body: Bytes) -> Result<Tell, LinkError> {
-        let open = self.open.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let Open { questions, ended } = match open.filter(|open| !open.questions.is_closed()) {
+        let Open { questions, ended } = match self.opened() {
             Some(open) => open,
             None => self.connect().await.map_err(|cause| {
                 let address = Arc::clone(&self.address);
@@ -92,7 +105,17 @@ impl Link {
         answer.await.map_err(|_| broke())
     }
 
+    /// The connection, if there is one.
+    fn opened(&self) -> Option<Open> {
+        let open = self.open.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        open.filter(|open| !open.questions.is_closed())
+    }
+
     async fn connect(&self) -> io::Result<Open> {
+        let _only = self.connecting.lock().await;
+        if let Some(open) = self.opened() {
+            return Ok(open);
+        }
         let connecting = async {
             let mut framed = Framed::new(self.dial.connect(&self.address).await?, codec(FRAME_MAX));
             framed.send(Frame::of(&Hello::to(self.to), Bytes::new())?.encode()?).await?;

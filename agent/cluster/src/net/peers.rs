@@ -20,6 +20,8 @@ use super::transport::Dial;
 use super::wire::{Ask, IMAGE_MAX, PART, PART_MAX, Tell};
 use crate::raft::{Member, Types};
 
+/// The time in which a node takes entries that go together.
+const ENTRIES_MAX: Duration = Duration::from_secs(10);
 /// The time in which a node puts an image in the place of its machine.
 const INSTALL_MAX: Duration = Duration::from_secs(60);
 
@@ -87,7 +89,10 @@ impl RaftNetworkV2<Types> for Peer {
         request: AppendEntriesRequest<Types>,
         option: RPCOption,
     ) -> Result<AppendEntriesResponse<Types>, RPCError<Types>> {
-        match self.call(Ask::Append(request), Bytes::new(), option.soft_ttl()).await? {
+        // A heartbeat goes over another connection, and is late when the next one is due. Entries take the time that the
+        // network and the other disk take: to send them again meanwhile would not get them there.
+        let patience = if request.entries.is_empty() { option.soft_ttl() } else { ENTRIES_MAX };
+        match self.call(Ask::Append(request), Bytes::new(), patience).await? {
             Tell::Append(response) => Ok(response),
             other => unexpected(other),
         }

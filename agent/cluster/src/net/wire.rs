@@ -25,8 +25,8 @@ const PROTOCOL: u32 = 1;
 pub(super) const FRAME_MAX: usize = 64 << 20;
 /// Most bytes of a hello. Whoever has not said one is not trusted with more.
 pub(super) const HELLO_BYTES_MAX: usize = 1024;
-/// Most bytes of an image: some millions of holds and waits.
-pub(super) const IMAGE_MAX: usize = 1 << 30;
+/// Most bytes of an image: about a million holds and waits. SQLite keeps no more than 10⁹ in one place.
+pub(super) const IMAGE_MAX: usize = 900 << 20;
 /// The time for a frame to be taken by the other side.
 pub(super) const WRITE_MAX: Duration = Duration::from_secs(10);
 /// The time for a part of an image.

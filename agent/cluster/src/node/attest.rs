@@ -30,6 +30,9 @@ pub struct Attested {
     /// The version of the machine's rules that its program knows.
     #[serde(default = "first_version")]
     pub known: u32,
+    /// It leads, as far as it knows, and reaches no majority.
+    #[serde(default)]
+    pub leads_nobody: bool,
 }
 
 /// The outcome of a comparison.
@@ -70,9 +73,11 @@ impl Node {
     /// This node's word, for another one that asks about an entry.
     pub(crate) fn attest(&self, index: u64) -> Attested {
         let (applied, _) = self.0.machine.digest();
+        let leads_nobody =
+            self.leader() == Some(self.id()) && self.view().leader != Some(self.id());
         let (cluster, known) =
             self.0.machine.look(|machine, _| (machine.cluster(), machine.known()));
-        Attested { cluster, applied, digest: self.0.machine.digest_at(index), known }
+        Attested { cluster, applied, digest: self.0.machine.digest_at(index), known, leads_nobody }
     }
 
     /// The words of all other members about an entry; `None` of those that do not answer.

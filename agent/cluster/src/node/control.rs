@@ -1,6 +1,6 @@
 //! Answers administrators and gateways.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -9,6 +9,7 @@ use tenure_host::clock;
 
 use super::{Node, View};
 use crate::backup::Backup;
+use crate::clock::ClusterTime;
 use crate::control::{Client, Control, KeysRead, MemberStatus, ReadKeys, Report, Status};
 use crate::machine::Restored;
 use crate::net::{Ask, LinkError, PART, Tell};
@@ -18,12 +19,22 @@ const QUARANTINE_MIN: Duration = Duration::from_secs(90);
 /// The time in which a cluster finds a new leader; an administrator waits for an answer a little longer.
 const LEADER_MAX: Duration = Duration::from_secs(4);
 const ASTRAY: &str = "the leader answers another question";
+/// The time in which an image is kept, and the log before it goes.
+const CUT_MAX: Duration = Duration::from_secs(120);
 /// Most bytes of a backup: its image is one entry of the log, and goes to another node in one frame.
 const BACKUP_MAX: usize = 48 << 20;
 
+/// The things that administrators come for one at a time.
+#[derive(Default)]
+pub(super) struct Office {
+    fetched: Mutex<Fetched>,
+    /// A cluster is founded once.
+    pub(super) founding: tokio::sync::Mutex<()>,
+}
+
 /// A backup that is fetched. The node has one at a time.
 #[derive(Default)]
-pub(super) struct Fetched {
+struct Fetched {
     number: u64,
     text: Arc<str>,
 }
@@ -104,7 +115,10 @@ impl Node {
         Status { node: self.id(), cluster, leader, stopped, version, members }
     }
 
-    pub(super) async fn begin(&self, restored: Option<Restored>) -> Result<uuid::Uuid, String> {
+    pub(super) async fn begin(
+        &self,
+        restored: Option<(ClusterTime, Restored)>,
+    ) -> Result<uuid::Uuid, String> {
         let settings = EngineSettings::default();
         let (address, floor) = (self.0.address.clone(), clock::wall_us());
         let founded = self.found(address, floor, settings, restored).await;
@@ -135,10 +149,22 @@ impl Node {
         if view.voters.get(&id) == Some(&address) {
             return Err(format!("node {id:x} at {address} votes already"));
         }
-        if let Some((old, _)) = view.voters.iter().find(|(_, other)| **other == address) {
+        let other_holds_it = |other: &u64| *other != id;
+        if let Some((old, _)) = view
+            .voters
+            .iter()
+            .filter(|(other, _)| other_holds_it(other))
+            .find(|(_, other)| **other == address)
+        {
             return Err(format!(
                 "node {old:x}, which is gone, was at {address} and votes still: take it out first, with \
                  `tenured-gateway cluster remove {old:x}`"
+            ));
+        }
+        if let Some(known) = view.voters.get(&id) {
+            return Err(format!(
+                "node {id:x} votes already, and the others find it at {known}: start it there again, or take it out with \
+                 `tenured-gateway cluster remove {id:x}` and add it at {address} then"
             ));
         }
         self.add(id, address).await.map_err(|error| error.to_string())?;
@@ -201,7 +227,7 @@ impl Node {
     }
 
     fn fetched(&self) -> std::sync::MutexGuard<'_, Fetched> {
-        self.0.fetched.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        self.0.office.fetched.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
     async fn restore(&self, text: &[u8], quarantine: Option<Duration>) -> Result<Report, String> {
@@ -210,14 +236,26 @@ impl Node {
         // In the log it would stop this node for good.
         image.check(known).map_err(|error| error.to_string())?;
         let quarantine = quarantine.unwrap_or_else(|| image.longest_ttl().max(QUARANTINE_MIN));
-        self.0.machine.hear(stamp);
-        let cluster = self.begin(Some(Restored { image, quarantine })).await?;
-        // Nodes that are added later are given an image: the first entry is too large to go with others.
-        let trigger = self.0.raft.trigger();
-        trigger.snapshot().await.map_err(|error| error.to_string())?;
-        let upto = self.view().applied;
-        trigger.purge_log(upto).await.map_err(|error| error.to_string())?;
+        let cluster = self.begin(Some((stamp, Restored { image, quarantine }))).await?;
+        self.cut_log().await.map_err(|error| {
+            format!("cluster {cluster} has begun, but no node can be added yet: {error}; restart this one")
+        })?;
         Ok(Report::Restored { cluster, quarantine })
+    }
+
+    /// Puts an image in the place of the log: nodes that are added are given that, and not entries of any size.
+    async fn cut_log(&self) -> Result<(), String> {
+        let words = |error: &dyn std::fmt::Display| error.to_string();
+        let (raft, upto) = (&self.0.raft, self.view().applied);
+        let reached = |id: Option<u64>| id >= Some(upto);
+        raft.trigger().snapshot().await.map_err(|error| words(&error))?;
+        let kept = raft.wait(Some(CUT_MAX));
+        let is_kept = kept.metrics(|it| reached(it.snapshot.as_ref().map(|id| id.index)), "image");
+        is_kept.await.map_err(|error| words(&error))?;
+        raft.trigger().purge_log(upto).await.map_err(|error| words(&error))?;
+        let cut = raft.wait(Some(CUT_MAX));
+        let is_cut = cut.metrics(|it| reached(it.purged.as_ref().map(|id| id.index)), "cut");
+        is_cut.await.map(drop).map_err(|error| words(&error))
     }
 
     async fn read_keys(&self, read: ReadKeys) -> Result<KeysRead, tenure_core::model::Failure> {

@@ -14,7 +14,7 @@ const ASK_EVERY: Duration = Duration::from_secs(1);
 
 impl Node {
     /// Asks the nodes at these addresses, one after the other, until one of them has this node added. Ends at once if
-    /// this node is of a cluster.
+    /// this node votes in a cluster.
     ///
     /// `begins` has the least of the addresses, which are this node's own one and those of others, begin a cluster once all
     /// the others say that they belong to none: whoever has lost its folder, or does not reach the others, waits for them.
@@ -26,7 +26,7 @@ impl Node {
     ) {
         let mut told = String::new();
         let is_first = begins && addresses.iter().min() == Some(&self.0.address);
-        while self.view().voters.is_empty() || is_first && self.has_half_begun() {
+        while self.joins() || is_first && self.has_half_begun() {
             if is_first && self.others_belong_to_none(&addresses).await {
                 match self.begin(None).await {
                     Ok(cluster) => return info!("cluster {cluster} has begun"),
@@ -52,8 +52,14 @@ impl Node {
         }
     }
 
+    /// True while it does not vote: it is in no cluster, or its joining broke off. One that was taken out asks no more.
+    fn joins(&self) -> bool {
+        let (members, voters) = (self.members(), self.view().voters);
+        !voters.contains_key(&self.id()) && (voters.is_empty() || members.contains_key(&self.id()))
+    }
+
     /// True if it was to begin a cluster, and did not come to its first entry.
-    fn has_half_begun(&self) -> bool {
+    pub(super) fn has_half_begun(&self) -> bool {
         let view = self.view();
         view.cluster.is_none() && view.voters.into_keys().eq([self.id()])
     }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use openraft::async_runtime::watch::WatchReceiver as _;
+use openraft::errors::{ChangeMembershipError, ClientWriteError, RaftError};
 use openraft::{ChangeMembers, Instant as _};
 use tenure_core::engine::EngineSettings;
 use tenure_stores::Nodes;
@@ -14,6 +15,7 @@ use tracing::{debug, info, warn};
 use uuid::Uuid;
 
 use super::{ANSWER_MAX, Attested, Node};
+use crate::clock::ClusterTime;
 use crate::host::Alarm;
 use crate::machine::{Digest, Founding, Operation, Outcome, Restored};
 use crate::net::{Ask, Tell};
@@ -28,6 +30,8 @@ const CATCH_UP_MAX: Duration = Duration::from_secs(590);
 const NEARLY: u64 = 1000;
 /// A node that is silent for so long while it is given everything is not waited for.
 const JOINING_SILENCE_MAX: Duration = Duration::from_secs(10);
+/// The time for a change of members.
+const CHANGE_MAX: Duration = Duration::from_secs(4);
 /// The time between two looks at who leads, and who is silent.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
@@ -46,7 +50,8 @@ pub struct View {
 }
 
 impl Node {
-    /// Founds a cluster of this node alone, once. It leads when this is done.
+    /// Founds a cluster of this node alone, once; it may go on from a backup, which was taken at that instant of its cluster. The
+    /// node leads when this is done.
     ///
     /// # Errors
     ///
@@ -56,8 +61,17 @@ impl Node {
         address: String,
         token_floor: u64,
         settings: EngineSettings,
-        restored: Option<Restored>,
+        restored: Option<(ClusterTime, Restored)>,
     ) -> io::Result<Uuid> {
+        let _only = self.0.office.founding.lock().await;
+        // In the log of a cluster that runs, a backup would go to all its nodes.
+        if !(self.view().voters.is_empty() || self.has_half_begun()) {
+            return Err(io::Error::other("there is a cluster already, and this node is of it"));
+        }
+        let restored = restored.map(|(stamp, restored)| {
+            self.0.machine.hear(stamp);
+            restored
+        });
         // A founding that broke off before its first entry is gone on with.
         if !self.0.raft.is_initialized().await.map_err(io::Error::other)? {
             let members = BTreeMap::from([(self.0.id, Member { address })]);
@@ -178,7 +192,22 @@ impl Node {
     }
 
     async fn change(&self, change: ChangeMembers<u64, Member>) -> io::Result<()> {
-        self.0.raft.change_membership(change, false).await.map(drop).map_err(io::Error::other)
+        let changing = self.0.raft.change_membership(change, false);
+        match tokio::time::timeout(CHANGE_MAX, changing).await {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(RaftError::APIError(ClientWriteError::ForwardToLeader(_)))) => {
+                Err(io::Error::other(
+                    "the leader changed meanwhile: look at the members, and try again",
+                ))
+            }
+            Ok(Err(RaftError::APIError(ClientWriteError::ChangeMembershipError(
+                ChangeMembershipError::InProgress(_),
+            )))) => Err(io::Error::other("another change of members is under way: try again")),
+            Ok(Err(error)) => Err(io::Error::other(error)),
+            Err(_) => Err(io::Error::other(
+                "too few nodes answer: whether it was done is not known; look at the members, and try again",
+            )),
+        }
     }
 
     /// True while two sets of voters must agree: a change of members is under way, or its leader died over it.
@@ -200,7 +229,7 @@ impl Node {
             // It needs nobody else.
             true if members.voter_ids().count() == 1 => true,
             true => metrics.last_quorum_acked.is_some_and(|at| at.elapsed() < SILENCE_MAX),
-            false => self.silence() < SILENCE_MAX,
+            false => self.silence() < SILENCE_MAX && !self.is_alone(*leader),
         };
         let (applied, digest) = self.0.machine.digest();
         let (cluster, version) =
@@ -220,6 +249,16 @@ impl Node {
         let slowest = kept.into_values().map(|id| id.map_or(0, |id| id.index)).min();
         let behind = slowest.map_or(0, |slowest| applied.saturating_sub(slowest));
         Nodes { leads, voters, silent, behind, applied }
+    }
+
+    /// The other voter that answers and has most of the log, where this node leads.
+    pub(super) fn successor(&self) -> Option<u64> {
+        let (silent, voters) = (self.silent(), self.view().voters);
+        let replication = self.0.raft.metrics().borrow_watched().replication.clone()?;
+        let others = replication.into_iter().filter(|(id, _)| {
+            *id != self.id() && voters.contains_key(id) && !silent.contains_key(id)
+        });
+        others.max_by_key(|(_, matched)| matched.map(|id| id.index)).map(|(id, _)| id)
     }
 
     /// Nodes that have not answered this one for a while, with their addresses; none if it does not lead.
@@ -244,6 +283,7 @@ impl Node {
         loop {
             timer.set(Some((self.0.clock)() + LOOK_EVERY));
             poll_fn(|context| timer.poll_fired(context)).await;
+            self.look_at_leader().await;
             self.raise_version().await;
             // One that is under way is over sooner. It ends in the same way twice.
             if std::mem::replace(&mut was_between, self.is_between_members())
@@ -315,6 +355,57 @@ mod tests {
         let voters: Vec<_> = first.view().voters.into_keys().collect();
         assert_eq!(voters.len(), 2, "{voters:x?}");
         assert_eq!(first.joining().count(), 0);
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_node_whose_joining_broke_off_asks_again_and_one_that_moved_is_taken_out_first() {
+        let folders = [(); 3].map(|()| TempDir::new().unwrap());
+        let first = start(folders[0].path()).await.unwrap();
+        let other = start(folders[1].path()).await.unwrap();
+        let third = start(folders[2].path()).await.unwrap();
+        let (address, floor) = (first.0.address.clone(), 1_000);
+        first.found(address.clone(), floor, EngineSettings::default(), None).await.unwrap();
+        let member = Member { address: other.0.address.clone() };
+        first.0.raft.add_learner(other.id(), member, true).await.unwrap();
+        // It has heard of the cluster, and does not vote.
+        let timer = (crate::host::timers())().unwrap();
+        other.clone().join(vec![address], false, timer).await;
+        assert!(first.view().voters.contains_key(&other.id()));
+
+        first.add(third.id(), third.0.address.clone()).await.unwrap();
+        let id = other.id();
+        other.stop().await;
+        drop(other);
+        let moved = start(folders[1].path()).await.unwrap();
+        let add = Control::Add { address: moved.0.address.clone() };
+        let refused = third.control(add, Vec::new()).await.unwrap_err();
+        assert!(
+            refused.contains("the others find it at") && refused.contains("take it out"),
+            "{refused}"
+        );
+        // It goes on as another address of the same node once it was taken out.
+        third.control(Control::Remove { node: id }, Vec::new()).await.unwrap();
+        let add = Control::Add { address: moved.0.address.clone() };
+        third.control(add, Vec::new()).await.unwrap();
+        assert_eq!(first.members()[&moved.id()], moved.0.address);
+        third.stop().await;
+        first.propose(Operation::Tick).await.unwrap();
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_restore_that_is_refused_leaves_the_time_of_the_cluster_alone() {
+        let folder = TempDir::new().unwrap();
+        let node = start(folder.path()).await.unwrap();
+        let address = node.0.address.clone();
+        node.found(address.clone(), 1_000, EngineSettings::default(), None).await.unwrap();
+        let image = node.0.machine.look(|machine, _| machine.freeze()).unwrap();
+        let days = Duration::from_secs(100 * 24 * 3600);
+        let stamp = ClusterTime::default().after(days);
+        let restored = Some((stamp, Restored { image, quarantine: Duration::ZERO }));
+        let refused = node.found(address, 1_000, EngineSettings::default(), restored).await;
+        assert!(refused.unwrap_err().to_string().contains("already"));
+        node.propose(Operation::Tick).await.unwrap();
+        assert!(node.0.machine.look(|_, at| at) < stamp);
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

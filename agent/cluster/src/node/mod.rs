@@ -5,10 +5,11 @@ mod control;
 mod halt;
 mod join;
 mod members;
+mod time;
 mod upgrade;
 mod ways;
 
-use std::future::{pending, poll_fn};
+use std::future::pending;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -20,12 +21,11 @@ use openraft::errors::{ClientWriteError, ForwardToLeader, RaftError};
 use tenure_core::model::{Answer, Failure, Request};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tracing::debug;
 
 use self::ways::Ways;
 use crate::clock::ClusterTime;
 use crate::disk::{Disk, Images, Log, Place};
-use crate::host::{Alarm, Timers};
+use crate::host::Timers;
 use crate::keys;
 use crate::machine::{Command, Machine, Operation, Outcome};
 use crate::net::{
@@ -45,8 +45,6 @@ pub const IMAGE_EVERY: u64 = 20_000;
 const ANSWER_MAX: Duration = Duration::from_secs(3);
 /// The wait for news of a leader before the next try.
 const TRY_AGAIN: Duration = Duration::from_millis(20);
-/// Time passes at least so often while anything runs out one day, so that nodes agree about it.
-const TICK_MAX: Duration = Duration::from_secs(1);
 
 /// The things that a node needs to run.
 pub struct Setup {
@@ -86,7 +84,7 @@ struct Inner {
     place: Box<dyn Place>,
     /// The reason for which it serves nobody any more.
     halted: watch::Sender<Option<String>>,
-    fetched: Mutex<control::Fetched>,
+    office: control::Office,
 }
 
 /// The outcome of one try.
@@ -145,7 +143,7 @@ impl Node {
             tasks: Mutex::default(),
             place: disk.place(),
             halted: watch::Sender::new(None),
-            fetched: Mutex::default(),
+            office: control::Office::default(),
         }));
         let tasks = [
             tokio::spawn(serve(accept, node.clone())),
@@ -178,10 +176,10 @@ impl Node {
 
     /// Has another node lead, if this one does.
     pub async fn resign(&self) {
-        let Some(next) = self.view().voters.into_keys().find(|id| *id != self.0.id) else { return };
         if self.view().leader != Some(self.0.id) {
             return;
         }
+        let Some(next) = self.successor() else { return };
         let mut metrics = self.0.raft.metrics();
         // Nobody waits for it longer than for an election.
         if self.0.raft.trigger().transfer_leader(next).await.is_ok() {
@@ -389,56 +387,6 @@ impl Node {
         let command = Command { at, operation };
         let written = self.0.raft.client_write(command).await?;
         Ok((written.data, written.log_id.index))
-    }
-
-    /// The instant of a new entry, while this node leads. It has applied the first one of its term before, and all that came
-    /// before that: until then its clock may be ahead of the leader before it.
-    async fn stamp(&self) -> Option<ClusterTime> {
-        let mut applied = self.0.applied.clone();
-        loop {
-            applied.mark_unchanged();
-            let metrics = self.0.raft.metrics().borrow_watched().clone();
-            if metrics.current_leader != Some(self.0.id) {
-                return None;
-            }
-            if let Some(now) = self.0.machine.now_in(metrics.current_term) {
-                return Some(now);
-            }
-            // It may lead no longer.
-            let _ = tokio::time::timeout(TRY_AGAIN, applied.changed()).await;
-        }
-    }
-
-    /// Lets time pass in the cluster while this node leads: what runs out ends by an entry, on all nodes alike.
-    async fn tick(self, mut timer: Box<dyn Alarm>) {
-        let mut applied = self.0.applied.clone();
-        let mut last = ClusterTime::default();
-        loop {
-            let mut metrics = self.0.raft.metrics();
-            while metrics.borrow_watched().current_leader != Some(self.0.id) {
-                if metrics.changed().await.is_err() {
-                    return;
-                }
-            }
-            let now = (self.0.clock)();
-            let (due, at) = self.0.machine.look(|machine, at| {
-                (machine.poll_timeout().map(|due| due.min(last.after(TICK_MAX))), at)
-            });
-            if due.is_some_and(|due| due <= at) {
-                last = at;
-                if let Err(error) = self.propose(Operation::Tick).await {
-                    debug!(%error, "time does not pass");
-                    self.await_other(Some(self.0.id)).await;
-                }
-                continue;
-            }
-            timer.set(due.map(|due| now + due.since(at)));
-            tokio::select! {
-                biased;
-                () = poll_fn(|context| timer.poll_fired(context)) => {}
-                changed = applied.changed() => if changed.is_err() { return },
-            }
-        }
     }
 }
 

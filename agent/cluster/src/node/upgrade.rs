@@ -2,7 +2,7 @@
 
 use tracing::{debug, info};
 
-use super::Node;
+use super::{ANSWER_MAX, Node};
 use crate::machine::Operation;
 
 impl Node {
@@ -18,10 +18,14 @@ impl Node {
         let others = self.ask_others(view.applied).await;
         let known = common(known, others.into_values().map(|told| told.map(|it| it.known)));
         let Some(known) = known.filter(|known| *known > version) else { return };
-        match self.propose(Operation::Version(known)).await {
-            Ok(_) => info!("all nodes know version {known} of the entries: the cluster goes by it"),
+        let proposed = self.propose(Operation::Version(known));
+        match tokio::time::timeout(ANSWER_MAX, proposed).await {
             // It is looked at again.
-            Err(error) => debug!(%error, "the version stays as it is"),
+            Err(_) => debug!("the version stays as it is: too few nodes answer"),
+            Ok(Ok(_)) => {
+                info!("all nodes know version {known} of the entries: the cluster goes by it")
+            }
+            Ok(Err(error)) => debug!(%error, "the version stays as it is"),
         }
     }
 }

@@ -11,7 +11,7 @@ use tenure_core::time::Boottime;
 use tokio::sync::Semaphore;
 
 use super::Node;
-use crate::net::{Ask, Dial, Link};
+use crate::net::{Ask, Dial, Link, Tell};
 use crate::raft::Types;
 
 /// News that are under way; more are missed, as all hints may be.
@@ -26,12 +26,20 @@ pub(super) struct Ways {
     news: Arc<Semaphore>,
     /// The leader's latest word to this node; ns by its clock.
     told_at: AtomicU64,
+    /// The node that leads, and reaches no majority; 0 for none.
+    alone: AtomicU64,
 }
 
 impl Ways {
     pub(super) fn new(dial: Arc<dyn Dial>) -> Ways {
         let news = Arc::new(Semaphore::new(NEWS_UNDER_WAY));
-        Ways { dial, kept: Mutex::default(), news, told_at: AtomicU64::new(0) }
+        Ways {
+            dial,
+            kept: Mutex::default(),
+            news,
+            told_at: AtomicU64::new(0),
+            alone: AtomicU64::new(0),
+        }
     }
 
     pub(super) fn dial(&self) -> Arc<dyn Dial> {
@@ -65,6 +73,29 @@ impl Node {
     pub(super) fn silence(&self) -> Duration {
         let told_at = Boottime::from_nanos(self.0.ways.told_at.load(Ordering::Relaxed));
         (self.0.clock)().since(told_at)
+    }
+
+    /// True if that leader has said that it reaches no majority.
+    pub(super) fn is_alone(&self, leader: u64) -> bool {
+        self.0.ways.alone.load(Ordering::Relaxed) == leader
+    }
+
+    /// Asks the leader, if that is another node, whether it reaches a majority: one that does not goes on telling the nodes
+    /// that it does reach that it leads.
+    pub(super) async fn look_at_leader(&self) {
+        let leader = self.leader().filter(|leader| *leader != self.id());
+        let alone = match leader.and_then(|id| Some((id, self.members().remove(&id)?))) {
+            Some((id, address)) => {
+                let asking = self.0.ways.to(id, &address);
+                let asked = asking.ask(Ask::Attest { index: 0 }, Bytes::new());
+                match tokio::time::timeout(NEWS_MAX, asked).await {
+                    Ok(Ok(Tell::Attested(told))) if told.leads_nobody => id,
+                    _ => 0,
+                }
+            }
+            None => 0,
+        };
+        self.0.ways.alone.store(alone, Ordering::Relaxed);
     }
 
     /// Tells news to the gateways at the other nodes. Those that cannot be reached miss them.

@@ -68,11 +68,14 @@ pub(super) struct Claims {
     pub(super) next_row: u64,
     /// How many have which ttl.
     ttls: BTreeMap<Duration, usize>,
+    /// False where beats are taken by the rules of an earlier program.
+    pub(super) note_beat_ttls: bool,
 }
 
 impl Claims {
     pub(super) fn new() -> Claims {
-        Claims { by_id: HashMap::new(), next_row: 1, ttls: BTreeMap::new() }
+        let (by_id, ttls) = (HashMap::new(), BTreeMap::new());
+        Claims { by_id, next_row: 1, ttls, note_beat_ttls: true }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -179,8 +182,12 @@ impl Tracked {
         else {
             return None;
         };
-        let ttl = grant.renewed_for.unwrap_or(self.claim.ttl);
-        Some(LeaseTimes { ttl, grace: *grace, unbeaten: now - grant.renewed_at })
+        let (ttl, unbeaten) = match grant.renewed_for {
+            Some(ttl) => (ttl, now - grant.renewed_at),
+            // A beat leaves a whole ttl.
+            None => (self.claim.ttl, (now + self.claim.ttl).since(grant.expires)),
+        };
+        Some(LeaseTimes { ttl, grace: *grace, unbeaten })
     }
 
     /// Its row of the journal.
@@ -279,6 +286,7 @@ impl Engine {
         resource: &Resource,
         ttl: Duration,
     ) -> BeatAnswer {
+        let notes_beat_ttls = self.claims.note_beat_ttls;
         let Some(tracked) = self.claims.get_mut(id) else {
             // Claims that ended have left a mark: a claim without one is not somebody else's doing,
             // but of a store that has forgotten it.
@@ -297,7 +305,8 @@ impl Engine {
         let token = match &mut tracked.state {
             State::Granted(grant) => {
                 grant.renew(now, ttl);
-                grant.renewed_for = (ttl != tracked.claim.ttl).then_some(ttl);
+                let is_another = ttl != tracked.claim.ttl && notes_beat_ttls;
+                grant.renewed_for = is_another.then_some(ttl);
                 out_of_grace = grant.grace_until.take().is_some();
                 Some(grant.token)
             }

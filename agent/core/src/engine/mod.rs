@@ -131,6 +131,12 @@ impl Engine {
         }
     }
 
+    /// Whether the ttl of a beat counts for the times of a lease, where its claim had another one. It does, but in a cluster that goes
+    /// by the rules of the first programs.
+    pub fn note_beat_ttls(&mut self, notes: bool) {
+        self.claims.note_beat_ttls = notes;
+    }
+
     /// Answers a request.
     ///
     /// No time passes by one that is a [read](Request::is_read): it is told of the engine as the last step left
