@@ -5,6 +5,7 @@ mod disks;
 mod folder;
 mod hostile;
 mod running;
+mod slow;
 mod time;
 mod tls;
 mod upgrade;

@@ -64,6 +64,18 @@ pub(crate) async fn start_with(
     Running { node, address, heard, folder }
 }
 
+/// Starts a node that the others find at another address than where it listens.
+pub(crate) async fn start_at(
+    folder: TempDir,
+    listener: TcpListener,
+    address: String,
+    heard: Arc<Heard>,
+) -> Running {
+    let setup = setup(folder.path(), listener, None, heard.clone()).unwrap();
+    let node = Node::start(Setup { address: address.clone(), ..setup }).await.unwrap();
+    Running { node, address, heard, folder }
+}
+
 /// Starts a node whose program knows the rules of that version.
 pub(crate) async fn start_knowing(
     folder: TempDir,
