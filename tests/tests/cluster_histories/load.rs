@@ -143,6 +143,12 @@ impl Caller<'_> {
         match told {
             Outcome::Answer(Answer::Claim(ClaimAnswer::Held { token, .. })) => {
                 self.load.granted[self.home].fetch_add(1, Ordering::Relaxed);
+                if times[1] > hold.ends_at() {
+                    // The nodes send it again after a change of the leader. A copy may have been granted and have run out
+                    // before: that claim is granted anew, as one that never heard of its first grant.
+                    self.note(&hold, times, Done::Unsure(hold.number));
+                    self.note(&hold, [hold.ends_at(), times[1]], Done::Expired(hold.number));
+                }
                 self.note(&hold, times, Done::Granted(hold.number, token));
                 self.hold(hold);
             }

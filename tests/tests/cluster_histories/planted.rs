@@ -72,3 +72,21 @@ fn a_planted_stale_read_is_found() {
 fn a_planted_beat_that_revives_what_others_had_is_found() {
     found(|history| history.add(0, [2_400, 2_410], Done::Beaten(3, Some(6))));
 }
+
+#[test]
+fn a_claim_that_was_sent_again_is_granted_anew_only_once_its_first_grant_ran_out() {
+    let anew = |seen_at: i64| {
+        let mut history = legal();
+        // Others saw the first grant, of which its caller never heard.
+        history.add(0, [4_000, 4_000 + 2 * TTL], Done::Granted(7, 12));
+        history.add(0, [4_000, 4_000 + 2 * TTL], Done::Unsure(7));
+        history.add(0, [4_000 + TTL, 4_000 + 2 * TTL], Done::Expired(7));
+        history.add(0, [4_100, 4_110], Done::Seen(Some((7, 11))));
+        history.add(0, [seen_at, seen_at + 10], Done::Seen(Some((7, 12))));
+        // The last of the legal ones ends before.
+        history.add(0, [3_500, 3_510], Done::Released(6, Some(true)));
+        history
+    };
+    anew(4_500 + TTL).check();
+    assert_eq!(anew(4_500).illegal().len(), 1);
+}
