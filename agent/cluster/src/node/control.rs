@@ -149,13 +149,8 @@ impl Node {
         if view.voters.get(&id) == Some(&address) {
             return Err(format!("node {id:x} at {address} votes already"));
         }
-        let other_holds_it = |other: &u64| *other != id;
-        if let Some((old, _)) = view
-            .voters
-            .iter()
-            .filter(|(other, _)| other_holds_it(other))
-            .find(|(_, other)| **other == address)
-        {
+        let has_its_place = |(other, at): &(&u64, &String)| **other != id && **at == address;
+        if let Some((old, _)) = view.voters.iter().find(has_its_place) {
             return Err(format!(
                 "node {old:x}, which is gone, was at {address} and votes still: take it out first, with \
                  `tenured-gateway cluster remove {old:x}`"
