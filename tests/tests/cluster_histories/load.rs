@@ -143,17 +143,13 @@ impl Caller<'_> {
         match told {
             Outcome::Answer(Answer::Claim(ClaimAnswer::Held { token, .. })) => {
                 self.load.granted[self.home].fetch_add(1, Ordering::Relaxed);
-                if times[1] > hold.ends_at() {
-                    // The nodes send it again after a change of the leader. A copy may have been granted and have run out
-                    // before: that claim is granted anew, as one that never heard of its first grant.
-                    self.note(&hold, times, Done::Unsure(hold.number));
-                    self.note(&hold, [hold.ends_at(), times[1]], Done::Expired(hold.number));
-                }
+                self.note_unheard(&hold, times);
                 self.note(&hold, times, Done::Granted(hold.number, token));
                 self.hold(hold);
             }
             Outcome::Answer(Answer::Claim(ClaimAnswer::Contended { holder, .. })) => {
                 let holder = holder.map(|entry| number_of(&entry));
+                self.note_unheard(&hold, times);
                 self.note(&hold, times, Done::Contended(hold.number, holder));
                 if self.random.next_u64().is_multiple_of(8) {
                     self.look(&hold);
@@ -239,6 +235,16 @@ impl Caller<'_> {
         self.note(hold, [hold.ends_at(), NEVER], Done::Expired(hold.number));
     }
 
+    /// The nodes send a claim again after a change of the leader. A copy may have been granted and have run out before the
+    /// next, which is then granted or refused as one that never heard of that grant.
+    fn note_unheard(&mut self, hold: &Hold, [called, back]: [i64; 2]) {
+        let ttl = hold.ttl_ns();
+        for ended in (called + ttl..back).step_by(ttl.unsigned_abs() as usize) {
+            self.note(hold, [ended - ttl, back], Done::Unheard(hold.number));
+            self.note(hold, [ended, back], Done::UnheardExpired(hold.number));
+        }
+    }
+
     fn note(&mut self, hold: &Hold, times: [i64; 2], done: Done) {
         self.history.add(hold.of, times, done);
     }
@@ -280,7 +286,11 @@ const NUMBER_AT: u32 = 64;
 impl Hold {
     /// The earliest end of its time.
     fn ends_at(&self) -> i64 {
-        self.renewed_at + i64::try_from(self.wish.ttl.as_nanos()).expect("it is short")
+        self.renewed_at + self.ttl_ns()
+    }
+
+    fn ttl_ns(&self) -> i64 {
+        self.wish.ttl.as_nanos().try_into().expect("it is short")
     }
 }
 

@@ -7,6 +7,10 @@ use porcupine_rs::{CheckResult, Model, Operation, check_operations_timeout};
 
 /// The search for an order of one resource's operations may take so long.
 const SEARCH_MAX: Duration = Duration::from_secs(60);
+/// So many operations are shown of a history without a legal order.
+const SHOWN: usize = 80;
+/// A longer operation is shown with those of its time, ns.
+const LONG: i64 = 5_000_000_000;
 /// The time at which an operation returns that never did.
 pub(crate) const NEVER: i64 = i64::MAX;
 
@@ -30,6 +34,10 @@ pub(crate) enum Done {
     Released(ClaimNumber, Option<bool>),
     /// The end of a claim's time: at its call at the earliest, and whenever it comes.
     Expired(ClaimNumber),
+    /// A copy of a claim may have been granted before the one that was answered.
+    Unheard(ClaimNumber),
+    /// The end of such a copy's time, if it was granted.
+    UnheardExpired(ClaimNumber),
     /// A look at the holder.
     Seen(Option<(ClaimNumber, u64)>),
 }
@@ -37,6 +45,8 @@ pub(crate) enum Done {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct State {
     holder: Option<ClaimNumber>,
+    /// The holder's caller never heard of it.
+    is_unheard: bool,
     /// No token was greater. That of the holder itself, unless nobody has been told it.
     latest: u64,
     is_told: bool,
@@ -44,7 +54,7 @@ pub(crate) struct State {
 
 impl State {
     fn granted(&self, to: ClaimNumber) -> State {
-        State { holder: Some(to), is_told: false, ..self.clone() }
+        State { holder: Some(to), is_unheard: false, is_told: false, ..self.clone() }
     }
 
     fn freed(&self, by: ClaimNumber) -> State {
@@ -72,6 +82,12 @@ impl State {
             }
             Done::Unsure(claim) if self.holder.is_none() => Some(self.granted(claim)),
             Done::Unsure(_) => Some(self.clone()),
+            Done::Unheard(claim) if self.holder.is_none() => {
+                Some(State { is_unheard: true, ..self.granted(claim) })
+            }
+            Done::Unheard(_) => Some(self.clone()),
+            Done::UnheardExpired(claim) if self.is_unheard => Some(self.freed(claim)),
+            Done::UnheardExpired(_) => Some(self.clone()),
             Done::Beaten(claim, Some(token)) if is_held_by(claim) => self.told(token),
             Done::Beaten(_, Some(_)) => None,
             Done::Beaten(claim, None) => (!is_held_by(claim)).then(|| self.clone()),
@@ -160,20 +176,46 @@ impl History {
         all.filter(|operation| matches!(operation.op, Done::Granted(..))).count()
     }
 
-    /// Fails with the operations of the first resource that went wrong.
+    /// Fails with the operations of the first resource that went wrong, up to where it did.
     #[track_caller]
     pub(crate) fn check(&self) {
         assert_eq!(self.repeated_tokens(), []);
         let illegal = self.illegal();
         let Some((resource, _)) = illegal.first() else { return };
-        let mut operations = self.0[resource].clone();
-        operations.sort_by_key(|operation| operation.call_time);
-        for operation in &operations {
-            let Operation { call_time, return_time, op, .. } = operation;
+        let operations = &self.0[resource];
+        let mut returns: Vec<i64> =
+            operations.iter().map(|operation| operation.return_time).collect();
+        returns.sort_unstable();
+        let is_legal = |end: i64| is_legal(&until_then(operations, end));
+        let legal = returns.partition_point(|end| is_legal(*end));
+        let mut seen = until_then(operations, returns[legal.min(returns.len() - 1)]);
+        seen.sort_by_key(|operation| operation.return_time.min(operation.call_time + LONG));
+        for Operation { call_time, return_time, op, .. } in
+            &seen[seen.len().saturating_sub(SHOWN)..]
+        {
             eprintln!("{call_time} {return_time} {op:?}");
         }
-        panic!(
-            "resources without a legal order: {illegal:?}; the operations of the first are above"
-        );
+        panic!("resources without a legal order: {illegal:?}; above is how the first went wrong");
     }
+}
+
+fn is_legal(operations: &[Operation<Exclusive>]) -> bool {
+    check_operations_timeout::<Exclusive>(operations, SEARCH_MAX) == CheckResult::Ok
+}
+
+/// What was known at this time: of what had not returned, only what it may have done.
+fn until_then(operations: &[Operation<Exclusive>], end: i64) -> Vec<Operation<Exclusive>> {
+    let known = |operation: &Operation<Exclusive>| {
+        let op = match (operation.return_time <= end, &operation.op) {
+            (true, op) => op.clone(),
+            (false, Done::Granted(claim, _)) => Done::Unsure(*claim),
+            (false, Done::Released(claim, _)) => Done::Released(*claim, None),
+            (false, op @ (Done::Unsure(_) | Done::Expired(_))) => op.clone(),
+            (false, op @ (Done::Unheard(_) | Done::UnheardExpired(_))) => op.clone(),
+            (false, Done::Contended(..) | Done::Beaten(..) | Done::Seen(_)) => return None,
+        };
+        Some(Operation { op, ..operation.clone() })
+    };
+    let called = operations.iter().filter(|operation| operation.call_time <= end);
+    called.filter_map(known).collect()
 }

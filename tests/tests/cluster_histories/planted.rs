@@ -73,20 +73,40 @@ fn a_planted_beat_that_revives_what_others_had_is_found() {
     found(|history| history.add(0, [2_400, 2_410], Done::Beaten(3, Some(6))));
 }
 
+/// A claim that was sent again and answered late, of whose first copy others saw the grant, and what else was seen.
+fn sent_again(answer: Done, seen: impl IntoIterator<Item = (i64, Done)>) -> History {
+    const ANSWERED: i64 = 4_000 + 2 * TTL;
+    let mut history = legal();
+    // The last of the legal ones ends before.
+    history.add(0, [3_500, 3_510], Done::Released(6, Some(true)));
+    history.add(0, [4_000, ANSWERED], answer);
+    history.add(0, [4_000, ANSWERED], Done::Unheard(7));
+    history.add(0, [4_000 + TTL, ANSWERED], Done::UnheardExpired(7));
+    for (at, done) in seen {
+        history.add(0, [at, at + 10], done);
+    }
+    history
+}
+
 #[test]
 fn a_claim_that_was_sent_again_is_granted_anew_only_once_its_first_grant_ran_out() {
-    let anew = |seen_at: i64| {
-        let mut history = legal();
-        // Others saw the first grant, of which its caller never heard.
-        history.add(0, [4_000, 4_000 + 2 * TTL], Done::Granted(7, 12));
-        history.add(0, [4_000, 4_000 + 2 * TTL], Done::Unsure(7));
-        history.add(0, [4_000 + TTL, 4_000 + 2 * TTL], Done::Expired(7));
-        history.add(0, [4_100, 4_110], Done::Seen(Some((7, 11))));
-        history.add(0, [seen_at, seen_at + 10], Done::Seen(Some((7, 12))));
-        // The last of the legal ones ends before.
-        history.add(0, [3_500, 3_510], Done::Released(6, Some(true)));
-        history
+    let first = (4_100, Done::Seen(Some((7, 11))));
+    let anew = |at: i64| {
+        sent_again(Done::Granted(7, 12), [first.clone(), (at, Done::Seen(Some((7, 12))))])
     };
     anew(4_500 + TTL).check();
     assert_eq!(anew(4_500).illegal().len(), 1);
+    // It need not have run out: the copy is told of the first one's grant, and that is held on.
+    let beaten = Done::Beaten(7, Some(11));
+    sent_again(Done::Granted(7, 11), [first.clone(), (4_100 + 2 * TTL, beaten)]).check();
+}
+
+#[test]
+fn a_claim_that_was_sent_again_is_refused_only_once_its_first_grant_ran_out() {
+    let first = (4_100, Done::Seen(Some((7, 11))));
+    let refused = |at: i64| {
+        sent_again(Done::Contended(7, Some(8)), [first.clone(), (at, Done::Granted(8, 12))])
+    };
+    refused(4_500 + TTL).check();
+    assert_eq!(refused(4_500).illegal().len(), 1);
 }
