@@ -3,22 +3,19 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use bytes::Bytes;
 use tenure_core::engine::EngineSettings;
 use tenure_host::clock;
 
 use super::{Node, View};
 use crate::backup::Backup;
 use crate::clock::ClusterTime;
-use crate::control::{Client, Control, KeysRead, MemberStatus, ReadKeys, Report, Status};
+use crate::control::{Control, KeysRead, MemberStatus, ReadKeys, Report, Status};
 use crate::machine::Restored;
-use crate::net::{Ask, LinkError, PART, Tell};
+use crate::net::PART;
 
 /// The shortest rest after a restore that is not given: nobody need have asked for a ttl before the backup.
 const QUARANTINE_MIN: Duration = Duration::from_secs(90);
-/// The time in which a cluster finds a new leader; an administrator waits for an answer a little longer.
-const LEADER_MAX: Duration = Duration::from_secs(4);
-const ASTRAY: &str = "the leader answers another question";
+pub(super) const ASTRAY: &str = "the leader answers another question";
 /// The time in which an image is kept, and the log before it goes.
 const CUT_MAX: Duration = Duration::from_secs(120);
 /// Most bytes of a backup: its image is one entry of the log, and goes to another node in one frame.
@@ -54,49 +51,7 @@ impl Node {
         }
     }
 
-    /// Has whichever node leads change the members. A leader that died a moment ago is still the one that this node
-    /// knows of: the next one is waited for.
-    async fn change_members(&self, control: Control) -> Result<Report, String> {
-        let until = (self.0.clock)() + LEADER_MAX;
-        loop {
-            let (tried, view) = (self.leader(), self.view());
-            let cause = match view.leader.and_then(|id| Some((id, view.voters.get(&id)?))) {
-                Some((id, _)) if id == self.id() => {
-                    return match control {
-                        Control::Add { address } => self.admit(address).await.map(Report::Added),
-                        Control::Remove { node } => {
-                            self.dismiss(node).await.map(|()| Report::Removed)
-                        }
-                        _ => Err(ASTRAY.to_owned()),
-                    };
-                }
-                // The administrator has a deadline.
-                Some((id, address)) => {
-                    let asked = Ask::Control(control.clone());
-                    match self.link(id, address).ask(asked, Bytes::new()).await {
-                        Ok(Tell::Control(report)) => return report,
-                        Ok(Tell::Failed(cause)) => return Err(cause),
-                        Ok(_) => return Err(ASTRAY.to_owned()),
-                        Err(LinkError::Broke { address, cause }) => {
-                            return Err(format!(
-                                "the connection to the leader at {address} broke ({cause}): whether it was done is not \
-                                 known; look at the members, and try again"
-                            ));
-                        }
-                        Err(error) => error.to_string(),
-                    }
-                }
-                None => self.leaderless(),
-            };
-            let is_founded = !view.voters.is_empty() && self.halted().is_none();
-            if !is_founded || (self.0.clock)() >= until {
-                return Err(cause);
-            }
-            self.await_other(tried).await;
-        }
-    }
-
-    async fn status(&self) -> Status {
+    pub(super) async fn status(&self) -> Status {
         let view = self.view();
         let stopped = self.halted();
         let others = self.ask_others(view.applied).await;
@@ -123,71 +78,6 @@ impl Node {
         let (address, floor) = (self.0.address.clone(), clock::wall_us());
         let founded = self.found(address, floor, settings, restored).await;
         founded.map_err(|error| error.to_string())
-    }
-
-    async fn admit(&self, address: String) -> Result<u64, String> {
-        let other = Client::over(&address, self.dial()).ask(Control::Status).await;
-        let Report::Status(other) = other.map_err(|error| error.to_string())? else {
-            return Err(format!("the node at {address} answers another question"));
-        };
-        let (id, view) = (other.node, self.view());
-        if let Some(cluster) = other.cluster.filter(|cluster| Some(*cluster) != view.cluster) {
-            return Err(format!(
-                "node {id:x} at {address} is of another cluster, {cluster}: stop it, wipe its folder, start it, and add \
-                 it then"
-            ));
-        }
-        if other.cluster.is_none()
-            && other.members.keys().eq([&id])
-            && !view.voters.contains_key(&id)
-        {
-            return Err(format!(
-                "node {id:x} at {address} has half begun a cluster of its own: stop it, wipe its folder, start it, and add it \
-                 then; or go on there with `tenured-gateway cluster init`"
-            ));
-        }
-        if view.voters.get(&id) == Some(&address) {
-            return Err(format!("node {id:x} at {address} votes already"));
-        }
-        let has_its_place = |(other, at): &(&u64, &String)| **other != id && **at == address;
-        if let Some((old, _)) = view.voters.iter().find(has_its_place) {
-            return Err(format!(
-                "node {old:x}, which is gone, was at {address} and votes still: take it out first, with \
-                 `tenured-gateway cluster remove {old:x}`"
-            ));
-        }
-        if let Some(known) = view.voters.get(&id) {
-            return Err(format!(
-                "node {id:x} votes already, and the others find it at {known}: start it there again, or take it out with \
-                 `tenured-gateway cluster remove {id:x}` and add it at {address} then"
-            ));
-        }
-        self.add(id, address).await.map_err(|error| error.to_string())?;
-        Ok(id)
-    }
-
-    async fn dismiss(&self, id: u64) -> Result<(), String> {
-        let status = self.status().await;
-        let voters = status.members.iter().filter(|(_, member)| member.votes);
-        let left: Vec<_> = voters.filter(|(other, _)| **other != id).collect();
-        if !status.members.contains_key(&id) {
-            return Err(format!("node {id:x} is none of this cluster"));
-        }
-        if left.is_empty() {
-            return Err(format!("node {id:x} is the only one: stop it to end the cluster"));
-        }
-        let (answering, needed) = (
-            left.iter().filter(|(_, member)| member.applied.is_some()).count(),
-            left.len() / 2 + 1,
-        );
-        if answering < needed {
-            return Err(format!(
-                "without node {id:x} the cluster would stop: {answering} of the other {} answer, and {needed} must; \
-                 start one of those that are down, or add another node first",
-                left.len()
-            ));
-        }
-        self.remove(id).await.map_err(|error| error.to_string())
     }
 
     async fn take_backup(&self) -> Result<Report, String> {

@@ -5,35 +5,24 @@ use std::future::poll_fn;
 use std::io;
 use std::time::Duration;
 
-use bytes::Bytes;
 use openraft::async_runtime::watch::WatchReceiver as _;
-use openraft::errors::{ChangeMembershipError, ClientWriteError, RaftError};
 use openraft::{ChangeMembers, Instant as _};
 use tenure_core::engine::EngineSettings;
 use tenure_stores::Nodes;
 use tracing::{debug, info, warn};
 use uuid::Uuid;
 
-use super::{ANSWER_MAX, Attested, Node};
+use super::{ANSWER_MAX, Node};
 use crate::clock::ClusterTime;
 use crate::host::Alarm;
 use crate::machine::{Digest, Founding, Operation, Outcome, Restored};
-use crate::net::{Ask, Tell};
 use crate::raft::Member;
 
 /// A leader that has heard no majority for so long, or that this node has not heard, leads as far as anybody knows no
 /// more: openraft names it until it votes for another one.
 const SILENCE_MAX: Duration = Duration::from_secs(2);
-/// The time in which a node that is added takes everything; its administrator waits a little longer.
-const CATCH_UP_MAX: Duration = Duration::from_secs(590);
-/// Entries that a node may lack when it begins to vote: the next ones wait for it.
-const NEARLY: u64 = 1000;
-/// A node that is silent for so long while it is given everything is not waited for.
-const JOINING_SILENCE_MAX: Duration = Duration::from_secs(10);
-/// The time for a change of members.
-const CHANGE_MAX: Duration = Duration::from_secs(4);
 /// The time between two looks at who leads, and who is silent.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+pub(super) const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// A cluster as one node knows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -93,121 +82,11 @@ impl Node {
         }
     }
 
-    /// Has another node vote from now on. It is given everything first.
-    ///
-    /// # Errors
-    ///
-    /// When this node does not lead, the other cannot be reached, or it belongs to another cluster.
-    pub async fn add(&self, id: u64, address: String) -> io::Result<()> {
-        // openraft would try for ever, and not say why.
-        let asking = self.link(id, &address);
-        let asked = asking.ask(Ask::Attest { index: 0 }, Bytes::new());
-        let told = tokio::time::timeout(ANSWER_MAX, asked).await?.map_err(io::Error::other)?;
-        let Tell::Attested(Attested { cluster: other, known, .. }) = told else {
-            return Err(io::Error::other(format!(
-                "node {id:x} at {address} answers another question"
-            )));
-        };
-        let (cluster, version) =
-            self.0.machine.look(|machine, _| (machine.cluster(), machine.version()));
-        if other.is_some() && other != cluster {
-            return Err(io::Error::other(format!(
-                "node {id:x} at {address} belongs to another cluster: stop it, wipe its folder, and add it by its new id"
-            )));
-        }
-        if let Some(version) = version.filter(|version| *version > known) {
-            return Err(io::Error::other(format!(
-                "node {id:x} at {address} knows entries of version {known}, and the cluster has those of version {version}: \
-                 install the release there that the other nodes have"
-            )));
-        }
-        // A joining that broke off has left its place taken, or the node known by a former address.
-        let stale = self.joining().filter(|(other, at)| (*other == id) != (*at == address));
-        for (other, _) in stale {
-            self.remove(other).await?;
-        }
-        let member = Member { address: address.clone() };
-        self.0.raft.add_learner(id, member, false).await.map_err(io::Error::other)?;
-        let catching_up = tokio::time::timeout(CATCH_UP_MAX, self.caught_up(id)).await;
-        if let Some(cause) = match catching_up {
-            Ok(Ok(())) => None,
-            Ok(Err(cause)) => Some(cause),
-            Err(_) => Some(format!("has not taken everything within {CATCH_UP_MAX:?}")),
-        } {
-            // Otherwise it would be given everything for ever. Another leader may have been elected.
-            let _ = self.change(ChangeMembers::RemoveNodes([id].into())).await;
-            return Err(io::Error::other(format!("node {id:x} at {address} {cause}: try again")));
-        }
-        self.change(ChangeMembers::AddVoterIds([id].into())).await
-    }
-
     /// All nodes of the cluster, with their addresses: those that vote, and those that do not yet.
     pub fn members(&self) -> BTreeMap<u64, String> {
         let metrics = self.0.raft.metrics().borrow_watched().clone();
         let members = metrics.membership_config.membership();
         members.nodes().map(|(id, member)| (*id, member.address.clone())).collect()
-    }
-
-    /// Nodes that do not vote yet, with their addresses.
-    fn joining(&self) -> impl Iterator<Item = (u64, String)> + use<> {
-        let voters = self.view().voters;
-        self.members().into_iter().filter(move |(id, _)| !voters.contains_key(id))
-    }
-
-    /// Waits until a node that does not vote yet has nearly everything.
-    async fn caught_up(&self, id: u64) -> Result<(), String> {
-        let begun = (self.0.clock)();
-        let mut metrics = self.0.raft.metrics();
-        loop {
-            let now = metrics.borrow_watched().clone();
-            if now.current_leader != Some(self.0.id) {
-                return Err("was not given everything: the leader changed meanwhile".to_owned());
-            }
-            let matched = now.replication.and_then(|all| all.get(&id).cloned()).flatten();
-            let last = now.last_log_index.unwrap_or_default();
-            if matched.is_some_and(|matched| matched.index + NEARLY >= last) {
-                return Ok(());
-            }
-            let heard = now.heartbeat.and_then(|all| all.get(&id).copied()).flatten();
-            let is_silent = heard.is_none_or(|at| at.elapsed() >= JOINING_SILENCE_MAX);
-            if is_silent && (self.0.clock)().since(begun) >= JOINING_SILENCE_MAX {
-                return Err(format!("has not answered for {JOINING_SILENCE_MAX:?}"));
-            }
-            // Silence is no news. An end of the consensus is seen when the members are changed.
-            let _ = tokio::time::timeout(LOOK_EVERY, metrics.changed()).await;
-        }
-    }
-
-    /// Takes a node out.
-    ///
-    /// # Errors
-    ///
-    /// When this node does not lead, or nobody would be left.
-    pub async fn remove(&self, id: u64) -> io::Result<()> {
-        self.change(match self.view().voters.contains_key(&id) {
-            true => ChangeMembers::RemoveVoters([id].into()),
-            false => ChangeMembers::RemoveNodes([id].into()),
-        })
-        .await
-    }
-
-    async fn change(&self, change: ChangeMembers<u64, Member>) -> io::Result<()> {
-        let changing = self.0.raft.change_membership(change, false);
-        match tokio::time::timeout(CHANGE_MAX, changing).await {
-            Ok(Ok(_)) => Ok(()),
-            Ok(Err(RaftError::APIError(ClientWriteError::ForwardToLeader(_)))) => {
-                Err(io::Error::other(
-                    "the leader changed meanwhile: look at the members, and try again",
-                ))
-            }
-            Ok(Err(RaftError::APIError(ClientWriteError::ChangeMembershipError(
-                ChangeMembershipError::InProgress(_),
-            )))) => Err(io::Error::other("another change of members is under way: try again")),
-            Ok(Err(error)) => Err(io::Error::other(error)),
-            Err(_) => Err(io::Error::other(
-                "too few nodes answer: whether it was done is not known; look at the members, and try again",
-            )),
-        }
     }
 
     /// True while two sets of voters must agree: a change of members is under way, or its leader died over it.
@@ -335,62 +214,6 @@ mod tests {
 
     use super::super::halt::tests::start;
     use super::*;
-    use crate::control::Control;
-
-    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn a_joining_that_broke_off_leaves_no_place_taken() {
-        let folders = [TempDir::new().unwrap(), TempDir::new().unwrap()];
-        let first = start(folders[0].path()).await.unwrap();
-        let other = start(folders[1].path()).await.unwrap();
-        let (address, floor) = (first.0.address.clone(), 1_000);
-        first.found(address, floor, EngineSettings::default(), None).await.unwrap();
-        // Nobody is there, and it has the place of the one that joins later.
-        let gone = Member { address: other.0.address.clone() };
-        first.0.raft.add_learner(77, gone, false).await.unwrap();
-        let elsewhere = Member { address: "127.0.0.1:1".to_owned() };
-        first.0.raft.add_learner(78, elsewhere, false).await.unwrap();
-        first.control(Control::Remove { node: 78 }, Vec::new()).await.unwrap();
-        let add = Control::Add { address: other.0.address.clone() };
-        first.control(add, Vec::new()).await.unwrap();
-        let voters: Vec<_> = first.view().voters.into_keys().collect();
-        assert_eq!(voters.len(), 2, "{voters:x?}");
-        assert_eq!(first.joining().count(), 0);
-    }
-
-    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn a_node_whose_joining_broke_off_asks_again_and_one_that_moved_is_taken_out_first() {
-        let folders = [(); 3].map(|()| TempDir::new().unwrap());
-        let first = start(folders[0].path()).await.unwrap();
-        let other = start(folders[1].path()).await.unwrap();
-        let third = start(folders[2].path()).await.unwrap();
-        let (address, floor) = (first.0.address.clone(), 1_000);
-        first.found(address.clone(), floor, EngineSettings::default(), None).await.unwrap();
-        let member = Member { address: other.0.address.clone() };
-        first.0.raft.add_learner(other.id(), member, true).await.unwrap();
-        // It has heard of the cluster, and does not vote.
-        let timer = (crate::host::timers())().unwrap();
-        other.clone().join(vec![address], false, timer).await;
-        assert!(first.view().voters.contains_key(&other.id()));
-
-        first.add(third.id(), third.0.address.clone()).await.unwrap();
-        let id = other.id();
-        other.stop().await;
-        drop(other);
-        let moved = start(folders[1].path()).await.unwrap();
-        let add = Control::Add { address: moved.0.address.clone() };
-        let refused = third.control(add, Vec::new()).await.unwrap_err();
-        assert!(
-            refused.contains("the others find it at") && refused.contains("take it out"),
-            "{refused}"
-        );
-        // It goes on as another address of the same node once it was taken out.
-        third.control(Control::Remove { node: id }, Vec::new()).await.unwrap();
-        let add = Control::Add { address: moved.0.address.clone() };
-        third.control(add, Vec::new()).await.unwrap();
-        assert_eq!(first.members()[&moved.id()], moved.0.address);
-        third.stop().await;
-        first.propose(Operation::Tick).await.unwrap();
-    }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn a_restore_that_is_refused_leaves_the_time_of_the_cluster_alone() {

@@ -1,6 +1,7 @@
 //! A node that runs.
 
 mod attest;
+mod changes;
 mod control;
 mod halt;
 mod join;
@@ -34,6 +35,7 @@ use crate::net::{
 use crate::raft::{Clock, Listener, Raft, StateMachine};
 
 pub use self::attest::{Attested, Verdict};
+pub use self::changes::Unchanged;
 pub use self::members::View;
 
 /// A follower that hears nothing for so long asks for votes.
