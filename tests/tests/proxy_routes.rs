@@ -121,6 +121,23 @@ fn dead_and_slow_proxies_delay_nobody_and_are_right_when_they_return() {
     proxies[PROXIES - 1].knows(&expected);
 }
 
+/// What a stream tells of a mailbox from its taking until it is gone, if its ttl and its grace are so many seconds.
+fn life(gateway: &Gateway, runners: &Runners, seconds: u64) -> Vec<String> {
+    on(async {
+        let mut stream = RouteStream::open(channel(gateway), None).await.unwrap();
+        let began = boottime_ns();
+        runners.take_for(1, &mailbox(1), "active", seconds, seconds);
+        let mut told = Vec::new();
+        while told.is_empty() || !stream.routes.is_empty() {
+            stream.next().await.unwrap();
+            let status = stream.routes.get(&mailbox(1)).map(|(_, status)| status.clone());
+            println!("{status:?} after {} ms", (boottime_ns() - began) / 1_000_000);
+            told.extend(status);
+        }
+        told
+    })
+}
+
 #[test]
 fn a_route_is_expiring_at_the_ttl_and_gone_after_its_grace() {
     let redis = RedisServer::start();
@@ -129,19 +146,10 @@ fn a_route_is_expiring_at_the_ttl_and_gone_after_its_grace() {
         let runners = Runners::new(&gateway, None);
         let proxy = FakeProxy::start("proxy-01", Duration::ZERO);
         registered(&gateway, None, &proxy);
-        on(async {
-            let mut stream = RouteStream::open(channel(&gateway), None).await.unwrap();
-            let began = boottime_ns();
-            runners.take_for(1, &mailbox(1), "active", 2, 2);
-            let mut expected = Routes::new();
-            for status in ["active", "expiring"] {
-                route(&mut expected, &mailbox(1), 1, status);
-                stream.until(&expected).await;
-                println!("{store}: {status} after {} ms", (boottime_ns() - began) / 1_000_000);
-            }
-            stream.until(&Routes::new()).await;
-            println!("{store}: gone after {} ms", (boottime_ns() - began) / 1_000_000);
-        });
+        let lives = [2, 10].into_iter().map(|seconds| life(&gateway, &runners, seconds));
+        // Whoever reads late misses what has passed: a busy machine is given more time.
+        let is_seen = lives.into_iter().any(|told| told == ["active", "expiring"]);
+        assert!(is_seen, "{store}");
         proxy.knows(&Routes::new());
     }
 }
