@@ -270,6 +270,47 @@ fn a_node_shows_new_certificates_once_it_is_told_to_read_them() {
 }
 
 #[test]
+fn a_folder_that_its_node_must_not_use_ends_the_process_for_good() {
+    let mut nodes = Nodes::start(1);
+    nodes.run(0, &["init"]);
+    let folder = nodes.gateways[0].state_dir().join("cluster");
+    let other = nodes.folder.path().join("other.toml");
+    let text = format!(
+        "upstream = \"cluster:\"\nlisten = \"127.0.0.1:{}\"\nruntime_dir = {:?}\nstate_dir = {:?}\n[cluster]\n\
+         listen = \"127.0.0.1:{}\"\nfolder = {folder:?}\n",
+        free_port(),
+        nodes.folder.path().join("run"),
+        nodes.folder.path().join("state"),
+        free_port(),
+    );
+    fs::write(&other, text).unwrap();
+    let ended = |cause: &str| {
+        let mut command = Command::new(binary("tenured-gateway"));
+        let output = command.arg("--config").arg(&other).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(said.contains(cause), "{said}");
+        output.status.code()
+    };
+    // Its process is about to end, perhaps.
+    assert_eq!(ended("another process"), Some(69));
+    assert!(nodes.gateways[0].stop().success());
+    for (file, content, cause) in [
+        ("condemned", "this node differs from the others", "this node differs"),
+        ("machine", "elsewhere", "ran on another machine"),
+    ] {
+        let file = folder.join(file);
+        let before = fs::read(&file).ok();
+        fs::write(&file, content).unwrap();
+        assert_eq!(ended(cause), Some(78));
+        match before {
+            Some(before) => fs::write(&file, before).unwrap(),
+            None => fs::remove_file(&file).unwrap(),
+        }
+    }
+    nodes.gateways[0].start_again();
+}
+
+#[test]
 fn nodes_begin_a_cluster_when_all_are_there_and_one_that_lost_its_folder_begins_none() {
     let mut addresses = [0, 1, 2].map(|_| format!("127.0.0.1:{}", free_port()));
     // The first of them begins.

@@ -370,7 +370,10 @@ async fn end_with(node: Node) {
 
 impl Opener for NodeSettings {
     fn open(&self, place: Place<'_>) -> Result<Opened, OpenError> {
-        let store = self.start().map_err(OpenError::Start)?;
+        let store = self.start().map_err(|error| match error.kind() {
+            io::ErrorKind::InvalidData => OpenError::Refused(error),
+            _ => OpenError::Start(error),
+        })?;
         remote::open(place, || Box::new(store))
     }
 

@@ -25,6 +25,7 @@ use tenure_service::prepare::{Prepared, Wanted, prepare};
 use tenure_service::telemetry::log;
 use tenure_stores::gateway::wire::StoreInfo;
 use tenure_stores::journal::Files;
+use tenure_stores::settings::OpenError;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
@@ -33,7 +34,7 @@ use tracing::{info, warn};
 const USAGE: u8 = 64;
 /// An address or a directory cannot be used.
 const UNAVAILABLE: u8 = 69;
-/// Wrong configuration.
+/// Wrong configuration, or a store that somebody must look at: a service manager does not start it again.
 const CONFIG: u8 = 78;
 
 /// How often the end of a certificate is looked at.
@@ -137,7 +138,10 @@ fn serve(cli: Cli, loaded: Loaded, private: io::Result<()>) -> Result<(), (u8, E
     metrics.certificate_expires.set(tls.as_ref().map_or(0, |tls| tls.expires_at()));
     let environment = Environment::of_process();
     let reload = Reload { flags: cli.flags, environment, settings, log, metrics, stamp, tls };
-    run(reload, access, trail, handed).map_err(unavailable)
+    run(reload, access, trail, handed).map_err(|error| match error.downcast_ref() {
+        Some(OpenError::Refused(_)) => (CONFIG, error),
+        _ => unavailable(error),
+    })
 }
 
 /// Where the keys are that a command is about.

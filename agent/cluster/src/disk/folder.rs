@@ -44,8 +44,8 @@ impl Folder {
     ///
     /// # Errors
     ///
-    /// When it cannot be used, another process has it, it was last used on another machine, or a newer program has
-    /// written it.
+    /// When it cannot be used or another process has it. [`io::ErrorKind::InvalidData`] if that does not get better by itself: it
+    /// was last used on another machine, it is damaged, its node differed from the others, or a newer program has written it.
     pub fn open(path: &Path) -> io::Result<Folder> {
         let directory = Directory::private(path, MODE).map_err(io::Error::other)?;
         let opened = lock(&directory).and_then(|lock| {
@@ -54,11 +54,13 @@ impl Folder {
             Ok((identify(path)?, Arc::new(lock)))
         });
         let (id, lock) = opened.map_err(|fault| {
-            let way_out = if let Fault::Damaged(_) = fault { WAY_OUT } else { "" };
-            io::Error::other(format!(
-                "the folder {} cannot be used: {fault}{way_out}",
-                path.display()
-            ))
+            let (kind, way_out) = match fault {
+                Fault::Damaged(_) => (io::ErrorKind::InvalidData, WAY_OUT),
+                Fault::Refused(_) => (io::ErrorKind::InvalidData, ""),
+                Fault::Taken(_) | Fault::System(_) | Fault::Sqlite(_) => (io::ErrorKind::Other, ""),
+            };
+            let what = format!("the folder {} cannot be used: {fault}{way_out}", path.display());
+            io::Error::new(kind, what)
         })?;
         Ok(Folder { id, path: path.to_owned(), lock })
     }
@@ -127,6 +129,8 @@ enum Fault {
     #[error(transparent)]
     Sqlite(rusqlite::Error),
     #[error("{0}")]
+    Taken(String),
+    #[error("{0}")]
     Refused(String),
     #[error("{0}")]
     Damaged(String),
@@ -145,7 +149,7 @@ impl From<rusqlite::Error> for Fault {
 
 fn lock(directory: &Directory) -> Result<Lock, Fault> {
     Lock::take(directory.write(LOCK, BYTES_MAX)?).map_err(|error| match error {
-        LockError::Held { pid } => Fault::Refused(format!(
+        LockError::Held { pid } => Fault::Taken(format!(
             "another process{} runs a node there; stop that one{}",
             with(pid),
             kill(pid)

@@ -68,6 +68,9 @@ pub enum OpenError {
     /// The store is one that runs in this process.
     #[error("the store cannot be started")]
     Start(#[source] io::Error),
+    /// It would be the same at the next start.
+    #[error("the store cannot be started until somebody has mended this")]
+    Refused(#[source] io::Error),
     #[error("the agent's own key, for which it exchanges a join key, cannot be kept in state_dir")]
     OwnKey(#[source] io::Error),
 }
