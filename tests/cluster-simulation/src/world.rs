@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tenure_cluster::disk::Disk as _;
 use tenure_cluster::machine::VERSION;
-use tenure_cluster::node::Node;
+use tenure_cluster::node::{Node, Unchanged};
 use tenure_core::engine::EngineSettings;
 use tenure_core::model::{Answer, ClaimAnswer};
 use tokio::sync::oneshot;
@@ -78,7 +78,7 @@ struct World {
 struct Move {
     host: usize,
     joins: bool,
-    done: oneshot::Receiver<std::io::Result<()>>,
+    done: oneshot::Receiver<Result<(), Unchanged>>,
 }
 
 /// Runs a seed. The thread must be new: it has asked the system for no chance yet.
@@ -158,7 +158,7 @@ impl World {
         let mut founded = self.hosts[0].spawn(async move {
             first.found(Net::address(0), 1_000, EngineSettings::default(), None).await?;
             for (id, address) in others {
-                first.add(id, address).await?;
+                first.add(id, address).await.map_err(std::io::Error::other)?;
             }
             std::io::Result::Ok(())
         });
