@@ -15,6 +15,7 @@ pub(crate) struct Invariants {
     /// The fingerprint after each entry.
     digests: BTreeMap<u64, u64>,
     pub(crate) grants: u64,
+    pub(crate) revocations: u64,
     pub(crate) answered: u64,
     pub(crate) unanswered: u64,
     pub(crate) violation: Option<String>,
@@ -29,6 +30,7 @@ struct Known {
     told_us: u64,
     /// Until then its program relies on it.
     until_us: u64,
+    is_revoked: bool,
 }
 
 impl Invariants {
@@ -48,6 +50,14 @@ impl Invariants {
         }
     }
 
+    /// An administrator was told that nobody has it.
+    pub(crate) fn is_revoked(&mut self, claim: Uuid) {
+        self.revocations += 1;
+        if let Some(known) = self.claims.get_mut(&claim) {
+            known.is_revoked = true;
+        }
+    }
+
     /// A program was told that it has it.
     pub(crate) fn holds(
         &mut self,
@@ -57,6 +67,7 @@ impl Invariants {
         (now_us, until_us): (u64, u64),
     ) {
         let Some(known) = self.claims.get_mut(&claim) else { return };
+        let is_revoked = known.is_revoked;
         let (is_new, first_sent_us) = (known.token.is_none(), known.first_sent_us);
         let before = *known.token.get_or_insert(token);
         known.thing = thing;
@@ -64,6 +75,9 @@ impl Invariants {
         if is_new {
             known.told_us = now_us;
             self.grants += 1;
+        }
+        if is_revoked {
+            self.broke(format!("{claim} was revoked, and is held"));
         }
         if before != token {
             self.broke(format!("{claim} had token {before}, and has {token}"));

@@ -14,8 +14,12 @@ use crate::host::Reply;
 use crate::invariants::Invariants;
 
 /// The things that programs contend for, and how many may have each.
-pub(crate) const THINGS: [(Kind, &str, usize); 3] =
-    [(Kind::Leader, "role", 1), (Kind::Lease, "lease", 1), (Kind::Semaphore, "permits", 2)];
+pub(crate) const THINGS: [(Kind, &str, usize); 4] = [
+    (Kind::Leader, "role", 1),
+    (Kind::Master, "project", 1),
+    (Kind::Lease, "lease", 1),
+    (Kind::Semaphore, "permits", 2),
+];
 const TTLS_MS: [u64; 3] = [3_000, 5_000, 8_000];
 
 pub(crate) fn resource(thing: usize) -> Resource {
@@ -26,6 +30,8 @@ pub(crate) fn resource(thing: usize) -> Resource {
 pub(crate) fn claim(id: Uuid, thing: usize, ttl: Duration, enqueue: bool) -> Request {
     let terms = match THINGS[thing] {
         (Kind::Leader, ..) => Terms::Leader,
+        // None takes it from another: what that one relied on would end early.
+        (Kind::Master, ..) => Terms::Master { priority: 0 },
         (Kind::Semaphore, _, limit) => Terms::Semaphore { limit: limit as u32, keeps: false },
         _ => {
             Terms::Lease { grace: Duration::ZERO, attributes: Default::default(), take_over: None }
@@ -44,6 +50,8 @@ pub(crate) struct Program {
     step: Step,
     /// It has it until then, by its own clock; `None` while it has nothing.
     until_us: Option<u64>,
+    /// The token of its grant.
+    token: u64,
     /// The next instant at which it does something by itself.
     due_us: u64,
     asked: Option<Asked>,
@@ -64,6 +72,8 @@ enum Step {
     Claim,
     Beat,
     Release,
+    /// As an administrator, who takes away what the program has.
+    Revoke,
     Look,
 }
 
@@ -82,6 +92,7 @@ impl Program {
             enqueue: false,
             step: Step::Begin,
             until_us: None,
+            token: 0,
             due_us: random.below(1_000_000),
             asked: None,
         };
@@ -114,7 +125,8 @@ impl Program {
             return None;
         }
         if self.step == Step::Beat && random.per_mille(120) {
-            self.step = Step::Release;
+            let is_taken_away = self.until_us.is_some() && random.per_mille(250);
+            self.step = if is_taken_away { Step::Revoke } else { Step::Release };
         }
         if self.step == Step::Beat && random.per_mille(40) {
             // It is gone, and tells nobody: another takes its place.
@@ -129,6 +141,7 @@ impl Program {
                 Request::Renew(vec![Beat { subject, ttl: self.ttl }])
             }
             Step::Release => Request::Release { claim: ClaimId(self.claim), resource },
+            Step::Revoke => Request::Revoke { resource, token: Some(self.token), revocation: None },
             Step::Look => Request::Inspect(resource),
         };
         Some(Ask { request, what: self.step })
@@ -145,7 +158,7 @@ impl Program {
     ) {
         match ask {
             Step::Claim => known.claims(self.claim, now_us),
-            Step::Release => known.lets_go(self.claim, now_us),
+            Step::Release | Step::Revoke => known.lets_go(self.claim, now_us),
             _ => {}
         }
         self.asked = Some(Asked { what: ask, sent_us: now_us, reply, is_lost });
@@ -191,7 +204,7 @@ impl Program {
             (Answer::Claim(ClaimAnswer::Held { token, .. }), _) => {
                 known.holds(self.thing, self.claim, token, (now_us, until_us));
                 (self.step, self.due_us) = (Step::Beat, next_beat_us);
-                self.until_us = Some(until_us);
+                (self.until_us, self.token) = (Some(until_us), token);
             }
             (Answer::Claim(ClaimAnswer::Waiting { .. }), _) => {
                 self.step = Step::Beat;
@@ -205,7 +218,7 @@ impl Program {
                 BeatAnswer::Held { token, .. } => {
                     known.holds(self.thing, self.claim, *token, (now_us, until_us));
                     self.due_us = next_beat_us;
-                    self.until_us = Some(until_us);
+                    (self.until_us, self.token) = (Some(until_us), *token);
                 }
                 BeatAnswer::Waiting { .. } => {
                     self.due_us = now_us + random.number(100_000, 900_000);
@@ -219,6 +232,10 @@ impl Program {
                 let tokens: Vec<u64> = standing.holders.iter().map(|it| it.token).collect();
                 known.sees(self.thing, &tokens, (sent_us, now_us));
                 self.rest(now_us, random);
+            }
+            (Answer::Revoked(_), _) => {
+                known.is_revoked(self.claim);
+                self.step = Step::Beat;
             }
             _ => self.rest(now_us, random),
         }

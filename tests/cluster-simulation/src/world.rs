@@ -112,8 +112,12 @@ pub(crate) fn run(seed: u64, fault: Option<Fault>) -> Outcome {
     let World { counts, trace, hash, known, hosts, .. } = world;
     drop(hosts);
     let mut counts = counts;
-    let told =
-        [("grants", known.grants), ("answers", known.answered), ("lost answers", known.unanswered)];
+    let told = [
+        ("grants", known.grants),
+        ("revocations", known.revocations),
+        ("answers", known.answered),
+        ("lost answers", known.unanswered),
+    ];
     counts.extend(told);
     Outcome { seed, counts, hash, violation: known.violation, trace }
 }
