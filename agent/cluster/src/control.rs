@@ -28,10 +28,19 @@ pub enum Control {
     /// Have the node at this address vote.
     Add {
         address: String,
+        /// It comes from a node that asks again, and elsewhere, if this one does not lead.
+        #[serde(default)]
+        relayed: bool,
     },
     /// Take a node out.
     Remove {
         node: u64,
+        /// It may be done already, by an earlier leader.
+        #[serde(default)]
+        begun: bool,
+        /// As of a node that is added.
+        #[serde(default)]
+        relayed: bool,
     },
     /// Take a backup, to be fetched part by part.
     Backup,
@@ -47,6 +56,53 @@ pub enum Control {
     },
     Keys(keys::Change),
     ReadKeys(ReadKeys),
+}
+
+impl Control {
+    /// Have the node at this address vote.
+    pub fn add(address: String) -> Control {
+        Control::Add { address, relayed: false }
+    }
+
+    /// Take a node out.
+    pub fn remove(node: u64) -> Control {
+        Control::Remove { node, begun: false, relayed: false }
+    }
+
+    /// The time in which nodes change the members. Whoever asks waits a little longer.
+    pub(crate) fn patience(&self) -> Duration {
+        self.deadline() - Duration::from_secs(1)
+    }
+
+    /// The time for the answer.
+    fn deadline(&self) -> Duration {
+        match self {
+            Control::Add { .. } | Control::Restore { .. } => LONG_MAX,
+            // A new leader may have to be found first.
+            Control::Remove { .. } => ANSWER_MAX * 3,
+            _ => ANSWER_MAX,
+        }
+    }
+
+    /// A change of members has begun, and may be done by the time that somebody looks.
+    pub(crate) fn mark_begun(&mut self) {
+        if let Control::Remove { begun, .. } = self {
+            *begun = true;
+        }
+    }
+
+    /// A change of members, as a node relays it.
+    pub(crate) fn relayed(&self) -> Control {
+        let mut control = self.clone();
+        if let Control::Add { relayed, .. } | Control::Remove { relayed, .. } = &mut control {
+            *relayed = true;
+        }
+        control
+    }
+
+    pub(crate) fn is_relayed(&self) -> bool {
+        matches!(self, Control::Add { relayed: true, .. } | Control::Remove { relayed: true, .. })
+    }
 }
 
 /// A question about the keys of gateways.
@@ -65,6 +121,8 @@ pub enum Report {
     Founded(Uuid),
     Added(u64),
     Removed,
+    /// The members are as they were, or are being changed: ask again. For nodes alone.
+    NotYet,
     /// Taken, with this number and so many bytes.
     Backup {
         backup: u64,
@@ -135,12 +193,7 @@ impl Client {
     ///
     /// In the words of the node, or when it cannot be reached.
     pub async fn ask(&self, control: Control) -> io::Result<Report> {
-        let patience = match control {
-            Control::Add { .. } | Control::Restore { .. } => LONG_MAX,
-            // A new leader may have to be found first.
-            Control::Remove { .. } => ANSWER_MAX * 2,
-            _ => ANSWER_MAX,
-        };
+        let patience = control.deadline();
         match self.send(Ask::Control(control), Bytes::new(), patience).await? {
             Tell::Control(report) => report.map_err(io::Error::other),
             _ => Err(astray()),

@@ -16,7 +16,7 @@ use tokio::net::TcpListener;
 use tracing::info;
 
 use crate::control::Client;
-use crate::disk::Folder;
+use crate::disk::{Folder, Unusable};
 use crate::host;
 use crate::keyring::ClusterKeyring;
 use crate::machine::VERSION;
@@ -370,9 +370,9 @@ async fn end_with(node: Node) {
 
 impl Opener for NodeSettings {
     fn open(&self, place: Place<'_>) -> Result<Opened, OpenError> {
-        let store = self.start().map_err(|error| match error.kind() {
-            io::ErrorKind::InvalidData => OpenError::Refused(error),
-            _ => OpenError::Start(error),
+        let store = self.start().map_err(|error| {
+            let is_lasting = error.get_ref().is_some_and(|cause| cause.is::<Unusable>());
+            if is_lasting { OpenError::Refused(error) } else { OpenError::Start(error) }
         })?;
         remote::open(place, || Box::new(store))
     }

@@ -91,7 +91,7 @@ impl ClusterCommand {
             ClusterCommand::Remove { member } => {
                 let status = status(client).await?;
                 let node = found(&status, member)?;
-                client.ask(Control::Remove { node }).await?;
+                client.ask(Control::remove(node)).await?;
                 say(&format!(
                     "node {node:x} is out; stop it, and wipe its folder before it is used again"
                 ))
@@ -134,7 +134,7 @@ async fn status(client: &Client) -> anyhow::Result<Status> {
 
 /// Adds a node, and says meanwhile how far it is.
 async fn add(client: &Client, address: &str) -> anyhow::Result<()> {
-    let adding = client.ask(Control::Add { address: address.to_owned() });
+    let adding = client.ask(Control::add(address.to_owned()));
     tokio::pin!(adding);
     loop {
         match tokio::time::timeout(LOOK_EVERY, &mut adding).await {

@@ -30,7 +30,8 @@ struct Known {
     told_us: u64,
     /// Until then its program relies on it.
     until_us: u64,
-    is_revoked: bool,
+    /// When an administrator was told that nobody has it.
+    revoked_us: Option<u64>,
 }
 
 impl Invariants {
@@ -51,10 +52,10 @@ impl Invariants {
     }
 
     /// An administrator was told that nobody has it.
-    pub(crate) fn is_revoked(&mut self, claim: Uuid) {
+    pub(crate) fn is_revoked(&mut self, claim: Uuid, now_us: u64) {
         self.revocations += 1;
         if let Some(known) = self.claims.get_mut(&claim) {
-            known.is_revoked = true;
+            known.revoked_us.get_or_insert(now_us);
         }
     }
 
@@ -67,7 +68,7 @@ impl Invariants {
         (now_us, until_us): (u64, u64),
     ) {
         let Some(known) = self.claims.get_mut(&claim) else { return };
-        let is_revoked = known.is_revoked;
+        let is_revoked = known.revoked_us.is_some();
         let (is_new, first_sent_us) = (known.token.is_none(), known.first_sent_us);
         let before = *known.token.get_or_insert(token);
         known.thing = thing;
@@ -113,8 +114,18 @@ impl Invariants {
         }
     }
 
-    /// A program was told who has it. All who were told of a grant before it asked, and rely on it still, are there.
+    /// A program was told who has it. All who were told of a grant before it asked, and rely on it still, are there; none is
+    /// whose grant was taken away before.
     pub(crate) fn sees(&mut self, thing: usize, tokens: &[u64], (sent_us, now_us): (u64, u64)) {
+        let revoked = self.claims.values().find(|it| {
+            it.thing == thing
+                && it.revoked_us.is_some_and(|at_us| at_us < sent_us)
+                && it.token.is_some_and(|token| tokens.contains(&token))
+        });
+        if let Some(Known { token, .. }) = revoked {
+            let what = format!("a read sees {tokens:?}, of which {token:?} was revoked");
+            return self.broke(what);
+        }
         let missed = self.claims.values().find(|it| {
             it.thing == thing
                 && it.told_us < sent_us

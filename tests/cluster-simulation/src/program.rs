@@ -234,7 +234,7 @@ impl Program {
                 self.rest(now_us, random);
             }
             (Answer::Revoked(_), _) => {
-                known.is_revoked(self.claim);
+                known.is_revoked(self.claim, now_us);
                 self.step = Step::Beat;
             }
             _ => self.rest(now_us, random),

@@ -236,7 +236,8 @@ impl Caller<'_> {
     }
 
     /// The nodes send a claim again after a change of the leader. A copy may have been granted and have run out before the
-    /// next, which is then granted or refused as one that never heard of that grant.
+    /// next, which is then granted or refused as one that never heard of that grant. Nobody relies on such a grant: that it
+    /// ends no sooner than after its ttl is looked at for those that were heard of.
     fn note_unheard(&mut self, hold: &Hold, [called, back]: [i64; 2]) {
         let ttl = hold.ttl_ns();
         for ended in (called + ttl..back).step_by(ttl.unsigned_abs() as usize) {

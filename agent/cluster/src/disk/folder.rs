@@ -38,13 +38,18 @@ pub struct Folder {
     lock: Arc<Lock>,
 }
 
+/// The folder cannot be used until somebody has looked at it.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Unusable(String);
+
 impl Folder {
     /// Opens a node's folder; one that is empty or missing becomes that of a new node. Waits a moment for a process
     /// that is about to leave it.
     ///
     /// # Errors
     ///
-    /// When it cannot be used or another process has it. [`io::ErrorKind::InvalidData`] if that does not get better by itself: it
+    /// When it cannot be used or another process has it. [`Unusable`] where trying again does not help: it
     /// was last used on another machine, it is damaged, its node differed from the others, or a newer program has written it.
     pub fn open(path: &Path) -> io::Result<Folder> {
         let directory = Directory::private(path, MODE).map_err(io::Error::other)?;
@@ -54,13 +59,13 @@ impl Folder {
             Ok((identify(path)?, Arc::new(lock)))
         });
         let (id, lock) = opened.map_err(|fault| {
-            let (kind, way_out) = match fault {
-                Fault::Damaged(_) => (io::ErrorKind::InvalidData, WAY_OUT),
-                Fault::Refused(_) => (io::ErrorKind::InvalidData, ""),
-                Fault::Taken(_) | Fault::System(_) | Fault::Sqlite(_) => (io::ErrorKind::Other, ""),
+            let (is_lasting, way_out) = match fault {
+                Fault::Damaged(_) => (true, WAY_OUT),
+                Fault::Refused(_) => (true, ""),
+                Fault::Taken(_) | Fault::System(_) | Fault::Sqlite(_) => (false, ""),
             };
             let what = format!("the folder {} cannot be used: {fault}{way_out}", path.display());
-            io::Error::new(kind, what)
+            if is_lasting { io::Error::other(Unusable(what)) } else { io::Error::other(what) }
         })?;
         Ok(Folder { id, path: path.to_owned(), lock })
     }
@@ -248,6 +253,6 @@ fn make(file: &mut Connection, tables: &str, id: u64) -> rusqlite::Result<()> {
 
 /// Never 0, which people take for none.
 fn random() -> Result<u64, Fault> {
-    let bytes = getrandom::u64().map_err(|error| Fault::Refused(error.to_string()))?;
+    let bytes = getrandom::u64().map_err(|error| Fault::System(io::Error::other(error)))?;
     Ok((bytes >> (u64::BITS - ID_BITS)).max(1))
 }

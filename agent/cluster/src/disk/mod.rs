@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 
-pub use folder::Folder;
+pub use folder::{Folder, Unusable};
 pub(crate) use images::Images;
 pub(crate) use log::Log;
 

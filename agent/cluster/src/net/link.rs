@@ -188,3 +188,42 @@ fn told(frame: Option<io::Result<BytesMut>>) -> io::Result<Numbered<Tell>> {
         told => Ok(told),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use futures_util::future::BoxFuture;
+    use tokio::io::{AsyncReadExt as _, duplex};
+
+    use super::*;
+
+    /// Counts connections, which nobody answers.
+    #[derive(Default)]
+    struct Counted(AtomicUsize);
+
+    impl Dial for Counted {
+        fn connect<'a>(&'a self, _: &'a str) -> BoxFuture<'a, io::Result<Stream>> {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            Box::pin(async {
+                tokio::task::yield_now().await;
+                let (near, mut far) = duplex(1 << 16);
+                tokio::spawn(async move {
+                    let mut heard = Vec::new();
+                    far.read_to_end(&mut heard).await
+                });
+                Ok(Box::new(near) as Stream)
+            })
+        }
+    }
+
+    #[tokio::test]
+    async fn callers_at_once_make_one_connection() {
+        let dial = Arc::new(Counted::default());
+        let link = Link::new(7, "other:1", Arc::<Counted>::clone(&dial));
+        let callers = (0..10_000).map(|_| link.connect());
+        let opened = futures_util::future::join_all(callers).await;
+        assert!(opened.iter().all(Result::is_ok));
+        assert_eq!(dial.0.load(Ordering::Relaxed), 1);
+    }
+}

@@ -25,6 +25,10 @@ const BACKUP_MAX: usize = 48 << 20;
 #[derive(Default)]
 pub(super) struct Office {
     fetched: Mutex<Fetched>,
+    /// A node is added, or the cluster goes over to later rules: not both, since all nodes must know the rules.
+    pub(super) versions: Arc<tokio::sync::Mutex<()>>,
+    /// Entries about members come one at a time: none from a leader that has just been taken out.
+    pub(super) members: tokio::sync::Mutex<()>,
     /// A cluster is founded once.
     pub(super) founding: tokio::sync::Mutex<()>,
 }

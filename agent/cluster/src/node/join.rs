@@ -84,7 +84,7 @@ impl Node {
             Report::Status(status) if status.cluster.is_some() => {}
             _ => return Err(format!("the node at {address} belongs to no cluster")),
         }
-        let add = Control::Add { address: self.0.address.clone() };
+        let add = Control::add(self.0.address.clone());
         client.ask(add).await.map(drop).map_err(words)
     }
 }

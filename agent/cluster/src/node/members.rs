@@ -194,7 +194,12 @@ impl Node {
         if let Some(cause) = self.halted() {
             return cause;
         }
-        let voters = self.view().voters.len();
+        let (voters, members) = (self.view().voters.len(), self.members());
+        if !members.is_empty() && !members.contains_key(&self.id()) {
+            return "this node was taken out of its cluster: ask another one, or have one add it again with \
+                    `tenured-gateway cluster add`"
+                .to_owned();
+        }
         format!(
             "no node of the cluster leads: {} of its {voters} must reach each other",
             voters / 2 + 1
@@ -212,8 +217,11 @@ fn random() -> io::Result<u128> {
 mod tests {
     use tempfile::TempDir;
 
+    use super::super::TRY_AGAIN;
     use super::super::halt::tests::start;
     use super::*;
+    use crate::backup::Backup;
+    use crate::control::Control;
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn a_restore_that_is_refused_leaves_the_time_of_the_cluster_alone() {
@@ -229,6 +237,79 @@ mod tests {
         assert!(refused.unwrap_err().to_string().contains("already"));
         node.propose(Operation::Tick).await.unwrap();
         assert!(node.0.machine.look(|_, at| at) < stamp);
+    }
+
+    /// So many nodes that are one cluster; the first of them leads.
+    async fn cluster_of(folders: &[TempDir]) -> Vec<Node> {
+        let mut nodes: Vec<Node> = Vec::new();
+        for folder in folders {
+            let node = start(folder.path()).await.unwrap();
+            let address = node.0.address.clone();
+            match nodes.first() {
+                None => {
+                    let settings = EngineSettings::default();
+                    node.found(address, 1_000, settings, None).await.unwrap();
+                }
+                Some(first) => first.add(node.id(), address).await.unwrap(),
+            }
+            nodes.push(node);
+        }
+        nodes
+    }
+
+    async fn until(what: impl Fn() -> bool) {
+        while !what() {
+            let _ = tokio::time::timeout(TRY_AGAIN, std::future::pending::<()>()).await;
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_leader_that_ends_chooses_a_successor_that_answers() {
+        let folders = [(); 3].map(|()| TempDir::new().unwrap());
+        let nodes = cluster_of(&folders).await;
+        let [first, second, third] = &nodes[..] else { panic!("there are three") };
+        // Whoever has most of the log is the last of its equals.
+        let chosen = first.successor().unwrap();
+        let (gone, left) = if chosen == second.id() { (second, third) } else { (third, second) };
+        gone.stop().await;
+        until(|| first.successor() == Some(left.id())).await;
+        left.stop().await;
+        until(|| first.successor().is_none()).await;
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_leader_that_reaches_no_majority_is_nobodys_leader() {
+        let folders = [(); 4].map(|()| TempDir::new().unwrap());
+        let nodes = cluster_of(&folders).await;
+        let [first, second, third, fourth] = &nodes[..] else { panic!("there are four") };
+        until(|| second.view().leader == Some(first.id())).await;
+        third.stop().await;
+        fourth.stop().await;
+        // It goes on telling the one that it reaches that it leads.
+        until(|| second.view().leader.is_none() && second.leader() == Some(first.id())).await;
+        assert!(second.silence() < SILENCE_MAX);
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_restored_cluster_gives_others_an_image_and_no_entry_of_any_size() {
+        let folders = [(); 3].map(|()| TempDir::new().unwrap());
+        let [old, new, other] = [0, 1, 2].map(|number| start(folders[number].path()));
+        let (old, new, other) = (old.await.unwrap(), new.await.unwrap(), other.await.unwrap());
+        let address = old.0.address.clone();
+        old.found(address, 1_000, EngineSettings::default(), None).await.unwrap();
+        let (image, stamp) = old.0.machine.look(|machine, at| (machine.freeze().unwrap(), at));
+        let backup = Backup { taken_at_us: 1, stamp, image }.text().into_bytes();
+        let restore = Control::Restore { quarantine: None };
+        new.control(restore, backup).await.unwrap();
+        let purged = |node: &Node| node.0.raft.metrics().borrow_watched().purged;
+        assert!(purged(&new).is_some());
+        let add = Control::add(other.0.address.clone());
+        new.control(add, Vec::new()).await.unwrap();
+        // It was given what is before its first entry.
+        until(|| purged(&other).is_some()).await;
+        let cluster = |node: &Node| node.view().cluster.unwrap();
+        assert_eq!(cluster(&new), cluster(&other));
+        assert_ne!(cluster(&new), cluster(&old));
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,8 +1,10 @@
 //! The rules of the machine over an upgrade: a cluster goes over to later ones once all of its nodes know them.
 
+use std::sync::Arc;
+
 use tracing::{debug, info};
 
-use super::{ANSWER_MAX, Node};
+use super::Node;
 use crate::machine::Operation;
 
 impl Node {
@@ -15,18 +17,23 @@ impl Node {
         if view.leader != Some(self.id()) {
             return;
         }
+        // One that is added meanwhile may not know them.
+        let Ok(office) = Arc::clone(&self.0.office.versions).try_lock_owned() else { return };
         let others = self.ask_others(view.applied).await;
         let known = common(known, others.into_values().map(|told| told.map(|it| it.known)));
         let Some(known) = known.filter(|known| *known > version) else { return };
-        let proposed = self.propose(Operation::Version(known));
-        match tokio::time::timeout(ANSWER_MAX, proposed).await {
-            // It is looked at again.
-            Err(_) => debug!("the version stays as it is: too few nodes answer"),
-            Ok(Ok(_)) => {
-                info!("all nodes know version {known} of the entries: the cluster goes by it")
+        let node = self.clone();
+        // Until a majority has it or this node leads no more: nobody waits for that.
+        tokio::spawn(async move {
+            match node.propose(Operation::Version(known)).await {
+                Ok(_) => {
+                    info!("all nodes know version {known} of the entries: the cluster goes by it")
+                }
+                // It is looked at again.
+                Err(error) => debug!(%error, "the version stays as it is"),
             }
-            Ok(Err(error)) => debug!(%error, "the version stays as it is"),
-        }
+            drop(office);
+        });
     }
 }
 

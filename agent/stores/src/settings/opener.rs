@@ -69,7 +69,7 @@ pub enum OpenError {
     #[error("the store cannot be started")]
     Start(#[source] io::Error),
     /// It would be the same at the next start.
-    #[error("the store cannot be started until somebody has mended this")]
+    #[error("the store cannot be started until the following is put right")]
     Refused(#[source] io::Error),
     #[error("the agent's own key, for which it exchanges a join key, cannot be kept in state_dir")]
     OwnKey(#[source] io::Error),
