@@ -1,5 +1,6 @@
 //! A node that runs.
 
+mod admission;
 mod attest;
 mod changes;
 mod control;
