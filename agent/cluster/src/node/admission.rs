@@ -71,8 +71,10 @@ impl Node {
         // openraft would try for ever, and not say why.
         let asking = self.link(id, &address);
         let asked = asking.ask(Ask::Attest { index: 0 }, Bytes::new());
-        let told =
-            tokio::time::timeout(ANSWER_MAX, asked).await.map_err(refused)?.map_err(refused)?;
+        let told = tokio::time::timeout(ANSWER_MAX, asked).await;
+        let silent =
+            |_| refused(format!("node {id:x} at {address} gave no answer within {ANSWER_MAX:?}"));
+        let told = told.map_err(silent)?.map_err(refused)?;
         let Tell::Attested(Attested { cluster: other, known, .. }) = told else {
             return Err(refused(format!("node {id:x} at {address} answers another question")));
         };

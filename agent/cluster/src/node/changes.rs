@@ -188,7 +188,7 @@ impl Node {
         self.one_at_a_time(self.0.raft.change_membership(change, false)).await
     }
 
-    /// Puts entries about members into the log, unless this node has been taken out: openraft would take them from it for a moment.
+    /// Puts entries about members into the log, unless this node has just been taken out: it leads for a moment still.
     pub(super) async fn one_at_a_time<T>(
         &self,
         entries: impl Future<Output = Result<T, RaftError<Types, ClientWriteError<Types>>>>,
@@ -211,7 +211,7 @@ pub(super) fn refused(cause: impl ToString) -> Unchanged {
 
 fn unchanged(error: RaftError<Types, ClientWriteError<Types>>) -> Unchanged {
     match error {
-        // What the next leader has not of the log is gone: it is looked at what became of it.
+        // The next leader may have the entry or not: whoever goes on looks first.
         RaftError::APIError(
             ClientWriteError::ForwardToLeader(_) | ClientWriteError::LogEntryDiscarded(_),
         ) => Unchanged::Overtaken,
