@@ -1,6 +1,8 @@
-//! A cluster of one node behind a gateway. The node goes by the corpus's clock, and its disk is a real one.
+//! A cluster of three nodes behind a gateway at the one that leads. The nodes go by the corpus's clock, and their disks are real
+//! ones.
 
 use std::io;
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
@@ -9,11 +11,12 @@ use std::time::Duration;
 use tempfile::TempDir;
 use tenure_cluster::Folder;
 use tenure_cluster::host::Alarm;
-use tenure_cluster::machine::VERSION;
+use tenure_cluster::machine::{Machine, VERSION};
 use tenure_cluster::net::Network;
-use tenure_cluster::node::{IMAGE_EVERY, Node, Setup};
+use tenure_cluster::node::{IMAGE_EVERY, Node, Setup, Verdict};
+use tenure_cluster::raft::Listener;
 use tenure_cluster::store::{Cluster, feed};
-use tenure_core::engine::EngineSettings;
+use tenure_core::engine::{Effect, EngineSettings};
 use tenure_core::time::Boottime;
 use tenure_gateway::store::Clock;
 use tenure_host::clock;
@@ -30,23 +33,39 @@ use crate::stores::Store;
 pub(crate) const STORE: Store = Store {
     name: "gateway-cluster",
     faults: &[],
-    open: |_| Box::new(Client::new(Site::new(OneNode::default()))),
+    open: |_| Box::new(Client::new(Site::new(Nodes::default()))),
 };
 
 /// Tokens are greater, as in the plans.
 const TOKEN_FLOOR: u64 = 1500;
-/// Threads of the node, as many as a gateway gives it.
+/// Threads of the nodes, as many as a gateway gives one.
 const THREADS: usize = 2;
+const NODES: usize = 3;
 
-/// The node of a cluster that has no other.
+/// The nodes of a cluster.
 #[derive(Default)]
-struct OneNode {
+struct Nodes {
     time: Arc<Time>,
     folder: Option<TempDir>,
-    running: Arc<Mutex<Option<(Node, Handle)>>>,
+    running: Arc<Mutex<Option<Running>>>,
 }
 
-/// The time of the host, which passes when the corpus says so.
+#[derive(Clone)]
+struct Running {
+    /// The first of them leads, and has the gateway.
+    nodes: Vec<Node>,
+    threads: Handle,
+}
+
+/// Has no gateway.
+struct Nobody;
+
+impl Listener for Nobody {
+    fn applied(&self, _: Vec<Effect>, _: &Machine) {}
+    fn replaced(&self) {}
+}
+
+/// The time of the hosts, which passes when the corpus says so.
 #[derive(Default)]
 struct Time {
     base: Boottime,
@@ -103,13 +122,36 @@ impl Alarm for TestAlarm {
     }
 }
 
-impl OneNode {
-    fn running(&self) -> Option<(Node, Handle)> {
+impl Nodes {
+    fn running(&self) -> Option<Running> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
-impl Behind for OneNode {
+/// A node that goes by the corpus's clock, with a folder of its own in this one, and its address.
+async fn start(
+    within: &Path,
+    number: usize,
+    time: &Arc<Time>,
+    listens: Arc<dyn Listener>,
+) -> io::Result<(Node, String)> {
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let address = listener.local_addr()?.to_string();
+    let (now, timers) = (Arc::clone(time), Arc::clone(time));
+    let setup = Setup {
+        disk: Box::new(Folder::open(&within.join(number.to_string()))?),
+        network: Network::tcp(listener, None),
+        address: address.clone(),
+        clock: Arc::new(move || now.now()),
+        timers: Arc::new(move || Ok(timers.alarm())),
+        listens,
+        image_every: IMAGE_EVERY,
+        known: VERSION,
+    };
+    Ok((Node::start(setup).await?, address))
+}
+
+impl Behind for Nodes {
     fn allowances(&self) -> &'static [Allowance] {
         &[
             Allowance::NoVersionHints,
@@ -120,10 +162,16 @@ impl Behind for OneNode {
     }
 
     fn wipe(&mut self) {
-        if let Some((node, threads)) = self.running() {
-            threads.block_on(node.stop());
+        if let Some(Running { nodes, threads }) = self.running() {
+            threads.block_on(async {
+                let compared = nodes[0].compare().await;
+                assert!(!matches!(compared, Verdict::Split | Verdict::Alone), "nodes differ");
+                for node in nodes {
+                    node.stop().await;
+                }
+            });
         }
-        *self = OneNode::default();
+        *self = Nodes::default();
         self.folder = Some(tempfile::tempdir().expect("a temporary folder"));
         self.time = Arc::new(Time { base: clock::now() + AHEAD, ..Time::default() });
     }
@@ -132,11 +180,11 @@ impl Behind for OneNode {
         // Whole ms, as the clock of the plan, so that the same falls into one step.
         self.time.us.store(us / 1000 * 1000, Ordering::Release);
         self.time.ring();
-        let Some((node, threads)) = self.running() else { return };
+        let Some(Running { nodes, threads }) = self.running() else { return };
         threads.block_on(async {
             let is_due = |due: Option<_>, at| due.is_some_and(|due| due <= at);
             let done = async {
-                while node
+                while nodes[0]
                     .look(|machine, at| is_due(machine.poll_timeout(), at))
                     .await
                     .expect("the node leads")
@@ -166,28 +214,24 @@ impl Behind for OneNode {
                 (Arc::new(feed.clone()), std::sync::mpsc::sync_channel(1));
             threads.spawn(async move {
                 let start = async {
-                    let listener = TcpListener::bind("127.0.0.1:0").await?;
-                    let address = listener.local_addr()?.to_string();
-                    let (now, timers) = (Arc::clone(&time), time);
-                    let setup = Setup {
-                        disk: Box::new(Folder::open(&path)?),
-                        network: Network::tcp(listener, None),
-                        address: address.clone(),
-                        clock: Arc::new(move || now.now()),
-                        timers: Arc::new(move || Ok(timers.alarm())),
-                        listens,
-                        image_every: IMAGE_EVERY,
-                        known: VERSION,
-                    };
-                    let node = Node::start(setup).await?;
-                    node.found(address, TOKEN_FLOOR, EngineSettings::default(), None).await?;
-                    io::Result::Ok(node)
+                    let (leader, address) = start(&path, 0, &time, listens).await?;
+                    leader.found(address, TOKEN_FLOOR, EngineSettings::default(), None).await?;
+                    let mut nodes = vec![leader];
+                    for number in 1..NODES {
+                        let (node, address) = start(&path, number, &time, Arc::new(Nobody)).await?;
+                        let added = nodes[0].add(node.id(), address).await;
+                        added.map_err(io::Error::other)?;
+                        nodes.push(node);
+                    }
+                    io::Result::Ok(nodes)
                 };
                 started.send(start.await).expect("the store waits for it");
             });
-            let node = is_started.recv().expect("it says how it went").map_err(OpenError::Start)?;
+            let nodes =
+                is_started.recv().expect("it says how it went").map_err(OpenError::Start)?;
+            let node = nodes[0].clone();
             let mut known = running.lock().unwrap_or_else(PoisonError::into_inner);
-            *known = Some((node.clone(), threads.handle().clone()));
+            *known = Some(Running { nodes, threads: threads.handle().clone() });
             remote::open(place, || Box::new(Cluster::new(node, threads, (feed, hearer))))
         })
     }
