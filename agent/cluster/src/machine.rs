@@ -21,7 +21,7 @@ use crate::keys::{self, Keys};
 ///
 /// | version | change |
 /// |---|---|
-/// | 2 | the times of a lease are those of its last beat, where that had another ttl than the claim |
+/// | 2 | the times of a lease are those of its last beat or its grant, also where that left another time than the claim's ttl |
 pub const VERSION: u32 = 2;
 
 /// Tokens that the engine is given at once.
@@ -327,7 +327,7 @@ impl Founded {
     /// Applies entries by the rules of this version from now on.
     fn go_by(&mut self, version: u32) {
         self.version = version;
-        self.engine.note_beat_ttls(version >= 2);
+        self.engine.note_beats(version >= 2);
     }
 
     /// The effects of a step. Tokens are durable as soon as the entry that grants them is.

@@ -23,7 +23,7 @@ use tenure_host::clock;
 use tenure_stores::remote;
 use tenure_stores::settings::OpenError;
 use tokio::net::TcpListener;
-use tokio::runtime::{Builder, Handle};
+use tokio::runtime::{Builder, Runtime};
 
 use crate::allowances::Allowance;
 use crate::client::Client;
@@ -54,7 +54,7 @@ struct Nodes {
 struct Running {
     /// The first of them leads, and has the gateway.
     nodes: Vec<Node>,
-    threads: Handle,
+    threads: Arc<Runtime>,
 }
 
 /// Has no gateway.
@@ -163,6 +163,7 @@ impl Behind for Nodes {
 
     fn wipe(&mut self) {
         if let Some(Running { nodes, threads }) = self.running() {
+            // The gateway's node has not stopped: it has threads that are not the store's.
             threads.block_on(async {
                 let compared = nodes[0].compare().await;
                 assert!(!matches!(compared, Verdict::Split | Verdict::Alone), "nodes differ");
@@ -231,8 +232,9 @@ impl Behind for Nodes {
                 is_started.recv().expect("it says how it went").map_err(OpenError::Start)?;
             let node = nodes[0].clone();
             let mut known = running.lock().unwrap_or_else(PoisonError::into_inner);
-            *known = Some(Running { nodes, threads: threads.handle().clone() });
-            remote::open(place, || Box::new(Cluster::new(node, threads, (feed, hearer))))
+            let runtime = threads.handle().clone();
+            *known = Some(Running { nodes, threads: Arc::new(threads) });
+            remote::open(place, || Box::new(Cluster::over(node, runtime, (feed, hearer))))
         })
     }
 }

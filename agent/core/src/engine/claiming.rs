@@ -66,7 +66,7 @@ impl Engine {
             return if is_next { Incumbent::None } else { Incumbent::Stays };
         }
         let holder = self.holder(&claim.resource);
-        if let Some(holder) = holder.filter(|holder| is_taken_over(now, holder, claim)) {
+        if let Some(holder) = holder.filter(|holder| self.is_taken_over(now, holder, claim)) {
             return Incumbent::TakenOver(holder.id());
         }
         match holder.map(|holder| fate(holder, claim)) {
@@ -74,6 +74,12 @@ impl Engine {
             Some(incumbent) => incumbent,
             None => Incumbent::Stays,
         }
+    }
+
+    fn is_taken_over(&self, now: Boottime, holder: &Tracked, claim: &Claim) -> bool {
+        let Terms::Lease { take_over: Some(take_over), .. } = &claim.terms else { return false };
+        let times = holder.lease_times(now, self.claims.notes_beats);
+        holder.id() == take_over.from && times.is_some_and(|it| it.unbeaten >= take_over.unbeaten)
     }
 
     /// True if one more may wait.
@@ -193,12 +199,6 @@ impl Engine {
             self.persist(Entry::LimitEnded { resource: resource.clone() });
         }
     }
-}
-
-fn is_taken_over(now: Boottime, holder: &Tracked, claim: &Claim) -> bool {
-    let Terms::Lease { take_over: Some(take_over), .. } = &claim.terms else { return false };
-    let times = holder.lease_times(now);
-    holder.id() == take_over.from && times.is_some_and(|it| it.unbeaten >= take_over.unbeaten)
 }
 
 fn kind_of(terms: &Terms) -> Kind {

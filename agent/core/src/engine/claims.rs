@@ -69,13 +69,13 @@ pub(super) struct Claims {
     /// How many have which ttl.
     ttls: BTreeMap<Duration, usize>,
     /// False where beats are taken by the rules of an earlier program.
-    pub(super) note_beat_ttls: bool,
+    pub(super) notes_beats: bool,
 }
 
 impl Claims {
     pub(super) fn new() -> Claims {
         let (by_id, ttls) = (HashMap::new(), BTreeMap::new());
-        Claims { by_id, next_row: 1, ttls, note_beat_ttls: true }
+        Claims { by_id, next_row: 1, ttls, notes_beats: true }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -177,16 +177,17 @@ impl Tracked {
     }
 
     /// The times of a lease that is held.
-    pub(super) fn lease_times(&self, now: Boottime) -> Option<LeaseTimes> {
+    pub(super) fn lease_times(&self, now: Boottime, notes_beats: bool) -> Option<LeaseTimes> {
         let (State::Granted(grant), Terms::Lease { grace, .. }) = (&self.state, &self.claim.terms)
         else {
             return None;
         };
-        let (ttl, unbeaten) = match grant.renewed_for {
-            Some(ttl) => (ttl, now - grant.renewed_at),
-            // A beat leaves a whole ttl.
-            None => (self.claim.ttl, (now + self.claim.ttl).since(grant.expires)),
+        let unbeaten = match notes_beats {
+            true => now - grant.renewed_at,
+            // As if each beat left the claim's ttl.
+            false => (now + self.claim.ttl).since(grant.expires),
         };
+        let ttl = grant.renewed_for.unwrap_or(self.claim.ttl);
         Some(LeaseTimes { ttl, grace: *grace, unbeaten })
     }
 
@@ -286,7 +287,7 @@ impl Engine {
         resource: &Resource,
         ttl: Duration,
     ) -> BeatAnswer {
-        let notes_beat_ttls = self.claims.note_beat_ttls;
+        let notes_beats = self.claims.notes_beats;
         let Some(tracked) = self.claims.get_mut(id) else {
             // Claims that ended have left a mark: a claim without one is not somebody else's doing,
             // but of a store that has forgotten it.
@@ -305,7 +306,7 @@ impl Engine {
         let token = match &mut tracked.state {
             State::Granted(grant) => {
                 grant.renew(now, ttl);
-                let is_another = ttl != tracked.claim.ttl && notes_beat_ttls;
+                let is_another = ttl != tracked.claim.ttl && notes_beats;
                 grant.renewed_for = is_another.then_some(ttl);
                 out_of_grace = grant.grace_until.take().is_some();
                 Some(grant.token)

@@ -131,10 +131,10 @@ impl Engine {
         }
     }
 
-    /// Whether the ttl of a beat counts for the times of a lease, where its claim had another one. It does, but in a cluster that goes
-    /// by the rules of the first programs.
-    pub fn note_beat_ttls(&mut self, notes: bool) {
-        self.claims.note_beat_ttls = notes;
+    /// Whether the times of a lease are those of its last beat or its grant. They are, but in a cluster that goes by the rules of the
+    /// first programs.
+    pub fn note_beats(&mut self, notes: bool) {
+        self.claims.notes_beats = notes;
     }
 
     /// Answers a request.

@@ -32,7 +32,8 @@ impl Engine {
             standing.waiters = waiters.filter_map(|(_, id)| entry(id)).collect();
             standing.waiting = occupation.queue.len() as u64;
             let first = occupation.holders.first().and_then(|id| self.claims.get(id));
-            standing.lease = first.and_then(|tracked| tracked.lease_times(now));
+            standing.lease =
+                first.and_then(|tracked| tracked.lease_times(now, self.claims.notes_beats));
         }
         if resource.kind == Kind::Master {
             let project = (resource.tenant.clone(), resource.name.clone());
