@@ -67,7 +67,9 @@ async fn servers_that_will_not_do() {
     let server = Server::start(&[]);
     server.say(&["REPLICAOF", "127.0.0.1", "1"]);
     refused(server.unix(), "is a read-only replica; name its master").await;
-    let cluster = Server::start(&["--cluster-enabled", "yes"]);
+    // By itself it takes one that the system gives to others.
+    let bus = tenure_harness::free_port().to_string();
+    let cluster = Server::start(&["--cluster-enabled", "yes", "--cluster-port", &bus]);
     refused(cluster.unix(), "is part of a Cluster, which is not supported").await;
     let nowhere = access(RedisServer::Unix(server.path("nowhere")));
     refused(nowhere, "nowhere: No such file or directory").await;
