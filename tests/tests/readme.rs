@@ -24,6 +24,7 @@ esac
 
 /// The host. Its first argument is a script.
 const HOST: &str = r#"
+mkdir "$2/built" && mount --bind "$3" "$2/built"
 for folder in /run /tmp /var/lib /usr/local/bin; do mount -t tmpfs none "$folder"; done
 mkdir /tmp/clone && cd /tmp/clone
 exec env -i PATH="$2:/usr/bin:/bin" HOME=/tmp bash "$1"
@@ -47,14 +48,18 @@ fn typed(script: &str) -> Option<(TempDir, Output)> {
     other_users()?;
     let dir = TempDir::new_in("/dev/shm").expect("a folder can be made");
     let path = |name: &str| -> PathBuf { dir.path().join(name) };
-    let built = binary("tenured").parent().expect("a folder").display().to_string();
+    let binary = binary("tenured");
+    let built = binary.parent().expect("a folder");
     fs::write(path("script"), script).expect("it is ours");
-    fs::write(path("cargo"), CARGO.replace("BUILT", &built)).expect("it is ours");
+    fs::write(path("cargo"), CARGO.replace("BUILT", &path("built").display().to_string()))
+        .expect("it is ours");
     let made = Command::new("chmod").arg("755").arg(path("cargo")).status();
     assert!(made.is_ok_and(|status| status.success()));
     let mut host = Command::new("unshare");
     host.args(["--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "bash", "-ec", HOST]);
     host.args(["host".as_ref(), path("script").as_os_str(), dir.path().as_os_str()]);
+    // A clone may lie in a folder that this host has of its own.
+    host.arg(built);
     let output = host.output().expect("unshare is installed");
     Some((dir, output))
 }
