@@ -83,7 +83,7 @@ fn node(world: &World) {
     machine.until("the unit waits for somebody", &format!("systemctl is-failed {UNIT}"));
     let restarts = machine.property(UNIT, "NRestarts");
     log.expect("and is not tried again", restarts == "0");
-    machine.run(&format!("rm {CLUSTER}")).ok();
+    machine.run(&format!("rm -r {CLUSTER} {folder} && systemctl restart {UNIT}")).ok();
 }
 
 /// Ends the gateway, and waits until a program reaches another process of it.
