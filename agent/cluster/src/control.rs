@@ -38,7 +38,7 @@ pub enum Control {
         /// It may be done already, by an earlier leader.
         #[serde(default)]
         begun: bool,
-        /// As of a node that is added.
+        /// As for a node that is added.
         #[serde(default)]
         relayed: bool,
     },
