@@ -15,6 +15,7 @@ mod log;
 pub mod page;
 mod problem;
 mod register;
+pub mod rules;
 mod session;
 mod shown;
 mod standing;
