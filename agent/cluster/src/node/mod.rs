@@ -20,7 +20,7 @@ use bytes::Bytes;
 use openraft::ReadPolicy;
 use openraft::async_runtime::watch::WatchReceiver as _;
 use openraft::errors::{ClientWriteError, ForwardToLeader, RaftError};
-use tenure_core::model::{Answer, Failure, Request};
+use tenure_core::model::{Answer, Denial, DenialRule, Failure, Request};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -214,8 +214,10 @@ impl Node {
     ///
     /// # Errors
     ///
-    /// [`Failure::Unavailable`] if nothing happened, [`Failure::Unknown`] if it is not known.
+    /// [`Failure::Denied`] of what no store takes, [`Failure::Unavailable`] if nothing happened, [`Failure::Unknown`] if it
+    /// is not known.
     pub async fn ask(&self, request: Request) -> Result<Answer, Failure> {
+        request.check().map_err(|invalid| Failure::invalid(&invalid))?;
         match self.question(Question::Request(request)).await? {
             Reply::Answer(answer) => Ok(answer),
             Reply::Keys(_) | Reply::Latest => Err(astray()),
@@ -351,6 +353,13 @@ impl Node {
     /// The reply, if this node leads, and the index of the entry that it comes after.
     pub(crate) async fn lead(&self, question: Question) -> Result<(Reply, u64), Refusal> {
         let uncertain = |cause: String| Refusal::Failed(Failure::Unknown(cause));
+        if let Question::Request(request) = &question
+            && let Err(invalid) = request.check()
+        {
+            // A node that sends this on is of an earlier version, and knows this rule only.
+            let denial = Denial { rule: DenialRule::Forbidden, detail: invalid.to_string() };
+            return Err(Refusal::Failed(Failure::Denied(denial)));
+        }
         let operation = match question {
             Question::Latest => return Ok((Reply::Latest, self.latest().await?)),
             Question::Request(request) if request.is_read() => {

@@ -141,7 +141,7 @@ impl Keeper {
         let (least, is_forbidden) = match &failure {
             Failure::Denied(denial) => match denial.rule {
                 DenialRule::Quota(after) => (after, false),
-                rule => (Duration::ZERO, rule == DenialRule::Forbidden),
+                rule => (Duration::ZERO, rule.is_final()),
             },
             Failure::Unavailable(_) | Failure::Unknown(_) => (Duration::ZERO, false),
         };

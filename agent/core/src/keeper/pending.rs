@@ -13,7 +13,7 @@ use super::request::{Reply, Ticket};
 use super::session::Session;
 use super::tally::Tally;
 use super::timers::{Alarm, Timer, Timers};
-use crate::model::{self, Answer, ClaimId, DenialRule, Failure, SessionId};
+use crate::model::{self, Answer, ClaimId, Failure, SessionId};
 use crate::time::Boottime;
 
 /// A release is tried for this much longer than the upstream would keep the hold by itself. While it
@@ -356,7 +356,7 @@ fn is_tried_again(now: Boottime, give_up_at: Boottime, result: &Result<Answer, F
         Ok(_) => false,
         Err(Failure::Unavailable(_)) => true,
         // A key that is good again, or a call that is in time, is let through.
-        Err(Failure::Denied(denial)) if denial.rule != DenialRule::Forbidden => true,
+        Err(Failure::Denied(denial)) if !denial.rule.is_final() => true,
         Err(Failure::Denied(_) | Failure::Unknown(_)) => now < give_up_at,
     }
 }

@@ -234,6 +234,7 @@ fn denied(denial: &Denial) -> Code {
     match denial.rule {
         DenialRule::Unauthorized => Code::Unauthorized,
         DenialRule::Forbidden => Code::Forbidden,
+        DenialRule::Invalid => Code::Invalid,
         DenialRule::Quota(_) => Code::QuotaExceeded,
     }
 }

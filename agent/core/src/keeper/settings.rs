@@ -82,7 +82,7 @@ const HOLDS_PER_UID_MAX: usize = 50_000;
 /// Most event streams of a session.
 pub const STREAMS_PER_SESSION_MAX: usize = 4;
 /// Most beats in one request to the upstream.
-pub const BEATS_PER_CALL_MAX: usize = 512;
+pub const BEATS_PER_CALL_MAX: usize = crate::model::BEATS_MAX;
 /// Shortest time between two beats.
 pub const BEAT_MIN: Duration = Duration::from_millis(100);
 

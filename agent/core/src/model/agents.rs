@@ -29,7 +29,7 @@ const COUNT_MAX: u64 = 10_000_000;
 /// Longest time that is believed, ms: a hundred years.
 const UP_MAX_MS: u64 = 100 * 365 * 24 * 3600 * 1000;
 /// Longest JSON that is read, bytes.
-const FACTS_BYTES_MAX: usize = 16 * 1024;
+pub(super) const FACTS_BYTES_MAX: usize = 16 * 1024;
 
 /// Facts that an agent tells of itself.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

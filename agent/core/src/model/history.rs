@@ -42,15 +42,6 @@ pub struct HistoryEntry {
 }
 
 impl HistoryEntry {
-    /// True if no text in it is longer than [`TEXT_BYTES_MAX`].
-    pub fn is_short(&self) -> bool {
-        let Holder { program, .. } = &self.holder;
-        let Ending { reason, detail, by, .. } = &self.end;
-        let texts = [&program.user, &program.command, reason, detail, by];
-        let texts = texts.into_iter().flatten().chain([&self.owner.host, &self.owner.name]);
-        texts.into_iter().all(|text| text.len() <= TEXT_BYTES_MAX)
-    }
-
     /// True if both tell of the same change.
     pub fn is_same(&self, other: &HistoryEntry) -> bool {
         (self.claim, self.what) == (other.claim, other.what)

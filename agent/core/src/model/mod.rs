@@ -1,11 +1,13 @@
 //! PURE. The vocabulary that keeper, engine and upstreams share: ids, resources, and the requests,
 //! answers and hints that pass between an agent and its upstream; and the queue in which waiters stand.
 //!
-//! Invariant: nothing here decides anything.
+//! Invariant: nothing here decides anything but what a request may say (`check.rs`).
 
 mod agents;
 mod change;
+mod check;
 pub mod defaults;
+mod failure;
 mod history;
 mod members;
 mod peer;
@@ -23,6 +25,7 @@ pub use agents::{
     all_agents, short,
 };
 pub use change::{Change, GrantHint};
+pub use failure::{Denial, DenialRule, Failure};
 pub use history::{
     Ending, HISTORY_KEPT, HISTORY_MAX, HistoryEntry, Holder, RECORD_MAX, TEXT_BYTES_MAX,
 };
@@ -31,11 +34,10 @@ pub use peer::{COMMAND_BYTES_MAX, Peer, Process, Program, Quota};
 pub use queue::Queue;
 pub use report::Report;
 pub use request::{
-    Answer, Beat, BeatAnswer, CallId, Claim, ClaimAnswer, Denial, DenialRule, Failure, GoneReason,
-    LeaseTimes, Owner, Page, RESOURCES_LISTED_MAX, REVOKED_BY_MAX, Request, Revocation,
-    STANDING_LISTED_MAX, SessionRecord, StandingEntry, Subject, TakeOver, Terms, UpstreamStanding,
+    Answer, BEATS_MAX, Beat, BeatAnswer, CallId, Claim, ClaimAnswer, GoneReason, LeaseTimes, Owner,
+    Page, RESOURCES_LISTED_MAX, REVOKED_BY_MAX, Request, Revocation, STANDING_LISTED_MAX,
+    SessionRecord, StandingEntry, Subject, TakeOver, Terms, UpstreamStanding,
 };
-pub use resource::{
-    AGENTS_TENANT, ClaimId, GATEWAYS_TENANT, HostId, Resource, SessionId, is_own_tenant,
-};
+pub use resource::{ClaimId, HostId, Resource, SessionId};
 pub use share::{Full, Share};
+pub use tenure_wire::rules::{AGENTS_TENANT, GATEWAYS_TENANT, is_own_tenant};

@@ -138,6 +138,9 @@ impl Page {
     }
 }
 
+/// Most beats in one [`Request::Renew`].
+pub const BEATS_MAX: usize = 512;
+
 /// An operation upstream. Each can be sent again after a lost reply.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Request {
@@ -402,49 +405,4 @@ pub enum Answer {
     /// To [`Request::History`]: newest first, at most [`HISTORY_MAX`](super::HISTORY_MAX), none older than
     /// [`HISTORY_KEPT`](super::HISTORY_KEPT).
     History(Vec<HistoryEntry>),
-}
-
-/// No answer.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Failure {
-    /// It was never sent: nothing happened upstream.
-    Unavailable(String),
-    /// The upstream refused it, and nothing happened.
-    Denied(Denial),
-    /// No answer came in time, or the connection broke: it may or may not have happened.
-    Unknown(String),
-}
-
-/// The refusal of an upstream that answers, but lets its agent not do what was asked.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Denial {
-    pub rule: DenialRule,
-    /// The thing, the value, the rule and the way out, in the upstream's words.
-    pub detail: String,
-}
-
-/// The sort of rule that a [`Denial`] goes by.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum DenialRule {
-    /// The upstream does not know this agent, or not any more.
-    Unauthorized,
-    /// The agent may never do that.
-    Forbidden,
-    /// The agent has as much as it may have, or asks too often; it may ask again after this time.
-    Quota(Duration),
-}
-
-impl Failure {
-    /// The cause, for people.
-    pub fn cause(&self) -> &str {
-        match self {
-            Failure::Unavailable(cause) | Failure::Unknown(cause) => cause,
-            Failure::Denied(denial) => &denial.detail,
-        }
-    }
-
-    /// True if the request may have taken effect, or may do so later.
-    pub fn is_uncertain(&self) -> bool {
-        matches!(self, Failure::Unknown(_))
-    }
 }

@@ -68,13 +68,3 @@ impl fmt::Display for Resource {
         write!(f, "{}/{}", self.kind, self.name)
     }
 }
-
-/// The tenant of what gateways keep for themselves in the store, such as the proxies that registered.
-pub const GATEWAYS_TENANT: &str = "tenure.gateways";
-/// The tenant of the agents that make themselves known.
-pub const AGENTS_TENANT: &str = "tenure.agents";
-
-/// True of a tenant in which no program has a part.
-pub fn is_own_tenant(tenant: &str) -> bool {
-    [GATEWAYS_TENANT, AGENTS_TENANT].contains(&tenant)
-}

@@ -4,14 +4,15 @@
 use serde_json::{Value, json};
 use tenure_core::keeper::{BEAT_MIN, Settings};
 use tenure_wire::Kind;
-
-use super::validate::{
-    AT_LEAST_MAX, ATTRIBUTES_MAX, MAX_HOLD_MIN_MS, NAME_MAX, PARTITION_MAX, PERMITS_MAX,
+use tenure_wire::rules::{
+    AT_LEAST_MAX, ATTRIBUTES_MAX, BARRED_MAX, NAME_MAX, PARTITION_MAX, PERMITS_MAX,
 };
+
+use super::validate::MAX_HOLD_MIN_MS;
 
 /// Tags and selectors beyond the basic plane, which have no escape that all dialects know.
 const HIDDEN_BEYOND: &str = "\u{e0000}-\u{e0fff}";
-/// Characters that a name cannot have, as a class of a regular expression; see `validate::is_hidden`.
+/// Characters that a name cannot have, as a class of a regular expression; see `rules::is_hidden`.
 const HIDDEN: &str = r"\u0000-\u001f\u007f-\u00a0\u00ad\u034f\u061c\u115f\u1160\u1680\u17b4\u17b5\u180b-\u180f\u2000-\u200f\u2028-\u202f\u205f-\u206f\u2800\u3000\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\uffff";
 
 /// A filter of the log in its usual forms; fields and spans may be named besides.
@@ -62,7 +63,7 @@ pub(super) fn add(document: &mut Value) {
         ("Revoke", "name", visible(":")),
         ("Revoke", "tenant", visible(":")),
         ("Revoke", "reason", visible("")),
-        ("Revoke", "for_ms", json!({"maximum": super::revoke::FOR_MAX.as_millis()})),
+        ("Revoke", "for_ms", json!({"maximum": BARRED_MAX.as_millis()})),
     ];
     for (schema, field, bound) in bounds {
         merge(&mut document["components"]["schemas"][schema]["properties"][field], bound);
@@ -86,7 +87,7 @@ pub(super) fn add(document: &mut Value) {
     }
 }
 
-/// 1 to 200 bytes of visible text without white space around it; see `validate::visible`.
+/// 1 to 200 bytes of visible text without white space around it; see `rules::visible`.
 fn visible(without: &str) -> Value {
     let inner = format!("{HIDDEN}{HIDDEN_BEYOND}{without}");
     let pattern = format!("^[^ {inner}]([^{inner}]*[^ {inner}])?$");
@@ -168,7 +169,7 @@ mod tests {
 
     #[test]
     fn the_pattern_of_names_has_every_hidden_character() {
-        let hidden = |c: char| super::super::validate::visible("name", &format!("a{c}b")).is_err();
+        let hidden = |c: char| tenure_wire::rules::visible("name", &format!("a{c}b")).is_err();
         let escaped = |text: &str| u32::from_str_radix(text, 16).ok();
         let mut listed = Vec::new();
         let mut last = None;

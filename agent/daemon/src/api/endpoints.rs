@@ -6,14 +6,14 @@ use axum::Router;
 use axum::http::{HeaderValue, Method, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodFilter, on};
-use tenure_wire::{Code, Problem};
+use tenure_wire::{Code, Problem, rules};
 use utoipa::OpenApi;
 
 use super::context::Context;
 use super::respond::Refused;
 use super::{
     acquire, agents, answers, beat, checkpoint, doctor, events, health, history, list, log,
-    metrics, openapi, quarantine, register, release, revoke, routes, standing, status, validate,
+    metrics, openapi, quarantine, register, release, revoke, routes, standing, status,
 };
 use crate::telemetry::{Answers, Metrics};
 
@@ -100,7 +100,7 @@ pub(super) fn router(context: Arc<Context>) -> Router {
 }
 
 async fn not_found(uri: Uri) -> Refused {
-    let path = validate::quote(uri.path());
+    let path = rules::quote(uri.path());
     let endpoints: Vec<_> =
         ENDPOINTS.iter().map(|(method, path)| format!("{method} {path}")).collect();
     let endpoints = endpoints.join(", ");
@@ -117,7 +117,7 @@ pub(super) async fn wrong_method(method: Method, uri: Uri) -> Response {
         }
     }
     let wanted = wanted.join(", ");
-    let method = validate::quote(method.as_str());
+    let method = rules::quote(method.as_str());
     let detail = format!("{} does not take {method}; use {wanted}", uri.path());
     let mut response = Refused::from(Problem::new(Code::MethodNotAllowed, detail)).into_response();
     if let Ok(wanted) = HeaderValue::try_from(wanted) {

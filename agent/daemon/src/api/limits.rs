@@ -12,8 +12,6 @@ pub const BODY_MAX: usize = 64 * 1024;
 pub const HEAD_MAX: usize = 16 * 1024;
 /// Connections beyond a limit that are told so at the same time; more are closed without a word.
 pub(super) const REFUSALS_MAX: usize = 64;
-/// A value that an error repeats is cut after so many characters.
-pub(super) const QUOTED_MAX: usize = 60;
 
 /// The part of the deadline to stop that is left for everything else when the drain is over.
 const LEFT_TO_STOP: Duration = Duration::from_secs(2);

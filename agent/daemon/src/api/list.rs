@@ -8,6 +8,7 @@ use axum::response::Response;
 use futures_util::{StreamExt as _, stream};
 use tenure_bounds::Globs;
 use tenure_core::model::{Page, Resource};
+use tenure_wire::rules::{quote, scope, visible};
 use tenure_wire::{DEFAULT_TENANT, Kind, List, Problem};
 
 use super::context::Context;
@@ -15,7 +16,6 @@ use super::query::{Paged, Pairs, Queried, Query};
 use super::respond::{Refused, long_json};
 use super::server::Connected;
 use super::standing::standing_of;
-use super::validate::{quote, scope, visible};
 
 /// Names that are asked for at once.
 const NAMES_MAX: usize = 100;

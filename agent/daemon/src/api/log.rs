@@ -5,6 +5,7 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
+use tenure_wire::rules::quote;
 use tenure_wire::{LogFilter, Problem, SetLog};
 use tracing::{Level, enabled, info};
 
@@ -13,7 +14,7 @@ use super::parse::{Ask, Parsed};
 use super::query::{NoQuery, Queried};
 use super::respond::{Refused, json};
 use super::server::{Connected, Connection};
-use super::validate::quote;
+
 use crate::telemetry::log;
 
 impl Ask for SetLog {

@@ -15,7 +15,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use tenure_wire::{Code, Problem};
+use tenure_wire::{Code, Problem, rules};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
@@ -25,7 +25,7 @@ use super::context::Context;
 use super::endpoints::wrong_method;
 use super::limits::HEAD_MAX;
 use super::respond::Refused;
-use super::{health, metrics, validate};
+use super::{health, metrics};
 
 /// Connections at a time. One more ends the oldest that has not asked for anything, so that those who only
 /// connect keep no scraper out; where all have asked, it waits in the kernel.
@@ -141,7 +141,7 @@ fn end_oldest_silent(open: &mut VecDeque<Weak<Connection>>) {
 }
 
 async fn nothing_else(uri: Uri) -> Refused {
-    let path = validate::quote(uri.path());
+    let path = rules::quote(uri.path());
     let detail = format!(
         "there is no {path} at this address, only /metrics and /healthz; the API is on the Unix socket"
     );

@@ -8,13 +8,13 @@ use bytes::BytesMut;
 use http_body_util::BodyExt;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use tenure_wire::rules::{escape, quote};
 use tenure_wire::{Code, Problem};
 
 use super::context::Context;
 use super::limits::BODY_MAX;
 use super::respond::{Refused, over_budget};
 use super::server::Connection;
-use super::validate::{escape, quote};
 
 /// A body counts as so many bytes at least: that is the buffer it is read into.
 const BODY_LEAST: usize = 8 * 1024;

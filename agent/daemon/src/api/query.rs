@@ -5,11 +5,11 @@ use std::sync::Arc;
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use tenure_core::model::Resource;
+use tenure_wire::rules::{quote, resource_name, scope, visible};
 use tenure_wire::{Code, DEFAULT_TENANT, Kind, Problem};
 
 use super::context::Context;
 use super::respond::Refused;
-use super::validate::{quote, resource_name, scope, visible};
 
 /// A request that comes as a query string.
 pub(super) trait Query: Sized {

@@ -53,7 +53,7 @@ fn retry_after_ms(refusal: &Refusal) -> Option<u64> {
         ) => match denial.rule {
             DenialRule::Quota(after) => Some(millis(after).max(1)),
             DenialRule::Unauthorized => Some(RETRY_AFTER_MS),
-            DenialRule::Forbidden => None,
+            DenialRule::Forbidden | DenialRule::Invalid => None,
         },
         (Refusal::Barred { left, .. }, _) => Some(millis(*left).max(1)),
         (_, Code::Stopping | Code::QuotaExceeded | Code::UpstreamUnavailable) => {
@@ -189,7 +189,7 @@ fn denied(denial: &Denial) -> String {
                 "the upstream does not let this agent in ({detail}); `tenure doctor` tells more"
             )
         }
-        DenialRule::Forbidden | DenialRule::Quota(_) => {
+        DenialRule::Forbidden | DenialRule::Invalid | DenialRule::Quota(_) => {
             format!("the upstream refuses this agent: {detail}")
         }
     }
@@ -261,7 +261,7 @@ fn contended(resource: &Resource, holder: Option<&Holder>) -> String {
 
 /// A name that another host may have given.
 fn escaped(name: &str) -> String {
-    super::validate::escape(name.chars())
+    tenure_wire::rules::escape(name.chars())
 }
 
 /// Whole ms, rounded down.

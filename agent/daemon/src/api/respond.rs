@@ -6,6 +6,7 @@ use axum::body::{Body, Bytes};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
+use tenure_wire::rules::Invalid;
 use tenure_wire::{Code, Problem};
 
 use super::refusals;
@@ -30,6 +31,12 @@ impl From<Problem> for Refused {
 impl From<Box<Problem>> for Refused {
     fn from(problem: Box<Problem>) -> Refused {
         Refused(problem)
+    }
+}
+
+impl From<Invalid> for Refused {
+    fn from(invalid: Invalid) -> Refused {
+        Problem::from(invalid).into()
     }
 }
 

@@ -1,23 +1,21 @@
 //! `POST /v1/revoke`.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
 use tenure_core::model::{Resource, Revocation};
+use tenure_wire::rules::{BARRED_MAX, resource_name, scope, visible};
 use tenure_wire::{DEFAULT_TENANT, Holder, Revoke, Revoked};
+
+use super::validate::within;
 use tracing::warn;
 
 use super::context::Context;
 use super::parse::{Ask, Parsed};
 use super::respond::{Refused, json};
 use super::server::Connected;
-use super::validate::{resource_name, scope, visible, within};
-
-/// Longest time for which a loser may not have a resource again.
-pub(super) const FOR_MAX: Duration = Duration::from_secs(24 * 3600);
 
 impl Ask for Revoke {
     const EXAMPLE: &'static str =
@@ -45,7 +43,7 @@ pub(super) async fn revoke(
     if let Some(reason) = &ask.reason {
         visible("reason", reason)?;
     }
-    within("for_ms", ask.for_ms, FOR_MAX)?;
+    within("for_ms", ask.for_ms, BARRED_MAX)?;
     let caller = connection.caller();
     let uid = caller.peer.uid;
     let pid = connection.registrant().peer.process.map(|process| process.pid);

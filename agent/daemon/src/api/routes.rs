@@ -5,13 +5,13 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::response::Response;
 use tenure_core::model::{Page, Resource};
+use tenure_wire::rules::visible;
 use tenure_wire::{Kind, Problem, Routes};
 
 use super::context::Context;
 use super::query::{PAGE_MAX, Paged, Pairs, Queried, Query};
 use super::respond::{Refused, long_json};
 use super::server::Connected;
-use super::validate::visible;
 
 /// `[?name=…][&tenant=…]`.
 pub(super) struct RoutesQuery {

@@ -326,9 +326,10 @@ impl Upstream for Embedded {
     fn submit(&mut self, now: Boottime, call: CallId, request: Request) {
         self.latest = self.latest.max(now);
         self.follow_journal();
-        match request {
-            Request::Claim(claim) => self.claim(now, call, claim),
-            other => {
+        match request.check().map(|()| request) {
+            Err(invalid) => self.answer(call, now, Err(Failure::invalid(&invalid))),
+            Ok(Request::Claim(claim)) => self.claim(now, call, claim),
+            Ok(other) => {
                 let answer = self.engine.handle(now, other);
                 self.answer(call, now, Ok(answer));
             }

@@ -8,6 +8,7 @@ use hyper::StatusCode;
 use hyper::body::Incoming;
 use tenure_host::clock;
 use tenure_host::marks::{Stage, mark};
+use tenure_wire::rules::TOKEN_MAX;
 use tokio::time::timeout;
 
 use super::behind::BehindGateway;
@@ -100,7 +101,8 @@ impl Scoped {
             News::Resource(resource) => Hint::Resource(resource),
             News::Granted { claim, grant } => {
                 let claim = scope.claim(*mark, claim);
-                match grant {
+                // A grant without a token that a store may count to makes the agent ask.
+                match grant.filter(|grant| (1..=TOKEN_MAX).contains(&grant.token)) {
                     Some(grant) => Hint::Carried(claim, grant),
                     None => Hint::Granted(claim, None),
                 }

@@ -226,6 +226,7 @@ impl Answered {
     pub(super) fn denial(&self) -> Option<Denial> {
         let rule = match self.status {
             StatusCode::FORBIDDEN => DenialRule::Forbidden,
+            StatusCode::UNPROCESSABLE_ENTITY => DenialRule::Invalid,
             StatusCode::TOO_MANY_REQUESTS => {
                 let problem = serde_json::from_slice::<Problem>(&self.body).ok();
                 let exactly = problem.and_then(|problem| problem.retry_after_ms);

@@ -23,6 +23,7 @@ pub mod wire;
 pub use address::GatewayAccess;
 pub use settings::settings;
 
+use std::fmt::Display;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -221,8 +222,12 @@ fn understand(
 ) -> Result<Answer, Failure> {
     match answered.status {
         StatusCode::OK => {
-            let answer = operation.read_answer(&answered.body);
-            answer.map_err(|error| Failure::Unknown(format!("the gateway's answer: {error}")))
+            let wrong =
+                |cause: &dyn Display| Failure::Unknown(format!("the gateway's answer: {cause}"));
+            let answer = operation.read_answer(&answered.body).map_err(|error| wrong(&error))?;
+            // A token that no store counts to would fence off every later holder.
+            answer.check().map_err(|invalid| wrong(&invalid))?;
+            Ok(answer)
         }
         StatusCode::GONE => match request {
             Request::Renew(beats) => {

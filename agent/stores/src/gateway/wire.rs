@@ -17,7 +17,7 @@ use tenure_core::model::{
 use tenure_wire::Routes;
 
 pub use super::behind::{StoreInfo, StoreState};
-use super::history::{Changes, HistoryOf, sound};
+use super::history::{Changes, HistoryOf};
 use super::scope::Mark;
 use crate::relay::Carried;
 
@@ -40,7 +40,7 @@ pub const ANSWER_BYTES_MAX: usize = 16 << 20;
 /// Most bytes of an event.
 pub const NEWS_BYTES_MAX: usize = 1 << 20;
 /// Most beats in a call.
-pub const BEATS_MAX: usize = tenure_core::keeper::BEATS_PER_CALL_MAX;
+pub const BEATS_MAX: usize = tenure_core::model::BEATS_MAX;
 
 /// The first words of an agent on each connection.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -180,7 +180,7 @@ impl Operation {
                 Request::Routes { tenant, name, page }
             }
             Operation::Resources => Request::Resources { page: read::<ResourcesOf>(body)?.page },
-            Operation::Record => Request::Record(sound(read::<Changes>(body)?.changes)?),
+            Operation::Record => Request::Record(read::<Changes>(body)?.changes),
             Operation::History => Request::History(read::<HistoryOf>(body)?.resource),
             Operation::Revoke => {
                 let Revoke { resource, token, revocation } = read(body)?;

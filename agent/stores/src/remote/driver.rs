@@ -345,6 +345,11 @@ impl<B: Backend> Upstream for Driver<B> {
     }
 
     fn submit(&mut self, now: Boottime, call: CallId, request: Request) {
+        if let Err(invalid) = request.check() {
+            let result = Err(Failure::invalid(&invalid));
+            self.reports.push_back(Report::Answer { call, sent_at: now, result });
+            return;
+        }
         self.own_claims.handle_request(now, &request);
         self.take_claim_steps(now);
         let within = self.deadline(&request);
