@@ -11,12 +11,15 @@ use tenure_core::time::Boottime;
 use tenure_proto::prism::admin::v1::AcquireLeaseRequest;
 use tenure_stores::gateway::scope::Mark;
 use tenure_wire::Attributes;
+use tenure_wire::rules::{
+    self, ATTRIBUTES_MAX, Checked, Invalid, optional, visible, visible_within,
+};
 use uuid::{Builder, Uuid};
 
-/// Longest id of a mailbox, a runner or a proxy, longest address, and longest incarnation, bytes.
-const NAME_MAX: usize = 200;
 /// Longest status, bytes.
 const STATUS_MAX: usize = 32;
+/// Most bytes of an address and a proxy's id together, so that each status fits beside them.
+const ADDRESS_AND_PROXY_MAX: usize = ATTRIBUTES_MAX - STATUS_MAX;
 /// Longest and shortest ttl, s.
 const TTL_MAX_S: i64 = 24 * 3600;
 const TTL_MIN_S: i64 = 1;
@@ -86,14 +89,6 @@ impl Policies {
     }
 }
 
-/// A field that breaks a rule.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{field}: {rule}")]
-pub struct Wrong {
-    pub field: &'static str,
-    pub rule: String,
-}
-
 /// A lease that is asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wanted {
@@ -108,25 +103,14 @@ pub struct Wanted {
 /// # Errors
 ///
 /// With the field and its rule.
-pub fn check_ids(mailbox_id: &str, runner_id: &str) -> Result<(), Wrong> {
-    check_text("mailbox_id", mailbox_id, 1)?;
-    check_text("runner_id", runner_id, 1)
+pub fn check_ids(mailbox_id: &str, runner_id: &str) -> Checked {
+    visible("mailbox_id", mailbox_id)?;
+    visible("runner_id", runner_id)
 }
 
-/// Checks a text of at least so many bytes.
-///
-/// # Errors
-///
-/// With the field and its rule.
-pub fn check_text(field: &'static str, text: &str, least: usize) -> Result<(), Wrong> {
-    if (least..=NAME_MAX).contains(&text.len()) && !text.chars().any(char::is_control) {
-        return Ok(());
-    }
-    let bytes = text.len();
-    let rule = format!(
-        "must have {least} to {NAME_MAX} bytes and no control characters, not {bytes} bytes"
-    );
-    Err(Wrong { field, rule })
+/// A text as a message has it: an empty one is none.
+pub fn text(text: &str) -> Option<&str> {
+    (!text.is_empty()).then_some(text)
 }
 
 /// Checks the wish of a runner.
@@ -134,47 +118,54 @@ pub fn check_text(field: &'static str, text: &str, least: usize) -> Result<(), W
 /// # Errors
 ///
 /// With the field and its rule.
-pub fn check_acquire(asked: &AcquireLeaseRequest, policy: &Policy) -> Result<Wanted, Wrong> {
+pub fn check_acquire(asked: &AcquireLeaseRequest, policy: &Policy) -> Result<Wanted, Invalid> {
     check_ids(&asked.mailbox_id, &asked.runner_id)?;
-    check_text("proxy_id", &asked.proxy_id, 0)?;
-    check_text("address", &asked.address, 0)?;
+    optional("proxy_id", text(&asked.proxy_id), visible)?;
+    optional("address", text(&asked.address), visible)?;
     let of_id =
         asked.mailbox_id.rsplit_once('@').map(|(_, proxy)| proxy).filter(|it| !it.is_empty());
     if let Some(proxy) = of_id
         && !asked.proxy_id.is_empty()
         && asked.proxy_id != proxy
     {
-        let rule = format!(
-            "{:?} is not the proxy {proxy:?} that mailbox_id {:?} names; leave proxy_id out, or correct one of them",
-            asked.proxy_id, asked.mailbox_id
-        );
-        return Err(Wrong { field: "proxy_id", rule });
+        let rule = format!("that of mailbox_id, {}", rules::quote(proxy));
+        let way_out = "leave proxy_id out, or correct one of them";
+        return Err(Invalid::new("proxy_id", &asked.proxy_id, &rule, way_out));
     }
     if !(0..PARTITIONS).contains(&asked.partition) {
-        let rule = format!(
-            "must be from 0 to 255, not {}; 0 lets the control plane compute it from mailbox_id",
-            asked.partition
-        );
-        return Err(Wrong { field: "partition", rule });
+        let way_out =
+            "choose a number in between; 0 lets the control plane compute it from mailbox_id";
+        return Err(Invalid::new("partition", &asked.partition.to_string(), "0 to 255", way_out));
     }
     let ttl = match asked.ttl_seconds {
         ..=0 => policy.ttl,
         seconds @ TTL_MIN_S..=TTL_MAX_S => Duration::from_secs(seconds.unsigned_abs()),
         other => {
-            let rule = format!(
-                "must be from {TTL_MIN_S} to {TTL_MAX_S}, not {other}; 0 is the namespace's own, {}",
+            let rule = format!("{TTL_MIN_S} to {TTL_MAX_S}");
+            let way_out = format!(
+                "choose a number in between; 0 is the namespace's own, {}",
                 policy.ttl.as_secs()
             );
-            return Err(Wrong { field: "ttl_seconds", rule });
+            return Err(Invalid::new("ttl_seconds", &other.to_string(), &rule, &way_out));
         }
     };
-    let text = |text: &str| (!text.is_empty()).then(|| text.to_owned());
     let attributes = Attributes {
-        address: text(&asked.address),
-        proxy_id: text(&asked.proxy_id).or_else(|| of_id.map(str::to_owned)),
+        address: text(&asked.address).map(str::to_owned),
+        proxy_id: text(&asked.proxy_id).or(of_id).map(str::to_owned),
         partition: u16::try_from(asked.partition).ok().filter(|partition| *partition > 0),
         status: None,
     };
+    let texts = [&attributes.address, &attributes.proxy_id];
+    let bytes: usize = texts.into_iter().flatten().map(String::len).sum();
+    if bytes > ADDRESS_AND_PROXY_MAX {
+        let rule = format!("at most {ADDRESS_AND_PROXY_MAX} bytes together with proxy_id");
+        return Err(Invalid::new(
+            "address",
+            &format!("{bytes} bytes"),
+            &rule,
+            "choose a shorter one",
+        ));
+    }
     let legacy = asked.legacy || policy.legacy;
     Ok(Wanted { ttl, grace: policy.grace_period, attributes, legacy })
 }
@@ -184,19 +175,14 @@ pub fn check_acquire(asked: &AcquireLeaseRequest, policy: &Policy) -> Result<Wan
 /// # Errors
 ///
 /// With the field and its rule.
-pub fn status(said: &str) -> Result<Option<&str>, Wrong> {
+pub fn status(said: &str) -> Result<Option<&str>, Invalid> {
     match said {
         "" | "healthy" | "active" => Ok(None),
         "expiring" | "expired" => {
-            let rule =
-                format!("{said:?} is for the control plane to say; send healthy or degraded");
-            Err(Wrong { field: "status", rule })
+            let rule = "one that the control plane does not say by itself";
+            Err(Invalid::new("status", said, rule, "send healthy or degraded"))
         }
-        said if said.len() <= STATUS_MAX && !said.chars().any(char::is_control) => Ok(Some(said)),
-        _ => {
-            let rule = format!("must have at most {STATUS_MAX} bytes and no control characters");
-            Err(Wrong { field: "status", rule })
-        }
+        said => visible_within("status", said, STATUS_MAX).map(|()| Some(said)),
     }
 }
 

@@ -36,17 +36,23 @@ fn what_breaks_a_rule_is_named() {
         change(&mut asked);
         check_acquire(&asked, &Policy::default()).unwrap_err()
     };
-    assert_eq!(refused(|it| it.mailbox_id = String::new()).field, "mailbox_id");
-    assert_eq!(refused(|it| it.mailbox_id = "m".repeat(201)).field, "mailbox_id");
-    assert_eq!(refused(|it| it.runner_id = "a\nb".to_owned()).field, "runner_id");
-    assert_eq!(refused(|it| it.proxy_id = "proxy-02".to_owned()).field, "proxy_id");
-    assert_eq!(refused(|it| it.address = "a".repeat(201)).field, "address");
+    assert_eq!(refused(|it| it.mailbox_id = String::new()).field(), "mailbox_id");
+    assert_eq!(refused(|it| it.mailbox_id = "m".repeat(201)).field(), "mailbox_id");
+    assert_eq!(refused(|it| it.runner_id = "a\nb".to_owned()).field(), "runner_id");
+    assert_eq!(refused(|it| it.proxy_id = "proxy-02".to_owned()).field(), "proxy_id");
+    assert_eq!(refused(|it| it.address = "a".repeat(201)).field(), "address");
     let partition = refused(|it| it.partition = 256);
-    assert!(partition.to_string().starts_with("partition: must be from 0 to 255"), "{partition}");
-    assert_eq!(refused(|it| it.partition = -1).field, "partition");
+    assert!(
+        partition.to_string().starts_with("partition is 256; the rule: 0 to 255"),
+        "{partition}"
+    );
+    assert_eq!(refused(|it| it.partition = -1).field(), "partition");
     let ttl = refused(|it| it.ttl_seconds = i64::MAX);
-    assert!(ttl.to_string().starts_with("ttl_seconds: must be from 1 to 86400"), "{ttl}");
-    assert_eq!(status("expiring").unwrap_err().field, "status");
+    assert!(
+        ttl.to_string().starts_with("ttl_seconds is 9223372036854775807; the rule: 1 to 86400;"),
+        "{ttl}"
+    );
+    assert_eq!(status("expiring").unwrap_err().field(), "status");
     assert_eq!(status("degraded"), Ok(Some("degraded")));
     assert_eq!(status("healthy"), Ok(None));
 }

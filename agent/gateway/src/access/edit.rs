@@ -5,10 +5,12 @@ use std::io::Write;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use super::Principal;
 use super::file::{Keys, KeysError, read_text};
 use super::written::{Written, WrittenBounds, WrittenKey};
 use tenure_stores::gateway::key::{KeyId, New};
 use tenure_stores::keyring::KEYS_MAX;
+use tenure_wire::rules::{Checked, Invalid, glob, scope_glob};
 
 const SECTION: &str = "[[key]]";
 
@@ -37,6 +39,8 @@ pub enum Edit {
 pub enum EditError {
     #[error(transparent)]
     Keys(#[from] KeysError),
+    #[error(transparent)]
+    Invalid(#[from] Invalid),
     #[error("there is no key {0}; see keys list")]
     NoKey(KeyId),
     #[error("the lines of key {0} are not where they are expected; change the file by hand")]
@@ -57,6 +61,21 @@ pub enum EditError {
 }
 
 impl Edit {
+    /// Judges what a new key says. Keys that are there already let in whom they did: what covers no name that may be
+    /// asked for covers nothing.
+    pub(super) fn check(&self) -> Result<(), EditError> {
+        let Edit::Add { principal, bounds, .. } = self else { return Ok(()) };
+        Principal::check_name("subject", principal)?;
+        let WrittenBounds { tenants, projects, names, .. } = bounds;
+        let each = |field, globs: &Option<Vec<String>>, check: fn(&str, &str) -> Checked| {
+            globs.iter().flatten().try_for_each(|glob| check(field, glob))
+        };
+        each("tenant", tenants, scope_glob)?;
+        each("project", projects, scope_glob)?;
+        each("name", names, glob)?;
+        Ok(())
+    }
+
     /// Changes the file; the new key, where there is one. A file that is not there is made by
     /// [`Edit::Add`].
     ///
@@ -64,6 +83,7 @@ impl Edit {
     ///
     /// See [`EditError`].
     pub fn carry_out(&self, path: &Path) -> Result<Option<New>, EditError> {
+        self.check()?;
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
         let folder = folder.unwrap_or(Path::new("."));
         // Two who change it at once would undo each other's work.

@@ -18,6 +18,7 @@ use std::time::Duration;
 use axum::http::{HeaderMap, Request, header};
 use tenure_host::clock;
 use tenure_stores::gateway::scope::Mark;
+use tenure_wire::rules::{Checked, visible_within};
 use uuid::Uuid;
 
 pub use self::account::{Account, Event, Fact};
@@ -49,6 +50,16 @@ pub struct Principal {
 const NAME_MAX: usize = 128;
 
 impl Principal {
+    /// Judges the name of a new one.
+    ///
+    /// # Errors
+    ///
+    /// With the rule that it breaks.
+    pub fn check_name(field: &str, name: &str) -> Checked {
+        visible_within(field, name, NAME_MAX)
+    }
+
+    /// True if it may be the name of one whose key was made at some time.
     pub fn is_name(name: &str) -> bool {
         (1..=NAME_MAX).contains(&name.len()) && !name.chars().any(char::is_control)
     }

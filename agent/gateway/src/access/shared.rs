@@ -110,6 +110,7 @@ impl StoreKeys {
     ///
     /// See [`StoreKeysError`].
     pub async fn carry_out(&self, edit: &Edit) -> Result<Option<New>, StoreKeysError> {
+        edit.check()?;
         match edit {
             Edit::Add { principal, expires_at, bounds } => {
                 let made = if bounds.once { New::make_join() } else { New::make() };

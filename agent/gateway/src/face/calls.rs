@@ -8,9 +8,9 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderValue, header};
 use axum::response::Response;
 use serde::Serialize;
-use tenure_core::model::{self, Terms};
+use tenure_core::model;
 use tenure_stores::gateway::wire::{
-    BEATS_MAX, Hello, Operation, PROTOCOL, REQUEST_BYTES_MAX, StoreInfo, Welcome, answer_body,
+    Hello, Operation, PROTOCOL, REQUEST_BYTES_MAX, StoreInfo, Welcome, answer_body,
 };
 use tenure_wire::Code;
 use tokio::time::timeout;
@@ -25,8 +25,6 @@ use crate::trail::By;
 
 /// How long a body may take to arrive.
 const BODY_WITHIN: Duration = Duration::from_secs(10);
-/// The longest ttl and the longest grace that an agent can be configured for.
-const TIME_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// Lets an agent in, and tells it by what its ids end.
 pub(super) async fn hello(
@@ -73,11 +71,8 @@ async fn carry_out(
 ) -> Result<Response, Refused> {
     let sender = Sender::of(caller, &request);
     let request = operation.read_request(&body(request).await?).map_err(|error| invalid(&error))?;
+    request.check()?;
     if let model::Request::Renew(beats) = &request {
-        if beats.len() > BEATS_MAX {
-            let detail = format!("beats: there may be {BEATS_MAX} at most, not {}", beats.len());
-            return Err(Refused::new(Code::Invalid, detail));
-        }
         face.people.agents.beats(&sender, beats);
     }
     if let model::Request::Announce(record) = &request
@@ -86,34 +81,8 @@ async fn carry_out(
     {
         return Err(presence::too_many());
     }
-    check_times(&request)?;
     let answer = answer_body(face.carry_out_for_agent(caller, request).await?);
     Ok(json_bytes(answer.map_err(|error| invalid(&error))?.into()))
-}
-
-/// Refuses times that no store can count with.
-fn check_times(request: &model::Request) -> Result<(), Refused> {
-    let check = |what: &str, time: Duration, least: Duration| {
-        if (least..=TIME_MAX).contains(&time) {
-            return Ok(());
-        }
-        let (least, most) = (least.as_millis(), TIME_MAX.as_millis());
-        let detail =
-            format!("{what}: must be from {least} to {most} ms, not {} ms", time.as_millis());
-        Err(Refused::new(Code::Invalid, detail))
-    };
-    let check_ttl = |ttl| check("ttl", ttl, Duration::from_millis(1));
-    match request {
-        model::Request::Claim(claim) => {
-            if let Terms::Lease { grace, .. } = claim.terms {
-                check("grace", grace, Duration::ZERO)?;
-            }
-            check_ttl(claim.ttl)
-        }
-        model::Request::Announce(record) => check_ttl(record.ttl),
-        model::Request::Renew(beats) => beats.iter().try_for_each(|beat| check_ttl(beat.ttl)),
-        _ => Ok(()),
-    }
 }
 
 /// The whole body of a request.

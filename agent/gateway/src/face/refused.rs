@@ -6,7 +6,8 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use tenure_core::model::Failure;
+use tenure_core::model::{Denial, DenialRule, Failure};
+use tenure_wire::rules::Invalid;
 use tenure_wire::{Code, Problem};
 
 use crate::access::{Caller, Denied, Stranger};
@@ -105,10 +106,19 @@ impl From<Stranger> for Refused {
     }
 }
 
+impl From<Invalid> for Refused {
+    fn from(invalid: Invalid) -> Refused {
+        Refused(Box::new(invalid.into()))
+    }
+}
+
 impl From<Failure> for Refused {
     /// Both failures are 503: something between the gateway and its caller may say so, too, and never tells
-    /// which of them it is.
+    /// which of them it is. What the store's own check refuses is its caller's fault.
     fn from(failure: Failure) -> Refused {
+        if let Failure::Denied(Denial { rule: DenialRule::Invalid, detail }) = failure {
+            return Refused::new(Code::Invalid, detail);
+        }
         let mut refused = Refused::new(Code::UpstreamUnavailable, failure.cause());
         refused.0.retry_after_ms = Some(RETRY_AFTER_MS);
         refused

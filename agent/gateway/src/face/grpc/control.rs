@@ -12,6 +12,7 @@ use tenure_core::time::Boottime;
 use tenure_host::clock;
 use tenure_proto::prism::admin::v1 as pb;
 use tenure_proto::prism::admin::v1::control_plane_server;
+use tenure_wire::rules::{self, Checked};
 use tenure_wire::{Attributes, Code, Kind};
 use tonic::{Response, Status};
 use uuid::Uuid;
@@ -95,15 +96,17 @@ impl Asked {
         let caller: &Caller = request.extensions().get().ok_or_else(missing)?;
         let line: &Arc<Line> = request.extensions().get().ok_or_else(missing)?;
         mailbox::check_ids(mailbox_id, runner_id)?;
-        let text = |name: &'static str| -> Result<Option<String>, Refused> {
+        let text = |name: &'static str,
+                    check: fn(&str, &str) -> Checked|
+         -> Result<Option<String>, Refused> {
             let Some(value) = request.metadata().get(name) else { return Ok(None) };
             let rule = "must be text";
             let text = value.to_str().map_err(|_| Refused::field(name, rule))?;
-            mailbox::check_text(name, text, 1)?;
+            check(name, text)?;
             Ok(Some(text.to_owned()))
         };
-        let tenant = text(TENANT)?.unwrap_or_else(|| default_tenant(caller));
-        let run = text(INCARNATION)?;
+        let tenant = text(TENANT, rules::part)?.unwrap_or_else(|| default_tenant(caller));
+        let run = text(INCARNATION, rules::visible)?;
         let by_connection = run.is_none();
         let connection = Incarnation::Connection(line.id, face.control.run);
         let run = run.map_or(connection, Incarnation::Said);

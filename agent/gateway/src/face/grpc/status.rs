@@ -7,7 +7,6 @@ use tonic::Status;
 
 use crate::face::Face;
 use crate::face::refused::Refused;
-use crate::mailbox::Wrong;
 use crate::trail::By;
 
 /// The end of a call's metadata with the instant at which it may be made again.
@@ -40,12 +39,6 @@ impl From<&Refused> for Status {
 impl From<Refused> for Status {
     fn from(refused: Refused) -> Status {
         Status::from(&refused)
-    }
-}
-
-impl From<Wrong> for Refused {
-    fn from(Wrong { field, rule }: Wrong) -> Refused {
-        Refused::field(field, &rule)
     }
 }
 

@@ -11,7 +11,7 @@ use tenure_core::model::Page;
 use tenure_core::model::Request;
 use tenure_proto::prism::control_plane_server::ControlPlaneServer as ProxiesServer;
 use tenure_proto::tenure::v1::routes_server::RoutesServer;
-use tenure_wire::Code;
+use tenure_wire::{Code, rules};
 
 use self::register::Register;
 use self::watch::Watch;
@@ -19,7 +19,7 @@ use super::Face;
 use super::grpc::MESSAGE_MAX;
 use super::refused::Refused;
 use crate::access::Caller;
-use crate::mailbox::check_text;
+use crate::mailbox;
 
 /// The tenant of a caller whose key names none.
 const TENANT: &str = "default";
@@ -48,7 +48,7 @@ impl Face {
     ///
     /// When its key covers several, or not that one.
     fn tenant_of_routes(&self, caller: &Caller, named: &str) -> Result<Arc<str>, Refused> {
-        check_text("tenant", named, 0)?;
+        rules::optional("tenant", mailbox::text(named), rules::part)?;
         let tenant: Arc<str> = match (named, &caller.bounds.scope.tenants) {
             ("", None) => TENANT.into(),
             ("", Some(globs)) => match globs.texts() {

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use tenure_proto::prism::control_plane_server::ControlPlane;
 use tenure_proto::prism::{PartitionRange, ProxyRegistration, ProxyRegistrationAck};
 use tenure_wire::Code;
+use tenure_wire::rules::visible;
 use tonic::{Request, Response, Status};
 
 use crate::access::{Caller, Event, Fact};
 use crate::delivery::{NotRegistered, Registration};
 use crate::face::Face;
 use crate::face::refused::Refused;
-use crate::mailbox::check_text;
 use crate::trail::By;
 
 /// The service `prism.ControlPlane`.
@@ -37,8 +37,8 @@ impl Register {
     ) -> Result<ProxyRegistrationAck, Refused> {
         let face = &self.0;
         let ProxyRegistration { proxy_id, address, .. } = sent;
-        check_text("proxy_id", &proxy_id, 1)?;
-        check_text("address", &address, 1)?;
+        visible("proxy_id", &proxy_id)?;
+        visible("address", &address)?;
         let tenant = face.tenant_of_routes(caller, "")?;
         if let Some(names) = &caller.bounds.scope.names {
             let rule = format!(

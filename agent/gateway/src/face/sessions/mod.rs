@@ -26,8 +26,6 @@ use crate::trail::By;
 
 /// The header with the session that a request is about.
 const SESSION: &str = "x-prism-session-id";
-/// Longest name of anything, bytes.
-const NAME_MAX: usize = 200;
 
 /// What the session plane has of its own.
 #[derive(Debug)]
@@ -113,24 +111,4 @@ fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, Refused> {
         let detail = format!("the body is not what this endpoint takes: {error}");
         Refused::new(Code::Invalid, detail)
     })
-}
-
-/// Checks a name. Those of tenants and projects are parts of the store's keys.
-fn check(field: &str, value: &str, is_part: bool) -> Result<(), Refused> {
-    let wrong = |rule: String| {
-        let mut shown: String = value.chars().take(40).collect();
-        if shown.len() < value.len() {
-            shown.push('…');
-        }
-        Err(Refused::new(Code::Invalid, format!("{field}: {shown:?} {rule}")))
-    };
-    if !(1..=NAME_MAX).contains(&value.len()) || value.chars().any(char::is_control) {
-        return wrong(format!("must have 1 to {NAME_MAX} bytes and no control characters"));
-    }
-    if is_part && value.contains(':') {
-        return wrong(
-            "must have no ':', which separates the parts of keys: use '-' or '/'".to_owned(),
-        );
-    }
-    Ok(())
 }

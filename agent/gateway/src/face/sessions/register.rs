@@ -11,12 +11,13 @@ use tenure_core::model::{
     Claim, ClaimId, Members, Owner, Request, SessionId, SessionRecord, Terms, Within, defaults,
 };
 use tenure_host::clock;
+use tenure_wire::rules::{scope, visible};
 use tenure_wire::{Code, DEFAULT_TENANT, Role};
 use tokio::sync::oneshot;
 use uuid::Uuid;
 
 use super::status::Status;
-use super::{SESSION, check, expired, new_id, read};
+use super::{SESSION, expired, new_id, read};
 use crate::access::Caller;
 use crate::face::Face;
 use crate::face::calls::{body, json};
@@ -192,11 +193,11 @@ fn record(
     let tenant = tenant_id.unwrap_or_else(|| default_tenant(caller));
     let surface = agent_surface.unwrap_or_else(|| defaults::SURFACE.to_owned());
     let host = machine_id.unwrap_or_else(|| "unknown".to_owned());
-    check("tenant_id", &tenant, true)?;
-    check("project_id", &project_id, true)?;
-    check("agent_identity", &agent_identity, false)?;
-    check("agent_surface", &surface, false)?;
-    check("machine_id", &host, false)?;
+    scope("tenant_id", &tenant)?;
+    scope("project_id", &project_id)?;
+    visible("agent_identity", &agent_identity)?;
+    visible("agent_surface", &surface)?;
+    visible("machine_id", &host)?;
     Ok(SessionRecord {
         owner: Owner { session, host: host.into(), name: agent_identity.into() },
         tenant: tenant.into(),

@@ -8,9 +8,10 @@ use axum::response::Response;
 use serde::{Deserialize, Serialize};
 use tenure_core::model::{Member, Members, Within};
 use tenure_wire::Code;
+use tenure_wire::rules::existing_part;
 
 use super::register::default_tenant;
-use super::{SESSION, check, expired, session};
+use super::{SESSION, expired, session};
 use crate::access::Caller;
 use crate::face::Face;
 use crate::face::calls::json;
@@ -74,8 +75,8 @@ fn named(caller: &Caller, head: &Parts) -> Result<Option<Within>, Refused> {
         query.map_err(|error| Refused::new(Code::Invalid, error.body_text()))?;
     let Some(project) = project_id else { return Ok(None) };
     let tenant = tenant_id.unwrap_or_else(|| default_tenant(caller));
-    check("project_id", &project, true)?;
-    check("tenant_id", &tenant, true)?;
+    existing_part("project_id", &project)?;
+    existing_part("tenant_id", &tenant)?;
     Ok(Some(Within::Project { tenant: tenant.into(), project: project.into() }))
 }
 
