@@ -356,7 +356,8 @@ fn a_rotated_key_costs_no_hold() {
 
 #[test]
 fn the_trail_of_a_scenario_is_complete_and_in_order() {
-    let keys = [Key::within("alpha", &["--tenant", "t"]), Key::new("beta")];
+    let beta = Key::within("beta", &["--right", "revoke"]);
+    let keys = [Key::within("alpha", &["--tenant", "t"]), beta];
     let gateway = Gateway::start_audited("embedded:", &[&keys[0], &keys[1]]);
     let [alpha, beta] = [0, 1].map(|at| Caller::new(&gateway, &keys[at]));
     let master = resource("t", "master", "p");

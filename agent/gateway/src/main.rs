@@ -127,6 +127,7 @@ fn serve(cli: Cli, loaded: Loaded, private: io::Result<()>) -> Result<(), (u8, E
             Access::keys(keys)
         }
     };
+    let access = access.with_certificate_rights(settings.certificate_rights);
     let trail = match &settings.audit {
         None => Trail::default(),
         Some(path) => {

@@ -44,6 +44,7 @@ mod siege;
 mod skew;
 mod small_disk;
 mod store_way;
+mod stranger;
 mod tenure_run;
 mod users;
 
@@ -88,6 +89,7 @@ pub use siege::{Holder, Siege, wait_s};
 pub use skew::{Skew, skew};
 pub use small_disk::SmallDisk;
 pub use store_way::{Outcome, Way, Wish};
+pub use stranger::Stranger;
 pub use tenure_harness::*;
 pub use tenure_run::{TenureRun, read_pid, read_when_there, run_to_end};
 pub use users::other_users;

@@ -10,7 +10,9 @@ use tenure_core::model::{
 use tenure_stores::settings::value::show;
 use tenure_wire::{Kind, Routes};
 
-/// What a key lets its principal have. The default lets it have everything.
+use super::rights::Rights;
+
+/// What a key lets its principal have. The default lets it have everything of its own, and has no rights.
 #[derive(Debug, Clone, Default)]
 pub struct KeyBounds {
     /// It is for an exchange, and for nothing else.
@@ -22,6 +24,8 @@ pub struct KeyBounds {
     pub ttl_max: Option<Duration>,
     /// Calls in a second; as many beats come on top.
     pub requests_per_second: Option<u32>,
+    /// Deeds that concern other principals.
+    pub rights: Rights,
 }
 
 /// Something outside of the bounds of a key: the thing with its value, and the bound.
@@ -122,6 +126,23 @@ impl KeyBounds {
         if let Some(names) = &self.scope.names {
             routes.routes.retain(|route| names.is_match(&route.name));
             routes.total = None;
+        }
+    }
+
+    /// Refuses a master of another principal to a key that bounds priorities: its priority may be above the bound, and
+    /// the store does not tell it.
+    ///
+    /// # Errors
+    ///
+    /// With the bound.
+    pub fn judge_revocation(&self, resource: &Resource) -> Result<(), Denied> {
+        match self.scope.priority_max.filter(|_| resource.kind == Kind::Master) {
+            None => Ok(()),
+            Some(max) => {
+                let what = format!("master {:?} of another principal", resource.name);
+                let (bound, rule) = ("priority_max", max.to_string());
+                Err(Denied { bound, is_quota: false, what, rule })
+            }
         }
     }
 

@@ -14,7 +14,7 @@ use uuid::Uuid;
 
 use super::bounds::KeyBounds;
 use super::written::{Written, WrittenBounds, WrittenKey};
-use super::{Principal, Right};
+use super::{Admission, Principal};
 use tenure_stores::gateway::key::{KeyId, New, SecretHash, Shown};
 
 /// Most bytes of the file: 40 000 keys with bounds.
@@ -33,7 +33,7 @@ pub struct Keys {
 #[derive(Debug, Clone)]
 struct Key {
     hash: SecretHash,
-    right: Right,
+    admission: Admission,
     written: Arc<WrittenBounds>,
     /// s since 1970; `None` for never.
     expires_at: Option<u64>,
@@ -190,9 +190,9 @@ impl Keys {
                 (written, read)
             }
         };
-        let right = Right { principal, bounds };
+        let admission = Admission { principal, bounds };
         let used = Arc::new(Used::known(used_at));
-        let key = Key { hash, right, written, expires_at, created_at, used, joined };
+        let key = Key { hash, admission, written, expires_at, created_at, used, joined };
         match self.keys.insert(parsed, key) {
             Some(_) => Err(wrong("is there twice: take one of the two out")),
             None => Ok(()),
@@ -207,7 +207,7 @@ impl Keys {
             }
         };
         for (id, key) in &mut self.keys {
-            known(&mut key.right.principal);
+            known(&mut key.admission.principal);
             if let Some(earlier) = earlier.keys.get(id) {
                 key.used.add(&earlier.used);
             }
@@ -225,11 +225,11 @@ impl Keys {
                 Some(was) if !was.is_same(key) => "changed",
                 Some(_) => continue,
             };
-            changes.push((*id, Arc::clone(&key.right.principal.name), change));
+            changes.push((*id, Arc::clone(&key.admission.principal.name), change));
         }
         for (id, key) in &earlier.keys {
             if !self.keys.contains_key(id) {
-                changes.push((*id, Arc::clone(&key.right.principal.name), "revoked"));
+                changes.push((*id, Arc::clone(&key.admission.principal.name), "revoked"));
             }
         }
         changes.sort_unstable();
@@ -237,14 +237,14 @@ impl Keys {
     }
 
     /// What a key lets its principal have.
-    pub fn right(&self, now: u64, shown: &Shown<'_>) -> Option<Right> {
+    pub fn admission(&self, now: u64, shown: &Shown<'_>) -> Option<Admission> {
         let known = self.keys.get(&shown.id);
         let hash = known.map_or(SecretHash::of_nothing(), |key| key.hash);
         let is_right = hash.is_of(shown);
         let key = known.filter(|_| is_right)?;
         key.lasts(now).then(|| {
             key.used.at.fetch_max(now, Relaxed);
-            key.right.clone()
+            key.admission.clone()
         })
     }
 
@@ -274,7 +274,7 @@ impl Keys {
     /// True if a key that was good is good still, and of the same principal.
     pub fn lets_in(&self, now: u64, id: KeyId, principal: &Principal) -> bool {
         let key = self.keys.get(&id);
-        key.is_some_and(|key| key.right.principal.name == principal.name && key.lasts(now))
+        key.is_some_and(|key| key.admission.principal.name == principal.name && key.lasts(now))
     }
 
     /// One that has a key.
@@ -295,7 +295,7 @@ impl Keys {
     pub fn list(&self) -> Vec<Listed<'_>> {
         let each = self.keys.iter().map(|(id, key)| Listed {
             id: *id,
-            principal: &key.right.principal.name,
+            principal: &key.admission.principal.name,
             expires_at: key.expires_at,
             created_at: key.created_at,
             used_at: Some(key.used.at.load(Relaxed)).filter(|at| *at > 0),
@@ -354,7 +354,7 @@ impl Key {
     }
 
     fn is_same(&self, other: &Key) -> bool {
-        self.right.principal.name == other.right.principal.name
+        self.admission.principal.name == other.admission.principal.name
             && self.expires_at == other.expires_at
             && self.written == other.written
             && self.hash.to_string() == other.hash.to_string()

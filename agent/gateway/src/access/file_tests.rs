@@ -17,14 +17,14 @@ fn two_keys_of_a_principal_are_one_caller() {
     ];
     let keys = Keys::parse(&text.concat()).unwrap();
     let shown: Vec<_> = news.iter().map(|new| Shown::parse(&new.text).unwrap()).collect();
-    let [first, second] = [0, 1].map(|at| keys.right(0, &shown[at]).unwrap().principal);
+    let [first, second] = [0, 1].map(|at| keys.admission(0, &shown[at]).unwrap().principal);
     assert_eq!((&*first.name, first.mark), ("laptop-7", second.mark));
-    let third = keys.right(99, &shown[2]).unwrap().principal;
+    let third = keys.admission(99, &shown[2]).unwrap().principal;
     assert_ne!(third.mark, first.mark);
-    assert!(keys.right(100, &shown[2]).is_none(), "it has expired");
+    assert!(keys.admission(100, &shown[2]).is_none(), "it has expired");
     assert!(!keys.lets_in(100, news[2].id, &third) && keys.lets_in(99, news[2].id, &third));
     assert!(!keys.lets_in(0, news[0].id, &third), "it is somebody else's");
-    assert!(keys.right(0, &shown[3]).is_none(), "it is not there");
+    assert!(keys.admission(0, &shown[3]).is_none(), "it is not there");
 }
 
 #[test]
@@ -32,7 +32,7 @@ fn a_right_id_with_a_wrong_secret_is_nobody() {
     let (right, other) = (New::make().unwrap(), New::make().unwrap());
     let mixed = New { text: String::new(), id: right.id, hash: other.hash };
     let keys = Keys::parse(&line(&mixed, "p", "")).unwrap();
-    assert!(keys.right(0, &Shown::parse(&right.text).unwrap()).is_none());
+    assert!(keys.admission(0, &Shown::parse(&right.text).unwrap()).is_none());
 }
 
 #[test]
@@ -92,7 +92,7 @@ fn a_line_is_read_as_it_was_meant_and_a_reload_keeps_what_a_principal_has() {
     later.adopt(&keys);
     let principal = &keys.principals["p"];
     assert!(Arc::ptr_eq(&later.principals["p"], principal));
-    let right = later.right(0, &Shown::parse(&other.text).unwrap()).unwrap();
+    let right = later.admission(0, &Shown::parse(&other.text).unwrap()).unwrap();
     assert!(Arc::ptr_eq(&right.principal, principal));
     assert!(Arc::ptr_eq(later.owner(principal.mark.scoped(Uuid::nil())).unwrap(), principal));
     let mut changes = vec![(other.id, "added"), (new.id, "revoked")];
@@ -113,7 +113,7 @@ fn ten_thousand_keys_are_read_and_each_is_found() {
     assert!(text.len() < 3 << 20, "{} bytes", text.len());
     let keys = Keys::parse(&text).unwrap();
     for (number, new) in news.iter().enumerate().step_by(997) {
-        let right = keys.right(0, &Shown::parse(&new.text).unwrap()).unwrap();
+        let right = keys.admission(0, &Shown::parse(&new.text).unwrap()).unwrap();
         assert_eq!(&*right.principal.name, format!("laptop-{number}"));
     }
 }

@@ -6,6 +6,7 @@ mod certified;
 mod edit;
 mod file;
 mod pace;
+mod rights;
 mod shared;
 mod written;
 
@@ -27,6 +28,7 @@ use self::certified::Known;
 pub use self::certified::{Certified, Peer};
 pub use self::edit::{Edit, EditError};
 pub use self::file::{Keys, KeysError, Listed, Stamp};
+pub use self::rights::{Lacking, Right, Rights};
 pub use self::shared::{StoreKeys, StoreKeysError};
 pub use self::written::WrittenBounds;
 use tenure_stores::gateway::key::Shown;
@@ -72,7 +74,7 @@ impl Principal {
 
 /// A principal, and what it may have.
 #[derive(Debug, Clone)]
-pub struct Right {
+pub struct Admission {
     pub principal: Arc<Principal>,
     pub bounds: Arc<KeyBounds>,
 }
@@ -91,6 +93,31 @@ pub struct Caller {
 }
 
 impl Caller {
+    /// Refuses `what` to a caller without the right to it.
+    ///
+    /// # Errors
+    ///
+    /// Without the right.
+    pub fn needs(&self, right: Right, what: impl FnOnce() -> String) -> Result<(), Lacking> {
+        match self.has(right) {
+            true => Ok(()),
+            false => {
+                Err(Lacking { right, what: what(), by_certificate: self.certified_until.is_some() })
+            }
+        }
+    }
+
+    /// The principal, and the address that it calls from, for people.
+    pub fn name(&self) -> String {
+        let principal = &self.principal.name;
+        self.peer
+            .map_or_else(|| principal.to_string(), |peer| format!("{principal} at {}", peer.ip()))
+    }
+
+    pub fn has(&self, right: Right) -> bool {
+        self.bounds.rights.has(right)
+    }
+
     /// Lets one call through, or one call with beats.
     ///
     /// # Errors
@@ -137,6 +164,8 @@ pub enum Stranger {
 pub struct Access {
     rule: Rule,
     known: Known,
+    /// The bounds of callers that a certificate lets in: their rights, and no others.
+    certified: Arc<KeyBounds>,
     /// There may be keys that the gateway does not know of.
     is_doubtful: AtomicBool,
 }
@@ -144,7 +173,7 @@ pub struct Access {
 #[derive(Debug)]
 enum Rule {
     /// Everybody is one principal. For a listener that only this host can reach.
-    Anybody(Right),
+    Anybody(Admission),
     /// Those who show one of these keys, which a reload replaces.
     Keys(RwLock<Arc<Keys>>),
     /// Those who show a certificate.
@@ -163,7 +192,8 @@ impl Access {
     /// Asks nobody for a key.
     pub fn anybody() -> Access {
         let principal = Arc::new(Principal::new(ANYBODY));
-        Access::of(Rule::Anybody(Right { principal, bounds: Arc::default() }))
+        let bounds = KeyBounds { rights: Rights::ALL, ..KeyBounds::default() };
+        Access::of(Rule::Anybody(Admission { principal, bounds: Arc::new(bounds) }))
     }
 
     /// Asks everybody for one of these keys.
@@ -177,7 +207,19 @@ impl Access {
     }
 
     fn of(rule: Rule) -> Access {
-        Access { rule, known: Known::default(), is_doubtful: AtomicBool::new(false) }
+        Access {
+            rule,
+            known: Known::default(),
+            certified: Arc::default(),
+            is_doubtful: AtomicBool::new(false),
+        }
+    }
+
+    /// The same, with these rights for callers that a certificate lets in. They have none unless this is called.
+    #[must_use]
+    pub fn with_certificate_rights(mut self, rights: Rights) -> Access {
+        self.certified = Arc::new(KeyBounds { rights, ..KeyBounds::default() });
+        self
     }
 
     /// Says whether there may be keys that this gateway does not know of: nobody is refused for good then.
@@ -239,22 +281,22 @@ impl Access {
         let certified = certified.filter(|_| !headers.contains_key(header::AUTHORIZATION));
         let peer = peer.map(|peer| peer.address);
         if let Some(certified) = certified {
-            let Right { principal, bounds } = self.certified(certified)?;
+            let Admission { principal, bounds } = self.certified(certified)?;
             let certified_until = Some(certified.expires_at);
             return Ok(Caller { principal, bounds, key: None, certified_until, peer });
         }
-        let (Right { principal, bounds }, key, is_used) = match &self.rule {
-            Rule::Anybody(right) => (right.clone(), None, false),
+        let (Admission { principal, bounds }, key, is_used) = match &self.rule {
+            Rule::Anybody(admission) => (admission.clone(), None, false),
             Rule::Certificates => return Err(Stranger::NoCertificate),
             Rule::Keys(keys) => {
                 let shown = bearer(headers).ok_or(Stranger::NoKey)?;
                 let shown = Shown::parse(shown).ok_or(Stranger::WrongKey)?;
                 let keys = current(keys);
-                let right = keys.right(now(), &shown).ok_or_else(|| {
+                let admission = keys.admission(now(), &shown).ok_or_else(|| {
                     let is_doubtful = self.is_doubtful.load(Relaxed) && !keys.has(shown.id);
                     if is_doubtful { Stranger::Doubtful } else { Stranger::WrongKey }
                 })?;
-                (right, Some(shown.id), keys.is_exchanged(shown.id))
+                (admission, Some(shown.id), keys.is_exchanged(shown.id))
             }
         };
         if bounds.is_once && !joins {
@@ -263,8 +305,8 @@ impl Access {
         Ok(Caller { principal, bounds, key, certified_until: None, peer })
     }
 
-    /// What a certificate lets its owner have: bounds are of keys, so it has none.
-    fn certified(&self, certified: &Certified) -> Result<Right, Stranger> {
+    /// What a certificate lets its owner have: bounds are of keys, so it has none but rights.
+    fn certified(&self, certified: &Certified) -> Result<Admission, Stranger> {
         if now() >= certified.expires_at {
             return Err(Stranger::Expired);
         }
@@ -273,13 +315,13 @@ impl Access {
             Rule::Anybody(_) | Rule::Certificates => None,
         };
         let principal = with_key.unwrap_or_else(|| self.known.principal(certified));
-        Ok(Right { principal, bounds: Arc::default() })
+        Ok(Admission { principal, bounds: Arc::clone(&self.certified) })
     }
 
     /// The owner of a session or a claim, if it has a key or had a certificate.
     pub fn owner(&self, id: Uuid) -> Option<Arc<Principal>> {
         let owner = match &self.rule {
-            Rule::Anybody(Right { principal, .. }) => {
+            Rule::Anybody(Admission { principal, .. }) => {
                 principal.mark.is_of(id).then(|| Arc::clone(principal))
             }
             Rule::Keys(keys) => current(keys).owner(id).cloned(),

@@ -7,6 +7,7 @@ use tenure_wire::Kind;
 
 use super::bounds::KeyBounds;
 use super::now;
+use super::rights::Rights;
 use tenure_stores::gateway::key::New;
 
 /// The file.
@@ -111,13 +112,25 @@ pub struct WrittenBounds {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[arg(long, value_name = "NUMBER", help_heading = BOUNDS)]
     pub requests_per_second: Option<u32>,
+    /// Right to a deed that concerns others: revoke, limit, proxy, history, agents, examine, metrics, audit or owners;
+    /// all for all of them. May be repeated.
+    ///
+    /// revoke: take what others hold. limit: change the limit of a semaphore that others use. proxy: register a proxy, and
+    /// follow routes as one. history: read who held what. agents: list the agents of others. examine: examine the store.
+    /// metrics: read /metrics. audit: follow the changes of others. owners: see session, host and name of other holders,
+    /// waiters and members.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[arg(long = "right", value_name = "RIGHT", help_heading = RIGHTS)]
+    pub rights: Option<Vec<String>>,
 }
 
 /// The heading of bounds in help.
 const BOUNDS: &str = "Bounds (left out, there is none)";
+/// That of rights.
+const RIGHTS: &str = "Rights (left out, there is none)";
 
 impl WrittenBounds {
-    /// True if everything is within them.
+    /// True if they say nothing: everything of its own is within them, and it has no rights.
     pub fn is_empty(&self) -> bool {
         *self == WrittenBounds::default()
     }
@@ -151,6 +164,7 @@ impl WrittenBounds {
             waiters_max: count(self.waiters_max),
             ttl_max: ttl_max.transpose()?,
             requests_per_second: self.requests_per_second,
+            rights: rights(self.rights.as_deref())?,
         })
     }
 }
@@ -158,6 +172,11 @@ impl WrittenBounds {
 fn read_kind(text: &str) -> Result<Kind, String> {
     let rule = || format!("kinds = {text:?}: must be master, leader, lease or semaphore");
     text.parse().map_err(|_| rule())
+}
+
+fn rights(words: Option<&[String]>) -> Result<Rights, String> {
+    let words = words.unwrap_or_default().iter().map(String::as_str);
+    Rights::read(words).map_err(|(word, rule)| format!("rights = {word:?}: {rule}"))
 }
 
 fn globs(bound: &str, texts: Option<&[String]>) -> Result<Option<Globs>, String> {

@@ -34,7 +34,7 @@ pub async fn observe(face: &Arc<Face>) -> Result<(), Gone> {
 
 /// Who tells the history of the changes that a request makes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Recorder {
+pub(super) enum Recorder {
     Agent,
     Gateway,
 }
@@ -172,7 +172,12 @@ impl Face {
                 (request, Vec::new())
             }
         };
-        let mut answer = self.ask(caller, request, recorder).await?;
+        let mut answer = match request {
+            Request::Revoke { resource, token, revocation } => {
+                self.revoke(caller, resource, token, revocation.as_deref()).await?
+            }
+            request => self.ask(caller, request, recorder).await?,
+        };
         match &mut answer {
             Answer::Renew(answers) => {
                 for index in outside {
@@ -278,7 +283,7 @@ impl Face {
     }
 
     /// Asks the store, and keeps what the caller has.
-    async fn ask(
+    pub(super) async fn ask(
         &self,
         caller: &Caller,
         request: Request,

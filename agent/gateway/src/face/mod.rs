@@ -17,6 +17,7 @@ mod people;
 mod places;
 mod presence;
 mod refused;
+mod revocation;
 mod routing;
 mod serve;
 mod sessions;

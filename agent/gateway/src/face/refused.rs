@@ -10,7 +10,7 @@ use tenure_core::model::{Denial, DenialRule, Failure};
 use tenure_wire::rules::Invalid;
 use tenure_wire::{Code, Problem};
 
-use crate::access::{Caller, Denied, Stranger};
+use crate::access::{Caller, Denied, Lacking, Stranger};
 
 /// When somebody should come again whom the store could not serve.
 const RETRY_AFTER_MS: u64 = 1000;
@@ -90,6 +90,14 @@ impl Refused {
 impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(&self.0, f)
+    }
+}
+
+impl From<Lacking> for Refused {
+    fn from(lacking: Lacking) -> Refused {
+        let mut refused = Refused::new(Code::Forbidden, lacking.to_string());
+        refused.0.field = Some(lacking.right.word().to_owned());
+        refused
     }
 }
 

@@ -11,6 +11,7 @@ use tenure_stores::settings::{self, Doc, Refusal, SectionKey, Shape, Value, secr
 use tenure_stores::{duration_key, optional_path_key};
 
 use super::{Mode, Settings};
+use crate::access::Rights;
 
 /// All keys, in the order in which `check-config` prints them: the gateway's own, then those of stores. A
 /// gateway has no other gateway behind it.
@@ -34,6 +35,12 @@ fn address(text: &str) -> Result<SocketAddr, Refusal> {
          addresses; other names are not looked up"
             .to_owned()
     })
+}
+
+/// Rights with commas between.
+fn certificate_rights(text: &str) -> Result<Rights, Refusal> {
+    let words = text.split(',').map(str::trim).filter(|word| !word.is_empty());
+    Rights::read(words).map_err(|(_, rule)| format!("{rule}, with commas between"))
 }
 
 /// An absolute path, or the standard output.
@@ -100,7 +107,7 @@ macro_rules! count {
     };
 }
 
-static KEYS: [settings::Key<Settings>; 23] = [
+static KEYS: [settings::Key<Settings>; 24] = [
     text!(
         "mode",
         Text,
@@ -232,6 +239,21 @@ static KEYS: [settings::Key<Settings>; 23] = [
              is. Without keys nobody else is let in.",
         )
         .example("\"/etc/tenured-gateway/clients.pem\""),
+    text!(
+        "certificate_rights",
+        Text,
+        false,
+        |settings, text| {
+            settings.certificate_rights = certificate_rights(text)?;
+            Ok(())
+        },
+        |settings| Some(settings.certificate_rights.to_string().into())
+    )
+    .about(
+        "The rights of callers that tls.client_ca_file lets in without a key, such as \"owners, history\": revoke, limit, \
+         proxy, history, agents, examine, metrics, audit and owners, or all for all of them. Default: none.",
+    )
+    .example("\"owners, history\""),
     count!("limits.connections", connections, 16)
         .about("Most open connections; more wait until one ends."),
     count!("limits.connections_per_address", per_address, 1).about(

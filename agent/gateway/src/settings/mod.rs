@@ -27,7 +27,7 @@ use tenure_service::telemetry::LogFormat;
 use tenure_stores::settings::secret::{self, Credentials, Secret};
 use tenure_stores::settings::{Broken, Opener, Stores};
 
-use crate::access::Keys;
+use crate::access::{Keys, Rights};
 use crate::delivery::Registration;
 use crate::face::Limits;
 use crate::mailbox::Policies;
@@ -68,6 +68,8 @@ pub struct Settings {
     pub audit: Option<PathBuf>,
     /// Files with certificates.
     pub tls: TlsPaths,
+    /// Those of callers that show a certificate and no key.
+    pub certificate_rights: Rights,
     pub limits: Limits,
     /// Other hosts are served without TLS.
     pub insecure: bool,
@@ -273,6 +275,7 @@ fn defaults(environment: &Environment) -> Settings {
         keys_in_store: false,
         audit: None,
         tls: TlsPaths::default(),
+        certificate_rights: Rights::NONE,
         limits: Limits { connections: 16_384, per_address: 4096 },
         insecure: false,
         state_dir,
