@@ -22,7 +22,7 @@ fn call(path: &str) -> Vec<u8> {
         (":method", "POST"),
         (":scheme", "http"),
         (":path", path),
-        (":authority", "h"),
+        (":authority", "localhost"),
         ("content-type", "application/grpc"),
         ("te", "trailers"),
     ])

@@ -48,8 +48,9 @@ fn is_alive(gateway: &Gateway) {
 #[test]
 fn a_request_that_two_servers_could_read_in_two_ways_ends_its_connection() {
     let gateway = Gateway::start("embedded:");
-    let second = "GET /healthz HTTP/1.1\r\nHost: h\r\n\r\n";
-    let head = "POST /v1/upstream/hello HTTP/1.1\r\nHost: h\r\n";
+    let second = "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    let head =
+        "POST /v1/upstream/hello HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n";
     let body = r#"{"protocol":1,"version":"x"}"#;
     let count = body.len();
     let chunked = format!("{count:x}\r\n{body}\r\n0\r\n\r\n");
@@ -124,13 +125,14 @@ fn a_request_that_two_servers_could_read_in_two_ways_ends_its_connection() {
 #[test]
 fn what_is_too_long_is_refused() {
     let gateway = Gateway::start("embedded:");
-    let head = "POST /v1/upstream/hello HTTP/1.1\r\nHost: h\r\n";
+    let head =
+        "POST /v1/upstream/hello HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n";
     let long = "x".repeat(128 << 10);
     let body_bytes = 64 << 20;
     for (name, request, expected) in [
         ("a header", format!("{head}X: {long}\r\n\r\n"), "431"),
         ("many headers", format!("{head}{}\r\n", "X: y\r\n".repeat(100)), "431"),
-        ("a path", format!("GET /{long} HTTP/1.1\r\nHost: h\r\n\r\n"), "4"),
+        ("a path", format!("GET /{long} HTTP/1.1\r\nHost: localhost\r\n\r\n"), "4"),
         (
             "a body",
             format!("{head}Content-Length: {body_bytes}\r\n\r\n{}", "x".repeat(8 << 20)),
@@ -162,7 +164,7 @@ fn what_is_too_long_is_refused() {
 fn who_says_nothing_or_half_is_cut_off() {
     let plain = Gateway::start("embedded:");
     let (authority, secure) = secure_gateway();
-    let hello = b"POST /v1/upstream/hello HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\n{";
+    let hello = b"POST /v1/upstream/hello HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{";
     let streams = [&b""[..], b"GET /healthz HT", hello].map(|words| {
         let mut stream = connected(&plain);
         stream.write_all(words).unwrap();
@@ -219,7 +221,12 @@ fn spoken(
 
 /// GET of a path over https.
 fn get(path: &str) -> Vec<u8> {
-    fields(&[(":method", "GET"), (":scheme", "https"), (":path", path), (":authority", "h")])
+    fields(&[
+        (":method", "GET"),
+        (":scheme", "https"),
+        (":path", path),
+        (":authority", "localhost"),
+    ])
 }
 
 #[test]
@@ -307,7 +314,7 @@ fn a_thousand_connections_of_one_address_leave_room_for_others() {
         .map(|_| {
             let mut stream = runtime.block_on(connected_from(flood, gateway.port()));
             // A head that does not end.
-            let _ = stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: h\r\nX: ");
+            let _ = stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX: ");
             stream
         })
         .collect();
@@ -322,7 +329,9 @@ fn a_thousand_connections_of_one_address_leave_room_for_others() {
         assert!(statuses(&all(stream)).is_empty());
     }
     let mut again = runtime.block_on(connected_from(flood, gateway.port()));
-    again.write_all(b"GET /healthz HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n").unwrap();
+    again
+        .write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        .unwrap();
     assert_eq!(statuses(&all(again)), ["200"]);
     client.acquire("leader", "after", &json!({}));
 }
@@ -347,7 +356,7 @@ fn five_thousand_connections_leave_room_for_agents() {
             let mut stream = runtime.block_on(connected_from(from, gateway.port()));
             // Half of them are not heard of again, and the others have asked something.
             let end = if number % 2 == 0 { "X: " } else { "\r\n" };
-            write!(stream, "GET /healthz HTTP/1.1\r\nHost: h\r\n{end}").unwrap();
+            write!(stream, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n{end}").unwrap();
             open.push(stream);
         }
     }
@@ -373,7 +382,7 @@ fn an_end_answers_what_is_under_way_and_says_good_bye_to_streams() {
     let open = |path: &str, body: &str| {
         let mut stream = connected(&gateway);
         let length = body.len();
-        write!(stream, "{path} HTTP/1.1\r\nHost: h\r\nContent-Length: {length}\r\n\r\n{body}")
+        write!(stream, "{path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}")
             .unwrap();
         stream
     };

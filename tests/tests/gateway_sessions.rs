@@ -103,7 +103,7 @@ impl Events {
         let key = key.header();
         write!(
             stream,
-            "{EVENTS} HTTP/1.1\r\nHost: test\r\n{key}X-Prism-Session-Id: {session}\r\n\r\n"
+            "{EVENTS} HTTP/1.1\r\nHost: localhost\r\n{key}X-Prism-Session-Id: {session}\r\n\r\n"
         )
         .unwrap();
         let mut lines = BufReader::new(stream).lines();

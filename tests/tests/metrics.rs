@@ -55,7 +55,7 @@ fn ask(port: u16, request: &str) -> String {
 }
 
 fn get(port: u16, path: &str, more: &str) -> String {
-    ask(port, &format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{more}\r\n"))
+    ask(port, &format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{more}\r\n"))
 }
 
 /// An agent that has met some of everything.
@@ -149,7 +149,7 @@ fn a_scraper_gets_metrics_and_nothing_else() {
     }
     let wrong = ask(
         port,
-        "POST /metrics HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: 0\r\n\r\n",
+        "POST /metrics HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: 0\r\n\r\n",
     );
     assert!(wrong.starts_with("HTTP/1.1 405 "), "{wrong}");
     let wrong = get(port, "/metrics?x=1", "");
@@ -158,7 +158,8 @@ fn a_scraper_gets_metrics_and_nothing_else() {
     let long = format!("x-long: {}\r\n", "x".repeat(64 * 1024));
     let mut stream = connect(port);
     // Refused while it is still being sent.
-    let _ = stream.write_all(format!("GET /metrics HTTP/1.1\r\nhost: x\r\n{long}\r\n").as_bytes());
+    let _ = stream
+        .write_all(format!("GET /metrics HTTP/1.1\r\nhost: localhost\r\n{long}\r\n").as_bytes());
     assert!(get(port, "/metrics", "").starts_with("HTTP/1.1 200 "));
     drop(agent);
 }

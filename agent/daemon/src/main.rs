@@ -163,7 +163,8 @@ fn serve(
         let handle = context.heart.clone();
         let reports = Reports { notifier: notifier.clone(), watchdog, upstream, probe, handle };
         if let Some(listener) = scrapes {
-            let listener = api::MetricsListener::from_std(listener, context.clone());
+            let hosts = reload.config.metrics_hosts.clone();
+            let listener = api::MetricsListener::from_std(listener, hosts, context.clone());
             tokio::spawn(listener.map_err(unavailable)?.serve(drain.clone()));
         }
         let (renewed, to_renew) = mpsc::channel(1);

@@ -8,6 +8,7 @@
 //! | `face/people/` | what a status page shows: who holds and waits for what, and how the gateway does |
 //! | `face/grpc/`, `face/routing/` | over gRPC: the control plane of RFC-049; registration of proxies, and streams of routes |
 //! | `mailbox.rs` | Pure: checks and decides calls of the control plane |
+//! | `local_key.rs` | the key of the programs of the gateway's user, and the address of the page with it |
 //! | `gateway_run.rs` | which gateway this is, and which run of it |
 //! | `tls/` | the gateway's certificate, and those of its clients |
 //! | `store/` | the one thread that runs the store; `mod.rs` is everybody's way to it |
@@ -36,6 +37,7 @@ pub mod face;
 mod follow;
 pub mod gateway_run;
 pub mod keys;
+pub mod local_key;
 pub mod mailbox;
 pub mod metrics;
 mod reload;

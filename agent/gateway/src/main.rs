@@ -11,13 +11,16 @@ use anyhow::{Context, Error};
 use clap::Parser;
 use tenure_gateway::access::{Access, Keys, Stamp};
 use tenure_gateway::delivery::{Delivery, Told};
-use tenure_gateway::face::{self, ControlPlane, Face, People, Plane, Streams};
+use tenure_gateway::face::{self, ControlPlane, Face, Hosts, People, Plane, Streams};
 use tenure_gateway::keys::{Place, keys_of};
+use tenure_gateway::local_key::{self, LocalKey};
 use tenure_gateway::metrics::Metrics;
 use tenure_gateway::settings::{self, Cli, Command, Environment, Loaded, Settings};
+use tenure_gateway::store::{Store, Thread};
 use tenure_gateway::tls::Tls;
 use tenure_gateway::trail::{self, Trail};
 use tenure_gateway::{Follow, Reload, Reports, gateway_run, store};
+use tenure_host::directory::Directory;
 use tenure_host::service_manager::{self, Handed, Notifier};
 use tenure_host::signals::{Signal, Signals};
 use tenure_host::{clock, machine};
@@ -25,7 +28,7 @@ use tenure_service::prepare::{Prepared, Wanted, prepare};
 use tenure_service::telemetry::log;
 use tenure_stores::gateway::wire::StoreInfo;
 use tenure_stores::journal::Files;
-use tenure_stores::settings::OpenError;
+use tenure_stores::settings::{OpenError, Opener};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
@@ -65,6 +68,9 @@ fn main() -> ExitCode {
         (Some(Command::Cluster(command)), Ok(loaded)) => {
             command.run(&loaded.config.stores).map_err(unavailable)
         }
+        (Some(Command::Page), Ok(loaded)) => local_key::page(&loaded.config)
+            .map_err(unavailable)
+            .and_then(|address| print(&format!("{address}\n"))),
         (Some(Command::CheckConfig { sql: true }), Ok(_)) => print(&tenure_stores::postgres::sql()),
         (Some(Command::CheckConfig { .. }), Ok(loaded)) => check(&loaded),
         (None, Ok(loaded)) => serve(cli, loaded, private),
@@ -116,7 +122,10 @@ fn serve(cli: Cli, loaded: Loaded, private: io::Result<()>) -> Result<(), (u8, E
     // Before they are read: what changes meanwhile is noticed.
     let place = settings.file_of_keys();
     let stamp = place.as_ref().and_then(|place| Stamp::of(&place.path));
+    let local = LocalKey::make(&settings).map_err(unavailable)?;
+    let (local, own_keys) = local.unzip();
     let access = match place {
+        _ if let Some(keys) = own_keys => Access::keys(keys),
         // They are read once the store is there.
         None if settings.keys_in_store => Access::keys(Keys::default()),
         None if settings.tls.clients.is_some() => Access::certificates(),
@@ -139,7 +148,7 @@ fn serve(cli: Cli, loaded: Loaded, private: io::Result<()>) -> Result<(), (u8, E
     metrics.certificate_expires.set(tls.as_ref().map_or(0, |tls| tls.expires_at()));
     let environment = Environment::of_process();
     let reload = Reload { flags: cli.flags, environment, settings, log, metrics, stamp, tls };
-    run(reload, access, trail, handed).map_err(|error| match error.downcast_ref() {
+    run(reload, access, local, trail, handed).map_err(|error| match error.downcast_ref() {
         Some(OpenError::Refused(_)) => (CONFIG, error),
         _ => unavailable(error),
     })
@@ -171,7 +180,13 @@ async fn bind(listen: SocketAddr) -> anyhow::Result<TcpListener> {
     })
 }
 
-fn run(mut reload: Reload, access: Access, trail: Trail, handed: Handed) -> anyhow::Result<()> {
+fn run(
+    mut reload: Reload,
+    access: Access,
+    local: Option<LocalKey>,
+    trail: Trail,
+    handed: Handed,
+) -> anyhow::Result<()> {
     let Handed { notifier, watchdog, .. } = handed;
     let settings = &reload.settings;
     let Prepared { runtime_dir, state_dir, locks, .. } = prepare(Wanted {
@@ -179,22 +194,14 @@ fn run(mut reload: Reload, access: Access, trail: Trail, handed: Handed) -> anyh
         runtime_dir: (&settings.runtime_dir, 0o700),
         state_dir: (&settings.state_dir, 0o700),
     })?;
-    let boot_id = machine::boot_id().context("the system does not say which boot this is")?;
-    let opener = Arc::clone(&settings.opener);
-    let (store, thread) = store::spawn(Arc::new(clock::now), move || -> anyhow::Result<_> {
-        Ok(opener.open(tenure_stores::settings::Place {
-            runtime_dir: Box::new(Files::of(runtime_dir)),
-            state_dir: Box::new(Files::of(state_dir)),
-            boot_id,
-            now: clock::now(),
-            wall_clock_us: clock::wall_us(),
-            catch_up: &|_| {},
-        })?)
-    })?;
+    // Until the end: of a gateway that is no more it lets nobody in.
+    let _left = local.map(|key| key.leave(&runtime_dir)).transpose()?;
+    let (store, thread) = open_store(Arc::clone(&settings.opener), runtime_dir, state_dir)?;
     let info = StoreInfo::of(settings.stores.upstream());
     let metrics = Arc::clone(&reload.metrics);
     let (listen, deadline) = (settings.listen, settings.stop_deadline);
     let (limits, tls) = (settings.limits, reload.tls.clone());
+    let hosts = settings.hosts.clone();
     let mode = settings.mode.to_string();
     let plane = Plane::new(settings.session_ttl);
     let (control, proxies) = (
@@ -217,6 +224,7 @@ fn run(mut reload: Reload, access: Access, trail: Trail, handed: Handed) -> anyh
         if let Some(tls) = tls.clone() {
             tokio::spawn(remind(tls));
         }
+        let hosts = Hosts::new(address.ip(), hosts, tls);
         let drain = CancellationToken::new();
         let (streams, people) = (Streams::default(), People::new(mode));
         let delivery = Delivery::new(store.clone(), &info.kind, metrics.routes.clone(), told);
@@ -243,7 +251,7 @@ fn run(mut reload: Reload, access: Access, trail: Trail, handed: Handed) -> anyh
         }
         tokio::spawn(face::tell_proxies(Arc::clone(&face), proxies));
         let kind = face.info.kind.clone();
-        let serving = tokio::spawn(face::serve(listener, Arc::clone(&face), tls, limits));
+        let serving = tokio::spawn(face::serve(listener, Arc::clone(&face), hosts, limits));
         let reports = Reports { notifier: notifier.clone(), watchdog, kind, store: store.clone() };
         let reports = tokio::spawn(reports.run());
         reload.log.announce(&ready);
@@ -267,6 +275,25 @@ fn run(mut reload: Reload, access: Access, trail: Trail, handed: Handed) -> anyh
     runtime.shutdown_background();
     drop(locks);
     Ok(())
+}
+
+/// Opens the store, on its thread.
+fn open_store(
+    opener: Arc<dyn Opener>,
+    runtime_dir: Directory,
+    state_dir: Directory,
+) -> anyhow::Result<(Store, Thread)> {
+    let boot_id = machine::boot_id().context("the system does not say which boot this is")?;
+    store::spawn(Arc::new(clock::now), move || -> anyhow::Result<_> {
+        Ok(opener.open(tenure_stores::settings::Place {
+            runtime_dir: Box::new(Files::of(runtime_dir)),
+            state_dir: Box::new(Files::of(state_dir)),
+            boot_id,
+            now: clock::now(),
+            wall_clock_us: clock::wall_us(),
+            catch_up: &|_| {},
+        })?)
+    })
 }
 
 async fn reload_until_stopped(

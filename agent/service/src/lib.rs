@@ -2,6 +2,7 @@
 //!
 //! | room | what |
 //! |---|---|
+//! | `browsers/` | PURE: which requests are those of web pages of others |
 //! | `config/` | flags, environment, files → one configuration, and errors that say where a value came from |
 //! | `telemetry/` | the log (human, JSON, journal), and the numbers that every process has |
 //! | `prepare.rs` | directories and their locks, before anything is opened |
@@ -11,6 +12,7 @@
 #![forbid(unsafe_code)]
 #![allow(missing_docs, reason = "a name that says all needs no comment; nobody else links this")]
 
+pub mod browsers;
 pub mod config;
 pub mod prepare;
 pub mod telemetry;

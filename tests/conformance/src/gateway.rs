@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use tenure_core::time::Boottime;
 use tenure_gateway::access::Access;
 use tenure_gateway::delivery::{Delivery, Told};
-use tenure_gateway::face::{self, ControlPlane, Face, Limits, People, Plane, Streams};
+use tenure_gateway::face::{self, ControlPlane, Face, Hosts, Limits, People, Plane, Streams};
 use tenure_gateway::mailbox::{self, Policies};
 use tenure_gateway::metrics::Metrics;
 use tenure_gateway::store::{self, Clock, Store as Way};
@@ -215,7 +215,7 @@ fn serve(listener: &TcpListener, way: &Way) -> Runtime {
         control: ControlPlane::new(Policies::default(), mailbox::GatewayRun::default()),
     };
     let limits = Limits { connections: 1024, per_address: 1024 };
-    runtime.spawn(face::serve(listener, Arc::new(face), None, limits));
+    runtime.spawn(face::serve(listener, Arc::new(face), Hosts::default(), limits));
     drop(_guard);
     runtime
 }

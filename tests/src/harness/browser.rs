@@ -60,6 +60,12 @@ impl Browser {
     /// Starts one.
     #[track_caller]
     pub fn start() -> Browser {
+        Browser::start_with(&[])
+    }
+
+    /// Starts one with more arguments.
+    #[track_caller]
+    pub fn start_with(more: &[&str]) -> Browser {
         let profile = TempDir::with_prefix("tenure-browser-").expect("a temporary directory");
         let port = free_port();
         let mut command = Command::new("chromedriver");
@@ -68,6 +74,7 @@ impl Browser {
         let mut browser = Browser { port, session: String::new(), _driver: driver, profile };
         eventually("chromedriver to answer", || browser.call("GET", "/status", &Value::Null).ok());
         let mut args = FLAGS.map(str::to_owned).to_vec();
+        args.extend(more.iter().map(|&argument| argument.to_owned()));
         args.push(format!("--user-data-dir={}", browser.profile.path().display()));
         let wanted = json!({"capabilities": {"alwaysMatch": {
             "goog:loggingPrefs": {"browser": "ALL", "performance": "ALL"},

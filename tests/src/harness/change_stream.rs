@@ -18,7 +18,7 @@ impl ChangeStream {
             TcpStream::connect(("127.0.0.1", port)).expect("the gateway takes connections");
         stream.set_read_timeout(Some(DEADLINE)).expect("a socket has a timeout");
         let header = key.header();
-        write!(stream, "GET /v1/upstream/changes HTTP/1.1\r\nHost: test\r\n{header}\r\n")
+        write!(stream, "GET /v1/upstream/changes HTTP/1.1\r\nHost: localhost\r\n{header}\r\n")
             .expect("it reads");
         let mut first = [0; 15];
         stream.read_exact(&mut first).expect("it answers");

@@ -28,6 +28,8 @@ pub struct Gateway {
     dir: TempDir,
 }
 
+/// The header of those who call it by a name that it has.
+const HOST: &str = "Host: localhost\r\n";
 /// The line that says that a gateway serves.
 const READY: &str = "tenured-gateway: ready at";
 
@@ -200,9 +202,12 @@ impl Gateway {
     ) -> std::io::Result<(u16, String)> {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port))?;
         let length = body.len();
+        let has_type = headers.to_ascii_lowercase().contains("content-type:");
+        let json = if has_type { "" } else { "Content-Type: application/json\r\n" };
+        let host = if headers.to_ascii_lowercase().contains("host:") { "" } else { HOST };
         write!(
             stream,
-            "{head} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n{headers}Content-Length: {length}\r\n\r\n{body}"
+            "{head} HTTP/1.1\r\n{host}Connection: close\r\n{json}{headers}Content-Length: {length}\r\n\r\n{body}"
         )?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer)?;

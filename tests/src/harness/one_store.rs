@@ -67,7 +67,7 @@ impl Gateway {
 
     /// Runs a command about its cluster, which must be done; what it printed.
     #[track_caller]
-    pub(super) fn cluster(&self, arguments: &[&str]) -> String {
+    pub fn cluster(&self, arguments: &[&str]) -> String {
         let mut command = Command::new(binary("tenured-gateway"));
         command.arg("cluster").args(arguments).args(["--node", self.node_address()]);
         let output = command.output().expect("it can be run");
@@ -76,7 +76,7 @@ impl Gateway {
     }
 
     /// `HOST:PORT`, where other nodes find it.
-    fn node_address(&self) -> &str {
+    pub fn node_address(&self) -> &str {
         let address = self.args().iter().find_map(|arg| arg.strip_prefix(LISTEN));
         address.expect("it is a node")
     }

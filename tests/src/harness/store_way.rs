@@ -88,7 +88,7 @@ impl Way {
 /// One call; the status and the body.
 fn exchange(stream: &mut TcpStream, path: &str, body: &[u8]) -> io::Result<(u16, Vec<u8>)> {
     let mut bytes = format!(
-        "POST {path} HTTP/1.1\r\nhost: gateway\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+        "POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
         body.len()
     )
     .into_bytes();

@@ -37,6 +37,7 @@ const WRONG: [Wrong; 73] = [
     ("metrics_listen", "\":9464\"", "must be an address"),
     ("metrics_listen", "\"0.0.0.0:9464\"", "say metrics_listen_public = true"),
     ("metrics_listen", "\"[::1]:0\"", "port 0 is none"),
+    ("metrics_hosts", "\"http://a\"", "must be names of hosts or addresses"),
     ("metrics_listen_public", "\"yes\"", "must be true or false"),
     ("host_name", "\"\"", "must be 1 to 200 bytes"),
     ("host_name", "\"a\\nb\"", "without control characters"),

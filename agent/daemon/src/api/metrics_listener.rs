@@ -9,12 +9,16 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
-use axum::http::Uri;
+use axum::extract::{Request, State};
+use axum::http::{HeaderName, HeaderValue, Uri, header};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use tenure_service::browsers::{Guard, Head, HostList};
 use tenure_wire::{Code, Problem, rules};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
@@ -74,13 +78,17 @@ impl MetricsListener {
     /// When the listener cannot be waited for.
     pub fn from_std(
         listener: std::net::TcpListener,
+        hosts: HostList,
         context: Arc<Context>,
     ) -> io::Result<MetricsListener> {
+        let listened = listener.local_addr()?.ip();
+        let guard = Guard { listened, listed: hosts, setting: "metrics_hosts", page: None };
         let router = Router::new()
             .route("/metrics", get(metrics::metrics))
             .route("/healthz", get(health::healthz))
             .fallback(nothing_else)
             .method_not_allowed_fallback(wrong_method)
+            .layer(middleware::from_fn_with_state(Arc::new(guard), keep_out))
             .with_state(context);
         Ok(MetricsListener { listener: TcpListener::from_std(listener)?, router })
     }
@@ -138,6 +146,22 @@ fn end_oldest_silent(open: &mut VecDeque<Weak<Connection>>) {
         open.remove(at);
         connection.end.cancel();
     }
+}
+
+/// Refuses what web pages of others have a browser send, and has it keep answers to itself.
+async fn keep_out(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
+    let mut response = match guard.judge(Head::of(&request), |_| false) {
+        Ok(()) => next.run(request).await,
+        Err(foreign) => Refused::from(foreign.problem()).into_response(),
+    };
+    for (name, value) in [
+        (header::CACHE_CONTROL, "no-store"),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
+    ] {
+        response.headers_mut().insert(name, HeaderValue::from_static(value));
+    }
+    response
 }
 
 async fn nothing_else(uri: Uri) -> Refused {

@@ -9,7 +9,7 @@ fn check_acquire(fields: serde_json::Value, wrong: Option<&str>) {
         ask[key] = value.clone();
     }
     let result = acquire(&serde_json::from_value(ask).unwrap(), &Settings::default());
-    let field = result.as_ref().err().and_then(|invalid| Some(invalid.field()));
+    let field = result.as_ref().err().map(|invalid| invalid.field());
     assert_eq!(field, wrong, "{fields}: {result:?}");
 }
 
@@ -80,7 +80,7 @@ fn acquires() {
 #[track_caller]
 fn check_register(ask: serde_json::Value, wrong: Option<&str>) {
     let result = register(&serde_json::from_value(ask.clone()).unwrap(), &Settings::default());
-    let field = result.as_ref().err().and_then(|invalid| Some(invalid.field()));
+    let field = result.as_ref().err().map(|invalid| invalid.field());
     assert_eq!(field, wrong, "{ask}: {result:?}");
 }
 

@@ -4,6 +4,7 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use tenure_core::model::Share;
+use tenure_service::browsers::HostList;
 use tenure_service::config::Key;
 use tenure_stores::settings::{self, Doc, Shape, Stores, secret};
 use tenure_stores::{duration_key, optional_path_key};
@@ -109,7 +110,7 @@ macro_rules! path {
     };
 }
 
-static KEYS: [settings::Key<Config>; 41] = [
+static KEYS: [settings::Key<Config>; 42] = [
     path!("socket", socket, value::socket)
         .about(
             "Where programs connect: a path, or a URI such as \"unix:///run/tenured/api.sock\". \
@@ -219,6 +220,25 @@ Lines that nobody takes in time are dropped and counted; the agent never waits f
              whoever reaches it can read it. It has numbers of sessions and holds, but neither names \
              nor secrets. Default: nowhere.",
             example: Some("\"127.0.0.1:9464\""),
+        },
+    },
+    settings::Key {
+        name: "metrics_hosts",
+        shape: Shape::Text,
+        reloads: false,
+        set: |config, text| {
+            config.metrics_hosts = HostList::parse(text)?;
+            Ok(())
+        },
+        get: |config| {
+            let hosts = &config.metrics_hosts;
+            (!hosts.is_empty()).then(|| hosts.to_string().into())
+        },
+        doc: Doc {
+            about: "Names by which a scraper calls metrics_listen, with commas between; *.corp.example for all below \
+             that. Addresses and localhost need not be here. Requests to other names are refused (421): a web \
+             page can have its own name lead to this host.",
+            example: Some("\"node7.corp.example\""),
         },
     },
     settings::Key {

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use tenure_core::keeper::Settings;
+use tenure_service::browsers::HostList;
 use tenure_service::config::{ConfigError, Configuration, Environment, Key, List, Loaded, Origin};
 use tenure_stores::settings::Stores;
 use tenure_stores::settings::secret::{self, Credentials, Secret};
@@ -57,6 +58,7 @@ pub(super) fn defaults(environment: &Environment) -> Config {
         log_format: LogFormat::default(),
         metrics_listen: None,
         metrics_listen_public: false,
+        metrics_hosts: HostList::default(),
         settings: Settings { agent_uid: environment.uid, ..Settings::default() },
         limits: Limits::default(),
         policy: Policy::default(),

@@ -25,6 +25,7 @@ pub use manual::manual;
 use tenure_core::keeper::Settings;
 use tenure_core::model::Share;
 use tenure_host::socket::Audience;
+use tenure_service::browsers::HostList;
 use tenure_service::config::Configuration as _;
 pub use tenure_service::config::{
     Change, ConfigError, Entry, Environment, Origin, Section, changes,
@@ -57,6 +58,8 @@ pub struct Config {
     /// Where metrics are served besides the socket; a loopback address unless they are public.
     pub metrics_listen: Option<SocketAddr>,
     pub metrics_listen_public: bool,
+    /// Names by which a scraper calls that address.
+    pub metrics_hosts: HostList,
     /// Settings of the keeper.
     pub settings: Settings,
     /// Limits of the API.

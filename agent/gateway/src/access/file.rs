@@ -307,6 +307,15 @@ impl Keys {
         keys
     }
 
+    /// A key alone.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Keys::line`].
+    pub fn one(new: &New, principal: &str, bounds: &WrittenBounds) -> Result<Keys, KeysError> {
+        Keys::parse(&Keys::line(new, principal, None, bounds)?)
+    }
+
     /// The lines of the file for a new key.
     ///
     /// # Errors

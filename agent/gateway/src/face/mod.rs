@@ -1,6 +1,7 @@
 //! HTTP: what agents, programs and people see of a gateway.
 
 mod activity;
+mod browsers;
 mod calls;
 mod carry;
 mod changes;
@@ -33,6 +34,7 @@ use tenure_stores::gateway::wire::{CHANGES, EXAMINE, HELLO, JOIN, Operation, Sto
 use tenure_wire::Code;
 use tokio_util::sync::CancellationToken;
 
+pub use self::browsers::Hosts;
 pub use self::carry::observe;
 pub use self::grpc::ControlPlane;
 pub use self::people::People;
@@ -100,7 +102,7 @@ pub async fn tell_proxies(face: Arc<Face>, configured: Vec<Registration>) {
 }
 
 /// The endpoints.
-pub fn router(face: Arc<Face>) -> Router {
+pub fn router(face: Arc<Face>, hosts: Arc<Hosts>) -> Router {
     let mut router = Router::new()
         .route("/healthz", get(health::healthz))
         .route("/readyz", get(health::readyz))
@@ -122,6 +124,8 @@ pub fn router(face: Arc<Face>) -> Router {
         .method_not_allowed_fallback(async || {
             Refused::new(Code::MethodNotAllowed, "this endpoint does not take this method")
         })
+        // Before keys are looked at; only counted before that.
+        .layer(middleware::from_fn_with_state((Arc::clone(&face), hosts), browsers::keep_out))
         .layer(middleware::from_fn_with_state(Arc::clone(&face), metrics::count))
         .with_state(face)
 }

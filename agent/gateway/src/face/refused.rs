@@ -7,6 +7,7 @@ use axum::body::Body;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use tenure_core::model::{Denial, DenialRule, Failure};
+use tenure_service::browsers::quoted;
 use tenure_wire::rules::Invalid;
 use tenure_wire::{Code, Problem};
 
@@ -14,6 +15,8 @@ use crate::access::{Caller, Denied, Lacking, Stranger};
 
 /// When somebody should come again whom the store could not serve.
 const RETRY_AFTER_MS: u64 = 1000;
+
+const UNSUPPORTED_MEDIA_TYPE: u16 = 415;
 
 /// A request that was refused.
 #[derive(Debug)]
@@ -30,6 +33,17 @@ impl Refused {
     pub(super) fn field(field: &str, rule: &str) -> Refused {
         let mut refused = Refused::new(Code::Invalid, format!("{field} {rule}"));
         refused.0.field = Some(field.to_owned());
+        refused
+    }
+
+    /// A body of a type that the endpoint does not take.
+    pub(super) fn media_type(expected: &str, given: Option<&[u8]>) -> Refused {
+        let given = match given {
+            None => "there is none".to_owned(),
+            Some(given) => format!("not \"{}\"", quoted(given)),
+        };
+        let mut refused = Refused::field("content-type", &format!("must be {expected}, {given}"));
+        refused.0.status = UNSUPPORTED_MEDIA_TYPE;
         refused
     }
 
@@ -84,6 +98,12 @@ impl Refused {
     /// True if the caller could have known better.
     pub(super) fn is_of_caller(&self) -> bool {
         self.0.status < 500
+    }
+}
+
+impl From<Problem> for Refused {
+    fn from(problem: Problem) -> Refused {
+        Refused(Box::new(problem))
     }
 }
 

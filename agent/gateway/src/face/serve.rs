@@ -13,9 +13,8 @@ use tracing::warn;
 
 use super::connection::Shared;
 use super::places::{PlaceOf, Places, neighbourhood};
-use super::{Face, router};
+use super::{Face, Hosts, router};
 use crate::access::Peer;
-use crate::tls::Tls;
 
 /// After a connection could not be accepted, for want of descriptors.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
@@ -32,8 +31,9 @@ pub struct Limits {
 }
 
 /// Serves connections until [`Face::drain`] is cancelled and every request is answered.
-pub async fn serve(listener: TcpListener, face: Arc<Face>, tls: Option<Arc<Tls>>, limits: Limits) {
-    let service = TowerToHyperService::new(router(Arc::clone(&face)));
+pub async fn serve(listener: TcpListener, face: Arc<Face>, hosts: Hosts, limits: Limits) {
+    let tls = hosts.tls();
+    let service = TowerToHyperService::new(router(Arc::clone(&face), Arc::new(hosts)));
     let shared = Shared { service, tls, drain: face.drain.clone() };
     let mut door = Door {
         listener,

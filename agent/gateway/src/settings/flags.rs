@@ -49,6 +49,8 @@ pub enum Command {
     /// Make, list, rotate and revoke the keys of callers.
     #[command(subcommand)]
     Keys(Box<KeysCommand>),
+    /// Print the address of the page of a gateway on this host; with require_keys also the key, which the page takes from it.
+    Page,
     /// Begin a cluster of gateways, add and take out nodes, look at it, back it up and restore it.
     Cluster(Box<ClusterArgs>),
 }
@@ -67,6 +69,10 @@ pub struct Flags {
     /// Address to serve at [env: TENURED_GATEWAY_LISTEN].
     #[arg(long, value_name = "ADDRESS", global = true)]
     pub listen: Option<String>,
+    /// Names by which it is called besides its addresses and those of its certificate, with commas between
+    /// [env: TENURED_GATEWAY_HOSTS].
+    #[arg(long, value_name = "NAMES", global = true)]
+    pub hosts: Option<String>,
     /// Store of all holds: embedded:, a Redis such as redis://127.0.0.1:6379/0, or a Postgres such
     /// as postgres://tenure@127.0.0.1/tenure [env: TENURED_GATEWAY_UPSTREAM, PRISM_REDIS_URL].
     #[arg(long, value_name = "URL", global = true)]
@@ -99,6 +105,10 @@ pub struct Flags {
     /// [env: TENURED_GATEWAY_KEYS_IN_STORE=true].
     #[arg(long, global = true)]
     pub keys_in_store: bool,
+    /// Ask for a key on loopback, too; one for this user is made in the runtime directory, if there are no others
+    /// [env: TENURED_GATEWAY_REQUIRE_KEYS=true].
+    #[arg(long, global = true)]
+    pub require_keys: bool,
     /// File for the audit trail; - is the standard output [env: TENURED_GATEWAY_AUDIT].
     #[arg(long, value_name = "FILE", global = true)]
     pub audit: Option<String>,
@@ -135,6 +145,7 @@ impl Flags {
     pub(super) fn values(&self) -> impl Iterator<Item = (&'static str, &'static str, &str)> {
         let insecure = self.insecure.then_some("true");
         let keys_in_store = self.keys_in_store.then_some("true");
+        let require_keys = self.require_keys.then_some("true");
         let standalone = self.standalone.then_some("embedded:");
         let cluster = self.cluster.then_some("cluster:");
         let cluster_begin = self.cluster_begin.then_some("true");
@@ -146,6 +157,7 @@ impl Flags {
             ("--cluster-begin", "cluster.begin", cluster_begin),
             ("--mode", "mode", self.mode.as_deref()),
             ("--listen", "listen", self.listen.as_deref()),
+            ("--hosts", "hosts", self.hosts.as_deref()),
             ("--upstream", "upstream", self.upstream.as_deref()),
             (
                 "--upstream-secret-file",
@@ -154,6 +166,7 @@ impl Flags {
             ),
             ("--keys-file", "keys_file", self.keys_file.as_deref()),
             ("--keys-in-store", "keys_in_store", keys_in_store),
+            ("--require-keys", "require_keys", require_keys),
             ("--audit", "audit", self.audit.as_deref()),
             ("--tls-cert-file", "tls.cert_file", self.tls_cert_file.as_deref()),
             ("--tls-key-file", "tls.key_file", self.tls_key_file.as_deref()),

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::LazyLock;
 use std::time::Duration;
 
+use tenure_service::browsers::HostList;
 use tenure_service::config::Key;
 use tenure_service::telemetry::{LogFormat, log};
 use tenure_stores::settings::{self, Doc, Refusal, SectionKey, Shape, Value, secret, value};
@@ -107,7 +108,7 @@ macro_rules! count {
     };
 }
 
-static KEYS: [settings::Key<Settings>; 24] = [
+static KEYS: [settings::Key<Settings>; 26] = [
     text!(
         "mode",
         Text,
@@ -136,6 +137,23 @@ static KEYS: [settings::Key<Settings>; 24] = [
         |settings| Some(settings.listen.to_string().into())
     )
     .about("Address to serve at. Other hosts are served only with keys, in the store or in keys_file."),
+    text!(
+        "hosts",
+        Text,
+        false,
+        |settings, text| {
+            settings.hosts = HostList::parse(text)?;
+            Ok(())
+        },
+        |settings| (!settings.hosts.is_empty()).then(|| settings.hosts.to_string().into())
+    )
+    .about(
+        "Names by which the gateway is called, with commas between, where they are not in its certificate: those of a \
+         balancer, a service, a container; *.corp.example for all below that. The addresses that are listened at, \
+         localhost and the names of the certificate need not be here. Requests to other names are refused (421): a web page \
+         can have its own name lead to this host. Pages of these names may send requests, those of others may not.",
+    )
+    .example("\"tenure.example, *.corp.example\""),
     text!(
         "upstream",
         Secret,
@@ -176,6 +194,21 @@ static KEYS: [settings::Key<Settings>; 24] = [
         "The keys of those who are let in are in the store: every gateway over it goes by them, and \
          `tenured-gateway keys add`, list, rotate and revoke change them for all. A store of this gateway alone has \
          them in state_dir. While the store is away, the keys that were known are good.",
+    ),
+    text!(
+        "require_keys",
+        Switch,
+        false,
+        |settings, text| {
+            settings.require_keys = value::switch(text)?;
+            Ok(())
+        },
+        |settings| Some(Value::Switch(settings.require_keys))
+    )
+    .about(
+        "Ask for a key on loopback, too. Without keys_file and keys_in_store the gateway makes one at its start, in the file \
+         key of runtime_dir, which its user and root can read; agents of that user find it there, and \
+         `tenured-gateway page` prints a link with it. In the modes lan and cloud keys are asked for anyway.",
     ),
     optional_path_key!(Settings, "audit", audit, trail)
         .about(

@@ -21,6 +21,7 @@ pub use flags::{Cli, Command, Flags};
 pub use manual::manual;
 pub use mode::Mode;
 use nix::unistd::{AccessFlags, access};
+use tenure_service::browsers::HostList;
 pub use tenure_service::config::{Change, ConfigError, Environment, changes};
 use tenure_service::config::{Configuration, Key, List, Origin, files_in};
 use tenure_service::telemetry::LogFormat;
@@ -55,6 +56,8 @@ struct Written {
 pub struct Settings {
     pub mode: Mode,
     pub listen: SocketAddr,
+    /// The names by which browsers and programs may call it, besides its addresses.
+    pub hosts: HostList,
     /// The settings of all kinds of stores; one of them is the store of all holds.
     pub stores: Stores,
     /// A file with the store's password.
@@ -64,6 +67,8 @@ pub struct Settings {
     pub keys_file: Option<PathBuf>,
     /// The keys are in the store, with the holds.
     pub keys_in_store: bool,
+    /// A key is asked for also where none is configured.
+    pub require_keys: bool,
     /// The audit trail; `-` is the standard output.
     pub audit: Option<PathBuf>,
     /// Files with certificates.
@@ -123,7 +128,12 @@ impl FileOfKeys {
 impl Settings {
     /// True if callers are asked for a key.
     pub fn asks_for_keys(&self) -> bool {
-        self.keys_file.is_some() || self.keys_in_store
+        self.keys_file.is_some() || self.keys_in_store || self.require_keys
+    }
+
+    /// True if the gateway makes the one key by which programs of its own user get in.
+    pub fn makes_local_key(&self) -> bool {
+        self.require_keys && self.keys_file.is_none() && !self.keys_in_store
     }
 
     /// The file with the keys; `None` if they are in a store that others share, or nobody is asked for one.
@@ -268,11 +278,13 @@ fn defaults(environment: &Environment) -> Settings {
     Settings {
         mode: Mode::default(),
         listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 8740)),
+        hosts: HostList::default(),
         stores,
         upstream_secret_file: None,
         opener,
         keys_file: None,
         keys_in_store: false,
+        require_keys: false,
         audit: None,
         tls: TlsPaths::default(),
         certificate_rights: Rights::NONE,

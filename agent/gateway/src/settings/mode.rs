@@ -114,7 +114,9 @@ pub(super) fn check(settings: &Settings) -> Result<(), Broken> {
         return Ok(());
     }
     let wrong = |rule: String| Err(Broken::new("upstream", rule));
-    if !settings.asks_for_keys() && settings.tls.clients.is_none() {
+    // The key for programs of the gateway's own user is of no use on a network.
+    let has_keys = settings.asks_for_keys() && !settings.makes_local_key();
+    if !has_keys && settings.tls.clients.is_none() {
         let rule = format!(
             "must be true in mode {mode}, or keys_file be given: without keys everybody would be let in"
         );

@@ -1,6 +1,7 @@
 //! PURE: what a certificate says of its owner, and until when. Whether it is good is rustls' to decide.
 
-use rustls::pki_types::CertificateDer;
+use rustls::pki_types::{CertificateDer, ServerName};
+use tenure_service::browsers::{Host, HostList};
 use webpki::EndEntityCert;
 
 const SEQUENCE: u8 = 0x30;
@@ -38,6 +39,32 @@ impl Names {
             (None, _) => common_name(parsed.subject())?,
         };
         Some(Names { principal, expires_at })
+    }
+}
+
+/// The hosts that a certificate is for.
+#[derive(Debug, Default)]
+pub(super) struct CertifiedHosts {
+    names: HostList,
+    /// Its addresses can be asked for, and not be listed.
+    certificate: Option<CertificateDer<'static>>,
+}
+
+impl CertifiedHosts {
+    pub(super) fn of(certificate: &CertificateDer<'_>) -> CertifiedHosts {
+        let Ok(parsed) = EndEntityCert::try_from(certificate) else {
+            return CertifiedHosts::default();
+        };
+        let names = HostList::of_names(parsed.valid_dns_names());
+        CertifiedHosts { names, certificate: Some(certificate.clone().into_owned()) }
+    }
+
+    pub(super) fn has(&self, host: &Host<'_>) -> bool {
+        let Host::Address(address) = host else { return self.names.has(host) };
+        let Some(certificate) = &self.certificate else { return false };
+        let name = ServerName::from(*address);
+        EndEntityCert::try_from(certificate)
+            .is_ok_and(|parsed| parsed.verify_is_valid_for_subject_name(&name).is_ok())
     }
 }
 

@@ -10,10 +10,12 @@ use rustls::ServerConfig;
 use rustls::server::WebPkiClientVerifier;
 use rustls::version::{TLS12, TLS13};
 use tenure_host::clock;
+use tenure_service::browsers::Host;
 use tenure_stores::settings::Refusal;
 use tenure_stores::settings::tls::{authorities, certificates, private_key, provider};
 use tracing::{info, warn};
 
+use self::certificate::CertifiedHosts;
 pub use self::certificate::{Names, expires_at};
 
 /// What clients may speak, the first one first.
@@ -67,6 +69,7 @@ pub struct Tls {
 struct Current {
     config: Arc<ServerConfig>,
     expires_at: u64,
+    names: CertifiedHosts,
 }
 
 impl Tls {
@@ -103,6 +106,11 @@ impl Tls {
         Arc::clone(&self.current().config)
     }
 
+    /// True if the certificate is for this host.
+    pub fn is_for(&self, host: &Host<'_>) -> bool {
+        self.current().names.has(host)
+    }
+
     /// s since 1970.
     pub fn expires_at(&self) -> u64 {
         self.current().expires_at
@@ -134,6 +142,7 @@ impl Current {
                 "its first certificate has no date that ends it".to_owned(),
             )
         })?;
+        let names = chain.first().map(CertifiedHosts::of).unwrap_or_default();
         let key = private_key(&files.key).map_err(TlsError::of(KEY, &files.key))?;
         let builder = ServerConfig::builder_with_provider(provider())
             .with_protocol_versions(&[&TLS13, &TLS12])
@@ -155,7 +164,7 @@ impl Current {
             TlsError::of(KEY, &files.key)(format!("must be the key of the certificate: {error}"))
         })?;
         config.alpn_protocols = PROTOCOLS.map(<[u8]>::to_vec).to_vec();
-        Ok(Current { config: Arc::new(config), expires_at })
+        Ok(Current { config: Arc::new(config), expires_at, names })
     }
 
     /// The time until it expires.

@@ -11,6 +11,7 @@ use super::behind::{StoreInfo, StoreState};
 use super::feed;
 use super::http::{Answered, CallError, Http, Turn};
 use super::join::OwnKey;
+use super::local_key::local_key;
 use super::session_plane;
 use super::wire::{EXAMINE, HELLO, Hello, JOIN, PROTOCOL, Welcome};
 use crate::remote::stream::{self, Tls};
@@ -62,6 +63,8 @@ impl Door<'_> {
         let tls = access.tls.as_ref().map(|trust| Tls { trust, way_out: tls_way_out });
         let stream = stream::connect(peer, endpoint, tls, timeout).await?;
         let (key, join) = access.keys();
+        // By TLS it would go to whoever has a certificate for the name of this host.
+        let key = key.or_else(|| access.tls.is_none().then(|| local_key(endpoint))?);
         let own = join.as_ref().map(|(_, own)| *own);
         let (http, pump) = Http::over(stream, endpoint, key.as_ref(), peer, agent).await?;
         let opening = self.open(&http, join, purpose, hints);

@@ -13,6 +13,7 @@ mod history;
 mod http;
 mod join;
 pub mod key;
+mod local_key;
 pub mod scope;
 mod session_plane;
 mod settings;
@@ -21,6 +22,7 @@ mod tests;
 pub mod wire;
 
 pub use address::GatewayAccess;
+pub use local_key::LOCAL_KEY;
 pub use settings::settings;
 
 use std::fmt::Display;

@@ -40,6 +40,15 @@ export function forgetKey() {
   sessionStorage.removeItem(KEY);
 }
 
+/** Takes the key out of an address that ends in #key=KEY, as `tenured-gateway page` prints it; true if there was one. */
+export function takeKey() {
+  const shown = /^#key=([\w-]+)$/.exec(location.hash);
+  if (!shown) return false;
+  setKey(shown[1]);
+  history.replaceState(null, "", location.pathname);
+  return true;
+}
+
 function headers() {
   const shown = key();
   return shown ? { Authorization: `Bearer ${shown}` } : {};
