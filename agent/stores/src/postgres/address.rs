@@ -18,6 +18,7 @@ use tracing::info;
 
 use super::connection::{Clock, Connection, words};
 use super::durability::Durability;
+use super::schema::SEARCH_PATH;
 use super::settings::{PostgresAccess, PostgresServer};
 use super::wire::Wire;
 use super::{examine, feed, schema};
@@ -126,9 +127,11 @@ impl Address {
         let marker = format!("{:016x}", getrandom::u64().unwrap_or(1));
         let row = client
             .query_one(
-                "select current_setting('server_version'), current_setting('server_version_num')::integer, \
-                 current_setting('server_encoding'), pg_is_in_recovery(), \
-                 current_setting('tenure.connection', true), set_config('tenure.connection', $1, false)",
+                "select pg_catalog.current_setting('server_version'), \
+                 pg_catalog.current_setting('server_version_num')::integer, \
+                 pg_catalog.current_setting('server_encoding'), pg_catalog.pg_is_in_recovery(), \
+                 pg_catalog.current_setting('tenure.connection', true), \
+                 pg_catalog.set_config('tenure.connection', $1, false)",
                 &[&marker],
             )
             .await
@@ -188,7 +191,7 @@ impl Address {
         let ms = (self.access.timeout * STATEMENT_TIMES).as_millis();
         client
             .batch_execute(&format!(
-                "set statement_timeout = {ms}; set idle_in_transaction_session_timeout = {ms}; \
+                "{SEARCH_PATH}; set statement_timeout = {ms}; set idle_in_transaction_session_timeout = {ms}; \
                  set default_transaction_isolation = 'read committed'; set jit = off; \
                  set plan_cache_mode = force_generic_plan; set enable_seqscan = off"
             ))

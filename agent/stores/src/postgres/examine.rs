@@ -10,7 +10,7 @@ use super::durability::Durability;
 const LOOK: &str = "select current_setting('server_version'), current_setting('fsync'), \
     current_setting('synchronous_commit'), current_setting('synchronous_standby_names'), \
     current_setting('max_connections')::bigint, (select count(*) from pg_stat_activity where datid is not null), \
-    pg_notification_queue_usage(), tenure.clock(), \
+    pg_notification_queue_usage(), tenure.read_clock(), \
     (select max(extract(epoch from replay_lag))::float8 from pg_stat_replication), \
     (select count(*) from pg_stat_replication where sync_state in ('sync', 'quorum')), \
     pg_has_role('pg_read_all_stats', 'usage')";

@@ -18,8 +18,7 @@ use crate::remote::{Dialer, Link, Purpose};
 /// Keys that are read together, within the timeout.
 const READ_AT_ONCE: usize = 2000;
 /// The columns of a key, in the order in which they are read.
-const COLUMNS: &str =
-    "id, principal, sha256, bounds, expires_at, created_at, used_at, split_part(joined, ':', 1)";
+const COLUMNS: &str = "id, principal, sha256, bounds, expires_at, created_at, used_at, pg_catalog.split_part(joined, ':', 1)";
 
 /// The keys in a Postgres, over a connection of their own.
 pub struct PostgresKeyring {
@@ -76,7 +75,7 @@ impl PostgresKeyring {
     }
 
     async fn read_all(&self) -> Result<Vec<KeyRecord>, Failure> {
-        let count: i64 = self.value("select count(*) from tenure.key", &[]).await?;
+        let count: i64 = self.value("select pg_catalog.count(*) from tenure.key", &[]).await?;
         keyring::check_count(count.unsigned_abs())?;
         let part = format!(
             "select {COLUMNS} from tenure.key where id > $1 order by id limit {READ_AT_ONCE}"

@@ -22,6 +22,7 @@ const OWN: Schema = Schema {
         include_str!("sql/keys_tables.sql"),
         "",
         include_str!("sql/renewals.sql"),
+        "",
     ],
     functions: &[
         include_str!("sql/prelude.sql"),
@@ -33,6 +34,7 @@ const OWN: Schema = Schema {
         include_str!("sql/history.sql"),
         include_str!("sql/upkeep.sql"),
         include_str!("sql/keys.sql"),
+        include_str!("sql/entries.sql"),
     ],
 };
 /// Where the tables are. It is another where a standby takes over, where they were restored from a dump or a copy, and
@@ -45,9 +47,15 @@ const ORIGIN: &str = "concat_ws('/', substr(pg_walfile_name(pg_current_wal_lsn()
 /// The key of the lock under which the schema is changed: "tenure" in ASCII.
 const LOCK: i64 = 0x7465_6e75_7265;
 
+/// The functions, operators and types that names stand for: Postgres's own, whatever other roles of the database make.
+/// Tables and functions of the schema are named in full. The schema of temporary objects comes last, as it would be first
+/// if it were left out.
+pub(super) const SEARCH_PATH: &str = "set search_path = pg_catalog, pg_temp";
+
 /// All that an administrator may apply by hand, to an empty database.
 pub fn sql() -> String {
-    let mut text = [OWN.tables, OWN.functions].concat().join("\n");
+    let mut text = format!("{SEARCH_PATH};\n");
+    text.push_str(&[OWN.tables, OWN.functions].concat().join("\n"));
     text.push_str(&OWN.first_row());
     text
 }

@@ -55,17 +55,17 @@ impl Operation {
     /// Answers in JSON are read as text.
     fn sql(self) -> &'static str {
         match self {
-            Operation::Clock => "select tenure.clock()",
+            Operation::Clock => "select tenure.read_clock()",
             Operation::Claim => {
                 "select tenure.claim($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, \
-                 $17)::text"
+                 $17)::pg_catalog.text"
             }
             Operation::Renew => {
-                "select answer::text from tenure.renew($1, $2, $3, $4, $5) order by number"
+                "select answer::pg_catalog.text from tenure.renew($1, $2, $3, $4, $5) order by number"
             }
-            Operation::Beat => "select tenure.beat($1, $2, $3, $4, $5, $6, $7)::text",
+            Operation::Beat => "select tenure.beat($1, $2, $3, $4, $5, $6, $7)::pg_catalog.text",
             Operation::RenewSessions => {
-                "select answer::text from tenure.renew_sessions($1, $2) order by number"
+                "select answer::pg_catalog.text from tenure.renew_sessions($1, $2) order by number"
             }
             Operation::Release => "select tenure.release($1, $2, $3, $4, $5)",
             Operation::Revoke => {
@@ -73,19 +73,17 @@ impl Operation {
             }
             Operation::Announce => "select tenure.announce($1, $2, $3, $4, $5, $6, $7)",
             Operation::EndSession => "select tenure.end_session($1, $2, $3)",
-            Operation::Members => "select tenure.members($1, $2, $3, $4)::text",
-            Operation::Inspect => "select tenure.inspect($1, $2, $3, $4, $5)::text",
+            Operation::Members => "select tenure.members($1, $2, $3, $4)::pg_catalog.text",
+            Operation::Inspect => "select tenure.inspect($1, $2, $3, $4, $5)::pg_catalog.text",
             Operation::Tend => "select tenure.tend($1, $2, $3, $4)",
-            Operation::Routes => "select tenure.routes($1, $2, $3, $4)::text",
+            Operation::Routes => "select tenure.routes($1, $2, $3, $4)::pg_catalog.text",
             Operation::Resources => "select id, tenant, kind, name from tenure.resources($1, $2)",
             Operation::Projects => "select tenant, project from tenure.projects($1, $2, $3)",
             Operation::Verify => "select is_held from tenure.verify($1)",
             Operation::Record => "select tenure.record($1, $2, $3, $4, $5, $6, $7)",
             Operation::History => "select entry, ago from tenure.history($1, $2, $3)",
             Operation::Upkeep => "select tenure.upkeep($1)",
-            Operation::Relay => {
-                "select tenure.tell(json_build_array('relayed', $1::text, $2::text))"
-            }
+            Operation::Relay => "select tenure.relay($1, $2)",
         }
     }
 }

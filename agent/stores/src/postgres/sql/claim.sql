@@ -107,7 +107,8 @@ create or replace function tenure.claim(
     p_id uuid, p_tenant text, p_kind text, p_name text, p_session uuid, p_host text, p_owner text, p_ttl bigint,
     p_enqueue boolean, p_priority integer, p_permits bigint, p_keeps boolean, p_grace bigint, p_attributes text,
     p_from uuid, p_unbeaten bigint, p_floor bigint
-) returns json language plpgsql volatile as $$
+) returns json language plpgsql volatile
+set search_path = pg_catalog, pg_temp as $$
 declare
     r tenure.resource := tenure.occupy(p_tenant, p_kind, p_name);
     t bigint := tenure.clock();

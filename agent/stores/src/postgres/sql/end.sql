@@ -4,7 +4,8 @@
 -- resource is locked even if it is free, since that copy may be on its way now.
 create or replace function tenure.release(
     p_claim uuid, p_tenant text, p_kind text, p_name text, p_floor bigint
-) returns boolean language plpgsql volatile as $$
+) returns boolean language plpgsql volatile
+set search_path = pg_catalog, pg_temp as $$
 declare
     r tenure.resource := tenure.occupy(p_tenant, p_kind, p_name);
     t bigint := tenure.clock();
@@ -25,7 +26,8 @@ end $$;
 -- takes for `p_newest`; null after the last one. What is granted after the first call stays.
 create or replace function tenure.revoke(
     p_tenant text, p_kind text, p_name text, p_token bigint, p_words text, p_floor bigint, p_newest bigint
-) returns table (revoked bigint, newest bigint) language plpgsql volatile as $$
+) returns table (revoked bigint, newest bigint) language plpgsql volatile
+set search_path = pg_catalog, pg_temp as $$
 declare
     r tenure.resource;
     t bigint;

@@ -3,7 +3,8 @@
 -- Keeps changes, each at most once, 50 of each resource.
 create or replace function tenure.record(
     p_tenants text[], p_kinds text[], p_names text[], p_claims uuid[], p_whats text[], p_agos bigint[], p_entries text[]
-) returns void language plpgsql volatile as $$
+) returns void language plpgsql volatile
+set search_path = pg_catalog, pg_temp as $$
 declare
     t bigint;
     e record;
@@ -30,7 +31,8 @@ end $$;
 
 -- The last changes of a resource, newest first, and how long ago each was. None is older than a week.
 create or replace function tenure.history(p_tenant text, p_kind text, p_name text)
-returns table (entry text, ago bigint) language plpgsql volatile as $$
+returns table (entry text, ago bigint) language plpgsql volatile
+set search_path = pg_catalog, pg_temp as $$
 declare
     t bigint := tenure.clock();
 begin

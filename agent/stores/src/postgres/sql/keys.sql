@@ -14,7 +14,8 @@ end $$;
 create or replace function tenure.put_key(
     p_id text, p_principal text, p_sha256 text, p_bounds text, p_expires_at bigint, p_created_at bigint,
     p_join text, p_most bigint
-) returns text language plpgsql volatile as $$
+) returns text language plpgsql volatile
+set search_path = pg_catalog, pg_temp as $$
 declare
     k tenure.key;
     j tenure.key;
@@ -44,7 +45,8 @@ begin
 end $$;
 
 -- How many of these keys were there.
-create or replace function tenure.remove_keys(p_ids text[]) returns bigint language plpgsql volatile as $$
+create or replace function tenure.remove_keys(p_ids text[]) returns bigint language plpgsql volatile
+set search_path = pg_catalog, pg_temp as $$
 declare
     v_removed bigint;
 begin
@@ -55,7 +57,8 @@ begin
 end $$;
 
 -- Notes when keys were used last.
-create or replace function tenure.use_keys(p_ids text[], p_ats bigint[]) returns void language plpgsql volatile as $$
+create or replace function tenure.use_keys(p_ids text[], p_ats bigint[]) returns void language plpgsql volatile
+set search_path = pg_catalog, pg_temp as $$
 begin
     perform tenure.change_keys(false);
     update tenure.key k set used_at = u.at from unnest(p_ids, p_ats) as u (id, at) where k.id = u.id;

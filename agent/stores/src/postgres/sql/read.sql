@@ -21,7 +21,8 @@ end $$;
 -- Who holds a resource and who waits for it, as `UpstreamStanding` is written in JSON.
 create or replace function tenure.inspect(
     p_tenant text, p_kind text, p_name text, p_listed bigint, p_floor bigint
-) returns json language plpgsql volatile as $$
+) returns json language plpgsql volatile
+set search_path = pg_catalog, pg_temp as $$
 declare
     r tenure.resource;
     h tenure.claim;
@@ -63,7 +64,8 @@ end $$;
 -- A tenant's leases by name after `p_after`, or the one of that name. In one snapshot: the lines are those of the
 -- version.
 create or replace function tenure.routes(p_tenant text, p_name text, p_after text, p_listed bigint)
-returns json language sql volatile as $$
+returns json language sql volatile
+set search_path = pg_catalog, pg_temp as $$
     select json_build_object(
         'version', coalesce((select version from tenure.routes where tenant = p_tenant), 0),
         'total', (select count(*) from tenure.resource r
@@ -84,20 +86,23 @@ $$;
 
 -- The names of all that is held or waited for, after the one with that id.
 create or replace function tenure.resources(p_after bigint, p_listed bigint)
-returns table (id bigint, tenant text, kind text, name text) language sql volatile as $$
+returns table (id bigint, tenant text, kind text, name text) language sql volatile
+set search_path = pg_catalog, pg_temp as $$
     select id, tenant, kind, name from tenure.resource where id > p_after order by id limit p_listed
 $$;
 
 -- The projects with sessions, after that one.
 create or replace function tenure.projects(p_tenant text, p_project text, p_listed bigint)
-returns table (tenant text, project text) language sql volatile as $$
+returns table (tenant text, project text) language sql volatile
+set search_path = pg_catalog, pg_temp as $$
     select distinct tenant, project from tenure.session
         where not ended and until > tenure.clock() and (tenant, project) > (p_tenant, p_project)
         order by tenant, project limit p_listed
 $$;
 
 -- Which of these claims are held still, in their order.
-create or replace function tenure.verify(p_claims uuid[]) returns table (is_held boolean) language sql volatile as $$
+create or replace function tenure.verify(p_claims uuid[]) returns table (is_held boolean) language sql volatile
+set search_path = pg_catalog, pg_temp as $$
     select exists (
         select from tenure.claim c where c.id = b.claim and c.token is not null and c.until > tenure.clock()
     ) from unnest(p_claims) with ordinality as b (claim, number) order by b.number

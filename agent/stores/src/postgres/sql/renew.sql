@@ -8,7 +8,8 @@
 -- from every index but that of the ids: the claims of a large semaphore would be read once for each beat.
 create or replace function tenure.renew(
     p_claims uuid[], p_tenants text[], p_kinds text[], p_names text[], p_ttls bigint[]
-) returns table (number bigint, answer json) language plpgsql volatile as $$
+) returns table (number bigint, answer json) language plpgsql volatile
+set search_path = pg_catalog, pg_temp as $$
 declare
     t bigint := tenure.clock();
 begin
@@ -76,7 +77,8 @@ $$;
 -- One beat of a claim, with all that is due. Waits so many ms for each lock.
 create or replace function tenure.beat(
     p_claim uuid, p_tenant text, p_kind text, p_name text, p_ttl bigint, p_floor bigint, p_wait integer
-) returns json language plpgsql volatile as $$
+) returns json language plpgsql volatile
+set search_path = pg_catalog, pg_temp as $$
 declare
     r tenure.resource;
     c tenure.claim;
@@ -120,7 +122,8 @@ end $$;
 
 -- Beats of sessions, at most 512, with their numbers from 1. Waits for no lock.
 create or replace function tenure.renew_sessions(p_sessions uuid[], p_ttls bigint[])
-returns table (number bigint, answer json) language plpgsql volatile as $$
+returns table (number bigint, answer json) language plpgsql volatile
+set search_path = pg_catalog, pg_temp as $$
 declare
     t bigint := tenure.clock();
 begin

@@ -33,7 +33,8 @@ end $$;
 -- Announces a session. One that was ended is not brought back by an announcement that comes late.
 create or replace function tenure.announce(
     p_session uuid, p_tenant text, p_project text, p_name text, p_host text, p_surface text, p_ttl bigint
-) returns void language plpgsql volatile as $$
+) returns void language plpgsql volatile
+set search_path = pg_catalog, pg_temp as $$
 declare
     s tenure.session;
     t bigint := tenure.clock();
@@ -70,7 +71,8 @@ end $$;
 
 -- Whether the session was there. Leaves a mark for a minute.
 create or replace function tenure.end_session(p_session uuid, p_tenant text, p_project text)
-returns boolean language plpgsql volatile as $$
+returns boolean language plpgsql volatile
+set search_path = pg_catalog, pg_temp as $$
 declare
     s tenure.session;
     t bigint := tenure.clock();
@@ -89,7 +91,8 @@ end $$;
 
 -- A project's master and its sessions, or those of a session's project; null without that session.
 create or replace function tenure.members(p_session uuid, p_tenant text, p_project text, p_listed boolean)
-returns json language plpgsql volatile as $$
+returns json language plpgsql volatile
+set search_path = pg_catalog, pg_temp as $$
 declare
     t bigint := tenure.clock();
     h tenure.claim;

@@ -4,7 +4,8 @@
 -- no lock that somebody has, so that it is part of no deadlock: who has it sees to that resource.
 create or replace function tenure.tend(
     p_tenant text, p_kind text, p_steps bigint, p_floor bigint, p_from bigint default 0
-) returns void language plpgsql volatile as $$
+) returns void language plpgsql volatile
+set search_path = pg_catalog, pg_temp as $$
 declare
     t bigint := tenure.clock();
     r tenure.resource;
@@ -25,7 +26,8 @@ begin
 end $$;
 
 -- Does a bounded part of what is due. Answers when there is more, µs from now.
-create or replace function tenure.upkeep(p_floor bigint) returns bigint language plpgsql volatile as $$
+create or replace function tenure.upkeep(p_floor bigint) returns bigint language plpgsql volatile
+set search_path = pg_catalog, pg_temp as $$
 declare
     t bigint := tenure.clock();
     s tenure.session;
