@@ -16,7 +16,8 @@
 //! | `routes/` | Pure: the routes of mailboxes, and what each reader and each proxy lacks of them |
 //! | `settings/` | flags, environment, files → one validated `Settings`; modes |
 //! | `metrics.rs`, `reports.rs` | numbers for Prometheus; readiness, status and signs of life for systemd |
-//! | `trail.rs`, `keys.rs` | the audit trail; commands that change keys |
+//! | `trail/` | the audit trail, within bounds; all but its thread and its file is pure |
+//! | `keys.rs` | commands that change keys |
 //! | `cluster.rs` | commands about the cluster that this gateway is a node of |
 //! | `reload.rs` | SIGHUP: settings and keys are read again; keys also when their file changes |
 //! | `follow.rs` | keys in the store: read when they change, and their uses told |

@@ -140,7 +140,7 @@ fn serve(cli: Cli, loaded: Loaded, private: io::Result<()>) -> Result<(), (u8, E
     let trail = match &settings.audit {
         None => Trail::default(),
         Some(path) => {
-            let kept = Trail::keep(trail::Place::named(path));
+            let kept = Trail::keep(trail::Place::named(path), settings.audit_limits);
             kept.with_context(|| format!("audit = {path:?}: must be a file that can be written to, in a directory that is there")).map_err(unavailable)?
         }
     };

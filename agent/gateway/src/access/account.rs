@@ -12,8 +12,10 @@ use tenure_core::model::{
     SessionId, SessionRecord, Subject, Terms,
 };
 use tenure_core::time::Boottime;
+use tenure_wire::Kind;
 
 use super::bounds::{Denied, KeyBounds};
+use super::fact::{Event, Fact, NOT_FOUND};
 use super::pace::Pace;
 
 /// How often what nobody renewed is looked for at most, since all is looked through.
@@ -30,6 +32,8 @@ struct Own {
     claims: HashMap<ClaimId, Live>,
     /// Those of the claims that wait, or may.
     waiting: usize,
+    /// The claims of masters, by their sessions.
+    masters: HashMap<SessionId, ClaimId>,
     sweep_at: Boottime,
     calls: Pace,
     beats: Pace,
@@ -58,37 +62,6 @@ enum Stage {
     Waiting,
     /// With this token.
     Held(u64),
-}
-
-/// What became of something.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Fact {
-    pub event: Event,
-    pub session: Option<SessionId>,
-    pub claim: Option<ClaimId>,
-    pub resource: Option<Resource>,
-    pub token: Option<u64>,
-    /// The name of the session that it is about.
-    pub holder: Option<Arc<str>>,
-    pub outcome: String,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Event {
-    Register,
-    /// Not in the trail.
-    Wait,
-    Grant,
-    Preemption,
-    Release,
-    Revocation,
-    Loss,
-    Refusal,
-    /// A key was added, changed or removed.
-    Key,
-    /// Lines were left out.
-    Dropped,
 }
 
 impl Account {
@@ -165,7 +138,7 @@ impl Account {
             }
             (Request::Release { claim, resource }, Ok(Answer::Released(found))) => {
                 let live = own.take(*claim);
-                let outcome = if *found { "released" } else { "not_found" };
+                let outcome = if *found { "released" } else { NOT_FOUND };
                 facts.push(Fact {
                     session: live.as_ref().and_then(|live| live.session),
                     claim: Some(*claim),
@@ -188,7 +161,7 @@ impl Account {
             }
             (Request::EndSession { session, .. }, Ok(Answer::Ended(found))) => {
                 own.sessions.remove(session);
-                let outcome = if *found { "ended" } else { "not_found" };
+                let outcome = if *found { "ended" } else { NOT_FOUND };
                 facts.push(Fact { session: Some(*session), ..Fact::new(Event::Release, outcome) });
             }
             (Request::Revoke { resource, token, .. }, Ok(Answer::Revoked(count))) => {
@@ -204,6 +177,26 @@ impl Account {
     /// Learns from the store that a claim has ended; `None` if that is no news.
     pub fn lost(&self, claim: ClaimId, reason: GoneReason) -> Option<Fact> {
         self.own().take(claim).map(|live| live.loss(claim, reason))
+    }
+
+    /// True if a claim of that id holds or waits, as far as is known here.
+    pub fn has(&self, claim: ClaimId) -> bool {
+        let own = self.own();
+        own.claims.get(&claim).is_some_and(|live| !matches!(live.stage, Stage::Asked { .. }))
+    }
+
+    /// The claim by which a session is master, as far as is known here.
+    pub fn master_of(&self, session: SessionId) -> Option<(ClaimId, Resource)> {
+        let own = self.own();
+        let claim = *own.masters.get(&session)?;
+        own.claims.get(&claim).map(|live| (claim, live.resource.clone()))
+    }
+
+    /// Learns that a session is not there any more; `None` if that is no news.
+    pub fn session_lost(&self, session: SessionId) -> Option<Fact> {
+        self.own().sessions.remove(&session)?;
+        let fact = Fact::new(Event::Loss, outcome(GoneReason::Expired));
+        Some(Fact { session: Some(session), ..fact })
     }
 
     /// True if it has nothing, any more.
@@ -234,6 +227,8 @@ impl Own {
                 *waiting -= usize::from(!lasts && live.may_wait());
                 lasts
             });
+            let claims = &self.claims;
+            self.masters.retain(|_, claim| claims.contains_key(claim));
         }
         has_room(self)
     }
@@ -368,6 +363,9 @@ impl Own {
 
     fn put(&mut self, id: ClaimId, live: Live) {
         self.waiting += usize::from(live.may_wait());
+        if let (Kind::Master, Some(session)) = (live.resource.kind, live.session) {
+            self.masters.insert(session, id);
+        }
         if let Some(was) = self.claims.insert(id, live) {
             self.waiting -= usize::from(was.may_wait());
         }
@@ -376,6 +374,11 @@ impl Own {
     fn take(&mut self, id: ClaimId) -> Option<Live> {
         let live = self.claims.remove(&id)?;
         self.waiting -= usize::from(live.may_wait());
+        if let Some(session) = live.session
+            && self.masters.get(&session) == Some(&id)
+        {
+            self.masters.remove(&session);
+        }
         Some(live)
     }
 }
@@ -412,21 +415,6 @@ impl Live {
             resource: Some(self.resource),
             holder: self.holder,
             ..Fact::new(event, outcome(reason))
-        }
-    }
-}
-
-impl Fact {
-    pub fn new(event: Event, outcome: &str) -> Fact {
-        let outcome = outcome.to_owned();
-        Fact {
-            event,
-            session: None,
-            claim: None,
-            resource: None,
-            token: None,
-            holder: None,
-            outcome,
         }
     }
 }

@@ -4,7 +4,9 @@ mod account;
 mod bounds;
 mod certified;
 mod edit;
+mod fact;
 mod file;
+mod neighbourhood;
 mod pace;
 mod rights;
 mod shared;
@@ -22,12 +24,16 @@ use tenure_stores::gateway::scope::Mark;
 use tenure_wire::rules::{Checked, visible_within};
 use uuid::Uuid;
 
-pub use self::account::{Account, Event, Fact};
+pub use self::account::Account;
 pub use self::bounds::{Denied, KeyBounds};
 use self::certified::Known;
 pub use self::certified::{Certified, Peer};
 pub use self::edit::{Edit, EditError};
+#[cfg(test)]
+pub(crate) use self::fact::NOT_FOUND;
+pub use self::fact::{Event, Fact};
 pub use self::file::{Keys, KeysError, Listed, Stamp};
+pub(crate) use self::neighbourhood::neighbourhood;
 pub use self::rights::{Lacking, Right, Rights};
 pub use self::shared::{StoreKeys, StoreKeysError};
 pub use self::written::WrittenBounds;

@@ -11,6 +11,7 @@ use tenure_core::model::{
 use tenure_host::clock;
 use tenure_wire::{Code, Happened, Kind};
 use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
 use tracing::info;
 
 use super::Face;
@@ -19,6 +20,9 @@ use super::refused::Refused;
 use crate::access::{Caller, Event, Fact, KeyChange, Keys, Peer, StoreKeys};
 use crate::store::{Gone, Observer};
 use crate::trail::By;
+
+/// Most looks at what may have ended at the same time: thousands of holds can run out together.
+const LOOKS_MAX: usize = 256;
 
 /// Has the store tell a face of claims that end without having been asked to.
 ///
@@ -29,7 +33,8 @@ pub async fn observe(face: &Arc<Face>) -> Result<(), Gone> {
     // One of its own knows all that a change of a resource is about.
     let is_shared = face.info.kind != "embedded";
     let (face_of, runtime) = (Arc::downgrade(face), Handle::current());
-    face.store.observe(Box::new(Observing { face: face_of, is_shared, runtime })).await
+    let looks = Arc::new(Semaphore::new(LOOKS_MAX));
+    face.store.observe(Box::new(Observing { face: face_of, is_shared, runtime, looks })).await
 }
 
 /// Who tells the history of the changes that a request makes.
@@ -72,12 +77,29 @@ struct Observing {
     /// Others change things in this store, too.
     is_shared: bool,
     runtime: Handle,
+    /// Looks at what may have ended.
+    looks: Arc<Semaphore>,
 }
 
 impl Observer for Observing {
     fn lost(&self, claim: ClaimId, reason: GoneReason) {
         if let Some(face) = self.face.upgrade() {
             face.lost(claim, reason);
+        }
+    }
+
+    fn may_be_lost(&self, claim: ClaimId, resource: &Resource) {
+        let Some(face) = self.face.upgrade() else { return };
+        let owner = face.access.owner(claim.0).filter(|owner| owner.account.has(claim));
+        // Beyond that many at once the beats of their holders tell.
+        if let Some(owner) = owner
+            && let Ok(turn) = Arc::clone(&self.looks).try_acquire_owned()
+        {
+            let resource = resource.clone();
+            self.runtime.spawn(async move {
+                face.learn_end(&owner, claim, resource).await;
+                drop(turn);
+            });
         }
     }
 

@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::fmt::Debug;
 use std::hash::Hash;
-use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Places of which each key may have so many. The table is no longer than the number of places that are taken.
@@ -54,17 +53,6 @@ impl<K: Hash + Eq + Copy + Debug> Drop for PlaceOf<K> {
     }
 }
 
-/// What counts as one address: of IPv6 a host has a whole /64.
-pub(super) fn neighbourhood(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V4(address) => IpAddr::V4(address),
-        IpAddr::V6(address) => {
-            let [a, b, c, d, ..] = address.segments();
-            IpAddr::V6(Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0))
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -79,17 +67,5 @@ mod tests {
         assert!(places.take("a").is_some());
         drop((held, other));
         assert!(places.taken.lock().unwrap().is_empty());
-    }
-
-    #[test]
-    fn an_address_is_a_host() {
-        for (address, expected) in [
-            ("192.0.2.1", "192.0.2.1"),
-            ("::ffff:192.0.2.1", "192.0.2.1"),
-            ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::"),
-        ] {
-            let found = neighbourhood(address.parse().unwrap());
-            assert_eq!(found, expected.parse::<IpAddr>().unwrap());
-        }
     }
 }

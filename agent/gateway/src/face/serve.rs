@@ -12,9 +12,9 @@ use tokio::time::Instant;
 use tracing::warn;
 
 use super::connection::Shared;
-use super::places::{PlaceOf, Places, neighbourhood};
+use super::places::{PlaceOf, Places};
 use super::{Face, Hosts, router};
-use crate::access::Peer;
+use crate::access::{Peer, neighbourhood};
 
 /// After a connection could not be accepted, for want of descriptors.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);

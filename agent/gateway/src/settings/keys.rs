@@ -88,6 +88,26 @@ macro_rules! text {
     };
 }
 
+/// A key with a number.
+macro_rules! number {
+    ($name:literal, $($field:ident).+, $min:expr, $max:expr) => {
+        settings::Key::<Settings> {
+            name: $name,
+            shape: Shape::Count,
+            reloads: false,
+            set: |settings, text| {
+                let number = value::count(text, $min, $max)?;
+                settings.$($field).+ = number.try_into().unwrap_or(settings.$($field).+);
+                Ok(())
+            },
+            get: |settings| {
+                Some(Value::Count(settings.$($field).+.try_into().unwrap_or(i64::MAX)))
+            },
+            doc: Doc::NONE,
+        }
+    };
+}
+
 /// A key with a limit of connections.
 macro_rules! count {
     ($name:literal, $field:ident, $min:literal) => {
@@ -108,7 +128,7 @@ macro_rules! count {
     };
 }
 
-static KEYS: [settings::Key<Settings>; 26] = [
+static KEYS: [settings::Key<Settings>; 29] = [
     text!(
         "mode",
         Text,
@@ -213,10 +233,21 @@ static KEYS: [settings::Key<Settings>; 26] = [
     optional_path_key!(Settings, "audit", audit, trail)
         .about(
             "A file for the audit trail: one JSON line for each register, grant, preemption, release, loss, \
-             refusal and change of a key. \"-\" is the standard output. Opened again at a reload (SIGHUP). \
-             Default: none.",
+             refusal and change of a key. \"-\" is the standard output, where nothing bounds its bytes. Opened again at a \
+             reload (SIGHUP). Default: none.",
         )
         .example("\"/var/log/tenured-gateway/audit.jsonl\""),
+    number!("audit_bytes_max", audit_limits.bytes_max, 65_536, 1 << 40).about(
+        "Most bytes of a file of the audit trail. A full one becomes audit.jsonl.1, that audit.jsonl.2, and so on.",
+    ),
+    number!("audit_files_max", audit_limits.files_max, 1, 1000).about(
+        "Most files of the audit trail, with the one that is written; the oldest is removed.",
+    ),
+    number!("audit_refusals_per_second", audit_limits.refusals_per_second, 1, 100_000).about(
+        "Most refusals of one source that the audit trail has in a second, after five times as many at once. A source is a \
+         principal, or the IPv4 address or IPv6 /64 of a caller that was not let in. Of the others each source has one \
+         line in 10 s, refusals_left_out, with their count. Nothing that succeeded is left out for them.",
+    ),
     text!(
         "insecure",
         Switch,

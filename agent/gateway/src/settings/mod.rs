@@ -32,7 +32,7 @@ use crate::access::{Keys, Rights};
 use crate::delivery::Registration;
 use crate::face::Limits;
 use crate::mailbox::Policies;
-use crate::tls;
+use crate::{tls, trail};
 
 /// The directory of the configuration of this host's gateway.
 const SYSTEM: &str = "/etc/tenured-gateway";
@@ -71,6 +71,7 @@ pub struct Settings {
     pub require_keys: bool,
     /// The audit trail; `-` is the standard output.
     pub audit: Option<PathBuf>,
+    pub audit_limits: trail::Limits,
     /// Files with certificates.
     pub tls: TlsPaths,
     /// Those of callers that show a certificate and no key.
@@ -286,6 +287,7 @@ fn defaults(environment: &Environment) -> Settings {
         keys_in_store: false,
         require_keys: false,
         audit: None,
+        audit_limits: trail::Limits::default(),
         tls: TlsPaths::default(),
         certificate_rights: Rights::NONE,
         limits: Limits { connections: 16_384, per_address: 4096 },

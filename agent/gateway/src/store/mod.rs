@@ -51,7 +51,7 @@ pub struct Listener {
     rest: broadcast::Receiver<Bytes>,
 }
 
-/// What the store's thread is asked.
+/// A request to the store's thread.
 #[derive(Debug)]
 enum Message {
     Request {
@@ -72,19 +72,22 @@ enum Message {
     Stop,
 }
 
-/// What is done with an answer before anybody is told, by the store's thread.
+/// A use of an answer before anybody is told, on the store's thread.
 pub type Then = Box<dyn FnOnce(&Result<Answer, Failure>) + Send>;
 
-/// Whoever is told of what was not asked for, by the store's thread.
+/// A listener to news that nobody asked for, on the store's thread.
 pub trait Observer: Send {
     /// A claim has ended.
     fn lost(&self, claim: ClaimId, reason: GoneReason);
+
+    /// A claim may have ended: a store that others share says no more.
+    fn may_be_lost(&self, claim: ClaimId, resource: &Resource);
 
     /// Something may have become of a resource.
     fn changed(&self, resource: &Resource);
 }
 
-/// Whoever waits for an answer.
+/// The waiter for an answer.
 struct Reply {
     then: Option<Then>,
     answer: oneshot::Sender<Result<Answer, Failure>>,

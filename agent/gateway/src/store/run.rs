@@ -51,13 +51,13 @@ pub(super) struct Run {
     replies: HashMap<CallId, Awaited>,
     calls: u64,
     woken: Woken,
-    /// Who is told of what nobody asked for.
+    /// The listener to news that nobody asked for.
     observer: Option<Box<dyn Observer>>,
     /// Nobody can ask, or it was told to end.
     stop_by: Option<Boottime>,
 }
 
-/// What woke the thread up.
+/// The events that woke the thread up.
 #[derive(Default)]
 struct Woken {
     message: Option<Message>,
@@ -65,7 +65,7 @@ struct Woken {
     told: Option<Told>,
 }
 
-/// Whoever waits for the answer to a call.
+/// The waiter for the answer to a call.
 enum Awaited {
     Request {
         reply: Reply,
@@ -76,13 +76,15 @@ enum Awaited {
     Stream { reply: oneshot::Sender<Listener>, listener: Listener },
 }
 
-/// What a turn has to say, once the journal is written.
+/// The news of a turn, told once the journal is written.
 #[derive(Default)]
 struct Outcome {
     answers: Vec<(CallId, Result<Answer, Failure>)>,
     news: Vec<(To, News)>,
     told: Vec<Told>,
     lost: Vec<(ClaimId, GoneReason)>,
+    /// Claims that may have ended.
+    doubtful: Vec<(ClaimId, Resource)>,
 }
 
 impl Run {
@@ -262,10 +264,16 @@ impl Run {
     }
 
     /// Tells what came of a turn.
-    fn give(&mut self, now: Boottime, Outcome { answers, news, told, lost }: Outcome) {
+    fn give(&mut self, now: Boottime, outcome: Outcome) {
+        let Outcome { answers, news, told, lost, doubtful } = outcome;
         for (claim, reason) in lost {
             if let Some(observer) = &self.observer {
                 observer.lost(claim, reason);
+            }
+        }
+        for (claim, resource) in doubtful {
+            if let Some(observer) = &self.observer {
+                observer.may_be_lost(claim, &resource);
             }
         }
         // Losses come before the grants that follow from them.
@@ -312,7 +320,10 @@ impl Run {
                 outcome.lost.push((claim, reason));
                 News::Lost { claim }
             }
-            Report::Change(Change::Lost { claim, .. }) => News::Lost { claim },
+            Report::Change(Change::Lost { claim, resource }) => {
+                outcome.doubtful.push((claim, resource));
+                News::Lost { claim }
+            }
             Report::Change(Change::Granted { claim, grant, .. }) => {
                 News::Granted { claim, grant: grant.map(|grant| carried(now, grant)) }
             }

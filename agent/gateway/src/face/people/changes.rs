@@ -130,7 +130,14 @@ fn change_of(fact: &Fact) -> Option<(&str, Option<&'static str>)> {
             outcome,
         ) => Some((outcome, reason)),
         // Of each claim that it ended there is a loss.
-        (Event::Revocation | Event::Refusal | Event::Key | Event::Dropped, _) => None,
+        (
+            Event::Revocation
+            | Event::Refusal
+            | Event::RefusalsLeftOut
+            | Event::Key
+            | Event::Dropped,
+            _,
+        ) => None,
     }
 }
 

@@ -14,6 +14,7 @@ use crate::access::Caller;
 use crate::face::Face;
 use crate::face::calls::{body, json};
 use crate::face::refused::Refused;
+use crate::trail::By;
 
 /// The body of a heartbeat, which may be left out. A checkpoint is a heartbeat, and nothing else.
 #[derive(Debug, Deserialize)]
@@ -72,7 +73,7 @@ async fn release_session(
     headers: &HeaderMap,
 ) -> Result<Response, Refused> {
     let session = session(headers, caller)?;
-    let found = face.members(caller, Within::Session(session), false).await?;
+    let found = face.project_of(caller, session).await?;
     if let Some(found) = &found {
         face.end(caller, session, found).await?;
     }
@@ -86,9 +87,7 @@ impl Face {
         caller: &Caller,
         session: SessionId,
     ) -> Result<Option<Role>, Refused> {
-        let Some(found) = self.members(caller, Within::Session(session), false).await? else {
-            return Ok(None);
-        };
+        let Some(found) = self.project_of(caller, session).await? else { return Ok(None) };
         let (ttl, master) = (self.plane.ttl(caller), found.resource());
         let mut beats =
             vec![Beat { subject: Subject::Session { session, master: master.clone() }, ttl }];
@@ -105,6 +104,31 @@ impl Face {
             },
             _ => Err(strange()),
         }
+    }
+
+    /// The project of a session, `None` if that has ended. Writes down, once, what it has lost since it was heard of last:
+    /// its beats are of what it has, and would not tell.
+    async fn project_of(
+        &self,
+        caller: &Caller,
+        session: SessionId,
+    ) -> Result<Option<Members>, Refused> {
+        let account = &caller.principal.account;
+        let master = account.master_of(session);
+        let found = self.members(caller, Within::Session(session), false).await?;
+        let still = found.as_ref().filter(|it| it.is_master(&session.to_string()));
+        if let Some((claim, resource)) = master
+            && still.and_then(|it| it.master_claim) != Some(claim)
+        {
+            self.learn_end(&caller.principal, claim, resource).await;
+        }
+        if found.is_none()
+            && let Some(fact) = account.session_lost(session)
+        {
+            self.people.changes.tell_fact(&fact);
+            self.trail.tell(By::from(caller), fact);
+        }
+        Ok(found)
     }
 
     /// Ends a session of that project.

@@ -1,0 +1,134 @@
+//! The audit trail of a gateway: complete for what happened, bounded for what was refused, and in nobody's way.
+
+use serde_json::{Value, json};
+use tenure_tests::harness::{Gateway, Key, SharedStore, until};
+use tenure_tests::over_every_store;
+
+over_every_store!(
+    the_trail_has_each_register_grant_preemption_loss_and_release_of_sessions,
+    a_preemption_at_another_gateway_is_in_the_trail_of_the_losers,
+);
+
+const REGISTER: &str = "POST /api/v1/controller/register";
+const HEARTBEAT: &str = "POST /api/v1/controller/heartbeat";
+const RELEASE: &str = "POST /api/v1/controller/release";
+const STATUS: &str = "GET /api/v1/controller/status";
+
+/// Status and body.
+fn call(gateway: &Gateway, key: &Key, head: &str, session: &str, body: &str) -> (u16, Value) {
+    let session = match session {
+        "" => String::new(),
+        id => format!("X-Prism-Session-Id: {id}\r\n"),
+    };
+    let headers = format!("{}Content-Type: application/json\r\n{session}", key.header());
+    let (status, answer) = gateway.call_with(&headers, head, body).expect("it answers");
+    let (_, body) = answer.split_once("\r\n\r\n").expect("an answer has a head");
+    (status, serde_json::from_str(body).unwrap_or(Value::Null))
+}
+
+#[track_caller]
+fn register(gateway: &Gateway, key: &Key, project: &str, surface: &str) -> String {
+    let body = json!({"project_id": project, "agent_identity": surface, "agent_surface": surface});
+    let (status, body) = call(gateway, key, REGISTER, "", &body.to_string());
+    assert_eq!((status, &body["is_master"]), (200, &json!(true)), "{body}");
+    body["session_id"].as_str().expect("it has one").to_owned()
+}
+
+/// A line: its event, principal, session and resource.
+type Expected<'a> = (&'a str, &'a str, &'a str, &'a str);
+
+#[track_caller]
+fn has(gateway: &Gateway, (event, principal, session, resource): Expected) {
+    let is_it = |line: &Value| {
+        let text = |name: &str| line[name].as_str().unwrap_or_default().to_owned();
+        let is_of = text("resource").ends_with(resource)
+            && text("resource").is_empty() == resource.is_empty();
+        let has_token = line["token"].as_u64().is_some_and(|token| token > 0);
+        text("event") == event
+            && text("principal") == principal
+            && text("session") == session
+            && is_of
+            && (has_token || resource.is_empty() || event == "register")
+    };
+    until(&format!("a line of {event} of {principal} in {resource:?}"), || {
+        gateway.trail().iter().any(is_it)
+    });
+}
+
+fn lives_of_sessions(gateways: [&Gateway; 2], [alpha, beta, brief]: [&Key; 3]) {
+    let [here, there] = gateways;
+    let donna = register(here, alpha, "atlas", "claude_code");
+    has(here, ("register", "alpha", &donna, "master/atlas"));
+    has(here, ("grant", "alpha", &donna, "master/atlas"));
+    let desk = register(there, beta, "atlas", "claude_desktop");
+    has(there, ("grant", "beta", &desk, "master/atlas"));
+    let (status, body) = call(here, alpha, HEARTBEAT, &donna, "");
+    assert_eq!((status, &body["role"]), (200, &json!("peer")), "{body}");
+    has(here, ("preemption", "alpha", &donna, "master/atlas"));
+    assert_eq!(call(there, beta, RELEASE, &desk, "").0, 200);
+    has(there, ("release", "beta", &desk, "master/atlas"));
+    has(there, ("release", "beta", &desk, ""));
+
+    let silent = register(here, brief, "web", "claude_code");
+    until("the session to be over", || call(here, brief, STATUS, &silent, "").0 == 410);
+    assert_eq!(call(here, brief, HEARTBEAT, &silent, "").0, 410);
+    has(here, ("loss", "brief", &silent, ""));
+    has(here, ("loss", "brief", &silent, "master/web"));
+    let again = call(here, brief, HEARTBEAT, &silent, "").0;
+    let losses = here.trail().iter().filter(|line| line["event"] == "loss").count();
+    assert_eq!((again, losses), (410, 2), "each is told once");
+}
+
+fn keys() -> [Key; 3] {
+    [Key::new("alpha"), Key::new("beta"), Key::within("brief", &["--ttl-max", "1s"])]
+}
+
+#[test]
+fn the_trail_of_sessions_is_complete_on_an_embedded_store() {
+    let keys = keys();
+    let gateway = Gateway::start_audited("embedded:", &keys.each_ref());
+    lives_of_sessions([&gateway, &gateway], keys.each_ref());
+}
+
+fn the_trail_has_each_register_grant_preemption_loss_and_release_of_sessions<S: SharedStore>() {
+    let (store, keys) = (S::begin(), keys());
+    let gateway = Gateway::start_audited(&store.url(), &keys.each_ref());
+    lives_of_sessions([&gateway, &gateway], keys.each_ref());
+}
+
+fn a_preemption_at_another_gateway_is_in_the_trail_of_the_losers<S: SharedStore>() {
+    let (store, keys) = (S::begin(), keys());
+    let gateways = [0, 1].map(|_| Gateway::start_audited(&store.url(), &keys.each_ref()));
+    lives_of_sessions(gateways.each_ref(), keys.each_ref());
+}
+
+#[test]
+fn what_strangers_cause_is_summed_up() {
+    const CALLS: u64 = 600;
+    let key = Key::new("alpha");
+    let mut gateway = Gateway::start_audited("embedded:", &[&key]);
+    for _ in 0..CALLS {
+        let (status, _) = gateway.call("GET /v1/resources", "").expect("it answers");
+        assert_eq!(status, 401);
+    }
+    register(&gateway, &key, "atlas", "claude_code");
+    gateway.stop();
+    let trail = gateway.trail();
+    let of = |event: &'static str| trail.iter().filter(move |line| line["event"] == event);
+    let (written, sums) = (of("refusal").count() as u64, of("refusals_left_out"));
+    let left_out: u64 = sums.clone().filter_map(|line| line["count"].as_u64()).sum();
+    assert!(written >= 50 && written + left_out == CALLS, "{written} {left_out}");
+    assert!(sums.clone().all(|line| line["source"] == "127.0.0.1"), "{trail:#?}");
+    assert_eq!((of("register").count(), of("grant").count()), (1, 1), "nothing else is left out");
+}
+
+#[test]
+fn a_trail_that_cannot_be_written_stops_nothing() {
+    let key = Key::new("alpha");
+    let mut gateway = Gateway::start_by("embedded:", &[&key], &["--audit=/dev/full".to_owned()]);
+    let session = register(&gateway, &key, "atlas", "claude_code");
+    until("the gateway to say it", || gateway.log().contains("the audit trail cannot be written"));
+    assert_eq!(call(&gateway, &key, HEARTBEAT, &session, "").0, 200);
+    assert_eq!(call(&gateway, &key, RELEASE, &session, "").0, 200);
+    assert!(gateway.stop().success());
+}
