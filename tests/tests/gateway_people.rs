@@ -99,7 +99,7 @@ impl Changes {
         let mut stream = TcpStream::connect(("127.0.0.1", gateway.port())).unwrap();
         stream.set_read_timeout(Some(DEADLINE)).unwrap();
         let header = key.map(Key::header).unwrap_or_default();
-        write!(stream, "GET /v1/changes HTTP/1.1\r\nHost: test\r\n{header}\r\n").unwrap();
+        write!(stream, "GET /v1/changes HTTP/1.1\r\nHost: localhost\r\n{header}\r\n").unwrap();
         let mut changes = Changes(BufReader::new(stream));
         // At once, and before anything changes.
         assert_eq!(changes.line_after(""), "HTTP/1.1 200 OK");

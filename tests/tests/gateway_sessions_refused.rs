@@ -178,7 +178,7 @@ fn a_stream_ends_when_its_key_is_revoked() {
     let session = register(&gateway, &key, "donna");
     let mut stream = TcpStream::connect(("127.0.0.1", gateway.port())).unwrap();
     let header = key.header();
-    write!(stream, "{EVENTS} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n{header}X-Prism-Session-Id: {session}\r\n\r\n")
+    write!(stream, "{EVENTS} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{header}X-Prism-Session-Id: {session}\r\n\r\n")
         .unwrap();
     let mut first = [0; 15];
     stream.read_exact(&mut first).unwrap();
