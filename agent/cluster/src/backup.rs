@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
+use tenure_core::engine::OutOfRange;
 use uuid::Uuid;
 
 use crate::clock::ClusterTime;
@@ -9,6 +10,8 @@ use crate::machine::Image;
 
 /// The version of the format.
 const FORMAT: u32 = 1;
+/// Greatest time of a cluster, ns: 292 years.
+const STAMP_MAX: u64 = i64::MAX.unsigned_abs();
 
 /// A cluster at one instant.
 #[derive(Debug, PartialEq)]
@@ -40,6 +43,8 @@ pub enum BackupError {
     TooNew(u32),
     #[error("it is damaged: what follows its first line is not what was written")]
     Damaged,
+    #[error("{0}: no cluster has written that; take another backup")]
+    OutOfRange(#[from] OutOfRange),
 }
 
 impl Backup {
@@ -81,7 +86,9 @@ impl Backup {
         if sha256(image) != head.sha256 {
             return Err(BackupError::Damaged);
         }
-        let image = serde_json::from_str(image).map_err(|_| BackupError::Damaged)?;
+        let image: Image = serde_json::from_str(image).map_err(|_| BackupError::Damaged)?;
+        OutOfRange::check("stamp", head.stamp.as_nanos(), STAMP_MAX)?;
+        image.check_numbers()?;
         Ok(Backup { taken_at_us: head.taken_at_us, stamp: head.stamp, image })
     }
 }
@@ -115,6 +122,35 @@ mod tests {
             let damaged = text.replace(old, new);
             let error = Backup::read(damaged.as_bytes()).unwrap_err();
             assert!(matches!(error, BackupError::Damaged), "{error}");
+        }
+        // With a good hash, as whoever changes a backup on purpose would give it.
+        let doctored = |old: &str, new: &str| {
+            let (head, image) = text.split_once('\n').unwrap();
+            assert!(head.contains(old) || image.contains(old), "{old} in {text}");
+            let changed = image.replace(old, new);
+            let [was, is] = [image, &changed].map(|image| sha256(image.trim_end()));
+            let head = head.replace(old, new).replace(&was, &is);
+            Backup::read(format!("{head}\n{changed}").as_bytes()).unwrap_err().to_string()
+        };
+        let last = 1000 + (1_u64 << 20);
+        for (old, new, field) in [
+            (
+                format!("\"last_token\":{last}"),
+                format!("\"last_token\":{}", u64::MAX),
+                "last_token",
+            ),
+            (format!("\"last\":{last}"), format!("\"last\":{}", u64::MAX), "engine.tokens.last"),
+            ("\"next\":1001".to_owned(), format!("\"next\":{}", u64::MAX), "engine.tokens.next"),
+            (
+                "\"next_place\":0".to_owned(),
+                format!("\"next_place\":{}", u64::MAX),
+                "engine.next_place",
+            ),
+            ("\"stamp\":9".to_owned(), format!("\"stamp\":{}", u64::MAX), "stamp"),
+        ] {
+            let refused = doctored(&old, &new);
+            let words = format!("its {field} is {}, and must be ", u64::MAX);
+            assert!(refused.contains(&words) && refused.contains("at most"), "{refused}");
         }
         let later = text.replace("\"tenure_backup\":1", "\"tenure_backup\":2");
         assert!(matches!(Backup::read(later.as_bytes()), Err(BackupError::TooNew(2))));

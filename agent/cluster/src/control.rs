@@ -12,12 +12,15 @@ use tenure_stores::keyring::KeyRecord;
 use uuid::Uuid;
 
 use crate::keys;
-use crate::net::{Ask, Dial, Link, LinkError, PART, Tell, Tls, tcp};
+use crate::net::{Ask, Dial, Link, LinkError, PART, Tell, Trust, tcp};
 
 /// The time for most answers.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
 /// The time in which a node that is added is given everything, and in which a backup is restored.
 const LONG_MAX: Duration = Duration::from_secs(600);
+
+/// The time in which a backup is taken, before it is fetched.
+const BACKUP_TIME_MAX: Duration = Duration::from_secs(120);
 
 /// A question.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -78,6 +81,8 @@ impl Control {
     fn deadline(&self) -> Duration {
         match self {
             Control::Add { .. } | Control::Restore { .. } => LONG_MAX,
+            // All that the cluster keeps is written down.
+            Control::Backup => BACKUP_TIME_MAX,
             // A new leader may have to be found first.
             Control::Remove { .. } => ANSWER_MAX * 3,
             _ => ANSWER_MAX,
@@ -159,6 +164,11 @@ pub struct Status {
     #[serde(default)]
     pub version: Option<u32>,
     pub members: BTreeMap<u64, MemberStatus>,
+    /// Bytes that the cluster keeps, about, and those that it may; 0 from an earlier release.
+    #[serde(default)]
+    pub bytes: u64,
+    #[serde(default)]
+    pub bytes_max: u64,
 }
 
 /// One of its nodes.
@@ -172,6 +182,9 @@ pub struct MemberStatus {
     /// The version of the entries that its program knows; `None` if it does not answer.
     #[serde(default)]
     pub known: Option<u32>,
+    /// The reason for which it has not taken its image, as the node that leads knows.
+    #[serde(default)]
+    pub trouble: Option<String>,
 }
 
 /// The way of an administrator to a node.
@@ -179,8 +192,8 @@ pub struct Client(Link);
 
 impl Client {
     /// The way to whichever node listens there.
-    pub fn new(address: &str, tls: Option<Arc<Tls>>) -> Client {
-        Client::over(address, tcp(tls))
+    pub fn new(address: &str, trust: Trust) -> Client {
+        Client::over(address, tcp(trust))
     }
 
     pub(crate) fn over(address: &str, dial: Arc<dyn Dial>) -> Client {

@@ -7,6 +7,7 @@ use crate::node::{Node, Verdict};
 const QUORUM: &str = "cluster.quorum";
 const NODES: &str = "cluster.nodes";
 const ALIKE: &str = "cluster.alike";
+const BYTES: &str = "cluster.bytes";
 /// Entries by which a node may be behind while it keeps up.
 const BEHIND_MAX: u64 = 1000;
 
@@ -29,6 +30,9 @@ pub(crate) async fn checks(node: &Node) -> Vec<Check> {
     for (id, told) in node.ask_others(view.applied).await {
         let address = members.get(&id).map_or("", String::as_str);
         match told {
+            Some(_) if let Some(cause) = node.undelivered(id) => {
+                lagging.push(format!("node {id:x} at {address} has not taken its image: {cause}"));
+            }
             None => silent.push(format!("node {id:x} at {address} does not answer")),
             Some(told) if told.applied + BEHIND_MAX < view.applied => {
                 let behind = view.applied - told.applied;
@@ -63,5 +67,20 @@ pub(crate) async fn checks(node: &Node) -> Vec<Check> {
              report this: it must never happen",
         ),
     };
-    vec![quorum, nodes, alike]
+    vec![quorum, nodes, alike, room(node)]
+}
+
+/// The room that is left.
+fn room(node: &Node) -> Check {
+    let (bytes, bytes_max) = node.bytes();
+    let finding = format!("the cluster holds {bytes} of {bytes_max} bytes (cluster.bytes_max)");
+    if node.is_nearly_full() {
+        return Check::warning(
+            BYTES,
+            finding,
+            "release holds and end sessions that nobody needs, bound what principals may keep, or raise it on all nodes: \
+             beyond it no session and no claim is taken",
+        );
+    }
+    Check::ok(BYTES, finding)
 }

@@ -16,6 +16,8 @@ pub mod net;
 pub mod node;
 pub mod raft;
 mod settings;
+mod size;
+mod start;
 pub mod store;
 
 pub use self::disk::Folder;

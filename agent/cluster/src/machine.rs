@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
-use tenure_core::engine::{self, Effect, Engine, EngineSettings, TokenRange};
+use tenure_core::engine::{self, Effect, Engine, EngineSettings, OutOfRange, TokenRange};
 use tenure_core::model::{Answer, Request};
 use tenure_core::time::Boottime;
 use uuid::Uuid;
@@ -26,6 +26,14 @@ pub const VERSION: u32 = 2;
 
 /// Tokens that the engine is given at once.
 const TOKENS: u64 = 1 << 20;
+
+/// Greatest last token of a backup that is gone on with: a million times [`TOKENS`] are left below 2⁶³, beyond which stores and
+/// programs take a token for a negative number.
+const LAST_TOKEN_MAX: u64 = i64::MAX.unsigned_abs() - (TOKENS << 20);
+/// Longest ttl of a backup: ten years.
+pub(crate) const TTL_MAX: Duration = Duration::from_secs(10 * 366 * 24 * 60 * 60);
+/// Changes of keys beyond this are none that a cluster has counted.
+const KEYS_VERSION_MAX: u64 = 1 << 62;
 
 /// An entry of the log.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -267,6 +275,18 @@ impl Image {
     /// When it is of a later one.
     pub fn check(&self, known: u32) -> Result<(), TooNew> {
         TooNew::check(self.version, known)
+    }
+
+    /// Looks for numbers that no cluster comes to, in an image that is not of this one.
+    ///
+    /// # Errors
+    ///
+    /// The first such number, by its field.
+    pub fn check_numbers(&self) -> Result<(), OutOfRange> {
+        OutOfRange::check("last_token", self.last_token, LAST_TOKEN_MAX)?;
+        OutOfRange::check("longest_ttl.secs", self.longest_ttl.as_secs(), TTL_MAX.as_secs())?;
+        OutOfRange::check("keys.version", self.keys.version(), KEYS_VERSION_MAX)?;
+        self.engine.check(self.last_token)
     }
 
     /// The version of the rules by which it was made.

@@ -17,6 +17,7 @@ use tokio::sync::watch;
 use crate::clock::{ClusterClock, ClusterTime};
 use crate::disk::Images;
 use crate::machine::{Command, Digest, Image, Machine, Operation, Outcome};
+use crate::size::{AsOf, Size, bytes_of};
 
 /// Fingerprints that are remembered, for nodes that compare them.
 const DIGESTS: usize = 16_384;
@@ -116,6 +117,7 @@ struct State {
     /// The first receipt of entries that are not applied yet, by index and term. The last ones of a leader that died
     /// are applied under the next one: to count from then would leave out the election.
     received: BTreeMap<(u64, u64), Boottime>,
+    size: Size,
 }
 
 /// An image as it is kept and sent.
@@ -140,7 +142,8 @@ impl StateMachine {
         let time = ClusterClock::new(ClusterTime::default(), clock());
         let members = StoredMembershipOf::<Types>::default();
         let (digests, received) = (VecDeque::new(), BTreeMap::new());
-        let state = State { machine, time, last: None, members, digests, received };
+        let size = Size::default();
+        let state = State { machine, time, last: None, members, digests, received, size };
         let (state, applied) = (Mutex::new(state), watch::Sender::new(0));
         let shared = Shared { node, clock, state, applied, listener };
         StateMachine { shared: Arc::new(shared), images }
@@ -185,6 +188,21 @@ impl StateMachine {
         look(&mut state.machine, at)
     }
 
+    /// The bytes of the image that would be made now, about.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.state().size.now()
+    }
+
+    /// Counts the bytes of an image that is made for that alone. Takes time and memory in proportion to what there is.
+    pub(crate) fn count(&self) {
+        let (image, as_of) = {
+            let state = self.state();
+            (state.machine.freeze(), state.size.as_of())
+        };
+        let bytes = bytes_of(&image);
+        self.state().size.count(as_of, bytes);
+    }
+
     /// Follows the index of the latest entry that was applied.
     pub(crate) fn applied(&self) -> watch::Receiver<u64> {
         self.shared.applied.subscribe()
@@ -226,6 +244,7 @@ impl StateMachine {
                 } else if is_of_cluster {
                     state.time.follow(command.at, received_at);
                 }
+                state.size.add(&command.operation);
                 // openraft stops the node at an error.
                 let (outcome, effects) = state.machine.apply(command).map_err(io::Error::other)?;
                 self.shared.listener.applied(effects, &state.machine);
@@ -241,14 +260,15 @@ impl StateMachine {
         Ok(outcome)
     }
 
-    fn freeze(&self) -> Snapshot {
+    fn freeze(&self) -> (Snapshot, AsOf) {
         let now = (self.shared.clock)();
         let state = self.state();
         let meta = SnapshotMetaOf::<Types> {
             last_log_id: state.last,
             last_membership: state.members.clone(),
         };
-        Snapshot { meta, stamp: state.time.at(now), image: state.machine.freeze() }
+        let snapshot = Snapshot { meta, stamp: state.time.at(now), image: state.machine.freeze() };
+        (snapshot, state.size.as_of())
     }
 }
 
@@ -279,7 +299,7 @@ impl RaftStateMachine<Types> for StateMachine {
     }
 
     async fn get_snapshot_builder(&mut self) -> Builder {
-        Builder { snapshot: Some(self.freeze()), images: self.images.clone() }
+        Builder { snapshot: Some(self.freeze()), machine: self.clone() }
     }
 
     async fn install_snapshot(
@@ -290,6 +310,7 @@ impl RaftStateMachine<Types> for StateMachine {
         let snapshot: Snapshot = serde_json::from_slice(&data)?;
         let known = self.state().machine.known();
         let machine = Machine::thaw(snapshot.image, known).map_err(io::Error::other)?;
+        let bytes = data.len() as u64;
         self.images.keep(data).await?;
         let now = (self.shared.clock)();
         {
@@ -298,6 +319,7 @@ impl RaftStateMachine<Types> for StateMachine {
             state.time.follow(snapshot.stamp, now);
             state.last = meta.last_log_id;
             state.digests.clear();
+            state.size.replace(bytes);
             state.members = meta.last_membership.clone();
             self.shared.listener.replaced();
         }
@@ -320,8 +342,8 @@ impl RaftStateMachine<Types> for StateMachine {
 
 /// Writes an image down, beside the machine that goes on.
 pub struct Builder {
-    snapshot: Option<Snapshot>,
-    images: Images,
+    snapshot: Option<(Snapshot, AsOf)>,
+    machine: StateMachine,
 }
 
 impl RaftSnapshotBuilder<Types> for Builder {
@@ -329,11 +351,12 @@ impl RaftSnapshotBuilder<Types> for Builder {
 
     async fn build_snapshot(&mut self) -> io::Result<SnapshotOf<Types, Vec<u8>>> {
         let built = || io::Error::other("an image is built once");
-        let snapshot = self.snapshot.take().ok_or_else(built)?;
+        let (snapshot, as_of) = self.snapshot.take().ok_or_else(built)?;
         let meta = snapshot.meta.clone();
         let data = serde_json::to_vec(&snapshot)?;
         drop(snapshot);
-        self.images.keep(data.clone()).await?;
+        self.machine.state().size.count(as_of, data.len() as u64);
+        self.machine.images.keep(data.clone()).await?;
         Ok(SnapshotOf::<Types, Vec<u8>> { meta, snapshot: data })
     }
 }

@@ -1,28 +1,21 @@
 //! A node of a cluster as the store of its gateway: the URL `cluster:`, and the section `[cluster]`.
 
-use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use tenure_stores::keyring::Keyring;
+use tenure_host::tcp;
 use tenure_stores::settings::secret::Credentials;
 use tenure_stores::settings::{
-    Broken, Doc, Key, OpenError, Opened, Opener, Place, Refusal, SectionKey, Settings, Shape,
-    Stores, Value, tls, value,
+    Broken, Doc, Key, Opener, Refusal, SectionKey, Settings, Shape, Stores, Value, tls, value,
 };
-use tenure_stores::{optional_path_key, remote, tls_keys};
-use tokio::net::TcpListener;
-use tracing::info;
+use tenure_stores::{optional_path_key, tls_keys};
 
 use crate::control::Client;
-use crate::disk::{Folder, Unusable};
-use crate::host;
-use crate::keyring::ClusterKeyring;
-use crate::machine::VERSION;
-use crate::net::{Network, Tls};
-use crate::node::{IMAGE_EVERY, Node, Setup};
-use crate::store::{Cluster, Feed, GUARANTEE, feed};
+use crate::net::{Tls, Trust, Users};
+use crate::node::BYTES_MAX;
+use crate::start::NodeSettings;
+use crate::store::GUARANTEE;
 
 const LISTEN: &str = "cluster.listen";
 const ADDRESS: &str = "cluster.address";
@@ -30,10 +23,13 @@ const JOIN: &str = "cluster.join";
 const BEGIN: &str = "cluster.begin";
 const FOLDER: &str = "cluster.folder";
 const INSECURE: &str = "cluster.insecure";
-/// The exit status of a process whose node has halted.
-const HALTED: i32 = 70;
-/// The threads of a node. Consensus has little to compute.
-const THREADS: usize = 2;
+const UIDS: &str = "cluster.uids";
+const BYTES: &str = "cluster.bytes_max";
+/// Its range: an image of the most of it is still taken by other nodes, and a backup restored, with all that comes
+/// between two looks.
+const BYTES_RANGE: [u64; 2] = [1 << 20, 512 << 20];
+/// Most users that may be named.
+const UIDS_MAX: usize = 64;
 
 /// The settings of a node.
 #[derive(Debug, Clone)]
@@ -46,6 +42,9 @@ struct Section {
     folder: Option<PathBuf>,
     tls: tls::Files,
     insecure: bool,
+    /// Users of this host whose processes may talk with this node, where it has no certificates.
+    uids: Vec<u32>,
+    bytes_max: u64,
 }
 
 impl Default for Section {
@@ -59,6 +58,8 @@ impl Default for Section {
             folder: None,
             tls: tls::Files::default(),
             insecure: false,
+            uids: Vec::new(),
+            bytes_max: BYTES_MAX,
         }
     }
 }
@@ -68,7 +69,7 @@ pub fn settings() -> Box<dyn Settings> {
     Box::<Section>::default()
 }
 
-static KEYS: [Key<Section>; 6] = [
+static KEYS: [Key<Section>; 8] = [
     Key::<Section> {
         name: LISTEN,
         shape: Shape::Text,
@@ -148,13 +149,63 @@ static KEYS: [Key<Section>; 6] = [
         get: |section| Some(Value::Switch(section.insecure)),
         doc: Doc::NONE,
     }
-    .about("Talk to nodes on other hosts without certificates: whoever reaches cluster.listen could change everything."),
+    .about(
+        "Talk to nodes without certificates, on other hosts as well, and ask nobody on this host of which user it is: \
+         whoever reaches cluster.listen could change everything.",
+    ),
+    Key::<Section> {
+        name: UIDS,
+        shape: Shape::Text,
+        reloads: false,
+        set: |section, text| {
+            section.uids = uids(text)?;
+            Ok(())
+        },
+        get: |section| {
+            let uids: Vec<_> = section.uids.iter().map(u32::to_string).collect();
+            (!uids.is_empty()).then(|| uids.join(",").into())
+        },
+        doc: Doc::NONE,
+    }
+    .about(
+        "More users of this host, by their numbers with commas between, whose processes may talk with this node where it has \
+         no certificates. Its own user and root always may: each can change everything.",
+    )
+    .example("\"998,1001\""),
+    Key::<Section> {
+        name: BYTES,
+        shape: Shape::Count,
+        reloads: false,
+        set: |section, text| {
+            let [min, max] = BYTES_RANGE;
+            section.bytes_max = value::count(text, min, max)?;
+            Ok(())
+        },
+        get: |section| Some(Value::Count(i64::try_from(section.bytes_max).unwrap_or(i64::MAX))),
+        doc: Doc::NONE,
+    }
+    .about(
+        "Bytes that the cluster may keep, as the node that leads counts them; the same at each node. Beyond, claims, sessions \
+         and keys are refused that are not there yet. An image, a backup and a node that is added take up to four times as \
+         much memory for a moment.",
+    ),
 ];
 
 static TLS_KEYS: [Key<Section>; 3] = tls_keys!(Section, "cluster", "nodes on several hosts", tls);
 
 fn all_keys() -> impl Iterator<Item = &'static Key<Section>> {
     KEYS.iter().chain(&TLS_KEYS)
+}
+
+/// Numbers of users.
+fn uids(text: &str) -> Result<Vec<u32>, Refusal> {
+    let parts: Vec<_> = text.split(',').map(|one| one.trim().parse().ok()).collect();
+    let uids: Option<Vec<u32>> = parts.into_iter().collect();
+    uids.filter(|uids| uids.len() <= UIDS_MAX).ok_or_else(|| {
+        format!(
+            "must be numbers of users with commas between, {UIDS_MAX} at most, such as \"998,1001\""
+        )
+    })
 }
 
 /// A host and a port.
@@ -237,7 +288,16 @@ pub fn client(stores: &Stores, node: Option<&str>) -> Result<Client, Broken> {
         key: file("cluster.tls_key_file"),
     };
     let own = || text(ADDRESS).or_else(|| text(LISTEN)).unwrap_or_default();
-    Ok(Client::new(&node.map_or_else(own, str::to_owned), certificates(&files)?))
+    let more = text(UIDS).map(|text| uids(&text)).transpose();
+    let more = more.map_err(|rule| Broken::new(UIDS, rule))?.unwrap_or_default();
+    let is_root = tcp::own_user() == 0;
+    let trust = match certificates(&files)? {
+        Some(tls) => Trust::Certificates(tls),
+        // Root cannot tell of which user the node is to be. The others are on this host, or let everybody in.
+        None if is_root || !tcp::IS_TOLD => Trust::Everybody,
+        None => Trust::Users(Users::for_commands(&more)),
+    };
+    Ok(Client::new(&node.map_or_else(own, str::to_owned), trust))
 }
 
 /// The certificates of nodes, if any is named.
@@ -268,12 +328,24 @@ impl Section {
             }
             None => listen.to_string(),
         };
-        let tls = certificates(&self.tls)?;
-        if tls.is_none() && !listen.ip().is_loopback() && !self.insecure {
+        let trust = match certificates(&self.tls)? {
+            Some(tls) => Trust::Certificates(tls),
+            None if self.insecure => Trust::Everybody,
+            None => Trust::Users(Users::with(&self.uids)),
+        };
+        let asks_users = matches!(trust, Trust::Users(_));
+        if asks_users && !listen.ip().is_loopback() {
             let rule = format!(
                 "can be reached from other hosts, and whoever reaches it could change everything: use a loopback \
                  address, give cluster.tls_ca_file, cluster.tls_cert_file and cluster.tls_key_file, or accept it with \
                  {INSECURE}"
+            );
+            return Err(Broken::new(LISTEN, rule));
+        }
+        if asks_users && !tcp::IS_TOLD {
+            let rule = format!(
+                "can be reached by every user of this host, whom this system does not tell apart: give cluster.tls_ca_file, \
+                 cluster.tls_cert_file and cluster.tls_key_file, or accept it with {INSECURE}"
             );
             return Err(Broken::new(LISTEN, rule));
         }
@@ -286,105 +358,7 @@ impl Section {
         let Some(folder) = self.folder.clone() else {
             return Err(Broken::new(FOLDER, "must be given"));
         };
-        let (join, begin) = (self.join.clone(), self.begin);
-        Ok(NodeSettings { listen: *listen, address, join, begin, folder, tls })
-    }
-}
-
-/// Checked settings of a node.
-#[derive(Debug, Clone)]
-struct NodeSettings {
-    listen: SocketAddr,
-    address: String,
-    join: Vec<String>,
-    begin: bool,
-    folder: PathBuf,
-    tls: Option<Arc<Tls>>,
-}
-
-impl NodeSettings {
-    /// Starts the node, on threads of its own.
-    fn start(&self) -> io::Result<Cluster> {
-        let threads = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(THREADS)
-            .thread_name("node")
-            .enable_all()
-            .build()?;
-        let (settings, (feed, hearer)) = (self.clone(), feed());
-        let (listens, (started, is_started)) =
-            (Arc::new(feed.clone()), std::sync::mpsc::sync_channel(1));
-        threads.spawn(async move {
-            // The thread that opens the store waits for this.
-            let _ = started.send(settings.start_here(listens).await);
-        });
-        let ended = |_| io::Error::other("the node ended while it started");
-        let node = is_started.recv().map_err(ended).and_then(|node| node);
-        match node {
-            Ok(node) => Ok(Cluster::new(node, threads, (feed, hearer))),
-            Err(error) => {
-                // This thread runs a runtime of its own.
-                threads.shutdown_background();
-                Err(error)
-            }
-        }
-    }
-
-    async fn start_here(self, listens: Arc<Feed>) -> io::Result<Node> {
-        let NodeSettings { listen, address, join, begin, folder, tls } = self;
-        let taken = |error| {
-            let rule = "must be an address of this host with a port that is free";
-            io::Error::other(format!("{LISTEN} = \"{listen}\": {rule}: {error}"))
-        };
-        let listener = TcpListener::bind(listen).await.map_err(taken)?;
-        let disk = Box::new(Folder::open(&folder)?);
-        let (network, clock, timers) = (Network::tcp(listener, tls), host::clock(), host::timers());
-        let (all_timers, image_every) = (timers.clone(), IMAGE_EVERY);
-        let setup = Setup {
-            disk,
-            network,
-            address,
-            clock,
-            timers: all_timers,
-            listens,
-            image_every,
-            known: VERSION,
-        };
-        let node = Node::start(setup).await?;
-        tokio::spawn(end_with(node.clone()));
-        if !join.is_empty() {
-            tokio::spawn(node.clone().join(join, begin, timers()?));
-        }
-        Ok(node)
-    }
-}
-
-/// Ends the process when its node halts: one that serves nobody would look well to whoever starts again what has ended.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "all that the node said to be kept is on its disk, and its gateway keeps nothing"
-)]
-async fn end_with(node: Node) {
-    node.until_halted().await;
-    std::process::exit(HALTED);
-}
-
-impl Opener for NodeSettings {
-    fn open(&self, place: Place<'_>) -> Result<Opened, OpenError> {
-        let store = self.start().map_err(|error| {
-            let is_lasting = error.get_ref().is_some_and(|cause| cause.is::<Unusable>());
-            if is_lasting { OpenError::Refused(error) } else { OpenError::Start(error) }
-        })?;
-        remote::open(place, || Box::new(store))
-    }
-
-    fn reload(&self) -> Result<(), Broken> {
-        let Some(tls) = &self.tls else { return Ok(()) };
-        tls.reload()?;
-        info!("read the certificates of the node again, for new connections");
-        Ok(())
-    }
-
-    fn keyring(&self) -> Option<Arc<dyn Keyring>> {
-        Some(Arc::new(ClusterKeyring::new(Client::new(&self.address, self.tls.clone()))))
+        let (join, begin, bytes_max) = (self.join.clone(), self.begin, self.bytes_max);
+        Ok(NodeSettings { listen: *listen, address, join, begin, folder, trust, bytes_max })
     }
 }

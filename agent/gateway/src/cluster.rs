@@ -150,9 +150,12 @@ async fn add(client: &Client, address: &str) -> anyhow::Result<()> {
             && let Some(latest) = latest(&status)
         {
             let mut members = status.members.values();
-            let applied = members.find(|it| it.address == address).and_then(|it| it.applied);
-            let applied = applied.unwrap_or_default();
-            eprintln!("the node at {address} has {applied} of {latest} entries");
+            let member = members.find(|it| it.address == address);
+            let applied = member.and_then(|it| it.applied).unwrap_or_default();
+            let trouble = member.and_then(|it| it.trouble.as_deref());
+            let trouble = trouble.map(|it| format!(", and takes no image: {it}"));
+            let trouble = trouble.unwrap_or_default();
+            eprintln!("the node at {address} has {applied} of {latest} entries{trouble}");
         }
     }
 }
@@ -179,6 +182,7 @@ fn words(status: &Status, id: u64, member: &MemberStatus) -> (&'static str, Stri
         false => "joining",
     };
     let state = match (member.applied, latest(status)) {
+        (Some(_), _) if let Some(trouble) = &member.trouble => format!("takes no image: {trouble}"),
         (None, _) => "does not answer".to_owned(),
         (Some(applied), Some(latest)) if applied < latest => {
             format!("{} entries behind", latest - applied)
@@ -247,6 +251,7 @@ fn shape(status: &Status) -> serde_json::Value {
             "role": words(status, *id, member).0,
             "applied": member.applied,
             "known_version": member.known,
+            "trouble": member.trouble,
             "behind": member.applied.and_then(|it| Some(latest(status)?.saturating_sub(it))),
         })
     });
@@ -256,6 +261,8 @@ fn shape(status: &Status) -> serde_json::Value {
         "leader": status.leader.map(|id| format!("{id:x}")),
         "stopped": status.stopped,
         "version": status.version,
+        "bytes": status.bytes,
+        "bytes_max": status.bytes_max,
         "members": members.collect::<Vec<_>>(),
     })
 }
@@ -286,7 +293,7 @@ mod tests {
     fn status_of(members: &[(u64, &str, bool, Option<u64>)]) -> Status {
         let members = members.iter().map(|(id, address, votes, applied)| {
             let (address, known) = ((*address).to_owned(), applied.map(|_| 2));
-            (*id, MemberStatus { address, votes: *votes, applied: *applied, known })
+            (*id, MemberStatus { address, votes: *votes, applied: *applied, known, trouble: None })
         });
         Status {
             node: 0xa,
@@ -295,6 +302,8 @@ mod tests {
             stopped: None,
             version: Some(2),
             members: members.collect(),
+            bytes: 0,
+            bytes_max: 0,
         }
     }
 

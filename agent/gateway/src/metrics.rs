@@ -220,7 +220,15 @@ mod tests {
         {
             metrics.answered(endpoint, status, took);
         }
-        let nodes = Nodes { leads: true, voters: 3, silent: 1, behind: 7, applied: 40 };
+        let nodes = Nodes {
+            leads: true,
+            voters: 3,
+            silent: 1,
+            behind: 7,
+            applied: 40,
+            bytes: 9,
+            bytes_max: 10,
+        };
         let health = Health { nodes: Some(nodes), ..Health::of(UpstreamState::Down) };
         metrics.set_store(Some(&health));
         metrics.store_answered(took, None);
@@ -236,6 +244,7 @@ mod tests {
             "tenured_gateway_cluster_leads 1",
             "tenured_gateway_cluster_voters 3",
             "tenured_gateway_cluster_silent 1",
+            "tenured_gateway_cluster_bytes 9",
             "tenured_gateway_cluster_behind 7",
             "tenured_gateway_cluster_applied 40",
             "tenured_gateway_store_errors_total{outcome=\"unknown\"} 1",

@@ -16,4 +16,5 @@ pub mod program;
 pub mod service_manager;
 pub mod signals;
 pub mod socket;
+pub mod tcp;
 pub mod timer;

@@ -82,6 +82,10 @@ pub struct Nodes {
     pub behind: u64,
     /// The latest entry that this node has applied.
     pub applied: u64,
+    /// Bytes of all that the cluster keeps, about.
+    pub bytes: u64,
+    /// Bytes that it may keep.
+    pub bytes_max: u64,
 }
 
 /// An examination of an upstream: what was found, in the order in which it is worth reading.

@@ -10,7 +10,7 @@ use std::time::Duration;
 use tenure_cluster::disk::Disk as _;
 use tenure_cluster::host::Alarm;
 use tenure_cluster::machine::{Machine, VERSION};
-use tenure_cluster::node::{IMAGE_EVERY, Node, Setup, View};
+use tenure_cluster::node::{BYTES_MAX, IMAGE_EVERY, Node, Setup, View};
 use tenure_cluster::raft::Listener;
 use tenure_core::engine::Effect;
 use tenure_core::model::{Answer, Failure, Request};
@@ -159,6 +159,7 @@ impl Host {
             listens: Arc::new(Nobody),
             image_every: self.image_every,
             known: self.known,
+            bytes_max: BYTES_MAX,
         };
         let mut starting = Box::pin(Node::start(setup));
         let node = loop {

@@ -12,8 +12,8 @@ use tempfile::TempDir;
 use tenure_cluster::Folder;
 use tenure_cluster::host::Alarm;
 use tenure_cluster::machine::{Machine, VERSION};
-use tenure_cluster::net::Network;
-use tenure_cluster::node::{IMAGE_EVERY, Node, Setup, Verdict};
+use tenure_cluster::net::{Network, Trust};
+use tenure_cluster::node::{BYTES_MAX, IMAGE_EVERY, Node, Setup, Verdict};
 use tenure_cluster::raft::Listener;
 use tenure_cluster::store::{Cluster, feed};
 use tenure_core::engine::{Effect, EngineSettings};
@@ -140,13 +140,14 @@ async fn start(
     let (now, timers) = (Arc::clone(time), Arc::clone(time));
     let setup = Setup {
         disk: Box::new(Folder::open(&within.join(number.to_string()))?),
-        network: Network::tcp(listener, None),
+        network: Network::tcp(listener, Trust::own_user()),
         address: address.clone(),
         clock: Arc::new(move || now.now()),
         timers: Arc::new(move || Ok(timers.alarm())),
         listens,
         image_every: IMAGE_EVERY,
         known: VERSION,
+        bytes_max: BYTES_MAX,
     };
     Ok((Node::start(setup).await?, address))
 }

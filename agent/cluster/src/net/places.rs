@@ -1,15 +1,17 @@
-//! Places for connections: a flood of strangers leaves room for nodes, and fills no log.
+//! Places for connections: a flood of strangers leaves room for nodes and administrators, and fills no log.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt::Display;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tracing::warn;
 
-/// Connections that have not said hello, of all addresses and of each.
+/// Connections that have not said hello, of all addresses and of each. Beyond, one more displaces the one that has waited
+/// longest: whoever says hello at once comes through, and silence keeps nobody out.
 const STRANGERS_MAX: [usize; 2] = [256, 32];
 /// Connections of nodes. Each node has four to each other one, as a rule; several may be on one host.
 const NODES_MAX: [usize; 2] = [256, 64];
@@ -25,8 +27,15 @@ pub(super) struct Places {
 
 #[derive(Default)]
 struct Taken {
-    strangers: Count,
+    /// In the order in which they came.
+    strangers: BTreeMap<u64, Stranger>,
+    next: u64,
     nodes: Count,
+}
+
+struct Stranger {
+    address: IpAddr,
+    displaced: oneshot::Sender<()>,
 }
 
 #[derive(Default)]
@@ -46,8 +55,12 @@ struct Told {
 pub(super) struct Place {
     places: Arc<Places>,
     address: IpAddr,
+    number: u64,
     is_node: bool,
 }
+
+/// Hears that another connection has taken a stranger's place.
+pub(super) type Displaced = oneshot::Receiver<()>;
 
 impl Count {
     fn take(&mut self, address: IpAddr, [all, each]: [usize; 2]) -> bool {
@@ -71,11 +84,37 @@ impl Count {
     }
 }
 
+impl Taken {
+    /// The stranger who makes room for one more of that address.
+    fn displaced_by(&self, address: IpAddr) -> Option<u64> {
+        let [all, each] = STRANGERS_MAX;
+        let mut counts = HashMap::<IpAddr, usize>::new();
+        for stranger in self.strangers.values() {
+            *counts.entry(stranger.address).or_default() += 1;
+        }
+        let from = match counts.get(&address) {
+            Some(own) if *own >= each => address,
+            // The address that has most: the others keep what they have.
+            _ if self.strangers.len() >= all => *counts.iter().max_by_key(|(_, count)| **count)?.0,
+            _ => return None,
+        };
+        self.strangers.iter().find(|(_, it)| it.address == from).map(|(number, _)| *number)
+    }
+}
+
 impl Places {
     /// A place for a connection that has said nothing yet.
-    pub(super) fn enter(self: &Arc<Places>, address: IpAddr) -> Option<Place> {
-        let has_room = self.taken().strangers.take(address, STRANGERS_MAX);
-        has_room.then(|| Place { places: Arc::clone(self), address, is_node: false })
+    pub(super) fn enter(self: &Arc<Places>, address: IpAddr) -> (Place, Displaced) {
+        let mut taken = self.taken();
+        if let Some(old) = taken.displaced_by(address).and_then(|it| taken.strangers.remove(&it)) {
+            // It may just have ended.
+            let _ = old.displaced.send(());
+        }
+        taken.next += 1;
+        let number = taken.next;
+        let (displaced, hears) = oneshot::channel();
+        taken.strangers.insert(number, Stranger { address, displaced });
+        (Place { places: Arc::clone(self), address, number, is_node: false }, hears)
     }
 
     /// Writes into the log that a connection was closed, once in a while.
@@ -101,7 +140,7 @@ impl Place {
         if !taken.nodes.take(self.address, NODES_MAX) {
             return false;
         }
-        taken.strangers.leave(self.address);
+        taken.strangers.remove(&self.number);
         self.is_node = true;
         true
     }
@@ -110,7 +149,10 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         let mut taken = self.places.taken();
-        if self.is_node { &mut taken.nodes } else { &mut taken.strangers }.leave(self.address);
+        match self.is_node {
+            true => taken.nodes.leave(self.address),
+            false => drop(taken.strangers.remove(&self.number)),
+        }
     }
 }
 
@@ -122,17 +164,24 @@ mod tests {
     fn strangers_leave_room_for_nodes_and_for_other_addresses() {
         let places = Arc::<Places>::default();
         let [flood, other] = [[10, 0, 0, 1], [10, 0, 0, 2]].map(IpAddr::from);
-        let mut node = places.enter(flood).unwrap();
+        let (mut node, _hears) = places.enter(flood);
         assert!(node.greet());
-        let crowd: Vec<_> = std::iter::from_fn(|| places.enter(flood)).collect();
-        assert_eq!(crowd.len(), STRANGERS_MAX[1]);
-        assert!(places.enter(other).unwrap().greet());
-        drop(crowd);
-        let of_all = |last| {
-            let address = IpAddr::from([10, 0, 1, last]);
-            std::iter::from_fn(move || Some(places.enter(address))).map_while(|it| it)
-        };
-        assert!(of_all(1).next().is_some());
+        let (mut silent, mut displaced) = places.enter(other);
+        let mut crowd: Vec<_> = (0..=STRANGERS_MAX[1]).map(|_| places.enter(flood)).collect();
+        // The first one of the same address has lost its place; nobody else has.
+        let lost = crowd.iter_mut().map(|(_, hears)| hears.try_recv().is_ok());
+        assert_eq!(lost.collect::<Vec<_>>(), [vec![true], vec![false; STRANGERS_MAX[1]]].concat());
+        assert!(displaced.try_recv().is_err());
+        // Many addresses take from the one that has most.
+        let many = (0..=u8::MAX).map(|last| places.enter(IpAddr::from([10, 0, 1, last])));
+        let many: Vec<_> = many.collect();
+        assert!(crowd.iter_mut().filter(|(_, hears)| !hears.is_empty()).count() > 0);
+        assert!(displaced.try_recv().is_err());
+        assert!(silent.greet());
+        assert_eq!(places.taken().strangers.len(), STRANGERS_MAX[0] - 1);
+        drop((crowd, many, silent, node));
+        assert!(places.taken().strangers.is_empty());
+        assert_eq!(places.taken().nodes.all, 0);
     }
 
     #[test]
@@ -141,7 +190,7 @@ mod tests {
         let address = IpAddr::from([10, 0, 0, 1]);
         let mut greeted = Vec::new();
         loop {
-            let mut place = places.enter(address).unwrap();
+            let (mut place, _hears) = places.enter(address);
             if !place.greet() {
                 break;
             }
@@ -149,8 +198,8 @@ mod tests {
         }
         assert_eq!(greeted.len(), NODES_MAX[1]);
         drop(greeted);
-        assert!(places.enter(address).unwrap().greet());
+        assert!(places.enter(address).0.greet());
         assert_eq!(places.taken().nodes.all, 0);
-        assert!(places.taken().strangers.each.is_empty());
+        assert!(places.taken().strangers.is_empty());
     }
 }

@@ -5,17 +5,19 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
-use futures_util::{Sink, SinkExt, Stream, StreamExt};
+use bytes::Bytes;
+use futures_util::SinkExt;
 use openraft::alias::SnapshotOf;
+use tokio::io::{AsyncRead, ReadHalf, WriteHalf, split};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
-use tokio_util::codec::Framed;
+use tokio_util::codec::{FramedWrite, LengthDelimitedCodec};
 use tracing::debug;
 
-use super::places::{Place, Places};
-use super::transport::{Accept, Opening};
+use super::frames::{Allowance, Budget, Frames, Share, UNDER_WAY_MAX, never};
+use super::places::{Displaced, Place, Places};
+use super::transport::{Accept, Opening, Stream, Unopened};
 use super::wire::{
     Ask, FRAME_MAX, Frame, HELLO, HELLO_BYTES_MAX, Hello, IMAGE_MAX, Numbered, PART_MAX, Tell,
     WRITE_MAX, codec,
@@ -24,43 +26,42 @@ use crate::control::Control;
 use crate::node::Node;
 use crate::raft::Types;
 
-/// Questions of a connection that are under way, or whose answers wait to be written.
-const UNDER_WAY_MAX: usize = 1024;
-/// Their bytes.
-const UNDER_WAY_BYTES_MAX: usize = 2 * FRAME_MAX;
 /// The pause after an error.
 const PAUSE: Duration = Duration::from_millis(100);
 /// The time from a connection to its first frame.
 const HELLO_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// A connection of another node, whose hello was good.
-type Connection = Framed<super::transport::Stream, tokio_util::codec::LengthDelimitedCodec>;
-/// A question's share of what may be under way.
-type Share = [OwnedSemaphorePermit; 2];
+/// A connection of another node: what is read of it, and what is written.
+type Connection = (Frames<ReadHalf<Stream>>, Writer);
+type Writer = FramedWrite<WriteHalf<Stream>, LengthDelimitedCodec>;
 
 /// The things that all connections share.
 struct Server {
     node: Node,
     /// One image is taken at a time: each may need all the memory that is meant for them.
     image: Arc<Semaphore>,
+    budget: Budget,
 }
 
 /// Answers whoever connects, until it is dropped; then the connections end too, and the others make new ones.
 pub(crate) async fn serve(listener: Box<dyn Accept>, node: Node) {
-    let server = Arc::new(Server { node, image: Arc::new(Semaphore::new(1)) });
+    let (image, budget) = (Arc::new(Semaphore::new(1)), Budget::default());
+    let server = Arc::new(Server { node, image, budget });
     let places = Arc::<Places>::default();
     let mut connections = JoinSet::new();
     loop {
         while connections.try_join_next().is_some() {}
         match listener.accept().await {
             Ok((opening, from)) => {
-                let Some(place) = places.enter(from.ip().to_canonical()) else {
-                    places.tell(from, &"there are too many that have not said who they are");
-                    continue;
-                };
+                let (place, displaced) = places.enter(from.ip().to_canonical());
                 let (server, places) = (Arc::clone(&server), Arc::clone(&places));
                 connections.spawn(async move {
-                    match server.converse(opening, place).await {
+                    let conversed = tokio::select! {
+                        biased;
+                        done = server.converse(opening, place) => done,
+                        gone = displacement(displaced) => Err(gone),
+                    };
+                    match conversed {
                         Ok(()) => {}
                         Err(error) if is_end(&error) => {
                             debug!(%from, %error, "a connection of another node ended");
@@ -78,6 +79,14 @@ pub(crate) async fn serve(listener: Box<dyn Accept>, node: Node) {
     }
 }
 
+/// Comes when a stranger has lost its place, which one that has said hello does not.
+async fn displacement(displaced: Displaced) -> io::Error {
+    if displaced.await.is_err() {
+        return never().await;
+    }
+    io::Error::other("there are too many that have not said who they are")
+}
+
 /// True if the other one has gone, as nodes do.
 fn is_end(error: &io::Error) -> bool {
     use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
@@ -91,64 +100,62 @@ fn late(what: &'static str) -> impl FnOnce(tokio::time::error::Elapsed) -> io::E
 impl Server {
     async fn converse(&self, opening: Opening, mut place: Place) -> io::Result<()> {
         let opened = timeout(HELLO_TIME_MAX, self.open(opening)).await;
-        let Some(mut framed) = opened.map_err(late("it did not say hello in time"))?? else {
+        let Some((frames, mut writer)) = opened.map_err(late("it did not say hello in time"))??
+        else {
             return Ok(());
         };
         if !place.greet() {
-            return refuse(&mut framed, "there are too many connections of nodes").await;
+            return refuse(&mut writer, "there are too many connections of nodes").await;
         }
-        let (sink, asked) = framed.split();
         let (answers, told) = mpsc::channel(UNDER_WAY_MAX);
         // It ends when all questions are answered, and with an error as soon as an answer cannot be written.
         let (read, ()) =
-            tokio::try_join!(async { Ok(self.read(asked, answers).await) }, write(sink, told),)?;
+            tokio::try_join!(async { Ok(self.read(frames, answers).await) }, write(writer, told),)?;
         read
     }
 
     /// Takes the hello; `None` if the other one left without a word.
     async fn open(&self, opening: Opening) -> io::Result<Option<Connection>> {
-        let mut framed = Framed::new(opening.await?, codec(HELLO_BYTES_MAX));
-        let Some(first) = framed.next().await else { return Ok(None) };
+        let parts = |stream| {
+            let (read, write) = split(stream);
+            (Frames::of(read), FramedWrite::new(write, codec(FRAME_MAX)))
+        };
+        let (mut frames, mut writer) = match opening.await {
+            Ok(stream) => parts(stream),
+            Err(Unopened::Failed(error)) => return Err(error),
+            // Nothing is read of it: a word that is answered tells a stranger of the cluster.
+            Err(Unopened::Refused(stream, cause)) => {
+                return refuse(&mut parts(stream).1, &cause).await.map(|()| None);
+            }
+        };
+        let Some(first) = frames.first(HELLO_BYTES_MAX).await.transpose() else { return Ok(None) };
         let hello = first.and_then(Frame::decode).and_then(|frame| frame.head::<Hello>());
         let cause = match hello {
-            Ok(hello) if hello.is_for(self.node.id()) => {
-                framed.codec_mut().set_max_frame_length(FRAME_MAX);
-                return Ok(Some(framed));
-            }
+            Ok(hello) if hello.is_for(self.node.id()) => return Ok(Some((frames, writer))),
             Ok(hello) => format!("{hello:?} is not for this node, {}", self.node.id()),
             Err(error) if is_end(&error) => return Ok(None),
             Err(error) => format!("it does not speak as a node does: {error}"),
         };
-        refuse(&mut framed, &cause).await.map(|()| None)
+        refuse(&mut writer, &cause).await.map(|()| None)
     }
 
     /// Reads questions, and has them answered.
-    async fn read(
+    async fn read<R: AsyncRead + Unpin>(
         &self,
-        mut asked: impl Stream<Item = io::Result<BytesMut>> + Unpin,
+        mut frames: Frames<R>,
         answers: mpsc::Sender<(Numbered<Tell>, Share)>,
     ) -> io::Result<()> {
-        let count = Arc::new(Semaphore::new(UNDER_WAY_MAX));
-        let bytes_left = Arc::new(Semaphore::new(UNDER_WAY_BYTES_MAX));
+        let own = Allowance::default();
         // The parts of an image that have come, and the right to take one.
         let mut image = Vec::new();
         let mut taking: Option<OwnedSemaphorePermit> = None;
         loop {
+            let asked = frames.next(&self.budget, &own);
             let next = match taking {
-                Some(_) => {
-                    timeout(2 * PART_MAX, asked.next()).await.map_err(late("its image stopped"))?
-                }
-                None => asked.next().await,
+                Some(_) => timeout(2 * PART_MAX, asked).await.map_err(late("its image stopped"))?,
+                None => asked.await,
             };
-            let Some(bytes) = next else { return Ok(()) };
-            let bytes = bytes?;
-            let length = u32::try_from(bytes.len()).map_err(io::Error::other)?;
-            let take =
-                |semaphore: &Arc<Semaphore>, many| Arc::clone(semaphore).acquire_many_owned(many);
-            let share = (take(&count, 1).await, take(&bytes_left, length).await);
-            // They are never closed.
-            let (Ok(one), Ok(its_bytes)) = share else { return Ok(()) };
-            let share = [one, its_bytes];
+            let Some((bytes, share)) = next? else { return Ok(()) };
             let frame = Frame::decode(bytes)?;
             let Numbered { number, what } = frame.head::<Numbered<Ask>>()?;
             if matches!(what, Ask::Part) {
@@ -195,21 +202,21 @@ fn too_long(image: usize, part: usize) -> Option<String> {
 }
 
 /// Says why this connection is closed, to whoever may wait for an answer.
-async fn refuse(framed: &mut Connection, cause: &str) -> io::Result<()> {
+async fn refuse(writer: &mut Writer, cause: &str) -> io::Result<()> {
     let refusal = Numbered { number: HELLO, what: Tell::Failed(cause.to_owned()) };
     let frame = Frame::of(&refusal, Bytes::new())?.encode()?;
-    let _ = timeout(WRITE_MAX, framed.send(frame)).await;
+    let _ = timeout(WRITE_MAX, writer.send(frame)).await;
     Err(io::Error::other(cause.to_owned()))
 }
 
 /// Writes answers. One that nobody takes ends the connection.
-async fn write<S>(mut sink: S, mut told: mpsc::Receiver<(Numbered<Tell>, Share)>) -> io::Result<()>
-where
-    S: Sink<Bytes, Error = io::Error> + Unpin,
-{
+async fn write(
+    mut writer: Writer,
+    mut told: mpsc::Receiver<(Numbered<Tell>, Share)>,
+) -> io::Result<()> {
     while let Some((tell, _share)) = told.recv().await {
         let frame = Frame::of(&tell, Bytes::new())?.encode()?;
-        timeout(WRITE_MAX, sink.send(frame))
+        timeout(WRITE_MAX, writer.send(frame))
             .await
             .map_err(late("it does not read its answers"))??;
     }

@@ -11,6 +11,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::tls::Tls;
+use super::users::Users;
 
 /// The time in which the other host takes what it is sent. To one that was switched off, TCP would send again and
 /// again for a quarter of an hour.
@@ -40,7 +41,38 @@ pub trait Accept: Send + Sync {
 }
 
 /// A connection that becomes a stream.
-pub type Opening = BoxFuture<'static, io::Result<Stream>>;
+pub type Opening = BoxFuture<'static, Result<Stream, Unopened>>;
+
+/// A connection that does not become one.
+pub enum Unopened {
+    Failed(io::Error),
+    /// The other end is not trusted, and can be told why.
+    Refused(Stream, String),
+}
+
+impl From<io::Error> for Unopened {
+    fn from(error: io::Error) -> Unopened {
+        Unopened::Failed(error)
+    }
+}
+
+/// The reason for which both ends of a connection trust each other.
+#[derive(Debug, Clone)]
+pub enum Trust {
+    /// They show each other certificates.
+    Certificates(Arc<Tls>),
+    /// Both are processes of these users on this host.
+    Users(Users),
+    /// None is asked for.
+    Everybody,
+}
+
+impl Trust {
+    /// The user of this process and root.
+    pub fn own_user() -> Trust {
+        Trust::Users(Users::with(&[]))
+    }
+}
 
 /// The way of a node to the others, and theirs to it.
 pub struct Network {
@@ -49,18 +81,18 @@ pub struct Network {
 }
 
 impl Network {
-    /// Over TCP; with certificates that nodes show each other, or in the clear.
-    pub fn tcp(listener: TcpListener, tls: Option<Arc<Tls>>) -> Network {
-        Network { dial: tcp(tls.clone()), accept: Box::new(Incoming { listener, tls }) }
+    /// Over TCP.
+    pub fn tcp(listener: TcpListener, trust: Trust) -> Network {
+        Network { dial: tcp(trust.clone()), accept: Box::new(Incoming { listener, trust }) }
     }
 }
 
 /// Connects over TCP.
-pub(crate) fn tcp(tls: Option<Arc<Tls>>) -> Arc<dyn Dial> {
-    Arc::new(Outgoing(tls))
+pub(crate) fn tcp(trust: Trust) -> Arc<dyn Dial> {
+    Arc::new(Outgoing(trust))
 }
 
-struct Outgoing(Option<Arc<Tls>>);
+struct Outgoing(Trust);
 
 impl Dial for Outgoing {
     fn connect<'a>(&'a self, address: &'a str) -> BoxFuture<'a, io::Result<Stream>> {
@@ -68,28 +100,49 @@ impl Dial for Outgoing {
             let stream = TcpStream::connect(address).await?;
             prepare(&stream)?;
             Ok(match &self.0 {
-                None => Box::new(stream) as Stream,
-                Some(tls) => Box::new(tls.connect(stream, address).await?),
+                Trust::Certificates(tls) => Box::new(tls.connect(stream, address).await?) as Stream,
+                // Another user may listen where a node is down, and would be given everything.
+                Trust::Users(users) if stream.peer_addr()?.ip().to_canonical().is_loopback() => {
+                    users.recognize(&stream).await?;
+                    Box::new(stream)
+                }
+                Trust::Users(users) if !users.leave_host() => return Err(elsewhere(address)),
+                Trust::Users(_) => Box::new(stream),
+                Trust::Everybody => Box::new(stream),
             })
         })
     }
 }
 
+fn elsewhere(address: &str) -> io::Error {
+    let cause = format!(
+        "{address} is no loopback address: give cluster.tls_ca_file, cluster.tls_cert_file and cluster.tls_key_file, or \
+         accept with cluster.insecure that nodes talk in the clear"
+    );
+    io::Error::new(io::ErrorKind::PermissionDenied, cause)
+}
+
 struct Incoming {
     listener: TcpListener,
-    tls: Option<Arc<Tls>>,
+    trust: Trust,
 }
 
 impl Accept for Incoming {
     fn accept(&self) -> BoxFuture<'_, io::Result<(Opening, SocketAddr)>> {
         Box::pin(async {
             let (stream, from) = self.listener.accept().await?;
-            let tls = self.tls.clone();
+            let trust = self.trust.clone();
             let opening = async move {
                 prepare(&stream)?;
-                Ok(match tls {
-                    None => Box::new(stream) as Stream,
-                    Some(tls) => Box::new(tls.accept(stream).await?),
+                Ok(match trust {
+                    Trust::Certificates(tls) => Box::new(tls.accept(stream).await?) as Stream,
+                    Trust::Users(users) => match users.admit(&stream) {
+                        Ok(()) => Box::new(stream),
+                        Err(stranger) => {
+                            return Err(Unopened::Refused(Box::new(stream), stranger.to_string()));
+                        }
+                    },
+                    Trust::Everybody => Box::new(stream),
                 })
             };
             Ok((Box::pin(opening) as Opening, from))

@@ -21,12 +21,12 @@ use crate::raft::Types;
 
 /// The version of these frames. A node talks only to those that have the same one.
 const PROTOCOL: u32 = 1;
-/// Most bytes of a frame: 300 entries with 512 beats each are about 30 MB.
-pub(super) const FRAME_MAX: usize = 64 << 20;
+/// Most bytes of a frame: 150 entries with 512 beats each are 15 MB as a rule, and 45 MB with the longest names.
+pub(crate) const FRAME_MAX: usize = 64 << 20;
 /// Most bytes of a hello. Whoever has not said one is not trusted with more.
 pub(super) const HELLO_BYTES_MAX: usize = 1024;
 /// Most bytes of an image: about a million holds and waits. SQLite keeps no more than 10⁹ in one place.
-pub(super) const IMAGE_MAX: usize = 900 << 20;
+pub(crate) const IMAGE_MAX: usize = 900 << 20;
 /// The time for a frame to be taken by the other side.
 pub(super) const WRITE_MAX: Duration = Duration::from_secs(10);
 /// The time for a part of an image.

@@ -10,7 +10,7 @@ use super::changes::{Unchanged, refused};
 use super::members::LOOK_EVERY;
 use super::{ANSWER_MAX, Attested, Node};
 use crate::control::{Client, Control, Report};
-use crate::net::{Ask, Tell};
+use crate::net::{Ask, FRAME_MAX, Tell, TooLarge};
 use crate::raft::Member;
 
 /// The time in which a node that is added takes everything; its administrator waits a little longer.
@@ -92,6 +92,8 @@ impl Node {
                  install the release there that the other nodes have"
             )));
         }
+        TooLarge::check(self.bytes().0).map_err(refused)?;
+        self.cut_large_log().await?;
         // A joining that broke off has left its place taken, or the node known by a former address.
         let stale = self.joining().filter(|(other, at)| (*other == id) != (*at == address));
         for (other, _) in stale {
@@ -105,13 +107,28 @@ impl Node {
             Ok(Ok(())) => None,
             Ok(Err(Unchanged::Refused(cause))) => Some(cause),
             Ok(Err(other)) => return Err(other),
-            Err(_) => Some(format!("has not taken everything within {CATCH_UP_MAX:?}")),
+            Err(_) => {
+                let why =
+                    self.0.ways.deliveries().cause(id).map(|cause| format!(", since {cause}"));
+                let why = why.unwrap_or_default();
+                Some(format!("has not taken everything within {CATCH_UP_MAX:?}{why}"))
+            }
         } {
             // Otherwise it would be given everything for ever. Another leader may have been elected.
             let _ = self.change(ChangeMembers::RemoveNodes([id].into())).await;
             return Err(refused(format!("node {id:x} at {address} {cause}: try again")));
         }
         self.change(ChangeMembers::AddVoterIds([id].into())).await
+    }
+
+    /// Puts an image in the place of a log that begins with a backup: as an entry that would go in one frame, which has not as
+    /// much room. It is cut when the backup is restored, unless the node ended meanwhile.
+    async fn cut_large_log(&self) -> Result<(), Unchanged> {
+        let is_whole = self.0.raft.metrics().borrow_watched().purged.is_none();
+        if is_whole && self.bytes().0 > FRAME_MAX as u64 / 4 {
+            self.cut_log().await.map_err(refused)?;
+        }
+        Ok(())
     }
 
     /// Nodes that do not vote yet, with their addresses.
@@ -133,6 +150,9 @@ impl Node {
             let last = now.last_log_index.unwrap_or_default();
             if matched.is_some_and(|matched| matched.index + NEARLY >= last) {
                 return Ok(());
+            }
+            if let Some(cause) = self.0.ways.deliveries().lasting_cause(id) {
+                return Err(refused(cause));
             }
             let heard = now.heartbeat.and_then(|all| all.get(&id).copied()).flatten();
             let is_silent = heard.is_none_or(|at| at.elapsed() >= JOINING_SILENCE_MAX);

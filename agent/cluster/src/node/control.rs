@@ -1,29 +1,32 @@
 //! Answers administrators and gateways.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use tenure_core::engine::EngineSettings;
 use tenure_host::clock;
 
-use super::{Node, View};
+use super::room::Room;
+use super::{Inner, Node, View};
 use crate::backup::Backup;
 use crate::clock::ClusterTime;
 use crate::control::{Control, KeysRead, MemberStatus, ReadKeys, Report, Status};
-use crate::machine::Restored;
-use crate::net::PART;
+use crate::machine::{Restored, TTL_MAX};
+use crate::net::{IMAGE_MAX, PART};
 
 /// The shortest rest after a restore that is not given: nobody need have asked for a ttl before the backup.
 const QUARANTINE_MIN: Duration = Duration::from_secs(90);
 pub(super) const ASTRAY: &str = "the leader answers another question";
 /// The time in which an image is kept, and the log before it goes.
 const CUT_MAX: Duration = Duration::from_secs(120);
-/// Most bytes of a backup: its image is one entry of the log, and goes to another node in one frame.
-const BACKUP_MAX: usize = 48 << 20;
+/// The time in which a backup is fetched.
+const FETCH_MAX: Duration = Duration::from_secs(600);
+/// Most bytes of a backup: a node takes it as it takes an image, and keeps it in one entry of its log until that is cut.
+const BACKUP_MAX: usize = IMAGE_MAX;
 
-/// The things that administrators come for one at a time.
-#[derive(Default)]
+/// The things that administrators come for one at a time, and the bound that they set.
 pub(super) struct Office {
+    pub(super) room: Room,
     fetched: Mutex<Fetched>,
     /// A node is added, or the cluster goes over to later rules: not both, since all nodes must know the rules.
     pub(super) versions: Arc<tokio::sync::Mutex<()>>,
@@ -33,11 +36,33 @@ pub(super) struct Office {
     pub(super) founding: tokio::sync::Mutex<()>,
 }
 
+impl Office {
+    pub(super) fn with(room: Room) -> Office {
+        Office {
+            room,
+            fetched: Mutex::default(),
+            versions: Arc::default(),
+            members: tokio::sync::Mutex::default(),
+            founding: tokio::sync::Mutex::default(),
+        }
+    }
+}
+
 /// A backup that is fetched. The node has one at a time.
 #[derive(Default)]
 struct Fetched {
     number: u64,
     text: Arc<str>,
+}
+
+/// Has a backup forgotten that nobody has fetched to its end. Sleep of the machine does no harm.
+async fn forget(node: Weak<Inner>, number: u64) {
+    let _ = tokio::time::timeout(FETCH_MAX, std::future::pending::<()>()).await;
+    let Some(node) = node.upgrade().map(Node) else { return };
+    let mut fetched = node.fetched();
+    if fetched.number == number {
+        fetched.text = Arc::default();
+    }
 }
 
 impl Node {
@@ -67,11 +92,13 @@ impl Node {
             };
             let votes = view.voters.contains_key(&id);
             let (applied, known) = (told.map(|it| it.applied), told.map(|it| it.known));
-            (id, MemberStatus { address, votes, applied, known })
+            let trouble = self.0.ways.deliveries().cause(id);
+            (id, MemberStatus { address, votes, applied, known, trouble })
         });
         let members = members.collect();
         let View { cluster, leader, version, .. } = view;
-        Status { node: self.id(), cluster, leader, stopped, version, members }
+        let (bytes, bytes_max) = self.bytes();
+        Status { node: self.id(), cluster, leader, stopped, version, members, bytes, bytes_max }
     }
 
     pub(super) async fn begin(
@@ -91,13 +118,16 @@ impl Node {
         let text = Backup { taken_at_us: clock::wall_us(), stamp, image }.text();
         if text.len() > BACKUP_MAX {
             return Err(format!(
-                "the backup has {} bytes, and {BACKUP_MAX} at most can be restored",
+                "the backup has {} bytes, and {BACKUP_MAX} at most can be restored: release holds or end sessions, and lower \
+                 cluster.bytes_max",
                 text.len()
             ));
         }
         let mut fetched = self.fetched();
         let (number, bytes) = (fetched.number + 1, text.len());
         *fetched = Fetched { number, text: text.into() };
+        drop(fetched);
+        tokio::spawn(forget(Arc::downgrade(&self.0), number));
         Ok(Report::Backup { backup: number, bytes })
     }
 
@@ -124,6 +154,9 @@ impl Node {
         let known = self.0.machine.look(|machine, _| machine.known());
         // In the log it would stop this node for good.
         image.check(known).map_err(|error| error.to_string())?;
+        if let Some(long) = quarantine.filter(|it| *it > TTL_MAX) {
+            return Err(format!("quarantine = {long:?} must be {TTL_MAX:?} at most"));
+        }
         let quarantine = quarantine.unwrap_or_else(|| image.longest_ttl().max(QUARANTINE_MIN));
         let cluster = self.begin(Some((stamp, Restored { image, quarantine }))).await?;
         self.cut_log().await.map_err(|error| {
@@ -133,7 +166,7 @@ impl Node {
     }
 
     /// Puts an image in the place of the log: nodes that are added are given that, and not entries of any size.
-    async fn cut_log(&self) -> Result<(), String> {
+    pub(super) async fn cut_log(&self) -> Result<(), String> {
         let words = |error: &dyn std::fmt::Display| error.to_string();
         let (raft, upto) = (&self.0.raft, self.view().applied);
         let reached = |id: Option<u64>| id >= Some(upto);

@@ -67,7 +67,7 @@ pub(super) mod tests {
     use crate::disk::Log;
     use crate::host;
     use crate::machine::{Machine, Operation, VERSION};
-    use crate::net::Network;
+    use crate::net::{Network, Trust};
     use crate::node::Setup;
     use crate::raft::Listener;
 
@@ -82,12 +82,22 @@ pub(super) mod tests {
         let disk = Box::new(Folder::open(folder)?);
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?.to_string();
-        let (network, listens) = (Network::tcp(listener, None), Arc::new(Nobody));
+        let (network, listens) = (Network::tcp(listener, Trust::own_user()), Arc::new(Nobody));
         let (clock, timers) = (host::clock(), host::timers());
         let image_every = crate::node::IMAGE_EVERY;
-        let known = VERSION;
-        Node::start(Setup { disk, network, address, clock, timers, listens, image_every, known })
-            .await
+        let (known, bytes_max) = (VERSION, crate::node::BYTES_MAX);
+        Node::start(Setup {
+            disk,
+            network,
+            address,
+            clock,
+            timers,
+            listens,
+            image_every,
+            known,
+            bytes_max,
+        })
+        .await
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

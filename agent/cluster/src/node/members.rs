@@ -117,6 +117,11 @@ impl Node {
         View { cluster, leader, voters: voters.collect(), applied, digest, version }
     }
 
+    /// The reason for which a node has not taken its image, where this node leads.
+    pub(crate) fn undelivered(&self, id: u64) -> Option<String> {
+        self.0.ways.deliveries().cause(id)
+    }
+
     /// The nodes, in numbers.
     pub fn nodes(&self) -> Nodes {
         let metrics = self.0.raft.metrics().borrow_watched().clone();
@@ -127,7 +132,8 @@ impl Node {
         let kept = metrics.replication.filter(|_| leads).unwrap_or_default();
         let slowest = kept.into_values().map(|id| id.map_or(0, |id| id.index)).min();
         let behind = slowest.map_or(0, |slowest| applied.saturating_sub(slowest));
-        Nodes { leads, voters, silent, behind, applied }
+        let (bytes, bytes_max) = self.bytes();
+        Nodes { leads, voters, silent, behind, applied, bytes, bytes_max }
     }
 
     /// The other voter that answers and has most of the log, where this node leads.
@@ -164,6 +170,7 @@ impl Node {
             poll_fn(|context| timer.poll_fired(context)).await;
             self.look_at_leader().await;
             self.raise_version().await;
+            self.look_at_room().await;
             // One that is under way is over sooner. It ends in the same way twice.
             if std::mem::replace(&mut was_between, self.is_between_members())
                 && was_between

@@ -7,6 +7,7 @@ mod control;
 mod halt;
 mod join;
 mod members;
+mod room;
 mod time;
 mod upgrade;
 mod ways;
@@ -31,19 +32,22 @@ use crate::host::Timers;
 use crate::keys;
 use crate::machine::{Command, Machine, Operation, Outcome};
 use crate::net::{
-    Ask, Dial, Link, LinkError, Network, Peers, Question, Refusal, Reply, Tell, serve,
+    Ask, Deliveries, Dial, Link, LinkError, Network, Peers, Question, Refusal, Reply, Tell, serve,
 };
 use crate::raft::{Clock, Listener, Raft, StateMachine};
 
 pub use self::attest::{Attested, Verdict};
 pub use self::changes::Unchanged;
 pub use self::members::View;
+pub use self::room::BYTES_MAX;
 
 /// A follower that hears nothing for so long asks for votes.
 const ELECTION_MS: std::ops::Range<u64> = 300..600;
 const HEARTBEAT_MS: u64 = 100;
 /// Entries after which the log is cut, and an image takes the place of what came before.
 pub const IMAGE_EVERY: u64 = 20_000;
+/// Entries that go to a node in one frame. With 512 beats each, and names of any length that is taken, that is 45 MB.
+const ENTRIES_MAX: u64 = 150;
 /// The time for a request, over changes of the leader.
 const ANSWER_MAX: Duration = Duration::from_secs(3);
 /// The wait for news of a leader before the next try.
@@ -67,6 +71,8 @@ pub struct Setup {
     /// The version of the machine's rules that this program knows; [`crate::machine::VERSION`] unless an upgrade is to be
     /// tried.
     pub known: u32,
+    /// The bytes that the cluster may keep; [`BYTES_MAX`] unless that is to be tried.
+    pub bytes_max: u64,
 }
 
 /// A running node. Cheap to clone: all are the same one.
@@ -105,7 +111,8 @@ impl Node {
     ///
     /// When the folder cannot be used, or has what this program does not understand.
     pub async fn start(setup: Setup) -> io::Result<Node> {
-        let Setup { disk, network, address, clock, timers, listens, image_every, known } = setup;
+        let Setup { disk, network, address, clock, timers, listens, .. } = setup;
+        let Setup { image_every, known, bytes_max, .. } = setup;
         let Network { dial, accept } = network;
         let id = disk.id();
         // For followers that lag.
@@ -121,6 +128,7 @@ impl Node {
             // A node whose disk lost what it said to have synced is given that again. Without this the leader would replicate to it
             // no more, or in a debug build panic.
             allow_log_reversion: Some(true),
+            max_payload_entries: ENTRIES_MAX,
             snapshot_policy: openraft::SnapshotPolicy::LogsSinceLast(image_every),
             max_in_snapshot_log_to_keep: left,
             replication_lag_threshold: image_every + left,
@@ -131,14 +139,15 @@ impl Node {
         let machine = Machine::knowing(known);
         let machine = StateMachine::new(id, machine, images, Arc::clone(&clock), told);
         let (log, applied) = (Log::open(&*disk)?, machine.applied());
-        let peers = Peers(Arc::clone(&dial));
+        let deliveries = Deliveries::default();
+        let peers = Peers { dial: Arc::clone(&dial), deliveries: deliveries.clone() };
         let raft = Raft::new(id, Arc::new(config), peers, log, machine.clone()).await;
         let raft = raft.map_err(io::Error::other)?;
         let node = Node(Arc::new(Inner {
             id,
             address,
             clock,
-            ways: Ways::new(dial),
+            ways: Ways::new(dial, deliveries),
             listens,
             raft,
             machine,
@@ -146,7 +155,7 @@ impl Node {
             tasks: Mutex::default(),
             place: disk.place(),
             halted: watch::Sender::new(None),
-            office: control::Office::default(),
+            office: control::Office::with(room::Room::of(bytes_max)),
         }));
         let tasks = [
             tokio::spawn(serve(accept, node.clone())),
@@ -370,6 +379,7 @@ impl Node {
             Question::Request(request) => Operation::Request(request),
             Question::ChangeKeys(change) => Operation::Keys(change),
         };
+        self.make_room(&operation).map_err(Refusal::Failed)?;
         match self.propose(operation).await {
             Ok((Outcome::Answer(answer), index)) => Ok((Reply::Answer(answer), index)),
             Ok((Outcome::Keys(changed), index)) => Ok((Reply::Keys(changed), index)),

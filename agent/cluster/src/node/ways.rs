@@ -11,7 +11,7 @@ use tenure_core::time::Boottime;
 use tokio::sync::Semaphore;
 
 use super::Node;
-use crate::net::{Ask, Dial, Link, Tell};
+use crate::net::{Ask, Deliveries, Dial, Link, Tell};
 use crate::raft::Types;
 
 /// News that are under way; more are missed, as all hints may be.
@@ -22,6 +22,7 @@ const NEWS_MAX: Duration = Duration::from_secs(2);
 /// Ways to other nodes.
 pub(super) struct Ways {
     dial: Arc<dyn Dial>,
+    deliveries: Deliveries,
     kept: Mutex<HashMap<u64, Link>>,
     news: Arc<Semaphore>,
     /// The leader's latest word to this node; ns by its clock.
@@ -31,10 +32,11 @@ pub(super) struct Ways {
 }
 
 impl Ways {
-    pub(super) fn new(dial: Arc<dyn Dial>) -> Ways {
+    pub(super) fn new(dial: Arc<dyn Dial>, deliveries: Deliveries) -> Ways {
         let news = Arc::new(Semaphore::new(NEWS_UNDER_WAY));
         Ways {
             dial,
+            deliveries,
             kept: Mutex::default(),
             news,
             told_at: AtomicU64::new(0),
@@ -44,6 +46,11 @@ impl Ways {
 
     pub(super) fn dial(&self) -> Arc<dyn Dial> {
         Arc::clone(&self.dial)
+    }
+
+    /// Images that the others have not taken.
+    pub(super) fn deliveries(&self) -> &Deliveries {
+        &self.deliveries
     }
 
     /// A way to a node, over a connection of its own.

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 use tenure_cluster::machine::{Machine, VERSION};
-use tenure_cluster::net::Network;
-use tenure_cluster::node::{IMAGE_EVERY, Node, Setup};
+use tenure_cluster::net::{Network, Trust};
+use tenure_cluster::node::{BYTES_MAX, IMAGE_EVERY, Node, Setup};
 use tenure_cluster::raft::Listener;
 use tenure_cluster::{Folder, Tls, host};
 use tenure_core::engine::{Effect, EngineSettings};
@@ -105,9 +105,10 @@ fn setup(
     listens: Arc<dyn Listener>,
 ) -> io::Result<Setup> {
     let (disk, address) = (Box::new(Folder::open(folder)?), listener.local_addr()?.to_string());
-    let (network, clock, timers) = (Network::tcp(listener, tls), host::clock(), host::timers());
-    let (image_every, known) = (IMAGE_EVERY, VERSION);
-    Ok(Setup { disk, network, address, clock, timers, listens, image_every, known })
+    let trust = tls.map_or_else(Trust::own_user, Trust::Certificates);
+    let (network, clock, timers) = (Network::tcp(listener, trust), host::clock(), host::timers());
+    let (image_every, known, bytes_max) = (IMAGE_EVERY, VERSION, BYTES_MAX);
+    Ok(Setup { disk, network, address, clock, timers, listens, image_every, known, bytes_max })
 }
 
 impl Running {

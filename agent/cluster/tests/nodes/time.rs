@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tempfile::TempDir;
 use tenure_cluster::machine::VERSION;
-use tenure_cluster::net::Network;
-use tenure_cluster::node::{IMAGE_EVERY, Node, Setup};
+use tenure_cluster::net::{Network, Trust};
+use tenure_cluster::node::{BYTES_MAX, IMAGE_EVERY, Node, Setup};
 use tenure_cluster::{Folder, host};
 use tenure_core::engine::EngineSettings;
 use tenure_core::model::ClaimId;
@@ -26,7 +26,7 @@ async fn start(heard: &Arc<Heard>) -> (Node, String, Behind, TempDir) {
     let address = listener.local_addr().unwrap().to_string();
     let setup = Setup {
         disk: Box::new(Folder::open(folder.path()).unwrap()),
-        network: Network::tcp(listener, None),
+        network: Network::tcp(listener, Trust::own_user()),
         address: address.clone(),
         clock: Arc::new(move || {
             Boottime::from_nanos(clock::now().as_nanos() - set.load(Ordering::Relaxed))
@@ -35,6 +35,7 @@ async fn start(heard: &Arc<Heard>) -> (Node, String, Behind, TempDir) {
         listens: heard.clone(),
         image_every: IMAGE_EVERY,
         known: VERSION,
+        bytes_max: BYTES_MAX,
     };
     (Node::start(setup).await.unwrap(), address, behind, folder)
 }

@@ -1,6 +1,7 @@
 //! Exact images of an engine.
 
 use std::collections::{BTreeSet, VecDeque};
+use std::fmt;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -46,6 +47,72 @@ pub struct Image {
     blocked: BTreeSet<Resource>,
     /// Those that the shell has not taken yet.
     effects: VecDeque<Effect>,
+}
+
+/// A number in an image that no engine comes to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OutOfRange {
+    field: &'static str,
+    value: u64,
+    max: u64,
+}
+
+impl std::error::Error for OutOfRange {}
+
+impl fmt::Display for OutOfRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let OutOfRange { field, value, max } = self;
+        write!(f, "its {field} is {value}, and must be {max} at most")
+    }
+}
+
+impl OutOfRange {
+    /// Looks whether a number is this at most.
+    ///
+    /// # Errors
+    ///
+    /// If it is greater.
+    pub fn check(field: &'static str, value: u64, max: u64) -> Result<(), OutOfRange> {
+        if value > max { Err(OutOfRange { field, value, max }) } else { Ok(()) }
+    }
+}
+
+/// Counters beyond this are none that an engine has counted.
+const COUNT_MAX: u64 = 1 << 62;
+/// Times beyond this leave no room for one more ttl: 292 years.
+const NANOS_MAX: u64 = i64::MAX.unsigned_abs();
+
+impl Image {
+    /// Looks for numbers that no engine comes to: one that goes on with them would grant nothing any more, or grant a token
+    /// twice.
+    ///
+    /// # Errors
+    ///
+    /// The first such number, by its field.
+    pub fn check(&self, token_max: u64) -> Result<(), OutOfRange> {
+        let at_most = OutOfRange::check;
+        let time = |field, at: Boottime| at_most(field, at.as_nanos(), NANOS_MAX);
+        let (next, last) = self.tokens.bounds();
+        at_most("engine.tokens.last", last, token_max)?;
+        at_most("engine.tokens.next", next, last + 1)?;
+        time("engine.latest", self.latest)?;
+        time("engine.quarantined_until", self.quarantined_until)?;
+        at_most("engine.next_row", self.next_row, COUNT_MAX)?;
+        at_most("engine.next_place", self.next_place, COUNT_MAX)?;
+        at_most("engine.next_change", self.next_change, COUNT_MAX)?;
+        for tracked in &self.claims {
+            at_most("engine.claims.row", tracked.row, self.next_row)?;
+            if let State::Granted(grant) = &tracked.state {
+                // A greater one would be granted again.
+                at_most("engine.claims.token", grant.token, next.saturating_sub(1))?;
+                time("engine.claims.expires", grant.expires)?;
+                at_most("engine.claims.route_version", grant.route_version, COUNT_MAX)?;
+            }
+        }
+        self.routes
+            .iter()
+            .try_for_each(|(_, version)| at_most("engine.routes", *version, COUNT_MAX))
+    }
 }
 
 impl Engine {

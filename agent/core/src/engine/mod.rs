@@ -34,7 +34,7 @@ use std::time::Duration;
 use claims::{Claims, State, Tracked};
 use history::Histories;
 pub use history::{CHANGES_MAX, SavedChange};
-pub use image::Image;
+pub use image::{Image, OutOfRange};
 use occupation::Occupations;
 use routes::RouteTables;
 use serde::{Deserialize, Serialize};

@@ -28,6 +28,11 @@ impl Tokens {
         tokens
     }
 
+    /// The next one, and the last that may be granted.
+    pub(super) fn bounds(&self) -> (u64, u64) {
+        (self.next, self.last)
+    }
+
     pub(super) fn left(&self) -> u64 {
         (self.last + 1).saturating_sub(self.next)
     }

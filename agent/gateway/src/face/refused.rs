@@ -142,10 +142,16 @@ impl From<Invalid> for Refused {
 
 impl From<Failure> for Refused {
     /// Both failures are 503: something between the gateway and its caller may say so, too, and never tells
-    /// which of them it is. What the store's own check refuses is its caller's fault.
+    /// which of them it is. What the store's own check refuses is its caller's fault, and where it has no room nothing was done.
     fn from(failure: Failure) -> Refused {
-        if let Failure::Denied(Denial { rule: DenialRule::Invalid, detail }) = failure {
-            return Refused::new(Code::Invalid, detail);
+        match failure {
+            Failure::Denied(Denial { rule: DenialRule::Invalid, detail }) => {
+                return Refused::new(Code::Invalid, detail);
+            }
+            Failure::Denied(Denial { rule: DenialRule::Quota(after), detail }) => {
+                return Refused::later(detail, after);
+            }
+            _ => {}
         }
         let mut refused = Refused::new(Code::UpstreamUnavailable, failure.cause());
         refused.0.retry_after_ms = Some(RETRY_AFTER_MS);

@@ -13,6 +13,8 @@ pub(super) struct Cluster {
     silent: Count,
     behind: Count,
     applied: Count,
+    bytes: Count,
+    bytes_max: Count,
 }
 
 impl Cluster {
@@ -28,6 +30,8 @@ impl Cluster {
             ),
             ("behind", "Entries that the slowest node lacks, told by the leader", &cluster.behind),
             ("applied", "The latest entry that this node has applied", &cluster.applied),
+            ("bytes", "Bytes of all that the cluster keeps, about", &cluster.bytes),
+            ("bytes_max", "Bytes that the cluster may keep: cluster.bytes_max", &cluster.bytes_max),
         ] {
             registry.register(format!("cluster_{name}"), help, count.clone());
         }
@@ -40,6 +44,8 @@ impl Cluster {
         self.voters.set(of(|nodes| nodes.voters as u64));
         self.silent.set(of(|nodes| nodes.silent as u64));
         self.behind.set(of(|nodes| nodes.behind));
+        self.bytes.set(of(|nodes| nodes.bytes));
+        self.bytes_max.set(of(|nodes| nodes.bytes_max));
         self.applied.set(of(|nodes| nodes.applied));
     }
 }
