@@ -186,10 +186,10 @@ fn an_agent_with_its_own_store_tells_of_itself() {
 fn behind_gateways_a_tenant_is_told_of_its_own_agents_and_an_operator_of_all() {
     let redis = RedisServer::start();
     let keys = [
-        Key::within("laptop-1", &["--tenant", "acme", "--sessions-max", "1"]),
-        Key::within("laptop-2", &["--tenant", "acme"]),
-        Key::within("other", &["--tenant", "globex"]),
-        Key::new("operator"),
+        Key::within("laptop-1", &["--tenant", "acme", "--sessions-max", "1", "--right", "agents"]),
+        Key::within("laptop-2", &["--tenant", "acme", "--right", "agents"]),
+        Key::within("other", &["--tenant", "globex", "--right", "agents"]),
+        Key::within("operator", &["--right", "agents"]),
     ];
     let all: Vec<_> = keys.iter().collect();
     let gateways = [(); 2].map(|()| Gateway::start_with(&redis.url(), &all));

@@ -166,7 +166,7 @@ fn keys_are_asked_for_and_their_bounds_hold() {
         Key::new("alice"),
         Key::within("bob", &bounds),
         Key::within("carol", &["--requests-per-second", "1"]),
-        Key::new("dave"),
+        Key::within("dave", &["--right", "owners"]),
     ];
     let gateway = Gateway::start_with(&server.url(), &keys.each_ref());
     let mut runners = RfcRunners::start();

@@ -42,7 +42,7 @@ fn is_refused(answer: &Value, code: &str, field: &str) {
 
 #[test]
 fn who_shows_no_good_key_is_let_in_by_no_service() {
-    let good = Key::new("alice");
+    let good = Key::within("alice", &["--right", "proxy"]);
     let gateway = Gateway::start_with("embedded:", &[&good]);
     let mut runners = RfcRunners::start();
     runners.open("nobody", &gateway, &json!({}));
@@ -65,15 +65,17 @@ fn who_shows_no_good_key_is_let_in_by_no_service() {
 
 #[test]
 fn the_bounds_of_a_key_hold_in_every_service() {
+    let bounded =
+        |name: &str, bounds: &[&str]| Key::within(name, &[bounds, &["--right", "proxy"]].concat());
     let keys = [
-        Key::new("free"),
-        Key::within("acme", &["--tenant", "acme"]),
-        Key::within("both", &["--tenant", "acme", "--tenant", "beta"]),
-        Key::within("kind", &["--kind", "leader"]),
-        Key::within("name", &["--name", "audit-*"]),
-        Key::within("count", &["--holds-max", "1"]),
-        Key::within("ttl", &["--ttl-max", "60s"]),
-        Key::within("rate", &["--requests-per-second", "2"]),
+        bounded("free", &[]),
+        bounded("acme", &["--tenant", "acme"]),
+        bounded("both", &["--tenant", "acme", "--tenant", "beta"]),
+        bounded("kind", &["--kind", "leader"]),
+        bounded("name", &["--name", "audit-*"]),
+        bounded("count", &["--holds-max", "1"]),
+        bounded("ttl", &["--ttl-max", "60s"]),
+        bounded("rate", &["--requests-per-second", "2"]),
     ];
     let gateway = Gateway::start_with("embedded:", &keys.each_ref());
     let mut runners = RfcRunners::start();
@@ -166,7 +168,7 @@ fn the_trail_says_who_had_which_mailbox_and_who_is_told_of_it() {
     let times = "[mailbox]\nttl = \"1s\"\nheartbeat_interval = \"1s\"\ngrace_period = \"1s\"\n";
     fs::write(&file, times).unwrap();
     let args = [format!("--config={}", file.display()), format!("--audit={}", trail.display())];
-    let key = Key::new("alice");
+    let key = Key::within("alice", &["--right", "proxy"]);
     let gateway = Gateway::start_by("embedded:", &[&key], &args);
     let mut runners = RfcRunners::start();
     open(&mut runners, "a", &gateway, &key);
@@ -204,6 +206,7 @@ fn secure(authority: &Authority, more: &[String]) -> Gateway {
         format!("--tls-cert-file={}", path("gateway.pem")),
         format!("--tls-key-file={}", path("gateway.key")),
         format!("--tls-client-ca-file={}", path("ca.pem")),
+        "--certificate-rights=proxy".to_owned(),
     ];
     // With keys one may come without a certificate, too.
     Gateway::start_by("embedded:", &[&Key::new("alice")], &[&args[..], more].concat())

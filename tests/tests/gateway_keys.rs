@@ -103,7 +103,7 @@ fn ids_are_their_principals_and_keys_of_one_principal_are_one_caller() {
 
 #[test]
 fn agents_of_several_principals_hand_over_and_a_revoked_one_is_told() {
-    let keys = ["alpha", "beta"].map(Key::new);
+    let keys = ["alpha", "beta"].map(|name| Key::within(name, &["--right", "owners"]));
     let gateway = Gateway::start_with("embedded:", &[&keys[0], &keys[1]]);
     let [alpha, beta] =
         [0, 1].map(|at| start_agent(at, &gateway.url(), &gateway.config(&keys[at])));

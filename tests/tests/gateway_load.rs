@@ -45,7 +45,9 @@ struct Load {
 impl Load {
     fn begin(agents: usize, holds: usize, rhythm: Rhythm) -> Load {
         let redis = RedisServer::start();
-        let keys: Vec<Key> = (0..agents).map(|agent| Key::new(&format!("agent-{agent}"))).collect();
+        let keys: Vec<Key> = (0..agents)
+            .map(|agent| Key::within(&format!("agent-{agent}"), &["--right", "metrics"]))
+            .collect();
         let gateway = Gateway::start_with(&redis.url(), &keys.iter().collect::<Vec<_>>());
         let idle_kib = rss_kib(gateway.pid());
         let agents = LightAgents::start(&gateway, &keys, rhythm);

@@ -336,7 +336,10 @@ fn five_thousand_in_redis_are_found_in_small_steps() {
 
 #[test]
 fn agents_are_listed_as_long_as_they_speak_here() {
-    let keys = [Key::within("laptop", &["--tenant", "default"]), Key::new("admin")];
+    let keys = [
+        Key::within("laptop", &["--tenant", "default"]),
+        Key::within("admin", &["--right", "agents"]),
+    ];
     let gateway = Gateway::start_with("embedded:", &[&keys[0], &keys[1]]);
     let agent = start_agent(0, &gateway.url(), &gateway.config(&keys[0]));
     let mut program = Campaigner::start(&agent, "program");
@@ -365,7 +368,8 @@ fn agents_are_listed_as_long_as_they_speak_here() {
 
 #[test]
 fn changes_are_told_as_they_happen_and_end_with_the_key() {
-    let keys = [Key::new("free"), Key::within("other", &["--tenant", "other"])];
+    let free = Key::within("free", &["--right", "audit"]);
+    let keys = [free, Key::within("other", &["--tenant", "other"])];
     let gateway = Gateway::start_with("embedded:", &[&keys[0], &keys[1]]);
     let [free, other] = [0, 1].map(|at| Caller::new(&gateway, Some(&keys[at])));
     let mut all = Changes::open(&gateway, Some(&keys[0]));

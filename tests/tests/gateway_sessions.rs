@@ -75,7 +75,9 @@ const STATUS: &str = "GET /api/v1/controller/status";
 const EVENTS: &str = "GET /api/v1/controller/events";
 
 /// Short enough for a test to wait for its end.
-const SHORT: &[&str] = &["--ttl-max", "3s"];
+const SHORT: &[&str] = &["--ttl-max", "3s", "--right", "owners"];
+/// Sees the sessions of other principals.
+const SEES: &[&str] = &["--right", "owners"];
 
 fn wanted(identity: &str, surface: &str) -> String {
     json!({"project_id": "atlas", "agent_identity": identity, "agent_surface": surface, "machine_id": "m-1"})
@@ -190,14 +192,14 @@ fn round_trip(calls: &Gateway, events: &Gateway, key: &Key, short: &Key) {
 
 #[test]
 fn smoke_covers_the_full_round_trip_with_the_embedded_store() {
-    let (key, short) = (Key::new("laptop"), Key::within("brief", SHORT));
+    let (key, short) = (Key::within("laptop", SEES), Key::within("brief", SHORT));
     let gateway = Gateway::start_with("embedded:", &[&key, &short]);
     round_trip(&gateway, &gateway, &key, &short);
 }
 
 #[test]
 fn smoke_covers_the_full_round_trip_through_redis() {
-    let (key, short) = (Key::new("laptop"), Key::within("brief", SHORT));
+    let (key, short) = (Key::within("laptop", SEES), Key::within("brief", SHORT));
     let redis = RedisServer::start();
     let gateway = Gateway::start_with(&redis.url(), &[&key, &short]);
     round_trip(&gateway, &gateway, &key, &short);
@@ -206,7 +208,7 @@ fn smoke_covers_the_full_round_trip_through_redis() {
 
 #[test]
 fn publish_lands_on_all_subscribers_with_two_gateways() {
-    let (key, short) = (Key::new("laptop"), Key::within("brief", SHORT));
+    let (key, short) = (Key::within("laptop", SEES), Key::within("brief", SHORT));
     let redis = RedisServer::start();
     let gateways = [0, 1].map(|_| Gateway::start_with(&redis.url(), &[&key, &short]));
     let published = redis.listen(&["prism:events:*"]);
@@ -296,7 +298,7 @@ fn heartbeat_and_checkpoint_refresh_session_and_master_ttls() {
 
 #[test]
 fn ttl_expiry_has_the_next_prism_start_win_master_without_a_worker() {
-    let (key, short) = (Key::new("laptop"), Key::within("brief", SHORT));
+    let (key, short) = (Key::within("laptop", SEES), Key::within("brief", SHORT));
     for store in ["embedded:", "redis"] {
         let redis = RedisServer::start();
         let url = if store == "redis" { redis.url() } else { store.to_owned() };
@@ -319,7 +321,7 @@ fn ttl_expiry_has_the_next_prism_start_win_master_without_a_worker() {
 /// Silent release: a master that dies is told of, although nobody asks.
 #[test]
 fn an_expired_master_triggers_re_election() {
-    let (key, short) = (Key::new("laptop"), Key::within("brief", SHORT));
+    let (key, short) = (Key::within("laptop", SEES), Key::within("brief", SHORT));
     let redis = RedisServer::start();
     let gateways = [0, 1].map(|_| Gateway::start_with(&redis.url(), &[&key, &short]));
     let published = redis.listen(&["prism:events:*"]);

@@ -26,7 +26,8 @@ fn a_key_is_made_rotated_and_revoked_for_all_gateways_over_one_store<S: SharedSt
     for gateway in &gateways {
         assert_eq!(gateway.status_for(&stranger), 401);
     }
-    let key = gateways[0].add_store_key("laptop-7", &["--name", "ci/*", "--expires", "1h"]);
+    let key = gateways[0]
+        .add_store_key("laptop-7", &["--name", "ci/*", "--expires", "1h", "--right", "history"]);
     let kept = gateways[1].add_store_key("laptop-7", &[]);
     let listed = gateways[0].store_keys(&["list"]);
     let line = listed.lines().find(|line| line.starts_with(key.id())).expect("it is listed");
@@ -46,6 +47,12 @@ fn a_key_is_made_rotated_and_revoked_for_all_gateways_over_one_store<S: SharedSt
         &json!({"resource": {"tenant": "t", "kind": "leader", "name": "prod"}}).to_string(),
     );
     assert_eq!(bounded.expect("it answers").0, 403);
+    let resource = json!({"resource": {"tenant": "t", "kind": "leader", "name": "ci/a"}});
+    for (key, expected) in [(&key, 200), (&kept, 403)] {
+        let head = "POST /v1/upstream/history";
+        let asked = gateways[1].call_with(&key.header(), head, &resource.to_string());
+        assert_eq!(asked.expect("it answers").0, expected, "rights are kept with the key");
+    }
 
     let rotated = gateways[0].store_keys(&["rotate", key.id(), "--overlap", "1h"]);
     let rotated = Key { text: rotated, line: String::new() };

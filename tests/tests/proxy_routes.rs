@@ -247,7 +247,7 @@ fn versions_never_go_back_over_gateways_and_their_ends() {
 fn a_thousand_streams_are_told_and_end_with_their_key() {
     const STREAMS: usize = 1000;
     const PER_CHANNEL: usize = 50;
-    let (key, other) = (Key::new("watcher"), Key::new("other"));
+    let (key, other) = (Key::within("watcher", &["--right", "proxy"]), Key::new("other"));
     let gateway = Gateway::start_with("embedded:", &[&key, &other]);
     let runners = Runners::new(&gateway, Some(&other));
     on(async {
@@ -316,9 +316,10 @@ fn leases_of_agents_show_and_a_stopping_gateway_says_so() {
 
 #[test]
 fn a_proxy_is_told_of_the_tenant_of_its_key_and_by_its_owner_alone() {
-    let other_tenant = Key::within("acme", &["--tenant", "acme"]);
-    let (first, second) = (Key::new("first"), Key::new("second"));
-    let some_names = Key::within("narrow", &["--name", "ci/*"]);
+    let other_tenant = Key::within("acme", &["--tenant", "acme", "--right", "proxy"]);
+    let (first, second) =
+        (Key::within("first", &["--right", "proxy"]), Key::within("second", &["--right", "proxy"]));
+    let some_names = Key::within("narrow", &["--name", "ci/*", "--right", "proxy"]);
     let keys = [&other_tenant, &first, &second, &some_names];
     let gateway = Gateway::start_with("embedded:", &keys);
     let proxies = ["a", "b"].map(|id| FakeProxy::start(id, Duration::ZERO));

@@ -22,7 +22,10 @@ use crate::keys::{self, Keys};
 /// | version | change |
 /// |---|---|
 /// | 2 | the times of a lease are those of its last beat or its grant, also where that left another time than the claim's ttl |
-pub const VERSION: u32 = 2;
+/// | 3 | a claim of a semaphore may leave a limit that other principals use as it is |
+pub const VERSION: u32 = 3;
+/// From this version on a cluster applies `only_own` of a claim of a semaphore.
+pub const ONLY_OWN_SINCE: u32 = 3;
 
 /// Tokens that the engine is given at once.
 const TOKENS: u64 = 1 << 20;

@@ -68,6 +68,10 @@ const EXAMPLES: &str = "Examples:
         --requests-per-second 20 --expires 12h
   A key for a new laptop that one agent exchanges for its own, within the hour:
     tenured-gateway keys add --subject laptop-8 --once --expires 1h
+  The agent of a team, whose `tenure why` is to name other holders and tell what was before:
+    tenured-gateway keys add --subject team-3 --tenant acme --right owners --right history
+  An operator, who may take from others what they hold, and read numbers and the state of the store:
+    tenured-gateway keys add --subject ops --right all
 
 Two keys of one subject are the same caller: they have the same sessions and holds. Numbers are per subject, \
      and each gateway counts what passes through it.";

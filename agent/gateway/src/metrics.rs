@@ -52,6 +52,8 @@ pub struct Metrics {
     registers: [Counter; 3],
     /// Open change streams.
     pub streams: Count,
+    /// Entries of agents for the history that no claim of theirs vouches for.
+    pub history_left_out: Counter,
     /// Numbers of the delivery of routes.
     pub routes: Numbers,
     store_state: [Count; 4],
@@ -96,6 +98,10 @@ impl Metrics {
         registry.register("registers", help, registers.clone());
         let streams = Count::default();
         registry.register("streams", "Open change streams", streams.clone());
+        let history_left_out = Counter::default();
+        let help =
+            "Entries for the history that agents told of claims which are not known as theirs";
+        registry.register("history_left_out", help, history_left_out.clone());
         let states = Family::<Label, Count>::default();
         let help = "1 for the state that the store is in";
         registry.register("store_state", help, states.clone());
@@ -125,6 +131,7 @@ impl Metrics {
         Metrics {
             requests,
             latency,
+            history_left_out,
             // Each is there from the start: a counter that comes into being with its first refusal shows no
             // increase.
             registers: REGISTERS

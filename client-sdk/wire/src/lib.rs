@@ -40,7 +40,9 @@ pub use register::{
 };
 pub use session::{Beat, Checkpoint, Checkpointed, HoldView, Role};
 pub use shown::steers_terminal;
-pub use standing::{Holder, List, Revoke, Revoked, Route, Routes, Standing, Waiter};
+pub use standing::{
+    ANOTHER_PRINCIPAL, Holder, List, Revoke, Revoked, Route, Routes, Standing, Waiter,
+};
 pub use status::{
     AgentStatus, GatewayStatus, LatencyStatus, LatenessStatus, Outage, QuarantineEnded,
     SessionStatus, Status, UpstreamState, UpstreamStatus,

@@ -5,6 +5,10 @@ use uuid::Uuid;
 
 use super::Kind;
 
+/// The name of a holder, waiter or member of another principal, where a gateway tells no more: the agent's key does not
+/// have the right `owners`.
+pub const ANOTHER_PRINCIPAL: &str = "another principal";
+
 /// A holder of a resource.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]

@@ -32,7 +32,9 @@ pub(crate) fn claim(id: Uuid, thing: usize, ttl: Duration, enqueue: bool) -> Req
         (Kind::Leader, ..) => Terms::Leader,
         // None takes it from another: what that one relied on would end early.
         (Kind::Master, ..) => Terms::Master { priority: 0 },
-        (Kind::Semaphore, _, limit) => Terms::Semaphore { limit: limit as u32, keeps: false },
+        (Kind::Semaphore, _, limit) => {
+            Terms::Semaphore { limit: limit as u32, keeps: false, only_own: false }
+        }
         _ => {
             Terms::Lease { grace: Duration::ZERO, attributes: Default::default(), take_over: None }
         }

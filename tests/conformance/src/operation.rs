@@ -82,7 +82,7 @@ fn write_claim(f: &mut fmt::Formatter<'_>, claim: &Claim) -> fmt::Result {
     match &claim.terms {
         Terms::Leader => {}
         Terms::Master { priority } => write!(f, " priority={priority}")?,
-        Terms::Semaphore { limit, keeps } => {
+        Terms::Semaphore { limit, keeps, .. } => {
             write!(f, " {}={limit}", if *keeps { "default_limit" } else { "limit" })?;
         }
         Terms::Lease { grace, attributes, take_over } => {

@@ -308,7 +308,7 @@ impl<'a> Replay<'a> {
             resource,
             owner,
             ttl: std::time::Duration::from_secs(5),
-            terms: Terms::Semaphore { limit, keeps: false },
+            terms: Terms::Semaphore { limit, keeps: false, only_own: false },
             enqueue: false,
         });
         self.ask(&request, &request)

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use super::{Gateway, RedisServer, binary, eventually, free_port};
+use super::{Gateway, Key, RedisServer, binary, eventually, free_port};
 
 /// The store of a gateway that keeps everything itself, alone.
 pub(super) const EMBEDDED: &str = "embedded:";
@@ -39,6 +39,14 @@ impl Gateway {
             nodes[0].cluster(&["add", node.node_address()]);
         }
         nodes
+    }
+
+    /// One that is a cluster by itself, with these keys.
+    #[track_caller]
+    pub fn node(keys: &[&Key]) -> Gateway {
+        let node = Gateway::start_by(CLUSTER, keys, &[listen()]);
+        node.cluster(&["init"]);
+        node
     }
 
     /// So many over one store, each with these arguments, and the server, if it has one.

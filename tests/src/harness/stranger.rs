@@ -42,8 +42,7 @@ impl<'a> Stranger<'a> {
     /// The status and the answer of any call; null if it is no JSON.
     #[track_caller]
     pub fn call(&self, head: &str, body: &str) -> (u16, Value) {
-        let headers = format!("{}Content-Type: application/json\r\n", self.header);
-        let answer = self.gateway.call_with(&headers, head, body);
+        let answer = self.gateway.call_with(&self.header, head, body);
         let (status, answer) = answer.expect("the gateway answers");
         let (_, body) = answer.split_once("\r\n\r\n").expect("it has a head");
         (status, serde_json::from_str(body).unwrap_or_default())

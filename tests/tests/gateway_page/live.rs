@@ -114,7 +114,7 @@ fn a_key_lets_people_see_agents_and_changes_within_its_bounds() {
     let keys = [
         Key::within("alpha's", &["--name", "eu/*"]),
         Key::within("beta's", &["--name", "us/*"]),
-        Key::new("vera"),
+        Key::within("vera", &["--right", "all"]),
     ];
     let gateway = Gateway::start_with("embedded:", &[&keys[0], &keys[1], &keys[2]]);
     let agents = [0, 1].map(|at| start_agent(at, &gateway.url(), &gateway.config(&keys[at])));

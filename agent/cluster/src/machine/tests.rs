@@ -27,7 +27,7 @@ fn applied(version: u32) -> Machine {
     let terms = [
         Terms::Leader,
         Terms::Master { priority: 3 },
-        Terms::Semaphore { limit: 2, keeps: false },
+        Terms::Semaphore { limit: 2, keeps: false, only_own: false },
         Terms::Lease { attributes: Attributes::default(), grace: ttl, take_over: None },
     ];
     let kinds = [Kind::Leader, Kind::Master, Kind::Semaphore, Kind::Lease];

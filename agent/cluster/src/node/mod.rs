@@ -21,7 +21,7 @@ use bytes::Bytes;
 use openraft::ReadPolicy;
 use openraft::async_runtime::watch::WatchReceiver as _;
 use openraft::errors::{ClientWriteError, ForwardToLeader, RaftError};
-use tenure_core::model::{Answer, Denial, DenialRule, Failure, Request};
+use tenure_core::model::{Answer, Denial, DenialRule, Failure, Request, Terms};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -30,7 +30,7 @@ use crate::clock::ClusterTime;
 use crate::disk::{Disk, Images, Log, Place};
 use crate::host::Timers;
 use crate::keys;
-use crate::machine::{Command, Machine, Operation, Outcome};
+use crate::machine::{Command, Machine, ONLY_OWN_SINCE, Operation, Outcome};
 use crate::net::{
     Ask, Deliveries, Dial, Link, LinkError, Network, Peers, Question, Refusal, Reply, Tell, serve,
 };
@@ -376,7 +376,7 @@ impl Node {
                 let answer = self.0.machine.look(|machine, at| machine.read(at, request));
                 return answer.map(|it| (Reply::Answer(it), index)).ok_or_else(no_cluster);
             }
-            Question::Request(request) => Operation::Request(request),
+            Question::Request(request) => Operation::Request(self.understood(request)),
             Question::ChangeKeys(change) => Operation::Keys(change),
         };
         self.make_room(&operation).map_err(Refusal::Failed)?;
@@ -389,6 +389,21 @@ impl Node {
             }
             Err(error) => Err(uncertain(error.to_string())),
         }
+    }
+
+    /// The request as all nodes understand it. One that does not know that a claim leaves the limit of others as it is
+    /// would change it, and no longer have what the others have: until all know that, the claim leaves every limit.
+    fn understood(&self, mut request: Request) -> Request {
+        if let Request::Claim(claim) = &mut request
+            && let Terms::Semaphore { keeps, only_own, .. } = &mut claim.terms
+            && *only_own
+        {
+            let version = self.0.machine.look(|machine, _| machine.version());
+            if version.is_none_or(|version| version < ONLY_OWN_SINCE) {
+                (*keeps, *only_own) = (true, false);
+            }
+        }
+        request
     }
 
     /// The index of the latest entry, once a majority has said that this node leads still, and it has applied it.

@@ -41,6 +41,10 @@ impl Engine {
             return ClaimAnswer::Gone(GoneReason::Conflict);
         }
         let resource = claim.resource.clone();
+        if let Some(limit) = self.limit_of_others(&claim) {
+            let permits = Permits { limit: Some(limit), was: None };
+            return self.contended(now, &claim, permits);
+        }
         let permits = self.set_limit(&mut claim);
         self.grant_heads(now, &resource);
         let answer = match self.incumbent(now, &claim) {
@@ -169,9 +173,23 @@ impl Engine {
         ClaimAnswer::Contended { holder, free_in, limit, limit_was: was }
     }
 
+    /// The limit in force, if a claim asks for another and may not change that of others.
+    fn limit_of_others(&self, claim: &Claim) -> Option<u32> {
+        let Terms::Semaphore { limit, keeps: false, only_own: true } = claim.terms else {
+            return None;
+        };
+        let occupation = self.resources.get(&claim.resource)?;
+        let in_force = occupation.permits().filter(|in_force| *in_force != limit)?;
+        let holders = occupation.holders.iter().map(|(_, id)| id);
+        let mut users = holders.chain(occupation.queue.iter().map(|(_, id)| id));
+        users.any(|user| !user.shares_mark(claim.id)).then_some(in_force)
+    }
+
     /// Sets the limit of a semaphore to what a claim asks for.
     fn set_limit(&mut self, claim: &mut Claim) -> Permits {
-        let Terms::Semaphore { limit, keeps } = &mut claim.terms else { return Permits::default() };
+        let Terms::Semaphore { limit, keeps, .. } = &mut claim.terms else {
+            return Permits::default();
+        };
         let resource = &claim.resource;
         let in_force = self.resources.get(resource).and_then(Occupation::permits);
         // A restart takes the limit from any of the claims.

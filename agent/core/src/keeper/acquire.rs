@@ -135,6 +135,7 @@ impl Keeper {
             Kind::Semaphore => Terms::Semaphore {
                 limit: acquire.limit.unwrap_or(1),
                 keeps: acquire.limit.is_none(),
+                only_own: false,
             },
             Kind::Lease => Terms::Lease {
                 grace: acquire.grace_ms.map_or(self.settings.grace, Duration::from_millis),

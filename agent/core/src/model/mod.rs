@@ -38,6 +38,6 @@ pub use request::{
     Page, RESOURCES_LISTED_MAX, REVOKED_BY_MAX, Request, Revocation, STANDING_LISTED_MAX,
     SessionRecord, StandingEntry, Subject, TakeOver, Terms, UpstreamStanding,
 };
-pub use resource::{ClaimId, HostId, Resource, SessionId};
+pub use resource::{ClaimId, HostId, MARK_BYTES, Resource, SessionId};
 pub use share::{Full, Share};
 pub use tenure_wire::rules::{AGENTS_TENANT, GATEWAYS_TENANT, is_own_tenant};

@@ -39,6 +39,11 @@ pub enum Terms {
         /// True if a limit that is in force is kept.
         #[serde(default)]
         keeps: bool,
+        /// True if a limit in force that differs is changed only where all holders and waiters bear the mark of this
+        /// claim ([`ClaimId::shares_mark`]). Otherwise the claim is answered as contended, also if it would queue, and
+        /// the limit stays.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        only_own: bool,
     },
     /// One, listed in the routing table.
     Lease {

@@ -18,6 +18,16 @@ pub struct SessionId(pub Uuid);
 #[serde(transparent)]
 pub struct ClaimId(pub Uuid);
 
+/// Bytes of an id's end that are its principal's mark, behind a gateway.
+pub const MARK_BYTES: usize = 6;
+
+impl ClaimId {
+    /// True if a gateway scoped both for the same principal: their ids have the same end.
+    pub fn shares_mark(self, other: ClaimId) -> bool {
+        self.0.as_bytes().last_chunk::<MARK_BYTES>() == other.0.as_bytes().last_chunk()
+    }
+}
+
 /// A host's name as people know it. Never used to decide who owns what.
 pub type HostId = Arc<str>;
 

@@ -61,7 +61,11 @@ fn terms() -> impl Strategy<Value = Terms> {
     prop_oneof![
         Just(Terms::Leader),
         any::<i32>().prop_map(|priority| Terms::Master { priority }),
-        any::<(u32, bool)>().prop_map(|(limit, keeps)| Terms::Semaphore { limit, keeps }),
+        any::<(u32, bool, bool)>().prop_map(|(limit, keeps, only_own)| Terms::Semaphore {
+            limit,
+            keeps,
+            only_own
+        }),
         (duration(), attributes, option::of(take_over())).prop_map(
             |(grace, attributes, take_over)| Terms::Lease { grace, attributes, take_over }
         ),

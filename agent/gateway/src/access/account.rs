@@ -8,15 +8,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tenure_core::model::{
-    Answer, Beat, BeatAnswer, Claim, ClaimAnswer, ClaimId, Failure, GoneReason, Request, Resource,
-    SessionId, SessionRecord, Subject, Terms,
+    Answer, Beat, BeatAnswer, Claim, ClaimAnswer, ClaimId, Failure, GoneReason, HistoryEntry,
+    Request, Resource, SessionId, SessionRecord, Subject, Terms,
 };
 use tenure_core::time::Boottime;
-use tenure_wire::Kind;
+use tenure_wire::{Happened, Kind};
 
 use super::bounds::{Denied, KeyBounds};
-use super::fact::{Event, Fact, NOT_FOUND};
+use super::fact::{Event, Fact, NOT_FOUND, outcome};
+use super::live::{Live, Stage, grace};
 use super::pace::Pace;
+use super::past::{Held, Past, Told};
 
 /// How often what nobody renewed is looked for at most, since all is looked through.
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
@@ -34,34 +36,10 @@ struct Own {
     waiting: usize,
     /// The claims of masters, by their sessions.
     masters: HashMap<SessionId, ClaimId>,
+    past: Past,
     sweep_at: Boottime,
     calls: Pace,
     beats: Pace,
-}
-
-#[derive(Debug)]
-struct Live {
-    stage: Stage,
-    resource: Resource,
-    /// The name of its session; `None` if this gateway did not see the claim.
-    holder: Option<Arc<str>>,
-    /// `None` if this gateway did not see the claim.
-    session: Option<SessionId>,
-    /// For how long a store keeps it after its ttl.
-    grace: Duration,
-    /// When a store forgets it, unless it is renewed.
-    until: Boottime,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stage {
-    /// The store has not answered.
-    Asked {
-        queues: bool,
-    },
-    Waiting,
-    /// With this token.
-    Held(u64),
 }
 
 impl Account {
@@ -107,6 +85,7 @@ impl Account {
                     holder: Some(Arc::clone(&owner.name)),
                     session: Some(owner.session),
                     until: now + *ttl + grace,
+                    told: Told::default(),
                 };
                 own.put(*id, live);
             }
@@ -199,6 +178,23 @@ impl Account {
         Some(Fact { session: Some(session), ..fact })
     }
 
+    /// Those of an agent's entries for the history that agree with a claim which is held or was until lately, each once.
+    pub fn vouch(&self, now: Boottime, entries: Vec<HistoryEntry>) -> Vec<HistoryEntry> {
+        let mut own = self.own();
+        let known = entries.into_iter();
+        known.filter_map(|entry| own.held(now, entry.claim)?.vouch(now, entry)).collect()
+    }
+
+    /// Takes back that the history was told of these: its store may have failed.
+    pub fn untell(&self, now: Boottime, entries: &[(ClaimId, Happened)]) {
+        let mut own = self.own();
+        for (claim, what) in entries {
+            if let Some(held) = own.held(now, *claim) {
+                held.untell(*what);
+            }
+        }
+    }
+
     /// True if it has nothing, any more.
     pub fn is_empty(&self, now: Boottime) -> bool {
         let own = self.own();
@@ -212,6 +208,16 @@ impl Account {
 }
 
 impl Own {
+    /// A claim that is held, or was until lately.
+    fn held(&mut self, now: Boottime, id: ClaimId) -> Option<Held<'_>> {
+        match self.claims.get_mut(&id) {
+            Some(Live { stage: Stage::Held(token), resource, told, .. }) => {
+                Some(Held { resource, token: *token, told, by: None })
+            }
+            _ => self.past.get(now, id),
+        }
+    }
+
     /// Judges, after a look for what nobody renewed.
     fn judge(
         &mut self,
@@ -221,12 +227,11 @@ impl Own {
         if now >= self.sweep_at {
             self.sweep_at = now + SWEEP_EVERY;
             self.sessions.retain(|_, until| *until > now);
-            let waiting = &mut self.waiting;
-            self.claims.retain(|_, live| {
-                let lasts = live.until > now;
-                *waiting -= usize::from(!lasts && live.may_wait());
-                lasts
-            });
+            self.past.sweep(now);
+            let over = self.claims.iter().filter(|(_, live)| live.until <= now);
+            for id in Vec::from_iter(over.map(|(id, _)| *id)) {
+                self.take(id);
+            }
             let claims = &self.claims;
             self.masters.retain(|_, claim| claims.contains_key(claim));
         }
@@ -275,8 +280,9 @@ impl Own {
         let (resource, session) = (resource.clone(), Some(owner.session));
         let holder = Some(Arc::clone(&owner.name));
         let grace = grace(terms);
-        let live = Live { stage, resource, holder, session, grace, until: now + *ttl + grace };
-        self.stands(*id, live, facts);
+        let (until, told) = (now + *ttl + grace, Told::default());
+        let live = Live { stage, resource, holder, session, grace, until, told };
+        self.stands(now, *id, live, facts);
     }
 
     fn renewed(&mut self, now: Boottime, beat: &Beat, answer: &BeatAnswer, facts: &mut Vec<Fact>) {
@@ -295,6 +301,9 @@ impl Own {
             (Subject::Claim { claim, .. }, BeatAnswer::Gone(_) | BeatAnswer::Revoked(_)) => {
                 let reason = answer.gone().unwrap_or(GoneReason::Unknown);
                 facts.extend(self.gone(*claim, reason));
+                if let BeatAnswer::Revoked(revocation) = answer {
+                    self.past.revoked(*claim, &revocation.by);
+                }
             }
             (_, BeatAnswer::Failed(_)) => {}
             (Subject::Claim { claim, resource }, answer) => {
@@ -313,19 +322,22 @@ impl Own {
                 let holder = known.and_then(|live| live.holder.clone());
                 let grace = known.map_or(Duration::ZERO, |live| live.grace);
                 let (resource, until) = (resource.clone(), until + grace);
-                let live = Live { stage, resource, holder, session, grace, until };
-                self.stands(*claim, live, facts);
+                let told = Told::default();
+                let live = Live { stage, resource, holder, session, grace, until, told };
+                self.stands(now, *claim, live, facts);
             }
             (Subject::Session { .. }, _) => {}
         }
     }
 
     /// Keeps how a claim stands. A grant is told once.
-    fn stands(&mut self, id: ClaimId, live: Live, facts: &mut Vec<Fact>) {
+    fn stands(&mut self, now: Boottime, id: ClaimId, mut live: Live, facts: &mut Vec<Fact>) {
         let was = self.claims.get(&id).map(|was| was.stage);
+        live.told = self.claims.get(&id).map(|was| was.told).unwrap_or_default();
         if let Stage::Held(token) = live.stage
             && was != Some(live.stage)
         {
+            live.told.granted_at = was.map(|_| now);
             // Granted before this gateway began, or through another.
             let outcome = if was.is_none() { "found_held" } else { "granted" };
             facts.push(Fact {
@@ -379,54 +391,10 @@ impl Own {
         {
             self.masters.remove(&session);
         }
+        if let Stage::Held(token) = live.stage {
+            self.past.add(id, live.resource.clone(), token, live.until, live.told);
+        }
         Some(live)
-    }
-}
-
-fn grace(terms: &Terms) -> Duration {
-    match terms {
-        Terms::Lease { grace, .. } => *grace,
-        Terms::Master { .. } | Terms::Leader | Terms::Semaphore { .. } => Duration::ZERO,
-    }
-}
-
-impl Live {
-    fn may_wait(&self) -> bool {
-        matches!(self.stage, Stage::Waiting | Stage::Asked { queues: true })
-    }
-
-    fn token(&self) -> Option<u64> {
-        match self.stage {
-            Stage::Held(token) => Some(token),
-            Stage::Asked { .. } | Stage::Waiting => None,
-        }
-    }
-
-    fn loss(self, claim: ClaimId, reason: GoneReason) -> Fact {
-        let event = match reason {
-            GoneReason::Preempted => Event::Preemption,
-            GoneReason::Released => Event::Release,
-            _ => Event::Loss,
-        };
-        Fact {
-            session: self.session,
-            claim: Some(claim),
-            token: self.token(),
-            resource: Some(self.resource),
-            holder: self.holder,
-            ..Fact::new(event, outcome(reason))
-        }
-    }
-}
-
-fn outcome(reason: GoneReason) -> &'static str {
-    match reason {
-        GoneReason::Released => "released",
-        GoneReason::Expired => "expired",
-        GoneReason::Preempted => "preempted",
-        GoneReason::Revoked => "revoked",
-        GoneReason::Unknown => "unknown",
-        GoneReason::Conflict => "conflict",
     }
 }
 

@@ -323,7 +323,10 @@ mod tests {
             (claim(good.clone(), TTL, Terms::Leader), None),
             (claim(good.clone(), too_long, Terms::Leader), Some("ttl_max")),
             (claim(other_tenant.clone(), TTL, Terms::Leader), Some("tenants")),
-            (claim(semaphore, TTL, Terms::Semaphore { limit: 1, keeps: false }), Some("kinds")),
+            (
+                claim(semaphore, TTL, Terms::Semaphore { limit: 1, keeps: false, only_own: false }),
+                Some("kinds"),
+            ),
             (claim(master.clone(), TTL, Terms::Master { priority: 0 }), None),
             (claim(master, TTL, high.clone()), Some("priority_max")),
             (claim(other_master.clone(), TTL, high), Some("projects")),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tenure_core::model::{ClaimId, Resource, SessionId};
+use tenure_core::model::{ClaimId, GoneReason, Resource, SessionId};
 
 /// The outcome of an end of what was not there.
 pub(crate) const NOT_FOUND: &str = "not_found";
@@ -59,5 +59,17 @@ impl Fact {
             holder: None,
             outcome,
         }
+    }
+}
+
+/// The word for why a claim is not there.
+pub(super) fn outcome(reason: GoneReason) -> &'static str {
+    match reason {
+        GoneReason::Released => "released",
+        GoneReason::Expired => "expired",
+        GoneReason::Preempted => "preempted",
+        GoneReason::Revoked => "revoked",
+        GoneReason::Unknown => "unknown",
+        GoneReason::Conflict => "conflict",
     }
 }

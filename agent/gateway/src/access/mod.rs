@@ -6,8 +6,10 @@ mod certified;
 mod edit;
 mod fact;
 mod file;
+mod live;
 mod neighbourhood;
 mod pace;
+mod past;
 mod rights;
 mod shared;
 mod written;
@@ -111,6 +113,11 @@ impl Caller {
                 Err(Lacking { right, what: what(), by_certificate: self.certified_until.is_some() })
             }
         }
+    }
+
+    /// True if it was let in without showing who it is.
+    pub fn is_anybody(&self) -> bool {
+        self.key.is_none() && self.certified_until.is_none()
     }
 
     /// The principal, and the address that it calls from, for people.

@@ -15,9 +15,10 @@ use tokio::sync::Semaphore;
 use tracing::info;
 
 use super::Face;
+use super::owners;
 use super::presence;
 use super::refused::Refused;
-use crate::access::{Caller, Event, Fact, KeyChange, Keys, Peer, StoreKeys};
+use crate::access::{Caller, Event, Fact, KeyChange, Keys, Peer, Right, StoreKeys};
 use crate::store::{Gone, Observer};
 use crate::trail::By;
 
@@ -181,6 +182,9 @@ impl Face {
         request: Request,
         recorder: Recorder,
     ) -> Result<Answer, Refused> {
+        if let Request::Record(entries) = request {
+            return self.record(caller, entries).await;
+        }
         let request = caller.principal.mark.admit(request).ok_or_else(|| {
             Refused::new(Code::SessionUnknown, "there is no such session or claim of this caller")
         })?;
@@ -191,6 +195,9 @@ impl Face {
             }
             request => {
                 caller.bounds.judge(&request).map_err(|denied| Refused::denied(&denied))?;
+                if let Request::History(Resource { kind, name, .. }) = &request {
+                    caller.needs(Right::History, || format!("the history of {kind} {name:?}"))?;
+                }
                 (request, Vec::new())
             }
         };
@@ -198,6 +205,7 @@ impl Face {
             Request::Revoke { resource, token, revocation } => {
                 self.revoke(caller, resource, token, revocation.as_deref()).await?
             }
+            Request::Claim(claim) => self.claim(caller, claim, recorder).await?,
             request => self.ask(caller, request, recorder).await?,
         };
         match &mut answer {
@@ -214,6 +222,9 @@ impl Face {
                 resources.retain(|resource| caller.bounds.shows(resource));
             }
             _ => {}
+        }
+        if !caller.has(Right::Owners) {
+            owners::hide(caller.principal.mark, &mut answer);
         }
         Ok(answer)
     }

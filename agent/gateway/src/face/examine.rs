@@ -11,6 +11,7 @@ use tokio::time::timeout;
 
 use super::Face;
 use super::refused::Refused;
+use crate::access::Right;
 use crate::store::Gone;
 
 /// One at a time, because each costs the store some work.
@@ -22,6 +23,7 @@ pub(super) async fn examine(
     request: Request,
 ) -> Result<Json<Diagnosis>, Refused> {
     let caller = face.access.caller(&request)?;
+    caller.needs(Right::Examine, || "the examination of the store".to_owned())?;
     let Ok(_alone) = ALONE.try_lock() else {
         let detail = "another examination of the store is under way; ask again in a moment";
         return Err(Refused::new(Code::QuotaExceeded, detail));

@@ -12,6 +12,7 @@ use tokio::time::timeout;
 
 use super::Face;
 use super::refused::Refused;
+use crate::access::Right;
 
 /// How long the store's thread may take to say how it does.
 const WITHIN: Duration = Duration::from_secs(2);
@@ -25,7 +26,8 @@ pub(super) async fn metrics(
     State(face): State<Arc<Face>>,
     request: Request,
 ) -> Result<Response, Refused> {
-    face.access.caller(&request)?;
+    let caller = face.access.caller(&request)?;
+    caller.needs(Right::Metrics, || "/metrics".to_owned())?;
     let health = timeout(WITHIN, face.store.health()).await;
     face.metrics.set_store(health.ok().and_then(Result::ok).as_ref());
     face.metrics.mailboxes.set(face.control.tally(clock::now()));

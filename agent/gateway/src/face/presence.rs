@@ -14,7 +14,7 @@ use tenure_wire::Code;
 
 use super::Face;
 use super::refused::Refused;
-use crate::access::Caller;
+use crate::access::{Caller, Right};
 
 /// Agents of a page, for a gateway's own questions.
 const PAGE: usize = 1024;
@@ -58,7 +58,7 @@ impl Face {
     ///
     /// # Errors
     ///
-    /// 404 for ids of others, 422 for what no agent writes, 503 as the store fails.
+    /// 403 without the right to a list, 404 for ids of others, 422 for what no agent writes, 503 as the store fails.
     pub(super) async fn carry_presence(
         &self,
         caller: &Caller,
@@ -69,6 +69,9 @@ impl Face {
         let request = mark.admit(request).ok_or_else(|| {
             Refused::new(Code::SessionUnknown, "there is no such agent of this caller")
         })?;
+        if asked == Asked::List {
+            caller.needs(Right::Agents, || "the list of agents".to_owned())?;
+        }
         let request = match request {
             Request::Announce(record) => Request::Announce(self.shown(caller, &record)?),
             request => request,
@@ -121,13 +124,16 @@ impl Face {
     }
 }
 
-/// True if a caller may be told of an agent: of its own principal's, and of those that are for no other tenants than its
-/// own are; with a key without bounds of all.
+/// True if a caller may be told of an agent: of its own principal's, and with the right to it of those that are for no
+/// other tenants than its own are; with a key without bounds of all.
 fn may_see(caller: &Caller, agent: &AgentFacts) -> bool {
+    if agent.principal.as_ref() == Some(&short(&caller.principal.name)) {
+        return true;
+    }
     let scope = &caller.bounds.scope;
     let is_own =
         |tenant: &Arc<str>| scope.tenants.as_ref().is_none_or(|globs| globs.is_match(tenant));
-    scope.names_all()
-        || agent.principal.as_ref() == Some(&short(&caller.principal.name))
-        || agent.tenants.as_ref().is_some_and(|it| !it.is_empty() && it.iter().all(is_own))
+    let is_within = scope.names_all()
+        || agent.tenants.as_ref().is_some_and(|it| !it.is_empty() && it.iter().all(is_own));
+    is_within && caller.has(Right::Agents)
 }

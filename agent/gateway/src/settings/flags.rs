@@ -121,6 +121,10 @@ pub struct Flags {
     /// Authorities of clients, in PEM format: who shows a certificate of theirs needs no key [env: TENURED_GATEWAY_TLS_CLIENT_CA_FILE].
     #[arg(long, value_name = "FILE", global = true)]
     pub tls_client_ca_file: Option<String>,
+    /// Rights of clients that show a certificate and no key, with commas between; left out, none
+    /// [env: TENURED_GATEWAY_CERTIFICATE_RIGHTS].
+    #[arg(long, value_name = "RIGHTS", global = true)]
+    pub certificate_rights: Option<String>,
     /// Serve other hosts without TLS: whoever is on the way can read keys
     /// [env: TENURED_GATEWAY_INSECURE=true].
     #[arg(long, global = true)]
@@ -171,6 +175,7 @@ impl Flags {
             ("--tls-cert-file", "tls.cert_file", self.tls_cert_file.as_deref()),
             ("--tls-key-file", "tls.key_file", self.tls_key_file.as_deref()),
             ("--tls-client-ca-file", "tls.client_ca_file", self.tls_client_ca_file.as_deref()),
+            ("--certificate-rights", "certificate_rights", self.certificate_rights.as_deref()),
             ("--insecure", "insecure", insecure),
             ("--state-dir", "state_dir", self.state_dir.as_deref()),
             ("--runtime-dir", "runtime_dir", self.runtime_dir.as_deref()),

@@ -259,6 +259,21 @@ static KEYS: [settings::Key<Settings>; 29] = [
         |settings| Some(Value::Switch(settings.insecure))
     )
     .about("Serve other hosts without TLS. Whoever is on the way can read keys."),
+    text!(
+        "certificate_rights",
+        Text,
+        false,
+        |settings, text| {
+            settings.certificate_rights = certificate_rights(text)?;
+            Ok(())
+        },
+        |settings| Some(settings.certificate_rights.to_string().into()).filter(|_| settings.certificate_rights != Rights::NONE)
+    )
+    .about(
+        "The rights of callers that tls.client_ca_file lets in without a key, such as \"owners, history\": revoke, limit, \
+         proxy, history, agents, examine, metrics, audit and owners, or all for all of them. Default: none.",
+    )
+    .example("\"owners, history\""),
     path!("state_dir", state_dir).about("What must survive a reboot."),
     path!("runtime_dir", runtime_dir).about("What may be lost at a reboot. It belongs into memory."),
     text!(
@@ -303,21 +318,6 @@ static KEYS: [settings::Key<Settings>; 29] = [
              is. Without keys nobody else is let in.",
         )
         .example("\"/etc/tenured-gateway/clients.pem\""),
-    text!(
-        "certificate_rights",
-        Text,
-        false,
-        |settings, text| {
-            settings.certificate_rights = certificate_rights(text)?;
-            Ok(())
-        },
-        |settings| Some(settings.certificate_rights.to_string().into())
-    )
-    .about(
-        "The rights of callers that tls.client_ca_file lets in without a key, such as \"owners, history\": revoke, limit, \
-         proxy, history, agents, examine, metrics, audit and owners, or all for all of them. Default: none.",
-    )
-    .example("\"owners, history\""),
     count!("limits.connections", connections, 16)
         .about("Most open connections; more wait until one ends."),
     count!("limits.connections_per_address", per_address, 1).about(

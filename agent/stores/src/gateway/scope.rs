@@ -14,13 +14,12 @@ use std::time::Duration;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use sha2::{Digest, Sha256};
 use tenure_core::model::{
-    Answer, ClaimAnswer, ClaimId, Request, SessionId, StandingEntry, Subject, Terms, Within,
+    Answer, ClaimAnswer, ClaimId, MARK_BYTES, Request, SessionId, StandingEntry, Subject, Terms,
+    Within,
 };
 use tenure_core::time::Boottime;
 use uuid::Uuid;
 
-/// Bytes of a mark: the last group of an id's text.
-const MARK_BYTES: usize = 6;
 /// Bytes that are the id's own.
 const OWN_BYTES: usize = 16 - MARK_BYTES;
 /// An id is remembered for so many ttls after it was sent last: hints come later than a beat, and no

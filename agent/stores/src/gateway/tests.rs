@@ -50,7 +50,7 @@ fn requests() -> Vec<Request> {
     vec![
         claim(Kind::Leader, Terms::Leader),
         claim(Kind::Master, Terms::Master { priority: -1 }),
-        claim(Kind::Semaphore, Terms::Semaphore { limit: 3, keeps: true }),
+        claim(Kind::Semaphore, Terms::Semaphore { limit: 3, keeps: true, only_own: false }),
         claim(Kind::Lease, Terms::Lease { grace: TTL, attributes, take_over: None }),
         Request::Renew(vec![
             Beat { subject, ttl: TTL },

@@ -91,7 +91,7 @@ pub(super) async fn perform(
 }
 
 async fn claim(line: &mut Line, claim: &Claim, floor: i64) -> Result<ClaimAnswer, Failure> {
-    let (mut priority, mut permits, mut keeps_limit) = (0, None, false);
+    let (mut priority, mut permits, mut keeps_limit) = (0, None, Some(false));
     let (mut grace_us, mut attributes_text) = (0, None);
     let (mut from, mut unbeaten_us) = (None, 0);
     let kind = match &claim.terms {
@@ -100,9 +100,10 @@ async fn claim(line: &mut Line, claim: &Claim, floor: i64) -> Result<ClaimAnswer
             priority = *of_session;
             Kind::Master
         }
-        Terms::Semaphore { limit, keeps } => {
+        Terms::Semaphore { limit, keeps, only_own } => {
             permits = Some(i64::from(*limit));
-            keeps_limit = *keeps;
+            // Null keeps that of others.
+            keeps_limit = Some(*keeps).filter(|keeps| *keeps || !*only_own);
             Kind::Semaphore
         }
         Terms::Lease { grace, attributes, take_over } => {

@@ -104,7 +104,7 @@ impl Doer {
             attributes: Attributes::default(),
             take_over: None,
         };
-        let gpu = Terms::Semaphore { limit: 1, keeps: false };
+        let gpu = Terms::Semaphore { limit: 1, keeps: false, only_own: false };
         let mut claims = vec![
             claim(10, 1, of(Kind::Leader, "role"), Terms::Leader),
             claim(11, 1, of(Kind::Lease, "box"), lease.clone()),

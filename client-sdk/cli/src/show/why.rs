@@ -8,7 +8,8 @@ use std::time::{Duration, SystemTime};
 use serde::Serialize;
 use tenure::client::Client;
 use tenure::wire::{
-    Happened, History, HistoryEntry, Holder, Kind, Standing, Status, UpstreamState,
+    ANOTHER_PRINCIPAL, Happened, History, HistoryEntry, Holder, Kind, Standing, Status,
+    UpstreamState,
 };
 use tokio::time::timeout;
 
@@ -26,6 +27,8 @@ use crate::shell::{on_host, operand, option};
 
 /// Holders, and waiters, that have a line each.
 const LISTED: usize = 2;
+/// Said where a gateway hides others.
+const OWNERS_LACKING: &str = "who the others are takes the right \"owners\" of the agent's key at the gateway: tenured-gateway keys add --right owners";
 /// Changes that are told.
 const CHANGES: usize = 5;
 
@@ -120,6 +123,10 @@ impl Known {
             let _ = writeln!(out, "  waiting  {}. {name} on {host} for {since}", waiter.position);
         }
         rest(&mut out, *waiting, waiters.len().min(LISTED));
+        let names = || holders.iter().map(|it| &it.name).chain(waiters.iter().map(|it| &it.name));
+        if names().any(|name| name == ANOTHER_PRINCIPAL) {
+            let _ = writeln!(out, "  {OWNERS_LACKING}");
+        }
         let room = if holders.len() > 1 { CHANGES - 2 } else { CHANGES };
         if let Some(unknown) = &self.unknown {
             let _ = writeln!(out, "  its history is not known: {}", shown(unknown));
@@ -194,7 +201,8 @@ impl Known {
                 [format!("ps -o pid,user,stat,etime,wchan:20,args -p {pid}"), revoke]
             }
             (Some(holder), None) => {
-                let is_away = holder.host != self.here && holder.is_of_tenure();
+                let is_hidden = holder.name == ANOTHER_PRINCIPAL;
+                let is_away = holder.host != self.here && holder.is_of_tenure() && !is_hidden;
                 let there = is_away.then(|| on_host(&holder.host, &of("tenure why"))).flatten();
                 [there.unwrap_or_else(|| of("tenure history")), revoke]
             }

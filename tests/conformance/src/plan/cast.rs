@@ -83,7 +83,7 @@ impl Cast {
             Kind::Semaphore => {
                 let other = random.per_mille(200).then(|| random.number(1, 5) as u32);
                 let keeps = random.per_mille(300);
-                Terms::Semaphore { limit: other.unwrap_or(self.limit), keeps }
+                Terms::Semaphore { limit: other.unwrap_or(self.limit), keeps, only_own: false }
             }
             Kind::Lease => Terms::Lease {
                 grace: Duration::from_secs(*random.pick(&GRACES)),

@@ -71,7 +71,9 @@ impl Draft {
             let owner = program.owner.clone();
             let ttl = Duration::from_secs(CLAIM_TTLS[CLAIM_TTLS.len() - 1]);
             let terms = match self.cast.terms(&mut self.random, resource.kind) {
-                Terms::Semaphore { .. } => Terms::Semaphore { limit: CROWD / 2, keeps: false },
+                Terms::Semaphore { .. } => {
+                    Terms::Semaphore { limit: CROWD / 2, keeps: false, only_own: false }
+                }
                 other => other,
             };
             let id = ClaimId(self.id());

@@ -125,6 +125,7 @@ impl<'a> Line<'a> {
             Kind::Semaphore => Terms::Semaphore {
                 limit: self.number("limit", 1) as u32,
                 keeps: self.words.contains(&"keep"),
+                only_own: false,
             },
             Kind::Lease => Terms::Lease {
                 grace: self.seconds("grace", 0),

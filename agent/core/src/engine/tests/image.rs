@@ -29,7 +29,7 @@ fn claim(number: u128) -> Request {
         resource: resource(number),
         owner: Owner { session: SessionId(id), host: "here".into(), name: "program".into() },
         ttl: TTL,
-        terms: Terms::Semaphore { limit: LIMIT, keeps: false },
+        terms: Terms::Semaphore { limit: LIMIT, keeps: false, only_own: false },
         enqueue: true,
     })
 }

@@ -40,7 +40,7 @@ fn a_standing_lists_the_first_of_each_and_counts_all() {
                 resource: resource(Kind::Semaphore),
                 owner: owner(number),
                 ttl: Duration::from_secs(90),
-                terms: Terms::Semaphore { limit: 120, keeps: false },
+                terms: Terms::Semaphore { limit: 120, keeps: false, only_own: false },
                 enqueue: true,
             }),
         );

@@ -311,7 +311,7 @@ impl Run {
         let terms = match resource.kind {
             Kind::Leader => Terms::Leader,
             Kind::Master => Terms::Master { priority: limit as i32 },
-            Kind::Semaphore => Terms::Semaphore { limit, keeps: false },
+            Kind::Semaphore => Terms::Semaphore { limit, keeps: false, only_own: false },
             Kind::Lease => Terms::Lease {
                 grace: Duration::from_secs(u64::from(limit) * 5),
                 attributes: Attributes::default(),

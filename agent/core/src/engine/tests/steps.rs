@@ -24,7 +24,7 @@ fn claim(number: usize, kind: Kind, name: &str) -> Claim {
     let owner = Owner { session: SessionId(id), host: Arc::from("host"), name: Arc::from("name") };
     let resource = Resource { tenant: Arc::from("default"), kind, name: Arc::from(name) };
     let terms = match kind {
-        Kind::Semaphore => Terms::Semaphore { limit: 20_000, keeps: false },
+        Kind::Semaphore => Terms::Semaphore { limit: 20_000, keeps: false, only_own: false },
         _ => Terms::Leader,
     };
     Claim { id: ClaimId(id), resource, owner, ttl: TTL, terms, enqueue: true }
@@ -128,7 +128,7 @@ fn the_end_of_a_quarantine_grants_in_several_steps_and_in_order() {
 #[test]
 fn waiters_that_run_out_with_their_holder_end_in_several_steps_and_a_living_one_is_granted() {
     let permit = |number| {
-        let terms = Terms::Semaphore { limit: 1, keeps: false };
+        let terms = Terms::Semaphore { limit: 1, keeps: false, only_own: false };
         Claim { terms, ..claim(number, Kind::Semaphore, "one") }
     };
     let mut engine = Engine::new(EngineSettings::default(), TOKENS);

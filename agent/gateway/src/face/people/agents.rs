@@ -17,7 +17,7 @@ use tenure_stores::gateway::scope::Mark;
 use tenure_stores::gateway::wire::{AGENT, Hello};
 use uuid::Uuid;
 
-use crate::access::Caller;
+use crate::access::{Caller, Right};
 use crate::face::Face;
 use crate::face::refused::Refused;
 
@@ -188,7 +188,7 @@ impl Agents {
         let now = clock::now();
         let mut known = self.known();
         known.forget(now);
-        let sees_all = caller.bounds.scope.names_all();
+        let sees_all = caller.bounds.scope.names_all() && caller.has(Right::Agents);
         let own = caller.principal.mark;
         let mut here = HashMap::new();
         let mut lines = Vec::new();

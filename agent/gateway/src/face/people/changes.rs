@@ -10,11 +10,13 @@ use serde::Serialize;
 use tenure_core::model::Resource;
 use tenure_core::time::Boottime;
 use tenure_host::clock;
+use tenure_stores::gateway::scope::Mark;
 use tenure_wire::Kind;
 use tokio::sync::broadcast::{self, error::RecvError};
+use uuid::Uuid;
 
 use super::now_ms;
-use crate::access::{Event, Fact, KeyBounds};
+use crate::access::{Event, Fact, KeyBounds, Right};
 use crate::face::refused::Refused;
 use crate::face::stream::Source;
 use crate::face::{Face, stream};
@@ -38,6 +40,8 @@ struct Change {
     resource: Resource,
     /// The event, as readers get it.
     event: Bytes,
+    /// The claim or session that it is about, and the event without it, for readers of other principals.
+    about: Option<(Uuid, Bytes)>,
 }
 
 /// The data of an event.
@@ -73,7 +77,14 @@ impl Changes {
         let Some((change, reason)) = change_of(fact) else { return };
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) =
             Some((resource.clone(), clock::now()));
-        self.tell(resource, change, reason, fact.holder.as_deref(), fact.token);
+        let about = fact.claim.map(|id| id.0).or(fact.session.map(|id| id.0));
+        let data = Data {
+            reason,
+            holder: fact.holder.as_deref(),
+            token: fact.token,
+            ..changed(resource, change)
+        };
+        self.tell(resource, about, &data);
     }
 
     /// Tells that something became of a resource, by the word of the store.
@@ -86,25 +97,25 @@ impl Changes {
             of == *resource && clock::now().since(at) < SAID_BEFORE
         };
         if !last.is_some_and(is_said) {
-            self.tell(resource, "changed", None, None, None);
+            self.tell(resource, None, &changed(resource, "changed"));
         }
     }
 
-    fn tell(
-        &self,
-        resource: &Resource,
-        change: &str,
-        reason: Option<&str>,
-        holder: Option<&str>,
-        token: Option<u64>,
-    ) {
-        let Resource { tenant, kind, name } = resource;
-        let (at, kind) = (now_ms(), *kind);
-        let data = Data { at, tenant, kind, name, change, reason, holder, token };
-        let Some(event) = event("change", &data) else { return };
+    fn tell(&self, resource: &Resource, about: Option<Uuid>, data: &Data<'_>) {
+        let Some(whole) = event("change", data) else { return };
+        let bare = || event("change", &Data { at: data.at, ..changed(resource, "changed") });
+        let about = about.and_then(|id| Some((id, bare()?)));
         // The last reader may have just gone.
-        let _ = self.readers.send(Arc::new(Change { resource: resource.clone(), event }));
+        let _ =
+            self.readers.send(Arc::new(Change { resource: resource.clone(), event: whole, about }));
     }
+}
+
+/// The data of a change of which no more is said.
+fn changed<'a>(resource: &'a Resource, change: &'a str) -> Data<'a> {
+    let Resource { tenant, kind, name } = resource;
+    let (at, kind) = (now_ms(), *kind);
+    Data { at, tenant, kind, name, change, reason: None, holder: None, token: None }
 }
 
 /// The word for what became of something, and why; `None` for what people need not be told.
@@ -152,6 +163,19 @@ fn event(name: &str, data: &impl Serialize) -> Option<Bytes> {
 struct Reader {
     changes: broadcast::Receiver<Arc<Change>>,
     bounds: Arc<KeyBounds>,
+    mark: Mark,
+}
+
+impl Reader {
+    /// The event as this reader may have it: without the right, of others that something changed and no more.
+    fn event(&self, change: &Change) -> Bytes {
+        match &change.about {
+            Some((id, bare)) if !self.bounds.rights.has(Right::Audit) && !self.mark.is_of(*id) => {
+                bare.clone()
+            }
+            _ => change.event.clone(),
+        }
+    }
 }
 
 impl Source for Reader {
@@ -159,7 +183,7 @@ impl Source for Reader {
         loop {
             match self.changes.recv().await {
                 Ok(change) if self.bounds.shows(&change.resource) => {
-                    return Some(change.event.clone());
+                    return Some(self.event(&change));
                 }
                 Ok(_) => {}
                 // Some of them may have been none of its business: whoever has bounds is told less.
@@ -180,13 +204,17 @@ pub(super) async fn changes(
     let caller = face.admit(&request, false)?;
     let place = face.streams.take(caller.principal.mark)?;
     let changes = face.people.changes.readers.subscribe();
-    let reader = Reader { changes, bounds: Arc::clone(&caller.bounds) };
+    let (bounds, mark) = (Arc::clone(&caller.bounds), caller.principal.mark);
+    let reader = Reader { changes, bounds, mark };
     Ok(stream::open(face, caller, place, reader))
 }
 
 #[cfg(test)]
 mod tests {
+    use tenure_core::model::ClaimId;
+
     use super::*;
+    use crate::access::Rights;
 
     fn fact(event: Event, outcome: &str, tenant: &str) -> Fact {
         let resource = Resource { tenant: tenant.into(), kind: Kind::Leader, name: "n".into() };
@@ -197,8 +225,9 @@ mod tests {
     fn reader(changes: &Changes, tenants: Option<&str>) -> Reader {
         let tenants = tenants.map(|it| tenure_bounds::Globs::new([it]).unwrap());
         let scope = tenure_bounds::Bounds { tenants, ..Default::default() };
-        let bounds = Arc::new(KeyBounds { scope, ..KeyBounds::default() });
-        Reader { changes: changes.readers.subscribe(), bounds }
+        let rights = Rights::NONE.with(Right::Audit);
+        let bounds = Arc::new(KeyBounds { scope, rights, ..KeyBounds::default() });
+        Reader { changes: changes.readers.subscribe(), bounds, mark: Mark::of("alpha") }
     }
 
     async fn next(reader: &mut Reader) -> String {
@@ -226,6 +255,25 @@ mod tests {
         for lost in [next(&mut all).await, next(&mut bound).await] {
             assert!(lost.contains(r#""change":"expired","reason":"it was not renewed"#), "{lost}");
         }
+    }
+
+    #[tokio::test]
+    async fn without_the_right_a_change_of_another_principal_is_told_as_a_change_alone() {
+        let changes = Changes::default();
+        let mut alpha = reader(&changes, None);
+        alpha.bounds = Arc::default();
+        for name in ["beta", "alpha"] {
+            let claim = Some(ClaimId(Mark::of(name).scoped(Uuid::nil())));
+            changes.tell_fact(&Fact { claim, ..fact(Event::Grant, "granted", "t") });
+        }
+        let of_beta = next(&mut alpha).await;
+        let bare = r#""change":"changed","reason":null,"holder":null,"token":null}"#;
+        assert!(of_beta.contains(bare), "{of_beta}");
+        let own = next(&mut alpha).await;
+        assert!(
+            own.contains(r#""change":"granted","reason":null,"holder":"h","token":7}"#),
+            "{own}"
+        );
     }
 
     #[tokio::test]

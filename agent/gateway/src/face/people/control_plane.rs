@@ -17,7 +17,7 @@ use tenure_wire::{Kind, Route};
 
 use super::query::Pairs;
 use super::resources::{ASKED_AT_ONCE, ROWS, ROWS_MAX, TEXT_MAX};
-use crate::access::KeyBounds;
+use crate::access::{KeyBounds, Right};
 use crate::delivery::{Listed, Registration};
 use crate::face::Face;
 use crate::face::refused::Refused;
@@ -216,8 +216,12 @@ pub(super) async fn runners(
     Ok(Json(wanted.page(&runners)))
 }
 
-/// The proxies that this gateway tells, of the tenants for whose routes the owner of a key may ask.
+/// The proxies that this gateway tells, of the tenants for whose routes the owner of a key may ask; none without the right
+/// to register one: their addresses are those of others.
 pub(super) fn visible(face: &Face, bounds: &KeyBounds) -> Vec<Proxy> {
+    if !bounds.rights.has(Right::Proxy) {
+        return Vec::new();
+    }
     let mut proxies = face.delivery.proxies();
     proxies.retain(|listed| {
         let tenant = Arc::clone(&listed.registration.tenant);

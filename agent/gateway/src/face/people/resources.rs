@@ -14,8 +14,9 @@ use tenure_wire::{Kind, Route};
 use super::listing::Wanted;
 use super::overview;
 use super::query::Pairs;
-use crate::face::Face;
+use crate::access::{Caller, Right};
 use crate::face::refused::Refused;
+use crate::face::{Face, owners};
 
 /// Rows of a page, unless its reader says otherwise, and at most.
 pub(super) const ROWS: usize = 50;
@@ -114,7 +115,7 @@ pub(super) async fn resources(
             return Err(Refused::field("name", rule));
         }
     };
-    let asked = stream::iter(page).map(|name| row(&face, name)).buffered(ASKED_AT_ONCE);
+    let asked = stream::iter(page).map(|name| row(&face, &caller, name)).buffered(ASKED_AT_ONCE);
     let (rows, failures): (Vec<Row>, Vec<Option<Failure>>) = asked.unzip().await;
     let failure = failures.into_iter().collect::<Option<Vec<_>>>().and_then(|mut all| all.pop());
     // What another program put in the place of one is told in its row.
@@ -129,13 +130,16 @@ pub(super) async fn resources(
     }
 }
 
-async fn row(face: &Face, resource: Resource) -> (Row, Option<Failure>) {
+async fn row(face: &Face, caller: &Caller, resource: Resource) -> (Row, Option<Failure>) {
     let Resource { tenant, kind, name } = resource.clone();
     let (mut standing, mut route, mut failure) = (UpstreamStanding::default(), None, None);
     match face.store.look(Request::Inspect(resource.clone())).await {
         Ok(Answer::Standing(found)) => {
             face.people.seen.note(&resource, &found);
             standing = found;
+            if !caller.has(Right::Owners) {
+                owners::hide_standing(caller.principal.mark, &mut standing);
+            }
         }
         Ok(_) => {}
         Err(cause) => failure = Some(cause),

@@ -8,7 +8,7 @@ use tenure_wire::Code;
 use tenure_wire::rules::visible;
 use tonic::{Request, Response, Status};
 
-use crate::access::{Caller, Event, Fact};
+use crate::access::{Caller, Event, Fact, Right};
 use crate::delivery::{NotRegistered, Registration};
 use crate::face::Face;
 use crate::face::refused::Refused;
@@ -36,6 +36,7 @@ impl Register {
         sent: ProxyRegistration,
     ) -> Result<ProxyRegistrationAck, Refused> {
         let face = &self.0;
+        caller.needs(Right::Proxy, || "registering a proxy".to_owned())?;
         let ProxyRegistration { proxy_id, address, .. } = sent;
         visible("proxy_id", &proxy_id)?;
         visible("address", &address)?;

@@ -15,10 +15,11 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 use tonic::{Request, Response, Status};
 
-use crate::access::{Caller, Stranger};
+use crate::access::{Caller, Right, Stranger};
 use crate::delivery::Followed;
 use crate::face::Face;
 use crate::face::places::PlaceOf;
+use crate::face::refused::Refused;
 use crate::routes::{Change, Lack, Place, State};
 use crate::trail::By;
 
@@ -42,7 +43,10 @@ impl Routes for Watch {
         let face = Arc::clone(&self.0);
         let caller = super::caller(&request)?;
         let WatchRequest { from_version, tenant } = request.into_inner();
-        let tenant = face.tenant_of_routes(&caller, &tenant);
+        let may_watch =
+            caller.needs(Right::Proxy, || "following the routes of a tenant".to_owned());
+        let tenant =
+            may_watch.map_err(Refused::from).and_then(|()| face.tenant_of_routes(&caller, &tenant));
         let taken = tenant.and_then(|it| Ok((it, face.streams.take(caller.principal.mark)?)));
         let (tenant, place) = taken.map_err(|refused| face.refuse(By::from(&caller), &refused))?;
         let followed = face.delivery.follow(&tenant);

@@ -16,10 +16,10 @@ use tenure_stores::gateway::wire::News;
 use tokio::time::timeout;
 
 use super::{expired, session};
-use crate::access::Caller;
-use crate::face::Face;
+use crate::access::{Caller, Right};
 use crate::face::refused::Refused;
 use crate::face::stream::{self, SIGN_OF_LIFE_EVERY, Source};
+use crate::face::{Face, owners};
 use crate::store::{Listener, Missed};
 
 /// The last word of a stream whose session has ended.
@@ -101,10 +101,13 @@ impl Source for Told {
             match heard {
                 Ok(Ok(None)) => return None,
                 Ok(Ok(Some(line))) => match News::read(line.trim_ascii_end()) {
-                    Some(News::Message { tenant, project, session, payload })
+                    Some(News::Message { tenant, project, session, mut payload })
                         if self.is_for(&tenant, &project, session) =>
                     {
                         self.is_over = self.is_end(&payload);
+                        if !self.caller.has(Right::Owners) {
+                            owners::hide_message(self.caller.principal.mark, &mut payload);
+                        }
                         return Some(event(&payload));
                     }
                     // Somebody has to notice that a master's time is up, for all to be told.

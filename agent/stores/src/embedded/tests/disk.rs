@@ -149,7 +149,8 @@ fn nothing_is_granted_while_the_journal_cannot_be_written() {
     let permit = |id: u128| {
         let mut claim = claim(id, "x", TTL);
         claim.resource.kind = Kind::Semaphore;
-        (claim.terms, claim.enqueue) = (Terms::Semaphore { limit: 1, keeps: false }, true);
+        (claim.terms, claim.enqueue) =
+            (Terms::Semaphore { limit: 1, keeps: false, only_own: false }, true);
         claim
     };
     host.submit(1, Request::Claim(permit(1)));

@@ -37,7 +37,7 @@ pub(super) fn claim(row: u64, kind: Kind) -> Claim {
     let terms = match kind {
         Kind::Leader => Terms::Leader,
         Kind::Master => Terms::Master { priority: -3 },
-        Kind::Semaphore => Terms::Semaphore { limit: 9, keeps: false },
+        Kind::Semaphore => Terms::Semaphore { limit: 9, keeps: false, only_own: false },
         Kind::Lease => Terms::Lease {
             grace: Duration::from_secs(60),
             attributes: Attributes {

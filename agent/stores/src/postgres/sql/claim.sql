@@ -101,7 +101,8 @@ begin
     return v_reason;
 end $$;
 
--- `p_permits` is for semaphores, which keep the limit in force with `p_keeps`; `p_from` and `p_unbeaten` take a lease
+-- `p_permits` is for semaphores, which keep the limit in force with `p_keeps`, and where it is null that of other
+-- principals, whose ids have other ends: such a claim is contended; `p_from` and `p_unbeaten` take a lease
 -- over. `p_floor` is the greatest token that the agent has seen.
 create or replace function tenure.claim(
     p_id uuid, p_tenant text, p_kind text, p_name text, p_session uuid, p_host text, p_owner text, p_ttl bigint,
@@ -139,7 +140,13 @@ begin
         end if;
         if r.permits is null then
             r.permits := p_permits;
-        elsif not p_keeps and r.permits <> p_permits then
+        elsif p_keeps is null and r.permits <> p_permits and exists (
+            select from tenure.claim where resource = r.id and right(id::text, 12) <> right(p_id::text, 12)
+        ) then
+            v_answer := tenure.contended(r, p_session, null, t);
+            perform tenure.vacate(r);
+            return v_answer;
+        elsif p_keeps is not true and r.permits <> p_permits then
             v_was := r.permits;
             r.permits := p_permits;
             perform tenure.tell_changed(r);

@@ -26,6 +26,11 @@ fn named(resource: &Resource) -> String {
     format!("{}:{}", resource.kind, resource.name)
 }
 
+/// The script keeps the limit in force.
+const KEEPS: u8 = 1;
+/// The script keeps the limit in force where others use it.
+const KEEPS_OF_OTHERS: u8 = 2;
+
 /// `None` if the terms are not those of the resource's kind.
 pub(super) fn claim(layout: &Layout, claim: &Claim, agent: &str, floor: u64) -> Option<Invocation> {
     match (claim.resource.kind, &claim.terms) {
@@ -37,8 +42,9 @@ pub(super) fn claim(layout: &Layout, claim: &Claim, agent: &str, floor: u64) -> 
         (Kind::Master, Terms::Master { priority }) => {
             Some(claim_master(layout, claim, agent, floor, *priority))
         }
-        (Kind::Semaphore, Terms::Semaphore { limit, keeps }) => {
-            Some(claim_permit(layout, claim, agent, floor, *limit, *keeps))
+        (Kind::Semaphore, Terms::Semaphore { limit, keeps, only_own }) => {
+            let keeps = if *keeps { KEEPS } else { u8::from(*only_own) * KEEPS_OF_OTHERS };
+            Some(claim_permit(layout, claim, agent, floor, *limit, keeps))
         }
         (Kind::Lease, Terms::Lease { grace, attributes, take_over }) => {
             let call = claim_lease(layout, claim, agent, floor, *grace, attributes);
@@ -118,7 +124,7 @@ fn claim_permit(
     agent: &str,
     floor: u64,
     limit: u32,
-    keeps: bool,
+    keeps: u8,
 ) -> Invocation {
     let Resource { tenant, name, .. } = &claim.resource;
     let call = claim_common(layout, claim, agent, floor, Invocation::new(&scripts::CLAIM_PERMIT));
@@ -126,7 +132,7 @@ fn claim_permit(
         .arg(member(claim.id))
         .arg(limit)
         .arg(layout.notification(tenant, ""))
-        .arg(u8::from(keeps))
+        .arg(keeps)
 }
 
 /// The other keys of a semaphore.

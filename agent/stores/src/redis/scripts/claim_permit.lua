@@ -4,7 +4,7 @@
 -- ARGV  1 claim  2 kind:name  3 session  4 host  5 name  6 ttl, ms  7 floor of tokens
 --       8 what records start with  9 channel of the agent  10 1 to queue if full  11 most waiters
 --       12 member  13 limit, for everybody from now on  14 what notifications start with
---       15 1 to keep the limit in force, if there is one
+--       15 1 to keep the limit in force, if there is one, 2 to keep that of others: such a claim is contended
 -- Returns {'held', token, limit, was} | {'waiting', position, limit, was} | {'contended', ms until the
 -- oldest grant runs out or -1, limit, holder, was} | {'gone', reason}; `was` is the limit that this claim
 -- changed, if it did. Writes nothing if contended, except another limit than that in force, and what
@@ -75,15 +75,35 @@ if record and not record.gone then
   end
 end
 
+-- True if somebody of another principal uses it: the ids of one have the same end. More than can be looked at are taken
+-- for others.
+local LOOKED_MAX = 1000
+local function is_of_others()
+  if redis.call('ZCARD', s.main) + redis.call('ZCARD', s.waiting) > LOOKED_MAX then
+    return true
+  end
+  local mark = member:sub(-12)
+  for _, set in ipairs({ s.main, s.waiting }) do
+    for _, user in ipairs(redis.call('ZRANGE', set, 0, -1)) do
+      if user:sub(-12) ~= mark then
+        return true
+      end
+    end
+  end
+  return false
+end
+
 -- What the last user left behind is not in force. A client with a short ttl of its own lets the limit
 -- expire: then it is as the record of somebody who waits or holds says.
-local was = false
+local was, is_refused = false, false
 local somebody = redis.call('ZRANGE', s.waiting, 0, 0)[1] or redis.call('ZRANGE', s.main, 0, 0)[1]
 if somebody then
   local record = record_of(s, somebody)
   local in_force = tonumber(redis.call('GET', s.max)) or record and record.limit
   if in_force and ARGV[15] == '1' then
     limit = in_force
+  elseif in_force and in_force ~= limit and ARGV[15] == '2' and is_of_others() then
+    limit, is_refused = in_force, true
   elseif in_force and in_force ~= limit then
     was = in_force
   end
@@ -92,11 +112,11 @@ end
 grant_heads(s, limit)
 local holders, waiting = redis.call('ZCARD', s.main), redis.call('ZCARD', s.waiting)
 local answer
-if holders < limit and waiting == 0 then
+if not is_refused and holders < limit and waiting == 0 then
   write_record()
   answer = { 'held', grant(s, key, member, ttl), limit, was }
   keep_keys(s, { 'main', 'ttl' })
-elseif claim.enqueue and waiting < claim.queue_max then
+elseif not is_refused and claim.enqueue and waiting < claim.queue_max then
   -- A clock that was set back a little puts nobody before who came earlier; other programs' clocks may
   -- be ahead by more, and are not waited for.
   local at = now_s

@@ -144,7 +144,7 @@ pub(super) fn permit(id: u128, limit: u32) -> Claim {
 
 pub(super) fn permit_of(name: &str, id: u128, limit: u32) -> Claim {
     let mut claim = claim(id, id, &format!("semaphore/{name}"));
-    claim.terms = Terms::Semaphore { limit, keeps: false };
+    claim.terms = Terms::Semaphore { limit, keeps: false, only_own: false };
     claim
 }
 

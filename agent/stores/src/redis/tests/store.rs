@@ -284,7 +284,7 @@ pub(super) fn claim(id: u128, by: u128, of: &str) -> Claim {
     let terms = match resource.kind {
         Kind::Leader => Terms::Leader,
         Kind::Master => Terms::Master { priority: 0 },
-        Kind::Semaphore => Terms::Semaphore { limit: 1, keeps: false },
+        Kind::Semaphore => Terms::Semaphore { limit: 1, keeps: false, only_own: false },
         Kind::Lease => Terms::Lease {
             grace: Duration::ZERO,
             attributes: Attributes::default(),
