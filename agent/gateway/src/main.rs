@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, Error};
 use clap::Parser;
 use tenure_gateway::access::{Access, Keys, Stamp};
-use tenure_gateway::delivery::{Delivery, Told};
+use tenure_gateway::delivery::{Delivery, Networks, Told};
 use tenure_gateway::face::{self, ControlPlane, Face, Hosts, People, Plane, Streams};
 use tenure_gateway::keys::{Place, keys_of};
 use tenure_gateway::local_key::{self, LocalKey};
@@ -209,6 +209,8 @@ fn run(
         settings.proxies.clone(),
     );
     let told = Told::read(&settings.state_dir);
+    let (proxy_networks, cluster_listen) =
+        (settings.proxy_networks.clone(), settings.cluster_listen());
     let threads =
         tokio::runtime::Builder::new_multi_thread().thread_name("face").enable_all().build();
     let runtime = threads.context("cannot start the threads that serve")?;
@@ -227,7 +229,9 @@ fn run(
         let hosts = Hosts::new(address.ip(), hosts, tls);
         let drain = CancellationToken::new();
         let (streams, people) = (Streams::default(), People::new(mode));
-        let delivery = Delivery::new(store.clone(), &info.kind, metrics.routes.clone(), told);
+        let networks = Networks::new(proxy_networks, address, cluster_listen);
+        let numbers = metrics.routes.clone();
+        let delivery = Delivery::new(store.clone(), &info.kind, numbers, told, networks);
         let face = Arc::new(Face {
             store: store.clone(),
             access,

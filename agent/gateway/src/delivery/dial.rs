@@ -1,17 +1,20 @@
 //! Connections to proxies.
 
 use std::io;
-use std::pin::Pin;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use hyper_util::rt::TokioIo;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
-use tokio::sync::Notify;
+use tokio::net::{TcpStream, lookup_host};
+use tokio::sync::{Mutex, Notify};
 use tonic::transport::{Channel, Endpoint};
 use tower::service_fn;
+
+use super::connection::Connection;
+use super::networks::{Networks, Outside};
+use super::proxy::Standing;
 
 /// How long a proxy may take to accept a connection.
 const CONNECT_WITHIN: Duration = Duration::from_secs(1);
@@ -34,87 +37,129 @@ fn endpoint(address: &str) -> Option<Endpoint> {
     (is_plain && !address.contains('@')).then_some(endpoint)
 }
 
-/// A channel to a proxy, which is connected when something is to be told. `lost` is told when a connection ends:
-/// who comes back may have forgotten everything.
-pub(super) fn channel(address: &str, lost: Arc<Notify>) -> Option<Channel> {
-    let endpoint = endpoint(address)?
-        .connect_timeout(CONNECT_WITHIN)
-        .http2_keep_alive_interval(PING_EVERY)
-        .keep_alive_timeout(PONG_WITHIN)
-        .keep_alive_while_idle(true);
-    let address: Arc<str> = address.into();
-    let connect = service_fn(move |_| {
-        let (address, lost) = (Arc::clone(&address), Arc::clone(&lost));
-        async move {
-            let stream = TcpStream::connect(&*address).await?;
-            stream.set_nodelay(true)?;
-            io::Result::Ok(TokioIo::new(Told { stream, lost }))
+/// The address that a HOST:PORT is without asking for a name.
+pub(super) fn literal(address: &str) -> Option<SocketAddr> {
+    let (host, port) = address.rsplit_once(':')?;
+    let v6 = || host.strip_prefix('[')?.strip_suffix(']')?.parse().ok().map(IpAddr::V6);
+    let ip = v6().or_else(|| inet_aton(host).map(IpAddr::V4))?;
+    Some(SocketAddr::new(ip, port.parse().ok()?))
+}
+
+/// An IPv4 address in any spelling that the system's resolver takes for one, such as 2130706433, 127.1 and 0x7f.1
+/// (inet_aton(3)).
+fn inet_aton(host: &str) -> Option<Ipv4Addr> {
+    let number = |text: &str| {
+        let (digits, radix) = match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
+            Some(digits) => (digits, 16),
+            None if text.len() > 1 && text.starts_with('0') => (text, 8),
+            None => (text, 10),
+        };
+        let is_number = digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+        u32::from_str_radix(digits, radix).ok().filter(|_| is_number)
+    };
+    let parts: Vec<u32> = host.split('.').map(number).collect::<Option<_>>()?;
+    let (last, first) = parts.split_last().filter(|(_, first)| first.len() < 4)?;
+    let mut bits = *last;
+    for (place, part) in first.iter().enumerate() {
+        let byte = u8::try_from(*part).ok()?;
+        bits = bits.checked_add(u32::from(byte) << (24 - 8 * place))?;
+    }
+    let room = 8 * (4 - first.len());
+    let is_in_room = u64::from(*last) < 1 << room;
+    is_in_room.then(|| Ipv4Addr::from_bits(bits))
+}
+
+/// The addresses of a name.
+pub(super) type Lookup =
+    Arc<dyn Fn(String, u16) -> BoxFuture<'static, io::Result<Vec<SocketAddr>>> + Send + Sync>;
+
+/// Looks a name up as the system does.
+pub(super) fn system() -> Lookup {
+    Arc::new(|host, port| {
+        Box::pin(async move { Ok(lookup_host((host.as_str(), port)).await?.collect()) })
+    })
+}
+
+/// Connects to one proxy.
+#[derive(Clone)]
+pub(super) struct Dialer {
+    pub(super) address: Arc<str>,
+    /// Where it may be; `None` for anywhere.
+    pub(super) networks: Option<Arc<Networks>>,
+    pub(super) lookup: Lookup,
+    /// A name whose servers are silent has one thread at most: the system's resolver cannot be told to stop.
+    turn: Arc<Mutex<()>>,
+}
+
+impl Dialer {
+    pub(super) fn new(
+        address: Arc<str>,
+        networks: Option<Arc<Networks>>,
+        lookup: Lookup,
+    ) -> Dialer {
+        Dialer { address, networks, lookup, turn: Arc::default() }
+    }
+
+    /// A channel, which is connected when something is to be told. `lost` is told when a connection ends: who comes back
+    /// may have forgotten everything.
+    pub(super) fn channel(self, lost: Arc<Notify>, standing: Arc<Standing>) -> Option<Channel> {
+        let endpoint = endpoint(&self.address)?
+            .connect_timeout(CONNECT_WITHIN)
+            .http2_keep_alive_interval(PING_EVERY)
+            .keep_alive_timeout(PONG_WITHIN)
+            .keep_alive_while_idle(true);
+        let connect = service_fn(move |_| {
+            let (dialer, lost, standing) = (self.clone(), Arc::clone(&lost), Arc::clone(&standing));
+            async move {
+                let stream = dialer.connect().await?;
+                stream.set_nodelay(true)?;
+                io::Result::Ok(TokioIo::new(Connection::new(stream, lost, standing)))
+            }
+        });
+        Some(endpoint.connect_with_connector_lazy(connect))
+    }
+
+    /// Connects to the first of its addresses that takes it. What is judged is what is connected to: a name that is
+    /// looked up again may lead elsewhere.
+    async fn connect(&self) -> io::Result<TcpStream> {
+        let mut error = io::Error::other("the name has no address");
+        for address in self.addresses().await? {
+            match self.judge(address) {
+                Ok(()) => match TcpStream::connect(address).await {
+                    Ok(stream) => return Ok(stream),
+                    Err(cause) => error = cause,
+                },
+                Err(outside) => {
+                    tracing::debug!(proxy = %self.address, "not connected to: {outside}");
+                    error = io::Error::new(io::ErrorKind::PermissionDenied, outside.to_string());
+                }
+            }
         }
-    });
-    Some(endpoint.connect_with_connector_lazy(connect))
-}
-
-/// A connection that tells of its end.
-struct Told {
-    stream: TcpStream,
-    lost: Arc<Notify>,
-}
-
-impl Drop for Told {
-    fn drop(&mut self) {
-        self.lost.notify_one();
-    }
-}
-
-impl AsyncRead for Told {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(context, buffer)
-    }
-}
-
-impl AsyncWrite for Told {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(context, bytes)
+        Err(error)
     }
 
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
+    fn judge(&self, address: SocketAddr) -> Result<(), Outside> {
+        self.networks.as_ref().map_or(Ok(()), |networks| networks.judge(address))
     }
 
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
+    async fn addresses(&self) -> io::Result<Vec<SocketAddr>> {
+        if let Some(address) = literal(&self.address) {
+            return Ok(vec![address]);
+        }
+        let parts = self.address.rsplit_once(':');
+        let parts = parts.and_then(|(host, port)| Some((host.to_owned(), port.parse().ok()?)));
+        let (host, port) = parts.ok_or(io::ErrorKind::InvalidInput)?;
+        let turn = Arc::clone(&self.turn).lock_owned().await;
+        let found = (self.lookup)(host, port);
+        let found = tokio::spawn(async move {
+            let found = found.await;
+            drop(turn);
+            found
+        });
+        found.await.map_err(io::Error::other)?
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_address_is_a_host_and_a_port() {
-        for good in ["proxy-01.prism.local:8980", "127.0.0.1:1", "[::1]:8980"] {
-            assert!(is_address(good), "{good}");
-        }
-        for bad in [
-            "",
-            "host",
-            "host:",
-            "a b:1",
-            "http://host:1",
-            "user@host:1",
-            "host:1/path",
-            ":1",
-            "host:0",
-        ] {
-            assert!(!is_address(bad), "{bad}");
-        }
-    }
-}
+#[path = "dial_tests.rs"]
+mod tests;

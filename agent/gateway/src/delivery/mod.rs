@@ -4,12 +4,15 @@
 //! |---|---|
 //! | `followed.rs` | the routes of a tenant, read again when they change, as long as somebody follows them |
 //! | `proxies.rs` | which proxies there are: those of the configuration, and those that the store knows |
-//! | `proxy.rs`, `dial.rs` | the task that tells one proxy, and its connection |
+//! | `networks.rs` | where proxies may be that register |
+//! | `proxy.rs`, `dial.rs`, `connection.rs` | the task that tells one proxy, and its connection |
 //! | `told.rs` | what proxies may have been told, kept over the end of a gateway |
 //! | `numbers.rs` | numbers for Prometheus |
 
+mod connection;
 mod dial;
 mod followed;
+mod networks;
 mod numbers;
 mod proxies;
 mod proxy;
@@ -28,6 +31,7 @@ use tokio_util::task::AbortOnDropHandle;
 pub use self::dial::is_address;
 pub use self::followed::Followed;
 use self::followed::Reader;
+pub use self::networks::{Network, Networks, show};
 pub use self::numbers::Numbers;
 use self::proxies::Proxies;
 pub use self::proxies::{Listed, NotRegistered, Registration};
@@ -48,6 +52,8 @@ pub struct Delivery {
     pub numbers: Numbers,
     tenants: Mutex<HashMap<Arc<str>, Tenant>>,
     proxies: Proxies,
+    /// Where proxies may be that register.
+    networks: Arc<Networks>,
     told: Told,
 }
 
@@ -60,10 +66,17 @@ struct Tenant {
 
 impl Delivery {
     /// Over a store of this kind, after a run that told this.
-    pub fn new(store: Store, kind: &str, numbers: Numbers, told: Told) -> Delivery {
+    pub fn new(
+        store: Store,
+        kind: &str,
+        numbers: Numbers,
+        told: Told,
+        networks: Networks,
+    ) -> Delivery {
         let is_shared = kind != "embedded";
         let (tenants, proxies) = (Mutex::default(), Proxies::default());
-        Delivery { store, is_shared, numbers, tenants, proxies, told }
+        let networks = Arc::new(networks);
+        Delivery { store, is_shared, numbers, tenants, proxies, networks, told }
     }
 
     /// The routes of a tenant, which are read as long as somebody has them. `None` if those of too many tenants are.

@@ -23,7 +23,8 @@ use tokio_util::task::AbortOnDropHandle;
 use tracing::{info, warn};
 use uuid::{Builder, Uuid};
 
-use super::dial::is_address;
+use super::dial::{Dialer, is_address, literal, system};
+use super::networks::Outside;
 use super::proxy::{Proxy, Standing};
 use super::told::Note;
 use super::{Delivery, Followed};
@@ -81,6 +82,8 @@ pub struct Listed {
     pub is_behind: bool,
     pub lacks: usize,
     pub partitions: Option<RangeInclusive<u8>>,
+    /// The mark of the principal that registered it; `None` if it is of the configuration.
+    pub owner: Option<Mark>,
 }
 
 /// Why a proxy is not registered.
@@ -88,6 +91,8 @@ pub struct Listed {
 pub enum NotRegistered {
     #[error("address must be HOST:PORT, at which this proxy takes gRPC without TLS, not {0:?}")]
     Address(Arc<str>),
+    #[error("{0}")]
+    Outside(Outside),
     #[error("proxy_id {0:?} is registered by another principal, or in the gateway's configuration")]
     Taken(Arc<str>),
     #[error("this tenant has {PROXIES_MAX} proxies, as many as there are partitions")]
@@ -113,6 +118,7 @@ impl Delivery {
         if !is_address(&address) {
             return Err(NotRegistered::Address(address));
         }
+        self.judge(&address).map_err(NotRegistered::Outside)?;
         // The store knows those that registered elsewhere, or just now.
         let members = self.registered().await.map_err(NotRegistered::Store)?;
         let key = (Arc::clone(&tenant), Arc::clone(&proxy_id));
@@ -191,10 +197,11 @@ impl Delivery {
                     proxy_id: Arc::clone(proxy_id),
                     address: Arc::clone(&it.address),
                 },
-                is_connected: it.standing.is_connected.load(Relaxed),
+                is_connected: it.standing.is_connected(),
                 is_behind: it.standing.is_behind.load(Relaxed),
                 lacks: it.standing.lacks.load(Relaxed),
                 partitions: own.map(|(_, range)| range.clone()),
+                owner: it.session.map(|session| Mark::at_end_of(session.0)),
             }
         });
         listed.collect()
@@ -207,7 +214,12 @@ impl Delivery {
             let now = clock::now();
             // While the store is away those are told that were known.
             if let Ok(members) = self.registered().await {
-                self.tell_those(now, wanted(access, configured, members));
+                let mut wanted = wanted(access, configured, members);
+                // One that registered at a gateway with other networks.
+                wanted.retain(|_, (address, session)| {
+                    session.is_none() || self.judge(address).is_ok()
+                });
+                self.tell_those(now, wanted);
             }
             self.renew(now).await;
             note.keep(&self.told, &self.told_of()).await;
@@ -234,12 +246,20 @@ impl Delivery {
         }
     }
 
+    /// Judges the address of a proxy that registers, as far as that is known without asking for a name.
+    fn judge(&self, address: &str) -> Result<(), Outside> {
+        literal(address).map_or(Ok(()), |address| self.networks.judge(address))
+    }
+
     /// Starts and ends tasks.
     fn tell_those(&self, now: Boottime, mut wanted: BTreeMap<Key, (Arc<str>, Option<SessionId>)>) {
         let mut running = self.running();
         running.retain(|(tenant, id), running| {
             let key = (Arc::clone(tenant), Arc::clone(id));
-            let stays = wanted.get(&key).is_some_and(|(address, _)| *address == running.address);
+            let stays = wanted.get(&key).is_some_and(|(address, session)| {
+                // One of the configuration may be anywhere, and no other one.
+                *address == running.address && session.is_none() == running.session.is_none()
+            });
             if !stays {
                 info!(%tenant, proxy_id = %id, address = %running.address, "a proxy is told no more");
                 return false;
@@ -261,7 +281,11 @@ impl Delivery {
             let (standing, is_new) = (Arc::<Standing>::default(), Arc::<Notify>::default());
             let proxy = Proxy {
                 followed,
-                address: Arc::clone(&address),
+                dialer: Dialer::new(
+                    Arc::clone(&address),
+                    session.map(|_| Arc::clone(&self.networks)),
+                    system(),
+                ),
                 standing: Arc::clone(&standing),
                 is_new: Arc::clone(&is_new),
                 numbers: self.numbers.clone(),
@@ -278,7 +302,7 @@ impl Delivery {
         let mut due = Vec::new();
         for running in self.running().values_mut() {
             let is_due = now.since(running.renewed_at) >= RENEW_EVERY;
-            if is_due && running.standing.is_connected.load(Relaxed) {
+            if is_due && running.standing.is_reached.load(Relaxed) {
                 running.renewed_at = now;
                 due.extend(running.session);
             }
@@ -298,7 +322,7 @@ impl Delivery {
             running.values().filter(|running| of(&running.standing)).count() as u64
         };
         self.numbers.proxies.set(running.len() as u64);
-        self.numbers.connected.set(count(|it| it.is_connected.load(Relaxed)));
+        self.numbers.connected.set(count(Standing::is_connected));
         self.numbers.behind.set(count(|it| it.is_behind.load(Relaxed)));
     }
 

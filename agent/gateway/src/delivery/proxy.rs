@@ -17,7 +17,7 @@ use tokio::time::timeout;
 use tonic::transport::Channel;
 use tonic::{Code, Status};
 
-use super::dial;
+use super::dial::Dialer;
 use super::followed::Followed;
 use super::numbers::Numbers;
 use crate::routes::{Lack, Outcome, PUSH_WITHIN, Place, Push, Queue, State};
@@ -30,18 +30,28 @@ const BEHIND_AFTER: Duration = Duration::from_secs(1);
 /// The state of a proxy, for people.
 #[derive(Debug, Default)]
 pub(super) struct Standing {
-    /// It has taken the last thing that it was told.
-    pub(super) is_connected: AtomicBool,
+    /// It is not known to be away.
+    pub(super) is_reached: AtomicBool,
+    /// Connections whose peer has spoken HTTP/2.
+    pub(super) greeted: AtomicUsize,
     /// It lacks something for longer than a second.
     pub(super) is_behind: AtomicBool,
     /// How many mailboxes it has not been told of.
     pub(super) lacks: AtomicUsize,
 }
 
+impl Standing {
+    /// It speaks HTTP/2, and has taken the last thing that it was told. To accept a connection is not enough: callers
+    /// would learn which ports are open.
+    pub(super) fn is_connected(&self) -> bool {
+        self.is_reached.load(Relaxed) && self.greeted.load(Relaxed) > 0
+    }
+}
+
 /// The task that tells one proxy. Takes the news of a tenant's routes; ends when it is dropped.
 pub(super) struct Proxy {
     pub(super) followed: Arc<Followed>,
-    pub(super) address: Arc<str>,
+    pub(super) dialer: Dialer,
     pub(super) standing: Arc<Standing>,
     /// It has registered again, and may know nothing.
     pub(super) is_new: Arc<Notify>,
@@ -51,7 +61,8 @@ pub(super) struct Proxy {
 impl Proxy {
     pub(super) async fn run(self) {
         let lost = Arc::new(Notify::new());
-        let Some(channel) = dial::channel(&self.address, Arc::clone(&lost)) else { return };
+        let channel = self.dialer.clone().channel(Arc::clone(&lost), Arc::clone(&self.standing));
+        let Some(channel) = channel else { return };
         let client = ControlPlaneClient::new(channel);
         let mut news = self.followed.news();
         let (mut pushes, mut under_way) = (FuturesUnordered::new(), HashMap::new());
@@ -91,7 +102,7 @@ impl Proxy {
 
     fn show(&self, queue: &Queue, now: Boottime) {
         let is_behind = queue.behind_since().is_some_and(|since| now.since(since) > BEHIND_AFTER);
-        self.standing.is_connected.store(queue.is_reached(), Relaxed);
+        self.standing.is_reached.store(queue.is_reached(), Relaxed);
         self.standing.is_behind.store(is_behind, Relaxed);
         self.standing.lacks.store(queue.behind(), Relaxed);
     }

@@ -47,6 +47,13 @@ impl Refused {
         refused
     }
 
+    /// Something that a setting of the gateway lets nobody do.
+    pub(super) fn forbidden(setting: &str, detail: String) -> Refused {
+        let mut refused = Refused::new(Code::Forbidden, detail);
+        refused.0.field = Some(setting.to_owned());
+        refused
+    }
+
     /// Something outside of the bounds of a key. There may be room for one more before long.
     pub(super) fn denied(denied: &Denied) -> Refused {
         let code = if denied.is_quota { Code::QuotaExceeded } else { Code::Forbidden };

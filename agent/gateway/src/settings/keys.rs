@@ -13,6 +13,7 @@ use tenure_stores::{duration_key, optional_path_key};
 
 use super::{Mode, Settings};
 use crate::access::Rights;
+use crate::delivery::{Network, show};
 
 /// All keys, in the order in which `check-config` prints them: the gateway's own, then those of stores. A
 /// gateway has no other gateway behind it.
@@ -25,6 +26,8 @@ pub(super) fn all() -> &'static [Key<Settings>] {
 }
 
 const S: Duration = Duration::from_secs(1);
+/// Most networks for proxies; each dial looks through them.
+const NETWORKS_MAX: usize = 64;
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
 /// An address with a port. Of names one is an address for certain: what others are is known to the network alone, and may
@@ -42,6 +45,16 @@ fn address(text: &str) -> Result<SocketAddr, Refusal> {
 fn certificate_rights(text: &str) -> Result<Rights, Refusal> {
     let words = text.split(',').map(str::trim).filter(|word| !word.is_empty());
     Rights::read(words).map_err(|(_, rule)| format!("{rule}, with commas between"))
+}
+
+/// Networks with commas between.
+fn networks(text: &str) -> Result<Vec<Network>, Refusal> {
+    let networks: Vec<_> =
+        text.split(',').map(|one| one.trim().parse()).collect::<Result<_, _>>()?;
+    match networks.len() <= NETWORKS_MAX {
+        true => Ok(networks),
+        false => Err(format!("must be {NETWORKS_MAX} networks at most")),
+    }
 }
 
 /// An absolute path, or the standard output.
@@ -128,7 +141,7 @@ macro_rules! count {
     };
 }
 
-static KEYS: [settings::Key<Settings>; 29] = [
+static KEYS: [settings::Key<Settings>; 30] = [
     text!(
         "mode",
         Text,
@@ -274,6 +287,23 @@ static KEYS: [settings::Key<Settings>; 29] = [
          proxy, history, agents, examine, metrics, audit and owners, or all for all of them. Default: none.",
     )
     .example("\"owners, history\""),
+    text!(
+        "proxy_networks",
+        Text,
+        false,
+        |settings, text| {
+            settings.proxy_networks = Some(networks(text)?);
+            Ok(())
+        },
+        |settings| settings.proxy_networks.as_deref().map(|it| show(it).into())
+    )
+    .about(
+        "The networks in which proxies may be that call RegisterProxy: the gateway connects to them. Addresses of \
+         loopback, link-local, multicast and of this host are in none but a network that is for such addresses alone, such as \
+         \"127.0.0.0/8\". Default: every address but those; loopback, too, if listen is a loopback address. Proxies of \
+         [[proxies]] may be anywhere.",
+    )
+    .example("\"10.0.0.0/8,fd00::/8\""),
     path!("state_dir", state_dir).about("What must survive a reboot."),
     path!("runtime_dir", runtime_dir).about("What may be lost at a reboot. It belongs into memory."),
     text!(

@@ -26,10 +26,10 @@ pub use tenure_service::config::{Change, ConfigError, Environment, changes};
 use tenure_service::config::{Configuration, Key, List, Origin, files_in};
 use tenure_service::telemetry::LogFormat;
 use tenure_stores::settings::secret::{self, Credentials, Secret};
-use tenure_stores::settings::{Broken, Opener, Stores};
+use tenure_stores::settings::{Broken, Opener, Stores, Value};
 
 use crate::access::{Keys, Rights};
-use crate::delivery::Registration;
+use crate::delivery::{Network, Registration};
 use crate::face::Limits;
 use crate::mailbox::Policies;
 use crate::{tls, trail};
@@ -41,6 +41,7 @@ const RUNTIME: &str = "/run/tenured-gateway";
 const STATE: &str = "/var/lib/tenured-gateway";
 /// The folder of this node of a cluster; by default one in the state directory.
 const CLUSTER_FOLDER: &str = "cluster.folder";
+const CLUSTER_LISTEN: &str = "cluster.listen";
 /// The file in the state directory with the keys beside an embedded store.
 const OWN_KEYS: &str = "keys.toml";
 
@@ -88,6 +89,8 @@ pub struct Settings {
     pub session_ttl: Duration,
     /// The leases of the control plane.
     pub policies: Policies,
+    /// Where proxies may be that register; `None` for the default.
+    pub proxy_networks: Option<Vec<Network>>,
     /// Proxies that do not register.
     pub proxies: Vec<Registration>,
     written: Written,
@@ -143,6 +146,15 @@ impl Settings {
         let own = || is_own.then(|| self.state_dir.join(OWN_KEYS));
         let path = self.keys_file.clone().or_else(own)?;
         Some(FileOfKeys { path, is_own })
+    }
+
+    /// Where the node of this gateway listens, if it has one.
+    pub fn cluster_listen(&self) -> Option<SocketAddr> {
+        let is_node = self.stores.upstream().kind() == "cluster";
+        match self.stores.get(CLUSTER_LISTEN).filter(|_| is_node) {
+            Some(Value::Text(listen)) => listen.parse().ok(),
+            _ => None,
+        }
     }
 
     /// The files of TLS, if it is to be spoken.
@@ -298,6 +310,7 @@ fn defaults(environment: &Environment) -> Settings {
         log_format: LogFormat::default(),
         session_ttl: Duration::from_secs(90),
         policies: Policies::default(),
+        proxy_networks: None,
         proxies: Vec::new(),
         written: Written::default(),
         stop_deadline: Duration::from_secs(5),

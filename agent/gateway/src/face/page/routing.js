@@ -49,7 +49,8 @@ const state = (of) => ({
 
 const TONE = { active: "held", expiring: "jeopardy" };
 
-function stateOfProxy({ connected, behind }) {
+function stateOfProxy({ connected, behind, lacks }) {
+  if (!connected && lacks === 0) return ["free", "nothing to tell"];
   if (!connected) return ["down", "not reached"];
   return behind ? ["jeopardy", "behind"] : ["held", "up to date"];
 }

@@ -17,7 +17,7 @@ use tenure_wire::{Kind, Route};
 
 use super::query::Pairs;
 use super::resources::{ASKED_AT_ONCE, ROWS, ROWS_MAX, TEXT_MAX};
-use crate::access::{KeyBounds, Right};
+use crate::access::{Caller, KeyBounds, Right};
 use crate::delivery::{Listed, Registration};
 use crate::face::Face;
 use crate::face::refused::Refused;
@@ -66,6 +66,7 @@ pub(super) struct Proxy {
     tenant: Arc<str>,
     proxy_id: Arc<str>,
     address: Arc<str>,
+    /// It speaks HTTP/2, and has taken the last thing that it was told.
     connected: bool,
     /// It lacks something for over a second.
     behind: bool,
@@ -216,16 +217,17 @@ pub(super) async fn runners(
     Ok(Json(wanted.page(&runners)))
 }
 
-/// The proxies that this gateway tells, of the tenants for whose routes the owner of a key may ask; none without the right
-/// to register one: their addresses are those of others.
-pub(super) fn visible(face: &Face, bounds: &KeyBounds) -> Vec<Proxy> {
-    if !bounds.rights.has(Right::Proxy) {
-        return Vec::new();
-    }
+/// The proxies that this gateway tells and the caller's principal registered; with the right `agents` all of the tenants for
+/// whose routes it may ask. To others an address and whether it answers would show what the gateway can reach.
+pub(super) fn visible(face: &Face, caller: &Caller) -> Vec<Proxy> {
     let mut proxies = face.delivery.proxies();
+    let sees_all = caller.has(Right::Agents);
     proxies.retain(|listed| {
+        if !sees_all && listed.owner != Some(caller.principal.mark) {
+            return false;
+        }
         let tenant = Arc::clone(&listed.registration.tenant);
-        bounds.judge(&Request::Routes { tenant, name: None, page: Page::whole() }).is_ok()
+        caller.bounds.judge(&Request::Routes { tenant, name: None, page: Page::whole() }).is_ok()
     });
     proxies.into_iter().map(Proxy::from).collect()
 }
@@ -237,9 +239,10 @@ pub(super) async fn proxies(
 ) -> Result<Json<Rows<Proxy>>, Refused> {
     let caller = face.admit(&request, false)?;
     let wanted = Wanted::of(request.uri())?;
-    let mut proxies = visible(&face, &caller.bounds);
+    let mut proxies = visible(&face, &caller);
     proxies.retain(|it| wanted.matches(&[&it.proxy_id, &it.address]));
-    proxies.sort_by_key(|it| (it.connected, !it.behind));
+    // Without anything to tell it is not connected to.
+    proxies.sort_by_key(|it| (it.connected || it.lacks == 0, !it.behind));
     Ok(Json(wanted.page(&proxies)))
 }
 

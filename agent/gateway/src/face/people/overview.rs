@@ -11,7 +11,7 @@ use tenure_wire::{Kind, UpstreamState};
 use tokio::time::timeout;
 
 use super::control_plane::{self, Proxy};
-use crate::access::KeyBounds;
+use crate::access::Caller;
 use crate::face::Face;
 use crate::face::refused::Refused;
 
@@ -69,10 +69,10 @@ struct ControlPlane {
     proxies: Vec<Proxy>,
 }
 
-async fn control_plane(face: &Face, bounds: &KeyBounds) -> ControlPlane {
+async fn control_plane(face: &Face, caller: &Caller) -> ControlPlane {
     control_plane::follow_runners(face).await;
-    let (mailboxes, runners) = face.delivery.tally(|mailbox| bounds.shows(mailbox));
-    ControlPlane { mailboxes, runners, proxies: control_plane::visible(face, bounds) }
+    let (mailboxes, runners) = face.delivery.tally(|mailbox| caller.bounds.shows(mailbox));
+    ControlPlane { mailboxes, runners, proxies: control_plane::visible(face, caller) }
 }
 
 /// Tells how the gateway does, and how much there is.
@@ -106,7 +106,7 @@ pub(super) async fn overview(
             store,
         },
         counts,
-        control_plane: control_plane(&face, &caller.bounds).await,
+        control_plane: control_plane(&face, &caller).await,
         complete: listing.is_complete,
         read_at: listing.read_at,
         scanned_ms: listing.took_ms,

@@ -16,7 +16,7 @@ use uuid::Uuid;
 
 use super::*;
 use crate::access::Access;
-use crate::delivery::{Delivery, Told};
+use crate::delivery::{Delivery, Networks, Told};
 use crate::face::{Plane, Streams};
 use crate::metrics::Metrics;
 use crate::store::{self, Store};
@@ -27,8 +27,13 @@ const TOGETHER: u64 = 1000;
 
 fn face(store: Store) -> Arc<Face> {
     let metrics = Arc::<Metrics>::default();
-    let delivery =
-        Delivery::new(store.clone(), "embedded", metrics.routes.clone(), Told::default());
+    let delivery = Delivery::new(
+        store.clone(),
+        "embedded",
+        metrics.routes.clone(),
+        Told::default(),
+        Networks::default(),
+    );
     Arc::new(Face {
         store,
         access: Access::anybody(),

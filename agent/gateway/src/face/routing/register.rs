@@ -61,6 +61,9 @@ impl Register {
             Err(error @ NotRegistered::Address(_)) => {
                 Err(Refused::new(Code::Invalid, error.to_string()))
             }
+            Err(error @ NotRegistered::Outside(_)) => {
+                Err(Refused::forbidden("proxy_networks", error.to_string()))
+            }
             Err(NotRegistered::Store(failure)) => Err(failure.into()),
             // As the control plane refuses a lease: in its answer.
             Err(
