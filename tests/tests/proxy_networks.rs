@@ -14,7 +14,7 @@ use tenure_tests::harness::{
 use tokio::runtime::Runtime;
 use tonic::{Code, Status};
 
-/// What a service that reads lines would take for a command.
+/// A command to a service that reads lines.
 const COMMAND: &str = "set session:admin 0 3600 4";
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
@@ -123,7 +123,7 @@ fn heard(listener: TcpListener, greeting: &'static str) -> thread::JoinHandle<Ve
         let (mut stream, _): (TcpStream, _) = listener.accept().unwrap();
         stream.write_all(greeting.as_bytes()).unwrap();
         let mut heard = Vec::new();
-        // What is left unread is heard no more when the gateway hangs up.
+        // An error says that the gateway hung up before it had read all.
         let _ = stream.read_to_end(&mut heard);
         heard
     })
@@ -157,7 +157,7 @@ fn a_service_that_speaks_no_http_2_hears_nothing_of_a_caller() {
 
 #[test]
 fn a_key_is_told_of_its_own_proxies() {
-    let bounds = ["--tenant", "default"];
+    let bounds = ["--tenant", "default", "--right", "proxy"];
     let [own, other] = ["own", "other"].map(|name| Key::within(name, &bounds));
     let gateway = Gateway::start_with("embedded:", &[&own, &other]);
     let proxy = FakeProxy::start("p", Duration::ZERO);

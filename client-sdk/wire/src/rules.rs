@@ -34,8 +34,8 @@ pub const BARRED_MAX: Duration = Duration::from_secs(24 * 3600);
 pub const TIME_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
 /// Greatest fencing token: stores and programs count with 64 bits and a sign.
 pub const TOKEN_MAX: u64 = i64::MAX as u64;
-/// Longest cursor of a page, bytes.
-pub const CURSOR_MAX: usize = 1024;
+/// Longest cursor of a page, bytes. A gateway's is longer than the store's own, which is sealed in it.
+pub const CURSOR_MAX: usize = 2048;
 /// A value that a refusal repeats is cut after so many characters.
 pub const QUOTED_MAX: usize = 60;
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 use tenure_core::time::Boottime;
 use tenure_gateway::access::Access;
-use tenure_gateway::delivery::{Delivery, Told};
+use tenure_gateway::delivery::{Delivery, Networks, Told};
 use tenure_gateway::face::{self, ControlPlane, Face, Hosts, Limits, People, Plane, Streams};
 use tenure_gateway::mailbox::{self, Policies};
 use tenure_gateway::metrics::Metrics;
@@ -199,7 +199,8 @@ fn serve(listener: &TcpListener, way: &Way) -> Runtime {
     let listener = listener.try_clone().expect("a socket can be shared");
     let listener = tokio::net::TcpListener::from_std(listener).expect("it does not block");
     let metrics = Arc::<Metrics>::default();
-    let delivery = Delivery::new(way.clone(), "corpus", metrics.routes.clone(), Told::default());
+    let (told, networks) = (Told::default(), Networks::default());
+    let delivery = Delivery::new(way.clone(), "corpus", metrics.routes.clone(), told, networks);
     let face = Face {
         store: way.clone(),
         access: Access::anybody(),

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use tenure_core::keeper::{BEAT_MIN, Settings};
 use tenure_wire::Kind;
 use tenure_wire::rules::{
-    AT_LEAST_MAX, ATTRIBUTES_MAX, BARRED_MAX, NAME_MAX, PARTITION_MAX, PERMITS_MAX,
+    AT_LEAST_MAX, ATTRIBUTES_MAX, BARRED_MAX, CURSOR_MAX, NAME_MAX, PARTITION_MAX, PERMITS_MAX,
 };
 
 use super::validate::MAX_HOLD_MIN_MS;
@@ -19,6 +19,8 @@ const HIDDEN: &str = r"\u0000-\u001f\u007f-\u00a0\u00ad\u034f\u061c\u115f\u1160\
 const FILTER: &str =
     "^(error|warn|info|debug|trace|off)(,[a-z_]+(::[a-z_]+)*=(error|warn|info|debug|trace|off))*$";
 
+/// Any other cursor.
+const CURSOR: &str = r"^[^\u0000-\u001f\u007f-\u009f]+$";
 /// The cursor of a status.
 const STATUS_CURSOR: &str = r"^[0-9a-f]{8}\.[0-9a-f]{32}\.[0-9a-f]{32}$";
 
@@ -142,7 +144,10 @@ fn bound_operation(path: &str, operation: &mut Value) {
     for parameter in parameters.into_iter().flatten() {
         let bound = match (path, parameter["name"].as_str()) {
             ("/v1/status", Some("cursor")) => json!({"pattern": STATUS_CURSOR}),
-            (_, Some("cursor" | "glob")) => visible(""),
+            (_, Some("cursor")) => {
+                json!({"minLength": 1, "maxLength": CURSOR_MAX, "pattern": CURSOR})
+            }
+            (_, Some("glob")) => visible(""),
             (_, Some("name" | "tenant")) => visible(":"),
             _ => continue,
         };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use tenure_core::model::Resource;
-use tenure_wire::rules::{quote, resource_name, scope, visible};
+use tenure_wire::rules::{self, quote, resource_name, scope};
 use tenure_wire::{Code, DEFAULT_TENANT, Kind, Problem};
 
 use super::context::Context;
@@ -115,8 +115,11 @@ impl Paged {
                 })?,
         };
         let cursor = pairs.take("cursor");
-        cursor.as_deref().map_or(Ok(()), |cursor| visible("cursor", cursor))?;
-        Ok(Paged { limit, cursor })
+        let is_sound = |it: &str| !it.is_empty() && rules::cursor("cursor", it).is_ok();
+        match cursor.as_deref().filter(|cursor| !is_sound(cursor)) {
+            Some(bad) => Err(Paged::bad_cursor(bad)),
+            None => Ok(Paged { limit, cursor }),
+        }
     }
 
     /// The refusal of a cursor that is none of ours.

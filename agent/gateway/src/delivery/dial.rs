@@ -84,7 +84,7 @@ pub(super) fn system() -> Lookup {
 #[derive(Clone)]
 pub(super) struct Dialer {
     pub(super) address: Arc<str>,
-    /// Where it may be; `None` for anywhere.
+    /// The networks in which it may be; `None` for any.
     pub(super) networks: Option<Arc<Networks>>,
     pub(super) lookup: Lookup,
     /// A name whose servers are silent has one thread at most: the system's resolver cannot be told to stop.

@@ -52,7 +52,7 @@ pub struct Delivery {
     pub numbers: Numbers,
     tenants: Mutex<HashMap<Arc<str>, Tenant>>,
     proxies: Proxies,
-    /// Where proxies may be that register.
+    /// The networks of proxies that register.
     networks: Arc<Networks>,
     told: Told,
 }

@@ -186,7 +186,7 @@ pub struct Networks {
     pub named: Option<Vec<Network>>,
     /// Callers of the gateway are on this host, and reach loopback by themselves.
     pub serves_loopback_alone: bool,
-    /// Where the gateway and its node listen.
+    /// The addresses at which the gateway and its node listen.
     pub listeners: Vec<SocketAddr>,
     own: OwnAddresses,
 }
@@ -213,7 +213,7 @@ impl Networks {
     pub fn judge(&self, address: SocketAddr) -> Result<(), Outside> {
         match self.own.look(clock::now()) {
             Some(own) => self.judge_among(address, &own),
-            // What is its own is not known, and anything may be.
+            // Without knowing its own addresses, any one may be.
             None => Err(self.outside(meaning(address.ip()), Some("possibly the gateway's host"))),
         }
     }
@@ -264,7 +264,7 @@ pub fn show(networks: &[Network]) -> String {
 struct OwnAddresses(Mutex<Option<(Boottime, Arc<[IpAddr]>)>>);
 
 impl OwnAddresses {
-    /// What they are, or were when the system told of them last; `None` if it never has.
+    /// The addresses, as the system told of them last; `None` if it never has.
     fn look(&self, now: Boottime) -> Option<Arc<[IpAddr]>> {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if known.as_ref().is_none_or(|(at, _)| now.since(*at) >= OWN_KEPT_FOR) {

@@ -15,6 +15,7 @@ use tokio::sync::Semaphore;
 use tracing::info;
 
 use super::Face;
+use super::cursor::Cursors;
 use super::owners;
 use super::presence;
 use super::refused::Refused;
@@ -160,20 +161,27 @@ impl Face {
         self.carry(caller, request, Recorder::Gateway).await
     }
 
-    /// The same for an agent, which tells of the changes of its holds by itself.
+    /// The same for an agent, which tells of the changes of its holds by itself, and is given sealed cursors.
     ///
     /// # Errors
     ///
-    /// Those of [`Face::carry_out`].
+    /// Those of [`Face::carry_out`], and 422 for a cursor that this caller was not given for the same question.
     pub(super) async fn carry_out_for_agent(
         &self,
         caller: &Caller,
         request: Request,
     ) -> Result<Answer, Refused> {
-        match presence::of(&request) {
+        let mut request = request;
+        let cursors = Cursors::own()?;
+        let question = cursors.open(&caller.principal.name, &mut request)?;
+        let mut answer = match presence::of(&request) {
             Some(asked) => self.carry_presence(caller, request, asked).await,
             None => self.carry(caller, request, Recorder::Agent).await,
+        }?;
+        if let Some(question) = question {
+            cursors.seal(&question, &mut answer)?;
         }
+        Ok(answer)
     }
 
     async fn carry(

@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
+use axum::http::{HeaderMap, HeaderValue, header};
+use axum::response::IntoResponse;
 use hyper::body::Incoming;
 use hyper::service::Service;
 use hyper::{Request, Response};
@@ -25,6 +27,7 @@ use tracing::debug;
 use super::activity::{Activity, Noted, Verdict};
 use super::frames::Framed;
 use super::line::{Line, LineEnd};
+use super::refused::Refused;
 use crate::access::{Certified, Peer};
 use crate::tls::{H2, Names, Tls};
 
@@ -173,6 +176,14 @@ fn tell(error: &io::Error, peer: &Peer) {
     debug!(address = %peer.address, %error, "no TLS with a client");
 }
 
+/// True of a body whose end a balancer could see elsewhere: other codings than the one are taken by some, and passed
+/// over by others.
+fn has_odd_framing(headers: &HeaderMap) -> bool {
+    let mut codings = headers.get_all(header::TRANSFER_ENCODING).iter();
+    let is_chunked = |it: &HeaderValue| it.as_bytes().eq_ignore_ascii_case(b"chunked");
+    codings.next().is_some_and(|first| !is_chunked(first) || codings.next().is_some())
+}
+
 /// The endpoints, as one connection sees them.
 struct Served {
     service: TowerToHyperService<Router>,
@@ -190,10 +201,39 @@ impl Service<Request<Incoming>> for Served {
         let under_way = self.activity.begin();
         request.extensions_mut().insert(self.peer.clone());
         request.extensions_mut().insert(Arc::clone(&self.line));
+        if has_odd_framing(request.headers()) {
+            let rule = "is something else than \"chunked\", once; send the body chunked, or with its content-length";
+            let answer = Refused::field("transfer-encoding", rule).into_response();
+            return Box::pin(async { Ok(answer.map(|body| Noted::new(body, under_way))) });
+        }
         let answer = self.service.call(request);
         Box::pin(async move {
             let answer: Response<Body> = answer.await?;
             Ok(answer.map(|body| Noted::new(body, under_way)))
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_body_is_chunked_or_has_a_length() {
+        for (codings, is_odd) in [
+            (vec![], false),
+            (vec!["chunked"], false),
+            (vec!["Chunked"], false),
+            (vec!["identity, chunked"], true),
+            (vec!["identity", "chunked"], true),
+            (vec!["chunked", "chunked"], true),
+            (vec!["gzip, chunked"], true),
+            (vec!["chunked "], true),
+            (vec![""], true),
+        ] {
+            let coded = |it: &&str| (header::TRANSFER_ENCODING, HeaderValue::from_str(it).unwrap());
+            let headers = HeaderMap::from_iter(codings.iter().map(coded));
+            assert_eq!(has_odd_framing(&headers), is_odd, "{codings:?}");
+        }
     }
 }

@@ -6,6 +6,7 @@ mod calls;
 mod carry;
 mod changes;
 mod connection;
+mod cursor;
 mod ends;
 mod examine;
 mod frames;

@@ -89,7 +89,7 @@ pub struct Settings {
     pub session_ttl: Duration,
     /// The leases of the control plane.
     pub policies: Policies,
-    /// Where proxies may be that register; `None` for the default.
+    /// The networks of proxies that register; `None` for the default.
     pub proxy_networks: Option<Vec<Network>>,
     /// Proxies that do not register.
     pub proxies: Vec<Registration>,
@@ -148,7 +148,7 @@ impl Settings {
         Some(FileOfKeys { path, is_own })
     }
 
-    /// Where the node of this gateway listens, if it has one.
+    /// The address at which the node of this gateway listens, if it has one.
     pub fn cluster_listen(&self) -> Option<SocketAddr> {
         let is_node = self.stores.upstream().kind() == "cluster";
         match self.stores.get(CLUSTER_LISTEN).filter(|_| is_node) {

@@ -14,6 +14,7 @@ mod http;
 mod join;
 pub mod key;
 mod local_key;
+pub mod paging;
 pub mod scope;
 mod session_plane;
 mod settings;
@@ -34,9 +35,10 @@ use tenure_core::model::{Answer, BeatAnswer, ClaimId, Failure, GoneReason, Reque
 use tenure_host::clock;
 
 use self::address::{Address, Face};
-use self::http::{Answered, CallError};
+use self::http::{Answered, CallError, Http};
 use self::join::OwnKey;
 use self::key::Shown;
+use self::paging::Listing;
 use self::wire::Operation;
 use crate::remote::{self, Backend, Dialer, Driver, Hears, LineOf, Listening, NoChores, Verified};
 use crate::settings::{OpenError, Opened, Place};
@@ -102,17 +104,13 @@ impl Gateway {
             return Ok(answer);
         }
         let scope = self.dialer.connector().scope();
-        let scoped = scope.outward(clock::now(), mark, request.clone());
+        let mut scoped = scope.outward(clock::now(), mark, request.clone());
+        let mut listing = Listing::of(&mut scoped);
         let operation = Operation::of(request);
-        let body = wire::request_body(scoped).map_err(|error| nothing(error.to_string()))?;
-        let turn = http.turn().await.map_err(|error| Missed::Lost(nothing(error.to_string())))?;
-        line.sending();
-        let answered = turn.post(operation.path(), body).await;
-        let answered = answered.map_err(|error| match error {
-            CallError::NotSent(_) => Missed::Lost(nothing(error.to_string())),
-            CallError::TooLong => Missed::Said(Failure::Unknown(error.to_string())),
-            _ => Missed::Lost(Failure::Unknown(error.to_string())),
-        })?;
+        let mut answered = post(http, line, scoped.clone()).await?;
+        if listing.begins_again(&mut scoped, &answered) {
+            answered = post(http, line, scoped).await?;
+        }
         if answered.status == StatusCode::UNAUTHORIZED {
             // The key may have been changed, and is read again: the next connection says whether it is good.
             line.suspect();
@@ -125,8 +123,23 @@ impl Gateway {
         }
         let mut answer = understand(operation, request, &answered)?;
         scope.inward(mark, &mut answer);
+        listing.mark(&mut answer);
         Ok(answer)
     }
+}
+
+/// Sends a call when its turn has come, and waits for its answer.
+async fn post(http: &Http, line: &mut Line, request: Request) -> Result<Answered, Missed> {
+    let nothing = Failure::Unavailable;
+    let operation = Operation::of(&request);
+    let body = wire::request_body(request).map_err(|error| nothing(error.to_string()))?;
+    let turn = http.turn().await.map_err(|error| Missed::Lost(nothing(error.to_string())))?;
+    line.sending();
+    turn.post(operation.path(), body).await.map_err(|error| match error {
+        CallError::NotSent(_) => Missed::Lost(nothing(error.to_string())),
+        CallError::TooLong => Missed::Said(Failure::Unknown(error.to_string())),
+        _ => Missed::Lost(Failure::Unknown(error.to_string())),
+    })
 }
 
 /// Why a gateway gave no answer.
