@@ -18,7 +18,7 @@ const NUMBER: &str = "must be a number from 1 to 1000000";
 const QUOTES: &str = "must be a text in quotes";
 
 /// For every key of the schema at least one value that it refuses.
-const WRONG: [Wrong; 73] = [
+const WRONG: [Wrong; 74] = [
     ("socket", "7", QUOTES),
     ("socket", "\"\"", "must be a path, or a URI"),
     ("socket", "\"unix://host/x\"", "must be a path, or a URI"),
