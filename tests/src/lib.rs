@@ -3,6 +3,7 @@
 //! booted system.
 
 pub mod bench;
+pub mod faces;
 pub mod fleet;
 pub mod harness;
 pub mod light;

@@ -1,0 +1,102 @@
+//! What a face said to a request.
+
+use super::call::Call;
+use super::rules::Expected;
+use super::terminal;
+use super::wire::Reply;
+
+/// What became of a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// It may stand as it is, whether it was granted or not.
+    Accepted,
+    /// It may not.
+    Refused,
+    /// The caller asks too often, or has too much: it was not told.
+    Limited,
+    /// What no request may bring about.
+    Failed(String),
+}
+
+/// The refusal of a message of gRPC by its length alone.
+const TOO_LONG: &str = "the message must have";
+/// Exit status of a command line that is wrong.
+const USAGE: i32 = 64;
+
+/// What the answer says.
+pub(super) fn of(reply: &Reply) -> Verdict {
+    match reply {
+        Reply::None(cause) => Verdict::Failed(format!("no answer: {cause}")),
+        Reply::Http { status, .. } => match status {
+            200..=299 | 401 | 403 | 404 | 409 | 410 => Verdict::Accepted,
+            400 | 413 | 414 | 422 | 431 => Verdict::Refused,
+            429 => Verdict::Limited,
+            // A budget says so, too, and names itself.
+            503 if text(reply).contains("quota_exceeded") => Verdict::Limited,
+            other => Verdict::Failed(format!("status {other}")),
+        },
+        Reply::Grpc { code, message, .. } => match code {
+            tonic::Code::InvalidArgument => Verdict::Refused,
+            tonic::Code::ResourceExhausted if message.contains(TOO_LONG) => Verdict::Refused,
+            tonic::Code::ResourceExhausted => Verdict::Limited,
+            tonic::Code::Ok | tonic::Code::PermissionDenied | tonic::Code::NotFound => {
+                Verdict::Accepted
+            }
+            // A holder whose connection is not known: it is to be asked again.
+            tonic::Code::Unavailable if message.contains("last heartbeat was") => Verdict::Accepted,
+            other => Verdict::Failed(format!("{other:?}")),
+        },
+        Reply::Process { code, .. } => match code {
+            Some(USAGE) => Verdict::Refused,
+            Some(0 | 1 | 69..=78) => Verdict::Accepted,
+            other => Verdict::Failed(format!("exit status {other:?}")),
+        },
+    }
+}
+
+/// What is wrong with an answer of itself, if something is.
+pub(super) fn fault(reply: &Reply, verdict: &Verdict, expected: Expected) -> Option<String> {
+    if let Verdict::Failed(what) = verdict {
+        return Some(what.clone());
+    }
+    let bytes = match reply {
+        Reply::Http { body, .. } => &body[..],
+        Reply::Grpc { message, .. } => message.as_bytes(),
+        Reply::Process { output, .. } => output,
+        Reply::None(_) => &[],
+    };
+    if let Some(danger) = terminal::danger(bytes) {
+        return Some(format!("the answer has {danger}"));
+    }
+    match (expected, verdict) {
+        (Expected::Accepted, Verdict::Refused) => Some("refused what is good".to_owned()),
+        (Expected::Refused, Verdict::Accepted) => Some("accepted what is not".to_owned()),
+        _ => None,
+    }
+}
+
+/// The faces that do not say the same to what all of them must say the same to.
+pub(super) fn differing(said: &[(Call, Verdict, Expected)]) -> Option<String> {
+    let alike: Vec<_> = said
+        .iter()
+        .filter(|(_, verdict, expected)| {
+            *expected == Expected::Alike && matches!(verdict, Verdict::Accepted | Verdict::Refused)
+        })
+        .collect();
+    let (_, first, _) = alike.first()?;
+    let other = alike.iter().find(|(_, verdict, _)| verdict != first)?;
+    Some(format!("{}: {first:?}, {}: {:?}", alike[0].0.face, other.0.face, other.1))
+}
+
+/// The answer in words, shortened.
+pub(super) fn text(reply: &Reply) -> String {
+    let text = match reply {
+        Reply::Http { status, body } => format!("{status} {}", String::from_utf8_lossy(body)),
+        Reply::Grpc { code, message, .. } => format!("{code:?} {message}"),
+        Reply::Process { code, output } => {
+            format!("exit status {code:?} {}", String::from_utf8_lossy(output))
+        }
+        Reply::None(cause) => cause.clone(),
+    };
+    text.chars().take(400).flat_map(char::escape_debug).collect()
+}
