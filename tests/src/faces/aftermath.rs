@@ -1,4 +1,4 @@
-//! What the programs wrote, and what people see of it: nothing in it is read as a command by a terminal.
+//! The output of the programs, in files and on screens: nothing in it is read as a command by a terminal.
 
 use std::ffi::OsString;
 
@@ -83,7 +83,7 @@ fn inspect(name: &str, bytes: &[u8], report: &mut Report) {
 }
 
 fn lines_are_json(name: &str, text: &str, report: &mut Report) {
-    // What is said before the settings are read is for people; the last line may be cut.
+    // Words from before the settings are read are for people; the last line may be cut.
     let whole = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
     let is_bad =
         |line: &&str| !line.starts_with("tenured") && serde_json::from_str::<Value>(line).is_err();

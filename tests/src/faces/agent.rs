@@ -101,7 +101,7 @@ fn take(carrier: &mut Carrier<'_>, own: &Own) -> Object {
     }
 }
 
-/// What the routing table says of a lease; the same for an agent and for a gateway.
+/// A lease's entry in the routing table; the same for an agent and for a gateway.
 pub(super) fn attributes(carrier: &mut Carrier<'_>) -> Vec<u8> {
     let attributes = Object::default()
         .field(carrier, "address", Field::Address)

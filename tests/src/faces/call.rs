@@ -6,7 +6,7 @@ use super::Face;
 use super::json::Carrier;
 use super::request::Field;
 
-/// Where HTTP goes.
+/// A server of HTTP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Server {
     Agent,

@@ -69,13 +69,13 @@ impl Lane {
             let began = boottime_ns();
             let reply = self.wires.send(&call.sent).await;
             let took_ns = boottime_ns() - began;
-            let verdict = verdict::of(&reply);
+            let verdict = verdict::of(call.face, &reply);
             let expected = rules::expected(call.face, request, &call.carried);
             if shows {
                 println!("{}: {verdict:?}, {expected:?} was expected", call.face);
                 println!("  {}\n  {}", sent_text(&call.sent), verdict::text(&reply));
             }
-            let fault = verdict::fault(&reply, &verdict, expected);
+            let fault = verdict::fault(call.face, &reply, &verdict, expected);
             lock(report).note(call.face, &verdict, took_ns, request.seed);
             if let Some(what) = fault {
                 let answer = verdict::text(&reply);

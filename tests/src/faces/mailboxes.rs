@@ -104,6 +104,7 @@ impl Message {
                 message
             }
             // Words of JSON. What has to be there is named well.
+            _ if field == Field::Address && is_needed => self.bytes(tag, b"127.0.0.1:1"),
             _ if is_needed => self.bytes(tag, b"name-0"),
             _ => self,
         }

@@ -85,7 +85,7 @@ impl fmt::Display for Face {
     }
 }
 
-/// What a caller has of its own.
+/// A caller's session and mark.
 #[derive(Debug, Clone)]
 pub struct Own {
     /// Its session at the agent.
@@ -114,7 +114,7 @@ fn calls(request: &Request, own: &Own) -> Vec<Call> {
     of_all.into_iter().flatten().collect()
 }
 
-/// What is to be done.
+/// Settings of a run.
 #[derive(Debug, Clone)]
 pub struct Options {
     pub requests: u64,
@@ -131,7 +131,7 @@ pub struct Options {
 
 /// No reply takes longer, on a machine that is not busy with something else.
 pub const SLOW: Duration = Duration::from_secs(1);
-/// How often it is said how far it is.
+/// Time between two lines of progress.
 const PROGRESS_EVERY: Duration = Duration::from_secs(10);
 
 /// Sends the requests to all faces, and looks at what they left.

@@ -1,4 +1,4 @@
-//! What the gateway tells people.
+//! The gateway's face for people.
 
 use super::Face;
 use super::call::{Call, Sent, Server};

@@ -1,4 +1,4 @@
-//! What came of it.
+//! The outcome of a run.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,7 +18,7 @@ const RSS_MAX_KIB: u64 = 256 * 1024;
 /// Something that must not be.
 #[derive(Debug, Clone)]
 pub(super) struct Failure {
-    /// What it is a case of.
+    /// Failures of one sort are counted together.
     sort: String,
     /// A request that shows it, with the call and its answer.
     shown: String,
@@ -53,7 +53,7 @@ struct OfFace {
     slow: u64,
 }
 
-/// What came of it.
+/// The outcome of a run.
 #[derive(Debug)]
 pub struct Report {
     requests: u64,

@@ -6,7 +6,7 @@ use tenure::wire::Kind;
 
 use super::value::{self, Chance, Value};
 
-/// What is asked for.
+/// An operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Operation {
     /// A session begins.
@@ -87,9 +87,9 @@ pub(super) struct Request {
     pub kind: Kind,
     /// An id that is the request's own.
     pub id: u128,
-    /// Whether it may wait.
+    /// Stays in the queue if the resource is taken.
     pub waits: bool,
-    /// What is granted to it stays for a while.
+    /// Its grant is not given back at once.
     pub stays: bool,
     /// For a command or a process, which few requests are.
     pub is_dear: bool,

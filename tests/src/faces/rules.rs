@@ -1,6 +1,6 @@
 //! The rules of fields, written a second time: a face that is wrong in the same way as all others is noticed, too.
 //!
-//! Where a face differs from the others by intent, a line here says so, with its reason.
+//! A line here gives the reason of each difference between faces that is intended.
 
 use std::ops::RangeInclusive;
 
@@ -10,7 +10,7 @@ use super::Face;
 use super::request::{Field, Operation, Request, Sort};
 use super::value::{self, Value};
 
-/// What a face must say to a value.
+/// The verdict that a face must give.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Expected {
     Accepted,
@@ -21,7 +21,7 @@ pub(super) enum Expected {
     Either,
 }
 
-/// What a face must say to a request of which it has these fields.
+/// The verdict that a face must give to a request of which it has these fields.
 pub(super) fn expected(face: Face, request: &Request, carried: &[Field]) -> Expected {
     let of =
         |field: &Field| request.get(*field).map(|value| of_field(face, request, *field, value));
@@ -106,7 +106,8 @@ fn is_required(face: Face, operation: Operation, field: Field) -> bool {
 fn of_text(face: Face, request: &Request, field: Field, text: &str) -> Expected {
     use Field::*;
     let is_master = request.kind == Kind::Master;
-    if face == Face::Upstream && is_about_what_is_there(request.operation) {
+    let is_of_gateway = matches!(face, Face::Upstream | Face::People | Face::Sessions);
+    if is_of_gateway && is_about_what_is_there(request.operation) {
         return existing(request, field, text);
     }
     match field {

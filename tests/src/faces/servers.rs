@@ -7,7 +7,7 @@ use tenure_stores::gateway::scope::Mark;
 
 use crate::harness::{Agent, Gateway, Key, Postgres, RedisServer, SharedStore, free_port};
 
-/// Where the gateways keep everything.
+/// The store of the gateways.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Store {
     Embedded,
@@ -73,7 +73,7 @@ impl Servers {
         let agent = Agent::setup().config(&config).start();
         let key = |number: usize| {
             let principal = format!("caller-{number}");
-            (Key::new(&principal), Mark::of(&principal))
+            (Key::within(&principal, &["--right", "all"]), Mark::of(&principal))
         };
         let keys: Vec<_> = (0..PRINCIPALS).map(key).collect();
         let (upstream, server) = match store {

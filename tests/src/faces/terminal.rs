@@ -1,4 +1,4 @@
-//! What a terminal, a log or a reader of lines interprets, in what the programs wrote.
+//! Searches output for characters that a terminal, a log or a reader of lines interprets.
 
 /// The first place at which a text has something that is not to be shown: what it is, and what is around it.
 pub(super) fn danger(bytes: &[u8]) -> Option<String> {

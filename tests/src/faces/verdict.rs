@@ -1,11 +1,12 @@
-//! What a face said to a request.
+//! Verdicts of faces.
 
+use super::Face;
 use super::call::Call;
 use super::rules::Expected;
 use super::terminal;
 use super::wire::Reply;
 
-/// What became of a request.
+/// A face's verdict.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// It may stand as it is, whether it was granted or not.
@@ -14,7 +15,7 @@ pub(super) enum Verdict {
     Refused,
     /// The caller asks too often, or has too much: it was not told.
     Limited,
-    /// What no request may bring about.
+    /// An answer that no request may bring about.
     Failed(String),
 }
 
@@ -23,8 +24,8 @@ const TOO_LONG: &str = "the message must have";
 /// Exit status of a command line that is wrong.
 const USAGE: i32 = 64;
 
-/// What the answer says.
-pub(super) fn of(reply: &Reply) -> Verdict {
+/// The verdict in an answer.
+pub(super) fn of(face: Face, reply: &Reply) -> Verdict {
     match reply {
         Reply::None(cause) => Verdict::Failed(format!("no answer: {cause}")),
         Reply::Http { status, .. } => match status {
@@ -48,14 +49,21 @@ pub(super) fn of(reply: &Reply) -> Verdict {
         },
         Reply::Process { code, .. } => match code {
             Some(USAGE) => Verdict::Refused,
+            // A key is made, or it is not: nothing else is in the way here.
+            Some(1..=78) if face == Face::Keys => Verdict::Refused,
             Some(0 | 1 | 69..=78) => Verdict::Accepted,
             other => Verdict::Failed(format!("exit status {other:?}")),
         },
     }
 }
 
-/// What is wrong with an answer of itself, if something is.
-pub(super) fn fault(reply: &Reply, verdict: &Verdict, expected: Expected) -> Option<String> {
+/// The fault of an answer, whatever other faces say.
+pub(super) fn fault(
+    face: Face,
+    reply: &Reply,
+    verdict: &Verdict,
+    expected: Expected,
+) -> Option<String> {
     if let Verdict::Failed(what) = verdict {
         return Some(what.clone());
     }
@@ -65,7 +73,10 @@ pub(super) fn fault(reply: &Reply, verdict: &Verdict, expected: Expected) -> Opt
         Reply::Process { output, .. } => output,
         Reply::None(_) => &[],
     };
-    if let Some(danger) = terminal::danger(bytes) {
+    // A gateway tells programs the names of what is there as they are; the page and the commands show them.
+    let is_for_programs = matches!(face, Face::Upstream | Face::People | Face::Sessions);
+    let is_told = is_for_programs && *verdict == Verdict::Accepted;
+    if let Some(danger) = terminal::danger(bytes).filter(|_| !is_told) {
         return Some(format!("the answer has {danger}"));
     }
     match (expected, verdict) {

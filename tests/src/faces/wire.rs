@@ -36,7 +36,7 @@ pub(super) enum Reply {
     None(String),
 }
 
-/// Where an HTTP server listens.
+/// The address of an HTTP server.
 #[derive(Debug, Clone)]
 pub(super) enum Place {
     Socket(PathBuf),
@@ -202,7 +202,7 @@ pub(super) struct Wires {
     pub agent: Line,
     pub gateway: Line,
     pub grpc: tonic::client::Grpc<Channel>,
-    /// What a caller of gRPC shows.
+    /// Authorization of calls of gRPC.
     pub bearer: String,
     pub socket: PathBuf,
 }

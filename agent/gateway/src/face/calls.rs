@@ -12,7 +12,7 @@ use tenure_core::model;
 use tenure_stores::gateway::wire::{
     Hello, Operation, PROTOCOL, REQUEST_BYTES_MAX, StoreInfo, Welcome, answer_body,
 };
-use tenure_wire::Code;
+use tenure_wire::{Code, rules};
 use tokio::time::timeout;
 
 use super::Face;
@@ -39,6 +39,8 @@ pub(super) async fn hello(
     if hello.protocol == 0 {
         return Err(Refused::new(Code::Invalid, "protocol: must be 1 at least"));
     }
+    rules::visible("version", &hello.version)?;
+    rules::optional("host", hello.host.as_deref(), rules::visible)?;
     if !hello.only_looks {
         face.people.agents.hello(sender, hello);
     }

@@ -8,13 +8,16 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use tenure_core::model::{Denial, DenialRule, Failure};
 use tenure_service::browsers::quoted;
-use tenure_wire::rules::Invalid;
+use tenure_wire::rules::{self, Invalid};
 use tenure_wire::{Code, Problem};
 
 use crate::access::{Caller, Denied, Lacking, Stranger};
 
 /// When somebody should come again whom the store could not serve.
 const RETRY_AFTER_MS: u64 = 1000;
+
+/// Most characters of a refusal's words.
+const DETAIL_MAX: usize = 2000;
 
 const UNSUPPORTED_MEDIA_TYPE: u16 = 415;
 
@@ -23,8 +26,11 @@ const UNSUPPORTED_MEDIA_TYPE: u16 = 415;
 pub(super) struct Refused(Box<Problem>);
 
 impl Refused {
+    /// A library's words may repeat a part of what was sent: a terminal, a log or the trail would obey it.
     pub(super) fn new(code: Code, detail: impl Into<String>) -> Refused {
-        Refused(Box::new(Problem::new(code, detail)))
+        let detail: String = detail.into();
+        let shown = rules::escape(detail.chars().take(DETAIL_MAX));
+        Refused(Box::new(Problem::new(code, shown)))
     }
 }
 
