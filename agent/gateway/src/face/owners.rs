@@ -40,14 +40,14 @@ pub(super) fn hide_standing(mark: Mark, standing: &mut UpstreamStanding) {
 fn hide_entry(mark: Mark, StandingEntry { claim, owner, .. }: &mut StandingEntry) {
     if !mark.is_of(claim.0) {
         *claim = ClaimId(Uuid::nil());
-        *owner = hidden();
+        *owner = hidden(owner.session);
     }
 }
 
 fn hide_change(mark: Mark, entry: &mut HistoryEntry) {
     if !mark.is_of(entry.claim.0) {
         entry.claim = ClaimId(Uuid::nil());
-        entry.owner = hidden();
+        entry.owner = hidden(entry.owner.session);
         entry.holder = Holder::default();
         (entry.end.detail, entry.end.by) = (None, None);
     }
@@ -99,16 +99,23 @@ fn is_own(mark: Mark, session: &str) -> bool {
     session.parse().is_ok_and(|id| mark.is_of(id))
 }
 
-fn hidden() -> Owner {
-    let session = SessionId(Uuid::nil());
+/// An owner whose session is another one, the same everywhere, so that readers can tell it from others.
+fn hidden(session: SessionId) -> Owner {
+    let mut bytes = [0; 16];
+    let hash = hash_of(&session.to_string());
+    bytes.iter_mut().zip(hash.into_iter().take(PSEUDONYM_BYTES)).for_each(|(to, from)| *to = from);
+    let session = SessionId(Uuid::from_bytes(bytes));
     Owner { session, host: HOST.into(), name: ANOTHER_PRINCIPAL.into() }
 }
 
 /// A name for a session that is the same everywhere, and no id.
 fn pseudonym(session: &str) -> String {
-    let hash = Sha256::new().chain_update("tenure session\0").chain_update(session).finalize();
-    let digits = hash.iter().take(PSEUDONYM_BYTES).map(|byte| format!("{byte:02x}"));
-    format!("hidden-{}", digits.collect::<String>())
+    let digits = hash_of(session).into_iter().take(PSEUDONYM_BYTES);
+    format!("hidden-{}", digits.map(|byte| format!("{byte:02x}")).collect::<String>())
+}
+
+fn hash_of(session: &str) -> [u8; 32] {
+    Sha256::new().chain_update("tenure session\0").chain_update(session).finalize().into()
 }
 
 #[cfg(test)]
