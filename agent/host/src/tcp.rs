@@ -196,6 +196,8 @@ mod imp {
 
         use super::*;
 
+        type Way = fn(SocketAddr, SocketAddr) -> io::Result<Option<u32>>;
+
         #[track_caller]
         fn check(listen: &str, connect: impl Fn(u16) -> String) {
             let own = nix::unistd::geteuid().as_raw();
@@ -203,7 +205,7 @@ mod imp {
             let dialed =
                 TcpStream::connect(connect(listener.local_addr().unwrap().port())).unwrap();
             let (near, far) = (dialed.local_addr().unwrap(), dialed.peer_addr().unwrap());
-            let both: [fn(SocketAddr, SocketAddr) -> io::Result<Option<u32>>; 2] = [ask, look_up];
+            let both: [Way; 2] = [ask, look_up];
             let canonical = |it: SocketAddr| SocketAddr::new(it.ip().to_canonical(), it.port());
             let [near, far] = [near, far].map(canonical);
             for user in both {

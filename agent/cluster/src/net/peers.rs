@@ -231,13 +231,13 @@ mod tests {
             meta: SnapshotMetaOf::<Types>::default(),
             snapshot: vec![0; bytes],
         };
-        let sent = peer.send_image(VoteOf::<Types>::default(), image(IMAGE_MAX + 1)).await;
+        let sent = peer.send_image(VoteOf::<Types>::new(1, 1), image(IMAGE_MAX + 1)).await;
         assert!(matches!(sent, Err(Unsent::Lasting(_))));
         let option = RPCOption::new(Duration::from_secs(1));
         for (bytes, words) in
             [(IMAGE_MAX + 1, "943718401 bytes, and nodes take"), (1, "cannot be reached")]
         {
-            let vote = VoteOf::<Types>::default();
+            let vote = VoteOf::<Types>::new(1, 1);
             let never = std::future::pending();
             let sent = peer.full_snapshot(vote, image(bytes), never, option.clone()).await;
             assert!(sent.is_err());
