@@ -115,7 +115,7 @@ impl KeysCommand {
             KeysCommand::Add(NewKey { subject, expires, bounds }) => show(change(Edit::Add {
                 principal: subject.clone(),
                 expires_at: *expires,
-                bounds: bounds.clone(),
+                bounds: Box::new(bounds.clone()),
             })?),
             KeysCommand::List => {
                 let keys = place.read()?;

@@ -20,6 +20,7 @@
 //! | `keys.rs` | commands that change keys |
 //! | `cluster.rs` | commands about the cluster that this gateway is a node of |
 //! | `reload.rs` | SIGHUP: settings and keys are read again; keys also when their file changes |
+//! | `thrift.rs` | memory of a burst goes back to the system |
 //! | `follow.rs` | keys in the store: read when they change, and their uses told |
 //!
 //! Imports point one way: `main → face → trail → access → tls`, `face → delivery → routes`, `delivery → access`, `delivery → store`. What travels is in
@@ -46,9 +47,11 @@ mod reports;
 pub mod routes;
 pub mod settings;
 pub mod store;
+mod thrift;
 pub mod tls;
 pub mod trail;
 
 pub use self::follow::Follow;
 pub use self::reload::Reload;
 pub use self::reports::Reports;
+pub use self::thrift::give_memory_back;

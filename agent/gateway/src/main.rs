@@ -11,7 +11,7 @@ use anyhow::{Context, Error};
 use clap::Parser;
 use tenure_gateway::access::{Access, Keys, Stamp};
 use tenure_gateway::delivery::{Delivery, Networks, Told};
-use tenure_gateway::face::{self, ControlPlane, Face, Hosts, People, Plane, Streams};
+use tenure_gateway::face::{self, Budgets, ControlPlane, Face, Hosts, People, Plane};
 use tenure_gateway::keys::{Place, keys_of};
 use tenure_gateway::local_key::{self, LocalKey};
 use tenure_gateway::metrics::Metrics;
@@ -118,6 +118,9 @@ fn serve(cli: Cli, loaded: Loaded, private: io::Result<()>) -> Result<(), (u8, E
     warnings.iter().chain(&handed.notices).for_each(|warning| warn!("{warning}"));
     if let Err(error) = private {
         warn!(%error, "passwords could get into core dumps: their limit cannot be lowered");
+    }
+    if let Err(error) = tenure_gateway::give_memory_back() {
+        warn!(%error, "memory of a burst is kept: there is no thread that would give it back");
     }
     // Before they are read: what changes meanwhile is noticed.
     let place = settings.file_of_keys();
@@ -228,7 +231,7 @@ fn run(
         }
         let hosts = Hosts::new(address.ip(), hosts, tls);
         let drain = CancellationToken::new();
-        let (streams, people) = (Streams::default(), People::new(mode));
+        let (budgets, people) = (Budgets::new(&limits), People::new(mode));
         let networks = Networks::new(proxy_networks, address, cluster_listen);
         let numbers = metrics.routes.clone();
         let delivery = Delivery::new(store.clone(), &info.kind, numbers, told, networks);
@@ -240,7 +243,7 @@ fn run(
             metrics,
             trail,
             drain: drain.clone(),
-            streams,
+            budgets,
             people,
             plane,
             delivery,

@@ -3,10 +3,12 @@
 use std::sync::Arc;
 
 use tenure_bounds::Bounds;
-use tenure_core::model::{Owner, Terms};
+use tenure_core::model::{Beat, BeatAnswer, ClaimAnswer, Owner, SessionRecord, Subject, Terms};
 use tenure_wire::{Kind, Role};
 use uuid::Uuid;
 
+use super::super::own::SWEEP_EVERY;
+use super::super::quotas::Quotas;
 use super::*;
 
 const NOW: Boottime = Boottime::from_nanos(9_000_000_000);
@@ -75,7 +77,8 @@ fn told(facts: &[Fact]) -> Vec<(Event, &str, Option<u64>)> {
 #[test]
 fn no_more_than_the_bounds_and_room_comes_back() {
     let (account, bounds) = (Account::default(), bounds(1, 2, 1));
-    let admit = |at, request: &Request| account.admit(at, request, &bounds);
+    let allowance = Allowance::default();
+    let admit = |at, request: &Request| account.admit(at, request, &bounds, &allowance);
     let bound = |result: Result<(), Denied>| result.err().map(|denied| denied.bound);
     let released = Ok(Answer::Released(true));
     let release = |number| Request::Release { claim: id(number), resource: resource() };
@@ -130,7 +133,7 @@ fn what_became_of_a_claim_is_told_once_and_in_order() {
         (Request::Release { claim: id(2), resource: resource() }, Ok(Answer::Released(true))),
         (beat(3), held_beat(9)),
     ] {
-        account.admit(NOW, &request, &none).unwrap();
+        account.admit(NOW, &request, &none, &Allowance::default()).unwrap();
         facts.extend(account.settle(NOW, &request, &result));
     }
     facts.extend(account.lost(id(3), GoneReason::Expired));
@@ -153,14 +156,15 @@ fn what_became_of_a_claim_is_told_once_and_in_order() {
 #[test]
 fn ten_thousand_of_everything_are_counted_and_leave_nothing_behind() {
     let (account, bounds) = (Account::default(), bounds(MANY, MANY, MANY));
+    let allowance = Allowance::default();
     for number in 0..MANY {
         for request in [announce(number), claim(number, true)] {
-            account.admit(NOW, &request, &bounds).unwrap();
+            account.admit(NOW, &request, &bounds, &allowance).unwrap();
         }
         account.settle(NOW, &claim(number, true), &waiting());
     }
     for request in [announce(MANY), claim(MANY, true)] {
-        account.admit(NOW, &request, &bounds).unwrap_err();
+        account.admit(NOW, &request, &bounds, &allowance).unwrap_err();
     }
     let role = beaten(BeatAnswer::Session { role: Role::Peer });
     let master = Resource { kind: Kind::Master, ..resource() };
@@ -168,8 +172,74 @@ fn ten_thousand_of_everything_are_counted_and_leave_nothing_behind() {
     let beat = Request::Renew(vec![Beat { subject, ttl: TTL * 2 }]);
     account.settle(NOW, &beat, &role);
     let before = NOW + (TTL - Duration::from_millis(1));
-    account.admit(before, &claim(MANY, true), &bounds).unwrap_err();
-    account.admit(before + SWEEP_EVERY, &claim(MANY, true), &bounds).unwrap();
+    account.admit(before, &claim(MANY, true), &bounds, &allowance).unwrap_err();
+    account.admit(before + SWEEP_EVERY, &claim(MANY, true), &bounds, &allowance).unwrap();
     let own = account.own();
     assert_eq!((own.sessions.len(), own.claims.len(), own.waiting), (1, 1, 1));
+}
+
+#[test]
+fn what_is_kept_is_counted_in_all_and_given_back() {
+    let quotas = Quotas { bytes: 3 * 270, ..Quotas::default() };
+    let (allowance, bounds) = (Allowance::new(quotas, 4 * 270), KeyBounds::default());
+    let (first, second) = (Account::default(), Account::default());
+    let admit = |account: &Account, request| account.admit(NOW, &request, &bounds, &allowance);
+    for number in 0..3 {
+        admit(&first, claim(number, true)).unwrap();
+        first.settle(NOW, &claim(number, true), &held(1));
+        first.settle(NOW, &beat(number), &beaten(BeatAnswer::Held { token: 1, limit: None }));
+    }
+    let denied = admit(&first, claim(3, true)).unwrap_err();
+    assert_eq!(denied.bound, "limits.bytes_kept_per_principal");
+    let text = denied.to_string();
+    assert!(text.contains("260 bytes, beside 780 bytes") && text.contains("= 810"), "{text}");
+    let denied = [claim(7, true), announce(1)].map(|request| admit(&second, request));
+    assert_eq!(denied[0], Ok(()));
+    assert_eq!(denied[1].as_ref().unwrap_err().bound, "limits.bytes_kept");
+    first.lost(id(0), GoneReason::Expired).unwrap();
+    admit(&second, announce(1)).unwrap();
+    drop(first);
+    assert_eq!(allowance.kept().load(Relaxed), 260 + 256 + 5, "a principal is forgotten");
+    let end =
+        Request::EndSession { session: owner(1).session, tenant: "w".into(), project: "w".into() };
+    second.settle(NOW, &end, &Ok(Answer::Ended(true)));
+    second.settle(NOW, &claim(7, true), &contended());
+    assert_eq!(allowance.kept().load(Relaxed), 0);
+}
+
+#[test]
+fn a_key_lowers_and_raises_what_its_principal_may_have() {
+    let quotas = Quotas { holds: 2, ..Quotas::default() };
+    let (allowance, account) = (Allowance::new(quotas, usize::MAX), Account::default());
+    let admit = |number, bounds: &KeyBounds| {
+        account.admit(NOW, &claim(number, false), bounds, &allowance).map_err(|it| it.bound)
+    };
+    let default = KeyBounds::default();
+    admit(0, &default).unwrap();
+    assert_eq!(admit(1, &bounds(1, 1, 1)), Err("holds_max"));
+    admit(1, &default).unwrap();
+    assert_eq!(admit(2, &default), Err("limits.holds_per_principal"));
+    admit(2, &bounds(1, 3, 1)).unwrap();
+}
+
+#[test]
+fn calls_under_way_are_counted_apart_from_beats() {
+    let quotas = Quotas { calls: 2, ..Quotas::default() };
+    let (allowance, bounds) = (Allowance::new(quotas, usize::MAX), KeyBounds::default());
+    let account = Account::default();
+    let begin = |beats| account.begin_call(beats, &bounds, &allowance);
+    let held = [begin(false).unwrap(), begin(false).unwrap(), begin(true).unwrap()];
+    assert_eq!(begin(false).unwrap_err().bound, "limits.calls_per_principal");
+    begin(true).unwrap();
+    drop(held);
+    begin(false).unwrap();
+}
+
+#[test]
+fn the_normal_load_of_an_agent_is_within_the_defaults() {
+    let (account, allowance) = (Account::default(), Allowance::default());
+    for number in 0..5 * MANY {
+        let request = claim(number, number >= 4 * MANY);
+        account.admit(NOW, &request, &KeyBounds::default(), &allowance).unwrap();
+    }
 }

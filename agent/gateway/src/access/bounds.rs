@@ -20,6 +20,12 @@ pub struct KeyBounds {
     pub scope: Bounds,
     /// Most claims that wait.
     pub waiters_max: Option<usize>,
+    /// Most calls at a time, and as many with beats.
+    pub calls_max: Option<usize>,
+    pub streams_max: Option<usize>,
+    pub proxies_max: Option<usize>,
+    /// Most bytes of records in the store.
+    pub bytes_max: Option<usize>,
     /// Longest ttl of a session or a claim.
     pub ttl_max: Option<Duration>,
     /// Calls in a second; as many beats come on top.
@@ -39,9 +45,19 @@ pub struct Denied {
     rule: String,
 }
 
+/// How the names of settings begin that give bounds.
+const SETTINGS: &str = "limits.";
+
 impl fmt::Display for Denied {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Denied { bound, is_quota, what, rule } = self;
+        if *is_quota && bound.starts_with(SETTINGS) {
+            return write!(
+                f,
+                "{what} is more than the gateway allows, which is {bound} = {rule}; release some, or ask the \
+                 gateway's administrator to raise it, or to give this key a bound of its own"
+            );
+        }
         if *is_quota {
             return write!(
                 f,
@@ -54,6 +70,13 @@ impl fmt::Display for Denied {
             "{what} is outside of the bounds of this key, which are {bound} = {rule}; stay within them, or \
              ask the gateway's administrator to widen {bound}"
         )
+    }
+}
+
+impl Denied {
+    /// More than there may be.
+    pub(super) fn quota(bound: &'static str, what: String, max: usize) -> Denied {
+        Denied { bound, is_quota: true, what, rule: max.to_string() }
     }
 }
 
@@ -143,22 +166,6 @@ impl KeyBounds {
                 let (bound, rule) = ("priority_max", max.to_string());
                 Err(Denied { bound, is_quota: false, what, rule })
             }
-        }
-    }
-
-    /// Refuses one more than `max`.
-    pub(super) fn judge_count(
-        bound: &'static str,
-        what: &str,
-        count: usize,
-        max: Option<usize>,
-    ) -> Result<(), Denied> {
-        match max {
-            Some(max) if count >= max => {
-                let what = format!("one more {what}, beside {count},");
-                Err(Denied { bound, is_quota: true, what, rule: max.to_string() })
-            }
-            _ => Ok(()),
         }
     }
 

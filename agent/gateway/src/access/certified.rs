@@ -32,6 +32,10 @@ pub struct Certified {
 }
 
 impl Certified {
+    pub fn mark(&self) -> Mark {
+        self.mark
+    }
+
     /// `None` if that is no name of a principal.
     pub fn new(names: Names) -> Option<Certified> {
         let Names { principal, expires_at } = names;

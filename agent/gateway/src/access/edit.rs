@@ -21,7 +21,7 @@ pub enum Edit {
     Add {
         principal: String,
         expires_at: Option<u64>,
-        bounds: WrittenBounds,
+        bounds: Box<WrittenBounds>,
     },
     /// A new key of the same principal with the same bounds; the old one expires at that time.
     Rotate {
@@ -66,7 +66,7 @@ impl Edit {
     pub(super) fn check(&self) -> Result<(), EditError> {
         let Edit::Add { principal, bounds, .. } = self else { return Ok(()) };
         Principal::check_name("subject", principal)?;
-        let WrittenBounds { tenants, projects, names, .. } = bounds;
+        let WrittenBounds { tenants, projects, names, .. } = &**bounds;
         let each = |field, globs: &Option<Vec<String>>, check: fn(&str, &str) -> Checked| {
             globs.iter().flatten().try_for_each(|glob| check(field, glob))
         };
@@ -229,7 +229,7 @@ mod tests {
 
     fn add(principal: &str) -> Edit {
         let bounds = WrittenBounds { names: Some(vec!["a/*".to_owned()]), ..Default::default() };
-        Edit::Add { principal: principal.to_owned(), expires_at: None, bounds }
+        Edit::Add { principal: principal.to_owned(), expires_at: None, bounds: Box::new(bounds) }
     }
 
     #[test]

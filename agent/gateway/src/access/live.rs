@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure_core::model::{ClaimId, GoneReason, Resource, SessionId, Terms};
+use tenure_core::model::{ClaimId, GoneReason, Owner, Resource, SessionId, Terms};
 use tenure_core::time::Boottime;
 
 use super::fact::{Event, Fact, outcome};
@@ -12,6 +12,8 @@ use super::past::Told;
 #[derive(Debug)]
 pub(super) struct Live {
     pub(super) stage: Stage,
+    /// In the store.
+    pub(super) bytes: usize,
     pub(super) resource: Resource,
     /// The name of its session; `None` if this gateway did not see the claim.
     pub(super) holder: Option<Arc<str>>,
@@ -33,6 +35,15 @@ pub(super) enum Stage {
     Waiting,
     /// With this token.
     Held(u64),
+}
+
+/// Bytes of a record in a store, beside its texts.
+pub(super) const RECORD_BYTES: usize = 256;
+
+/// Without its owner where this gateway did not see the claim.
+pub(super) fn bytes_of_claim(resource: &Resource, owner: Option<&Owner>) -> usize {
+    let of_owner = owner.map_or(0, |owner| owner.host.len() + owner.name.len());
+    RECORD_BYTES + resource.tenant.len() + resource.name.len() + of_owner
 }
 
 pub(super) fn grace(terms: &Terms) -> Duration {

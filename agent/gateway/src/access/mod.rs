@@ -8,8 +8,10 @@ mod fact;
 mod file;
 mod live;
 mod neighbourhood;
+mod own;
 mod pace;
 mod past;
+mod quotas;
 mod rights;
 mod shared;
 mod written;
@@ -26,7 +28,7 @@ use tenure_stores::gateway::scope::Mark;
 use tenure_wire::rules::{Checked, visible_within};
 use uuid::Uuid;
 
-pub use self::account::Account;
+pub use self::account::{Account, CallUnderWay};
 pub use self::bounds::{Denied, KeyBounds};
 use self::certified::Known;
 pub use self::certified::{Certified, Peer};
@@ -36,6 +38,7 @@ pub(crate) use self::fact::NOT_FOUND;
 pub use self::fact::{Event, Fact};
 pub use self::file::{Keys, KeysError, Listed, Stamp};
 pub(crate) use self::neighbourhood::neighbourhood;
+pub use self::quotas::{Allowance, Quota, Quotas};
 pub use self::rights::{Lacking, Right, Rights};
 pub use self::shared::{StoreKeys, StoreKeysError};
 pub use self::written::WrittenBounds;
@@ -131,6 +134,15 @@ impl Caller {
         self.bounds.rights.has(right)
     }
 
+    /// Counts one more call, or one more call with beats, until what this returns is dropped.
+    ///
+    /// # Errors
+    ///
+    /// When its principal has as many under way as it may have.
+    pub fn begin_call(&self, beats: bool, allowance: &Allowance) -> Result<CallUnderWay, Denied> {
+        self.principal.account.begin_call(beats, &self.bounds, allowance)
+    }
+
     /// Lets one call through, or one call with beats.
     ///
     /// # Errors
@@ -217,6 +229,11 @@ impl Access {
     /// Asks everybody for a certificate.
     pub fn certificates() -> Access {
         Access::of(Rule::Certificates)
+    }
+
+    /// True if callers have to show a key or a certificate.
+    pub fn asks_for_proof(&self) -> bool {
+        !matches!(self.rule, Rule::Anybody(_))
     }
 
     fn of(rule: Rule) -> Access {

@@ -100,6 +100,22 @@ pub struct WrittenBounds {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[arg(long, value_name = "NUMBER", help_heading = BOUNDS)]
     pub waiters_max: Option<u32>,
+    /// Most calls of the principal at a time; as many with beats come on top.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[arg(long, value_name = "NUMBER", help_heading = BOUNDS)]
+    pub calls_max: Option<u32>,
+    /// Most open streams of the principal.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[arg(long, value_name = "NUMBER", help_heading = BOUNDS)]
+    pub streams_max: Option<u32>,
+    /// Most proxies that the principal registers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[arg(long, value_name = "NUMBER", help_heading = BOUNDS)]
+    pub proxies_max: Option<u32>,
+    /// Most bytes that the principal keeps in the store: 256 for each session and hold, and its names.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[arg(long, value_name = "BYTES", help_heading = BOUNDS)]
+    pub bytes_max: Option<u32>,
     /// Longest ttl of a session or a hold, such as 2m. The agent's own are 90s at most, unless set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[arg(long, value_name = "DURATION", help_heading = BOUNDS)]
@@ -125,7 +141,8 @@ pub struct WrittenBounds {
 }
 
 /// The heading of bounds in help.
-const BOUNDS: &str = "Bounds (left out, there is none)";
+const BOUNDS: &str =
+    "Bounds (left out, there is none, or that of the settings limits.*_per_principal)";
 /// That of rights.
 const RIGHTS: &str = "Rights (left out, there is none)";
 
@@ -162,6 +179,10 @@ impl WrittenBounds {
                 holds_max: count(self.holds_max),
             },
             waiters_max: count(self.waiters_max),
+            calls_max: count(self.calls_max),
+            streams_max: count(self.streams_max),
+            proxies_max: count(self.proxies_max),
+            bytes_max: count(self.bytes_max),
             ttl_max: ttl_max.transpose()?,
             requests_per_second: self.requests_per_second,
             rights: rights(self.rights.as_deref())?,

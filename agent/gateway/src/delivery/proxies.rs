@@ -3,7 +3,7 @@
 //! A proxy that registers is a session in the store: every gateway over it tells that proxy, and goes on when the one
 //! that took the registration is gone. Gateways that reach it renew that session.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::RangeInclusive;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -28,7 +28,7 @@ use super::networks::Outside;
 use super::proxy::{Proxy, Standing};
 use super::told::Note;
 use super::{Delivery, Followed};
-use crate::access::Access;
+use crate::access::{Access, Denied, Quota};
 use crate::routes::{PROXIES_MAX, ranges};
 
 /// The project whose sessions are the proxies that register. The surface of each is the tenant whose routes it is told of, and its host
@@ -43,6 +43,8 @@ const RENEW_EVERY: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Most proxies of all tenants.
 const ALL_MAX: usize = 1024;
+/// A proxy that was not reached for so long makes way for one of another principal, once there are as many as there may be.
+const DEAD_AFTER: Duration = Duration::from_secs(30);
 
 /// Tenant, and id of the proxy.
 type Key = (Arc<str>, Arc<str>);
@@ -63,6 +65,8 @@ pub(super) struct Running {
     standing: Arc<Standing>,
     is_new: Arc<Notify>,
     renewed_at: Boottime,
+    /// When it was reached last, or its task began.
+    reached_at: Boottime,
     _task: AbortOnDropHandle<()>,
 }
 
@@ -99,6 +103,8 @@ pub enum NotRegistered {
     TooMany,
     #[error("there are {ALL_MAX} proxies of all tenants, as many as a gateway tells")]
     TooManyInAll,
+    #[error("{0}")]
+    Quota(Denied),
     #[error("{}", .0.cause())]
     Store(Failure),
 }
@@ -113,6 +119,7 @@ impl Delivery {
         &self,
         mark: Mark,
         registration: Registration,
+        quota: Quota,
     ) -> Result<RangeInclusive<u8>, NotRegistered> {
         let Registration { tenant, proxy_id, address } = registration;
         if !is_address(&address) {
@@ -137,15 +144,24 @@ impl Delivery {
                 }
             }
         }
+        let is_another = known.is_none() && former.is_empty();
+        if is_another {
+            let own = members.iter().filter_map(|it| it.session.parse().ok());
+            let own = own.filter(|session| mark.is_of(*session)).count();
+            if own >= quota.number() {
+                return Err(NotRegistered::Quota(quota.denied("proxy", own)));
+            }
+        }
+        let displaced = match is_another && members.len() >= ALL_MAX {
+            true => Some(self.dead(mark).ok_or(NotRegistered::TooManyInAll)?),
+            false => None,
+        };
         let is_new = {
             let running = self.running();
             let of_tenant = running.keys().filter(|(of, _)| *of == tenant);
             ids.extend(of_tenant.map(|(_, id)| Arc::clone(id)));
             if ids.len() > PROXIES_MAX {
                 return Err(NotRegistered::TooMany);
-            }
-            if known.is_none() && former.is_empty() && members.len() >= ALL_MAX {
-                return Err(NotRegistered::TooManyInAll);
             }
             let here = running.get(&key);
             if here.is_some_and(|it| it.session.is_none()) {
@@ -168,9 +184,10 @@ impl Delivery {
         let announced = self.store.ask(mark, Request::Announce(record)).await;
         announced.map_err(NotRegistered::Store)?;
         // It is at one address. What cannot be ended now ends when nobody renews it.
-        for session in former {
+        for session in former.into_iter().chain(displaced) {
             let (tenant, project) = (TENANT.into(), PROJECT.into());
-            let _ = self.store.ask(mark, Request::EndSession { session, tenant, project }).await;
+            let of = Mark::at_end_of(session.0);
+            let _ = self.store.ask(of, Request::EndSession { session, tenant, project }).await;
         }
         if let Some(is_new) = is_new {
             is_new.notify_one();
@@ -227,6 +244,14 @@ impl Delivery {
             self.sweep(now);
             let _ = timeout(LOOK_EVERY, self.proxies.registered.notified()).await;
         }
+    }
+
+    /// A proxy that makes way for one of another principal.
+    fn dead(&self, newcomer: Mark) -> Option<SessionId> {
+        let now = clock::now();
+        let running = self.running();
+        let of = |it: &Running| Some((it.session?, now.since(it.reached_at)));
+        longest_dead(newcomer, running.values().filter_map(of))
     }
 
     /// The routes that proxies are told of.
@@ -291,8 +316,9 @@ impl Delivery {
                 numbers: self.numbers.clone(),
             };
             let task = AbortOnDropHandle::new(tokio::spawn(proxy.run()));
+            let (renewed_at, reached_at) = (now, now);
             let proxy =
-                Running { address, session, standing, is_new, renewed_at: now, _task: task };
+                Running { address, session, standing, is_new, renewed_at, reached_at, _task: task };
             running.insert((tenant, id), proxy);
         }
     }
@@ -301,6 +327,9 @@ impl Delivery {
     async fn renew(&self, now: Boottime) {
         let mut due = Vec::new();
         for running in self.running().values_mut() {
+            if running.standing.is_connected() {
+                running.reached_at = now;
+            }
             let is_due = now.since(running.renewed_at) >= RENEW_EVERY;
             if is_due && running.standing.is_reached.load(Relaxed) {
                 running.renewed_at = now;
@@ -351,9 +380,51 @@ fn wanted(
     wanted
 }
 
+/// The proxy that is dead longest, of the principal with the most that are dead for long, other than the newcomer's.
+fn longest_dead(
+    newcomer: Mark,
+    unreached: impl Iterator<Item = (SessionId, Duration)>,
+) -> Option<SessionId> {
+    let mut by_principal: HashMap<Mark, Vec<(Duration, SessionId)>> = HashMap::new();
+    for (session, since) in unreached {
+        let of = Mark::at_end_of(session.0);
+        if of != newcomer && since >= DEAD_AFTER {
+            by_principal.entry(of).or_default().push((since, session));
+        }
+    }
+    let most = by_principal.into_values().max_by_key(Vec::len)?;
+    most.into_iter().max_by_key(|(since, _)| *since).map(|(_, session)| session)
+}
+
 fn random() -> Result<Uuid, NotRegistered> {
     let mut bytes = [0; 16];
     let filled = getrandom::fill(&mut bytes);
     filled.map_err(|error| NotRegistered::Store(Failure::Unavailable(error.to_string())))?;
     Ok(Builder::from_random_bytes(bytes).into_uuid())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_dead_proxies_those_of_the_principal_with_the_most_make_way() {
+        let (greedy, other, newcomer) = (Mark::of("greedy"), Mark::of("other"), Mark::of("new"));
+        let of = |mark: Mark, number: u128, seconds| {
+            let session = SessionId(mark.scoped(Uuid::from_u128(number << 64)));
+            (session, Duration::from_secs(seconds))
+        };
+        let all = [
+            of(greedy, 1, 40),
+            of(greedy, 2, 50),
+            of(greedy, 3, 5),
+            of(other, 4, 600),
+            of(newcomer, 5, 600),
+            of(newcomer, 6, 600),
+            of(newcomer, 7, 600),
+        ];
+        assert_eq!(longest_dead(newcomer, all.into_iter()), Some(all[1].0));
+        assert_eq!(longest_dead(greedy, all[..4].iter().copied()), Some(all[3].0));
+        assert_eq!(longest_dead(newcomer, all[2..3].iter().copied()), None, "it is not dead long");
+    }
 }

@@ -10,6 +10,8 @@ use axum::body::{Body, Bytes, HttpBody};
 use hyper::body::{Frame, SizeHint};
 use tokio::time::Instant;
 
+use super::budget::{Charge, Visit};
+
 /// How long a peer may leave a body that it asked for.
 const LEFT_MAX: Duration = Duration::from_secs(30);
 /// How long the first request may take to come.
@@ -25,6 +27,8 @@ const FRAMES_PER_PART: u32 = 4;
 /// widen two windows for every 4 KiB. And how many bytes count at most.
 const BYTES_PER_FRAME: u64 = 1024;
 const BYTES_MAX: u64 = 16 << 20;
+/// Most bytes of an answer that leave for the buffers of its connection at once.
+const PART_MAX: usize = 16 << 10;
 
 /// The activity on a connection.
 #[derive(Debug)]
@@ -83,6 +87,11 @@ impl Activity {
     /// Lets it have no request under way for so long, if that is longer.
     pub(super) fn may_be_quiet(&self, quiet: Duration) {
         self.with(|state| state.idle_max = state.idle_max.max(quiet));
+    }
+
+    /// How long its peer may be silent.
+    pub(super) fn quiet_max(&self) -> Duration {
+        self.with(|state| state.idle_max)
     }
 
     pub(super) fn verdict(&self, now: Instant) -> Verdict {
@@ -169,13 +178,27 @@ impl Drop for UnderWay {
 #[derive(Debug)]
 pub(super) struct Noted {
     body: Body,
+    /// The rest of a part that is longer than [`PART_MAX`].
+    rest: Bytes,
     under_way: UnderWay,
+    /// Its share of the budgets, until its peer has taken it.
+    _of_budgets: (Option<Charge>, Arc<Visit>),
 }
 
 impl Noted {
-    pub(super) fn new(body: Body, under_way: UnderWay) -> Noted {
+    pub(super) fn new(
+        body: Body,
+        under_way: UnderWay,
+        of_budgets: (Option<Charge>, Arc<Visit>),
+    ) -> Noted {
         under_way.left_since(Some(Instant::now()));
-        Noted { body, under_way }
+        Noted { body, rest: Bytes::new(), under_way, _of_budgets: of_budgets }
+    }
+
+    /// The next part, as long as there is more of the last one.
+    fn next_part(&mut self) -> Option<Bytes> {
+        let part = self.rest.split_to(self.rest.len().min(PART_MAX));
+        (!part.is_empty()).then_some(part)
     }
 }
 
@@ -187,8 +210,18 @@ impl HttpBody for Noted {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        let polled = Pin::new(&mut self.body).poll_frame(context);
+        let mut polled = match self.next_part() {
+            Some(part) => Poll::Ready(Some(Ok(Frame::data(part)))),
+            None => Pin::new(&mut self.body).poll_frame(context),
+        };
         self.under_way.left_since(polled.is_ready().then(Instant::now));
+        // The whole of a long answer would leave at once for a buffer of the connection, whose reader may not come.
+        if let Poll::Ready(Some(Ok(frame))) = &mut polled
+            && let Some(data) = frame.data_mut()
+            && data.len() > PART_MAX
+        {
+            self.rest = data.split_off(PART_MAX);
+        }
         if let Poll::Ready(Some(Ok(frame))) = &polled {
             self.under_way.answers(frame.data_ref().map_or(0, Bytes::len));
         }
@@ -196,11 +229,17 @@ impl HttpBody for Noted {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        self.rest.is_empty() && self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        let (rest, of_body) = (self.rest.len() as u64, self.body.size_hint());
+        let mut hint = SizeHint::new();
+        hint.set_lower(of_body.lower().saturating_add(rest));
+        if let Some(upper) = of_body.upper() {
+            hint.set_upper(upper.saturating_add(rest));
+        }
+        hint
     }
 }
 
@@ -244,13 +283,36 @@ mod tests {
         let activity = Activity::new();
         assert!(activity.takes_frames(FRAMES_MAX));
         let bytes = Bytes::from(vec![0; 4 << 20]);
-        let mut body = Noted::new(Body::from(bytes), activity.begin());
-        let next = std::future::poll_fn(|context| Pin::new(&mut body).poll_frame(context));
-        assert!(next.await.is_some());
+        let mut body = noted(Body::from(bytes), &activity);
+        while !body.is_end_stream() {
+            std::future::poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await;
+        }
         for _ in 0..1024 {
             assert!(activity.takes_frames(2), "of the stream, and of the connection, for 4 KiB");
         }
-        assert!(!activity.takes_frames(3 * FRAMES_MAX));
+        assert!(!activity.takes_frames(4 * FRAMES_MAX));
         assert!(!activity.takes_frames(FRAMES_MAX), "nothing is left");
+    }
+
+    fn noted(body: Body, activity: &Arc<Activity>) -> Noted {
+        Noted::new(body, activity.begin(), (None, Visit::of_tests()))
+    }
+
+    #[tokio::test]
+    async fn a_long_answer_leaves_in_parts() {
+        let activity = Activity::new();
+        let bytes: Vec<u8> = (0..=u8::MAX).cycle().take(3 * PART_MAX + 7).collect();
+        let mut body = noted(Body::from(bytes.clone()), &activity);
+        assert_eq!(body.size_hint().exact(), Some(bytes.len() as u64));
+        let mut taken = Vec::new();
+        while !body.is_end_stream() {
+            let next = std::future::poll_fn(|context| Pin::new(&mut body).poll_frame(context));
+            let part = next.await.unwrap().unwrap().into_data().unwrap();
+            assert!(part.len() <= PART_MAX);
+            taken.extend_from_slice(&part);
+            let left = bytes.len() - taken.len();
+            assert_eq!(body.size_hint().exact(), Some(left as u64));
+        }
+        assert_eq!(taken, bytes);
     }
 }

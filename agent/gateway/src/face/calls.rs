@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::body::{Body, Bytes, to_bytes};
+use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
 use axum::http::{HeaderValue, header};
 use axum::response::Response;
@@ -13,9 +13,9 @@ use tenure_stores::gateway::wire::{
     Hello, Operation, PROTOCOL, REQUEST_BYTES_MAX, StoreInfo, Welcome, answer_body,
 };
 use tenure_wire::{Code, rules};
-use tokio::time::timeout;
 
 use super::Face;
+use super::budget::{self, NotRead};
 use super::people::Sender;
 use super::presence;
 use super::refused::Refused;
@@ -89,17 +89,17 @@ async fn carry_out(
 
 /// The whole body of a request.
 pub(super) async fn body(request: Request) -> Result<Bytes, Refused> {
-    match timeout(BODY_WITHIN, to_bytes(request.into_body(), REQUEST_BYTES_MAX)).await {
-        Ok(Ok(body)) => Ok(body),
-        Ok(Err(_)) => {
+    budget::read(request, REQUEST_BYTES_MAX, BODY_WITHIN).await.map_err(|error| match error {
+        NotRead::Over(over) => over.into(),
+        NotRead::TooLong | NotRead::Broken => {
             let detail = format!("the body must be whole, and {REQUEST_BYTES_MAX} bytes at most");
-            Err(Refused::new(Code::TooLarge, detail))
+            Refused::new(Code::TooLarge, detail)
         }
-        Err(_) => {
+        NotRead::Late => {
             let detail = format!("the body must be there within {} s", BODY_WITHIN.as_secs());
-            Err(Refused::new(Code::TooLarge, detail))
+            Refused::new(Code::TooLarge, detail)
         }
-    }
+    })
 }
 
 fn invalid(error: &serde_json::Error) -> Refused {

@@ -15,6 +15,7 @@ use tokio::sync::Semaphore;
 use tracing::info;
 
 use super::Face;
+use super::budget::Visit;
 use super::cursor::Cursors;
 use super::owners;
 use super::presence;
@@ -129,13 +130,17 @@ impl Face {
     /// 401.
     pub(super) fn let_in<B>(&self, call: &Call<B>) -> Result<Caller, Refused> {
         let caller = self.access.caller(call).map_err(Refused::from);
-        caller.inspect_err(|refused| {
+        let caller = caller.inspect_err(|refused| {
             let peer = call.extensions().get::<Peer>().map(|peer| peer.address);
             self.note_refusal(By { peer, ..By::default() }, refused);
-        })
+        })?;
+        if let Some(visit) = call.extensions().get::<Arc<Visit>>() {
+            visit.let_in(caller.principal.mark);
+        }
+        Ok(caller)
     }
 
-    /// The same, if it is not too fast.
+    /// The same, if it is not too fast, and does not have too many calls under way.
     ///
     /// # Errors
     ///
@@ -143,7 +148,15 @@ impl Face {
     pub(super) fn admit<B>(&self, call: &Call<B>, beats: bool) -> Result<Caller, Refused> {
         let caller = self.let_in(call)?;
         let paced = caller.pace(beats).map_err(|wait| Refused::too_fast(&caller, wait));
-        paced.inspect_err(|refused| self.note_refusal(By::from(&caller), refused))?;
+        let call_under_way = paced.and_then(|()| {
+            let begun = caller.begin_call(beats, &self.budgets.allowance);
+            begun.map_err(|denied| Refused::denied(&denied))
+        });
+        let under_way =
+            call_under_way.inspect_err(|refused| self.note_refusal(By::from(&caller), refused))?;
+        if let Some(visit) = call.extensions().get::<Arc<Visit>>() {
+            visit.is_call(under_way);
+        }
         Ok(caller)
     }
 
@@ -351,7 +364,8 @@ impl Face {
         recorder: Recorder,
     ) -> Result<Result<Answer, Failure>, Refused> {
         let account = &caller.principal.account;
-        let admitted = account.admit(clock::now(), &request, &caller.bounds);
+        let admitted =
+            account.admit(clock::now(), &request, &caller.bounds, &self.budgets.allowance);
         admitted.map_err(|denied| Refused::denied(&denied))?;
         let (by, trail, asked) = (By::from(caller), self.trail.clone(), request.clone());
         let principal = Arc::clone(&caller.principal);

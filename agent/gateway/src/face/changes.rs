@@ -22,7 +22,7 @@ pub(super) async fn changes(
 ) -> Result<Response, Refused> {
     let caller = face.let_in(&request)?;
     // Before the first byte: what changes after it is told.
-    let place = face.streams.take(caller.principal.mark)?;
+    let place = face.budgets.stream(&caller)?;
     let listener = face.store.listen(caller.principal.mark).await;
     let listener = listener.map_err(|gone| Failure::Unavailable(gone.to_string()))?;
     let hides_from = (!caller.has(Right::Owners)).then_some(caller.principal.mark);

@@ -17,6 +17,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::GracefulConnection;
 use hyper_util::service::TowerToHyperService;
+use tenure_host::clock;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, interval, timeout};
@@ -25,6 +26,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
 use super::activity::{Activity, Noted, Verdict};
+use super::budget::{Budgets, Seat, Visit};
 use super::frames::Framed;
 use super::line::{Line, LineEnd};
 use super::refused::Refused;
@@ -65,17 +67,18 @@ pub(super) struct Shared {
     pub(super) service: TowerToHyperService<Router>,
     pub(super) tls: Option<Arc<Tls>>,
     pub(super) drain: CancellationToken,
+    pub(super) budgets: Arc<Budgets>,
 }
 
 impl Shared {
     /// Serves one connection. Ends when its peer hangs up, breaks a rule or does nothing, or when it is idle and
     /// the gateway is to end. A peer that hung up or spoke no HTTP is nothing to tell of.
-    pub(super) async fn serve(self, stream: TcpStream, peer: Peer) {
+    pub(super) async fn serve(self, stream: TcpStream, peer: Peer, seat: Arc<Seat>) {
         // Small answers wait for nothing. Where it cannot be set they take longer, no more.
         let _ = stream.set_nodelay(true);
         let Some(tls) = &self.tls else {
             // gRPC without TLS begins with the preface of HTTP/2.
-            return self.http(stream, peer, Version::AsItBegins).await;
+            return self.http(stream, peer, seat, Version::AsItBegins).await;
         };
         let agreeing = TlsAcceptor::from(tls.config()).accept(stream);
         let agreed = self.drain.run_until_cancelled(timeout(HEAD_WITHIN, agreeing)).await;
@@ -87,19 +90,22 @@ impl Shared {
         let (_, session) = stream.get_ref();
         let certificate = session.peer_certificates().and_then(<[_]>::first);
         let certified = certificate.and_then(Names::of).and_then(Certified::new);
+        if let Some(certified) = &certified {
+            seat.prove(certified.mark());
+        }
         let peer = Peer { certified, ..peer };
         let version = match session.alpn_protocol() {
             Some(H2) => Version::Two,
             _ => Version::One,
         };
-        self.http(stream, peer, version).await;
+        self.http(stream, peer, seat, version).await;
     }
 
-    async fn http<S>(self, stream: S, peer: Peer, version: Version)
+    async fn http<S>(self, stream: S, peer: Peer, seat: Arc<Seat>, version: Version)
     where
         S: AsyncRead + AsyncWrite + Unpin + 'static,
     {
-        let (served, activity, _end) = self.service(peer);
+        let (served, activity, _end) = self.service(peer, Arc::clone(&seat));
         let builder = match version {
             Version::One => builder().http1_only(),
             Version::Two => builder().http2_only(),
@@ -107,14 +113,16 @@ impl Shared {
         };
         let stream = TokioIo::new(Framed::new(stream, Arc::clone(&activity)));
         let connection = builder.serve_connection(stream, served);
-        attend(connection, &activity, &self.drain).await;
+        attend(connection, &activity, &seat, &self.drain).await;
     }
 
-    fn service(&self, peer: Peer) -> (Served, Arc<Activity>, LineEnd) {
+    fn service(&self, peer: Peer, seat: Arc<Seat>) -> (Served, Arc<Activity>, LineEnd) {
         let activity = Activity::new();
         let service = self.service.clone();
         let (line, end) = Line::begin(Arc::clone(&activity));
-        (Served { service, peer, line, activity: Arc::clone(&activity) }, activity, end)
+        let (of_served, budgets) = (Arc::clone(&activity), Arc::clone(&self.budgets));
+        let served = Served { service, peer, line, activity: of_served, seat, budgets };
+        (served, activity, end)
     }
 }
 
@@ -147,6 +155,7 @@ fn builder() -> auto::Builder<TokioExecutor> {
 async fn attend(
     connection: impl GracefulConnection,
     activity: &Activity,
+    seat: &Seat,
     drain: &CancellationToken,
 ) {
     let mut connection = pin!(connection);
@@ -159,14 +168,19 @@ async fn attend(
                 is_ending = true;
                 connection.as_mut().graceful_shutdown();
             }
-            _ = looks.tick() => match activity.verdict(Instant::now()) {
-                Verdict::Busy => {}
-                Verdict::Idle if !is_ending => {
-                    is_ending = true;
-                    connection.as_mut().graceful_shutdown();
+            // A caller with a key needs its place more.
+            () = seat.end.cancelled() => return,
+            _ = looks.tick() => {
+                seat.look(clock::now(), activity.quiet_max());
+                match activity.verdict(Instant::now()) {
+                    Verdict::Busy => {}
+                    Verdict::Idle if !is_ending => {
+                        is_ending = true;
+                        connection.as_mut().graceful_shutdown();
+                    }
+                    Verdict::Idle | Verdict::Stalled => return,
                 }
-                Verdict::Idle | Verdict::Stalled => return,
-            },
+            }
         }
     }
 }
@@ -190,6 +204,8 @@ struct Served {
     peer: Peer,
     line: Arc<Line>,
     activity: Arc<Activity>,
+    seat: Arc<Seat>,
+    budgets: Arc<Budgets>,
 }
 
 impl Service<Request<Incoming>> for Served {
@@ -201,15 +217,24 @@ impl Service<Request<Incoming>> for Served {
         let under_way = self.activity.begin();
         request.extensions_mut().insert(self.peer.clone());
         request.extensions_mut().insert(Arc::clone(&self.line));
+        let visit = Visit::new(Arc::clone(&self.budgets), Arc::clone(&self.seat));
+        request.extensions_mut().insert(Arc::clone(&visit));
         if has_odd_framing(request.headers()) {
             let rule = "is something else than \"chunked\", once; send the body chunked, or with its content-length";
             let answer = Refused::field("transfer-encoding", rule).into_response();
-            return Box::pin(async { Ok(answer.map(|body| Noted::new(body, under_way))) });
+            return Box::pin(async {
+                Ok(answer.map(|body| Noted::new(body, under_way, (None, visit))))
+            });
         }
         let answer = self.service.call(request);
         Box::pin(async move {
             let answer: Response<Body> = answer.await?;
-            Ok(answer.map(|body| Noted::new(body, under_way)))
+            let (answer, charge) = match visit.answered(&answer) {
+                Ok(charge) => (answer, Some(charge)),
+                // A short one, which is there already.
+                Err(over) => (Refused::from(over).into_response(), None),
+            };
+            Ok(answer.map(|body| Noted::new(body, under_way, (charge, visit))))
         })
     }
 }

@@ -10,6 +10,7 @@ use tenure_stores::keyring::Joined;
 use tenure_wire::Code;
 
 use super::Face;
+use super::budget::Visit;
 use super::calls::{body, json};
 use super::refused::Refused;
 use crate::access::{Caller, EditError, Event, Fact, Peer, StoreKeysError};
@@ -25,6 +26,9 @@ pub(super) async fn join(
     let caller = caller.inspect_err(|refused| {
         face.note_refusal(By { peer, ..By::default() }, refused);
     })?;
+    if let Some(visit) = request.extensions().get::<Arc<Visit>>() {
+        visit.let_in(caller.principal.mark);
+    }
     let outcome = exchange(&face, &caller, request).await;
     outcome.inspect_err(|refused| face.note_refusal(By::from(&caller), refused))
 }

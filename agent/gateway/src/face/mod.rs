@@ -2,6 +2,7 @@
 
 mod activity;
 mod browsers;
+mod budget;
 mod calls;
 mod carry;
 mod changes;
@@ -34,18 +35,17 @@ use std::sync::Arc;
 use axum::Router;
 use axum::middleware;
 use axum::routing::{get, post};
-use tenure_stores::gateway::scope::Mark;
 use tenure_stores::gateway::wire::{CHANGES, EXAMINE, HELLO, JOIN, Operation, StoreInfo};
 use tenure_wire::Code;
 use tokio_util::sync::CancellationToken;
 
 pub use self::browsers::Hosts;
+pub use self::budget::{Budgets, Connections, Limits, Shares};
 pub use self::carry::observe;
 pub use self::grpc::ControlPlane;
 pub use self::people::People;
-use self::places::{PlaceOf, Places};
 use self::refused::Refused;
-pub use self::serve::{Limits, serve};
+pub use self::serve::serve;
 pub use self::sessions::Plane;
 use crate::access::{Access, StoreKeys};
 use crate::delivery::{Delivery, Registration};
@@ -66,7 +66,7 @@ pub struct Face {
     pub trail: Trail,
     /// Cancelled when the gateway is to end: streams do, then.
     pub drain: CancellationToken,
-    pub streams: Streams,
+    pub budgets: Arc<Budgets>,
     pub people: People,
     /// The session plane.
     pub plane: Plane,
@@ -74,30 +74,6 @@ pub struct Face {
     pub delivery: Delivery,
     /// The control plane.
     pub control: ControlPlane,
-}
-
-/// Most open streams of one principal.
-const STREAMS_PER_PRINCIPAL_MAX: usize = 1024;
-
-/// Open streams, by principal.
-#[derive(Debug)]
-pub struct Streams(Arc<Places<Mark>>);
-
-impl Default for Streams {
-    fn default() -> Streams {
-        Streams(Places::new(STREAMS_PER_PRINCIPAL_MAX))
-    }
-}
-
-impl Streams {
-    /// A place for one more stream of a principal.
-    fn take(&self, mark: Mark) -> Result<PlaceOf<Mark>, Refused> {
-        self.0.take(mark).ok_or_else(|| {
-            let detail =
-                format!("this principal has {STREAMS_PER_PRINCIPAL_MAX} open streams, the most");
-            Refused::new(Code::QuotaExceeded, detail)
-        })
-    }
 }
 
 /// Tells proxies of routes, until the gateway is to end.

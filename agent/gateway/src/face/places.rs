@@ -6,10 +6,9 @@ use std::fmt::Debug;
 use std::hash::Hash;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Places of which each key may have so many. The table is no longer than the number of places that are taken.
+/// Places of which each key may have some. The table is no longer than the number of places that are taken.
 #[derive(Debug)]
 pub(super) struct Places<K: Hash + Eq + Copy + Debug> {
-    max: usize,
     taken: Mutex<HashMap<K, usize>>,
 }
 
@@ -21,23 +20,23 @@ pub(super) struct PlaceOf<K: Hash + Eq + Copy + Debug> {
 }
 
 impl<K: Hash + Eq + Copy + Debug> Places<K> {
-    pub(super) fn new(max: usize) -> Arc<Places<K>> {
-        Arc::new(Places { max, taken: Mutex::default() })
+    pub(super) fn new() -> Arc<Places<K>> {
+        Arc::new(Places { taken: Mutex::default() })
     }
 
-    pub(super) fn max(&self) -> usize {
-        self.max
-    }
-
-    /// `None` if this key has all that it may have.
-    pub(super) fn take(self: &Arc<Self>, key: K) -> Option<PlaceOf<K>> {
+    /// One more place, of `max`.
+    ///
+    /// # Errors
+    ///
+    /// With how many this key has, if it has all that it may have.
+    pub(super) fn take(self: &Arc<Self>, key: K, max: usize) -> Result<PlaceOf<K>, usize> {
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         let count = taken.get(&key).copied().unwrap_or(0);
-        if count >= self.max {
-            return None;
+        if count >= max {
+            return Err(count);
         }
         taken.insert(key, count + 1);
-        Some(PlaceOf { places: Arc::clone(self), key })
+        Ok(PlaceOf { places: Arc::clone(self), key })
     }
 }
 
@@ -59,12 +58,12 @@ mod tests {
 
     #[test]
     fn each_key_has_its_own_places_and_gives_them_back() {
-        let places = Places::new(2);
-        let mut held: Vec<_> = (0..2).map(|_| places.take("a").unwrap()).collect();
-        assert!(places.take("a").is_none());
-        let other = places.take("b").unwrap();
+        let places = Places::new();
+        let mut held: Vec<_> = (0..2).map(|_| places.take("a", 2).unwrap()).collect();
+        assert_eq!(places.take("a", 2).unwrap_err(), 2);
+        let other = places.take("b", 2).unwrap();
         held.pop();
-        assert!(places.take("a").is_some());
+        assert!(places.take("a", 2).is_ok());
         drop((held, other));
         assert!(places.taken.lock().unwrap().is_empty());
     }

@@ -20,6 +20,8 @@ const RETRY_AFTER_MS: u64 = 1000;
 const DETAIL_MAX: usize = 2000;
 
 const UNSUPPORTED_MEDIA_TYPE: u16 = 415;
+/// The settings of limits by which a body may be left unread.
+const BODY_LIMITS: &str = "limits.body_bytes";
 
 /// A request that was refused.
 #[derive(Debug)]
@@ -66,6 +68,14 @@ impl Refused {
         let mut refused = Refused::new(code, denied.to_string());
         refused.0.field = Some(denied.bound.to_owned());
         refused.0.retry_after_ms = denied.is_quota.then_some(RETRY_AFTER_MS);
+        refused
+    }
+
+    /// A limit that is reached, which others may leave room in soon.
+    pub(super) fn over(code: Code, limit: &str, detail: String) -> Refused {
+        let mut refused = Refused::new(code, detail);
+        refused.0.field = Some(limit.to_owned());
+        refused.0.retry_after_ms = Some(RETRY_AFTER_MS);
         refused
     }
 
@@ -188,7 +198,8 @@ impl IntoResponse for Refused {
         if problem.code == Code::Unauthorized {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
-        if problem.code == Code::TooLarge {
+        let is_cut = problem.field.as_deref().is_some_and(|field| field.starts_with(BODY_LIMITS));
+        if problem.code == Code::TooLarge || is_cut {
             // Bytes that the caller still sends would be taken for its next request.
             headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
         }

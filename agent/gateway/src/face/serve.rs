@@ -6,13 +6,12 @@ use std::time::Duration;
 
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tracing::warn;
 
+use super::budget::{Full, Limits, Seat, Seats};
 use super::connection::Shared;
-use super::places::{PlaceOf, Places};
 use super::{Face, Hosts, router};
 use crate::access::{Peer, neighbourhood};
 
@@ -21,32 +20,22 @@ const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 /// Between two lines of the log about connections that were refused.
 const TELL_EVERY: Duration = Duration::from_secs(10);
 
-/// How many connections there may be.
-#[derive(Debug, Clone, Copy)]
-pub struct Limits {
-    /// Open at once; more wait until one ends.
-    pub connections: usize,
-    /// Open at once from one address; more are closed.
-    pub per_address: usize,
-}
-
 /// Serves connections until [`Face::drain`] is cancelled and every request is answered.
 pub async fn serve(listener: TcpListener, face: Arc<Face>, hosts: Hosts, limits: Limits) {
     let tls = hosts.tls();
     let service = TowerToHyperService::new(router(Arc::clone(&face), Arc::new(hosts)));
-    let shared = Shared { service, tls, drain: face.drain.clone() };
-    let mut door = Door {
-        listener,
-        all: Arc::new(Semaphore::new(limits.connections)),
-        addresses: Places::new(limits.per_address),
-        refused: Refused { count: 0, told: None },
-    };
+    let (drain, budgets) = (face.drain.clone(), Arc::clone(&face.budgets));
+    let shared = Shared { service, tls, drain, budgets };
+    let seats = Seats::new(limits.connections, face.access.asks_for_proof());
+    let mut door = Door { listener, seats, refused: Closed { count: 0, told: None } };
     let mut connections = JoinSet::new();
-    while let Some((stream, peer, place)) = face.drain.run_until_cancelled(door.next()).await {
+    while let Some((stream, peer, seat)) = face.drain.run_until_cancelled(door.next()).await {
         let shared = shared.clone();
         connections.spawn(async move {
-            let _place = place;
-            shared.serve(stream, peer).await;
+            let seat = Arc::new(seat);
+            let end = seat.end.clone();
+            // Ends it in the middle of agreeing on TLS, too.
+            let _ = end.run_until_cancelled(shared.serve(stream, peer, seat)).await;
         });
         while connections.try_join_next().is_some() {}
     }
@@ -54,30 +43,28 @@ pub async fn serve(listener: TcpListener, face: Arc<Face>, hosts: Hosts, limits:
     while connections.join_next().await.is_some() {}
 }
 
-/// The place of a connection, among all and among those from its address.
-type Place = (Option<OwnedSemaphorePermit>, PlaceOf<IpAddr>);
-
 struct Door {
     listener: TcpListener,
-    all: Arc<Semaphore>,
-    addresses: Arc<Places<IpAddr>>,
-    refused: Refused,
+    seats: Arc<Seats>,
+    refused: Closed,
 }
 
 impl Door {
     /// The next connection that has a place.
-    async fn next(&mut self) -> (TcpStream, Peer, Place) {
-        // They are never closed.
-        let place = Arc::clone(&self.all).acquire_owned().await.ok();
+    async fn next(&mut self) -> (TcpStream, Peer, Seat) {
         loop {
+            self.seats.free().await;
             match self.listener.accept().await {
                 Ok((stream, from)) => {
                     let address = SocketAddr::new(from.ip().to_canonical(), from.port());
-                    match self.addresses.take(neighbourhood(address.ip())) {
-                        Some(own) => {
-                            return (stream, Peer { address, certified: None }, (place, own));
+                    match self.seats.take(neighbourhood(address.ip())) {
+                        Ok((seat, displaced)) => {
+                            if let Some(full) = displaced {
+                                self.refused.one_more(address.ip(), full);
+                            }
+                            return (stream, Peer { address, certified: None }, seat);
                         }
-                        None => self.refused.one_more(address.ip(), self.addresses.max()),
+                        Err(full) => self.refused.one_more(address.ip(), full),
                     }
                 }
                 Err(error) => {
@@ -90,21 +77,18 @@ impl Door {
 }
 
 /// Connections that were closed, which the log has together.
-struct Refused {
+struct Closed {
     /// Those that the log has not.
     count: u64,
     told: Option<Instant>,
 }
 
-impl Refused {
-    fn one_more(&mut self, address: IpAddr, max: usize) {
+impl Closed {
+    fn one_more(&mut self, address: IpAddr, Full { limit, max }: Full) {
         self.count += 1;
         if self.told.is_none_or(|told| told.elapsed() >= TELL_EVERY) {
             let count = std::mem::take(&mut self.count);
-            warn!(
-                %address, count, max,
-                "closed connections: there are as many from this address as limits.connections_per_address allows"
-            );
+            warn!(%address, count, max, limit, "closed connections: there are as many as this limit allows");
             self.told = Some(Instant::now());
         }
     }

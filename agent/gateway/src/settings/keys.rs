@@ -11,6 +11,7 @@ use tenure_service::telemetry::{LogFormat, log};
 use tenure_stores::settings::{self, Doc, Refusal, SectionKey, Shape, Value, secret, value};
 use tenure_stores::{duration_key, optional_path_key};
 
+use super::limits::LIMITS;
 use super::{Mode, Settings};
 use crate::access::Rights;
 use crate::delivery::{Network, show};
@@ -20,7 +21,10 @@ use crate::delivery::{Network, show};
 pub(super) fn all() -> &'static [Key<Settings>] {
     static ALL: LazyLock<Vec<Key<Settings>>> = LazyLock::new(|| {
         let is_of_store = |key: &SectionKey| !key.name.starts_with("gateway.");
-        Key::list(&KEYS, &super::stores(), is_of_store)
+        let mut all = Key::list(&KEYS, &super::stores(), is_of_store);
+        let at = all.iter().position(|key| key.name == "session.ttl").unwrap_or(all.len());
+        all.splice(at..at, Key::list(&LIMITS, &super::stores(), |_| false));
+        all
     });
     &ALL
 }
@@ -121,27 +125,7 @@ macro_rules! number {
     };
 }
 
-/// A key with a limit of connections.
-macro_rules! count {
-    ($name:literal, $field:ident, $min:literal) => {
-        settings::Key::<Settings> {
-            name: $name,
-            shape: Shape::Count,
-            reloads: false,
-            set: |settings, text| {
-                let count = value::count(text, $min, 65_536)?;
-                settings.limits.$field = usize::try_from(count).unwrap_or(usize::MAX);
-                Ok(())
-            },
-            get: |settings| {
-                Some(Value::Count(i64::try_from(settings.limits.$field).unwrap_or(i64::MAX)))
-            },
-            doc: Doc::NONE,
-        }
-    };
-}
-
-static KEYS: [settings::Key<Settings>; 30] = [
+static KEYS: [settings::Key<Settings>; 28] = [
     text!(
         "mode",
         Text,
@@ -348,11 +332,6 @@ static KEYS: [settings::Key<Settings>; 30] = [
              is. Without keys nobody else is let in.",
         )
         .example("\"/etc/tenured-gateway/clients.pem\""),
-    count!("limits.connections", connections, 16)
-        .about("Most open connections; more wait until one ends."),
-    count!("limits.connections_per_address", per_address, 1).about(
-        "Most open connections from one IPv4 address or IPv6 /64; more are closed. A balancer is one address.",
-    ),
     text!(
         "session.ttl",
         Duration,

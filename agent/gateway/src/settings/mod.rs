@@ -4,6 +4,7 @@
 
 mod flags;
 mod keys;
+mod limits;
 mod manual;
 mod mode;
 mod namespaces;
@@ -302,7 +303,7 @@ fn defaults(environment: &Environment) -> Settings {
         audit_limits: trail::Limits::default(),
         tls: TlsPaths::default(),
         certificate_rights: Rights::NONE,
-        limits: Limits { connections: 16_384, per_address: 4096 },
+        limits: Limits::default(),
         insecure: false,
         state_dir,
         runtime_dir,

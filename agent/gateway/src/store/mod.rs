@@ -8,6 +8,7 @@ mod run;
 mod streams;
 #[cfg(test)]
 pub(crate) mod tests;
+mod turns;
 
 pub use self::known::Seen;
 

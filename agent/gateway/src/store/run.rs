@@ -24,6 +24,7 @@ use tracing::{error, info};
 
 use super::addressees::{Addressees, To};
 use super::news::Teller;
+use super::turns::Inbox;
 use super::{Clock, Listener, Message, Observer, Reply, Sent};
 
 /// Requests that the store has and has not answered; more stay in the queue.
@@ -44,7 +45,7 @@ pub(super) struct Run {
     store: Box<dyn Upstream>,
     journal: Rc<RefCell<Journal>>,
     clock: Clock,
-    inbox: mpsc::Receiver<Message>,
+    inbox: Inbox,
     timer: Timer,
     addressees: Addressees,
     teller: Teller,
@@ -60,7 +61,8 @@ pub(super) struct Run {
 /// The events that woke the thread up.
 #[derive(Default)]
 struct Woken {
-    message: Option<Message>,
+    /// There is one in the inbox.
+    message: bool,
     report: Option<Report>,
     told: Option<Told>,
 }
@@ -104,7 +106,7 @@ impl Run {
             store,
             journal,
             clock,
-            inbox,
+            inbox: Inbox::new(inbox),
             timer,
             addressees: Addressees::default(),
             teller,
@@ -130,7 +132,8 @@ impl Run {
     }
 
     fn is_over(&self) -> bool {
-        self.stop_by.is_some_and(|by| self.replies.is_empty() || by <= (self.clock)())
+        let is_done = self.replies.is_empty() && self.inbox.is_empty();
+        self.stop_by.is_some_and(|by| is_done || by <= (self.clock)())
     }
 
     /// Waits until there is something to do.
@@ -142,17 +145,17 @@ impl Run {
         poll_fn(|context| {
             let fired = self.timer.poll_fired(context).is_ready();
             let Woken { message, report, told } = &mut self.woken;
+            *message = self.replies.len() < UNDER_WAY_MAX
+                && if self.stop_by.is_none() {
+                    self.inbox.poll(context)
+                } else {
+                    !self.inbox.is_empty()
+                };
             if let Poll::Ready(next) = self.store.poll_report(context) {
                 *report = Some(next);
             }
             *told = self.store.as_relay().and_then(Relay::next_told);
-            if self.stop_by.is_none()
-                && self.replies.len() < UNDER_WAY_MAX
-                && let Poll::Ready(next) = self.inbox.poll_recv(context)
-            {
-                *message = Some(next.unwrap_or(Message::Stop));
-            }
-            match fired || message.is_some() || report.is_some() || told.is_some() {
+            match fired || *message || report.is_some() || told.is_some() {
                 true => Poll::Ready(()),
                 false => Poll::Pending,
             }
@@ -191,20 +194,13 @@ impl Run {
         tell(notice);
     }
 
-    /// The messages of a turn. None is taken after the order to end.
+    /// The messages of a turn. None is taken after the order to end, but those that came before it.
     fn take_messages(&mut self) -> Vec<Message> {
-        let mut messages = Vec::from_iter(self.woken.message.take());
-        if self.stop_by.is_some() {
-            return messages;
+        if self.stop_by.is_none() {
+            self.inbox.fill();
         }
         let room = UNDER_WAY_MAX.saturating_sub(self.replies.len()).min(MESSAGES_PER_TURN);
-        while messages.len() < room
-            && !matches!(messages.last(), Some(Message::Stop))
-            && let Ok(message) = self.inbox.try_recv()
-        {
-            messages.push(message);
-        }
-        messages
+        self.inbox.take(room)
     }
 
     fn next_report(&mut self) -> Option<Report> {

@@ -2,15 +2,16 @@
 
 use std::time::Duration;
 
-use axum::body::{Body, to_bytes};
+use axum::body::Body;
 use axum::extract::Request;
 use axum::http::{StatusCode, header};
 use axum::middleware::Next;
 use axum::response::Response;
-use tokio::time::timeout;
 use tonic::Status;
 
 use super::status::as_expected;
+use crate::face::budget::{self, NotRead};
+use crate::face::refused::Refused;
 
 /// Most bytes of a call's message: 64 of them, the most of a connection, have 4 MiB.
 pub(in crate::face) const MESSAGE_MAX: usize = 64 << 10;
@@ -37,14 +38,18 @@ pub(super) async fn read_whole(request: Request, next: Next) -> Response {
 /// When it is too long or too slow.
 async fn read(request: Request) -> Result<Request, Status> {
     let (head, body) = request.into_parts();
-    match timeout(WITHIN, to_bytes(body, MESSAGE_MAX + FRAME)).await {
-        Ok(Ok(bytes)) => Ok(Request::from_parts(head, Body::from(bytes))),
+    // The extensions go with the body as well: its bytes are counted for its caller.
+    let mut of_body = Request::new(body);
+    *of_body.extensions_mut() = head.extensions.clone();
+    match budget::read(of_body, MESSAGE_MAX + FRAME, WITHIN).await {
+        Ok(bytes) => Ok(Request::from_parts(head, Body::from(bytes))),
+        Err(NotRead::Over(over)) => Err(Refused::from(over).into()),
         // Or it was cut off; then nobody waits for this.
-        Ok(Err(_)) => {
+        Err(NotRead::TooLong | NotRead::Broken) => {
             let rule = format!("the message must have {MESSAGE_MAX} bytes at most");
             Err(Status::resource_exhausted(rule))
         }
-        Err(_) => {
+        Err(NotRead::Late) => {
             let rule = format!("the message must be there within {} s", WITHIN.as_secs());
             Err(Status::deadline_exceeded(rule))
         }

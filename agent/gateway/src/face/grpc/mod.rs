@@ -28,6 +28,7 @@ use tonic::Status;
 
 pub use self::control::ControlPlane;
 pub(super) use self::message::MESSAGE_MAX;
+use super::budget::{Ending, Visit};
 use super::refused::Refused;
 use super::{Face, routing};
 use crate::metrics::{Call, Outcome};
@@ -63,22 +64,21 @@ pub(super) fn router(face: &Arc<Face>) -> Router<Arc<Face>> {
     };
     let health = health.max_decoding_message_size(MESSAGE_MAX);
     let health = Router::new().route("/grpc.health.v1.Health/{*method}", post_service(health));
-    let mut router = Router::new()
+    let router = Router::new()
         .route("/prism.admin.v1.ControlPlane/{*method}", post_service(control))
         .merge(routing::router(face))
         .layer(middleware::from_fn(message::read_whole))
-        .layer(middleware::from_fn_with_state(Arc::clone(face), admit))
-        .merge(health.layer(middleware::from_fn(message::read_whole)));
+        .layer(middleware::from_fn_with_state(Arc::clone(face), admit));
+    let mut open = health.layer(middleware::from_fn(message::read_whole));
     if let Ok(service) = describe().build_v1() {
         let service = service.max_decoding_message_size(MESSAGE_MAX);
-        router = router.route_service("/grpc.reflection.v1.ServerReflection/{*method}", service);
+        open = open.route_service("/grpc.reflection.v1.ServerReflection/{*method}", service);
     }
     if let Ok(service) = describe().build_v1alpha() {
         let service = service.max_decoding_message_size(MESSAGE_MAX);
-        router =
-            router.route_service("/grpc.reflection.v1alpha.ServerReflection/{*method}", service);
+        open = open.route_service("/grpc.reflection.v1alpha.ServerReflection/{*method}", service);
     }
-    router
+    router.merge(open.layer(middleware::from_fn_with_state(Arc::clone(face), anonymous)))
 }
 
 /// The answer to a request for nothing there is, in the words of its protocol.
@@ -89,6 +89,14 @@ pub(super) async fn not_found(request: Request) -> Response {
         return Status::unimplemented(detail).into_http::<Body>();
     }
     Refused::new(Code::NotFound, "there is no such endpoint").into_response()
+}
+
+/// Gives a stream for which nobody needs a key one of the few places for those.
+async fn anonymous(State(face): State<Arc<Face>>, request: Request, next: Next) -> Response {
+    let visit = request.extensions().get::<Arc<Visit>>();
+    let Some(address) = visit.map(|visit| visit.address()) else { return next.run(request).await };
+    let place = face.budgets.anonymous.open(address);
+    next.run(request).await.map(|body| Ending::wrap(body, place))
 }
 
 /// Lets a call in before its message is read, and ends it at its deadline.

@@ -202,7 +202,7 @@ pub(super) async fn changes(
     request: Request,
 ) -> Result<Response, Refused> {
     let caller = face.admit(&request, false)?;
-    let place = face.streams.take(caller.principal.mark)?;
+    let place = face.budgets.stream(&caller)?;
     let changes = face.people.changes.readers.subscribe();
     let (bounds, mark) = (Arc::clone(&caller.bounds), caller.principal.mark);
     let reader = Reader { changes, bounds, mark };

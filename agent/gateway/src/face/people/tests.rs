@@ -17,7 +17,7 @@ use uuid::Uuid;
 use super::*;
 use crate::access::Access;
 use crate::delivery::{Delivery, Networks, Told};
-use crate::face::{Plane, Streams};
+use crate::face::{Budgets, Limits, Plane};
 use crate::metrics::Metrics;
 use crate::store::{self, Store};
 use crate::trail::Trail;
@@ -42,7 +42,7 @@ fn face(store: Store) -> Arc<Face> {
         metrics,
         trail: Trail::default(),
         drain: CancellationToken::new(),
-        streams: Streams::default(),
+        budgets: Budgets::new(&Limits::default()),
         people: People::new("local".to_owned()),
         plane: Plane::new(Duration::from_secs(90)),
         delivery,

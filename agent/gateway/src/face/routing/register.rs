@@ -51,7 +51,8 @@ impl Register {
         let event = format!("proxy {proxy_id:?} at {address}, tenant {tenant:?}");
         let registration =
             Registration { tenant, proxy_id: proxy_id.into(), address: address.into() };
-        match face.delivery.register(caller.principal.mark, registration).await {
+        let quota = face.budgets.allowance.proxies(&caller.bounds);
+        match face.delivery.register(caller.principal.mark, registration, quota).await {
             Ok(range) => {
                 face.trail.tell(By::from(caller), Fact::new(Event::Register, &event));
                 let (start, end) = (i32::from(*range.start()), i32::from(*range.end()));
@@ -64,6 +65,7 @@ impl Register {
             Err(error @ NotRegistered::Outside(_)) => {
                 Err(Refused::forbidden("proxy_networks", error.to_string()))
             }
+            Err(NotRegistered::Quota(denied)) => Err(Refused::denied(&denied)),
             Err(NotRegistered::Store(failure)) => Err(failure.into()),
             // As the control plane refuses a lease: in its answer.
             Err(

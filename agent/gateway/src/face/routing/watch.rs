@@ -18,6 +18,7 @@ use tonic::{Request, Response, Status};
 use crate::access::{Caller, Right, Stranger};
 use crate::delivery::Followed;
 use crate::face::Face;
+use crate::face::budget::{Charge, Visit};
 use crate::face::places::PlaceOf;
 use crate::face::refused::Refused;
 use crate::routes::{Change, Lack, Place, State};
@@ -25,6 +26,8 @@ use crate::trail::By;
 
 /// Routes in a message, some 100 kB.
 const PER_MESSAGE: usize = 512;
+/// Bytes of a change that waits for its reader.
+const CHANGE_BYTES: usize = 128;
 /// How often a silent stream looks whether its caller's key is still good.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// How long a stream waits for the store to tell of routes.
@@ -42,12 +45,13 @@ impl Routes for Watch {
     async fn watch(&self, request: Request<WatchRequest>) -> Result<Response<Changes>, Status> {
         let face = Arc::clone(&self.0);
         let caller = super::caller(&request)?;
+        let visit = request.extensions().get().cloned();
         let WatchRequest { from_version, tenant } = request.into_inner();
         let may_watch =
             caller.needs(Right::Proxy, || "following the routes of a tenant".to_owned());
         let tenant =
             may_watch.map_err(Refused::from).and_then(|()| face.tenant_of_routes(&caller, &tenant));
-        let taken = tenant.and_then(|it| Ok((it, face.streams.take(caller.principal.mark)?)));
+        let taken = tenant.and_then(|it| Ok((it, face.budgets.stream(&caller)?)));
         let (tenant, place) = taken.map_err(|refused| face.refuse(By::from(&caller), &refused))?;
         let followed = face.delivery.follow(&tenant);
         let followed = followed.ok_or_else(|| {
@@ -60,7 +64,7 @@ impl Routes for Watch {
             // Another gateway was faster.
             followed.read_again(READ_WITHIN).await;
         }
-        let watching = Watching::new(face, caller, place, followed, from_version);
+        let watching = Watching::new(face, caller, (place, visit), followed, from_version);
         let changes = stream::unfold(watching, async |mut watching| {
             let change = watching.next().await?;
             Some((change, watching))
@@ -81,6 +85,9 @@ struct Watching {
     from: u64,
     told: Told,
     is_over: bool,
+    /// Counts the bytes that wait for the reader.
+    visit: Option<Arc<Visit>>,
+    waiting: Option<Charge>,
     _place: PlaceOf<Mark>,
 }
 
@@ -98,7 +105,7 @@ impl Watching {
     fn new(
         face: Arc<Face>,
         caller: Caller,
-        place: PlaceOf<Mark>,
+        (place, visit): (PlaceOf<Mark>, Option<Arc<Visit>>),
         followed: Arc<Followed>,
         from: u64,
     ) -> Watching {
@@ -114,6 +121,8 @@ impl Watching {
             from,
             told,
             is_over: false,
+            visit,
+            waiting: None,
             _place: place,
         }
     }
@@ -145,11 +154,12 @@ impl Watching {
                     Some(Ok(_)) => {}
                 }
             }
-            self.catch_up();
+            self.catch_up()?;
         }
     }
 
-    fn catch_up(&mut self) {
+    /// Makes the next set of changes; fails when too much waits for readers.
+    fn catch_up(&mut self) -> Result<(), Status> {
         self.news.borrow_and_update();
         let is_first = self.place.is_none();
         let table = self.followed.table();
@@ -172,7 +182,12 @@ impl Watching {
         rest.retain(|change| shows(&change.mailbox));
         // A change that only others may see is none.
         let is_begun = !is_first && !is_snapshot && rest.is_empty();
+        self.waiting = self.visit.as_ref().map(|visit| visit.waiting());
+        if let Some(waiting) = &mut self.waiting {
+            waiting.grow(rest.len() * CHANGE_BYTES).map_err(Refused::from)?;
+        }
         self.told = Told { stamp, stamp_of_part, is_snapshot, rest, is_begun };
+        Ok(())
     }
 
     fn message(&mut self) -> RouteChange {
@@ -186,6 +201,9 @@ impl Watching {
             }
         }
         message.has_more = !rest.is_empty();
+        if !message.has_more {
+            self.waiting = None;
+        }
         message.version = if message.has_more { *stamp_of_part } else { *stamp };
         *is_begun = true;
         message

@@ -39,7 +39,7 @@ async fn open(face: Arc<Face>, caller: &Caller, headers: &HeaderMap) -> Result<R
     let session = session(headers, caller)?;
     // Before the first byte: what happens after it is told.
     let mark = caller.principal.mark;
-    let place = face.streams.take(mark)?;
+    let place = face.budgets.stream(caller)?;
     let listener = face.store.listen(mark).await;
     let listener = listener.map_err(|gone| Failure::Unavailable(gone.to_string()))?;
     let project = face.look(caller, session).await?.ok_or_else(expired)?;

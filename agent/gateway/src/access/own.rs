@@ -1,0 +1,261 @@
+//! The sessions and claims of a principal, by the answers of a store.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tenure_core::model::{
+    Beat, BeatAnswer, Claim, ClaimAnswer, ClaimId, GoneReason, Owner, SessionId, SessionRecord,
+    Subject, Terms,
+};
+use tenure_core::time::Boottime;
+use tenure_wire::Kind;
+
+use super::bounds::Denied;
+use super::fact::{Event, Fact, outcome};
+use super::live::{Live, RECORD_BYTES, Stage, bytes_of_claim, grace};
+use super::pace::Pace;
+use super::past::{Held, Past, Told};
+use super::quotas::Kept;
+
+/// How often what nobody renewed is looked for at most, since all is looked through.
+pub(super) const SWEEP_EVERY: Duration = Duration::from_secs(1);
+
+/// About 250 bytes for each session and claim that its principal has.
+#[derive(Debug, Default)]
+pub(super) struct Own {
+    pub(super) sessions: HashMap<SessionId, Registered>,
+    pub(super) claims: HashMap<ClaimId, Live>,
+    /// Those of the claims that wait, or may.
+    pub(super) waiting: usize,
+    pub(super) kept: Kept,
+    /// The claims of masters, by their sessions.
+    pub(super) masters: HashMap<SessionId, ClaimId>,
+    pub(super) past: Past,
+    pub(super) sweep_at: Boottime,
+    pub(super) calls: Pace,
+    pub(super) beats: Pace,
+}
+
+/// A session.
+#[derive(Debug)]
+pub(super) struct Registered {
+    /// In the store.
+    pub(super) bytes: usize,
+    /// When a store forgets it, unless it is renewed.
+    pub(super) until: Boottime,
+}
+
+impl Own {
+    /// A claim that is held, or was until lately.
+    pub(super) fn held(&mut self, now: Boottime, id: ClaimId) -> Option<Held<'_>> {
+        match self.claims.get_mut(&id) {
+            Some(Live { stage: Stage::Held(token), resource, told, .. }) => {
+                Some(Held { resource, token: *token, told, by: None })
+            }
+            _ => self.past.get(now, id),
+        }
+    }
+
+    /// Judges, after a look for what nobody renewed.
+    pub(super) fn judge(
+        &mut self,
+        now: Boottime,
+        has_room: impl Fn(&Own) -> Result<(), Denied>,
+    ) -> Result<(), Denied> {
+        if now >= self.sweep_at {
+            self.sweep_at = now + SWEEP_EVERY;
+            let Own { sessions, kept, .. } = self;
+            for (_, session) in sessions.extract_if(|_, session| session.until <= now) {
+                kept.remove(session.bytes);
+            }
+            self.past.sweep(now);
+            let over = self.claims.iter().filter(|(_, live)| live.until <= now);
+            for id in Vec::from_iter(over.map(|(id, _)| *id)) {
+                self.take(id);
+            }
+            let claims = &self.claims;
+            self.masters.retain(|_, claim| claims.contains_key(claim));
+        }
+        has_room(self)
+    }
+
+    pub(super) fn registered(&mut self, session: SessionId, bytes: usize, until: Boottime) {
+        self.ended(session);
+        self.kept.add(bytes);
+        self.sessions.insert(session, Registered { bytes, until });
+    }
+
+    /// True if there was such a session.
+    pub(super) fn ended(&mut self, session: SessionId) -> bool {
+        let ended = self.sessions.remove(&session);
+        ended.inspect(|ended| self.kept.remove(ended.bytes)).is_some()
+    }
+
+    pub(super) fn claimed(
+        &mut self,
+        now: Boottime,
+        claim: &Claim,
+        answer: &ClaimAnswer,
+        facts: &mut Vec<Fact>,
+    ) {
+        let Claim { id, resource, owner, ttl, terms, .. } = claim;
+        let stage = match answer {
+            ClaimAnswer::Held { token, .. } => Stage::Held(*token),
+            ClaimAnswer::Waiting { .. } => Stage::Waiting,
+            ClaimAnswer::Contended { .. } | ClaimAnswer::Quarantined { .. } => {
+                return self.drop_asked(*id);
+            }
+            ClaimAnswer::Gone(reason) => return facts.extend(self.gone(*id, *reason)),
+        };
+        if matches!(stage, Stage::Held(_))
+            && let Terms::Lease { take_over: Some(made_way), .. } = terms
+        {
+            // A shared store tells only those who ask for it, and its principal may be gone.
+            facts.extend(self.gone(made_way.from, GoneReason::Conflict));
+        }
+        let bytes = bytes_of_claim(resource, Some(owner));
+        let (resource, session) = (resource.clone(), Some(owner.session));
+        let holder = Some(Arc::clone(&owner.name));
+        let grace = grace(terms);
+        let (until, told) = (now + *ttl + grace, Told::default());
+        let live = Live { stage, bytes, resource, holder, session, grace, until, told };
+        self.stands(now, *id, live, facts);
+    }
+
+    pub(super) fn renewed(
+        &mut self,
+        now: Boottime,
+        beat: &Beat,
+        answer: &BeatAnswer,
+        facts: &mut Vec<Fact>,
+    ) {
+        let Beat { subject, ttl } = beat;
+        let until = now + *ttl;
+        match (subject, answer) {
+            (Subject::Session { session, .. }, BeatAnswer::Session { .. }) => {
+                match self.sessions.get_mut(session) {
+                    Some(known) => known.until = until,
+                    None => self.registered(*session, RECORD_BYTES, until),
+                }
+            }
+            (Subject::Session { session, .. }, BeatAnswer::Gone(reason)) => {
+                if self.ended(*session) {
+                    let fact = Fact::new(Event::Loss, outcome(*reason));
+                    facts.push(Fact { session: Some(*session), ..fact });
+                }
+            }
+            (Subject::Claim { claim, .. }, BeatAnswer::Gone(_) | BeatAnswer::Revoked(_)) => {
+                let reason = answer.gone().unwrap_or(GoneReason::Unknown);
+                facts.extend(self.gone(*claim, reason));
+                if let BeatAnswer::Revoked(revocation) = answer {
+                    self.past.revoked(*claim, &revocation.by);
+                }
+            }
+            (_, BeatAnswer::Failed(_)) => {}
+            (Subject::Claim { claim, resource }, answer) => {
+                let stage = match answer {
+                    BeatAnswer::Held { token, .. } => Stage::Held(*token),
+                    _ => Stage::Waiting,
+                };
+                if let Some(live) = self.claims.get_mut(claim)
+                    && live.stage == stage
+                {
+                    live.until = until + live.grace;
+                    return;
+                }
+                let known = self.claims.get(claim);
+                let session = known.and_then(|live| live.session);
+                let holder = known.and_then(|live| live.holder.clone());
+                let grace = known.map_or(Duration::ZERO, |live| live.grace);
+                let bytes = known.map_or_else(|| bytes_of_claim(resource, None), |live| live.bytes);
+                let (resource, until) = (resource.clone(), until + grace);
+                let told = Told::default();
+                let live = Live { stage, bytes, resource, holder, session, grace, until, told };
+                self.stands(now, *claim, live, facts);
+            }
+            (Subject::Session { .. }, _) => {}
+        }
+    }
+
+    /// Keeps how a claim stands. A grant is told once.
+    pub(super) fn stands(
+        &mut self,
+        now: Boottime,
+        id: ClaimId,
+        mut live: Live,
+        facts: &mut Vec<Fact>,
+    ) {
+        let was = self.claims.get(&id).map(|was| was.stage);
+        live.told = self.claims.get(&id).map(|was| was.told).unwrap_or_default();
+        if let Stage::Held(token) = live.stage
+            && was != Some(live.stage)
+        {
+            live.told.granted_at = was.map(|_| now);
+            // Granted before this gateway began, or through another.
+            let outcome = if was.is_none() { "found_held" } else { "granted" };
+            facts.push(Fact {
+                session: live.session,
+                claim: Some(id),
+                resource: Some(live.resource.clone()),
+                token: Some(token),
+                holder: live.holder.clone(),
+                ..Fact::new(Event::Grant, outcome)
+            });
+        }
+        if live.stage == Stage::Waiting && matches!(was, Some(Stage::Asked { .. })) {
+            facts.push(Fact {
+                session: live.session,
+                claim: Some(id),
+                resource: Some(live.resource.clone()),
+                holder: live.holder.clone(),
+                ..Fact::new(Event::Wait, "waiting")
+            });
+        }
+        self.put(id, live);
+    }
+
+    pub(super) fn gone(&mut self, id: ClaimId, reason: GoneReason) -> Option<Fact> {
+        let live = self.take(id)?;
+        // A claim that was never granted and never waited was lost by nobody.
+        (!matches!(live.stage, Stage::Asked { .. })).then(|| live.loss(id, reason))
+    }
+
+    pub(super) fn drop_asked(&mut self, id: ClaimId) {
+        if self.claims.get(&id).is_some_and(|live| matches!(live.stage, Stage::Asked { .. })) {
+            self.take(id);
+        }
+    }
+
+    pub(super) fn put(&mut self, id: ClaimId, live: Live) {
+        self.waiting += usize::from(live.may_wait());
+        self.kept.add(live.bytes);
+        if let (Kind::Master, Some(session)) = (live.resource.kind, live.session) {
+            self.masters.insert(session, id);
+        }
+        if let Some(was) = self.claims.insert(id, live) {
+            self.waiting -= usize::from(was.may_wait());
+            self.kept.remove(was.bytes);
+        }
+    }
+
+    pub(super) fn take(&mut self, id: ClaimId) -> Option<Live> {
+        let live = self.claims.remove(&id)?;
+        self.waiting -= usize::from(live.may_wait());
+        self.kept.remove(live.bytes);
+        if let Some(session) = live.session
+            && self.masters.get(&session) == Some(&id)
+        {
+            self.masters.remove(&session);
+        }
+        if let Stage::Held(token) = live.stage {
+            self.past.add(id, live.resource.clone(), token, live.until, live.told);
+        }
+        Some(live)
+    }
+}
+
+pub(super) fn bytes_of_session(record: &SessionRecord) -> usize {
+    let SessionRecord { owner: Owner { host, name, .. }, tenant, project, surface, .. } = record;
+    RECORD_BYTES + host.len() + name.len() + tenant.len() + project.len() + surface.len()
+}
