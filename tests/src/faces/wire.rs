@@ -117,7 +117,10 @@ impl Line {
             body.extend(self.unread.drain(..length));
             return Ok(body);
         }
-        while head.is_chunked {
+        if !head.is_chunked {
+            return Ok(body);
+        }
+        loop {
             match httparse::parse_chunk_size(&self.unread).map_err(|_| invalid("a bad chunk"))? {
                 httparse::Status::Partial => more(stream, &mut self.unread).await?,
                 httparse::Status::Complete((start, size)) => {
@@ -128,12 +131,11 @@ impl Line {
                     body.extend_from_slice(&self.unread[start..start + size]);
                     self.unread.drain(..start + size + 2);
                     if size == 0 {
-                        break;
+                        return Ok(body);
                     }
                 }
             }
         }
-        Ok(body)
     }
 
     /// The bytes of a call.
