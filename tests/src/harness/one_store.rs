@@ -49,6 +49,14 @@ impl Gateway {
         node
     }
 
+    /// One more node of the cluster of this one, with these arguments.
+    #[track_caller]
+    pub fn node_beside(&self, args: &[String]) -> Gateway {
+        let node = Gateway::start_by(CLUSTER, &[], &[args, &[listen()]].concat());
+        self.cluster(&["add", node.node_address()]);
+        node
+    }
+
     /// So many over one store, each with these arguments, and the server, if it has one.
     #[track_caller]
     pub fn several(count: usize, args: &[String]) -> (Vec<Gateway>, Option<RedisServer>) {

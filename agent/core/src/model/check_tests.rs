@@ -21,7 +21,7 @@ fn claim(kind: Kind) -> Claim {
     let terms = match kind {
         Kind::Leader => Terms::Leader,
         Kind::Master => Terms::Master { priority: i32::MIN },
-        Kind::Semaphore => Terms::Semaphore { limit: PERMITS_MAX, keeps: false },
+        Kind::Semaphore => Terms::Semaphore { limit: PERMITS_MAX, keeps: false, only_own: false },
         Kind::Lease => {
             let take_over = TakeOver { from: ClaimId(Uuid::nil()), unbeaten: TTL };
             let attributes = Attributes { status: Some("active".into()), ..Attributes::default() };
@@ -277,7 +277,8 @@ fn numbers_and_times_are_in_range() {
     };
     let partitions = (&[0_u16, 255][..], &[256][..]);
     ranges("attributes.partition", (&lease, Request::Claim), partition, partitions);
-    let limit = |it: &mut Claim, limit| it.terms = Terms::Semaphore { limit, keeps: true };
+    let limit =
+        |it: &mut Claim, limit| it.terms = Terms::Semaphore { limit, keeps: true, only_own: false };
     let limits = (&[1, PERMITS_MAX][..], &[0, PERMITS_MAX + 1, u32::MAX][..]);
     ranges("limit", (&claim(Kind::Semaphore), Request::Claim), limit, limits);
     fails(&Request::Claim(Claim { terms: Terms::Leader, ..claim(Kind::Semaphore) }), "terms");

@@ -1,0 +1,205 @@
+//! One principal with a good key does all that it can to a gateway, and others go on as before: on every store, for a few
+//! seconds here and for ten minutes by `tests/long hostile`.
+//!
+//! Held are: no call of another principal is refused or unanswered, none of their holds is lost, and once the key is gone the
+//! gateway's memory and the store are as they were. Latencies are printed, and compared by `tests/long hostile` alone: here
+//! all of it shares two cores with other tests.
+
+mod attacks;
+mod honest;
+mod link;
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::time::{Duration, Instant};
+use std::{env, thread};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tenure_tests::harness::{Gateway, Key, Postgres, RedisServer, SharedStore, rss_kib, until};
+
+use self::attacks::Attacks;
+use self::honest::Honest;
+use self::link::Link;
+
+/// The variable with the length of the attack, s.
+const LENGTH: &str = "TENURE_HOSTILE_S";
+const LENGTH_DEFAULT_S: u64 = 5;
+/// The calm before, which shows how others are served normally.
+const CALM: Duration = Duration::from_secs(5);
+const HONEST: usize = 4;
+/// A gateway may keep so much more after an attack than before it: tables that have grown once.
+const KEPT_KIB_MAX: u64 = 48 << 10;
+/// And take so much during one.
+const TAKEN_KIB_MAX: u64 = 256 << 10;
+
+/// Gateways over one store, with their file of keys.
+struct Stage {
+    gateways: Vec<Gateway>,
+    keys_file: std::path::PathBuf,
+    evil: Key,
+    honest: Vec<(String, Key)>,
+    admin: Key,
+    _folder: TempDir,
+}
+
+impl Stage {
+    fn set(start: impl FnOnce(&[String]) -> Vec<Gateway>) -> Stage {
+        let folder = TempDir::new().expect("a temporary directory");
+        let keys_file = folder.path().join("keys.toml");
+        let bounds =
+            ["--tenant", attacks::TENANT, "--ttl-max", "20s", "--requests-per-second", "1000"];
+        let evil = Key::within(attacks::PRINCIPAL, &bounds);
+        let honest = (0..HONEST).map(|number| format!("honest-{number}"));
+        let honest: Vec<_> = honest
+            .map(|it| {
+                let key = Key::within(&it, &["--tenant", "good"]);
+                (it, key)
+            })
+            .collect();
+        let admin = Key::new("admin");
+        let mut stage =
+            Stage { gateways: Vec::new(), keys_file, evil, honest, admin, _folder: folder };
+        stage.write_keys(true);
+        stage.gateways = start(&[format!("--keys-file={}", stage.keys_file.display())]);
+        stage
+    }
+
+    fn write_keys(&self, with_evil: bool) {
+        let evil = with_evil.then_some(&self.evil);
+        let keys = self.honest.iter().map(|(_, key)| key).chain([&self.admin]).chain(evil);
+        let text: String = keys.map(|key| key.line.as_str()).collect();
+        let new = self.keys_file.with_extension("new");
+        fs::write(&new, text).expect("it is ours");
+        fs::set_permissions(&new, fs::Permissions::from_mode(0o600)).expect("it is ours");
+        fs::rename(&new, &self.keys_file).expect("it is ours");
+        self.gateways.iter().for_each(Gateway::reload);
+    }
+
+    fn ports(&self) -> Vec<u16> {
+        self.gateways.iter().map(Gateway::port).collect()
+    }
+
+    fn rss_kib(&self) -> u64 {
+        self.gateways.iter().map(|gateway| rss_kib(gateway.pid())).max().unwrap_or(0)
+    }
+
+    /// Names in the store of the hostile tenant.
+    fn left(&self) -> usize {
+        let mut link = Link::new(self.gateways[0].port(), &self.admin.text);
+        let mut found = 0;
+        let mut after = Value::Null;
+        loop {
+            let body = json!({"page": {"after": after, "limit": 1000}}).to_string();
+            let (status, text) = link.post("/v1/upstream/resources", &body).expect("it answers");
+            assert_eq!(status, 200, "{text}");
+            let answer: Value = serde_json::from_str(&text).expect("it is JSON");
+            let names = answer["resources"].as_array().expect("a list");
+            found += names.iter().filter(|it| it["tenant"] == attacks::TENANT).count();
+            after = answer["next"].clone();
+            if after.is_null() {
+                return found;
+            }
+        }
+    }
+
+    /// The whole trial; `meanwhile` has to succeed during the attack.
+    fn run(&self, store: &str, meanwhile: impl FnOnce(&[Gateway])) {
+        let length = env::var(LENGTH).ok().map(|it| it.parse().expect("a number of s"));
+        let length = Duration::from_secs(length.unwrap_or(LENGTH_DEFAULT_S));
+        let keys: Vec<_> =
+            self.honest.iter().map(|(it, key)| (it.clone(), key.text.clone())).collect();
+        let honest = Honest::start(&self.ports(), &keys);
+        honest.are_served(2);
+        honest.take_latencies();
+        lasts(CALM, || {});
+        let (normal, before_kib) = (honest.take_latencies(), self.rss_kib());
+
+        let attacks = Attacks::begin(&self.ports(), &self.evil.text);
+        let (began, mut taken_kib) = (Instant::now(), 0);
+        lasts(length / 2, || taken_kib = taken_kib.max(self.rss_kib()));
+        meanwhile(&self.gateways);
+        lasts(length.saturating_sub(began.elapsed()), || taken_kib = taken_kib.max(self.rss_kib()));
+        honest.are_served(1);
+        let attacked = honest.take_latencies();
+        let (calls, taken) = (attacks.calls(), self.left());
+        self.write_keys(false);
+        drop(attacks);
+
+        until("what the hostile principal had to be gone from the store", || self.left() == 0);
+        until("the gateway to give its memory back", || {
+            self.rss_kib() <= before_kib + KEPT_KIB_MAX
+        });
+        let rest = self.rss_kib();
+        honest.are_served(2);
+        println!(
+            "{store}: {} s, {calls} hostile calls, {taken} hostile names in the store; others: p50 {} -> {}, p99 {} -> {}, \
+             longest {} -> {} us; RSS {} -> {} -> {} MiB",
+            length.as_secs(),
+            quantile(&normal, 0.5),
+            quantile(&attacked, 0.5),
+            quantile(&normal, 0.99),
+            quantile(&attacked, 0.99),
+            quantile(&normal, 1.0),
+            quantile(&attacked, 1.0),
+            before_kib >> 10,
+            taken_kib >> 10,
+            rest >> 10,
+        );
+        let refused = honest.refused();
+        assert!(
+            refused.is_empty(),
+            "{} of others: {:#?}",
+            refused.len(),
+            &refused[..refused.len().min(5)]
+        );
+        assert!(taken_kib <= TAKEN_KIB_MAX, "{taken_kib} KiB");
+        assert!(taken > 0 && calls > 0, "nothing was attacked");
+        let log: String = self.gateways.iter().map(Gateway::log).collect();
+        assert!(!log.contains("panicked"), "{log}");
+    }
+}
+
+/// The value below which such a part of them is.
+fn quantile(ascending: &[u64], part: f64) -> u64 {
+    let last = ascending.len().saturating_sub(1);
+    ascending.get((last as f64 * part) as usize).copied().unwrap_or(0)
+}
+
+/// Does something now and then for so long.
+fn lasts(time: Duration, mut look: impl FnMut()) {
+    let began = Instant::now();
+    while began.elapsed() < time {
+        look();
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn others_go_on_over_an_embedded_store() {
+    Stage::set(|args| vec![Gateway::start_by("embedded:", &[], args)]).run("embedded", |_| {});
+}
+
+#[test]
+fn others_go_on_over_redis() {
+    let redis = RedisServer::start();
+    Stage::set(|args| vec![Gateway::start_by(&redis.url(), &[], args)]).run("redis", |_| {});
+}
+
+#[test]
+fn others_go_on_over_postgres() {
+    let server = Postgres::begin();
+    let url = SharedStore::url(&server);
+    Stage::set(|args| vec![Gateway::start_by(&url, &[], args)]).run("postgres", |_| {});
+}
+
+#[test]
+fn others_go_on_in_a_cluster_that_grows_and_is_backed_up() {
+    let folder = TempDir::new().expect("a temporary directory");
+    let added = std::cell::RefCell::new(None);
+    Stage::set(|args| Gateway::nodes(3, args)).run("cluster", |nodes| {
+        let backup = folder.path().join("backup").display().to_string();
+        nodes[1].cluster(&["backup", &backup]);
+        added.replace(Some(nodes[0].node_beside(&[])));
+    });
+}
