@@ -84,12 +84,11 @@ fn fails(request: &Request, field: &str) {
     assert!(said.len() < 600 && !said.contains(char::is_control), "{said}");
 }
 
+/// Sets one text of a sound request.
+type Change<T> = fn(&mut T, Arc<str>);
+
 /// Each name that a change of a sound request sets.
-fn names<T: Clone>(
-    sound: &T,
-    ask: fn(T) -> Request,
-    changes: &[(&str, fn(&mut T, Arc<str>), bool)],
-) {
+fn names<T: Clone>(sound: &T, ask: fn(T) -> Request, changes: &[(&str, Change<T>, bool)]) {
     passes(&ask(sound.clone()));
     for (field, change, is_part) in changes {
         let with = |name: &str| {
@@ -121,7 +120,7 @@ fn each_name_of_what_is_made_is_visible() {
             ("owner.name", |it, name| it.owner.name = name, false),
         ],
     );
-    let of_project: &[(&str, fn(&mut Claim, Arc<str>), bool)] =
+    let of_project: &[(&str, Change<Claim>, bool)] =
         &[("name", |it, name| it.resource.name = name, true)];
     names(&claim(Kind::Master), Request::Claim, of_project);
     names(
@@ -307,7 +306,7 @@ fn numbers_and_times_are_in_range() {
 
 #[test]
 fn texts_of_others_are_bounded_in_length_alone() {
-    let texts: [(&str, fn(&mut HistoryEntry, Arc<str>)); 5] = [
+    let texts: [(&str, Change<HistoryEntry>); 5] = [
         ("holder.program.user", |it, text| it.holder.program.user = Some(text)),
         ("holder.program.command", |it, text| it.holder.program.command = Some(text)),
         ("end.reason", |it, text| it.end.reason = Some(text)),
