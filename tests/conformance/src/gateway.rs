@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use tenure_core::time::Boottime;
 use tenure_gateway::access::Access;
 use tenure_gateway::delivery::{Delivery, Networks, Told};
-use tenure_gateway::face::{self, ControlPlane, Face, Hosts, Limits, People, Plane, Streams};
+use tenure_gateway::face::{self, Budgets, ControlPlane, Face, Hosts, Limits, People, Plane};
 use tenure_gateway::mailbox::{self, Policies};
 use tenure_gateway::metrics::Metrics;
 use tenure_gateway::store::{self, Clock, Store as Way};
@@ -201,6 +201,7 @@ fn serve(listener: &TcpListener, way: &Way) -> Runtime {
     let metrics = Arc::<Metrics>::default();
     let (told, networks) = (Told::default(), Networks::default());
     let delivery = Delivery::new(way.clone(), "corpus", metrics.routes.clone(), told, networks);
+    let limits = Limits::default();
     let face = Face {
         store: way.clone(),
         access: Access::anybody(),
@@ -209,13 +210,12 @@ fn serve(listener: &TcpListener, way: &Way) -> Runtime {
         info: StoreInfo { kind: "corpus".to_owned(), guarantee: String::new(), id: None },
         trail: Trail::default(),
         drain: CancellationToken::new(),
-        streams: Streams::default(),
+        budgets: Budgets::new(&limits),
         people: People::new("local".to_owned()),
         plane: Plane::new(Duration::from_secs(90)),
         delivery,
         control: ControlPlane::new(Policies::default(), mailbox::GatewayRun::default()),
     };
-    let limits = Limits { connections: 1024, per_address: 1024 };
     runtime.spawn(face::serve(listener, Arc::new(face), Hosts::default(), limits));
     drop(_guard);
     runtime
