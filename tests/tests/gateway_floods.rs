@@ -188,7 +188,7 @@ fn silent_streams_without_a_key_leave_places_to_callers() {
         }
     }
     until("most of the flood to make way", || {
-        flood.iter_mut().filter(|stream| is_open(stream)).count() <= 50
+        flood.iter_mut().map(is_open).filter(|open| *open).count() <= 50
     });
     is_answered(&gateway, &key);
     // The attackers' own address is no hindrance.
