@@ -3,9 +3,10 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::{Value, json};
+use tenure_host::clock;
 use tenure_stores::gateway::scope::Mark;
 use uuid::Uuid;
 
@@ -107,7 +108,7 @@ impl Caller {
             (self.mark.scoped(Uuid::new_v4()), format!("kept by {}", self.principal));
         let token = self.claim(held, &kept);
         assert!(token.is_some(), "{kept}: {:?}", take(&self.service.refused));
-        let mut beaten = Instant::now();
+        let mut beaten = clock::now();
         while !stop.load(Relaxed) {
             let claim = self.mark.scoped(Uuid::new_v4());
             let name = format!("taken by {}", self.principal);
@@ -115,8 +116,8 @@ impl Caller {
                 let body = json!({"claim": claim, "resource": leader(&name)});
                 self.call("/v1/upstream/release", &body, |it| it["found"] == true);
             }
-            if beaten.elapsed() >= BEAT_EVERY {
-                beaten = Instant::now();
+            if clock::now().since(beaten) >= BEAT_EVERY {
+                beaten = clock::now();
                 let subject = json!({"Claim": {"claim": held, "resource": leader(&kept)}});
                 let body = json!({"beats": [{"subject": subject, "ttl": seconds(TTL)}]});
                 // The same token says that it was never anybody else's meanwhile.
@@ -145,9 +146,9 @@ impl Caller {
         body: &Value,
         is_good: impl Fn(&Value) -> bool,
     ) -> Option<Value> {
-        let began = Instant::now();
+        let began = clock::now();
         let answer = self.link.post(path, &body.to_string());
-        let us = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
+        let us = u64::try_from(clock::now().since(began).as_micros()).unwrap_or(u64::MAX);
         self.service.latencies_us.lock().unwrap_or_else(PoisonError::into_inner).push(us);
         let read = |text: &str| serde_json::from_str::<Value>(text).ok().filter(&is_good);
         let good =

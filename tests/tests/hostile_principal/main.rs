@@ -11,11 +11,12 @@ mod link;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use std::{env, thread};
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use tenure_host::clock;
 use tenure_tests::harness::{Gateway, Key, Postgres, RedisServer, SharedStore, rss_kib, until};
 
 use self::attacks::Attacks;
@@ -116,10 +117,12 @@ impl Stage {
         let (normal, before_kib) = (honest.take_latencies(), self.rss_kib());
 
         let attacks = Attacks::begin(&self.ports(), &self.evil.text);
-        let (began, mut taken_kib) = (Instant::now(), 0);
+        let (began, mut taken_kib) = (clock::now(), 0);
         lasts(length / 2, || taken_kib = taken_kib.max(self.rss_kib()));
         meanwhile(&self.gateways);
-        lasts(length.saturating_sub(began.elapsed()), || taken_kib = taken_kib.max(self.rss_kib()));
+        lasts(length.saturating_sub(clock::now().since(began)), || {
+            taken_kib = taken_kib.max(self.rss_kib())
+        });
         honest.are_served(1);
         let attacked = honest.take_latencies();
         let (calls, taken) = (attacks.calls(), self.left());
@@ -168,8 +171,8 @@ fn quantile(ascending: &[u64], part: f64) -> u64 {
 
 /// Does something now and then for so long.
 fn lasts(time: Duration, mut look: impl FnMut()) {
-    let began = Instant::now();
-    while began.elapsed() < time {
+    let began = clock::now();
+    while clock::now().since(began) < time {
         look();
         thread::sleep(Duration::from_millis(50));
     }
