@@ -117,7 +117,9 @@ mod tests {
         let backup = Backup { taken_at_us: 5, stamp: ClusterTime::from_nanos(9), image };
         let text = backup.text();
         assert_eq!(Backup::read(text.as_bytes()).unwrap(), backup);
-        for (old, new) in [("\"version\":2", "\"version\":3"), ("\"stamp\":9", "\"stamp\":\"x\"")] {
+        let version = format!("\"version\":{VERSION}");
+        for (old, new) in [(version.as_str(), "\"version\":99"), ("\"stamp\":9", "\"stamp\":\"x\"")]
+        {
             assert!(text.contains(old), "{text}");
             let damaged = text.replace(old, new);
             let error = Backup::read(damaged.as_bytes()).unwrap_err();

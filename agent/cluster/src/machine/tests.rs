@@ -91,4 +91,5 @@ fn the_same_entries_give_what_earlier_programs_made_of_them() {
 const GOLDEN: &str = "\
 1 fb9e0c2c9154e6d5 5b50ac0ae3777f94
 2 8a3eb92b037a1fc4 28b15da9dbf3e7c0
+3 8a3eb92b037a1fc4 87e8cd8e7fd7c182
 ";
