@@ -204,7 +204,7 @@ fn streams(it: &mut Attacker) -> io::Result<()> {
 
 /// Keeps so many connections with something that goes on; those that were ended are made anew.
 fn held_open(it: &mut Attacker, begin: impl Fn(&mut Link) -> io::Result<()>) -> io::Result<()> {
-    it.idle.retain_mut(|link| link.connected().is_ok_and(|stream| is_open(stream)));
+    it.idle.retain_mut(|link| link.connected().is_ok_and(is_open));
     while it.idle.len() < HELD_OPEN {
         let mut link = Link::new(it.port, &it.key);
         begin(&mut link)?;
