@@ -84,9 +84,9 @@ fn resource(number: usize) -> Value {
     json!({"tenant": "default", "kind": "leader", "name": format!("{number}-{}", "x".repeat(180))})
 }
 
-/// With the mark of callers without a key.
+/// Ends with the mark of the principal `local`, which callers without a key are.
 fn id(number: usize) -> String {
-    format!("{number:08x}-0000-4000-8000-000000000000")
+    format!("{number:08x}-0000-4000-8000-981de4515872")
 }
 
 #[test]

@@ -84,7 +84,11 @@ fn a_node_without_certificates_lets_in_nobody_but_its_own_user_and_root() {
     let Some(scene) = Scene::new("") else { return };
     let before = scene.status();
     let id = before["members"][0]["id"].as_str().unwrap().to_owned();
-    let backup = scene.folder.path().join("taken");
+    // The other user may write there.
+    let open = scene.folder.path().join("open");
+    fs::create_dir(&open).unwrap();
+    fs::set_permissions(&open, fs::Permissions::from_mode(0o777)).unwrap();
+    let backup = open.join("taken");
     let elsewhere = format!("127.0.0.1:{}", free_port());
     for arguments in [
         vec!["cluster", "status"],
@@ -96,11 +100,7 @@ fn a_node_without_certificates_lets_in_nobody_but_its_own_user_and_root() {
         let mut command = scene.as_stranger(&scene.program);
         let refused = command.args(&arguments).args(["--node", &scene.address]).output().unwrap();
         let words = String::from_utf8_lossy(&refused.stderr);
-        let is_of_file = arguments.contains(&"backup") && words.contains("taken");
-        assert!(
-            !refused.status.success() && (words.contains(WAY_OUT) || is_of_file),
-            "{arguments:?}: {refused:?}"
-        );
+        assert!(!refused.status.success() && words.contains(WAY_OUT), "{arguments:?}: {refused:?}");
     }
     let mut keys = scene.as_stranger(&scene.program);
     keys.args(["keys", "add", "--subject", "mallory", "--upstream", "cluster:", "--keys-in-store"]);
@@ -159,14 +159,14 @@ fn nothing_is_told_to_another_user_who_listens_where_a_node_is_to_be() {
     assert!(words.contains("user 65534 listens at"), "{refused:?}");
     let mut heard = String::new();
     said.read_to_string(&mut heard).unwrap();
-    assert_eq!(heard, "b''\n", "nothing came");
+    assert!(heard.lines().all(|line| line == "b''"), "{heard}");
 }
 
 #[test]
 fn an_administrator_comes_through_a_crowd_of_silent_strangers() {
     let Some(scene) = Scene::new("") else { return };
     // The node's own user, so that it does not close them at once.
-    let crowd = (0..2000).map(|_| net::TcpStream::connect(&scene.address).unwrap());
+    let crowd = (0..500).map(|_| net::TcpStream::connect(&scene.address).unwrap());
     let crowd: Vec<_> = crowd.collect();
     let status = scene.own(&["status", "--json"]);
     assert!(status.status.success(), "{status:?}");
