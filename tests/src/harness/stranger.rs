@@ -25,7 +25,7 @@ impl<'a> Stranger<'a> {
 
     /// An id of its own.
     pub fn id(&self, number: usize) -> String {
-        format!("67e55044-10b1-426f-{number:04x}-{}", self.mark)
+        format!("{:08x}-10b1-426f-{:04x}-{}", number >> 16, number & 0xffff, self.mark)
     }
 
     /// True if an id is of its principal.
