@@ -202,9 +202,10 @@ impl Gateway {
     ) -> std::io::Result<(u16, String)> {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port))?;
         let length = body.len();
-        let has_type = headers.to_ascii_lowercase().contains("content-type:");
-        let json = if has_type { "" } else { "Content-Type: application/json\r\n" };
-        let host = if headers.to_ascii_lowercase().contains("host:") { "" } else { HOST };
+        let given = headers.to_ascii_lowercase();
+        let has = |name: &str| given.lines().any(|line| line.starts_with(name));
+        let json = if has("content-type:") { "" } else { "Content-Type: application/json\r\n" };
+        let host = if has("host:") { "" } else { HOST };
         write!(
             stream,
             "{head} HTTP/1.1\r\n{host}Connection: close\r\n{json}{headers}Content-Length: {length}\r\n\r\n{body}"
