@@ -82,10 +82,10 @@ const NO_UTF8: &[u8] = b"a\xff\xfe";
 
 /// Texts that are wrong in any call.
 fn wrong_texts(field: &str, least: usize) -> Vec<(Sent, [String; 2])> {
-    let rule = format!("must have {least} to 200 bytes and no control characters");
+    let rule = "1 to 200 bytes of visible UTF-8".to_owned();
     let mut wrong = vec![
-        (text("x".repeat(201)), [field.to_owned(), "not 201 bytes".to_owned()]),
-        (text("x".repeat(20_000)), [field.to_owned(), "not 20000 bytes".to_owned()]),
+        (text("x".repeat(201)), [field.to_owned(), "this has 201".to_owned()]),
+        (text("x".repeat(20_000)), [field.to_owned(), "this has 20000".to_owned()]),
         (text("a\nb"), [field.to_owned(), rule.clone()]),
         (text("a\0"), [field.to_owned(), rule.clone()]),
         (text("\u{85}"), [field.to_owned(), rule.clone()]),
@@ -118,7 +118,7 @@ fn every_field_that_is_wrong_is_named_and_nothing_is_held() {
     let acquire = of(ACQUIRE);
     texts(&acquire, &mut runners, 3, "proxy_id", 0);
     texts(&acquire, &mut runners, 5, "address", 0);
-    acquire.is_refused(&mut runners, 3, text("proxy-02"), ["proxy_id", "\"proxy-02\""]);
+    acquire.is_refused(&mut runners, 3, text("proxy-02"), ["proxy_id", "'proxy-02'"]);
     for (partition, shown) in [(-1, "-1"), (256, "256"), (i64::from(i32::MAX), "2147483647")] {
         acquire.is_refused(&mut runners, 4, Sent::Number(partition), ["partition", shown]);
     }
@@ -129,7 +129,7 @@ fn every_field_that_is_wrong_is_named_and_nothing_is_held() {
         ["partition", "-2147483648"],
     );
     for ttl in [86_401, i64::from(i32::MAX), i64::MAX] {
-        let shown = format!("not {ttl}");
+        let shown = format!("is {ttl}");
         acquire.is_refused(&mut runners, 6, Sent::Number(ttl), ["ttl_seconds", &shown]);
     }
     let heartbeat = of(HEARTBEAT);

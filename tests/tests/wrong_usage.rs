@@ -59,14 +59,14 @@ fn a_wrong_command_line_is_answered_with_one_line() {
     );
     usage(
         &["run", "--leader", "", "--", "true"],
-        "invalid value '' for '--leader <NAME>': a name has 1 to 200 bytes of visible letters; it is empty; \
-         see `tenure run --help`",
+        "invalid value '' for '--leader <NAME>': the rule: 1 to 200 bytes of visible UTF-8; this has 0; \
+         choose another; see `tenure run --help`",
     );
     usage(
         &["standing", "leader", &"a".repeat(300)],
         &format!(
-            "invalid value '{}…' for '<NAME>': a name has 1 to 200 bytes of visible letters; this one \
-             has 300; see `tenure standing --help`",
+            "invalid value '{}…' for '<NAME>': the rule: 1 to 200 bytes of visible UTF-8; this has \
+             300; choose another; see `tenure standing --help`",
             "a".repeat(60)
         ),
     );

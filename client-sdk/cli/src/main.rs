@@ -52,6 +52,7 @@ fn command_line() -> Vec<String> {
 }
 
 fn start(cli: Cli) -> Result<u8, Failure> {
+    cli.check().map_err(|invalid| Failure::new(exit::USAGE, invalid.to_string()))?;
     match &cli.command {
         Command::Completions { shell } => return manual::completions(*shell).map(|()| 0),
         Command::Man { dir } => return manual::man(dir.as_deref()).map(|()| 0),

@@ -56,26 +56,36 @@ pub struct Invalid(Box<Words>);
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Words {
     field: String,
-    /// All but the field.
-    detail: String,
+    /// The value, or that there is none.
+    found: String,
+    /// The rule and the way out.
+    why: String,
 }
 
 impl Invalid {
     /// A field whose value breaks a rule.
     pub fn new(field: &str, value: &str, rule: &str, way_out: &str) -> Invalid {
-        let detail = format!("is {}; the rule: {rule}; {way_out}", quote(value));
-        Invalid(Box::new(Words { field: field.to_owned(), detail }))
+        Invalid::of(field, format!("is {}", quote(value)), rule, way_out)
     }
 
     /// A field that must be there.
     pub fn missing(field: &str, rule: &str, way_out: &str) -> Invalid {
-        let detail = format!("is missing; the rule: {rule}; {way_out}");
-        Invalid(Box::new(Words { field: field.to_owned(), detail }))
+        Invalid::of(field, "is missing".to_owned(), rule, way_out)
+    }
+
+    fn of(field: &str, found: String, rule: &str, way_out: &str) -> Invalid {
+        let why = format!("the rule: {rule}; {way_out}");
+        Invalid(Box::new(Words { field: field.to_owned(), found, why }))
     }
 
     /// The field that is wrong.
     pub fn field(&self) -> &str {
         &self.0.field
+    }
+
+    /// The rule and the way out, for a caller that names the field in its own words.
+    pub fn why(&self) -> &str {
+        &self.0.why
     }
 
     /// The same of a field within another one.
@@ -88,8 +98,8 @@ impl Invalid {
 
 impl fmt::Display for Invalid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Words { field, detail } = &*self.0;
-        write!(f, "{field} {detail}")
+        let Words { field, found, why } = &*self.0;
+        write!(f, "{field} {found}; {why}")
     }
 }
 

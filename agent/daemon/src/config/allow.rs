@@ -3,7 +3,7 @@
 use nix::unistd::{Group, User};
 use tenure_bounds::{Bounds, Globs};
 use tenure_service::config::{List, closest};
-use tenure_wire::Kind;
+use tenure_wire::{Kind, rules};
 use toml::Value;
 
 use super::{ConfigError, Origin};
@@ -156,6 +156,10 @@ impl Reader<'_> {
         let Some(texts) = self.texts(key)? else {
             return Ok(None);
         };
+        for text in &texts {
+            rules::glob(key, text)
+                .map_err(|invalid| self.refuse(key, rules::quote(text), invalid.why()))?;
+        }
         let globs = Globs::new(texts);
         globs.map(Some).map_err(|bad| self.refuse(key, format!("{:?}", bad.text), &bad.rule))
     }

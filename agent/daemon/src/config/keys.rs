@@ -8,6 +8,7 @@ use tenure_service::browsers::HostList;
 use tenure_service::config::Key;
 use tenure_stores::settings::{self, Doc, Shape, Stores, secret};
 use tenure_stores::{duration_key, optional_path_key};
+use tenure_wire::rules::visible;
 
 use super::{Config, value};
 use crate::telemetry::LogFormat;
@@ -261,9 +262,7 @@ Lines that nobody takes in time are dropped and counted; the agent never waits f
         shape: Shape::Text,
         reloads: false,
         set: |config, text| {
-            if text.is_empty() || text.len() > 200 || text.chars().any(char::is_control) {
-                return Err("must be 1 to 200 bytes without control characters".to_owned());
-            }
+            visible("host_name", text).map_err(|invalid| invalid.why().to_owned())?;
             config.settings.host = Arc::from(text);
             Ok(())
         },

@@ -7,6 +7,7 @@ use tenure_service::browsers::HostList;
 use tenure_service::config::{ConfigError, Configuration, Environment, Key, List, Loaded, Origin};
 use tenure_stores::settings::Stores;
 use tenure_stores::settings::secret::{self, Credentials, Secret};
+use tenure_wire::rules::visible;
 
 use super::{Config, Flags, Limits, allow, directories, keys, rules};
 use crate::policy::Policy;
@@ -25,6 +26,9 @@ pub fn load(flags: &Flags, environment: &Environment) -> Result<Loaded<Config>, 
     }
     if !loaded.is_set("host_name") {
         let name = tenure_host::machine::host_name().map_err(ConfigError::HostName)?;
+        // Each store refuses what is asked for in a name that nobody can see.
+        let checked = visible("host_name", &name).map_err(std::io::Error::other);
+        checked.map_err(ConfigError::HostName)?;
         loaded.config.settings.host = name.into();
     }
     rules::check(&loaded.config).map_err(|broken| loaded.broken(broken))?;

@@ -5,6 +5,7 @@ use std::time::Duration;
 use tenure_bounds::Globs;
 use tenure_service::config::{ConfigError, List, Origin, closest};
 use tenure_stores::settings::value;
+use tenure_wire::rules;
 use toml::{Table, Value};
 
 use crate::mailbox::Exception;
@@ -63,6 +64,8 @@ pub(super) fn policy(
         let rule = "must be given: a namespace, or a glob such as \"audit-*\"";
         refuse("name", "unset".to_owned(), rule.to_owned())
     })?;
+    rules::glob("name", name)
+        .map_err(|invalid| refuse("name", rules::quote(name), invalid.why().to_owned()))?;
     let namespaces = Globs::new([name]);
     let legacy = match table.get("legacy") {
         None => None,

@@ -1,6 +1,7 @@
 //! `[[proxies]]`: proxies that are told of routes without having registered, as they are written.
 
 use tenure_service::config::{ConfigError, List, Origin, closest};
+use tenure_wire::rules::{NAME_MAX, scope, visible};
 use toml::Table;
 
 use crate::delivery::{Registration, is_address};
@@ -9,8 +10,6 @@ use crate::routes::PROXIES_MAX;
 pub(super) const LIST: List = List { name: "proxies", reloads: false };
 
 const KEYS: [&str; 3] = ["id", "address", "tenant"];
-/// Longest id, bytes.
-const ID_MAX: usize = 200;
 
 /// The documentation of the proxies.
 pub(super) const ABOUT: &str = "A proxy that is told of the routes of a tenant, as one that calls RegisterProxy is. Its address is HOST:PORT, at \
@@ -47,7 +46,9 @@ pub(super) fn proxy(
     };
     let tenant = match table.get("tenant") {
         None => tenure_wire::DEFAULT_TENANT.into(),
-        Some(_) => text("tenant", "must be the name of a tenant", &|it| !it.is_empty())?,
+        Some(_) => {
+            text("tenant", "must be the name of a tenant", &|it| scope("tenant", it).is_ok())?
+        }
     };
     let of_tenant = |id: Option<&str>| {
         let same =
@@ -55,12 +56,10 @@ pub(super) fn proxy(
         earlier.iter().filter(same).count()
     };
     let rule = format!(
-        "must be a text of 1 to {ID_MAX} bytes that no earlier proxy of the tenant has; a tenant has at most {PROXIES_MAX}"
+        "must be a visible text of 1 to {NAME_MAX} bytes that no earlier proxy of the tenant has; a tenant has at most {PROXIES_MAX}"
     );
     let is_new = |id: &str| {
-        (1..=ID_MAX).contains(&id.len())
-            && of_tenant(Some(id)) == 0
-            && of_tenant(None) < PROXIES_MAX
+        visible("id", id).is_ok() && of_tenant(Some(id)) == 0 && of_tenant(None) < PROXIES_MAX
     };
     let proxy_id = text("id", &rule, &is_new)?;
     let address = text("address", "must be HOST:PORT, such as \"10.0.0.7:8982\"", &is_address)?;
@@ -96,7 +95,7 @@ mod tests {
         for (text, words) in [
             (
                 "[[proxies]]\naddress = \"h:1\"",
-                "/f: proxies[1].id = unset: must be a text of 1 to 200 bytes",
+                "/f: proxies[1].id = unset: must be a visible text of 1 to 200 bytes",
             ),
             (
                 "[[proxies]]\nid = \"p\"\naddress = \"h\"",

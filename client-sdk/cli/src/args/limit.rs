@@ -1,19 +1,21 @@
 //! `tenure limit`.
 
 use clap::Args;
+use tenure::wire::rules::PERMITS_MAX;
 
-use super::OutputArgs;
+use super::{OutputArgs, name};
 
 /// `tenure limit`.
 #[derive(Debug, Args)]
 pub(crate) struct LimitArgs {
     /// The semaphore
+    #[arg(value_parser = name::parse)]
     pub(crate) name: String,
     /// Permits in all, from now on and for everybody. Without, the limit in force is shown
-    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=i64::from(PERMITS_MAX)))]
     pub(crate) limit: Option<u32>,
     /// The tenant in which the name is looked up
-    #[arg(long)]
+    #[arg(long, value_parser = name::tenant)]
     pub(crate) tenant: Option<String>,
     #[command(flatten)]
     pub(crate) output: OutputArgs,

@@ -13,15 +13,13 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 use tenure::wire::Kind;
+use tenure::wire::rules::{Checked, resource_name};
 use uuid::Uuid;
 
 pub(crate) use held::HeldArgs;
 pub(crate) use limit::LimitArgs;
 pub(crate) use revoke::RevokeArgs;
 pub(crate) use run::{OnLost, RunArgs, Tether};
-
-/// Longest name that the agent takes, bytes.
-pub(crate) const NAME_MAX: usize = 200;
 
 const MORE: &str = "\
 Examples:
@@ -59,6 +57,25 @@ pub(crate) struct Cli {
 
     #[command(subcommand)]
     pub(crate) command: Command,
+}
+
+impl Cli {
+    /// Judges what goes together: the name of a master is a project's.
+    ///
+    /// # Errors
+    ///
+    /// With the rule that is broken.
+    pub(crate) fn check(&self) -> Checked {
+        let (kind, name) = match &self.command {
+            Command::Standing(StandingArgs { resource, .. })
+            | Command::Why(resource)
+            | Command::History(resource)
+            | Command::Observe(resource) => (resource.kind, &resource.name),
+            Command::Revoke(args) => (args.kind, &args.name),
+            _ => return Ok(()),
+        };
+        resource_name(kind, name)
+    }
 }
 
 /// A subcommand.
@@ -269,7 +286,7 @@ pub(crate) struct ResourceNameArgs {
     #[arg(value_parser = name::parse)]
     pub(crate) name: String,
     /// The tenant in which the name is looked up
-    #[arg(long, value_parser = name::parse)]
+    #[arg(long, value_parser = name::tenant)]
     pub(crate) tenant: Option<String>,
     #[command(flatten)]
     pub(crate) output: OutputArgs,
@@ -289,12 +306,13 @@ pub(crate) struct StandingArgs {
 #[derive(Debug, Args)]
 pub(crate) struct ListArgs {
     /// Only names that this matches: 'nightly-*', or with the kind 'leader/nightly-*'
+    #[arg(value_parser = name::parse)]
     pub(crate) glob: Option<String>,
     /// Only resources of this kind: master, leader, lease or semaphore
     #[arg(long, value_parser = kind())]
     pub(crate) kind: Option<Kind>,
     /// Only this tenant
-    #[arg(long)]
+    #[arg(long, value_parser = name::tenant)]
     pub(crate) tenant: Option<String>,
     #[command(flatten)]
     pub(crate) output: OutputArgs,
@@ -324,7 +342,7 @@ pub(crate) struct RoutesArgs {
     #[arg(value_parser = name::parse)]
     pub(crate) name: Option<String>,
     /// The tenant in which the name is looked up
-    #[arg(long, value_parser = name::parse)]
+    #[arg(long, value_parser = name::tenant)]
     pub(crate) tenant: Option<String>,
     #[command(flatten)]
     pub(crate) output: OutputArgs,

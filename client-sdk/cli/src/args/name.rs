@@ -1,21 +1,25 @@
 //! Names, addresses and numbers on the command line, so far as they can be judged without an agent.
 
+use tenure::wire::rules::{self, Checked};
 use uuid::Uuid;
 
-use super::NAME_MAX;
-
-/// Reads the name of something.
+/// Reads the name of something, or another text that the agent takes by the same rule.
 pub(crate) fn parse(text: &str) -> Result<String, String> {
-    let rule = format!("a name has 1 to {NAME_MAX} bytes of visible letters");
-    let wrong = match text {
-        "" => "it is empty".to_owned(),
-        _ if text.len() > NAME_MAX => format!("this one has {}", text.len()),
-        _ => match text.chars().find(|letter| letter.is_control()) {
-            Some(letter) => format!("{:?} cannot be seen", letter),
-            None => return Ok(text.to_owned()),
-        },
-    };
-    Err(format!("{rule}; {wrong}"))
+    read(text, rules::visible("name", text))
+}
+
+/// Reads a tenant.
+pub(super) fn tenant(text: &str) -> Result<String, String> {
+    read(text, rules::scope("tenant", text))
+}
+
+/// Reads a project.
+pub(super) fn project(text: &str) -> Result<String, String> {
+    read(text, rules::scope("project", text))
+}
+
+fn read(text: &str, checked: Checked) -> Result<String, String> {
+    checked.map(|()| text.to_owned()).map_err(|invalid| invalid.why().to_owned())
 }
 
 /// Reads `HOST:PORT`.
@@ -30,14 +34,18 @@ pub(super) fn address(text: &str) -> Result<String, String> {
         }
     };
     if is_host && port.parse::<u16>().is_ok_and(|port| port > 0) {
-        return Ok(text.to_owned());
+        return parse(text);
     }
     Err("write a host and a port from 1 to 65535: 10.0.0.7:8982, web-7:80 or [::1]:80".to_owned())
 }
 
 /// Reads a fencing token.
 pub(super) fn token(text: &str) -> Result<u64, String> {
-    text.parse().map_err(|_| "a token is a number, as `tenure standing` shows it".to_owned())
+    let token = text
+        .parse()
+        .map_err(|_| "a token is a number, as `tenure standing` shows it".to_owned())?;
+    rules::token("token", token).map_err(|invalid| invalid.why().to_owned())?;
+    Ok(token)
 }
 
 /// Reads the id of a session.
@@ -54,6 +62,10 @@ mod tests {
     fn a_name_can_be_seen() {
         assert!(parse("nightly/eu west").is_ok() && parse(&"a".repeat(200)).is_ok());
         assert!(parse("").is_err() && parse("a\tb").is_err() && parse(&"a".repeat(201)).is_err());
+        assert!(parse("a\u{202e}b").is_err() && parse("a:b").is_ok());
+        assert!(tenant("a:b").is_err() && tenant("tenure.agents").is_err());
+        assert!(project("a:b").is_err() && project("a b").is_ok());
+        assert!(token("1").is_ok() && token("0").is_err() && token(&u64::MAX.to_string()).is_err());
     }
 
     #[test]

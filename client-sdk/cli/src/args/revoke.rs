@@ -21,13 +21,13 @@ pub(crate) struct RevokeArgs {
     #[arg(long, value_name = "TOKEN", value_parser = name::token)]
     pub(crate) token: Option<u64>,
     /// Why, for those who lose it and for the logs of both hosts
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", value_parser = name::parse)]
     pub(crate) reason: Option<String>,
     /// Keep it from the sessions that lose it for so long, such as 10m; at most 24h
     #[arg(long = "for", value_name = "DURATION", value_parser = parse_positive)]
     pub(crate) barred_for: Option<Duration>,
     /// The tenant in which the name is looked up
-    #[arg(long, value_parser = name::parse)]
+    #[arg(long, value_parser = name::tenant)]
     pub(crate) tenant: Option<String>,
     #[command(flatten)]
     pub(crate) output: OutputArgs,

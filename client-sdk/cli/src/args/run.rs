@@ -9,12 +9,10 @@ use clap::builder::UnknownArgumentValueParser;
 use clap::{Arg, Args, ValueEnum};
 use nix::unistd::{AccessFlags, access};
 use tenure::wire::Kind;
+use tenure::wire::rules::PERMITS_MAX;
 
 use super::{duration, name};
 use crate::exit;
-
-/// Most permits of a semaphore, as the agent has it.
-const PERMITS_MAX: u32 = 1_000_000;
 
 /// Shown under `tenure run --help`.
 const MORE: &str = "\
@@ -150,10 +148,10 @@ pub(crate) struct RunArgs {
     pub(crate) tether: Tether,
 
     /// The project, for --master
-    #[arg(long, value_parser = name::parse)]
+    #[arg(long, value_parser = name::project)]
     pub(crate) project: Option<String>,
     /// The tenant in which the name is looked up
-    #[arg(long, value_parser = name::parse)]
+    #[arg(long, value_parser = name::tenant)]
     pub(crate) tenant: Option<String>,
     /// Name of the holder as others see it. Default: the command's
     #[arg(long = "name", value_name = "NAME", value_parser = name::parse)]

@@ -23,6 +23,7 @@ use std::time::Duration;
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 use tenure::client::{CallError, Client};
 use tenure::page::{boottime_ns, check_clock};
+use tenure::wire::rules::{NAME_MAX, is_hidden, visible};
 use tenure::wire::{
     self, Acquire, Acquired, Attributes, Code, DEFAULT_PROJECT, HoldView, Kind, LimitChanged,
     Register, Registered, Release, Wait,
@@ -39,7 +40,7 @@ use self::validity::{Reading, Validity};
 use self::waiting::{Place, Waiting};
 use self::watch::{Ending, Orders, Watch};
 use crate::args::duration::millis;
-use crate::args::{NAME_MAX, OnLost, RunArgs, Tether};
+use crate::args::{OnLost, RunArgs, Tether};
 use crate::exit;
 use crate::failure::{Failure, Who};
 
@@ -346,13 +347,14 @@ fn command_name(command: &[OsString]) -> String {
     let base = command.first().and_then(|program| Path::new(program).file_name());
     let base = base.unwrap_or(OsStr::new("")).to_string_lossy();
     let mut name = String::new();
-    for letter in base.chars().filter(|letter| !letter.is_control() && !letter.is_whitespace()) {
+    for letter in base.chars().filter(|letter| !is_hidden(*letter) && *letter != ' ') {
         if name.len() + letter.len_utf8() > NAME_MAX {
             break;
         }
         name.push(letter);
     }
-    if name.is_empty() { "tenure-run".to_owned() } else { name }
+    // None is left, or one that joins nothing.
+    if visible("name", &name).is_err() { "tenure-run".to_owned() } else { name }
 }
 
 fn not_started(command: &[OsString], error: &io::Error) -> Failure {
