@@ -40,15 +40,6 @@ impl Draft {
                 return self.ask(Request::Claim(claim));
             }
         }
-        if self.random.per_mille(10) {
-            let kinds = [Kind::Leader, Kind::Master, Kind::Lease, Kind::Semaphore];
-            let other = *self.random.pick(&kinds);
-            if other != claim.resource.kind {
-                // Agents do not send it; it is refused, and nothing follows.
-                claim.terms = self.cast.terms(&mut self.random, other);
-                return self.ask(Request::Claim(claim));
-            }
-        }
         self.remember(&claim);
         self.ask(Request::Claim(claim));
     }
