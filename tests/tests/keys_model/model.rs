@@ -4,42 +4,42 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
-pub const KINDS: [&str; 4] = ["leader", "master", "lease", "semaphore"];
-pub const RIGHTS: [&str; 9] =
+pub(crate) const KINDS: [&str; 4] = ["leader", "master", "lease", "semaphore"];
+pub(crate) const RIGHTS: [&str; 9] =
     ["revoke", "limit", "proxy", "history", "agents", "examine", "metrics", "audit", "owners"];
 
 /// A resource.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
-    pub tenant: String,
-    pub kind: &'static str,
-    pub name: &'static str,
+pub(crate) struct Place {
+    pub(crate) tenant: String,
+    pub(crate) kind: &'static str,
+    pub(crate) name: &'static str,
 }
 
 impl Place {
-    pub fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         json!({"tenant": self.tenant, "kind": self.kind, "name": self.name})
     }
 }
 
 /// A hold of a principal.
 #[derive(Debug, Clone)]
-pub struct Hold {
-    pub who: usize,
-    pub id: usize,
-    pub token: u64,
-    pub priority: i64,
+pub(crate) struct Hold {
+    pub(crate) who: usize,
+    pub(crate) id: usize,
+    pub(crate) token: u64,
+    pub(crate) priority: i64,
 }
 
 /// The bounds and rights of a key.
 #[derive(Debug)]
-pub struct Bounds {
-    pub tenants: &'static str,
-    pub projects: &'static str,
-    pub names: &'static str,
-    pub kinds: BTreeSet<&'static str>,
-    pub priority_max: Option<i64>,
-    pub rights: BTreeSet<&'static str>,
+pub(crate) struct Bounds {
+    pub(crate) tenants: &'static str,
+    pub(crate) projects: &'static str,
+    pub(crate) names: &'static str,
+    pub(crate) kinds: BTreeSet<&'static str>,
+    pub(crate) priority_max: Option<i64>,
+    pub(crate) rights: BTreeSet<&'static str>,
 }
 
 fn is_match(glob: &str, text: &str) -> bool {
@@ -53,7 +53,7 @@ fn unless(is_good: bool, word: &'static str) -> Vec<&'static str> {
 
 impl Bounds {
     /// The bounds that a resource is outside of; of a master that is claimed also that of its priority.
-    pub fn outside(&self, place: &Place, priority: Option<i64>) -> Vec<&'static str> {
+    pub(crate) fn outside(&self, place: &Place, priority: Option<i64>) -> Vec<&'static str> {
         let is_master = place.kind == "master";
         let (bound, globs) =
             if is_master { ("projects", self.projects) } else { ("names", self.names) };
@@ -72,7 +72,7 @@ impl Bounds {
     }
 
     /// Taking what others hold takes the right, and no master of others is taken by a key that bounds priorities.
-    pub fn revoke(&self, who: usize, place: &Place, taken: &[Hold]) -> Vec<&'static str> {
+    pub(crate) fn revoke(&self, who: usize, place: &Place, taken: &[Hold]) -> Vec<&'static str> {
         let is_own = taken.iter().all(|hold| hold.who == who);
         let is_bounded = place.kind == "master" && self.priority_max.is_some();
         [
@@ -83,36 +83,36 @@ impl Bounds {
     }
 
     /// Others are seen with the right alone.
-    pub fn owners(&self, who: usize, of: usize) -> bool {
+    pub(crate) fn owners(&self, who: usize, of: usize) -> bool {
         who == of || self.rights.contains("owners")
     }
 
     /// A deed that takes a right and nothing else.
-    pub fn plain(&self, right: &'static str) -> Vec<&'static str> {
+    pub(crate) fn plain(&self, right: &'static str) -> Vec<&'static str> {
         unless(self.rights.contains(right), right)
     }
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub(crate) enum Outcome {
     Held,
     Contended,
 }
 
 /// The holders of everything, and the limits in force.
 #[derive(Debug, Default)]
-pub struct World {
+pub(crate) struct World {
     holds: BTreeMap<Place, Vec<Hold>>,
     limits: BTreeMap<Place, i64>,
 }
 
 impl World {
-    pub fn holders(&self, place: &Place) -> &[Hold] {
+    pub(crate) fn holders(&self, place: &Place) -> &[Hold] {
         self.holds.get(place).map_or(&[], Vec::as_slice)
     }
 
     /// A limit that others go by is changed with the right alone.
-    pub fn limit(
+    pub(crate) fn limit(
         &self,
         bounds: &Bounds,
         who: usize,
@@ -125,7 +125,7 @@ impl World {
     }
 
     /// A claim that is let through: what becomes of it, of the limit, and of a master with less priority.
-    pub fn claim(&mut self, place: &Place, number: i64) -> Outcome {
+    pub(crate) fn claim(&mut self, place: &Place, number: i64) -> Outcome {
         let holds = self.holds.entry(place.clone()).or_default();
         let room = match place.kind {
             "semaphore" => {
@@ -141,12 +141,12 @@ impl World {
         if holds.len() < room { Outcome::Held } else { Outcome::Contended }
     }
 
-    pub fn hold(&mut self, place: &Place, hold: Hold) {
+    pub(crate) fn hold(&mut self, place: &Place, hold: Hold) {
         self.holds.entry(place.clone()).or_default().push(hold);
     }
 
     /// Ends some; with its last user a limit goes.
-    pub fn end(&mut self, place: &Place, is_ended: impl Fn(&Hold) -> bool) {
+    pub(crate) fn end(&mut self, place: &Place, is_ended: impl Fn(&Hold) -> bool) {
         let holds = self.holds.entry(place.clone()).or_default();
         holds.retain(|hold| !is_ended(hold));
         if holds.is_empty() {
