@@ -12,6 +12,7 @@ use tenure_host::service_manager::{self, Handed, Notifier};
 use tenure_host::signals::{Signal, Signals};
 use tenure_host::socket::{self, Place};
 use tenure_host::{machine, marks};
+use tenure_wire::rules;
 use tenured::api::{self, Listening};
 use tenured::config::{self, Cli, Command, Environment, Loaded, Quarantine};
 use tenured::heart::{Control, Heart};
@@ -37,11 +38,17 @@ fn main() -> ExitCode {
     let started = Instant::now();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
+        // Writing fails when nobody reads; the exit code says the same.
+        Err(error) if error.use_stderr() => {
+            // It repeats an argument, which a terminal may obey.
+            let text = error.render().to_string();
+            let lines: Vec<_> = text.lines().map(|line| rules::escape(line.chars())).collect();
+            let _ = writeln!(io::stderr(), "{}", lines.join("\n"));
+            return ExitCode::from(exit::USAGE);
+        }
         Err(error) => {
-            // Fails when nobody reads; the exit code says the same.
             let _ = error.print();
-            let code = if error.use_stderr() { exit::USAGE } else { 0 };
-            return ExitCode::from(code);
+            return ExitCode::SUCCESS;
         }
     };
     if let Some(Command::Gateway { arguments }) = &cli.command {

@@ -89,6 +89,14 @@ pub struct NewKey {
     pub bounds: WrittenBounds,
 }
 
+impl NewKey {
+    /// Adds the key.
+    fn edit(&self) -> Edit {
+        let NewKey { subject, expires, bounds } = self.clone();
+        Edit::Add { principal: subject, expires_at: expires, bounds: Box::new(bounds) }
+    }
+}
+
 impl KeysCommand {
     /// True if it is about no keys that are somewhere.
     pub fn takes_no_place(&self) -> bool {
@@ -107,16 +115,13 @@ impl KeysCommand {
             KeysCommand::Add(NewKey { bounds, expires: None, .. }) if bounds.once => {
                 Err(Error::msg("--once: a join key must end, such as with --expires 1h"))
             }
-            KeysCommand::New(NewKey { subject, expires, bounds }) => {
+            KeysCommand::New(key @ NewKey { subject, expires, bounds }) => {
+                key.edit().check()?;
                 let new = New::make().map_err(|error| Error::msg(error.to_string()))?;
                 let line = Keys::line(&new, subject, *expires, bounds)?;
                 say(&format!("{line}\n{}", new.text))
             }
-            KeysCommand::Add(NewKey { subject, expires, bounds }) => show(change(Edit::Add {
-                principal: subject.clone(),
-                expires_at: *expires,
-                bounds: Box::new(bounds.clone()),
-            })?),
+            KeysCommand::Add(key) => show(change(key.edit())?),
             KeysCommand::List => {
                 let keys = place.read()?;
                 let notes_uses = matches!(place, Place::Store(_));

@@ -29,6 +29,7 @@ use tenure_service::telemetry::log;
 use tenure_stores::gateway::wire::StoreInfo;
 use tenure_stores::journal::Files;
 use tenure_stores::settings::{OpenError, Opener};
+use tenure_wire::rules;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
@@ -46,10 +47,17 @@ const DAY: Duration = Duration::from_secs(24 * 3600);
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
+        // Writing fails when nobody reads; the exit code says the same.
+        Err(error) if error.use_stderr() => {
+            // It repeats an argument, which a terminal may obey.
+            let text = error.render().to_string();
+            let lines: Vec<_> = text.lines().map(|line| rules::escape(line.chars())).collect();
+            let _ = writeln!(io::stderr(), "{}", lines.join("\n"));
+            return ExitCode::from(USAGE);
+        }
         Err(error) => {
-            // Fails when nobody reads; the exit code says the same.
             let _ = error.print();
-            return ExitCode::from(if error.use_stderr() { USAGE } else { 0 });
+            return ExitCode::SUCCESS;
         }
     };
     // Before there is any secret.

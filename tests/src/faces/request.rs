@@ -116,7 +116,7 @@ impl Request {
             id,
             waits,
             stays,
-            is_dear: chance.one_in(512),
+            is_dear: chance.one_in(128),
             fields: Vec::new(),
             odd: Vec::new(),
         };

@@ -47,6 +47,9 @@ fn of_field(face: Face, request: &Request, field: Field, value: &Value) -> Expec
     match (field.sort(), value) {
         (Sort::Unknown, value) => unknown(face, value),
         (_, Value::Missing) => known(!is_required(face, request.operation, field)),
+        // In a query U+FFFD takes the place of bytes that are no text, which is the name of nothing.
+        (_, Value::Bytes(_)) if matches!(face, Face::People | Face::Sessions) => Expected::Either,
+        (_, Value::Bytes(_)) if (face, field) == (Face::Agent, Field::Cursor) => Expected::Either,
         (_, Value::Twice(_) | Value::Bytes(_)) => Expected::Refused,
         (Sort::Text, Value::Text(text)) => of_text(face, request, field, text),
         (Sort::Number, Value::Number(number)) => of_number(face, field, *number),
@@ -112,9 +115,9 @@ fn of_text(face: Face, request: &Request, field: Field, text: &str) -> Expected 
     }
     match field {
         // Of a key these are patterns, and one that is a good name may be a bad pattern.
-        Tenant | Project | Name if face == Face::Keys => match value::is_name(text) {
-            true => Expected::Either,
-            false => Expected::Refused,
+        Tenant | Project | Name if face == Face::Keys => match value::has_hidden(text) {
+            true => Expected::Refused,
+            false => Expected::Either,
         },
         Tenant | Project => known(value::is_part(text)),
         Name if is_master && is_of_kind(request.operation) => known(value::is_part(text)),
@@ -125,11 +128,7 @@ fn of_text(face: Face, request: &Request, field: Field, text: &str) -> Expected 
         },
         // RFC-049 has words there; the table has a few bytes for it.
         Status if face == Face::Mailboxes && text.len() > 32 => Expected::Refused,
-        // A cursor is what an answer said, whatever that is.
-        Cursor => match value::is_name(text) {
-            true => Expected::Either,
-            false => Expected::Refused,
-        },
+        Cursor => cursor(text),
         // Words for people, which a gateway puts its own in the place of, or keeps without what cannot be seen.
         By | User | Command | Version => Expected::Either,
         Reason if request.operation == Operation::Record => Expected::Either,
@@ -151,12 +150,16 @@ fn existing(request: &Request, field: Field, text: &str) -> Expected {
     };
     let is_short = (1..=value::NAME_MAX).contains(&text.len());
     match field {
-        // A store's own words.
-        Field::Cursor if text.len() <= 1024 && !text.chars().any(char::is_control) => {
-            Expected::Either
-        }
-        Field::Cursor => Expected::Refused,
+        Field::Cursor => cursor(text),
         _ => known(is_short && !text.contains('\0') && !(is_part && text.contains(':'))),
+    }
+}
+
+/// A store's own words, or a seal that only its gateway can read.
+fn cursor(text: &str) -> Expected {
+    match text.len() <= 2048 && !text.chars().any(char::is_control) {
+        true => Expected::Either,
+        false => Expected::Refused,
     }
 }
 

@@ -208,6 +208,12 @@ pub(super) fn is_name(text: &str) -> bool {
     (1..=NAME_MAX).contains(&text.len()) && !is_hidden && !AROUND.contains(&text)
 }
 
+/// True if it has what no pattern has, either. A joiner is good in some names.
+pub(super) fn has_hidden(text: &str) -> bool {
+    let is_hidden = HIDDEN.contains(&text) || text.starts_with('\u{1b}');
+    is_hidden && !text.contains(['\u{200c}', '\u{200d}'])
+}
+
 /// True if it is the name of a tenant or a project, which are parts of keys of stores.
 pub(super) fn is_part(text: &str) -> bool {
     is_name(text) && !text.contains(':')

@@ -63,7 +63,11 @@ pub enum EditError {
 impl Edit {
     /// Judges what a new key says. Keys that are there already let in whom they did: what covers no name that may be
     /// asked for covers nothing.
-    pub(super) fn check(&self) -> Result<(), EditError> {
+    ///
+    /// # Errors
+    ///
+    /// [`EditError::Invalid`].
+    pub fn check(&self) -> Result<(), EditError> {
         let Edit::Add { principal, bounds, .. } = self else { return Ok(()) };
         Principal::check_name("subject", principal)?;
         let WrittenBounds { tenants, projects, names, .. } = &**bounds;

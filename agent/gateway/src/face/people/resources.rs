@@ -106,6 +106,7 @@ pub(super) async fn resources(
         }
         (Some(tenant), Some(kind), Some(name)) if !is_of_page => {
             let one = Resource { tenant: tenant.into(), kind, name: name.into() };
+            Request::Inspect(one.clone()).check()?;
             let page = Vec::from_iter(Some(one).filter(|it| caller.bounds.shows(it)));
             (page.len(), page)
         }
