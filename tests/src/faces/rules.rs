@@ -29,18 +29,19 @@ pub(super) fn expected(face: Face, request: &Request, carried: &[Field]) -> Expe
     [Expected::Refused, Expected::Either, Expected::Alike]
         .into_iter()
         .find(|it| all.contains(it))
-        .unwrap_or(match attributes_are_long(request, carried) {
+        .unwrap_or(match attributes_are_long(face, request, carried) {
             true => Expected::Either,
             false => Expected::Accepted,
         })
 }
 
-/// The texts of a route, which have a bound together.
-fn attributes_are_long(request: &Request, carried: &[Field]) -> bool {
+/// The texts of a route, which have a bound together. The control plane leaves room in it for a status.
+fn attributes_are_long(face: Face, request: &Request, carried: &[Field]) -> bool {
+    let max = if face == Face::Mailboxes { 368 } else { 400 };
     let texts = [Field::Address, Field::ProxyId, Field::Status];
     let texts = texts.iter().filter(|field| carried.contains(field));
     let bytes = texts.filter_map(|field| request.get(*field)?.text()).map(str::len);
-    bytes.sum::<usize>() > 400
+    bytes.sum::<usize>() > max
 }
 
 fn of_field(face: Face, request: &Request, field: Field, value: &Value) -> Expected {
@@ -129,6 +130,8 @@ fn of_text(face: Face, request: &Request, field: Field, text: &str) -> Expected 
         // RFC-049 has words there; the table has a few bytes for it.
         Status if face == Face::Mailboxes && text.len() > 32 => Expected::Refused,
         Cursor => cursor(text),
+        // An earlier request may have used it for another resource.
+        RequestId if value::is_name(text) => Expected::Either,
         // Words for people, which a gateway puts its own in the place of, or keeps without what cannot be seen.
         By | User | Command | Version => Expected::Either,
         Reason if request.operation == Operation::Record => Expected::Either,
