@@ -201,8 +201,8 @@ impl Layout {
         self.tenure(tenant, "fence")
     }
 
-    /// HASH: what agents know of a claim, or that a session has ended. Without an id, what all of them start
-    /// with.
+    /// HASH: what agents know of a claim, or with `session:` before its id that a session has ended. Without an id,
+    /// what all of them start with.
     pub fn claim(&self, tenant: &str, id: &str) -> String {
         self.tenure(tenant, &format!("claim:{id}"))
     }

@@ -247,7 +247,7 @@ pub(super) fn announce(layout: &Layout, record: &SessionRecord) -> Invocation {
         .key(layout.session(&session))
         .key(layout.sessions(tenant, project))
         .key(layout.master(tenant, project))
-        .key(layout.claim(tenant, &session))
+        .key(ended(layout, tenant, &session))
         .arg(session)
         .arg(tenant)
         .arg(project)
@@ -262,6 +262,11 @@ pub(super) fn announce(layout: &Layout, record: &SessionRecord) -> Invocation {
         .arg(sessions)
 }
 
+/// The mark of a session that has ended, apart from claims: one of them may have the session's id.
+fn ended(layout: &Layout, tenant: &str, session: &str) -> String {
+    layout.claim(tenant, &format!("session:{session}"))
+}
+
 pub(super) fn end_session(
     layout: &Layout,
     session: SessionId,
@@ -272,7 +277,7 @@ pub(super) fn end_session(
     let (projects, sessions) = layout.projects();
     Invocation::new(&scripts::END_SESSION)
         .key(layout.session(&session))
-        .key(layout.claim(tenant, &session))
+        .key(ended(layout, tenant, &session))
         .arg(session)
         .arg(tenant)
         .arg(project)

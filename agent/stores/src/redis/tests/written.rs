@@ -276,8 +276,8 @@ fn every_operation_may_be_repeated() {
         json!({"type": "session_ended", "session": sid(1), "name": "name-1", "host": "host-1"})
     );
     ears.check_silent(&store);
-    let ended = format!("tenure:claim:{}", sid(1));
-    assert_eq!(store.keys(), [ended, store.record(&a), "tenure:fence".to_owned()]);
+    let ended = format!("tenure:claim:session:{}", sid(1));
+    assert_eq!(store.keys(), [store.record(&a), ended, "tenure:fence".to_owned()]);
     assert_eq!(beat_session(&store, 1), BeatAnswer::Gone(GoneReason::Unknown));
 }
 
