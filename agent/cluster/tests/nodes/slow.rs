@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use tempfile::TempDir;
 use tenure_core::model::Request;
+use tenure_wire::rules::NAME_MAX;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -12,7 +13,7 @@ use super::running::{Heard, Running, claim, listener, release, start, start_at, 
 
 const BYTES_PER_MS: usize = 1_000;
 /// More than a MB in all.
-const CLAIMS: u128 = 500;
+const CLAIMS: u128 = 1500;
 
 /// Forwards to an address, as a network of a few Mbit/s does.
 #[expect(clippy::disallowed_methods, reason = "it is how slow the network is")]
@@ -47,11 +48,12 @@ async fn forward(from: TcpListener, to: String) {
     }
 }
 
-/// A claim with a long name, and so a large entry.
+/// A claim with the longest names, and so a large entry.
 fn large(number: u128) -> Request {
     match claim(number, false) {
         Request::Claim(mut claim) => {
-            claim.owner.name = "x".repeat(2_000).into();
+            claim.owner.host = "h".repeat(NAME_MAX).into();
+            claim.owner.name = "x".repeat(NAME_MAX).into();
             Request::Claim(claim)
         }
         other => other,

@@ -107,7 +107,7 @@ mod tests {
             ),
             (
                 twice,
-                "/f: proxies[2].id = \"p\": must be a text of 1 to 200 bytes that no earlier proxy",
+                "/f: proxies[2].id = \"p\": must be a visible text of 1 to 200 bytes that no earlier proxy",
             ),
             ("proxies = 3", "/f: proxies = 3: must be sections that begin with [[proxies]]"),
         ] {
