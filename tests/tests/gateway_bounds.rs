@@ -46,6 +46,7 @@ impl<'a> Caller<'a> {
     fn claim(&self, number: usize, resource: &Value, enqueue: bool) -> Value {
         let terms = match resource["kind"].as_str() {
             Some("master") => json!({"Master": {"priority": 0}}),
+            Some("lease") => json!({"Lease": {"grace": ttl(1), "attributes": {}}}),
             _ => json!("Leader"),
         };
         json!({"id": self.id(number), "resource": resource, "owner": self.owner(), "ttl": ttl(TTL_S),
@@ -280,7 +281,7 @@ fn oversized_and_malformed_batches_are_refused_and_cost_nothing_else() {
     let many = vec![caller.beat(1, &leader); 513];
     let long = "x".repeat((1 << 20) + 1);
     for (body, status, says) in [
-        (json!({"beats": many}).to_string(), 422, "512 at most, not 513"),
+        (json!({"beats": many}).to_string(), 422, "beats is 513; the rule: 512 at most"),
         (json!({"beats": [long]}).to_string(), 413, "1048576 bytes at most"),
         ("{\"beats\":[".to_owned(), 422, "EOF"),
         (json!({"beats": [{"subject": "x", "ttl": 1}]}).to_string(), 422, ""),

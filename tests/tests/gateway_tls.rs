@@ -162,7 +162,7 @@ fn a_bad_reload_changes_nothing_and_a_good_one_holds_for_new_connections() {
 fn mark(authority: &Authority, gateway: &Gateway, args: &[&str]) -> Result<String, String> {
     // Over HTTP/2 curl may miss an answer that comes before its body was read.
     let hello =
-        ["--http1.1", "--data", r#"{"protocol":1,"version":"x"}"#, "--write-out", "\n%{http_code}"];
+        ["--http1.1", "--json", r#"{"protocol":1,"version":"x"}"#, "--write-out", "\n%{http_code}"];
     let url = format!("{}/v1/upstream/hello", gateway.url());
     let (done, said) = curl(authority, &url, &[&hello, args].concat());
     match said.rsplit_once('\n') {
