@@ -355,22 +355,24 @@ fn a_proxy_is_told_of_the_tenant_of_its_key_and_by_its_owner_alone() {
 
 #[test]
 fn no_more_proxies_register_than_there_are_partitions() {
-    let gateway = Gateway::start("embedded:");
+    let key = Key::within("many", &["--right", "proxy", "--proxies-max", "300"]);
+    let gateway = Gateway::start_with("embedded:", &[&key]);
+    let key = Some(&key);
     on(async {
         for number in 0..256 {
             let id = format!("proxy-{number:03}");
-            let ack = register(&gateway, None, &id, "127.0.0.1:1").await.unwrap();
+            let ack = register(&gateway, key, &id, "127.0.0.1:1").await.unwrap();
             assert!(ack.success, "{number}: {}", ack.message);
             let own = ack.partition_ranges[0];
             // It is the last one as yet.
             let each = 256 / (number + 1);
             assert_eq!((own.start, own.end), (each * number, 255), "{number}");
         }
-        let refused = register(&gateway, None, "proxy-256", "127.0.0.1:1").await.unwrap();
+        let refused = register(&gateway, key, "proxy-256", "127.0.0.1:1").await.unwrap();
         let rule = "this tenant has 256 proxies, as many as there are partitions";
         assert_eq!((refused.success, &*refused.message), (false, rule));
         // One that is known registers again.
-        assert!(register(&gateway, None, "proxy-007", "127.0.0.1:1").await.unwrap().success);
+        assert!(register(&gateway, key, "proxy-007", "127.0.0.1:1").await.unwrap().success);
     });
 }
 

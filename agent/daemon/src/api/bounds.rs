@@ -6,6 +6,7 @@ use tenure_core::keeper::{BEAT_MIN, Settings};
 use tenure_wire::Kind;
 use tenure_wire::rules::{
     AT_LEAST_MAX, ATTRIBUTES_MAX, BARRED_MAX, CURSOR_MAX, NAME_MAX, PARTITION_MAX, PERMITS_MAX,
+    TOKEN_MAX,
 };
 
 use super::validate::MAX_HOLD_MIN_MS;
@@ -65,6 +66,7 @@ pub(super) fn add(document: &mut Value) {
         ("Revoke", "name", visible(":")),
         ("Revoke", "tenant", visible(":")),
         ("Revoke", "reason", visible("")),
+        ("Revoke", "token", json!({"minimum": 1, "maximum": TOKEN_MAX})),
         ("Revoke", "for_ms", json!({"maximum": BARRED_MAX.as_millis()})),
     ];
     for (schema, field, bound) in bounds {

@@ -6,7 +6,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
 use tenure_core::model::{Resource, Revocation};
-use tenure_wire::rules::{BARRED_MAX, resource_name, scope, visible};
+use tenure_wire::rules::{BARRED_MAX, resource_name, scope, token, visible};
 use tenure_wire::{DEFAULT_TENANT, Holder, Revoke, Revoked};
 
 use super::validate::within;
@@ -44,6 +44,7 @@ pub(super) async fn revoke(
         visible("reason", reason)?;
     }
     within("for_ms", ask.for_ms, BARRED_MAX)?;
+    ask.token.map_or(Ok(()), |it| token("token", it))?;
     let caller = connection.caller();
     let uid = caller.peer.uid;
     let pid = connection.registrant().peer.process.map(|process| process.pid);

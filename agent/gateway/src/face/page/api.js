@@ -41,13 +41,17 @@ export function forgetKey() {
 }
 
 /** Takes the key out of an address that ends in #key=KEY, as `tenured-gateway page` prints it; true if there was one. */
-export function takeKey() {
+function takeKey() {
   const shown = /^#key=([\w-]+)$/.exec(location.hash);
   if (!shown) return false;
   setKey(shown[1]);
   history.replaceState(null, "", location.pathname);
   return true;
 }
+
+takeKey();
+// A link with another key, in a tab that is open.
+addEventListener("hashchange", () => takeKey() && location.reload());
 
 function headers() {
   const shown = key();

@@ -1,6 +1,6 @@
 // The page: asks for what is looked at, shows it, and asks again when something changed.
 
-import { Refused, Stream, ask, forgetKey, key, now, setKey, takeKey } from "./page/api.js";
+import { Refused, Stream, ask, forgetKey, key, now, setKey } from "./page/api.js";
 import { fillDetail } from "./page/detail.js";
 import { byId, keep, make, setAttribute, setText } from "./page/dom.js";
 import { Feed, missedText } from "./page/feed.js";
@@ -23,7 +23,6 @@ const SEARCH_AFTER_MS = 150;
 const feed = new Feed();
 const stream = new Stream({ onState: showLive, onEvent: take, onRefused: refuse });
 
-takeKey();
 let place = read(location.hash);
 /** What the gateway said last: the overview, all agents, and the rows with the place that they are of. */
 let overview = null;
@@ -373,8 +372,6 @@ narrow.addEventListener("change", showDetail);
 
 /** Goes to what the address says. */
 function go() {
-  // A link with another key, in a tab that is open.
-  if (takeKey()) return location.reload();
   const before = place;
   place = read(location.hash);
   if (byId("search").value !== place.search) byId("search").value = place.search;
