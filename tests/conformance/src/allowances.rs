@@ -55,6 +55,8 @@ pub enum Allowance {
     /// Among semaphores that are granted at one instant the order of tokens is open, and each tenant has
     /// tokens of its own.
     TokensByTenant,
+    /// Who took something away is told in the words of a gateway, whatever its caller said.
+    OwnWords,
 }
 
 /// The store's answer as it would be if it forgot no sooner than the engine.
@@ -65,6 +67,26 @@ pub(crate) fn forgets_sooner(engine: &Answer, mut store: Answer) -> Answer {
             let taken = BeatAnswer::Gone(GoneReason::Conflict);
             let expired = *engine == BeatAnswer::Gone(GoneReason::Expired);
             if expired && (*store == forgotten || *store == taken) {
+                *store = engine.clone();
+            }
+        }
+    }
+    store
+}
+
+/// The store's answer as it would be if its gateway repeated who took something away.
+pub(crate) fn in_words_of_callers(engine: &Answer, mut store: Answer) -> Answer {
+    if let (Answer::Renew(engine), Answer::Renew(store)) = (engine, &mut store) {
+        for (engine, store) in engine.iter().zip(store) {
+            let BeatAnswer::Revoked(told) = &*store else { continue };
+            let is_same = match engine {
+                BeatAnswer::Revoked(said) => {
+                    (&said.reason, said.for_ms) == (&told.reason, told.for_ms)
+                }
+                BeatAnswer::Gone(GoneReason::Revoked) => told.reason.is_none() && told.for_ms == 0,
+                _ => false,
+            };
+            if is_same {
                 *store = engine.clone();
             }
         }

@@ -159,6 +159,7 @@ impl Behind for Nodes {
             Allowance::TellsInTime,
             Allowance::NoHints,
             Allowance::OtherVersions,
+            Allowance::OwnWords,
         ]
     }
 

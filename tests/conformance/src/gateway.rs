@@ -89,6 +89,7 @@ impl Behind for Embedded {
             Allowance::TellsInTime,
             Allowance::NoHints,
             Allowance::OtherVersions,
+            Allowance::OwnWords,
         ]
     }
 
@@ -118,10 +119,18 @@ impl Behind for Embedded {
     }
 }
 
+/// Those of a Redis, behind a gateway.
+const REDIS_BEHIND: [Allowance; REDIS_WITHOUT_HINTS.len() + 1] = {
+    let mut all = [Allowance::OwnWords; REDIS_WITHOUT_HINTS.len() + 1];
+    let (_, before) = all.split_at_mut(1);
+    before.copy_from_slice(&REDIS_WITHOUT_HINTS);
+    all
+};
+
 /// A Redis goes by its own clock, and its client by the machine's.
 impl Behind for Server {
     fn allowances(&self) -> &'static [Allowance] {
-        &REDIS_WITHOUT_HINTS
+        &REDIS_BEHIND
     }
 
     fn wipe(&mut self) {

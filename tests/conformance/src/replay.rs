@@ -6,7 +6,7 @@ use tenure_core::model::{
 };
 use uuid::Uuid;
 
-use crate::allowances::{Allowance, forgets_sooner};
+use crate::allowances::{Allowance, forgets_sooner, in_words_of_callers};
 use crate::compare::{Comparer, equal};
 use crate::messages::Messages;
 use crate::operation::Operation;
@@ -137,6 +137,8 @@ impl<'a> Replay<'a> {
         }
         let forgets = self.plan.lazy && self.comparer.allows(Allowance::ForgetsSooner);
         let store = if forgets { forgets_sooner(&engine, store) } else { store };
+        let has_own_words = self.comparer.allows(Allowance::OwnWords);
+        let store = if has_own_words { in_words_of_callers(&engine, store) } else { store };
         let calls = self.subject.calls();
         self.comparer.compare(&self.oracle, of_engine, &engine, &store, calls)?;
         self.quiet(of_store, &store)?;

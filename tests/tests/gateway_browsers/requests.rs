@@ -41,8 +41,7 @@ fn pages_of_others_change_nothing_on_a_gateway_without_keys() {
 
     let revoke = "POST /v1/upstream/revoke";
     let register = "POST /api/v1/controller/register";
-    let session =
-        json!({"project": "p", "machine_id": "m", "surface": "claude_desktop"}).to_string();
+    let session = json!({"project_id": "p", "agent_identity": "a", "machine_id": "m"}).to_string();
     let revocation = revocation("payroll");
     // As the host is named in the calls.
     let own = "Origin: http://localhost\r\n";

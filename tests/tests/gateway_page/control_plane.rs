@@ -153,7 +153,8 @@ fn ten_thousand_mailboxes_are_searched_and_turned_over() {
 #[test]
 fn a_key_shows_the_mailboxes_runners_and_proxies_within_its_bounds() {
     let all = Key::within("all", &["--right", "proxy"]);
-    let some = Key::within("some", &["--name", "mail-00001*", "--right", "proxy"]);
+    let rights = ["--right", "proxy", "--right", "agents"];
+    let some = Key::within("some", &[&["--name", "mail-00001*"], &rights[..]].concat());
     let other = Key::within("other", &["--tenant", "acme"]);
     let gateway = Gateway::start_with("embedded:", &[&all, &some, &other]);
     let proxy = FakeProxy::start("proxy-01", Duration::ZERO);

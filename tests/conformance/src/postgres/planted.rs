@@ -88,9 +88,9 @@ const FAULTS: [Fault; 31] = [
     // A waiter whose time is up is granted.
     fault("dead-granted", "if w.until <= t then", "if false then"),
     // A claim does not change a limit.
-    fault("limit-kept", "elsif not p_keeps and r.permits", "elsif false and r.permits"),
+    fault("limit-kept", "elsif p_keeps is not true and r.permits", "elsif false and r.permits"),
     // A claim that keeps the limit changes it.
-    fault("limit-taken", "elsif not p_keeps and r.permits", "elsif r.permits"),
+    fault("limit-taken", "elsif p_keeps is not true and r.permits", "elsif r.permits"),
     // A semaphore grants one more than its limit.
     fault(
         "one-too-many",
