@@ -1,9 +1,9 @@
 //! A fuzzer of all faces at once: the same requests, drawn from seeds by the types of their fields, go to every face of
 //! agent and gateway that has a word for them, and are accepted or refused alike.
 //!
-//! [`request`] and [`value`] draw; `agent`, `upstream`, `sessions`, `people`, `mailboxes` and `commands` write what was drawn
-//! in the words of a face; [`rules`] says what each must answer, [`verdict`] what it answered; [`lane`] is a caller,
-//! [`servers`] are the programs that are called, [`aftermath`] is what they must not have written.
+//! `request` and `value` draw; `agent`, `upstream`, `sessions`, `people`, `mailboxes` and `commands` write what was drawn
+//! in the words of a face; `rules` says what each must answer, `verdict` what it answered; `lane` is a caller,
+//! `servers` are the programs that are called, `aftermath` is what they must not have written.
 
 mod aftermath;
 mod agent;
