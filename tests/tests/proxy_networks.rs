@@ -87,17 +87,17 @@ fn networks_that_are_named_are_those_alone_and_the_administrator_has_others() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("gateway.toml");
     let text = format!(
-        "proxy_networks = \"10.0.0.0/8, fd00::/8\"\n[[proxies]]\nid = \"of-the-file\"\naddress = \"{}\"\n",
+        "proxy_networks = \"127.0.0.8/32, fd00::/8\"\n[[proxies]]\nid = \"of-the-file\"\naddress = \"{}\"\n",
         proxy.address()
     );
     std::fs::write(&file, text).unwrap();
     let config = format!("--config={}", file.display());
     let gateway = Gateway::start_by("embedded:", &[], &[config]);
     for address in ["127.0.0.1:1", "[::1]:1", "192.168.7.7:80", "[2606:4700::1111]:80"] {
-        is_outside(&gateway, address, "which are 10.0.0.0/8,fd00::/8");
+        is_outside(&gateway, address, "which are 127.0.0.8/32,fd00::/8");
     }
-    // Nobody is there, and nobody is asked: the name leads to loopback.
-    try_register(&gateway, None, "within", "10.255.255.1:80").unwrap();
+    // One that may be registered, with nothing there; and one whose name leads out of the networks.
+    try_register(&gateway, None, "within", "127.0.0.8:1").unwrap();
     let inside = TcpListener::bind("127.0.0.1:0").unwrap();
     let by_name = format!("localhost:{}", inside.local_addr().unwrap().port());
     try_register(&gateway, None, "by-name", &by_name).unwrap();
@@ -143,11 +143,13 @@ fn a_service_that_speaks_no_http_2_hears_nothing_of_a_caller() {
     for (greeting, service) in services {
         let heard = service.join().unwrap();
         assert!(heard.starts_with(PREFACE), "{greeting:?}: {heard:?}");
+        let after_it = &heard[PREFACE.len()..];
+        // A gateway that has read the greeting by then hangs up at once.
+        let is_silent = after_it.is_empty() && !greeting.is_empty();
         // The head of a SETTINGS frame, and six bytes for each setting.
-        let [_, _, length, kind, _, 0, 0, 0, 0, settings @ ..] = &heard[PREFACE.len()..] else {
-            panic!("{greeting:?}: {heard:?}");
-        };
-        assert_eq!((*kind, settings.len()), (4, usize::from(*length)), "{greeting:?}: {heard:?}");
+        let is_settings = matches!(after_it, [_, _, length, 4, _, 0, 0, 0, 0, settings @ ..]
+            if settings.len() == usize::from(*length));
+        assert!(is_silent || is_settings, "{greeting:?}: {heard:?}");
     }
     let shown = proxies(&gateway, None);
     assert_eq!(shown.len(), 3);

@@ -55,7 +55,8 @@ pub enum Allowance {
     /// Among semaphores that are granted at one instant the order of tokens is open, and each tenant has
     /// tokens of its own.
     TokensByTenant,
-    /// Who took something away is told in the words of a gateway, whatever its caller said.
+    /// A gateway does not go by the words of its callers: it says itself who took something away, and keeps of a history
+    /// what was granted through it. Plans tell of changes that never were.
     OwnWords,
 }
 
