@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use tenure_core::model::{
     Answer, Claim, ClaimId, Failure, GoneReason, HistoryEntry, Request, Resource, SessionId,
+    SessionRecord,
 };
 use tenure_core::time::Boottime;
 use tenure_wire::Happened;
@@ -16,7 +17,7 @@ use tenure_wire::Happened;
 use super::bounds::{Denied, KeyBounds};
 use super::fact::{Event, Fact, NOT_FOUND, outcome};
 use super::live::{Live, Stage, bytes_of_claim, grace};
-use super::own::{Own, bytes_of_session};
+use super::own::{Own, Registered, bytes_of_session};
 use super::past::Told;
 use super::quotas::Allowance;
 
@@ -81,14 +82,21 @@ impl Account {
         let mut own = self.own();
         own.kept.join(allowance.kept());
         match request {
-            Request::Announce(record) if !own.sessions.contains_key(&record.owner.session) => {
+            Request::Announce(record) => {
+                let session = record.owner.session;
                 let bytes = bytes_of_session(record);
+                let known = own.sessions.get(&session).map(|known| known.bytes);
                 own.judge(now, |own| {
-                    allowance.sessions(bounds).judge("session", own.sessions.len())?;
-                    allowance.judge_bytes(bounds, own.kept.own, bytes)
+                    if known.is_none() {
+                        allowance.sessions(bounds).judge("session", own.sessions.len())?;
+                    }
+                    let more = bytes.saturating_sub(known.unwrap_or(0));
+                    allowance.judge_bytes(bounds, own.kept.own, more)
                 })?;
                 // The session is there when the store says so; until then it takes room.
-                own.registered(record.owner.session, bytes, now + record.ttl);
+                if known.is_none() {
+                    own.registered(session, registered(now, record));
+                }
             }
             Request::Claim(Claim { id, resource, owner, ttl, enqueue, terms })
                 if !own.claims.contains_key(id) =>
@@ -133,7 +141,7 @@ impl Account {
                 own.claimed(now, claim, answer, &mut facts);
             }
             (Request::Claim(claim), Err(failure)) if !failure.is_uncertain() => {
-                own.drop_asked(claim.id);
+                own.drop_asked(claim.id, &claim.resource);
             }
             (Request::Renew(beats), Ok(Answer::Renew(answers))) => {
                 for (beat, answer) in beats.iter().zip(answers) {
@@ -141,7 +149,7 @@ impl Account {
                 }
             }
             (Request::Release { claim, resource }, Ok(Answer::Released(found))) => {
-                let live = own.take(*claim);
+                let live = own.take_of(*claim, resource);
                 let outcome = if *found { "released" } else { NOT_FOUND };
                 facts.push(Fact {
                     session: live.as_ref().and_then(|live| live.session),
@@ -154,7 +162,7 @@ impl Account {
             }
             (Request::Announce(record), Ok(Answer::Announced)) => {
                 let session = record.owner.session;
-                own.registered(session, bytes_of_session(record), now + record.ttl);
+                own.registered(session, registered(now, record));
                 let resource = Some(record.master());
                 let fact = Fact::new(Event::Register, "announced");
                 let holder = Some(Arc::clone(&record.owner.name));
@@ -163,8 +171,12 @@ impl Account {
             (Request::Announce(record), Err(failure)) if !failure.is_uncertain() => {
                 own.ended(record.owner.session);
             }
-            (Request::EndSession { session, .. }, Ok(Answer::Ended(found))) => {
-                own.ended(*session);
+            (Request::EndSession { session, tenant, project }, Ok(Answer::Ended(found))) => {
+                if *found {
+                    own.ended(*session);
+                } else {
+                    own.ended_in(*session, tenant, project);
+                }
                 let outcome = if *found { "ended" } else { NOT_FOUND };
                 facts.push(Fact { session: Some(*session), ..Fact::new(Event::Release, outcome) });
             }
@@ -181,6 +193,14 @@ impl Account {
     /// Learns from the store that a claim has ended; `None` if that is no news.
     pub fn lost(&self, claim: ClaimId, reason: GoneReason) -> Option<Fact> {
         self.own().take(claim).map(|live| live.loss(claim, reason))
+    }
+
+    /// True if a claim's id is that of one in another tenant, which a store may not notice: it would be counted once.
+    pub fn is_elsewhere(&self, now: Boottime, claim: &Claim) -> bool {
+        let own = self.own();
+        own.claims.get(&claim.id).is_some_and(|known| {
+            known.until > now && known.resource.tenant != claim.resource.tenant
+        })
     }
 
     /// True if a claim of that id holds or waits, as far as is known here.
@@ -230,6 +250,10 @@ impl Account {
     fn own(&self) -> MutexGuard<'_, Own> {
         self.own.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn registered(now: Boottime, record: &SessionRecord) -> Registered {
+    Registered { master: record.master(), bytes: bytes_of_session(record), until: now + record.ttl }
 }
 
 #[cfg(test)]

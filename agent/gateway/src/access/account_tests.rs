@@ -243,3 +243,77 @@ fn the_normal_load_of_an_agent_is_within_the_defaults() {
         account.admit(NOW, &request, &KeyBounds::default(), &allowance).unwrap();
     }
 }
+
+/// What a store says of another resource, or of another project, says nothing of what a principal has.
+#[test]
+fn a_quota_is_not_forgotten_by_asking_about_something_else() {
+    let (account, bounds, allowance) = (Account::default(), bounds(1, 1, 1), Allowance::default());
+    let settle = |request: &Request, result| account.settle(NOW, request, &result);
+    let is_full = || {
+        let is_refused = |request| account.admit(NOW, &request, &bounds, &allowance).is_err();
+        is_refused(claim(2, false)) && is_refused(announce(2))
+    };
+    for request in [announce(1), claim(1, false)] {
+        account.admit(NOW, &request, &bounds, &allowance).unwrap();
+    }
+    settle(&announce(1), Ok(Answer::Announced));
+    settle(&claim(1, false), held(5));
+    assert!(is_full());
+
+    let other = Resource { name: "other".into(), ..resource() };
+    let of_claim = Subject::Claim { claim: id(1), resource: other.clone() };
+    let master = Resource { kind: Kind::Master, ..other.clone() };
+    let of_session = Subject::Session { session: owner(1).session, master };
+    for reason in [GoneReason::Conflict, GoneReason::Unknown, GoneReason::Expired] {
+        for subject in [of_claim.clone(), of_session.clone()] {
+            let beat = Request::Renew(vec![Beat { subject, ttl: TTL }]);
+            assert_eq!(settle(&beat, beaten(BeatAnswer::Gone(reason))), []);
+        }
+        let Request::Claim(again) = claim(1, false) else { unreachable!() };
+        let again = Request::Claim(Claim { resource: other.clone(), ..again });
+        assert_eq!(settle(&again, Ok(Answer::Claim(ClaimAnswer::Gone(reason)))), []);
+    }
+    let release = Request::Release { claim: id(1), resource: other.clone() };
+    assert!(!settle(&release, Ok(Answer::Released(false)))[0].has_effect());
+    let (session, word) = (owner(1).session, Arc::from("other"));
+    let end = Request::EndSession { session, tenant: Arc::clone(&word), project: word };
+    assert!(!settle(&end, Ok(Answer::Ended(false)))[0].has_effect());
+    assert!(is_full(), "all of it was about something else");
+
+    // A beat, or an announcement, with a shorter ttl takes no time away.
+    let short = Duration::from_millis(1);
+    let subject = Subject::Claim { claim: id(1), resource: resource() };
+    let beat = Request::Renew(vec![Beat { subject, ttl: short }]);
+    settle(&beat, beaten(BeatAnswer::Held { token: 5, limit: None }));
+    let Request::Announce(record) = announce(1) else { unreachable!() };
+    settle(&Request::Announce(SessionRecord { ttl: short, ..record }), Ok(Answer::Announced));
+    let later = NOW + TTL / 2;
+    assert!(account.admit(later, &claim(2, false), &bounds, &allowance).is_err());
+    assert!(account.admit(later, &announce(2), &bounds, &allowance).is_err());
+
+    // The id of a claim is known in its tenant alone.
+    let Request::Claim(elsewhere) = claim(1, false) else { unreachable!() };
+    assert!(!account.is_elsewhere(NOW, &elsewhere));
+    let resource = Resource { tenant: "another".into(), ..resource() };
+    assert!(account.is_elsewhere(NOW, &Claim { resource, ..elsewhere }));
+}
+
+/// A session that is announced again with longer texts is judged by what is more.
+#[test]
+fn bytes_of_a_session_are_judged_when_they_grow() {
+    let account = Account::default();
+    let scope = Bounds { sessions_max: Some(1), ..Bounds::default() };
+    let bounds = KeyBounds { scope, bytes_max: Some(1000), ..KeyBounds::default() };
+    let announced = |length: usize| {
+        let Request::Announce(record) = announce(1) else { unreachable!() };
+        let request =
+            Request::Announce(SessionRecord { surface: "x".repeat(length).into(), ..record });
+        account.admit(NOW, &request, &bounds, &Allowance::default())?;
+        account.settle(NOW, &request, &Ok(Answer::Announced));
+        Ok::<(), Denied>(())
+    };
+    announced(100).unwrap();
+    announced(600).unwrap();
+    assert_eq!(announced(900).unwrap_err().bound, "bytes_max");
+    announced(600).unwrap();
+}

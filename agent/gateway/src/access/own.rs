@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tenure_core::model::{
-    Beat, BeatAnswer, Claim, ClaimAnswer, ClaimId, GoneReason, Owner, SessionId, SessionRecord,
-    Subject, Terms,
+    Beat, BeatAnswer, Claim, ClaimAnswer, ClaimId, GoneReason, Owner, Resource, SessionId,
+    SessionRecord, Subject, Terms,
 };
 use tenure_core::time::Boottime;
 use tenure_wire::Kind;
@@ -40,6 +40,7 @@ pub(super) struct Own {
 /// A session.
 #[derive(Debug)]
 pub(super) struct Registered {
+    pub(super) master: Resource,
     /// In the store.
     pub(super) bytes: usize,
     /// When a store forgets it, unless it is renewed.
@@ -80,16 +81,29 @@ impl Own {
         has_room(self)
     }
 
-    pub(super) fn registered(&mut self, session: SessionId, bytes: usize, until: Boottime) {
-        self.ended(session);
-        self.kept.add(bytes);
-        self.sessions.insert(session, Registered { bytes, until });
+    /// A session is in one project: announced in another one, it moves. A shorter ttl takes no time away in every store.
+    pub(super) fn registered(&mut self, session: SessionId, mut new: Registered) {
+        if let Some(was) = self.sessions.remove(&session) {
+            self.kept.remove(was.bytes);
+            new.until = new.until.max(was.until);
+        }
+        self.kept.add(new.bytes);
+        self.sessions.insert(session, new);
     }
 
     /// True if there was such a session.
     pub(super) fn ended(&mut self, session: SessionId) -> bool {
         let ended = self.sessions.remove(&session);
         ended.inspect(|ended| self.kept.remove(ended.bytes)).is_some()
+    }
+
+    /// A store has no such session in a project. True if there was one: what is said of another project tells nothing.
+    pub(super) fn ended_in(&mut self, session: SessionId, tenant: &str, project: &str) -> bool {
+        let is_there = self
+            .sessions
+            .get(&session)
+            .is_some_and(|known| (&*known.master.tenant, &*known.master.name) == (tenant, project));
+        is_there && self.ended(session)
     }
 
     pub(super) fn claimed(
@@ -104,15 +118,15 @@ impl Own {
             ClaimAnswer::Held { token, .. } => Stage::Held(*token),
             ClaimAnswer::Waiting { .. } => Stage::Waiting,
             ClaimAnswer::Contended { .. } | ClaimAnswer::Quarantined { .. } => {
-                return self.drop_asked(*id);
+                return self.drop_asked(*id, resource);
             }
-            ClaimAnswer::Gone(reason) => return facts.extend(self.gone(*id, *reason)),
+            ClaimAnswer::Gone(reason) => return facts.extend(self.gone(*id, resource, *reason)),
         };
         if matches!(stage, Stage::Held(_))
             && let Terms::Lease { take_over: Some(made_way), .. } = terms
         {
             // A shared store tells only those who ask for it, and its principal may be gone.
-            facts.extend(self.gone(made_way.from, GoneReason::Conflict));
+            facts.extend(self.gone(made_way.from, resource, GoneReason::Conflict));
         }
         let bytes = bytes_of_claim(resource, Some(owner));
         let (resource, session) = (resource.clone(), Some(owner.session));
@@ -133,21 +147,24 @@ impl Own {
         let Beat { subject, ttl } = beat;
         let until = now + *ttl;
         match (subject, answer) {
-            (Subject::Session { session, .. }, BeatAnswer::Session { .. }) => {
+            (Subject::Session { session, master }, BeatAnswer::Session { .. }) => {
                 match self.sessions.get_mut(session) {
-                    Some(known) => known.until = until,
-                    None => self.registered(*session, RECORD_BYTES, until),
+                    Some(known) => known.until = known.until.max(until),
+                    None => {
+                        let (master, bytes) = (master.clone(), RECORD_BYTES);
+                        self.registered(*session, Registered { master, bytes, until });
+                    }
                 }
             }
-            (Subject::Session { session, .. }, BeatAnswer::Gone(reason)) => {
-                if self.ended(*session) {
+            (Subject::Session { session, master }, BeatAnswer::Gone(reason)) => {
+                if self.ended_in(*session, &master.tenant, &master.name) {
                     let fact = Fact::new(Event::Loss, outcome(*reason));
                     facts.push(Fact { session: Some(*session), ..fact });
                 }
             }
-            (Subject::Claim { claim, .. }, BeatAnswer::Gone(_) | BeatAnswer::Revoked(_)) => {
+            (Subject::Claim { claim, resource }, BeatAnswer::Gone(_) | BeatAnswer::Revoked(_)) => {
                 let reason = answer.gone().unwrap_or(GoneReason::Unknown);
-                facts.extend(self.gone(*claim, reason));
+                facts.extend(self.gone(*claim, resource, reason));
                 if let BeatAnswer::Revoked(revocation) = answer {
                     self.past.revoked(*claim, &revocation.by);
                 }
@@ -160,8 +177,9 @@ impl Own {
                 };
                 if let Some(live) = self.claims.get_mut(claim)
                     && live.stage == stage
+                    && live.resource == *resource
                 {
-                    live.until = until + live.grace;
+                    live.until = live.until.max(until + live.grace);
                     return;
                 }
                 let known = self.claims.get(claim);
@@ -186,8 +204,10 @@ impl Own {
         mut live: Live,
         facts: &mut Vec<Fact>,
     ) {
-        let was = self.claims.get(&id).map(|was| was.stage);
-        live.told = self.claims.get(&id).map(|was| was.told).unwrap_or_default();
+        let was = self.claims.get(&id).filter(|was| was.resource == live.resource);
+        live.told = was.map(|was| was.told).unwrap_or_default();
+        live.until = live.until.max(was.map_or(live.until, |was| was.until));
+        let was = was.map(|was| was.stage);
         if let Stage::Held(token) = live.stage
             && was != Some(live.stage)
         {
@@ -215,15 +235,21 @@ impl Own {
         self.put(id, live);
     }
 
-    pub(super) fn gone(&mut self, id: ClaimId, reason: GoneReason) -> Option<Fact> {
-        let live = self.take(id)?;
+    /// A store has no such claim on a resource: what is said of another one tells nothing.
+    pub(super) fn gone(
+        &mut self,
+        id: ClaimId,
+        resource: &Resource,
+        reason: GoneReason,
+    ) -> Option<Fact> {
+        let live = self.take_of(id, resource)?;
         // A claim that was never granted and never waited was lost by nobody.
         (!matches!(live.stage, Stage::Asked { .. })).then(|| live.loss(id, reason))
     }
 
-    pub(super) fn drop_asked(&mut self, id: ClaimId) {
+    pub(super) fn drop_asked(&mut self, id: ClaimId, resource: &Resource) {
         if self.claims.get(&id).is_some_and(|live| matches!(live.stage, Stage::Asked { .. })) {
-            self.take(id);
+            self.take_of(id, resource);
         }
     }
 
@@ -237,6 +263,12 @@ impl Own {
             self.waiting -= usize::from(was.may_wait());
             self.kept.remove(was.bytes);
         }
+    }
+
+    /// A claim, if it is of that resource.
+    pub(super) fn take_of(&mut self, id: ClaimId, resource: &Resource) -> Option<Live> {
+        let is_of_it = self.claims.get(&id).is_some_and(|live| live.resource == *resource);
+        if is_of_it { self.take(id) } else { None }
     }
 
     pub(super) fn take(&mut self, id: ClaimId) -> Option<Live> {

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use axum::http::Request as Call;
 use tenure_core::model::{
-    Answer, Beat, BeatAnswer, ClaimId, Ending, Failure, GoneReason, HistoryEntry, Holder, Owner,
-    Program, Request, Resource,
+    Answer, Beat, BeatAnswer, ClaimAnswer, ClaimId, Ending, Failure, GoneReason, HistoryEntry,
+    Holder, Owner, Program, Request, Resource,
 };
 use tenure_host::clock;
 use tenure_wire::{Code, Happened, Kind};
@@ -364,6 +364,9 @@ impl Face {
         recorder: Recorder,
     ) -> Result<Result<Answer, Failure>, Refused> {
         let account = &caller.principal.account;
+        if matches!(&request, Request::Claim(claim) if account.is_elsewhere(clock::now(), claim)) {
+            return Ok(Ok(Answer::Claim(ClaimAnswer::Gone(GoneReason::Conflict))));
+        }
         let admitted =
             account.admit(clock::now(), &request, &caller.bounds, &self.budgets.allowance);
         admitted.map_err(|denied| Refused::denied(&denied))?;

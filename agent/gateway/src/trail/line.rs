@@ -121,6 +121,10 @@ impl Entry {
         Entry { sum, ..Entry::new(wall_us, by, &fact) }
     }
 
+    pub(super) fn source(&self) -> Source {
+        self.by.source()
+    }
+
     /// Its memory, at most.
     pub(super) fn bytes(&self) -> usize {
         let texts = [self.resource.as_deref(), Some(&*self.outcome), self.by.principal.as_deref()];

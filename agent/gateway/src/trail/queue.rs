@@ -1,5 +1,6 @@
 //! The lines that wait for the disk.
 
+use std::collections::HashMap;
 use std::mem;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -17,6 +18,8 @@ pub(super) const LINES_MAX: usize = 16_384;
 const BYTES_MAX: usize = 8 << 20;
 /// The part that is for refusals, which strangers can cause at will: the rest is kept for what succeeded.
 const PART_OF_REFUSALS: usize = 2;
+/// The part that one source may take, who can claim and release as fast as the store answers: the rest is kept for others.
+const PART_OF_A_SOURCE: usize = 2;
 /// The pace of lines with sums.
 pub(super) const SUM_EVERY: Duration = Duration::from_secs(10);
 
@@ -53,6 +56,8 @@ struct Waiting {
     messages: Vec<Message>,
     all: Room,
     refusals: Room,
+    /// The room that each source takes.
+    shares: HashMap<Source, Room>,
     lost: u64,
     sources: Sources,
     /// When sums are to be told; `None` if nothing was left out.
@@ -85,6 +90,7 @@ impl Queue {
             messages: Vec::new(),
             all: Room::default(),
             refusals: Room::default(),
+            shares: HashMap::new(),
             lost: 0,
             sources: Sources::new(refusals_per_second),
             sums_at: None,
@@ -109,11 +115,15 @@ impl Queue {
     pub(super) fn push(&self, wall_us: u64, source: Option<Source>, entry: Entry, reason: &str) {
         let bytes = entry.bytes();
         let mut waiting = self.waiting();
+        let causer = entry.source();
+        let share = waiting.shares.get(&causer);
         let has_room = waiting.all.has(bytes, 1)
+            && share.is_none_or(|share| share.has(bytes, PART_OF_A_SOURCE))
             && (source.is_none() || waiting.refusals.has(bytes, PART_OF_REFUSALS));
         match (has_room, source) {
             (true, source) => {
                 waiting.all.take(bytes);
+                waiting.shares.entry(causer).or_default().take(bytes);
                 if source.is_some() {
                     waiting.refusals.take(bytes);
                 }
@@ -187,6 +197,7 @@ impl Waiting {
             self.sums_at = None;
         }
         (self.all, self.refusals) = (Room::default(), Room::default());
+        self.shares.clear();
         Work {
             messages: mem::take(&mut self.messages),
             sums: if tells_sums { self.sources.take_sums(now) } else { Vec::new() },
@@ -202,40 +213,59 @@ mod tests {
     use super::*;
     use crate::access::{Event, Fact};
 
-    fn entry(event: Event) -> Entry {
-        Entry::new(1, By::default(), &Fact::new(event, "o"))
+    /// Of as many principals as share the room.
+    fn entry(number: usize, event: Event) -> Entry {
+        let principal = format!("p{}", number % PART_OF_A_SOURCE);
+        let by = By { principal: Some(principal.into()), ..By::default() };
+        Entry::new(1, by, &Fact::new(event, "o"))
     }
 
-    fn push(queue: &Queue, event: Event) {
+    fn push(queue: &Queue, number: usize, event: Event) {
         let source = (event == Event::Refusal).then_some(Source::Others);
-        queue.push(1, source, entry(event), "r");
+        queue.push(1, source, entry(number, event), "r");
     }
 
     #[test]
     fn what_does_not_fit_is_counted_and_refusals_leave_room_for_the_rest() {
         let queue = Queue::new(1);
         // Nobody writes.
-        for _ in 0..LINES_MAX {
-            push(&queue, Event::Refusal);
+        for number in 0..LINES_MAX {
+            push(&queue, number, Event::Refusal);
         }
-        for _ in 0..LINES_MAX {
-            push(&queue, Event::Grant);
+        for number in 0..LINES_MAX {
+            push(&queue, number, Event::Grant);
         }
         queue.close();
         let Work { messages, sums, lost, is_last } = queue.wait(None);
         assert_eq!((messages.len(), lost, is_last), (LINES_MAX, LINES_MAX as u64 / 2, true));
         assert_eq!((sums.len(), sums[0].count), (1, LINES_MAX as u64 / 2));
         // There is room again.
-        push(&queue, Event::Grant);
+        push(&queue, 0, Event::Grant);
         assert_eq!(queue.wait(None).messages.len(), 1);
+    }
+
+    #[test]
+    fn a_source_that_changes_much_leaves_room_for_others() {
+        let queue = Queue::new(1);
+        for _ in 0..LINES_MAX * 2 {
+            push(&queue, 0, Event::Grant);
+        }
+        let of_one = LINES_MAX / PART_OF_A_SOURCE;
+        for _ in 0..of_one {
+            push(&queue, 1, Event::Grant);
+        }
+        let Work { messages, lost, .. } = queue.wait(None);
+        assert_eq!((messages.len(), lost), (LINES_MAX, (LINES_MAX * 2 - of_one) as u64));
+        push(&queue, 0, Event::Grant);
+        assert_eq!(queue.wait(None).messages.len(), 1, "it has a share again");
     }
 
     #[test]
     fn the_bytes_that_wait_are_bounded() {
         let queue = Queue::new(1);
         let long = Entry::new(1, By::default(), &Fact::new(Event::Grant, &"x".repeat(500)));
-        let fits = BYTES_MAX / long.bytes();
-        assert!(fits < LINES_MAX);
+        let fits = BYTES_MAX / PART_OF_A_SOURCE / long.bytes();
+        assert!(fits < LINES_MAX / PART_OF_A_SOURCE);
         for _ in 0..LINES_MAX {
             let fact = Fact::new(Event::Grant, &"x".repeat(500));
             queue.push(1, None, Entry::new(1, By::default(), &fact), "");
