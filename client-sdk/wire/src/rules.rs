@@ -386,8 +386,9 @@ pub fn optional(field: &str, value: Option<&str>, check: fn(&str, &str) -> Check
 }
 
 /// Control characters, separators and spaces but the ordinary one, bidi controls, fillers, variation
-/// selectors, and characters without width: names that look alike must be alike. The joiners of Indic
-/// scripts, Persian and emoji stay: they change what is seen.
+/// selectors, and characters without width: no two names differ by what cannot be seen. Letters of several
+/// scripts that look alike, and accents that are written in two ways, are not told apart here. The joiners
+/// of Indic scripts, Persian and emoji stay: they change what is seen.
 pub fn is_hidden(c: char) -> bool {
     c.is_control()
         || (c.is_whitespace() && c != ' ')
@@ -396,13 +397,19 @@ pub fn is_hidden(c: char) -> bool {
             | '\u{180b}'..='\u{180f}' | '\u{200b}' | '\u{200e}' | '\u{200f}'
             | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{2800}' | '\u{3164}'
             | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{ffff}'
+            | '\u{13430}'..='\u{1345f}' | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}'
             | '\u{e0000}'..='\u{e0fff}')
 }
 
 /// A joiner that joins nothing: at an end, or beside a character that it cannot change.
 fn misplaced_joiner(value: &str) -> Option<char> {
     let is_joiner = |c: char| matches!(c, '\u{200c}' | '\u{200d}');
-    let joins = |c: Option<char>| c.is_some_and(|c| !c.is_ascii() && !is_joiner(c));
+    // Scripts from Arabic on, and signs such as emoji; neither the letters of Europe nor those of East Asia.
+    let can_change = |c: char| {
+        matches!(c, '\u{600}'..='\u{1dff}' | '\u{2190}'..='\u{2bff}' | '\u{a800}'..='\u{abff}'
+            | '\u{10000}'..='\u{1ffff}')
+    };
+    let joins = |c: Option<char>| c.is_some_and(can_change);
     let mut before = None;
     let mut rest = value.chars();
     while let Some(c) = rest.next() {
