@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use tenure_core::model::{
-    Answer, CallId, Change, ClaimAnswer, ClaimId, Failure, GoneReason, GrantHint, Request, Resource,
+    Answer, CallId, Change, ClaimId, Failure, GoneReason, GrantHint, Resource,
 };
 use tenure_core::time::Boottime;
 use tenure_host::timer::Timer;
@@ -22,7 +22,7 @@ use tenure_stores::{Report, Upstream};
 use tokio::sync::{mpsc, oneshot};
 use tracing::{error, info};
 
-use super::addressees::{Addressees, To};
+use super::addressees::{Addressees, Interest, To};
 use super::news::Teller;
 use super::turns::Inbox;
 use super::{Clock, Listener, Message, Observer, Reply, Sent};
@@ -71,8 +71,8 @@ struct Woken {
 enum Awaited {
     Request {
         reply: Reply,
-        /// Of a claim: who asks for what.
-        claimed: Option<(Mark, Resource)>,
+        /// What the principal wants to hear of, by the answer.
+        interest: Option<(Mark, Interest)>,
     },
     /// A stream, until nothing is missed.
     Stream { reply: oneshot::Sender<Listener>, listener: Listener },
@@ -216,21 +216,15 @@ impl Run {
     fn receive(&mut self, now: Boottime, message: Message) {
         match message {
             Message::Request { mark, request, reply } => {
-                if !self.addressees.handle_request(now, mark, &request) {
-                    let to = self.addressees.of(now, &News::Reset);
+                if let Some(to) = self.addressees.handle_request(mark, &request) {
                     self.teller.tell(now, to, &News::Reset, self.store.as_relay());
-                    // There is room now.
-                    let _ = self.addressees.handle_request(now, mark, &request);
                 }
-                let claimed = match &*request {
-                    Request::Claim(claim) => Some((mark, claim.resource.clone())),
-                    _ => None,
-                };
-                let call = self.await_answer(Awaited::Request { reply, claimed });
+                let interest = Interest::of(&request).map(|interest| (mark, interest));
+                let call = self.await_answer(Awaited::Request { reply, interest });
                 self.store.submit(now, call, *request);
             }
             Message::Look { request, reply } => {
-                let call = self.await_answer(Awaited::Request { reply, claimed: None });
+                let call = self.await_answer(Awaited::Request { reply, interest: None });
                 self.store.submit(now, call, *request);
             }
             Message::Listen(mark, reply) => {
@@ -301,14 +295,12 @@ impl Run {
     fn take(&mut self, now: Boottime, report: Report, outcome: &mut Outcome) {
         let news = match report {
             Report::Answer { call, result, .. } => {
-                if let Ok(Answer::Claim(ClaimAnswer::Contended { .. })) = &result
-                    && let Some(Awaited::Request { claimed: Some((mark, resource)), .. }) =
+                if let Ok(answer) = &result
+                    && let Some(Awaited::Request { interest: Some((mark, interest)), .. }) =
                         self.replies.get(&call)
-                    && !self.addressees.ask(*mark, resource)
+                    && let Some(to) = self.addressees.handle_answer(now, *mark, interest, answer)
                 {
-                    outcome.news.push((self.addressees.of(now, &News::Reset), News::Reset));
-                    // There is room now.
-                    let _ = self.addressees.ask(*mark, resource);
+                    outcome.news.push((to, News::Reset));
                 }
                 return outcome.answers.push((call, result));
             }
