@@ -56,7 +56,8 @@ pub(super) static LIMITS: [settings::Key<Settings>; 18] = [
         "Most open connections. Where no keys are asked for, more wait until one ends; else those of strangers make way.",
     ),
     count!("limits.connections_per_address", 1, CONNECTIONS_MAX, connections.per_address).about(
-        "Most open connections from one IPv4 address or IPv6 /64; more are closed. A balancer is one address.",
+        "Most open connections from one IPv4 address or IPv6 /64. A balancer is one address. A quarter is left to new \
+         connections, and one principal has three eighths: what it has beyond that makes way for new ones when all are open.",
     ),
     optional_count!("limits.anonymous_connections", 1, CONNECTIONS_MAX, connections.anonymous)
         .about(

@@ -1,5 +1,8 @@
 //! The places of connections: those whose caller has shown a good key, and strangers, of which there are fewer and who make
 //! way for each other.
+//!
+//! A principal has a share of all places, and of those of each address. Its connections beyond a share are its surplus: they
+//! go on as long as there are free places, and make way for any new connection.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -24,7 +27,7 @@ const PROVEN_FOR: Duration = Duration::from_secs(300);
 pub struct Limits {
     /// Open at once. Where no keys are asked for, more wait until one ends.
     pub connections: usize,
-    /// Open at once from one address; more are closed, unless a stranger of that address makes way.
+    /// Open at once from one address; more are closed, unless a stranger or a surplus of that address makes way.
     pub per_address: usize,
     /// Open at once with callers that have shown no good key; `None`: a quarter.
     pub anonymous: Option<usize>,
@@ -44,6 +47,12 @@ impl Limits {
     /// Places for callers that have shown a key.
     fn callers(&self) -> usize {
         self.connections - self.strangers()
+    }
+
+    /// The same of one address. The others are left to new connections, however many of the address's are to be strangers':
+    /// callers that fill an address keep no other caller behind it, a balancer for instance, from connecting.
+    fn callers_per_address(&self) -> usize {
+        self.per_address - self.strangers_per_address().min(self.per_address / 4)
     }
 }
 
@@ -65,8 +74,11 @@ struct State {
     last: Number,
     taken: HashMap<Number, Taken>,
     strangers: Displaceable,
+    surplus: Displaceable,
     by_address: HashMap<IpAddr, usize>,
+    /// Connections of callers, as the next.
     by_principal: HashMap<Mark, usize>,
+    by_principal_at: HashMap<(Mark, IpAddr), usize>,
 }
 
 #[derive(Debug)]
@@ -82,6 +94,8 @@ struct Taken {
 enum Holder {
     /// Nobody who has shown a good key, since this number.
     Stranger(Number),
+    /// A caller beyond a share of its principal or of its address, since this number.
+    Surplus(Number),
     Caller(Mark),
     /// Anyone: this gateway asks for no keys.
     Anybody,
@@ -122,7 +136,7 @@ impl Seats {
         }
     }
 
-    /// A place for a connection from an address, and the limit by which one of a stranger made way for it.
+    /// A place for a connection from an address, and the limit by which another made way for it.
     ///
     /// # Errors
     ///
@@ -135,7 +149,8 @@ impl Seats {
         if count(&state.by_address, &address) >= self.limits.per_address {
             let limit = "limits.connections_per_address";
             let full = Full { limit, max: self.limits.per_address };
-            let entry = state.strangers.displace_of(address).ok_or(full)?;
+            let surplus = state.surplus.displace_of(address);
+            let entry = surplus.or_else(|| state.strangers.displace_of(address)).ok_or(full)?;
             state.end(entry);
             displaced = Some(full);
         }
@@ -165,7 +180,7 @@ impl Seats {
         Ok((seat, displaced))
     }
 
-    /// Has a stranger leave if one more would be too many.
+    /// Has a stranger leave if one more would be too many, or a surplus if there is no free place.
     fn make_way(&self, state: &mut State, address: IpAddr) -> Result<Option<Full>, Full> {
         let full = |limit, max| Full { limit, max };
         let (entry, full) =
@@ -173,11 +188,13 @@ impl Seats {
                 let max = self.limits.strangers_per_address();
                 let full = full("limits.anonymous_connections_per_address", max);
                 (state.strangers.displace_of(address), full)
-            } else if state.strangers.len() >= self.limits.strangers()
-                || state.taken.len() >= self.limits.connections
-            {
+            } else if state.strangers.len() >= self.limits.strangers() {
                 let full = full("limits.anonymous_connections", self.limits.strangers());
                 (state.strangers.displace(), full)
+            } else if state.taken.len() >= self.limits.connections {
+                // Neither strangers nor callers have all of their places.
+                let full = full("limits.connections", self.limits.connections);
+                (state.surplus.displace(), full)
             } else {
                 return Ok(None);
             };
@@ -185,25 +202,43 @@ impl Seats {
         Ok(Some(full))
     }
 
-    /// Counts a stranger among callers from now on, if there is a place: without one its connection goes on, and makes way as
-    /// those of strangers do.
+    /// Counts a stranger among callers from now on, if there is a place within the shares of its principal and of its
+    /// address; without one its connection is a surplus.
     fn prove(&self, number: Number, mark: Mark) -> bool {
-        let mut state = self.state();
-        let callers = state.taken.len() - state.strangers.len();
-        let own = count(&state.by_principal, &mark);
-        // One principal leaves half of the places to others.
-        let has_room = callers < self.limits.callers() && own <= self.limits.callers() / 2;
-        let Some(taken) = state.taken.get_mut(&number) else { return false };
-        let (address, Holder::Stranger(since)) = (taken.address, taken.holder) else {
-            return true;
+        let mut guard = self.state();
+        let state = &mut *guard;
+        let Some(Taken { address, holder, .. }) = state.taken.get(&number) else { return false };
+        let (address, holder) = (*address, *holder);
+        let has_room = self.has_room(state, address, mark);
+        match holder {
+            Holder::Caller(_) | Holder::Anybody => return true,
+            Holder::Surplus(_) if !has_room => return false,
+            Holder::Surplus(since) => state.surplus.remove(address, (since, number)),
+            Holder::Stranger(since) => state.strangers.remove(address, (since, number)),
         };
-        if !has_room {
-            return false;
+        let holder = if has_room {
+            *state.by_principal.entry(mark).or_default() += 1;
+            *state.by_principal_at.entry((mark, address)).or_default() += 1;
+            Holder::Caller(mark)
+        } else {
+            let since = state.next();
+            state.surplus.insert(address, (since, number));
+            Holder::Surplus(since)
+        };
+        if let Some(taken) = state.taken.get_mut(&number) {
+            taken.holder = holder;
         }
-        taken.holder = Holder::Caller(mark);
-        state.strangers.remove(address, (since, number));
-        *state.by_principal.entry(mark).or_default() += 1;
-        true
+        has_room
+    }
+
+    /// True if one more connection of a principal fits into its shares, and into those of all callers.
+    fn has_room(&self, state: &State, address: IpAddr, mark: Mark) -> bool {
+        let (callers, at_address) = (self.limits.callers(), self.limits.callers_per_address());
+        // One principal leaves half of the places to others.
+        state.callers() < callers
+            && count(&state.by_principal, &mark) <= callers / 2
+            && state.callers_of(address) < at_address
+            && count(&state.by_principal_at, &(mark, address)) < (at_address / 2).max(1)
     }
 
     /// Counts a caller among strangers again.
@@ -215,6 +250,7 @@ impl Seats {
         taken.holder = Holder::Stranger(since);
         let address = taken.address;
         lower(&mut state.by_principal, mark);
+        lower(&mut state.by_principal_at, (mark, address));
         state.strangers.insert(address, (since, number));
         if state.strangers.len() > self.limits.strangers()
             && let Some(displaced) = state.strangers.displace()
@@ -224,15 +260,7 @@ impl Seats {
     }
 
     fn leave(&self, number: Number) {
-        let mut state = self.state();
-        if let Some(taken) = state.taken.get(&number)
-            && let Holder::Stranger(since) = taken.holder
-        {
-            let address = taken.address;
-            state.strangers.remove(address, (since, number));
-        }
-        state.end((0, number));
-        drop(state);
+        self.state().end((0, number));
         self.freed.notify_one();
     }
 
@@ -248,12 +276,32 @@ impl State {
         self.last
     }
 
-    /// Forgets a connection, which ends if it has not, and is among the strangers no more.
+    /// Callers within their shares.
+    fn callers(&self) -> usize {
+        self.taken.len() - self.strangers.len() - self.surplus.len()
+    }
+
+    fn callers_of(&self, address: IpAddr) -> usize {
+        let others = self.strangers.len_of(address) + self.surplus.len_of(address);
+        count(&self.by_address, &address) - others
+    }
+
+    /// Forgets a connection, which ends if it has not.
     fn end(&mut self, (_, number): Entry) {
         let Some(Taken { address, holder, end }) = self.taken.remove(&number) else { return };
         lower(&mut self.by_address, address);
-        if let Holder::Caller(mark) = holder {
-            lower(&mut self.by_principal, mark);
+        match holder {
+            Holder::Stranger(since) => {
+                self.strangers.remove(address, (since, number));
+            }
+            Holder::Surplus(since) => {
+                self.surplus.remove(address, (since, number));
+            }
+            Holder::Caller(mark) => {
+                lower(&mut self.by_principal, mark);
+                lower(&mut self.by_principal_at, (mark, address));
+            }
+            Holder::Anybody => {}
         }
         end.cancel();
     }
@@ -385,17 +433,77 @@ mod tests {
     }
 
     #[test]
-    fn an_address_that_is_full_of_callers_gets_no_more() {
-        let seats = seats(64, 4, true);
-        let _callers: Vec<_> = (0..4)
+    fn one_principal_leaves_places_of_its_address_to_others() {
+        let seats = seats(400, 100, true);
+        let prove = |principal: &str| {
+            let seat = take(&seats, 1);
+            seat.prove(Mark::of(principal));
+            seat
+        };
+        let greedy: Vec<_> = (0..100).map(|_| prove("greedy")).collect();
+        assert!(greedy.iter().all(is_there), "the places are free");
+        let other = prove("other");
+        assert!(other.is_proven.load(Relaxed));
+        assert_eq!(greedy.iter().filter(|seat| is_there(seat)).count(), 99);
+        let more: Vec<_> = (0..200).map(|_| prove("greedy")).collect();
+        assert!(is_there(&other), "a surplus makes way before callers within their shares");
+        drop((greedy, more, other));
+        let state = seats.state();
+        assert!(state.taken.is_empty() && state.by_address.is_empty());
+        assert!(state.by_principal.is_empty() && state.by_principal_at.is_empty());
+        assert_eq!((state.strangers.len(), state.surplus.len()), (0, 0));
+    }
+
+    #[test]
+    fn many_principals_that_fill_an_address_leave_places_to_new_ones() {
+        let seats = seats(400, 40, true);
+        let callers: Vec<_> = (0..40)
+            .map(|at| {
+                let seat = take(&seats, 1);
+                seat.prove(Mark::of(&format!("p{}", at % 4)));
+                seat
+            })
+            .collect();
+        let (new, displaced) = seats.take(address(1)).unwrap();
+        let full = Full { limit: "limits.connections_per_address", max: 40 };
+        assert_eq!(displaced, Some(full));
+        let gone: Vec<_> = (0..40).filter(|at| !is_there(&callers[*at])).collect();
+        assert_eq!(gone, [30], "the surplus that has been there longest");
+        new.prove(Mark::of("new"));
+        assert!(is_there(&new));
+        assert_eq!(seats.state().surplus.len(), 10);
+    }
+
+    #[test]
+    fn a_surplus_is_a_caller_once_there_is_room() {
+        let seats = seats(64, 8, true);
+        let mut held: Vec<_> = (0..4)
             .map(|_| {
                 let seat = take(&seats, 1);
                 seat.prove(Mark::of("a"));
                 seat
             })
             .collect();
+        assert_eq!(seats.state().surplus.len(), 1);
+        drop(held.remove(0));
+        held[2].prove(Mark::of("a"));
+        let state = seats.state();
+        assert_eq!((state.surplus.len(), state.callers()), (0, 3));
+        drop(state);
+    }
+
+    #[test]
+    fn an_address_that_is_full_of_callers_within_their_shares_gets_no_more() {
+        let seats = seats(64, 2, true);
+        let _callers: Vec<_> = ["a", "b"]
+            .map(|principal| {
+                let seat = take(&seats, 1);
+                seat.prove(Mark::of(principal));
+                seat
+            })
+            .into();
         let full = seats.take(address(1)).unwrap_err();
-        assert_eq!(full, Full { limit: "limits.connections_per_address", max: 4 });
+        assert_eq!(full, Full { limit: "limits.connections_per_address", max: 2 });
         take(&seats, 2);
     }
 
