@@ -9,6 +9,7 @@ use axum::http::{HeaderValue, header};
 use axum::response::Response;
 use serde::Serialize;
 use tenure_core::model;
+use tenure_host::clock;
 use tenure_stores::gateway::wire::{
     Hello, Operation, PROTOCOL, REQUEST_BYTES_MAX, StoreInfo, Welcome, answer_body,
 };
@@ -74,16 +75,21 @@ async fn carry_out(
     let sender = Sender::of(caller, &request);
     let request = operation.read_request(&body(request).await?).map_err(|error| invalid(&error))?;
     request.check()?;
-    if let model::Request::Renew(beats) = &request {
-        face.people.agents.beats(&sender, beats);
-    }
+    let beats = match &request {
+        model::Request::Renew(beats) => Some((clock::now(), beats.clone())),
+        _ => None,
+    };
     if let model::Request::Announce(record) = &request
         && record.is_agent()
         && !face.people.agents.shows(&sender, record.owner.session)
     {
         return Err(presence::too_many());
     }
-    let answer = answer_body(face.carry_out_for_agent(caller, request).await?);
+    let answer = face.carry_out_for_agent(caller, request).await;
+    if let Some((came, beats)) = beats {
+        face.people.agents.beats(&sender, came, beats, answer.as_ref().ok());
+    }
+    let answer = answer_body(answer?);
     Ok(json_bytes(answer.map_err(|error| invalid(&error))?.into()))
 }
 

@@ -9,7 +9,7 @@ use axum::Json;
 use axum::extract::{Request, State};
 use serde::Serialize;
 use tenure_core::model::{
-    self, AgentSeen, Beat, ClaimId, SHOWN_FOR, SessionId, Subject, UNSEEN_AFTER,
+    self, AgentSeen, Answer, Beat, ClaimId, SHOWN_FOR, SessionId, Subject, UNSEEN_AFTER,
 };
 use tenure_core::time::Boottime;
 use tenure_host::clock;
@@ -21,7 +21,8 @@ use crate::access::{Caller, Right};
 use crate::face::Face;
 use crate::face::refused::Refused;
 
-/// Agents that are known at a time; no more are taken up.
+/// Agents that are known at a time. Before one more, one of the principal with most is forgotten: the one that has been
+/// silent for longest.
 const AGENTS_MAX: usize = 10_000;
 /// An agent that has said nothing for so long is forgotten.
 const FORGET_AFTER: Duration = Duration::from_secs(600);
@@ -42,7 +43,7 @@ pub(in crate::face) struct Agents(Mutex<Known>);
 
 #[derive(Debug, Default)]
 struct Known {
-    agents: HashMap<Key, Agent>,
+    agents: HashMap<Mark, HashMap<String, Agent>>,
     /// Those that made themselves known here, by the ids that the store has, and until when.
     shown: HashMap<Uuid, Boottime>,
     /// Those of all of them.
@@ -137,25 +138,39 @@ impl Agents {
         let now = clock::now();
         let mut known = self.known();
         known.forget(now);
-        if known.agents.len() >= AGENTS_MAX && !known.agents.contains_key(&sender.key) {
+        if known.agent(&sender.key).is_none() && !known.make_room(sender.key.0) {
             return;
         }
-        let Sender { key, principal, address } = sender;
-        let agent = known.agents.entry(key).or_insert_with(|| Agent::new(now, principal));
+        let Sender { key: (mark, own), principal, address } = sender;
+        let agents = known.agents.entry(mark).or_default();
+        let agent = agents.entry(own).or_insert_with(|| Agent::new(now, principal));
         agent.host = hello.host.as_deref().map(short);
         agent.version = short(&hello.version);
         agent.address = address;
         agent.said = now;
     }
 
-    /// An agent beats.
-    pub(in crate::face) fn beats(&self, sender: &Sender, beats: &[Beat]) {
-        let now = clock::now();
+    /// An agent has beaten, and was answered; `None` if the store could not. Claims that the store does not have are
+    /// nobody's.
+    pub(in crate::face) fn beats(
+        &self,
+        sender: &Sender,
+        came: Boottime,
+        mut beats: Vec<Beat>,
+        answer: Option<&Answer>,
+    ) {
         let mut known = self.known();
-        let room = CLAIMS_MAX.saturating_sub(known.claims);
-        let Some(agent) = known.agents.get_mut(&sender.key) else { return };
+        let mut room = CLAIMS_MAX.saturating_sub(known.claims);
+        let Some(agent) = known.agent(&sender.key) else { return };
+        if let Some(Answer::Renew(answers)) = answer {
+            let mut answers = answers.iter();
+            beats.retain(|_| answers.next().is_some_and(|answer| answer.gone().is_none()));
+        } else {
+            // What is not known yet may not be there.
+            room = 0;
+        }
         let before = agent.claims.len();
-        agent.beats(now, beats, room);
+        agent.beats(came, &beats, room);
         let after = agent.claims.len();
         known.claims = (known.claims + after).saturating_sub(before);
     }
@@ -175,7 +190,7 @@ impl Agents {
         // Another one's id is refused by the store's side.
         if mark.is_of(agent) {
             known.shown.insert(agent, now + SHOWN_FOR);
-            if let Some(sender) = known.agents.get_mut(&sender.key) {
+            if let Some(sender) = known.agent(&sender.key) {
                 (sender.shown_as, sender.said) = (Some(agent), now);
             }
         }
@@ -192,7 +207,9 @@ impl Agents {
         let own = caller.principal.mark;
         let mut here = HashMap::new();
         let mut lines = Vec::new();
-        for ((mark, _), agent) in &known.agents {
+        let all = known.agents.iter();
+        for (mark, agent) in all.flat_map(|(mark, of)| of.values().map(move |agent| (mark, agent)))
+        {
             let line = agent.line(now);
             match agent.shown_as {
                 Some(id) => drop(here.insert(id, line)),
@@ -220,10 +237,35 @@ impl Known {
             return;
         }
         self.forget_at = now + FORGET_EVERY;
-        self.agents.retain(|_, agent| now.since(agent.said) < FORGET_AFTER);
-        self.agents.values_mut().for_each(|agent| agent.forget(now));
+        self.agents.retain(|_, agents| {
+            agents.retain(|_, agent| now.since(agent.said) < FORGET_AFTER);
+            !agents.is_empty()
+        });
+        self.agents.values_mut().flat_map(HashMap::values_mut).for_each(|agent| agent.forget(now));
         self.shown.retain(|_, until| *until > now);
-        self.claims = self.agents.values().map(|agent| agent.claims.len()).sum();
+        let agents = self.agents.values().flat_map(HashMap::values);
+        self.claims = agents.map(|agent| agent.claims.len()).sum();
+    }
+
+    fn agent(&mut self, (mark, own): &Key) -> Option<&mut Agent> {
+        self.agents.get_mut(mark)?.get_mut(own)
+    }
+
+    /// Makes room for one more agent of a principal. False if no other principal has more than it will have: two that
+    /// have the same number would displace each other for ever.
+    fn make_room(&mut self, mark: Mark) -> bool {
+        if self.agents.values().map(HashMap::len).sum::<usize>() < AGENTS_MAX {
+            return true;
+        }
+        let own = self.agents.get(&mark).map_or(0, HashMap::len);
+        let most = self.agents.values_mut().max_by_key(|agents| agents.len());
+        let Some(most) = most.filter(|agents| agents.len() > own + 1) else { return false };
+        let silent = most.iter().min_by_key(|(_, agent)| agent.said);
+        let silent = silent.map(|(own, _)| own.clone());
+        if let Some(forgotten) = silent.and_then(|own| most.remove(&own)) {
+            self.claims = self.claims.saturating_sub(forgotten.claims.len());
+        }
+        true
     }
 }
 
@@ -354,7 +396,7 @@ pub(super) async fn agents(
 
 #[cfg(test)]
 mod tests {
-    use tenure_core::model::{Resource, SHOWN_TEXT_MAX};
+    use tenure_core::model::{BeatAnswer, GoneReason, Resource, SHOWN_TEXT_MAX};
     use tenure_wire::Kind;
 
     use super::*;
@@ -410,10 +452,68 @@ mod tests {
             agents.hello(sender(number), hello());
         }
         let mut known = agents.known();
-        assert_eq!(known.agents.len(), AGENTS_MAX);
-        assert!(known.agents.values().all(|agent| agent.version == "v".repeat(SHOWN_TEXT_MAX)));
+        let known_of_p = &known.agents[&Mark::of("p")];
+        assert_eq!(known_of_p.len(), AGENTS_MAX);
+        assert!(known_of_p.values().all(|agent| agent.version == "v".repeat(SHOWN_TEXT_MAX)));
         known.forget_at = Boottime::ZERO;
         known.forget(clock::now() + FORGET_AFTER);
         assert_eq!(known.agents.len(), 0);
+    }
+
+    #[test]
+    fn the_principal_with_most_agents_makes_room_for_those_of_others() {
+        let agents = Agents::default();
+        let hello = |principal: &str, number: usize| {
+            let key = (Mark::of(principal), number.to_string());
+            let sender = Sender { key, principal: principal.into(), address: None };
+            let version = "1".to_owned();
+            agents.hello(sender, Hello { protocol: 1, version, host: None, only_looks: false });
+        };
+        let of = |principal: &str| {
+            agents.known().agents.get(&Mark::of(principal)).map_or(0, HashMap::len)
+        };
+        for number in 0..AGENTS_MAX {
+            hello("alpha", number);
+        }
+        hello("beta", 0);
+        assert_eq!((of("alpha"), of("beta")), (AGENTS_MAX - 1, 1));
+        hello("alpha", AGENTS_MAX);
+        assert_eq!((of("alpha"), of("beta")), (AGENTS_MAX - 1, 1), "it has most");
+        for number in 0..AGENTS_MAX {
+            hello("beta", number);
+            hello("alpha", number);
+        }
+        assert_eq!((of("alpha"), of("beta")), (AGENTS_MAX / 2, AGENTS_MAX / 2));
+        hello("gamma", 0);
+        assert_eq!((of("alpha") + of("beta"), of("gamma")), (AGENTS_MAX - 1, 1));
+    }
+
+    #[test]
+    fn claims_that_the_store_does_not_have_are_not_counted() {
+        let agents = Agents::default();
+        let key = (Mark::of("p"), "agent".to_owned());
+        let sender = Sender { key, principal: "p".into(), address: None };
+        let version = "1".to_owned();
+        let hello = Hello { protocol: 1, version, host: None, only_looks: false };
+        agents.hello(sender.clone(), hello);
+        let claims = || agents.known().claims;
+        let beats: Vec<_> = (0..10_000).map(beat).collect();
+        let gone = BeatAnswer::Gone(GoneReason::Unknown);
+        let answer = Answer::Renew(vec![gone; beats.len()]);
+        agents.beats(&sender, NOW, beats.clone(), Some(&answer));
+        agents.beats(&sender, NOW, beats.clone(), None);
+        assert_eq!(claims(), 0);
+        let mut answers = vec![BeatAnswer::Held { token: 1, limit: None }; beats.len()];
+        answers[7] = BeatAnswer::Gone(GoneReason::Released);
+        agents.beats(&sender, NOW, beats, Some(&Answer::Renew(answers)));
+        assert_eq!(claims(), 9_999);
+        assert!(
+            !agents
+                .known()
+                .agent(&sender.key)
+                .unwrap()
+                .claims
+                .contains_key(&ClaimId(Uuid::from_u128(7)))
+        );
     }
 }
